@@ -17,8 +17,11 @@
 #include <set>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "apps/serve/fair_queue.h"
+#include "apps/serve/http_framing.h"
 #include "tandem/core/error.h"
 #include "tandem/core/interruption.h"
 
@@ -83,81 +86,15 @@ std::string header(MHD_Connection* connection, const char* name) {
   return value == nullptr ? "" : value;
 }
 
-bool equal_ignoring_case(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [&](char x, char y) { return lower(x) == lower(y); });
-}
-
-// A token of RFC 9110, 5.6.2.
-bool is_token(std::string_view name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
-  });
-}
-
-// The headers that decide where a request ends and whom it is for.
-struct Framing {
-  int hosts = 0;
-  int lengths = 0;
-  int codings = 0;
-  bool bad_name = false;
-  std::string length;
-  std::string coding;
-};
-
-MHD_Result add_to_framing(void* pointer, MHD_ValueKind, const char* name, const char* value) {
-  Framing& framing = *static_cast<Framing*>(pointer);
-  const std::string text = value == nullptr ? "" : value;
-  if (!is_token(name)) framing.bad_name = true;
-  if (equal_ignoring_case(name, "Host")) ++framing.hosts;
-  if (equal_ignoring_case(name, "Content-Length")) {
-    ++framing.lengths;
-    framing.length = text;
-  }
-  if (equal_ignoring_case(name, "Transfer-Encoding")) {
-    ++framing.codings;
-    framing.coding = text;
-  }
+MHD_Result add_to_framing(void* framing, MHD_ValueKind, const char* name, const char* value) {
+  static_cast<Framing*>(framing)->add(name, value == nullptr ? "" : value);
   return MHD_YES;
-}
-
-struct Refusal {
-  int status = 0;
-  std::string message;
-};
-
-std::optional<Refusal> refusal(const Framing& framing, std::size_t max_body_bytes) {
-  const auto twice = [](const char* name) {
-    return Refusal{400, fmt::format("the request has more than one header {}", name)};
-  };
-  if (framing.bad_name) return Refusal{400, "the request has a header whose name is none"};
-  if (framing.hosts > 1) return twice("Host");
-  if (framing.lengths > 1) return twice("Content-Length");
-  if (framing.codings > 1) return twice("Transfer-Encoding");
-  if (framing.codings > 0 && framing.lengths > 0)
-    return Refusal{400, "the request has both Content-Length and Transfer-Encoding"};
-  if (framing.codings > 0 && !equal_ignoring_case(framing.coding, "chunked")) {
-    return Refusal{501, fmt::format("the transfer coding '{}' is not known, expected chunked",
-                                    framing.coding.substr(0, 80))};
-  }
-  if (framing.lengths == 0) return std::nullopt;
-  if (framing.length.empty() ||
-      framing.length.find_first_not_of("0123456789") != std::string::npos) {
-    return Refusal{400, fmt::format("Content-Length is '{}', expected a number",
-                                    framing.length.substr(0, 80))};
-  }
-  // strtoull gives its largest value for what is larger.
-  if (std::strtoull(framing.length.c_str(), nullptr, 10) > max_body_bytes) {
-    return Refusal{413, ""};
-  }
-  return std::nullopt;
 }
 
 // One request, from its headers to its answer.
 struct Exchange {
   HttpRequest request;
+  Clock::time_point began;  // its headers are there
   bool too_large = false;
   // Of a request that is computed:
   std::thread thread;
@@ -175,13 +112,15 @@ struct Connection {
   Clock::time_point deadline;
   Clock::time_point waiting_since;  // for its client
   Clock::time_point computing_since;
-  Exchange* computing = nullptr;  // the client waits for us
-  bool answered = false;
-  bool at_end = false;  // the client has closed its half, and everything is read
+  Exchange* computing = nullptr;  // the client waits for us; in the queue, or by a thread
+  bool running = false;           // by a thread
+  bool answered = false;          // the answer is being sent
+  bool idle = false;              // answered, and no further request has begun
+  bool at_end = false;            // the client has closed its half, and everything is read
   bool closing = false;
 };
 
-MHD_Result send(MHD_Connection* connection, const HttpResponse& answer) {
+MHD_Result send(MHD_Connection* connection, const HttpResponse& answer, bool close) {
   MHD_Response* response = MHD_create_response_from_buffer(
       answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
   if (response == nullptr) return MHD_NO;
@@ -189,7 +128,7 @@ MHD_Result send(MHD_Connection* connection, const HttpResponse& answer) {
     MHD_add_response_header(response, name, value.c_str());
   };
   add("Content-Type", answer.content_type);
-  add("Connection", "close");
+  if (close) add("Connection", "close");
   add("Cache-Control", "no-store");
   add("X-Content-Type-Options", "nosniff");
   add("Content-Security-Policy",
@@ -215,7 +154,7 @@ Connection& connection_of(MHD_Connection* connection) {
 class HttpServer::Implementation {
  public:
   Implementation(const HttpServerOptions& options, HttpHandlers handlers)
-      : options_(options), handlers_(std::move(handlers)) {
+      : options_(options), handlers_(std::move(handlers)), queue_(options.max_running) {
     const SocketAddress address = parse_address(options.address, options.port);
     errno = 0;
     daemon_ = MHD_start_daemon(
@@ -226,7 +165,8 @@ class HttpServer::Implementation {
         MHD_OPTION_CONNECTION_LIMIT, options.max_connections + kReserve,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeaderBytes, MHD_OPTION_STRICT_FOR_CLIENT, 0,
         MHD_OPTION_NOTIFY_CONNECTION, &Implementation::connection_changed, this,
-        MHD_OPTION_NOTIFY_COMPLETED, &Implementation::completed, this, MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_COMPLETED, &Implementation::completed, this, MHD_OPTION_URI_LOG_CALLBACK,
+        &Implementation::begins, this, MHD_OPTION_END);
     if (daemon_ == nullptr) {
       ::close(wake_);
       raise<ConfigError>("cannot listen at {} port {}: {}; choose another --port (0: any free one)",
@@ -244,6 +184,12 @@ class HttpServer::Implementation {
 
   std::uint16_t port() const {
     return MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_BIND_PORT)->port;
+  }
+
+  HttpLoad load() const {
+    return {.connections = connections_.size(),
+            .waiting = queue_.waiting(),
+            .running = queue_.running()};
   }
 
   void run(const std::atomic<bool>& stop) {
@@ -315,11 +261,31 @@ class HttpServer::Implementation {
     }
   }
 
-  static void completed(void*, MHD_Connection*, void** context, MHD_RequestTerminationCode) {
+  // A request line has arrived. What this returns is the context of its first access().
+  static void* begins(void* pointer, const char*, MHD_Connection* connection) {
+    Connection& state = connection_of(connection);
+    if (std::exchange(state.idle, false)) {
+      state.waiting_since = Clock::now();
+      state.deadline = state.waiting_since + self(pointer).options_.request_limit;
+    }
+    return nullptr;
+  }
+
+  // The answer has been sent, or the connection has ended.
+  static void completed(void* pointer, MHD_Connection* connection, void** context,
+                        MHD_RequestTerminationCode) {
     auto* exchange = static_cast<Exchange*>(*context);
     if (exchange != nullptr && exchange->thread.joinable()) exchange->thread.join();
     delete exchange;
     *context = nullptr;
+    Connection& state = connection_of(connection);
+    Implementation& server = self(pointer);
+    state.answered = false;
+    server.release(state);
+    if (server.options_.idle_limit.count() == 0) return;  // libmicrohttpd is closing it
+    state.idle = true;
+    state.waiting_since = Clock::now();
+    state.deadline = state.waiting_since + server.options_.idle_limit;
   }
 
   // libmicrohttpd calls this with the headers (*context is null), with each piece of the body, at
@@ -336,8 +302,9 @@ class HttpServer::Implementation {
                            .host = header(connection, "Host"),
                            .origin = header(connection, "Origin"),
                            .body = ""};
+      exchange->began = Clock::now();
       *context = exchange;
-      return server.check_headers(connection);
+      return server.check_headers(connection, *exchange);
     }
     if (*size > 0) {
       server.add_to_body({piece, *size}, *exchange);
@@ -348,14 +315,15 @@ class HttpServer::Implementation {
   }
 
   // What must be refused is refused before the body is sent (and before "100 Continue").
-  MHD_Result check_headers(MHD_Connection* connection) {
+  MHD_Result check_headers(MHD_Connection* connection, const Exchange& exchange) const {
     Framing framing;
     MHD_get_connection_values(connection, MHD_HEADER_KIND, &add_to_framing, &framing);
-    const auto refused = refusal(framing, options_.max_body_bytes);
+    const auto refused = framing.refusal(options_.max_body_bytes);
     if (!refused) return MHD_YES;
-    return finish(connection, refused->status == 413
-                                  ? too_large()
-                                  : handlers_.error(refused->status, refused->message));
+    const bool large = refused->status == 413;
+    return finish(connection, exchange,
+                  large ? too_large() : handlers_.error(refused->status, refused->message),
+                  /*close=*/true);
   }
 
   void add_to_body(std::string_view piece, Exchange& exchange) const {
@@ -369,11 +337,11 @@ class HttpServer::Implementation {
   MHD_Result answer(MHD_Connection* connection, Exchange& exchange) {
     Connection& state = connection_of(connection);
     if (state.computing != nullptr) return finish_computed(connection, state);
-    if (exchange.too_large) return finish(connection, too_large());
+    if (exchange.too_large) return finish(connection, exchange, too_large(), /*close=*/true);
     if (const auto response = handlers_.at_once(exchange.request))
-      return finish(connection, *response);
-    if (const auto response = too_many(state)) return finish(connection, *response);
-    return start(connection, state, exchange);
+      return finish(connection, exchange, *response);
+    if (const auto response = too_many(state)) return finish(connection, exchange, *response);
+    return enqueue(connection, state, exchange);
   }
 
   HttpResponse too_large() const {
@@ -404,27 +372,48 @@ class HttpServer::Implementation {
     return response;
   }
 
-  MHD_Result finish(MHD_Connection* connection, const HttpResponse& response) const {
+  MHD_Result finish(MHD_Connection* connection, const Exchange& exchange,
+                    const HttpResponse& response, bool close = false) const {
     connection_of(connection).answered = true;
-    return send(connection, response);
+    if (handlers_.answered) {
+      const std::chrono::duration<double> seconds = Clock::now() - exchange.began;
+      handlers_.answered(exchange.request, response.status, seconds.count());
+    }
+    return send(connection, response, close || options_.idle_limit.count() == 0);
   }
 
-  // The connection rests until the thread resumes it; access() is then called once more.
-  MHD_Result start(MHD_Connection* connection, Connection& state, Exchange& exchange) {
+  // The connection rests until it is resumed; access() is then called once more.
+  MHD_Result enqueue(MHD_Connection* connection, Connection& state, Exchange& exchange) {
     state.computing = &exchange;
     state.computing_since = Clock::now();
     MHD_suspend_connection(connection);
+    queue_.push(state.address, &state);
+    start_next();
+    return MHD_YES;
+  }
+
+  void start_next() {
+    while (const auto next = queue_.start_next()) start(**next);
+  }
+
+  void start(Connection& state) {
+    Exchange& exchange = *state.computing;
+    state.running = true;
     try {
-      exchange.thread = std::thread([this, connection, &exchange] {
+      exchange.thread = std::thread([this, connection = state.handle, &exchange] {
         compute(exchange);
         MHD_resume_connection(connection);
         wake();
       });
     } catch (const std::system_error&) {
       exchange.answer = handlers_.error(503, "no thread is left; try again later");
-      MHD_resume_connection(connection);
+      resume(state);
     }
-    return MHD_YES;
+  }
+
+  void resume(const Connection& state) const {
+    MHD_resume_connection(state.handle);
+    wake();
   }
 
   void compute(Exchange& exchange) const {
@@ -445,14 +434,31 @@ class HttpServer::Implementation {
                            "has come");
   }
 
-  MHD_Result finish_computed(MHD_Connection* connection, Connection& state) const {
+  MHD_Result finish_computed(MHD_Connection* connection, Connection& state) {
     Exchange& exchange = *state.computing;
     if (exchange.thread.joinable()) exchange.thread.join();
     const auto now = Clock::now();
-    state.computing = nullptr;
     state.waiting_since = now;
     state.deadline += now - state.computing_since;
-    return finish(connection, exchange.given_up ? why_given_up(exchange) : exchange.answer);
+    release(state);
+    return finish(connection, exchange,
+                  exchange.given_up ? why_given_up(exchange) : exchange.answer);
+  }
+
+  // The request, if there is one, is no longer computed.
+  void release(Connection& state) {
+    state.computing = nullptr;
+    if (!std::exchange(state.running, false)) return;
+    queue_.finished(state.address);
+    start_next();
+  }
+
+  // Nobody needs the answer any more: the thread is told, or the request leaves the queue.
+  void give_up(Connection& state) {
+    state.computing->cancelled.request_stop();
+    if (!queue_.remove(state.address, &state)) return;
+    state.computing->given_up = true;
+    resume(state);
   }
 
   // Clients that have closed their connection, or their half of it: nobody should compute what they
@@ -472,10 +478,10 @@ class HttpServer::Implementation {
     }
   }
 
-  static void desert(Connection& connection) {
+  void desert(Connection& connection) {
     if (connection.computing != nullptr) {
       connection.computing->deserted = true;
-      connection.computing->cancelled.request_stop();
+      give_up(connection);
       return;
     }
     // All is read, also by libmicrohttpd, which had its turn since this was seen first.
@@ -535,9 +541,9 @@ class HttpServer::Implementation {
   // How many are still computed.
   std::size_t cancel_all() {
     std::size_t count = 0;
-    for (const Connection* connection : connections_) {
+    for (Connection* connection : connections_) {
       if (connection->computing == nullptr) continue;
-      connection->computing->cancelled.request_stop();
+      give_up(*connection);
       ++count;
     }
     return count;
@@ -561,6 +567,7 @@ class HttpServer::Implementation {
   HttpServerOptions options_;
   HttpHandlers handlers_;
   std::set<Connection*> connections_;
+  FairQueue<Connection*> queue_;
   MHD_Daemon* daemon_ = nullptr;
   Clock::time_point next_warning_;                           // not before it
   const int wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);  // written when an answer is there
@@ -573,6 +580,7 @@ std::size_t HttpServer::descriptors(const HttpServerOptions& options) {
   return options.max_connections + kReserve + kOfTheServer;
 }
 std::uint16_t HttpServer::port() const { return implementation_->port(); }
+HttpLoad HttpServer::load() const { return implementation_->load(); }
 void HttpServer::run(const std::atomic<bool>& stop) { implementation_->run(stop); }
 
 }  // namespace tandem::apps

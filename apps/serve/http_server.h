@@ -37,10 +37,20 @@ struct HttpServerOptions {
   std::size_t max_body_bytes = 1 << 20;
   unsigned max_connections = 64;
   unsigned max_connections_per_address = 32;  // IPv6: per network of 64 bits
-  // From the first byte of a connection to the end of its answer, without the time in which it was
-  // computed.
+  unsigned max_running = 32;                  // requests computed at once; others wait in a queue
+  // From the start of a connection, or of a further request on it, to the end of the answer,
+  // without the time in which the request waited and was computed.
   std::chrono::milliseconds request_limit{10000};
+  // A connection stays open so long after an answer, for the next request; 0: it is closed.
+  std::chrono::milliseconds idle_limit{0};
   std::chrono::milliseconds tick{50};  // how soon `stop`, a client that went and deadlines are seen
+};
+
+// What a server is doing.
+struct HttpLoad {
+  std::size_t connections = 0;
+  std::size_t waiting = 0;  // requests in the queue
+  std::size_t running = 0;  // requests that are computed
 };
 
 struct HttpHandlers {
@@ -55,12 +65,20 @@ struct HttpHandlers {
   // What whoever runs the server should know, at most once a minute: that it accepts nobody because
   // no descriptor is left. Called on the thread of run(); may be empty.
   std::function<void(const std::string& message)> warn = {};
+  // Called on the thread of run() for each answer to a request with readable headers, `seconds`
+  // after these; may be empty.
+  std::function<void(const HttpRequest& request, int status, double seconds)> answered = {};
 };
 
-// One request per connection. Refused with 400: headers that two readers may understand in two ways
-// (two of Host, Content-Length or Transfer-Encoding, a length that is no number, a length beside a
-// transfer coding, a name that is none); with 501 another transfer coding than chunked; with 413 a
-// body over max_body_bytes; with 429 and 503 a computation too many, of one address or of all.
+// Refused with 400: headers that two readers may understand in two ways (two of Host,
+// Content-Length or Transfer-Encoding, a length that is no number, a length beside a transfer
+// coding, a malformed name); with 501 another transfer coding than chunked; with 413 a body over
+// max_body_bytes. The connection is closed after each of these, because nobody knows where the next
+// request would begin.
+//
+// Of the requests to compute, max_running run at once. The others wait in a queue that is fair
+// between addresses (fair_queue.h). As many requests wait and run as there may be connections;
+// one more is refused, with 429 for its address and with 503 for all.
 //
 // A connection that is slower than request_limit is closed. So are, when an address or all together
 // hold more than the limits, the connections that wait longest for their client: idle ones keep
@@ -76,6 +94,8 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
   std::uint16_t port() const;
+  // Of the thread of run() only, for example in a handler.
+  HttpLoad load() const;
   // How many descriptors a server opens at most.
   static std::size_t descriptors(const HttpServerOptions& options);
   // Serves until `stop` becomes true, which is seen within a tenth of a second: computations are

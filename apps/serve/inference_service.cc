@@ -164,7 +164,8 @@ std::optional<HttpResponse> InferenceService::handle_at_once(const HttpRequest& 
   const std::string& path = request.path;
   if (request.method == "GET" || request.method == "HEAD") return get(path);
   if (is_inference_path(path) && request.method == "POST") return std::nullopt;
-  if (!is_inference_path(path) && path != "/health" && path != "/info") return get(path);
+  if (!is_inference_path(path) && path != "/health" && path != "/info" && path != "/metrics")
+    return get(path);
   HttpResponse response = error(405, fmt::format("{} is not possible here", request.method));
   response.allow = is_inference_path(path) ? "GET, HEAD, POST" : "GET, HEAD";
   return response;
@@ -201,6 +202,12 @@ HttpResponse InferenceService::get(const std::string& path) const {
                          {"parameters", options_.num_parameters}};
     info.update(endpoint_.info);
     return json_response(info);
+  }
+  if (path == "/metrics" && options_.metrics) {
+    HttpResponse metrics;
+    metrics.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    metrics.body = options_.metrics();
+    return metrics;
   }
   return error(404, fmt::format("there is no '{}'; requests go to /", path));
 }

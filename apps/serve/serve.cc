@@ -17,6 +17,7 @@
 #include "apps/serve/inference_service.h"
 #include "apps/serve/label_endpoint.h"
 #include "apps/serve/question_endpoint.h"
+#include "apps/serve/serve_metrics.h"
 #include "tandem/core/descriptors.h"
 
 namespace tandem::apps {
@@ -31,10 +32,12 @@ constexpr std::size_t kMaxInputs = 32;  // of one request
 struct Options {
   ModelOptions model;
   AnswerOptions answer;
-  std::vector<std::string> allowed_hosts;
   std::string aggregation{kDefaultAggregation};
-  HttpServerOptions server{.port = 8080};
+  std::vector<std::string> allowed_hosts;
+  HttpServerOptions server{
+      .port = 8080, .max_connections = 256, .max_connections_per_address = 128};
   double request_seconds = 10;
+  double idle_seconds = 60;
 };
 
 void add_place(CLI::App& app, Options& options) {
@@ -64,6 +67,11 @@ void add_limits(CLI::App& app, Options& options) {
                  "the same for one address; raise it behind a proxy")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
+  app.add_option("--max_running", options.server.max_running,
+                 "requests computed at once, of one address at most half of them; others wait in a "
+                 "queue that is fair between addresses")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
   app.add_option("--max_windows", options.answer.max_windows,
                  "windows of max_seq_length tokens that one request may take")
       ->capture_default_str()
@@ -72,6 +80,10 @@ void add_limits(CLI::App& app, Options& options) {
                  "seconds in which a client must send its request and take the answer")
       ->capture_default_str()
       ->check(number_in(0.1, 3600.0));
+  app.add_option("--keep_alive", options.idle_seconds,
+                 "seconds that a connection stays open for the next request; 0: one request each")
+      ->capture_default_str()
+      ->check(number_in(0.0, 3600.0));
 }
 
 bool parse_options(const std::vector<std::string>& words, Options& options) {
@@ -85,11 +97,15 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
   options.answer.max_answer_bytes = 1 << 22;
   add_model_flags(app, options.model);
   add_answer_flags(app, options.answer);
+  add_aggregation_flag(app, options.aggregation);
   add_place(app, options);
   add_limits(app, options);
   if (!parse_command(app, words)) return false;
-  options.server.request_limit =
-      std::chrono::milliseconds(static_cast<std::int64_t>(1000 * options.request_seconds));
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
+  };
+  options.server.request_limit = milliseconds(options.request_seconds);
+  options.server.idle_limit = milliseconds(options.idle_seconds);
   return true;
 }
 
@@ -97,7 +113,6 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
 
-  add_aggregation_flag(app, options.aggregation);
 // What this machine calls itself: "node7.example" is node7 too.
 void add_own_names(std::vector<std::string>& names) {
   char name[256] = "";
@@ -124,6 +139,7 @@ class Server {
     labels_.max_seq_length = options.answer.max_seq_length;
     labels_.max_windows = options.answer.max_windows;
     answers_ = options.answer;
+    aggregation_ = *aggregation_of(options.aggregation);
   }
 
   const InferenceModel& model() const { return reader_ ? reader_->model() : labeller_->model(); }
@@ -139,14 +155,35 @@ class Server {
     return token_endpoint(labels_, aggregation_, kMaxInputs, labeller_->labels(),
                           std::bind_front(&Labeller::label_tokens, &*labeller_));
   }
-    aggregation_ = *aggregation_of(options.aggregation);
 
  private:
   AnswerOptions answers_;
   LabelOptions labels_;
+  Aggregation aggregation_ = Aggregation::kFirst;
   std::optional<Reader> reader_;  // one of the two
   std::optional<Labeller> labeller_;
 };
+
+HttpHandlers handlers_of(const InferenceService& service, ServeMetrics& metrics) {
+  return {.at_once = [&](const HttpRequest& request) { return service.handle_at_once(request); },
+          .compute =
+              [&](const HttpRequest& request, const std::stop_token& cancelled) {
+                return service.handle(request, cancelled);
+              },
+          .error = &InferenceService::error,
+          .warn = &warn,
+          .answered = [&](const HttpRequest& request, int status,
+                          double seconds) { metrics.count(request, status, seconds); }};
+}
+
+void announce(const std::string& model, const std::string& address, std::uint16_t port) {
+  if (!is_loopback(address))
+    warn(fmt::format("everybody who reaches {} can ask; there is no password", address));
+  const bool v6 = address.find(':') != std::string::npos;
+  fmt::print("tandem: {} answers at http://{}{}{}:{}/ (Ctrl-C ends)\n", model, v6 ? "[" : "",
+             address, v6 ? "]" : "", port);
+  std::fflush(stdout);
+}
 
 }  // namespace
 
@@ -159,38 +196,26 @@ int serve(const Invocation& invocation) {
                       fmt::format("a server of {} connections", options.server.max_connections),
                       "allow fewer connections (--max_connections)");
   Server served(options, invocation.environment);
-  Aggregation aggregation_ = Aggregation::kFirst;
   print_warnings(served.model());
+  const std::string& model = options.model.files.model_name_or_path;
   const bool loopback = is_loopback(options.server.address);
   if (!loopback) add_own_names(options.allowed_hosts);
+  const Endpoint endpoint = served.endpoint();
+  ServeMetrics metrics(model, endpoint.task);
+  std::optional<HttpServer> server;
   const InferenceService service(
-      {.model = options.model.files.model_name_or_path,
+      {.model = model,
        .num_parameters = served.model().model().layout().num_parameters(),
        .loopback_only = loopback,
-       .allowed_hosts = options.allowed_hosts},
-      served.endpoint());
-  HttpServer server(
-      options.server,
-      {.at_once = [&](const HttpRequest& request) { return service.handle_at_once(request); },
-       .compute =
-           [&](const HttpRequest& request, const std::stop_token& cancelled) {
-             return service.handle(request, cancelled);
-           },
-       .error = &InferenceService::error,
-       .warn = &warn});
+       .allowed_hosts = options.allowed_hosts,
+       .metrics = [&] { return metrics.text(server->load()); }},
+      endpoint);
+  server.emplace(options.server, handlers_of(service, metrics));
   // Until here a signal ends the program by itself.
   std::signal(SIGTERM, handle_stop);
   std::signal(SIGINT, handle_stop);
-  if (!loopback) {
-    warn(fmt::format("everybody who reaches {} can ask; there is no password",
-                     options.server.address));
-  }
-  const bool v6 = options.server.address.find(':') != std::string::npos;
-  fmt::print("tandem: {} answers at http://{}{}{}:{}/ (Ctrl-C ends)\n",
-             options.model.files.model_name_or_path, v6 ? "[" : "", options.server.address,
-             v6 ? "]" : "", server.port());
-  std::fflush(stdout);
-  server.run(g_stop);
+  announce(model, options.server.address, server->port());
+  server->run(g_stop);
   fmt::print("tandem: stopped\n");
   return 0;
 }

@@ -1,11 +1,7 @@
 // `tandem serve` as a process: plain sockets as clients, then a browser.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -13,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include "apps/serve/serve_process.h"
 #include "support/browser.h"
 #include "support/model_with_head.h"
 #include "support/process.h"
@@ -30,106 +27,12 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 using namespace std::chrono_literals;
-
-const std::string kText =
-    "The ferry to Oslo leaves at nine. Caf\u00e9 Lund \U0001F600 opens at ten.";
-
-// A connection to the server, bytes in and out.
-class Client {
- public:
-  explicit Client(int port) : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(port));
-    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
-    connected_ = connect(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-  }
-  ~Client() { close(descriptor_); }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
-
-  bool connected() const { return connected_; }
-  bool send(const std::string& text) const {
-    return ::send(descriptor_, text.data(), text.size(), MSG_NOSIGNAL) ==
-           static_cast<ssize_t>(text.size());
-  }
-  // Nothing more will be sent.
-  void close_half() const { shutdown(descriptor_, SHUT_WR); }
-  // All until the server closes, at most `limit` long.
-  std::string receive(std::chrono::milliseconds limit = 60s) {
-    std::string text;
-    const auto deadline = std::chrono::steady_clock::now() + limit;
-    for (char buffer[4096];;) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-          deadline - std::chrono::steady_clock::now());
-      pollfd entry{.fd = descriptor_, .events = POLLIN, .revents = 0};
-      if (left.count() <= 0 || poll(&entry, 1, static_cast<int>(left.count())) <= 0) break;
-      const ssize_t size = recv(descriptor_, buffer, sizeof buffer, 0);
-      closed_ = size <= 0;
-      if (closed_) break;
-      text.append(buffer, static_cast<std::size_t>(size));
-    }
-    return text;
-  }
-  bool closed() const { return closed_; }
-
- private:
-  int descriptor_;
-  bool connected_ = false;
-  bool closed_ = false;
-};
-
-std::string post(const std::string& body) {
-  return fmt::format("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
-                     body.size(), body);
-}
-
-std::string question(const std::string& text, const std::string& parameters = "{}") {
-  return post(
-      fmt::format(R"({{"inputs": {{"question": "When?", "context": {}}}, "parameters": {}}})",
-                  json(text).dump(), parameters));
-}
-
-std::string body_of(const std::string& response) {
-  return response.substr(response.find("\r\n\r\n") + 4);
-}
-
-// The program with a small model, waiting for questions.
-class Server {
- public:
-  explicit Server(const std::vector<std::string>& flags = {})
-      : model_(testing::model_with_head(folder_ / "demo" / "model", "ForQuestionAnswering")) {
-    std::vector<std::string> command = {
-        TANDEM_BINARY_DIR "/bin/tandem", "serve", "--model", model_, "--port", "0"};
-    command.insert(command.end(), flags.begin(), flags.end());
-    process_ = std::make_unique<testing::Process>(
-        command, std::map<std::string, std::string>{{"OMP_NUM_THREADS", "1"}});
-    const std::string before = " answers at http://";
-    for (int i = 0; i < 600 && process_->running() && port_ == 0; ++i) {
-      const std::string out = process_->out_so_far();
-      const auto found = out.find(before);
-      if (found != std::string::npos && out.ends_with("\n"))
-        port_ = std::stoi(out.substr(out.find(':', found + before.size()) + 1));
-      std::this_thread::sleep_for(50ms);
-    }
-    EXPECT_NE(port_, 0) << process_->out_so_far() << process_->err_so_far();
-  }
-  int port() const { return port_; }
-  const std::string& model() const { return model_; }
-  testing::Process& process() { return *process_; }
-  std::string exchange(const std::string& request) const {
-    Client client(port_);
-    EXPECT_TRUE(client.connected());
-    client.send(request);
-    return client.receive();
-  }
-
- private:
-  testing::TemporaryFolder folder_;
-  std::string model_;
-  std::unique_ptr<testing::Process> process_;
-  int port_ = 0;
-};
+using testing::body_of;
+using testing::Client;
+using testing::kText;
+using testing::post;
+using testing::question;
+using testing::Server;
 
 TEST(Serve, AnswersAsAskDoes) {
   const Server server;
@@ -138,12 +41,11 @@ TEST(Serve, AnswersAsAskDoes) {
   const json answers = json::parse(body_of(response));
   ASSERT_EQ(answers.size(), 3u);
 
-  const auto asked =
-      testing::run({"/bin/sh", "-c",
-                    fmt::format("printf %s '{}' | '{}/bin/tandem' ask --model "
-                                "'{}' --context - --json --n_best 3 'When?'",
-                                kText, TANDEM_BINARY_DIR, server.model())},
-                   {{"OMP_NUM_THREADS", "2"}});
+  const auto asked = testing::run({"/bin/sh", "-c",
+                                   fmt::format("printf %s '{}' | '{}/bin/tandem' ask --model "
+                                               "'{}' --context - --json --n_best 3 'When?'",
+                                               kText, TANDEM_BINARY_DIR, server.model())},
+                                  {{"OMP_NUM_THREADS", "2"}});
   const json expected = json::parse(asked.out)["n_best"];
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(answers[i]["answer"], expected[i]["answer"]);
@@ -223,7 +125,7 @@ TEST(Serve, RefusesAmbiguousHeaders) {
   const Server server;
   const auto status_of = [&](const std::string& headers) {
     Client client(server.port());
-    client.send("POST / HTTP/1.1\r\n" + headers + "\r\n{}");
+    client.send("POST / HTTP/1.1\r\nConnection: close\r\n" + headers + "\r\n{}");
     return client.receive(20s).substr(0, 13);
   };
   const std::string host = "Host: localhost\r\n", length = "Content-Length: 2\r\n";
@@ -401,10 +303,9 @@ TEST(Serve, GivesUpWhoseClientHasClosedItsHalf) {
 // The soft limit is no limit.
 TEST(Serve, HasRoomForItsConnections) {
   const testing::TemporaryFolder folder;
-  const std::string serve =
-      fmt::format("exec {} serve --model {} --port 0 --max_connections 1000",
-                  TANDEM_BINARY_DIR "/bin/tandem",
-                  testing::model_with_head(folder / "model", "ForQuestionAnswering"));
+  const std::string serve = fmt::format(
+      "exec {} serve --model {} --port 0 --max_connections 1000", TANDEM_BINARY_DIR "/bin/tandem",
+      testing::model_with_head(folder / "model", "ForQuestionAnswering"));
   testing::Process raised({"/bin/sh", "-c", "ulimit -Sn 16; " + serve});
   for (int i = 0; i < 600 && raised.running() && raised.out_so_far().empty(); ++i)
     std::this_thread::sleep_for(50ms);
@@ -542,9 +443,8 @@ TEST_F(ServePage, HasAnExampleAndATitle) {
   const std::string page =
       testing::dump_dom(fmt::format("http://127.0.0.1:{}/?example", server.port()));
   EXPECT_THAT(page, HasSubstr("Try an example</button>"));
-  EXPECT_THAT(page,
-              ContainsRegex("<p id=\"model\" title=\"[^\"]*/demo/model\">demo, model, "
-                            "335,234 parameters</p>"));
+  EXPECT_THAT(page, ContainsRegex("<p id=\"model\" title=\"[^\"]*/demo/model\">demo, model, "
+                                  "335,234 parameters</p>"));
   EXPECT_THAT(page, ContainsRegex("<div id=\"marked\">.*The Melqueen sails to Norford"));
 }
 
