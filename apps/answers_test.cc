@@ -210,18 +210,18 @@ TEST(ModelKinds, AnEvaluationWithoutTheHeadWarns) {
   const auto evaluate = [&](const std::string& command, const std::string& model,
                             const std::string& file) {
     std::vector<std::string> line{command,
-                                   "--model_name_or_path",
-                                   model,
-                                   "--do_eval",
-                                   "--validation_file",
-                                   file,
-                                   "--output_dir",
-                                   (folder / (command + "-out")).string(),
-                                   "--max_eval_samples",
-                                   "2",
-                                   "--max_seq_length",
-                                   "64",
-                                   "--overwrite_output_dir"};
+                                  "--model_name_or_path",
+                                  model,
+                                  "--do_eval",
+                                  "--validation_file",
+                                  file,
+                                  "--output_dir",
+                                  (folder / (command + "-out")).string(),
+                                  "--max_eval_samples",
+                                  "2",
+                                  "--max_seq_length",
+                                  "64",
+                                  "--overwrite_output_dir"};
     if (command == "run_qa") line.insert(line.end(), {"--doc_stride", "16"});
     return tandem(line);
   };

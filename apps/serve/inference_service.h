@@ -17,7 +17,7 @@ namespace tandem::apps {
 struct Endpoint {
   std::string task;     // as the Hub calls it: "question-answering"
   std::string example;  // a request's body, for messages
-  // A body without "inputs" that has this key is an input itself. Empty: there is no such form.
+  // A body without "inputs" that has this key is an input itself. Empty: no such form.
   std::string bare_input_key = {};
   nlohmann::ordered_json info;  // for GET /info and the page
   // The result for a body that has "inputs". Throws tandem::Error, and Interrupted when it was
@@ -34,13 +34,15 @@ struct ServiceOptions {
   // Requests must name this server as localhost or a loopback address; if false, also as any other
   // address (in numbers).
   bool loopback_only = true;
-  std::vector<std::string> allowed_hosts;     // names it has beside these; "*": any
-  std::size_t max_values = 10000;             // JSON values and names of one request
-  std::size_t max_depth = 32;                 // of JSON
-  std::function<std::string()> metrics = {};  // GET /metrics, which is 404 without it
+  std::vector<std::string> allowed_hosts;  // names it has beside these; "*": any
+  std::size_t max_values = 10000;          // JSON values and names of one request
+  std::size_t max_depth = 32;              // of JSON
+  // The text of GET /metrics, which is 404 without it.
+  std::function<std::string()> metrics = {};
 };
 
-// GET / and its parts; GET /health; GET /info; GET /metrics; POST / or /models/<any name>: the endpoint's.
+// GET / and its parts; GET /health, /info and /metrics; POST / or /models/<any name>: the
+// endpoint's.
 // Errors are {"error": "what was found, what was expected"} with a fitting status. Thread-safe.
 class InferenceService {
  public:

@@ -1,4 +1,4 @@
-// The demo's encoder with the head of a task (with_head.py): a model that answers, without training.
+// The demo's encoder with the head of a task (with_head.py): a model that answers untrained.
 #pragma once
 
 #include <filesystem>
