@@ -226,10 +226,11 @@ void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& 
   check_size(layout, weights.size());
   std::vector<TensorView> tensors;
   for (const nn::ParameterSpec* parameter : parameters_as_defined(layout)) {
-    tensors.push_back({.name = parameter->name,
-                       .dtype = DType::kF32,
-                       .shape = parameter->shape,
-                       .bytes = std::as_bytes(weights.subspan(parameter->offset, parameter->size))});
+    tensors.push_back(
+        {.name = parameter->name,
+         .dtype = DType::kF32,
+         .shape = parameter->shape,
+         .bytes = std::as_bytes(weights.subspan(parameter->offset, parameter->size))});
   }
   if (format == WeightFormat::kSafetensors) {
     write_safetensors(model_dir / "model.safetensors", tensors);
