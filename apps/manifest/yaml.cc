@@ -112,9 +112,10 @@ class Reader {
   void read_map(Node& node, int depth) {
     node.kind = Node::Kind::kMap;
     std::map<std::string, int> seen;
+    std::vector<Node> merged;
     for (;;) {
       const Event event(parser_);
-      if (event.get().type == YAML_MAPPING_END_EVENT) return;
+      if (event.get().type == YAML_MAPPING_END_EVENT) return merge(merged, seen, node);
       const Node key = value(event, depth + 1);
       if (key.kind != Node::Kind::kScalar) throw SyntaxProblem{key.line, "a name was expected"};
       const auto [first, fresh] = seen.emplace(key.text, key.line);
@@ -124,7 +125,34 @@ class Reader {
                              "remove one of the two"});
       }
       const Event of_value(parser_);
-      node.fields.push_back({key.text, key.line, value(of_value, depth + 1)});
+      Node of_key = value(of_value, depth + 1);
+      if (key.text == "<<" && !key.quoted) {
+        add_merged(std::move(of_key), key.line, merged);
+      } else {
+        node.fields.push_back({key.text, key.line, std::move(of_key)});
+      }
+    }
+  }
+
+  // The value of a merge key: a map, or a list of maps (YAML 1.1, https://yaml.org/type/merge.html).
+  static void add_merged(Node value, int line, std::vector<Node>& merged) {
+    const bool is_list = value.kind == Node::Kind::kList;
+    std::vector<Node> maps = is_list ? std::move(value.items) : std::vector<Node>{std::move(value)};
+    for (Node& map : maps) {
+      if (map.kind != Node::Kind::kMap)
+        throw SyntaxProblem{line, "behind << a map or a list of maps was expected"};
+      merged.push_back(std::move(map));
+    }
+  }
+
+  // A field of the map itself wins over a merged one, and an earlier map over a later one. `names`
+  // are those that the map has.
+  static void merge(const std::vector<Node>& merged, std::map<std::string, int>& names,
+                    Node& node) {
+    for (const Node& map : merged) {
+      for (const Field& field : map.fields) {
+        if (names.emplace(field.name, field.line).second) node.fields.push_back(field);
+      }
     }
   }
 

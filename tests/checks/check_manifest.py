@@ -136,6 +136,40 @@ def check_guides():
             problem(f"{name}, mended: {checked.stdout}")
 
 
+JOB = """apiVersion: batch/v1
+kind: Job
+metadata: {name: x}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      %s
+"""
+POD = "containers: [{name: a, image: tandem:1, command: [tandem, run_qa]}]"
+# Merge keys: (what, the pod, whether it is a good one).
+MERGES = (
+    ("a map", f"x-pod: &pod {{{POD}}}\n      <<: *pod", None),
+    ("an inline map", f"<<: {{{POD}}}", None),
+    ("a list of maps, of which the first wins", f"<<: [{{{POD}}}, {{containers: 7}}]", None),
+    ("a field of the map itself wins", f"<<: {{containers: 7}}\n      {POD}", None),
+    ("a merged mistake is found", "<<: {containers: 7}", "containers"),
+    ("text", "<<: text", "behind << a map"),
+    ("a quoted name is a name", f"\"<<\": {{}}\n      {POD}", "<<"),
+)
+
+
+def check_merge_keys():
+    path = SHARED / "reported/F16_manifest_merge_key/job.yaml"
+    if not path.exists():
+        print(f"left out: needs {path}")
+    elif (checked := tandem("--check", str(path))).returncode != 0:
+        problem(f"merge keys of the reported manifest: {checked.stdout}")
+    for what, pod, wanted in MERGES:
+        found = tandem("--check", "-", text=JOB % pod).stdout
+        if wanted not in found if wanted else re.search(r"<<|containers", found):
+            problem(f"merge key, {what}: found\n{found}")
+
+
 def check_hostile():
     deep = "a: " + "[" * 5000
     laughs = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 10)}]\n" for i in range(12))
@@ -365,6 +399,7 @@ def main():
     files = check_files()
     check_broken()
     check_guides()
+    check_merge_keys()
     check_hostile()
     check_published(files)
     with tempfile.TemporaryDirectory() as folder:

@@ -135,7 +135,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::array services = {
       apps::InferenceService(options, apps::question_endpoint({}, 32, find_answers)),
       apps::InferenceService(options, apps::text_endpoint({}, 32, labels, find_labels)),
-      apps::InferenceService(options, apps::token_endpoint({}, 32, labels, find_tokens))};
+      apps::InferenceService(
+          options, apps::token_endpoint({}, apps::Aggregation::kFirst, 32, labels, find_tokens))};
   // A request has 10,000 values at most, so its JSON is little more than its texts, which are kept
   // as parsed and as questions; the windows of 4 KB of context and the answers take the rest.
   const fuzz::MemoryLimit limit(64 * size + (std::size_t{2} << 20));
