@@ -134,7 +134,7 @@ class Reader {
     }
   }
 
-  // The value of a merge key: a map, or a list of maps (YAML 1.1, https://yaml.org/type/merge.html).
+  // The value of a merge key: a map, or a list of maps (YAML 1.1, yaml.org/type/merge.html).
   static void add_merged(Node value, int line, std::vector<Node>& merged) {
     const bool is_list = value.kind == Node::Kind::kList;
     std::vector<Node> maps = is_list ? std::move(value.items) : std::vector<Node>{std::move(value)};
