@@ -73,7 +73,7 @@ TEST_F(DamagedCheckpoint, IsPassedOverWhateverIsInThePlaceOfItsFiles) {
                           {"trainer_state.json", true, fifo, "it is a FIFO"},
                           {"trainer_state.json", false, cut_off, "is not a trainer_state.json"},
                           {"tandem_state.json", false, directory, "it is a directory"},
-                          {"optimizer.pt", false, cut_off, "optimizer.pt'"},
+                          {"optimizer.pt", false, cut_off, "optimizer.pt"},
                           {"model.safetensors", false, cut_off, "model.safetensors"}}) {
     SCOPED_TRACE(one.file);
     const fs::path output = copy_of("whole", "out");
