@@ -36,6 +36,7 @@ THINGS = {
     "python-packages": "the official Python packages, build/test-data/venv",
     "trainer-packages": "torch, transformers and accelerate, in build/test-data/venv or around TANDEM_PARITY_PYTHON",
     "hub-clients": "two versions of huggingface_hub, build/test-data/hub-clients",
+    "checkpoint-packages": "the same, in build/test-data/torch-venv as well (scripts/fetch_torch.sh)",
     "intel-mpi": "Intel MPI, build/test-data/venv/bin/mpirun",
     "two-hosts": "the right to make network namespaces, which root has",
     "tun": "network interfaces of programs, /dev/net/tun",
@@ -110,12 +111,19 @@ def machine(build_folder):
         "python-packages": python.exists(),
         "trainer-packages": has_trainer(pathlib.Path(os.environ.get("TANDEM_PARITY_PYTHON", python))),
         "hub-clients": all((TEST_DATA / "hub-clients" / version).exists() for version in ("old", "new")),
+        "checkpoint-packages": any(has_trainer(one) for one in trainer_pythons(python)),
         "intel-mpi": (TEST_DATA / "venv" / "bin" / "mpirun").exists(),
         "two-hosts": can_make_hosts(),
         "tun": os.access("/dev/net/tun", os.R_OK | os.W_OK),
         "no-sanitizer": "-fsanitize" not in cached(build_folder, "CMAKE_CXX_FLAGS"),
     }
     return x86_classes(build_folder) | {name for name, there in things.items() if there}
+
+
+def trainer_pythons(python):
+    """Where tests/parity/trainer_goes_on.py looks."""
+    named = os.environ.get("TANDEM_PARITY_PYTHON")
+    return [pathlib.Path(named)] if named else [python, TEST_DATA / "torch-venv" / "bin" / "python"]
 
 
 def has_trainer(python):

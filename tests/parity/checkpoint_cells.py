@@ -39,7 +39,7 @@ OPTIMIZERS = {
     "adamw_torch": {"weight_decay": 0.01, "learning_rate": 1e-3},
     "sgd": {"weight_decay": 0.01, "learning_rate": 0.02},
     "adagrad": {"weight_decay": 0.01, "learning_rate": 1e-3},
-    "adafactor": {"weight_decay": 0.01, "learning_rate": 1e-3},
+    "adafactor": {"weight_decay": 0.01, "learning_rate": 1e-2},
     **({"adamw_hf": {"weight_decay": 0.01, "learning_rate": 1e-3}} if int(transformers.__version__.split(".")[0]) < 5 else {}),
 }
 
@@ -134,7 +134,7 @@ class Questions(Task):
 
     def features(self, tokenizer, keys):
         return [{**{key: feature[key] for key in keys}, "start_positions": feature["start"], "end_positions": feature["end"]}
-                for feature in hf_reference.features(tokenizer, self.rows, LENGTH, STRIDE, True)]
+                for feature in hf_reference.features(tokenizer, self.rows, LENGTH, STRIDE, True)[:QUESTIONS]]
 
 
 TASKS = {

@@ -68,7 +68,21 @@ void move_positions_behind_norm(Parameters& all) {
   if (position < norm && norm != all.end()) std::rotate(position, position + 1, norm + 1);
 }
 
+// The head's parameters are those without the prefix of an encoder.
+void move_head_first(Parameters& all) {
+  std::ranges::stable_partition(all, [](const nn::ParameterSpec* parameter) {
+    return std::ranges::none_of(families(), [&](const Family* family) {
+      return parameter->name.starts_with(family->base_prefix);
+    });
+  });
+}
+
 }  // namespace
+
+DefinitionOrder newest_definition_order(std::string_view model_type) {
+  return model_type == kXlmRoberta.model_type ? DefinitionOrder::kTransformers5HeadFirst
+                                              : DefinitionOrder::kTransformers5;
+}
 
 std::vector<const nn::ParameterSpec*> parameters_as_defined(const nn::ParameterLayout& layout,
                                                             DefinitionOrder order) {
@@ -83,7 +97,8 @@ std::vector<const nn::ParameterSpec*> parameters_as_defined(const nn::ParameterL
     append_by_module(std::move(unit), all);
     end = begin;
   }
-  if (order == DefinitionOrder::kTransformers5) move_positions_behind_norm(all);
+  if (order != DefinitionOrder::kTransformers4) move_positions_behind_norm(all);
+  if (order == DefinitionOrder::kTransformers5HeadFirst) move_head_first(all);
   return all;
 }
 

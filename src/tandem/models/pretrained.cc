@@ -225,7 +225,8 @@ void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& 
                      std::span<const float> weights, WeightFormat format) {
   check_size(layout, weights.size());
   std::vector<TensorView> tensors;
-  for (const nn::ParameterSpec* parameter : parameters_as_defined(layout)) {
+  for (const nn::ParameterSpec* parameter :
+       parameters_as_defined(layout, newest_definition_order(config.family->model_type))) {
     tensors.push_back(
         {.name = parameter->name,
          .dtype = DType::kF32,

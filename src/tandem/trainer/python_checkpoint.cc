@@ -7,6 +7,8 @@
 #include <unordered_map>
 
 #include "tandem/core/error.h"
+#include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/core/whole_number.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/torch_file.h"
@@ -128,13 +130,14 @@ void check_groups(const Groups& groups, const nn::ParameterLayout& layout, const
   }
 }
 
-// The orders that the states of a checkpoint may have. Their shapes tell RoBERTa's two apart: a
-// table of positions has more rows than one of token types.
+// The orders that the states of a checkpoint may have. Their shapes tell them apart: a table of
+// positions has more rows than one of token types, and the head is smaller than the vocabulary.
 std::vector<ParameterOrder> possible_orders(const Groups& groups, const nn::ParameterLayout& layout,
                                             const fs::path& directory) {
   if (!groups.names.empty()) return {groups.names};
   if (!is_python_checkpoint(directory)) return {order_of_older_tandem(layout)};
   return {python_parameter_order(layout, models::DefinitionOrder::kTransformers5),
+          python_parameter_order(layout, models::DefinitionOrder::kTransformers5HeadFirst),
           python_parameter_order(layout, models::DefinitionOrder::kTransformers4)};
 }
 
@@ -196,6 +199,14 @@ class StateReader {
   TorchValue states_;
   std::unordered_map<std::string_view, std::int64_t> numbers_;  // of the parameters
 };
+
+// That of the family in the config.json of the checkpoint, which is written before.
+models::DefinitionOrder order_to_write(const fs::path& directory) {
+  const auto text = read_file_if_exists(directory / "config.json");
+  if (!text) return models::DefinitionOrder::kTransformers5;
+  const auto config = try_parse_json(*text);
+  return models::newest_definition_order(config.is_object() ? config.value("model_type", "") : "");
+}
 
 // How an optimizer of Python counts its updates.
 enum class StepCount { kNone, kInt, kTensor };
@@ -366,7 +377,7 @@ void load_python_optimizer(const fs::path& directory, const nn::ParameterLayout&
 
 void write_python_optimizer(const fs::path& directory, const nn::ParameterLayout& layout,
                             const TrainedArenas& arenas, const OptimizationState& state) {
-  const ParameterOrder order = python_parameter_order(layout);
+  const ParameterOrder order = python_parameter_order(layout, order_to_write(directory));
   const StepCount count = step_count_of(state.optimizer.name);
   // A tensor for each parameter: Python's optimizers count in place.
   const std::vector<float> steps(order.size(), static_cast<float>(state.step));

@@ -46,8 +46,9 @@ TEST(PythonCheckpoint, ParametersAreNumberedAsTheTrainerDoes) {
     const models::Family* family = models::find_family(name.substr(0, name.find(' ')));
     ASSERT_NE(family, nullptr);
     const models::EncoderModel model = make_model(*family, name.substr(name.find(' ') + 1));
-    for (const auto& [version, order] : {std::pair{"5", DefinitionOrder::kTransformers5},
-                                         {"4", DefinitionOrder::kTransformers4}}) {
+    for (const auto& [version, order] :
+         {std::pair{"5", models::newest_definition_order(family->model_type)},
+          {"4", DefinitionOrder::kTransformers4}}) {
       SCOPED_TRACE(version);
       const auto& expected = lists[version].contains(name) ? lists[version][name] : groups;
       auto names = expected[0].get<std::vector<std::string>>();
@@ -179,7 +180,9 @@ class OptimizerFile : public ::testing::Test {
 TEST_F(OptimizerFile, OfEitherVersionOfTransformersIsRead) {
   for (const models::Family* family : models::families()) {
     for (const char* head : {"SequenceClassification", "TokenClassification"}) {
-      for (const auto order : {DefinitionOrder::kTransformers5, DefinitionOrder::kTransformers4}) {
+      for (const auto order :
+           {DefinitionOrder::kTransformers5, DefinitionOrder::kTransformers5HeadFirst,
+            DefinitionOrder::kTransformers4}) {
         SCOPED_TRACE(family->model_type);
         const models::EncoderModel model = make_model(*family, head);
         write_adamw(folder_.path(), model.layout(), python_parameter_order(model.layout(), order));
