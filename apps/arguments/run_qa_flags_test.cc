@@ -102,6 +102,7 @@ std::string companions(std::string_view name) {
 std::string example_value(const Flag& flag) {
   if (flag.name == "metric_for_best_model") return "f1";
   if (flag.name == "metric") return "eval_exact_match";
+  if (flag.name == "report_to") return "tensorboard";
   if (flag.name == "optim_args") return "momentum=0.9";
   if (flag.name == "lr_scheduler_kwargs") return "{\"num_cycles\":2}";
   if (flag.name == "accelerator_config") return "{\"split_batches\":true}";
