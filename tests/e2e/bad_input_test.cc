@@ -136,7 +136,6 @@ TEST_F(BadInput, Data) {
   expect_data_failure("", {"data.json"});
   expect_data_failure(dataset({record("q1", "Where?", "It is here.", "here", 500)}),
                       {"data.json", "q1", "500"});
-  expect_data_failure(dataset({good, good}), {"data.json", "q1", "same id"});
   expect_data_failure(dataset({record("q1", "Where?", "", "", 0)}), {"q1", "context"});
   expect_data_failure(dataset({record("q1", "Wh\xff?", "It is here.", "here", 6)}),
                       {"data.json", "UTF-8"});
@@ -337,7 +336,9 @@ TEST_F(BadInput, NoParsersMarkReachesPeople) {
       for (const char* file : {"data.json", "data.jsonl"}) {
         SCOPED_TRACE(file);
         write(path(file), text);
-        expect_reason(words(command, kDemo / "model", path(file).native()), reason);
+        // A value that no task reads may hold anything: there the missing fields are the reason.
+        expect_reason(words(command, kDemo / "model", path(file).native()),
+                      text == large ? "found" : reason);
       }
     }
   }
@@ -365,7 +366,7 @@ TEST_F(BadInput, LabelsAndTags) {
   run_task("run_glue", good, "sentence,label\ngood,0\nbad,7\n", "csv",
            "row 2 (line 3): the label '7' is not known; expected one of 0, 1");
   run_task("run_glue", "sentence,lable\ngood,0\n", good, "csv",
-           "there is no column \"label\", found \"sentence\", \"lable\"");
+           "there is no column \"label\", found \"sentence\" (texts), \"lable\" (numbers)");
   run_task("run_glue", good, "sentence,label\nx,0.5\n", "csv",
            "the label 0.5 is a number, but a class is needed: 0, 1");
   run_task("run_glue", "sentence,label\ngood,0\nbad,\n", good, "csv",
