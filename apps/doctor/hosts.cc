@@ -82,7 +82,8 @@ double wall_clock() {
 std::string remote_script(const std::string& program, const std::string& address, int port) {
   return fmt::format(
       "echo time $(date +%s.%N); echo cores $(nproc 2>/dev/null); "
-      "echo version $('{0}' --version 2>/dev/null || tandem --version 2>/dev/null); "
+      "echo version $({{ '{0}' --version 2>/dev/null || tandem --version 2>/dev/null; }} | head -n "
+      "1); "
       "echo port $(timeout 5 bash -c 'exec 3<>/dev/tcp/{1}/{2} && read -r -t 4 -u 3 word && echo "
       "$word' 2>&1 | tail -n 1)",
       program, address, port);

@@ -136,7 +136,7 @@ def check_guides():
             problem(f"{name}, mended: {checked.stdout}")
 
 
-JOB = """apiVersion: batch/v1
+MERGING_JOB = """apiVersion: batch/v1
 kind: Job
 metadata: {name: x}
 spec:
@@ -165,8 +165,8 @@ def check_merge_keys():
     elif (checked := tandem("--check", str(path))).returncode != 0:
         problem(f"merge keys of the reported manifest: {checked.stdout}")
     for what, pod, wanted in MERGES:
-        found = tandem("--check", "-", text=JOB % pod).stdout
-        if wanted not in found if wanted else re.search(r"<<|containers", found):
+        found = tandem("--check", "-", text=MERGING_JOB % pod).stdout
+        if wanted not in found if wanted else re.search(r"<<|containers: ", found):
             problem(f"merge key, {what}: found\n{found}")
 
 
