@@ -12,23 +12,13 @@
 #include <chrono>
 #include <climits>
 
+#include "tandem/core/crc32c.h"
 #include "tandem/core/error.h"
 
 namespace tandem::report {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::array<std::uint32_t, 256> make_crc_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value & 1 ? 0x82F63B78u : 0u);
-    table[i] = value;
-  }
-  return table;
-}
-constexpr auto kCrcTable = make_crc_table();
 
 // A stored CRC is rotated and shifted, because a CRC of data that holds CRCs is weak.
 std::uint32_t masked_crc(std::string_view bytes) {
@@ -130,13 +120,6 @@ std::string file_name(const fs::path& directory) {
 }
 
 }  // namespace
-
-std::uint32_t crc32c(std::string_view bytes) {
-  std::uint32_t crc = 0xFFFFFFFFu;
-  for (const char byte : bytes)
-    crc = (crc >> 8) ^ kCrcTable[(crc ^ static_cast<unsigned char>(byte)) & 0xFF];
-  return ~crc;
-}
 
 EventFile::EventFile(const fs::path& directory) {
   std::error_code error;

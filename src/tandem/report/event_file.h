@@ -8,9 +8,6 @@
 
 namespace tandem::report {
 
-// CRC-32C (Castagnoli, RFC 3720) of the bytes.
-std::uint32_t crc32c(std::string_view bytes);
-
 // One events.out.tfevents file, appended to event by event. Each event is written to the system at
 // once, so that a TensorBoard that watches the file sees it and a killed run loses nothing. Not
 // thread-safe. All throw IoError.
