@@ -111,6 +111,7 @@ Words words_of(int flags, std::string_view input, const RankZero& rank) {
   if ((flags & 1) == 0 || input.size() < sizeof(RankHello)) return {std::string(input), false};
   auto hello = rendezvous::read_as<RankHello>(input);
   hello.secret = rank.card().secret;
+  hello = rendezvous::sealed(hello);
   const bool right =
       hello.magic == RankHello().magic && hello.rank == 1 && hello.target == 0 && fits(hello.kind);
   return {std::string(rendezvous::view_of(hello)) + std::string(input.substr(sizeof hello)), right};

@@ -5,6 +5,7 @@
 // proof; 4: before it, the input has a greeting of its own.
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -57,7 +58,8 @@ std::string proved(std::string_view input, const std::string& token,
   const std::string_view text = input.substr(0, reply.bytes);
   reply.proof = wire::reply_proof(token, greeting, wire::read_as<wire::Hello>(hello).nonce,
                                   reply.status, text);
-  return std::string(wire::view_of(reply)) + std::string(input);
+  reply.text_checksum = crc32c(text);
+  return std::string(wire::view_of(wire::sealed(reply))) + std::string(input);
 }
 
 // Returns whether the rank was given a right proof.
@@ -69,6 +71,7 @@ bool pose_as_rank_0(const FileDescriptor& rank, std::string_view input, const st
     greeting = wire::read_as<wire::Greeting>(input);
     input.remove_prefix(sizeof greeting);
   }
+  greeting = wire::sealed(greeting);
   testing::say(rank.get(), wire::view_of(greeting));
   const bool proves = (flags & 2) != 0 && input.size() >= sizeof(wire::Reply);
   std::string reply(input);
@@ -83,6 +86,18 @@ bool pose_as_rank_0(const FileDescriptor& rank, std::string_view input, const st
   return proves;
 }
 
+// A rank that was told that its hello arrived damaged comes again.
+void refuse_next(const FileDescriptor& listener) {
+  const FileDescriptor rank = rendezvous::accept_tcp(listener, 1);
+  if (!rank) return;
+  wire::Reply reply;
+  reply.status = wire::kCommError;
+  testing::say(rank.get(), std::string(wire::view_of(wire::sealed(wire::Greeting()))) +
+                               std::string(wire::view_of(wire::sealed(reply))));
+  ::shutdown(rank.get(), SHUT_WR);
+  fuzz::require(testing::hear(rank.get(), fuzz::kPatience).ended);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -92,13 +107,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const int flags = data[0];
   const std::string token = (flags & 1) != 0 ? "a secret" : "";
   bool found = false;
-  std::thread rank([&] { found = join(rendezvous::local_port(listener), token); });
+  std::atomic<bool> ended{false};
+  std::thread rank([&] {
+    found = join(rendezvous::local_port(listener), token);
+    ended = true;
+  });
   FileDescriptor visitor;
   for (int i = 0; i < 1000 && !visitor; ++i) visitor = rendezvous::accept_tcp(listener, 1000);
   fuzz::require(static_cast<bool>(visitor));
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const bool proved = pose_as_rank_0(visitor, input.substr(1), token, flags);
   visitor.reset();
+  while (!ended) refuse_next(listener);
   rank.join();
   fuzz::require(proved || !found);
   return 0;

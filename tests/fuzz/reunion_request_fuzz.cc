@@ -71,7 +71,8 @@ class Host {
 std::string with_secret(std::string_view input) {
   auto hello = rendezvous::read_as<RankHello>(input);
   hello.secret = kSecret;
-  return std::string(rendezvous::view_of(hello)) + std::string(input.substr(sizeof hello));
+  return std::string(rendezvous::view_of(rendezvous::sealed(hello))) +
+         std::string(input.substr(sizeof hello));
 }
 
 }  // namespace

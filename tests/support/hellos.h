@@ -16,7 +16,8 @@ inline std::string proved_hello(rendezvous::wire::Hello hello, std::string_view 
   hello.has_token = token.empty() ? 0 : 1;
   hello.card_bytes = static_cast<std::uint32_t>(card.size());
   hello.proof = rendezvous::wire::hello_proof(token, greeting, hello, card);
-  return std::string(rendezvous::view_of(hello)) + std::string(card);
+  return std::string(rendezvous::view_of(rendezvous::wire::sealed_hello(hello, card))) +
+         std::string(card);
 }
 
 // To another rank's listener, from who knows its secret.
@@ -28,7 +29,7 @@ inline std::string connection_hello(rendezvous::ConnectionKind kind,
   hello.secret = secret;
   hello.rank = rank;
   hello.target = target;
-  return std::string(rendezvous::view_of(hello));
+  return std::string(rendezvous::view_of(rendezvous::sealed(hello)));
 }
 
 }  // namespace tandem::testing

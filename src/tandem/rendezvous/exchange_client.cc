@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "tandem/core/error.h"
@@ -47,8 +48,9 @@ Connected reach_rank_0(const Identity& identity, const MeetingPoint& point,
   handshake.accept = [&](const std::string& answer) {
     const auto greeting = wire::read_as<wire::Greeting>(answer);
     const bool right = greeting.magic == wire::kMagic && greeting.job == point.job;
-    stranger = stranger || !right;
-    return right;
+    const bool damaged = greeting.magic == wire::kMagic && wire::is_damaged(greeting);
+    stranger = stranger || !(right || damaged);
+    return right && !damaged;  // one that was damaged comes again
   };
   std::string failure;
   while (true) {
@@ -89,6 +91,12 @@ Connected reach_to_tell(const Identity& identity, const MeetingPoint& point,
   }
   return reach_rank_0(identity, point, Deadline(limit - kSoonTold), notices, {});
 }
+
+// Rank 0 received a hello that was not the one sent.
+class DamagedHello : public CommError {
+ public:
+  using CommError::CommError;
+};
 
 // What rank 0 says to this rank, and the proof that it is rank 0.
 class Line {
@@ -131,7 +139,7 @@ class Line {
     hello.gave_up = gave_up ? 1 : 0;
     hello.nonce = hello_nonce_;
     hello.proof = wire::hello_proof(token_, greeting_.nonce, hello, card);
-    const std::string bytes = std::string(wire::view_of(hello)) + card;
+    const std::string bytes = std::string(wire::view_of(wire::sealed_hello(hello, card))) + card;
     send_all(socket_, std::as_bytes(std::span(bytes)), deadline);  // a failure shows in the reply
   }
 
@@ -149,6 +157,7 @@ class Line {
   std::string hear_one(const Deadline& deadline, wire::Status& status) {
     Reply reply;
     receive(std::as_writable_bytes(std::span(&reply, 1)), deadline);
+    if (reply.magic == wire::kMagic && !is_whole(reply)) raise_damage("a reply");
     const std::size_t most = reply.status == wire::kOk ? max_table_bytes_ : wire::kMaxTextBytes;
     if (reply.magic != wire::kMagic || reply.bytes > most) {
       raise<CommError>("rank {} received something from {} that is no answer of rank 0", rank_,
@@ -160,7 +169,9 @@ class Line {
       text.resize(std::min(done + kPiece, static_cast<std::size_t>(reply.bytes)));
       receive(std::as_writable_bytes(std::span(text).subspan(done)), deadline);
     }
+    if (crc32c(text) != reply.text_checksum) raise_damage("a text");
     status = static_cast<wire::Status>(reply.status);
+    if (reply.status == wire::kDamaged) throw DamagedHello(text);
     if (reply.status == wire::kConfigError) throw ConfigError(text);
     if (reply.status != wire::kOk && reply.status != wire::kNotice) throw CommError(text);
     const auto expected =
@@ -172,6 +183,13 @@ class Line {
           rank_, where_);
     }
     return text;
+  }
+
+  [[noreturn]] void raise_damage(std::string_view what) const {
+    raise<CommError>(
+        "the link from rank 0 at {} to rank {} is damaged: {} arrived with a wrong checksum; check "
+        "the network cards, cables and switches between these two hosts",
+        where_, rank_, what);
   }
 
   void receive(std::span<std::byte> bytes, const Deadline& deadline) const {
@@ -226,7 +244,7 @@ class ClientVigil final : public Vigil {
   }
 
   void finish(const Deadline& deadline) override {
-    say(std::string(1, static_cast<char>(wire::kReady)));
+    say(wire::kReady, "");
     const Deadline patience(
         std::chrono::ceil<milliseconds>(std::chrono::duration<double>(deadline.limit_seconds())) +
         kGrace);
@@ -243,15 +261,18 @@ class ClientVigil final : public Vigil {
 
   void give_up(std::string_view reason) noexcept override {
     try {
-      const std::string text(reason.substr(0, wire::kMaxTextBytes));
-      const auto length = static_cast<std::uint32_t>(text.size());
-      say(static_cast<char>(wire::kGaveUp) + std::string(wire::view_of(length)) + text);
+      say(wire::kGaveUp, reason.substr(0, wire::kMaxTextBytes));
     } catch (...) {  // no memory: the end of the connection says the rest
     }
   }
 
  private:
-  void say(const std::string& bytes) {
+  void say(wire::Word word, std::string_view text) {
+    wire::WordHead head;
+    head.word = word;
+    head.bytes = static_cast<std::uint32_t>(text.size());
+    head.text_checksum = crc32c(text);
+    const std::string bytes = std::string(wire::view_of(wire::sealed(head))) + std::string(text);
     send_all(line_.socket(), std::as_bytes(std::span(bytes)), Deadline(kGrace));
   }
 
@@ -280,13 +301,24 @@ Meeting join_rank_0(const Identity& identity, const std::string& card,
                     const LookAround& look_around) {
   const Deadline deadline(options.timeout);
   Notices notices(options);
-  Connected connected = reach_rank_0(identity, point, deadline, notices, look_around);
-  const std::string reached = connected.address;
-  Line line(identity, point, std::move(connected), options.log, look_around);
-  line.introduce(identity, card, deadline);
-  const std::string table = line.hear(Deadline(options.timeout + kGrace));
+  std::string reached;
+  std::optional<std::string> table;
+  std::optional<Line> line;
+  for (int tries = 1; !table; ++tries) {
+    Connected connected = reach_rank_0(identity, point, deadline, notices, look_around);
+    reached = connected.address;
+    line.emplace(identity, point, std::move(connected), options.log, look_around);
+    line->introduce(identity, card, deadline);
+    try {
+      table = line->hear(Deadline(options.timeout + kGrace));
+    } catch (const DamagedHello& error) {
+      if (tries == wire::kMostTries) throw;
+      if (options.log) options.log(error.what());
+      line.reset();
+    }
+  }
   Meeting meeting;
-  std::string_view rest = table;
+  std::string_view rest = *table;
   for (int rank = 0; rank < identity.world_size; ++rank) {
     Met entry;
     entry.card = take_text(rest);
@@ -294,7 +326,7 @@ Meeting join_rank_0(const Identity& identity, const std::string& card,
     meeting.met.push_back(std::move(entry));
   }
   meeting.met[0].address = reached;
-  meeting.vigil = std::make_unique<ClientVigil>(identity.rank, std::move(line));
+  meeting.vigil = std::make_unique<ClientVigil>(identity.rank, std::move(*line));
   return meeting;
 }
 

@@ -40,7 +40,9 @@ std::size_t introduction_bytes(const std::string& received) {
     return received.compare(0, known, magic, 0, known) == 0 ? sizeof(Hello) : 0;
   }
   const auto hello = wire::read_as<Hello>(received);
-  if (hello.magic != wire::kMagic || hello.card_bytes > wire::kMaxCardBytes) return 0;
+  if (hello.magic != wire::kMagic) return 0;
+  if (wire::is_damaged(hello)) return sizeof hello;
+  if (hello.card_bytes > wire::kMaxCardBytes) return 0;
   return sizeof hello + (hello.version == wire::kVersion ? hello.card_bytes : 0);
 }
 
@@ -70,7 +72,9 @@ class Ranks {
     Reply reply;
     reply.status = status;
     reply.bytes = text.size();
+    reply.text_checksum = crc32c(text);
     reply.proof = wire::reply_proof(token_, to.greeting, to.hello, status, text);
+    reply = wire::sealed(reply);
     if (send_all(to.socket, std::as_bytes(std::span(&reply, 1)), patience) == IoStatus::kDone) {
       send_all(to.socket, std::as_bytes(std::span(text)), patience);
     }
@@ -176,7 +180,9 @@ class Server {
       for (Guest& guest : lobby_.take_complete(introduction_bytes)) {
         const auto hello = wire::read_as<Hello>(guest.received);
         Arrival arrival = arrival_of(std::move(guest));
-        if (why_refused(hello, arrival) || hello.rank >= ranks_.size()) continue;
+        if (is_damaged(hello, arrival) || why_refused(hello, arrival) ||
+            hello.rank >= ranks_.size())
+          continue;
         ranks_.answer(arrival, status, text);
         if (!ranks_[hello.rank]) ++num_arrived_;
         ranks_[hello.rank] = std::move(arrival);  // open until it has read
@@ -216,7 +222,21 @@ class Server {
     greeting.has_token = ranks_.token().empty() ? 0 : 1;
     greeting.job = job_;
     greeting.nonce = make_nonce();
-    return std::string(wire::view_of(greeting));
+    return std::string(wire::view_of(wire::sealed(greeting)));
+  }
+
+  // Whether it is not what was sent; then it is told so, and comes again.
+  bool is_damaged(const Hello& hello, const Arrival& arrival) const {
+    const bool of_this_version = hello.version == wire::kVersion;
+    if (!wire::is_damaged(hello) &&
+        (!of_this_version || crc32c(arrival.card) == hello.card_checksum))
+      return false;
+    ranks_.answer(arrival, wire::kDamaged,
+                  fmt::format("the link from the rank at {} to rank 0 on host {} is damaged: its "
+                              "first frame arrived with a wrong checksum; check the network cards, "
+                              "cables and switches between these two hosts",
+                              arrival.address, host_name()));
+    return true;
   }
 
   static Arrival arrival_of(Guest guest) {
@@ -232,6 +252,7 @@ class Server {
   void accept_rank(Guest guest) {
     const auto hello = wire::read_as<Hello>(guest.received);
     Arrival arrival = arrival_of(std::move(guest));
+    if (is_damaged(hello, arrival)) return;
     if (const auto why = why_refused(hello, arrival)) return refuse(hello, arrival, *why);
     if (hello.world_size != ranks_.size()) {
       reject(arrival, fmt::format("the ranks disagree on the world size: rank 0 has {}, rank {} "
@@ -387,7 +408,7 @@ class ServerVigil final : public Vigil {
   void listen_to(std::size_t rank) {
     Arrival& one = *ranks_[rank];
     char bytes[1024];
-    while (one.said.size() <= wire::kMaxTextBytes + 16) {
+    while (one.said.size() <= sizeof(wire::WordHead) + wire::kMaxTextBytes) {
       const ssize_t count = ::recv(one.socket.get(), bytes, sizeof bytes, 0);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && errno == EAGAIN) return take_words(rank);
@@ -404,19 +425,27 @@ class ServerVigil final : public Vigil {
   }
 
   void take_words(std::size_t rank) {
-    Arrival& one = *ranks_[rank];
-    if (one.said.empty()) return;
-    if (one.said.front() == wire::kReady) {
-      num_ready_ += one.ready ? 0 : 1;
-      one.ready = true;
-      one.said.erase(0, 1);
-      return;
+    std::string& said = ranks_[rank]->said;
+    while (said.size() >= sizeof(wire::WordHead)) {
+      const auto head = wire::read_as<wire::WordHead>(said);
+      if (head.magic != wire::kMagic || !wire::is_whole(head) || head.bytes > wire::kMaxTextBytes)
+        fail_of_damage(rank);
+      if (said.size() < sizeof head + head.bytes) return;
+      const std::string text = said.substr(sizeof head, head.bytes);
+      said.erase(0, sizeof head + head.bytes);
+      if (crc32c(text) != head.text_checksum) fail_of_damage(rank);
+      if (head.word != wire::kReady) ranks_.fail(wire::kCommError, text);
+      num_ready_ += ranks_[rank]->ready ? 0 : 1;
+      ranks_[rank]->ready = true;
     }
-    if (one.said.size() < 1 + sizeof(std::uint32_t)) return;
-    const auto length = wire::read_as<std::uint32_t>(std::string_view(one.said).substr(1));
-    const std::size_t begin = 1 + sizeof length;
-    if (one.said.size() < begin + std::min(length, wire::kMaxTextBytes)) return;
-    ranks_.fail(wire::kCommError, one.said.substr(begin, length));
+  }
+
+  [[noreturn]] void fail_of_damage(std::size_t rank) {
+    ranks_.fail(wire::kCommError,
+                fmt::format("the link from rank {} ({}) to rank 0 on host {} is damaged: a frame "
+                            "arrived with a wrong checksum; check the network cards, cables and "
+                            "switches between these two hosts",
+                            rank, ranks_[rank]->address, host_name()));
   }
 
   Ranks ranks_;

@@ -3,6 +3,8 @@
 // (kOk) or why the job cannot start; before that perhaps texts of what it sees (kNotice). Then the
 // connections stay open (Vigil): a rank that is ready sends kReady, one that fails kGaveUp, a
 // length and a text; rank 0 replies once more, when all are ready or one has failed.
+// Each head carries CRC-32C checksums of itself and of what follows it: a rank tells damage from a
+// wrong token, and says its hello again.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +17,32 @@
 namespace tandem::rendezvous::wire {
 
 constexpr std::uint32_t kMagic = 0x6d444e54;  // "TNDm"
-constexpr std::uint32_t kVersion = 4;
+// No bit of it can be flipped into one of the versions up to kLastWithoutChecksums.
+constexpr std::uint32_t kVersion = 8;
+constexpr std::uint32_t kLastWithoutChecksums = 4;
+constexpr int kMostTries = 5;  // to say a hello that arrived damaged
 constexpr std::uint32_t kMaxCardBytes = 1u << 16;
 constexpr std::uint32_t kMaxTextBytes = 4096;
 
-enum Status : std::uint32_t { kOk = 0, kConfigError = 1, kCommError = 2, kNotice = 3 };
+using rendezvous::is_whole;
+using rendezvous::read_as;
+using rendezvous::sealed;
+using rendezvous::view_of;
+
+enum Status : std::uint32_t {
+  kOk = 0,
+  kConfigError = 1,
+  kCommError = 2,
+  kNotice = 3,
+  kDamaged = 4
+};
 enum Word : std::uint8_t { kReady = 1, kGaveUp = 2 };
 
 struct Greeting {
   std::uint32_t magic = kMagic;
   std::uint32_t version = kVersion;
   std::uint32_t has_token = 0;
-  std::uint32_t unused = 0;
+  std::uint32_t checksum = 0;
   std::uint64_t job = 0;  // tells the jobs of one process manager's hosts apart; 0: not known
   Nonce nonce{};
 };
@@ -39,6 +55,8 @@ struct Hello {
   std::uint32_t has_token = 0;
   std::uint32_t card_bytes = 0;
   std::uint32_t gave_up = 0;  // 1: the rank has failed, and in the place of its card is why
+  std::uint32_t card_checksum = 0;
+  std::uint32_t checksum = 0;
   Nonce nonce{};
   ProofCode proof{};
 };
@@ -47,16 +65,39 @@ struct Reply {
   std::uint32_t magic = kMagic;
   std::uint32_t status = kOk;
   std::uint64_t bytes = 0;
+  std::uint32_t text_checksum = 0;
+  std::uint32_t checksum = 0;
   ProofCode proof{};
 };
 
-using rendezvous::read_as;
-using rendezvous::view_of;
+// Before a text of a rank that is ready, or has failed.
+struct WordHead {
+  std::uint32_t magic = kMagic;
+  std::uint32_t word = kReady;
+  std::uint32_t bytes = 0;
+  std::uint32_t text_checksum = 0;
+  std::uint32_t checksum = 0;
+};
+
+// Whether a head of this version has been changed on its way. One of an older version has no
+// checksum; of a newer one it is in the same place.
+template <class Head>
+bool is_damaged(const Head& head) {
+  const bool older = head.version >= 1 && head.version <= kLastWithoutChecksums;
+  return !older && !is_whole(head);
+}
+
+// `hello` as it is sent before `card`.
+inline Hello sealed_hello(Hello hello, std::string_view card) {
+  hello.card_checksum = crc32c(card);
+  return sealed(hello);
+}
 
 // That a rank which speaks as `hello` belongs to the job of `greeting`.
 inline ProofCode hello_proof(std::string_view token, const Nonce& greeting, Hello hello,
                              std::string_view card) {
   hello.proof = {};
+  hello.card_checksum = hello.checksum = 0;
   return prove(token, {"tandem rank", view_of(greeting), view_of(hello), card});
 }
 

@@ -2,9 +2,12 @@
 // order.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <string_view>
 #include <type_traits>
+
+#include "tandem/core/crc32c.h"
 
 namespace tandem::rendezvous {
 
@@ -22,6 +25,26 @@ T read_as(std::string_view bytes) {
   T value;
   std::memcpy(&value, bytes.data(), sizeof value);
   return value;
+}
+
+// The sum that belongs in the `checksum` of `head`: CRC-32C of its bytes with a 0 there.
+template <class Head>
+std::uint32_t checksum_of(Head head) {
+  static_assert(std::has_unique_object_representations_v<Head>);
+  head.checksum = 0;
+  return crc32c(view_of(head));
+}
+
+template <class Head>
+Head sealed(Head head) {
+  head.checksum = checksum_of(head);
+  return head;
+}
+
+// Whether `head` arrived as it was sent.
+template <class Head>
+bool is_whole(const Head& head) {
+  return head.checksum == checksum_of(head);
 }
 
 }  // namespace tandem::rendezvous

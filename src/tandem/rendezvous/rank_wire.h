@@ -1,6 +1,7 @@
 // What ranks say first over connections between each other.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -48,7 +49,19 @@ struct RankHello {
   Secret secret;
   std::uint32_t rank = 0;
   std::uint32_t target = 0;
+  std::uint32_t unused = 0;
+  std::uint32_t checksum = 0;
 };
+
+// Whether it is the hello of a rank that knows `secret`, damaged on its way: a stranger does not
+// guess all but a few bits of it.
+inline bool is_damaged(const RankHello& hello, const Secret& secret) {
+  constexpr int kFewBits = 8;
+  const int wrong = std::popcount(hello.magic ^ RankHello().magic) +
+                    std::popcount(hello.secret.high ^ secret.high) +
+                    std::popcount(hello.secret.low ^ secret.low);
+  return !is_whole(hello) && wrong <= kFewBits;
+}
 
 inline bool is_greeting_of(std::string_view bytes, std::size_t rank, std::uint64_t listener) {
   const auto greeting = read_as<RankGreeting>(bytes);

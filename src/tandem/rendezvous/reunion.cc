@@ -30,7 +30,7 @@ constexpr std::uint32_t kMaxRanks = 1u << 20;
 struct Request {
   std::uint64_t key = 0;
   std::uint32_t num_excluded = 0;
-  std::uint32_t unused = 0;
+  std::uint32_t checksum = 0;  // of what is before it and those ranks
 };
 
 enum class Verdict : std::uint32_t { kGoOn = 0, kRefused = 1, kDisagree = 2, kComeBack = 3 };
@@ -41,7 +41,13 @@ struct Answer {
   Verdict verdict = Verdict::kGoOn;
   std::uint32_t num_members = 0;
   std::uint32_t text_bytes = 0;
+  std::uint32_t rest_checksum = 0;
+  std::uint32_t checksum = 0;
 };
+
+std::uint32_t checksum_of_request(Request request, std::string_view excluded) {
+  return crc32c(excluded, checksum_of(request));
+}
 
 std::string bytes_of_ranks(const std::vector<int>& ranks) {
   std::string bytes;
@@ -138,7 +144,8 @@ class Reunion::Host {
 
   bool is_genuine(const RankHello& hello) const {
     const std::vector<Door>& doors = reunion_.doors_;
-    return hello.magic == RankHello().magic && hello.kind == ConnectionKind::kReunion &&
+    return hello.magic == RankHello().magic && is_whole(hello) &&
+           hello.kind == ConnectionKind::kReunion &&
            hello.secret == doors[static_cast<std::size_t>(options_.rank)].secret &&
            hello.rank < doors.size() && hello.target == static_cast<std::uint32_t>(options_.rank);
   }
@@ -159,7 +166,10 @@ class Reunion::Host {
     const auto hello = read_as<RankHello>(guest.received);
     const std::string_view rest = std::string_view(guest.received).substr(sizeof hello);
     const auto request = read_as<Request>(rest);
-    const auto excluded = read_ranks(rest.substr(sizeof request), request.num_excluded);
+    const std::string_view ranks = rest.substr(sizeof request);
+    // One that was damaged comes again.
+    if (request.checksum != checksum_of_request(request, ranks)) return;
+    const auto excluded = read_ranks(ranks, request.num_excluded);
     const int rank = static_cast<int>(hello.rank);
     // A communicator split from the same one: its turn comes when this rank calls shrink on it.
     if (request.key != options_.key) return answer(guest.socket, Verdict::kComeBack, {}, "");
@@ -187,7 +197,9 @@ class Reunion::Host {
     head.verdict = verdict;
     head.num_members = static_cast<std::uint32_t>(members.size());
     head.text_bytes = static_cast<std::uint32_t>(text.size());
-    const std::string bytes = std::string(view_of(head)) + bytes_of_ranks(members) + text;
+    const std::string rest = bytes_of_ranks(members) + text;
+    head.rest_checksum = crc32c(rest);
+    const std::string bytes = std::string(view_of(sealed(head))) + rest;
     // Who does not take it has ended, which shows where the new communicator is made.
     send_all(socket, std::as_bytes(std::span(bytes)), Deadline(kSendLimit));
   }
@@ -247,6 +259,7 @@ class Reunion::Guest {
     if (!socket) return {};
     Answer head;
     if (!receive(socket, std::as_writable_bytes(std::span(&head, 1)), deadline)) return {};
+    if (head.magic == Answer().magic && !is_whole(head)) raise_damage(address);
     if (head.magic != Answer().magic || head.num_members > kMaxRanks || head.text_bytes > 65536)
       return {};
     std::string ranks(head.num_members * sizeof(std::int32_t), '\0');
@@ -255,6 +268,7 @@ class Reunion::Guest {
         !receive(socket, std::as_writable_bytes(std::span(text)), deadline)) {
       return {};
     }
+    if (crc32c(text, crc32c(ranks)) != head.rest_checksum) raise_damage(address);
     if (head.verdict == Verdict::kComeBack) return {};
     if (head.verdict == Verdict::kDisagree) throw ConfigError(text);
     if (head.verdict == Verdict::kRefused) throw CommError(text);
@@ -265,6 +279,15 @@ class Reunion::Guest {
   }
 
  private:
+  // The host has decided, and does not say it again.
+  [[noreturn]] void raise_damage(const std::string& address) const {
+    raise<CommError>(
+        "the link from {} at {} to {} is damaged: its answer arrived with a wrong checksum; check "
+        "the network cards, cables and switches between these two hosts",
+        reunion_.roster_.describe(host_), address,
+        reunion_.roster_.describe(reunion_.options_.rank));
+  }
+
   FileDescriptor reach(const Deadline& deadline, std::string& address) {
     const Door& door = reunion_.doors_[static_cast<std::size_t>(host_)];
     Handshake handshake;
@@ -284,8 +307,10 @@ class Reunion::Guest {
     Request request;
     request.key = reunion_.options_.key;
     request.num_excluded = static_cast<std::uint32_t>(reunion_.options_.excluded.size());
-    const std::string bytes = std::string(view_of(hello)) + std::string(view_of(request)) +
-                              bytes_of_ranks(reunion_.options_.excluded);
+    const std::string excluded = bytes_of_ranks(reunion_.options_.excluded);
+    request.checksum = checksum_of_request(request, excluded);
+    const std::string bytes =
+        std::string(view_of(sealed(hello))) + std::string(view_of(request)) + excluded;
     if (send_all(found.socket, std::as_bytes(std::span(bytes)), Deadline(kSendLimit)) !=
         IoStatus::kDone) {
       return {};

@@ -20,11 +20,12 @@ Failure::Failure(Wakes wakes) {
   if (!event_) throw io_error("cannot create", "eventfd", errno);
 }
 
-bool Failure::claim(const std::string& message) {
+bool Failure::claim(const std::string& message, std::optional<LinkEnds> damaged) {
   const std::lock_guard lock(mutex_);
   if (claimed_) return false;
   claimed_ = true;
   message_ = message;
+  damaged_ = damaged;
   return true;
 }
 
@@ -49,7 +50,9 @@ std::string Failure::postscript() {
 void Failure::raise_failure(const std::string& context) {
   delivered_.store(true, std::memory_order_release);
   if (release_) release_();
-  throw CommError(message() + context + postscript());
+  const std::string text = message() + context + postscript();
+  if (damaged_) throw DamagedLink(text, *damaged_);
+  throw CommError(text);
 }
 
 }  // namespace tandem::comm

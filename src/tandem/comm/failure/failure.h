@@ -5,8 +5,10 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 
+#include "tandem/comm/failure/damaged_link.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::comm {
@@ -18,8 +20,8 @@ class Failure {
   explicit Failure(Wakes wakes = Wakes::kSleepers);  // throws IoError when no descriptor is left
   // In two steps, so that the first to know can tell the other ranks before its own threads wake up
   // and end the process. claim() returns whether this is the first failure; later messages are
-  // dropped, for the first is the cause.
-  bool claim(const std::string& message);
+  // dropped, for the first is the cause. `damaged`: the link that is the cause, if one is.
+  bool claim(const std::string& message, std::optional<LinkEnds> damaged = {});
   void publish();
   bool is_set() const { return set_.load(std::memory_order_acquire); }
   std::string message() const;
@@ -27,8 +29,8 @@ class Failure {
   // appended to every message. Before the first failure.
   void set_postscript(std::function<std::string()> make) { make_postscript_ = std::move(make); }
   std::string postscript();
-  // Throws CommError with the message, `context` and the postscript, and remembers that the caller
-  // knows.
+  // Throws CommError (DamagedLink where a link is the cause) with the message, `context` and the
+  // postscript, and remembers that the caller knows.
   [[noreturn]] void raise_failure(const std::string& context);
   // Called by the thread that uses the communicator, each time before an exception leaves it: from
   // then on the user's buffers may be gone, and a library with threads of its own must have let go
@@ -46,6 +48,7 @@ class Failure {
   std::string postscript_;
   mutable std::mutex mutex_;
   std::string message_;
+  std::optional<LinkEnds> damaged_;
   std::function<void()> release_;
   rendezvous::FileDescriptor event_;
 };

@@ -36,17 +36,7 @@ constexpr milliseconds kBetweenKnocks{100};
 // the ring.
 constexpr std::size_t kAllHear = 16;
 constexpr std::size_t kNeighbours = 4;
-constexpr std::uint32_t kFrameMagic = 0x6d444e43;
 constexpr int kKernelPatience = 4;
-constexpr std::size_t kMaxText = 4096;
-constexpr std::size_t kMostReceived = 16 * kMaxText;
-
-struct FrameHeader {
-  std::uint32_t magic = kFrameMagic;
-  std::uint32_t frame = 0;
-  std::uint32_t bytes = 0;
-  std::int32_t subject = -1;  // the rank that a failure or an expulsion is about
-};
 
 rendezvous::FileDescriptor open_process(pid_t pid) {
 #ifdef SYS_pidfd_open
@@ -177,79 +167,6 @@ void Monitor::poll_once() {
   }
 }
 
-void Monitor::read_control(std::size_t rank) {
-  Watched& watched = watched_[rank];
-  watched.heard = Clock::now();
-  char bytes[kMaxText];
-  while (true) {
-    const ssize_t count = ::recv(watched.control.get(), bytes, sizeof bytes, 0);
-    if (count > 0) {
-      watched.received.append(bytes, static_cast<std::size_t>(count));
-      // Whoever sends without end must not fill the memory: the rest waits in the kernel.
-      if (watched.received.size() >= kMostReceived) return take_frames(rank);
-      continue;
-    }
-    if (count < 0 && errno == EINTR) continue;
-    const int error_number = count < 0 ? errno : 0;
-    take_frames(rank);
-    if (error_number == EAGAIN) return;
-    return control_ended(rank, error_number == 0 ? "its connections closed without a goodbye"
-                               : error_number == ECONNRESET ? "its connections were reset"
-                                                            : std::strerror(error_number));
-  }
-}
-
-void Monitor::take_frames(std::size_t rank) {
-  std::string& received = watched_[rank].received;
-  const auto is_rank = [&](std::int32_t r) {
-    return r >= 0 && static_cast<std::size_t>(r) < peers_.size();
-  };
-  while (received.size() >= sizeof(FrameHeader)) {
-    FrameHeader header;
-    std::memcpy(&header, received.data(), sizeof header);
-    if (header.magic != kFrameMagic || header.bytes > kMaxText) {
-      return control_ended(rank, "it sent something that is no control message");
-    }
-    if (received.size() < sizeof header + header.bytes) return;
-    const std::string text = received.substr(sizeof header, header.bytes);
-    received.erase(0, sizeof header + header.bytes);
-    if (header.frame == static_cast<std::uint32_t>(Frame::kGoodbye)) {
-      left_[rank].store(true, std::memory_order_release);
-    } else if (header.frame == static_cast<std::uint32_t>(Frame::kHeartbeat)) {
-      take_heartbeat(rank, text);
-    } else if (header.frame == static_cast<std::uint32_t>(Frame::kExpelled)) {
-      if (is_rank(header.subject)) mark_gone(static_cast<std::size_t>(header.subject), text);
-      // Who is expelled alive learns it from its next call.
-      if (header.subject == options_.rank && failure_.claim(text)) failure_.publish();
-    } else {
-      if (is_rank(header.subject)) mark_gone(static_cast<std::size_t>(header.subject), text);
-      // Passed on, so that the cause comes before the end of this rank's connections everywhere.
-      spread(fmt::format("{} (reported by rank {})", text, rank), text, header.subject);
-    }
-  }
-}
-
-void Monitor::take_heartbeat(std::size_t rank, const std::string& text) {
-  Activity activity;
-  if (text.size() == sizeof activity) std::memcpy(&activity, text.data(), sizeof activity);
-  {
-    const std::lock_guard lock(activity_mutex_);
-    if (!(activity == watched_[rank].activity)) watched_[rank].activity_since = Clock::now();
-    watched_[rank].activity = activity;
-  }
-  compare_calls(rank, activity.call);
-}
-
-// The other rank is in this call; what did this one call at that place? A rank that is not there
-// yet has nothing to compare, and will be told by the other when it is.
-void Monitor::compare_calls(std::size_t rank, const FlightRecorder::Entry& theirs) {
-  if (theirs.communicator == 0 || options_.recorder == nullptr || failure_.is_set()) return;
-  const auto own = options_.recorder->find_collective(theirs.communicator, theirs.sequence);
-  if (!own || own->history == theirs.history) return;
-  report(disagreement(peers_[rank].describe(), describe(theirs),
-                      peers_[static_cast<std::size_t>(options_.rank)].describe(), describe(*own)));
-}
-
 void Monitor::control_ended(std::size_t rank, const std::string& how) {
   Watched& watched = watched_[rank];
   if (!watched.control_open) return;
@@ -279,7 +196,7 @@ std::string Monitor::why_expelled() const {
 void Monitor::expel(int rank, const std::string& why) noexcept {
   try {
     mark_gone(static_cast<std::size_t>(rank), why);
-    send_to_all(Frame::kExpelled, why.substr(0, kMaxText), rank);
+    send_to_all(Frame::kExpelled, why, rank);
   } catch (...) {  // no memory: that rank learns it at its deadline
   }
 }
@@ -430,13 +347,18 @@ void Monitor::call_on_failure_when_due() {
 }
 
 void Monitor::report(const std::string& message, int dead) noexcept {
-  spread(message, message, dead);
+  spread(message, message, {.dead = dead});
 }
 
 // `message` is for this rank, `text` for the others.
-void Monitor::spread(const std::string& message, const std::string& text, int dead) noexcept {
-  if (!failure_.claim(message)) return;
-  send_to_all(Frame::kFailure, text.substr(0, kMaxText), dead);
+void Monitor::spread(const std::string& message, const std::string& text,
+                     const Cause& cause) noexcept {
+  if (!failure_.claim(message, cause.damaged)) return;
+  if (cause.damaged) {
+    send_to_all(Frame::kDamage, text, cause.damaged->from, cause.damaged->to);
+  } else {
+    send_to_all(Frame::kFailure, text, cause.dead);
+  }
   // A launcher that has seen the same death may kill this process within the millisecond: no detour
   // over a sleeping thread.
   if (options_.on_failure && options_.failure_grace.count() == 0) {
@@ -448,23 +370,6 @@ void Monitor::spread(const std::string& message, const std::string& text, int de
 void Monitor::say_goodbye() noexcept {
   leaving_.store(true, std::memory_order_release);
   send_to_all(Frame::kGoodbye, "");
-}
-
-// Heartbeats go to those who listen for them, the rest to all.
-// Small frames into empty socket buffers: they fit, or the peer is beyond help.
-void Monitor::send_to_all(Frame frame, const std::string& text, int subject) noexcept {
-  FrameHeader header;
-  header.frame = static_cast<std::uint32_t>(frame);
-  header.bytes = static_cast<std::uint32_t>(text.size());
-  header.subject = subject;
-  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
-  bytes += text;
-  const std::lock_guard lock(send_mutex_);
-  for (const Watched& watched : watched_) {
-    if (frame == Frame::kHeartbeat && !watched.sends_heartbeats) continue;
-    if (watched.control)
-      ::send(watched.control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  }
 }
 
 }  // namespace tandem::comm

@@ -23,6 +23,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,6 +36,8 @@
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::comm {
+
+struct ControlHeader;
 
 class Monitor {
  public:
@@ -77,6 +80,9 @@ class Monitor {
   // Makes `message` the failure of this communicator on all ranks, unless one is known already;
   // `dead`: the rank that it says has died, if any. Any thread.
   void report(const std::string& message, int dead = -1) noexcept;
+  // The same of the link from `rank` to this one, on which `what` arrived ("all_reduce #17 of 100
+  // float32 (sum) from 10.0.0.2 arrived with checksum …").
+  void report_damage(std::size_t rank, const std::string& what) noexcept;
   // Tells all ranks that this one ends in order.
   void say_goodbye() noexcept;
   // What this rank is doing, for the others' messages: operations begun so far, and whether it
@@ -98,7 +104,13 @@ class Monitor {
   std::string describe_laggard() const;
 
  private:
-  enum class Frame : std::uint32_t { kGoodbye = 1, kFailure = 2, kHeartbeat = 3, kExpelled = 4 };
+  enum class Frame : std::uint32_t {
+    kGoodbye = 1,
+    kFailure = 2,
+    kHeartbeat = 3,
+    kExpelled = 4,
+    kDamage = 5
+  };
   struct Activity {
     std::uint64_t operations = 0;
     std::uint64_t waiting = 0;
@@ -126,6 +138,7 @@ class Monitor {
   void poll_once();
   void read_control(std::size_t rank);
   void take_frames(std::size_t rank);
+  void take_frame(std::size_t rank, const ControlHeader& header, const std::string& text);
   void control_ended(std::size_t rank, const std::string& how);
   void judge_ended_processes();
   void beat();
@@ -145,8 +158,12 @@ class Monitor {
   void compare_calls(std::size_t rank, const FlightRecorder::Entry& theirs);
   void call_on_failure_when_due();
   void mark_gone(std::size_t rank, const std::string& why);
-  void spread(const std::string& message, const std::string& text, int dead) noexcept;
-  void send_to_all(Frame frame, const std::string& text, int subject = -1) noexcept;
+  struct Cause {
+    int dead = -1;  // the rank that has died, if any
+    std::optional<LinkEnds> damaged = {};
+  };
+  void spread(const std::string& message, const std::string& text, const Cause& cause) noexcept;
+  void send_to_all(Frame frame, const std::string& text, int subject = -1, int other = -1) noexcept;
 
   const std::vector<Peer>& peers_;
   Failure& failure_;

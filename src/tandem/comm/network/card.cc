@@ -11,7 +11,7 @@
 namespace tandem::comm {
 namespace {
 
-constexpr std::string_view kForm = "4";
+constexpr std::string_view kForm = "5";
 
 // Takes what a card is made of from its text.
 class Reader {

@@ -136,7 +136,7 @@ std::string hello(std::uint32_t version, std::uint32_t card_bytes) {
   hello.world_size = 3;
   hello.rank = 2;
   hello.card_bytes = card_bytes;
-  return std::string(wire::view_of(hello)) + noise();
+  return std::string(wire::view_of(wire::sealed(hello))) + noise();
 }
 
 // In the right form, without the secret.
@@ -154,6 +154,7 @@ std::vector<Words> all_words() {
           {"Zeros", std::string(500, '\0')},
           {"Http", "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"},
           {"ForgedHello", hello(wire::kVersion, 100)},
+          {"DamagedHello", std::string(wire::view_of(wire::Hello())) + noise()},
           {"AnotherVersion", hello(99, 100)},
           {"EndlessCard", hello(wire::kVersion, 0xffffffff)},
           {"AWordAfterNoHello", std::string(1, static_cast<char>(wire::kGaveUp)) + noise()},

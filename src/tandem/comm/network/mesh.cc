@@ -251,7 +251,7 @@ class Builder {
     hello.secret = cards_[i].secret;
     hello.rank = static_cast<std::uint32_t>(rank_);
     hello.target = static_cast<std::uint32_t>(i);
-    return hello;
+    return rendezvous::sealed(hello);
   }
 
   // Rank i listened before it told anybody: if it does not any more, it has given up, and the
@@ -314,9 +314,17 @@ class Builder {
 
   void welcome(rendezvous::Guest guest) {
     const auto hello = read_as<RankHello>(guest.received);
+    if (rendezvous::is_damaged(hello, own_.secret)) {
+      raise<CommError>(
+          "the link from a rank at {} to rank {} (host {}) is damaged: the first frame of a "
+          "connection arrived with a wrong checksum; check the network cards, cables and switches "
+          "between these two hosts",
+          rendezvous::peer_address(guest.socket), rank_, own_.host);
+    }
     const bool genuine =
-        hello.magic == RankHello().magic && hello.secret == own_.secret && hello.target == rank_ &&
-        hello.rank > rank_ && hello.rank < size_ && hello.kind <= ConnectionKind::kLocal &&
+        hello.magic == RankHello().magic && rendezvous::is_whole(hello) &&
+        hello.secret == own_.secret && hello.target == rank_ && hello.rank > rank_ &&
+        hello.rank < size_ && hello.kind <= ConnectionKind::kLocal &&
         (hello.kind == ConnectionKind::kLocal) == rendezvous::is_local(guest.socket);
     if (!genuine) return;
     if (hello.kind == ConnectionKind::kLocal && !rendezvous::is_of_this_user(guest.socket)) return;

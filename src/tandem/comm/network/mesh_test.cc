@@ -96,6 +96,7 @@ TEST(Mesh, AStrangerAtTheLocalSocketIsLeftOut) {
       hello.kind = rendezvous::ConnectionKind::kLocal;
       hello.rank = 1;
       hello.secret = {guess, guess};
+      hello = rendezvous::sealed(hello);
       ASSERT_EQ(::send(socket.get(), &hello, sizeof hello, 0), static_cast<ssize_t>(sizeof hello));
       strangers.push_back(std::move(socket));
     }
@@ -142,6 +143,7 @@ TEST(Mesh, AnotherUserWhoKnowsTheSecretIsLeftOut) {
     hello.kind = rendezvous::ConnectionKind::kLocal;
     hello.rank = 1;
     hello.secret = {std::stoull(card[8]), std::stoull(card[9])};
+    hello = rendezvous::sealed(hello);
     const auto [address, length] = local_address(std::stoull(card[7]));
     visitor = visit_as_another_user(address, length, hello);
   }));

@@ -66,12 +66,13 @@ std::shared_ptr<const Message> PluginTransport::send(int peer, const Header& hea
   auto outgoing = std::make_shared<Outgoing>();
   outgoing->message = message;
   outgoing->pieces = 1;
+  const PacketHead head = head_of(index, header, bytes);
   if (bytes.size() <= kInlineBytes) {
-    send_packet(index, header, bytes, outgoing);
+    send_packet(index, head, bytes, outgoing);
     return message;
   }
   outgoing->pieces += (bytes.size() + piece_bytes_ - 1) / piece_bytes_;
-  send_packet(index, header, {}, outgoing);
+  send_packet(index, head, {}, outgoing);
   for (std::size_t begin = 0; begin < bytes.size(); begin += piece_bytes_) {
     const auto piece = bytes.subspan(begin, std::min(piece_bytes_, bytes.size() - begin));
     Operation* operation = take(/*with_packet=*/false);
@@ -205,21 +206,36 @@ void PluginTransport::operation_ended(Operation* operation, bool failed) {
 
 void PluginTransport::body_arrived(Arriving& arriving, std::size_t peer) {
   if (--arriving.pieces > 0) return;
-  inboxes_.finish(peer, *arriving.incoming);
+  const Incoming& incoming = *arriving.incoming;
+  const std::uint32_t found = crc32c(incoming.target, arriving.head.frame.checksum);
+  if (found == arriving.head.bytes_checksum) return inboxes_.finish(peer, *arriving.incoming);
+  report_damage(peer, fmt::format("{} bytes of {} arrived with checksum {:08x}, expected {:08x}",
+                                  incoming.header.bytes, comm::describe(incoming.header), found,
+                                  arriving.head.bytes_checksum));
 }
 
 // ---- packets ----
 
-void PluginTransport::send_packet(std::size_t peer, const Header& header,
+PluginTransport::PacketHead PluginTransport::head_of(std::size_t peer, const Header& header,
+                                                     std::span<const std::byte> bytes) {
+  PacketHead head;
+  head.frame.header = header;
+  head.frame.number = links_[peer].packets_sent++;
+  head.frame.checksum = head.frame.sum();
+  head.bytes_checksum = crc32c(bytes, head.frame.checksum);
+  return head;
+}
+
+void PluginTransport::send_packet(std::size_t peer, const PacketHead& head,
                                   std::span<const std::byte> bytes,
                                   std::shared_ptr<Outgoing> outgoing) {
   Operation* operation = take(/*with_packet=*/true);
-  std::memcpy(operation->packet->data(), &header, sizeof header);
+  std::memcpy(operation->packet->data(), &head, sizeof head);
   if (!bytes.empty())
-    std::memcpy(operation->packet->data() + sizeof header, bytes.data(), bytes.size());
+    std::memcpy(operation->packet->data() + sizeof head, bytes.data(), bytes.size());
   operation->tag = TANDEM_FABRIC_PACKET;
   operation->sending = true;
-  operation->bytes = std::span(*operation->packet).first(sizeof header + bytes.size());
+  operation->bytes = std::span(*operation->packet).first(sizeof head + bytes.size());
   operation->outgoing = std::move(outgoing);
   start(peer, operation);
 }
@@ -237,7 +253,7 @@ void PluginTransport::post_packet(std::size_t peer) {
 // posted.
 void PluginTransport::read_packets(std::size_t peer) {
   Link& link = links_[peer];
-  while (!link.posted_packets.empty() && link.posted_packets.front()->ended &&
+  while (!link.posted_packets.empty() && link.posted_packets.front()->ended && !link.broken &&
          !inboxes_.disagreed()) {
     Operation* operation = link.posted_packets.front();
     link.posted_packets.pop_front();
@@ -248,8 +264,15 @@ void PluginTransport::read_packets(std::size_t peer) {
 }
 
 void PluginTransport::read_packet(std::size_t peer, const Packet& packet) {
-  Header header;
-  std::memcpy(&header, packet.data(), sizeof header);
+  PacketHead head;
+  std::memcpy(&head, packet.data(), sizeof head);
+  const Header& header = head.frame.header;
+  const std::uint32_t number = links_[peer].packets_received++;
+  if (head.frame.sum() != head.frame.checksum || head.frame.number != number) {
+    return report_damage(
+        peer, fmt::format("the head of packet {} arrived with checksum {:08x}, expected {:08x}",
+                          number, head.frame.sum(), head.frame.checksum));
+  }
   if (header.magic == kGoodbyeMagic) {
     links_[peer].said_goodbye = true;
     return;
@@ -257,17 +280,22 @@ void PluginTransport::read_packet(std::size_t peer, const Packet& packet) {
   std::shared_ptr<Incoming> incoming = inboxes_.begin(peer, header);
   if (!incoming) return;
   if (!incoming->whole()) incoming->grow(header.bytes);  // the library writes it as a whole
-  if (header.bytes > kInlineBytes) return receive_body(peer, std::move(incoming));
-  if (header.bytes > 0)
-    std::memcpy(incoming->target.data(), packet.data() + sizeof header, header.bytes);
-  Arriving whole{std::move(incoming), 1};
-  body_arrived(whole, peer);
+  auto arriving = std::make_shared<Arriving>(Arriving{std::move(incoming), 1, head});
+  if (header.bytes > kInlineBytes) return receive_body(peer, std::move(arriving));
+  if (header.bytes > 0) {
+    std::memcpy(arriving->incoming->target.data(), packet.data() + sizeof head, header.bytes);
+  }
+  body_arrived(*arriving, peer);
 }
 
-void PluginTransport::receive_body(std::size_t peer, std::shared_ptr<Incoming> incoming) {
-  auto arriving = std::make_shared<Arriving>();
-  const std::span<std::byte> target = incoming->target;
-  arriving->incoming = std::move(incoming);
+// Nothing more comes from there.
+void PluginTransport::report_damage(std::size_t peer, const std::string& what) {
+  links_[peer].broken = true;
+  monitor_.report_damage(peer, fmt::format("{} over {}", what, description_));
+}
+
+void PluginTransport::receive_body(std::size_t peer, std::shared_ptr<Arriving> arriving) {
+  const std::span<std::byte> target = arriving->incoming->target;
   arriving->pieces = (target.size() + piece_bytes_ - 1) / piece_bytes_;
   for (std::size_t begin = 0; begin < target.size(); begin += piece_bytes_) {
     Operation* operation = take(/*with_packet=*/false);
@@ -318,7 +346,7 @@ bool PluginTransport::end_in_order() {
   goodbye.magic = kGoodbyeMagic;
   for (std::size_t peer = 0; peer < links_.size(); ++peer) {
     if (!links_[peer].closed() && !inboxes_.disagreed() && !failure_.is_set())
-      send_packet(peer, goodbye, {}, nullptr);
+      send_packet(peer, head_of(peer, goodbye, {}), {}, nullptr);
   }
   const tandem_transport_plugin& plugin = fabric_.plugin();
   const Clock::time_point end = Clock::now() + timeout_;

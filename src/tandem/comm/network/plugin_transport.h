@@ -4,7 +4,8 @@
 // none of them is asked to receive something larger than its buffer (which is an abort in Gloo and
 // memory overwritten in some MPIs).
 //   Each rank keeps a few packets of 4 KiB posted for every other. A message is a packet with its
-//   header and, when they fit, its bytes. The bytes of a longer one follow in messages of their
+//   head (frame.h), the checksum of its bytes and, when they fit, the bytes. Those of a longer one
+//   follow in messages of their
 //   own, received once the header has told how many: straight into the buffer of the posted
 //   receive, or into memory of its own when the message comes first. So ranks may run ahead of each
 //   other without deadlock, as over tcp.
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "tandem/comm/failure/monitor.h"
+#include "tandem/comm/network/frame.h"
 #include "tandem/comm/network/inbox.h"
 #include "tandem/comm/network/plugin_fabric.h"
 #include "tandem/comm/network/transport.h"
@@ -46,7 +48,11 @@ class PluginTransport final : public Transport {
 
  private:
   static constexpr std::size_t kPacketBytes = TANDEM_FABRIC_PACKET_BYTES;
-  static constexpr std::size_t kInlineBytes = kPacketBytes - sizeof(Header);
+  struct PacketHead {
+    FrameHead frame;
+    std::uint32_t bytes_checksum = 0;  // of the head's checksum and the bytes
+  };
+  static constexpr std::size_t kInlineBytes = kPacketBytes - sizeof(PacketHead);
   using Packet = std::array<std::byte, kPacketBytes>;
   // A message that leaves in pieces, its packet and its bytes; done when the library has sent them
   // all.
@@ -58,6 +64,7 @@ class PluginTransport final : public Transport {
   struct Arriving {
     std::shared_ptr<Incoming> incoming;
     std::size_t pieces = 0;
+    PacketHead head;
   };
   // One call of the library's send or receive.
   struct Operation {
@@ -73,6 +80,8 @@ class PluginTransport final : public Transport {
   struct Link {
     bool broken = false;
     bool said_goodbye = false;
+    std::uint32_t packets_sent = 0;
+    std::uint32_t packets_received = 0;
     std::size_t sends_under_way = 0;   // also those that wait
     std::size_t bodies_under_way = 0;  // a goodbye may overtake them
     // The library had no room for them. Apart, so that a send that waits for the other rank never
@@ -96,9 +105,11 @@ class PluginTransport final : public Transport {
   void post_packet(std::size_t peer);
   void read_packets(std::size_t peer);
   void read_packet(std::size_t peer, const Packet& packet);
-  void receive_body(std::size_t peer, std::shared_ptr<Incoming> incoming);
-  void send_packet(std::size_t peer, const Header& header, std::span<const std::byte> bytes,
+  void receive_body(std::size_t peer, std::shared_ptr<Arriving> arriving);
+  PacketHead head_of(std::size_t peer, const Header& header, std::span<const std::byte> bytes);
+  void send_packet(std::size_t peer, const PacketHead& head, std::span<const std::byte> bytes,
                    std::shared_ptr<Outgoing> outgoing);
+  void report_damage(std::size_t peer, const std::string& what);
   void sleep(std::chrono::microseconds limit, int round) const;
   void report_broken_links();
   bool unsent() const;

@@ -38,6 +38,7 @@ StreamTransport::StreamTransport(std::vector<rendezvous::FileDescriptor> sockets
     : peers_(peers),
       links_(sockets.size()),
       inboxes_(peers, static_cast<std::size_t>(rank), monitor),
+      monitor_(monitor),
       failure_(failure),
       paths_(std::move(paths)) {
   std::vector<int> far(sockets.size(), -1);
@@ -60,7 +61,15 @@ std::shared_ptr<const Message> StreamTransport::send(int peer, const Header& hea
   message->header = header;
   const auto index = static_cast<std::size_t>(peer);
   Link& link = links_[index];
-  link.outgoing.push_back({message, bytes, 0});
+  Outgoing outgoing;
+  outgoing.message = message;
+  outgoing.bytes = bytes;
+  outgoing.head.header = header;
+  if (link.leaves_node()) {
+    outgoing.head.number = link.frames_sent++;
+    outgoing.checksum = outgoing.head.checksum = outgoing.head.sum();
+  }
+  link.outgoing.push_back(std::move(outgoing));
   if (link.outgoing.size() == 1) send_queued(index);
   return message;
 }
@@ -180,46 +189,64 @@ bool StreamTransport::send_queued(std::size_t peer) {
   std::size_t total = 0;
   while (!link.outgoing.empty() && !link.closed && total < kSendTurn) {
     Outgoing& outgoing = link.outgoing.front();
-    const auto header = std::as_bytes(std::span(&outgoing.message->header, 1));
-    const std::size_t of_header = std::min(outgoing.sent, header.size());
-    const auto rest = outgoing.bytes.subspan(outgoing.sent - of_header);
-    const std::ptrdiff_t count =
-        put(link, header.subspan(of_header), rest.first(std::min(rest.size(), kSendTurn)));
+    const std::ptrdiff_t count = put(link, next_parts(link, outgoing));
     if (count == kNothingNow) return moved;
     moved = true;
     total += static_cast<std::size_t>(count);
     outgoing.sent += static_cast<std::size_t>(count);
-    if (outgoing.sent < header.size() + outgoing.bytes.size()) continue;
+    if (outgoing.sent < link.frame_bytes(outgoing.head.header)) continue;
     outgoing.message->complete();
     link.outgoing.pop_front();
   }
   return moved;
 }
 
-std::ptrdiff_t StreamTransport::put(Link& link, std::span<const std::byte> first,
-                                    std::span<const std::byte> second) {
-  if (link.local >= 0) {
-    const std::size_t count = streams_->write(link.local, first, second);
+// What is left of the head, a turn of the bytes, and behind the last of them their checksum. Bytes
+// are summed just before the kernel copies them, so that they come from memory once.
+StreamTransport::Parts StreamTransport::next_parts(const Link& link, Outgoing& outgoing) {
+  const std::size_t head_bytes = link.head_bytes();
+  const std::size_t of_head = std::min(outgoing.sent, head_bytes);
+  const std::size_t of_bytes = std::min(outgoing.sent - of_head, outgoing.bytes.size());
+  const auto head = std::as_bytes(std::span(&outgoing.head, 1)).first(head_bytes);
+  const auto rest = outgoing.bytes.subspan(of_bytes);
+  Parts parts = {head.subspan(of_head), rest.first(std::min(rest.size(), kSendTurn)), {}};
+  if (!link.leaves_node()) return parts;
+  const std::size_t end = of_bytes + parts[1].size();
+  if (outgoing.summed < end) {
+    outgoing.checksum =
+        crc32c(outgoing.bytes.subspan(outgoing.summed, end - outgoing.summed), outgoing.checksum);
+    outgoing.summed = end;
+  }
+  if (!outgoing.bytes.empty() && end == outgoing.bytes.size()) {
+    parts[2] =
+        std::as_bytes(std::span(&outgoing.checksum, 1)).subspan(outgoing.sent - of_head - of_bytes);
+  }
+  return parts;
+}
+
+std::ptrdiff_t StreamTransport::put(Link& link, Parts parts) {
+  if (!link.leaves_node()) {
+    const std::size_t count = streams_->write(link.local, parts[0], parts[1]);
     return count == 0 ? kNothingNow : static_cast<std::ptrdiff_t>(count);
   }
   // A small message is copied together: one plain call costs less than a list of parts.
   std::array<std::byte, kCopied> together;
-  if (first.size() + second.size() <= together.size()) {
-    const auto end = std::copy(first.begin(), first.end(), together.begin());
-    first = {together.begin(), std::copy(second.begin(), second.end(), end)};
-    second = {};
+  if (parts[0].size() + parts[1].size() + parts[2].size() <= together.size()) {
+    auto end = together.begin();
+    for (const auto part : parts) end = std::copy(part.begin(), part.end(), end);
+    parts = {std::span(together.begin(), end)};
   }
-  iovec parts[2];
+  std::array<iovec, 3> vectors;
   std::size_t num_parts = 0;
-  for (const auto part : {first, second}) {
-    if (!part.empty()) parts[num_parts++] = {const_cast<std::byte*>(part.data()), part.size()};
+  for (const auto part : parts) {
+    if (!part.empty()) vectors[num_parts++] = {const_cast<std::byte*>(part.data()), part.size()};
   }
   msghdr call{};
-  call.msg_iov = parts;
+  call.msg_iov = vectors.data();
   call.msg_iovlen = num_parts;
   while (true) {
-    const ssize_t count = num_parts == 1 ? ::send(link.socket.get(), parts[0].iov_base,
-                                                  parts[0].iov_len, MSG_NOSIGNAL)
+    const ssize_t count = num_parts == 1 ? ::send(link.socket.get(), vectors[0].iov_base,
+                                                  vectors[0].iov_len, MSG_NOSIGNAL)
                                          : ::sendmsg(link.socket.get(), &call, MSG_NOSIGNAL);
     if (count >= 0) return count;
     if (errno == EINTR) continue;
@@ -237,30 +264,92 @@ bool StreamTransport::read_available(std::size_t peer) {
   // What was read ahead is taken in any case: no poll would tell of it.
   while (!inboxes_.disagreed() && !failure_.is_set() &&
          (total < kReadTurn || link.ahead_begin < link.ahead_end)) {
-    const bool in_header = link.header_read < sizeof(Header);
-    const std::span<std::byte> rest =
-        in_header ? std::as_writable_bytes(std::span(&link.header, 1)).subspan(link.header_read)
-                  : link.incoming->target.subspan(link.read);
+    const std::span<std::byte> rest = wanted(link);
     const std::ptrdiff_t count = get(link, rest);
     if (count == kNothingNow) return moved;
     moved = true;
     total += static_cast<std::size_t>(count);
-    if (in_header) {
-      link.header_read += static_cast<std::size_t>(count);
-      if (link.header_read < sizeof(Header)) continue;
-      link.incoming = inboxes_.begin(peer, link.header);
-      if (!link.incoming) return moved;
-    } else {
-      link.read += static_cast<std::size_t>(count);
-    }
-    if (link.read < link.incoming->target.size()) continue;
-    if (link.incoming->whole()) {
-      finish_message(peer);
-    } else {
-      link.incoming->grow();
-    }
+    if (!take(peer, rest.first(static_cast<std::size_t>(count)))) return moved;
   }
   return moved;
+}
+
+// Where the next bytes of the frame belong. Of a long message a turn at most, so that what is
+// summed still lies in a cache.
+std::span<std::byte> StreamTransport::wanted(Link& link) {
+  Reading& reading = link.reading;
+  if (reading.head_read < link.head_bytes()) {
+    return std::as_writable_bytes(std::span(&reading.head, 1))
+        .first(link.head_bytes())
+        .subspan(reading.head_read);
+  }
+  const auto rest = reading.incoming->target.subspan(reading.read);
+  if (!rest.empty()) return rest.first(std::min(rest.size(), kReadTurn));
+  return std::as_writable_bytes(std::span(&reading.expected, 1)).subspan(reading.expected_read);
+}
+
+// `bytes` came where wanted() said. False: nothing more is read from this link.
+bool StreamTransport::take(std::size_t peer, std::span<const std::byte> bytes) {
+  Link& link = links_[peer];
+  Reading& reading = link.reading;
+  if (reading.head_read < link.head_bytes()) {
+    reading.head_read += bytes.size();
+    if (reading.head_read < link.head_bytes()) return true;
+    if (!begin_message(peer)) return false;
+  } else if (reading.read < reading.incoming->target.size()) {
+    reading.read += bytes.size();
+    if (link.leaves_node()) reading.checksum = crc32c(bytes, reading.checksum);
+  } else {
+    reading.expected_read += bytes.size();
+  }
+  Incoming& incoming = *reading.incoming;
+  if (reading.read < incoming.target.size()) return true;
+  if (!incoming.whole()) {
+    incoming.grow();
+    return true;
+  }
+  if (link.leaves_node() && incoming.header.bytes > 0) {
+    if (reading.expected_read < sizeof reading.expected) return true;
+    if (is_damaged(peer)) return false;
+  }
+  finish_message(peer);
+  return true;
+}
+
+bool StreamTransport::begin_message(std::size_t peer) {
+  Link& link = links_[peer];
+  Reading& reading = link.reading;
+  if (link.leaves_node()) {
+    const std::uint32_t number = link.frames_received++;
+    reading.checksum = reading.head.sum();
+    reading.expected = reading.head.checksum;
+    if (is_damaged(peer)) return false;
+    if (reading.head.number != number) {
+      link.closed = true;
+      monitor_.report_damage(
+          peer, fmt::format("frame {} arrived, expected frame {}", reading.head.number, number));
+      return false;
+    }
+  }
+  reading.incoming = inboxes_.begin(peer, reading.head.header);
+  return reading.incoming != nullptr;
+}
+
+// Whether the checksum of what was read is another one than was sent. Nothing more is read then:
+// where the next frame begins cannot be known.
+bool StreamTransport::is_damaged(std::size_t peer) {
+  Link& link = links_[peer];
+  const Reading& reading = link.reading;
+  if (reading.checksum == reading.expected) return false;
+  link.closed = true;
+  monitor_.report_damage(
+      peer, fmt::format("{} from {} arrived with checksum {:08x}, expected {:08x}",
+                        reading.incoming == nullptr
+                            ? "the head of a frame"
+                            : fmt::format("{} bytes of {}", reading.incoming->header.bytes,
+                                          comm::describe(reading.incoming->header)),
+                        rendezvous::peer_address(link.socket), reading.checksum, reading.expected));
+  return true;
 }
 
 std::ptrdiff_t StreamTransport::get(Link& link, std::span<std::byte> target) {
@@ -281,7 +370,7 @@ std::ptrdiff_t StreamTransport::get(Link& link, std::span<std::byte> target) {
 std::ptrdiff_t StreamTransport::get_from_socket(Link& link, std::span<std::byte> target) {
   if (!link.ahead) link.ahead = std::make_unique_for_overwrite<std::byte[]>(kAhead);
   iovec parts[] = {{target.data(), target.size()}, {link.ahead.get(), kAhead}};
-  const bool small = target.size() <= sizeof(Header);  // comes with what is read ahead
+  const bool small = target.size() <= sizeof(FrameHead);  // comes with what is read ahead
   while (!link.closed) {
     const ssize_t count = small ? ::recv(link.socket.get(), link.ahead.get(), kAhead, 0)
                                 : ::readv(link.socket.get(), parts, std::size(parts));
@@ -308,11 +397,10 @@ void StreamTransport::look_at_connection(Link& link) {
 }
 
 void StreamTransport::finish_message(std::size_t peer) {
-  Link& link = links_[peer];
-  inboxes_.finish(peer, *link.incoming);
-  link.incoming.reset();
-  link.header_read = 0;
-  link.read = 0;
+  Reading& reading = links_[peer].reading;
+  inboxes_.finish(peer, *reading.incoming);
+  reading.incoming.reset();
+  reading.head_read = reading.read = reading.expected_read = 0;
 }
 
 }  // namespace tandem::comm

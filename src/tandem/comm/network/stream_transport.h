@@ -7,7 +7,9 @@
 // each other without deadlock.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -16,6 +18,7 @@
 
 #include "tandem/comm/failure/monitor.h"
 #include "tandem/comm/failure/send_watch.h"
+#include "tandem/comm/network/frame.h"
 #include "tandem/comm/network/inbox.h"
 #include "tandem/comm/network/transport.h"
 #include "tandem/comm/node/node_memory.h"
@@ -47,7 +50,20 @@ class StreamTransport final : public Transport {
   struct Outgoing {
     std::shared_ptr<Message> message;
     std::span<const std::byte> bytes;
-    std::size_t sent = 0;  // of header and bytes
+    FrameHead head;
+    std::uint32_t checksum = 0;  // of the first `summed` bytes; behind all of them it is sent, too
+    std::size_t summed = 0;
+    std::size_t sent = 0;  // of the frame
+  };
+  // The message that is being read.
+  struct Reading {
+    FrameHead head;
+    std::size_t head_read = 0;
+    std::shared_ptr<Incoming> incoming;  // once the head is complete
+    std::size_t read = 0;
+    std::uint32_t checksum = 0;  // of what was read
+    std::uint32_t expected = 0;  // which follows the bytes
+    std::size_t expected_read = 0;
   };
   struct Link {
     rendezvous::FileDescriptor socket;
@@ -55,29 +71,40 @@ class StreamTransport final : public Transport {
     SendWatch watch;
     int local = -1;  // number in the node's streams; −1: bytes go through the socket
     std::deque<Outgoing> outgoing;
-    // The message that is being read.
-    Header header;
-    std::size_t header_read = 0;
-    std::shared_ptr<Incoming> incoming;  // once the header is complete
-    std::size_t read = 0;
+    Reading reading;
+    std::uint32_t frames_sent = 0;
+    std::uint32_t frames_received = 0;
     // What a read of the socket brought beyond what was asked for: [ahead_begin, ahead_end).
     std::unique_ptr<std::byte[]> ahead;
     std::size_t ahead_begin = 0;
     std::size_t ahead_end = 0;
     bool drained = false;  // the last read took all there was
+
+    // Whether frames carry checksums. In shared memory a message has its Header alone.
+    bool leaves_node() const { return local < 0; }
+    std::size_t head_bytes() const { return leaves_node() ? sizeof(FrameHead) : sizeof(Header); }
+    std::size_t frame_bytes(const Header& header) const {
+      const bool summed = leaves_node() && header.bytes > 0;
+      return head_bytes() + header.bytes + (summed ? sizeof(std::uint32_t) : 0);
+    }
   };
+  using Parts = std::array<std::span<const std::byte>, 3>;
 
   static constexpr std::ptrdiff_t kNothingNow = -1;
   bool send_queued(std::size_t peer);
   bool read_available(std::size_t peer);
   // Bytes that the stream took or gave; kNothingNow; the end of the connection closes the link.
-  std::ptrdiff_t put(Link& link, std::span<const std::byte> first,
-                     std::span<const std::byte> second);
+  std::ptrdiff_t put(Link& link, Parts parts);
+  static Parts next_parts(const Link& link, Outgoing& outgoing);
   std::ptrdiff_t get(Link& link, std::span<std::byte> target);
   std::ptrdiff_t get_from_socket(Link& link, std::span<std::byte> target);
   bool move(std::span<const std::size_t> peers);
   bool poll_sockets(bool all, std::chrono::microseconds patience);
   void look_at_connection(Link& link);
+  static std::span<std::byte> wanted(Link& link);
+  bool take(std::size_t peer, std::span<const std::byte> bytes);
+  bool begin_message(std::size_t peer);
+  bool is_damaged(std::size_t peer);
   void finish_message(std::size_t peer);
 
   const std::vector<Peer>& peers_;
@@ -88,6 +115,7 @@ class StreamTransport final : public Transport {
   std::vector<std::size_t> neighbours_;   // the ranks at their other ends
   std::vector<std::size_t> far_;          // the ranks behind sockets
   unsigned calls_ = 0;
+  Monitor& monitor_;
   Failure& failure_;
   std::shared_ptr<DataPaths> paths_;
 };

@@ -19,7 +19,8 @@
 
 namespace tandem::comm {
 
-// On the wire as it lies in memory (all hosts of a job have one byte order; `magic` tells if not).
+// On the wire as it lies in memory (all hosts of a job have one byte order; `magic` tells if not),
+// between hosts in a frame (frame.h).
 struct Header {
   std::uint32_t magic = 0x6d444e4d;
   std::uint8_t channel = 0;

@@ -1,0 +1,25 @@
+// The frame of a message between hosts. TCP's own sum of 16 bits misses what a switch or adapter
+// changes that computes it anew, and one in 65,536 of other changes.
+//
+//   frame = head · bytes · checksum of the head's checksum and the bytes; no bytes: the head alone
+//
+// Inside a node a message is its Header and its bytes, without checksums.
+#pragma once
+
+#include "tandem/comm/network/transport.h"
+#include "tandem/core/crc32c.h"
+
+namespace tandem::comm {
+
+struct FrameHead {
+  Header header;
+  std::uint32_t number = 0;    // of the frame on its connection, from 0
+  std::uint32_t checksum = 0;  // CRC-32C of what is before it
+
+  std::uint32_t sum() const {
+    return crc32c(std::as_bytes(std::span(this, 1)).first(offsetof(FrameHead, checksum)));
+  }
+};
+static_assert(sizeof(FrameHead) == 48);
+
+}  // namespace tandem::comm
