@@ -7,9 +7,11 @@
 
 #include "fuzz/memory.h"
 #include "fuzz/require.h"
+#include "tandem/core/crc32c.h"
 #include "tandem/core/error.h"
 #include "tandem/membership/wire.h"
 #include "tandem/rendezvous/job_token.h"
+#include "tandem/rendezvous/plain_bytes.h"
 
 namespace {
 
@@ -24,13 +26,21 @@ Channel channel() {
   return result;
 }
 
-// The input with the proof that belongs to it. What the header says of the size is made true, so
-// that mutations get further.
+std::string with_checksum(std::string bytes) {
+  const std::uint32_t checksum = crc32c(bytes);
+  return bytes.append(rendezvous::view_of(checksum));
+}
+
+// The input, which has no checksums, with those and the proof that belong to it. What the header
+// says of the size and version is made true, so that mutations get further.
 std::string prove(std::string_view input) {
-  std::string bytes(input);
-  if (bytes.size() < kHeaderBytes) return bytes;
-  const std::size_t body = bytes.size() - kHeaderBytes;
-  for (std::size_t i = 0; i < 4; ++i) bytes[8 + i] = static_cast<char>(body >> (8 * i));
+  constexpr std::size_t kSummed = kHeaderBytes - 4;
+  if (input.size() < kSummed) return std::string(input);
+  std::string header(input.substr(0, kSummed));
+  const std::size_t body = input.size() - kSummed;
+  for (std::size_t i = 0; i < 4; ++i) header[8 + i] = static_cast<char>(body >> (8 * i));
+  header[4] = kWireVersion;
+  std::string bytes = with_checksum(with_checksum(header) + std::string(input.substr(kSummed)));
   const WireProof proof = rendezvous::prove(
       "a secret", {"tandem membership", "a nonce", "a nonce", std::string(8, '\0'), bytes});
   return bytes.append(proof.begin(), proof.end());

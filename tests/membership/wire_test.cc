@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tandem/core/crc32c.h"
 #include "tandem/core/error.h"
 #include "tandem/rendezvous/job_token.h"
+#include "tandem/rendezvous/plain_bytes.h"
 
 namespace tandem::membership {
 namespace {
@@ -21,6 +23,11 @@ struct Ends {
   }
   Channel a, b;
 };
+
+std::string with_checksum(std::string bytes) {
+  const std::uint32_t checksum = crc32c(bytes);
+  return bytes.append(rendezvous::view_of(checksum));
+}
 
 View example_view() {
   View view;
@@ -75,7 +82,8 @@ TEST(Wire, KeepsEveryKindOfMessage) {
   }
 }
 
-// Every bit counts: in the header, the message and the proof.
+// Every bit counts: in the header, the message and the proof. The link is blamed for all but the
+// last.
 TEST(Wire, RefusesAFrameThatWasChanged) {
   Ends sender;
   const std::string bytes =
@@ -84,7 +92,11 @@ TEST(Wire, RefusesAFrameThatWasChanged) {
     std::string changed = bytes;
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
     Ends ends;
-    EXPECT_THROW(decode(ends.b, changed), CommError) << bit;
+    if (bit / 8 < bytes.size() - std::tuple_size_v<WireProof>) {
+      EXPECT_THROW(decode(ends.b, changed), DamagedFrame) << bit;
+    } else {
+      EXPECT_THROW(decode(ends.b, changed), CommError) << bit;
+    }
   }
 }
 
@@ -122,15 +134,16 @@ TEST(Wire, SaysWhatItFound) {
     }
     return std::string();
   };
-  std::string other = bytes;
-  other[4] = 1;
-  EXPECT_THAT(message_of(other), HasSubstr("version 1, expected 3"));
-  other = bytes;
-  other[12] = 1;
-  EXPECT_THAT(message_of(other), HasSubstr("another job"));
-  other = bytes;
-  other[11] = 127;
-  EXPECT_THAT(message_of(other), HasSubstr("bytes"));
+  const auto with = [&](std::size_t at, char byte) {
+    std::string other = bytes;
+    other[at] = byte;
+    return with_checksum(other.substr(0, kHeaderBytes - 4)) + other.substr(kHeaderBytes);
+  };
+  EXPECT_THAT(message_of(with(4, 1)), HasSubstr("version 1, expected 8"));
+  EXPECT_THAT(message_of(with(12, 1)), HasSubstr("another job"));
+  EXPECT_THAT(message_of(with(11, 127)), HasSubstr("bytes"));
+  bytes[4] = 3;  // had no checksums
+  EXPECT_THAT(message_of(bytes), HasSubstr("version 3, expected 8"));
   EXPECT_THAT(message_of("GET /"), HasSubstr("too early"));
 }
 
@@ -142,10 +155,15 @@ TEST(Wire, RefusesImpossibleContents) {
   // from: id 8, address 2; to 8; the number 16; then the list's count
   const std::size_t count = kHeaderBytes + 34;
   ASSERT_EQ(bytes[count], 1);
+  const std::size_t summed = bytes.size() - std::tuple_size_v<WireProof> - 4;
+  const auto sealed = [&] {
+    return with_checksum(bytes.substr(0, summed)) + std::string(std::tuple_size_v<WireProof>, 0);
+  };
+  EXPECT_NO_THROW(decode(ends.b, sealed()));
   bytes[count] = 2;
-  EXPECT_THROW(decode(ends.b, bytes), CommError);
+  EXPECT_THROW(decode(ends.b, sealed()), CommError);
   bytes[count + 3] = 127;
-  EXPECT_THROW(decode(ends.b, bytes), CommError);
+  EXPECT_THROW(decode(ends.b, sealed()), CommError);
 }
 
 TEST(Wire, RefusesToSayTooMuch) {

@@ -30,12 +30,7 @@ using rendezvous::FileDescriptor;
 using std::chrono::milliseconds;
 using Clock = AgentLinks::Clock;
 
-constexpr std::string_view kProtocol{"TNDMAGT1", 8};
-constexpr std::string_view kVisitorProtocol{"TNDMASK1", 8};
 constexpr std::string_view kRefusal{"TNDMAGNO", 8};  // in the place of a frame
-constexpr std::size_t kNonceBytes = 16;
-static_assert(kProtocol.size() + kNonceBytes == kGreetingBytes);
-static_assert(kVisitorProtocol.size() == kProtocol.size());
 constexpr std::size_t kMostFirstFrame = 4096;
 constexpr std::size_t kMostIncoming = 20000;
 constexpr std::size_t kMostWaiting = 256;                   // messages before a connection is open
@@ -127,24 +122,7 @@ class Lookup {
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
-std::string greeting_of(std::string_view protocol) {
-  const rendezvous::Nonce nonce = rendezvous::make_nonce();
-  std::string text(protocol);
-  text.append(nonce.begin(), nonce.end());
-  return text;
-}
-
-bool is_greeting_of(std::string_view protocol, std::string_view bytes) {
-  return bytes.size() >= kGreetingBytes && bytes.starts_with(protocol);
-}
-
 }  // namespace
-
-std::string make_greeting() { return greeting_of(kProtocol); }
-
-std::string make_visitor_greeting() { return greeting_of(kVisitorProtocol); }
-
-bool is_greeting(std::string_view bytes) { return is_greeting_of(kProtocol, bytes); }
 
 struct AgentLinks::Incoming {
   FileDescriptor socket;
@@ -250,6 +228,9 @@ class AgentLinks::Outgoing {
       if (state_ == State::kProving && received_.starts_with(kRefusal))
         raise<CommError>("it has another job token (TANDEM_JOB_TOKEN) than this agent");
       while (auto frame = next_frame(channel_, received_)) hear(*frame);
+    } catch (const membership::DamagedFrame& error) {
+      links_.tell_of_damage(address_, error.what());
+      return false;
     } catch (const CommError& error) {
       if (state_ == State::kOpen) {
         links_.options_.log(fmt::format("the agent at {}: {}", address_, error.what()));
@@ -263,6 +244,8 @@ class AgentLinks::Outgoing {
 
   bool greeted() {
     if (received_.size() < kGreetingBytes) return false;
+    if (is_damaged_greeting(received_))
+      raise<membership::DamagedFrame>("the first bytes of a connection arrived damaged");
     if (!is_greeting(received_)) raise<CommError>("what listens there is no agent of tandem run");
     channel_ = links_.channel(own_greeting_, received_.substr(0, kGreetingBytes));
     received_.erase(0, kGreetingBytes);
@@ -378,7 +361,7 @@ void AgentLinks::let_in() {
   const auto wanted = [&](const std::string& received) -> std::size_t {
     const std::size_t header = kGreetingBytes + membership::kHeaderBytes;
     if (received.size() < kGreetingBytes) return kGreetingBytes;
-    if (is_greeting_of(kVisitorProtocol, received)) return kGreetingBytes;
+    if (is_visitor_greeting(received)) return kGreetingBytes;
     if (!is_greeting(received)) return 0;
     if (received.size() < header) return header;
     try {
@@ -405,9 +388,16 @@ void AgentLinks::tell_of_stranger(const std::string& text) {
                            : fmt::format("{} (and {} more since the last line)", text, untold));
 }
 
+// The connection is opened anew, and what counts is said again.
+void AgentLinks::tell_of_damage(const std::string& other, const std::string& what) {
+  tell_of_stranger(fmt::format(
+      "the link from the agent at {} to this host is damaged: {}; its connection is opened anew. "
+      "Check the network cards, cables and switches between these two hosts",
+      other, what));
+}
+
 void AgentLinks::admit(rendezvous::Guest guest) {
-  if (is_greeting_of(kVisitorProtocol, guest.received))
-    return news_.visitors.push_back(std::move(guest));
+  if (is_visitor_greeting(guest.received)) return news_.visitors.push_back(std::move(guest));
   if (incoming_.size() >= kMostIncoming) return;
   auto incoming = std::make_unique<Incoming>();
   incoming->channel = channel(guest.greeting, guest.received.substr(0, kGreetingBytes));
@@ -418,6 +408,8 @@ void AgentLinks::admit(rendezvous::Guest guest) {
     const auto frame = next_frame(incoming->channel, incoming->received);
     if (!frame) return;
     incoming->from = frame->from;
+  } catch (const membership::DamagedFrame& error) {
+    return tell_of_damage(rendezvous::peer_address(incoming->socket), error.what());
   } catch (const CommError& error) {
     tell_of_stranger(fmt::format("an agent at {} was shown out: {}",
                                  rendezvous::peer_address(incoming->socket), error.what()));
@@ -441,6 +433,9 @@ bool AgentLinks::hear(Incoming& incoming) {
   const bool alive = read_some(incoming.socket, incoming.received);
   try {
     while (auto frame = next_frame(incoming.channel, incoming.received)) take(std::move(*frame));
+  } catch (const membership::DamagedFrame& error) {
+    tell_of_damage(incoming.from.address, error.what());
+    return false;
   } catch (const CommError& error) {
     options_.log(fmt::format("the agent at {}: {}", incoming.from.address, error.what()));
     return false;

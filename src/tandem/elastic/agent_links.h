@@ -24,18 +24,12 @@
 #include <string>
 #include <vector>
 
+#include "tandem/elastic/agent_greeting.h"
 #include "tandem/membership/wire.h"
 #include "tandem/rendezvous/lobby.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::elastic {
-
-// What an agent says first: the protocol and a random number.
-inline constexpr std::size_t kGreetingBytes = 24;
-std::string make_greeting();
-bool is_greeting(std::string_view bytes);
-// What a person's program says in the place of an agent's greeting: as long, with a random number.
-std::string make_visitor_greeting();
 
 struct AgentLinksOptions {
   membership::Peer self;  // "host:port", as others reach it
@@ -79,6 +73,7 @@ class AgentLinks {
   void let_in();
   void admit(rendezvous::Guest guest);
   void tell_of_stranger(const std::string& text);
+  void tell_of_damage(const std::string& other, const std::string& what);
   bool hear(Incoming& incoming);
   void take(membership::Frame frame);
   // `id` is at the address; whoever was there before is dead.

@@ -289,6 +289,9 @@ void Node::hear(int worker, const Packet& packet) {
     case PacketKind::kFailed:
       if (!current) return;
       if (!failed_) failed_ = fmt::format("worker {} said: {}", worker, packet.text);
+      if (packet.first > 0 && packet.second > 0)
+        note_damage(static_cast<int>(packet.first - 1), static_cast<int>(packet.second - 1),
+                    packet.text);
       return agent_->step_failed(now(), view_, {}, {});
     case PacketKind::kLeft:
       if (seat.state != State::kRunning) return;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "tandem/elastic/agent_links.h"
+#include "tandem/elastic/damaged_links.h"
 #include "tandem/elastic/external_lock.h"
 #include "tandem/elastic/packet.h"
 #include "tandem/elastic/seat.h"
@@ -216,6 +217,8 @@ class Node {
   };
   bool is_in_vain(const membership::View& view);
   void give_up_in_vain();
+  void note_damage(int from, int to, const std::string& message);
+  const membership::Member* member_of_rank(int rank) const;
   Ranks ranks_of(const membership::View& view) const;
   std::string changes_to(const membership::View& view) const;
   void run(const std::vector<int>& workers, const Ranks& ranks, const Briefing& briefing);
@@ -269,6 +272,9 @@ class Node {
   Clock::time_point stop_since_;
   std::string why_;                    // the next view is needed
   std::optional<std::string> failed_;  // the view of the workers, and who said why
+  DamagedLinks damaged_links_;
+  std::uint64_t damaged_view_ = 0;  // the newest that a damaged frame has ended
+  std::string driven_out_;          // the damage because of which a node has left
   int in_vain_ = 0;  // views one after another that failed without a step, though nobody was lost
   bool proven_ = false;  // a step has been applied in a view of this node, since it had the state
   std::uint64_t arrivals_ = 0;

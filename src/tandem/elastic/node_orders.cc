@@ -180,6 +180,35 @@ void Node::give_up_in_vain() {
   end_ = {code, message};
 }
 
+// The ranks of a view are those of its members, one after another.
+const membership::Member* Node::member_of_rank(int rank) const {
+  for (const membership::Member& member : members_) {
+    if (rank < static_cast<int>(member.workers)) return &member;
+    rank -= static_cast<int>(member.workers);
+  }
+  return nullptr;
+}
+
+// A frame of the workers' view. Each of them says it; it counts once. The step is computed again in
+// the next view, which has connections of its own.
+void Node::note_damage(int from, int to, const std::string& message) {
+  const membership::Member* sender = member_of_rank(from);
+  const membership::Member* receiver = member_of_rank(to);
+  if (sender == nullptr || receiver == nullptr || sender->peer.id == receiver->peer.id) return;
+  if (std::exchange(damaged_view_, serial_) == serial_) return;
+  options_.log(fmt::format("view {}: {}", view_number(), message));
+  const std::size_t frames =
+      damaged_links_.add(sender->peer.id, receiver->peer.id, DamagedLinks::Clock::now());
+  why_ = fmt::format("the link from the node at {} to the node at {} has damaged {} frame{}",
+                     sender->peer.address, receiver->peer.address, frames, frames == 1 ? "" : "s");
+  const auto leaves = damaged_links_.leaves(members_, DamagedLinks::Clock::now());
+  if (!leaves) return;
+  driven_out_ = fmt::format("{} within {} min: {}", why_, DamagedLinks::kWithin.count(), message);
+  if (*leaves != agent_->options().self.id) return;
+  end_ = {CommError("").exit_code(),
+          driven_out_ + ". This node leaves the job; repair the link, then start the node again"};
+}
+
 void Node::obey(const membership::RunView& order) {
   const membership::View& view = order.view;
   if (is_in_vain(view)) return give_up_in_vain();
@@ -411,7 +440,9 @@ void Node::watch_patience() {
     std::string why = options_.place->advice;
     for (const auto& [name, reason] : agent_->refused())
       why += fmt::format("\n{} was refused: {}", name, reason);
-    end_ = {1, fmt::format("waited {} s for {}; {}", waited.count(), what, why)};
+    if (!driven_out_.empty()) why += "\na node has left because " + driven_out_;
+    const int code = driven_out_.empty() ? 1 : CommError("").exit_code();
+    end_ = {code, fmt::format("waited {} s for {}; {}", waited.count(), what, why)};
   } else if (now - told_idle_ >= kNoticeEvery) {
     told_idle_ = now;
     options_.log(fmt::format("waiting for {}", what));

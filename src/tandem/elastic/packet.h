@@ -30,7 +30,8 @@ enum class PacketKind : std::uint32_t {
   kMeasured,  // text: what it has measured, for who watches the job; opaque here
   kLeft,    // the view, after a step as its header said, or because of kStop. first: the step that
             // its node has or can finish; second: 1 if by the header
-  kFailed,  // `view` cannot go on, as text says; kLeft follows
+  kFailed,  // `view` cannot go on, as text says; kLeft follows. If a frame arrived damaged, first
+            // and second: 1 + the ranks of its sender and its receiver
   kDone,    // the job, to its end; first: the exit code
   kLearnsAt,  // to the kLearn of `view`; text: where whoever sends it the state of the job meets it
   kLearned,   // to the same; first: a Learned; second: the step; text: why not

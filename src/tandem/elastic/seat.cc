@@ -236,8 +236,14 @@ void Seat::measured(std::string text) {
   send({.kind = PacketKind::kMeasured, .text = std::move(text)});
 }
 
-void Seat::failed(std::uint64_t view, const std::string& why) {
-  send({.kind = PacketKind::kFailed, .view = view, .text = why});
+void Seat::failed(std::uint64_t view, const std::string& why,
+                  std::optional<std::pair<int, int>> damaged) {
+  Packet packet{.kind = PacketKind::kFailed, .view = view, .text = why};
+  if (damaged) {
+    packet.first = static_cast<std::uint64_t>(damaged->first) + 1;
+    packet.second = static_cast<std::uint64_t>(damaged->second) + 1;
+  }
+  send(packet);
 }
 
 void Seat::left(std::uint64_t view, std::uint64_t step, bool as_agreed) {

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tandem/core/env.h"
@@ -97,7 +98,9 @@ class Seat {
   void arrives(std::uint64_t view, const std::string& account);
   // For who watches the job; the newest text of the node's first worker counts. Any thread.
   void measured(std::string text);
-  void failed(std::uint64_t view, const std::string& why);
+  // `damaged`: the ranks between which a frame arrived damaged.
+  void failed(std::uint64_t view, const std::string& why,
+              std::optional<std::pair<int, int>> damaged = {});
   void left(std::uint64_t view, std::uint64_t step, bool as_agreed);
   void done(int code);
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <compare>
+#include <optional>
 
 #include "tandem/comm/api/texts.h"
+#include "tandem/comm/failure/damaged_link.h"
 #include "tandem/core/error.h"
 #include "tandem/core/whole_number.h"
 #include "tandem/job/agreed_inputs.h"
@@ -187,6 +189,13 @@ LevelPlace level(elastic::Seat& seat, const elastic::Assignment& assignment,
   for (const std::string& text : comm::all_gather_texts(communicator, own))
     if (!text.empty()) latest = later(std::move(latest), elastic::account_from(text));
   return {progress_from(latest), levelled.moved};
+}
+
+void send_failure(elastic::Seat& seat, std::uint64_t view, const CommError& error) {
+  std::optional<std::pair<int, int>> damaged;
+  if (const auto* link = dynamic_cast<const comm::DamagedLink*>(&error))
+    damaged.emplace(link->ends().from, link->ends().to);
+  seat.failed(view, error.what(), damaged);
 }
 
 }  // namespace tandem::job

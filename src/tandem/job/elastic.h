@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tandem/comm/api/communicator.h"
+#include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/elastic/seat.h"
@@ -127,5 +128,8 @@ struct LevelPlace {
 LevelPlace level(elastic::Seat& seat, const elastic::Assignment& assignment,
                  const dist::ModelState& model, dist::GradientEngine& gradients,
                  comm::Communicator& communicator, dist::StateLearner* learner);
+
+// Reports to the agent that `view` cannot continue, and the damaged link if that is the cause.
+void send_failure(elastic::Seat& seat, std::uint64_t view, const CommError& error);
 
 }  // namespace tandem::job

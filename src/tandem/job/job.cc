@@ -446,7 +446,7 @@ Outcome compute_in_views(const Prepared& job, const World& alone) {
         if (!seat.told_to_stop()) throw;  // somebody wants the job to stop
       }
     } catch (const CommError& error) {
-      seat.failed(assignment.view, error.what());
+      send_failure(seat, assignment.view, error);
     }
     seat.left(assignment.view, job.weights.state->reachable_step(), as_agreed);
   }

@@ -1,10 +1,12 @@
 #include "tandem/membership/wire.h"
 
 #include <algorithm>
+#include <bit>
 #include <concepts>
 #include <type_traits>
 #include <utility>
 
+#include "tandem/core/crc32c.h"
 #include "tandem/core/error.h"
 
 namespace tandem::membership {
@@ -227,7 +229,7 @@ struct Header {
   std::uint32_t magic = kWireMagic;
   std::uint16_t version = kWireVersion;
   std::uint16_t kind = 0;
-  std::uint32_t body_bytes = 0;  // of everything between header and proof
+  std::uint32_t body_bytes = 0;  // of everything between the two checksums
   std::uint64_t job = 0;
 };
 template <class A, Is<Header> M>
@@ -235,9 +237,33 @@ void fields(A& a, M& m) {
   a(m.magic, m.version, m.kind, m.body_bytes, m.job);
 }
 
+constexpr std::size_t kChecksumBytes = sizeof(std::uint32_t);
+
+// `bytes` end with the checksum of what is before it.
+bool is_whole(std::string_view bytes) {
+  std::uint32_t checksum = 0;
+  Reader{bytes.substr(bytes.size() - kChecksumBytes)}(checksum);
+  return checksum == crc32c(bytes.substr(0, bytes.size() - kChecksumBytes));
+}
+
+void append_checksum(std::string& bytes) {
+  const std::uint32_t checksum = crc32c(bytes);
+  Writer{bytes}(checksum);
+}
+
+// Bytes of somebody else, and of an older version, have no checksum.
+bool is_damaged(const Header& header, std::string_view bytes) {
+  constexpr int kFewBits = 4;
+  return std::popcount(header.magic ^ kWireMagic) <= kFewBits &&
+         header.version != kWireVersionWithoutChecksums && !is_whole(bytes);
+}
+
 Header read_header(const Channel& channel, std::string_view bytes) {
   Header header;
-  Reader{bytes.substr(0, kHeaderBytes)}(header);
+  std::uint32_t checksum = 0;
+  Reader{bytes.substr(0, kHeaderBytes)}(header, checksum);
+  if (is_damaged(header, bytes.substr(0, kHeaderBytes)))
+    raise<DamagedFrame>("the header of a frame arrived with a wrong checksum");
   if (header.magic != kWireMagic) Reader::bad("it is none (it begins with {:#x})", header.magic);
   if (header.version != kWireVersion) {
     Reader::bad("version {}, expected {}; use the same tandem on all hosts", header.version,
@@ -291,7 +317,9 @@ std::string encode(Channel& channel, const Frame& frame) {
   header.job = channel.job;
   std::string bytes;
   Writer{bytes}(header);
+  append_checksum(bytes);
   bytes += body;
+  append_checksum(bytes);
   const WireProof proof =
       proof_of(channel, channel.own_nonce, channel.other_nonce, channel.sent++, bytes);
   bytes.append(proof.begin(), proof.end());
@@ -299,7 +327,8 @@ std::string encode(Channel& channel, const Frame& frame) {
 }
 
 std::size_t frame_bytes(const Channel& channel, std::string_view header) {
-  return kHeaderBytes + read_header(channel, header).body_bytes + std::tuple_size_v<WireProof>;
+  return kHeaderBytes + read_header(channel, header).body_bytes + kChecksumBytes +
+         std::tuple_size_v<WireProof>;
 }
 
 Frame decode(Channel& channel, std::string_view bytes) {
@@ -307,6 +336,7 @@ Frame decode(Channel& channel, std::string_view bytes) {
   if (bytes.size() != expected) Reader::bad("{} bytes, expected {}", bytes.size(), expected);
   const std::string_view proof = bytes.substr(expected - std::tuple_size_v<WireProof>);
   const std::string_view proved = bytes.substr(0, bytes.size() - proof.size());
+  if (!is_whole(proved)) raise<DamagedFrame>("a frame arrived with a wrong checksum");
   const WireProof right =
       proof_of(channel, channel.other_nonce, channel.own_nonce, channel.received, proved);
   if (!same(right, proof)) {
@@ -314,7 +344,7 @@ Frame decode(Channel& channel, std::string_view bytes) {
   }
   ++channel.received;
   Frame frame;
-  Reader reader(proved.substr(kHeaderBytes));
+  Reader reader(proved.substr(kHeaderBytes, proved.size() - kHeaderBytes - kChecksumBytes));
   reader(frame.from, frame.to);
   read_message(read_header(channel, bytes).kind, reader, frame.message,
                std::make_index_sequence<std::variant_size_v<Message>>());

@@ -1,8 +1,11 @@
-// The bytes of the messages between agents: version 3, little-endian.
+// The bytes of the messages between agents: version 8, little-endian.
 //
-//   frame  = magic u32 · version u16 · kind u16 · body bytes u32 · job u64 · from peer · to id u64
-//            · body · proof [32]
+//   frame  = magic u32 · version u16 · kind u16 · body bytes u32 · job u64 · CRC-32C u32
+//            · from peer · to id u64 · body · CRC-32C u32 · proof [32]
 //   peer   = id u64 · address;  text = bytes u16 · bytes;  list = count u32 · elements
+//
+// The checksums are of all bytes before them: they tell a link that damages frames from an agent
+// that does not know the token.
 //
 // Reading is strict: a frame of another version or job, one that is too long, has a list or text
 // beyond its bound, an unknown verdict, a flag that is neither 0 nor 1, or bytes left over, is
@@ -22,19 +25,28 @@
 #include <string>
 #include <string_view>
 
+#include "tandem/core/error.h"
 #include "tandem/membership/messages.h"
 
 namespace tandem::membership {
 
 inline constexpr std::uint32_t kWireMagic = 0x4d444e54;  // "TNDM"
-inline constexpr std::uint16_t kWireVersion = 3;
+// No bit of it can be flipped into that of the last version without checksums.
+inline constexpr std::uint16_t kWireVersion = 8;
+inline constexpr std::uint16_t kWireVersionWithoutChecksums = 3;
 inline constexpr std::size_t kMostMembers = 16384;
 inline constexpr std::size_t kMostText = 32768;  // bytes of a text
 inline constexpr std::size_t kMostBody = std::size_t{16} << 20;
-inline constexpr std::size_t kHeaderBytes = 20;  // up to `job`
+inline constexpr std::size_t kHeaderBytes = 24;  // up to the first checksum
 
 using WireProof = std::array<unsigned char, 32>;
 using Prove = std::function<WireProof(std::initializer_list<std::string_view>)>;
+
+// What arrived is not what was sent.
+class DamagedFrame : public CommError {
+ public:
+  using CommError::CommError;
+};
 
 struct Frame {
   Peer from;
@@ -56,11 +68,11 @@ struct Channel {
 std::string encode(Channel& channel, const Frame& frame);
 
 // The bytes of the frame, proof included, that begins with `header` (kHeaderBytes of it), so that
-// the reader knows how much to wait for. Throws CommError.
+// the reader knows how much to wait for. Throws CommError, DamagedFrame.
 std::size_t frame_bytes(const Channel& channel, std::string_view header);
 
-// The frame that `bytes` is, exactly. Throws CommError that says what was wrong; the connection is
-// of no use then.
+// The frame that `bytes` is, exactly. Throws CommError that says what was wrong (DamagedFrame where
+// that is the link); the connection is of no use then.
 Frame decode(Channel& channel, std::string_view bytes);
 
 }  // namespace tandem::membership
