@@ -31,6 +31,38 @@ FileDescriptor make_interface(const std::string& name) {
   return tunnel;
 }
 
+std::size_t word_at(const std::string& bytes, std::size_t at) {
+  const auto byte = [&](std::size_t i) {
+    return i < bytes.size() ? std::size_t{static_cast<unsigned char>(bytes[i])} : 0;
+  };
+  return byte(at) << 8 | byte(at + 1);
+}
+
+std::size_t ip_header_bytes(const std::string& packet) {
+  return 4 * (static_cast<std::size_t>(packet[0]) & 15);
+}
+
+// Where the data of a packet of TCP over IPv4 begin; the packet's end where it has none.
+std::size_t data_of_tcp(const std::string& packet) {
+  constexpr char kTcp = 6;
+  if (packet.size() < 40 || (packet[0] >> 4) != 4 || packet[9] != kTcp) return packet.size();
+  const std::size_t tcp = ip_header_bytes(packet);
+  const std::size_t begin = tcp + (word_at(packet, tcp + 12) >> 12) * 4;
+  return std::min(begin, packet.size());
+}
+
+// RFC 9293, 3.1: over the addresses, the protocol, the length and all of TCP.
+void repair_sum(std::string& packet) {
+  const std::size_t tcp = ip_header_bytes(packet);
+  packet[tcp + 16] = packet[tcp + 17] = 0;
+  std::size_t sum = 6 + packet.size() - tcp;
+  for (std::size_t at = 12; at < 20; at += 2) sum += word_at(packet, at);
+  for (std::size_t at = tcp; at < packet.size(); at += 2) sum += word_at(packet, at);
+  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+  packet[tcp + 16] = static_cast<char>(~sum >> 8);
+  packet[tcp + 17] = static_cast<char>(~sum);
+}
+
 FileDescriptor make_end(const CableEnd& end) {
   FileDescriptor made;
   // Threads have networks of their own.
@@ -93,7 +125,19 @@ void SlowCable::take_in(std::size_t end) {
     const std::chrono::duration<double> waits = way.free - now;
     longest_wait_ = std::max(longest_wait_.load(), waits.count());
     way.queue.push_back({way.free, bytes.substr(0, static_cast<std::size_t>(size))});
+    damage(way.queue.back().bytes);
   }
+}
+
+void SlowCable::damage(std::string& packet) {
+  const std::uint32_t every = flip_every_;
+  const std::size_t begin = data_of_tcp(packet);
+  if (every == 0 || begin >= packet.size() || ++packets_ < every) return;
+  packets_ = 0;
+  ++flipped_;
+  const std::size_t at = begin + random_() % (packet.size() - begin);
+  packet[at] = static_cast<char>(packet[at] ^ (1 << random_() % 8));
+  repair_sum(packet);
 }
 
 bool SlowCable::is_lost(const std::string& packet) const {

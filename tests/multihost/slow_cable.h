@@ -6,7 +6,9 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <deque>
+#include <random>
 #include <string>
 #include <thread>
 
@@ -31,6 +33,11 @@ class SlowCable {
   enum class Loses { kNothing, kEverything, kOldConnections };
   void lose(Loses what) { loses_ = what; }
 
+  // From now on one bit of every `every`th packet of TCP that carries data is flipped, anywhere in
+  // the data, and the sum of TCP is computed anew, as a bad switch does; 0: no more.
+  void flip(std::uint32_t every) { flip_every_ = every; }
+  std::uint32_t flipped() const { return flipped_; }
+
   // The longest that a packet has waited.
   std::chrono::duration<double> longest_wait() const;
 
@@ -49,6 +56,7 @@ class SlowCable {
   void carry();
   void take_in(std::size_t end);
   bool is_lost(const std::string& packet) const;
+  void damage(std::string& packet);
   void deliver(std::size_t end, Clock::time_point now);
 
   const double seconds_per_byte_;
@@ -56,6 +64,10 @@ class SlowCable {
   std::array<Way, 2> ways_;
   std::atomic<double> longest_wait_{0};
   std::atomic<Loses> loses_{Loses::kNothing};
+  std::atomic<std::uint32_t> flip_every_{0};
+  std::atomic<std::uint32_t> flipped_{0};
+  std::uint32_t packets_ = 0;  // of data since the last flip
+  std::mt19937 random_{17};
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
