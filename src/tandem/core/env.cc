@@ -163,6 +163,9 @@ constexpr EnvironmentVariable kRegistry[] = {
     {"TANDEM_ELASTIC",
      "1: ranks that mpirun has started outlive each other, 0: they do not; unset: under tandem "
      "mpirun, and on one host under mpirun -disable-auto-cleanup"},
+    {"TANDEM_EMULATED_CPU",
+     "the class of processors that the test build tandem_emulated claims; tandem itself ignores "
+     "it"},
     {"TANDEM_FEATURE_CACHE",
      "folder in which features are kept for the next run, or off; unset: tandem/features in "
      "XDG_CACHE_HOME or ~/.cache"},

@@ -5,9 +5,9 @@
 #include <bit>
 #include <limits>
 
-#include "tandem/kernels/amx/tiles_emulated.h"
+#include "emulated_cpu/tiles.h"
+#include "emulated_cpu/vectors.h"
 #include "tandem/kernels/kernel_test_support.h"
-#include "tandem/kernels/simd/emulated.h"
 #include "tandem/kernels/simd_kernels.h"
 
 namespace tandem::kernels::testing {
@@ -128,7 +128,7 @@ float one_element(RunTileDot run, const std::vector<std::uint32_t>& a,
 TEST(EmulatedTdpbf16ps, SumsBothHalvesApartAndAddsTheResultLast) {
   const float big = 0x1p30f;
   const auto element = [](std::vector<std::uint32_t> a, std::vector<std::uint32_t> b, float sum) {
-    return one_element(tile_dot_emulated, a, b, sum);
+    return one_element(emulated::tile_dot, a, b, sum);
   };
   const std::uint32_t ones = pair(1, 1);
   EXPECT_EQ(element({pair(2, 3)}, {pair(5, 7)}, 11), 42.0f);
@@ -148,12 +148,12 @@ TEST(EmulatedTilesDeathTest, TilesMustFitOneAnother) {
   config.rows[2] = 7;
   const std::vector<std::uint32_t> a(16 * 20);
   std::vector<float> sums(16 * 28);
-  EXPECT_DEATH(tile_dot_emulated(config, {.a = a.data(),
-                                          .a_stride_bytes = 4,
-                                          .b = a.data(),
-                                          .b_stride_bytes = 4,
-                                          .sum = sums.data(),
-                                          .sum_stride_bytes = 4}),
+  EXPECT_DEATH(emulated::tile_dot(config, {.a = a.data(),
+                                           .a_stride_bytes = 4,
+                                           .b = a.data(),
+                                           .b_stride_bytes = 4,
+                                           .sum = sums.data(),
+                                           .sum_stride_bytes = 4}),
                "times 7 rows of 20 bytes");
   config.rows[2] = 17;
   EXPECT_DEATH(emulated::Tiles{config}, "tile 2: 17 rows");
@@ -232,7 +232,7 @@ float random_sum(Words& words, Kind kind) {
 
 TEST(EmulatedVdpbf16ps, EqualsTheHardware) {
 #if defined(__x86_64__)
-  if (!CpuFeatures::detect().avx512_bf16) GTEST_SKIP() << "this CPU has no AVX512_BF16";
+  if (!CpuFeatures::of_processor().avx512_bf16) GTEST_SKIP() << "this CPU has no AVX512_BF16";
   constexpr std::size_t kCount = 200'000;
   Words words(1);
   for (int kind = 0; kind < kKinds; ++kind) {
@@ -251,7 +251,7 @@ TEST(EmulatedVdpbf16ps, EqualsTheHardware) {
     std::vector<float> hardware = sums;
     std::vector<float> twin = sums;
     pair_dots_avx512bf16(kCount, a.data(), b.data(), hardware.data());
-    pair_dots_emulated(kCount, a.data(), b.data(), twin.data());
+    emulated::pair_dots(kCount, a.data(), b.data(), twin.data());
     std::size_t different = 0;
     for (std::size_t i = 0; i < kCount; ++i) {
       if (bits(hardware[i]) == bits(twin[i])) continue;  // NaN payloads, too
@@ -281,7 +281,7 @@ TEST(EmulatedVcvtneps2bf16, RoundsToEvenAndFlushesDenormals) {
 
 TEST(EmulatedVcvtneps2bf16, EqualsTheHardware) {
 #if defined(__x86_64__)
-  if (!CpuFeatures::detect().avx512_bf16) GTEST_SKIP() << "this CPU has no AVX512_BF16";
+  if (!CpuFeatures::of_processor().avx512_bf16) GTEST_SKIP() << "this CPU has no AVX512_BF16";
   constexpr std::size_t kCount = 100'000;
   Words words(4);
   for (int kind = 0; kind < kKinds; ++kind) {
@@ -290,7 +290,7 @@ TEST(EmulatedVcvtneps2bf16, EqualsTheHardware) {
     std::vector<bfloat16> hardware(kCount);
     std::vector<bfloat16> twin(kCount);
     round_operands_avx512bf16(kCount, x.data(), hardware.data());
-    round_operands_emulated(kCount, x.data(), twin.data());
+    emulated::round_operands(kCount, x.data(), twin.data());
     for (std::size_t i = 0; i < kCount; ++i) {
       ASSERT_EQ(hardware[i].bits, twin[i].bits) << fmt::format("kind {}: {:08x}", kind, bits(x[i]));
     }
@@ -324,7 +324,7 @@ TEST(EmulatedTdpbf16ps, FollowsTheDefinitionForEverySize) {
     for (const TileSize& s : kTileSizes) {
       const TileOperands in(words, static_cast<Kind>(kind));
       const std::vector<float> got =
-          tile_product(tile_dot_emulated, s.rows, s.columns, s.pairs, in.a, in.b, in.sums);
+          tile_product(emulated::tile_dot, s.rows, s.columns, s.pairs, in.a, in.b, in.sums);
       for (std::size_t m = 0; m < 16; ++m) {
         for (std::size_t n = 0; n < 28; ++n) {
           float want = in.sums[m * 28 + n];
@@ -356,7 +356,7 @@ bool differ_where_the_manual_is_silent(float a, float b) {
 
 TEST(EmulatedTdpbf16ps, EqualsTheHardware) {
 #if defined(__x86_64__)
-  const CpuFeatures cpu = CpuFeatures::detect();
+  const CpuFeatures cpu = CpuFeatures::of_processor();
   if (!cpu.amx_bf16) {
     GTEST_SKIP() << (cpu.amx_obstacle.empty() ? "this CPU has no AMX-BF16" : cpu.amx_obstacle);
   }
@@ -369,7 +369,7 @@ TEST(EmulatedTdpbf16ps, EqualsTheHardware) {
           return tile_product(dot, s.rows, s.columns, s.pairs, in.a, in.b, in.sums);
         };
         const std::vector<float> hardware = run(tile_dot_amx);
-        const std::vector<float> twin = run(tile_dot_emulated);
+        const std::vector<float> twin = run(emulated::tile_dot);
         for (std::size_t i = 0; i < twin.size(); ++i) {
           if (differ_where_the_manual_is_silent(hardware[i], twin[i])) continue;
           ASSERT_TRUE(same(hardware[i], twin[i]))

@@ -1,5 +1,6 @@
 #include "tandem/kernels/combine.h"
 
+#include <array>
 #include <string>
 
 #include "tandem/core/error.h"
@@ -9,28 +10,27 @@ namespace tandem::kernels {
 namespace {
 
 struct Row {
-  const CombineKernels* kernels;
-  bool CpuFeatures::*needs;  // null: nothing
+  const CombineKernels* kernels;  // null: not in this build
+  bool runs;
   const char* missing;
 };
 
 // Fastest first.
-constexpr Row kTable[] = {
-#if defined(__x86_64__)
-    {&kCombineAvx512, &CpuFeatures::avx512, "this CPU has no AVX-512 (F, BW, DQ, VL)"},
-    {&kCombineAvx2, &CpuFeatures::avx2, "this CPU has no AVX2, FMA and F16C"},
-#endif
-    {&kCombineReference, nullptr, ""},
-};
+std::array<Row, 3> table(const CpuFeatures& cpu) {
+  const MachineCombine& machine = machine_combine();
+  return {{{machine.avx512, cpu.avx512, "this CPU has no AVX-512 (F, BW, DQ, VL)"},
+           {machine.avx2, cpu.avx2, "this CPU has no AVX2, FMA and F16C"},
+           {&kCombineReference, true, ""}}};
+}
 
 }  // namespace
 
 const CombineKernels& select_combine(const CpuFeatures& cpu, std::string_view forced) {
   std::string names;
-  for (const Row& row : kTable) {
-    const bool runs = row.needs == nullptr || cpu.*row.needs;
-    if (forced.empty() ? runs : row.kernels->implementation == forced) {
-      if (!runs) raise<ConfigError>("combine={}: {}", forced, row.missing);
+  for (const Row& row : table(cpu)) {
+    if (row.kernels == nullptr) continue;
+    if (forced.empty() ? row.runs : row.kernels->implementation == forced) {
+      if (!row.runs) raise<ConfigError>("combine={}: {}", forced, row.missing);
       return *row.kernels;
     }
     names += (names.empty() ? "" : ", ") + std::string(row.kernels->implementation);

@@ -71,9 +71,7 @@ std::string_view request_tile_permission() {
 
 }  // namespace
 
-namespace {
-
-CpuFeatures features_of_processor() {
+CpuFeatures CpuFeatures::of_processor() {
   CpuFeatures features;
 #if defined(__x86_64__)
   const Cpuid leaf1 = cpuid(1, 0);
@@ -97,6 +95,8 @@ CpuFeatures features_of_processor() {
 #endif
   return features;
 }
+
+namespace {
 
 // A name of TANDEM_CPU_FEATURES, another one for it, and what a CPU with it has.
 struct NamedFeatures {
@@ -136,7 +136,7 @@ std::string_view trim(std::string_view text) {
 }  // namespace
 
 CpuFeatures CpuFeatures::detect() {
-  const CpuFeatures features = features_of_processor();
+  const CpuFeatures features = machine_features();
   const auto names = Environment::from_process().get("TANDEM_CPU_FEATURES");
   return names ? features.limited_to(*names) : features;
 }

@@ -15,9 +15,12 @@ struct CpuFeatures {
   // Why amx_bf16 is false although the processor has it; otherwise empty.
   std::string_view amx_obstacle = {};
 
-  // What this processor has, less what TANDEM_CPU_FEATURES hides. On processors with AMX, asks
-  // Linux for the permission to use tiles. Once granted it holds for all threads of the process.
-  // May be called at any time from any thread. Throws ConfigError as limited_to() does.
+  // What this processor has. On processors with AMX, asks Linux for the permission to use tiles.
+  // Once granted it holds for all threads of the process. May be called at any time from any
+  // thread.
+  static CpuFeatures of_processor();
+  // machine_features() less what TANDEM_CPU_FEATURES hides. As of_processor(), but throws
+  // ConfigError as limited_to() does.
   static CpuFeatures detect();
   // These features less all that `names` (the value of TANDEM_CPU_FEATURES) does not name: a list
   // of avx2, avx512, avx512_vnni, avx512_bf16 and amx_bf16, each with what it stands on (avx512 is
@@ -27,5 +30,9 @@ struct CpuFeatures {
   // "AVX2, AVX-512, AVX512_BF16, AVX512_VNNI", or "no vector extension that tandem uses".
   std::string describe() const;
 };
+
+// The features behind detect(): of_processor(). The test build of the program has another
+// definition of this function, where another class can be claimed (tests/emulated_cpu).
+CpuFeatures machine_features();
 
 }  // namespace tandem::kernels

@@ -17,7 +17,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/kernels/kernel_set.h"
-#include "tandem/kernels/simd_kernels.h"
+#include "tandem/kernels/machine_kernels.h"
 
 // Of the OpenMP runtime that oneDNN uses (libgomp): an ICV of the calling thread.
 extern "C" void omp_set_num_threads(int num_threads);
@@ -184,13 +184,13 @@ void gemm(const Context& ctx, const Gemm<T, Out>& g) {
 // oneDNN picks its instructions by itself; the peak is that of the best ones we can measure.
 template <PeakType kType>
 double peak_of_this_cpu(std::size_t iterations) {
-#if defined(__x86_64__)
   static const CpuFeatures cpu = CpuFeatures::detect();  // slow under a hypervisor
-  if (kType == PeakType::kBf16 && cpu.amx_bf16) return peak_amx(iterations);
-  if (kType == PeakType::kBf16 && cpu.avx512_bf16) return peak_avx512bf16(iterations);
-  if (cpu.avx512) return peak_avx512(iterations);
-  if (cpu.avx2) return peak_avx2(iterations);
-#endif
+  const MachineKernels& machine = machine_kernels();
+  if (kType == PeakType::kBf16 && cpu.amx_bf16) return machine.amx.gemm->peak_bf16(iterations);
+  if (kType == PeakType::kBf16 && cpu.avx512_bf16)
+    return machine.avx512bf16.gemm->peak_bf16(iterations);
+  if (cpu.avx512) return machine.avx512.gemm->peak_f32(iterations);
+  if (cpu.avx2) return machine.avx2.gemm->peak_f32(iterations);
   return kGemmReference.peak_f32(iterations);
 }
 

@@ -259,7 +259,7 @@ void bring_b(const Context& ctx, const Gemm<T, Out>& gemm, Product<T>& product) 
 }
 
 template <class T, class Out>
-void packed_gemm(const Context& ctx, const Gemm<T, Out>& gemm) {
+void multiply(const Context& ctx, const Gemm<T, Out>& gemm) {
   if (gemm.m == 0 || gemm.n == 0) return;
   const PackedGemmOf<T>& kernel = *of<T>(*ctx.kernels.gemm->packed);
   Product<T> product = product_of(ctx.kernels, gemm.a, gemm.b, gemm.m, gemm.n, gemm.k);
@@ -289,41 +289,11 @@ Buffer pack_panels(const Context& ctx, std::size_t n, std::size_t k, const T* we
   return panels;
 }
 
-// Nobody asks how fast an emulation is: the rate of plain C++.
-double peak_emulated(std::size_t iterations) { return kGemmReference.peak_f32(iterations); }
-
-template <const PackedGemmOf<float>& kF32, const PackedGemmOf<bfloat16>& kBf16>
-constexpr PackedGemm kBlocks = {.f32 = &kF32, .bf16 = &kBf16};
-
-template <const PackedGemmOf<float>& kF32, const PackedGemmOf<bfloat16>& kBf16>
-constexpr GemmKernels table_of(double (*peak_f32)(std::size_t), double (*peak_bf16)(std::size_t)) {
-  return {.f32 = packed_gemm<float, float>,
-          .bf16 = packed_gemm<bfloat16, bfloat16>,
-          .bf16_to_f32 = packed_gemm<bfloat16, float>,
-          .peak_f32 = peak_f32,
-          .peak_bf16 = peak_bf16,
-          .packed = &kBlocks<kF32, kBf16>};
-}
-
-// Emulated bf16 products beside the best f32 products of this CPU. All f32 implementations below
-// compute the same bits, so the table does not depend on the CPU in that.
-template <const PackedGemmOf<bfloat16>& kBf16>
-const GemmKernels& emulation_of() {
-#if defined(__x86_64__)
-  static constexpr GemmKernels kBesideAvx512 =
-      table_of<kPackedGemmFloat512, kBf16>(peak_avx512, peak_emulated);
-  static constexpr GemmKernels kBesideAvx2 =
-      table_of<kPackedGemmFloat256, kBf16>(peak_avx2, peak_emulated);
-  const CpuFeatures cpu = CpuFeatures::detect();
-  if (cpu.avx512) return kBesideAvx512;
-  if (cpu.avx2) return kBesideAvx2;
-#endif
-  static constexpr GemmKernels kPlain =
-      table_of<kPackedGemmFloatEmulated, kBf16>(peak_emulated, peak_emulated);
-  return kPlain;
-}
-
 }  // namespace
+
+void packed_gemm(const Context& ctx, const Gemm<float, float>& gemm) { multiply(ctx, gemm); }
+void packed_gemm(const Context& ctx, const Gemm<bfloat16, bfloat16>& gemm) { multiply(ctx, gemm); }
+void packed_gemm(const Context& ctx, const Gemm<bfloat16, float>& gemm) { multiply(ctx, gemm); }
 
 template <class T>
 PackedWeight<T>::PackedWeight(const Context& ctx, std::size_t N, std::size_t K, const T* weight)
@@ -331,22 +301,5 @@ PackedWeight<T>::PackedWeight(const Context& ctx, std::size_t N, std::size_t K, 
 
 template class PackedWeight<float>;
 template class PackedWeight<bfloat16>;
-
-#if defined(__x86_64__)
-constinit const GemmKernels kGemmAvx2 =
-    table_of<kPackedGemmFloat256, kPackedGemmWidened256>(peak_avx2, peak_avx2);
-constinit const GemmKernels kGemmAvx512 =
-    table_of<kPackedGemmFloat512, kPackedGemmWidened512>(peak_avx512, peak_avx512);
-constinit const GemmKernels kGemmAvx512Bf16 =
-    table_of<kPackedGemmFloat512, kPackedGemmPairs>(peak_avx512, peak_avx512bf16);
-constinit const GemmKernels kGemmAmx =
-    table_of<kPackedGemmFloat512, kPackedGemmTiles>(peak_avx512, peak_amx);
-#endif
-
-constinit const GemmKernels kGemmAvx512Emulated =
-    table_of<kPackedGemmFloatEmulated, kPackedGemmWidenedEmulated>(peak_emulated, peak_emulated);
-
-const GemmKernels& gemm_avx512bf16_emulated() { return emulation_of<kPackedGemmPairsEmulated>(); }
-const GemmKernels& gemm_amx_emulated() { return emulation_of<kPackedGemmTilesEmulated>(); }
 
 }  // namespace tandem::kernels

@@ -107,17 +107,20 @@ struct PackedGemm {
   const PackedGemmOf<bfloat16>* bf16 = nullptr;
 };
 
-// The tables, in gemm_packed.cc.
-extern const GemmKernels kGemmAvx2;
-extern const GemmKernels kGemmAvx512;
-extern const GemmKernels kGemmAvx512Bf16;
-extern const GemmKernels kGemmAmx;
+// The product, with the blocks of ctx.kernels.gemm->packed.
+void packed_gemm(const Context& ctx, const Gemm<float, float>& gemm);
+void packed_gemm(const Context& ctx, const Gemm<bfloat16, bfloat16>& gemm);
+void packed_gemm(const Context& ctx, const Gemm<bfloat16, float>& gemm);
 
-// The same products with plain C++ in the place of the instructions, for every CPU. They compute
-// the bits of kGemmAvx512, kGemmAvx512Bf16 and kGemmAmx; f32 products of the latter two use what
-// this CPU has.
-extern const GemmKernels kGemmAvx512Emulated;
-const GemmKernels& gemm_avx512bf16_emulated();
-const GemmKernels& gemm_amx_emulated();
+// The table of an implementation with these blocks; the peaks are those of its instructions.
+constexpr GemmKernels packed_gemm_kernels(const PackedGemm* blocks, double (*peak_f32)(std::size_t),
+                                          double (*peak_bf16)(std::size_t)) {
+  return {.f32 = packed_gemm,
+          .bf16 = packed_gemm,
+          .bf16_to_f32 = packed_gemm,
+          .peak_f32 = peak_f32,
+          .peak_bf16 = peak_bf16,
+          .packed = blocks};
+}
 
 }  // namespace tandem::kernels

@@ -1,6 +1,6 @@
 // Internal: the blocks of the packed product, written once over an instruction set's vector type V
 // and a `Unit` that says what a 32-bit unit of the reduction is and how units are multiplied
-// (gemm_units.h). No intrinsics here: V may be plain C++ (simd/emulated.h).
+// (gemm_units.h). No intrinsics here: V may be plain C++ (tests/emulated_cpu).
 //
 // The order of every sum is fixed by the Unit alone: one chain per element of C over the units of
 // the reduction, in order. Slices and tiles only decide where the chain rests in memory.

@@ -8,7 +8,7 @@
 // the tile of rows 0 to 15 and the tile of rows 16 to 31, 16 x 16 units each.
 //
 // The order of every sum: for each step of 32 elements of the reduction in order, the step's dot
-// product as TDPBF16PS computes it (amx/tiles_emulated.cc) is added to the f32 sum; the last step
+// product as TDPBF16PS computes it (emulated_cpu/tiles.cc) is added to the f32 sum; the last step
 // is padded with zeros. Slices and tiles of C only decide where a sum rests between two steps.
 #pragma once
 

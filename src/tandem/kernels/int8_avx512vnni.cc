@@ -23,7 +23,7 @@ struct Int8Unit {
   TANDEM_SIMD Sums zero() { return _mm512_setzero_si512(); }
   TANDEM_SIMD Weights load(const std::int8_t* p) { return _mm512_loadu_si512(p); }
   TANDEM_SIMD X broadcast(const std::byte* four) { return Vec::broadcast(four); }
-  // Its plain C++ twin: int8_emulated.cc.
+  // Its emulation: tests/emulated_cpu/int8.cc.
   TANDEM_SIMD Sums add_products(X x, Weights weights, Sums sums) {
     return _mm512_dpbusd_epi32(sums, x, weights);
   }

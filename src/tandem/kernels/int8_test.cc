@@ -277,7 +277,7 @@ TEST(EmulatedVpdpbusd, IsItsDefinition) {
   const std::uint32_t a[] = {0xFFFFFFFFu, 0xFFFFFFFFu, 0x04030201u, 0x000000FFu};
   const std::uint32_t b[] = {0x7F7F7F7Fu, 0x80808080u, 0xFF01FE02u, 0x00000001u};
   std::int32_t sums[] = {5, 0, 100, std::numeric_limits<std::int32_t>::max()};
-  byte_dots_emulated(4, a, b, sums);
+  emulated::byte_dots(4, a, b, sums);
   EXPECT_EQ(sums[0], 4 * 255 * 127 + 5);
   EXPECT_EQ(sums[1], 4 * 255 * -128);
   EXPECT_EQ(sums[2], 100 + 1 * 2 + 2 * -2 + 3 * 1 + 4 * -1);
@@ -286,7 +286,7 @@ TEST(EmulatedVpdpbusd, IsItsDefinition) {
 
 TEST(EmulatedVpdpbusd, EqualsTheHardware) {
 #if defined(__x86_64__)
-  if (!CpuFeatures::detect().avx512_vnni) GTEST_SKIP() << "this CPU has no AVX512_VNNI";
+  if (!CpuFeatures::of_processor().avx512_vnni) GTEST_SKIP() << "this CPU has no AVX512_VNNI";
   constexpr std::size_t kCount = 160'000;
   std::vector<std::uint32_t> a(kCount), b(kCount);
   std::vector<std::int32_t> hardware(kCount);
@@ -297,7 +297,7 @@ TEST(EmulatedVpdpbusd, EqualsTheHardware) {
   }
   std::vector<std::int32_t> twin = hardware;
   byte_dots_avx512vnni(kCount, a.data(), b.data(), hardware.data());
-  byte_dots_emulated(kCount, a.data(), b.data(), twin.data());
+  emulated::byte_dots(kCount, a.data(), b.data(), twin.data());
   EXPECT_EQ(hardware, twin);
 #else
   GTEST_SKIP() << "not an x86-64 CPU";

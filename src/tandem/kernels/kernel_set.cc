@@ -8,29 +8,11 @@
 
 #include "tandem/core/error.h"
 #include "tandem/kernels/context.h"
-#include "tandem/kernels/gemm_onednn.h"
-#include "tandem/kernels/gemm_packed.h"
 #include "tandem/kernels/kernel_tables.h"
-#include "tandem/kernels/simd_kernels.h"
+#include "tandem/kernels/machine_kernels.h"
 
 namespace tandem::kernels {
 namespace {
-
-#if defined(__x86_64__)
-constexpr AttentionKernels kAttentionAvx2 = {.f32 = &kAttentionFloat256,
-                                             .bf16 = &kAttentionWidened256};
-constexpr AttentionKernels kAttentionAvx512 = {.f32 = &kAttentionFloat512,
-                                               .bf16 = &kAttentionWidened512};
-constexpr AttentionKernels kAttentionAvx512Bf16 = {.f32 = &kAttentionFloat512,
-                                                   .bf16 = &kAttentionPairs};
-constexpr AttentionKernels kAttentionAmx = {.f32 = &kAttentionFloat512, .bf16 = &kAttentionTiles};
-#endif
-constexpr AttentionKernels kAttentionAvx512Emulated = {.f32 = &kAttentionFloatEmulated,
-                                                       .bf16 = &kAttentionWidenedEmulated};
-constexpr AttentionKernels kAttentionAvx512Bf16Emulated = {.f32 = &kAttentionFloatEmulated,
-                                                           .bf16 = &kAttentionPairsEmulated};
-constexpr AttentionKernels kAttentionAmxEmulated = {.f32 = &kAttentionFloatEmulated,
-                                                    .bf16 = &kAttentionTilesEmulated};
 
 // What a row of a table needs of the processor; the strings end up in refusals.
 enum class Needs {
@@ -78,12 +60,8 @@ struct Row {
   std::string_view implementation;
   Needs needs;
   void (*install)(KernelSet&);
-  // Never chosen by itself, only when TANDEM_KERNELS names it: emulations are for tests.
-  bool only_when_forced = false;
-  Needs bf16_needs = Needs::kNothing;  // and what bf16 needs beyond that
+  Needs bf16_needs = Needs::kNothing;  // what bf16 needs beyond that
 };
-
-constexpr bool kOnlyWhenForced = true;
 
 // Why `cpu` cannot run the row in `precision`; empty: it can.
 std::string refusal(const Row& row, const CpuFeatures& cpu, Precision precision) {
@@ -93,21 +71,17 @@ std::string refusal(const Row& row, const CpuFeatures& cpu, Precision precision)
 }
 
 // Implementations with one name here compute the same bits. Vectors of 8 and 16 lanes do
-// (simd/sixteen_lanes.h), and so do the twins of instructions; what is not listed has bits of its
-// own.
+// (simd/sixteen_lanes.h); what is not listed has bits of its own.
 std::string_view arithmetic_of(std::string_view implementation, Precision precision) {
   struct Names {
     std::string_view implementation, f32, bf16;
   };
-  static constexpr std::array<Names, 8> kShared = {{
+  static constexpr std::array<Names, 5> kShared = {{
       {"avx2", "vector", "vector"},
       {"avx512", "vector", "vector"},
-      {"avx512_emulated", "vector", "vector"},
       {"avx512vnni", "vector", "vector"},
       {"avx512bf16", "vector", "avx512bf16"},
-      {"avx512bf16_emulated", "vector", "avx512bf16"},
       {"amx", "vector", "amx"},
-      {"amx_emulated", "vector", "amx"},
   }};
   for (const Names& names : kShared) {
     if (names.implementation == implementation)
@@ -127,48 +101,43 @@ const std::vector<Table>& tables() {
       {"gemm",
        {
 #if defined(__x86_64__)
-           {"amx", Needs::kAmxBf16, [](KernelSet& set) { set.gemm = &kGemmAmx; }},
-           {"onednn_amx", Needs::kAmxBf16, [](KernelSet& set) { set.gemm = &kGemmOneDnn; }},
-           {"avx512bf16", Needs::kAvx512Bf16, [](KernelSet& set) { set.gemm = &kGemmAvx512Bf16; }},
-           {"avx512", Needs::kAvx512, [](KernelSet& set) { set.gemm = &kGemmAvx512; }},
-           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.gemm = &kGemmAvx2; }},
+           {"amx", Needs::kAmxBf16, [](KernelSet& set) { set.gemm = machine_kernels().amx.gemm; }},
+           {"onednn_amx", Needs::kAmxBf16,
+            [](KernelSet& set) { set.gemm = machine_kernels().onednn.gemm; }},
+           {"avx512bf16", Needs::kAvx512Bf16,
+            [](KernelSet& set) { set.gemm = machine_kernels().avx512bf16.gemm; }},
+           {"avx512", Needs::kAvx512,
+            [](KernelSet& set) { set.gemm = machine_kernels().avx512.gemm; }},
+           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.gemm = machine_kernels().avx2.gemm; }},
 #endif
            {.implementation = "onednn",
             .needs = Needs::kNothing,
-            .install = [](KernelSet& set) { set.gemm = &kGemmOneDnn; },
+            .install = [](KernelSet& set) { set.gemm = machine_kernels().onednn.gemm; },
             .bf16_needs = Needs::kOneDnnBf16},
-           {"amx_emulated", Needs::kNothing,
-            [](KernelSet& set) { set.gemm = &gemm_amx_emulated(); }, kOnlyWhenForced},
-           {"avx512bf16_emulated", Needs::kNothing,
-            [](KernelSet& set) { set.gemm = &gemm_avx512bf16_emulated(); }, kOnlyWhenForced},
-           {"avx512_emulated", Needs::kNothing,
-            [](KernelSet& set) { set.gemm = &kGemmAvx512Emulated; }, kOnlyWhenForced},
            {"reference", Needs::kNothing, [](KernelSet& set) { set.gemm = &kGemmReference; }},
        }},
       {"attention",
        {
 #if defined(__x86_64__)
            {"amx", Needs::kAmxBf16AndAvx512Bf16,
-            [](KernelSet& set) { set.attention = &kAttentionAmx; }},
+            [](KernelSet& set) { set.attention = machine_kernels().amx.attention; }},
            {"avx512bf16", Needs::kAvx512Bf16,
-            [](KernelSet& set) { set.attention = &kAttentionAvx512Bf16; }},
-           {"avx512", Needs::kAvx512, [](KernelSet& set) { set.attention = &kAttentionAvx512; }},
-           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.attention = &kAttentionAvx2; }},
+            [](KernelSet& set) { set.attention = machine_kernels().avx512bf16.attention; }},
+           {"avx512", Needs::kAvx512,
+            [](KernelSet& set) { set.attention = machine_kernels().avx512.attention; }},
+           {"avx2", Needs::kAvx2,
+            [](KernelSet& set) { set.attention = machine_kernels().avx2.attention; }},
 #endif
-           {"amx_emulated", Needs::kNothing,
-            [](KernelSet& set) { set.attention = &kAttentionAmxEmulated; }, kOnlyWhenForced},
-           {"avx512bf16_emulated", Needs::kNothing,
-            [](KernelSet& set) { set.attention = &kAttentionAvx512Bf16Emulated; }, kOnlyWhenForced},
-           {"avx512_emulated", Needs::kNothing,
-            [](KernelSet& set) { set.attention = &kAttentionAvx512Emulated; }, kOnlyWhenForced},
            {"reference", Needs::kNothing,
             [](KernelSet& set) { set.attention = &kAttentionReference; }},
        }},
       {"layer_norm",
        {
 #if defined(__x86_64__)
-           {"avx512", Needs::kAvx512, [](KernelSet& set) { set.layer_norm = &kLayerNormAvx512; }},
-           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.layer_norm = &kLayerNormAvx2; }},
+           {"avx512", Needs::kAvx512,
+            [](KernelSet& set) { set.layer_norm = machine_kernels().avx512.layer_norm; }},
+           {"avx2", Needs::kAvx2,
+            [](KernelSet& set) { set.layer_norm = machine_kernels().avx2.layer_norm; }},
 #endif
            {"reference", Needs::kNothing,
             [](KernelSet& set) { set.layer_norm = &kLayerNormReference; }},
@@ -176,8 +145,10 @@ const std::vector<Table>& tables() {
       {"activation",
        {
 #if defined(__x86_64__)
-           {"avx512", Needs::kAvx512, [](KernelSet& set) { set.activation = &kActivationAvx512; }},
-           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.activation = &kActivationAvx2; }},
+           {"avx512", Needs::kAvx512,
+            [](KernelSet& set) { set.activation = machine_kernels().avx512.activation; }},
+           {"avx2", Needs::kAvx2,
+            [](KernelSet& set) { set.activation = machine_kernels().avx2.activation; }},
 #endif
            {"reference", Needs::kNothing,
             [](KernelSet& set) { set.activation = &kActivationReference; }},
@@ -185,16 +156,20 @@ const std::vector<Table>& tables() {
       {"dropout",
        {
 #if defined(__x86_64__)
-           {"avx512", Needs::kAvx512, [](KernelSet& set) { set.dropout = &kDropoutAvx512; }},
-           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.dropout = &kDropoutAvx2; }},
+           {"avx512", Needs::kAvx512,
+            [](KernelSet& set) { set.dropout = machine_kernels().avx512.dropout; }},
+           {"avx2", Needs::kAvx2,
+            [](KernelSet& set) { set.dropout = machine_kernels().avx2.dropout; }},
 #endif
            {"reference", Needs::kNothing, [](KernelSet& set) { set.dropout = &kDropoutReference; }},
        }},
       {"optimizer",
        {
 #if defined(__x86_64__)
-           {"avx512", Needs::kAvx512, [](KernelSet& set) { set.optimizer = &kOptimizerAvx512; }},
-           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.optimizer = &kOptimizerAvx2; }},
+           {"avx512", Needs::kAvx512,
+            [](KernelSet& set) { set.optimizer = machine_kernels().avx512.optimizer; }},
+           {"avx2", Needs::kAvx2,
+            [](KernelSet& set) { set.optimizer = machine_kernels().avx2.optimizer; }},
 #endif
            {"reference", Needs::kNothing,
             [](KernelSet& set) { set.optimizer = &kOptimizerReference; }},
@@ -202,19 +177,20 @@ const std::vector<Table>& tables() {
       {"reduce",
        {
 #if defined(__x86_64__)
-           {"avx512", Needs::kAvx512, [](KernelSet& set) { set.reduce = &kReduceAvx512; }},
-           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.reduce = &kReduceAvx2; }},
+           {"avx512", Needs::kAvx512,
+            [](KernelSet& set) { set.reduce = machine_kernels().avx512.reduce; }},
+           {"avx2", Needs::kAvx2,
+            [](KernelSet& set) { set.reduce = machine_kernels().avx2.reduce; }},
 #endif
            {"reference", Needs::kNothing, [](KernelSet& set) { set.reduce = &kReduceReference; }},
        }},
       {"int8",
        {
 #if defined(__x86_64__)
-           {"avx512vnni", Needs::kAvx512Vnni, [](KernelSet& set) { set.int8 = &kInt8Avx512Vnni; }},
-           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.int8 = &kInt8Avx2; }},
+           {"avx512vnni", Needs::kAvx512Vnni,
+            [](KernelSet& set) { set.int8 = machine_kernels().avx512vnni.int8; }},
+           {"avx2", Needs::kAvx2, [](KernelSet& set) { set.int8 = machine_kernels().avx2.int8; }},
 #endif
-           {"avx512vnni_emulated", Needs::kNothing,
-            [](KernelSet& set) { set.int8 = &int8_avx512vnni_emulated(); }, kOnlyWhenForced},
            {"reference", Needs::kNothing, [](KernelSet& set) { set.int8 = &kInt8Reference; }},
        }},
   };
@@ -361,8 +337,7 @@ KernelSet select_kernels(const CpuFeatures& cpu, std::string_view overrides, Pre
     choice.forced = found != forced.end();
     for (const Row& row : table.rows) {
       std::string reason = refusal(row, cpu, precision);
-      const bool chosen =
-          choice.forced ? found->second == &row : reason.empty() && !row.only_when_forced;
+      const bool chosen = choice.forced ? found->second == &row : reason.empty();
       if (chosen) {
         choice.implementation = row.implementation;
         row.install(set);
@@ -411,8 +386,7 @@ std::vector<Implementation> implementations(std::string_view operation, const Cp
   }
   std::vector<Implementation> rows;
   for (const Row& row : table->rows) {
-    rows.push_back(
-        {std::string(row.implementation), refusal(row, cpu, precision), row.only_when_forced});
+    rows.push_back({std::string(row.implementation), refusal(row, cpu, precision)});
   }
   return rows;
 }

@@ -84,19 +84,17 @@ class KernelSet {
   std::vector<KernelChoice> choices_;
 };
 
-// Takes the first implementation of each table that `cpu` can run in `precision`, emulations
-// excepted. What runs in bf16 runs in f32 too, so the default makes a set for both. `overrides`
-// (TANDEM_KERNELS) forces some: "gemm=reference", "gemm=onednn,attention=avx2", or one name alone
-// for all operations that have it: "reference", "avx2". Throws ConfigError for an unknown operation
-// or implementation (with the list of those that exist) and for one that `cpu` cannot run (with the
-// reason).
+// Takes the first implementation of each table that `cpu` can run in `precision`. What runs in bf16
+// runs in f32 too, so the default makes a set for both. `overrides` (TANDEM_KERNELS) forces some:
+// "gemm=reference", "gemm=onednn,attention=avx2", or one name alone for all operations that have
+// it: "reference", "avx2". Throws ConfigError for an unknown operation or implementation (with the
+// list of those that exist) and for one that `cpu` cannot run (with the reason).
 KernelSet select_kernels(const CpuFeatures& cpu, std::string_view overrides = {},
                          Precision precision = Precision::kBfloat16);
 
 struct Implementation {
   std::string implementation;
-  std::string reason;             // why the CPU cannot run it in the precision; empty: it can
-  bool only_when_forced = false;  // an emulation: slow, for tests, never chosen by itself
+  std::string reason;  // why the CPU cannot run it in the precision; empty: it can
 };
 
 // Every implementation of an operation, in the order of its table.

@@ -70,31 +70,14 @@ TEST(KernelSet, RowsSayWhatTheyNeedPerType) {
   }
 }
 
-// Emulations run everywhere, but slowly: they must be asked for by name.
-TEST(KernelSet, EmulationsAreChosenOnlyWhenForced) {
-  for (const CpuFeatures& cpu : {kPlain, kAvx2Only, kSkylakeServer, kZen5, kSapphireRapids}) {
-    const KernelSet set = select_kernels(cpu);
-    for (const KernelChoice& choice : set.describe()) {
-      EXPECT_THAT(choice.implementation, Not(HasSubstr("emulated"))) << choice.operation;
-      for (const auto& refusal : choice.refusals)
-        EXPECT_THAT(refusal.implementation, Not(HasSubstr("emulated"))) << refusal.reason;
-    }
+// Emulations are for tests (tests/emulated_cpu): no table has a row for one.
+TEST(KernelSet, HasNoEmulations) {
+  for (const std::string& operation : operations()) {
+    for (const auto& row : implementations(operation, kPlain))
+      EXPECT_THAT(row.implementation, Not(HasSubstr("emulated"))) << operation;
   }
-  for (const std::string operation : {"gemm", "attention"}) {
-    int emulations = 0;
-    for (const auto& row : implementations(operation, kPlain)) {
-      EXPECT_EQ(row.only_when_forced, row.implementation.ends_with("_emulated"));
-      if (!row.only_when_forced) continue;
-      ++emulations;
-      EXPECT_EQ(row.reason, "") << row.implementation;
-      const KernelSet forced = select_kernels(kPlain, operation + "=" + row.implementation);
-      EXPECT_EQ(forced.implementation(operation), row.implementation);
-      EXPECT_EQ(select_kernels(kZen5, forced.signature()).signature(), forced.signature());
-      EXPECT_EQ(select_kernels(kZen5, row.implementation).implementation(operation),
-                row.implementation);
-    }
-    EXPECT_EQ(emulations, 3) << operation;
-  }
+  EXPECT_THAT(error_of(kZen5, "gemm=amx_emulated"),
+              HasSubstr("gemm has no implementation 'amx_emulated'; it has"));
 }
 
 TEST(CpuFeatures, CanBeHidden) {
@@ -206,8 +189,6 @@ TEST(KernelSet, ArithmeticIsEqualWhereTheBitsAre) {
   EXPECT_NE(arithmetic(kZen5, Precision::kBfloat16), bf16);
   EXPECT_NE(arithmetic(kSapphireRapids, Precision::kBfloat16),
             arithmetic(kZen5, Precision::kBfloat16));
-  EXPECT_EQ(arithmetic(kZen5, Precision::kBfloat16, "gemm=amx_emulated,attention=amx_emulated"),
-            arithmetic(kSapphireRapids, Precision::kBfloat16));
 }
 
 TEST(KernelSet, WrongOverridesAreConfigErrorsThatListWhatExists) {
@@ -234,12 +215,11 @@ TEST(KernelSet, PeakCountsTheWorkOfItsLoop) {
     EXPECT_GT(measure_peak_flops(runtime.context(), PeakType::kF32), 0.0);
     EXPECT_GT(measure_peak_flops(runtime.context(), PeakType::kBf16), 0.0);
   }
-  for (const auto& row : implementations("int8", CpuFeatures::detect())) {
-    if (!row.reason.empty()) continue;
-    Runtime runtime("int8=" + row.implementation);
+  for (const std::string& name : running_implementations("int8")) {
+    Runtime runtime("int8=" + name);
     const Int8Kernels& int8 = *runtime.context().kernels.int8;
-    EXPECT_GE(int8.peak(100), 200.0) << row.implementation;
-    EXPECT_DOUBLE_EQ(int8.peak(200), 2 * int8.peak(100)) << row.implementation;
+    EXPECT_GE(int8.peak(100), 200.0) << name;
+    EXPECT_DOUBLE_EQ(int8.peak(200), 2 * int8.peak(100)) << name;
     EXPECT_GT(measure_peak_flops(runtime.context(), PeakType::kInt8), 0.0);
   }
 }

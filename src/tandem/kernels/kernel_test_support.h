@@ -9,8 +9,10 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "emulated_cpu/emulated_kernels.h"
 #include "tandem/core/bfloat16.h"
 #include "tandem/kernels/context.h"
 #include "tandem/kernels/dropout.h"
@@ -18,13 +20,59 @@
 
 namespace tandem::kernels::testing {
 
+// The group that "amx_emulated" names, and so on; null for other names.
+inline const KernelGroup* emulated_group(std::string_view name) {
+  const MachineKernels& kernels = emulated::emulated_kernels();
+  if (name == "avx512_emulated") return &kernels.avx512;
+  if (name == "avx512bf16_emulated") return &kernels.avx512bf16;
+  if (name == "avx512vnni_emulated") return &kernels.avx512vnni;
+  if (name == "amx_emulated") return &kernels.amx;
+  return nullptr;
+}
+
+// What a group has of an operation is put into the set. Returns whether it has any.
+inline bool install(const KernelGroup& group, std::string_view operation, KernelSet& set) {
+  const auto put = [&](std::string_view name, auto* from, auto*& to) {
+    if (name != operation || from == nullptr) return false;
+    to = from;
+    return true;
+  };
+  return put("gemm", group.gemm, set.gemm) || put("attention", group.attention, set.attention) ||
+         put("layer_norm", group.layer_norm, set.layer_norm) ||
+         put("activation", group.activation, set.activation) ||
+         put("dropout", group.dropout, set.dropout) ||
+         put("optimizer", group.optimizer, set.optimizer) ||
+         put("reduce", group.reduce, set.reduce) || put("int8", group.int8, set.int8);
+}
+
+// As select_kernels(), for this CPU; `overrides` may also name emulations: "gemm=amx_emulated".
+inline KernelSet select_with_emulations(std::string_view overrides, Precision precision) {
+  std::string rest;
+  std::vector<std::pair<std::string, const KernelGroup*>> emulations;
+  while (!overrides.empty()) {
+    const std::string item(overrides.substr(0, overrides.find(',')));
+    overrides.remove_prefix(std::min(overrides.size(), item.size() + 1));
+    const std::size_t equals = item.find('=');
+    const std::string name = equals == item.npos ? "" : item.substr(equals + 1);
+    if (const KernelGroup* group = emulated_group(name)) {
+      emulations.emplace_back(item.substr(0, equals), group);
+    } else {
+      rest += (rest.empty() ? "" : ",") + item;
+    }
+  }
+  KernelSet set = select_kernels(CpuFeatures::detect(), rest, precision);
+  for (const auto& [operation, group] : emulations)
+    EXPECT_TRUE(install(*group, operation, set)) << operation;
+  return set;
+}
+
 // A pool, a kernel set and scratch memory for one test.
 class Runtime {
  public:
   explicit Runtime(std::string_view overrides = {}, int num_threads = 2,
                    Precision precision = Precision::kBfloat16)
       : threads_(num_threads),
-        kernels_(select_kernels(CpuFeatures::detect(), overrides, precision)),
+        kernels_(select_with_emulations(overrides, precision)),
         scratch_(num_threads) {}
   Context context() { return {threads_, kernels_, scratch_}; }
 
@@ -50,12 +98,17 @@ template <class T>
 constexpr Precision kPrecisionOf =
     std::is_same_v<T, float> ? Precision::kFloat32 : Precision::kBfloat16;
 
-// The implementations of an operation that this CPU runs in `precision`, emulations included.
+// The implementations of an operation that this CPU runs in `precision`, and the emulations.
 inline std::vector<std::string> running_implementations(
     std::string_view operation, Precision precision = Precision::kBfloat16) {
   std::vector<std::string> names;
   for (const auto& row : implementations(operation, CpuFeatures::detect(), precision)) {
     if (row.reason.empty()) names.push_back(row.implementation);
+  }
+  KernelSet set;
+  for (const char* name :
+       {"avx512_emulated", "avx512bf16_emulated", "avx512vnni_emulated", "amx_emulated"}) {
+    if (install(*emulated_group(name), operation, set)) names.emplace_back(name);
   }
   return names;
 }
@@ -66,6 +119,13 @@ inline std::vector<std::string> fast_implementations(std::string_view operation,
   std::vector<std::string> names = running_implementations(operation, precision);
   std::erase(names, "reference");
   return names;
+}
+
+// The implementation where this CPU runs it, and elsewhere its emulation: tests of what has the
+// same bits everywhere run on every machine.
+inline std::string or_emulation(const std::string& operation, const std::string& implementation) {
+  return obstacle(operation, implementation).empty() ? implementation
+                                                     : emulation_of(implementation);
 }
 
 // Uniform in [-1, 1), the same for the same seed.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tandem/kernels/kernel_tables.h"
-#include "tandem/kernels/simd_kernels.h"
+#include "tandem/kernels/machine_kernels.h"
 
 namespace tandem::kernels {
 namespace {
@@ -30,28 +30,31 @@ constexpr StreamLoops kStreamsPortable = {.read = read, .copy = copy, .update = 
 
 }  // namespace
 
-std::vector<PeakFamily> peak_families([[maybe_unused]] const CpuFeatures& cpu) {
+std::vector<PeakFamily> peak_families(const CpuFeatures& cpu) {
+  const MachineKernels& machine = machine_kernels();
   std::vector<PeakFamily> families;
-#if defined(__x86_64__)
-  if (cpu.avx2) families.push_back({"avx2", "f32", peak_avx2, l1_peak_avx2});
-  if (cpu.avx512) families.push_back({"avx512", "f32", peak_avx512, l1_peak_avx512});
-  if (cpu.avx512_bf16) {
-    families.push_back({"avx512bf16", "bf16", peak_avx512bf16, l1_peak_avx512bf16});
-  }
-  if (cpu.amx_bf16) families.push_back({"amx", "bf16", peak_amx, l1_peak_amx});
-  if (cpu.avx2) families.push_back({"avx2", "int8", kInt8Avx2.peak, nullptr});
-  if (cpu.avx512_vnni) families.push_back({"avx512vnni", "int8", kInt8Avx512Vnni.peak, nullptr});
-#endif
+  const auto add = [&](bool present, std::string_view name, const KernelGroup& group, bool bf16) {
+    if (!present) return;
+    families.push_back({name, bf16 ? "bf16" : "f32",
+                        bf16 ? group.gemm->peak_bf16 : group.gemm->peak_f32, group.l1_peak});
+  };
+  add(cpu.avx2, "avx2", machine.avx2, false);
+  add(cpu.avx512, "avx512", machine.avx512, false);
+  add(cpu.avx512_bf16, "avx512bf16", machine.avx512bf16, true);
+  add(cpu.amx_bf16, "amx", machine.amx, true);
+  if (cpu.avx2) families.push_back({"avx2", "int8", machine.avx2.int8->peak, nullptr});
+  if (cpu.avx512_vnni)
+    families.push_back({"avx512vnni", "int8", machine.avx512vnni.int8->peak, nullptr});
   if (families.empty()) families.push_back({"scalar", "f32", kGemmReference.peak_f32, nullptr});
   return families;
 }
 
-const StreamLoops& stream_loops([[maybe_unused]] const CpuFeatures& cpu) {
-#if defined(__x86_64__)
-  if (cpu.avx512) return kStreamsAvx512;
-  if (cpu.avx2) return kStreamsAvx2;
-#endif
-  return kStreamsPortable;
+const StreamLoops& stream_loops(const CpuFeatures& cpu) {
+  const MachineKernels& machine = machine_kernels();
+  const StreamLoops* loops = cpu.avx512 ? machine.avx512.streams
+                             : cpu.avx2 ? machine.avx2.streams
+                                        : nullptr;
+  return loops != nullptr ? *loops : kStreamsPortable;
 }
 
 }  // namespace tandem::kernels

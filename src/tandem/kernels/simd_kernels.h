@@ -1,5 +1,4 @@
-// Internal: what the sources compiled for one instruction set provide to the tables of
-// kernel_set.cc.
+// Internal: what the sources compiled for one instruction set provide to hardware_kernels.cc.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +26,7 @@ extern const PackedGemmOf<float> kPackedGemmFloat512;
 extern const PackedGemmOf<bfloat16> kPackedGemmWidened512;
 double peak_avx512(std::size_t iterations);
 
-// The bf16 instructions alone, for the test of their twins.
+// The bf16 instructions alone, for the test of their emulations (tests/emulated_cpu).
 // pair_dots: sums[i] += the two products of the pairs a[i] and b[i] (low halves first in the
 // reduction); counts are multiples of 16.
 // round_operands: to[i] = x[i] as an operand; counts are multiples of 16.
@@ -45,29 +44,12 @@ extern const AttentionOf<bfloat16> kAttentionTiles;
 double peak_amx(std::size_t iterations);
 void tile_dot_amx(const TileConfig& config, const TileDot& dot);
 
-// Plain C++ twins of the above, for every CPU.
-extern const PackedGemmOf<float> kPackedGemmFloatEmulated;
-extern const PackedGemmOf<bfloat16> kPackedGemmWidenedEmulated;
-extern const PackedGemmOf<bfloat16> kPackedGemmPairsEmulated;
-extern const PackedGemmOf<bfloat16> kPackedGemmTilesEmulated;
-extern const AttentionOf<float> kAttentionFloatEmulated;
-extern const AttentionOf<bfloat16> kAttentionWidenedEmulated;
-extern const AttentionOf<bfloat16> kAttentionPairsEmulated;
-extern const AttentionOf<bfloat16> kAttentionTilesEmulated;
-void pair_dots_emulated(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
-                        float* sums);
-void round_operands_emulated(std::size_t count, const float* x, bfloat16* to);
-void tile_dot_emulated(const TileConfig& config, const TileDot& dot);
-
-// int8.h. The twin of vpdpbusd is tested alone, too: byte_dots adds the four products of the bytes
-// of a[i] (u8) and b[i] (s8) to sums[i]; counts are multiples of 16.
+// int8.h. The emulation of vpdpbusd is tested alone, too: byte_dots adds the four products of the
+// bytes of a[i] (u8) and b[i] (s8) to sums[i]; counts are multiples of 16.
 extern const Int8Kernels kInt8Avx2;
 extern const Int8Kernels kInt8Avx512Vnni;
-const Int8Kernels& int8_avx512vnni_emulated();
 void byte_dots_avx512vnni(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
                           std::int32_t* sums);
-void byte_dots_emulated(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
-                        std::int32_t* sums);
 
 // For peak.h.
 double l1_peak_avx2(std::size_t iterations, const float* block);

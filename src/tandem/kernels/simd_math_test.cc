@@ -64,17 +64,23 @@ void check_math(const MathFunctions& math) {
   EXPECT_EQ(y[2], -1.0f);
 }
 
+// The hardware's where this CPU has it, else the emulation.
+const MathFunctions& math_of_width_8() {
+  return CpuFeatures::of_processor().avx2 ? kMathAvx2 : emulated::kMath;
+}
+const MathFunctions& math_of_width_16() {
+  return CpuFeatures::of_processor().avx512 ? kMathAvx512 : emulated::kMath;
+}
+
 TEST(VectorWidths, GiveTheSameExponentials) {
-#if defined(__x86_64__)
-  if (const auto reason = obstacle("activation", "avx512"); !reason.empty()) GTEST_SKIP() << reason;
   // Every 4,099th f32, of all signs, exponents and kinds.
   std::vector<float> x;
   for (std::uint64_t bits = 0; bits < (1ull << 32); bits += 4099)
     x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
   std::vector<float> narrow(x.size()), wide(x.size());
   const auto expect_same = [&](auto function, std::string_view name) {
-    (kMathAvx2.*function)(x.size(), x.data(), narrow.data());
-    (kMathAvx512.*function)(x.size(), x.data(), wide.data());
+    (math_of_width_8().*function)(x.size(), x.data(), narrow.data());
+    (math_of_width_16().*function)(x.size(), x.data(), wide.data());
     for (std::size_t i = 0; i < x.size(); ++i) {
       if (std::isnan(narrow[i]) && std::isnan(wide[i])) continue;
       ASSERT_EQ(std::bit_cast<std::uint32_t>(narrow[i]), std::bit_cast<std::uint32_t>(wide[i]))
@@ -85,20 +91,11 @@ TEST(VectorWidths, GiveTheSameExponentials) {
   expect_same(&MathFunctions::erf, "erf");
   std::erase_if(x, [](float value) { return value >= 128; });
   expect_same(&MathFunctions::exp2, "exp2");
-#else
-  GTEST_SKIP() << "this build has no kernels for x86-64";
-#endif
 }
 
-TEST(SimdMath, Avx2IsWithinTwoUlp) {
-  if (!CpuFeatures::detect().avx2) GTEST_SKIP() << "this CPU has no AVX2";
-  check_math(kMathAvx2);
-}
+TEST(SimdMath, Avx2IsWithinTwoUlp) { check_math(math_of_width_8()); }
 
-TEST(SimdMath, Avx512IsWithinTwoUlp) {
-  if (!CpuFeatures::detect().avx512) GTEST_SKIP() << "this CPU has no AVX-512";
-  check_math(kMathAvx512);
-}
+TEST(SimdMath, Avx512IsWithinTwoUlp) { check_math(math_of_width_16()); }
 
 // The worst of |got - exact| / unit(x) over a sweep of [-20, 20] and one of [-1/8, 1/8].
 template <class Exact, class Unit>
@@ -183,9 +180,9 @@ void check_activations() {
 }
 
 TEST(SimdMath, ActivationsKeepTheirBounds) {
-  if (!CpuFeatures::detect().avx2) GTEST_SKIP() << "this CPU has no AVX2";
-  check_activations<kActivationAvx2>();
-  if (CpuFeatures::detect().avx512) check_activations<kActivationAvx512>();
+  check_activations<emulated::kActivation>();
+  if (CpuFeatures::of_processor().avx2) check_activations<kActivationAvx2>();
+  if (CpuFeatures::of_processor().avx512) check_activations<kActivationAvx512>();
 }
 
 }  // namespace

@@ -99,12 +99,12 @@ struct TileRegisters {
       three.rows[t] = t < 3 ? config.rows[from[t]] : std::uint8_t{0};
       three.row_bytes[t] = t < 3 ? config.row_bytes[from[t]] : std::uint16_t{0};
     }
-    tile_dot_emulated(three, {.a = bytes[a],
-                              .a_stride_bytes = kTileRowBytes,
-                              .b = bytes[b],
-                              .b_stride_bytes = kTileRowBytes,
-                              .sum = reinterpret_cast<float*>(bytes[sum]),
-                              .sum_stride_bytes = kTileRowBytes});
+    emulated::tile_dot(three, {.a = bytes[a],
+                               .a_stride_bytes = kTileRowBytes,
+                               .b = bytes[b],
+                               .b_stride_bytes = kTileRowBytes,
+                               .sum = reinterpret_cast<float*>(bytes[sum]),
+                               .sum_stride_bytes = kTileRowBytes});
   }
 };
 
@@ -156,7 +156,7 @@ void interpret(int, siginfo_t*, void* context) {
 class TileCode : public ::testing::Test {
  protected:
   void SetUp() override {
-    const CpuFeatures cpu = CpuFeatures::detect();
+    const CpuFeatures cpu = CpuFeatures::of_processor();
     if (cpu.amx_bf16) GTEST_SKIP() << "this CPU has AMX: other tests compare its results";
     if (!cpu.avx512_bf16) GTEST_SKIP() << "this CPU has no AVX512_BF16";
     if (!cpu.amx_obstacle.empty()) GTEST_SKIP() << cpu.amx_obstacle;  // may fault in other ways
@@ -177,18 +177,18 @@ class TileCode : public ::testing::Test {
   bool installed_ = false;
 };
 
-// A context whose kernels were chosen as if this CPU had AMX.
-class PretendedAmx {
+// A context that runs the machine code of the AMX kernels in one operation.
+class TileRuntime {
  public:
-  explicit PretendedAmx(std::string_view overrides)
-      : threads_(2), kernels_(select_kernels(features(), overrides)), scratch_(2) {}
+  explicit TileRuntime(std::string_view operation)
+      : threads_(2), kernels_(kernels_with_tiles(operation)), scratch_(2) {}
   Context context() { return {threads_, kernels_, scratch_}; }
 
  private:
-  static CpuFeatures features() {
-    CpuFeatures cpu = CpuFeatures::detect();
-    cpu.amx_bf16 = true;
-    return cpu;
+  static KernelSet kernels_with_tiles(std::string_view operation) {
+    KernelSet set = select_kernels(CpuFeatures::detect());
+    EXPECT_TRUE(install(hardware_kernels().amx, operation, set));
+    return set;
   }
   ThreadPool threads_;
   KernelSet kernels_;
@@ -215,7 +215,7 @@ TEST_F(TileCode, OneDotProductHasItsOperandsInTheRightPlaces) {
                              .sum_stride_bytes = 112});
     return sums;
   };
-  EXPECT_TRUE(same_bits(run(tile_dot_amx), run(tile_dot_emulated)));
+  EXPECT_TRUE(same_bits(run(tile_dot_amx), run(emulated::tile_dot)));
   EXPECT_EQ(executed, 7u);
 }
 
@@ -239,8 +239,8 @@ Products products(const Context& ctx, std::size_t M, std::size_t N, std::size_t 
 
 TEST_F(TileCode, ProductsAreTheBitsOfTheEmulation) {
   for (const auto& [M, N, K] : {std::array<std::size_t, 3>{33, 70, 100}, {130, 40, 600}}) {
-    const Products got = products(PretendedAmx("gemm=amx").context(), M, N, K);
-    const Products want = products(PretendedAmx("gemm=amx_emulated").context(), M, N, K);
+    const Products got = products(TileRuntime("gemm").context(), M, N, K);
+    const Products want = products(Runtime("gemm=amx_emulated").context(), M, N, K);
     EXPECT_TRUE(same_bits(got.y, want.y)) << M;
     EXPECT_TRUE(same_bits(got.grad_x, want.grad_x)) << M;
     EXPECT_TRUE(same_bits(got.grad_weight, want.grad_weight)) << M;
@@ -272,9 +272,8 @@ Attended attention(const Context& ctx, std::uint32_t rows, std::size_t head_dim)
 TEST_F(TileCode, AttentionIsTheBitsOfTheEmulation) {
   for (const auto& [rows, head_dim] :
        {std::pair<std::uint32_t, std::size_t>{1, 32}, {200, 64}, {384, 32}, {140, 128}, {50, 7}}) {
-    const Attended got = attention(PretendedAmx("attention=amx").context(), rows, head_dim);
-    const Attended want =
-        attention(PretendedAmx("attention=amx_emulated").context(), rows, head_dim);
+    const Attended got = attention(TileRuntime("attention").context(), rows, head_dim);
+    const Attended want = attention(Runtime("attention=amx_emulated").context(), rows, head_dim);
     EXPECT_TRUE(same_bits(got.out, want.out)) << rows << " " << head_dim;
     EXPECT_TRUE(same_bits(got.log_sum_exp, want.log_sum_exp)) << rows << " " << head_dim;
     EXPECT_TRUE(same_bits(got.grad_qkv, want.grad_qkv)) << rows << " " << head_dim;

@@ -1,5 +1,5 @@
 // Internal: what AMX's tile registers look like, for the hardware (amx/tiles_hardware.h) and its
-// plain C++ twin (amx/tiles_emulated.h).
+// plain C++ reference (tests/emulated_cpu/tiles.h).
 //
 // There are eight tiles of at most 16 rows of 64 bytes. TDPBF16PS multiplies a tile of rows of A
 // (16 rows of 32 bf16) by a tile of B whose rows are pairs of the reduction (16 pairs of 16

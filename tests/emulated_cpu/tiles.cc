@@ -1,9 +1,9 @@
-#include "tandem/kernels/amx/tiles_emulated.h"
+#include "emulated_cpu/tiles.h"
 
 #include <cstring>
 
+#include "emulated_cpu/vectors.h"
 #include "tandem/core/error.h"
-#include "tandem/kernels/simd/emulated.h"
 
 namespace tandem::kernels::emulated {
 

@@ -1,5 +1,5 @@
-// Internal: the plain C++ twin of AMX's tiles (interface: amx/tile_config.h), which follows the
-// instructions' published definition bit for bit on every CPU.
+// The plain C++ reference for AMX's tiles (interface: tandem/kernels/amx/tile_config.h). It follows
+// the instructions' published definition bit for bit on every CPU.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
-// Internal: the plain C++ twins of the AVX-512 vector (simd/avx512.h, as far as products and
-// attention need it) and of the arithmetic of the bf16 instructions. They compute the bits of the
-// hardware on every CPU, slowly, so that kernels built on those instructions can be tested where
-// the hardware is absent.
+// Plain C++ references for the AVX-512 vector (tandem/kernels/simd/avx512.h, as far as kernels need
+// it) and for the arithmetic of the bf16 instructions. They compute the bits of the hardware on
+// every CPU, slowly, so that kernels built on those instructions can be tested where the hardware
+// is absent.
 #pragma once
 
 #include <array>
@@ -72,132 +72,188 @@ inline float dot_pair(std::uint32_t a, std::uint32_t b, float sum) {
 inline bfloat16 rounded_operand(float x) { return to_bfloat16(flushed(x)); }
 
 // --- 16 lanes ---
+//
+// Nothing is inlined: kernels unroll their loops over vectors, and 16 lanes of plain C++ in each
+// place would take the compiler a minute and hardly run faster.
 
 struct Vec {
   static constexpr std::size_t kLanes = 16;
+  using Mask = std::array<bool, kLanes>;
   struct Words {
     std::array<std::uint32_t, kLanes> w;
   };
 
   std::array<float, kLanes> v;
 
-  static Vec zero() { return {}; }
-  static Vec set1(float x) {
+  [[gnu::noinline]] static Vec zero() { return {}; }
+  [[gnu::noinline]] static Vec set1(float x) {
     Vec a;
     a.v.fill(x);
     return a;
   }
   template <class T>
-  static Vec load(const T* p) {
+  [[gnu::noinline]] static Vec load(const T* p) {
     return load_partial(p, kLanes);
   }
   template <class T>
-  static Vec load_partial(const T* p, std::size_t n) {
+  [[gnu::noinline]] static Vec load_partial(const T* p, std::size_t n) {
     Vec a = {};
     for (std::size_t i = 0; i < n; ++i) a.v[i] = to_float(p[i]);
     return a;
   }
   template <class T>
-  static void store(const Vec& a, T* p) {
+  [[gnu::noinline]] static void store(const Vec& a, T* p) {
     store_partial(a, p, kLanes);
   }
   template <class T>
-  static void store_partial(const Vec& a, T* p, std::size_t n) {
+  [[gnu::noinline]] static void store_partial(const Vec& a, T* p, std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) p[i] = to_storage<T>(a.v[i]);
   }
 
-  friend Vec operator+(Vec a, const Vec& b) {
+  [[gnu::noinline]] friend Vec operator+(Vec a, const Vec& b) {
     for (std::size_t i = 0; i < kLanes; ++i) a.v[i] += b.v[i];
     return a;
   }
-  friend Vec operator-(Vec a, const Vec& b) {
+  [[gnu::noinline]] friend Vec operator-(Vec a, const Vec& b) {
     for (std::size_t i = 0; i < kLanes; ++i) a.v[i] -= b.v[i];
     return a;
   }
-  friend Vec operator*(Vec a, const Vec& b) {
+  [[gnu::noinline]] friend Vec operator*(Vec a, const Vec& b) {
     for (std::size_t i = 0; i < kLanes; ++i) a.v[i] *= b.v[i];
     return a;
   }
-  static Vec fma(const Vec& a, const Vec& b, Vec c) {
+  [[gnu::noinline]] friend Vec operator/(Vec a, const Vec& b) {
+    for (std::size_t i = 0; i < kLanes; ++i) a.v[i] /= b.v[i];
+    return a;
+  }
+  [[gnu::noinline]] static Vec fma(const Vec& a, const Vec& b, Vec c) {
     for (std::size_t i = 0; i < kLanes; ++i) c.v[i] = std::fma(a.v[i], b.v[i], c.v[i]);
     return c;
   }
   // c - a b
-  static Vec fnma(Vec a, const Vec& b, const Vec& c) {
+  [[gnu::noinline]] static Vec fnma(Vec a, const Vec& b, const Vec& c) {
     for (float& x : a.v) x = -x;
     return fma(a, b, c);
   }
+  [[gnu::noinline]] static Vec sqrt(Vec a) {
+    for (float& x : a.v) x = std::sqrt(x);
+    return a;
+  }
+  [[gnu::noinline]] static Vec abs(Vec a) {
+    for (float& x : a.v) x = std::abs(x);
+    return a;
+  }
+  [[gnu::noinline]] static Vec copy_sign(Vec magnitude, const Vec& sign) {
+    for (std::size_t i = 0; i < kLanes; ++i)
+      magnitude.v[i] = std::copysign(magnitude.v[i], sign.v[i]);
+    return magnitude;
+  }
   // b where either is NaN.
-  static Vec min(Vec a, const Vec& b) {
+  [[gnu::noinline]] static Vec min(Vec a, const Vec& b) {
     for (std::size_t i = 0; i < kLanes; ++i) a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
     return a;
   }
-  static Vec max(Vec a, const Vec& b) {
+  [[gnu::noinline]] static Vec max(Vec a, const Vec& b) {
     for (std::size_t i = 0; i < kLanes; ++i) a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
     return a;
   }
-  static Vec round(Vec a) {
+  [[gnu::noinline]] static Vec round(Vec a) {
     for (float& x : a.v) x = std::nearbyint(x);
     return a;
   }
   // a 2^n for integral n within the range of int.
-  static Vec scale_by_power(Vec a, const Vec& n) {
+  [[gnu::noinline]] static Vec scale_by_power(Vec a, const Vec& n) {
     for (std::size_t i = 0; i < kLanes; ++i) {
       a.v[i] = std::isnan(n.v[i]) ? n.v[i] : std::ldexp(a.v[i], static_cast<int>(n.v[i]));
     }
     return a;
   }
-  static std::size_t lanes_below(std::size_t n) { return n; }
-  static Vec select(std::size_t lanes, const Vec& yes, Vec no) {
-    for (std::size_t i = 0; i < lanes; ++i) no.v[i] = yes.v[i];
+  [[gnu::noinline]] static Mask less(const Vec& a, const Vec& b) {
+    Mask m;
+    for (std::size_t i = 0; i < kLanes; ++i) m[i] = a.v[i] < b.v[i];
+    return m;
+  }
+  [[gnu::noinline]] static Mask less_equal(const Vec& a, const Vec& b) {
+    Mask m;
+    for (std::size_t i = 0; i < kLanes; ++i) m[i] = a.v[i] <= b.v[i];
+    return m;
+  }
+  [[gnu::noinline]] static Mask lanes_below(std::size_t n) {
+    Mask m;
+    for (std::size_t i = 0; i < kLanes; ++i) m[i] = i < n;
+    return m;
+  }
+  [[gnu::noinline]] static Vec select(const Mask& m, const Vec& yes, Vec no) {
+    for (std::size_t i = 0; i < kLanes; ++i) no.v[i] = m[i] ? yes.v[i] : no.v[i];
     return no;
   }
 
   // Across lanes: halves are joined until one lane is left.
-  template <class Join>
-  static float joined(Vec a, Join join) {
-    for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
-      for (std::size_t i = 0; i < half; ++i) a.v[i] = join(a.v[i], a.v[i + half]);
+  template <class Lanes, class Join>
+  [[gnu::noinline]] static auto joined(Lanes lanes, Join join) {
+    for (std::size_t half = lanes.size() / 2; half > 0; half /= 2) {
+      for (std::size_t i = 0; i < half; ++i) lanes[i] = join(lanes[i], lanes[i + half]);
     }
-    return a.v[0];
+    return lanes[0];
   }
-  static float sum(const Vec& a) {
-    return joined(a, [](float x, float y) { return x + y; });
+  [[gnu::noinline]] static float sum(const Vec& a) {
+    return joined(a.v, [](float x, float y) { return x + y; });
   }
-  static float largest(const Vec& a) {
-    return joined(a, [](float x, float y) { return x > y ? x : y; });
+  [[gnu::noinline]] static float largest(const Vec& a) {
+    return joined(a.v, [](float x, float y) { return x > y ? x : y; });
+  }
+  // The squares of the lanes in f64, the lower half of the lanes first.
+  using Doubles = std::array<double, kLanes / 2>;
+  [[gnu::noinline]] static Doubles zero_doubles() { return {}; }
+  [[gnu::noinline]] static Doubles add_squares(const Vec& a, Doubles total) {
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      const auto x = static_cast<double>(a.v[i]);
+      double& sum = total[i % total.size()];
+      sum = std::fma(x, x, sum);
+    }
+    return total;
+  }
+  [[gnu::noinline]] static double sum(const Doubles& a) {
+    return joined(a, [](double x, double y) { return x + y; });
   }
 
-  // 32-bit integers, for the dropout generator.
-  static Words words(std::uint32_t x) {
+  // 32-bit integers, for the dropout generator and tests of bits.
+  [[gnu::noinline]] static Words words(std::uint32_t x) {
     Words a;
     a.w.fill(x);
     return a;
   }
-  static Words iota() {
+  [[gnu::noinline]] static Words iota() {
     Words a;
     for (std::size_t i = 0; i < kLanes; ++i) a.w[i] = static_cast<std::uint32_t>(i);
     return a;
   }
-  static Words add(Words a, const Words& b) {
+  [[gnu::noinline]] static Words add(Words a, const Words& b) {
     for (std::size_t i = 0; i < kLanes; ++i) a.w[i] += b.w[i];
     return a;
   }
-  static Words multiply(Words a, const Words& b) {
+  [[gnu::noinline]] static Words multiply(Words a, const Words& b) {
     for (std::size_t i = 0; i < kLanes; ++i) a.w[i] *= b.w[i];
     return a;
   }
-  static Words exclusive_or(Words a, const Words& b) {
+  [[gnu::noinline]] static Words exclusive_or(Words a, const Words& b) {
     for (std::size_t i = 0; i < kLanes; ++i) a.w[i] ^= b.w[i];
     return a;
   }
+  [[gnu::noinline]] static Words inclusive_or(Words a, const Words& b) {
+    for (std::size_t i = 0; i < kLanes; ++i) a.w[i] |= b.w[i];
+    return a;
+  }
+  [[gnu::noinline]] static bool all_zero(const Words& a) {
+    return a.w == std::array<std::uint32_t, kLanes>{};
+  }
   template <int kBits>
-  static Words shift_right(Words a) {
+  [[gnu::noinline]] static Words shift_right(Words a) {
     for (std::uint32_t& w : a.w) w >>= kBits;
     return a;
   }
-  static void keep_factors(const Words& word, std::uint32_t threshold, const Vec& scale,
-                           Vec& first_half, Vec& second_half) {
+  [[gnu::noinline]] static void keep_factors(const Words& word, std::uint32_t threshold,
+                                             const Vec& scale, Vec& first_half, Vec& second_half) {
     for (std::size_t i = 0; i < 2 * kLanes; ++i) {
       const std::uint32_t drawn = (word.w[i / 2] >> (i % 2 == 0 ? 0 : 16)) & 0xFFFFu;
       Vec& half = i < kLanes ? first_half : second_half;
@@ -205,52 +261,58 @@ struct Vec {
     }
   }
 
-  static Words load_words(const void* p) {
+  [[gnu::noinline]] static Words load_words(const void* p) {
     Words a;
     std::memcpy(&a.w, p, sizeof(a.w));
     return a;
   }
-  static void store_words(const Words& a, void* p) { std::memcpy(p, &a.w, sizeof(a.w)); }
-  static void store_word_halves(const Words& a, void* low, void* high) {
+  [[gnu::noinline]] static void store_words(const Words& a, void* p) {
+    std::memcpy(p, &a.w, sizeof(a.w));
+  }
+  [[gnu::noinline]] static void store_word_halves(const Words& a, void* low, void* high) {
     std::memcpy(low, a.w.data(), sizeof(a.w) / 2);
     std::memcpy(high, a.w.data() + kLanes / 2, sizeof(a.w) / 2);
   }
-  static Words broadcast(const void* unit) {
+  [[gnu::noinline]] static Words broadcast(const void* unit) {
     Words a;
     std::uint32_t bits = 0;
     std::memcpy(&bits, unit, sizeof(bits));
     a.w.fill(bits);
     return a;
   }
-  static Words as_words(const Vec& a) { return std::bit_cast<Words>(a.v); }
-  static Vec from_words(const Words& a) { return {std::bit_cast<std::array<float, kLanes>>(a.w)}; }
+  [[gnu::noinline]] static Words as_words(const Vec& a) { return std::bit_cast<Words>(a.v); }
+  [[gnu::noinline]] static Vec from_words(const Words& a) {
+    return {std::bit_cast<std::array<float, kLanes>>(a.w)};
+  }
 
   // Bits, not floats: rows of pairs come this way, too.
   using Eight = std::array<std::uint32_t, 8>;
-  static Eight load_8(const float* p) {
+  [[gnu::noinline]] static Eight load_8(const float* p) {
     Eight a;
     std::memcpy(&a, p, sizeof(a));
     return a;
   }
-  static Eight load_8(const bfloat16* p) {
+  [[gnu::noinline]] static Eight load_8(const bfloat16* p) {
     Eight a;
     for (std::size_t i = 0; i < 8; ++i) a[i] = static_cast<std::uint32_t>(p[i].bits) << 16;
     return a;
   }
-  static void store_transposed(const Eight (&rows)[8], std::uint32_t* to, std::size_t ld) {
+  [[gnu::noinline]] static void store_transposed(const Eight (&rows)[8], std::uint32_t* to,
+                                                 std::size_t ld) {
     for (std::size_t i = 0; i < 8; ++i) {
       for (std::size_t j = 0; j < 8; ++j) to[i * ld + j] = rows[j][i];
     }
   }
-  static Words interleave(const bfloat16* even, const bfloat16* odd, std::size_t n) {
+  [[gnu::noinline]] static Words interleave(const bfloat16* even, const bfloat16* odd,
+                                            std::size_t n) {
     Words a = {};
     for (std::size_t i = 0; i < n; ++i) {
       a.w[i] = even[i].bits | (odd == nullptr ? 0u : static_cast<std::uint32_t>(odd[i].bits) << 16);
     }
     return a;
   }
-  static void interleave_two(const bfloat16* even, const bfloat16* odd, Words& first,
-                             Words& second) {
+  [[gnu::noinline]] static void interleave_two(const bfloat16* even, const bfloat16* odd,
+                                               Words& first, Words& second) {
     first = interleave(even, odd, kLanes);
     second = interleave(even + kLanes, odd == nullptr ? nullptr : odd + kLanes, kLanes);
   }
@@ -260,15 +322,17 @@ struct Vec {
 struct Rounded {
   Vec v;
 
-  static void store(const Rounded& x, bfloat16* p) { store_partial(x, p, Vec::kLanes); }
-  static void store_partial(const Rounded& x, bfloat16* p, std::size_t n) {
+  [[gnu::noinline]] static void store(const Rounded& x, bfloat16* p) {
+    store_partial(x, p, Vec::kLanes);
+  }
+  [[gnu::noinline]] static void store_partial(const Rounded& x, bfloat16* p, std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) p[i] = rounded_operand(x.v.v[i]);
   }
 };
 
 struct Vdpbf16ps {
   static Rounded rounded(const Vec& x) { return {x}; }
-  static Vec dot(const Vec::Words& a, const Vec::Words& b, Vec sum) {
+  [[gnu::noinline]] static Vec dot(const Vec::Words& a, const Vec::Words& b, Vec sum) {
     for (std::size_t i = 0; i < Vec::kLanes; ++i) sum.v[i] = dot_pair(a.w[i], b.w[i], sum.v[i]);
     return sum;
   }

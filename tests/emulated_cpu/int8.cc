@@ -3,12 +3,12 @@
 #include <array>
 #include <cstring>
 
+#include "emulated_cpu/emulated_kernels.h"
+#include "emulated_cpu/vectors.h"
 #include "tandem/kernels/int8_simd.h"
-#include "tandem/kernels/simd/emulated.h"
-#include "tandem/kernels/simd_kernels.h"
 
-namespace tandem::kernels {
-namespace emulated {
+namespace tandem::kernels::emulated {
+namespace {
 
 // One lane of VPDPBUSD (Intel, "64 and IA-32 Architectures Software Developer's Manual", volume 2):
 // the bytes of a as u8 times those of b as s8, all four products and the sum added without
@@ -49,21 +49,21 @@ struct Int8Unit {
   }
 };
 
-}  // namespace emulated
+}  // namespace
 
-const Int8Kernels& int8_avx512vnni_emulated() {
+const Int8Kernels& int8_avx512vnni() {
   static const Int8Kernels kernels = [] {
     Int8Kernels k = kInt8Reference;  // which quantizes to the same bytes
     k.row_block = 8;
-    k.multiply = simd::int8_multiply<emulated::Int8Unit, 8, 3>;
+    k.multiply = simd::int8_multiply<Int8Unit, 8, 3>;
     return k;
   }();
   return kernels;
 }
 
-void byte_dots_emulated(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
-                        std::int32_t* sums) {
-  for (std::size_t i = 0; i < count; ++i) sums[i] = emulated::dot_bytes(a[i], b[i], sums[i]);
+void byte_dots(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
+               std::int32_t* sums) {
+  for (std::size_t i = 0; i < count; ++i) sums[i] = dot_bytes(a[i], b[i], sums[i]);
 }
 
-}  // namespace tandem::kernels
+}  // namespace tandem::kernels::emulated
