@@ -25,6 +25,8 @@ inline const std::filesystem::path kDemo =
     std::filesystem::path(TANDEM_SOURCE_DIR) / "examples" / "demo";
 inline const std::string kProgram =
     (std::filesystem::path(TANDEM_BINARY_DIR) / "bin" / "tandem").native();
+// The test build, which can claim to run on another processor: TANDEM_EMULATED_CPU.
+inline const std::string kEmulatedProgram = kProgram + "_emulated";
 
 class JobTest : public ::testing::Test {
  protected:
@@ -127,11 +129,14 @@ class JobTest : public ::testing::Test {
     return question_answering();
   }
   void use(DemoTask task) { task_ = std::move(task); }
+  // Commands begin with this program instead of kProgram.
+  void use_program(const std::string& program) { program_ = program; }
+  const std::string& program() const { return program_; }
 
   // 40 features in batches of 4: 10 batches an epoch, 5 updates with two shards; 12 steps end in
   // the third epoch.
   Words train_command(const std::string& output, const Words& more = {}) const {
-    Words words = {kProgram,
+    Words words = {program_,
                    task_.command,
                    "--model_name_or_path",
                    (kDemo / "model").native(),
@@ -188,14 +193,15 @@ class JobTest : public ::testing::Test {
   }
 
   // All ranks of a job by hand; every one must end well.
-  // `last` are further variables of the last rank.
-  static void run_ranks(const Words& command, int size, int threads = 1,
-                        const Variables& last = {}) {
+  // `last` are further variables of the last rank, `all` of every rank.
+  static void run_ranks(const Words& command, int size, int threads = 1, const Variables& last = {},
+                        const Variables& all = {}) {
     const int port = free_port();
     std::vector<std::unique_ptr<Process>> ranks;
     for (int rank = 0; rank < size; ++rank) {
       Variables variables = rank_variables(rank, size, port, threads);
       if (rank + 1 == size) variables.insert(last.begin(), last.end());
+      variables.insert(all.begin(), all.end());  // what is there already stays
       ranks.push_back(std::make_unique<Process>(command, variables));
     }
     for (auto& rank : ranks) {
@@ -259,6 +265,7 @@ class JobTest : public ::testing::Test {
  private:
   TemporaryFolder folder_;
   DemoTask task_ = question_answering();
+  std::string program_ = kProgram;
 };
 
 }  // namespace tandem::testing
