@@ -210,8 +210,7 @@ TEST_F(MiniLmGoldenTest, StepMatchesHuggingFace) {
   const Features features = train_features(kFeatures, /*padded=*/true);
   for (const auto& implementation :
        kernels::implementations("gemm", kernels::CpuFeatures::detect(), Precision::kFloat32)) {
-    if (!implementation.reason.empty() || implementation.only_when_forced ||
-        implementation.implementation == "reference") {
+    if (!implementation.reason.empty() || implementation.implementation == "reference") {
       continue;
     }
     SCOPED_TRACE(implementation.implementation);
