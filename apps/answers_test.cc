@@ -68,7 +68,7 @@ TEST(ByteOrderMark, OfUtf16IsAnError) {
   for (const char c : std::string("The ship\n")) wide += std::string{c, '\0'};
   const std::string file = (folder / "wide").string();
   write_file(file, wide);
-  const std::string error = "is not UTF-8: found UTF-16, expected UTF-8; convert it with iconv";
+  const std::string error = "is not UTF-8: found UTF-16LE, expected UTF-8; convert it with iconv";
   expect_failure(tandem({"ask", "--model", reader, "--context", file, "Who?"}), 1, error);
   expect_failure(tandem({"predict", "--model", model, "--file", file}), 1, error);
   expect_failure(tandem_shell(fmt::format("predict --model '{}' --file - < '{}'", model, file)), 1,

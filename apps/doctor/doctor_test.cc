@@ -94,7 +94,8 @@ TEST_F(Doctor, BadHostFilesAreNamedWithTheirLine) {
            {"^node0\n", "hostfile:1: '^node0' is not the name of a host"},
            {"+n0\n", "hostfile:1: '+n0' is not the name of a host"},
            {"rank 0=node0 slot=1\n", "hostfile:1: the attribute '0=node0' is not supported"},
-           {std::string("n\0o\0", 4), "found bytes 0"},
+           {std::string("n\0o\0", 4), "found UTF-16LE, expected UTF-8"},
+           {std::string("node0\n\0", 7), "found bytes 0"},
            {"# nothing\n\n", "no host in it"}}) {
     const auto result = doctor({"--hostfile", hostfile(text)});
     EXPECT_EQ(result.exit_code, 1) << text;

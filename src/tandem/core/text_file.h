@@ -7,9 +7,12 @@
 
 namespace tandem {
 
-// Removes a UTF-8 byte order mark from the start of a text, or of the first line of one. Throws
+// A text, or the first line of one, without the UTF-8 byte order mark at its start. Throws
 // DataError if the text is UTF-16 or UTF-32: it starts with the mark of one, or with an ASCII
 // character in its form. `name` begins the message: "story.txt", "standard input".
+std::string_view without_byte_order_mark(std::string_view text, std::string_view name = "the text");
+
+// The same in place.
 void remove_byte_order_mark(std::string& text, std::string_view name);
 
 // read_file() without the byte order mark.

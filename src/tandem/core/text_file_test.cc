@@ -46,16 +46,16 @@ TEST(TextFile, OtherEncodingsAreRefusedByName) {
       EXPECT_THAT(error.what(), HasSubstr("iconv -f " + encoding + " -t UTF-8"));
     }
   };
-  refused("\xff\xfeT\0h\0"sv, "UTF-16");
-  refused("\xfe\xff\0T\0h"sv, "UTF-16");
-  refused("\xff\xfe"sv, "UTF-16");
-  refused("T\0h\0e\0"sv, "UTF-16");
-  refused("\0T\0h\0e"sv, "UTF-16");
-  refused("a\0"sv, "UTF-16");
-  refused("\xff\xfe\0\0T\0\0\0"sv, "UTF-32");
-  refused("\0\0\xfe\xff\0\0\0T"sv, "UTF-32");
-  refused("T\0\0\0h\0\0\0"sv, "UTF-32");
-  refused("\0\0\0T\0\0\0h"sv, "UTF-32");
+  refused("\xff\xfeT\0h\0"sv, "UTF-16LE");
+  refused("\xfe\xff\0T\0h"sv, "UTF-16BE");
+  refused("\xff\xfe"sv, "UTF-16LE");
+  refused("T\0h\0e\0"sv, "UTF-16LE");
+  refused("\0T\0h\0e"sv, "UTF-16BE");
+  refused("a\0"sv, "UTF-16LE");
+  refused("\xff\xfe\0\0T\0\0\0"sv, "UTF-32LE");
+  refused("\0\0\xfe\xff\0\0\0T"sv, "UTF-32BE");
+  refused("T\0\0\0h\0\0\0"sv, "UTF-32LE");
+  refused("\0\0\0T\0\0\0h"sv, "UTF-32BE");
 }
 
 TEST(TextFile, IsReadWithoutTheMark) {

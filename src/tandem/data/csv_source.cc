@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tandem/core/error.h"
-#include "tandem/text/byte_order_mark.h"
+#include "tandem/core/text_file.h"
 
 namespace tandem::data {
 namespace {
@@ -22,9 +22,7 @@ struct Field {
 class CsvSource final : public TableSource {
  public:
   CsvSource(std::string_view text, bool tabs)
-      : text_(text::without_byte_order_mark(text)),
-        tabs_(tabs),
-        field_ends_(tabs ? "\t\r\n" : ",\r\n") {
+      : text_(without_byte_order_mark(text)), tabs_(tabs), field_ends_(tabs ? "\t\r\n" : ",\r\n") {
     if (!next_record()) raise<DataError>("the file is empty");
     for (std::size_t i = 0; i < fields_.size(); ++i) {
       require_utf8(fields_[i].text, [&] { return fmt::format("column {} of the header", i + 1); });

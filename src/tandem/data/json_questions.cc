@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/core/text_file.h"
 #include "tandem/data/python_values.h"
 #include "tandem/data/question_checks.h"
-#include "tandem/text/byte_order_mark.h"
 #include "tandem/text/json_text.h"
 #include "tandem/text/utf8.h"
 
@@ -76,7 +76,7 @@ class QuestionReader {
 
   void read() {
     try {
-      text_.erase(0, text_.size() - text::without_byte_order_mark(text_).size());
+      text_.erase(0, text_.size() - without_byte_order_mark(text_).size());
     } catch (const DataError& error) {
       fail("{}", error.what());
     }

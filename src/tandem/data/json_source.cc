@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/text_file.h"
 #include "tandem/data/json_column.h"
 #include "tandem/data/json_cursor.h"
 #include "tandem/data/read_budget.h"
-#include "tandem/text/byte_order_mark.h"
 
 namespace tandem::data {
 namespace {
@@ -100,7 +100,7 @@ class JsonRows {
 class JsonSource final : public TableSource {
  public:
   explicit JsonSource(std::string_view text)
-      : text_(text::without_byte_order_mark(text)),
+      : text_(without_byte_order_mark(text)),
         rows_(text_),
         budget_(text.size(), "leave out the columns that few rows have") {
     if (rows_.form() == JsonRows::Form::kColumns) {

@@ -174,7 +174,8 @@ TEST_F(ReadQuestions, WhatIsNotReadHoldsAnything) {
   EXPECT_THAT(error_of(R"([{"id": NaN, "question": "q", "context": "c", "answers": []}])"),
               HasSubstr("\"id\" is a number, expected a string"));
   using namespace std::string_view_literals;
-  EXPECT_THAT(error_of("\xff\xfe{\0"sv), HasSubstr("q.json': the text is UTF-16"));
+  EXPECT_THAT(error_of("\xff\xfe{\0"sv),
+              HasSubstr("q.json': the text is not UTF-8: found UTF-16LE"));
 }
 
 TEST_F(ReadQuestions, TrainingDoesNotLookAtIds) {

@@ -154,9 +154,9 @@ TEST(ReadRows, ByteOrderMarks) {
   EXPECT_NE(rows_of("a.jsonl", mark + "{\"s\": 1}\n").find("s"), nullptr);
   using namespace std::string_view_literals;
   EXPECT_THAT(error_of("a.csv", "\xff\xfes\0,\0"sv),
-              HasSubstr("the text is UTF-16 (little-endian), expected UTF-8"));
-  EXPECT_THAT(error_of("a.json", "\xfe\xff\0{"sv), HasSubstr("UTF-16 (big-endian)"));
-  EXPECT_THAT(error_of("a.tsv", "s\0\t\0n\0"sv), HasSubstr("UTF-16 (little-endian)"));
+              HasSubstr("the text is not UTF-8: found UTF-16LE, expected UTF-8"));
+  EXPECT_THAT(error_of("a.json", "\xfe\xff\0{"sv), HasSubstr("UTF-16BE"));
+  EXPECT_THAT(error_of("a.tsv", "s\0\t\0n\0"sv), HasSubstr("UTF-16LE"));
 }
 
 TEST(ReadRows, BadFilesAreNamed) {

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "tandem/core/error.h"
-#include "tandem/core/file.h"
+#include "tandem/core/text_file.h"
 #include "tandem/rendezvous/address.h"
 
 namespace tandem::launch {
@@ -13,7 +13,6 @@ namespace {
 
 constexpr int kMaxRanks = 65536;
 constexpr int kMaxPort = 65535;
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::string_view kSupported =
     "slots, max_slots, user, port, binding, map and ifname; user@host names the user, too";
 
@@ -174,10 +173,9 @@ std::vector<std::string> words_of(const std::string& line) {
 }  // namespace
 
 std::vector<HostfileEntry> read_hostfile(const std::filesystem::path& path) {
-  std::string text = read_file(path);
+  std::string text = read_text_file(path);
   if (text.find('\0') != std::string::npos)
-    raise<ConfigError>("{}: found bytes 0, expected text in UTF-8; is it UTF-16?", path.native());
-  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+    raise<ConfigError>("{}: found bytes 0, expected text in UTF-8", path.native());
   std::istringstream lines(std::move(text));
   std::vector<HostfileEntry> entries;
   int number = 0;

@@ -5,6 +5,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
+#include "tandem/core/text_file.h"
 #include "tandem/text/json_text.h"
 
 namespace tandem::text {
@@ -13,7 +14,7 @@ namespace dom = simdjson::dom;
 
 std::optional<std::string> read_text_if_exists(const std::filesystem::path& path) {
   auto text = read_file_if_exists(path);
-  if (text && text->starts_with("\xef\xbb\xbf")) text->erase(0, 3);
+  if (text) remove_byte_order_mark(*text, path.native());
   return text;
 }
 

@@ -35,7 +35,7 @@ void Monitor::read_control(std::size_t rank) {
     const ssize_t count = ::recv(watched.control.get(), bytes, sizeof bytes, 0);
     if (count > 0) {
       watched.received.append(bytes, static_cast<std::size_t>(count));
-      // Whoever sends without end must not fill the memory: the rest waits in the kernel.
+      // A peer that sends without end must not fill the memory: the rest waits in the kernel.
       if (watched.received.size() >= kMostReceived) return take_frames(rank);
       continue;
     }
@@ -80,7 +80,7 @@ void Monitor::take_frame(std::size_t rank, const ControlHeader& header, const st
     take_heartbeat(rank, text);
   } else if (header.frame == static_cast<std::uint32_t>(Frame::kExpelled)) {
     if (is_rank(header.subject)) mark_gone(static_cast<std::size_t>(header.subject), text);
-    // Who is expelled alive learns it from its next call.
+    // A rank that is expelled while it lives gets the error from its next call.
     if (header.subject == options_.rank && failure_.claim(text)) failure_.publish();
   } else if (header.frame == static_cast<std::uint32_t>(Frame::kDamage) &&
              is_rank(header.subject) && is_rank(header.other)) {
@@ -121,7 +121,7 @@ void Monitor::report_damage(std::size_t rank, const std::string& what) noexcept 
         "cables and switches between these two hosts (ethtool -S INTERFACE shows their errors)",
         peers_[rank].describe(), peers_[static_cast<std::size_t>(options_.rank)].describe(), what);
     spread(message, message, {.damaged = LinkEnds{static_cast<int>(rank), options_.rank}});
-  } catch (...) {  // no memory: whoever waits for the frame finds its connection closed
+  } catch (...) {  // no memory: the receiver of the frame finds its connection closed
   }
 }
 
