@@ -453,7 +453,7 @@ class HttpServer::Implementation {
     start_next();
   }
 
-  // The client does not need the answer any more: the thread stops, or the request leaves the queue.
+  // The client needs no answer any more: the thread stops, or the request leaves the queue.
   void give_up(Connection& state) {
     state.computing->cancelled.request_stop();
     if (!queue_.remove(state.address, &state)) return;

@@ -73,8 +73,8 @@ struct HttpHandlers {
 // Refused with 400: headers that two readers may understand in two ways (two of Host,
 // Content-Length or Transfer-Encoding, a length that is no number, a length beside a transfer
 // coding, a malformed name); with 501 another transfer coding than chunked; with 413 a body over
-// max_body_bytes. The connection is closed after each of these, because it is unknown where the next
-// request would begin.
+// max_body_bytes. The connection is closed after each of these, because the beginning of the next
+// request is unknown.
 //
 // Of the requests to compute, max_running run at once. The others wait in a queue that is fair
 // between addresses (fair_queue.h). As many requests wait and run as there may be connections;
