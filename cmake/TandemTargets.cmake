@@ -7,9 +7,10 @@
 # tandem_add_cpu_class_tests(core_test [CLASSES reference avx2 avx512 avx512bf16] [LABELS unit] [TIMEOUT 600])
 #   runs the program of tests once more for each of the classes of processors (default: all) that is below this machine's, so that one
 #   machine shows what others do.
-# tandem_add_test(core_test SRCS a_test.cc … DEPS tandem::core … [LABELS unit] [TIMEOUT 60] [SERIAL] [OPTIMIZED])
+# tandem_add_test(core_test SRCS a_test.cc … DEPS tandem::core … [LABELS unit] [TIMEOUT 60] [SERIAL | LOCK name] [OPTIMIZED])
 #   makes one GoogleTest program whose cases ctest lists one by one. Its own sources are compiled without optimisation and see the
 #   headers of tandem_add_precompiled_headers(); OPTIMIZED: as the program is, for tests that compute much themselves.
+#   SERIAL: each case runs alone, for tests that assert milliseconds. LOCK: one case at a time among those with the same lock.
 # tandem_optimize_test_sources(a_test.cc …)
 #   compiles these sources of such programs with -O1, for tests that make and compare millions of numbers themselves.
 
@@ -110,7 +111,7 @@ function(tandem_optimize_test_sources)
 endfunction()
 
 function(tandem_add_test name)
-  cmake_parse_arguments(ARG "SERIAL;OPTIMIZED" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL;OPTIMIZED" "TIMEOUT;LOCK" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT TANDEM_BUILD_TESTS)
     return()
   endif()
@@ -132,8 +133,12 @@ function(tandem_add_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # "support/test_support.h"
   target_compile_definitions(${name} PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              TANDEM_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  set(cost 0)
+  if(ARG_LOCK)
+    set(cost 100)  # a chain of cases begins early
+  endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 DISCOVERY_MODE PRE_TEST
-                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ${ARG_SERIAL})
+                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${cost} RUN_SERIAL ${ARG_SERIAL} RESOURCE_LOCK "${ARG_LOCK}")
   # Not among the properties above: a list there loses its brackets, and with it what follows.
   set(labels ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake)
   file(WRITE ${labels} "if(${name}_TESTS)\n  set_tests_properties(\${${name}_TESTS} PROPERTIES LABELS \"${ARG_LABELS}\")\nendif()\n")

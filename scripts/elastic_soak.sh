@@ -13,4 +13,6 @@ cd "$(dirname "$0")/.."
 
 bench/elastic_soak.py --hosts 1 --workers 3 "$@"
 bench/elastic_soak.py --hosts 2 --workers 2 "$@"
-build/release/bin/multihost_test --gtest_filter='*Elastic*:*LostHost*:*DrainedHost*:*LostAfterTraining*'
+for program in multihost_test interruptions_test; do
+  build/release/bin/$program --gtest_filter='*Elastic*:*LostHost*:*DrainedHost*:*LostAfterTraining*'
+done
