@@ -191,7 +191,7 @@ bool let_rank_0_speak(const Environment& environment, const std::atomic<bool>* e
 
 void leave_reason(const Environment& environment, std::string_view reason) {
   const auto path = environment.get("TORCHELASTIC_ERROR_FILE");
-  if (!path || !environment.get("RANK")) return;
+  if (!path) return;
   try {
     write_file(*path, launch::error_file_text(std::string(reason), "",
                                               static_cast<long>(std::time(nullptr))));

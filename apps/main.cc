@@ -23,6 +23,7 @@
 #include "apps/manual/manual.h"
 #include "tandem/core/error.h"
 #include "tandem/core/memory_limits.h"
+#include "tandem/core/own_program.h"
 #include "tandem/core/python_json.h"
 #include "tandem/core/stack_limit.h"
 #include "tandem/core/volume.h"
@@ -233,7 +234,8 @@ void leave_current_reason(const Environment& environment) {
 
 int run_command(const Command& command, const Invocation& asked) {
   const Environment told = with_log_format(command, asked);
-  const Invocation invocation{asked.words, is_job(command) ? told : asked.environment};
+  const Invocation invocation{asked.words, is_job(command) ? told : asked.environment,
+                              asked.subcommand};
   const JobCommand* const job = find_job_command(command.name);
   bool meets = false;
   try {
@@ -298,7 +300,8 @@ int dispatch(std::vector<std::string> words) {
     words.erase(words.begin());
     words.emplace_back("--help");
   }
-  return run_command(*command, {std::move(words), Environment::from_process()});
+  return run_command(*command,
+                     {std::move(words), Environment::from_process(), std::string(command->name)});
 }
 
 }  // namespace
@@ -323,6 +326,7 @@ int main(int argc, char** argv) {
     tandem::apps::say({}, error.what(), "ERROR");
     return error.exit_code();
   }
+  tandem::name_own_process();
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   // Under torchrun's name: an image whose command is torchrun needs no other.
   if (argc > 0 && std::filesystem::path(argv[0]).filename() == "torchrun")

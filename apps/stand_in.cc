@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <csignal>
-#include <sstream>
 
 #include "apps/agent_process.h"
 #include "apps/command/own_path.h"
-#include "tandem/core/file.h"
 #include "tandem/launch/run_flags.h"
 #include "tandem/launch/stand_in.h"
 #include "tandem/rendezvous/identity.h"
@@ -15,12 +13,11 @@
 namespace tandem::apps {
 namespace {
 
-// As mpirun has started this process.
-std::vector<std::string> own_command() {
-  std::istringstream line(read_file("/proc/self/cmdline"));
-  std::vector<std::string> words;
-  for (std::string word; std::getline(line, word, '\0');) words.push_back(std::move(word));
-  words.at(0) = own_path();
+// The command that mpirun has started this process with.
+std::vector<std::string> own_command(const Invocation& invocation) {
+  std::vector<std::string> words = {own_path()};
+  if (!invocation.subcommand.empty()) words.push_back(invocation.subcommand);
+  words.insert(words.end(), invocation.words.begin(), invocation.words.end());
   return words;
 }
 
@@ -31,7 +28,7 @@ launch::AgentParts agent_of(std::string_view command, const Invocation& invocati
   line.insert(line.end(), invocation.words.begin(), invocation.words.end());
   parts.options = launch::parse_run_line(line, Environment());
   parts.options.log_format = voice.format;
-  parts.program.command = own_command();
+  parts.program.command = own_command(invocation);
   parts.program.own_job = true;
   return parts;
 }

@@ -12,8 +12,9 @@ namespace tandem::apps {
 
 // One call of a subcommand: the words after its name, and the environment as it was at start.
 struct Invocation {
-  std::vector<std::string> words;
+  std::vector<std::string> words;  // behind the subcommand
   Environment environment;
+  std::string subcommand = {};  // empty in a program of one command
 };
 
 // Beside the jobs. Each returns the process's exit code and throws tandem::Error for what the user

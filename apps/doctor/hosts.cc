@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "apps/command/own_path.h"
 #include "apps/command/version.h"
 #include "apps/doctor/checks.h"
 #include "apps/doctor/program.h"
@@ -124,8 +125,7 @@ class HostCheck {
 
  private:
   void ask(const std::string& source) {
-    std::error_code ignored;
-    const std::string program = std::filesystem::read_symlink("/proc/self/exe", ignored).native();
+    const std::string program = own_path();
     std::vector<std::string> words = hosts_.ssh;
     const launch::HostSettings& settings = entry_.settings;
     if (!settings.user.empty()) words.insert(words.end(), {"-l", settings.user});

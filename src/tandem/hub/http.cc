@@ -1,10 +1,12 @@
 #include "tandem/hub/http.h"
 
 #include <curl/curl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "tandem/core/error.h"
 
@@ -81,6 +83,23 @@ void set_network(CURL* handle, const HttpRequest& request, const HttpOptions& op
   if (!options.client_key.empty()) set(handle, CURLOPT_SSLKEY, options.client_key.c_str());
 }
 
+// The file of certificates that libcurl was built for, or that of another distribution: a portable
+// program runs on systems that keep it elsewhere. Empty if there is none.
+std::string system_certificates() {
+  const curl_version_info_data* version = ::curl_version_info(CURLVERSION_NOW);
+  std::vector<const char*> files;
+  if (version->age >= CURLVERSION_SEVENTH && version->cainfo != nullptr)
+    files.push_back(version->cainfo);
+  files.insert(files.end(), {"/etc/ssl/certs/ca-certificates.crt",  // Debian, Arch, Alpine
+                             "/etc/pki/tls/certs/ca-bundle.crt",    // Red Hat, Rocky
+                             "/etc/ssl/ca-bundle.pem",              // SUSE
+                             "/etc/ssl/cert.pem"});
+  for (const char* file : files) {
+    if (::access(file, R_OK) == 0) return file;
+  }
+  return "";
+}
+
 std::string first_of(const Environment& environment, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (const auto value = environment.get(name)) return *value;
@@ -102,6 +121,7 @@ HttpOptions http_options(const Environment& environment) {
   options.no_proxy = first_of(environment, {"no_proxy", "NO_PROXY"});
   options.ca_bundle =
       first_of(environment, {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"});
+  if (options.ca_bundle.empty()) options.ca_bundle = system_certificates();
   return options;
 }
 

@@ -23,12 +23,12 @@ struct HttpOptions {
   std::string proxy_for_http;  // empty: none
   std::string proxy_for_https;
   std::string no_proxy;                        // hosts, separated by commas
-  std::string ca_bundle;                       // file of certificates; empty: the system's
+  std::string ca_bundle;                       // file of certificates; empty: libcurl's default
   std::string client_certificate, client_key;  // files, of who asks; empty: none
 };
 
 // Timeouts are HF_HUB_DOWNLOAD_TIMEOUT; http_proxy, https_proxy, all_proxy and no_proxy in either
-// case; REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE or SSL_CERT_FILE.
+// case; REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE or SSL_CERT_FILE, else the system's certificates.
 HttpOptions http_options(const Environment& environment);
 
 struct HttpRequest {

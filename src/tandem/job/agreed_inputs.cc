@@ -30,7 +30,7 @@ std::string sha256_of_weights(const std::filesystem::path& directory) {
 }  // namespace
 
 std::string describe_inputs(const tasks::JobTask& task, const Model& model) {
-  const std::filesystem::path program = own_program();
+  const std::filesystem::path program = own_binary();
   std::string text = fmt::format(
       "program=tandem {} {}\n", TANDEM_VERSION,
       program.empty() ? "of an unknown build" : hub::sha256(MappedFile(program).bytes()));

@@ -53,7 +53,7 @@ class WritersLock {
 // Which build this is: its features may differ from those of the one before.
 std::string program_identity() {
   struct stat info {};
-  if (::stat(own_program().c_str(), &info) != 0) return "unknown";
+  if (::stat(own_binary().c_str(), &info) != 0) return "unknown";
   return fmt::format("{} bytes of {}.{}", info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
 }
 

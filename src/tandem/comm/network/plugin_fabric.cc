@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/own_program.h"
 
 namespace tandem::comm {
 namespace {
@@ -55,9 +56,10 @@ std::vector<fs::path> directories(const std::string& plugin_path) {
     begin = end + 1;
   }
   std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  const fs::path program = fs::canonical(own_program(), ignored);
   if (!ignored) {
     result.push_back(program.parent_path().parent_path() / TANDEM_PLUGIN_FOLDER);
+    result.push_back(own_binary().parent_path() / "plugins");  // of a portable archive
     result.push_back(program.parent_path());
   }
   result.emplace_back(TANDEM_INSTALLED_PLUGINS);
