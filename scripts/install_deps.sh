@@ -5,6 +5,7 @@
 #                                     form, and an ssh server for the tests of several hosts, where installing it starts no service,
 #                                     and podman for the test of the image
 #   scripts/install_deps.sh --dev     and clang, clang-format-14, clang-tidy, ccache for work on tandem itself
+#   scripts/install_deps.sh --release what scripts/release.sh and scripts/check_release.sh need
 #   scripts/install_deps.sh --aarch64   and a compiler for aarch64 and qemu, which runs what it makes (scripts/aarch64.sh)
 #   scripts/install_deps.sh --libraries   installs nothing, names the packages of libraries that the program cannot be built without
 # docs/dependencies.md gives the reason for each package.
@@ -25,19 +26,21 @@ packages=(
   python3 python3-venv python3-pip git                                # checks of the sources, packages for comparison
 )
 if [ "${1:-}" = --tests ]; then
-  packages+=(openmpi-bin libopenmpi-dev iproute2 chromium-headless-shell groff-base zsh fish dpkg-dev clang-format-14 codespell podman runc mmdebstrap bindfs libfuse3-dev libnfs-dev etcd-client)
+  packages+=(openmpi-bin libopenmpi-dev iproute2 chromium-headless-shell groff-base zsh fish dpkg-dev clang-format-14 codespell podman runc mmdebstrap bindfs libfuse3-dev libnfs-dev etcd-client patchelf)
   # A package manager under systemd would start servers, one that lets people in among them. Nobody asked for that: there the tests
   # say what is missing. In a container the package is just a program.
   [ -d /run/systemd/system ] || packages+=(openssh-server openssh-client nfs-ganesha nfs-ganesha-vfs etcd-server)
 elif [ "${1:-}" = --dev ]; then
   packages+=(clang libclang-rt-dev llvm clang-format-14 clang-tidy ccache)  # the second and third: sanitizers, and names in their reports
+elif [ "${1:-}" = --release ]; then
+  packages+=(patchelf xz-utils dpkg-dev mmdebstrap busybox-static)
 elif [ "${1:-}" = --aarch64 ]; then
   packages+=(g++-aarch64-linux-gnu qemu-user)
 elif [ "${1:-}" = --libraries ]; then
   echo "${libraries[*]}"
   exit 0
 elif [ $# -gt 0 ]; then
-  echo "usage: scripts/install_deps.sh [--tests | --dev | --aarch64 | --libraries]" >&2
+  echo "usage: scripts/install_deps.sh [--tests | --dev | --release | --aarch64 | --libraries]" >&2
   exit 2
 fi
 

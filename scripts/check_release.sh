@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Installs what scripts/release.sh made on other systems, as clean roots, and trains the demo there.
+#
+#   scripts/check_release.sh [DIST] [SUITE…]     defaults: dist; bullseye bookworm trixie sid busybox
+#
+# A suite is a release of Debian, whose root mmdebstrap makes with Python and without any package of
+# tandem's; `busybox` is a root with one static busybox and no C library. In each: the archive as an
+# ordinary user, one rank and two, the same bits; in Debian's also the .deb and the wheel. Needs
+# root, mmdebstrap, busybox-static. A suite that the mirror lacks is reported as skipped. The last
+# line counts.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+dist=$(realpath "${1:-dist}")
+shift || true
+suites=("$@")
+[ ${#suites[@]} -gt 0 ] || suites=(bullseye bookworm trixie sid busybox)
+[ "$(id -u)" = 0 ] || { echo "check_release: needs root, for mmdebstrap and chroot" >&2; exit 1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+version=$(sed -n 's/^project(.*VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+user=65534 # nobody's number: without a name in most roots, without a home
+
+make_root() { # suite directory
+  mkdir -p "$2"
+  if [ "$1" = busybox ]; then
+    mkdir -p "$2/bin" "$2/tmp" "$2/dev" "$2/proc" "$2/opt"
+    cp "$(command -v busybox)" "$2/bin/busybox"
+    for name in sh tar xz cat ls; do ln -s busybox "$2/bin/$name"; done
+  else
+    mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,xz-utils,ca-certificates "$1" "$2.tar" > "$2.log" 2>&1 || return 1
+    tar -C "$2" -xf "$2.tar" --exclude=./dev/*
+    rm "$2.tar"
+  fi
+  [ -e "$2/dev/null" ] || mknod -m 666 "$2/dev/null" c 1 3
+  chmod 1777 "$2/tmp"
+  cp -a examples/demo "$2/demo"
+}
+
+# as_user ROOT COMMAND…: without privileges, in the root, HOME that cannot be written.
+as_user() {
+  local root=$1
+  shift
+  chroot --userspec=$user:$user "$root" /bin/sh -c 'cd /tmp; HOME=/nowhere exec "$@"' sh "$@"
+}
+
+train_both() { # root tandem label
+  local train=(run_classification --model_name_or_path /demo/model --train_file /demo/topics_train.csv --validation_file /demo/topics_held_out.csv
+    --do_train --do_eval --learning_rate 1e-3 --num_train_epochs 1 --max_seq_length 64 --save_strategy no --per_device_train_batch_size 8)
+  as_user "$1" "$2" --version > /dev/null &&
+    as_user "$1" "$2" "${train[@]}" --logical_shards 2 --output_dir "/tmp/$3-one" &&
+    as_user "$1" "$2" mpirun -n 2 "$2" "${train[@]}" --output_dir "/tmp/$3-two" &&
+    cmp "$1/tmp/$3-one/model.safetensors" "$1/tmp/$3-two/model.safetensors" &&
+    as_user "$1" "$2" predict --model "/tmp/$3-two" "Dorla commands the Melqueen."
+}
+
+check_archive() {
+  mkdir -p "$1/opt/a b"
+  tar -C "$1/opt/a b" -xJf "$dist/tandem-$version-linux-x86_64.tar.xz" &&
+    train_both "$1" "/opt/a b/tandem-$version-linux-x86_64/bin/tandem" archive
+}
+check_deb() {
+  cp "$dist/tandem_${version}_amd64.deb" "$1/tmp/" &&
+    chroot "$1" dpkg --install "/tmp/tandem_${version}_amd64.deb" && train_both "$1" /usr/bin/tandem deb &&
+    chroot "$1" dpkg --purge tandem && [ -z "$(find "$1/usr" -name '*tandem*')" ]
+}
+check_wheel() {
+  cp "$dist"/tandem_cpu-*.whl "$1/tmp/" &&
+    as_user "$1" python3 -m venv /tmp/venv && as_user "$1" /tmp/venv/bin/python -m pip install --no-index --no-cache-dir "/tmp/$(basename "$dist"/tandem_cpu-*.whl)" &&
+    train_both "$1" /tmp/venv/bin/tandem wheel && as_user "$1" /tmp/venv/bin/python -c 'import tandem; print(tandem.__version__)'
+}
+
+passed=0 failed=0 skipped=0
+for suite in "${suites[@]}"; do
+  root=$work/$suite
+  if ! make_root "$suite" "$root"; then
+    echo "$suite: SKIPPED: $(tail -n 1 "$root.log")"
+    skipped=$((skipped + 1))
+    continue
+  fi
+  kinds=(archive)
+  [ "$suite" = busybox ] || kinds+=(deb wheel)
+  for kind in "${kinds[@]}"; do
+    if "check_$kind" "$root" > "$work/$kind.log" 2>&1; then
+      echo "$suite: $kind: ok"
+      passed=$((passed + 1))
+    else
+      echo "$suite: $kind: FAILED"
+      tail -n 15 "$work/$kind.log" | sed 's/^/    /'
+      failed=$((failed + 1))
+    fi
+  done
+  rm -rf "$root"
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]

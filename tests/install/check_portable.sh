@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# The portable archive's tree and the wheel, made from the build tree as it is: the program needs
+# nothing of the system, trains as two ranks, and is the Python module's.
+#
+#   tests/install/check_portable.sh BUILD_DIRECTORY
+#
+# Exits 77 (skipped) without patchelf, readelf, a static C library, or root, which chroot needs.
+set -euo pipefail
+build=$(cd "$1" && pwd)
+source=$(cd "$(dirname "$0")/../.." && pwd)
+for tool in patchelf readelf dpkg-query; do
+  command -v $tool > /dev/null || { echo "SKIPPED: needs $tool (apt install patchelf binutils)"; exit 77; }
+done
+[ "$(id -u)" = 0 ] || { echo "SKIPPED: needs root, for chroot"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "check_portable: $*" >&2; exit 1; }
+
+for component in program transports; do
+  cmake --install "$build" --component $component --prefix "$work/installed" > /dev/null
+done
+tree=$work/tree
+python3 "$source/packaging/portable_tree.py" "$work/installed" "$tree"
+
+# The launcher is static; every library of the program is beside it, the loader and libc included.
+! readelf -lW "$tree/bin/tandem" | grep -q INTERP || fail "bin/tandem needs a loader of the system"
+for object in "$tree"/lib/tandem/tandem "$tree"/lib/tandem/lib*; do
+  while read -r library; do
+    [ -e "$tree/lib/tandem/$library" ] || fail "$object needs $library, which is not in the tree"
+  done < <(readelf -dW "$object" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+done
+for licence in LICENSE libc6.copyright libdnnl2.copyright nlohmann-json3-dev.copyright; do
+  [ -s "$tree/share/doc/tandem/$licence" ] || fail "share/doc/tandem/$licence is missing"
+done
+python3 - "$tree/share/doc/tandem/sbom.cdx.json" << 'CHECK' || fail "the SBOM lacks a version or a licence"
+import json, sys
+bom = json.load(open(sys.argv[1]))
+assert bom["bomFormat"] == "CycloneDX" and len(bom["components"]) > 20
+assert all(c["version"] and c["purl"] for c in bom["components"])
+assert sum(1 for c in bom["components"] if c["licenses"]) > 20
+CHECK
+
+# A root without a C library, a shell, /proc, /dev and /etc, and a path with a blank and a letter
+# beyond ASCII.
+root=$work/root
+folder='/opt/tän dem'
+mkdir -p "$root$folder" "$root/tmp"
+cp -a "$tree/." "$root$folder"
+cp -a "$source/examples/demo" "$root/demo"
+inside() { chroot "$root" "$folder/bin/tandem" "$@"; }
+inside --version | grep -q '^tandem [0-9]' || fail "the program does not run in an empty root"
+train=(run_classification --model_name_or_path /demo/model --train_file /demo/topics_train.csv --validation_file /demo/topics_held_out.csv
+  --do_train --do_eval --max_train_samples 1000 --num_train_epochs 1 --learning_rate 1e-3 --max_seq_length 64 --save_strategy no)
+OMP_NUM_THREADS=1 inside "${train[@]}" --logical_shards 2 --per_device_train_batch_size 8 --output_dir /tmp/one > "$work/one.log" 2>&1 || { tail -n 20 "$work/one.log"; fail "training fails in an empty root"; }
+inside mpirun -n 2 -genv OMP_NUM_THREADS=1 "$folder/bin/tandem" "${train[@]}" --per_device_train_batch_size 8 --output_dir /tmp/two > "$work/two.log" 2>&1 ||
+  { tail -n 20 "$work/two.log"; fail "two ranks fail in an empty root"; }
+cmp "$root/tmp/one/model.safetensors" "$root/tmp/two/model.safetensors" || fail "one rank and two have other weights"
+inside predict --model /tmp/two "Dorla commands the Melqueen." > /dev/null || fail "predict fails in an empty root"
+# Without its files the launcher names the missing one.
+rm "$root$folder/lib/tandem/tandem"
+message=$(inside --version 2>&1) && fail "a launcher without its program succeeds"
+[[ $message = *"cannot read the program: $folder/lib/tandem/tandem"* ]] || fail "the launcher says: $message"
+
+# The same bits and nothing of the tree's own from the build's program.
+OMP_NUM_THREADS=1 "$build/bin/tandem" "${train[@]/\/demo\//$source/examples/demo/}" --logical_shards 2 --per_device_train_batch_size 8 --output_dir "$work/native" > "$work/native.log" 2>&1 ||
+  { tail -n 20 "$work/native.log"; fail "the build's program fails"; }
+cmp "$root/tmp/one/model.safetensors" "$work/native/model.safetensors" || fail "the portable program has other weights than the build's"
+
+# The wheel, in a virtual environment of a path with a blank.
+python3 "$source/packaging/wheel.py" "$tree" "$work" 1 > "$work/wheel.log"
+python3 -m venv "$work/virtual env" || { echo "SKIPPED: needs python3-venv"; exit 77; }
+"$work/virtual env/bin/python" -m pip install --quiet --no-index "$work"/tandem_cpu-*.whl
+chmod -R a-w "$work/virtual env"
+"$work/virtual env/bin/tandem" --version | grep -q '^tandem [0-9]' || fail "the wheel's command does not run"
+"$work/virtual env/bin/python" "$source/tests/install/use_wheel.py" "$source/examples/demo" "$work/results" || fail "the Python module fails"
+chmod -R u+w "$work/virtual env"
+"$work/virtual env/bin/python" -m pip uninstall --quiet --yes tandem-cpu
+[ -z "$(find "$work/virtual env" -path '*tandem*')" ] || fail "uninstalling leaves $(find "$work/virtual env" -path '*tandem*' | head -3)"
+echo "portable: $(du -sm "$tree" | cut -f1) MB unpacked, wheel $(du -m "$work"/*.whl | cut -f1) MB"
