@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/launch/child_watch.h"
 
 namespace tandem::launch {
 namespace {
@@ -136,7 +136,7 @@ Worker::Worker(const WorkerStart& start) {
     pid_ = -1;
     raise<ConfigError>("cannot start '{}': {}", start.command.front(), std::strerror(*error));
   }
-  descriptor_ = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  descriptor_ = watch_child(pid_);
   if (!descriptor_) {
     const int reason = errno;
     signal(SIGKILL);
