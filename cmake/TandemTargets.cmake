@@ -4,9 +4,10 @@
 # tandem_cold(target…)
 #   compiles targets whose code waits, parses flags or writes text with -O1, which takes a quarter less time than -O3; under the
 #   sanitizers without optimisation, which takes a fifth to a half less time again.
-# tandem_add_cpu_class_tests(core_test [CLASSES reference avx2 avx512 avx512bf16] [LABELS unit] [TIMEOUT 600])
+# tandem_add_cpu_class_tests(core_test [CLASSES reference avx2 avx512 avx512bf16] [EMULATED] [EMULATED_FILTER *] [LABELS unit] [TIMEOUT 600])
 #   runs the program of tests once more for each of the classes of processors (default: all) that is below this machine's, so that one
-#   machine shows what others do.
+#   machine shows what others do. EMULATED: for those above as well; the program then links tandem_claimed_machine, and
+#   EMULATED_FILTER names the tests that are fast enough there.
 # tandem_add_test(core_test SRCS a_test.cc … DEPS tandem::core … [LABELS unit] [TIMEOUT 60] [SERIAL | LOCK name] [OPTIMIZED])
 #   makes one GoogleTest program whose cases ctest lists one by one. Its own sources are compiled without optimisation and see the
 #   headers of tandem_add_precompiled_headers(); OPTIMIZED: as the program is, for tests that compute much themselves.
@@ -146,7 +147,7 @@ function(tandem_add_test name)
 endfunction()
 
 function(tandem_add_cpu_class_tests name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;FILTER" "CLASSES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "EMULATED" "TIMEOUT;FILTER;EMULATED_FILTER" "CLASSES;LABELS" ${ARGN})
   find_package(Python3 COMPONENTS Interpreter QUIET)
   if(NOT TARGET ${name} OR NOT Python3_FOUND OR CMAKE_CROSSCOMPILING)
     return()
@@ -154,13 +155,20 @@ function(tandem_add_cpu_class_tests name)
   tandem_scale_timeout(ARG_TIMEOUT)
   if(NOT ARG_CLASSES)
     set(ARG_CLASSES reference avx2 avx512 avx512bf16)
+    if(ARG_EMULATED)
+      list(APPEND ARG_CLASSES avx512vnni amx)
+    endif()
+  endif()
+  set(emulated)
+  if(ARG_EMULATED)
+    set(emulated --emulated=${ARG_EMULATED_FILTER})
   endif()
   if(NOT ARG_FILTER)
     set(ARG_FILTER *)
   endif()
   foreach(class ${ARG_CLASSES})
     add_test(NAME ${name}_as_${class}
-      COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/run_as_cpu_class.py ${class} $<TARGET_FILE:${name}> --gtest_brief=1 --gtest_filter=${ARG_FILTER})
+      COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/run_as_cpu_class.py ${emulated} ${class} $<TARGET_FILE:${name}> --gtest_brief=1 --gtest_filter=${ARG_FILTER})
     set_tests_properties(${name}_as_${class} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77 PROCESSORS 2)
   endforeach()
 endfunction()
