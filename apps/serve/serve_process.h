@@ -116,8 +116,10 @@ inline std::string body_of(const std::string& response) {
 // The program with a small model, waiting for questions.
 class Server {
  public:
-  explicit Server(const std::vector<std::string>& flags = {})
-      : model_(model_with_head(folder_ / "demo" / "model", "ForQuestionAnswering")) {
+  // model: a directory; empty: the demo's, with an untrained head for questions.
+  explicit Server(const std::vector<std::string>& flags = {}, const std::string& model = {})
+      : model_(model.empty() ? model_with_head(folder_ / "demo" / "model", "ForQuestionAnswering")
+                             : model) {
     std::vector<std::string> command = {
         TANDEM_BINARY_DIR "/bin/tandem", "serve", "--model", model_, "--port", "0"};
     command.insert(command.end(), flags.begin(), flags.end());
