@@ -8,6 +8,7 @@ Python's json. Every other file holds the same questions in the same order (or s
 """
 
 import csv
+import decimal
 import importlib.metadata
 import json
 import os
@@ -124,9 +125,26 @@ def csv_files(dataset):
     dataset.select(range(3)).to_csv(GOLDEN / "csv/refused-python-answers.csv", index=False)
 
 
+# Label columns of types besides text and int64.
+LABELS = {
+    "bool": pa.array([True, False]),
+    "uint8": pa.array([1, 2], pa.uint8()),
+    "large_string": pa.array(["x", "y"], pa.large_string()),
+    "dictionary": pa.array(["x", "y"]).dictionary_encode(),
+    "date32": pa.array([19844, 19845], pa.date32()),
+    "decimal256": pa.array([decimal.Decimal("1.5"), decimal.Decimal("2")], pa.decimal256(50, 3)),
+    "struct": pa.array([{"a": 1}, {"a": 2}]),
+}
+
+
+def label_files():
+    for name, labels in LABELS.items():
+        pq.write_table(pa.table({"sentence": ["a b", "c"], "label": labels}), GOLDEN / "labels" / f"{name}.parquet", compression="none")
+
+
 def main():
     shutil.rmtree(GOLDEN, ignore_errors=True)
-    for folder in ("arrow", "parquet", "csv"):
+    for folder in ("arrow", "parquet", "csv", "labels"):
         (GOLDEN / folder).mkdir(parents=True)
     (GOLDEN / "rows.json").write_text(json.dumps({"data": rows()}, ensure_ascii=False, indent=0), encoding="utf-8")
     versions = {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in ("datasets", "pyarrow")}}
@@ -136,6 +154,7 @@ def main():
     arrow_files(dataset, table)
     parquet_files(dataset, table)
     csv_files(dataset)
+    label_files()
     shutil.rmtree(SCRATCH)
     print(f"{sum(1 for path in GOLDEN.rglob('*') if path.is_file())} files, {sum(path.stat().st_size for path in GOLDEN.rglob('*') if path.is_file())} bytes")
 

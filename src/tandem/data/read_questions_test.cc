@@ -179,9 +179,22 @@ TEST_F(ReadQuestions, WhatIsNotReadHoldsAnything) {
 }
 
 TEST_F(ReadQuestions, TrainingDoesNotLookAtIds) {
-  const std::string twice = fmt::format("[{},{}]", kRow1, kRow1);
-  EXPECT_EQ(read(twice, {.require_id = false}).size(), 2u);
-  EXPECT_THAT(error_of(twice), HasSubstr("evaluation and prediction need ids that are unique"));
+  const std::string question = R"({"id": "x", "question": "q", "answers": []})";
+  for (const std::string& twice :
+       {fmt::format("[{0},{0}]", kRow1), fmt::format("{0}\n{0}\n", kRow1),
+        fmt::format("{{\"data\": [{0},{0}]}}", kRow1),
+        fmt::format(R"({{"data": [{{"paragraphs": [{{"context": "c", "qas": [{0},{0}]}}]}}]}})",
+                    question),
+        fmt::format(R"({{"data": [{{"paragraphs": [{{"context": "c", "qas": [{0}]}},
+                                                   {{"context": "d", "qas": [{0}]}}]}}]}})",
+                    question)}) {
+    EXPECT_EQ(read(twice, {.require_id = false}).size(), 2u) << twice;
+    EXPECT_THAT(error_of(twice), HasSubstr("evaluation and prediction need ids that are unique"))
+        << twice;
+  }
+  const auto csv = folder_ / "q.csv";
+  write_file(csv, "id,question,context,answers\n1,q,c,[]\n1,q,c,[]\n");
+  EXPECT_EQ(read_questions(csv, {.require_id = false}).size(), 2u);
 }
 
 TEST_F(ReadQuestions, MissingFiles) {

@@ -302,6 +302,30 @@ TEST_F(Examples, TextsAreNeverTakenFromColumnsWithoutNamesOrTexts) {
   }
 }
 
+// Types that pyarrow writes (tests/parity/make_dataset_files.py): labels, or named in the error.
+TEST_F(Examples, LabelsOfOtherTypesOfParquet) {
+  arguments_.script = Script::kClassification;
+  const auto names = [&](const std::string& type) -> std::string {
+    const std::vector<fs::path> files{fs::path(TANDEM_SOURCE_DIR) /
+                                      "tests/parity/golden/datasets/labels" / (type + ".parquet")};
+    try {
+      const RawExamples raw =
+          ExampleReader(arguments_).read(files, std::nullopt, "train", std::nullopt);
+      return fmt::format("{}", fmt::join(labels_of(raw).names, " "));
+    } catch (const DataError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(names("bool"), "False True");
+  EXPECT_EQ(names("uint8"), "1 2");
+  EXPECT_EQ(names("large_string"), "x y");
+  EXPECT_EQ(names("dictionary"), "x y");
+  const std::string expected = ", expected texts, numbers, truth values or lists of them";
+  EXPECT_THAT(names("date32"), HasSubstr("column \"label\" has the type date" + expected));
+  EXPECT_THAT(names("decimal256"), HasSubstr("column \"label\" has the type decimal" + expected));
+  EXPECT_THAT(names("struct"), HasSubstr("has the type struct<a: int64>" + expected));
+}
+
 class ReportedColumns : public tandem::testing::SharedDataTest {};
 
 TEST_F(ReportedColumns, OfCsvFiles) {
