@@ -43,6 +43,23 @@ class ElasticMpirun : public JobTest {
   // started.
   std::map<int, pid_t> processes(const std::string& output, bool compute) const {
     std::map<int, pid_t> found;
+    visit(output, compute, [&](pid_t pid, const std::string& variables) {
+      if (!compute && ::getsid(pid) != pid) return;  // the agent, which one of them has started
+      const std::string rank = compute ? "\0LOCAL_RANK="s : "\0PMI_RANK="s;
+      const std::size_t at = variables.find(rank);
+      if (at != variables.npos) found[std::atoi(variables.c_str() + at + rank.size())] = pid;
+    });
+    return found;
+  }
+  bool agent_runs(const std::string& output) const {
+    bool runs = false;
+    visit(output, false, [&](pid_t pid, const std::string& variables) {
+      runs = runs || (::getsid(pid) != pid && variables.find("\0PMI_RANK="s) != variables.npos);
+    });
+    return runs;
+  }
+  template <typename Visitor>
+  void visit(const std::string& output, bool compute, Visitor visitor) const {
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
       pid_t pid = 0;
       const std::string name = entry.path().filename().native();
@@ -54,12 +71,8 @@ class ElasticMpirun : public JobTest {
         continue;
       const auto variables = '\0' + text_of(entry.path() / "environ");
       if ((variables.find("\0TANDEM_AGENT="s) != variables.npos) != compute) continue;
-      if (!compute && ::getsid(pid) != pid) continue;  // the agent, which one of them has started
-      const std::string rank = compute ? "\0LOCAL_RANK="s : "\0PMI_RANK="s;
-      const std::size_t at = variables.find(rank);
-      if (at != variables.npos) found[std::atoi(variables.c_str() + at + rank.size())] = pid;
+      visitor(pid, variables);
     }
-    return found;
   }
   static std::string text_of(const std::filesystem::path& file) {
     try {
@@ -120,6 +133,24 @@ TEST_P(ElasticLaunchers, RanksThatDieAreStartedAgain) {
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_THAT(result.err, HasSubstr("was killed by SIGKILL"));
   expect_equal_results("calm", "job");
+}
+
+// A signal that comes when the job has just ended: the processes that mpirun has started are
+// stopped until the agent is gone. They know the signal, and how the job has ended.
+TEST_P(ElasticLaunchers, SigtermNeverEndsWith0) {
+  Process job(this->job(launcher(), "job"));
+  ASSERT_TRUE(printed(job, "/120 ["));
+  const auto started = processes("job", false);
+  ASSERT_EQ(started.size(), 3u);
+  for (const auto& [rank, pid] : started) ::kill(pid, SIGSTOP);
+  const auto limit = Clock::now() + 60s;
+  while (agent_runs("job") && Clock::now() < limit) std::this_thread::sleep_for(20ms);
+  ASSERT_FALSE(agent_runs("job"));
+  for (const auto& [rank, pid] : started) ::kill(pid, SIGTERM);
+  for (const auto& [rank, pid] : started) ::kill(pid, SIGCONT);
+  const auto result = job.wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.out << result.err;
+  EXPECT_THAT(result.err, Not(HasSubstr("the agent of this host is gone")));
 }
 
 // A rank that ends whenever it is started, before the job has begun, is missed by nobody.

@@ -45,13 +45,22 @@ void LineSocket::send_some() {
     const ssize_t sent = ::send(socket_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno == EAGAIN) break;
-    if (sent < 0) ended_ = reason_of(errno);
+    if (sent < 0) {
+      const int reason = errno;
+      receive();  // lines that the other side sent before it closed can still be taken
+      if (ended_.empty()) ended_ = reason_of(reason);
+      return;
+    }
     if (sent > 0) unsent_.erase(0, static_cast<std::size_t>(sent));
   }
 }
 
 void LineSocket::serve() {
   send_some();
+  receive();
+}
+
+void LineSocket::receive() {
   char bytes[4096];
   while (ended_.empty() && received_.size() <= kMaxLine) {
     const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, 0);

@@ -34,6 +34,7 @@ class LineSocket {
 
  private:
   void send_some();
+  void receive();
 
   rendezvous::FileDescriptor socket_;
   std::string received_;

@@ -241,6 +241,12 @@ void start_agent(StandInParts& parts, Met& met) {
   met.place.listener.reset();
 }
 
+// The exit code of a process of mpirun. A job that was told to stop never ends with 0, also when it
+// had finished by then: a launcher that runs the command again learns that nothing is left to do.
+int exit_code_of(int code_of_job, int last_signal) {
+  return code_of_job == 0 && last_signal != 0 ? 128 + last_signal : code_of_job;
+}
+
 // Until the agent says how the job has ended.
 int hold_place(LineSocket line, SignalInbox& inbox, const Log& log) {
   std::optional<Clock::time_point> give_up;
@@ -257,7 +263,8 @@ int hold_place(LineSocket line, SignalInbox& inbox, const Log& log) {
     }
     line.serve();
     while (const auto text = line.take_line()) {
-      if (text->starts_with("ended ")) return std::atoi(text->c_str() + 6);
+      if (text->starts_with("ended "))
+        return exit_code_of(std::atoi(text->c_str() + 6), last_signal);
     }
     if (!line.ended().empty()) {
       log("the agent of this host is gone, and its ranks with it");
@@ -301,12 +308,17 @@ StandInWish stand_in_wish(const Environment& environment, const rendezvous::Iden
 }
 
 int stand_in(StandInParts parts) {
-  SignalInbox inbox({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2});
+  constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+  SignalInbox inbox({std::begin(kSignals), std::end(kSignals)});
   Met met = meet(parts);
   if (met.post.starts_agent()) start_agent(parts, met);
   FileDescriptor socket = connect_to(met.name);
   introduce(socket, {met.post.worker, own_placement(parts.agent)});
-  return hold_place(LineSocket(std::move(socket)), inbox, parts.log);
+  const int code = hold_place(LineSocket(std::move(socket)), inbox, parts.log);
+  // With -disable-auto-cleanup Hydra sends SIGUSR1 to the other processes when the first one has
+  // ended. The exit code is decided now.
+  for (const int number : kSignals) std::signal(number, SIG_IGN);
+  return code;
 }
 
 }  // namespace tandem::launch

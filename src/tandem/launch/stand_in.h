@@ -34,10 +34,11 @@ struct StandInParts {
   std::function<int(AgentParts)> run_agent;
 };
 
-// Collective over the processes that mpirun has started. Returns the job's exit code; 200 when the
-// agent of this host is gone. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are its own
-// meanwhile. In the process's main thread, before others are started. Throws ConfigError and
-// CommError for what cannot begin.
+// Collective over the processes that mpirun has started. Returns the job's exit code, 128 + the
+// signal if that is 0 and this process was told to stop; 200 when the agent of this host is gone.
+// SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are its own from then on: they are ignored
+// when it has returned. In the process's main thread, before others are started. Throws ConfigError
+// and CommError for what cannot begin.
 int stand_in(StandInParts parts);
 
 }  // namespace tandem::launch
