@@ -144,6 +144,24 @@ TEST_F(SignalsTest, AStoppedWorkerEndsWithItsAgent) {
   for (const pid_t worker : workers) ::kill(worker, SIGKILL);
 }
 
+TEST_F(SignalsTest, AStoppedWorkerOfAnotherProgramEndsWithItsAgent) {
+  for (const char* const nproc : {"1", "2"}) {
+    Process job({kProgram, "run", "--standalone", "--nproc-per-node", nproc, "--no-python", "sh",
+                 "-c", "trap '' TERM; echo up; exec sleep 300"});
+    ASSERT_TRUE(prints(job, "up"));
+    std::vector<pid_t> workers = children(job.pid());
+    const auto limit = steady_clock::now() + std::chrono::seconds(10);
+    for (; std::to_string(workers.size()) != nproc && steady_clock::now() < limit;
+         workers = children(job.pid()))
+      std::this_thread::sleep_for(milliseconds(5));
+    ASSERT_EQ(std::to_string(workers.size()), nproc);
+    ::kill(workers[0], SIGSTOP);
+    job.signal(SIGKILL);
+    for (const pid_t worker : workers) EXPECT_TRUE(gone(worker)) << worker;
+    for (const pid_t worker : workers) ::kill(worker, SIGKILL);
+  }
+}
+
 TEST_F(SignalsTest, AStoppedWorkerHearsThatTheJobEnds) {
   Process job(agent());
   ASSERT_TRUE(trains(job));

@@ -79,8 +79,6 @@ void ElasticWorkers::start(int worker) {
   start.err = ends.err ? ends.err.get() : console.err;
   start.cpus = parts_.placement.workers[static_cast<std::size_t>(worker)].cpus;
   start.inherited = std::move(ticket.inherited);
-  // Without its agent it would end at once anyway; so it does where it is stopped.
-  start.death_signal = SIGKILL;
   member.process.emplace(start);
   node_.seat_taken(worker);
 }

@@ -15,8 +15,9 @@ struct RankHostParts {
 };
 
 // Serves until mpirun has heard of the end of every rank, or is gone: then the ranks get SIGTERM,
-// and SIGKILL 5 s later. Returns the exit code. SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and
-// SIGUSR2 go to the ranks.
+// and SIGKILL 5 s later. On mpirun's own host the daemon and its ranks get SIGKILL as soon as
+// mpirun is killed. Returns the exit code. SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 go
+// to the ranks.
 int host_ranks(RankHostParts parts);
 
 }  // namespace tandem::launch

@@ -41,7 +41,6 @@ struct Prepared {
   int err = -1;
   int in = -1;
   int kept = -1;
-  int death_signal = SIGTERM;
   std::string directory;
   const std::vector<int>* inherited = nullptr;
 };
@@ -59,7 +58,6 @@ Prepared prepare(const WorkerStart& start) {
   ready.err = start.err;
   ready.in = start.in;
   ready.kept = start.kept;
-  ready.death_signal = start.death_signal;
   ready.directory = start.directory;
   ready.inherited = &start.inherited;
   return ready;
@@ -67,7 +65,7 @@ Prepared prepare(const WorkerStart& start) {
 
 [[noreturn]] void become_worker(const Prepared& ready, int report, pid_t parent) {
   ::setsid();
-  ::prctl(PR_SET_PDEATHSIG, ready.death_signal);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);
   sigset_t none;
   sigemptyset(&none);

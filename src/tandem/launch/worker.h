@@ -4,7 +4,6 @@
 #include <sys/types.h>
 
 #include <chrono>
-#include <csignal>
 #include <map>
 #include <optional>
 #include <string>
@@ -24,8 +23,6 @@ struct WorkerStart {
   std::string directory;       // where it begins; empty: where this process is
   std::vector<int> cpus;       // that it may run on; empty: those of this process
   std::vector<int> inherited;  // more such descriptors
-  // What it gets when this process dies. A stopped process acts on SIGKILL only.
-  int death_signal = SIGTERM;
   // Until its program runs: who is stopped before is killed then, and has ended.
   std::chrono::milliseconds patience{10000};
 };
@@ -48,7 +45,8 @@ struct Ending {
 std::string signal_name(int number);
 
 // The destructor kills what is left of it, with all that it started and that stayed in its session.
-// When the process that made it dies, the worker gets WorkerStart::death_signal. One thread.
+// When the process that made it dies, the worker gets SIGKILL: a stopped process acts on no other
+// signal. One thread.
 class Worker {
  public:
   // Throws ConfigError when the program cannot be started, IoError when there is no process left.
