@@ -179,6 +179,12 @@ MachineProfile profile_of(const Options& options, const models::ModelConfig& con
   if (!options.measure) return plan::parse_profile(read_file(options.profile), options.profile);
   const int threads = options.threads > 0 ? options.threads
                                           : std::max(1, available_cores() / options.ranks_per_node);
+  fmt::print(stderr,
+             "tandem plan: measuring {} rank{} with {} thread{} each: the processor's peak, then "
+             "{} step{} of {} with a batch of {} x {}\n",
+             options.ranks_per_node, options.ranks_per_node == 1 ? "" : "s", threads,
+             threads == 1 ? "" : "s", options.rounds, options.rounds == 1 ? "" : "s", options.model,
+             options.batch, options.seq);
   const MachineProfile profile = plan::measure_profile({.config = config,
                                                         .bf16 = options.bf16(),
                                                         .lengths = lengths_of(options),

@@ -260,6 +260,7 @@ TEST_F(PlanProgram, MeasuresAndWritesAProfileThatItReads) {
                              "1", "--write_profile", file});
   const auto measured = plan(words);
   ASSERT_EQ(measured.exit_code, 0) << measured.err;
+  EXPECT_THAT(measured.err, HasSubstr("measuring 2 ranks with 1 thread each"));
   words = model;
   words.insert(words.end(), {"--profile", file});
   const auto again = plan(words);

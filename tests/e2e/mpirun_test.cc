@@ -147,29 +147,87 @@ TEST_F(TandemMpirun, EveryWaitEnds) {
                                      HasSubstr("Host key verification failed.")));
 }
 
-// Ranks write their process ids; a moment after mpirun or its helper is killed none is there.
-TEST_F(TandemMpirun, NothingIsLeftBehind) {
-  for (const bool helper : {false, true}) {
-    const std::string ids = path(helper ? "helper" : "mpirun").native();
-    Process job(mpirun(
-        {"-n", "2", "sh", "-c", fmt::format("echo $$ > {}.$PMI_RANK; exec sleep 300", ids)}));
-    const auto rank = [&](int number) {
-      const auto text = read_file_if_exists(fmt::format("{}.{}", ids, number)).value_or("");
-      return text.ends_with('\n') ? std::stoi(text) : 0;
-    };
-    for (int i = 0; i < 3000 && (rank(0) == 0 || rank(1) == 0); ++i)
-      std::this_thread::sleep_for(20ms);
-    ASSERT_TRUE(rank(0) > 0 && rank(1) > 0);
-    const std::string children =
-        read_file_if_exists(fmt::format("/proc/{0}/task/{0}/children", job.pid())).value_or("");
-    ASSERT_FALSE(children.empty());
-    ::kill(helper ? std::stoi(children) : job.pid(), SIGKILL);
-    const auto result = job.wait(30s);
-    EXPECT_EQ(result.exit_code, helper ? 200 : 137) << result.err;
-    const auto alive = [&] { return ::kill(rank(0), 0) == 0 || ::kill(rank(1), 0) == 0; };
-    for (int i = 0; i < 500 && alive(); ++i) std::this_thread::sleep_for(20ms);
-    EXPECT_FALSE(alive());
+// Which process of a job is stopped before another one is killed.
+struct Killed {
+  const char* name;
+  bool stop_daemon, stop_rank;
+  bool kill_daemon;  // or mpirun
+};
+
+class KilledMpirun : public TandemMpirun, public ::testing::WithParamInterface<Killed> {};
+
+// Ranks write their process ids; a moment after mpirun or its daemon is killed none is there.
+TEST_P(KilledMpirun, NothingIsLeftBehind) {
+  const std::string ids = path("rank").native();
+  Process job(
+      mpirun({"-n", "2", "sh", "-c", fmt::format("echo $$ > {}.$PMI_RANK; exec sleep 300", ids)}));
+  const auto rank = [&](int number) {
+    const auto text = read_file_if_exists(fmt::format("{}.{}", ids, number)).value_or("");
+    return text.ends_with('\n') ? std::stoi(text) : 0;
+  };
+  for (int i = 0; i < 3000 && (rank(0) == 0 || rank(1) == 0); ++i)
+    std::this_thread::sleep_for(20ms);
+  ASSERT_TRUE(rank(0) > 0 && rank(1) > 0);
+  const std::string children =
+      read_file_if_exists(fmt::format("/proc/{0}/task/{0}/children", job.pid())).value_or("");
+  ASSERT_FALSE(children.empty());
+  const std::vector<pid_t> processes = {std::stoi(children), rank(0), rank(1)};
+  if (GetParam().stop_daemon) ::kill(processes[0], SIGSTOP);
+  if (GetParam().stop_rank) ::kill(processes[1], SIGSTOP);
+  ::kill(GetParam().kill_daemon ? processes[0] : job.pid(), SIGKILL);
+  const auto result = job.wait(30s);
+  EXPECT_EQ(result.exit_code, GetParam().kill_daemon ? 200 : 137) << result.err;
+  for (const pid_t process : processes) {
+    for (int i = 0; i < 500 && ::kill(process, 0) == 0; ++i) std::this_thread::sleep_for(20ms);
+    EXPECT_NE(::kill(process, 0), 0) << process;
+    ::kill(process, SIGKILL);
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(Mpirun, KilledMpirun,
+                         ::testing::Values(Killed{"Mpirun", false, false, false},
+                                           Killed{"Daemon", false, false, true},
+                                           Killed{"MpirunWithAStoppedRank", false, true, false},
+                                           Killed{"DaemonWithAStoppedRank", false, true, true},
+                                           Killed{"MpirunWithAStoppedDaemon", true, false, false},
+                                           Killed{"StoppedDaemon", true, true, true}),
+                         [](const auto& test) { return test.param.name; });
+
+// One line names the hosts that have not answered after 4 s, and what ssh said.
+TEST_F(TandemMpirun, LogsWhatItWaitsFor) {
+  for (const auto& [script, said] : std::vector<std::pair<std::string, std::string>>{
+           {"sleep 300", "its daemon has not answered yet;"},
+           {"echo 'Warning: added b to the known hosts' >&2; sleep 300",
+            "its daemon has not answered yet (Warning: added b to the known hosts)"},
+           {"echo 'connect to host b port 22: Connection refused' >&2; exit 255",
+            "(connect to host b port 22: Connection refused)"}}) {
+    write_file(path("ssh"), fmt::format("#!/bin/sh\n{}\n", script));
+    std::filesystem::permissions(path("ssh"), std::filesystem::perms::owner_all);
+    const auto start = std::chrono::steady_clock::now();
+    Process job(mpirun({"-hosts", "a.invalid,b.invalid", "-n", "3", "-ppn", "2", "-launcher-exec",
+                        path("ssh").native(), "true"}));
+    for (int i = 0; i < 600 && job.err_so_far().find('\n') == std::string::npos; ++i)
+      std::this_thread::sleep_for(20ms);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 5s + 2s) << "5 s, and a busy machine";
+    const std::string err = unwrapped(job.err_so_far());
+    EXPECT_THAT(err, HasSubstr("waiting for host a.invalid with ranks 0, 1: "));
+    EXPECT_THAT(err, HasSubstr("; host b.invalid with ranks 2: "));
+    EXPECT_THAT(err, HasSubstr(said));
+    job.signal(SIGKILL);
+    job.wait(30s);
+  }
+}
+
+// A daemon that has not started its ranks, here because it is stopped.
+TEST_F(TandemMpirun, LogsThatADaemonDoesNotStartItsRanks) {
+  write_file(path("ssh"), "#!/bin/sh\nkill -STOP $$\n");
+  std::filesystem::permissions(path("ssh"), std::filesystem::perms::owner_all);
+  Process job(mpirun({"-hosts", "localhost,b.invalid", "-n", "2", "-ppn", "1", "-launcher-exec",
+                      path("ssh").native(), "sleep", "300"}));
+  ASSERT_TRUE(prints(job, "waiting for host b.invalid with ranks 1: its daemon"));
+  EXPECT_THAT(job.err_so_far(), Not(HasSubstr("localhost")));
+  job.signal(SIGKILL);
+  job.wait(30s);
 }
 
 TEST_F(TandemMpirun, OthersGoOnWhereThatIsAskedFor) {

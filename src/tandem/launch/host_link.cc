@@ -1,6 +1,8 @@
 #include "tandem/launch/host_link.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -94,7 +96,7 @@ void HostLink::start() {
   process_ = std::make_unique<Worker>(start);
   stream_ = std::make_unique<FrameStream>(std::move(from_helper), std::move(to_helper), false);
   err_ = std::move(words);
-  words_.clear();
+  if (!words_.empty()) earlier_words_ = std::exchange(words_, {});
   heard_ = spoke_ = Clock::now();
   for (const Frame& frame : early_) stream_->send(frame);
 }
@@ -125,7 +127,7 @@ void HostLink::hear_words() {
 }
 
 std::string HostLink::last_words() const {
-  std::string text = words_;
+  std::string text = words_.empty() ? earlier_words_ : words_;
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   std::replace(text.begin(), text.end(), '\r', ' ');
   const std::size_t begin = text.rfind('\n');
@@ -195,5 +197,22 @@ void HostLink::close() {
 }
 
 bool HostLink::gone() { return !process_ || !lost_.empty() || process_->poll().has_value(); }
+
+std::string describe_waits(const std::vector<HostWait>& waits) {
+  constexpr std::size_t kMostHosts = 4;
+  std::vector<std::string> texts;
+  for (const auto& [link, ranks] : waits) {
+    if (texts.size() == kMostHosts) break;
+    const std::string words = link.last_words();
+    texts.push_back(fmt::format("host {} with ranks {}: its daemon has not {}{}", link.host(),
+                                fmt::join(ranks, ", "),
+                                link.starting() ? "answered yet" : "started them yet",
+                                words.empty() ? "" : fmt::format(" ({})", words)));
+  }
+  if (waits.size() > texts.size())
+    texts.push_back(fmt::format("{} more hosts", waits.size() - texts.size()));
+  return fmt::format("waiting for {}; a host that does not answer within {} s is lost",
+                     fmt::join(texts, "; "), HostLink::kStartLimit.count());
+}
 
 }  // namespace tandem::launch

@@ -46,6 +46,9 @@ class HostLink {
   // the ranks print can be taken.
   void serve(bool listen);
   void add_to(std::vector<pollfd>& waits, bool listen) const;
+  // The daemon has not answered yet. What ssh and the daemon have said last; may be empty.
+  bool starting() const { return lost_.empty() && !closed_ && (!stream_ || !stream_->greeted()); }
+  std::string last_words() const;
   // Why the host is no longer there; empty while it is.
   const std::string& lost() const { return lost_; }
   // What ssh and the helper have said so far beside the frames: their last lines.
@@ -59,18 +62,26 @@ class HostLink {
   void hear_words();
   void look_at_end();
   void lose(const std::string& reason);
-  std::string last_words() const;
 
   HostLinkParts parts_;
   std::unique_ptr<Worker> process_;
   std::unique_ptr<FrameStream> stream_;
   rendezvous::FileDescriptor err_;
-  std::vector<Frame> early_;  // frames for a helper that is not there yet
-  std::string words_;
+  std::vector<Frame> early_;           // frames for a helper that is not there yet
+  std::string words_, earlier_words_;  // the second: of the try before
   std::string lost_;
   Clock::time_point begun_, heard_, spoke_;
   std::optional<Clock::time_point> again_at_;
   bool closed_ = false;
 };
+
+// A host with ranks that have not started.
+struct HostWait {
+  const HostLink& link;
+  std::vector<int> ranks;
+};
+
+// "waiting for host b with ranks 2, 3: its daemon has not answered yet (…); …", for people.
+std::string describe_waits(const std::vector<HostWait>& waits);
 
 }  // namespace tandem::launch

@@ -36,6 +36,7 @@ constexpr auto kGrace = 5s;         // from SIGTERM to SIGKILL
 constexpr auto kGiveUp = 10s;       // from SIGKILL to going without a host's answer
 constexpr auto kAfterSignal = 30s;  // from the first end after a user's signal to SIGKILL
 constexpr auto kFarewell = 3s;
+constexpr auto kFirstNotice = 4s;  // of hosts and ranks that have not started
 constexpr int kHostLost = 200;
 constexpr int kTimeout = 124;
 
@@ -194,6 +195,20 @@ class MpiJob {
     for (std::size_t host = 0; host < links_.size(); ++host) serve(static_cast<int>(host), listen);
     read_input();
     look_at_clock();
+    log_waiting();
+  }
+
+  // One line for all hosts whose daemon has not answered, or whose ranks have not started.
+  void log_waiting() {
+    if (logged_waiting_ || stopping_ || Clock::now() - begun_ < kFirstNotice) return;
+    logged_waiting_ = true;
+    std::vector<HostWait> waits;
+    for (std::size_t host = 0; host < links_.size(); ++host) {
+      std::vector<int> ranks = plan_.ranks_on(static_cast<int>(host));
+      std::erase_if(ranks, [&](int number) { return rank(number).pid != 0 || rank(number).gone; });
+      if (!ranks.empty()) waits.push_back({*links_[host], std::move(ranks)});
+    }
+    if (!waits.empty()) parts_.log(describe_waits(waits));
   }
 
   void wait(bool listen) const {
@@ -465,6 +480,7 @@ class MpiJob {
   int user_signal_ = 0;
   StopRequests requests_;
   bool stopping_ = false;
+  bool logged_waiting_ = false;
   bool input_ended_ = false;
   bool input_waits_ = false;  // what was read last is still on its way
   Clock::time_point begun_;
