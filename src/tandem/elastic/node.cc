@@ -55,6 +55,8 @@ membership::AgentOptions Node::agent_options(const NodeOptions& options) {
 Node::Node(NodeOptions options)
     : options_(std::move(options)),
       memory_(::memfd_create("tandem-node", MFD_CLOEXEC)),
+      num_workers_(options_.workers, options_.place ? options_.place->bounds.max_nodes : 1,
+                   options_.place ? static_cast<int>(options_.place->bounds.first_workers) : 0),
       joining_(options_.place ? options_.place->patience : milliseconds(0)) {
   if (!memory_) throw io_error("cannot create a memory file", "memfd", errno);
   seats_.resize(static_cast<std::size_t>(options_.workers));

@@ -28,6 +28,7 @@
 #include "tandem/elastic/packet.h"
 #include "tandem/elastic/seat.h"
 #include "tandem/elastic/step_time.h"
+#include "tandem/elastic/worker_count.h"
 #include "tandem/membership/agent.h"
 #include "tandem/membership/joining.h"
 
@@ -236,6 +237,7 @@ class Node {
   void stop_workers();
   void note_progress(std::uint64_t step);
   void note_help();
+  void log_view(const membership::View& view, const std::string& changes);
   void keep(int worker, const Packet& progress);
   void tell_place(const std::string& place, int except);
   void say(int worker, Packet packet);
@@ -264,6 +266,7 @@ class Node {
   bool lost_since_step_ = false;
   double seconds_lost_ = 0;
   int num_ranks_ = 0;
+  WorkerCount num_workers_;
   std::string measured_;
   int keeper_ = -1;  // the first worker of the view here
   bool first_of_view_ = false;

@@ -227,25 +227,31 @@ void Node::obey(const membership::RunView& order) {
         return !has(view.members, member.peer.id);
       });
   members_ = view.members;
+  num_workers_.note_view(members_, agent_->options().self.id);
   const Ranks ranks = ranks_of(view);
   num_ranks_ = ranks.all;
   const std::vector<int> chosen = choose(static_cast<std::size_t>(ranks.own));
-  // Somebody has died since: another view comes.
+  // A worker of this node has died since: another view comes, whose line says what has changed.
+  why_ = changes;
   if (static_cast<int>(chosen.size()) < ranks.own) return;
+  log_view(view, changes);
+  why_.clear();
+  run(chosen, ranks, {.why = changes, .paused = view.paused, .one_node = view.members.size() == 1});
+  if (meeting_ && meeting_->number == view_) tell_place(meeting_->text, -1);
+}
+
+void Node::log_view(const membership::View& view, const std::string& changes) {
   if (view.paused) {
     options_.log(fmt::format(
         "view {}: {} of at least {} nodes are left after step {}: {}; the job waits for more, up "
         "to {} s",
         view_number(), view.members.size(), agent_->options().bounds.min_nodes, step(), changes,
         std::chrono::duration_cast<seconds>(options_.place->patience).count()));
-  } else if (links_ || serial_ > 1 || ranks.all < options_.shards) {
+  } else if (links_ || serial_ > 1 || num_ranks_ < num_workers_.total()) {
     options_.log(fmt::format("view {}: {} of {} workers go on after step {}{}{}", view_number(),
-                             ranks.all, options_.shards, step(), changes.empty() ? "" : ": ",
+                             num_ranks_, num_workers_.total(), step(), changes.empty() ? "" : ": ",
                              changes));
   }
-  why_.clear();
-  run(chosen, ranks, {.why = changes, .paused = view.paused, .one_node = view.members.size() == 1});
-  if (meeting_ && meeting_->number == view_) tell_place(meeting_->text, -1);
 }
 
 void Node::run(const std::vector<int>& workers, const Ranks& ranks, const Briefing& briefing) {
