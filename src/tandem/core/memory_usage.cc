@@ -12,7 +12,7 @@ namespace tandem {
 namespace {
 
 // The value of a line "VmHWM:   1234 kB" of a file of /proc; 0 without one.
-std::size_t field_bytes(const char* path, std::string_view name) {
+std::size_t field_bytes(const std::string& path, std::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with(name) || line.size() <= name.size() || line[name.size()] != ':') continue;
@@ -21,6 +21,15 @@ std::size_t field_bytes(const char* path, std::string_view name) {
     return kib << 10;
   }
   return 0;
+}
+
+MemoryUsage usage_in(const std::string& status) {
+  MemoryUsage usage;
+  usage.anonymous = field_bytes(status, "RssAnon");
+  usage.file = field_bytes(status, "RssFile");
+  usage.shared = field_bytes(status, "RssShmem");
+  usage.peak = field_bytes(status, "VmHWM");
+  return usage;
 }
 
 // The most so far, which the kernel tells without /proc, too.
@@ -33,15 +42,14 @@ std::size_t most_resident() {
 }  // namespace
 
 MemoryUsage memory_usage() {
-  constexpr const char* kStatus = "/proc/self/status";
-  MemoryUsage usage;
-  usage.anonymous = field_bytes(kStatus, "RssAnon");
-  usage.file = field_bytes(kStatus, "RssFile");
-  usage.shared = field_bytes(kStatus, "RssShmem");
+  MemoryUsage usage = usage_in("/proc/self/status");
   usage.shared_share = field_bytes("/proc/self/smaps_rollup", "Pss_Shmem");
-  usage.peak = field_bytes(kStatus, "VmHWM");
   if (usage.peak == 0) usage.anonymous = usage.peak = most_resident();
   return usage;
+}
+
+MemoryUsage memory_usage_of_parent() {
+  return usage_in("/proc/" + std::to_string(::getppid()) + "/status");
 }
 
 std::size_t resident_bytes() {

@@ -21,6 +21,8 @@ struct MemoryUsage {
 };
 
 MemoryUsage memory_usage();
+// Of the process that started this one, without shared_share; all 0 where the kernel does not tell.
+MemoryUsage memory_usage_of_parent();
 
 // Resident at this moment, shared memory counted whole; cheap. 0 where the kernel does not tell.
 std::size_t resident_bytes();

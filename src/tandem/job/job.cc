@@ -351,11 +351,11 @@ Outcome compute(const Prepared& job, const World& world, dist::GradientEngine& g
   Stages stages(parts);
   const Outcome outcome = stages.run(job.settings.output.resume);
   if (outcome != Outcome::kDone) return outcome;
-  print_memory_used(job.planned_memory, *world.communicator, job.process.console);
+  Console& console = job.process.console;
+  print_memory_used(job.planned_memory, keeper != nullptr, *world.communicator, console);
   job.settings.volume->during([&] { reports.write(trainer.state(), trainer.step_history()); });
   if (world.is_main())
-    print_closing_report({job.request, job.task, job.process.program, job.started},
-                         job.process.console);
+    print_closing_report({job.request, job.task, job.process.program, job.started}, console);
   return Outcome::kDone;
 }
 
