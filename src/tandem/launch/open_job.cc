@@ -111,8 +111,9 @@ milliseconds join_timeout(const RunOptions& options) {
 void warn_of_open_port(const AgentParts& parts, int port) {
   if (!parts.job_token.empty()) return;
   parts.log(fmt::format(
-      "no TANDEM_JOB_TOKEN: whoever reaches port {} of this host can join or disturb the job; give "
-      "all agents the same one, as with: export TANDEM_JOB_TOKEN=$(openssl rand -hex 16)",
+      "no TANDEM_JOB_TOKEN: any process that can reach port {} of this host can join or disturb "
+      "the job; "
+      "give all agents the same one, as with: export TANDEM_JOB_TOKEN=$(openssl rand -hex 16)",
       port));
 }
 

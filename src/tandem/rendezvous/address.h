@@ -1,4 +1,4 @@
-// Where a program is to be reached: "host:port" as people write it, and the addresses of a name.
+// Parsing and printing of "host:port", and name resolution.
 #pragma once
 
 #include <netdb.h>
@@ -16,9 +16,9 @@ struct HostAndNumber {
   std::optional<int> number;  // a port; in a host file, ranks
 };
 
-// "host", "host:9", "[fe80::1]" and "[fe80::1]:9"; what has several colons and no brackets is an
-// IPv6 address without a number. Nothing: it is of another form, or the host is empty. The number
-// is at least 0.
+// Parses "host", "host:9", "[fe80::1]" and "[fe80::1]:9". A text with several colons and no
+// brackets is an IPv6 address without a number. Returns nothing if the form is different or the
+// host is empty. The number is at least 0.
 std::optional<HostAndNumber> split_host(std::string_view text);
 
 // The reverse: "host:9" and "[fe80::1]:9".
@@ -33,16 +33,15 @@ struct Address {
 };
 
 struct Resolved {
-  std::vector<Address> addresses;  // as getaddrinfo(3) orders them, none twice
-  std::string failure;             // why there is none
+  std::vector<Address> addresses;  // in the order of getaddrinfo(3), without duplicates
+  std::string failure;             // why `addresses` is empty
 };
 
-// The addresses of a name for connections to `port`. Names of other machines are looked up in the
-// network, which may take many seconds; with AI_NUMERICHOST only addresses are understood. Any
-// thread.
+// The addresses of a name for connections to `port`. A name may need a network lookup of many
+// seconds; with AI_NUMERICHOST only numeric addresses are accepted. Any thread.
 Resolved resolve(const std::string& host, int port, int flags = 0);
 
-// Whether a name of this host has addresses of IPv6 alone, as "::1" has.
+// True if a name of this host has only IPv6 addresses, as "::1" has.
 bool is_only_ipv6(const std::string& host);
 
 }  // namespace tandem::rendezvous

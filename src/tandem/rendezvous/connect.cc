@@ -21,7 +21,7 @@ constexpr milliseconds kHeadStart{100};
 constexpr milliseconds kAttempt{3000};
 constexpr std::size_t kShownFailures = 4;
 
-// One address on its way to a completed handshake.
+// One address, from the connection attempt to a completed handshake.
 class Attempt {
  public:
   Attempt(const Address& address, const Handshake& handshake)
@@ -45,7 +45,7 @@ class Attempt {
   pollfd wait() const { return {socket_.get(), connected_ ? short{POLLIN} : short{POLLOUT}, 0}; }
   Connected take() { return {std::move(socket_), address_.text, answer_}; }
 
-  // Something happened at the socket, or time passed.
+  // Called on an event at the socket and when time has passed.
   void advance(bool ready) {
     if (ready && !connected_) {
       int error_number = 0;
@@ -66,7 +66,7 @@ class Attempt {
     connected_ = true;
     set_no_delay(socket_);
     const auto bytes = std::as_bytes(std::span(handshake_.say));
-    // Little enough for an empty socket buffer.
+    // Small enough for an empty socket buffer.
     if (send_all(socket_, bytes, Deadline(milliseconds(0))) != IoStatus::kDone) {
       return fail("it closed the connection");
     }
@@ -148,7 +148,7 @@ Connected connect_first(std::span<const std::string> hosts, int port, const Hand
     }
     if (attempts.empty() && next == addresses.size()) break;
     if (deadline.passed()) {
-      // What an earlier round found out says more.
+      // The failure of an earlier round is more specific.
       if (failures.empty() && !failure.empty()) return {};
       failures.emplace_back("no answer");
       break;

@@ -1,4 +1,4 @@
-// Connecting to a program that may have many addresses, of which perhaps one is right.
+// Connecting to a program that may have many addresses, of which perhaps only one works.
 #pragma once
 
 #include <functional>
@@ -10,30 +10,29 @@
 
 namespace tandem::rendezvous {
 
-// What shows that the right program listens at an address: it answers `say` (which may be empty)
-// with `answer_bytes` bytes that `accept` takes. `accept` may be asked several times, once for each
+// Proof that the right program listens at an address: it answers `say` (may be empty) with
+// `answer_bytes` bytes that `accept` accepts. `accept` may be called several times, once per
 // address that answers.
 struct Handshake {
   std::string say;
   std::size_t answer_bytes = 0;
   std::function<bool(const std::string& answer)> accept;
-  // Asked ten times a second while nobody has won; throws what ends the attempt. May be empty.
+  // Called ten times a second until one address has won; throws to end the attempt. May be empty.
   std::function<void()> check;
 };
 
 struct Connected {
   FileDescriptor socket;  // non-blocking, without delay
-  std::string address;    // numeric, the one that won
+  std::string address;    // numeric, the address that won
   std::string answer;
 };
 
-// A race: every address to which the hosts resolve is tried, in this order, each as soon as those
-// before it have failed or have had 100 ms to themselves. The first to complete the handshake wins,
-// so that neither an interface the peer cannot be reached through, nor a host that happens to have
-// the same address, costs time or does harm. Returns no socket, and the reasons in `failure`, when
-// all have failed, 3 s after the last began, or at the deadline (a reason of an earlier round is
-// kept when this one learns nothing). Names that do not resolve count as
-// such a failure: the caller retries.
+// A race between all addresses to which the hosts resolve. Each address is tried in order, as soon
+// as the earlier ones have failed or 100 ms have passed. The first address that completes the
+// handshake wins. An unreachable interface or a host with the same address therefore costs no time.
+// If all addresses fail, returns no socket and the reasons in `failure`: 3 s after the last attempt
+// began, or at the deadline. A reason from an earlier round is kept if this one finds none. A name
+// that does not resolve counts as such a failure: the caller retries.
 Connected connect_first(std::span<const std::string> hosts, int port, const Handshake& handshake,
                         const Deadline& deadline, std::string& failure);
 

@@ -1,4 +1,4 @@
-// Finding the right one among addresses that are wrong, silent or somebody else's.
+// Finding the right address among addresses that are wrong, silent or used by another program.
 #include "tandem/rendezvous/connect.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,8 @@ using ::testing::HasSubstr;
 
 constexpr milliseconds kPatience{10000};
 
-// Greets whoever connects to 127.0.0.2 and further loopback addresses at one port.
+// Completes the handshake with every connection to one port of 127.0.0.2 and further loopback
+// addresses.
 class Greeter {
  public:
   explicit Greeter(const std::string& text) : listener_(listen_tcp(false, 0)) {
@@ -73,7 +74,7 @@ TEST(ConnectFirst, NamesThatDoNotResolveAndOtherProgramsAreNamed) {
                              HasSubstr("127.0.0.2: another program listens there")));
 }
 
-// A listener that accepts (the kernel does it alone) and says nothing.
+// A listener that accepts (the kernel does so alone) and sends nothing.
 TEST(ConnectFirst, ASilentListenerIsNoSuccess) {
   const FileDescriptor silent = listen_tcp(true, 0);
   const int port = local_port(silent);

@@ -57,20 +57,20 @@ MeetingPoint read_meeting_text(const std::string& text) {
   return point;
 }
 
-// The secret of a meeting place: 32 hexadecimal digits.
+// The secret of a bootstrap address: 32 hexadecimal digits.
 std::string make_secret() {
   std::string text;
   for (const unsigned char byte : make_nonce()) text += fmt::format("{:02x}", byte);
   return text;
 }
 
-// What the manager's key-value space holds goes to the processes of the job only, so a secret may
-// travel there: a job without a token of its own is closed to strangers too.
+// Only processes of the job can read the manager's key-value space, so it may carry a secret. A job
+// without its own token is therefore closed to unauthenticated peers too.
 Meeting exchange_through_pmi(Identity identity, const std::string& card,
                              const ExchangeOptions& options) {
   PmiClient pmi(*identity.pmi_fd, options.timeout);
   const auto watch = std::make_shared<SiblingWatch>(options.stall_timeout, identity.variables);
-  // Rank 0 waits for all and tells all; who can tell of rank 0 are the others.
+  // Rank 0 waits for all ranks and notifies them; the other ranks report the failure of rank 0.
   const LookAround look_around = [watch, is_rank_0 = identity.rank == 0] {
     watch->check([&](const Sibling& rank) { return is_rank_0 || rank.rank == 0; });
   };
@@ -102,7 +102,7 @@ Meeting exchange_through_pmi(Identity identity, const std::string& card,
   return meeting;
 }
 
-// Where MASTER_ADDR says that rank 0 is.
+// Rank 0's address by MASTER_ADDR.
 FileDescriptor listen_for_ranks(const Identity& identity) {
   const bool loopback = identity.loopback();
   const bool ipv6 = loopback && is_only_ipv6(identity.master_addr);
@@ -113,8 +113,8 @@ MeetingPoint named_point(const Identity& identity) {
   return {{identity.master_addr}, identity.master_port, 0};
 }
 
-// Of ranks whose starter does not tell who has come. Rank 0 knows that and tells the others; those
-// tell of rank 0, and of ranks of their host that do not come to it.
+// Used if the launcher does not report which ranks have connected. Rank 0 knows that and notifies
+// the others. The other ranks report rank 0, and ranks of their host that do not connect.
 LookAround look_at_siblings(const Identity& identity, const ExchangeOptions& options) {
   const auto watch = std::make_shared<SiblingWatch>(options.stall_timeout, identity.variables);
   return [watch, own = identity.rank] {
@@ -127,8 +127,9 @@ LookAround look_at_siblings(const Identity& identity, const ExchangeOptions& opt
 void warn_of_open_port(const Identity& identity, const ExchangeOptions& options) {
   if (!options.log || !identity.job_token.empty() || identity.loopback()) return;
   options.log(fmt::format(
-      "no TANDEM_JOB_TOKEN: whoever reaches port {} of this host can join or disturb the job; give "
-      "all ranks the same one, as with: export TANDEM_JOB_TOKEN=$(openssl rand -hex 16)",
+      "no TANDEM_JOB_TOKEN: any process that can reach port {} of this host can join or disturb "
+      "the job; "
+      "give all ranks the same one, as with: export TANDEM_JOB_TOKEN=$(openssl rand -hex 16)",
       identity.master_port));
 }
 
@@ -144,9 +145,10 @@ void wait_for_all(PmiClient& pmi, const Identity& identity, const ExchangeOption
     if (!deadline.passed()) continue;
     mark.stay();
     const std::string missing = watch.missing();
-    raise<CommError>("rank {} waited {:.1f} s until the process manager had seen all {} ranks: {}",
-                     identity.rank, deadline.elapsed_seconds(), identity.world_size,
-                     missing.empty() ? "one has not started, or is not tandem" : missing);
+    raise<CommError>(
+        "rank {} waited {:.1f} s until the process manager had seen all {} ranks: {}",
+        identity.rank, deadline.elapsed_seconds(), identity.world_size,
+        missing.empty() ? "one rank has not started, or runs another program" : missing);
   }
 }
 
@@ -177,7 +179,7 @@ void tell_of_failure(const Identity& identity, const std::string& reason,
     tell_rank_0(identity, reason, options, named_point(identity));
   } catch (const std::exception& error) {
     if (options.log)
-      options.log(fmt::format("the other ranks could not be told: {}", error.what()));
+      options.log(fmt::format("the other ranks could not be notified: {}", error.what()));
   }
 }
 
@@ -199,7 +201,7 @@ MeetingPlace open_meeting_place(const std::string& interface, std::size_t max_by
   std::vector<std::string> hosts = own_addresses(interface);
   if (interface.empty()) hosts.push_back(host_name());
   hosts.emplace_back(
-      "127.0.0.1");  // ranks of this host; what listens there elsewhere does not know `job`
+      "127.0.0.1");  // ranks of this host; another host's listener at this port does not know `job`
   for (const std::string& host : hosts) {
     if (place.text.size() + 1 + host.size() <= max_bytes) place.text += ',' + host;
   }
@@ -211,8 +213,7 @@ Meeting exchange_cards_at(MeetingPlace place, int rank, int world_size, const st
   TANDEM_CHECK(card.size() <= wire::kMaxCardBytes, "card of {} bytes", card.size());
   const std::size_t comma = place.text.find(',');
   if (comma != 2 * sizeof(Nonce) || std::count(place.text.begin(), place.text.end(), ',') < 3) {
-    raise<InvalidArgument>("this is not the text of a meeting place: it has {} bytes",
-                           place.text.size());
+    raise<InvalidArgument>("malformed bootstrap address: found {} bytes", place.text.size());
   }
   if (world_size == 1) return Meeting({{card, ""}});
   Identity identity;
@@ -221,7 +222,10 @@ Meeting exchange_cards_at(MeetingPlace place, int rank, int world_size, const st
   identity.job_token = place.text.substr(0, comma);
   const MeetingPoint point = read_meeting_text(place.text.substr(comma + 1));
   if (rank != 0) return join_rank_0(identity, card, options, point, options.check);
-  if (!place.listener) raise<InvalidArgument>("rank 0 has to be who opened the meeting place");
+  if (!place.listener)
+    raise<InvalidArgument>(
+        "the bootstrap needs a listener on rank 0: found none; call open_meeting_place() on rank "
+        "0");
   return receive_ranks(identity, card, options, std::move(place.listener), point.job);
 }
 

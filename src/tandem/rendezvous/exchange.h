@@ -1,5 +1,5 @@
-// The first meeting of the ranks: every rank brings a short text (its card: addresses, host,
-// process) and leaves with the cards of all ranks.
+// The bootstrap: an all-gather in which every rank contributes a short text (its card: addresses,
+// host, process) and receives the cards of all ranks.
 #pragma once
 
 #include <poll.h>
@@ -23,40 +23,40 @@ struct Met {
                         // if unknown
 };
 
-// The line to rank 0 between the exchange and the moment when all ranks are ready (connected to
-// each other). A rank that ends or gives up in between is named to all at once, and nobody goes on
-// without the others. One thread at a time.
+// The connection to rank 0 between the exchange and the moment when all ranks are ready (connected
+// to each other). If a rank exits or fails in between, all ranks are notified at once and fail too.
+// One thread at a time.
 class Vigil {
  public:
   virtual ~Vigil() = default;
-  // From now on a host that answers nothing for this long has gone. The meeting itself is more
-  // patient: 5 s.
+  // From now on a host that does not answer for this long counts as lost. During the exchange the
+  // limit is 5 s.
   virtual void watch_hosts(std::chrono::milliseconds silence) = 0;
-  // What to poll while doing something else; when one of them is readable, call check().
+  // Descriptors to poll meanwhile; when one of them is readable, call check().
   virtual void add_to(std::vector<pollfd>& waits) const = 0;
-  // Throws CommError when a rank has ended or given up.
+  // Throws CommError if a rank has exited or failed.
   virtual void check() = 0;
-  // This rank is ready. Returns when all are; throws CommError when one fails instead, or at the
-  // deadline, naming who was not ready.
+  // Reports this rank as ready and returns when all ranks are. Throws CommError if a rank fails, or
+  // at the deadline; the message names the ranks that were not ready.
   virtual void finish(const Deadline& deadline) = 0;
-  // This rank gives up: the others are told why.
+  // Reports the failure of this rank to the others.
   virtual void give_up(std::string_view reason) noexcept = 0;
 };
 
 struct Meeting {
   Meeting() = default;
-  // Without a vigil: ranks that met in another way.
+  // For ranks that connected in another way: no Vigil.
   Meeting(std::vector<Met> all) : met(std::move(all)) {}  // NOLINT(google-explicit-constructor)
   std::vector<Met> met;                                   // world_size entries, by rank
   std::unique_ptr<Vigil> vigil;                           // may be null
-  Membership membership;  // in the job of the process manager through which the ranks met
+  Membership membership;  // in the job of the process manager that the ranks used for the bootstrap
 };
 
 // Collective over all ranks.
 using Exchange = std::function<Meeting(const std::string& card)>;
 
-// How long a rank 0 that has failed stays to tell the ranks that come later, and how long another
-// rank, which keeps no port, tries to reach a rank 0 that comes later.
+// How long a failed rank 0 stays to notify ranks that connect later, and how long another failed
+// rank, which has no port, tries to reach a later rank 0.
 constexpr std::chrono::milliseconds kLateRanks{10000};
 constexpr std::chrono::milliseconds kLateRank0{30000};
 
@@ -64,60 +64,60 @@ struct ExchangeOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   // "waiting for ranks 2, 3 since 5 s"; may be empty.
   std::function<void(const std::string& line)> log;
-  // When rank 0 has failed, it stays this long to tell the ranks that come later, which would wait
-  // for it until their timeout.
+  // A failed rank 0 stays this long to notify ranks that connect later; they would otherwise wait
+  // until their timeout.
   std::chrono::milliseconds late_ranks{0};
-  // When another rank has failed before the meeting, it tries this long to reach rank 0.
+  // A rank that has failed before the exchange tries this long to reach rank 0.
   std::chrono::milliseconds late_rank_0{5000};
-  // How long a rank of this node, started by who started this one, may be stopped (SIGSTOP, a
-  // debugger) while the others wait for it; 0: no limit.
+  // How long a rank of this node with the same launcher may be stopped (SIGSTOP, a debugger) while
+  // the others wait for it; 0: no limit.
   std::chrono::milliseconds stall_timeout{0};
-  // Asked several times a second by rank 0, and at a meeting place by every rank, while it waits;
-  // throws CommError when waiting has become useless (rank 0 tells the others). May be empty.
+  // Called several times a second while waiting: by rank 0, and by every rank at a MeetingPlace.
+  // Throws CommError to end the wait (rank 0 notifies the others). May be empty.
   std::function<void()> check;
 };
 
-// Rank 0 listens and the others connect, retrying connections and name lookups until the timeout.
-//   Where: identity.master_addr:master_port; under Hydra, unless the user chose the port, rank 0
+// Rank 0 listens and the others connect. They retry connections and name lookups until the timeout.
+//   Address: identity.master_addr:master_port. Under Hydra, unless the user chose the port, rank 0
 //   takes a free port and publishes it (and its addresses) through PMI-1.
-//   Who: with identity.job_token every rank proves that it knows the token, and rank 0 proves it to
-//   them. Strangers at the port are shown out and disturb nobody; so is a process of another
-//   version or with a wrong token, whose refusal all ranks log: the right one may still come. Ranks
-//   that met through PMI-1 have a random token if no other.
-// Throws ConfigError: port taken, two processes with one rank, different world sizes; on the rank
-// that was refused: a wrong token, another version.
-// CommError: ranks missing when the timeout passes (rank 0 names them, and tells the ranks that did
-// come; under Hydra the ranks of a host name those of it), a rank of this host stopped, rank 0
-// absent or gone, PMI failed.
+//   Authentication: with identity.job_token every rank proves that it knows the token, and rank 0
+//   proves it to them. Unauthenticated connections are closed without effect on the job. A process
+//   with another version or a wrong token is refused and all ranks log it, because the right
+//   process may still connect. Ranks that use PMI-1 have a random token if no other.
+// Throws ConfigError: port in use, two processes with one rank, different world sizes; on the
+// refused rank: a wrong token, another version.
+// Throws CommError: ranks missing at the timeout (rank 0 names them, and notifies the ranks that
+// connected; under Hydra the ranks of a host name those of it), a rank of this host stopped, rank 0
+// absent or lost, PMI failed.
 Meeting exchange_cards(const Identity& identity, const std::string& card,
                        const ExchangeOptions& options);
 
-// Of a rank that has failed before the meeting (a wrong flag, say): goes there to tell the others
-// `reason`, who would wait for it until their timeouts and end with CommError instead. Rank 0 stays
-// until all have come, options.late_ranks at most; another rank tries for options.late_rank_0 to
-// reach rank 0. Does nothing where who started the ranks ends them all when one fails
+// Reports `reason` on behalf of a rank that has failed before the exchange (a wrong flag, say).
+// Without the report the other ranks would wait until their timeouts and fail with CommError. Rank
+// 0 stays until all ranks have connected, at most options.late_ranks; another rank tries for
+// options.late_rank_0 to reach rank 0. Does nothing if the launcher ends all ranks when one fails
 // (Identity::ended_by_launcher).
 void tell_of_failure(const Identity& identity, const std::string& reason,
                      const ExchangeOptions& options) noexcept;
 
-// Where ranks meet that no launcher told of each other: rank 0 opens the place, and its text
-// travels to the others by whatever means the program has (a file, a pipe, another library).
+// A bootstrap address for ranks without a launcher: rank 0 opens it and the program passes its text
+// to the others by any means (a file, a pipe, another library).
 struct MeetingPlace {
   FileDescriptor listener;  // only in the process that opened it
-  std::string text;  // printable; holds the job's secret: who has it may join, and nobody else
+  std::string text;         // printable; holds the job's secret: any process that has it may join
 };
 
 // A listener at a free port, with the addresses that own_addresses(interface) names. `text` is at
 // most `max_bytes` long; addresses that no longer fit are left out. Throws ConfigError, IoError.
 MeetingPlace open_meeting_place(const std::string& interface, std::size_t max_bytes);
 
-// The same without addresses, for ranks that know how to reach each other: place_at() adds the one
-// that this rank uses.
+// The same without addresses, for ranks that know how to reach each other: place_at() adds the
+// address that this rank uses.
 MeetingPlace open_bare_place(bool loopback_only);
 std::string place_at(const std::string& bare_text, const std::string& host);
 
-// exchange_cards() at such a place; rank 0 gives the listener. Throws what exchange_cards() throws,
-// and InvalidArgument when the text is not that of a meeting place or rank 0 has no listener.
+// exchange_cards() at such a MeetingPlace; rank 0 passes the listener. Throws what exchange_cards()
+// throws, and InvalidArgument if the text is malformed or rank 0 has no listener.
 Meeting exchange_cards_at(MeetingPlace place, int rank, int world_size, const std::string& card,
                           const ExchangeOptions& options);
 

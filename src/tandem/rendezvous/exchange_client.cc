@@ -1,4 +1,4 @@
-// The other ranks' side of the first meeting.
+// The bootstrap on every rank but rank 0.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -22,9 +22,9 @@ using wire::Reply;
 
 constexpr milliseconds kRetry{50};
 constexpr milliseconds kLook{500};
-// A rank that has failed says that it tries to tell rank 0 when this has not been enough.
+// A failed rank logs that it tries to notify rank 0 when this much time has passed.
 constexpr milliseconds kSoonTold{1000};
-// Until rank 0 has proved itself no more is kept than it has really sent.
+// Until rank 0 is authenticated, the buffer grows only with bytes that have arrived.
 constexpr std::size_t kPiece = 1 << 16;
 
 std::string describe(const MeetingPoint& point) {
@@ -38,7 +38,7 @@ std::string describe(const MeetingPoint& point) {
       identity.rank, describe(point));
 }
 
-// Until rank 0 greets or the time is over.
+// Returns when rank 0 has sent its handshake or the time has passed.
 Connected reach_rank_0(const Identity& identity, const MeetingPoint& point,
                        const Deadline& deadline, Notices& notices, const LookAround& look_around) {
   bool stranger = false;
@@ -50,7 +50,7 @@ Connected reach_rank_0(const Identity& identity, const MeetingPoint& point,
     const bool right = greeting.magic == wire::kMagic && greeting.job == point.job;
     const bool damaged = greeting.magic == wire::kMagic && wire::is_damaged(greeting);
     stranger = stranger || !(right || damaged);
-    return right && !damaged;  // one that was damaged comes again
+    return right && !damaged;  // a damaged handshake is sent again
   };
   std::string failure;
   while (true) {
@@ -72,7 +72,7 @@ Connected reach_rank_0(const Identity& identity, const MeetingPoint& point,
   }
 }
 
-// Of a rank that has failed: rank 0 may come later, or never.
+// Used by a rank that has failed: rank 0 may start later, or never.
 Connected reach_to_tell(const Identity& identity, const MeetingPoint& point,
                         const ExchangeOptions& options) {
   const ExchangeOptions quiet;
@@ -92,13 +92,13 @@ Connected reach_to_tell(const Identity& identity, const MeetingPoint& point,
   return reach_rank_0(identity, point, Deadline(limit - kSoonTold), notices, {});
 }
 
-// Rank 0 received a hello that was not the one sent.
+// Rank 0 received a damaged handshake.
 class DamagedHello : public CommError {
  public:
   using CommError::CommError;
 };
 
-// What rank 0 says to this rank, and the proof that it is rank 0.
+// Reply of rank 0 to this rank, and the proof that it comes from rank 0.
 class Line {
  public:
   Line(const Identity& identity, const MeetingPoint& point, Connected connected,
@@ -128,7 +128,7 @@ class Line {
     if (look_around_) look_around_();
   }
 
-  // `gave_up`: the rank has failed, and `card` says why.
+  // `gave_up`: the rank has failed, and `card` holds the reason.
   void introduce(const Identity& identity, const std::string& card, const Deadline& deadline,
                  bool gave_up = false) {
     Hello hello;
@@ -143,7 +143,7 @@ class Line {
     send_all(socket_, std::as_bytes(std::span(bytes)), deadline);  // a failure shows in the reply
   }
 
-  // Reads replies until one decides; returns its text, or throws what it says.
+  // Reads replies until one decides; returns its text, or throws its error.
   std::string hear(const Deadline& deadline) {
     while (true) {
       wire::Status status = wire::kOk;
@@ -160,8 +160,7 @@ class Line {
     if (reply.magic == wire::kMagic && !is_whole(reply)) raise_damage("a reply");
     const std::size_t most = reply.status == wire::kOk ? max_table_bytes_ : wire::kMaxTextBytes;
     if (reply.magic != wire::kMagic || reply.bytes > most) {
-      raise<CommError>("rank {} received something from {} that is no answer of rank 0", rank_,
-                       where_);
+      raise<CommError>("rank {} received an invalid answer of rank 0 from {}", rank_, where_);
     }
     std::string text;
     while (text.size() < reply.bytes) {
@@ -262,7 +261,7 @@ class ClientVigil final : public Vigil {
   void give_up(std::string_view reason) noexcept override {
     try {
       say(wire::kGaveUp, reason.substr(0, wire::kMaxTextBytes));
-    } catch (...) {  // no memory: the end of the connection says the rest
+    } catch (...) {  // no memory: the end of the connection is the message
     }
   }
 
@@ -337,7 +336,7 @@ void tell_rank_0(const Identity& identity, const std::string& reason,
   line.introduce(identity, reason.substr(0, wire::kMaxTextBytes), deadline, /*gave_up=*/true);
   try {
     line.hear(deadline);
-  } catch (const CommError&) {  // it has heard, and ends as well
+  } catch (const CommError&) {  // it has the report, and ends as well
   }
 }
 

@@ -1,4 +1,4 @@
-// The two sides of the first meeting; exchange.cc decides who is which.
+// The two sides of the bootstrap; exchange.cc selects the side.
 #pragma once
 
 #include <functional>
@@ -11,11 +11,11 @@
 
 namespace tandem::rendezvous {
 
-// Where rank 0 listens.
+// Rank 0's listening address.
 struct MeetingPoint {
-  std::vector<std::string> hosts;  // names or addresses, the likeliest first
+  std::vector<std::string> hosts;  // names or addresses, the most likely first
   int port = 0;
-  std::uint64_t job = 0;  // rank 0 greets with it; 0: not known
+  std::uint64_t job = 0;  // rank 0 sends it in the handshake; 0: unknown
 };
 
 // Calls `log` after 5 s of waiting and then every 30 s.
@@ -34,20 +34,20 @@ class Notices {
   std::chrono::milliseconds next_{5000};
 };
 
-// The others wait this much longer than rank 0, whose message knows which ranks are missing.
+// The other ranks wait this much longer than rank 0, whose message names the missing ranks.
 constexpr std::chrono::milliseconds kGrace{5000};
-// A host that does not answer this long while the job starts has gone.
+// A host that does not answer for this long during the start counts as lost.
 constexpr std::chrono::milliseconds kStartSilence{5000};
 
-// What to add to the news that a connection has ended with this error number.
+// Text to add to the report that a connection has ended with this error number.
 std::string_view silence_if(int error_number);
 
-// Asked several times a second for as long as a rank waits for others, until all are ready; throws
-// CommError when one of them will not come. May be empty.
+// Called several times a second while a rank waits, until all are ready. Throws CommError if a rank
+// cannot connect any more. May be empty.
 using LookAround = std::function<void()>;
 
-// A barrier of the process manager's, while nobody knows yet where the others are: the manager does
-// not tell who has not come, so the ranks of a host look at each other. Throws CommError after
+// A barrier of the process manager, before any addresses are known. The manager does not report
+// which ranks are missing, so the ranks of a host check each other. Throws CommError after
 // options.timeout.
 void wait_for_all(PmiClient& pmi, const Identity& identity, const ExchangeOptions& options,
                   SiblingWatch& watch, WaitingMark& mark);
@@ -59,7 +59,7 @@ Meeting join_rank_0(const Identity& identity, const std::string& card,
                     const ExchangeOptions& options, const MeetingPoint& point,
                     const LookAround& look_around = {});
 
-// The same of a rank that has failed for `reason`. Throw what the others throw.
+// The same for a rank that has failed with `reason`. The errors are those of the functions above.
 void tell_ranks(const Identity& identity, const std::string& reason, const ExchangeOptions& options,
                 FileDescriptor listener);
 void tell_rank_0(const Identity& identity, const std::string& reason,

@@ -1,4 +1,4 @@
-// Rank 0's side of the first meeting.
+// The bootstrap on rank 0.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,9 +18,9 @@ using std::chrono::milliseconds;
 using wire::Hello;
 using wire::Reply;
 
-// Time for a connection to say who it is.
+// Timeout of the handshake.
 constexpr milliseconds kIntroduction{10000};
-// Whoever is refused again and again does not fill the ranks' logs.
+// A process that is refused repeatedly does not fill the ranks' logs.
 constexpr std::size_t kMaxNotices = 8;
 
 struct Arrival {
@@ -46,7 +46,7 @@ std::size_t introduction_bytes(const std::string& received) {
   return sizeof hello + (hello.version == wire::kVersion ? hello.card_bytes : 0);
 }
 
-// The ranks that have come, and what is said to them.
+// The connected ranks, and the messages to them.
 class Ranks {
  public:
   Ranks(std::size_t world_size, std::string token)
@@ -86,7 +86,7 @@ class Ranks {
     }
   }
 
-  // For the logs of all ranks, of those that have not come yet too.
+  // For the logs of all ranks, including those that connect later.
   void notify(const std::string& text) {
     if (notices_.size() >= kMaxNotices) return;
     notices_.push_back(text);
@@ -99,7 +99,7 @@ class Ranks {
     for (const std::string& text : notices_) answer(*arrived_[rank], wire::kNotice, text);
   }
 
-  // Tells everybody who is here, then throws.
+  // Notifies all connected ranks, then throws.
   [[noreturn]] void fail(wire::Status status, const std::string& message) const {
     answer_all(status, message);
     if (status == wire::kConfigError) throw ConfigError(message);
@@ -142,15 +142,15 @@ class Server {
     }
   }
 
-  // The job has failed because of `text`: the ranks that have not come yet are told when they come,
-  // until all know or `limit`.
+  // The job has failed because of `text`: ranks that connect later are notified, until all are or
+  // until `limit`.
   void tell_late_ranks(wire::Status status, const std::string& text, milliseconds limit) {
     if (limit.count() == 0 || num_arrived_ == ranks_.size()) return;
     if (log_) log_(fmt::format("{}; {}", text, stays(limit)));
     stay_to_tell(status, text, limit);
   }
 
-  // Of a rank 0 that has failed before, which its process has said.
+  // For a rank 0 that has failed earlier; its process has logged the reason.
   void tell_of_failure(const std::string& reason, milliseconds limit) {
     if (log_) log_(stays(limit));
     stay_to_tell(wire::kCommError, failure_of(0, host_name(), reason), limit);
@@ -225,7 +225,7 @@ class Server {
     return std::string(wire::view_of(wire::sealed(greeting)));
   }
 
-  // Whether it is not what was sent; then it is told so, and comes again.
+  // True if the handshake arrived damaged; then the rank is asked to send it again.
   bool is_damaged(const Hello& hello, const Arrival& arrival) const {
     const bool of_this_version = hello.version == wire::kVersion;
     if (!wire::is_damaged(hello) &&
@@ -274,8 +274,8 @@ class Server {
     if (!failure.empty()) ranks_.fail(wire::kCommError, failure);
   }
 
-  // What keeps a process out that may be a rank with a wrong setting, or somebody else's program;
-  // nothing: it knows the token.
+  // The reason to refuse a process: a rank with a wrong setting, or another program. Nothing if it
+  // knows the token.
   std::optional<std::string> why_refused(const Hello& hello, const Arrival& arrival) const {
     if (hello.version != wire::kVersion) {
       return fmt::format(
@@ -295,7 +295,7 @@ class Server {
                                      : "it has a TANDEM_JOB_TOKEN, rank 0 has none");
   }
 
-  // It is told, the ranks log it, and the right rank may still come.
+  // The process is notified, the ranks log it, and the right rank may still connect.
   void refuse(const Hello& hello, const Arrival& arrival, const std::string& why) {
     const std::string text =
         fmt::format("rank 0 on host {} refused a process at {} that says it is rank {}: {}",
@@ -346,7 +346,7 @@ class Server {
   Ranks& ranks_;
   Lobby lobby_;
   std::size_t num_arrived_ = 1;
-  std::string last_refusal_;  // of a process that said it was a rank which has not come
+  std::string last_refusal_;  // from a process that claimed the number of a missing rank
 };
 
 class ServerVigil final : public Vigil {
@@ -393,7 +393,7 @@ class ServerVigil final : public Vigil {
   void give_up(std::string_view reason) noexcept override {
     try {
       ranks_.answer_all(wire::kCommError, std::string(reason.substr(0, wire::kMaxTextBytes)));
-    } catch (...) {  // no memory: the end of the connections says the rest
+    } catch (...) {  // no memory: the end of the connections is the message
     }
   }
 
@@ -421,7 +421,7 @@ class ServerVigil final : public Vigil {
       }
       one.said.append(bytes, static_cast<std::size_t>(count));
     }
-    take_words(rank);  // more than it has to say: what is not taken would wake the poll for ever
+    take_words(rank);  // more than the protocol allows: unread bytes would wake the poll forever
   }
 
   void take_words(std::size_t rank) {

@@ -1,4 +1,4 @@
-// The first meeting of the ranks, over TCP and through a process manager that speaks PMI-1.
+// The bootstrap, over TCP and through a process manager with PMI-1.
 #include "tandem/rendezvous/exchange.h"
 
 #include <gmock/gmock.h>
@@ -75,7 +75,7 @@ void expect_only_tandem_listens(int port) {
   }
 }
 
-// Every test with ranks at a port rests on it: what was free stays free until the ranks come.
+// Every test with ranks at a port relies on this: a free port stays free until the ranks use it.
 TEST(FreePort, IsForAListenerOfTandemOnly) { expect_only_tandem_listens(free_port()); }
 
 TEST(HoldPort, IsForAListenerOfTandemOnly) {
@@ -115,7 +115,7 @@ TEST(Exchange, RankZeroMayComeLast) {
   EXPECT_EQ(zero.error, "");
 }
 
-// A rank that comes later hears it too.
+// A rank that connects later receives the report too.
 TEST(Exchange, ARankThatFailedBeforeTellsAllWhy) {
   for (const int failed : {0, 1}) {
     const int port = free_port();
@@ -142,7 +142,7 @@ TEST(Exchange, ARankThatFailedBeforeTellsAllWhy) {
   }
 }
 
-// All ranks have the same wrong flag: nobody waits for the time that rank 0 would stay.
+// All ranks have the same wrong flag: no rank waits for the time that rank 0 would stay.
 TEST(Exchange, RanksThatHaveAllFailedDoNotWait) {
   const int port = free_port();
   ExchangeOptions late;
@@ -166,7 +166,7 @@ TEST(Exchange, AFailedRankSaysThatNobodyHeardIt) {
   std::string said;
   options.log = [&](const std::string& line) { said += line; };
   tell_of_failure(identity_of(1, 2, free_port()), "x", options);
-  EXPECT_THAT(said, AllOf(HasSubstr("could not be told"), HasSubstr("could not reach rank 0")));
+  EXPECT_THAT(said, AllOf(HasSubstr("could not be notified"), HasSubstr("could not reach rank 0")));
 }
 
 TEST(Exchange, RanksMeetAtTheLoopbackAddressOfIPv6) {
@@ -360,8 +360,8 @@ TEST(Exchange, ThroughTheProcessManagerNoPortIsAgreedBeforehand) {
     ASSERT_EQ(outcome.error, "");
     EXPECT_EQ(outcome.met[2].card, "card 2");
   }
-  // The ranks remain members for as long as their communicators: a crash later on is one for the
-  // manager too.
+  // The ranks remain members as long as their communicators exist: the manager too sees a later
+  // crash as a crash.
   EXPECT_EQ(hydra.finalized(), 0);
 }
 
@@ -384,7 +384,7 @@ TEST(Pmi, AFailedRankAsksForTheEndOfTheJob) {
   for (int i = 0; i < 500 && hydra.aborted().empty(); ++i)
     std::this_thread::sleep_for(milliseconds(10));
   EXPECT_EQ(hydra.aborted(), "200");
-  end_job(Environment(), 200);  // by hand, under Open MPI: nobody to ask
+  end_job(Environment(), 200);  // started by hand, under Open MPI: no manager to ask
 }
 
 TEST(Pmi, ASilentOrBrokenManagerIsAnError) {

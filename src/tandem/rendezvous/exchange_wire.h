@@ -1,10 +1,12 @@
-// What the first meeting says over TCP. Rank 0 greets whoever connects; a rank answers with Hello
-// and its card, or why it has failed; rank 0, once all have come, replies with the table of cards
-// (kOk) or why the job cannot start; before that perhaps texts of what it sees (kNotice). Then the
-// connections stay open (Vigil): a rank that is ready sends kReady, one that fails kGaveUp, a
-// length and a text; rank 0 replies once more, when all are ready or one has failed.
-// Each head carries CRC-32C checksums of itself and of what follows it: a rank tells damage from a
-// wrong token, and says its hello again.
+// The protocol of the bootstrap over TCP. Rank 0 starts the handshake. A rank answers with Hello
+// and its card, or with the reason for its failure. When all ranks have connected, rank 0 replies
+// with the table of cards (kOk) or the reason why the job cannot start; before that it may send
+// notices (kNotice).
+// Then the connections stay open (Vigil): a rank that is ready sends kReady, a rank that fails
+// sends kGaveUp, a length and a text. Rank 0 replies once more, when all are ready or one has
+// failed.
+// Each head carries CRC-32C checksums of itself and of what follows it. A rank can tell damage from
+// a wrong token, and sends its handshake again.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,7 @@ constexpr std::uint32_t kMagic = 0x6d444e54;  // "TNDm"
 // No bit of it can be flipped into one of the versions up to kLastWithoutChecksums.
 constexpr std::uint32_t kVersion = 8;
 constexpr std::uint32_t kLastWithoutChecksums = 4;
-constexpr int kMostTries = 5;  // to say a hello that arrived damaged
+constexpr int kMostTries = 5;  // to send a damaged handshake again
 constexpr std::uint32_t kMaxCardBytes = 1u << 16;
 constexpr std::uint32_t kMaxTextBytes = 4096;
 
@@ -43,7 +45,7 @@ struct Greeting {
   std::uint32_t version = kVersion;
   std::uint32_t has_token = 0;
   std::uint32_t checksum = 0;
-  std::uint64_t job = 0;  // tells the jobs of one process manager's hosts apart; 0: not known
+  std::uint64_t job = 0;  // tells the jobs of one process manager's hosts apart; 0: unknown
   Nonce nonce{};
 };
 
@@ -54,7 +56,7 @@ struct Hello {
   std::uint32_t rank = 0;
   std::uint32_t has_token = 0;
   std::uint32_t card_bytes = 0;
-  std::uint32_t gave_up = 0;  // 1: the rank has failed, and in the place of its card is why
+  std::uint32_t gave_up = 0;  // 1: the rank has failed, and its card is replaced by the reason
   std::uint32_t card_checksum = 0;
   std::uint32_t checksum = 0;
   Nonce nonce{};
@@ -70,7 +72,7 @@ struct Reply {
   ProofCode proof{};
 };
 
-// Before a text of a rank that is ready, or has failed.
+// Precedes a text of a rank that is ready or has failed.
 struct WordHead {
   std::uint32_t magic = kMagic;
   std::uint32_t word = kReady;
@@ -79,8 +81,8 @@ struct WordHead {
   std::uint32_t checksum = 0;
 };
 
-// Whether a head of this version has been changed on its way. One of an older version has no
-// checksum; of a newer one it is in the same place.
+// True if a head of this version was changed in transit. An older version has no checksum; a newer
+// one has it at the same offset.
 template <class Head>
 bool is_damaged(const Head& head) {
   const bool older = head.version >= 1 && head.version <= kLastWithoutChecksums;
@@ -93,7 +95,7 @@ inline Hello sealed_hello(Hello hello, std::string_view card) {
   return sealed(hello);
 }
 
-// That a rank which speaks as `hello` belongs to the job of `greeting`.
+// Proof that the rank that sent `hello` belongs to the job of `greeting`.
 inline ProofCode hello_proof(std::string_view token, const Nonce& greeting, Hello hello,
                              std::string_view card) {
   hello.proof = {};
@@ -101,7 +103,7 @@ inline ProofCode hello_proof(std::string_view token, const Nonce& greeting, Hell
   return prove(token, {"tandem rank", view_of(greeting), view_of(hello), card});
 }
 
-// That rank 0 says `text` to the rank of `hello`.
+// Proof that rank 0 sent `text` to the rank of `hello`.
 inline ProofCode reply_proof(std::string_view token, const Nonce& greeting, const Nonce& hello,
                              std::uint32_t status, std::string_view text) {
   return prove(token, {"tandem rank 0", view_of(greeting), view_of(hello), view_of(status), text});

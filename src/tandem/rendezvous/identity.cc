@@ -54,7 +54,7 @@ void check_rank(const Environment& environment, const Launcher& launcher, int ra
       settings(environment, {launcher.rank, launcher.size}));
 }
 
-// Whoever starts ranks by hand may start several jobs from one shell.
+// A person who starts ranks by hand may start several jobs from one shell.
 RankVariables variables_of(const Environment& environment, const Launcher& launcher) {
   RankVariables variables;
   variables.rank = launcher.rank;
@@ -64,7 +64,7 @@ RankVariables variables_of(const Environment& environment, const Launcher& launc
   return variables;
 }
 
-// Fills rank, size and the local pair from a launcher's variables. A missing local pair means: one
+// Fills rank, size and the local pair from a launcher's variables. A missing local pair means one
 // node.
 Identity read_launcher(const Environment& environment, const Launcher& launcher) {
   const auto rank = environment.get_int(launcher.rank, 0, kMaxWorldSize - 1);
@@ -186,7 +186,7 @@ std::optional<Identity> read_slurm(const Environment& environment, std::string& 
   return identity;
 }
 
-// srun --mpi=pmi2 answers Hydra's protocol, but says which ranks share a node in its own variables.
+// srun --mpi=pmi2 uses Hydra's protocol, but its own variables show which ranks share a node.
 void read_local_ranks_of_slurm(const Environment& environment, Identity& identity) {
   if (environment.get(kHydra.local_rank) || environment.get(kHydra.local_size)) return;
   std::string note;
@@ -217,7 +217,7 @@ void read_master(const Environment& environment, Identity& identity) {
         static_cast<int>(environment.get_int("TANDEM_PORT", 1, 65535)
                              .value_or(derived < 1024 ? derived + 1024 : derived));
     identity.master_port_given = true;
-    // Ranks of an elastic agent meet elsewhere.
+    // Ranks of an elastic agent use another address.
     if (environment.get("TANDEM_AGENT")) return;
     identity.note = fmt::format(
         "torchrun's agent holds port {}; rank 0 listens at port {} (TANDEM_PORT sets it)",
@@ -257,8 +257,7 @@ SlurmHosts parse_slurm_nodelist(const std::string& list) {
     if (all.count == 0) all.first = some.first;
     all.count += some.count;
   }
-  if (all.count == 0)
-    raise<ConfigError>("the host list SLURM_STEP_NODELIST={} names no host", list);
+  if (all.count == 0) raise<ConfigError>("the host list SLURM_STEP_NODELIST={} is empty", list);
   return all;
 }
 

@@ -1,5 +1,5 @@
-// Who this process is among the ranks of its job, read from the launcher's environment. No MPI
-// library is involved.
+// The rank of this process in its job, read from the launcher's environment. No MPI library is
+// involved.
 #pragma once
 
 #include <map>
@@ -13,41 +13,41 @@ namespace tandem::rendezvous {
 inline constexpr int kDefaultMasterPort = 29500;
 inline constexpr int kMaxWorldSize = 65536;
 
-// By which variables of its environment another process is a rank of this job.
+// The environment variables that show that another process is a rank of this job.
 struct RankVariables {
-  std::string rank;  // holds its number; empty: there are no other ranks
-  // What the job's processes have alike, with this process's values; an empty one is not set.
+  std::string rank;  // holds the rank's number; empty: there are no other ranks
+  // Variables that are equal in all processes of the job, with this process's values; empty: unset.
   std::map<std::string, std::string> same;
 };
 
 struct Identity {
   int rank = 0;
   int world_size = 1;
-  // What the launcher says about this node. comm::Communicator finds out for itself which ranks
+  // The node as the launcher describes it. comm::Communicator finds out for itself which ranks
   // really share memory.
   int local_rank = 0;
   int local_size = 1;
-  std::string source = "single process";  // which launcher's variables decided
+  std::string source = "single process";  // the launcher whose variables decided
   RankVariables variables;
 
-  // Where rank 0 meets the others. With `pmi_fd` the port is only used when the user chose it
-  // (`master_port_given`); otherwise rank 0 takes a free port and publishes it through the process
-  // manager, so that two jobs on one host never fight for the default port.
+  // Rank 0's address for the bootstrap. With `pmi_fd` the port is only used if the user chose it
+  // (`master_port_given`). Otherwise rank 0 takes a free port and publishes it through the process
+  // manager, so that two jobs on one host never compete for the default port.
   std::string master_addr = "127.0.0.1";
   int master_port = kDefaultMasterPort;
   bool master_addr_given = false;
   bool master_port_given = false;
   std::optional<int> pmi_fd;  // Hydra's process manager (PMI-1)
   std::string interface;      // which network interfaces are advertised, as in interfaces.h
-  std::string job_token;      // what every rank must know (TANDEM_JOB_TOKEN); empty: nothing
+  std::string job_token;      // secret of all ranks (TANDEM_JOB_TOKEN); empty: none
 
   bool distributed() const { return world_size > 1; }
-  // When one rank ends with an error, who started the ranks ends the others (mpirun, torchrun; not
-  // srun, and not people).
+  // The launcher ends all ranks when one exits with an error (mpirun and torchrun do; srun and
+  // people do not).
   bool ended_by_launcher = false;
   // All ranks can reach rank 0 through the loopback interface.
   bool loopback() const;
-  // A decision worth a line at start (derived port, ignored variables); may be empty.
+  // A decision to log at start (derived port, ignored variables); may be empty.
   std::string note;
 };
 
@@ -66,9 +66,9 @@ Identity identify(const Environment& environment);
 // set; empty: none.
 std::string interface_choice(const Environment& environment);
 
-// The job's secret: TANDEM_JOB_TOKEN, else what the file TANDEM_JOB_TOKEN_FILE has without white
-// space around it; empty: neither is set. Throws ConfigError for a file that has none, or more than
-// a line.
+// The job's secret: TANDEM_JOB_TOKEN, else the content of the file TANDEM_JOB_TOKEN_FILE without
+// white space around it; empty if both are unset. Throws ConfigError if the file is empty or has
+// more than one line.
 std::string job_token_of(const Environment& environment);
 
 // One line for the start-up print: "rank 1 of 4 (Hydra), local 1 of 2, meeting at …".

@@ -1,4 +1,4 @@
-// Who am I: every launcher's variables, what is incomplete, what contradicts.
+// The rank from every launcher's variables; incomplete and contradictory variables.
 #include "tandem/rendezvous/identity.h"
 
 #include <fcntl.h>
@@ -213,7 +213,7 @@ TEST(Identity, SlurmsProcessManagerTellsOfSeveralNodes) {
   EXPECT_FALSE(identity.loopback()) << "rank 0 would listen where the other node cannot reach it";
 }
 
-// Ranks of an elastic agent meet where it tells them.
+// Ranks of an elastic agent use the address that the agent assigns.
 TEST(Identity, AnElasticAgentsPortIsNobodysBusiness) {
   const Identity identity = identify({{"RANK", "0"},
                                       {"WORLD_SIZE", "2"},

@@ -18,7 +18,7 @@ struct InterfaceAddress {
   std::string interface;
   std::string address;
   bool loopback = false;
-  bool link_local = false;  // means nothing without the interface, which the others do not know
+  bool link_local = false;  // valid only with the interface, which other hosts do not know
 };
 
 bool is_link_local(const sockaddr* address) {

@@ -1,4 +1,4 @@
-// The network interfaces of this host: which of their addresses others are told.
+// The network interfaces of this host, and which of their addresses are advertised.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// Proof that both ends of a connection know the job's token, without sending it: a code over what
-// both have said, which contains random bytes of each (HMAC-SHA-256, RFC 2104). An old
-// conversation cannot be replayed, and a listener learns nothing of use.
+// Proof that both ends of a connection know the job's token, without sending it. The proof is an
+// HMAC-SHA-256 (RFC 2104) over the messages of both, which contain random bytes of each. A recorded
+// handshake cannot be replayed, and a listener learns nothing of use.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@ using Nonce = std::array<unsigned char, 16>;
 // Random bytes of the operating system. Throws IoError.
 Nonce make_nonce();
 
-// The code over the parts, whose lengths count as well. `token` may be empty: then anybody can make
-// it.
+// The code over the parts and their lengths. `token` may be empty: then any process can compute the
+// code.
 ProofCode prove(std::string_view token, std::initializer_list<std::string_view> parts);
 
-// Takes the same time wherever they differ.
+// Comparison in constant time.
 bool same_proof(const ProofCode& a, const ProofCode& b);
 
 }  // namespace tandem::rendezvous

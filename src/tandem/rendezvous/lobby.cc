@@ -8,8 +8,8 @@
 namespace tandem::rendezvous {
 namespace {
 
-// Time to introduce oneself before a newcomer may take one's place: a crowd must not push out a
-// rank that has just come.
+// Time for a handshake before a new connection may replace a pending one: many connections at once
+// must not push out a rank that has just connected.
 constexpr double kProtectedSeconds = 1;
 
 // Reads up to `size` bytes in all; false when the connection has ended.

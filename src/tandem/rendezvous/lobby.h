@@ -1,6 +1,6 @@
-// Where connections wait that have not yet said who they are. Anybody may connect to an open port:
-// port scanners, web browsers, programs that connect and say nothing, or a byte a minute. Here they
-// cost nothing but a descriptor, for a while.
+// Pending connections: accepted and not yet authenticated. Any program may connect to an open port,
+// such as port scanners, web browsers, and programs that send nothing or a byte a minute. Until its
+// timeout such a connection costs only a descriptor.
 #pragma once
 
 #include <poll.h>
@@ -16,30 +16,30 @@ namespace tandem::rendezvous {
 
 struct Guest {
   FileDescriptor socket;
-  std::string greeting;  // what it was told
-  std::string received;  // what it has said, complete when it leaves the lobby
+  std::string greeting;  // bytes sent to it
+  std::string received;  // bytes received from it, complete when it leaves the lobby
 };
 
 class Lobby {
  public:
-  // A guest is shown out `patience` after it came. When `capacity` wait, those who knock wait at
-  // the door until the oldest has had a second to introduce itself; then it leaves for the next
-  // one.
+  // A connection that has not finished its handshake within `patience` is closed. At `capacity`,
+  // new connections stay in the listen backlog until the oldest pending one is a second old; then
+  // it is closed to make room.
   Lobby(std::chrono::milliseconds patience, std::size_t capacity)
       : patience_(patience), capacity_(capacity) {}
 
-  // Accepts those who knock at `listener`, as far as there is room. `greeting` makes what each is
-  // told first (may be empty).
+  // Accepts connections from `listener` while there is room. `greeting` makes the first message to
+  // each (may be empty).
   void accept_from(const FileDescriptor& listener, const std::function<std::string()>& greeting);
   void add_to(std::vector<pollfd>& waits) const;
-  // How to wait for those who knock: not at all while there is no room, which comes from leaving
-  // guests or with time.
+  // How to poll the listener: not at all at `capacity`. Room comes when a connection
+  // leaves or with time.
   pollfd door(const FileDescriptor& listener) const;
   // At most `limit`, less if there will be room before.
   std::chrono::milliseconds nap(std::chrono::milliseconds limit) const;
-  // Reads what the guests have to say and returns those who are done. `wanted` tells from the bytes
-  // so far how many an introduction has in all (more than there are: not known yet); 0 shows the
-  // guest out.
+  // Reads from the pending connections and returns those with a complete handshake. `wanted`
+  // computes its length from the bytes so far (a result above their number: still unknown); 0
+  // closes the connection.
   std::vector<Guest> take_complete(
       const std::function<std::size_t(const std::string& received)>& wanted);
 

@@ -25,7 +25,7 @@ FileDescriptor knock_at(const FileDescriptor& listener) {
       .socket;
 }
 
-// A full lobby does not look at its door: whoever polls it sleeps until there is room.
+// A full lobby does not poll its listener: the caller sleeps until there is room.
 TEST(Lobby, ACrowdAtTheDoorWakesNobody) {
   const FileDescriptor listener = listen_tcp(/*loopback_only=*/true, 0);
   Lobby lobby(milliseconds(30000), 2);
@@ -34,19 +34,19 @@ TEST(Lobby, ACrowdAtTheDoorWakesNobody) {
   for (int i = 0; i < 4; ++i) crowd.push_back(knock_at(listener));
   ASSERT_TRUE(knocks(lobby.door(listener)));
   lobby.accept_from(listener, [] { return std::string("hello"); });
-  // Two are in, two knock.
+  // Two are pending, two are in the backlog.
   pollfd door = lobby.door(listener);
   EXPECT_EQ(::poll(&door, 1, 0), 0);
   const milliseconds nap = lobby.nap(milliseconds(5000));
   EXPECT_GT(nap.count(), 0);
   EXPECT_LE(nap.count(), 1001);
-  // When the oldest guest's second is over the next one may come in.
+  // When the oldest connection is a second old, the next one is accepted.
   std::this_thread::sleep_for(nap);
   EXPECT_TRUE(knocks(lobby.door(listener)));
   EXPECT_EQ(lobby.nap(milliseconds(5000)), milliseconds(5000));
 }
 
-// A guest that leaves makes room at once, and its leaving is what wakes the host.
+// A connection that closes makes room at once and wakes the caller.
 TEST(Lobby, WhoLeavesMakesRoom) {
   const FileDescriptor listener = listen_tcp(/*loopback_only=*/true, 0);
   Lobby lobby(milliseconds(30000), 1);

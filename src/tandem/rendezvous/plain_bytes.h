@@ -1,5 +1,4 @@
-// Values as they lie in memory, which is how ranks send them: all hosts of a job have one byte
-// order.
+// Values as they lie in memory. Ranks send them so: all hosts of a job have one byte order.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +40,7 @@ Head sealed(Head head) {
   return head;
 }
 
-// Whether `head` arrived as it was sent.
+// True if `head` arrived unchanged.
 template <class Head>
 bool is_whole(const Head& head) {
   return head.checksum == checksum_of(head);

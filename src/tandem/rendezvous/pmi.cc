@@ -19,7 +19,7 @@ namespace {
 // PMI-1 allows 1,024 bytes and a value of its own length.
 constexpr std::size_t kLongestLine = std::size_t{1} << 16;
 constexpr std::chrono::milliseconds kFarewell{1000};
-// Between this rank's last message and the end of the others: each of them prints what it saw.
+// Time between this rank's last message and the end of the others, in which each logs its state.
 constexpr std::chrono::milliseconds kLastWords{400};
 
 void send_line(int descriptor, const std::string& line) {
@@ -71,7 +71,7 @@ void PmiClient::finalize() {
 void Membership::leave() noexcept {
   try {
     if (client_) client_->finalize();
-  } catch (const Error&) {  // the manager has gone, or is busy ending the job
+  } catch (const Error&) {  // the manager is lost, or is busy ending the job
   }
   client_.reset();
 }
@@ -82,7 +82,7 @@ void end_job(const Environment& environment, int exit_code) noexcept {
     if (!descriptor) return;
     std::this_thread::sleep_for(kLastWords);
     send_line(static_cast<int>(*descriptor), fmt::format("cmd=abort exitcode={}", exit_code));
-  } catch (const Error&) {  // no descriptor, or nobody reads it: there is nobody to ask
+  } catch (const Error&) {  // no descriptor, or no reader: there is no manager to ask
   }
 }
 

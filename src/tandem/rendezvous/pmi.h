@@ -16,26 +16,26 @@ namespace tandem::rendezvous {
 
 class PmiClient {
  public:
-  // `descriptor` stays the caller's (the process inherited it). Throws CommError when the manager
-  // does not answer before `timeout` or speaks something else; the same timeout bounds every later
+  // `descriptor` stays the caller's (the process inherited it). Throws CommError if the manager
+  // does not answer before `timeout` or uses another protocol; the same timeout bounds every later
   // request.
   PmiClient(int descriptor, std::chrono::milliseconds timeout);
   // Puts become visible to all ranks with the next barrier. Throws CommError.
   void put(std::string_view key, std::string_view value);
-  // A barrier in two parts: this rank has come, and whether all have, within `patience`.
+  // A barrier in two parts: arrive, and wait at most `patience` for the others.
   void enter_barrier();
   bool passed_barrier(std::chrono::milliseconds patience);
   std::string get(std::string_view key);
-  // Tells the manager that this process may end on its own from now on. Nothing may follow.
+  // Reports that this process may exit on its own from now on. No request may follow.
   void finalize();
 
  private:
   using Fields = std::map<std::string, std::string>;
   Fields request(const std::string& line, std::string_view expected_command);
-  // Throws CommError unless `answer` to `asked` is the expected one.
+  // Throws CommError unless `answer` is the expected answer to `asked`.
   Fields fields_of(const std::string& answer, std::string_view asked,
                    std::string_view expected_command) const;
-  // Nothing when the time is over.
+  // Returns nothing at the deadline.
   std::optional<std::string> next_line(std::string_view asked, std::chrono::milliseconds patience);
 
   int descriptor_;
@@ -44,20 +44,19 @@ class PmiClient {
   std::string space_;  // name of the key-value space
 };
 
-// A process's place in the job of a process manager. Until leave() the manager takes the process's
-// end for a crash and ends the whole job; a place that is only destroyed was not left. Movable; one
+// A process's membership in the job of a process manager. Until leave() the manager treats the exit
+// of the process as a crash and ends the whole job; destruction alone does not leave. Movable; one
 // thread at a time.
 class Membership {
  public:
-  Membership() = default;  // in no manager's job
+  Membership() = default;  // not in a manager's job
   explicit Membership(PmiClient client) : client_(std::move(client)) {}
   Membership(Membership&& other) noexcept : client_(std::exchange(other.client_, std::nullopt)) {}
   Membership& operator=(Membership&& other) noexcept {
     client_ = std::exchange(other.client_, std::nullopt);
     return *this;
   }
-  // This process may end on its own. Waits a second at most; a manager that has gone has nothing to
-  // be told.
+  // Lets this process exit on its own. Waits at most a second; a lost manager is ignored.
   void leave() noexcept;
 
  private:
@@ -65,9 +64,9 @@ class Membership {
 };
 
 // Asks the process manager of this process, if it has one (PMI_FD in `environment`), to end all
-// ranks of the job and to exit with `exit_code`, after a moment in which the other ranks can say
-// what they know. A rank that is stopped, or whose host is silent, would otherwise be waited for
-// without end. Any thread; throws nothing.
+// ranks of the job and to exit with `exit_code`. A short delay lets the other ranks log what they
+// know. Without it the job would wait forever for a stopped rank or a silent host. Any thread;
+// throws nothing.
 void end_job(const Environment& environment, int exit_code) noexcept;
 
 }  // namespace tandem::rendezvous

@@ -1,4 +1,4 @@
-// What ranks say first over connections between each other.
+// The handshake on connections between ranks.
 #pragma once
 
 #include <bit>
@@ -14,31 +14,31 @@ namespace tandem::rendezvous {
 // What a connection is for.
 enum class ConnectionKind : std::uint32_t { kData = 0, kControl = 1, kLocal = 2, kReunion = 3 };
 
-// What a listener says to whoever connects: an address and port may also be those of another
-// program, of another host even.
+// First message of a listener: an address and port may belong to another program, or to another
+// host.
 struct RankGreeting {
   std::uint32_t magic = 0x6d444e57;
   std::uint32_t rank = 0;
   std::uint64_t listener = 0;
 };
 
-// What proves that a rank belongs to the job: 128 random bits, in a listener's card and in the
-// hellos to it, and nowhere else.
+// Proof that a rank belongs to the job: 128 random bits, which are only in a listener's card and in
+// the handshakes to it.
 struct Secret {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
-  // Takes the same time wherever two secrets differ.
+  // Comparison in constant time.
   friend bool operator==(const Secret& a, const Secret& b) {
     return ((a.high ^ b.high) | (a.low ^ b.low)) == 0;
   }
 };
 
-// Where a rank listens, as this rank reaches it.
+// Listening address of a rank, as this rank reaches it.
 struct Door {
-  std::vector<std::string> addresses;  // the likeliest first
+  std::vector<std::string> addresses;  // the most likely first
   int port = 0;
   std::uint64_t listener = 0;  // public name of the listening socket
-  Secret secret;               // of those who may connect to it
+  Secret secret;               // of the ranks that may connect to it
 };
 
 // The connecting rank proves with the listener's secret, which only the cards carry, that it
@@ -53,8 +53,8 @@ struct RankHello {
   std::uint32_t checksum = 0;
 };
 
-// Whether it is the hello of a rank that knows `secret`, damaged on its way: a stranger does not
-// guess all but a few bits of it.
+// True if this is the damaged handshake of a rank that knows `secret`: an unauthenticated peer
+// cannot guess all but a few of its bits.
 inline bool is_damaged(const RankHello& hello, const Secret& secret) {
   constexpr int kFewBits = 8;
   const int wrong = std::popcount(hello.magic ^ RankHello().magic) +

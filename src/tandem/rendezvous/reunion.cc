@@ -17,25 +17,25 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Sleeps are cut so that deaths, which the roster knows, are looked at.
+// Sleeps are short so that deaths in the roster are noticed.
 constexpr milliseconds kNap{20};
 constexpr milliseconds kIntroduction{10000};
-// Those who wait for the host do so this much longer than the host for them: its message knows who
-// is missing.
+// Ranks that wait for the host wait this much longer than the host: its message names the missing
+// ranks.
 constexpr milliseconds kGrace{2000};
 constexpr milliseconds kSendLimit{2000};
 constexpr std::uint32_t kMaxRanks = 1u << 20;
 
-// A guest says RankHello and this, then the ranks that it excludes.
+// Request of a rank: RankHello and this, then the ranks that it excludes.
 struct Request {
   std::uint64_t key = 0;
   std::uint32_t num_excluded = 0;
-  std::uint32_t checksum = 0;  // of what is before it and those ranks
+  std::uint32_t checksum = 0;  // of the bytes before it and those ranks
 };
 
 enum class Verdict : std::uint32_t { kGoOn = 0, kRefused = 1, kDisagree = 2, kComeBack = 3 };
 
-// The host says this, then `num_members` ranks, then a text: the place to meet, or what is wrong.
+// Answer of the host: this, then `num_members` ranks, then the bootstrap address or an error.
 struct Answer {
   std::uint32_t magic = 0x6d444e41;
   Verdict verdict = Verdict::kGoOn;
@@ -111,7 +111,7 @@ class Reunion::Host {
     return text;
   }
 
-  // Members that may still come.
+  // Members that may still connect.
   std::vector<int> missing() const {
     std::vector<int> ranks;
     for (const int rank : options_.members) {
@@ -131,7 +131,7 @@ class Reunion::Host {
     }
     lobby_.add_to(waits);
     if (::poll(waits.data(), waits.size(), deadline.remaining_ms(lobby_.nap(kNap))) < 0) return;
-    // A guest says nothing while it waits: it has ended, or comes again by another connection.
+    // A rank sends nothing while it waits: it has exited, or has connected again.
     for (std::size_t i = 0; i < present.size(); ++i) {
       if (waits[1 + i].revents != 0) guests_.erase(present[i]);
     }
@@ -150,8 +150,8 @@ class Reunion::Host {
            hello.rank < doors.size() && hello.target == static_cast<std::uint32_t>(options_.rank);
   }
 
-  // How many bytes a guest says in all; 0: not a guest. Of who does not know the secret nothing
-  // after the hello is read.
+  // Length of a rank's request in bytes; 0: not a rank. If authentication fails, nothing after the
+  // handshake is read.
   std::size_t introduction_bytes(const std::string& received) const {
     constexpr std::size_t kHead = sizeof(RankHello) + sizeof(Request);
     if (received.size() < sizeof(RankHello)) return sizeof(RankHello);
@@ -167,11 +167,11 @@ class Reunion::Host {
     const std::string_view rest = std::string_view(guest.received).substr(sizeof hello);
     const auto request = read_as<Request>(rest);
     const std::string_view ranks = rest.substr(sizeof request);
-    // One that was damaged comes again.
+    // A damaged request is sent again.
     if (request.checksum != checksum_of_request(request, ranks)) return;
     const auto excluded = read_ranks(ranks, request.num_excluded);
     const int rank = static_cast<int>(hello.rank);
-    // A communicator split from the same one: its turn comes when this rank calls shrink on it.
+    // A communicator split from the same one; this rank serves it when it calls shrink on it.
     if (request.key != options_.key) return answer(guest.socket, Verdict::kComeBack, {}, "");
     if (contains(options_.excluded, rank)) {
       return answer(
@@ -200,7 +200,7 @@ class Reunion::Host {
     const std::string rest = bytes_of_ranks(members) + text;
     head.rest_checksum = crc32c(rest);
     const std::string bytes = std::string(view_of(sealed(head))) + rest;
-    // Who does not take it has ended, which shows where the new communicator is made.
+    // A rank that does not receive it has exited, which the new communicator detects.
     send_all(socket, std::as_bytes(std::span(bytes)), Deadline(kSendLimit));
   }
 
@@ -225,8 +225,7 @@ class Reunion::Host {
     return agreement;
   }
 
-  // Whoever lives and does not belong to them any more is told, instead of waiting for its
-  // deadline.
+  // Ranks that are alive but excluded are notified, instead of waiting for their deadline.
   void leave_behind(const std::vector<int>& members, const Deadline& deadline) {
     for (const int rank : options_.members) {
       if (contains(members, rank) || reunion_.roster_.gone(rank)) continue;
@@ -235,7 +234,7 @@ class Reunion::Host {
                                   : fmt::format("it had not called shrink {:.1f} s after {}",
                                                 deadline.elapsed_seconds(), self());
       reunion_.roster_.expel(
-          rank, fmt::format("the other ranks went on without {}: {}", describe({rank}), why));
+          rank, fmt::format("the other ranks continued without {}: {}", describe({rank}), why));
     }
   }
 
@@ -252,7 +251,7 @@ class Reunion::Guest {
  public:
   Guest(Reunion& reunion, int host) : reunion_(reunion), host_(host) {}
 
-  // Nothing: look for a host again.
+  // Returns nothing if a new host must be found.
   std::optional<Agreement> run(const Deadline& deadline) {
     std::string address;
     const FileDescriptor socket = reach(deadline, address);
@@ -279,7 +278,7 @@ class Reunion::Guest {
   }
 
  private:
-  // The host has decided, and does not say it again.
+  // The host has decided, and does not send its answer again.
   [[noreturn]] void raise_damage(const std::string& address) const {
     raise<CommError>(
         "the link from {} at {} to {} is damaged: its answer arrived with a wrong checksum; check "
@@ -318,7 +317,7 @@ class Reunion::Guest {
     return std::move(found.socket);
   }
 
-  // False when the host has ended or is known to be gone.
+  // False if the host has exited or is known to be lost.
   bool receive(const FileDescriptor& socket, std::span<std::byte> bytes, const Deadline& deadline) {
     while (!reunion_.roster_.gone(host_)) {
       reunion_.check_expelled();
@@ -363,7 +362,8 @@ Agreement Reunion::meet(const Deadline& deadline) {
     if (agreement) return std::move(*agreement);
     if (deadline.passed()) {
       raise<CommError>(
-          "{} waited {:.1f} s for {} to lead the shrinking, but that rank has not called shrink",
+          "{} waited {:.1f} s for {} to lead the shrink agreement, but that rank has not called "
+          "shrink",
           roster_.describe(options_.rank), deadline.elapsed_seconds(), roster_.describe(host));
     }
     std::this_thread::sleep_for(kNap);

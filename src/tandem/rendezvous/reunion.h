@@ -1,12 +1,12 @@
-// Where the ranks of a communicator that are left find each other: the agreement on who goes on,
-// before a new communicator is made.
-//
-// Every rank still listens where it did when the communicator was made (its door). The ranks meet
-// at the first of them that is neither excluded nor known to be gone, the host; when that one dies
-// too, at the next. The host waits until every member has come or is known to be gone, or until the
-// deadline; then it decides, tells those who came, and opens the place at which they make the new
-// communicator. What the ranks know of each other comes from whoever watched them in the old
-// communicator and goes on after its failure: the Roster.
+// The shrink agreement: the remaining ranks of a communicator agree on who continues, before a new
+// communicator is made.
+// Every rank still listens at its address in the old communicator (its door). The ranks connect to
+// the first of them that is neither excluded nor known to be lost, the host. If that one dies too,
+// the next replaces it. The host waits until every member has connected or is known to be lost, or
+// until the deadline. Then it decides, notifies the connected ranks, and opens the address for the
+// new communicator.
+// The Roster holds what a rank knows about the others. Its source is the failure detector of the
+// old communicator, which keeps running.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ namespace tandem::rendezvous {
 
 // Ranks are those of the job.
 struct ReunionOptions {
-  int rank = 0;               // this one
+  int rank = 0;               // this rank
   std::vector<int> members;   // of the communicator, in its order
   std::vector<int> excluded;  // ascending; not this rank
   std::uint64_t key =
@@ -29,25 +29,25 @@ struct ReunionOptions {
 
 struct Agreement {
   std::vector<int>
-      members;  // who goes on, in the order of ReunionOptions::members; this rank among them
-  // Where they meet, for exchange_cards_at(); with the listener at members.front(), the host.
+      members;  // the remaining ranks, in the order of ReunionOptions::members; includes this rank
+  // The address for exchange_cards_at(); with the listener at members.front(), the host.
   MeetingPlace place;
 };
 
-// What a rank knows of the others while they look for each other.
+// The state of the other ranks during the agreement.
 class Roster {
  public:
   virtual ~Roster() = default;
   virtual std::string describe(int rank) const = 0;  // "rank 3 (host node1, pid 4711)"
-  // Nothing will come from `rank`. Of this rank itself: the others count it as dead or went on
+  // `rank` will send nothing more. For this rank itself: the others count it as dead or continued
   // without it.
   virtual bool gone(int rank) const = 0;
-  // Why this rank itself is gone; empty if it is not.
+  // The reason why this rank itself is excluded; empty if it is not.
   virtual std::string why_expelled() const = 0;
-  // Tells all ranks that `rank` no longer belongs to them, and why.
+  // Notifies all ranks that `rank` is excluded, and why.
   virtual void expel(int rank, const std::string& why) = 0;
-  // Asked by the host at the deadline: whether ranks that live but did not come are left behind
-  // (the communicator has failed) or that is an error.
+  // Called by the host at the deadline. True if live ranks that did not connect are left behind
+  // (the communicator has failed); false if that is an error.
   virtual bool may_leave_behind() const = 0;
 };
 
@@ -56,9 +56,9 @@ class Reunion {
   // `listener` is this rank's; `doors` by rank of the job. References must outlive the reunion.
   Reunion(const FileDescriptor& listener, const std::vector<Door>& doors, Roster& roster,
           ReunionOptions options);
-  // Collective over the members that are left. May be called again, after the new communicator
-  // could not be made. Throws CommError: the deadline, this rank was left behind or is excluded by
-  // the others; ConfigError: the ranks exclude different ones.
+  // Collective over the remaining members. May be called again if the new communicator could not be
+  // made. Throws CommError: the deadline, this rank was left behind or is excluded by the others;
+  // ConfigError: the ranks exclude different ones.
   Agreement meet(const Deadline& deadline);
 
  private:

@@ -32,7 +32,7 @@ std::optional<int> to_int(std::string_view text) {
   return value;
 }
 
-// A file of a process, or nothing: it has ended, or is another user's.
+// A file of a process. Nothing if it has exited or belongs to another user.
 std::string read_of(int process, const char* file) {
   try {
     return read_file_if_exists(fs::path("/proc") / std::to_string(process) / file).value_or("");
@@ -95,7 +95,7 @@ int parent_of(int process, const std::map<int, State>& processes) {
   return found == processes.end() ? 0 : found->second.parent;
 }
 
-// The nearest ancestor of this process that is no rank; 0: not to be seen.
+// The nearest ancestor of this process that is not a rank; 0: not visible.
 int manager(const std::map<int, State>& processes, const RankVariables& variables) {
   int process = ::getpid();
   while (process > 0 && rank_of(process, variables)) process = parent_of(process, processes);
@@ -133,7 +133,7 @@ std::vector<Sibling> find_siblings(const RankVariables& variables) {
   const std::map<int, State> processes = all_processes();
   const int root = manager(processes, variables);
   std::map<int, Sibling> ranks;
-  std::set<int> present;  // of which a process waits that runs
+  std::set<int> present;  // a running process waits for it
   for (const auto& [process, state] : processes) {
     if (root <= 0 || state.letter == 'Z' || !descends(process, root, processes)) continue;
     const auto rank = of_this_user(process) ? rank_of(process, variables) : std::nullopt;
@@ -186,7 +186,7 @@ std::string SiblingWatch::missing() const {
     text += fmt::format("{}{} has not come", text.empty() ? "" : ", ", name_of(rank));
   }
   if (ranks.empty() || !text.empty()) return text;
-  return fmt::format("all {} ranks of host {} have come, so one of another host has not",
+  return fmt::format("all {} ranks of host {} have connected; a rank of another host is missing",
                      ranks.size(), host_name());
 }
 

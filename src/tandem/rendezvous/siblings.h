@@ -1,6 +1,5 @@
-// The ranks that have been started on this node by who started this one (a launcher, a script, a
-// shell), as /proc shows them: who keeps the others waiting, where nobody tells (PMI-1 has no word
-// for it, and people do not look).
+// The ranks on this node with the same launcher (or script, or shell) as this one, found through
+// /proc. They show which rank is missing where the launcher does not report it, as with PMI-1.
 #pragma once
 
 #include <chrono>
@@ -22,31 +21,32 @@ struct Sibling {
   bool waits = false;    // it holds a WaitingMark
 };
 
-// By rank, this process's own included. A rank is a process of this user that carries `variables`
-// and descends from the process that started this one: no neighbour's process can pass for it.
-// Empty where /proc shows nothing of it: other ranks in PID namespaces of their own, a manager of
-// another user, ranks that were started from other shells.
+// By rank, this process included. A rank is a process of this user that carries `variables` and
+// descends from the process that started this one: an unrelated process cannot match. Empty if
+// /proc does not show it: other ranks in PID namespaces of their own, a manager of another user,
+// ranks that were started from other shells.
 std::vector<Sibling> find_siblings(const RankVariables& variables);
 
-// While it lives, the others see that this process waits for them.
+// While it exists, the other ranks see that this process waits for them.
 class WaitingMark {
  public:
   WaitingMark();
-  // It stays until the process ends: who gives up a moment later still sees that this one waited.
+  // It stays until the process exits: a rank that times out a moment later still sees that this one
+  // waited.
   void stay();
 
  private:
   FileDescriptor file_;  // in memory, without a name in any file system
 };
 
-// Looks after the ranks of this node while this one waits for all to come.
+// Checks the ranks of this node while this one waits for all to connect.
 class SiblingWatch {
  public:
   // `limit`: how long a process may be stopped; 0: no limit.
   SiblingWatch(std::chrono::milliseconds limit, RankVariables variables)
       : limit_(limit), variables_(std::move(variables)) {}
-  // To be called often: looks once a second. Throws CommError that names a rank for which the
-  // others wait, as `matters` tells, and which is stopped since `limit`.
+  // Call often; it checks once a second. Throws CommError with the name of a rank for which the
+  // others wait, as `matters` shows, and which has been stopped for `limit`.
   void check(const std::function<bool(const Sibling&)>& matters);
   // "rank 1 (process 4711 of host n1) has not come", or that all of this host have; empty where
   // nothing is known.

@@ -130,7 +130,7 @@ FileDescriptor accept_tcp(const FileDescriptor& listener, int patience_ms) {
   if (socket) {
     set_no_delay(socket);
   } else if (out_of_descriptors(errno)) {
-    // Whoever knocks stays at the door and would be asked in again and again.
+    // A pending connection stays in the backlog and would wake the poll again and again.
     raise_out_of_descriptors("a connection cannot be accepted", errno);
   }
   return socket;
@@ -178,7 +178,7 @@ void set_no_delay(const FileDescriptor& socket) {
   set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
-// Probes speak for idle connections, TCP_USER_TIMEOUT for those with bytes under way.
+// Probes cover idle connections, TCP_USER_TIMEOUT those with unacknowledged bytes.
 void watch_host(const FileDescriptor& socket, std::chrono::milliseconds silence) {
   const auto limit = static_cast<int>(silence.count());
   set_option(socket.get(), SOL_SOCKET, SO_KEEPALIVE, 1);

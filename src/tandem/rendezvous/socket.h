@@ -1,4 +1,4 @@
-// Descriptors, deadlines and TCP sockets, with errors that say who waited for whom.
+// Descriptors, deadlines and TCP sockets, with errors that name both sides.
 #pragma once
 
 #include <sys/socket.h>
@@ -28,7 +28,7 @@ class FileDescriptor {
   int get() const { return descriptor_; }
   explicit operator bool() const { return descriptor_ >= 0; }
   void reset();
-  // Whoever calls it closes the descriptor.
+  // The caller closes the descriptor.
   int release() { return std::exchange(descriptor_, -1); }
 
  private:
@@ -56,14 +56,14 @@ class Deadline {
 // A listening socket on all interfaces (IPv6 and IPv4), or on loopback in one family; port 0: any
 // free one. Throws ConfigError when the port is taken or not allowed, IoError otherwise.
 FileDescriptor listen_tcp(bool loopback_only, int port, int loopback_family = AF_INET);
-// Keeps a port for a program that will ask for it, as listen_tcp() does: bound to it and not
-// listening, which the kernel lets others join who ask, and gives to nobody who leaves the choice
-// to it. Empty where the port is taken.
+// Reserves a port for a program that will ask for it, as listen_tcp() does. The socket is bound and
+// does not listen: the kernel lets others share it on request, and does not assign it as a free
+// port. Empty if the port is in use.
 FileDescriptor hold_port(int port);
 int local_port(const FileDescriptor& socket);
 
-// The next connection, or nothing when `patience_ms` passes without one. Non-blocking, without
-// delay. Throws ConfigError when no descriptor is left for it.
+// The next connection, or nothing after `patience_ms`. Non-blocking, without delay. Throws
+// ConfigError if no descriptor is left for it.
 FileDescriptor accept_tcp(const FileDescriptor& listener, int patience_ms);
 
 // Numeric address of the other side of a connection, and of this one.

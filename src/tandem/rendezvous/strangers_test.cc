@@ -1,4 +1,4 @@
-// Whoever else comes to rank 0's port while a job starts, and ranks that do not know its token.
+// Unauthenticated connections to rank 0's port while a job starts, and ranks without the token.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -189,7 +189,7 @@ std::pair<std::uint32_t, std::string> reply_on(const FileDescriptor& socket) {
   return {reply.status, text};
 }
 
-// Another version of tandem, or anybody's bytes that look like one: it is told, the ranks log it,
+// Another version of tandem, or random bytes that look like one: it is notified, the ranks log it,
 // and the job starts.
 TEST(Versions, ThatDifferAreRefusedAndTheJobStarts) {
   for (const std::string token : {"", "secret"}) {
@@ -210,7 +210,7 @@ TEST(Versions, ThatDifferAreRefusedAndTheJobStarts) {
     for (Rank* rank : {&zero, &one, &two}) {
       const Outcome outcome = rank->wait();
       EXPECT_EQ(outcome.error, "");
-      EXPECT_THAT(outcome.log, HasSubstr("it speaks version 99")) << "every rank is told";
+      EXPECT_THAT(outcome.log, HasSubstr("it speaks version 99")) << "every rank is notified";
     }
   }
 }
@@ -237,7 +237,7 @@ TEST(JobToken, RanksThatKnowItMeet) {
   EXPECT_EQ(one.wait().error, "");
 }
 
-// Who has taken no precaution reads what to do, once, on rank 0.
+// A job without a token gets advice, once, on rank 0.
 TEST(JobToken, AJobBetweenHostsWithoutOneIsWarned) {
   for (const std::string token : {"", "secret"}) {
     const int port = free_port();
@@ -251,7 +251,8 @@ TEST(JobToken, AJobBetweenHostsWithoutOneIsWarned) {
       continue;
     }
     EXPECT_THAT(outcome.log,
-                AllOf(HasSubstr(fmt::format("no TANDEM_JOB_TOKEN: whoever reaches port {}", port)),
+                AllOf(HasSubstr(fmt::format(
+                          "no TANDEM_JOB_TOKEN: any process that can reach port {}", port)),
                       HasSubstr("export TANDEM_JOB_TOKEN=$(openssl rand -hex 16)")));
   }
 }
@@ -295,7 +296,7 @@ TEST(JobToken, AWrongOneDoesNotEndAJobWhoseRightRankComes) {
   EXPECT_EQ(zero.wait().error, "");
 }
 
-// Greets whoever connects next as rank 0 of a job with a token would.
+// Sends the handshake of rank 0 of a job with a token to the next connection.
 std::pair<FileDescriptor, wire::Greeting> pose_as_rank_0(const FileDescriptor& listener) {
   FileDescriptor victim = accept_tcp(listener, 5000);
   wire::Greeting greeting;
@@ -304,7 +305,7 @@ std::pair<FileDescriptor, wire::Greeting> pose_as_rank_0(const FileDescriptor& l
   return {std::move(victim), greeting};
 }
 
-// Nobody can make a rank take memory before rank 0 has proved itself.
+// A peer cannot make a rank allocate memory before rank 0 is authenticated.
 TEST(JobToken, AFalseRankZeroCannotAnnounceAHugeTable) {
   const FileDescriptor listener = listen_tcp(true, 0);
   Rank one(1, 2, local_port(listener), "right");
@@ -312,11 +313,11 @@ TEST(JobToken, AFalseRankZeroCannotAnnounceAHugeTable) {
   wire::Reply reply;
   reply.bytes = 1u << 30;
   say(victim, std::string(wire::view_of(wire::sealed(reply))));
-  EXPECT_THAT(one.wait().error, HasSubstr("is no answer of rank 0"));
+  EXPECT_THAT(one.wait().error, HasSubstr("received an invalid answer of rank 0"));
 }
 
-// Rank 1 came and went; rank 2 comes after rank 0 has given up, and need not wait for its own
-// timeout.
+// Rank 1 connected and exited; rank 2 connects after rank 0 has failed, and need not wait for its
+// own timeout.
 TEST(LateRanks, AreToldWhyTheJobFailed) {
   const int port = free_port();
   Rank zero(0, 3, port, "", kPatience, milliseconds(10000));
@@ -331,7 +332,7 @@ TEST(LateRanks, AreToldWhyTheJobFailed) {
   wire::Hello strange;
   strange.version = 99;
   say(stranger, std::string(wire::view_of(wire::sealed(strange))));
-  // The news of the stranger reaches rank 1: rank 0 has taken it in.
+  // Rank 1 receives the notice of the refused process: rank 0 has handled it.
   EXPECT_EQ(reply_on(rank_1).first, wire::kNotice);
   rank_1.reset();
   const Outcome two = Rank(2, 3, port).wait();
@@ -339,7 +340,7 @@ TEST(LateRanks, AreToldWhyTheJobFailed) {
   EXPECT_EQ(zero.wait().error, two.error);
 }
 
-// The others must not hand their cards' secrets' peers to whoever took rank 0's port.
+// A process that took rank 0's port must not receive the secrets of the cards.
 TEST(JobToken, AFalseRankZeroIsFoundOut) {
   const FileDescriptor listener = listen_tcp(true, 0);
   Rank one(1, 2, local_port(listener), "right");
@@ -353,7 +354,7 @@ TEST(JobToken, AFalseRankZeroIsFoundOut) {
               AllOf(HasSubstr("refused what listens at"), HasSubstr("TANDEM_JOB_TOKEN")));
 }
 
-// A code for one conversation is worth nothing in another.
+// A code for one handshake is invalid in another.
 TEST(JobToken, CodesDependOnEveryPart) {
   const ProofCode code = prove("token", {"ab", "c"});
   EXPECT_TRUE(same_proof(code, prove("token", {"ab", "c"})));
@@ -388,14 +389,14 @@ TEST(Vigil, ARankThatEndsBeforeAllAreReadyIsNamed) {
   std::string zero, two;
   std::thread first([&] { zero = error_of(0); });
   std::thread third([&] { two = error_of(2); });
-  join(1);  // and leaves without a word
+  join(1);  // and exits without a message
   first.join();
   third.join();
   EXPECT_THAT(zero, AllOf(HasSubstr("rank 1"), HasSubstr("died while the ranks were connecting")));
   EXPECT_EQ(two, zero);
 }
 
-// More than the longest reason: rank 0 looked at it without an end and without taking it.
+// Longer than the longest reason: rank 0 polled forever without reading it.
 TEST(Vigil, ARankThatSaysTooMuchEndsTheWait) {
   const int port = free_port();
   const auto join = [&](int rank) { return join_job(rank, 2, port); };

@@ -61,7 +61,8 @@ TorchStore::TorchStore(const std::string& host, int port, const Deadline& deadli
 
 void TorchStore::send(const std::string& request) {
   if (send_all(socket_, std::as_bytes(std::span(request)), Deadline(patience_)) != IoStatus::kDone)
-    raise<CommError>("{} does not take what is sent to it; has its host ended?", where_);
+    raise<CommError>("cannot send to {}: it accepts no data; check that its host is running",
+                     where_);
 }
 
 void TorchStore::receive(std::span<std::byte> bytes, Milliseconds limit, std::string_view what) {
@@ -85,7 +86,7 @@ T TorchStore::receive_number() {
 std::string TorchStore::receive_text(std::size_t max_bytes) {
   const auto size = receive_number<std::uint64_t>();
   if (size > max_bytes)
-    raise<CommError>("{} announced a text of {} bytes, at most {} are taken", where_, size,
+    raise<CommError>("{} announced a text of {} bytes, expected at most {}", where_, size,
                      max_bytes);
   std::string text(size, '\0');
   receive(std::as_writable_bytes(std::span(text)), patience_, "a text");

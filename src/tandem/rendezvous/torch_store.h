@@ -49,9 +49,9 @@ constexpr std::size_t kMaxKeys = 128 << 10;
 
 }  // namespace torch_store
 
-// Requests that wait take their own limit; every other answer is due within `patience`. Throws
-// CommError, which names the server, when it does not answer, closes, or answers nonsense. One
-// thread.
+// Waiting requests have their own limit; every other answer is due within `patience`. Throws
+// CommError, which names the server, if it does not answer, closes, or sends a malformed answer.
+// One thread.
 class TorchStore {
  public:
   using Milliseconds = std::chrono::milliseconds;
@@ -78,7 +78,7 @@ class TorchStore {
   std::optional<std::string> queue_pop(std::string_view key);
   std::int64_t queue_length(std::string_view key);
   std::vector<std::string> list_keys();
-  // False when the limit passes before `world_size` have come.
+  // False if the limit passes before `world_size` have joined.
   bool barrier(std::string_view key, std::int64_t world_size, Milliseconds limit);
 
   // The server's address, numeric.
