@@ -1,4 +1,4 @@
-// Life in a view: who is alive, what the workers say, when a new view is needed.
+// An agent in a view: liveness of the nodes, reports of the workers, and when a new view is needed.
 #include "tandem/membership/agent.h"
 
 #include <fmt/format.h>
@@ -78,8 +78,8 @@ void Agent::learn_dead(const std::vector<NodeId>& dead) {
   forget_dead_view();
 }
 
-// A view all of whose members are dead is over. Who was not in it looks for the job, or makes its
-// next view, as if there had been none.
+// A view whose members are all dead is over. A node outside it looks for the job, or makes its next
+// view, as if that view had not existed.
 void Agent::forget_dead_view() {
   if (phase_ != Phase::kLooking || !view_.exists() || in_view()) return;
   const bool over = std::all_of(view_.members.begin(), view_.members.end(),
@@ -111,7 +111,7 @@ void Agent::peer_dead(Time now, NodeId node) {
   want_change(now, {});
 }
 
-// A change of the view is needed now: the first member that is alive proposes it.
+// A change of the view is needed now: the first live member proposes it.
 void Agent::want_change(Time now, const std::vector<NodeId>& silent) {
   const NodeId first = first_alive(silent);
   if (first == self()) return propose(now);
@@ -133,7 +133,7 @@ void Agent::beat(Time now) {
   if (first == self()) seek_others();
 }
 
-// Agents that are not in this view may be in another one, after a cut; who has the lower number
+// Agents outside this view may be in another one, after a partition; the one with the lower number
 // joins the others.
 void Agent::seek_others() {
   const std::vector<std::string>& contacts = options_.contacts;
@@ -146,7 +146,7 @@ void Agent::seek_others() {
   }
 }
 
-// The first one watches all, all watch the first one; the later in the view, the later they act.
+// The first member watches all, and all watch the first. Members later in the view act later.
 void Agent::watch(Time now) {
   const NodeId first = first_alive({});
   const auto silent = [&](NodeId id, Time patience) {
@@ -168,7 +168,7 @@ void Agent::watch(Time now) {
 
 void Agent::forget_old(Time now) {
   std::erase_if(unreachable_, [&](const auto& entry) { return entry.second <= now; });
-  // Also who does not fit (yet) is told when the job ends.
+  // A node that does not fit (yet) is notified too when the job ends.
   std::erase_if(askers_, [&](const auto& entry) { return !heard_lately(entry.second, now); });
 }
 
@@ -209,10 +209,11 @@ void Agent::on_deadline(Time now) {
         deadline_ = now + options_.limits.install;
         return;
       }
-      // Also one that is not in the view may have to finish what would have made it a member.
+      // A node outside the view may also have to finish the change that would have made it a
+      // member.
       return in_view() || (view_.exists() && !accepted_.empty()) ? propose(now) : look(now);
     case Phase::kWaiting:
-      // The job goes on without it: with an external lock it would wait for that for ever.
+      // The job continues without it: with an external lock it would wait for it forever.
       if (view_.exists() && !in_view() && accepted_.empty()) return look(now);
       return propose(now);
     case Phase::kRunning:
@@ -315,12 +316,12 @@ void Agent::lock(Time now, bool held) {
   if (std::exchange(lock_held_, held) == held || phase_ == Phase::kEnded) return;
   if (held && phase_ == Phase::kWaiting) propose(now);
   if (held || phase_ != Phase::kRunning) return;
-  stop_workers();  // somebody else may go on from now on
+  stop_workers();  // another agent may continue from now on
   propose(now);
 }
 
-// All members, by the first of them; the others tell these. If everybody told everybody, the end of
-// a job of thousands of nodes would be millions of connections.
+// The first member notifies all members, and these notify the others. All-to-all messages at the
+// end of a job of thousands of nodes would need millions of connections.
 std::vector<Peer> Agent::told_of_the_end() const {
   std::vector<Peer> first, all;
   for (const Member& member : view_.members) {
@@ -377,7 +378,7 @@ void Agent::on(Time now, const Peer& from, const Suspect& m) {
 }
 
 void Agent::on(Time, const Peer&, const Ended& m) {
-  // A member finishes the last step by itself.
+  // A member finishes the last step alone.
   const bool last = holding_.step + 1 >= options_.last_step;
   if (m.code == 0 && phase_ == Phase::kRunning && last && !view_.paused) return;
   end_job(m.code, m.message);

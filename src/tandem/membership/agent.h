@@ -12,11 +12,12 @@
 //   waiting    too few have answered to go on: keeps its state and tries again
 //   ended      the last step is applied, or the job has failed, or the node has left
 //
-// Who proposes: the first member of the view that is alive, at once when a loss is certain, after
-// Limits::silent when somebody is silent, and at the end of a step when somebody joins or leaves.
-// When the first is lost the next one does. Promises: a node that has answered number n answers
-// nothing lower, and its workers stay stopped until a view with a number of at least n is
-// installed. Fences: RunView orders carry the view; the workers' frames carry its number.
+// The first live member of the view proposes: at once if a loss is certain, after Limits::silent if
+// a node is silent, and at the end of a step if a node joins or leaves. If the first member is
+// lost, the next one proposes.
+// Promises: a node that has answered number n answers nothing lower, and its workers stay stopped
+// until a view with a number of at least n is installed. Fences: RunView orders carry the view; the
+// workers' frames carry its number.
 //
 // Thread-safety: one caller at a time. Times are counted from any fixed moment and never go back.
 #pragma once
@@ -40,18 +41,18 @@ using Time = std::chrono::milliseconds;
 inline constexpr Time kNever = Time::max();
 
 struct Limits {
-  Time beat{500};           // leader and members tell each other that they live
-  Time silent{2000};        // nothing heard for so long: lost, though not certainly
-  Time quiet{2000};         // the same for as long as the workers miss nobody
+  Time beat{500};           // heartbeat interval between the leader and the members
+  Time silent{2000};        // without a message for so long: lost, though not certainly
+  Time quiet{2000};         // the same while no worker reports a missing peer
   Time answer{2000};        // a proposer waits for those that are not known to be silent
   Time offer{1000};         // and for their acceptance
-  Time install{3000};       // who has answered waits for the view
-  Time stagger{200};        // between one who may propose and the next
+  Time install{3000};       // a node that has answered waits for the view
+  Time stagger{200};        // between one possible proposer and the next
   Time retry{1000};         // too few: tries again
-  Time ask{500};            // who looks for the job asks again
+  Time ask{500};            // a node that looks for the job asks again
   Time found{2000};         // the founder waits for the addresses it knows
   Time unreachable{10000};  // two that did not reach each other are kept apart
-  std::size_t criers = 16;  // the first members, who tell all others that the job has ended
+  std::size_t criers = 16;  // the first members, which notify all others that the job has ended
 };
 
 struct AgentOptions {
@@ -62,14 +63,14 @@ struct AgentOptions {
   std::uint64_t last_step = 0;        // of the job
   std::vector<std::string> contacts;  // addresses of agents, the endpoint first; not this one's
   bool founder = false;               // this is the endpoint: makes the first view
-  bool external_lock = false;         // whoever holds it goes on; nodes are not counted
+  bool external_lock = false;         // the node that holds it continues; nodes are not counted
   Limits limits;
 };
 
 // ---- orders ----
 
-// `to.id` 0: whoever is at the address. What all members are told is there once: a view of
-// thousands of nodes is large.
+// `to.id` 0: the node at the address. A message to all members exists once: a view of thousands of
+// nodes is large.
 struct Send {
   Peer to;
   std::shared_ptr<const Message> message;
@@ -83,25 +84,25 @@ struct RunView {
 // The next step's header says that all stop after it.
 struct AskBoundary {};
 // The members of `view` are ahead of this node, which may learn from them: the job is at `step`.
-// Said again and again.
+// Sent repeatedly.
 struct Learn {
   View view;
   std::uint64_t step = 0;
 };
-// Once per step, whoever is told.
+// Once per step, for every receiver.
 struct SaveCheckpoint {
   std::uint64_t step = 0;
 };
-// `name` has asked and is not taken, for the reason that it has been told. Once for each reason.
+// `name` has asked to join and was refused for the reason sent to it. Once for each reason.
 struct Refused {
   std::string name;
   std::string reason;
 };
 struct TakeLock {};
 struct DropLock {};
-// End::code of a node that has left, as it was told to; the others go on.
+// End::code of a node that has left on request; the others continue.
 constexpr std::int32_t kHasLeft = 143;
-// Exit with the code, after a while in which the others can still hear that the job has ended.
+// Exit with the code, after a delay in which the others can still learn that the job has ended.
 struct End {
   std::int32_t code = 0;
   std::string message;
@@ -117,17 +118,17 @@ class Agent {
   Agent(AgentOptions options, const Rules& rules, const Holding& holding, Time now);
 
   // ---- inputs ----
-  void wake(Time now);  // at next_wake(), or whenever
+  void wake(Time now);  // at next_wake() or at any time
   void receive(Time now, const Peer& from, const Message& message);
-  // The process behind `node` is gone for ever: its child has exited, its kernel says so, or
+  // The process behind `node` is gone forever: its child has exited, its kernel reports so, or
   // another process answers at its address.
   void peer_dead(Time now, NodeId node);
-  // Nobody answers at a contact's address, or the name is not known.
+  // A contact's address does not answer, or its name is unknown.
   void nobody_at(Time now, const std::string& address);
-  // What its workers turned out to compute with and on; before, it asks without being taken.
+  // The kernels and inputs of its workers; before this call the node asks without being accepted.
   void identify(const JobIdentity& job, Credentials who);
   void workers_changed(Time now, std::uint32_t workers);
-  // A worker failed in a way that is not the world's (a signal, an exit code of its own).
+  // A worker failed for a reason of its own (a signal, an exit code), not through a lost peer.
   void worker_fault(Time now, std::uint64_t step, std::string how);
   // The workers' answer to StopWorkers: what the node holds now.
   void stopped(Time now, std::uint64_t step);
@@ -151,9 +152,9 @@ class Agent {
   bool leads() const { return in_view() && first_alive({}) == self(); }
   const Holding& holding() const { return holding_; }
   const AgentOptions& options() const { return options_; }
-  // Whom or what it waits for, for people; never empty before the end.
+  // The nodes or events that it waits for, for people; never empty before the end.
   std::string waiting_for() const;
-  // Hosts that have asked here and are not taken, with the reasons; not all of very many.
+  // Hosts that have asked here and were refused, with the reasons; bounded.
   const std::map<std::string, std::string>& refused() const { return refused_; }
 
  private:
@@ -181,7 +182,7 @@ class Agent {
   void send(const Peer& to, Message message) { send_all({to}, std::move(message)); }
   void send_all(const std::vector<Peer>& to, Message message);
   void enter(Phase phase, Time deadline);
-  Time place() const;  // times Limits::stagger: how long to let others propose first
+  Time place() const;  // times Limits::stagger: how long to wait for other proposers
 
   // agent.cc: life in a view
   void beat(Time now);
@@ -273,9 +274,9 @@ class Agent {
   std::map<NodeId, Time> heard_;
   std::map<NodeId, Asker> askers_;
   std::map<std::string, std::string> refused_;
-  std::set<std::string> unsettled_;  // contacts that have not said anything yet
+  std::set<std::string> unsettled_;  // contacts that have not answered yet
   std::string why_waiting_;
-  std::optional<Ended> end_;  // of the job: the others are told
+  std::optional<Ended> end_;  // of the job: the others are notified
   std::size_t ask_round_ = 0;
   Time started_{};
   Time deadline_ = kNever;

@@ -26,7 +26,7 @@ void Agent::look(Time now) {
   forget_dead_view();
 }
 
-// The others went on without this node: it joins them again, with what it holds.
+// The others continued without this node: it joins them again, with its state.
 void Agent::left_behind(Time now, const View& view) {
   know_installed(view);
   debt_.reset();
@@ -60,7 +60,7 @@ void Agent::nobody_at(Time now, const std::string& address) {
   if (phase_ == Phase::kLooking && !view_.exists()) found(now);
 }
 
-// The first view is the endpoint's to make, once no agent that it can reach knows of one.
+// Only the endpoint makes the first view, when no agent that it can reach knows one.
 void Agent::found(Time now) {
   if (!options_.founder || (!unsettled_.empty() && now < started_ + options_.limits.found)) return;
   std::size_t nodes = 1, workers = holding_.workers;
@@ -79,7 +79,7 @@ void Agent::found(Time now) {
   for (const auto& [name, reason] : refused_) why_waiting_ += fmt::format("; {} was refused", name);
 }
 
-// For people: how many workers are ready where.
+// For people: the number of ready workers on each host.
 std::string Agent::whose_workers(Time now) const {
   std::string whose = fmt::format("{} here", holding_.workers);
   for (const auto& [id, asker] : askers_) {
@@ -122,7 +122,8 @@ void Agent::on(Time now, const Peer& from, const Told& m) {
 
 // ---- who is asked ----
 
-// It computes what this job computes. Who does not know yet what its workers need does not fit.
+// The node computes what this job computes. A node whose workers have not reported yet does not
+// fit.
 bool Agent::fits(const Ask& ask) const { return rules_.refusal(options_.job, ask.who).empty(); }
 
 bool Agent::heard_lately(const Asker& asker, Time now) const {
@@ -147,7 +148,7 @@ Told Agent::tell(Time now, const Peer& from, const Ask& m) const {
     return told;
   }
   if (std::string reason = rules_.refusal(options_.job, m.who); !reason.empty()) {
-    // Who is in no view knows as little of the job as who asks.
+    // A node outside any view knows no more about the job than the node that asks.
     if (!may_refuse()) {
       told.reason = "the job to begin";
       return told;

@@ -83,7 +83,7 @@ void Agent::on(Time now, const Peer& from, const Answer& m) {
   check_answers(now);
 }
 
-// Decides as soon as all have answered of whom an answer can be expected.
+// Decides as soon as all nodes have answered from which an answer can be expected.
 void Agent::check_answers(Time now) {
   if (stopping_ || !proposal_->answers.contains(self())) return;
   for (const auto& [id, peer] : proposal_->asked) {
@@ -96,7 +96,7 @@ void Agent::check_answers(Time now) {
   decide(now);
 }
 
-// Wakes up when the next of those who have not answered counts as silent.
+// Wakes up when the next node without an answer counts as silent.
 void Agent::look_for_silence(Time now) {
   deadline_ = proposal_->limit;
   for (const auto& [id, peer] : proposal_->asked) {
@@ -235,7 +235,7 @@ void Agent::check_accepted(Time now) {
 
 // ---- those who answer ----
 
-// Members of a view do not stop for one that is not in it: it is told where the job is.
+// Members of a view do not stop for a node outside it: that node receives the job's step.
 bool Agent::may_propose_here(const Peer& from, const Propose& m) const {
   if (!view_.exists() || m.installed > view_.number || view_.has(from.id)) return true;
   return std::any_of(accepted_.begin(), accepted_.end(),
@@ -301,14 +301,14 @@ void Agent::on(Time now, const Peer&, const Install& m) { install_accepted(now, 
 void Agent::know_installed(const View& view) {
   view_ = view;
   std::erase_if(accepted_, [&](const View& v) { return v.number <= view_.number; });
-  // It was made a member and has not heard of it in time: another view has to follow.
+  // It became a member and did not learn so in time: another view has to follow.
   if (phase_ == Phase::kLooking && in_view()) {
     enter(Phase::kAnswered, now_ + options_.limits.install + place());
   }
 }
 
-// `number` is installed somewhere. Whether this agent installs it now; one that has promised a
-// higher number only knows of it.
+// `number` is installed on some node. Returns true if this agent installs it now; an agent that has
+// promised a higher number only records it.
 bool Agent::install_accepted(Time now, ViewNumber number) {
   const auto it = std::find_if(accepted_.begin(), accepted_.end(),
                                [&](const View& view) { return view.number == number; });

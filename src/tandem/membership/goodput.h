@@ -1,4 +1,4 @@
-// What is left of a job's speed when its nodes fail now and then.
+// The expected speed of a job whose nodes fail now and then.
 //
 // Each node is there for mtbf_seconds on average and then absent for absence_seconds, independently
 // of the others: the share of the time in which it is a member is a = mtbf / (mtbf + absence), and
@@ -15,14 +15,14 @@ namespace tandem::membership {
 
 struct NodeFailures {
   double mtbf_seconds = 0;     // mean time between failures of one node; > 0
-  double absence_seconds = 0;  // until it is replaced, has started and is level
-  double loss_seconds = 0;     // noticing, a new view, the interrupted step again
+  double absence_seconds = 0;  // until it is replaced, has started and has the newest step
+  double loss_seconds = 0;     // detection, a new view, the interrupted step again
   double join_seconds = 0;     // a new view at the end of a step
   int min_nodes = 1;
 };
 
-// Expected steps per second. `steps_per_second`: undisturbed, with 1, 2, … N nodes. 0 where nodes
-// fail faster than views change. Throws InvalidArgument.
+// Expected steps per second. `steps_per_second`: undisturbed, with 1, 2, … N nodes. 0 if nodes fail
+// faster than views change. Throws InvalidArgument.
 double steps_with_failures(std::span<const double> steps_per_second, const NodeFailures& failures);
 
 }  // namespace tandem::membership

@@ -3,7 +3,8 @@
 namespace tandem::membership {
 namespace {
 
-// The leader says that this node may learn, or has no place for it, or has just lost the lead.
+// The leader reports that this node may learn, or that the job is full, or that it has just lost
+// the lead.
 constexpr Time kWord{2000};
 constexpr int kMostAttempts = 3;
 
@@ -19,7 +20,7 @@ bool Joining::keeps_back(Time now, const Agent& agent) {
   return true;
 }
 
-// One member after another, each node beginning with another one.
+// One member after another; each node begins with a different one.
 std::optional<Peer> Joining::begin(Time now, NodeId self, const View& view) {
   if (state_ != State::kAwaited || view.members.empty()) return std::nullopt;
   const auto place = self + static_cast<std::uint64_t>(attempts_);
@@ -45,7 +46,7 @@ bool Joining::wake(Time now, const Agent& agent) {
   }
   const bool in_vain = state_ == State::kAwaited && now > since_ + kWord;
   const bool stuck = under_way() && now > since_ + patience_;
-  // Without a view there is nobody to learn from: this node may be needed for the next.
+  // Without a view no node can send the state: this node may be needed for the next view.
   const bool alone = under_way() && !agent.view().exists();
   if (in_vain || stuck || alone) end();
   return in_vain || stuck || alone;

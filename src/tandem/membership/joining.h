@@ -1,9 +1,9 @@
-// What a node that holds nothing does before it is a member of a job that runs: its workers learn
-// the state beside the job (docs/design/0024), and until that is over the agent hears of no workers
-// here, so that no view has this node. Whatever fails, the node is a member in the end, and gets
-// the state inside its first view.
+// How a node without state prepares to join a running job. Its workers learn the state while the
+// job continues (docs/design/0024). Until that is over the agent does not report its workers, so
+// that no view includes this node. After any failure the node still becomes a member, and gets the
+// state inside its first view.
 //
-// As the agent (agent.h) a machine without sockets, clock and threads, which the simulator runs,
+// As the agent (agent.h), a machine without sockets, clock and threads, which the simulator runs
 // too. Thread-safety: one caller at a time.
 #pragma once
 
@@ -15,25 +15,25 @@ namespace tandem::membership {
 
 class Joining {
  public:
-  // `patience`: for a transfer.
+  // `patience`: the timeout of a transfer.
   explicit Joining(Time patience) : patience_(patience) {}
 
-  // Workers of a node that has been in no view are ready. Whether they are kept back.
+  // Workers of a node that has been in no view are ready. True if they are held back.
   bool keeps_back(Time now, const Agent& agent);
-  // The leader has said that this node may learn (Learn). Whom to ask for the state; nobody: what
-  // is under way goes on.
+  // The leader has sent Learn: this node may learn. Returns the node to ask for the state; nothing
+  // while a transfer is running.
   std::optional<Peer> begin(Time now, NodeId self, const View& view);
   bool under_way() const { return state_ == State::kUnderWay; }
   const Peer& source() const { return source_; }
-  // The sender has not come, or is gone: another one is asked at the next Learn, if any.
+  // The sender has not connected, or is lost: another one is asked at the next Learn, if any.
   void failed(Time now);
-  // The worker that learns is gone, and with it what it had.
+  // The learning worker is gone, and with it the state that it had received.
   void worker_lost();
-  // The state is there, or another sender would not help.
+  // The state is complete, or another sender would not help.
   void end() { state_ = State::kOver; }
   bool is_over() const { return state_ == State::kOver; }
-  // Now and then. Whether an attempt has just ended in vain: the sender is in no view any more, or
-  // nobody has said anything for too long.
+  // Call periodically. True if an attempt has just failed: the sender is in no view any more, or no
+  // message has arrived for too long.
   bool wake(Time now, const Agent& agent);
 
  private:

@@ -1,4 +1,4 @@
-// What agents say to each other. wire.h has the bytes.
+// The messages between agents. wire.h has the bytes.
 //
 //   Ask ─→ Told                      a node that is in no view looks for the job
 //   Propose ─→ Answer                "stop; what do you hold?"
@@ -6,7 +6,7 @@
 //   Beat ⇄ Beat                      the leader and each of its members are alive
 //   Suspect ─→                       a member tells the leader what it has seen
 //   Ended ─→                         the job is over
-//   Fact ─→                          what drivers tell each other
+//   Fact ─→                          messages between drivers
 #pragma once
 
 #include <array>
@@ -27,33 +27,33 @@ struct JobIdentity {
   std::string kernels;       // the name of the set that all compute with
   Fingerprint files{};       // flags, data, tokenizer, configuration, program
   std::uint32_t shards = 0;  // logical shards
-  std::string inputs = {};   // what `files` is made of, in lines "name=value" for people
+  std::string inputs = {};   // the content behind `files`, in lines "name=value" for people
   friend bool operator==(const JobIdentity&, const JobIdentity&) = default;
 };
 
-// What a node that wants to join says of itself.
+// What a joining node reports about itself.
 struct Credentials {
   std::string name;                  // its host, for messages
   std::vector<std::string> kernels;  // the sets that it can compute with
   Fingerprint files{};
   std::uint32_t shards = 0;
-  std::string inputs = {};  // as JobIdentity's; said only to who asks for it (Verdict::kShow)
+  std::string inputs = {};  // as JobIdentity's; sent only on request (Verdict::kShow)
   friend bool operator==(const Credentials&, const Credentials&) = default;
 };
 
-// Said again and again until the node is in a view: the answers show when there is something to do.
+// Sent repeatedly until the node is in a view: the answers show when it has to act.
 struct Ask {
   Credentials who;
   Holding holding;
 };
 
 enum class Verdict : std::uint8_t {
-  kWait,    // no view yet, or none that goes on
+  kWait,    // no view yet, or none that continues
   kAsk,     // the first member of the view decides
-  kLearn,   // a member gives you the state; you are in the next view that begins with you ready
+  kLearn,   // a member sends you the state; you are in the next view that begins with you ready
   kSpare,   // the job has MAX nodes
-  kRefuse,  // the job does not take you; `reason` says why
-  kShow,    // it will not, by your fingerprint; say your inputs, and it says which differ
+  kRefuse,  // the job refuses you; `reason` has the cause
+  kShow,    // refused by your fingerprint; send your inputs, and the answer shows which differ
 };
 
 struct Told {
@@ -70,7 +70,7 @@ struct Propose {
 
 struct Answer {
   ViewNumber number;    // of the proposal
-  ViewNumber promised;  // higher than `number`: refused, somebody else is at it
+  ViewNumber promised;  // higher than `number`: refused, another proposal is running
   Holding holding;
   std::optional<View> installed;    // if newer than Propose::installed
   std::vector<View> accepted;       // since then, and not known to be installed
@@ -111,10 +111,10 @@ struct Ended {
 enum class FactKind : std::uint8_t {
   kHello,     // the connection is authentic; nothing else
   kDecision,  // what was decided once for the whole job
-  kPlace,     // where the workers of view `number` meet
-  kQuestion,  // of a person, passed on; number: who passes it on, and its how manieth
+  kPlace,     // the bootstrap address of the workers of view `number`
+  kQuestion,  // forwarded for a person; number: the forwarding node and its count
   kReply,     // to the kQuestion with this number
-  kLearner,   // where a node waits that learns the job's state from the receiver
+  kLearner,   // listening address of a node that learns the job's state from the receiver
 };
 
 // The agent (agent.h) ignores it.

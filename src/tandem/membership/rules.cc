@@ -13,8 +13,7 @@ namespace {
 
 constexpr std::size_t kMostReason = 8192;
 
-// What the lines of a node that wants to join have otherwise. Its name and its lines are what it
-// likes to say.
+// The other lines of a node that wants to join. Its name and its lines are untrusted text.
 std::string differences(const std::string& job, const std::string& lines, const std::string& name) {
   const std::array<std::string, 2> texts = {job, printable(lines, /*lines=*/true)};
   const std::string differing = describe_disagreement(
@@ -57,7 +56,7 @@ bool Rules::may_follow(const View& view, const std::set<NodeId>& present,
 }
 
 bool Rules::may_be_installed(const View& accepted, const Answers& answers) const {
-  if (answers.contains(accepted.number.proposer)) return false;  // it would have said so
+  if (answers.contains(accepted.number.proposer)) return false;  // it would know
   for (const Member& member : accepted.members) {
     const auto it = answers.find(member.peer.id);
     if (it == answers.end()) continue;
@@ -70,7 +69,7 @@ bool Rules::may_be_installed(const View& accepted, const Answers& answers) const
 }
 
 bool Rules::may_install(const View& view, const std::set<NodeId>& accepted_by) const {
-  // Asked after each acceptance: most of them are settled by the count.
+  // Called after each acceptance: most cases are settled by the count.
   return accepted_by.size() >= view.members.size() &&
          std::all_of(view.members.begin(), view.members.end(),
                      [&](const Member& m) { return accepted_by.contains(m.peer.id); });
@@ -121,7 +120,7 @@ bool reach_each_other(const Heard& a, const Heard& b) {
   return !names(a, b.peer.id) && !names(b, a.peer.id);
 }
 
-// Those who have answered, the members of `base` first and in its order.
+// The nodes that have answered, the members of `base` first and in its order.
 std::vector<const Heard*> in_order(const View& base, const Answers& answers) {
   std::vector<const Heard*> result;
   for (const Member& member : base.members) {

@@ -1,9 +1,9 @@
-// Who computes: a view is a number and an ordered list of nodes. It never changes; another set of
-// nodes is another view. docs/elastic.md tells the protocol from the beginning.
+// A view is a number and an ordered list of the nodes that compute. It never changes; another set
+// of nodes is another view. docs/elastic.md explains the protocol from the beginning.
 //
-// A node is one agent process with the memory that it keeps for its workers. An agent that starts
-// again on the same host is another node, for its memory is gone. So a node never forgets what it
-// has accepted, and nothing has to be written to a disk before it may answer.
+// A node is one agent process with the memory that it keeps for its workers. An agent that restarts
+// on the same host is another node, because its memory is lost. A node therefore never forgets what
+// it has accepted, and can answer without writing to a disk first.
 #pragma once
 
 #include <algorithm>
@@ -14,55 +14,54 @@
 
 namespace tandem::membership {
 
-// Chosen at random by each agent process; 0: nobody.
+// Chosen at random by each agent process; 0: no node.
 using NodeId = std::uint64_t;
 
 struct Peer {
   NodeId id = 0;
-  std::string address;  // where it can be reached; the driver knows how
+  std::string address;  // address, in a form that the driver understands
   friend bool operator==(const Peer&, const Peer&) = default;
 };
 
-// Of a view and of the proposal that it was. No two proposals have the same: the counter is above
-// all that the proposer has seen, and no other node uses its id. Counter 0: no view.
+// The number of a view and of its proposal. Numbers are unique: the counter is above all that the
+// proposer has seen, and no other node uses its id. Counter 0: no view.
 struct ViewNumber {
   std::uint64_t counter = 0;
   NodeId proposer = 0;
   friend auto operator<=>(const ViewNumber&, const ViewNumber&) = default;
 };
 
-// What a node holds: `step` is the last step that it has applied, or whose update its workers can
+// The state of a node: `step` is the last step that it has applied, or whose update its workers can
 // finish because the whole gradient is there. Steps are counted from 1; 0: the initial weights.
 struct Holding {
   std::uint64_t step = 0;
   std::uint32_t workers = 0;
-  bool leaving = false;  // has been told to end (SIGTERM)
+  bool leaving = false;  // has been asked to end (SIGTERM)
   friend bool operator==(const Holding&, const Holding&) = default;
 };
 
 struct Member {
   Peer peer;
   std::uint32_t workers = 0;
-  std::uint64_t step = 0;  // what it held when the view was made: View::step or one less
+  std::uint64_t step = 0;  // its state when the view was made: View::step or one less
   friend bool operator==(const Member&, const Member&) = default;
 };
 
-// A worker that failed: where, and how it looked ("signal 11", "exit code 70").
+// A failed worker: its node, and the kind of failure ("signal 11", "exit code 70").
 struct Fault {
   NodeId node = 0;
   std::uint64_t occurrence = 0;  // counts those of the node
-  std::uint64_t step = 0;        // that it was computing
+  std::uint64_t step = 0;        // the step that it was computing
   std::string how;
   friend bool operator==(const Fault&, const Fault&) = default;
 };
 
 struct View {
   ViewNumber number;
-  // The views that it follows: the newest one that was known to be installed, and those that may
-  // have been.
+  // The preceding views: the newest one known to be installed, and those that may have been.
   std::vector<ViewNumber> after;
   std::vector<Member> members;  // the longest members first; the first one leads
-  std::uint64_t step = 0;       // the highest that anybody held; the view begins with the next
+  std::uint64_t step = 0;       // the highest that any node held; the view begins with the next
   Peer source;                  // has `step`: members that are one behind get it from there
   bool paused = false;          // fewer than MIN nodes: save a checkpoint, wait for more
   std::vector<Fault> faults;    // of the step that comes next

@@ -207,7 +207,7 @@ class Reader {
   void get(std::vector<T>& list) {
     std::uint32_t size = 0;
     get(size);
-    // Every element takes at least two bytes, so what is not there takes no memory.
+    // Every element takes at least two bytes: a false count takes no memory.
     if (size > kMostMembers || size > bytes_.size() / 2) bad("a list of {}", size);
     list.clear();
     for (std::uint32_t i = 0; i < size; ++i) get(list.emplace_back());
@@ -251,7 +251,7 @@ void append_checksum(std::string& bytes) {
   Writer{bytes}(checksum);
 }
 
-// Bytes of somebody else, and of an older version, have no checksum.
+// Foreign bytes, and those of an older version, have no checksum.
 bool is_damaged(const Header& header, std::string_view bytes) {
   constexpr int kFewBits = 4;
   return std::popcount(header.magic ^ kWireMagic) <= kFewBits &&
@@ -264,7 +264,8 @@ Header read_header(const Channel& channel, std::string_view bytes) {
   Reader{bytes.substr(0, kHeaderBytes)}(header, checksum);
   if (is_damaged(header, bytes.substr(0, kHeaderBytes)))
     raise<DamagedFrame>("the header of a frame arrived with a wrong checksum");
-  if (header.magic != kWireMagic) Reader::bad("it is none (it begins with {:#x})", header.magic);
+  if (header.magic != kWireMagic)
+    Reader::bad("it is not a frame (it begins with {:#x})", header.magic);
   if (header.version != kWireVersion) {
     Reader::bad("version {}, expected {}; use the same tandem on all hosts", header.version,
                 kWireVersion);

@@ -9,10 +9,10 @@
 //
 // Reading is strict: a frame of another version or job, one that is too long, has a list or text
 // beyond its bound, an unknown verdict, a flag that is neither 0 nor 1, or bytes left over, is
-// refused as a whole, before memory is taken for what it claims to hold. The proof is a code that
-// only those can make who know the job's token, over the nonces of both ends of the connection, the
-// direction, the frame's number on it and all its bytes: so no frame can be changed, said again,
-// left out, or turned round. This library does not know the token; Prove is
+// refused as a whole, before memory is taken for what it claims to hold.
+// The proof is a code that needs the job's token, over the nonces of both ends of the connection,
+// the direction, the frame's number on it and all its bytes. No frame can therefore be changed,
+// replayed, left out, or reflected. This library does not know the token; Prove is
 // rendezvous::prove(token, …) in production.
 //
 // Thread-safety: functions and const objects are safe; a Channel has one user per direction.
@@ -42,7 +42,7 @@ inline constexpr std::size_t kHeaderBytes = 24;  // up to the first checksum
 using WireProof = std::array<unsigned char, 32>;
 using Prove = std::function<WireProof(std::initializer_list<std::string_view>)>;
 
-// What arrived is not what was sent.
+// The bytes were changed in transit.
 class DamagedFrame : public CommError {
  public:
   using CommError::CommError;
@@ -50,7 +50,7 @@ class DamagedFrame : public CommError {
 
 struct Frame {
   Peer from;
-  NodeId to = 0;  // 0: whoever reads it
+  NodeId to = 0;  // 0: any reader
   Message message;
 };
 
@@ -60,19 +60,19 @@ struct Channel {
   std::string own_nonce = {};  // sent in the clear when the connection begins
   std::string other_nonce = {};
   Prove prove = {};
-  std::uint64_t sent = 0;  // frames, each direction for itself
+  std::uint64_t sent = 0;  // frames sent and received
   std::uint64_t received = 0;
 };
 
 // The whole frame; counts it in the channel. Throws InvalidArgument beyond the bounds.
 std::string encode(Channel& channel, const Frame& frame);
 
-// The bytes of the frame, proof included, that begins with `header` (kHeaderBytes of it), so that
-// the reader knows how much to wait for. Throws CommError, DamagedFrame.
+// The length of the frame, proof included, that begins with `header` (kHeaderBytes of it): the
+// number of bytes to wait for. Throws CommError, DamagedFrame.
 std::size_t frame_bytes(const Channel& channel, std::string_view header);
 
-// The frame that `bytes` is, exactly. Throws CommError that says what was wrong (DamagedFrame where
-// that is the link); the connection is of no use then.
+// Parses exactly one frame. Throws CommError with the reason (DamagedFrame if the link is the
+// cause); the connection is unusable then.
 Frame decode(Channel& channel, std::string_view bytes);
 
 }  // namespace tandem::membership
