@@ -46,6 +46,10 @@ constexpr Command kCommands[] = {
     {"predict", "label a text, a pair, the lines of a file, or their words",
      "tandem predict --model DIR|NAME TEXT|--file FILE|- [--json]   (tandem predict --help)",
      predict},
+    {"embed", "write the embeddings of texts, as sentence-transformers computes them",
+     "tandem embed --model DIR|NAME [TEXT...|--file FILE|-] [--output FILE.npy]   "
+     "(tandem embed --help)",
+     embed},
     {"serve", "answer in a browser, and as JSON for programs, what a model was trained for",
      "tandem serve --model DIR|NAME [--port N] [--host ADDRESS]   (tandem serve --help)", serve},
     {"inspect", "show tokens, features or weights as JSON lines",
@@ -113,6 +117,7 @@ constexpr Synonym kSynonyms[] = {
      "run_qa, run_glue, run_classification or run_ner "
      "with --do_eval and without --do_train"},
     {"quantize quantization int8", "run_qa … --apply_quantization"},
+    {"encode embedding embeddings vectors", "embed"},
     {"infer inference classify label tag pipeline", "predict"},
     {"answer chat query question", "ask"},
     {"server start http api", "serve"},

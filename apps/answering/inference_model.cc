@@ -29,7 +29,8 @@ constexpr PurposeRow kPurposes[] = {
     {Purpose::kTexts, "ForSequenceClassification", "text classification", "tandem predict",
      "tandem run_classification or run_glue"},
     {Purpose::kTokens, "ForTokenClassification", "token classification", "tandem predict",
-     "tandem run_ner"}};
+     "tandem run_ner"},
+    {Purpose::kEmbeddings, "", "sentence embeddings", "tandem embed", "sentence-transformers"}};
 
 const PurposeRow& row_of(Purpose purpose) { return kPurposes[static_cast<std::size_t>(purpose)]; }
 
@@ -64,9 +65,10 @@ void require_trained(const models::LoadReport& report, Purpose purpose) {
       row_of(purpose).trained_by);
 }
 
-hub::ModelLocation locate(const hub::ModelArguments& arguments, const Environment& environment) {
+hub::ModelLocation locate(const hub::ModelArguments& arguments, const Environment& environment,
+                          bool sentence) {
   DownloadProgress downloads;
-  return hub::resolve_model(arguments, environment, &downloads);
+  return hub::resolve_model(arguments, environment, &downloads, sentence);
 }
 
 }  // namespace
@@ -78,7 +80,9 @@ std::optional<Purpose> purpose_of(const models::ModelConfig& config) {
   for (const auto& name : *classes) {
     if (!name.is_string()) continue;
     for (const PurposeRow& row : kPurposes) {
-      if (name.get_ref<const std::string&>().ends_with(row.class_suffix)) return row.purpose;
+      if (!row.class_suffix.empty() &&
+          name.get_ref<const std::string&>().ends_with(row.class_suffix))
+        return row.purpose;
     }
   }
   return std::nullopt;
@@ -97,20 +101,24 @@ std::vector<std::string> label_names(const models::ModelConfig& config) {
   return labels.empty() ? std::vector<std::string>{"LABEL_0", "LABEL_1"} : labels;
 }
 
-FoundModel::FoundModel(const ModelOptions& options, const Environment& environment)
-    : location(locate(options.files, environment)),
+FoundModel::FoundModel(const ModelOptions& options, const Environment& environment, bool sentence)
+    : location(locate(options.files, environment, sentence)),
       config(models::ModelConfig::load(location.config_directory)),
       precision(options.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32) {}
 
 InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
                                const Environment& environment)
+    : InferenceModel(found, purpose, head_for(purpose, found.config), environment) {}
+
+InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
+                               const models::MakeHead& head, const Environment& environment)
     : threads_(thread_count(environment)),
       kernels_(kernels::select_kernels(kernels::CpuFeatures::detect(),
                                        environment.get("TANDEM_KERNELS").value_or(""),
                                        found.precision)),
       scratch_(threads_.num_threads()),
       tokenizer_(text::Tokenizer::load(found.location.tokenizer_directory)),
-      model_(found.config, head_for(purpose, found.config)),
+      model_(found.config, head),
       weights_(model_.layout().size() * sizeof(float)) {
   if (tokenizer_.vocab_size() > model_.config().vocab_size) {
     raise<ConfigError>(

@@ -30,9 +30,10 @@ class App;
 namespace tandem::apps {
 
 // What a model was trained for.
-enum class Purpose { kQuestions, kTexts, kTokens };
+enum class Purpose { kQuestions, kTexts, kTokens, kEmbeddings };
 
-// By the class that config.json names; nothing when it names another one, or none.
+// By the class that config.json names; nothing when it names another one, or none. Embeddings have
+// no class of their own.
 std::optional<Purpose> purpose_of(const models::ModelConfig& config);
 // "question answering"
 std::string_view name_of(Purpose purpose);
@@ -48,7 +49,8 @@ struct ModelOptions {
 
 // The files of a model, found (and downloaded) but not read.
 struct FoundModel {
-  FoundModel(const ModelOptions& options, const Environment& environment);
+  // sentence: those of sentence-transformers, too.
+  FoundModel(const ModelOptions& options, const Environment& environment, bool sentence = false);
 
   hub::ModelLocation location;
   models::ModelConfig config;
@@ -64,16 +66,20 @@ class InferenceModel {
   // together, or when a weight is missing: the model was not trained for the purpose, and its
   // answers would be random. The number of threads is OMP_NUM_THREADS, else the available cores.
   InferenceModel(const FoundModel& found, Purpose purpose, const Environment& environment);
+  // The same with a head of the caller's.
+  InferenceModel(const FoundModel& found, Purpose purpose, const models::MakeHead& head,
+                 const Environment& environment);
 
   // The logits of all sequences, one after another, without padding: [tokens, 2] for questions,
-  // [labels] for each text, [tokens, labels] for tokens. Several threads may ask at once: all
-  // sequences are computed side by side by one team of threads, which changes no bit. Throws
-  // Interrupted soon after that was requested.
+  // [labels] for each text, [tokens, labels] for tokens, [H of all poolings] for embeddings.
+  // Several threads may ask at once: all sequences are computed side by side by one team of
+  // threads, which changes no bit. Throws Interrupted soon after that was requested.
   std::vector<float> logits_of(std::shared_ptr<const tasks::TokenSequences> sequences,
                                const std::stop_token& cancelled);
 
   const models::EncoderModel& model() const { return model_; }
   const text::Tokenizer& tokenizer() const { return tokenizer_; }
+  int num_threads() const { return threads_.num_threads(); }
   // Tokens of the longest sequence.
   std::size_t max_tokens() const;
   // Notes for the user: bf16 has no effect in an int8 model.

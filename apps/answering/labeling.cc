@@ -7,50 +7,13 @@
 #include <numeric>
 
 #include "apps/answering/answering.h"
+#include "apps/answering/framed_sequences.h"
 #include "tandem/core/error.h"
 #include "tandem/core/interruption.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::apps {
 namespace {
-
-// Framed sequences one after another.
-class Sequences final : public tasks::TokenSequences {
- public:
-  std::size_t size() const override { return begin_.size() - 1; }
-  std::size_t num_real_tokens(std::size_t i) const override { return begin_[i + 1] - begin_[i]; }
-  std::size_t max_seq_length() const override { return longest_; }
-  std::int32_t pad_token_id() const override { return 0; }  // nothing is padded here
-  void append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
-                     std::vector<std::int32_t>& types) const override {
-    const auto append = [&](const std::vector<std::int32_t>& from, std::vector<std::int32_t>& to) {
-      to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(begin_[i]),
-                from.begin() + static_cast<std::ptrdiff_t>(begin_[i + 1]));
-    };
-    append(ids_, ids);
-    append(types_, types);
-  }
-
-  void add(const text::SequenceTemplate& frame, std::span<const std::int32_t> text) {
-    text::append_sequence(frame, text, ids_, types_);
-    end_sequence();
-  }
-  void add(const text::SequenceTemplate& frame, std::span<const std::int32_t> first,
-           std::span<const std::int32_t> second) {
-    text::append_sequence(frame, first, second, ids_, types_);
-    end_sequence();
-  }
-
- private:
-  void end_sequence() {
-    longest_ = std::max(longest_, ids_.size() - begin_.back());
-    begin_.push_back(ids_.size());
-  }
-
-  std::vector<std::int32_t> ids_, types_;
-  std::vector<std::size_t> begin_{0};
-  std::size_t longest_ = 0;
-};
 
 std::string name_in_message(const LabelledText& text) {
   return text.name.empty() ? "the text" : text.name;
@@ -87,7 +50,7 @@ void check_windows(std::size_t windows, const LabelOptions& options) {
 }
 
 void add_text(const InferenceModel& model, const LabelledText& text, const LabelOptions& options,
-              Sequences& sequences) {
+              FramedSequences& sequences) {
   const text::SequenceTemplate& frame = model.tokenizer().sequence_template();
   text::Encoding first, second;
   encode(model.tokenizer(), text.text, name_in_message(text), first);
@@ -335,7 +298,7 @@ std::vector<std::vector<LabelScore>> Labeller::label_texts(std::span<const Label
                                                            std::optional<Scores> scores,
                                                            const std::stop_token& cancelled) {
   check_windows(texts.size(), options);
-  const auto sequences = std::make_shared<Sequences>();
+  const auto sequences = std::make_shared<FramedSequences>();
   for (const LabelledText& text : texts) add_text(model_, text, options, *sequences);
   const std::vector<float> logits = model_.logits_of(sequences, cancelled);
   std::vector<std::vector<LabelScore>> results;
@@ -353,7 +316,7 @@ std::vector<std::vector<LabelledToken>> Labeller::label_tokens(std::span<const L
   const text::SequenceTemplate& frame = model_.tokenizer().sequence_template();
   const std::size_t room =
       room_for_text(model_, options, text::SequenceTemplate::kSpecialTokensOfOne);
-  const auto sequences = std::make_shared<Sequences>();
+  const auto sequences = std::make_shared<FramedSequences>();
   std::vector<EncodedText> encoded(texts.size());
   std::vector<std::size_t> window_begin{0};
   for (std::size_t i = 0; i < texts.size(); ++i) {

@@ -25,6 +25,7 @@ int show_status(const Invocation& invocation);
 int drain(const Invocation& invocation);
 int resize_job(const Invocation& invocation);
 int ask(const Invocation& invocation);
+int embed(const Invocation& invocation);
 int predict(const Invocation& invocation);
 int serve(const Invocation& invocation);
 int inspect(const Invocation& invocation);

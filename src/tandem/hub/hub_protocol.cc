@@ -161,4 +161,22 @@ std::vector<std::string> parse_shard_names(std::string_view text, const std::str
   return {names.begin(), names.end()};
 }
 
+std::vector<std::string> parse_module_paths(std::string_view text, const std::string& where) {
+  const Json json = try_parse_json(text);
+  if (!json.is_array()) raise<DataError>("{}: expected a list of modules", where);
+  std::vector<std::string> paths;
+  for (const auto& module : json) {
+    const auto path = module.is_object() ? module.find("path") : module.end();
+    if (path == module.end() || !path->is_string())
+      raise<DataError>("{}: a module without a path", where);
+    const auto& name = path->get_ref<const std::string&>();
+    if (name.empty() || name == ".") continue;
+    if (!is_repository_path(name))
+      raise<DataError>("{}: the path of a module is '{}'; expected a path in the repository", where,
+                       shown(name));
+    paths.push_back(name);
+  }
+  return paths;
+}
+
 }  // namespace tandem::hub

@@ -59,6 +59,10 @@ std::vector<std::string> parse_references(std::string_view json);
 // another text and for names that are no path inside the repository.
 std::vector<std::string> parse_shard_names(std::string_view json, const std::string& where);
 
+// The directories that modules.json of sentence-transformers names, without the repository's root.
+// Throws DataError for another text and for names that are no path inside the repository.
+std::vector<std::string> parse_module_paths(std::string_view json, const std::string& where);
+
 // Whether a name of the Hub's is a relative path that stays inside its folder.
 bool is_repository_path(std::string_view name);
 bool is_commit_id(std::string_view text);

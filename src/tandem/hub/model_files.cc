@@ -24,6 +24,13 @@ const std::vector<std::string> kTokenizerExtras = {"merges.txt", "tokenizer_conf
 const std::vector<std::string> kWeightFiles = {"model.safetensors", "model.safetensors.index.json",
                                                "pytorch_model.bin", "pytorch_model.bin.index.json"};
 
+// Of sentence-transformers; modules.json names the directories of further ones.
+const std::string kModules = "modules.json";
+const std::vector<std::string> kSentenceFiles = {
+    "config_sentence_transformers.json", "sentence_bert_config.json",
+    "sentence_roberta_config.json", "sentence_distilbert_config.json",
+    "sentence_xlm-roberta_config.json"};
+
 bool is_index(const std::string& file) { return file.ends_with(".index.json"); }
 
 std::vector<std::vector<std::string>> needs_of(const ModelParts& parts) {
@@ -81,6 +88,16 @@ std::string fetch_first(SnapshotDownload& download, const std::vector<std::strin
   throw DataError(problem);
 }
 
+void fetch_sentence_files(SnapshotDownload& download) {
+  for (const std::string& file : kSentenceFiles) download.fetch(file);
+  if (!download.fetch(kModules)) return;
+  const fs::path modules = download.directory() / kModules;
+  for (const std::string& directory : parse_module_paths(read_file(modules), modules.string())) {
+    download.fetch(directory + "/config.json");
+    fetch_first(download, {directory + "/model.safetensors", directory + "/pytorch_model.bin"});
+  }
+}
+
 void fetch_parts(SnapshotDownload& download, const std::string& name, const ModelParts& parts) {
   if (parts.config && fetch_first(download, kConfigFiles).empty())
     lacks(download, name, "config.json", kConfigFiles);
@@ -92,6 +109,7 @@ void fetch_parts(SnapshotDownload& download, const std::string& name, const Mode
             kTokenizerFiles);
     for (const std::string& file : kTokenizerExtras) download.fetch(file);
   }
+  if (parts.sentence) fetch_sentence_files(download);
   if (parts.weights) {
     const std::string weights = fetch_first(download, kWeightFiles);
     if (weights.empty()) lacks(download, name, "weights that tandem reads", kWeightFiles);
@@ -148,6 +166,10 @@ class ModelSearch {
     }
     return found;
   }
+  // Whether files of sentence-transformers may be missing, which only the Hub can tell.
+  bool may_lack_modules(const Resolved& found) const {
+    return parts_.sentence && found.commit && !is_there(found.directory / kModules);
+  }
 
   // What the cache lacks. After cached().
   Resolved download(const HubSettings& settings, DownloadObserver& observer) {
@@ -173,7 +195,8 @@ class ModelSearch {
                           const HubSettings& settings, DownloadObserver& observer) {
     SnapshotDownload download(cache_root(query_.type, query_.cache_dir, environment_),
                               {name, query_.type}, query_.revision, commit, settings, observer);
-    if (const auto found = cached()) return *found;  // by whom we waited for
+    // Another process may have downloaded it meanwhile.
+    if (const auto found = cached(); found && !may_lack_modules(*found)) return *found;
     fetch_parts(download, name, parts_);
     return {download.directory(), download.commit()};
   }
@@ -189,9 +212,11 @@ class ModelSearch {
 Resolved locate_model(const Query& query, const ModelParts& parts, const Environment& environment,
                       DownloadObserver* observer, const std::optional<std::string>& token) {
   ModelSearch search(query, parts, environment);
-  if (const auto found = search.cached()) return *found;
+  const auto found = search.cached();
+  if (found && !search.may_lack_modules(*found)) return *found;
   if (!is_repository_name(query.name) || is_there(query.name)) search.fail("");
   const HubSettings settings = hub_settings(environment, token, query.type);
+  if (settings.offline && found) return *found;
   if (settings.offline) {
     search.fail(
         fmt::format("{} is set: nothing was asked of {}", *settings.offline, settings.endpoint));
@@ -201,16 +226,17 @@ Resolved locate_model(const Query& query, const ModelParts& parts, const Environ
 }
 
 ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment,
-                            DownloadObserver* observer) {
+                            DownloadObserver* observer, bool sentence) {
   const auto locate = [&](const std::string& name, const ModelParts& parts) {
     return locate_model(
         {name, RepositoryType::kModel, arguments.model_revision, arguments.cache_dir, {}}, parts,
         environment, observer, arguments.token);
   };
   ModelLocation location;
-  location.model =
-      locate(arguments.model_name_or_path,
-             {.config = true, .tokenizer = !arguments.tokenizer_name, .weights = true});
+  location.model = locate(arguments.model_name_or_path, {.config = true,
+                                                         .tokenizer = !arguments.tokenizer_name,
+                                                         .weights = true,
+                                                         .sentence = sentence});
   location.config_directory = arguments.config_name
                                   ? locate(*arguments.config_name, {.config = true}).directory
                                   : location.model.directory;

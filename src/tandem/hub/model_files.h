@@ -15,6 +15,7 @@ struct ModelParts {
   bool config = false;
   bool tokenizer = false;  // tokenizer.json or a vocabulary, and what stands beside them
   bool weights = false;    // in the first of the forms of weight_files.h that there is
+  bool sentence = false;   // modules.json of sentence-transformers and what it names, if present
 };
 
 // The directory that holds all these parts. What the cache has is used as it is, without asking the
@@ -36,7 +37,9 @@ struct ModelLocation {
 
 // model_name_or_path, config_name and tokenizer_name (each at model_revision, as run_qa.py does).
 // Throws as above, and DataError for a model directory without config.json.
+// `sentence`: the files of sentence-transformers, too; a copy in the cache without modules.json is
+// completed from the Hub unless that is offline.
 ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment,
-                            DownloadObserver* observer = nullptr);
+                            DownloadObserver* observer = nullptr, bool sentence = false);
 
 }  // namespace tandem::hub

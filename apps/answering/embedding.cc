@@ -1,0 +1,119 @@
+#include "apps/answering/embedding.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "apps/answering/framed_sequences.h"
+#include "tandem/core/error.h"
+
+namespace tandem::apps {
+namespace {
+
+std::string prompt_text(const models::SentenceFiles& files, const EmbedOptions& options) {
+  if (options.prompt) return *options.prompt;
+  const auto name = options.prompt_name ? options.prompt_name : files.default_prompt_name;
+  if (!name) return "";
+  const auto found = files.prompts.find(*name);
+  if (found != files.prompts.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [known, text] : files.prompts) names.push_back(known);
+  raise<ConfigError>("--prompt_name: unknown prompt '{}', expected one of {}", *name,
+                     fmt::join(names, ", "));
+}
+
+void check_options(const models::SentenceFiles& files, const EmbedOptions& options,
+                   const std::string& prompt, std::size_t size, const FoundModel& found) {
+  if (options.truncate_dim > size) {
+    raise<ConfigError>("--truncate_dim {}: the embeddings have {} values", options.truncate_dim,
+                       size);
+  }
+  if (!files.include_prompt && !prompt.empty()) {
+    raise<ConfigError>(
+        "{}: the model leaves the tokens of prompts out of its pooling (include_prompt false), "
+        "which tandem does not compute; use --prompt ''",
+        found.location.model.directory.string());
+  }
+  if (files.do_lower_case) {
+    raise<ConfigError>(
+        "{}: do_lower_case is true, which tandem does not compute; use a tokenizer that lowercases",
+        found.location.model.directory.string());
+  }
+}
+
+}  // namespace
+
+Embedder::Embedder(const FoundModel& found, EmbedOptions options, const Environment& environment)
+    : options_(std::move(options)),
+      files_(models::read_sentence_files(found.location.model.directory, found.config.hidden_size)),
+      prompt_(prompt_text(files_, options_)),
+      model_(found, Purpose::kEmbeddings,
+             std::bind_front(models::make_pooling_head, files_.poolings), environment),
+      tokenizing_(model_.num_threads()),
+      size_(models::embedding_size(files_, found.config.hidden_size)) {
+  check_options(files_, options_, prompt_, size_, found);
+  if (options_.truncate_dim > 0) size_ = options_.truncate_dim;
+  if (max_tokens() <= text::SequenceTemplate::kSpecialTokensOfOne)
+    raise<ConfigError>("--max_seq_length {}: expected more than the 2 special tokens",
+                       max_tokens());
+}
+
+std::size_t Embedder::max_tokens() const {
+  std::size_t most = model_.max_tokens();
+  if (options_.max_seq_length > 0) return std::min(most, options_.max_seq_length);
+  return std::min(most, files_.max_seq_length.value_or(most));
+}
+
+std::vector<std::vector<std::int32_t>> Embedder::tokenize(std::span<const std::string> texts,
+                                                          std::size_t first_number) {
+  std::vector<std::vector<std::int32_t>> ids(texts.size());
+  std::vector<text::Encoding> encodings(static_cast<std::size_t>(tokenizing_.num_threads()));
+  const std::size_t room = max_tokens() - text::SequenceTemplate::kSpecialTokensOfOne;
+  tokenizing_.parallel_for(texts.size(), [&](std::size_t i, int thread) {
+    text::Encoding& encoding = encodings[static_cast<std::size_t>(thread)];
+    try {
+      if (prompt_.empty())
+        model_.tokenizer().encode(texts[i], encoding);
+      else
+        model_.tokenizer().encode(prompt_ + texts[i], encoding);
+    } catch (const DataError& error) {
+      raise<DataError>("text {}: {}", first_number + i, error.what());
+    }
+    ids[i].assign(encoding.ids.begin(), encoding.ids.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                                   room, encoding.ids.size())));
+  });
+  return ids;
+}
+
+void Embedder::finish(std::span<const float> pooled, std::span<float> out) const {
+  std::vector<float> embedding(pooled.begin(), pooled.end());
+  models::apply_modules(files_.modules, embedding);
+  embedding.resize(size_);
+  const models::EmbeddingModule normalize[] = {models::NormalizeModule{}};
+  if (options_.normalize) models::apply_modules(normalize, embedding);
+  std::copy(embedding.begin(), embedding.end(), out.begin());
+}
+
+std::vector<float> Embedder::embed(std::span<const std::string> texts, std::size_t first_number,
+                                   const std::stop_token& cancelled) {
+  const auto ids = tokenize(texts, first_number);
+  // Texts of one length are computed together: threads then end their work together.
+  std::vector<std::size_t> order(texts.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return ids[a].size() > ids[b].size(); });
+  auto sequences = std::make_shared<FramedSequences>();
+  for (const std::size_t i : order) sequences->add(model_.tokenizer().sequence_template(), ids[i]);
+  const std::vector<float> pooled = model_.logits_of(sequences, cancelled);
+  const std::size_t width = texts.empty() ? 0 : pooled.size() / texts.size();
+  std::vector<float> embeddings(texts.size() * size_);
+  tokenizing_.parallel_for(order.size(), [&](std::size_t k, int) {
+    finish(std::span(pooled).subspan(k * width, width),
+           std::span(embeddings).subspan(order[k] * size_, size_));
+  });
+  return embeddings;
+}
+
+}  // namespace tandem::apps

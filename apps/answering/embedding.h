@@ -1,0 +1,59 @@
+// Texts and their embeddings by a bi-encoder in memory: what `tandem embed` writes.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "apps/answering/inference_model.h"
+#include "tandem/models/sentence_files.h"
+
+namespace tandem::apps {
+
+struct EmbedOptions {
+  std::optional<std::string> prompt;       // in front of every text
+  std::optional<std::string> prompt_name;  // of the model's prompts; not together with `prompt`
+  std::size_t max_seq_length = 0;          // special tokens included; 0: the model's own
+  bool normalize = false;                  // to length 1, in addition to the model's modules
+  std::size_t truncate_dim = 0;            // keep the first values; 0: all
+};
+
+// A model directory of sentence-transformers, or a bare encoder, which gets mean pooling. Not
+// thread-safe.
+class Embedder {
+ public:
+  // `found` with the files of sentence-transformers. Throws what InferenceModel's constructor and
+  // read_sentence_files() throw, and ConfigError for options that the model cannot follow.
+  Embedder(const FoundModel& found, EmbedOptions options, const Environment& environment);
+
+  // Values of an embedding.
+  std::size_t size() const { return size_; }
+  // Embeddings [texts, size()], f32, in the order of the texts. A text's embedding has the same
+  // bits whatever is computed with it. Texts longer than the limit are truncated. Throws DataError
+  // that names the text, counted from `first_number`, if it is not UTF-8, and Interrupted.
+  std::vector<float> embed(std::span<const std::string> texts, std::size_t first_number,
+                           const std::stop_token& cancelled = {});
+
+  const models::SentenceFiles& files() const { return files_; }
+  const InferenceModel& model() const { return model_; }
+  // The text in front of every text; empty: none.
+  const std::string& prompt() const { return prompt_; }
+  std::size_t max_tokens() const;
+
+ private:
+  std::vector<std::vector<std::int32_t>> tokenize(std::span<const std::string> texts,
+                                                  std::size_t first_number);
+  void finish(std::span<const float> pooled, std::span<float> out) const;
+
+  EmbedOptions options_;
+  models::SentenceFiles files_;
+  std::string prompt_;
+  InferenceModel model_;
+  ThreadPool tokenizing_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace tandem::apps

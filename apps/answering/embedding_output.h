@@ -1,0 +1,62 @@
+// Files of embeddings: NumPy arrays and JSON lines.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tandem::apps {
+
+// What of a value is kept. Sources: sentence_transformers.quantization.quantize_embeddings.
+enum class EmbeddingPrecision : std::uint8_t {
+  kFloat32,
+  kBinary,  // one bit per value (1: above 0), 8 values a byte, the first in the highest bit; int8,
+            // which is that byte minus 128
+  kUbinary  // the same byte as uint8
+};
+
+// Bytes of an embedding of `size` values.
+std::size_t embedding_bytes(EmbeddingPrecision precision, std::size_t size);
+// Appends the bytes of embeddings [rows, size] to `out`.
+void append_embeddings(EmbeddingPrecision precision, std::span<const float> embeddings,
+                       std::size_t size, std::string& out);
+
+// The header of a .npy file, version 1.0, of an array [rows, columns] in row order; always
+// kNpyHeader bytes, so that it can be replaced when the number of rows is known.
+inline constexpr std::size_t kNpyHeader = 128;
+std::string npy_header(EmbeddingPrecision precision, std::size_t rows, std::size_t size);
+
+// Writes PATH.npy row by row and survives a kill: rows go to PATH.partial, beside them PATH.job
+// with the description of the job. commit() makes it PATH.
+class NpyFile {
+ public:
+  // Continues a file of the same `job`, or begins a new one. Throws IoError.
+  NpyFile(std::filesystem::path path, EmbeddingPrecision precision, std::size_t size,
+          const std::string& job);
+  ~NpyFile();
+  NpyFile(const NpyFile&) = delete;
+  NpyFile& operator=(const NpyFile&) = delete;
+
+  // Rows that an earlier process wrote, and the rows of append().
+  std::size_t rows() const { return rows_; }
+  // embeddings: [rows, size]. Throws IoError.
+  void append(std::span<const float> embeddings);
+  void commit();
+
+ private:
+  std::filesystem::path partial() const;
+  std::filesystem::path job_file() const;
+  void write_at(std::size_t offset, std::string_view bytes);
+
+  std::filesystem::path path_;
+  EmbeddingPrecision precision_;
+  std::size_t size_;
+  std::size_t rows_ = 0;
+  int descriptor_ = -1;
+};
+
+}  // namespace tandem::apps

@@ -1,0 +1,311 @@
+// `tandem embed --model DIR|NAME`: embeddings of texts by a bi-encoder.
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+
+#include "apps/answering/embedding.h"
+#include "apps/answering/embedding_output.h"
+#include "apps/command/command_line.h"
+#include "apps/command/commands.h"
+#include "apps/command/line_output.h"
+#include "tandem/core/error.h"
+#include "tandem/core/json.h"
+#include "tandem/core/python_json.h"
+#include "tandem/core/text_file.h"
+
+namespace tandem::apps {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Texts that are read, computed and written together: sorted by length among themselves.
+constexpr std::size_t kTextsAtOnce = 1024;
+
+struct Options {
+  ModelOptions model;
+  EmbedOptions embed;
+  std::vector<std::string> texts;
+  std::string file;
+  std::string output = "-";
+  std::string precision = "float32";
+  bool json = false;
+
+  EmbeddingPrecision kept() const {
+    if (precision == "binary") return EmbeddingPrecision::kBinary;
+    return precision == "ubinary" ? EmbeddingPrecision::kUbinary : EmbeddingPrecision::kFloat32;
+  }
+};
+
+bool parse_options(const std::vector<std::string>& words, Options& options) {
+  CLI::App app(
+      "Writes the embedding of each text: one vector of numbers, near those of texts of similar "
+      "meaning. Takes models of sentence-transformers and bare encoders, whose tokens it averages.",
+      "tandem embed");
+  add_model_flags(app, options.model);
+  auto* texts = app.add_option("text", options.texts, "the texts, each a word of the command line");
+  app.add_option("--file", options.file,
+                 "file with a text on each line, empty ones included; -: standard input, the "
+                 "default without texts")
+      ->excludes(texts);
+  app.add_option("--output", options.output,
+                 "file to write: a NumPy array [texts, values] if its name ends with .npy, else "
+                 "JSON lines; -: standard output")
+      ->capture_default_str();
+  app.add_flag("--json", options.json,
+               "JSON lines on standard output, where a pipe or a file gets a NumPy array");
+  auto* prompt = app.add_option("--prompt", options.embed.prompt, "text in front of every text");
+  app.add_option("--prompt_name", options.embed.prompt_name,
+                 "one of the model's prompts (query, document …); default: that of the model")
+      ->excludes(prompt);
+  app.add_option("--max_seq_length", options.embed.max_seq_length,
+                 "tokens of a text, special ones included; longer texts are cut (default: the "
+                 "model's own length)")
+      ->check(CLI::Range(3, 1 << 20));
+  app.add_flag("--normalize", options.embed.normalize,
+               "scale every embedding to length 1, whatever the model's modules do");
+  app.add_option("--truncate_dim", options.embed.truncate_dim,
+                 "keep the first N values, for models trained with Matryoshka losses")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  app.add_option("--precision", options.precision,
+                 "what is kept of a value: 32 bits, or its sign, eight of them in a byte")
+      ->check(CLI::IsMember({"float32", "binary", "ubinary"}))
+      ->capture_default_str();
+  return parse_command(app, words);
+}
+
+// --- the texts ---
+
+class Texts {
+ public:
+  explicit Texts(const Options& options)
+      : given_(options.texts), source_(options.file.empty() ? "-" : options.file) {
+    if (!given_.empty() || source_ == "-") return;
+    file_.open(source_);
+    if (!file_) raise<IoError>("cannot open {}: {}", source_, std::strerror(errno));
+  }
+
+  // The next texts, at most kTextsAtOnce; none: the end.
+  std::vector<std::string> next() {
+    if (!given_.empty() || done_) {
+      done_ = true;
+      return std::exchange(given_, {});
+    }
+    std::istream& input = source_ == "-" ? std::cin : file_;
+    std::vector<std::string> texts;
+    std::string line;
+    while (texts.size() < kTextsAtOnce && std::getline(input, line)) {
+      if (line_++ == 0) remove_byte_order_mark(line, source());
+      if (line.ends_with('\r')) line.pop_back();
+      texts.push_back(line);
+    }
+    if (input.bad()) raise<IoError>("cannot read {}: {}", source(), std::strerror(errno));
+    return texts;
+  }
+  void skip(std::size_t count) {
+    std::istream& input = source_ == "-" ? std::cin : file_;
+    for (std::string line; line_ < count && std::getline(input, line);) ++line_;
+  }
+  std::string source() const { return source_ == "-" ? "standard input" : source_; }
+
+  // What tells two inputs apart; empty: they cannot be told apart.
+  std::string identity() const {
+    struct stat info {};
+    if (source_ == "-" || ::stat(source_.c_str(), &info) != 0) return "";
+    return fmt::format("{} bytes of {}.{}", info.st_size, info.st_mtim.tv_sec,
+                       info.st_mtim.tv_nsec);
+  }
+
+ private:
+  std::vector<std::string> given_;
+  std::string source_;
+  std::ifstream file_;
+  std::size_t line_ = 0;
+  bool done_ = false;
+};
+
+// --- the output ---
+
+class Output {
+ public:
+  virtual ~Output() = default;
+  virtual std::size_t rows_before() const { return 0; }  // of an earlier process
+  virtual void write(std::span<const std::string> texts, std::span<const float> embeddings) = 0;
+  virtual void commit() {}
+};
+
+void write_whole(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EPIPE) throw OutputClosed();
+    if (written < 0) throw io_error("cannot write", "standard output", errno);
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+// {"text": …, "embedding": […]}, or the bytes of --precision.
+class JsonOutput final : public Output {
+ public:
+  JsonOutput(std::unique_ptr<std::ostream> output, EmbeddingPrecision precision, std::size_t size)
+      : output_(std::move(output)), precision_(precision), size_(size) {}
+
+  void write(std::span<const std::string> texts, std::span<const float> embeddings) override {
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const auto embedding = embeddings.subspan(i * size_, size_);
+      ordered_json json = {{"text", texts[i]}};
+      if (precision_ == EmbeddingPrecision::kFloat32) {
+        json["embedding"] = embedding;
+      } else {
+        std::string bytes;
+        append_embeddings(precision_, embedding, size_, bytes);
+        const bool is_signed = precision_ == EmbeddingPrecision::kBinary;
+        for (const char byte : bytes)
+          json["embedding"].push_back(is_signed ? static_cast<signed char>(byte)
+                                                : static_cast<unsigned char>(byte));
+      }
+      *output_ << python_json(json) << '\n';
+    }
+    output_->flush();
+    if (!*output_) throw io_error("cannot write", "the output", errno);
+  }
+
+ private:
+  std::unique_ptr<std::ostream> output_;
+  EmbeddingPrecision precision_;
+  std::size_t size_;
+};
+
+// A pipe gets the number of rows before the rows, so all are kept until the end.
+class NpyPipe final : public Output {
+ public:
+  NpyPipe(EmbeddingPrecision precision, std::size_t size) : precision_(precision), size_(size) {}
+
+  void write(std::span<const std::string> texts, std::span<const float> embeddings) override {
+    rows_ += texts.size();
+    append_embeddings(precision_, embeddings, size_, bytes_);
+  }
+  void commit() override {
+    write_whole(STDOUT_FILENO, npy_header(precision_, rows_, size_));
+    write_whole(STDOUT_FILENO, bytes_);
+  }
+
+ private:
+  EmbeddingPrecision precision_;
+  std::size_t size_;
+  std::size_t rows_ = 0;
+  std::string bytes_;
+};
+
+class NpyOutput final : public Output {
+ public:
+  NpyOutput(const Options& options, const std::string& job, std::size_t size)
+      : file_(options.output, options.kept(), size, job) {}
+
+  std::size_t rows_before() const override { return file_.rows(); }
+  void write(std::span<const std::string>, std::span<const float> embeddings) override {
+    file_.append(embeddings);
+  }
+  void commit() override { file_.commit(); }
+
+ private:
+  NpyFile file_;
+};
+
+// What decides on the bytes of an output, beside the precision: a line for each.
+std::string job_text(const Options& options, const Embedder& embedder, const FoundModel& found,
+                     const Texts& texts) {
+  const std::string input = texts.identity();
+  if (input.empty()) return fmt::format("process {}\n", ::getpid());  // never continued
+  struct stat weights {};
+  const auto directory = found.location.model.directory;
+  for (const char* name : {"model.safetensors", "pytorch_model.bin"}) {
+    if (::stat((directory / name).c_str(), &weights) == 0) break;
+  }
+  return fmt::format(
+      "model={}, {} bytes of {}\ninput={}\nprompt={}\nmax_seq_length={}\nnormalize={}\nbf16={}\n",
+      std::filesystem::absolute(directory).string(), weights.st_size, weights.st_mtim.tv_sec, input,
+      nlohmann::json(embedder.prompt()).dump(), embedder.max_tokens(), options.embed.normalize,
+      options.model.bf16);
+}
+
+std::unique_ptr<Output> open_output(const Options& options, const std::string& job,
+                                    std::size_t size) {
+  const bool standard = options.output == "-";
+  if (!standard && options.output.ends_with(".npy"))
+    return std::make_unique<NpyOutput>(options, job, size);
+  if (standard && !options.json && options.texts.empty() && ::isatty(STDOUT_FILENO) == 0)
+    return std::make_unique<NpyPipe>(options.kept(), size);
+  std::unique_ptr<std::ostream> stream;
+  if (standard) {
+    stream = std::make_unique<LineOutput>(STDOUT_FILENO);
+  } else {
+    stream = std::make_unique<std::ofstream>(options.output, std::ios::trunc);
+    if (!*stream) raise<IoError>("cannot write {}: {}", options.output, std::strerror(errno));
+  }
+  return std::make_unique<JsonOutput>(std::move(stream), options.kept(), size);
+}
+
+class Progress {
+ public:
+  explicit Progress(std::size_t before) : before_(before), shown_(::isatty(STDERR_FILENO) != 0) {}
+
+  void show(std::size_t texts) const {
+    if (shown_) fmt::print(stderr, "\r{}", line(texts));
+  }
+  void finish(std::size_t texts) const {
+    fmt::print(stderr, "{}{}\n", shown_ ? "\r" : "", line(texts));
+  }
+
+ private:
+  std::string line(std::size_t texts) const {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    return fmt::format("tandem embed: {} texts in {:.1f} s, {:.1f} a second", before_ + texts,
+                       seconds, static_cast<double>(texts) / std::max(seconds, 1e-3));
+  }
+
+  using Clock = std::chrono::steady_clock;
+  std::size_t before_;
+  bool shown_;
+  Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace
+
+int embed(const Invocation& invocation) {
+  Options options;
+  if (!parse_options(invocation.words, options)) return 0;
+  const FoundModel found(options.model, invocation.environment, /*sentence=*/true);
+  Embedder embedder(found, options.embed, invocation.environment);
+  print_warnings(embedder.model());
+  std::signal(SIGPIPE, SIG_IGN);  // write() reports a closed pipe
+  Texts texts(options);
+  const auto output =
+      open_output(options, job_text(options, embedder, found, texts), embedder.size());
+  const std::size_t before = output->rows_before();
+  if (before > 0)
+    fmt::print(stderr, "tandem embed: {} has {} texts already; resuming after them\n",
+               options.output, before);
+  texts.skip(before);
+  const Progress progress(before);
+  std::size_t done = 0;
+  for (auto some = texts.next(); !some.empty(); some = texts.next()) {
+    output->write(some, embedder.embed(some, before + done + 1));
+    done += some.size();
+    progress.show(done);
+  }
+  if (before + done == 0)
+    raise<DataError>("{} has no text in it; expected one on each line", texts.source());
+  output->commit();
+  if (options.texts.empty()) progress.finish(done);
+  return 0;
+}
+
+}  // namespace tandem::apps

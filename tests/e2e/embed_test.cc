@@ -1,0 +1,230 @@
+// `tandem embed` against sentence-transformers' embeddings (../shared/data/golden/next), in pieces,
+// after a kill, and with bad input.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "e2e/job.h"
+#include "tandem/core/json.h"
+#include "tandem/models/tensor_view.h"
+#include "tandem/models/weight_files.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Vectors = std::vector<std::vector<double>>;
+
+double cosine(const std::vector<double>& a, const std::vector<double>& b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ab += a[i] * b[i];
+    aa += a[i] * a[i];
+    bb += b[i] * b[i];
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
+void expect_near(const Vectors& found, const Vectors& expected, const std::string& what) {
+  ASSERT_EQ(found.size(), expected.size()) << what;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    ASSERT_EQ(found[i].size(), expected[i].size()) << what;
+    EXPECT_GT(cosine(found[i], expected[i]), 1 - 1e-6) << what << ", text " << i;
+    for (std::size_t k = 0; k < found[i].size(); ++k)
+      ASSERT_NEAR(found[i][k], expected[i][k], 2e-6) << what << ", text " << i;
+  }
+}
+
+class Embed : public JobTest {
+ protected:
+  // One text a line, the empty ones too.
+  std::string lines_file(const std::vector<std::string>& texts, const std::string& name) const {
+    std::string all;
+    for (const std::string& text : texts) all += text + "\n";
+    write_file(path(name), all);
+    return path(name).native();
+  }
+  static Vectors embed(const std::string& model, const std::string& file, const Words& more = {}) {
+    Words words = {kProgram, "embed", "--model", model, "--file", file, "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProcessResult result = testing::run(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    Vectors vectors;
+    std::istringstream output(result.out);
+    for (std::string line; std::getline(output, line);)
+      vectors.push_back(json::parse(line)["embedding"].get<std::vector<double>>());
+    return vectors;
+  }
+  void expect_problem(const Words& more, const ::testing::Matcher<std::string>& message) const {
+    Words words = {kProgram, "embed", "--model", (kDemo / "model").native()};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProcessResult result = run(words);
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.err, message);
+  }
+  std::vector<std::string> many_texts(std::size_t count) const {
+    std::vector<std::string> texts;
+    for (std::size_t i = 0; i < count; ++i) {
+      std::string text = fmt::format("Text {}", i);
+      for (std::size_t word = 0; word < i % 23; ++word) text += " the ferry sails";
+      texts.push_back(text);
+    }
+    return texts;
+  }
+};
+
+class EmbedGoldens : public Embed {
+ protected:
+  void SetUp() override {
+    golden_ = shared_data() / "golden" / "next";
+    if (!fs::exists(golden_ / "embeddings" / "layouts.json"))
+      GTEST_SKIP() << "needs the shared test data, which is absent: " << golden_;
+  }
+  json read_golden(const std::string& name) const {
+    return json::parse(read_file(golden_ / "embeddings" / name));
+  }
+  fs::path golden_;
+};
+
+TEST_F(EmbedGoldens, EveryLayoutHasTheEmbeddingsOfSentenceTransformers) {
+  const json golden = read_golden("layouts.json");
+  const std::string file = lines_file(golden["texts"], "texts");
+  const std::pair<const char*, const char*> models[] = {{"tiny-st-mean", "mean"},
+                                                        {"tiny-st-cls-norm", "cls_norm"},
+                                                        {"tiny-st-dense", "dense"},
+                                                        {"tiny-st-dense-old", "dense"}};
+  for (const auto& [directory, key] : models) {
+    const json& expected = golden[key];
+    const std::string model = (golden_ / "models" / directory).native();
+    expect_near(embed(model, file), expected["embeddings_f64"], directory);
+    expect_near(embed(model, file, {"--normalize"}), expected["encode_normalized_f32"], directory);
+    expect_near(embed(model, file, {"--truncate_dim", "8"}), expected["encode_truncated_8_f32"],
+                directory);
+    expect_near(embed(model, file, {"--prompt_name", "query"}), expected["encode_query_f32"],
+                directory);
+    expect_near(embed(model, file, {"--prompt_name", "document"}), expected["encode_document_f32"],
+                directory);
+  }
+}
+
+// The poolings of one model, by its 1_Pooling/config.json.
+TEST_F(EmbedGoldens, EveryPooling) {
+  const json golden = read_golden("layouts.json");
+  const std::string file = lines_file(golden["texts"], "texts");
+  const fs::path model = path("model");
+  fs::copy(golden_ / "models" / "tiny-st-mean", model, fs::copy_options::recursive);
+  int found = 0;
+  for (const auto& [key, expected] : golden.items()) {
+    if (!key.starts_with("pooling_")) continue;
+    std::vector<std::string> modes;
+    std::istringstream names(key.substr(std::strlen("pooling_")));
+    for (std::string name; std::getline(names, name, '+');) modes.push_back(name);
+    write_file(model / "1_Pooling" / "config.json", json{{"pooling_mode", modes}}.dump());
+    expect_near(embed(model.native(), file), expected["embeddings_f64"], key);
+    ++found;
+  }
+  EXPECT_GE(found, 5);
+}
+
+TEST_F(EmbedGoldens, TheRealMiniLm) {
+  if (!fs::exists(minilm_dir() / "modules.json"))
+    GTEST_SKIP() << "needs the MiniLM encoder: scripts/fetch_minilm.sh";
+  const json golden = read_golden("real_minilm.json");
+  const Vectors found = embed(minilm_dir().native(), lines_file(golden["texts"], "texts"));
+  const models::WeightFiles tensors(golden_ / "embeddings" / "real_minilm.safetensors");
+  const models::TensorView* expected = nullptr;
+  for (const models::TensorView& tensor : tensors.tensors()) {
+    if (tensor.shape == std::vector<std::size_t>{found.size(), 384} &&
+        (expected == nullptr || tensor.dtype == models::DType::kF64))
+      expected = &tensor;
+  }
+  ASSERT_NE(expected, nullptr);
+  std::vector<float> values(expected->size());
+  models::copy_to_float(*expected, values);
+  Vectors vectors;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    vectors.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(i * 384),
+                         values.begin() + static_cast<std::ptrdiff_t>((i + 1) * 384));
+  expect_near(found, vectors, expected->name);
+}
+
+// Bits: alone or among others, with one thread or three, in a file or a pipe.
+TEST_F(Embed, ATextHasTheSameBitsWhateverIsComputedWithIt) {
+  const auto texts = many_texts(60);
+  const std::string all = lines_file(texts, "all");
+  const std::string model = (kDemo / "model").native();
+  const Words words = {kProgram, "embed", "--model", model, "--file", all, "--output"};
+  for (const char* threads : {"1", "3"}) {
+    Words command = words;
+    command.push_back(path(threads).native() + ".npy");
+    EXPECT_EQ(testing::run(command, {{"OMP_NUM_THREADS", threads}}).exit_code, 0);
+  }
+  const std::string array = read_file(path("1.npy"));
+  EXPECT_TRUE(array == read_file(path("3.npy")));
+  Words pipe = words;
+  pipe.emplace_back("-");
+  EXPECT_TRUE(array == testing::run(pipe).out) << "a pipe gets other bytes";
+
+  const Vectors alone = embed(model, lines_file({texts[41]}, "one"));
+  const std::size_t size = alone.at(0).size();
+  std::vector<float> row(size);
+  std::memcpy(row.data(), array.data() + 128 + 41 * size * sizeof(float), size * sizeof(float));
+  for (std::size_t k = 0; k < size; ++k) EXPECT_EQ(static_cast<float>(alone[0][k]), row[k]) << k;
+}
+
+// A kill leaves whole rows; the next call computes the others.
+TEST_F(Embed, AKilledCallIsResumed) {
+  const std::string file = lines_file(many_texts(6000), "texts");
+  const std::string model = (kDemo / "model").native();
+  const auto command = [&](const char* output) {
+    return Words{kProgram, "embed", "--model",  model,
+                 "--file", file,    "--output", path(output).native()};
+  };
+  ASSERT_EQ(run(command("whole.npy")).exit_code, 0);
+  const fs::path partial = path("killed.npy.partial");
+  bool killed = false;
+  for (int attempt = 0; attempt < 20 && !killed; ++attempt) {
+    fs::remove(path("killed.npy"));
+    Process process(command("killed.npy"), {{"OMP_NUM_THREADS", "1"}});
+    std::error_code error;
+    while (process.running() && !(fs::exists(partial) && fs::file_size(partial, error) > 128))
+      std::this_thread::sleep_for(1ms);
+    ::kill(process.pid(), SIGKILL);
+    process.wait();
+    killed = fs::exists(partial);
+  }
+  ASSERT_TRUE(killed) << "the call was never killed before its end";
+  const ProcessResult resumed = run(command("killed.npy"));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("texts already; resuming after them"));
+  EXPECT_TRUE(read_file(path("whole.npy")) == read_file(path("killed.npy")));
+  EXPECT_FALSE(fs::exists(partial) || fs::exists(path("killed.npy.job")));
+}
+
+TEST_F(Embed, BadInputIsNamed) {
+  expect_problem({"--truncate_dim", "4096", "a"},
+                 HasSubstr("--truncate_dim 4096: the embeddings have 128 values"));
+  expect_problem({"--prompt_name", "passage", "a"},
+                 HasSubstr("unknown prompt 'passage', expected one of document, query"));
+  expect_problem({"--prompt_name", "query", "--prompt", "x", "a"}, HasSubstr("excludes"));
+  expect_problem({"--file", path("absent").native()}, HasSubstr("cannot open"));
+  write_file(path("empty"), "");
+  expect_problem({"--file", path("empty").native()}, HasSubstr("has no text in it"));
+  write_file(path("latin"),
+             "good\nb\xe4"
+             "d\n");
+  expect_problem({"--file", path("latin").native()},
+                 AllOf(HasSubstr("text 2"), HasSubstr("UTF-8")));
+  expect_problem({"--output", "/dev/full", "a"}, HasSubstr("cannot write"));
+}
+
+}  // namespace
+}  // namespace tandem::testing
