@@ -70,6 +70,14 @@ check_wheel() {
 }
 
 passed=0 failed=0 skipped=0
+if scripts/demo.sh --prebuilt "$dist/tandem-$version-linux-x86_64.tar.xz" > "$work/demo.log" 2>&1; then
+  echo "this system: demo: ok"
+  passed=$((passed + 1))
+else
+  echo "this system: demo: FAILED"
+  tail -n 15 "$work/demo.log" | sed 's/^/    /'
+  failed=$((failed + 1))
+fi
 for suite in "${suites[@]}"; do
   root=$work/$suite
   if ! make_root "$suite" "$root"; then
