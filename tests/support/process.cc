@@ -83,7 +83,12 @@ Process::Process(const std::vector<std::string>& command,
   posix_spawn_file_actions_addopen(&actions, 2, err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
+  // A suite under nohup ignores SIGHUP, which its children would inherit.
+  sigset_t defaults;
+  ::sigemptyset(&defaults);
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) ::sigaddset(&defaults, signal);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
   std::vector<std::string> words = command;
   std::vector<std::string> variables = child_environment(environment);
   const int error = posix_spawnp(&pid_, words[0].c_str(), &actions, &attributes,
