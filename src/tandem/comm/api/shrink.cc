@@ -97,7 +97,7 @@ std::unique_ptr<Communicator> Communicator::shrink(const ShrinkOptions& options)
     const std::vector<int>& members = agreement.members;
     const auto self = std::find(members.begin(), members.end(), s.world(s.rank));
     if (self == members.end())
-      raise<CommError>("shrink: the ranks went on without {}", s.self().describe());
+      raise<CommError>("shrink: the other ranks continued without {}", s.self().describe());
     const int new_rank = static_cast<int>(self - members.begin());
     try {
       return go_on(new_rank, std::move(agreement), inherited);

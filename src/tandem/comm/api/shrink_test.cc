@@ -267,7 +267,7 @@ TEST(ShrinkThreads, WhoComesTooLateIsToldSo) {
   });
   EXPECT_EQ(errors[0], "");
   EXPECT_EQ(errors[1], "");
-  EXPECT_THAT(errors[2], AllOf(HasSubstr("went on without rank 2 (host"),
+  EXPECT_THAT(errors[2], AllOf(HasSubstr("continued without rank 2 (host"),
                                HasSubstr("had not called shrink 0.5 s after rank 0")));
 }
 
