@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -293,8 +294,10 @@ class FakeHydra {
            newline = received.find('\n')) {
         const std::string answer = respond(received.substr(0, newline)) + "\n";
         received.erase(0, newline + 1);
-        EXPECT_EQ(::write(socket, answer.data(), answer.size()),
-                  static_cast<ssize_t>(answer.size()));
+        // A rank that asks for the end of the job closes its side without waiting for an answer.
+        const ssize_t sent = ::send(socket, answer.data(), answer.size(), MSG_NOSIGNAL);
+        if (sent < 0 && errno == EPIPE) return;
+        EXPECT_EQ(sent, static_cast<ssize_t>(answer.size()));
       }
     }
   }
