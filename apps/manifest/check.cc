@@ -196,7 +196,7 @@ void check_object(const Node& object, const std::vector<Node>& all, Findings& fi
 
 Findings check_text(const std::string& text) {
   Findings findings;
-  const std::vector<Node> objects = read_yaml(text, findings);
+  const std::vector<Node> objects = formats::read_yaml(text, findings);
   if (objects.empty() && findings.empty())
     findings.push_back({1, "", "the file holds no object", "see tandem manifest --help"});
   for (const Node& object : objects) {

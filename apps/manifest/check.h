@@ -4,7 +4,6 @@
 #include <string>
 
 #include "apps/manifest/finding.h"
-#include "apps/manifest/yaml.h"
 
 namespace tandem::apps::manifest {
 

@@ -1,18 +1,13 @@
-// What is wrong with a manifest.
+// The values of a manifest and what is wrong with them.
 #pragma once
 
-#include <string>
-#include <vector>
+#include "tandem/formats/yaml.h"
 
 namespace tandem::apps::manifest {
 
-struct Finding {
-  int line = 0;         // of the file, from 1
-  std::string field;    // "spec.elasticPolicy.minReplicas"; empty: of the file
-  std::string problem;  // what was found, and what was expected
-  std::string fix;
-};
-
-using Findings = std::vector<Finding>;
+using formats::Field;
+using formats::Finding;
+using formats::Findings;
+using formats::Node;
 
 }  // namespace tandem::apps::manifest

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "apps/manifest/finding.h"
-#include "apps/manifest/yaml.h"
 
 namespace tandem::apps::manifest {
 

@@ -8,6 +8,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/volume.h"
+#include "tandem/hub/dataset_card.h"
 #include "tandem/hub/datasets_cache.h"
 #include "tandem/hub/hub_cache.h"
 #include "tandem/hub/snapshot_download.h"
@@ -101,8 +102,8 @@ Shard shard_of(const fs::path& file) {
   return {file.filename().string()};
 }
 
-[[noreturn]] void choose_configuration(const DatasetQuery& query, const fs::path& where,
-                                       const std::vector<std::string>& names) {
+[[noreturn]] void choose_folder(const DatasetQuery& query, const fs::path& where,
+                                const std::vector<std::string>& names) {
   raise<DataError>("{} has the configurations {}; choose one with --dataset_config_name{}",
                    where.string(), fmt::join(names, ", "),
                    query.config ? fmt::format(", '{}' is not among them", *query.config) : "");
@@ -123,8 +124,105 @@ Shard shard_of(const fs::path& file) {
       fmt::join(query.extensions, ", "));
 }
 
+bool is_readable(const DatasetQuery& query, const std::string& name) {
+  const std::string extension = fs::path(name).extension().string();
+  return std::find(query.extensions.begin(), query.extensions.end(), extension) !=
+         query.extensions.end();
+}
+
+// Of the names those that can be read and have the most common ending, as `datasets` takes them.
+std::vector<std::string> of_one_format(const DatasetQuery& query,
+                                       const std::vector<std::string>& names) {
+  std::map<std::string, std::vector<std::string>> by_extension;
+  for (const std::string& name : names) {
+    if (is_readable(query, name) &&
+        std::find(std::begin(kCardFiles), std::end(kCardFiles), name) == std::end(kCardFiles))
+      by_extension[fs::path(name).extension().string()].push_back(name);
+  }
+  const auto most = std::max_element(
+      by_extension.begin(), by_extension.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  return most == by_extension.end() ? std::vector<std::string>() : most->second;
+}
+
+// The files of the configuration that the card has for the query.
+FilesOfSplits files_by_card(const DatasetQuery& query, const std::string& where,
+                            const std::vector<CardConfiguration>& card,
+                            const std::vector<std::string>& names) {
+  const CardConfiguration& chosen = choose_configuration(card, query.config, where);
+  if (chosen.patterns.empty()) return files_by_name(of_one_format(query, names), chosen.directory);
+  FilesOfSplits files = files_of_patterns(names, chosen);
+  for (const auto& [split, members] : files) {
+    for (const std::string& name : members) {
+      if (is_readable(query, name)) continue;
+      raise<DataError>("{}: the split {} has the file {}; expected names that end in {}", where,
+                       split, name, fmt::join(query.extensions, ", "));
+    }
+  }
+  return files;
+}
+
+DatasetFiles parts_of(const FilesOfSplits& splits, const SplitNames& roles,
+                      const fs::path& directory) {
+  DatasetFiles files;
+  files.directory = directory;
+  const std::pair<std::string_view, std::vector<fs::path> DatasetFiles::*> parts[] = {
+      {"train", &DatasetFiles::train},
+      {"validation", &DatasetFiles::validation},
+      {"validation_matched", &DatasetFiles::validation},
+      {"validation_mismatched", &DatasetFiles::other_validation},
+      {"test", &DatasetFiles::test},
+      {"test_matched", &DatasetFiles::test},
+      {"test_mismatched", &DatasetFiles::other_test}};
+  for (const auto& [split, names] : splits) {
+    const std::string_view role = played_by(roles, split);
+    for (const auto& [name, member] : parts) {
+      if (name != role) continue;
+      for (const std::string& file : names) (files.*member).push_back(directory / file);
+    }
+  }
+  return files;
+}
+
+std::vector<CardConfiguration> card_of(const fs::path& directory) {
+  for (const std::string_view name : kCardFiles) {
+    const auto text = read_file_if_exists(directory / name);
+    if (!text) continue;
+    auto card = read_card(*text, name != "README.md", (directory / name).string());
+    if (!card.empty()) return card;
+  }
+  return {};
+}
+
+// Files of a data set's directory and its folders, relative to it. A directory that is no data set
+// may be deep: only so much of it is looked at.
+void add_names(const fs::path& directory, const std::string& prefix, int depth,
+               std::vector<std::string>& names) {
+  constexpr int kDeepest = 8;
+  constexpr std::size_t kMostNames = 100'000;
+  for (const fs::path& file : entries_of(directory, false)) {
+    if (names.size() < kMostNames) names.push_back(prefix + file.filename().string());
+  }
+  for (const fs::path& folder : entries_of(directory, true)) {
+    if (depth < kDeepest && names.size() < kMostNames)
+      add_names(folder, prefix + folder.filename().string() + '/', depth + 1, names);
+  }
+}
+
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  add_names(directory, "", 0, names);
+  return names;
+}
+
 // The files of a directory, or nothing: see the header.
 std::optional<DatasetFiles> find_files(const DatasetQuery& query, const fs::path& directory) {
+  if (const auto card = card_of(directory); !card.empty()) {
+    DatasetFiles files =
+        parts_of(files_by_card(query, directory.string(), card, names_in(directory)), query.splits,
+                 directory);
+    return files.empty() ? std::nullopt : std::optional(files);
+  }
   std::vector<fs::path> folders;
   if (query.config) folders.push_back(directory / *query.config);
   folders.push_back(directory);
@@ -142,14 +240,67 @@ std::optional<DatasetFiles> find_files(const DatasetQuery& query, const fs::path
     configurations.push_back(std::move(files));
     names.push_back(folder.filename().string());
   }
-  if (configurations.empty()) return std::nullopt;
-  if (configurations.size() > 1 || query.config) choose_configuration(query, directory, names);
+  if (configurations.empty() && query.config) return std::nullopt;
+  if (configurations.empty()) {
+    DatasetFiles files = parts_of(files_by_name(of_one_format(query, names_in(directory)), ""),
+                                  query.splits, directory);
+    return files.empty() ? std::nullopt : std::optional(files);
+  }
+  if (configurations.size() > 1 || query.config) choose_folder(query, directory, names);
   return configurations.front();
 }
 
 DatasetFiles files_of_directory(const DatasetQuery& query, const fs::path& directory) {
   if (auto files = find_files(query, directory)) return *std::move(files);
+  if (!card_of(directory).empty()) {
+    raise<DataError>(
+        "{}: no file of the splits train, validation or test that `configs:` of its README.md or "
+        ".huggingface.yaml names",
+        directory.string());
+  }
   nothing_readable(query, directory);
+}
+
+// Names by folder and ending.
+using FilesOfFolders = std::map<std::string, std::map<std::string, std::vector<std::string>>>;
+
+// The folder of a repository that holds the data set; nothing if no folder has files with words of
+// parts in their names. Throws DataError that lists configurations if one must be chosen.
+std::optional<std::string> folder_of(const DatasetQuery& query, const FilesOfFolders& folders) {
+  std::vector<std::string> wanted = {"", "data"};
+  if (query.config) wanted.insert(wanted.begin(), *query.config);
+  for (const std::string& folder : wanted) {
+    if (folders.find(folder) != folders.end()) return folder;
+  }
+  std::vector<std::string> configurations;
+  for (const auto& [folder, files] : folders) {
+    if (folder.find('/') == std::string::npos) configurations.push_back(folder);
+  }
+  if (configurations.empty()) return std::nullopt;
+  if (configurations.size() > 1 || query.config) choose_folder(query, query.name, configurations);
+  return configurations.front();
+}
+
+std::vector<std::string> all_of(const FilesOfSplits& splits) {
+  std::vector<std::string> files;
+  for (const auto& [split, members] : splits)
+    files.insert(files.end(), members.begin(), members.end());
+  return files;
+}
+
+// Those of a repository without files named for a part.
+std::vector<std::string> files_without_words(const DatasetQuery& query,
+                                             const std::vector<std::string>& names) {
+  if (!query.config) {
+    auto files = all_of(files_by_name(of_one_format(query, names), ""));
+    if (!files.empty()) return files;
+  }
+  raise<DataError>(
+      "the data set '{}' on the Hub has no {} that ends in {}; it may be made by a script, which "
+      "tandem does not run: make files of it with the package datasets and pass them as "
+      "--train_file and --validation_file",
+      query.name, query.config ? "file with train, validation or test in its name" : "file",
+      fmt::join(query.extensions, ", "));
 }
 
 // run_qa.py's --cache_dir is the root of the models' cache too: a data set may lie there or in the
@@ -188,7 +339,11 @@ DatasetFiles download(const DatasetQuery& query, const Environment& environment,
   std::vector<Attempt> ignored;  // somebody else may have downloaded it while we waited
   if (auto files = find_in_hub_cache(query, environment, ignored)) return *std::move(files);
   const RepositoryListing listing = snapshot.list();
-  snapshot.fetch_all(choose_dataset_files(listing.files, query));
+  for (const std::string_view card : kCardFiles) {
+    if (std::find(listing.files.begin(), listing.files.end(), card) != listing.files.end())
+      snapshot.fetch(std::string(card));
+  }
+  snapshot.fetch_all(choose_dataset_files(listing.files, query, card_of(snapshot.directory())));
   return files_of_directory(query, snapshot.directory());
 }
 
@@ -234,42 +389,24 @@ DatasetFiles files_of_folder(const fs::path& folder, std::span<const std::string
 }
 
 std::vector<std::string> choose_dataset_files(const std::vector<std::string>& names,
-                                              const DatasetQuery& query) {
+                                              const DatasetQuery& query,
+                                              const std::vector<CardConfiguration>& card) {
+  if (!card.empty()) {
+    const auto files = all_of(files_by_card(query, query.name, card, names));
+    if (!files.empty()) return files;
+    raise<DataError>("the data set '{}' on the Hub has no file that `configs:` of its card names",
+                     query.name);
+  }
   // Folder by folder, and in each by ending: a repository may hold the same data in two formats.
-  std::map<std::string, std::map<std::string, std::vector<std::string>>> folders;
+  FilesOfFolders folders;
   for (const std::string& name : names) {
     const fs::path path = name;
-    const std::string extension = path.extension().string();
-    const bool readable = std::find(query.extensions.begin(), query.extensions.end(), extension) !=
-                          query.extensions.end();
-    if (readable && part_of_file(path, query.splits) != nullptr)
-      folders[path.parent_path().string()][extension].push_back(name);
+    if (is_readable(query, name) && part_of_file(path, query.splits) != nullptr)
+      folders[path.parent_path().string()][path.extension().string()].push_back(name);
   }
-  std::vector<std::string> wanted = {"", "data"};
-  if (query.config) wanted.insert(wanted.begin(), *query.config);
-  const auto named = std::find_if(wanted.begin(), wanted.end(), [&](const std::string& folder) {
-    return folders.find(folder) != folders.end();
-  });
-  std::string chosen = named != wanted.end() ? *named : "";
-  if (named == wanted.end()) {
-    std::vector<std::string> configurations;
-    for (const auto& [folder, files] : folders) {
-      if (folder.find('/') == std::string::npos) configurations.push_back(folder);
-    }
-    if (configurations.empty()) {
-      raise<DataError>(
-          "the data set '{}' on the Hub has no file with train, validation or test in its name "
-          "that "
-          "ends in {}; it may be made by a script, which tandem does not run: make files of it "
-          "with "
-          "the package datasets and pass them as --train_file and --validation_file",
-          query.name, fmt::join(query.extensions, ", "));
-    }
-    if (configurations.size() > 1 || query.config)
-      choose_configuration(query, query.name, configurations);
-    chosen = configurations.front();
-  }
-  const auto& by_extension = folders.at(chosen);
+  const std::optional<std::string> chosen = folder_of(query, folders);
+  if (!chosen) return files_without_words(query, names);
+  const auto& by_extension = folders.at(*chosen);
   const auto parquet = by_extension.find(".parquet");
   return parquet != by_extension.end() ? parquet->second : by_extension.begin()->second;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tandem/core/env.h"
+#include "tandem/hub/dataset_card.h"
 #include "tandem/hub/download_observer.h"
 #include "tandem/hub/split_names.h"
 
@@ -41,23 +42,27 @@ struct DatasetQuery {
 //   2. the cache of `datasets` (datasets_cache.h), the newest entry;
 //   3. the hub cache (hub_cache.h);
 //   4. the Hub, from which the files of the configuration are downloaded into the hub cache.
-// Files of a folder belong to the part whose word stands in their name (train, training;
-// validation, valid, dev, val; test, testing, eval, evaluation), as in "train-v1.1.json", or to
-// that whose split query.splits names; files "…-00000-of-00002.…" are shards of one. Looked at are
-// the folder of the configuration, the directory itself, its folder data, and the only folder in it
-// that has such files. Throws DataError that names every place when nothing is found; when two
-// files claim one part, a shard is
-// missing, or there are several configurations and none was named, it lists them.
+// In a directory or a snapshot `configs:` of its card (dataset_card.h) decides.
+//
+// Without a card the files of a folder belong to the part whose word stands in their name (train,
+// training; validation, valid, dev, val; test, testing, eval, evaluation), as in
+// "train-v1.1.json", or to that whose split query.splits names. Files "…-00000-of-00002.…" are
+// shards of one. Folders are tried in this order: that of the configuration, the directory itself,
+// its folder data, the only folder in it that has such files. Then folders whose names have such
+// words count; else all files are the training part.
+//
+// Throws DataError: with every place when nothing is found; when two files claim one part or a
+// shard is missing; with their names when there are several configurations and none was named.
 DatasetFiles resolve_dataset(const DatasetQuery& query, const Environment& environment,
                              DownloadObserver* observer = nullptr);
 
-// Which of a repository's files make up a data set: those of one folder (the configuration's, the
-// repository itself, data, or the only other one) that belong to a part; of several formats
-// Parquet.
-// Throws DataError when there are none, and when several configurations are there and none was
-// named.
+// Which of a repository's files make up a data set: those that `card` names, else those of one
+// folder (the configuration's, the repository itself, data, or the only other one) that belong to a
+// part; of several formats Parquet. Throws DataError when there are none, and when there are
+// several configurations and none was named.
 std::vector<std::string> choose_dataset_files(const std::vector<std::string>& names,
-                                              const DatasetQuery& query);
+                                              const DatasetQuery& query,
+                                              const std::vector<CardConfiguration>& card = {});
 
 // The files of one folder by the words in their names; no parts when there are none.
 DatasetFiles files_of_folder(const std::filesystem::path& folder,

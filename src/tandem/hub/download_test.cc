@@ -249,7 +249,8 @@ TEST_F(DownloadTest, ADataSetComesWithTheFilesOfItsConfiguration) {
   put_faults({{{"path", "validation"}, {"status", 403}}});
   EXPECT_THAT(error_of([&] { resolve_squad({}); }), AllOf(HasSubstr("forbids 'rajpurkar/squad'"),
                                                           HasSubstr("nor is it in the cache of")));
-  EXPECT_FALSE(fs::exists(repository("datasets--rajpurkar--squad") / "snapshots"));
+  EXPECT_FALSE(
+      fs::exists(repository("datasets--rajpurkar--squad") / "snapshots" / kCommit / "plain_text"));
   put_faults(json::array());
   EXPECT_THAT(error_of([&] { resolve_squad("other"); }),
               HasSubstr("has the configurations plain_text; choose one"));
@@ -260,9 +261,32 @@ TEST_F(DownloadTest, ADataSetComesWithTheFilesOfItsConfiguration) {
   EXPECT_EQ(read_file(files.validation.at(0)), "validation");
   EXPECT_EQ(files.directory,
             repository("datasets--rajpurkar--squad") / "snapshots" / kCommit / "plain_text");
-  EXPECT_FALSE(fs::exists(files.directory.parent_path() / "README.md"));
+  // The card, which may name files.
+  EXPECT_EQ(read_file(files.directory.parent_path() / "README.md"), "squad");
   const std::size_t asked = requests().size();
   EXPECT_EQ(resolve_squad("plain_text").train, files.train);
+  EXPECT_EQ(requests().size(), asked);
+}
+
+TEST_F(DownloadTest, TheCardOfADataSetNamesItsFiles) {
+  static constexpr std::array<std::string_view, 2> kExtensions = {".json", ".parquet"};
+  const fs::path remote = root() / "datasets/ada/notes";
+  put(remote / "README.md",
+      "---\nconfigs:\n- config_name: new\n  data_files:\n    train: x/*.json\n    validation: "
+      "held.json\n---\n");
+  put(remote / "x/b.json", "b");
+  put(remote / "x/a.json", "a");
+  put(remote / "held.json", "held");
+  put(remote / "train.json", "of an older version");
+  const auto resolve_notes = [&] {
+    return resolve_dataset({"ada/notes", {}, {}, kExtensions}, environment(), &watcher_);
+  };
+  const DatasetFiles files = resolve_notes();
+  ASSERT_EQ(files.train.size(), 2u);
+  EXPECT_EQ(read_file(files.train[0]), "a");
+  EXPECT_EQ(read_file(files.validation.at(0)), "held");
+  const std::size_t asked = requests().size();
+  EXPECT_EQ(resolve_notes().train, files.train);  // from the cache
   EXPECT_EQ(requests().size(), asked);
 }
 

@@ -454,10 +454,12 @@ TEST_F(DatasetTest, Problems) {
                     HasSubstr("give --train_file and --validation_file"),
                     HasSubstr("nor is it in the cache of the package datasets:\n  " +
                               (folder_ / "datasets").string() + "/squad: no such folder")));
-  // A word counts only between separators.
+  // A word counts only between separators; without a word all files are for training.
   put(folder_ / "words" / "constraint.json");
   put(folder_ / "words" / "developers.json");
-  EXPECT_THAT(error(folder_ / "words"), HasSubstr("no file such as"));
+  EXPECT_THAT(resolve(folder_ / "words").train, ElementsAre(folder_ / "words" / "constraint.json",
+                                                            folder_ / "words" / "developers.json"));
+  EXPECT_TRUE(resolve(folder_ / "words").validation.empty());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// YAML with the place of every value, by libyaml.
+// YAML with the line of every value, by libyaml.
 #pragma once
 
 #include <initializer_list>
@@ -7,9 +7,17 @@
 #include <string_view>
 #include <vector>
 
-#include "apps/manifest/finding.h"
+namespace tandem::formats {
 
-namespace tandem::apps::manifest {
+// What is wrong with a document.
+struct Finding {
+  int line = 0;         // of the file, from 1
+  std::string field;    // "spec.elasticPolicy.minReplicas"; empty: the whole file
+  std::string problem;  // what was found, and what was expected
+  std::string fix;
+};
+
+using Findings = std::vector<Finding>;
 
 struct Field;
 
@@ -26,9 +34,9 @@ struct Node {
   // The value of a field, or of a field of a field …; null where one is missing.
   const Node* find(std::string_view name) const;
   const Node* find(std::initializer_list<std::string_view> path) const;
-  // The text of such a scalar; empty where there is none.
+  // The text of such a scalar; empty if it is missing.
   std::string text_of(std::initializer_list<std::string_view> path) const;
-  // Its number; nothing where it is none.
+  // The number of such a scalar; nothing if it is missing or not a number.
   std::optional<long> int_of(std::initializer_list<std::string_view> path) const;
 
   bool is_null() const;
@@ -48,4 +56,4 @@ struct Field {
 // hostile: depth and number of values are bounded.
 std::vector<Node> read_yaml(const std::string& text, Findings& findings);
 
-}  // namespace tandem::apps::manifest
+}  // namespace tandem::formats

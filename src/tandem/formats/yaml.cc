@@ -1,4 +1,4 @@
-#include "apps/manifest/yaml.h"
+#include "tandem/formats/yaml.h"
 
 #include <fmt/format.h>
 #include <yaml.h>
@@ -9,7 +9,7 @@
 #include <regex>
 #include <sstream>
 
-namespace tandem::apps::manifest {
+namespace tandem::formats {
 namespace {
 
 constexpr int kDeepest = 64;
@@ -284,4 +284,4 @@ bool Node::is_number() const {
   return kind == Kind::kScalar && !quoted && text.size() < 64 && std::regex_match(text, kNumber);
 }
 
-}  // namespace tandem::apps::manifest
+}  // namespace tandem::formats

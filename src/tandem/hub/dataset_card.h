@@ -1,0 +1,62 @@
+// The card of a data set: which files each split of each configuration has.
+// Source: datasets 5.x (data_files.py, packaged_modules, utils/metadata.py) and the Hub's
+// documentation of `configs:`.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tandem::hub {
+
+// One entry of `configs:`.
+struct CardConfiguration {
+  std::string name = "default";
+  bool is_default = false;
+  std::string directory;  // data_dir, from the root of the data set; empty: the root
+  // Splits in the order of the card, each with its patterns from `directory`. Empty: splits are
+  // found by the names of files and folders.
+  std::vector<std::pair<std::string, std::vector<std::string>>> patterns;
+};
+
+// The files that describe a data set, the first one wins.
+inline constexpr std::string_view kCardFiles[] = {".huggingface.yaml", "README.md"};
+
+// `configs:` of a card: the front matter of README.md between two lines "---", or all of
+// .huggingface.yaml. Empty: the card names no configuration. Throws DataError that begins with
+// `where`: text that is no YAML, entries of another form, settings of a reader ("sep", "encoding",
+// …), which would change what is read.
+std::vector<CardConfiguration> read_card(std::string_view text, bool whole_text,
+                                         const std::string& where);
+
+// The configuration named `wanted`; without a name the only one, "default", or the one with
+// `default: true`. Throws DataError that lists the names.
+const CardConfiguration& choose_configuration(const std::vector<CardConfiguration>& all,
+                                              const std::optional<std::string>& wanted,
+                                              const std::string& where);
+
+// Splits and their files, each list sorted by name.
+using FilesOfSplits = std::map<std::string, std::vector<std::string>>;
+
+// `names`: files of a data set, relative to its root, with '/'. Files that `datasets` ignores
+// (README.md, hidden files, folders like __pycache__) belong to no split.
+
+// By the patterns of a configuration. A pattern without a file has none: the caller decides whether
+// that is an error.
+FilesOfSplits files_of_patterns(const std::vector<std::string>& names,
+                                const CardConfiguration& configuration);
+
+// Without patterns, as datasets looks for splits below `directory`: data/SPLIT-00000-of-00001.*;
+// folders with a split's word in their name; files with a word in theirs; else all files are the
+// split "train". Words: train, training; validation, valid, dev, val; test, testing, eval,
+// evaluation.
+FilesOfSplits files_by_name(const std::vector<std::string>& names, const std::string& directory);
+
+// Whether `path` matches `pattern`: `*` and `?` inside a component, `[…]`, and `**` as a whole
+// component for any number of folders. Braces have no meaning.
+bool matches_pattern(std::string_view path, std::string_view pattern);
+
+}  // namespace tandem::hub
