@@ -8,17 +8,18 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <iostream>
+#include <optional>
+#include <utility>
 
 #include "apps/answering/embedding.h"
 #include "apps/answering/embedding_output.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "apps/command/line_output.h"
+#include "apps/command/text_lines.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
-#include "tandem/core/text_file.h"
 
 namespace tandem::apps {
 namespace {
@@ -86,49 +87,37 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
 class Texts {
  public:
   explicit Texts(const Options& options)
-      : given_(options.texts), source_(options.file.empty() ? "-" : options.file) {
-    if (!given_.empty() || source_ == "-") return;
-    file_.open(source_);
-    if (!file_) raise<IoError>("cannot open {}: {}", source_, std::strerror(errno));
+      : given_(options.texts), path_(options.file.empty() ? "-" : options.file) {
+    if (given_.empty()) lines_.emplace(path_);
   }
 
   // The next texts, at most kTextsAtOnce; none: the end.
   std::vector<std::string> next() {
-    if (!given_.empty() || done_) {
-      done_ = true;
-      return std::exchange(given_, {});
-    }
-    std::istream& input = source_ == "-" ? std::cin : file_;
+    if (!lines_) return std::exchange(given_, {});
     std::vector<std::string> texts;
     std::string line;
-    while (texts.size() < kTextsAtOnce && std::getline(input, line)) {
-      if (line_++ == 0) remove_byte_order_mark(line, source());
-      if (line.ends_with('\r')) line.pop_back();
-      texts.push_back(line);
-    }
-    if (input.bad()) raise<IoError>("cannot read {}: {}", source(), std::strerror(errno));
+    while (texts.size() < kTextsAtOnce && lines_->next(line)) texts.push_back(line);
     return texts;
   }
   void skip(std::size_t count) {
-    std::istream& input = source_ == "-" ? std::cin : file_;
-    for (std::string line; line_ < count && std::getline(input, line);) ++line_;
+    std::string line;
+    while (lines_ && lines_->count() < count && lines_->next(line)) {
+    }
   }
-  std::string source() const { return source_ == "-" ? "standard input" : source_; }
+  std::string source() const { return lines_ ? lines_->source() : "the command line"; }
 
   // What tells two inputs apart; empty: they cannot be told apart.
   std::string identity() const {
     struct stat info {};
-    if (source_ == "-" || ::stat(source_.c_str(), &info) != 0) return "";
+    if (!lines_ || path_ == "-" || ::stat(path_.c_str(), &info) != 0) return "";
     return fmt::format("{} bytes of {}.{}", info.st_size, info.st_mtim.tv_sec,
                        info.st_mtim.tv_nsec);
   }
 
  private:
   std::vector<std::string> given_;
-  std::string source_;
-  std::ifstream file_;
-  std::size_t line_ = 0;
-  bool done_ = false;
+  std::string path_;
+  std::optional<TextLines> lines_;
 };
 
 // --- the output ---

@@ -3,11 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
-#include <cstring>
-#include <fstream>
-#include <iostream>
+#include <optional>
 #include <utility>
 
 #include "apps/answering/answering.h"
@@ -16,10 +13,10 @@
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "apps/command/line_output.h"
+#include "apps/command/text_lines.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
-#include "tandem/core/text_file.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::apps {
@@ -75,9 +72,7 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
 class Texts {
  public:
   explicit Texts(const Options& options) : options_(options) {
-    if (options.file.empty() || options.file == "-") return;
-    file_.open(options.file);
-    if (!file_) raise<IoError>("cannot open {}: {}", options.file, std::strerror(errno));
+    if (!options.file.empty()) lines_.emplace(options.file);
   }
 
   // The next ones, at most kTextsAtOnce; empty: there are no more. Empty lines are passed over.
@@ -87,20 +82,16 @@ class Texts {
       if (!std::exchange(done_, true)) texts.push_back(of_command_line());
       return texts;
     }
-    std::istream& input = options_.file == "-" ? std::cin : file_;
     std::string line;
-    while (texts.size() < kTextsAtOnce && std::getline(input, line)) {
-      if (++line_ == 1) remove_byte_order_mark(line, source());
-      if (line.ends_with('\r')) line.pop_back();
+    while (texts.size() < kTextsAtOnce && lines_->next(line)) {
       if (line.find_first_not_of(" \t") == std::string::npos) continue;
       texts.push_back(of_line(std::move(line)));
     }
-    if (input.bad()) raise<IoError>("cannot read {}: {}", options_.file, std::strerror(errno));
     return texts;
   }
 
   // Where lines come from, for people.
-  std::string source() const { return options_.file == "-" ? "standard input" : options_.file; }
+  std::string source() const { return lines_->source(); }
 
  private:
   LabelledText of_command_line() const {
@@ -110,7 +101,7 @@ class Texts {
     return text;
   }
   LabelledText of_line(std::string line) const {
-    LabelledText text{.name = fmt::format("{}, line {}", source(), line_),
+    LabelledText text{.name = fmt::format("{}, line {}", source(), lines_->count()),
                       .text = std::move(line),
                       .pair = std::nullopt};
     if (!options_.pairs) return text;
@@ -125,8 +116,7 @@ class Texts {
   }
 
   const Options& options_;
-  std::ifstream file_;
-  std::size_t line_ = 0;
+  std::optional<TextLines> lines_;
   bool done_ = false;
 };
 
