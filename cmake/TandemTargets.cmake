@@ -140,6 +140,10 @@ function(tandem_add_test name)
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 DISCOVERY_MODE PRE_TEST
                        PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${cost} RUN_SERIAL ${ARG_SERIAL} RESOURCE_LOCK "${ARG_LOCK}")
+  # The daily loop of a developer: ctest -L quick.
+  if(ARG_LABELS STREQUAL "unit" OR ARG_LABELS STREQUAL "comm")
+    list(APPEND ARG_LABELS quick)
+  endif()
   # Not among the properties above: a list there loses its brackets, and with it what follows.
   set(labels ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake)
   file(WRITE ${labels} "if(${name}_TESTS)\n  set_tests_properties(\${${name}_TESTS} PROPERTIES LABELS \"${ARG_LABELS}\")\nendif()\n")

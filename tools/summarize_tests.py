@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints why tests were skipped and the closing line of scripts/test.sh, from ctest's JUnit file.
+"""Prints the slowest tests and outputs of the build, why tests were skipped, and the closing line of scripts/test.sh, from ctest's JUnit file.
 
     tools/summarize_tests.py RESULTS.xml CTEST_EXIT_STATUS [--whole]
     tools/summarize_tests.py --self-test
@@ -45,6 +45,37 @@ def sort_cases(cases):
         else:
             failed.append(name_of(case))
     return passed, failed, skipped
+
+
+SLOWEST = 20
+
+
+def slowest(seconds, what):
+    """Lines for the largest of {name: seconds}, or none."""
+    rows = sorted(seconds.items(), key=lambda row: -row[1])[:SLOWEST]
+    if not rows:
+        return []
+    total = sum(seconds.values())
+    return [f"the slowest of {len(seconds)} {what}, {total:.0f} s in all:", *(f"    {s:7.1f} s  {name}" for name, s in rows)]
+
+
+def object_seconds(ninja_log):
+    """{object: seconds of its last compilation} from ninja's log; links and generated files count too."""
+    seconds = {}
+    for line in ninja_log.splitlines()[1:]:
+        fields = line.split("\t")
+        if len(fields) >= 4:
+            seconds[fields[3]] = (int(fields[1]) - int(fields[0])) / 1000
+    return seconds
+
+
+def test_seconds(text):
+    """{test: seconds} from the text of the JUnit file."""
+    try:
+        cases = ElementTree.fromstring(text).iter("testcase")
+        return {name_of(case): float(case.get("time") or 0) for case in cases}
+    except (ElementTree.ParseError, ValueError):
+        return {}
 
 
 def summarize(text, status, requirements=None, whole=False, missing=()):
@@ -98,6 +129,9 @@ def self_test():
     reasons = summarize(f"<testsuite>{skipping}{scripted}</testsuite>", 0)[0]
     wrong += "SKIPPED 1: needs a CPU with AMX" not in reasons or "SKIPPED 1: no package" not in reasons
     wrong += self_test_of_requirements(passing, skipping)
+    wrong += test_seconds('<testsuite><testcase name="a" time="1.5"/></testsuite>') != {"a": 1.5} or test_seconds("<") != {}
+    wrong += object_seconds("# ninja log v5\n0\t2500\t7\tx.o\t1\n") != {"x.o": 2.5}
+    wrong += slowest({"a": 1.0, "b": 2.0}, "tests")[:2] != ["the slowest of 2 tests, 3 s in all:", "        2.0 s  b"] or slowest({}, "") != []
     print(f"self-test: {wrong} wrong")
     return 1 if wrong else 0
 
@@ -140,6 +174,10 @@ def main():
     if whole:  # not as failed: it is this run that will be recorded
         missing = make_results.tests_away(make_results.load(make_results.ROOT / "docs/results/data"), text.count("<testcase ")) + missing
     lines, code = summarize(text, int(sys.argv[2]), requirements, whole, missing)
+    if whole:
+        log = results.parent / ".ninja_log"
+        compiled = object_seconds(log.read_text(encoding="utf-8", errors="replace")) if log.exists() else {}
+        lines = slowest(compiled, "outputs of the build") + slowest(test_seconds(text), "tests") + lines
     print("\n".join(lines))
     return code
 
