@@ -206,9 +206,12 @@ constexpr std::string_view kPythonIntegrations[] = {
   const bool of_python = std::find(std::begin(kPythonIntegrations), std::end(kPythonIntegrations),
                                    name) != std::end(kPythonIntegrations);
   raise<ConfigError>(
-      "--report_to {}: found {}, expected tensorboard, all or none; use --report_to tensorboard, "
+      "--report_to{}: found {}, expected tensorboard, all or none; use --report_to tensorboard, "
       "or none: output_dir gets report.html, report.json and trainer_state.json either way",
-      name, of_python ? "an integration that needs Python" : "no integration of this name");
+      name.empty() ? "" : " " + name,
+      name.empty() ? "an empty value"
+      : of_python  ? "an integration that needs Python"
+                   : "no integration of this name");
 }
 
 // report_to is a list of integrations; what is left of it is {"tensorboard"} or nothing. `all` is
@@ -233,6 +236,11 @@ void choose_integrations(TrainingArguments& training) {
 // What transformers fills in when it reads the arguments.
 void finish_output(TrainingArguments& training) {
   using trainer::LogLevel;
+  if (training.output_dir.empty()) {
+    raise<ConfigError>(
+        "--output_dir: found an empty value, expected a directory; pass the "
+        "directory that gets models, checkpoints and results");
+  }
   if (!training.disable_tqdm) {
     training.disable_tqdm =
         training.log_level == LogLevel::kError || training.log_level == LogLevel::kCritical;
@@ -258,6 +266,7 @@ void complete_arguments(job::Arguments& arguments, tasks::TaskArguments& task,
   choose_integrations(arguments.training);
   finish_output(arguments.training);
   finish_precision(arguments.training, notes);
+  if (arguments.trains()) trainer::check_max_steps(arguments.training);
   finish_intervals(arguments.training);
   finish_best_model(arguments.training, task, notes);
   finish_quantization(arguments, task, notes);

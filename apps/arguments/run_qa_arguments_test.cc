@@ -306,6 +306,31 @@ TEST(RunQaArguments, EvaluationFollowsHuggingFacesRules) {
               HasSubstr("needs --eval_steps"));
 }
 
+// Hugging Face's script takes these values too; --max_steps 0 trains one step there.
+TEST(RunQaArguments, NegativeValuesSwitchOff) {
+  const auto training = parse_more(
+                            "--max_steps -5 --max_grad_norm -1 --save_steps -1 "
+                            "--eval_delay -1 --num_train_epochs 0")
+                            .arguments.training;
+  EXPECT_EQ(training.max_steps, -5);
+  EXPECT_EQ(training.max_grad_norm, -1);
+  EXPECT_EQ(training.save_steps, -1);
+  EXPECT_EQ(training.eval_delay, -1);
+  EXPECT_EQ(training.num_train_epochs, 0);
+  EXPECT_NO_THROW(
+      parse_more("--max_steps -100 --max_grad_norm 0 --save_steps 0 --eval_delay -2.5"));
+  EXPECT_THAT(failure_more("--do_train --max_steps 0").message,
+              HasSubstr("--max_steps: found 0, expected a number of steps, or a negative number to "
+                        "train by --num_train_epochs"));
+}
+
+TEST(RunQaArguments, EmptyValuesAreNamed) {
+  EXPECT_THAT(failure_more("--report_to=").message,
+              HasSubstr("--report_to: found an empty value, expected tensorboard, all or none"));
+  EXPECT_THAT(failure_more("--output_dir=").message,
+              HasSubstr("--output_dir: found an empty value, expected a directory"));
+}
+
 TEST(RunQaArguments, BestModel) {
   const ParsedRunQa parsed =
       parse_more("--load_best_model_at_end --eval_strategy epoch --save_strategy epoch");

@@ -128,8 +128,7 @@ FlagTable step_flags() {
                "passes over the training set")
               .between(0, 1e9),
           flag("max_steps", field<&TrainingArguments::max_steps>(),
-               "updates; if positive it wins over num_train_epochs")
-              .at_least(-1),
+               "updates; if positive it wins over num_train_epochs, negative: no limit"),
           flag("dataloader_drop_last", field<&TrainingArguments::dataloader_drop_last>(),
                "training leaves the incomplete last batches of an epoch out"),
           flag("train_sampling_strategy", field<&TrainingArguments::train_sampling_strategy>(),
@@ -212,8 +211,7 @@ FlagTable optimizer_flags() {
                "added to the root of the second moment")
               .at_least(0),
           flag("max_grad_norm", field<&TrainingArguments::max_grad_norm>(),
-               "clip the gradient to this global norm; 0: do not clip")
-              .at_least(0),
+               "clip the gradient to this global norm; 0 or less: do not clip"),
           flag("neftune_noise_alpha", field<&TrainingArguments::neftune_noise_alpha>(),
                "uniform noise of alpha/sqrt(length x hidden size) on the embeddings of training "
                "(NEFTune)")
@@ -250,8 +248,7 @@ FlagTable evaluation_flags() {
                "updates between evaluations; below 1: share of all updates; unset: logging_steps")
               .at_least(0),
           flag("eval_delay", field<&TrainingArguments::eval_delay>(),
-               "steps or epochs before the first evaluation")
-              .at_least(0),
+               "steps or epochs before the first evaluation; 0 or less: none"),
           flag("eval_on_start", field<&TrainingArguments::eval_on_start>(),
                "evaluate before training"),
           setter("evaluate_during_training", evaluate_during_training_binding(),
@@ -338,8 +335,8 @@ FlagTable checkpoint_flags() {
           flag("save_strategy", field<&TrainingArguments::save_strategy>(),
                "when to write checkpoints"),
           flag("save_steps", field<&TrainingArguments::save_steps>(),
-               "updates between checkpoints; below 1: share of all updates")
-              .at_least(0),
+               "updates between checkpoints; below 1: share of all updates; 0 or less: only after "
+               "the last"),
           flag("save_total_limit", field<&TrainingArguments::save_total_limit>(),
                "keep the newest n checkpoints and the best; unset, 0 or less: all")
               .between(-kMaxCount, kMaxCount),

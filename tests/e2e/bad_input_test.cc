@@ -344,6 +344,31 @@ TEST_F(BadInput, NoParsersMarkReachesPeople) {
   }
 }
 
+// A set without samples is refused before a file is written, by every task alike.
+TEST_F(BadInput, EvaluationsWithoutSamples) {
+  const auto files = [&] {
+    std::vector<std::string> names;
+    if (!fs::exists(path("out"))) return names;
+    for (const auto& entry : fs::directory_iterator(path("out"))) {
+      if (entry.path().filename().native().front() != '.') names.push_back(entry.path().filename());
+    }
+    return names;
+  };
+  for (const char* command : {"run_qa", "run_ner", "run_glue", "run_classification"}) {
+    SCOPED_TRACE(command);
+    use(demo_task(command));
+    const std::string file = eval_flags()[2];
+    expect_failure({"--do_eval", "--validation_file", file, "--max_eval_samples", "0"}, 1,
+                   {"no evaluation samples: --max_eval_samples is 0 or --validation_file has no "
+                    "examples"});
+    EXPECT_THAT(files(), ::testing::IsEmpty());
+    expect_failure({"--do_predict", "--test_file", file, "--max_predict_samples", "0"}, 1,
+                   {"no prediction samples: --max_predict_samples is 0 or --test_file has no "
+                    "examples"});
+    EXPECT_THAT(files(), ::testing::IsEmpty());
+  }
+}
+
 // Labels of the tasks that classify, each as a person meets them.
 TEST_F(BadInput, LabelsAndTags) {
   const auto run_task = [&](const std::string& command, const std::string& train,

@@ -93,6 +93,46 @@ TEST_F(LogAndSave, TheFirstStepTheStartAndTheDelay) {
   EXPECT_THAT(steps_with("epochs", "eval_f1"), ElementsAre(0, 12));
 }
 
+// As the Trainer of transformers 5 leaves it.
+TEST_F(LogAndSave, NoEpochTrainsNoStep) {
+  run_ok(
+      train_command("job", with(eval_flags(), {"--max_steps", "-5", "--num_train_epochs", "0"})));
+  const json train = read("job", "train_results.json");
+  for (const char* key : {"train_loss", "train_samples_per_second", "train_steps_per_second"})
+    EXPECT_EQ(train.at(key), 0.0) << key;
+  for (const char* key : {"epoch", "total_flos"}) EXPECT_EQ(train.at(key).dump(), "0") << key;
+  const json state = read("job", "trainer_state.json");
+  for (const char* key : {"epoch", "global_step", "max_steps", "total_flos"})
+    EXPECT_EQ(state.at(key).dump(), "0") << key;
+  const json evaluation = read("job", "eval_results.json");
+  EXPECT_EQ(evaluation.at("epoch").dump(), "0");
+  EXPECT_FALSE(evaluation.contains("eval_model_preparation_time"));  // only without a training
+  EXPECT_TRUE(fs::exists(path("job") / "report.html"));
+  EXPECT_THAT(checkpoints("job"), ::testing::IsEmpty());
+}
+
+TEST_F(LogAndSave, NegativeIntervalsAndNorms) {
+  run_ok(train_command("free", {"--max_grad_norm", "-1", "--save_steps", "-1"}));
+  EXPECT_THAT(checkpoints("free"), ElementsAre(12));
+  EXPECT_EQ(read("free", "trainer_state.json").at("save_steps"), -12);
+  EXPECT_THAT(steps_with("free", "grad_norm"), ElementsAre(4, 8, 12));
+  run_ok(train_command("zero", {"--max_grad_norm", "0", "--save_strategy", "no"}));
+  EXPECT_TRUE(weights("free") == weights("zero"));
+}
+
+TEST_F(LogAndSave, TheControlIsThatOfTheLastCheckpoint) {
+  const auto control = [&](const std::string& directory) {
+    const json state = read(directory, "trainer_state.json");
+    const json& values = state.at("stateful_callbacks").at("TrainerControl").at("args");
+    return std::pair<bool, bool>(values.at("should_save"), values.at("should_training_stop"));
+  };
+  run_ok(train_command("none", {"--save_strategy", "no"}));
+  EXPECT_EQ(control("none"), std::pair(false, false));
+  run_ok(train_command("steps"));
+  EXPECT_EQ(control("steps/checkpoint-7"), std::pair(true, false));
+  EXPECT_EQ(control("steps"), std::pair(true, true));
+}
+
 TEST_F(LogAndSave, OnlyImprovementsAreSavedAndOnlyTheModel) {
   const Words flags =
       with(eval_flags(), {"--eval_strategy", "steps", "--eval_steps", "2", "--save_strategy",

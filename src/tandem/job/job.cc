@@ -274,7 +274,7 @@ void Stages::evaluate_set(Split split, const std::string& suffix) {
   ordered_json metrics = parts_.trainer.evaluate(split);
   // As in run_qa.py predictions are not logged, and the log is what adds the epoch.
   if (eval && parts_.request.arguments.training.do_train)
-    metrics["epoch"] = parts_.trainer.state().epoch;
+    metrics["epoch"] = trainer::whole_zero(parts_.trainer.state().epoch);
   if (eval) parts_.trainer.add_token_count(metrics);
   if (eval) parts_.reports.observer().log(metrics);
   report_metrics(split, std::move(metrics), suffix);

@@ -38,6 +38,21 @@ models::LoadOptions load_options(const Arguments& arguments,
           .ignore_mismatched_sizes = arguments.model.ignore_mismatched_sizes};
 }
 
+// No file may be written for a set that the flags or the files leave empty.
+void require_samples(const tasks::Stages& stages, const tasks::Task& task) {
+  const auto check = [&](bool wanted, tasks::Split split, std::string_view samples,
+                         std::string_view limit, std::string_view file, std::string_view stage) {
+    if (!wanted || task.num_features(split) > 0) return;
+    raise<ConfigError>(
+        "no {} samples: --{} is 0 or --{} has no examples; pass a larger --{}, or leave --{} out",
+        samples, limit, file, limit, stage);
+  };
+  check(stages.eval, tasks::Split::kEval, "evaluation", "max_eval_samples", "validation_file",
+        "do_eval");
+  check(stages.predict, tasks::Split::kPredict, "prediction", "max_predict_samples", "test_file",
+        "do_predict");
+}
+
 }  // namespace
 
 dist::GradientEngineOptions engine_options(const trainer::TrainingArguments& training,
@@ -74,6 +89,7 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
                     .environment = environment,
                     .threads = machine.threads(),
                     .log = console});
+    require_samples(stages, made);
     return {location.model.directory, std::move(tokenizer), made,
             stages.train ? task.train_fingerprint() : ""};
   };

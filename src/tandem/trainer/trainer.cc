@@ -260,7 +260,7 @@ ordered_json Trainer::evaluate(tasks::Split split, const std::atomic<bool>* stop
   const bool eval = split == tasks::Split::kEval;
   const auto stage = eval ? MemoryTracker::Stage::kEval : MemoryTracker::Stage::kPredict;
   memory_.start(stage);
-  const bool trained = plan_.total_steps > 0;
+  const bool trained = learning_rate_.has_value();  // even for no step
   ordered_json metrics = trainer::evaluate(
       {.split = split,
        .metric_prefix = eval ? "eval" : std::string(parts_.task.prediction_prefix()),

@@ -159,6 +159,8 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   state_.best_metric = loaded.state.best_metric;
   state_.best_model_checkpoint = loaded.state.best_model_checkpoint;
   state_.best_global_step = loaded.state.best_global_step;
+  state_.should_save = loaded.state.should_save;
+  state_.should_training_stop = loaded.state.should_training_stop;
   state_.log_history = std::move(loaded.state.log_history);
   resume_.last_log_step = loaded.resume.last_log_step;
   resume_.total_loss = loaded.resume.total_loss;
@@ -186,6 +188,8 @@ void Trainer::tidy_output_dir(const std::optional<fs::path>& resume) {
 void Trainer::save() {
   const TrainingArguments& arguments = parts_.arguments;
   saved_step_ = state_.global_step;
+  state_.should_save = true;
+  state_.should_training_stop = state_.global_step >= plan_.total_steps;
   resume_.metric_schedule = learning_rate_->state();
   settle_token_count();
   resume_.shard_loss_since_log = losses_;

@@ -68,8 +68,7 @@ void Trainer::log_training(double grad_norm, double learning_rate) {
 
 void Trainer::log(ordered_json entry) {
   // Before the first step the Trainer has the whole number.
-  if (!entry.contains("epoch"))
-    entry["epoch"] = state_.epoch == 0 ? ordered_json(0) : ordered_json(state_.epoch);
+  if (!entry.contains("epoch")) entry["epoch"] = whole_zero(state_.epoch);
   parts_.observer.log(entry);
   entry["step"] = state_.global_step;
   state_.log_history.push_back(std::move(entry));
@@ -134,11 +133,11 @@ ordered_json Trainer::final_metrics() {
   }
   settle_token_count();
   add_token_count(metrics);
-  metrics["total_flos"] = state_.total_flos;
+  metrics["total_flos"] = whole_zero(state_.total_flos);
   metrics["train_loss"] = (resume_.total_loss + pending) /
                           static_cast<double>(std::max<std::int64_t>(1, state_.global_step));
   memory_.stop_and_report(MemoryTracker::Stage::kTrain, metrics);
-  metrics["epoch"] = state_.epoch;
+  metrics["epoch"] = whole_zero(state_.epoch);
   return metrics;
 }
 

@@ -21,14 +21,25 @@ std::int64_t number_or_zero(const ordered_json& json, const char* key) {
   return found == json.end() || found->is_null() ? 0 : whole_number<std::int64_t>(*found);
 }
 
+// Checkpoints of older versions of transformers have no such values.
+void read_control(const ordered_json& json, TrainerState& state) {
+  const ordered_json::json_pointer values("/stateful_callbacks/TrainerControl/args");
+  if (!json.contains(values)) return;
+  const ordered_json& control = json.at(values);
+  state.should_save = control.value("should_save", false);
+  state.should_training_stop = control.value("should_training_stop", false);
+}
+
 }  // namespace
+
+ordered_json whole_zero(double value) { return value == 0 ? ordered_json(0) : ordered_json(value); }
 
 std::string TrainerState::to_json() const {
   ordered_json json;
   json["best_global_step"] = best_metric ? ordered_json(best_global_step) : ordered_json(nullptr);
   json["best_metric"] = or_null(best_metric);
   json["best_model_checkpoint"] = or_null(best_model_checkpoint);
-  json["epoch"] = epoch;
+  json["epoch"] = whole_zero(epoch);
   json["eval_steps"] = eval_steps;
   json["global_step"] = global_step;
   json["is_hyper_param_search"] = false;
@@ -45,10 +56,10 @@ std::string TrainerState::to_json() const {
        {{"should_epoch_stop", false},
         {"should_evaluate", false},
         {"should_log", false},
-        {"should_save", true},
-        {"should_training_stop", global_step >= max_steps}}},
+        {"should_save", should_save},
+        {"should_training_stop", should_training_stop}}},
       {"attributes", ordered_json::object()}};
-  json["total_flos"] = total_flos;
+  json["total_flos"] = whole_zero(total_flos);
   json["train_batch_size"] = train_batch_size;
   json["trial_name"] = nullptr;
   json["trial_params"] = nullptr;
@@ -76,6 +87,7 @@ TrainerState TrainerState::parse(std::string_view text, std::string_view where) 
     if (json.contains("best_model_checkpoint") && !json["best_model_checkpoint"].is_null()) {
       state.best_model_checkpoint = json["best_model_checkpoint"].get<std::string>();
     }
+    read_control(json, state);
     for (const auto& entry : json.at("log_history")) state.log_history.push_back(entry);
     return state;
   } catch (const nlohmann::json::exception& error) {

@@ -26,6 +26,9 @@ struct TrainerState {
   std::optional<double> best_metric;
   std::optional<std::string> best_model_checkpoint;
   std::int64_t best_global_step = 0;
+  // Two values of the Trainer's TrainerControl, as at the last checkpoint.
+  bool should_save = false;
+  bool should_training_stop = false;
   // In the order of events; keys are sorted when written.
   std::vector<nlohmann::ordered_json> log_history;
 
@@ -34,5 +37,8 @@ struct TrainerState {
   // Reads such a text (ours or Hugging Face's); `where` names it in messages. Throws DataError.
   static TrainerState parse(std::string_view text, std::string_view where);
 };
+
+// `value` for a file. The Trainer's counters are the whole number 0 until they are counted.
+nlohmann::ordered_json whole_zero(double value);
 
 }  // namespace tandem::trainer

@@ -6,6 +6,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/test_models.h"
 #include "tandem/trainer/checkpoint.h"
@@ -68,7 +69,34 @@ TEST(TrainingPlan, DropLastMayLeaveNothing) {
   EXPECT_EQ(make_training_plan(dropping, 95, 2).batches_per_epoch, 4);
   EXPECT_THROW(make_training_plan(dropping, 9, 1), ConfigError);
   EXPECT_THROW(make_training_plan(arguments(10, 1), 0, 1), ConfigError);
-  EXPECT_THROW(make_training_plan(arguments(10, 0), 10, 1), ConfigError);
+}
+
+TEST(TrainingPlan, NoEpochIsNoStep) {
+  const TrainingPlan plan = make_training_plan(arguments(10, 0), 95, 1);
+  EXPECT_EQ(plan.total_steps, 0);
+  EXPECT_EQ(plan.num_epochs, 0);
+  EXPECT_EQ(plan.num_train_samples, 0);
+}
+
+// As the Trainer reads it, but for 0, which it takes for one step at the end of the schedule.
+TEST(TrainingPlan, NegativeMaxStepsCountEpochs) {
+  TrainingArguments unlimited = arguments(10, 2);
+  for (const int steps : {-1, -5, -100}) {
+    unlimited.max_steps = steps;
+    EXPECT_EQ(make_training_plan(unlimited, 95, 1).total_steps, 20) << steps;
+  }
+  unlimited.max_steps = 0;
+  EXPECT_THAT([&] { make_training_plan(unlimited, 95, 1); },
+              ::testing::ThrowsMessage<ConfigError>(HasSubstr("--max_steps: found 0, expected")));
+}
+
+TEST(TrainingPlan, EveryIntervalBelowOneIsAShare) {
+  EXPECT_EQ(resolve_steps(0.25, 10), 3);
+  EXPECT_EQ(resolve_steps(1, 10), 1);
+  EXPECT_EQ(resolve_steps(0, 10), 0);
+  EXPECT_EQ(resolve_steps(-1, 10), -10);
+  EXPECT_EQ(resolve_steps(-0.25, 10), -2);
+  EXPECT_EQ(resolve_steps(-1, 0), 0);
 }
 
 TEST(TrainingPlan, UnevenBatchesNeedOneForEveryShard) {
@@ -104,6 +132,33 @@ TEST(TrainerState, WithoutABestModelItsFieldsAreNull) {
   const std::string text = TrainerState{}.to_json();
   EXPECT_THAT(text, ::testing::HasSubstr("\"best_global_step\": null,\n  \"best_metric\": null,"));
   EXPECT_EQ(TrainerState::parse(text, "here").best_global_step, 0);
+}
+
+TEST(TrainerState, KeepsTheTrainersControlOfTheLastCheckpoint) {
+  const auto control = [](const TrainerState& state) {
+    return parse_json(state.to_json()).at("stateful_callbacks").at("TrainerControl").at("args");
+  };
+  TrainerState state;
+  EXPECT_EQ(control(state).at("should_save"), false);
+  EXPECT_EQ(control(state).at("should_training_stop"), false);
+  for (const bool last : {false, true}) {
+    state.should_save = true;
+    state.should_training_stop = last;
+    const TrainerState read = TrainerState::parse(state.to_json(), "here");
+    EXPECT_EQ(control(read).at("should_save"), true);
+    EXPECT_EQ(control(read).at("should_training_stop"), last);
+  }
+  // Versions of transformers before 4.42 wrote none.
+  const TrainerState old = TrainerState::parse(
+      R"({"epoch": 1.0, "global_step": 2, "max_steps": 2, "num_train_epochs": 1,
+          "log_history": []})",
+      "here");
+  EXPECT_FALSE(old.should_save);
+}
+
+TEST(TrainerState, CountsFromTheWholeNumberZero) {
+  EXPECT_THAT(TrainerState{}.to_json(),
+              ::testing::AllOf(HasSubstr("\"epoch\": 0,\n"), HasSubstr("\"total_flos\": 0,\n")));
 }
 
 TEST(TrainerState, BrokenTextIsNamed) {

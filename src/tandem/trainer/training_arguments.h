@@ -58,7 +58,7 @@ struct TrainingArguments {
   bool split_batches = false;           // the batch sizes are those of all ranks together
   int gradient_accumulation_steps = 1;  // micro-batches per update
   double num_train_epochs = 3.0;        // fractions allowed
-  std::int64_t max_steps = -1;          // > 0: wins over num_train_epochs
+  std::int64_t max_steps = -1;          // > 0: wins over num_train_epochs; < 0: unset
   // false: the last round of an epoch is not filled up with samples from its beginning; its last
   // shard then has a smaller batch, and a shard without any is refused (accelerate's even_batches).
   bool even_batches = true;
@@ -74,7 +74,7 @@ struct TrainingArguments {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
-  double max_grad_norm = 1.0;  // global L2 norm; 0 disables clipping
+  double max_grad_norm = 1.0;  // global L2 norm; 0 or less: no clipping
 
   std::optional<double> neftune_noise_alpha;  // noise on the embeddings of training; unset: none
 

@@ -12,8 +12,15 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 
 }  // namespace
 
+void check_max_steps(const TrainingArguments& arguments) {
+  if (arguments.max_steps != 0) return;
+  raise<ConfigError>(
+      "--max_steps: found 0, expected a number of steps, or a negative number to train by "
+      "--num_train_epochs; to train no step pass --num_train_epochs 0, or leave --do_train out");
+}
+
 std::int64_t resolve_steps(double steps, std::int64_t total_steps) {
-  if (steps > 0 && steps < 1) {
+  if (steps < 1) {
     return static_cast<std::int64_t>(std::ceil(static_cast<double>(total_steps) * steps));
   }
   return static_cast<std::int64_t>(steps);
@@ -60,6 +67,7 @@ TrainingPlan plan_epoch(const TrainingArguments& arguments, std::int64_t num_fea
 
 // How far the training goes.
 void plan_length(const TrainingArguments& arguments, TrainingPlan& plan) {
+  check_max_steps(arguments);
   if (arguments.max_steps > 0) {
     plan.total_steps = arguments.max_steps;
     plan.num_epochs = divide_up(plan.total_steps, plan.updates_per_epoch);
@@ -71,10 +79,6 @@ void plan_length(const TrainingArguments& arguments, TrainingPlan& plan) {
     plan.num_epochs = static_cast<std::int64_t>(std::ceil(arguments.num_train_epochs));
     plan.num_train_epochs = arguments.num_train_epochs;
     plan.num_train_samples = static_cast<double>(plan.num_features) * arguments.num_train_epochs;
-  }
-  if (plan.total_steps <= 0) {
-    raise<ConfigError>("nothing to train: --num_train_epochs is {} and --max_steps is {}",
-                       arguments.num_train_epochs, arguments.max_steps);
   }
 }
 

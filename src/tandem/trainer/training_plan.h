@@ -38,11 +38,15 @@ struct TrainingPlan {
 };
 
 // --logging_steps, --eval_steps or --save_steps in a run of total_steps: a number below 1 is a
-// share of it, rounded up.
+// share of it, rounded up. A negative share gives a negative number, which no step reaches.
 std::int64_t resolve_steps(double steps, std::int64_t total_steps);
 
-// Throws ConfigError when nothing would be trained (no features; dataloader_drop_last leaves no
-// batch).
+// Throws ConfigError for --max_steps 0. Hugging Face's Trainer takes one step at the end of the
+// schedule for it, which nobody wants.
+void check_max_steps(const TrainingArguments& arguments);
+
+// The plan of --num_train_epochs 0 has no steps. Throws ConfigError when nothing could be trained
+// (no features; dataloader_drop_last leaves no batch), and for --max_steps 0.
 TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t num_features,
                                 int logical_shards);
 

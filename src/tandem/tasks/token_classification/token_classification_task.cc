@@ -86,7 +86,8 @@ TokenClassificationTask::TokenClassificationTask(models::ModelConfig config,
       tag_options_(std::move(tag_options)) {}
 
 void TokenClassificationTask::set_evaluation(tasks::Split split, EvaluationSet set) {
-  if (set.features.position_begins().back() == 0) {
+  const auto& begins = set.features.position_begins();
+  if (begins.size() > 1 && begins.back() == 0) {
     raise<DataError>("{}: no word of the file has a token, so there is nothing to tag",
                      set.sentences.place(0));
   }
