@@ -185,7 +185,9 @@ TEST_F(Options, CheckpointsOfAnEarlierRunAreSetAside) {
   EXPECT_FALSE(fs::exists(path("job") / "checkpoint-2"));  // rotated away
   EXPECT_FALSE(fs::exists(path("job") / "checkpoint-12"));
   EXPECT_TRUE(fs::exists(path("job") / "stale-checkpoint-12" / "model.safetensors"));
-  EXPECT_THAT(second.out + second.err, HasSubstr("stale-checkpoint-12"));
+  EXPECT_FALSE(fs::exists(path("job") / "stale-checkpoint-6"));  // one is kept
+  EXPECT_THAT(second.out + second.err,
+              AllOf(HasSubstr("stale-checkpoint-12"), HasSubstr("removed: checkpoint-6")));
   const ProcessResult resumed =
       run_ok(train_command("job", {"--max_steps", "4", "--save_steps", "2"}));
   EXPECT_THAT(resumed.out + resumed.err,

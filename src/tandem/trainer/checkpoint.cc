@@ -27,6 +27,8 @@ using nlohmann::ordered_json;
 
 constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::string_view kTemporaryPrefix = "tmp-checkpoint-";
+constexpr std::string_view kStale = "stale";
+constexpr std::string_view kStalePrefix = "stale-checkpoint-";
 constexpr std::string_view kOptimizerFile = "optimizer.pt";
 constexpr std::string_view kOldOptimizerFile = "optimizer.safetensors";  // read, no longer written
 constexpr std::string_view kTrainerStateFile = "trainer_state.json";
@@ -88,6 +90,14 @@ void put_in_place(TemporaryDirectory& work, const fs::path& target, const fs::pa
   work.release();
   sync_directory(target.parent_path());
   remove_tree(replaced);
+}
+
+// Under another name first: what is half removed is not taken for a checkpoint.
+void remove_checkpoint(const fs::path& checkpoint) {
+  const fs::path removing = checkpoint.parent_path() / fmt::format("{}{}-removed", kTemporaryPrefix,
+                                                                   checkpoint.filename().native());
+  rename_directory(checkpoint, removing);
+  remove_tree(removing);
 }
 
 // `file`: a SafetensorsFile or WeightFiles.
@@ -248,18 +258,35 @@ void load_checkpoint_arenas(const fs::path& directory, const nn::ParameterLayout
   }
 }
 
-std::vector<fs::path> set_stale_checkpoints_aside(const fs::path& output_dir,
-                                                  const std::optional<fs::path>& resumed) {
+SetAside set_stale_checkpoints_aside(const fs::path& output_dir,
+                                     const std::optional<fs::path>& resumed) {
   std::error_code ignored;
   const bool goes_on_here =
       resumed && fs::equivalent(fs::absolute(*resumed).parent_path(), output_dir, ignored);
   const std::int64_t last_of_run = goes_on_here ? checkpoint_step(*resumed).value_or(-1) : -1;
-  std::vector<fs::path> set_aside;
-  for (const auto& [step, path] : list_checkpoints(output_dir)) {
-    if (step <= last_of_run) continue;
-    set_aside.push_back(set_checkpoint_aside(path, "stale"));
+  std::vector<fs::path> stale;  // oldest first
+  for (const auto& [step, path] : list_checkpoints(output_dir))
+    if (step > last_of_run) stale.push_back(path);
+  if (stale.empty()) return {};
+  // A run cannot resume from a directory without a state.
+  auto newest = std::find_if(stale.rbegin(), stale.rend(), [](const fs::path& path) {
+    return is_there(path / kTrainerStateFile);
+  });
+  if (newest == stale.rend()) newest = stale.rbegin();
+  SetAside result;
+  for (const fs::path& earlier : list_directory(output_dir)) {
+    const bool in_use = resumed && fs::equivalent(earlier, *resumed, ignored);
+    if (in_use || !earlier.filename().native().starts_with(kStalePrefix)) continue;
+    remove_checkpoint(earlier);
+    result.removed.push_back(earlier);
   }
-  return set_aside;
+  result.kept = set_checkpoint_aside(*newest, kStale);
+  for (const fs::path& older : stale) {
+    if (older == *newest) continue;
+    remove_checkpoint(older);
+    result.removed.push_back(older);
+  }
+  return result;
 }
 
 std::vector<fs::path> rotate_checkpoints(const fs::path& output_dir, int limit,
@@ -276,11 +303,7 @@ std::vector<fs::path> rotate_checkpoints(const fs::path& output_dir, int limit,
   const auto floor = static_cast<std::size_t>(limit);
   for (std::size_t i = 0; i + 1 < found.size() && kept > floor; ++i) {
     if (is_best(found[i].second)) continue;
-    // Under another name first: what is half removed is not taken for a checkpoint.
-    const fs::path removing =
-        output_dir / (std::string(kTemporaryPrefix) + std::to_string(found[i].first) + "-removed");
-    rename_directory(found[i].second, removing);
-    remove_tree(removing);
+    remove_checkpoint(found[i].second);
     removed.push_back(found[i].second);
     --kept;
   }

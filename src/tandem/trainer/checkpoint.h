@@ -51,12 +51,17 @@ std::filesystem::path set_checkpoint_aside(const std::filesystem::path& checkpoi
 void restore_replaced_checkpoints(const std::filesystem::path& output_dir);
 // Removes what killed runs left: tmp-checkpoint-* in `output_dir`.
 void remove_unfinished_checkpoints(const std::filesystem::path& output_dir);
-// Renames the checkpoints in `output_dir` that are not of the run that begins, checkpoint-N to
-// stale-checkpoint-N, so that neither rotation nor a resume takes one of them for what this run
-// wrote last. Those of the run are `resumed` (where it goes on from) and what its directory holds
-// of earlier steps. Returns the new names.
-std::vector<std::filesystem::path> set_stale_checkpoints_aside(
-    const std::filesystem::path& output_dir, const std::optional<std::filesystem::path>& resumed);
+struct SetAside {
+  std::optional<std::filesystem::path> kept;   // stale-checkpoint-N
+  std::vector<std::filesystem::path> removed;  // older ones, under their names until now
+};
+// Renames the newest checkpoint in `output_dir` that is not of the run that begins, checkpoint-N to
+// stale-checkpoint-N, so that neither rotation nor a resume takes it for what this run wrote last.
+// The other checkpoints of earlier runs are removed, and so is what was set aside before. The
+// checkpoints of this run are `resumed` (where it resumes from) and those of earlier steps beside
+// it.
+SetAside set_stale_checkpoints_aside(const std::filesystem::path& output_dir,
+                                     const std::optional<std::filesystem::path>& resumed);
 // Bytes of one checkpoint, up to a few kilobytes of JSON.
 std::size_t checkpoint_bytes(const nn::ParameterLayout& layout, std::size_t optimizer_elements);
 

@@ -177,12 +177,15 @@ void Trainer::resume_from(const fs::path& checkpoint) {
 void Trainer::tidy_output_dir(const std::optional<fs::path>& resume) {
   const fs::path output_dir = parts_.arguments.output_dir;
   remove_unfinished_checkpoints(output_dir);
-  for (const fs::path& stale : set_stale_checkpoints_aside(output_dir, resume)) {
-    parts_.observer.warning(
-        fmt::format("a checkpoint of another run is now called '{}'; delete it when it is no "
-                    "longer needed",
-                    stale.native()));
-  }
+  const SetAside stale = set_stale_checkpoints_aside(output_dir, resume);
+  if (!stale.kept) return;
+  std::string removed;
+  for (const fs::path& path : stale.removed)
+    removed += fmt::format("{}{}", removed.empty() ? "" : ", ", path.filename().native());
+  parts_.observer.warning(fmt::format(
+      "the newest checkpoint of another run is now called '{}'; delete it when it is no longer "
+      "needed{}{}",
+      stale.kept->native(), removed.empty() ? "" : "; removed: ", removed));
 }
 
 void Trainer::save() {

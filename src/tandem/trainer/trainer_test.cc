@@ -208,18 +208,42 @@ TEST(Checkpoint, ThoseOfAnotherRunAreSetAside) {
   EXPECT_THAT(sorted_names(folder.path()),
               ElementsAre("checkpoint-3", "checkpoint-5", "stale-checkpoint-20"));
   EXPECT_FALSE(last_checkpoint(folder.path()).has_value());  // these have no state
-  // One that begins anew, or with another directory's checkpoint, keeps none; what was set aside
-  // before stays.
+  // A run that begins anew, or with another directory's checkpoint, keeps the newest one.
   make({20});
-  set_stale_checkpoints_aside(folder.path(), std::nullopt);
-  EXPECT_THAT(sorted_names(folder.path()),
-              ElementsAre("stale-checkpoint-20", "stale-checkpoint-20-2", "stale-checkpoint-3",
-                          "stale-checkpoint-5"));
+  const SetAside stale = set_stale_checkpoints_aside(folder.path(), std::nullopt);
+  EXPECT_EQ(stale.kept, folder / "stale-checkpoint-20");
+  EXPECT_THAT(stale.removed, ElementsAre(folder / "stale-checkpoint-20", folder / "checkpoint-3",
+                                         folder / "checkpoint-5"));
+  EXPECT_THAT(sorted_names(folder.path()), ElementsAre("stale-checkpoint-20"));
   make({1});
   const testing::TemporaryFolder elsewhere;
   std::filesystem::create_directories(elsewhere / "checkpoint-7");
   set_stale_checkpoints_aside(folder.path(), elsewhere / "checkpoint-7");
-  EXPECT_FALSE(std::filesystem::exists(folder / "checkpoint-1"));
+  EXPECT_THAT(sorted_names(folder.path()), ElementsAre("stale-checkpoint-1"));
+}
+
+TEST(Checkpoint, WhatIsSetAsideStaysUntilAnotherOneIs) {
+  const testing::TemporaryFolder folder;
+  for (const char* name :
+       {"stale-checkpoint-4", "stale-checkpoint-4-2", "damaged-checkpoint-4", "checkpoint-2"})
+    std::filesystem::create_directories(folder / name);
+  // Nothing new is stale: the run goes on from its newest checkpoint.
+  EXPECT_FALSE(set_stale_checkpoints_aside(folder.path(), folder / "checkpoint-2").kept);
+  EXPECT_EQ(sorted_names(folder.path()).size(), 4);
+  // The checkpoint that a run resumes from is not removed, whatever its name.
+  set_stale_checkpoints_aside(folder.path(), folder / "stale-checkpoint-4");
+  EXPECT_THAT(sorted_names(folder.path()),
+              ElementsAre("damaged-checkpoint-4", "stale-checkpoint-2", "stale-checkpoint-4"));
+}
+
+TEST(Checkpoint, TheNewestCompleteOneIsSetAside) {
+  const testing::TemporaryFolder folder;
+  for (const char* name : {"checkpoint-2", "checkpoint-4", "checkpoint-6"})
+    std::filesystem::create_directories(folder / name);
+  for (const char* name : {"checkpoint-2", "checkpoint-4"})
+    write_file(folder / name / "trainer_state.json", "{}");
+  set_stale_checkpoints_aside(folder.path(), std::nullopt);
+  EXPECT_THAT(sorted_names(folder.path()), ElementsAre("stale-checkpoint-4"));
 }
 
 TEST(Checkpoint, RotationKeepsTheNewestAndTheBest) {
