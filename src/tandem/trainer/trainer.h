@@ -185,6 +185,7 @@ class Trainer {
   bool continued_ = false;                // by go_on()
   bool begin_told_ = false;               // to the observers
   double seconds_before_ = 0;             // of training, by earlier sets of ranks
+  std::int64_t first_step_ = 0;           // where this run's training began: that of `resume`
   nlohmann::ordered_json final_metrics_;  // of the training, once it is over
   double smoothed_step_seconds_ = 0;
   double smoothed_tokens_per_second_ = 0;

@@ -154,6 +154,7 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   // checkpoint's.
   state_.epoch = loaded.state.epoch;
   state_.global_step = loaded.state.global_step;
+  first_step_ = state_.global_step;
   state_.total_flos = loaded.state.total_flos;
   state_.num_input_tokens_seen = loaded.state.num_input_tokens_seen;
   state_.best_metric = loaded.state.best_metric;

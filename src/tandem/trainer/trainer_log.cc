@@ -125,8 +125,11 @@ ordered_json Trainer::final_metrics() {
   const double seconds = seconds_of_training();
   const double pending = dist::sum_along_tree(losses_) / static_cast<double>(plan_.logical_shards);
   ordered_json metrics;
-  add_speed_metrics(metrics, "train", seconds, plan_.num_train_samples,
-                    static_cast<double>(plan_.total_steps));
+  // As in the Trainer: the share of the plan that was trained in the measured time.
+  const auto trained = static_cast<double>(state_.global_step - first_step_);
+  const auto planned = static_cast<double>(std::max<std::int64_t>(1, plan_.total_steps));
+  add_speed_metrics(metrics, "train", seconds, plan_.num_train_samples * trained / planned,
+                    trained);
   if (parts_.arguments.include_tokens_per_second) {
     metrics["train_tokens_per_second"] =
         round_digits(computed_tokens_ / std::max(seconds, 1e-9), 3);

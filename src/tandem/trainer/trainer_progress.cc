@@ -21,6 +21,7 @@ std::string Trainer::progress() const {
   json["uncounted_computed_tokens"] = uncounted_computed_tokens_;
   json["computed_tokens"] = computed_tokens_;
   json["seconds"] = seconds_of_training();
+  json["first_step"] = first_step_;
   if (!final_metrics_.is_null()) json["final_metrics"] = final_metrics_;
   return json.dump();
 }
@@ -39,6 +40,7 @@ void Trainer::adopt(const std::string& progress) {
     uncounted_computed_tokens_ = whole_number<std::int64_t>(json.at("uncounted_computed_tokens"));
     computed_tokens_ = json.at("computed_tokens").get<double>();
     seconds_before_ = json.at("seconds").get<double>();
+    first_step_ = whole_number<std::int64_t>(json.at("first_step"));
     final_metrics_ = json.value("final_metrics", ordered_json());
   } catch (const ordered_json::exception& error) {
     raise<DataError>("{} cannot be read: {}", kWhere, error.what());
