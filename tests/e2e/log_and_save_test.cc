@@ -133,6 +133,37 @@ TEST_F(LogAndSave, TheControlIsThatOfTheLastCheckpoint) {
   EXPECT_EQ(control("steps"), std::pair(true, true));
 }
 
+// The Trainer's figures: samples and steps are those of this run, not of the whole plan.
+TEST_F(LogAndSave, ARerunOfAFinishedJobMeasuresNoSteps) {
+  run_ok(train_command("job"));
+  EXPECT_GT(read("job", "train_results.json").at("train_samples_per_second"), 0);
+  run_ok(
+      train_command("job", {"--resume_from_checkpoint", (path("job") / "checkpoint-12").native()}));
+  const json again = read("job", "train_results.json");
+  EXPECT_EQ(again.at("train_samples_per_second"), 0.0);
+  EXPECT_EQ(again.at("train_steps_per_second"), 0.0);
+  // 5 of 12 steps.
+  run_ok(
+      train_command("job", {"--resume_from_checkpoint", (path("job") / "checkpoint-7").native()}));
+  const json rest = read("job", "train_results.json");
+  const double seconds = rest.at("train_runtime");
+  EXPECT_NEAR(rest.at("train_steps_per_second").get<double>() * seconds, 5, 0.05);
+  EXPECT_NEAR(rest.at("train_samples_per_second").get<double>() * seconds, 5 * 4, 0.2);
+}
+
+// A loss that is not finite is in the log that a checkpoint keeps.
+TEST_F(LogAndSave, ACheckpointWithALossThatIsNotFiniteIsResumed) {
+  const Words flags = {"--learning_rate", "1e30", "--logging_nan_inf_filter", "false",
+                       "--logging_steps", "3"};
+  run_ok(train_command("job", flags));
+  EXPECT_THAT(read_file(path("job") / "checkpoint-7" / "trainer_state.json"),
+              ::testing::ContainsRegex("\"loss\": (NaN|Infinity)"));
+  run_ok(train_command("resumed", with(flags, {"--resume_from_checkpoint",
+                                               (path("job") / "checkpoint-7").native()})));
+  EXPECT_THAT(read_file(path("resumed") / "trainer_state.json"),
+              ::testing::ContainsRegex("\"loss\": (NaN|Infinity)"));
+}
+
 TEST_F(LogAndSave, OnlyImprovementsAreSavedAndOnlyTheModel) {
   const Words flags =
       with(eval_flags(), {"--eval_strategy", "steps", "--eval_steps", "2", "--save_strategy",

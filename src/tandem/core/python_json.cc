@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <vector>
 
 #include "tandem/core/error.h"
@@ -197,7 +198,75 @@ class Writer {
   std::size_t level_ = 0;
 };
 
+// Numbers that JSON has no word for.
+struct NonFinite {
+  std::string_view word;
+  double value;
+};
+constexpr NonFinite kNonFinite[] = {{"NaN", std::numeric_limits<double>::quiet_NaN()},
+                                    {"-Infinity", -std::numeric_limits<double>::infinity()},
+                                    {"Infinity", std::numeric_limits<double>::infinity()}};
+// Such a number as a string that no file has.
+constexpr std::string_view kMark = "\\u0000number:";
+const std::string kReadMark = std::string(1, '\0') + "number:";
+
+// `text` with each word of kNonFinite outside of strings as a marked string.
+std::string marked(std::string_view text) {
+  std::string result;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto* const found =
+        std::find_if(std::begin(kNonFinite), std::end(kNonFinite), [&](const NonFinite& number) {
+          return !in_string && text.substr(i, number.word.size()) == number.word;
+        });
+    if (found != std::end(kNonFinite)) {
+      result += fmt::format("\"{}{}\"", kMark, found->word);
+      i += found->word.size();
+      continue;
+    }
+    const bool escape = in_string && text[i] == '\\' && i + 1 < text.size();
+    if (text[i] == '"') in_string = !in_string;
+    result.append(text, i, escape ? 2 : 1);
+    i += escape ? 2 : 1;
+  }
+  return result;
+}
+
+// Replaces marked strings by their numbers.
+void read_marks(nlohmann::ordered_json& value) {
+  if (value.is_structured()) {
+    for (const auto& element : value.items()) {
+      if (value.is_object() && element.key().starts_with(kReadMark)) {
+        throw nlohmann::ordered_json::parse_error::create(
+            101, 0, fmt::format("{} is not a name", element.key().substr(kReadMark.size())),
+            nullptr);
+      }
+      read_marks(element.value());
+    }
+    return;
+  }
+  if (!value.is_string()) return;
+  const auto& text = value.get_ref<const std::string&>();
+  if (!text.starts_with(kReadMark)) return;
+  const std::string word = text.substr(kReadMark.size());
+  for (const NonFinite& number : kNonFinite) {
+    if (number.word != word) continue;
+    value = number.value;
+    return;
+  }
+}
+
 }  // namespace
+
+nlohmann::ordered_json parse_python_json(std::string_view text) {
+  const bool plain = std::none_of(
+      std::begin(kNonFinite), std::end(kNonFinite),
+      [&](const NonFinite& number) { return text.find(number.word) != std::string_view::npos; });
+  if (plain) return parse_ordered_json(text);
+  nlohmann::ordered_json value = parse_ordered_json(marked(text));
+  read_marks(value);
+  return value;
+}
 
 std::string python_repr(double value) {
   if (std::isnan(value)) return "nan";

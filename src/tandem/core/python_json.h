@@ -25,6 +25,10 @@ struct PythonJsonOptions {
 // otherwise.
 std::string python_json(const nlohmann::ordered_json& value, const PythonJsonOptions& options = {});
 
+// As parse_ordered_json(), of a text that Python's json module wrote: NaN, Infinity and -Infinity
+// outside of strings are numbers. Throws nlohmann::json::exception.
+nlohmann::ordered_json parse_python_json(std::string_view text);
+
 // The string `text` as a JSON string with its quotes.
 std::string python_json_string(std::string_view text, bool ensure_ascii = true);
 

@@ -69,5 +69,14 @@ TEST(PythonJson, NumbersThatJsonLacks) {
             "[NaN, Infinity, -Infinity]");
 }
 
+TEST(PythonJson, IsReadAsItIsWritten) {
+  for (const char* text :
+       {"NaN", "[NaN, Infinity, -Infinity]", R"({"a": NaN, "b": {"c": [-Infinity, 1.5, null]}})",
+        R"(["NaN", "\"Infinity", "-Infinity\\", NaN])", R"({"NaN": 1, "a": true})"})
+    EXPECT_EQ(python_json(parse_python_json(text)), text);
+  for (const char* text : {"Nan", "-NaN", "+Infinity", "[NaN", "NaNNaN", "{NaN: 1}", "inf"})
+    EXPECT_THROW(parse_python_json(text), Json::exception) << text;
+}
+
 }  // namespace
 }  // namespace tandem

@@ -262,23 +262,24 @@ void adopt_checkpoint_settings(const fs::path& checkpoint, int world_size,
   }
 }
 
-// Python's word for what JSON cannot say, of which a correlation of constants is made.
-static std::string without_nan(std::string text) {
-  constexpr std::string_view kNan = ": NaN";
-  for (std::size_t at = text.find(kNan); at != text.npos; at = text.find(kNan, at))
-    text.replace(at, kNan.size(), ": null");
-  return text;
+// The results of earlier stages; none for a file that cannot be read.
+static nlohmann::ordered_json earlier_results(const fs::path& file) {
+  const auto none = nlohmann::ordered_json::object();
+  const auto text = read_file_if_exists(file);
+  if (!text) return none;
+  try {
+    const auto results = parse_python_json(*text);
+    return results.is_object() ? results : none;
+  } catch (const nlohmann::json::exception&) {
+    return none;
+  }
 }
 
 void save_metrics(const fs::path& output_dir, std::string_view split,
                   const nlohmann::ordered_json& metrics) {
   constexpr PythonJsonOptions kStyle{.indent = 4, .sort_keys = true};
   write_file(output_dir / fmt::format("{}_results.json", split), python_json(metrics, kStyle));
-  nlohmann::ordered_json all = nlohmann::ordered_json::object();
-  if (const auto text = read_file_if_exists(output_dir / "all_results.json")) {
-    all = try_parse_ordered_json(without_nan(*text));
-    if (!all.is_object()) all = nlohmann::ordered_json::object();
-  }
+  nlohmann::ordered_json all = earlier_results(output_dir / "all_results.json");
   for (const auto& [key, value] : metrics.items()) all[key] = value;
   for (auto& [key, value] : all.items()) {
     if (value.is_null()) value = std::numeric_limits<double>::quiet_NaN();

@@ -9,6 +9,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
+#include "tandem/core/python_json.h"
 #include "tandem/trainer/trainer_state.h"
 
 namespace tandem::report {
@@ -78,27 +79,14 @@ RunRecord parse(const std::string& text, const fs::path& file) {
   }
 }
 
-// Python writes NaN, Infinity and -Infinity outside of strings, which JSON does not have: null.
+// Null for a number that is not finite, which JSON does not have. A text that cannot be read stays
+// as it is, for the reader's message.
 std::string standard_json(const std::string& text) {
-  constexpr std::string_view kNotFinite[] = {"NaN", "-Infinity", "Infinity"};
-  std::string standard;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size();) {
-    const auto* const found =
-        std::find_if(std::begin(kNotFinite), std::end(kNotFinite), [&](std::string_view word) {
-          return !in_string && text.compare(i, word.size(), word) == 0;
-        });
-    if (found != std::end(kNotFinite)) {
-      standard += "null";
-      i += found->size();
-      continue;
-    }
-    const bool escape = in_string && text[i] == '\\' && i + 1 < text.size();
-    if (text[i] == '"') in_string = !in_string;
-    standard.append(text, i, escape ? 2 : 1);
-    i += escape ? 2 : 1;
+  try {
+    return parse_python_json(text).dump();
+  } catch (const ordered_json::exception&) {
+    return text;
   }
-  return standard;
 }
 
 // The metrics of all_results.json whose names begin with "train_", "eval_" and "predict_".

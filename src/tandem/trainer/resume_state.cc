@@ -103,7 +103,7 @@ std::string ResumeState::to_json() const {
 ResumeState ResumeState::parse(std::string_view text, std::string_view where) {
   std::string reason;
   try {
-    return resume_state_of(parse_ordered_json(text));
+    return resume_state_of(parse_python_json(text));
   } catch (const nlohmann::json::exception& error) {
     reason = json_reason(error.what());
   } catch (const DataError& error) {

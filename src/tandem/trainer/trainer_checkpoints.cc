@@ -7,6 +7,7 @@
 #include "tandem/comm/api/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
+#include "tandem/core/python_json.h"
 #include "tandem/dist/checksum.h"
 #include "tandem/models/weight_files.h"
 #include "tandem/trainer/checkpoint_damage.h"
@@ -63,7 +64,7 @@ std::vector<double> losses_per_shard(std::vector<double> saved, int logical_shar
 std::string describe_checkpoint(const LoadedCheckpoint& loaded, const dist::ModelState& model,
                                 ThreadPool& threads) {
   std::string text = fmt::format("trainer_state.json global_step={}\n", loaded.state.global_step);
-  const auto resume = nlohmann::json::parse(loaded.resume.to_json());
+  const auto resume = parse_python_json(loaded.resume.to_json());
   for (const auto& [key, value] : resume.items())
     if (key != "history") text += fmt::format("tandem_state.json {}={}\n", key, value.dump());
   text += dist::checksum_line("weights", threads, model.weights());

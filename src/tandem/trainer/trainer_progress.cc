@@ -2,6 +2,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
+#include "tandem/core/python_json.h"
 #include "tandem/core/whole_number.h"
 #include "tandem/trainer/trainer.h"
 
@@ -23,7 +24,7 @@ std::string Trainer::progress() const {
   json["seconds"] = seconds_of_training();
   json["first_step"] = first_step_;
   if (!final_metrics_.is_null()) json["final_metrics"] = final_metrics_;
-  return json.dump();
+  return python_json(json);
 }
 
 void Trainer::keep_progress() {
@@ -32,8 +33,8 @@ void Trainer::keep_progress() {
 
 void Trainer::adopt(const std::string& progress) {
   constexpr std::string_view kWhere = "the progress of the job";
-  const ordered_json json = ordered_json::parse(progress, nullptr, /*allow_exceptions=*/false);
   try {
+    const ordered_json json = parse_python_json(progress);
     state_ = TrainerState::parse(json.at("state").get<std::string>(), kWhere);
     resume_ = ResumeState::parse(json.at("resume").get<std::string>(), kWhere);
     uncounted_tokens_ = whole_number<std::int64_t>(json.at("uncounted_tokens"));

@@ -68,7 +68,7 @@ std::string TrainerState::to_json() const {
 
 TrainerState TrainerState::parse(std::string_view text, std::string_view where) {
   try {
-    const auto json = parse_ordered_json(text);
+    const auto json = parse_python_json(text);
     TrainerState state;
     state.epoch = json.at("epoch").is_null() ? 0.0 : json.at("epoch").get<double>();
     state.global_step = whole_number<std::int64_t>(json.at("global_step"));

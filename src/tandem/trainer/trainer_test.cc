@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -154,6 +157,36 @@ TEST(TrainerState, KeepsTheTrainersControlOfTheLastCheckpoint) {
           "log_history": []})",
       "here");
   EXPECT_FALSE(old.should_save);
+}
+
+// Python's json module writes and reads them, and a loss may be one.
+TEST(TrainerState, KeepsNumbersThatAreNotFinite) {
+  const std::string text =
+      R"({"best_metric": NaN, "epoch": 1.0, "global_step": 3, "log_history": [)"
+      R"({"grad_norm": Infinity, "loss": NaN, "step": 1}, {"loss": -Infinity, "step": 2},)"
+      R"( {"note": "NaN \" Infinity", "step": 3}], "max_steps": 3, "num_train_epochs": 1})";
+  const TrainerState state = TrainerState::parse(text, "here");
+  EXPECT_TRUE(std::isnan(state.log_history.at(0).at("loss").get<double>()));
+  EXPECT_TRUE(std::isnan(*state.best_metric));
+  EXPECT_EQ(state.log_history.at(2).at("note"), "NaN \" Infinity");
+  const std::string written = state.to_json();
+  for (const char* value : {"\"grad_norm\": Infinity,", "\"loss\": NaN,", "\"loss\": -Infinity,",
+                            "\"best_metric\": NaN,"})
+    EXPECT_THAT(written, HasSubstr(value));
+  EXPECT_EQ(TrainerState::parse(written, "here").to_json(), written);
+  for (const char* damaged :
+       {R"({"epoch": Nan})", R"({"epoch": +Infinity})", R"({"epoch": NaN)", R"({NaN: 1})"})
+    EXPECT_THROW(TrainerState::parse(damaged, "here"), DataError) << damaged;
+}
+
+TEST(ResumeState, KeepsNumbersThatAreNotFinite) {
+  ResumeState state;
+  state.logical_shards = 2;
+  state.gradient_accumulation_steps = state.per_device_train_batch_size = 1;
+  state.shard_loss_since_log = {std::nan(""), 1.5};
+  state.total_loss = std::numeric_limits<double>::infinity();
+  const std::string text = state.to_json();
+  EXPECT_EQ(ResumeState::parse(text, "here").to_json(), text);
 }
 
 TEST(TrainerState, CountsFromTheWholeNumberZero) {
