@@ -135,11 +135,11 @@ TEST(Cli, RunQaConfigurationErrors) {
   EXPECT_FALSE(fs::exists(folder / "out")) << "nothing may be written before the flags are checked";
 }
 
-TEST(Cli, InspectTokensFromStandardInputAndFile) {
+TEST(Cli, InspectTokensOfTextsFilesAndStandardInput) {
   testing::TemporaryFolder folder;
   write_file(folder / "texts", "Hello, world\n\nna\xC3\xAFve\n");
   const std::string file = (folder / "texts").string();
-  const auto from_file = tandem({"inspect", "tokens", "--model", demo_model(), file});
+  const auto from_file = tandem({"inspect", "tokens", "--model", demo_model(), "--file", file});
   ASSERT_EQ(from_file.exit_code, 0) << from_file.err;
   const auto lines = json_lines(from_file.out);
   ASSERT_EQ(lines.size(), 3u);
@@ -150,6 +150,25 @@ TEST(Cli, InspectTokensFromStandardInputAndFile) {
   EXPECT_EQ(lines[1]["tokens"].size(), 2u);
   EXPECT_EQ(tandem_shell(fmt::format("inspect tokens --model '{}' < '{}'", demo_model(), file)).out,
             from_file.out);
+  const auto tokens = [](std::vector<std::string> more) {
+    std::vector<std::string> words{"inspect", "tokens", "--model", demo_model()};
+    words.insert(words.end(), more.begin(), more.end());
+    return tandem(words);
+  };
+  EXPECT_EQ(tokens({"Hello, world"}).out + tokens({""}).out + tokens({"na\xC3\xAFve"}).out,
+            from_file.out);
+  EXPECT_EQ(json_lines(tokens({"[MASK], [x]"}).out).at(0).at("text"), "[MASK], [x]");
+  EXPECT_EQ(json_lines(tokens({"--json", R"(["two", "words"])"}).out).at(0).at("text").size(), 2u);
+  EXPECT_EQ(
+      tandem_shell(fmt::format("inspect tokens - --model '{}' < '{}'", demo_model(), file)).out,
+      from_file.out);
+  EXPECT_EQ(json_lines(tokens({"two\nlines"}).out).size(), 1u);
+  EXPECT_EQ(tokens({"\xff"}).exit_code, 1);
+  // A positional argument was a file before.
+  const auto taken = tokens({file});
+  EXPECT_EQ(json_lines(taken.out).at(0).at("text"), file);
+  EXPECT_THAT(taken.err, HasSubstr("is taken as a text; --file " + file + " reads the file"));
+  EXPECT_EQ(tokens({"a", "--file", file}).exit_code, 2);
 }
 
 TEST(Cli, InspectFeatures) {
@@ -162,12 +181,20 @@ TEST(Cli, InspectFeatures) {
   EXPECT_EQ(lines[0]["features"], 5);
   EXPECT_EQ(lines[0]["max_length"], 64);
   EXPECT_TRUE(lines[1].contains("start"));
+  EXPECT_EQ(lines[1].at("input_ids").size(), lines[1].at("n_real"));
+  EXPECT_EQ(lines[1].at("token_type_ids").size(), lines[1].at("n_real"));
+  EXPECT_FALSE(lines[1].contains("ids"));  // a checksum once
   const auto full = tandem({"inspect", "features", "--model", demo_model(), demo_questions(),
                             "--set", "eval", "--full", "--max_samples", "1"});
   const auto full_lines = json_lines(full.out);
   ASSERT_EQ(full_lines.size(), 2u);
   EXPECT_EQ(full_lines[1]["input_ids"].size(), full_lines[1]["n_real"]);
+  EXPECT_EQ(full_lines[1].at("offsets").size(), full_lines[1].at("n_real"));
+  EXPECT_EQ(full_lines[1].at("offsets").at(0), json({-1, -1}));
   EXPECT_FALSE(full_lines[1].contains("start"));
+  const std::size_t context = full_lines[1].at("first_type1");
+  EXPECT_EQ(full_lines[1].at("token_type_ids").at(context), 1);
+  EXPECT_EQ(full_lines[1].at("offsets").at(context).at(0), 0);
 }
 
 TEST(Cli, InspectWeights) {
@@ -204,8 +231,8 @@ TEST(Cli, InspectErrors) {
   expect_failure(tandem({"inspect", "weights", "no-such-model"},
                         {{"HF_HOME", "/nonexistent"}, {"HF_HUB_OFFLINE", "1"}}),
                  1, "the model 'no-such-model' was not found");
-  expect_failure(tandem({"inspect", "tokens", "--model", demo_model(), "/no/such/file"}), 1,
-                 "'/no/such/file'");
+  expect_failure(tandem({"inspect", "tokens", "--model", demo_model(), "--file", "/no/such/file"}),
+                 1, "'/no/such/file'");
   expect_failure(tandem({"inspect", "features", "--model", demo_model(), "/no/such.json"}), 1,
                  "/no/such.json");
 }

@@ -11,6 +11,7 @@
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <sstream>
 
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
@@ -71,24 +72,37 @@ struct ModelOptions {
 
 struct TokensOptions {
   ModelOptions model;
-  std::string file = "-";
+  std::optional<std::string> text, file;
   bool json = false;
   bool add_prefix_space = false;
 };
+
+void note_text_of_file(const std::string& text) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(text, ignored)) return;
+  fmt::print(stderr, "tandem: note: '{0}' is taken as a text; --file {0} reads the file\n", text);
+}
 
 void inspect_tokens(const TokensOptions& options, const Environment& environment,
                     std::ostream& output) {
   text::TokenizerOptions tokenizer_options;
   if (options.add_prefix_space) tokenizer_options.add_prefix_space = true;
   const text::Tokenizer tokenizer = options.model.load_tokenizer(environment, tokenizer_options);
-  if (options.file == "-") {
-    question_answering::inspect_tokens(tokenizer, options.json, std::cin, output);
-    return;
+  const auto inspect = [&](std::istream& input, bool json) {
+    question_answering::inspect_tokens(tokenizer, json, input, output);
+  };
+  if (options.text && *options.text != "-") {
+    note_text_of_file(*options.text);
+    // As JSON, since it may have line breaks.
+    std::istringstream line(options.json ? *options.text : python_json_string(*options.text));
+    return inspect(line, true);
   }
-  std::ifstream input(options.file, std::ios::binary);
-  if (!input || fs::is_directory(options.file))
-    throw io_error("cannot open", options.file, errno != 0 ? errno : EISDIR);
-  question_answering::inspect_tokens(tokenizer, options.json, input, output);
+  const std::string file = options.file.value_or("-");
+  if (file == "-") return inspect(std::cin, options.json);
+  std::ifstream input(file, std::ios::binary);
+  if (!input || fs::is_directory(file))
+    throw io_error("cannot open", file, errno != 0 ? errno : EISDIR);
+  inspect(input, options.json);
 }
 
 // --- features ---
@@ -238,10 +252,14 @@ void inspect_weights(const ModelOptions& options, const Environment& environment
 
 CLI::App& add_tokens(CLI::App& app, TokensOptions& tokens) {
   CLI::App& command = *app.add_subcommand(
-      "tokens", "ids, tokens, offsets (in code points) and words of texts, one per line");
+      "tokens", "ids, tokens, offsets (in code points) and words of a text, or of each line");
   tokens.model.add_to(command);
-  command.add_option("file", tokens.file, "text file; - or nothing: standard input");
-  command.add_flag("--json", tokens.json, "each line is a JSON string, or an array of words");
+  CLI::Option* text =
+      command.add_option("text", tokens.text, "a text; - or nothing: the lines of standard input");
+  command.add_option("--file", tokens.file, "the lines of this file; -: of standard input")
+      ->excludes(text);
+  command.add_flag("--json", tokens.json,
+                   "each text is a JSON string, or an array of words in JSON");
   command.add_flag("--add_prefix_space", tokens.add_prefix_space,
                    "byte-level BPE: a space in front of every text, as run_ner sets it");
   return command;
@@ -283,7 +301,8 @@ CLI::App& add_features(CLI::App& app, FeaturesOptions& features) {
   command.add_option("--pad_to_max_length", features.pad_to_max_length,
                      "as in run_qa: unset, true or false; changes labels only");
   command.add_flag("--fix_last_token_labels", features.fix_last_token_labels, "as in run_qa");
-  command.add_flag("--full", features.full, "run_qa: ids and offsets in full");
+  command.add_flag("--full", features.full,
+                   "run_qa: offsets with --set train too, and where the context begins");
   return command;
 }
 

@@ -73,7 +73,7 @@ def expected(tokenizer, row):
         sequences, real = window.sequence_ids, sum(window.attention_mask)
         start, end = label(window.offsets, sequences, 0, row)
         offsets = [list(window.offsets[i]) if sequences[i] == 1 else [-1, -1] for i in range(real)]
-        yield {"id": row["id"], "n_real": real, "input_ids": window.ids[:real], "offsets_real": offsets, "start": start, "end": end}
+        yield {"id": row["id"], "n_real": real, "input_ids": window.ids[:real], "offsets": offsets, "start": start, "end": end}
 
 
 def check(tandem, model):

@@ -66,7 +66,7 @@ def check(tandem, model, texts, prefix_space):
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
         file.writelines(json.dumps(text) + "\n" for text in texts)
         file.flush()
-        command = [tandem, "inspect", "tokens", "--json", "--model", str(model), file.name] + (["--add_prefix_space"] if prefix_space else [])
+        command = [tandem, "inspect", "tokens", "--json", "--model", str(model), "--file", file.name] + (["--add_prefix_space"] if prefix_space else [])
         done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return [f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-1000:]}"]

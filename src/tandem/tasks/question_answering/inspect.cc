@@ -1,7 +1,5 @@
 #include "tandem/tasks/question_answering/inspect.h"
 
-#include <zlib.h>
-
 #include <array>
 #include <cmath>
 #include <istream>
@@ -16,31 +14,20 @@ namespace tandem::question_answering {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Ints = std::vector<std::int32_t>;
 
 std::string to_line(const Json& json) { return json.dump(-1, ' ', true) + "\n"; }
 
-// crc32 of the numbers as little-endian 32-bit integers.
-std::uint64_t checksum(const Ints& values) {
-  std::vector<unsigned char> bytes;
-  bytes.reserve(values.size() * 4);
-  for (const std::int32_t value : values) {
-    for (int shift = 0; shift < 32; shift += 8) {
-      bytes.push_back(static_cast<unsigned char>(static_cast<std::uint32_t>(value) >> shift));
-    }
+// Offsets of the real tokens, −1 outside of the context.
+Json context_offsets(const FeatureSet& features, std::size_t i, std::size_t real) {
+  const std::size_t begin = features.first_context_token(i);
+  const auto spans = features.window_offsets(i);
+  Json pairs = Json::array();
+  for (std::size_t at = 0; at < real; ++at) {
+    const bool in_context = at >= begin && at - begin < spans.size();
+    pairs.push_back(in_context ? Json{spans[at - begin].begin, spans[at - begin].end}
+                               : Json{-1, -1});
   }
-  return crc32(0, bytes.data(), static_cast<uInt>(bytes.size()));
-}
-
-// Pairs of offsets over the padded sequence, −1 outside of the context.
-Ints padded_offsets(const FeatureSet& features, std::size_t i) {
-  Ints out(2 * features.max_seq_length(), -1);
-  std::size_t at = 2 * features.first_context_token(i);
-  for (const text::Span& span : features.window_offsets(i)) {
-    out[at++] = static_cast<std::int32_t>(span.begin);
-    out[at++] = static_cast<std::int32_t>(span.end);
-  }
-  return out;
+  return pairs;
 }
 
 Json header(const FeatureSet& features, const FeatureOptions& options) {
@@ -69,32 +56,18 @@ Json feature_line(const FeatureSet& features, std::size_t i,
   nn::PackedBatch rows;
   tasks::fill_batch(features, indices, Padding::kMaxSeqLength, 0, rows);
   const std::size_t real = rows.key_count[0];
-  Ints mask(rows.input_ids.size(), 0);
-  std::fill_n(mask.begin(), real, 1);
+  rows.input_ids.resize(real);
+  rows.token_type_ids.resize(real);
   const Feature& feature = features[i];
-  Json line = {{"i", i},
-               {"example", feature.example},
-               {"n_real", real},
-               {"ids", checksum(rows.input_ids)},
-               {"types", checksum(rows.token_type_ids)},
-               {"mask", checksum(mask)}};
-  const Ints offsets = padded_offsets(features, i);
+  Json line = {
+      {"i", i},         {"example", feature.example},  {"id", examples[feature.example].id},
+      {"n_real", real}, {"input_ids", rows.input_ids}, {"token_type_ids", rows.token_type_ids}};
   if (labels) {
     line["start"] = feature.start_position;
     line["end"] = feature.end_position;
-  } else {
-    line["offsets"] = checksum(offsets);
   }
-  if (full) {
-    rows.input_ids.resize(real);
-    line["id"] = examples[feature.example].id;
-    line["input_ids"] = rows.input_ids;
-    line["first_type1"] = features.first_context_token(i);
-    Json pairs = Json::array();
-    for (std::size_t at = 0; at < real; ++at)
-      pairs.push_back({offsets[2 * at], offsets[2 * at + 1]});
-    line["offsets_real"] = pairs;
-  }
+  if (full) line["first_type1"] = features.first_context_token(i);
+  if (full || !labels) line["offsets"] = context_offsets(features, i, real);
   return line;
 }
 

@@ -18,10 +18,10 @@ void inspect_tokens(const text::Tokenizer& tokenizer, bool json, std::istream& i
                     std::ostream& output);
 
 // A header line {"set", "examples", "features", "max_length", "stride", "real_tokens",
-// "total_tokens", "real_share"}, then one object per feature: "i", "example", "n_real", and "ids",
-// "types", "mask" = crc32 of the int32 little-endian array padded to max_seq_length; with labels
-// "start" and "end", else "offsets" = crc32 of the int32 pairs, −1 outside of the context. `full`
-// adds "id", "input_ids" and "first_type1" (without padding), and "offsets_real".
+// "total_tokens", "real_share"}, then one object per feature, without padding: {"i", "example",
+// "id", "n_real", "input_ids", "token_type_ids"}; with labels "start" and "end", else "offsets" in
+// code points, [-1, -1] outside of the context. `full` adds "first_type1", the first token of the
+// context, and "offsets" also with labels.
 void inspect_features(const FeatureSet& features, std::span<const data::QuestionExample> examples,
                       const FeatureOptions& options, bool full, std::ostream& output);
 
