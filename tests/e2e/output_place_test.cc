@@ -61,6 +61,13 @@ TEST_F(OutputPlaceOfAJob, IsFoundAgainByARestartedPod) {
   EXPECT_THAT(again.out + again.err, HasSubstr("this job goes on in"));
   EXPECT_THAT(again.out + again.err, HasSubstr("checkpoint-7"));
   EXPECT_FALSE(fs::exists(path("output_20260102_080000")));
+  const std::string last = fmt::format(
+      "--output_dir: the job went on in '{}', where it began, not "
+      "in '{}'",
+      path("output_20260101_120000").native(), path("output_20260102_080000").native());
+  EXPECT_TRUE(again.out.find(last) != std::string::npos &&
+              again.out.find(last) > again.out.find("tandem report"))
+      << again.out;
   expect_equal_results("undisturbed", "output_20260101_120000");
 
   // Another job, and the same name with another purpose, have places of their own.
@@ -68,6 +75,21 @@ TEST_F(OutputPlaceOfAJob, IsFoundAgainByARestartedPod) {
   EXPECT_TRUE(fs::exists(path("output_20260103_080000")));
   run_ok(train_command("output_20260104_080000", {"--seed", "7"}), named(one_rank_));
   EXPECT_TRUE(fs::exists(path("output_20260104_080000")));
+
+  // A place that is gone is not returned to.
+  set_unfinished("other");
+  fs::remove_all(path("output_20260103_080000"));
+  run_ok(train_command("output_20260105_080000"), named(one_rank_, "other"));
+  EXPECT_TRUE(fs::exists(path("output_20260105_080000")));
+  EXPECT_FALSE(fs::exists(path("output_20260103_080000")));
+}
+
+// Only dates may differ: seeds of six digits are two jobs.
+TEST_F(OutputPlaceOfAJob, ANumberThatIsNoDateIsAnotherJobs) {
+  run_ok(train_command("seed123456"), named(one_rank_));
+  const auto other = run_ok(train_command("seed654321"), named(one_rank_));
+  EXPECT_TRUE(fs::exists(path("seed654321") / "model.safetensors"));
+  EXPECT_THAT(other.out, Not(HasSubstr("went on in")));
 }
 
 // On a shared volume anybody may put something into the record's place.

@@ -1,6 +1,7 @@
 // What a command line asks of a job, whatever its task.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ struct Request {
   // One line each, for the main process to print: flags without effect, defaults that were filled
   // in.
   std::vector<std::string> notes;
+  // The command line's, while the job writes to that of an earlier start or of rank 0.
+  std::optional<std::string> asked_output_dir = std::nullopt;
 
   // "name=value" lines of the values.
   std::string lines() const;

@@ -63,13 +63,8 @@ std::string try_command(const tasks::TryCommand& command, const std::string& pro
 
 }  // namespace
 
-void print_closing_report(const ClosingParts& parts, Console& console) {
+static void print_commands(const ClosingParts& parts, const fs::path& directory, Console& console) {
   const Arguments& arguments = parts.request.arguments;
-  std::error_code error;
-  fs::path directory = fs::absolute(arguments.training.output_dir, error);
-  if (error) directory = arguments.training.output_dir;
-  console.fact("written", fmt::format("to {}: {}", directory.native(),
-                                      fmt::join(written_since(parts.started, directory), ", ")));
   const auto command = parts.task.try_command();
   if (!command || parts.program.empty()) return;
   const std::string program = shell_word(parts.program);
@@ -79,6 +74,21 @@ void print_closing_report(const ClosingParts& parts, Console& console) {
     console.command("serve it", fmt::format("{} serve --model {}", program, word));
   }
   console.command("report", fmt::format("{} report {}", program, word));
+}
+
+void print_closing_report(const ClosingParts& parts, Console& console) {
+  const std::string& output_dir = parts.request.arguments.training.output_dir;
+  std::error_code error;
+  fs::path directory = fs::absolute(output_dir, error);
+  if (error) directory = output_dir;
+  console.fact("written", fmt::format("to {}: {}", directory.native(),
+                                      fmt::join(written_since(parts.started, directory), ", ")));
+  print_commands(parts, directory, console);
+  const std::string asked = parts.request.asked_output_dir.value_or(output_dir);
+  if (asked == output_dir) return;
+  console.fact("note", fmt::format("--output_dir: the job went on in '{}', where it began, not in "
+                                   "'{}'",
+                                   directory.native(), asked));
 }
 
 }  // namespace tandem::job

@@ -9,6 +9,7 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <climits>
 #include <functional>
@@ -17,6 +18,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
+#include "tandem/core/volume.h"
 #include "tandem/rendezvous/socket.h"
 #include "tandem/trainer/checkpoint.h"
 
@@ -70,12 +72,87 @@ fs::path plain(const fs::path& path) {
   return normal.has_filename() ? normal : normal.parent_path();
 }
 
-// Every run of digits as one '#'.
-std::string without_numbers(const std::string& name) {
+// Characters of `text` from `at` on that are a number of `digits` digits in [least, most]; 0: none.
+std::size_t match_number(std::string_view text, std::size_t at, std::size_t digits,
+                         std::int64_t least, std::int64_t most) {
+  const std::string_view word = text.substr(std::min(at, text.size()), digits);
+  if (word.size() < digits || !is_number(word)) return 0;
+  std::int64_t value = 0;
+  std::from_chars(word.data(), word.data() + word.size(), value);
+  return value >= least && value <= most ? digits : 0;
+}
+
+std::size_t match_month_name(std::string_view text, std::size_t at) {
+  constexpr std::string_view kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                          "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  const std::string_view word = text.substr(std::min(at, text.size()), 3);
+  return std::find(std::begin(kMonths), std::end(kMonths), word) != std::end(kMonths) ? 3 : 0;
+}
+
+// One letter of a pattern, those of date(1); 0: it does not match.
+std::size_t match_part(char part, std::string_view text, std::size_t at) {
+  switch (part) {
+    case 'Y':
+      return match_number(text, at, 4, 1970, 2099);
+    case 'm':
+      return match_number(text, at, 2, 1, 12);
+    case 'd':
+      return match_number(text, at, 2, 1, 31);
+    case 'b':
+      return match_month_name(text, at);
+    case 'H':
+      return match_number(text, at, 2, 0, 23);
+    case 'M':
+    case 'S':
+      return match_number(text, at, 2, 0, 59);
+    case 's':  // 2017 to 2096
+      return match_number(text, at, 10, 1'500'000'000, 4'000'000'000);
+    default:
+      return 0;
+  }
+}
+
+// Characters of `text` from `at` on that are as `pattern` says: '?' is a separator that may be
+// absent, '-' one that must be there. Nothing: they are not.
+std::optional<std::size_t> match(std::string_view pattern, std::string_view text, std::size_t at) {
+  constexpr std::string_view kSeparators = "-_.:T ";
+  const std::size_t begin = at;
+  for (const char part : pattern) {
+    if (part == '?' || part == '-') {
+      const bool there = at < text.size() && kSeparators.find(text[at]) != std::string_view::npos;
+      if (!there && part == '-') return std::nullopt;
+      at += there ? 1 : 0;
+      continue;
+    }
+    const std::size_t size = match_part(part, text, at);
+    if (size == 0) return std::nullopt;
+    at += size;
+  }
+  return at - begin;
+}
+
+// Characters of the date, with its time, that begins at text[at]; 0: none does.
+std::size_t match_date(std::string_view text, std::size_t at) {
+  constexpr std::string_view kDays[] = {"Y?m?d", "d-m-Y", "m-d-Y", "d?b?Y", "b?d?Y", "b?d", "s"};
+  constexpr std::string_view kTimes[] = {"?H?M?S", "?H?M", ""};
+  if (at > 0 && is_digit(text[at - 1]) && is_digit(text[at])) return 0;
+  for (const std::string_view day : kDays) {
+    for (const std::string_view time : kTimes) {
+      const auto size = match(std::string(day) + std::string(time), text, at);
+      const bool whole = size && (at + *size == text.size() || !is_digit(text[at + *size]));
+      if (whole) return *size;
+    }
+  }
+  return 0;
+}
+
+// Every date as one '#'.
+std::string without_dates(std::string_view name) {
   std::string text;
-  for (const char c : name) {
-    if (!is_digit(c)) text += c;
-    if (is_digit(c) && (text.empty() || text.back() != '#')) text += '#';
+  for (std::size_t at = 0; at < name.size();) {
+    const std::size_t size = match_date(name, at);
+    text += size > 0 ? '#' : name[at];
+    at += std::max<std::size_t>(size, 1);
   }
   return text;
 }
@@ -166,6 +243,7 @@ std::int64_t change_time(const fs::path& path) {
 }  // namespace
 
 void set_output_dir(Request& request, const std::string& output_dir) {
+  if (!request.asked_output_dir) request.asked_output_dir = request.arguments.training.output_dir;
   request.arguments.training.output_dir = output_dir;
   request.values["output_dir"] = output_dir;
 }
@@ -179,13 +257,10 @@ std::optional<std::string> job_name(const Environment& environment, std::string_
 }
 
 bool only_dates_differ(const fs::path& one, const fs::path& other) {
-  constexpr int kDigitsOfDate = 6;
   const fs::path left = plain(one);
   const fs::path right = plain(other);
-  const std::string name = right.filename().native();
-  return left.parent_path() == right.parent_path() &&
-         without_numbers(left.filename().native()) == without_numbers(name) &&
-         std::count_if(name.begin(), name.end(), is_digit) >= kDigitsOfDate;
+  return left.parent_path() == right.parent_path() && left != right &&
+         without_dates(left.filename().native()) == without_dates(right.filename().native());
 }
 
 OutputPlace::OutputPlace(Request& request, const Environment& environment,
@@ -214,7 +289,9 @@ void OutputPlace::look_back(Request& request, Console& console) {
   const std::string own = request.arguments.training.output_dir;
   if (!record || record->over) return;
   const bool same_place = plain(record->output_dir) == plain(own);
-  if (!same_place && !only_dates_differ(record->output_dir, own)) return;
+  if (!same_place &&
+      (!only_dates_differ(record->output_dir, own) || !is_directory_there(record->output_dir)))
+    return;
   if (record->arguments != arguments_) {
     if (!same_place) {
       console.fact("note", fmt::format("this job wrote to '{}' with other flags before; with these "

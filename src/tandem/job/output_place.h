@@ -21,8 +21,9 @@ namespace tandem::job {
 // "qa-node-0-3" belong to "qa"). Nothing where neither says it.
 std::optional<std::string> job_name(const Environment& environment, std::string_view host_name);
 
-// Whether two paths are of one folder and their last names differ in nothing but numbers, which are
-// those of a date: six digits or more.
+// Whether two paths are of one folder and their last names differ in nothing but dates: 20260131,
+// 2026-01-31, 31-01-2026, Jan31, each with or without a time (235959, 23-59-59), or the seconds
+// since 1970 (date +%s). Other numbers, as in "seed123456", name other jobs.
 bool only_dates_differ(const std::filesystem::path& one, const std::filesystem::path& other);
 
 void set_output_dir(Request& request, const std::string& output_dir);
