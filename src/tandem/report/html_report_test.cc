@@ -269,6 +269,38 @@ TEST_F(HtmlReportPage, FitsAPhone) {
   EXPECT_LE(width_on_a_phone(html_comparison(std::vector<RunRecord>(6, run)), file), 375);
 }
 
+// A flag is kept whole where its cell has the width, and broken inside of the cell elsewhere;
+// word-break is for browsers before overflow-wrap: anywhere.
+TEST(HtmlReport, LongFlagsWrapInsideTheirCell) {
+  RunRecord run = attacked_run();
+  run.headline.push_back({"Command", "tandem run_qa --per_device_train_batch_size 8"});
+  for (const std::string& page :
+       {html_report(run), html_comparison(std::vector<RunRecord>(2, run))}) {
+    EXPECT_THAT(page, HasSubstr("<span class=\"word\">--per_device_train_batch_size</span>"));
+    EXPECT_THAT(page, HasSubstr(".word { display: inline-block; max-width: 100%; overflow-wrap: "
+                                "anywhere; word-break: break-word; }"));
+  }
+}
+
+// Words that are wider than their cells, in a window of 390 pixels.
+TEST_F(HtmlReportPage, FlagsStayInTheirCellsOnAPhone) {
+  const testing::TemporaryFolder folder;
+  RunRecord run = attacked_run();
+  run.headline.push_back({"Command", "tandem run_qa --per_device_train_batch_size_" +
+                                         std::string(60, 'x') +
+                                         " 8 --include_num_input_tokens_seen"});
+  std::string page = html_comparison(std::vector<RunRecord>(3, run));
+  const std::size_t policy = page.find("<meta http-equiv");
+  page.erase(policy, page.find('\n', policy) - policy);
+  page.insert(page.find("</body>"),
+              "<script>document.title = 'outside: ' + [...document.querySelectorAll('.word')]"
+              ".filter(w => w.getBoundingClientRect().right > "
+              "w.closest('td').getBoundingClientRect().right + 1).length</script>");
+  write_file(folder / "page.html", page);
+  EXPECT_THAT(testing::dump_dom("file://" + (folder / "page.html").native(), 390),
+              HasSubstr("<title>outside: 0</title>"));
+}
+
 // The script runs under the page's policy: the search hides what it does not find, the order is the
 // one that was asked for.
 TEST_F(HtmlReportPage, WrongAnswersAreSearchedAndSorted) {
