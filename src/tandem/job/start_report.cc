@@ -143,6 +143,8 @@ void print_estimates(const trainer::TrainingArguments& training, const tasks::Ta
       training, static_cast<std::int64_t>(task.num_train_features()), gradients.logical_shards());
   std::int64_t checkpoints = 0;
   if (plan.save_steps > 0) checkpoints = (plan.total_steps + plan.save_steps - 1) / plan.save_steps;
+  const bool by_steps = training.save_strategy == trainer::SaveStrategy::kSteps;
+  if (by_steps && plan.save_steps <= 0) checkpoints = std::min<std::int64_t>(1, plan.total_steps);
   if (training.save_strategy == trainer::SaveStrategy::kEpoch) checkpoints = plan.num_epochs;
   if (training.save_total_limit)
     checkpoints = std::min<std::int64_t>(checkpoints, *training.save_total_limit);
