@@ -12,16 +12,21 @@
 namespace tandem::apps {
 namespace {
 
-std::string prompt_text(const models::SentenceFiles& files, const EmbedOptions& options) {
-  if (options.prompt) return *options.prompt;
-  const auto name = options.prompt_name ? options.prompt_name : files.default_prompt_name;
-  if (!name) return "";
-  const auto found = files.prompts.find(*name);
+// `flag`: who asks for the prompt, for messages.
+std::string prompt_named(const models::SentenceFiles& files, const std::string& name,
+                         std::string_view flag) {
+  const auto found = files.prompts.find(name);
   if (found != files.prompts.end()) return found->second;
   std::vector<std::string> names;
   for (const auto& [known, text] : files.prompts) names.push_back(known);
-  raise<ConfigError>("--prompt_name: unknown prompt '{}', expected one of {}", *name,
+  raise<ConfigError>("{}: unknown prompt '{}', expected one of {}", flag, name,
                      fmt::join(names, ", "));
+}
+
+std::string prompt_text(const models::SentenceFiles& files, const EmbedOptions& options) {
+  if (options.prompt) return *options.prompt;
+  const auto name = options.prompt_name ? options.prompt_name : files.default_prompt_name;
+  return name ? prompt_named(files, *name, "--prompt_name") : "";
 }
 
 void check_options(const models::SentenceFiles& files, const EmbedOptions& options,
@@ -66,6 +71,17 @@ std::size_t Embedder::max_tokens() const {
   return std::min(most, files_.max_seq_length.value_or(most));
 }
 
+std::string Embedder::prompt_of(const EmbedRequest& request) const {
+  if (!request.prompt_name) return prompt_;
+  std::string prompt = prompt_named(files_, *request.prompt_name, "prompt_name");
+  if (!files_.include_prompt && !prompt.empty()) {
+    raise<DataError>(
+        "prompt_name: the model leaves the tokens of prompts out of its pooling, which tandem does "
+        "not compute; leave it away");
+  }
+  return prompt;
+}
+
 std::vector<std::vector<std::int32_t>> Embedder::tokenize(std::span<const std::string> texts,
                                                           std::size_t first_number) {
   std::vector<std::vector<std::int32_t>> ids(texts.size());
@@ -87,12 +103,12 @@ std::vector<std::vector<std::int32_t>> Embedder::tokenize(std::span<const std::s
   return ids;
 }
 
-void Embedder::finish(std::span<const float> pooled, std::span<float> out) const {
+void Embedder::finish(std::span<const float> pooled, bool normalize, std::span<float> out) const {
   std::vector<float> embedding(pooled.begin(), pooled.end());
   models::apply_modules(files_.modules, embedding);
-  embedding.resize(size_);
-  const models::EmbeddingModule normalize[] = {models::NormalizeModule{}};
-  if (options_.normalize) models::apply_modules(normalize, embedding);
+  embedding.resize(out.size());
+  const models::EmbeddingModule normalization[] = {models::NormalizeModule{}};
+  if (normalize) models::apply_modules(normalization, embedding);
   std::copy(embedding.begin(), embedding.end(), out.begin());
 }
 
@@ -110,10 +126,42 @@ std::vector<float> Embedder::embed(std::span<const std::string> texts, std::size
   const std::size_t width = texts.empty() ? 0 : pooled.size() / texts.size();
   std::vector<float> embeddings(texts.size() * size_);
   tokenizing_.parallel_for(order.size(), [&](std::size_t k, int) {
-    finish(std::span(pooled).subspan(k * width, width),
+    finish(std::span(pooled).subspan(k * width, width), options_.normalize,
            std::span(embeddings).subspan(order[k] * size_, size_));
   });
   return embeddings;
+}
+
+Embeddings Embedder::answer(std::span<const TextToEmbed> texts, const EmbedRequest& request,
+                            const std::stop_token& cancelled) {
+  if (request.truncate_dim > size_)
+    raise<DataError>("dimensions is {}, expected 1 to {}", request.truncate_dim, size_);
+  const std::string prompt = prompt_of(request);
+  const std::size_t room = max_tokens() - text::SequenceTemplate::kSpecialTokensOfOne;
+  auto sequences = std::make_shared<FramedSequences>();
+  Embeddings found{
+      .values = {}, .size = request.truncate_dim > 0 ? request.truncate_dim : size_, .tokens = 0};
+  text::Encoding encoding;
+  for (const TextToEmbed& text : texts) {
+    model_.tokenizer().encode(prompt + text.text, encoding);
+    const std::size_t tokens = encoding.ids.size();
+    if (tokens > room && !request.truncate) {
+      raise<DataError>("{} has {} tokens, expected at most {}; shorten it or send truncate true",
+                       text.name, tokens + text::SequenceTemplate::kSpecialTokensOfOne,
+                       max_tokens());
+    }
+    const auto kept = std::span(encoding.ids).first(std::min(room, tokens));
+    sequences->add(model_.tokenizer().sequence_template(), kept);
+    found.tokens += kept.size() + text::SequenceTemplate::kSpecialTokensOfOne;
+  }
+  const std::vector<float> pooled = model_.logits_of(sequences, cancelled);
+  const std::size_t width = pooled.size() / texts.size();
+  found.values.resize(texts.size() * found.size);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    finish(std::span(pooled).subspan(i * width, width), request.normalize,
+           std::span(found.values).subspan(i * found.size, found.size));
+  }
+  return found;
 }
 
 }  // namespace tandem::apps

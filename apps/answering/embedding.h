@@ -21,8 +21,27 @@ struct EmbedOptions {
   std::size_t truncate_dim = 0;            // keep the first values; 0: all
 };
 
-// A model directory of sentence-transformers, or a bare encoder, which gets mean pooling. Not
-// thread-safe.
+// A text of a request.
+struct TextToEmbed {
+  std::string name;  // for messages
+  std::string text;
+};
+
+// What a request asks for, in place of the Embedder's options.
+struct EmbedRequest {
+  std::optional<std::string> prompt_name;  // absent: the Embedder's prompt
+  bool normalize = true;                   // to length 1
+  std::size_t truncate_dim = 0;            // keep the first values; 0: as the Embedder
+  bool truncate = true;                    // cut texts that are too long; false: refuse them
+};
+
+struct Embeddings {
+  std::vector<float> values;  // [texts, size]
+  std::size_t size = 0;
+  std::size_t tokens = 0;  // of all texts, special ones included
+};
+
+// A model directory of sentence-transformers, or a bare encoder, which gets mean pooling.
 class Embedder {
  public:
   // `found` with the files of sentence-transformers. Throws what InferenceModel's constructor and
@@ -33,9 +52,14 @@ class Embedder {
   std::size_t size() const { return size_; }
   // Embeddings [texts, size()], f32, in the order of the texts. A text's embedding has the same
   // bits whatever is computed with it. Texts longer than the limit are truncated. Throws DataError
-  // that names the text, counted from `first_number`, if it is not UTF-8, and Interrupted.
+  // that names the text, counted from `first_number`, if it is not UTF-8, and Interrupted. For
+  // one thread at a time.
   std::vector<float> embed(std::span<const std::string> texts, std::size_t first_number,
                            const std::stop_token& cancelled = {});
+  // The same bits for a request. Several threads may ask at once; each tokenizes its own texts.
+  // Throws DataError that names the text or the parameter, and Interrupted.
+  Embeddings answer(std::span<const TextToEmbed> texts, const EmbedRequest& request,
+                    const std::stop_token& cancelled);
 
   const models::SentenceFiles& files() const { return files_; }
   const InferenceModel& model() const { return model_; }
@@ -46,7 +70,8 @@ class Embedder {
  private:
   std::vector<std::vector<std::int32_t>> tokenize(std::span<const std::string> texts,
                                                   std::size_t first_number);
-  void finish(std::span<const float> pooled, std::span<float> out) const;
+  std::string prompt_of(const EmbedRequest& request) const;
+  void finish(std::span<const float> pooled, bool normalize, std::span<float> out) const;
 
   EmbedOptions options_;
   models::SentenceFiles files_;

@@ -59,7 +59,7 @@ HttpHandlers handlers(const Metrics& metrics) {
           [](const HttpRequest&, const std::stop_token&) {
             return text_response(500, "");  // everything is answered at once
           },
-      .error = [](int status,
+      .error = [](const HttpRequest&, int status,
                   const std::string& message) { return text_response(status, message + "\n"); }};
 }
 

@@ -322,7 +322,8 @@ class HttpServer::Implementation {
     if (!refused) return MHD_YES;
     const bool large = refused->status == 413;
     return finish(connection, exchange,
-                  large ? too_large() : handlers_.error(refused->status, refused->message),
+                  large ? too_large(exchange)
+                        : handlers_.error(exchange.request, refused->status, refused->message),
                   /*close=*/true);
   }
 
@@ -337,21 +338,23 @@ class HttpServer::Implementation {
   MHD_Result answer(MHD_Connection* connection, Exchange& exchange) {
     Connection& state = connection_of(connection);
     if (state.computing != nullptr) return finish_computed(connection, state);
-    if (exchange.too_large) return finish(connection, exchange, too_large(), /*close=*/true);
+    if (exchange.too_large)
+      return finish(connection, exchange, too_large(exchange), /*close=*/true);
     if (const auto response = handlers_.at_once(exchange.request))
       return finish(connection, exchange, *response);
-    if (const auto response = too_many(state)) return finish(connection, exchange, *response);
+    if (const auto response = too_many(state, exchange))
+      return finish(connection, exchange, *response);
     return enqueue(connection, state, exchange);
   }
 
-  HttpResponse too_large() const {
-    return handlers_.error(413,
+  HttpResponse too_large(const Exchange& exchange) const {
+    return handlers_.error(exchange.request, 413,
                            fmt::format("the request is larger than {} bytes; ask about a shorter "
                                        "text",
                                        options_.max_body_bytes));
   }
 
-  std::optional<HttpResponse> too_many(const Connection& asking) const {
+  std::optional<HttpResponse> too_many(const Connection& asking, const Exchange& exchange) const {
     std::size_t all = 0, of_address = 0;
     for (const Connection* other : connections_) {
       if (other->computing == nullptr) continue;
@@ -360,13 +363,15 @@ class HttpServer::Implementation {
     }
     std::optional<HttpResponse> response;
     if (of_address >= options_.max_connections_per_address) {
-      response = handlers_.error(429, fmt::format("{} requests from this address are being "
-                                                  "answered; wait for one of them",
-                                                  of_address));
+      response = handlers_.error(exchange.request, 429,
+                                 fmt::format("{} requests from this address are being "
+                                             "answered; wait for one of them",
+                                             of_address));
     } else if (all >= options_.max_connections) {
-      response = handlers_.error(503, fmt::format("{} requests are being answered; try again "
-                                                  "later",
-                                                  all));
+      response = handlers_.error(exchange.request, 503,
+                                 fmt::format("{} requests are being answered; try again "
+                                             "later",
+                                             all));
     }
     if (response) response->retry_after_seconds = 1;
     return response;
@@ -406,7 +411,8 @@ class HttpServer::Implementation {
         wake();
       });
     } catch (const std::system_error&) {
-      exchange.answer = handlers_.error(503, "no thread is left; try again later");
+      exchange.answer =
+          handlers_.error(exchange.request, 503, "no thread is left; try again later");
       resume(state);
     }
   }
@@ -422,13 +428,13 @@ class HttpServer::Implementation {
     } catch (const Interrupted&) {
       exchange.given_up = true;
     } catch (const std::exception& failure) {
-      exchange.answer = handlers_.error(500, failure.what());
+      exchange.answer = handlers_.error(exchange.request, 500, failure.what());
     }
   }
 
   HttpResponse why_given_up(const Exchange& exchange) const {
-    if (!exchange.deserted) return handlers_.error(503, "the server is stopping");
-    return handlers_.error(400,
+    if (!exchange.deserted) return handlers_.error(exchange.request, 503, "the server is stopping");
+    return handlers_.error(exchange.request, 400,
                            "the client closed its side of the connection before the answer was "
                            "there, so the question was given up; keep it open until the answer "
                            "has come");

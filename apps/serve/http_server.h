@@ -60,8 +60,9 @@ struct HttpHandlers {
   // gone or the server stops: then it throws Interrupted, and the server says why. What else it
   // throws is answered with 500.
   std::function<HttpResponse(const HttpRequest& request, const std::stop_token& cancelled)> compute;
-  // The form of an error that the server itself finds.
-  std::function<HttpResponse(int status, const std::string& message)> error;
+  // The form of an error that the server itself finds. Called on any thread.
+  std::function<HttpResponse(const HttpRequest& request, int status, const std::string& message)>
+      error;
   // What whoever runs the server should know, at most once a minute: that it accepts nobody because
   // no descriptor is left. Called on the thread of run(); may be empty.
   std::function<void(const std::string& message)> warn = {};

@@ -24,7 +24,8 @@ class Server {
   explicit Server(const HttpServerOptions& options)
       : server_(options, {.at_once = [](const HttpRequest&) { return HttpResponse(); },
                           .compute = {},
-                          .error = [](int, const std::string&) { return HttpResponse(); }}),
+                          .error = [](const HttpRequest&, int,
+                                      const std::string&) { return HttpResponse(); }}),
         thread_([this] { server_.run(stop_); }) {}
   ~Server() {
     stop_ = true;

@@ -88,12 +88,10 @@ json parse_limited(const std::string& body, const ServiceOptions& options) {
   return json::parse(body, count);
 }
 
-json parse_request(const std::string& body, const ServiceOptions& options,
-                   const Endpoint& endpoint) {
+json parse_json(const std::string& body, const ServiceOptions& options) {
   constexpr std::size_t kLongest = 200;
-  json request;
   try {
-    request = parse_limited(body, options);
+    return parse_limited(body, options);
   } catch (const json::exception& error) {
     std::string reason(json_reason(error.what()));  // quotes the body, which may be anything
     reason.resize(std::min(reason.size(), kLongest));
@@ -101,15 +99,23 @@ json parse_request(const std::string& body, const ServiceOptions& options,
         reason.begin(), reason.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
     raise<DataError>("the body is not JSON: {}", reason);
   }
+}
+
+void require_key(const json& request, const std::string& key, const std::string& example) {
+  if (!request.is_object() || !request.contains(key))
+    raise<DataError>("the body has no '{}'; expected {}", key, example);
+}
+
+json parse_request(const std::string& body, const ServiceOptions& options,
+                   const Endpoint& endpoint) {
+  json request = parse_json(body, options);
   const std::string& key = endpoint.bare_input_key;
   if (request.is_object() && !request.contains("inputs") && !key.empty() && request.contains(key)) {
     json whole = {{"parameters", request.value("parameters", json())}};
     whole["inputs"] = std::move(request);
     return whole;
   }
-  if (!request.is_object() || !request.contains("inputs")) {
-    raise<DataError>("the body has no 'inputs'; expected {}", endpoint.example);
-  }
+  require_key(request, "inputs", endpoint.example);
   return request;
 }
 
@@ -124,13 +130,22 @@ InferenceService::InferenceService(ServiceOptions options, Endpoint endpoint)
   for (std::string& host : options_.allowed_hosts) host = lower_case(std::move(host));
 }
 
+const Route* InferenceService::route_of(const std::string& path) const {
+  const auto found = std::find_if(endpoint_.routes.begin(), endpoint_.routes.end(),
+                                  [&](const Route& route) { return route.path == path; });
+  return found == endpoint_.routes.end() ? nullptr : &*found;
+}
+
 // Messages quote what was sent, headers and paths too, which may be any bytes; JSON is UTF-8.
-HttpResponse InferenceService::error(int status, const std::string& message) {
+HttpResponse InferenceService::error(const HttpRequest& request, int status,
+                                     const std::string& message) const {
   std::string text = message;
   if (text::find_invalid_utf8(text)) {
     std::replace_if(
         text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; }, '?');
   }
+  const Route* route = route_of(request.path);
+  if (route != nullptr && route->error) return json_response(route->error(status, text), status);
   return json_response({{"error", text}}, status);
 }
 
@@ -149,49 +164,63 @@ bool InferenceService::is_allowed(const std::string& host) const {
 // (DNS rebinding), nor make the browser send questions here.
 std::optional<HttpResponse> InferenceService::refuse_stranger(const HttpRequest& request) const {
   if (!is_allowed(request.host)) {
-    return error(400, fmt::format("the host '{}' is not this server; {}, or start the server with "
-                                  "--allowed_hosts and that name",
-                                  request.host.substr(0, 80),
-                                  options_.loopback_only ? "use localhost" : "use its address"));
+    return error(request, 400,
+                 fmt::format("the host '{}' is not this server; {}, or start the server with "
+                             "--allowed_hosts and that name",
+                             request.host.substr(0, 80),
+                             options_.loopback_only ? "use localhost" : "use its address"));
   }
   if (!request.origin.empty() && request.origin != "http://" + request.host)
-    return error(403, "requests from other pages are refused");
+    return error(request, 403, "requests from other pages are refused");
   return std::nullopt;
 }
 
 std::optional<HttpResponse> InferenceService::handle_at_once(const HttpRequest& request) const {
   if (auto refused = refuse_stranger(request)) return refused;
   const std::string& path = request.path;
-  if (request.method == "GET" || request.method == "HEAD") return get(path);
-  if (is_inference_path(path) && request.method == "POST") return std::nullopt;
-  if (!is_inference_path(path) && path != "/health" && path != "/info" && path != "/metrics")
-    return get(path);
-  HttpResponse response = error(405, fmt::format("{} is not possible here", request.method));
-  response.allow = is_inference_path(path) ? "GET, HEAD, POST" : "GET, HEAD";
+  const bool inference = is_inference_path(path), route = route_of(path) != nullptr;
+  if ((inference || route) && request.method == "POST") return std::nullopt;
+  const bool reads = request.method == "GET" || request.method == "HEAD";
+  const bool known =
+      inference || route || path == "/health" || path == "/info" || path == "/metrics";
+  if (!known || (reads && !route)) return get(request);
+  HttpResponse response =
+      error(request, 405, fmt::format("{} is not possible here", request.method));
+  response.allow = route ? "POST" : inference ? "GET, HEAD, POST" : "GET, HEAD";
   return response;
+}
+
+ordered_json InferenceService::compute(const HttpRequest& request,
+                                       const std::stop_token& cancelled) const {
+  const CancellationScope scope(cancelled);
+  throw_if_interrupted();
+  const Route* route = route_of(request.path);
+  if (route == nullptr)
+    return endpoint_.answer(parse_request(request.body, options_, endpoint_), cancelled);
+  const json body = parse_json(request.body, options_);
+  require_key(body, route->key, route->example);
+  return route->answer(body, cancelled);
 }
 
 HttpResponse InferenceService::handle(const HttpRequest& request,
                                       const std::stop_token& cancelled) const {
   try {
     if (auto response = handle_at_once(request)) return *std::move(response);
-    const CancellationScope scope(cancelled);
-    throw_if_interrupted();
-    return json_response(
-        endpoint_.answer(parse_request(request.body, options_, endpoint_), cancelled));
+    return json_response(compute(request, cancelled));
   } catch (const Interrupted&) {
     throw;
   } catch (const Error& failure) {
-    return error(400, failure.what());
+    return error(request, 400, failure.what());
   } catch (const std::bad_alloc&) {
-    return error(503, "not enough memory; send a shorter text");
+    return error(request, 503, "not enough memory; send a shorter text");
   } catch (const std::exception& failure) {
-    return error(500,
+    return error(request, 500,
                  fmt::format("internal error, please report it: {}", json_reason(failure.what())));
   }
 }
 
-HttpResponse InferenceService::get(const std::string& path) const {
+HttpResponse InferenceService::get(const HttpRequest& request) const {
+  const std::string& path = request.path;
   if (path == "/") return page("text/html", pages::k_index_html);
   if (path == "/page.css") return page("text/css", pages::k_page_css);
   if (path == "/page.js") return page("text/javascript", pages::k_page_js);
@@ -209,7 +238,7 @@ HttpResponse InferenceService::get(const std::string& path) const {
     metrics.body = options_.metrics();
     return metrics;
   }
-  return error(404, fmt::format("there is no '{}'; requests go to /", path));
+  return error(request, 404, fmt::format("there is no '{}'; requests go to /", path));
 }
 
 }  // namespace tandem::apps

@@ -13,6 +13,19 @@
 
 namespace tandem::apps {
 
+// A path of its own, with requests and answers of another form than the inference API's.
+struct Route {
+  std::string path;     // "/v1/embeddings"
+  std::string key;      // of the body, which must have it
+  std::string example;  // a request's body, for messages
+  // As Endpoint::answer.
+  std::function<nlohmann::ordered_json(const nlohmann::json& request,
+                                       const std::stop_token& cancelled)>
+      answer;
+  // The body of an error; empty: {"error": message}.
+  std::function<nlohmann::ordered_json(int status, const std::string& message)> error = {};
+};
+
 // What a model does for a request.
 struct Endpoint {
   std::string task;     // as the Hub calls it: "question-answering"
@@ -26,6 +39,7 @@ struct Endpoint {
   std::function<nlohmann::ordered_json(const nlohmann::json& request,
                                        const std::stop_token& cancelled)>
       answer;
+  std::vector<Route> routes = {};  // beside POST /
 };
 
 struct ServiceOptions {
@@ -42,8 +56,9 @@ struct ServiceOptions {
 };
 
 // GET / and its parts; GET /health, /info and /metrics; POST / or /models/<any name>: the
-// endpoint's.
-// Errors are {"error": "what was found, what was expected"} with a fitting status. Thread-safe.
+// endpoint's, and POST to the paths of its routes. Errors are
+// {"error": "what was found, what was expected"} with a fitting status, where a route has no
+// form of its own. Thread-safe.
 class InferenceService {
  public:
   InferenceService(ServiceOptions options, Endpoint endpoint);
@@ -51,12 +66,16 @@ class InferenceService {
   std::optional<HttpResponse> handle_at_once(const HttpRequest& request) const;
   // Throws Interrupted soon after `cancelled` was requested.
   HttpResponse handle(const HttpRequest& request, const std::stop_token& cancelled = {}) const;
-  static HttpResponse error(int status, const std::string& message);
+  // In the form of the request's path.
+  HttpResponse error(const HttpRequest& request, int status, const std::string& message) const;
 
  private:
+  const Route* route_of(const std::string& path) const;
+  nlohmann::ordered_json compute(const HttpRequest& request,
+                                 const std::stop_token& cancelled) const;
   std::optional<HttpResponse> refuse_stranger(const HttpRequest& request) const;
   bool is_allowed(const std::string& host) const;
-  HttpResponse get(const std::string& path) const;
+  HttpResponse get(const HttpRequest& request) const;
 
   ServiceOptions options_;
   Endpoint endpoint_;

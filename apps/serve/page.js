@@ -3,15 +3,19 @@
 const element = id => document.getElementById(id);
 const percent = probability => (100 * probability).toFixed(1) + " %";
 const isShown = probability => percent(probability) !== percent(0);
+const linesOf = text => text.split("\n").filter(line => line.trim() !== "");
 const place = found => found.start + "–" + found.end;
 
 // What the page is for, by the task of /info.
+//   programs: further paths of the server.
 //   request: the body for what the form holds.   results: the list in the answer, else the answer itself.
 //   row: the cells of a result.
+//   keepsAll: results with a score near 0 are shown, too.
 //   headline: of the chosen result.   marks: which results are marked in the text.
 const tasks = {
   "question-answering": {
     heading: "Ask a text", title: "ask a text", button: "Ask", second: "Question", secondRequired: true,
+    placeholder: "What does the text answer?",
     example: {
       context: "The Melqueen sails to Norford. Dorla commands the Melqueen. The Melqueen carries silk. " +
         "Since 1742 the Garwind has been at sea.",
@@ -46,6 +50,21 @@ const tasks = {
     row: found => [percent(found.score), found.entity_group, found.word, place(found)],
     headline: (found, text) => text + ": " + found.entity_group + " (" + percent(found.score) + ")",
     marks: all => all,
+  },
+  "feature-extraction": {
+    heading: "Compare texts", title: "compare texts", button: "Compare", second: "Text to compare with each line",
+    secondRequired: true, keepsAll: true,
+    programs: "; for programs: POST /v1/embeddings, /embed and /similarity",
+    example: {context: "The ship left the harbour at dawn.\nBread is baked in an oven.\nA ferry sails every morning.",
+      question: "When does the boat depart?"},
+    request: (context, question) => ({inputs: {source_sentence: question, sentences: linesOf(context)}}),
+    caption: "Lines, the most similar first",
+    columns: ["Cosine", "Line"],
+    results: (cosines, context) => linesOf(context).map((line, i) => ({score: cosines[i], line}))
+      .sort((a, b) => b.score - a.score),
+    row: found => [found.score.toFixed(3), found.line],
+    headline: found => found.line + " (" + found.score.toFixed(3) + ")",
+    marks: () => [],
   },
 };
 let task = tasks["question-answering"];
@@ -107,11 +126,11 @@ async function ask() {
     });
     const answer = await response.json();
     if (!response.ok) throw new Error(answer.error);
-    const result = task.results ? task.results(answer) : answer;
+    const result = task.results ? task.results(answer, context) : answer;
     asked = Array.from(context);
     isValue = result.length === 1;
     // What would read 0.0 % is no answer that anybody looks for; the best one is shown in any case.
-    answers = result.filter((answer, index) => index === 0 || isShown(answer.score));
+    answers = result.filter((answer, index) => index === 0 || task.keepsAll || isShown(answer.score));
     element("rest").textContent = answers.length < result.length ? "; others have less than 0.05 %" : "";
     if (answers.length === 0) return say("Nothing was found in this text.", false);
     element("result").hidden = false;
@@ -154,7 +173,7 @@ function become(name) {
   element("question").hidden = element("question_label").hidden = !task.second;
   element("question").required = Boolean(task.secondRequired);
   element("question_label").textContent = task.second || "";
-  element("question").placeholder = task.secondRequired ? "What does the text answer?" : "";
+  element("question").placeholder = task.placeholder || "";
 }
 
 // A link can carry a question, /?question=…&context=…, a text, /?context=…, or ask for the example,
@@ -173,7 +192,8 @@ fetch("/info").then(response => response.json()).then(info => {
   if (["first", "average", "max"].includes(info.aggregation_strategy)) strategy = info.aggregation_strategy;
   const title = titleOf(info.model);
   document.title = title + " – " + task.title;
-  element("model").textContent = title + ", " + info.parameters.toLocaleString("en") + " parameters";
+  element("model").textContent = title + ", " + info.parameters.toLocaleString("en") + " parameters" +
+    (task.programs || "");
   element("model").title = info.model;
   askWhatTheLinkSays();
 });

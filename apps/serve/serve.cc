@@ -6,19 +6,23 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <utility>
 
 #include "apps/answering/answering.h"
+#include "apps/answering/embedding.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
+#include "apps/serve/embedding_endpoint.h"
 #include "apps/serve/http_server.h"
 #include "apps/serve/inference_service.h"
 #include "apps/serve/label_endpoint.h"
 #include "apps/serve/question_endpoint.h"
 #include "apps/serve/serve_metrics.h"
 #include "tandem/core/descriptors.h"
+#include "tandem/core/text_file.h"
 
 namespace tandem::apps {
 namespace {
@@ -32,6 +36,7 @@ constexpr std::size_t kMaxInputs = 32;  // of one request
 struct Options {
   ModelOptions model;
   AnswerOptions answer;
+  EmbedOptions embed;
   std::string aggregation{kDefaultAggregation};
   std::vector<std::string> allowed_hosts;
   HttpServerOptions server{
@@ -73,7 +78,7 @@ void add_limits(CLI::App& app, Options& options) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   app.add_option("--max_windows", options.answer.max_windows,
-                 "windows of max_seq_length tokens that one request may take")
+                 "windows of max_seq_length tokens, or texts to embed, that one request may take")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--request_timeout", options.request_seconds,
@@ -88,9 +93,10 @@ void add_limits(CLI::App& app, Options& options) {
 
 bool parse_options(const std::vector<std::string>& words, Options& options) {
   CLI::App app(
-      "Answers questions, labels texts or finds entities, as the model was trained for, in a "
-      "browser, and for programs in the form of Hugging Face's inference API. Only this machine "
-      "can reach it unless --host says otherwise.",
+      "Answers questions, labels texts, finds entities or embeds texts, as the model was trained "
+      "for, in a browser, and for programs in the form of Hugging Face's inference API; embeddings "
+      "also in those of OpenAI and text-embeddings-inference. Only this machine can reach it "
+      "unless --host says otherwise.",
       "tandem serve");
   // With the defaults, more than a request of 1 MiB of words has.
   options.answer.max_windows = 1024;
@@ -101,6 +107,8 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
   add_place(app, options);
   add_limits(app, options);
   if (!parse_command(app, words)) return false;
+  if (app.count("--max_seq_length") > 0)
+    options.embed.max_seq_length = options.answer.max_seq_length;
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
   };
@@ -124,27 +132,53 @@ void add_own_names(std::vector<std::string>& names) {
 
 void warn(const std::string& message) { fmt::print(stderr, "tandem: warning: {}\n", message); }
 
+// A cross-encoder may have modules.json, too, but no Pooling in it.
+bool is_bi_encoder(const FoundModel& found, bool has_task) {
+  std::error_code unreadable;
+  const auto file = found.location.model.directory / "modules.json";
+  if (!std::filesystem::exists(file, unreadable)) return false;
+  return !has_task || read_text_file(file).find("Pooling\"") != std::string::npos;
+}
+
 // The model for its purpose, and what it does for requests.
 class Server {
  public:
-  Server(const Options& options, const Environment& environment) {
-    const FoundModel found(options.model, environment);
+  Server(const Options& options, const Environment& environment)
+      : name_(options.model.files.model_name_or_path), answers_(options.answer) {
+    std::optional<FoundModel> found(std::in_place, options.model, environment);
+    const std::optional<Purpose> task = purpose_of(found->config);
+    // The files of sentence-transformers, which the first search did not download.
+    if (!task) found.emplace(options.model, environment, /*sentence=*/true);
     // A model whose config.json names no class of a task is one for questions if it has the head.
-    const Purpose purpose = purpose_of(found.config).value_or(Purpose::kQuestions);
-    if (purpose == Purpose::kQuestions) {
-      reader_.emplace(found, environment);
+    const Purpose purpose = is_bi_encoder(*found, task.has_value())
+                                ? Purpose::kEmbeddings
+                                : task.value_or(Purpose::kQuestions);
+    if (purpose == Purpose::kEmbeddings) {
+      embedder_.emplace(*found, options.embed, environment);
+    } else if (purpose == Purpose::kQuestions) {
+      reader_.emplace(*found, environment);
     } else {
-      labeller_.emplace(found, purpose, environment);
+      labeller_.emplace(*found, purpose, environment);
     }
     labels_.max_seq_length = options.answer.max_seq_length;
     labels_.max_windows = options.answer.max_windows;
-    answers_ = options.answer;
     aggregation_ = *aggregation_of(options.aggregation);
   }
 
-  const InferenceModel& model() const { return reader_ ? reader_->model() : labeller_->model(); }
+  const InferenceModel& model() const {
+    if (embedder_) return embedder_->model();
+    return reader_ ? reader_->model() : labeller_->model();
+  }
 
   Endpoint endpoint() {
+    if (embedder_) {
+      return embedding_endpoint(name_, answers_.max_windows,
+                                {{"embedding_size", embedder_->size()},
+                                 {"max_input_length", embedder_->max_tokens()},
+                                 {"max_client_batch_size", answers_.max_windows},
+                                 {"prompts", embedder_->files().prompts}},
+                                std::bind_front(&Embedder::answer, &*embedder_));
+    }
     if (reader_) {
       return question_endpoint(answers_, kMaxInputs, std::bind_front(&Reader::answer, &*reader_));
     }
@@ -157,23 +191,27 @@ class Server {
   }
 
  private:
+  std::string name_;
   AnswerOptions answers_;
   LabelOptions labels_;
   Aggregation aggregation_ = Aggregation::kFirst;
-  std::optional<Reader> reader_;  // one of the two
+  std::optional<Embedder> embedder_;  // one of the three
+  std::optional<Reader> reader_;
   std::optional<Labeller> labeller_;
 };
 
 HttpHandlers handlers_of(const InferenceService& service, ServeMetrics& metrics) {
-  return {.at_once = [&](const HttpRequest& request) { return service.handle_at_once(request); },
-          .compute =
-              [&](const HttpRequest& request, const std::stop_token& cancelled) {
-                return service.handle(request, cancelled);
-              },
-          .error = &InferenceService::error,
-          .warn = &warn,
-          .answered = [&](const HttpRequest& request, int status,
-                          double seconds) { metrics.count(request, status, seconds); }};
+  return {
+      .at_once = [&](const HttpRequest& request) { return service.handle_at_once(request); },
+      .compute =
+          [&](const HttpRequest& request, const std::stop_token& cancelled) {
+            return service.handle(request, cancelled);
+          },
+      .error = [&](const HttpRequest& request, int status,
+                   const std::string& message) { return service.error(request, status, message); },
+      .warn = &warn,
+      .answered = [&](const HttpRequest& request, int status,
+                      double seconds) { metrics.count(request, status, seconds); }};
 }
 
 void announce(const std::string& model, const std::string& address, std::uint16_t port) {
@@ -201,7 +239,9 @@ int serve(const Invocation& invocation) {
   const bool loopback = is_loopback(options.server.address);
   if (!loopback) add_own_names(options.allowed_hosts);
   const Endpoint endpoint = served.endpoint();
-  ServeMetrics metrics(model, endpoint.task);
+  std::vector<std::string> paths;
+  for (const Route& route : endpoint.routes) paths.push_back(route.path);
+  ServeMetrics metrics(model, endpoint.task, paths);
   std::optional<HttpServer> server;
   const InferenceService service(
       {.model = model,

@@ -9,16 +9,6 @@ namespace {
 
 constexpr std::string_view kInference = "inference";
 
-std::string_view endpoint_of(const HttpRequest& request) {
-  const std::string& path = request.path;
-  if (request.method == "POST" && (path == "/" || path.starts_with("/models/"))) return kInference;
-  if (path == "/" || path == "/page.css" || path == "/page.js") return "page";
-  for (const std::string_view known : {"/health", "/info", "/metrics"}) {
-    if (path == known) return known;
-  }
-  return "other";
-}
-
 // The value of a label: backslash, quote and line break are written with a backslash.
 std::string escaped(std::string_view value) {
   std::string text;
@@ -43,6 +33,18 @@ std::string gauge(std::string_view name, std::string_view help, std::size_t valu
 }
 
 }  // namespace
+
+std::string_view ServeMetrics::endpoint_of(const HttpRequest& request) const {
+  const std::string& path = request.path;
+  const bool inference = path == "/" || path.starts_with("/models/") ||
+                         std::find(paths_.begin(), paths_.end(), path) != paths_.end();
+  if (request.method == "POST" && inference) return kInference;
+  if (path == "/" || path == "/page.css" || path == "/page.js") return "page";
+  for (const std::string_view known : {"/health", "/info", "/metrics"}) {
+    if (path == known) return known;
+  }
+  return "other";
+}
 
 void ServeMetrics::count(const HttpRequest& request, int status, double seconds) {
   const std::string_view endpoint = endpoint_of(request);

@@ -488,6 +488,16 @@ TEST_F(ServePage, BecomesThatOfNames) {
   EXPECT_THAT(shown, HasSubstr("<td>80.0 %</td><td>ship</td><td>Melqueen</td><td>13–21</td>"));
 }
 
+// Lines by their similarity, those of a cosine near 0 and below too.
+TEST_F(ServePage, BecomesThatOfEmbeddings) {
+  const std::string shown = page_of(
+      R"({model: "a/minilm", parameters: 1, task: "feature-extraction"})", "[0.5, -0.25, 0.75]");
+  EXPECT_THAT(shown, HasSubstr("<title>minilm – compare texts</title>"));
+  EXPECT_THAT(shown, HasSubstr("POST /v1/embeddings, /embed and /similarity"));
+  EXPECT_THAT(shown, HasSubstr(">A ferry sails every morning. (0.750)</"));
+  EXPECT_THAT(shown, ContainsRegex("0.750</td>.*0.500</td>.*-0.250</td><td>Bread is baked"));
+}
+
 TEST_F(ServePage, ShowsErrors) {
   const Server server({"--max_request_bytes", "100"});
   const std::string page = testing::dump_dom(fmt::format(

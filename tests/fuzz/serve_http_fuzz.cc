@@ -39,17 +39,21 @@ class Target {
                            questions.size(),
                            {{.text = "a", .probability = 1, .span = apps::AnswerSpan{0, 1}}});
                      })),
-        server_({.max_body_bytes = 4096, .request_limit = 1s, .tick = 1ms},
-                {.at_once =
-                     [this](const apps::HttpRequest& request) {
-                       ++requests_;
-                       return service_.handle_at_once(request);
-                     },
-                 .compute =
-                     [this](const apps::HttpRequest& request, const std::stop_token& cancelled) {
-                       return service_.handle(request, cancelled);
-                     },
-                 .error = &apps::InferenceService::error}),
+        server_(
+            {.max_body_bytes = 4096, .request_limit = 1s, .tick = 1ms},
+            {.at_once =
+                 [this](const apps::HttpRequest& request) {
+                   ++requests_;
+                   return service_.handle_at_once(request);
+                 },
+             .compute =
+                 [this](const apps::HttpRequest& request, const std::stop_token& cancelled) {
+                   return service_.handle(request, cancelled);
+                 },
+             .error =
+                 [this](const apps::HttpRequest& request, int status, const std::string& message) {
+                   return service_.error(request, status, message);
+                 }}),
         thread_([this] { server_.run(stop_); }) {}
   ~Target() {
     stop_ = true;

@@ -1,4 +1,4 @@
-// Base64 (RFC 4648, the common alphabet with padding). Internal to text.
+// Base64 (RFC 4648, the common alphabet with padding).
 #pragma once
 
 #include <optional>
