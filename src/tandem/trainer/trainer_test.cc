@@ -175,7 +175,8 @@ TEST(TrainerState, KeepsNumbersThatAreNotFinite) {
     EXPECT_THAT(written, HasSubstr(value));
   EXPECT_EQ(TrainerState::parse(written, "here").to_json(), written);
   for (const char* damaged :
-       {R"({"epoch": Nan})", R"({"epoch": +Infinity})", R"({"epoch": NaN)", R"({NaN: 1})"})
+       {R"({"epoch": Nan})", R"({"epoch": 1, "global_step": NaN, "max_steps": 1})",
+        R"({"epoch": +Infinity})", R"({"epoch": NaN)", R"({NaN: 1})"})
     EXPECT_THROW(TrainerState::parse(damaged, "here"), DataError) << damaged;
 }
 
