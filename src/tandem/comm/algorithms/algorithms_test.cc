@@ -1,9 +1,9 @@
-// Algorithms between nodes that are asked for by name, on real messages; more ranks than
-// product_test.cc has; and operations that are started instead of called.
+// Algorithms between nodes that are requested by name, on real messages; more ranks than in
+// product_test.cc; and operations that are started instead of called.
 //
-// Left out: all roots beyond 17 elements (f32: but for 4,096), as in product_test.cc; algorithms
-// other than the table's run with sums, averages and maxima only, since how two numbers become one
-// is nothing that an algorithm knows.
+// Left out: all roots beyond 17 elements (f32: except for 4,096), as in product_test.cc. Algorithms
+// other than the table's run only with sums, averages and maxima, since an algorithm does not
+// depend on how two numbers are combined.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ using testing::require_equal;
 using testing::run_threads;
 using testing::values_of;
 
-// Rank r is on node r / ranks_per_node, and the algorithm is asked for as a job would: in the
+// Rank r is on node r / ranks_per_node. The algorithm is requested as a job does it: in the
 // environment.
 testing::OptionsOf options_with(const std::string& algorithm, int ranks_per_node) {
   return [=](int rank) {
@@ -58,8 +58,8 @@ void check_sums(Communicator& comm) {
   }
 }
 
-// One rank per node, and two on each but the last: there the nodes have lanes, and reduce_scatter
-// follows the name, too.
+// One rank per node, and two on each but the last. With two, the nodes have rails, and
+// reduce_scatter follows the name as well.
 TEST_P(ProductOfAlgorithms, SumsAreExact) {
   const char* const algorithm = std::get<0>(GetParam());
   const int nodes = std::get<1>(GetParam());
@@ -86,8 +86,9 @@ INSTANTIATE_TEST_SUITE_P(All, ProductOfAlgorithms,
                                               std::get<1>(one.param));
                          });
 
-// Numbers that round: on four nodes every algorithm but the ring gives the bits of the canonical
-// tree, as is_canonical() says, and the ring does not, so it is not the table's choice that ran.
+// Numbers that round. On four nodes every algorithm but the ring gives the bits of the canonical
+// tree, as is_canonical() states. The ring gives other bits, so the requested algorithm ran and not
+// the table's choice.
 TEST(ProductOfAlgorithms, BitsAreWhatIsSaidOfThem) {
   constexpr std::size_t kCount = 5000;
   const auto rough = [](int rank, std::size_t i) {
@@ -119,8 +120,8 @@ TEST(ProductOfAlgorithms, BitsAreWhatIsSaidOfThem) {
 class ProductOfManyRanks
     : public ::testing::TestWithParam<std::tuple<int /*ranks*/, int /*ranks per node*/>> {};
 
-// More than eight nodes have algorithms of their own; three ranks per node are no subtrees, and the
-// last node has fewer.
+// Algorithms for more than eight nodes. Three ranks per node are not subtrees, and the last node
+// has fewer.
 TEST_P(ProductOfManyRanks, AllOperations) {
   const int ranks = std::get<0>(GetParam());
   const int ranks_per_node = std::get<1>(GetParam());
@@ -155,7 +156,7 @@ std::byte* bytes_of(std::vector<T>& data) {
   return reinterpret_cast<std::byte*>(data.data());
 }
 
-// Every operation by start(Call), all under way at once.
+// Every operation by start(Call), all in progress at once.
 void start_every_operation(Communicator& comm, std::size_t count) {
   const auto ranks = static_cast<std::size_t>(comm.size());
   const int root = comm.size() - 1;
@@ -229,7 +230,7 @@ TEST(ProductOfStarted, EveryOperation) {
   }
 }
 
-// The same by the functions with types.
+// The same by the typed functions.
 TEST(ProductOfStarted, WithTypes) {
   for (const int ranks_per_node : {1, 2, 4}) {
     const auto body = [](Communicator& comm) {

@@ -17,16 +17,17 @@ struct Call {
   ReduceOp op = ReduceOp::kNone;
   int root = 0;
   std::size_t count = 0;
-  // Null where the rank gives nothing (broadcast and scatter, except at the root).
+  // Null if the rank contributes no data (broadcast and scatter, except at the root).
   const std::byte* in = nullptr;
-  std::byte* out = nullptr;  // null where it gets nothing (reduce and gather, except at the root)
+  std::byte* out =
+      nullptr;  // null if the rank receives nothing (reduce and gather, except at the root)
 
   std::size_t block_bytes() const { return count * size_of(type); }
   bool reduces() const {
     return operation == Operation::kAllReduce || operation == Operation::kReduce ||
            operation == Operation::kReduceScatter;
   }
-  // Bytes that one rank of `size` gives and gets, where it does.
+  // Bytes that one rank of `size` contributes and receives, if it does.
   std::size_t in_bytes(int size) const {
     const bool blocks = operation == Operation::kReduceScatter ||
                         operation == Operation::kAllToAll || operation == Operation::kScatter;
@@ -39,22 +40,22 @@ struct Call {
   }
 };
 
-// Streams of messages between two ranks of a communicator, beside that of its collectives.
+// Message streams between two ranks of a communicator, separate from the stream of its collectives.
 inline constexpr int kChannels = 4;
 
 // "all_reduce #17 of 100 float32 (sum)"
 std::string describe(const Call& call, std::uint64_t sequence);
 
-// What two ranks (as Peer::describe() names them) called that should have called the same, as the
-// text of the error.
+// Error text for two ranks (named as in Peer::describe()) that made different calls at one point of
+// their sequences.
 std::string disagreement(const std::string& one, const std::string& called,
                          const std::string& other, const std::string& called_by_other);
 
-// A hash of the calls of a communicator so far: of those before, and of this one with its number.
-// Buffers do not enter it. Ranks whose calls differ once never agree again (but for a chance of
+// A hash of all calls of a communicator up to this one, whose number is included. Buffer contents
+// are not. After one difference the hashes of two ranks stay different (except with probability
 // 2^-64).
 std::uint64_t hash_of_calls(std::uint64_t before, const Call& call, std::uint64_t sequence);
-// The start of such a sequence of hashes, made of an earlier one and a number.
+// The start of such a sequence of hashes, derived from an earlier one and a number.
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value);
 
 }  // namespace tandem::comm

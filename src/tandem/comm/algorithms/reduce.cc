@@ -14,10 +14,10 @@ using kernels::CombineKernels;
 using kernels::Element;
 
 constexpr std::size_t kBlockBytes = 4096;  // a few operands and temporaries fit the L1 cache
-// Two operands and a result fit it, too, and the copies to further outputs are long enough for `rep
+// Two operands and a result fit as well. The copies to further outputs are long enough for `rep
 // movsb`, which memcpy uses and which writes whole cache lines without fetching them first.
 constexpr std::size_t kPairBlockBytes = 8192;
-constexpr std::size_t kMaxDepth = 16;  // the logarithm of the ranks, and a little
+constexpr std::size_t kMaxDepth = 16;  // the logarithm of the number of ranks, with a margin
 
 Element element_of(DataType type) {
   switch (type) {
@@ -78,7 +78,7 @@ void copy_to_others(std::span<std::byte* const> outputs, std::size_t at, std::si
   }
 }
 
-// A stack machine over blocks: a value is an operand where it lies, or the temporary of its stack
+// A stack machine over blocks: a value is an operand in place, or the temporary of its stack
 // position.
 class BlockSum {
  public:
@@ -93,7 +93,7 @@ class BlockSum {
         combine_(kernels.of(element_of(wide_), combine_of(reduction.op))) {}
 
   // The combined elements [begin, begin + count), in the accumulator type; `count` fits a block.
-  // The result may lie in an operand (a program of one entry) or in a temporary.
+  // The result may be inside an operand (a program of one entry) or in a temporary.
   const std::byte* sum(std::size_t begin, std::size_t count) {
     std::size_t depth = 0;
     for (const int entry : program_) {
@@ -144,8 +144,8 @@ void reduce(const CombineKernels& kernels, const Reduction& reduction, const Sum
   const std::size_t in_size = size_of(reduction.type);
   const std::size_t out_size = size_of(result);
   const std::size_t block = kBlockBytes / size_of(wide);
-  // Two operands of a type that is its own result: no temporary at all, and a single rounding for
-  // the 16-bit floats too.
+  // Two operands of a type that is its own accumulator need no temporary. The 16-bit floats need
+  // only a single rounding as well.
   if (program.size() == 3 && reduction.divisor == 1 && result == reduction.type) {
     const auto combine = kernels.of(element_of(reduction.type), combine_of(reduction.op));
     const std::byte* a = operands[static_cast<std::size_t>(program[0])];

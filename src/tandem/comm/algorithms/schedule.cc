@@ -17,7 +17,7 @@ std::size_t cut(std::size_t count, int part, int parts) {
              static_cast<std::size_t>(parts);
 }
 
-// Writes the steps of one participant down.
+// Records the steps of one participant.
 class Writer {
  public:
   explicit Writer(std::size_t count) : count_(count) { schedule_.steps.reserve(8); }
@@ -27,7 +27,7 @@ class Writer {
   void receive(int peer, std::size_t begin, std::size_t end, int array = 0) {
     schedule_.steps.push_back({Kind::kReceive, round_, peer, array, begin, end, 0});
   }
-  // Sums that are complete, before the present round; and the ways of such sums.
+  // Sums that were complete before the present round, and the routes of such sums.
   void finish(std::size_t begin, std::size_t end) {
     schedule_.steps.push_back({Kind::kFinish, std::max(0, round_ - 1), 0, 0, begin, end, 0});
   }
@@ -59,13 +59,14 @@ class Writer {
   Schedule schedule_;
 };
 
-// The first participant of a subtree collects its sum: the halves first, then the right one's first
-// participant sends to the left one's. Afterwards the sum takes the same ways back.
+// The first participant of a subtree collects its sum: first each half collects its own, then the
+// first participant of the right half sends to that of the left. Afterwards the sum takes the same
+// routes back.
 struct Visit {
   int begin, middle;
 };
 
-// The subtrees in which `me` takes part, from the root down.
+// The subtrees that contain `me`, from the root down.
 void visits_of(int begin, int end, int me, std::vector<Visit>& visits) {
   if (end - begin == 1) return;
   const int middle = begin + left_leaves(end - begin);
@@ -92,8 +93,9 @@ Schedule tree(int participants, int me, std::size_t count) {
   return writer.take();
 }
 
-// For algorithms on 2^k participants: of the first 2·extra ones each even one gives its numbers to
-// the next and later gets the result from it. Returns the number among the 2^k, or −1.
+// For algorithms on 2^k participants. Each even one among the first 2·extra participants sends its
+// numbers to the next and later receives the result from it. Returns the number among the 2^k, or
+// −1.
 int fold(Writer& writer, int participants, int me, std::size_t count) {
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(participants)));
   const int extra = participants - power;
@@ -138,8 +140,9 @@ Schedule doubling(int participants, int me, std::size_t count) {
   return writer.take();
 }
 
-// Rabenseifner: at each distance the two partners divide what they hold, add their half, and go on
-// with it; then the way back gathers. The distances double, as in the canonical tree.
+// Rabenseifner's algorithm. At each distance the two partners divide their data, add their half,
+// and continue with that half; then the same steps in reverse gather. The distances double, as in
+// the canonical tree.
 Schedule halving(int participants, int me, std::size_t count) {
   Writer writer(count);
   const int number = fold(writer, participants, me, count);
@@ -179,8 +182,8 @@ Schedule halving(int participants, int me, std::size_t count) {
   return writer.take();
 }
 
-// Slice s starts its way at participant s + 1 and is complete at participant s after N − 1 rounds;
-// then it goes around once more.
+// Slice s starts at participant s + 1 and is complete at participant s after N − 1 rounds; then it
+// goes around once more.
 Schedule ring(int participants, int me, std::size_t count) {
   Writer writer(count);
   const int next = (me + 1) % participants;
@@ -253,7 +256,7 @@ Schedule schedule_all_reduce(Algorithm algorithm, int participants, int me, std:
   return {};
 }
 
-// Slice j of the elements is added by participant j, who gets everybody's partials of it, and sent
+// Slice j of the elements is added by participant j, which receives all partials of it, and is sent
 // back to all.
 Schedule schedule_exchange(int participants, int me, std::size_t count,
                            std::span<const Subtree> partials, const SumProgram& tree) {

@@ -15,8 +15,8 @@
 namespace tandem::comm {
 namespace {
 
-// What exchange() and the others promise, executed: arrays per participant, one queue of messages
-// per ordered pair.
+// Executes the schedules of exchange() and the other algorithms: arrays per participant, one queue
+// of messages per ordered pair.
 template <class T>
 class Simulation {
  public:
@@ -32,7 +32,7 @@ class Simulation {
     }
   }
 
-  // Runs until nobody can move. Throws when somebody is stuck or a message is left.
+  // Runs until no participant can move. Throws if a participant is stuck or a message is left.
   void run() {
     bool moved = true;
     while (moved) {
@@ -49,7 +49,7 @@ class Simulation {
   }
   const std::vector<T>& array(std::size_t i) const { return arrays_[i][0]; }
   const std::vector<T>& result(std::size_t i) const { return results_[i]; }
-  // Every element of every result was finished or received once.
+  // Checks that every element of every result was finished or received once.
   bool complete() const {
     if (schedules_.size() == 1) return true;
     for (const auto& of_one : finished_) {
@@ -58,7 +58,7 @@ class Simulation {
     }
     return true;
   }
-  // Elements that the busiest participant sent.
+  // Elements sent by the busiest participant.
   std::size_t most_sent() const { return *std::max_element(sent_.begin(), sent_.end()); }
 
  private:
@@ -68,7 +68,7 @@ class Simulation {
     const int round = steps[next_[me]].round;
     std::size_t end = next_[me];
     while (end < steps.size() && steps[end].round == round) ++end;
-    // A round's sends start before its receives are there.
+    // A round's sends start before its receives arrive.
     if (sent_round_[me] != round + 1) {
       for (std::size_t s = next_[me]; s < end; ++s) {
         if (steps[s].kind == Step::Kind::kSend) send(me, steps[s]);
@@ -220,11 +220,11 @@ TEST(Schedule, WhatIsCalledCanonicalHasTheBitsOfTheTree) {
       }
     }
   }
-  EXPECT_GT(others, 100);  // the numbers are rough enough to tell
+  EXPECT_GT(others, 100);  // the numbers are rough enough to distinguish the orders
 }
 
 TEST(Schedule, ExchangeAddsPartialSumsAlongTheTree) {
-  // Ranks dealt to nodes in ways that leave the nodes several subtrees each.
+  // Distributions of ranks over nodes that leave several subtrees to each node.
   for (int leaves = 2; leaves <= 64; ++leaves) {
     for (const int nodes : {2, 3, 5}) {
       if (leaves < nodes) continue;
@@ -272,7 +272,8 @@ TEST(Schedule, BroadcastReachesAllFromEveryRoot) {
   }
 }
 
-// Nobody leaves before everybody has come: the last one to come is the last to be heard of.
+// No participant leaves the barrier before all have entered it: the message of the last one arrives
+// last.
 TEST(Schedule, BarrierHearsOfEverybody) {
   for (int participants = 1; participants <= 64; ++participants) {
     std::vector<std::vector<bool>> heard(static_cast<std::size_t>(participants));
@@ -301,7 +302,7 @@ TEST(Schedule, BarrierHearsOfEverybody) {
   }
 }
 
-// What the table in schedule.h says about the elements sent.
+// The numbers of sent elements in the table of schedule.h.
 TEST(Schedule, VolumesAreAsStated) {
   constexpr std::size_t kCount = 6400;
   const auto most_sent = [](Algorithm algorithm, int participants) {
@@ -327,7 +328,7 @@ TEST(Schedule, VolumesAreAsStated) {
   }
 }
 
-// Bytes that a participant of an exchange sends in all, per element.
+// Total bytes sent by a participant of an exchange, per element.
 double bytes_per_element(DataType type, int ranks_per_node) {
   constexpr std::size_t kCount = 4096;
   const std::vector<Subtree> partials =
@@ -341,8 +342,8 @@ double bytes_per_element(DataType type, int ranks_per_node) {
   return static_cast<double>(sent) / kCount;
 }
 
-// Two nodes send half of their sums and half of the result. Nodes of one rank send what the rank
-// brought, others partial sums.
+// Two nodes send half of their sums and half of the result. Nodes of one rank send that rank's
+// input, others partial sums.
 TEST(Schedule, HalfFloatsTravelInTwoBytesWhereThatIsExact) {
   EXPECT_EQ(bytes_per_element(DataType::kFloat32, 1), 4);
   for (const DataType type : {DataType::kBfloat16, DataType::kFloat16}) {
@@ -351,7 +352,7 @@ TEST(Schedule, HalfFloatsTravelInTwoBytesWhereThatIsExact) {
   }
 }
 
-// The same in reduce_scatter, whose partial sums are of whole nodes.
+// The same in reduce_scatter, whose partial sums belong to whole nodes.
 TEST(Schedule, WhatOneRankBroughtTravelsAsItCame) {
   EXPECT_EQ(wire_type({3, 4, 1}, DataType::kBfloat16), DataType::kBfloat16);
   EXPECT_EQ(wire_type({3, 4, 1}, DataType::kFloat16), DataType::kFloat16);

@@ -13,10 +13,10 @@ namespace {
 struct Variable {
   Operation operation;
   std::string_view variable;
-  std::string_view name;  // in oneCCL's texts
+  std::string_view name;  // in oneCCL's syntax
 };
 
-// The first row of an operation has the name that is printed. Older versions of oneCCL have only
+// The first row of an operation has the printed name. Older versions of oneCCL have only
 // CCL_ALLGATHERV.
 constexpr Variable kVariables[] = {
     {Operation::kAllReduce, "CCL_ALLREDUCE", "allreduce"},
@@ -29,16 +29,16 @@ constexpr Variable kVariables[] = {
     {Operation::kBarrier, "CCL_BARRIER", "barrier"},
 };
 
-// The table's choice; in oneCCL the algorithm for GPUs.
+// The table's choice; in oneCCL, the algorithm for GPUs.
 constexpr std::string_view kTable = "topo";
 
-// A name that people bring along and what runs for it.
+// A name that users request and the algorithm that runs for it.
 struct Name {
   std::string_view name;
   std::string_view runs;
 };
 
-// Ours; each is what oneCCL calls so, too, where it has the name.
+// Names of this library; each means the same as in oneCCL, if oneCCL has the name.
 constexpr Name kSums[] = {{kTable, kTable},
                           {"exchange", "exchange"},
                           {"tree", "tree"},
@@ -46,10 +46,10 @@ constexpr Name kSums[] = {{kTable, kTable},
                           {"rabenseifner", "rabenseifner"},
                           {"ring", "ring"}};
 
-// oneCCL's other names (its page of environment variables; starlike, ring_rma and scatter_barrier
-// are of older versions), and the nearest thing here. nreduce and starlike: every rank adds up one
-// slice and gives it to all, which is the exchange. 2d: sums inside groups, then between them,
-// which all sums here are. direct: whatever MPI does.
+// oneCCL's other names (from its page of environment variables; starlike, ring_rma and
+// scatter_barrier belong to older versions), and the nearest algorithm here. nreduce and starlike:
+// every rank adds up one slice and sends it to all, which is the exchange. 2d: sums inside groups,
+// then between them, as all sums here work. direct: the choice of MPI.
 std::vector<Name> names_in_ccl(Operation operation) {
   switch (operation) {
     case Operation::kAllReduce:
@@ -95,7 +95,7 @@ const Name* find_name(std::span<const Name> names, std::string_view name) {
   return found == names.end() ? nullptr : &*found;
 }
 
-// What runs for `name`; `note` tells where that is not what was asked for.
+// The algorithm that runs for `name`; `note` explains a difference from the request.
 std::string_view what_runs_for(Operation operation, std::string_view name, std::string_view source,
                                std::string& note) {
   const std::span<const Name> own = has_choice(operation) ? std::span(kSums) : std::span(kSums, 1);
@@ -173,7 +173,7 @@ Selection Selection::from_environment(const Environment& environment) {
 
 void Selection::set(Operation operation, std::string_view text, std::string_view source) {
   std::vector<AlgorithmRange> ranges;
-  // The operation may be written in front: "allreduce:ring".
+  // The operation may precede the name: "allreduce:ring".
   for (const Variable& row : kVariables) {
     const std::string prefix = std::string(row.name) + ":";
     if (row.operation == operation && text.starts_with(prefix)) text.remove_prefix(prefix.size());
@@ -225,10 +225,11 @@ std::string_view name_of(NodeWay way) {
 
 Limits Limits::fixed(int ranks_of_node, int nodes) {
   Limits limits;
-  // In the slots everybody reads everything: with many ranks that pays only for less.
+  // In the slots every rank reads the data of all others: with many ranks that is faster only for
+  // less data.
   limits.slot_bytes =
       std::min(kSlotBytes, 2 * kSlotBytes / static_cast<std::size_t>(std::max(2, ranks_of_node)));
-  // A tree over few nodes that are no power of two has more rounds than the exchange.
+  // A tree over few nodes whose number is not a power of two has more rounds than the exchange.
   limits.short_bytes = is_canonical(Algorithm::kDoubling, nodes) || nodes > 8 ? 8192 : 0;
   return limits;
 }
@@ -244,7 +245,7 @@ Algorithm select_between_nodes(const Selection& selection, const Limits& limits,
   if (const auto name = selection.find(operation, bytes)) {
     if (const auto asked = algorithm_named(*name)) return *asked;
   }
-  // Short: few rounds. Long: little to send. Both along the tree.
+  // Short: few rounds. Long: few bytes. Both along the tree.
   if (bytes <= limits.short_bytes)
     return is_canonical(Algorithm::kDoubling, nodes) ? Algorithm::kDoubling : Algorithm::kTree;
   if (nodes > 8 && is_canonical(Algorithm::kHalving, nodes)) return Algorithm::kHalving;
@@ -259,7 +260,7 @@ int select_lanes(std::size_t bytes, int lanes) {
 
 namespace {
 
-// The sizes at which the algorithm of `operation` may change, ascending, from one byte on.
+// The sizes at which the algorithm of `operation` may change, ascending, starting at one byte.
 std::vector<std::size_t> boundaries(const Selection& selection, const Limits& limits,
                                     Operation operation) {
   std::vector<std::size_t> first = {1};

@@ -1,5 +1,4 @@
-// Which algorithm runs: what people ask for, in oneCCL's syntax and names, and the table that is
-// printed.
+// Selection of the algorithm: requests in oneCCL's syntax and names, and the printed table.
 #include "tandem/comm/algorithms/selection.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +39,7 @@ TEST(Selection, TheDefaultIsCanonicalEverywhere) {
   };
   for (int nodes = 1; nodes <= 64; ++nodes) {
     for (std::size_t bytes = 1; bytes <= std::size_t{1} << 32; bytes *= 2) {
-      // Whatever was measured.
+      // For any measurement.
       for (const std::size_t short_bytes :
            {std::size_t{0}, Limits::fixed(1, nodes).short_bytes, std::size_t{1} << 20, SIZE_MAX}) {
         EXPECT_TRUE(is_canonical(select(short_bytes, bytes, nodes, true), nodes));
@@ -69,7 +68,7 @@ TEST(Selection, MistakesAreNamed) {
   EXPECT_EQ(message("allreduce:ring:0-max;"), "accepted");
 }
 
-// Every name that oneCCL's page of environment variables has, of older versions too.
+// All names on oneCCL's page of environment variables, including those of older versions.
 TEST(Selection, KnowsTheNamesOfOneCcl) {
   struct Case {
     const char* variable;
@@ -100,7 +99,7 @@ TEST(Selection, KnowsTheNamesOfOneCcl) {
           Selection::from_environment(environment_of(one.variable, name + ":0-100"));
       EXPECT_TRUE(selection.find(one.operation, 100).has_value()) << one.variable << " " << name;
       EXPECT_EQ(selection.find(one.operation, 101), std::nullopt);
-      // Either it runs, or it is said what does.
+      // Either the requested algorithm runs, or a note names the one that runs.
       if (selection.find(one.operation, 1) == name) {
         EXPECT_THAT(selection.notes, IsEmpty()) << one.variable << " " << name;
       } else {
@@ -150,7 +149,7 @@ TEST(Selection, TheTableIsPrinted) {
   EXPECT_THAT(describe_selection(Selection(), {16384, 0}, 1, 1, true), IsEmpty());
 }
 
-// The sizes are those that were asked for, not powers of two near them.
+// The printed sizes are the requested ones, not powers of two near them.
 TEST(Selection, TheTableHasTheSizesThatWereAskedFor) {
   Selection selection;
   selection.set(Operation::kAllReduce, "recursive_doubling:0-1000;ring:1001-99999", "a test");
@@ -162,7 +161,7 @@ TEST(Selection, TheTableHasTheSizesThatWereAskedFor) {
                         "    100000-max           exchange\n"
                         "  reduce\n"
                         "    1-max                tree\n"));
-  // On nodes that are no subtrees only the exchange keeps the tree, and the table says so.
+  // On nodes that are not subtrees only the exchange keeps the tree, and the table shows it.
   EXPECT_THAT(
       describe_selection(selection, {16384, 8192}, 1, 4, false),
       HasSubstr("    1-99999              exchange (what was asked for needs nodes whose ranks are "

@@ -5,9 +5,9 @@
 namespace tandem::comm {
 namespace {
 
-// Returns the owner of all leaves of tree(begin, end), or nothing after having appended the largest
-// owned subtrees of it. Owned subtrees are appended by the caller, who alone knows whether they
-// grow further.
+// Returns the owner of all leaves of tree(begin, end). If there are several owners, appends the
+// largest subtrees with one owner and returns nothing. The caller appends a subtree with one owner,
+// since only the caller knows whether it grows further.
 struct Finder {
   FunctionRef<int(int)> owner;
   std::vector<Subtree>& found;

@@ -1,12 +1,12 @@
-// The fixed binary tree along which things are summed over shards or ranks, as pure functions.
+// The fixed binary tree along which values are summed over shards or ranks, as pure functions.
 //
 // The tree over leaves [begin, end) with count = end − begin:
 //   count = 1: the leaf;
 //   otherwise: tree(left) + tree(right), where left holds the first 2^k leaves, 2^k the largest
 //   power of two below count.
 // So 4 leaves give (0+1)+(2+3), 6 give ((0+1)+(2+3))+(4+5), and L = 2^k is the balanced tree. The
-// tree depends on the number of leaves only: whoever owns them, the same additions happen, and f32
-// addition is commutative, so the bits agree.
+// tree depends only on the number of leaves. For any distribution of the leaves over owners the
+// same additions happen, and f32 addition is commutative, so the bits agree.
 #pragma once
 
 #include <bit>
@@ -23,7 +23,7 @@ constexpr int left_leaves(int count) {
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(count - 1)));
 }
 
-// A subtree, named by its leaves, all of which belong to one owner.
+// A subtree, given by its leaves, which all belong to one owner.
 struct Subtree {
   int begin = 0;
   int end = 0;
@@ -33,11 +33,11 @@ struct Subtree {
 };
 
 // The largest subtrees of the tree over `leaves` leaves whose leaves have one owner, from left to
-// right. They are what an owner can sum by itself.
+// right. An owner can sum each of them alone.
 std::vector<Subtree> owned_subtrees(int leaves, FunctionRef<int(int leaf)> owner);
 
 // A sum as a postfix program: an entry >= 0 pushes that operand, kAdd replaces the two topmost
-// values by their sum.
+// values with their sum.
 inline constexpr int kAdd = -1;
 using SumProgram = std::vector<int>;
 

@@ -1,5 +1,5 @@
-// The sums do not depend on who computes them: checked symbolically for every number of leaves and
-// ranks.
+// The sums do not depend on the ranks that compute them: checked symbolically for every number of
+// leaves and ranks.
 #include "tandem/comm/algorithms/summation_tree.h"
 
 #include <fmt/format.h>
@@ -50,8 +50,8 @@ TEST(SummationTree, OwnedSubtreesAreMaximalAndTileTheLeaves) {
   EXPECT_TRUE(owned_subtrees(0, [](int) { return 0; }).empty());
 }
 
-// Contiguous runs of any number of ranks, ranks spread over two nodes in blocks or in turn: always
-// the same expression.
+// Contiguous runs of any number of ranks, and ranks spread over two nodes in blocks or alternately,
+// give the same expression.
 TEST(SummationTree, TheAdditionsAreTheSameForAnyNumberOfRanksAndNodes) {
   for (int leaves = 1; leaves <= 64; ++leaves) {
     const std::string expected = whole_tree(0, leaves);

@@ -1,5 +1,5 @@
-// A collective under way, as a machine that is advanced whenever somebody has time: by the caller
-// who waits for it, by progress() between kernels, or by another operation's wait.
+// A collective in progress, as a state machine. It is advanced by a caller that waits for it, by
+// progress() between kernels, or by another operation's wait.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@ enum class Progress : std::uint8_t { kWaiting, kMoved, kDone };
 class Task {
  public:
   virtual ~Task() = default;
-  // Does what can be done without waiting. kDone once, and never again called after it.
+  // Does all work that is possible without waiting. Returns kDone once, and is never called again
+  // after it.
   virtual Progress advance() = 0;
-  // Whom the task waits for (a rank of the communicator), −1: several or nobody in particular.
+  // The rank of the communicator that the task waits for; −1: several ranks or no particular one.
   virtual int waiting_for() const { return -1; }
-  // It waits for messages, not for flags in shared memory.
+  // True if the task waits for messages, not for flags in shared memory.
   virtual bool waits_for_messages() const { return false; }
 };
 

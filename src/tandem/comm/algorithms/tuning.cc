@@ -8,7 +8,7 @@ namespace tandem::comm {
 namespace {
 
 constexpr int kDefaultMilliseconds = 50;
-// Relative gain per size below which the limit stays.
+// Relative gain per size below which the limit is kept.
 constexpr double kLeastGain = 0.02;
 
 double loss_of(std::span<const Measured> measured, std::size_t limit) {

@@ -1,6 +1,5 @@
-// Where the table of algorithms passes from one way to the next, measured when a communicator
-// starts (selection.h). Only ways with the same bits are compared, so nothing but time depends on
-// what is measured.
+// Limits between the algorithms of the table (selection.h), measured when a communicator starts.
+// Only algorithms with the same bits are compared, so the measurement affects nothing but time.
 #pragma once
 
 #include <chrono>
@@ -11,19 +10,19 @@
 
 namespace tandem::comm {
 
-// Seconds of the way for few bytes and of the way for many, at one size.
+// Seconds of the algorithm for few bytes and of the algorithm for many, at one size.
 struct Measured {
   std::size_t bytes = 0;
   double few = 0;
   double many = 0;
 };
 
-// The limit up to which the way for few bytes is to be used: the cut through `measured` (ascending)
-// that loses least, each size counted relative to its faster way. A limit other than `otherwise`
-// must gain two percent on it per size: noise moves nothing.
+// The limit up to which the algorithm for few bytes is used: the cut through `measured` (ascending)
+// with the least loss, where each size counts relative to its faster algorithm. A limit other than
+// `otherwise` must gain two percent over it per size, so that noise changes nothing.
 std::size_t choose_limit(std::span<const Measured> measured, std::size_t otherwise);
 
-// TANDEM_COMM_TUNING in milliseconds; without it 50.
+// TANDEM_COMM_TUNING in milliseconds; default 50.
 std::chrono::milliseconds tuning_from_environment(const Environment& environment);
 
 }  // namespace tandem::comm

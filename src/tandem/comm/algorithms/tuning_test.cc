@@ -22,7 +22,7 @@ TEST(Tuning, TheCutLosesLeast) {
   const std::vector<Measured> measured = {{1000, 1, 2}, {2000, 2, 3}, {4000, 4, 3}, {8000, 8, 5}};
   EXPECT_EQ(choose_limit(measured, 8000), 2000u);
   EXPECT_EQ(choose_limit(measured, 500), 2000u);
-  // One size that is out of line does not decide.
+  // A single outlier does not decide.
   const std::vector<Measured> noisy = {{1000, 1, 2}, {2000, 2.1, 2}, {4000, 3, 4}, {8000, 8, 5}};
   EXPECT_EQ(choose_limit(noisy, 500), 4000u);
 }
@@ -47,7 +47,7 @@ TEST(Tuning, IsReadFromTheEnvironment) {
   EXPECT_EQ(tuning_from_environment(Environment(Values{{"TANDEM_COMM_TUNING", "0"}})).count(), 0);
 }
 
-// The bits of sums of every size with measured limits, as hex; equal on all ranks.
+// The bits of sums of every size with measured limits, in hexadecimal; equal on all ranks.
 std::string sums_of(Communicator& comm) {
   std::string text;
   for (const std::size_t count : {3ul, 700ul, 1500ul, 3000ul, 5000ul, 20000ul, 70000ul}) {
@@ -69,7 +69,7 @@ std::string sums_of(Communicator& comm) {
 
 class TunedJob : public ::testing::TestWithParam<int> {};  // ranks per node, of four
 
-// All ranks know the same limits, whatever was measured, and the bits are those of the fixed table.
+// All ranks have the same limits for any measurement, and the bits are those of the fixed table.
 TEST_P(TunedJob, AgreesAndKeepsTheBits) {
   std::vector<std::string> bits;
   for (const int milliseconds : {0, 1, 40}) {
@@ -107,8 +107,7 @@ TEST_P(TunedJob, AgreesAndKeepsTheBits) {
 
 INSTANTIATE_TEST_SUITE_P(RanksPerNode, TunedJob, ::testing::Values(1, 2, 4));
 
-// Ranks that are given different times measure for the shortest; if one gives none, nobody
-// measures.
+// Ranks with different measuring times use the shortest; if one rank has none, no rank measures.
 TEST(Tuning, TheShortestTimeCounts) {
   const auto errors = run_threads(
       2,
@@ -124,7 +123,7 @@ TEST(Tuning, TheShortestTimeCounts) {
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
-// A node with more ranks than cores is not measured, and says so.
+// A node with more ranks than cores is not measured, and the log shows it.
 TEST(Tuning, NotWithMoreRanksThanCores) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   if (cores > 7) GTEST_SKIP() << "needs at most 7 cores, there are " << cores;

@@ -1,4 +1,4 @@
-// What a collective operates on.
+// Types and operations of collectives.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ enum class DataType : std::uint8_t {
   kUint8,
   kFloat16
 };
-// kAverage: the sum divided by the number of ranks; of integers towards zero.
+// kAverage: the sum divided by the number of ranks; integers round towards zero.
 enum class ReduceOp : std::uint8_t { kNone, kSum, kMin, kMax, kProduct, kAverage };
 enum class Operation : std::uint8_t {
   kBarrier,
@@ -42,7 +42,7 @@ std::size_t size_of(DataType type);
 std::string_view name_of(DataType type);
 std::string_view name_of(ReduceOp op);
 std::string_view name_of(Operation operation);
-// Whether the operation has a rank that is not like the others.
+// Returns true if one rank of the operation (the root) differs from the others.
 bool has_root(Operation operation);
 
 template <class T>
