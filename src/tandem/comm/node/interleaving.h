@@ -8,9 +8,9 @@
 
 namespace tandem::comm {
 
-// Visits all states that can be reached; `next` gives the states one step away, or the text of a
-// broken promise. A state without successors must be `final`. Returns what is wrong, empty:
-// nothing; and counts the states.
+// Visits all reachable states and counts them. `next` returns the states one step away, or the text
+// of a violated promise. A state without successors must be `final`. Returns the violation; empty:
+// none.
 template <class State>
 std::string explore(const State& start,
                     const std::function<std::string(const State&, std::vector<State>&)>& next,

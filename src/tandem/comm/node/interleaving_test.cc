@@ -1,7 +1,7 @@
-// Every interleaving of small models of the shared-memory protocols. A model's steps are the points
-// between which others may run: memory is sequentially consistent in it, which the code gets from
-// its orderings (node_channel.h says which). Copies take two steps, begin and end, so that a slot
-// overwritten during a read is seen.
+// Every interleaving of small models of the shared-memory protocols. Other ranks may run between
+// the steps of a model. Memory is sequentially consistent in the model; the code's orderings
+// guarantee that where it matters (see node_channel.h). Copies take two steps, begin and end, so
+// that the model detects a slot that is overwritten during a read.
 #include "tandem/comm/node/interleaving.h"
 
 #include <gtest/gtest.h>
@@ -20,11 +20,11 @@ namespace {
 constexpr int kMaxRanks = 3;
 constexpr int kDepth = 2;
 
-// An operation of the model: who reads from whom, and whether results are collected.
+// An operation of the model: the ranks that read from each rank, and whether results are collected.
 struct ModelOperation {
   std::uint32_t bands;
   bool collects;
-  int only_source;  // −1: everybody reads from everybody
+  int only_source;  // −1: every rank reads from every rank
 };
 
 enum class Doing : std::uint8_t { kNothing, kStaging, kConsuming, kCollecting };
@@ -35,8 +35,8 @@ struct RankState {
   std::uint8_t staged = 0, consumed = 0, collected = 0;
   Doing doing = Doing::kNothing;
   std::array<std::uint8_t, 3> posted{};       // staged, reduced, consumed
-  std::array<std::uint8_t, kDepth> cell{};    // the band (counted from 1) whose data the slot holds
-  std::array<std::uint8_t, kDepth> result{};  // the same of the result
+  std::array<std::uint8_t, kDepth> cell{};    // the band (counted from 1) whose data is in the slot
+  std::array<std::uint8_t, kDepth> result{};  // the same for the result
   auto operator<=>(const RankState&) const = default;
 };
 using RingState = std::array<RankState, kMaxRanks>;
@@ -44,7 +44,7 @@ using RingState = std::array<RankState, kMaxRanks>;
 struct RingModel {
   int ranks;
   std::vector<ModelOperation> operations;
-  std::uint32_t depth_of_rule = kDepth;  // the true one; tests break it
+  std::uint32_t depth_of_rule = kDepth;  // the correct value; tests change it
 
   bool reads(int reader, int owner, const ModelOperation& operation) const {
     return reader != owner && (operation.only_source < 0 || operation.only_source == owner);
@@ -53,7 +53,7 @@ struct RingModel {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(counter) - value) >= 0;
   }
 
-  // The steps that rank `me` may take.
+  // The possible next steps of rank `me`.
   std::string steps(const RingState& state, int me, std::vector<RingState>& next) const {
     const RankState& own = state[static_cast<std::size_t>(me)];
     if (own.operation == operations.size()) return "";
@@ -88,7 +88,7 @@ struct RingModel {
     }
     if (cursor.may_stage(operation.bands) && may_stage(state, me, operation)) {
       const std::uint32_t band = own.base + own.staged;
-      // From here on the slot is being overwritten: nobody may be reading it.
+      // From here on the slot is being overwritten: no rank may be reading it.
       for (int other = 0; other < ranks; ++other) {
         const RankState& reader = state[static_cast<std::size_t>(other)];
         if (other == me || reader.operation == operations.size()) continue;
@@ -206,21 +206,21 @@ TEST(StagingRing, EveryInterleavingMovesTheRightBands) {
   EXPECT_EQ((RingModel{3, {{3, false, 1}, {2, false, 0}}}.run()), "");
 }
 
-// The explorer sees what goes wrong when the rule is wrong.
+// The explorer detects the error if the rule is wrong.
 TEST(StagingRing, ALooserRuleIsCaught) {
   EXPECT_NE((RingModel{2, {{4, true, -1}}, kDepth + 1}.run()), "");
   EXPECT_NE((RingModel{2, {{4, false, 0}}, kDepth + 1}.run()), "");
   EXPECT_NE((RingModel{2, {{2, false, 0}, {2, false, 0}}, kDepth + 1}.run()), "");
 }
 
-// ---- announcements: two lines and slots per rank ----
+// ---- op headers: two lines and slots per rank ----
 
 struct Announcer {
   std::uint8_t announced = 0;
   bool settled = true;
   bool writing = false;
   bool reading = false;
-  // The operation whose data the line holds; counts as its sequence.
+  // The operation whose data is in the line; counts as its sequence.
   std::array<std::uint8_t, 2> line{};
   std::array<std::uint8_t, 2> data{};
   auto operator<=>(const Announcer&) const = default;
@@ -229,7 +229,7 @@ using AnnounceState = std::array<Announcer, kMaxRanks>;
 
 struct AnnounceModel {
   int ranks;
-  // By operation: −1: everybody waits for everybody; else for this rank only.
+  // By operation: −1: every rank waits for every rank; otherwise all wait for this rank only.
   std::vector<int> roots;
   bool check_previous = true;  // the rule: operation n only after all announced n − 1
 
@@ -249,7 +249,7 @@ struct AnnounceModel {
       next.push_back(changed);
     };
     const std::uint8_t now = own.announced;
-    if (own.writing) {  // data is there; now the sequence
+    if (own.writing) {  // the data is written; now the sequence
       change([&](Announcer& s) {
         s.writing = false;
         s.announced = static_cast<std::uint8_t>(now + 1);
@@ -329,7 +329,7 @@ struct SleepState {
   bool asleep = false;   // the doorbell's word
   bool blocked = false;  // in the kernel
   bool woken = false;
-  // 0 looks, 5 has seen nothing, 1 has raised its doorbell, 2 has looked again, 3 is back from the
+  // 0 checks, 5 has seen nothing, 1 has set its doorbell, 2 has checked again, 3 is back from the
   // kernel, 4 done.
   std::uint8_t waiter = 0;
   // 0 start, 1 has posted, 2 saw a sleeper, 3 has cleared the doorbell, 4 done.

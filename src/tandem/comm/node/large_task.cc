@@ -1,4 +1,4 @@
-// Large operations inside a node: in place where everybody reaches the buffers, else staged.
+// Large operations inside a node: in place if every rank reaches the buffers, otherwise staged.
 #include <cstring>
 
 #include "tandem/comm/node/node_tasks.h"
@@ -44,7 +44,7 @@ Progress LargeTask::advance() {
     moved = true;
   }
   if (state_ == State::kStaged) return staged_->advance();
-  // Nobody may touch its buffers before all have read and written what they must.
+  // No rank may change its buffers before all have finished their reads and writes.
   for (int local = 0; local < channel.size(); ++local) {
     if (local == channel.local_rank() ||
         channel.reached(local, NodeChannel::kStaged, channel.bands()))
@@ -75,8 +75,8 @@ Locations locations_of(const NodeChannel& channel, int local) {
 
 }  // namespace
 
-// Buffers that others read: of all that give something. Buffers that others must write: of
-// everybody in all_reduce, of the root in reduce.
+// Buffers that others read: those of all contributing ranks. Buffers that others must write: those
+// of all ranks in all_reduce, the root's in reduce.
 bool LargeTask::all_reachable() const {
   const NodeChannel& channel = context_.channel;
   const bool root_gives =
@@ -145,9 +145,9 @@ void LargeTask::reduce_directly() {
   reduce(context_.kernels, reduction_.how, reduction_.programs[0], operands, outputs, slice.size());
 }
 
-// One core copies about half as fast as two: the root writes the last of `size` parts into the
-// other ranks' buffers while they copy the rest, so that all have the same work. A private buffer
-// it cannot reach; that rank copies everything.
+// One core copies about half as fast as two. The root writes the last of `size` parts into the
+// other ranks' buffers while they copy the rest, so that all ranks have the same work. The root
+// cannot reach a private buffer; that rank copies everything.
 void LargeTask::broadcast_directly() {
   const NodeChannel& channel = context_.channel;
   const int size = channel.size();
@@ -164,7 +164,7 @@ void LargeTask::broadcast_directly() {
   }
 }
 
-// Every rank writes its block into the root's buffer, or the root fetches them all.
+// Either every rank writes its block into the root's buffer, or the root reads all blocks.
 void LargeTask::gather_directly() {
   const NodeChannel& channel = context_.channel;
   const auto own = static_cast<std::size_t>(channel.local_rank());

@@ -52,7 +52,7 @@ NodeChannel::NodeChannel(std::vector<std::span<std::byte>> segments, int local_r
                          Disagree disagree)
     : segments_(std::move(segments)), local_rank_(local_rank), disagree_(std::move(disagree)) {}
 
-// ---- announcements ----
+// ---- op headers ----
 
 bool NodeChannel::may_announce(int& missing) {
   if (settled_) return true;
@@ -100,8 +100,8 @@ bool NodeChannel::all_announced(int& missing) {
   return true;
 }
 
-// The first announcement that differs says who did what. It is one of the last, because every rank
-// looks at all others' before it announces again.
+// The first op header that differs identifies the two calls. It is one of the last, because every
+// rank checks all others' op headers before it announces again.
 void NodeChannel::report_difference(int local) const {
   std::uint32_t first = sequence_;
   const CallRecord* own = shared(local_rank_).history;

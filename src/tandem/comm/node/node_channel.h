@@ -1,24 +1,23 @@
-// What the ranks of one node share for collectives: for each rank a segment that it alone writes
+// The shared memory of a node's ranks for collectives: each rank has a segment that only it writes
 // and the others read.
 //
-//   doorbell   this rank sleeps; whoever has news for it wakes it
+//   doorbell   this rank sleeps; a rank with news for it wakes it
 //   counters   bands of the staging ring that are staged, reduced and consumed
-//   2 lines    one cache line per announced operation: sequence, signature and up to 56 bytes of
-//              data
-//   history    the last 64 announcements, to say where two ranks parted
+//   2 lines    one cache line per op header: sequence, signature and up to 56 bytes of data
+//   history    the last 64 op headers, to find where two ranks diverged
 //   2 slots    data of small operations
 //   ring       4 deep, for pieces of large ones
 //
-// Announcing. Every operation begins with an announcement in line (sequence mod 2). Its signature
-// is a hash of the operation and of the signature before, so ranks whose histories differ never
+// Op headers. Every operation begins with an op header in line (sequence mod 2). Its signature is a
+// hash of the operation and of the previous signature, so ranks with different histories never
 // agree again.
-// A rank announces operation n only when all others have announced n − 1: then they have left n −
-// 2, whose line and slot are written next. Operations in which every rank waits for every other one
-// fulfil this without looking.
+// A rank announces operation n only after all others have announced n − 1: then they have left n −
+// 2, whose line and slot are written next. Operations in which every rank waits for every other
+// rank satisfy this without a check.
 //
-// Posting. A writer stores its data, then a counter or sequence (release), then looks whether
-// somebody sleeps; a sleeper raises its doorbell's flag, then looks at what it waits for. Both are
-// sequentially consistent, so one sees the other.
+// Posting. A writer stores its data, then a counter or sequence (release), then checks whether
+// another rank sleeps. A sleeper sets its doorbell's flag, then checks its condition once more.
+// Both are sequentially consistent, so at least one sees the other.
 #pragma once
 
 #include <atomic>
@@ -35,7 +34,7 @@
 
 namespace tandem::comm {
 
-// Where a rank's buffers of an operation lie in memory that the whole node has mapped; see
+// Location of a rank's buffers of an operation in memory that the whole node has mapped; see
 // NodeChannel::locate().
 struct Location {
   std::uint32_t allocation = 0;  // 0: private memory
@@ -47,14 +46,14 @@ struct Locations {
   Location out;
 };
 
-// The operation across nodes that an announced one is a stage of: errors name it, and its hash
-// makes ranks differ that call different operations with equal stages.
+// The operation across nodes that contains an announced stage. Errors name it, and its hash
+// distinguishes ranks that call different operations with equal stages.
 struct Whole {
   Call call;
-  std::uint64_t history = 0;  // hash_of_calls() up to it; 0: what is announced is no stage
+  std::uint64_t history = 0;  // hash_of_calls() up to it; 0: the announced operation is not a stage
 };
 
-// An announcement, as the others can read it: of a stage, the operation it belongs to.
+// An op header as the other ranks read it; for a stage, the operation that contains it.
 struct CallRecord {
   std::uint64_t sequence = 0;  // among the operations of the node
   std::uint64_t count = 0;
@@ -63,7 +62,7 @@ struct CallRecord {
   DataType type = DataType::kByte;
   ReduceOp op = ReduceOp::kNone;
   std::uint8_t unused = 0;
-  // Sequence of the communicator's operation that this one is a part of.
+  // Sequence of the communicator's operation that contains this one.
   std::uint64_t collective = 0;
 };
 static_assert(sizeof(CallRecord) == 32);
@@ -76,8 +75,8 @@ class NodeChannel {
   static constexpr int kMaxRanks = 512;  // of a node
   static std::size_t segment_bytes();
 
-  // `segments[i]` is that of local rank i, zeroed before anybody uses it. `disagree` receives the
-  // local rank with which this one does not agree and what both called; it must throw.
+  // `segments[i]` belongs to local rank i and is zero before first use. `disagree` receives the
+  // local rank that differs from this one and the calls of both; it must throw.
   using Disagree =
       std::function<void(int local, const std::string& own, const std::string& theirs)>;
   NodeChannel(std::vector<std::span<std::byte>> segments, int local_rank, Disagree disagree);
@@ -85,19 +84,19 @@ class NodeChannel {
   int size() const { return static_cast<int>(segments_.size()); }
   int local_rank() const { return local_rank_; }
 
-  // ---- announcements ----
-  // The next operation may be announced; sets `missing` to a rank that is still to announce the
-  // last one.
+  // ---- op headers ----
+  // Returns true if the next operation may be announced; otherwise sets `missing` to a rank that
+  // has not announced the last one.
   bool may_announce(int& missing);
-  // `data`: up to kTinyBytes that the others find in tiny().
+  // `data`: up to kTinyBytes that the other ranks read through tiny().
   void announce(const Call& call, std::uint64_t collective, const Whole& whole,
                 std::span<const std::byte> data);
-  // Local rank `local` has announced this operation, the same as this rank's.
+  // Returns true if local rank `local` has announced the same operation as this rank.
   bool announced(int local);
-  // All have; sets `missing`.
+  // Returns true if all ranks have; otherwise sets `missing`.
   bool all_announced(int& missing);
   const std::byte* tiny(int local) const { return line(local, sequence_).data; }
-  // Data that is larger than a line and fits a slot: written before announce().
+  // Data that is larger than a line and fits a slot; written before announce().
   std::byte* next_slot() { return slot(local_rank_, sequence_ + 1); }
   const std::byte* slot(int local) const { return slot(local, sequence_); }
 
@@ -106,19 +105,20 @@ class NodeChannel {
   void post(Counter counter, std::uint32_t value);
   bool reached(int local, Counter counter, std::uint32_t value) const;
   std::byte* ring(int local, std::uint32_t band) const;
-  std::uint32_t bands() const { return bands_; }  // of all operations that are over
+  std::uint32_t bands() const { return bands_; }  // of all completed operations
   void skip_bands(std::uint32_t count) { bands_ += count; }
 
   // ---- memory of the communicator ----
-  // Memory with one segment per local rank, mapped by all; ids are given in the order of the calls.
+  // Memory with one segment per local rank, mapped by all ranks; ids follow the order of the calls.
   std::uint32_t add_allocation(std::vector<std::span<std::byte>> segments);
   void remove_allocation(std::uint32_t id);
   Location locate(const std::byte* data, std::size_t bytes) const;
-  // Where local rank `local` has what it located; null when that allocation does not exist here.
+  // Address of the buffer that local rank `local` located; null if that allocation does not exist
+  // here.
   std::byte* resolve(int local, const Location& location, std::size_t bytes) const;
 
   // ---- sleeping ----
-  // Between prepare_sleep() and sleep() the caller looks once more at what it waits for.
+  // Between prepare_sleep() and sleep() the caller checks its condition once more.
   void prepare_sleep();
   void sleep(long timeout_us);
   void stay_awake();
@@ -162,7 +162,7 @@ class NodeChannel {
   bool settled_ = true;  // all ranks are known to have announced it
   std::uint32_t bands_ = 0;
   std::uint32_t next_allocation_ = 1;
-  mutable std::mutex allocations_mutex_;  // memory may be freed while a helper thread works
+  mutable std::mutex allocations_mutex_;  // memory may be freed while a progress thread works
   std::vector<Allocation> allocations_;
 };
 

@@ -26,7 +26,7 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 
 }  // namespace
 
-// The writer's store and its look at `waiters`, and the sleeper's registration and its look at
+// The writer's store and its check of `waiters`, and the sleeper's registration and its check of
 // `value`, are sequentially consistent: at least one of the two sees the other, so no wake is lost.
 void raise_flag(FlagLine& flag, std::uint32_t value) {
   flag.value.store(value, std::memory_order_seq_cst);
@@ -48,7 +48,7 @@ rendezvous::FileDescriptor SharedSegment::create_file(std::size_t bytes) {
     raise<IoError>("cannot get {} MiB of memory to share among the ranks of this node: {}",
                    bytes >> 20, std::strerror(errno));
   }
-  // A file that cannot shrink cannot turn a peer's read into SIGBUS.
+  // With a file that cannot shrink, a peer's read never ends in SIGBUS.
   ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   return file;
 }
@@ -69,7 +69,7 @@ SharedSegment::SharedSegment(const rendezvous::FileDescriptor& descriptor,
   void* address = ::mmap(place.data(), place.size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                          descriptor.get(), 0);
   if (address == MAP_FAILED) {
-    raise<IoError>("cannot map {} MiB of shared memory in the place of other memory: {}",
+    raise<IoError>("cannot map {} MiB of shared memory over other memory: {}",
                    place.size() >> 20, std::strerror(errno));
   }
   data_ = static_cast<std::byte*>(address);

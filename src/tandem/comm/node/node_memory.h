@@ -1,9 +1,8 @@
-// Memory that the ranks of one node share, and the flag lines through which they tell each other
-// about it.
+// Memory shared by the ranks of one node, and the flag lines that signal its state.
 //
-// A segment is an anonymous memory file (memfd) whose descriptor travels over a UNIX socket: no
-// name in /dev/shm, hence no size limit of that mount, and nothing to clean up when a process is
-// killed.
+// A segment is an anonymous memory file (memfd) whose descriptor is sent over a UNIX socket. It has
+// no name in /dev/shm, so the size limit of that mount does not apply, and a killed process leaves
+// nothing to clean up.
 #pragma once
 
 #include <atomic>
@@ -18,15 +17,15 @@ namespace tandem::comm {
 
 // A counter in shared memory, alone in its cache line. One rank writes it (raise_flag), the others
 // wait until it reaches a value (Communicator::wait_for_flag). Values are compared modulo 2^32, so
-// a counter may run for ever.
+// a counter never overflows.
 struct alignas(64) FlagLine {
   std::atomic<std::uint32_t> value{0};
   std::atomic<std::uint32_t> waiters{0};  // sleepers that need a futex wake
 };
 static_assert(sizeof(FlagLine) == 64 && std::atomic<std::uint32_t>::is_always_lock_free);
 
-// True when the counter has reached `target`; acquire: what the writer stored before raising the
-// flag is visible then.
+// Returns true if the counter has reached `target`. Acquire: data that the writer stored before it
+// raised the flag is then visible.
 inline bool flag_reached(const FlagLine& flag, std::uint32_t target) {
   return static_cast<std::int32_t>(flag.value.load(std::memory_order_acquire) - target) >= 0;
 }
@@ -34,12 +33,12 @@ inline bool flag_reached(const FlagLine& flag, std::uint32_t target) {
 // Sets the counter (release) and wakes its sleepers, if any.
 void raise_flag(FlagLine& flag, std::uint32_t value);
 
-// Sleeps until the counter differs from `seen`, `timeout_us` pass, or for no reason; the caller
-// checks again.
+// Sleeps until the counter differs from `seen` or `timeout_us` pass. Wakes spuriously as well; the
+// caller checks again.
 void sleep_on_flag(FlagLine& flag, std::uint32_t seen, long timeout_us);
 
-// A mapping of one memfd; shared with whoever maps the same descriptor. Zero-filled at creation.
-// Movable.
+// A mapping of one memfd, shared with all processes that map the same descriptor. Zero-filled at
+// creation. Movable.
 class SharedSegment {
  public:
   SharedSegment() = default;
@@ -47,7 +46,7 @@ class SharedSegment {
   SharedSegment(const rendezvous::FileDescriptor& descriptor, std::size_t bytes)
       : SharedSegment(descriptor.get(), bytes) {}
   SharedSegment(int descriptor, std::size_t bytes);
-  // Maps it over `place`, whole pages that are mapped already and stay mapped when the segment
+  // Maps it over `place`: whole pages that are already mapped and stay mapped after the segment
   // ends. Throws IoError.
   SharedSegment(const rendezvous::FileDescriptor& descriptor, std::span<std::byte> place);
   ~SharedSegment();
@@ -64,12 +63,12 @@ class SharedSegment {
   bool unmaps_ = true;
 };
 
-// One segment per rank of the node, all of them mapped by all of them. Made by
-// share_node_memory() (api/memory.h).
+// One segment per rank of the node, all mapped by every rank. Created by share_node_memory()
+// (api/memory.h).
 class NodeMemory {
  public:
   explicit NodeMemory(std::vector<SharedSegment> segments) : segments_(std::move(segments)) {}
-  // The segment that local rank `local_rank` contributed; page-aligned.
+  // The segment contributed by local rank `local_rank`; page-aligned.
   std::span<std::byte> segment(int local_rank) const {
     return segments_[static_cast<std::size_t>(local_rank)].bytes();
   }

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kRingsOfARank = std::size_t{2} << 20;
 constexpr std::size_t kLongestRing = std::size_t{256} << 10;
 constexpr std::size_t kShortestRing = 4096;
-// Long messages are shown piece by piece, so that both sides copy at the same time.
+// Long messages are published in pieces, so that both sides copy at the same time.
 constexpr std::size_t kPiecesOfARing = 8;
 constexpr std::size_t kPage = 4096;
 
@@ -58,7 +58,7 @@ std::byte* NodeStreams::ring(int writer, int reader) const {
          static_cast<std::size_t>(reader) * capacity_;
 }
 
-// `bytes` into the ring, at byte `at` of the stream; there is room.
+// Copies `bytes` into the ring, at byte `at` of the stream; the caller has checked the room.
 void NodeStreams::put(int to, std::uint64_t at, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   std::byte* const start = ring(local_rank_, to);
@@ -76,8 +76,8 @@ std::size_t NodeStreams::write(int to, std::span<const std::byte> first,
   std::size_t total = 0;
   while (!first.empty() || !second.empty()) {
     std::uint64_t& until = room_until_[static_cast<std::size_t>(to)];
-    // The reader's counter is looked at only when what was seen of it does not suffice: it lies in
-    // a line that the reader writes.
+    // The reader's counter is read only if its last known value is not enough: it is in a line that
+    // the reader writes.
     if (until - at < first.size() + second.size()) {
       const std::uint64_t free = taken(local_rank_, to).load(std::memory_order_acquire);
       until = at + stream_rules::writable(at, free, capacity_);
@@ -123,7 +123,7 @@ bool NodeStreams::readable(int from) const {
 
 void NodeStreams::prepare_sleep() {
   asleep(local_rank_).store(1, std::memory_order_seq_cst);
-  // Rooms are looked at anew.
+  // The room in all rings is read again.
   for (int to = 0; to < size(); ++to) {
     if (to == local_rank_) continue;
     room_until_[static_cast<std::size_t>(to)] =
@@ -131,8 +131,8 @@ void NodeStreams::prepare_sleep() {
   }
 }
 
-// A bell that is rung between the two steps, or by somebody who cleared the word before, is heard
-// by the next sleep: a short one.
+// A bell that rings between the two steps, or from a rank that cleared the word before, ends the
+// next sleep early.
 void NodeStreams::wake_up() {
   asleep(local_rank_).store(0, std::memory_order_relaxed);
   std::uint64_t rung = 0;

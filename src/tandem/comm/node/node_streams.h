@@ -1,19 +1,20 @@
-// Bytes between the ranks of a node, in order, through memory: what a connection is between hosts.
+// Ordered byte streams between the ranks of a node through memory: the equivalent of a connection
+// between hosts.
 //
-// Every rank has a memory file that it alone writes, but for its doorbell, and the others read:
+// Every rank has a memory file that only it writes, except for its doorbell, and the others read:
 //
-//   doorbell   this rank sleeps in poll(2); whoever has news for it writes to its eventfd
-//   written    for each rank of the node: bytes put into the ring to it
-//   taken      for each rank of the node: bytes taken from the ring of it
+//   doorbell   this rank sleeps in poll(2); a rank with news for it writes to its eventfd
+//   written    for each rank of the node: bytes written to the ring to it
+//   taken      for each rank of the node: bytes read from its ring
 //   rings      one to each rank
 //
-// A ring has one writer and one reader. The writer stores bytes, then `written`; the reader copies
-// them, then stores `taken`, and the place is the writer's again (stream_rules). Then each looks
-// whether the other sleeps. A sleeper raises its doorbell's word first and then looks once more at
-// all rings; all four accesses are sequentially consistent, so one sees the other.
+// A ring has one writer and one reader. The writer stores bytes, then `written`. The reader copies
+// them, then stores `taken`, and the writer may reuse the space (stream_rules). Then each checks
+// whether the other sleeps. A sleeper first sets its doorbell's word and then checks all rings once
+// more. All four accesses are sequentially consistent, so at least one sees the other.
 //
 // The rings of a rank take 2 MiB together at most, and are between 4 KiB (512 ranks) and 256 KiB
-// each; pages that nothing was sent through are never touched.
+// each; pages of unused rings are never touched.
 #pragma once
 
 #include <atomic>
@@ -26,7 +27,7 @@
 
 namespace tandem::comm {
 
-// The rules of one ring. Both counters run for ever.
+// The rules of one ring. Both counters increase forever and wrap.
 namespace stream_rules {
 
 constexpr std::uint64_t readable(std::uint64_t written, std::uint64_t taken) {
@@ -45,21 +46,21 @@ class NodeStreams {
   static std::size_t ring_bytes(int ranks);
   static std::size_t segment_bytes(int ranks);
 
-  // `segments[i]` is that of local rank i, zeroed before anybody uses it; `bells[i]` its eventfd,
+  // `segments[i]` belongs to local rank i and is zero before first use; `bells[i]` is its eventfd,
   // non-blocking.
   NodeStreams(std::vector<std::span<std::byte>> segments,
               std::vector<rendezvous::FileDescriptor> bells, int local_rank);
 
   int size() const { return static_cast<int>(segments_.size()); }
-  // Puts as much of `first`, then of `second`, into the ring to local rank `to` as there is room
-  // for; returns how much.
+  // Writes as much of `first`, then of `second`, to the ring of local rank `to` as there is room
+  // for; returns the number of bytes.
   std::size_t write(int to, std::span<const std::byte> first, std::span<const std::byte> second);
-  // Takes up to target.size() bytes of what local rank `from` wrote; returns how many.
+  // Takes up to target.size() bytes that local rank `from` wrote; returns their number.
   std::size_t read(int from, std::span<std::byte> target);
   bool readable(int from) const;
 
-  // Between prepare_sleep() and poll(2) on bell() the caller looks once more at its rings;
-  // afterwards, or instead, wake_up().
+  // Between prepare_sleep() and poll(2) on bell() the caller checks its rings once more;
+  // afterwards, or instead of the sleep, it calls wake_up().
   void prepare_sleep();
   void wake_up();
   int bell() const { return bells_[static_cast<std::size_t>(local_rank_)].get(); }
@@ -75,7 +76,7 @@ class NodeStreams {
 
   std::byte* segment(int local) const { return segments_[static_cast<std::size_t>(local)].data(); }
   std::atomic<std::uint32_t>& asleep(int local) const;
-  // Of the ring from `writer` to `reader`.
+  // The ring from `writer` to `reader`.
   std::atomic<std::uint64_t>& written(int writer, int reader) const;
   std::atomic<std::uint64_t>& taken(int writer, int reader) const;
   std::byte* ring(int writer, int reader) const;
@@ -86,7 +87,7 @@ class NodeStreams {
   std::vector<rendezvous::FileDescriptor> bells_;
   int local_rank_;
   std::size_t capacity_;
-  std::vector<std::uint64_t> room_until_;  // what this rank may write up to, as last seen, by rank
+  std::vector<std::uint64_t> room_until_;  // last known limit of this rank's writes, by rank
 };
 
 }  // namespace tandem::comm

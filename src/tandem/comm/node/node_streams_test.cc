@@ -1,6 +1,5 @@
 // Streams between ranks as threads over one mapping of the segments, so that the thread sanitizer
-// sees every access of all of them at the same address. (Communicators map each segment once per
-// rank.)
+// sees all accesses at the same address. (Communicators map each segment once per rank.)
 #include "tandem/comm/node/node_streams.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +44,7 @@ std::byte byte_at(int from, int to, std::uint64_t position) {
 }
 
 // One rank: a stream of `total` bytes to and from every other one, in pieces of random lengths.
-// Sleeps when nothing moves.
+// Sleeps if nothing moves.
 struct Rank {
   NodeStreams& streams;
   int self;
@@ -124,7 +123,7 @@ TEST_P(StreamsOneMapping, CarryBytesInOrderAndWake) {
     threads.emplace_back([&, i] {
       NodeStreams streams = node.streams_of(i);
       Rank rank{streams, i, 1'500'000 + 77, sleeps};
-      // The others cannot end without rank 0: it comes when one of them sleeps.
+      // The others cannot finish without rank 0, which starts when one of them sleeps.
       const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
       while (i == 0 && sleeps == 0 && std::chrono::steady_clock::now() < late)
         std::this_thread::yield();
@@ -149,7 +148,7 @@ TEST(NodeStreams, MemoryIsBounded) {
   }
 }
 
-// A full ring takes nothing more, and exactly what was read is free again.
+// A full ring accepts no more bytes, and exactly the bytes that were read are free again.
 TEST(NodeStreams, AFullRingTakesWhatWasRead) {
   const Node node(2);
   NodeStreams writer = node.streams_of(0);

@@ -1,5 +1,5 @@
-// Collectives among the ranks of one node, through shared memory. Ranks and roots here are local
-// ones.
+// Collectives among the ranks of one node, through shared memory. All ranks and roots here are
+// local.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +18,16 @@
 
 namespace tandem::comm {
 
-// How the numbers of the node's ranks are combined. More than one program: the node's subtrees of a
-// tree that reaches beyond it; result p is written `stride` bytes after result p − 1.
+// The order in which the numbers of the node's ranks are combined. More than one program: the
+// node's subtrees of a tree that extends beyond it; result p is written `stride` bytes after result
+// p − 1.
 struct NodeReduction {
   Reduction how;
   std::span<const SumProgram> programs;
   std::size_t stride = 0;
 };
 
-// What a node operation needs besides the call.
+// The inputs of a node operation besides the call.
 struct NodeContext {
   NodeChannel& channel;
   const kernels::CombineKernels& kernels;
@@ -34,12 +35,12 @@ struct NodeContext {
   Whole whole = {};
 };
 
-// Up to kSlotBytes from each rank, in one step: everybody writes what it gives into its line (up to
-// 56 bytes) or slot and reads what it needs from those of the others. Where the result is for all,
-// everybody computes all of it, in the same order.
+// Up to kSlotBytes from each rank, in one step. Every rank writes its contribution to its line (up
+// to 56 bytes) or slot and reads from those of the others. If all ranks need the result, every rank
+// computes all of it, in the same order.
 class SlotTask final : public Task {
  public:
-  // `reduction` matters only to calls that reduce, and must live as long as the task.
+  // `reduction` is used only by calls that reduce, and must outlive the task.
   SlotTask(const NodeContext& context, const Call& call, const NodeReduction& reduction)
       : context_(context), call_(call), reduction_(reduction) {}
   Progress advance() override;
@@ -93,13 +94,14 @@ class StagedTask final : public Task {
   int missing_ = -1;
 };
 
-// Large operations: announces where the buffers lie; when all that others must reach lie in memory
-// of the communicator, works on them in place (each rank reduces its slice of everybody's buffers,
-// or copies straight out of them), else stages.
+// Large operations: announces the location of the buffers. If all buffers that other ranks must
+// reach are in memory of the communicator, it works on them in place (each rank reduces its slice
+// of all buffers, or copies directly from them). Otherwise it stages.
 class LargeTask final : public Task {
  public:
   LargeTask(const NodeContext& context, const Call& call, const NodeReduction& reduction);
-  // A part of an operation across nodes: staged along this plan; `call` is what the ranks compare.
+  // A part of an operation across nodes, staged along this plan; `call` is compared between the
+  // ranks.
   LargeTask(const NodeContext& context, const Call& call, StagedPlan plan,
             const NodeReduction& reduction);
   Progress advance() override;

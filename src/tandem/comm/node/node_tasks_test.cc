@@ -1,6 +1,5 @@
 // The tasks of one node with ranks as threads over one mapping of the segments, so that the thread
-// sanitizer sees every access of all of them at the same address. (Communicators map each segment
-// once per rank.)
+// sanitizer sees all accesses at the same address. (Communicators map each segment once per rank.)
 #include "tandem/comm/node/node_tasks.h"
 
 #include <gmock/gmock.h>
@@ -79,7 +78,7 @@ TEST_P(OneMapping, AllWaysInTurns) {
   const int ranks = GetParam();
   run_ranks(ranks, [ranks](Rank& rank) {
     const int me = rank.channel.local_rank();
-    // Line, slot, ring with fewer and with more bands than it is deep; roots and directions change.
+    // Line, slot, ring with fewer and with more bands than its depth; roots and directions change.
     for (int turn = 0; turn < 6; ++turn) {
       for (const std::size_t count : {3ul, 900ul, 9000ul, 150000ul}) {
         const int root = turn % ranks;

@@ -1,4 +1,4 @@
-// Small operations inside a node: one announcement, then everybody reads what it needs.
+// Small operations inside a node: one op header, then every rank reads the data that it needs.
 #include <array>
 #include <cstring>
 
@@ -7,7 +7,7 @@
 namespace tandem::comm {
 namespace {
 
-// The ranks of a node are few; their buffers are listed on the stack.
+// A node has few ranks; their buffers are listed on the stack.
 using Pointers = std::array<const std::byte*, NodeChannel::kMaxRanks>;
 
 }  // namespace

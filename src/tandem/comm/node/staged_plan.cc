@@ -17,7 +17,7 @@ std::span<std::byte> out_block(const Call& call, std::size_t i) {
 
 bool is_root(const Call& call, std::size_t rank) { return static_cast<int>(rank) == call.root; }
 
-// all_reduce and reduce: each rank combines a slice and shows the result to all, or to the root.
+// all_reduce and reduce: each rank combines a slice and offers the result to all, or to the root.
 void plan_reduction(StagedPlan& plan, const Call& call) {
   const std::size_t element = size_of(call.type);
   const bool takes = call.operation == Operation::kAllReduce || is_root(call, plan.own);
@@ -48,7 +48,7 @@ void plan_reduce_scatter(StagedPlan& plan, const Call& call) {
   plan.be_read_by_all();
 }
 
-// all_to_all and scatter: different things for different ranks.
+// all_to_all and scatter: different data for different ranks.
 void plan_blocks(StagedPlan& plan, const Call& call) {
   const bool scatter = call.operation == Operation::kScatter;
   const bool gives = !scatter || is_root(call, plan.own);

@@ -1,5 +1,5 @@
-// What a rank moves in a large operation among the ranks of a node, through the staging ring
-// (staging.h). Ranks and roots here are local ones.
+// The data that a rank moves in a large operation among the ranks of a node, through the staging
+// ring (staging.h). All ranks and roots here are local.
 #pragma once
 
 #include <cstddef>
@@ -10,40 +10,40 @@
 
 namespace tandem::comm {
 
-// By local rank; each span is cut into bands of one size. The functions set what they say and leave
-// the rest as it is: nothing is moved, nobody reads from anybody.
+// Indexed by local rank; each span is cut into bands of one size. Each function sets the fields
+// that it describes and leaves the others at their defaults: nothing is moved or read.
 struct StagedPlan {
   StagedPlan(int local_rank, int ranks, std::size_t longest);
 
   std::size_t own;                               // this rank
-  std::vector<std::span<const std::byte>> give;  // to each rank; to itself: all_to_all's own block
-  // What each rank gives to this one; unused when it is reduced.
+  std::vector<std::span<const std::byte>> give;  // to each rank; own entry: all_to_all's own block
+  // Data from each rank to this one; unused if it is reduced.
   std::vector<std::span<std::byte>> take;
-  std::span<const std::byte> give_all;  // to every rank that takes it
-  // What each rank gives to all; own entry: a copy, or empty.
+  std::span<const std::byte> give_all;  // to every rank that reads it
+  // Data from each rank to all; own entry: a copy, or empty.
   std::vector<std::span<std::byte>> take_all;
   std::vector<bool> read_by;             // ranks that read from this one
   std::vector<bool> reads;               // ranks from which this one reads, in the first step
   bool reduces = false;                  // the shares given to this rank are combined
   bool shares_result = false;            // give_all is the result of this rank's reduction
   std::span<const std::byte> own_share;  // of a reduction
-  std::byte* result = nullptr;           // where it goes; null: nowhere
-  std::size_t longest;                   // of all spans on all ranks
-  bool to_each = false;                  // some rank gives different things to different ranks
+  std::byte* result = nullptr;           // destination of the result; null: none
+  std::size_t longest;                   // length of the longest span on any rank
+  bool to_each = false;                  // some rank sends different data to different ranks
 
   int ranks() const { return static_cast<int>(give.size()); }
-  // This rank reads from all others, or they from it.
+  // This rank reads from all others, or they read from it.
   void read_all() { mark_others(reads); }
   void be_read_by_all() { mark_others(read_by); }
-  // Each rank combines what all have given it: share_of(i) is what rank i combines of this rank's.
-  // The result goes to `to`.
+  // Each rank combines the contributions of all to its share: share_of(i) is the part of this
+  // rank's data that rank i combines. The result goes to `to`.
   template <class ShareOf>
   void combine_shares(ShareOf share_of, std::byte* to) {
     to_each = reduces = true;
     result = to;
     for (std::size_t i = 0; i < give.size(); ++i) (i == own ? own_share : give[i]) = share_of(i);
   }
-  // Each rank shows its part to all: part_of(i) is where that of rank i lies here.
+  // Each rank offers its part to all: part_of(i) is the local destination of rank i's part.
   template <class PartOf>
   void show_parts(PartOf part_of) {
     for (std::size_t i = 0; i < take_all.size(); ++i) {
@@ -59,10 +59,10 @@ struct StagedPlan {
   void mark_others(std::vector<bool>& flags) const;
 };
 
-// Of a whole operation. Operations without data move nothing.
+// The plan of a whole operation. Operations without data move nothing.
 StagedPlan plan_staging(const Call& call, int local_rank, int size);
 
-// [begin, end) of `count` elements that rank `part` of `parts` reduces: cut at cache lines.
+// [begin, end) of `count` elements that rank `part` of `parts` reduces, cut at cache lines.
 struct Slice {
   std::size_t begin = 0;
   std::size_t end = 0;

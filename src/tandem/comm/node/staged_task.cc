@@ -11,8 +11,7 @@ constexpr std::size_t kLine = 64;
 
 }  // namespace
 
-// Pieces that are long enough to pay for a post, and short enough for a few of them to be under way
-// at once.
+// Pieces long enough to be worth a post, and short enough for several in flight at once.
 static std::size_t step_of(const StagedPlan& plan, int size) {
   constexpr std::size_t kShortest = 8192;
   constexpr std::size_t kLongest = std::size_t{64} << 10;
@@ -69,7 +68,7 @@ bool StagedTask::stage() {
   const int own = channel.local_rank();
   for (int local = 0; local < channel.size(); ++local) {
     const auto share = piece(plan_.give[static_cast<std::size_t>(local)], index);
-    if (local == own) {  // all_to_all's and scatter's own block does not travel
+    if (local == own) {  // the own block of all_to_all and scatter is not sent
       const auto to = piece(plan_.take[static_cast<std::size_t>(own)], index);
       copy_bytes(to.data(), share.data(), to.size());
     } else {
@@ -119,7 +118,8 @@ bool StagedTask::consume() {
   return true;
 }
 
-// This rank's share of a band: its own part from private memory, the others' from their cells.
+// This rank's share of a band: its own part from private memory, the other parts from the ring
+// slots of their ranks.
 void StagedTask::reduce_band(std::uint32_t index) {
   const auto own_part = piece(plan_.own_share, index);
   if (own_part.empty()) return;

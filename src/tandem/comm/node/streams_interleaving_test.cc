@@ -11,7 +11,7 @@
 namespace tandem::comm {
 namespace {
 
-// A writer puts `kTotal` bytes through a ring of two, a reader takes them; both sleep when they can
+// A writer sends `kTotal` bytes through a ring of two, a reader takes them; each sleeps if it can
 // do nothing. An eventfd stays readable until it is read.
 constexpr std::uint8_t kTotal = 5;
 constexpr std::uint8_t kCapacity = 2;
