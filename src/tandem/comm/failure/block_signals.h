@@ -1,5 +1,5 @@
-// Threads of the library must not take signals that the program handles in its own: they are
-// started under this.
+// Threads of the library must not take signals that the program handles in its own threads. They
+// are started while this object exists.
 #pragma once
 
 #include <csignal>

@@ -1,4 +1,4 @@
-// The failure of a communicator because a frame arrived that is not the one that was sent.
+// The failure of a communicator because a frame arrived with other bytes than were sent.
 #pragma once
 
 #include <string>

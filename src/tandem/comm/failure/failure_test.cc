@@ -1,4 +1,4 @@
-// What the survivors of a failure see, and how soon.
+// The errors that the survivors of a failure see, and the delay until then.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -32,7 +32,7 @@ void reduce_for_ever(Communicator& comm) {
   while (true) comm.all_reduce(std::span(data), ReduceOp::kSum);
 }
 
-// The promise of DESIGN.md: survivors end within 2 s. Starting the processes takes part of it.
+// The limit of DESIGN.md: survivors end within 2 s. Starting the processes takes part of it.
 constexpr double kPromise = 2.0;
 
 TEST(Failure, AKilledRankIsNamedByAllSurvivorsInTime) {
@@ -52,8 +52,7 @@ TEST(Failure, AKilledRankIsNamedByAllSurvivorsInTime) {
   }
 }
 
-// In the middle of operations that pass through the ring, that work in place, and that were only
-// started.
+// During operations that pass through the ring, that work in place, and that were only started.
 TEST(Failure, ADeathEndsLargeAndStartedOperations) {
   for (const int way : {0, 1, 2}) {
     const auto ended = run_processes(3, [way](Communicator& comm) {
@@ -104,7 +103,7 @@ TEST(Failure, ADeathIsNoticedWhileWaitingForAFlag) {
               AllOf(HasSubstr("rank 1 (host "), HasSubstr("died"), HasSubstr("bucket 7")));
 }
 
-// What a low hard limit ends is named at once by every rank, and a low soft one ends nothing.
+// Every rank names at once what a low hard limit ends, and a low soft limit ends nothing.
 TEST(Descriptors, TooFewAreNamedAtOnceByEveryRank) {
   if (tandem::testing::kAddressSanitized) {
     GTEST_SKIP() << "the sanitizer looks at objects through pipes, for which no descriptor is left";
@@ -129,7 +128,7 @@ TEST(Descriptors, TooFewAreNamedAtOnceByEveryRank) {
   }
 }
 
-// A process that computes does not look at its communicator: the callback ends it.
+// A process inside a kernel does not check its communicator: the callback ends it.
 TEST(Failure, TheCallbackEndsABusyProcess) {
   const auto options = [](int rank) {
     Options result = testing::test_options(rank);
@@ -165,7 +164,7 @@ TEST(Failure, TheCallbackIsNotCalledWhenTheCallerKnows) {
         try {
           reduce_for_ever(comm);
         } catch (const CommError&) {
-          std::this_thread::sleep_for(milliseconds(500));  // the program tidies up
+          std::this_thread::sleep_for(milliseconds(500));  // the cleanup of the program
           throw;
         }
       },
@@ -229,7 +228,8 @@ TEST(Failure, AStalledRankIsCaughtByTheDeadline) {
       [](Communicator& comm) {
         comm.barrier();
         if (comm.rank() == 1) {
-          // Stopped: answers nothing, but lives. It learns of the others' failure when it wakes up.
+          // Stopped: answers nothing, but lives. It learns of the others' failure when it
+          // continues.
           while (!comm.life().failed()) std::this_thread::sleep_for(milliseconds(10));
           comm.life().throw_if_failed();
         }
@@ -244,8 +244,8 @@ TEST(Failure, AStalledRankIsCaughtByTheDeadline) {
   }
 }
 
-// Rank 0 waits for rank 1, which waits for rank 2, which computes: whoever's time is up first names
-// the one to look at.
+// Rank 0 waits for rank 1, which waits for rank 2, which computes. The first rank that times out
+// names rank 2.
 TEST(Failure, ATimeoutNamesTheRankThatHoldsUpTheOthers) {
   const auto options = [](int rank) {
     Options result = testing::test_options(rank);
@@ -328,7 +328,7 @@ TEST_P(Mismatches, AreAnErrorOnAllRanksThatNamesBothSides) {
   const auto errors = run_threads(3, [](Communicator& comm) {
     comm.barrier();
     GetParam().body(comm);
-    comm.barrier();  // whoever got through meets the failure here
+    comm.barrier();  // a rank that passed the call meets the failure here
   });
   for (const std::string& error : errors) {
     for (const std::string& part : GetParam().expected) EXPECT_THAT(error, HasSubstr(part));
@@ -441,7 +441,7 @@ TEST(Start, AWorldOfOneOpensNothing) {
   comm->close();
 }
 
-// A communicator that was closed is one of a rank alone: it reaches nobody, and nothing fails.
+// A closed communicator acts as one of a single rank: it reaches no other rank, and nothing fails.
 TEST(End, AfterItsEndARankReachesNobody) {
   const auto errors = run_threads(2, [](Communicator& comm) {
     Life& life = comm.life();

@@ -27,7 +27,7 @@ std::int64_t now_ns() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The cheapest clock: small operations take less time than two readings of the system's.
+// The cheapest clock: small operations take less time than two readings of the system clock.
 std::int64_t now_ticks() {
 #if defined(__x86_64__)
   return static_cast<std::int64_t>(__rdtsc());
@@ -88,8 +88,8 @@ FlightRecorder::FlightRecorder() : start_(now()) {}
 
 FlightRecorder::Moment FlightRecorder::now() { return {now_ticks(), now_ns()}; }
 
-// The ticket is taken back before anything else changes, and every store releases it: a reader that
-// has acquired a new value finds the ticket gone.
+// The ticket is withdrawn before anything else changes, and every store releases that: a reader
+// that has acquired a new value finds the ticket withdrawn.
 FlightRecorder::Ticket FlightRecorder::begin(const Entry& entry) noexcept {
   const std::uint64_t number = next_.load(std::memory_order_relaxed);
   Slot& slot = slots_[number % kCapacity];
@@ -202,7 +202,7 @@ std::filesystem::path FlightRecorder::write(const std::filesystem::path& folder,
       const std::filesystem::path path = where / fmt::format("tandem-flight-{}.txt", name);
       write_file(path, text(heading));
       return path;
-    } catch (...) {  // the failure that made us write matters more
+    } catch (...) {  // the failure that caused this record is more important
       return std::nullopt;
     }
   };

@@ -1,5 +1,5 @@
-// What the flight recorder keeps, and that it reaches the disk when a job fails or a signal asks
-// for it.
+// The contents of the flight recorder, and that they reach the disk when a job fails or a signal
+// requests it.
 #include "tandem/comm/failure/flight_recorder.h"
 
 #include <fmt/format.h>
@@ -76,7 +76,7 @@ TEST(FlightRecorder, IsReadWhileItIsWritten) {
       std::uint64_t sequence = 0, count = 0;
       std::string operation, type, op;
       words >> sequence >> operation >> type >> op >> count;
-      ASSERT_EQ(count, 100 + sequence) << line;  // never half of one entry and half of another
+      ASSERT_EQ(count, 100 + sequence) << line;  // never a mixture of two entries
     }
   }
   stop = true;
@@ -85,7 +85,7 @@ TEST(FlightRecorder, IsReadWhileItIsWritten) {
 
 TEST(FlightRecorder, AFolderThatCannotBeWrittenIsReplaced) {
   const FlightRecorder recorder;
-  // The same test runs for every transport at once.
+  // The same test runs for all transports at the same time.
   const std::string name = fmt::format("test-of-fallback-{}", ::getpid());
   const auto path = recorder.write("/no/such/folder", name, "x");
   EXPECT_EQ(path, std::filesystem::temp_directory_path() / ("tandem-flight-" + name + ".txt"));
@@ -101,8 +101,8 @@ class FlightRecords : public ::testing::Test {
       return result;
     };
   }
-  // The finished ones: one that is being written has a temporary name, which may be gone before it
-  // is read.
+  // The finished files: a file being written has a temporary name, which may be gone before it is
+  // read.
   std::vector<std::string> records() const {
     std::vector<std::string> texts;
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
@@ -152,7 +152,7 @@ TEST_F(FlightRecords, AreWrittenWhenASignalAsks) {
         while (records().size() < 2 && std::chrono::steady_clock::now() < end) {
           std::this_thread::sleep_for(milliseconds(5));
         }
-        comm.barrier();  // the job goes on
+        comm.barrier();  // the job continues
       },
       options());
   for (const std::string& error : errors) EXPECT_EQ(error, "");
@@ -160,13 +160,13 @@ TEST_F(FlightRecords, AreWrittenWhenASignalAsks) {
   EXPECT_THAT(records()[0], AllOf(HasSubstr("asked for by a signal"), HasSubstr("barrier")));
 }
 
-// The last ones: over a plugin meeting is recorded, too.
+// The last entries: the bootstrap over a plugin is recorded as well.
 std::vector<std::string> last_operations(const Communicator& comm, std::size_t count) {
   const std::vector<std::string> all = comm.flight_record().lines();
   return {all.end() - static_cast<std::ptrdiff_t>(std::min(count, all.size())), all.end()};
 }
 
-// A rank that was sent something, one that waits for a flag, and one whose message never comes.
+// A rank that received a message, one that waits for a flag, and one whose message never arrives.
 TEST(FlightRecorder, HasMessagesOfBothSidesAndWaitsForFlags) {
   const auto errors = testing::run_threads(2, [](Communicator& comm) {
     NodeMemory memory = share_node_memory(comm, 4096);
@@ -180,7 +180,7 @@ TEST(FlightRecorder, HasMessagesOfBothSidesAndWaitsForFlags) {
                                          "wait for flag #5 from rank 1"));
     } else {
       comm.receive(std::span(data), 0);
-      std::this_thread::sleep_for(milliseconds(50));  // the other sleeps by now
+      std::this_thread::sleep_for(milliseconds(50));  // the other rank sleeps by now
       raise_flag(flag, 5);
       EXPECT_THAT(last_operations(comm, 1),
                   ::testing::ElementsAre("receive #0 of 100000 float32 from rank 0"));
@@ -205,7 +205,7 @@ TEST_F(FlightRecords, SayWhichMessagesAreComplete) {
         if (comm.rank() == 1) {
           comm.receive(std::span(data), 0);
           comm.send(std::span<const float>(data), 0);
-          comm.receive(std::span(data).first(1), 0);  // the other has it
+          comm.receive(std::span(data).first(1), 0);  // the other rank has it
           comm.life().abort("enough");
           return;
         }

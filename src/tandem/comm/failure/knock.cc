@@ -9,7 +9,7 @@
 namespace tandem::comm {
 namespace {
 
-// The address of the other end with another port; a length of zero for what has no ports.
+// The address of the other end with another port; length zero for an address without ports.
 socklen_t address_of(const rendezvous::FileDescriptor& connection, int port,
                      sockaddr_storage& address) {
   socklen_t length = sizeof address;
@@ -37,7 +37,7 @@ void Knock::ask(const rendezvous::FileDescriptor& connection, int port) {
   socket_ = rendezvous::FileDescriptor(
       ::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket_) return;
-  // It ends with a reset: no state is left at the other end.
+  // The connection ends with a reset: no state is left at the other end.
   const linger at_once{1, 0};
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   if (::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), length) == 0) return;
@@ -53,7 +53,7 @@ bool Knock::answered() {
   socklen_t size = sizeof error;
   ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   socket_.reset();
-  // Other errors (no route) come from this host or from one on the way.
+  // Other errors (no route) come from this host or from one on the route.
   answered_ = error == 0 || error == ECONNREFUSED;
   return answered_;
 }

@@ -1,7 +1,6 @@
-// Asks a host that has fallen silent whether it is there, with a new connection. After an
-// interruption the old ones wait up to as long as it has lasted before they try again, because
-// TCP's pauses double; a new one asks at once. Any answer will do, a refusal too: the other host's
-// kernel gives it. Nothing is sent.
+// Probes a silent host with a new TCP connection. After an interruption the old connections wait up
+// to as long as it lasted before they retry, because TCP's pauses double; a new one tries at once.
+// Any answer counts, even a refusal, because the other host's kernel sends it. No data is sent.
 #pragma once
 
 #include "tandem/rendezvous/socket.h"
@@ -10,10 +9,10 @@ namespace tandem::comm {
 
 class Knock {
  public:
-  // Begins to connect to `port` of the host at the other end of `connection`; forgets the request
-  // before. Never waits.
+  // Starts a connection to `port` of the host at the other end of `connection`; forgets the
+  // previous probe. Never waits.
   void ask(const rendezvous::FileDescriptor& connection, int port);
-  // Whether the newest request has been answered.
+  // Returns true if the newest probe was answered.
   bool answered();
 
  private:

@@ -1,7 +1,8 @@
-// One rank makes another call than the others: whatever the two calls are, and wherever the ranks
-// are placed, all ranks are told so. Between nodes no message may be there to show it (both gather,
-// but to different roots), or the messages of the two calls may be the same (all_reduce and
-// reduce): hashes of the calls in headers, announcements and heartbeats see to it.
+// One rank makes another call than the others. For any two calls and any placement of the ranks,
+// all ranks get an error with both calls. Between nodes there may be no message that shows the
+// difference (both gather, but to different roots), or the messages of the two calls may be equal
+// (all_reduce and reduce). Hashes of the calls in headers, op headers and heartbeats cover these
+// cases.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -111,8 +112,7 @@ TEST_P(Mismatch, OfAnyTwoCallsIsSaidByAllRanks) {
     return result;
   };
   double longest = 0;
-  // Over a plugin every world that fails keeps its endpoints, and their memory, until the process
-  // ends.
+  // Over a plugin every failed world keeps its endpoints, and their memory, until the process ends.
   const std::size_t step = testing::test_transport().is_plugin() ? 40 : 1;
   const auto pairs = all_pairs();
   for (std::size_t i = 0; i < pairs.size(); i += step) {
@@ -141,14 +141,13 @@ INSTANTIATE_TEST_SUITE_P(All, Mismatch,
                                            Placement{"ThreeNodes", 3, 1}),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
-// Ranks that called different things before, without a message between them, agree on nothing
-// later.
+// Ranks that made different calls earlier, without a message between them, agree on no later call.
 TEST(Mismatch, OfAnEarlierCallIsSaidWithTheNextOne) {
   const auto errors = run_threads(
       2,
       [](Communicator& comm) {
         comm.barrier();
-        // Each takes itself for the root, gives its data away, and goes on.
+        // Each rank acts as the root, sends its data, and continues.
         std::vector<float> data(10);
         comm.broadcast(std::span(data), comm.rank());
         comm.barrier();
@@ -161,8 +160,8 @@ TEST(Mismatch, OfAnEarlierCallIsSaidWithTheNextOne) {
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("disagree"));
 }
 
-// The same numbers in two communicators, one after the other under one channel, are not compared
-// with each other.
+// The same sequence numbers in two communicators, one after the other under one channel, are not
+// compared with each other.
 TEST(Mismatch, IsNotSeenWhereCommunicatorsDiffer) {
   const auto errors = run_threads(
       4,
@@ -175,7 +174,7 @@ TEST(Mismatch, IsNotSeenWhereCommunicatorsDiffer) {
             part->all_reduce(std::span(data),
                              comm.rank() % 2 == 0 ? ReduceOp::kSum : ReduceOp::kMax);
           }
-          // Rank 0 is late: the others say for some heartbeats what they wait in.
+          // Rank 0 is late: for some heartbeats the others report the operation they wait in.
           if (comm.rank() == 0) std::this_thread::sleep_for(milliseconds(600));
           part->barrier();
           part->close();

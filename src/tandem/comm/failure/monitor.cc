@@ -25,15 +25,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A process that has ended closes its connections at once; this long the goodbye may still be on
-// its way.
+// A process that has ended closes its connections at once; its goodbye may arrive later by at most
+// this time.
 constexpr milliseconds kLastWords{100};
 constexpr milliseconds kBeat{250};
-// A silent host is asked anew this often, or once in a round trip where that is longer, and looked
-// at twice between.
+// Interval between two probes of a silent host, or its round-trip time if that is longer; the
+// answer is checked twice per interval.
 constexpr milliseconds kBetweenKnocks{100};
-// Up to this many ranks everybody hears everybody; beyond, this many neighbours on either side of
-// the ring.
+// Up to this many ranks every rank sends heartbeats to all; beyond, each to this many neighbours on
+// either side of the ring.
 constexpr std::size_t kAllHear = 16;
 constexpr std::size_t kNeighbours = 4;
 constexpr int kKernelPatience = 4;
@@ -54,15 +54,15 @@ std::string process_state(pid_t pid) {
   return status->substr(at + 7, status->find('\n', at) - at - 7);
 }
 
-// A host may be silent for this many of its round trips, however long those are.
+// Allowed silence of a host in round trips, however long those are.
 constexpr int kRoundTrips = 8;
 constexpr milliseconds kLongestSilence{60000};
-// One that has answered nothing for so long may have gone.
+// A host without any answer for so long may be lost.
 constexpr milliseconds kSilent = 3 * kBeat;
 
 double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1000; }
 
-// Whether ranks a and b of `size` send each other heartbeats.
+// Returns true if ranks a and b of `size` send each other heartbeats.
 bool hear_each_other(std::size_t a, std::size_t b, std::size_t size) {
   const std::size_t distance = a > b ? a - b : b - a;
   return size <= kAllHear || distance <= kNeighbours || size - distance <= kNeighbours;
@@ -80,9 +80,9 @@ Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDes
       gone_(std::make_unique<std::atomic<bool>[]>(peers.size())) {
   for (std::size_t i = 0; i < peers.size(); ++i) {
     if (!control[i]) continue;
-    // Only control connections: on a data connection the same limit would also strike a rank that
-    // computes and does not read. The kernel's own limit is the last resort; it knows nothing of
-    // round trips and data connections.
+    // Only control connections: on a data connection the same limit would also end a rank that
+    // computes and does not read. The kernel's own limit is the last resort; it does not take round
+    // trips and data connections into account.
     rendezvous::watch_host(control[i], kKernelPatience * options_.host_timeout);
     rendezvous::retransmit_steadily(control[i]);
     watched_[i].control = std::move(control[i]);
@@ -197,7 +197,7 @@ void Monitor::expel(int rank, const std::string& why) noexcept {
   try {
     mark_gone(static_cast<std::size_t>(rank), why);
     send_to_all(Frame::kExpelled, why, rank);
-  } catch (...) {  // no memory: that rank learns it at its deadline
+  } catch (...) {  // no memory: that rank learns of it at its deadline
   }
 }
 
@@ -213,8 +213,8 @@ void Monitor::judge_ended_processes() {
 void Monitor::beat() {
   const auto now = Clock::now();
   if (now - last_beat_ < kBeat) return;
-  // When this process did not run itself (a suspended job, a machine without a free core), the
-  // silence of that time says nothing about the others.
+  // If this process itself did not run (a suspended job, a machine without a free core), silence in
+  // that time is no evidence against the others.
   if (now - last_beat_ > 2 * kBeat) {
     for (Watched& watched : watched_) watched.heard += now - last_beat_ - kBeat;
     awake_since_ = now;
@@ -238,8 +238,8 @@ milliseconds Monitor::since_answer_of(std::size_t rank) const {
   return std::min(on_control, options_.data_paths->since_answer(rank));
 }
 
-// Whether the host of a rank that has been silent for so long answers new connections. A knock from
-// before that silence says nothing.
+// Returns true if the host of a rank that has been silent for so long answers new connections. A
+// probe from before that silence is not evidence.
 bool Monitor::answers_knocks(std::size_t rank, milliseconds silent, milliseconds round_trip) {
   if (peers_[rank].port == 0) return false;
   Watched& watched = watched_[rank];
@@ -253,9 +253,9 @@ bool Monitor::answers_knocks(std::size_t rank, milliseconds silent, milliseconds
   return false;
 }
 
-// A host is silent if none of its ranks' connections has an answer: what another one of them gets
-// fills the queue, too, behind which the rest waits. Its last answer may have come as long as a
-// beat before it had something to answer again.
+// A host is silent if none of its ranks' connections has an answer: traffic of one of them fills
+// the queue in which the others wait. Its last answer may precede the first unanswered message by
+// up to one heartbeat interval.
 Monitor::Silence Monitor::silence_of(std::size_t rank) {
   const PathState path = path_state(watched_[rank].control.get());
   const auto patience = std::min<milliseconds>(kRoundTrips * path.round_trip, kLongestSilence);
@@ -297,7 +297,7 @@ void Monitor::judge_silence_of(std::size_t rank) {
   if (silence.so_far < kSilent) judge_stall(rank);
 }
 
-// Its host is there, but is the process?
+// The host answers, but its process may not.
 void Monitor::judge_stall(std::size_t rank) {
   const bool limited = options_.stall_timeout.count() > 0;
   if (!limited || Clock::now() - watched_[rank].heard < options_.stall_timeout) return;
@@ -309,8 +309,8 @@ void Monitor::judge_stall(std::size_t rank) {
       peers_[rank].describe(), seconds(options_.stall_timeout),
       state.empty() ? "" : fmt::format(" (state {})", state));
   mark_gone(rank, message);
-  // In a large job only the neighbours hear of a silence, and after a failure nothing is reported
-  // any more.
+  // In a large job only the neighbours detect a silence, and after a failure nothing more is
+  // reported.
   if (failure_.is_set()) return expel(static_cast<int>(rank), message);
   report(message, static_cast<int>(rank));
 }
@@ -360,7 +360,7 @@ void Monitor::spread(const std::string& message, const std::string& text,
     send_to_all(Frame::kFailure, text, cause.dead);
   }
   // A launcher that has seen the same death may kill this process within the millisecond: no detour
-  // over a sleeping thread.
+  // through a sleeping thread.
   if (options_.on_failure && options_.failure_grace.count() == 0) {
     options_.on_failure(message + failure_.postscript());
   }

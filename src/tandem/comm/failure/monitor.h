@@ -1,21 +1,21 @@
-// Who is alive: one thread per communicator that watches a control connection to every other rank
-// and the processes of the ranks on this host.
+// Liveness of the ranks: one thread per communicator that watches a control connection to every
+// other rank and the processes of the ranks on this host.
 //
-// A rank that ends in order says goodbye first. A connection that closes without one is a death; so
-// is a process that ends without one (pidfd: covers a connection kept open by a child). A host
-// whose kernel acknowledges nothing for `host_timeout` after a heartbeat, on no connection to one
-// of its ranks, has gone; if it answers a new connection (knock.h), an interruption has passed, and
-// the others have the same time again to come back. A process that is stopped (SIGSTOP, a debugger)
-// sends no heartbeats though its host answers: after `stall_timeout` it counts as failed. Whoever
-// knows of a failure first sends it to all.
+// A rank that ends in order sends a goodbye first. A connection that closes without one is a death.
+// So is a process that ends without one (pidfd: covers a connection kept open by a child).
+// A host is lost if its kernel acknowledges nothing for `host_timeout` after a heartbeat, on any
+// connection to one of its ranks. If it answers a new connection (a probe), an interruption has
+// passed, and the others have the same time again to reconnect. A stopped process (SIGSTOP, a
+// debugger) sends no heartbeats though its host answers: after `stall_timeout` it counts as failed.
+// The first rank that detects a failure sends it to all.
 //
-// Heartbeats go to all ranks of a small job, to the neighbours in a ring of the ranks in a large
-// one, four times a second. They go on after a failure, because the ranks that are left may meet
-// again (rendezvous/reunion.h) and must not wait for a stopped one. They say what the rank is
-// doing, so that a wait that takes too long can name who holds up the job, which need not be the
-// rank that is waited for. And they say what it has called: ranks that wait for each other in
-// different operations (one gathers to rank 0, the other to rank 1) exchange no message that could
-// show it.
+// In a small job heartbeats go to all ranks, in a large one to the neighbours in a ring of the
+// ranks, four times a second. They continue after a failure, because the survivors may meet again
+// (rendezvous/reunion.h) and must not wait for a stopped rank. A heartbeat contains the rank's
+// present activity, so that an error after a long wait can name the rank that holds up the job,
+// which may differ from the awaited rank. It also contains the rank's calls: ranks that wait for
+// each other in different operations (one gathers to rank 0, the other to rank 1) exchange no
+// message that could show the difference.
 #pragma once
 
 #include <atomic>
@@ -43,52 +43,53 @@ class Monitor {
  public:
   struct Options {
     int rank = 0;
-    // A host whose round trips are slow may be silent for eight of them.
+    // A host with slow round trips may be silent for eight of them.
     std::chrono::milliseconds host_timeout{2000};
     std::shared_ptr<const DataPaths> data_paths;     // may be null
     std::chrono::milliseconds stall_timeout{10000};  // 0: no limit
     std::chrono::milliseconds failure_grace{300};
-    // Of this rank's calls, for comparison with the others'; may be null.
+    // The record of this rank's calls, for comparison with those of others; may be null.
     const FlightRecorder* recorder = nullptr;
     std::function<void(const std::string&)> on_failure;
     std::function<void()> on_record_request;  // see request_flight_records()
   };
-  // `control[r]` is the connection to rank r (none for this rank itself). `peers` and `failure`
-  // must outlive the monitor.
+  // `control[r]` is the connection to rank r (none for this rank). `peers` and `failure` must
+  // outlive the monitor.
   Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDescriptor> control,
           Failure& failure, Options options);
-  // With no connection there is nobody to watch, and no thread.
+  // Without a connection there is nothing to watch, and no thread.
   ~Monitor();  // stops
-  // Stops the thread, closes the connections: nobody hears of this rank any more. Idempotent.
+  // Stops the thread and closes the connections: the other ranks receive nothing more from this
+  // one. Idempotent.
   void stop() noexcept;
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  // Rank `rank` has said goodbye.
+  // Returns true if rank `rank` has sent its goodbye.
   bool left(int rank) const {
     return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
   }
-  // Rank `rank` has left, died, fell silent or was expelled: nothing will come from it. This rank
-  // itself: the others count it as dead or went on without it.
+  // Returns true if rank `rank` left, died, fell silent or was expelled: nothing will arrive from
+  // it. For this rank itself: the others count it as dead or continued without it.
   bool gone(int rank) const {
     return gone_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
   }
-  // Why this rank itself is gone; empty if it is not.
+  // The reason why this rank itself was expelled; empty if it was not.
   std::string why_expelled() const;
-  // Tells all ranks that `rank` no longer belongs to them, and why.
+  // Notifies all ranks that `rank` was expelled, with the reason.
   void expel(int rank, const std::string& why) noexcept;
-  // Makes `message` the failure of this communicator on all ranks, unless one is known already;
-  // `dead`: the rank that it says has died, if any. Any thread.
+  // Makes `message` the failure of this communicator on all ranks, unless one is already known.
+  // `dead`: the rank whose death the message reports, if any. Any thread.
   void report(const std::string& message, int dead = -1) noexcept;
-  // The same of the link from `rank` to this one, on which `what` arrived ("all_reduce #17 of 100
+  // The same for the link from `rank` to this one, on which `what` arrived ("all_reduce #17 of 100
   // float32 (sum) from 10.0.0.2 arrived with checksum …").
   void report_damage(std::size_t rank, const std::string& what) noexcept;
-  // Tells all ranks that this one ends in order.
+  // Notifies all ranks that this one ends in order.
   void say_goodbye() noexcept;
-  // What this rank is doing, for the others' messages: operations begun so far, and whether it
-  // waits for others now. Any thread; one store each.
+  // This rank's activity, for the others' messages: operations begun so far, and whether it waits
+  // for others now. Any thread; one store each.
   void note_operations(std::uint64_t begun) { operations_.store(begun, std::memory_order_relaxed); }
-  class Waiting {  // for as long as it lives
+  class Waiting {  // waiting state for the lifetime of the object
    public:
     explicit Waiting(Monitor& monitor) : flag_(monitor.waiting_) { set(true); }
     ~Waiting() { set(false); }
@@ -100,7 +101,7 @@ class Monitor {
     std::atomic<bool>& flag_;
   };
   // "; rank 3 (host node1, pid 17) holds up the others: it has begun 12 operations, this rank 13,
-  // and waits for nobody since 4.2 s"; empty when heartbeats do not tell. Any thread.
+  // and waits for nobody since 4.2 s"; empty if the heartbeats do not show it. Any thread.
   std::string describe_laggard() const;
 
  private:
@@ -126,7 +127,7 @@ class Monitor {
     bool process_has_ended = false;
     bool control_open = false;
     bool sends_heartbeats = false;
-    // Later by the time that this process itself did not run.
+    // Corrected by the time in which this process did not run.
     std::chrono::steady_clock::time_point heard{};
     Knock knock;
     std::chrono::steady_clock::time_point knocked{};
@@ -174,12 +175,12 @@ class Monitor {
   mutable std::mutex expelled_mutex_;
   std::string why_expelled_;
   std::mutex send_mutex_;
-  mutable std::mutex activity_mutex_;  // of activity and activity_since in watched_
+  mutable std::mutex activity_mutex_;  // guards activity and activity_since in watched_
   std::atomic<std::uint64_t> operations_{0};
   std::atomic<bool> waiting_{false};
   std::chrono::steady_clock::time_point last_beat_{};
   std::chrono::steady_clock::time_point awake_since_{};
-  bool knocking_ = false;  // at a host that may have gone
+  bool knocking_ = false;  // probes a host that may be lost
   std::uint64_t record_requests_ = 0;
   std::atomic<bool> leaving_{false};
   std::atomic<bool> stop_{false};

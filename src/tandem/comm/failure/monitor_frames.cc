@@ -18,7 +18,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMaxText = 4096;
 constexpr std::size_t kMostReceived = 16 * kMaxText;
 
-// Drops a frame that arrived damaged, up to where the next one may begin: its length says nothing.
+// Drops a damaged frame, up to the possible start of the next one: its length field is not
+// reliable.
 void skip_damage(std::string& received) {
   const std::string_view magic(reinterpret_cast<const char*>(&kControlMagic), sizeof kControlMagic);
   const std::size_t next = received.find(magic, 1);
@@ -35,7 +36,8 @@ void Monitor::read_control(std::size_t rank) {
     const ssize_t count = ::recv(watched.control.get(), bytes, sizeof bytes, 0);
     if (count > 0) {
       watched.received.append(bytes, static_cast<std::size_t>(count));
-      // A peer that sends without end must not fill the memory: the rest waits in the kernel.
+      // A peer that sends without end must not fill the memory: the remaining bytes wait in the
+      // kernel.
       if (watched.received.size() >= kMostReceived) return take_frames(rank);
       continue;
     }
@@ -80,14 +82,14 @@ void Monitor::take_frame(std::size_t rank, const ControlHeader& header, const st
     take_heartbeat(rank, text);
   } else if (header.frame == static_cast<std::uint32_t>(Frame::kExpelled)) {
     if (is_rank(header.subject)) mark_gone(static_cast<std::size_t>(header.subject), text);
-    // A rank that is expelled while it lives gets the error from its next call.
+    // A rank that is expelled while it runs gets the error from its next call.
     if (header.subject == options_.rank && failure_.claim(text)) failure_.publish();
   } else if (header.frame == static_cast<std::uint32_t>(Frame::kDamage) &&
              is_rank(header.subject) && is_rank(header.other)) {
     spread(passed_on(), text, {.damaged = LinkEnds{header.subject, header.other}});
   } else {
     if (is_rank(header.subject)) mark_gone(static_cast<std::size_t>(header.subject), text);
-    // Passed on, so that the cause comes before the end of this rank's connections everywhere.
+    // Forwarded, so that the cause arrives everywhere before the end of this rank's connections.
     spread(passed_on(), text, {.dead = header.subject});
   }
 }
@@ -103,8 +105,9 @@ void Monitor::take_heartbeat(std::size_t rank, const std::string& text) {
   compare_calls(rank, activity.call);
 }
 
-// The other rank is in this call; what did this one call at that place? A rank that is not there
-// yet has nothing to compare, and will be told by the other when it is.
+// The other rank is in this call; compares it with this rank's call at the same sequence number. If
+// this rank has not reached that number, it has nothing to compare, and the other rank reports the
+// difference later.
 void Monitor::compare_calls(std::size_t rank, const FlightRecorder::Entry& theirs) {
   if (theirs.communicator == 0 || options_.recorder == nullptr || failure_.is_set()) return;
   const auto own = options_.recorder->find_collective(theirs.communicator, theirs.sequence);
@@ -125,8 +128,8 @@ void Monitor::report_damage(std::size_t rank, const std::string& what) noexcept 
   }
 }
 
-// Heartbeats go to those who listen for them, the rest to all.
-// Small frames into empty socket buffers: they fit, or the peer is beyond help.
+// Heartbeats go to the ranks that expect them, all other messages to all ranks.
+// Small frames fit into empty socket buffers. If one does not fit, the peer has already failed.
 void Monitor::send_to_all(Frame frame, const std::string& whole, int subject, int other) noexcept {
   const std::string_view text = std::string_view(whole).substr(0, kMaxText);
   ControlHeader header;

@@ -1,5 +1,5 @@
-// What the kernel knows of the paths to other hosts: when each of them last answered, and how long
-// its answers take.
+// The kernel's information on the paths to other hosts: the time of the last answer, and the
+// round-trip time.
 #pragma once
 
 #include <chrono>
@@ -10,24 +10,24 @@
 
 namespace tandem::comm {
 
-// How long ago the other end of a TCP connection acknowledged or sent something, and what a round
-// trip of it takes at most (smoothed, with four times its variation, RFC 6298). Zeros where the
-// kernel says nothing.
+// Time since the other end of a TCP connection acknowledged or sent something, and an upper bound
+// of its round-trip time (smoothed, plus four times its variation, RFC 6298). Zeros if the kernel
+// has no information.
 struct PathState {
   std::chrono::milliseconds since_answer{0};
   std::chrono::milliseconds round_trip{0};
 };
 PathState path_state(int socket);
 
-// The connections that carry data, for who judges whether a host is silent: while megabytes of this
-// rank's own wait in a queue of the network, the small messages behind them are late, but the data
-// are acknowledged all the time. Thread-safe.
+// The data connections, for the decision whether a host is silent. While megabytes of this rank's
+// data wait in a queue of the network, the small messages behind them are late, but the data are
+// acknowledged all the time. Thread-safe.
 class DataPaths {
  public:
-  // Descriptors by rank, -1 for none; whoever closes one calls forget() first.
+  // Descriptors by rank, -1 for none; before closing one, call forget().
   void watch(std::vector<int> sockets);
   void forget();
-  // How long ago the host of `rank` answered on its data connection; a very long time without one.
+  // Time since the host of `rank` answered on its data connection; a very long time without one.
   std::chrono::milliseconds since_answer(std::size_t rank) const;
 
  private:

@@ -1,4 +1,4 @@
-// What a rank knows about another one.
+// Information about another rank.
 #pragma once
 
 #include <sys/types.h>
@@ -12,8 +12,8 @@ struct Peer {
   std::string host;
   pid_t pid = 0;
   std::string node_key;          // equal for ranks that share memory
-  bool pid_is_visible = false;   // in this process's pid namespace, and another process
-  int port = 0;                  // where it listens; 0: not known
+  bool pid_is_visible = false;   // in this process's pid namespace, and a different process
+  int port = 0;                  // port of its listener; 0: unknown
   std::string describe() const;  // "rank 3 (host node1, pid 4711)"
 };
 

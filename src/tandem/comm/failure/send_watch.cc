@@ -13,10 +13,10 @@ std::optional<SendWatch::Stall> SendWatch::look(int socket, Clock::time_point no
                                                 Clock::duration limit) {
   tcp_info info{};
   socklen_t size = sizeof info;
-  // What an older kernel does not fill in is unknown.
+  // Fields that an older kernel does not fill in are unknown.
   constexpr std::size_t kNeeded = offsetof(tcp_info, tcpi_snd_wnd) + sizeof info.tcpi_snd_wnd;
   if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || size < kNeeded) return {};
-  // A way that drops packets inside this host keeps them unsent; one outside leaves them
+  // A route that drops packets inside this host leaves them unsent; one outside leaves them
   // unacknowledged.
   const bool waits = (info.tcpi_unacked > 0 || info.tcpi_notsent_bytes > 0) &&
                      info.tcpi_snd_wnd >= info.tcpi_snd_mss;

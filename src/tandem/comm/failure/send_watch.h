@@ -1,6 +1,5 @@
-// Whether what was sent over a connection arrives. A connection can live and carry nothing: where a
-// switch or tunnel drops large packets without a word (a black hole of its MTU), small ones go on
-// passing.
+// Detects a connection that is open but delivers nothing. If a switch or tunnel silently drops
+// large packets (a black hole of its MTU), small ones still pass.
 #pragma once
 
 #include <chrono>
@@ -9,17 +8,17 @@
 
 namespace tandem::comm {
 
-// Watches one TCP connection; look() must be called now and then.
+// Watches one TCP connection; look() must be called regularly.
 class SendWatch {
  public:
   using Clock = std::chrono::steady_clock;
   struct Stall {
     std::uint64_t bytes = 0;         // not acknowledged
-    std::uint32_t packet_bytes = 0;  // the largest packet that this host sends to the other
+    std::uint32_t packet_bytes = 0;  // the largest packet from this host to the other
     Clock::duration duration{};
   };
-  // Nothing has been acknowledged for `limit`, though there was something to acknowledge and room
-  // for it at the other end: a process that does not read has none, and is no stall.
+  // Returns true if nothing was acknowledged for `limit` although data was outstanding and the
+  // other end had room. A process that does not read has no room, and is not stalled.
   std::optional<Stall> look(int socket, Clock::time_point now, Clock::duration limit);
 
  private:

@@ -69,8 +69,8 @@ SharedSegment::SharedSegment(const rendezvous::FileDescriptor& descriptor,
   void* address = ::mmap(place.data(), place.size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                          descriptor.get(), 0);
   if (address == MAP_FAILED) {
-    raise<IoError>("cannot map {} MiB of shared memory over other memory: {}",
-                   place.size() >> 20, std::strerror(errno));
+    raise<IoError>("cannot map {} MiB of shared memory over other memory: {}", place.size() >> 20,
+                   std::strerror(errno));
   }
   data_ = static_cast<std::byte*>(address);
 }
