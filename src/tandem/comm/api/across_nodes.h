@@ -13,7 +13,7 @@ namespace tandem::comm {
 std::unique_ptr<Task> make_task_across_nodes(Communicator::State& state, const Call& call,
                                              const Begun& begun);
 
-// What all stages of one operation share.
+// State shared by all stages of one operation.
 struct Job {
   Communicator::State& state;
   Call call;
@@ -53,7 +53,7 @@ struct Job {
       ranks.push_back(state.world(node.members[static_cast<std::size_t>(lane)]));
     return ranks;
   }
-  // A node stage announces the operation itself, with its own name for the stage.
+  // A node stage announces the operation that contains it, with a separate name for the stage.
   Call stage(Operation operation, const std::byte* in, std::byte* out, std::size_t count,
              DataType type, int root) const {
     return {operation, type,  operation == Operation::kAllReduce ? call.op : ReduceOp::kNone,
@@ -62,12 +62,12 @@ struct Job {
   }
 };
 
-// `result` (all ranks, of the call's type) = the reduction of the ranks' `in`.
+// `result` (on all ranks, of the call's type) = the reduction of the ranks' `in`.
 std::unique_ptr<Task> all_reduce_across_nodes(const Job& job, const std::byte* in,
                                               std::byte* result, std::size_t elements);
 
-// The type in which a node's partial sum travels when numbers of `type` are reduced: what one rank
-// brought is still of that type.
+// The type in which a node's partial sum is sent when numbers of `type` are reduced: the input of a
+// single rank still has that type.
 DataType wire_type(const Subtree& partial, DataType type);
 
 // Operations on blocks, one per rank.

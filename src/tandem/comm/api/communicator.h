@@ -1,26 +1,24 @@
-// The ranks of a job talking to each other: collectives, point-to-point messages, memory shared
-// inside a node, and the knowledge of who is alive.
+// Communication between the ranks of a job: collectives, point-to-point messages, memory shared
+// inside a node, and liveness of the ranks.
 //
-// Every rank calls the same collectives in the same order. Each message and each announcement in
-// shared memory carries {sequence, operation, type, count, root}; who expected something else fails
-// the communicator on all ranks with an error that names both sides.
+// Every rank calls the same collectives in the same order. Each message and each op header in
+// shared memory carries {sequence, operation, type, count, root}. A rank that receives other values
+// than its own call's fails the communicator on all ranks with an error that names both sides.
 //
-// Inside a node collectives go through shared memory, between nodes through messages;
-// docs/collectives.md tells how. Buffers from mem_alloc() are reduced and copied where they lie,
-// without staging.
+// Inside a node collectives use shared memory, between nodes messages; see docs/collectives.md.
+// Buffers from mem_alloc() are reduced and copied in place, without staging.
 //
-// Nothing waits for ever: every wait ends with CommError when its deadline (Options::timeout)
-// passes, when a rank it needs has left, or as soon as any rank died. Death is seen by a monitor
-// thread: the end of a local process through its pidfd and its closed connections, that of a remote
-// one through the reset of its connections, a vanished host through TCP keep-alive. The first rank
-// that knows tells all the others. After an error the communicator stays failed; shrink()
-// makes a new one of the ranks that are left.
+// No wait is unlimited. Every wait ends with CommError when its deadline (Options::timeout) passes,
+// when an awaited rank has left, or as soon as any rank has died. A monitor thread detects deaths:
+// the end of a local process through its pidfd and its closed connections, of a remote one through
+// the reset of its connections, and the loss of a host through TCP keep-alive. The first rank that
+// detects a death notifies all others. After an error the communicator stays failed; shrink() makes
+// a new one of the survivors.
 //
-// Thread-safety: one thread at a time calls a communicator; on_failure and life() are the
-// exceptions.
+// Thread-safety: one thread at a time calls a communicator, except for on_failure and life().
 //
-// What needs communication and is none lies beside it: texts.h, memory.h, life.h, and the flight
-// record (failure/flight_recorder.h).
+// Helpers built on the communicator are in texts.h, memory.h and life.h; the flight record is in
+// failure/flight_recorder.h.
 #pragma once
 
 #include <chrono>
@@ -52,51 +50,52 @@ struct Agreement;
 namespace tandem::comm {
 
 struct Options {
-  // How long any wait may take (HF's ddp_timeout), start included.
+  // Timeout of any wait (HF's ddp_timeout), start included.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  // How long a host may be silent (its kernel answers nothing) before its ranks count as dead.
+  // Allowed silence of a host (its kernel answers nothing) before its ranks count as dead.
   std::chrono::milliseconds host_timeout = std::chrono::seconds(2);
-  // How long a process may be silent on a host that answers, because it is stopped; 0: no limit.
+  // Allowed silence of a process that is stopped on a host that answers; 0: no limit.
   std::chrono::milliseconds stall_timeout = std::chrono::seconds(10);
-  // Called once, from the monitor thread, when the communicator has failed and `failure_grace`
-  // later no CommError has yet been thrown to the caller: its thread is busy computing, and this is
-  // the place to print the message and end the process. With a grace of 0 it is called by whichever
-  // thread learns of the failure, before anybody else wakes up: the surest way to get a word out
-  // under a launcher that kills all ranks as soon as one has died (Hydra does, with SIGKILL).
+  // Called once, from the monitor thread, if the communicator has failed and `failure_grace` later
+  // no CommError has been thrown to the caller. The caller's thread is then inside a kernel, and
+  // this callback prints the message and ends the process. With a grace of 0 the first thread that
+  // learns of the failure calls it, before any other thread wakes up. That is the most reliable way
+  // to print the message under a launcher that kills all ranks as soon as one has died (Hydra does,
+  // with SIGKILL).
   std::function<void(const std::string& message)> on_failure;
   std::chrono::milliseconds failure_grace = std::chrono::milliseconds(300);
-  // Where the last operations are written when the communicator fails or request_flight_records()
-  // was called (the error's message says the file's name); empty: nowhere.
+  // Directory for the last operations, which are written when the communicator fails or
+  // request_flight_records() was called (the error message contains the file name); empty: not
+  // written.
   std::filesystem::path flight_record_folder;
   // Receives progress of a slow start ("waiting for ranks 2, 3 since 5 s").
   std::function<void(const std::string& line)> log;
-  // Ranks share memory only if this text agrees as well (tests make several "hosts" of one machine
-  // with it).
+  // Ranks share memory only if this text is equal as well (tests use it to make several "hosts" of
+  // one machine).
   std::string node_id;
-  // What carries messages between ranks; equal on all of them. Life and death stay with tcp.
+  // The transport of messages between ranks; equal on all of them. Liveness always uses tcp.
   TransportOptions transport;
-  // Algorithms asked for by name (CCL_ALLREDUCE and its siblings); the default gives the same bits
+  // Algorithms requested by name (CCL_ALLREDUCE and its siblings); the default gives the same bits
   // everywhere.
   Selection selection;
-  // How long measuring where the table of algorithms passes from one to the next may take at the
-  // start, about; 0: fixed limits. The shortest time that any rank gives counts. Never changes
-  // bits.
+  // Approximate time for measuring the limits of the table of algorithms at the start; 0: fixed
+  // limits. The shortest time of any rank counts. Never changes bits.
   std::chrono::milliseconds tuning{0};
-  // A helper thread that advances started operations and messages, where there is a core for it;
-  // describe() tells.
+  // A progress thread that advances started operations and messages, if a core is free for it;
+  // describe() shows it.
   WorkerOptions worker;
   // Forces an implementation of the sums: "avx512", "avx2", "reference".
   std::string combine_kernels;
 };
 
-// TANDEM_HOST_TIMEOUT and TANDEM_STALL_TIMEOUT, where they are set. Throws ConfigError.
+// Reads TANDEM_HOST_TIMEOUT and TANDEM_STALL_TIMEOUT, if set. Throws ConfigError.
 void read_limits_of_silence(const Environment& environment, Options& options);
 
 // See Communicator::shrink().
 struct ShrinkOptions {
-  std::vector<int> exclude;  // ranks that do not go on, in any order, equal on all that do
-  // Fails the communicator first, on all ranks: calls under way end with CommError, and ranks that
-  // live but do not come until the timeout are left behind.
+  std::vector<int> exclude;  // excluded ranks, in any order, equal on all ranks that continue
+  // Fails the communicator first, on all ranks: calls in progress end with CommError, and live
+  // ranks that do not arrive within the timeout are left out.
   bool abort = false;
   std::optional<std::chrono::milliseconds> timeout;  // default: that of the communicator
   std::optional<Options> options;  // of the new communicator; default: those of this one
@@ -115,8 +114,8 @@ class CommunicatorMemory;
 class PluginFabric;
 struct PendingCall;
 
-// A message or a collective on its way; see start_send() and the other start_ functions. Copies
-// refer to the same one.
+// A message or a collective in progress; see start_send() and the other start_ functions. Copies
+// refer to the same operation.
 class Request {
  public:
   Request() = default;  // already complete
@@ -130,7 +129,8 @@ class Request {
   std::shared_ptr<const PendingCall> call_;
 };
 
-// A part of a wait that began at `since` and may take `limit` in all: this part at most `patience`.
+// A part of a wait that began at `since` and may take `limit` in total; this part lasts at most
+// `patience`.
 struct Turn {
   std::chrono::steady_clock::time_point since;
   std::chrono::milliseconds limit;
@@ -139,17 +139,18 @@ struct Turn {
 
 class Communicator {
  public:
-  // Collective over all ranks of the job: meets them, connects to each, finds out who shares a
-  // node. A world of one opens no socket and starts no thread. Throws ConfigError, CommError.
+  // Collective over all ranks of the job: bootstraps, connects to every rank, and determines the
+  // ranks of each node. A world of one opens no socket and starts no thread. Throws ConfigError,
+  // CommError.
   static std::unique_ptr<Communicator> create(const rendezvous::Identity& identity,
                                               Options options);
-  // The same with another way to exchange the ranks' cards (tests run ranks as threads with it).
+  // The same with another exchange of the ranks' cards (for tests that run ranks as threads).
   // `interface` as in rendezvous/interfaces.h.
   static std::unique_ptr<Communicator> create(int rank, int world_size,
                                               const rendezvous::Exchange& exchange,
                                               bool loopback_only, Options options,
                                               const std::string& interface = "");
-  // Without close() the other ranks are told that this rank gave up.
+  // Without close() the other ranks are notified that this rank gave up.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -165,20 +166,20 @@ class Communicator {
   std::string describe() const;
   std::string describe_rank(int rank) const;  // "rank 3 (host node1, pid 4711)"
 
-  // ---- collectives ---- `in` and `out` may be the same buffer where that makes sense (each
-  // function says so), and otherwise do not overlap. Sizes of zero are allowed. Sums follow the
-  // binary tree of summation_tree.h over the ranks, so the result is the same bits on all ranks,
-  // from run to run, and wherever the ranks run; bfloat16 and float16 are summed in f32 and rounded
-  // once. Sizes that do not fit throw InvalidArgument on the rank that has them.
+  // ---- collectives ---- `in` and `out` may be the same buffer if the function's comment allows
+  // it, and otherwise do not overlap. Sizes of zero are allowed. Sums follow the binary tree of
+  // summation_tree.h over the ranks. So the result has the same bits on all ranks, in every run,
+  // and for every placement of the ranks; bfloat16 and float16 are summed in f32 and rounded once.
+  // Sizes that do not fit throw InvalidArgument on the rank that passes them.
   //
-  // Each function blocks. call() is the same with the types as values, start() begins it and
-  // returns at once: work happens inside progress(), wait() and other calls, and in the helper
-  // thread if there is one (Options::worker). Operations of a communicator run in the order in
-  // which they were started.
+  // Each function blocks. call() is the same with the types as values. start() begins an operation
+  // and returns at once: work happens inside progress(), wait() and other calls, and in the
+  // progress thread if there is one (Options::worker). Operations of a communicator run in the
+  // order in which they were started.
 
   // Returns when every rank has called it.
   void barrier() { call(Call{}); }
-  // `data` of `root` replaces that of all others.
+  // `data` of `root` replaces that of all other ranks.
   template <class T>
   void broadcast(std::span<T> data, int root) {
     call(broadcast_call(data, root));
@@ -255,38 +256,38 @@ class Communicator {
     return start(all_gather_call(in, out));
   }
 
-  // Between group_begin() and group_end() the collectives above are only noted; group_end() runs
-  // all of them, small all_reduces of one type and operation together as one. Their requests and
-  // results are complete then. Every rank groups the same calls.
+  // Between group_begin() and group_end() the collectives above are only recorded. group_end() runs
+  // all of them, and merges small all_reduces of one type and operation into one. Their requests
+  // and results are complete then. Every rank groups the same calls.
   void group_begin();
   void group_end();
 
-  // The ranks that give the same `color` become a communicator of their own, ordered by (key,
-  // rank); a negative color: none for this rank. Collective. It shares the connections and the fate
-  // of this one, which must outlive it; both are called by one thread at a time. At most 50 exist
-  // at once.
+  // The ranks with the same `color` become a new communicator, ordered by (key, rank); a negative
+  // color: none for this rank. Collective. It shares the connections of this one, fails with it,
+  // and must not outlive it; both are called by one thread at a time. At most 50 exist at once.
   std::unique_ptr<Communicator> split(int color, int key);
 
-  // A communicator of the ranks that are left: all but those excluded, and those that died or
-  // ended, in the order of this one. The way on after a failure: every rank whose call threw
-  // CommError calls shrink() on the failed communicator. Collective over all that go on; excluded
-  // ranks do not call it. This communicator stays as it was, usable if it was, and is destroyed by
-  // its owner afterwards; its memory is valid until then. Nothing is shared between the two.
+  // Returns a communicator of the survivors: all ranks but those excluded and those that died or
+  // ended, in the order of this one. It is the way to continue after a failure: every rank whose
+  // call threw CommError calls shrink() on the failed communicator. Collective over all ranks that
+  // continue; excluded ranks do not call it. This communicator keeps its state, usable or failed.
+  // Its owner destroys it afterwards; its memory is valid until then. The two communicators share
+  // nothing.
   //
-  // Ranks that die meanwhile are left out too. A rank that lives but does not come until the
-  // timeout is an error (CommError, on all) if the communicator has not failed; if it has, the rank
-  // is left behind and told so: its calls, shrink() too, throw CommError. When the network falls
-  // into halves, each half goes on without the other: who must not compares size() with what it
-  // needs. Throws InvalidArgument: this rank is excluded, no such rank, operations started and not
-  // complete; ConfigError: the ranks exclude different ones, or messages travel through an MPI,
-  // whose world cannot shrink.
+  // Ranks that die meanwhile are left out too. A live rank that does not arrive within the timeout
+  // is an error (CommError, on all) if the communicator has not failed. If it has failed, the rank
+  // is left out and notified: its calls, including shrink(), throw CommError. If the network splits
+  // into halves, each half continues without the other; a program that must not do so compares
+  // size() with the number it needs. Throws InvalidArgument if this rank is excluded, a rank does
+  // not exist, or started operations are incomplete. Throws ConfigError if the ranks exclude
+  // different ranks, or if messages use an MPI, whose world cannot shrink.
   std::unique_ptr<Communicator> shrink(const ShrinkOptions& options = {});
 
-  // Which algorithm runs, by operation and size: a table to print.
+  // A printable table of the algorithms by operation and size.
   std::string describe_selection() const;
   // The last operations of this rank, on this communicator and those that share its connections;
-  // those of a world of one are not recorded. Other work (gradient buckets) is entered by whoever
-  // does it.
+  // those of a world of one are not recorded. Other work (gradient buckets) is recorded by the code
+  // that does it.
   FlightRecorder& flight_record() const;
 
   // ---- point to point ----
@@ -301,9 +302,9 @@ class Communicator {
   void receive(std::span<T> data, int peer, int channel = 0) {
     wait(start_receive(data, peer, channel));
   }
-  // Non-blocking forms. `data` must stay valid and untouched until the request is done. A sent
-  // message is done when it has been handed to the transport. Work happens inside progress(),
-  // wait() and the blocking calls.
+  // Non-blocking forms. `data` must stay valid and unchanged until the request is done. A sent
+  // message is done when the transport has accepted it. Work happens inside progress(), wait() and
+  // the blocking calls.
   template <class T>
   Request start_send(std::span<const T> data, int peer, int channel = 0) {
     return start_send_bytes(std::as_bytes(data), DataTypeOf<T>::kValue, data.size(), peer, channel);
@@ -313,20 +314,20 @@ class Communicator {
     return start_receive_bytes(std::as_writable_bytes(data), DataTypeOf<T>::kValue, data.size(),
                                peer, channel);
   }
-  // The same with the type as a value; `data` holds `count` of it.
+  // The same with the type as a value; `data` holds `count` elements of it.
   Request start_send_bytes(std::span<const std::byte> data, DataType type, std::size_t count,
                            int peer, int channel = 0);
   Request start_receive_bytes(std::span<std::byte> data, DataType type, std::size_t count, int peer,
                               int channel = 0);
-  // Waits at most Options::timeout, or `limit`; longer fails the communicator on all ranks.
+  // Waits at most Options::timeout, or `limit`; a longer wait fails the communicator on all ranks.
   void wait(const Request& request);
   void wait(const Request& request, std::chrono::milliseconds limit);
-  // wait() in turns, for callers that have other things to do meanwhile; returns whether it is
-  // done. What ends wait() with CommError, its limit included, ends a turn with it.
+  // wait() in parts, for callers with other work in between; returns whether it is done. Conditions
+  // that end wait() with CommError, its limit included, end a part with it too.
   bool wait_a_turn(const Request& request, const Turn& turn);
-  // Waits at most `patience`; returns whether it is done. Looks at no deadline.
+  // Waits at most `patience`; returns whether it is done. Ignores deadlines.
   bool wait_for(const Request& request, std::chrono::microseconds patience);
-  // Moves what can be moved; sleeps at most `patience` for something to move. Throws CommError
+  // Moves as much as possible; sleeps at most `patience` for something to move. Throws CommError
   // after a failure.
   void progress(std::chrono::microseconds patience = {});
 
@@ -335,16 +336,16 @@ class Communicator {
   // `what` completes the error message "… waited 3.0 s for <what>".
   void wait_for_flag(FlagLine& flag, std::uint32_t target, int writer, std::string_view what);
 
-  // ---- life and death ----
+  // ---- liveness ----
   const Options& options() const;
-  // Whether the ranks still live together, and this one's giving up; shared with those split from
-  // this communicator and the one it was split from.
+  // Liveness of the ranks and the means to give up; shared with the communicators split from this
+  // one and the one it was split from.
   Life& life() const;
-  // Says goodbye: from here on this rank's end is no failure for the others. Idempotent; nothing
-  // may follow it.
+  // Sends the goodbye: after it the end of this rank is not a failure for the others. Idempotent;
+  // no other call may follow.
   void close();
-  // For waits of other libraries: throws CommError (and tells all ranks) when `since` is longer ago
-  // than the timeout, the communicator failed, or `peer` left. peer < 0: nobody in particular.
+  // For waits of other libraries: throws CommError (and notifies all ranks) if `since` is longer
+  // ago than the timeout, the communicator failed, or `peer` left. peer < 0: no particular rank.
   void check_wait(std::chrono::steady_clock::time_point since, int peer, std::string_view what);
 
   struct State;  // internal

@@ -1,4 +1,4 @@
-// The inside of Communicator, shared by its source files.
+// The internal state of Communicator, shared by its source files.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@
 
 namespace tandem::comm {
 
-// An operation under way: its number among those of its communicator, the hash of the calls up to
-// it (across nodes; else 0), and its place in the flight record.
+// An operation in progress: its number among those of its communicator, the hash of the calls up to
+// it (across nodes; else 0), and its entry in the flight record.
 struct Begun {
   std::uint64_t sequence = 0;
   std::uint64_t history = 0;
@@ -28,10 +28,10 @@ struct PendingCall {
   Call call;
   Begun begun;
   std::unique_ptr<Task> task;     // null while it is part of a group
-  std::atomic<bool> done{false};  // a helper thread may have ended it
+  std::atomic<bool> done{false};  // a progress thread may have completed it
 };
 
-// A descriptor that another rank of the node has sent.
+// A descriptor sent by another rank of the node.
 struct DescriptorOfRank {
   rendezvous::FileDescriptor file;
   std::size_t bytes = 0;  // of a memory file
@@ -51,8 +51,8 @@ struct Communicator::State {
   const kernels::CombineKernels* kernels = nullptr;
 
   std::uint64_t sequence = 0;  // of the next collective
-  // The same on all ranks of the communicator, and of no other that they ever were in; where its
-  // hashes begin.
+  // Initial value of the hashes: the same on all ranks of the communicator, and different for every
+  // other communicator that they were in.
   std::uint64_t identity = 1;
   std::uint64_t history = 1;  // hash_of_calls() so far; kept across nodes only
   void identify(std::uint64_t as) { identity = history = as; }
@@ -62,12 +62,12 @@ struct Communicator::State {
   };
   std::vector<StreamCounters> streams;  // [peer · kChannels + channel]
 
-  // Inside the node; none when this rank is alone there.
+  // Channel inside the node; none if this rank is alone there.
   std::unique_ptr<NodeMemory> channel_memory;
   std::shared_ptr<NodeChannel> channel;
   bool may_spin = true;  // every rank of the node has a core
 
-  // The summation tree over all ranks, seen from this node and as a whole.
+  // The summation tree over all ranks, for this node and as a whole.
   SumProgram tree;                        // over all ranks
   std::vector<SumProgram> node_programs;  // the node's largest subtrees, over its local ranks
   std::vector<Subtree> partials;          // of all nodes, in tree order; owner: the node
@@ -75,9 +75,9 @@ struct Communicator::State {
   bool aligned = false;                   // every node's ranks are one subtree
   int lanes = 1;  // ranks per node that use the network: the smallest node's
 
-  Limits limits;              // of the table of algorithms
-  std::string tuning;         // where they come from
-  bool worker_asked = false;  // some rank would like a helper thread
+  Limits limits;              // for the table of algorithms
+  std::string tuning;         // source of the limits
+  bool worker_asked = false;  // some rank requests a progress thread
 
   std::deque<std::shared_ptr<PendingCall>> pending;
   std::vector<std::shared_ptr<const Message>> outgoing;  // sends that may still need progress
@@ -88,7 +88,8 @@ struct Communicator::State {
   void plan_sums();
   void open_channel();
   void start_worker(Communicator& communicator);
-  // What the ranks tell each other once they can talk; then the limits are measured. Collective.
+  // The first exchange between connected ranks, followed by the measurement of the limits.
+  // Collective.
   void tune(Communicator& communicator);
   void open_node_streams();
   NodeMemory share_memory(std::size_t bytes);
@@ -117,26 +118,26 @@ struct Communicator::State {
   std::unique_ptr<Task> make_task(const Call& call, const Begun& begun);
   // Advances the started collectives, oldest first.
   Progress advance_pending();
-  // Whether sends are under way that need this rank's help; forgets those that are done.
+  // Returns true if sends in flight need this rank's help; removes completed ones.
   bool has_outgoing();
   // Advances `task` until it is done, for at most `limit`; `describe` names it in errors.
   void drive(Task& task, FunctionRef<std::string()> describe, std::chrono::milliseconds limit);
-  // The same for one turn of a wait; returns whether the task is done.
+  // The same for one part of a wait; returns whether the task is done.
   bool drive_for(Task& task, FunctionRef<std::string()> describe, const Turn& turn);
-  // Sleeps until a message or a neighbour's step may have come.
+  // Sleeps until a message or a neighbour's step may have arrived.
   void nap(std::chrono::microseconds longest, bool for_messages);
-  // Ends with CommError when nothing can come any more. `since`: start of the wait. May advance the
-  // task, and says how far.
+  // Throws CommError if nothing more can arrive. `since`: start of the wait. May advance the task,
+  // and returns how far.
   Progress check_wait(std::chrono::steady_clock::time_point since, Task& task,
                       FunctionRef<std::string()> describe, std::chrono::milliseconds limit);
-  // The same for waits that no task stands for; see Communicator::check_wait().
+  // The same for waits without a task; see Communicator::check_wait().
   void check_wait_for_rank(std::chrono::steady_clock::time_point since, int peer,
                            std::string_view what);
-  // Data that does not get to its host though that lives; empty: none is known.
+  // Description of data that does not reach its live host; empty: none known.
   std::string find_stall();
   std::chrono::steady_clock::time_point last_look_for_stalls{};
-  // The end of a wait that cannot succeed: makes `message` the failure on all ranks and throws the
-  // first failure known.
+  // Ends a wait that cannot succeed: makes `message` the failure on all ranks and throws the first
+  // known failure.
   [[noreturn]] void fail(const std::string& message, const std::string& context);
 };
 

@@ -1,5 +1,5 @@
-// What a rank has started and does not wait for, and the helper thread that advances it where there
-// is a core for one (worker.h).
+// Operations that a rank has started, and the progress thread that advances them if a core is free
+// (worker.h).
 #pragma once
 
 #include <memory>
@@ -20,23 +20,23 @@ class Helper {
   Helper(const Helper&) = delete;
   Helper& operator=(const Helper&) = delete;
 
-  // Started operations of this communicator are advanced, too, until it is removed.
+  // Started operations of this communicator are advanced as well, until it is removed.
   void add(Communicator::State& state) { states_.push_back(&state); }
   void remove(const Communicator::State& state) { std::erase(states_, &state); }
   void note_message(const std::shared_ptr<const Message>& message) {
     if (worker_ && !message->done) messages_.push_back(message);
   }
 
-  // From now on a thread on `core` helps, or none does (a negative core); `text` says which and
-  // why.
+  // From now on a progress thread on `core` works, or none (a negative core); `text` describes it
+  // with the reason.
   void start(int core, std::string text);
   void stop() { worker_.reset(); }
-  // Who advances operations; empty: nobody has asked.
+  // Description of the thread that advances operations; empty: none was requested.
   const std::string& describe() const { return text_; }
 
-  // For as long as a call uses what the thread does, too. Without a thread it does nothing.
+  // Held while a call uses data of the thread. Without a thread it does nothing.
   Worker::Entry enter() const { return Worker::Entry(worker_.get()); }
-  // It is the thread that is inside: whom it tells of a failure is no caller.
+  // True on the progress thread itself: a failure reported there has not reached the caller.
   bool inside() const { return inside_; }
 
  private:
@@ -46,9 +46,9 @@ class Helper {
   Fabric& fabric_;
   std::string text_;
   std::vector<Communicator::State*> states_;
-  std::vector<std::shared_ptr<const Message>> messages_;  // perhaps under way; kept for the thread
+  std::vector<std::shared_ptr<const Message>> messages_;  // perhaps in flight; kept for the thread
   bool inside_ = false;
-  std::unique_ptr<Worker> worker_;  // none without a core for it
+  std::unique_ptr<Worker> worker_;  // none without a free core
 };
 
 }  // namespace tandem::comm

@@ -1,7 +1,7 @@
-// Whether the ranks of a job still live together: shared by a communicator and those split from it.
-// It fails once, on all ranks, and stays failed.
+// Liveness of the ranks of a job: shared by a communicator and those split from it. Fails once, on
+// all ranks, and stays failed.
 //
-// Thread-safety: any thread, but for throw_if_failed().
+// Thread-safety: any thread, except for throw_if_failed().
 #pragma once
 
 #include <atomic>
@@ -14,17 +14,17 @@ struct Fabric;
 
 class Life {
  public:
-  // A rank alone, or whose communicator has been closed, is not among others.
+  // False for a rank alone, or after its communicator was closed.
   Life(Fabric& fabric, bool among_others) : fabric_(fabric), among_others_(among_others) {}
   Life(const Life&) = delete;
   Life& operator=(const Life&) = delete;
 
   bool failed() const;
-  // Why, or empty.
+  // The reason of the failure, or empty.
   std::string failure_message() const;
-  void throw_if_failed() const;  // CommError with the first failure known
-  // Tells all ranks that this one gives up because of `reason` (an error of its own); they throw
-  // CommError. A rank that is not among others has nobody to tell, and does not fail.
+  void throw_if_failed() const;  // CommError with the first known failure
+  // Notifies all ranks that this one gives up because of `reason` (a local error); they throw
+  // CommError. A rank alone notifies no other rank and does not fail.
   void abort(std::string_view reason) noexcept;
   bool among_others() const { return among_others_.load(std::memory_order_acquire); }
 

@@ -1,4 +1,4 @@
-// Memory that the ranks of one node have mapped, of a communicator.
+// Memory of a communicator that all ranks of one node have mapped.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace tandem::comm {
 
-// Memory that all ranks of the node have mapped, from mem_alloc(). Movable; its end frees this
-// rank's mapping. It must not be destroyed while an operation uses it, and not outlive its
-// communicator. Collectives on buffers in it need the mappings of all ranks of the node: on a rank
-// that has freed its own they may throw InvalidArgument.
+// Memory that all ranks of the node have mapped, from mem_alloc(). Movable; the destructor frees
+// this rank's mapping. It must not be destroyed while an operation uses it, and must not outlive
+// its communicator. Collectives on buffers in it need the mappings of all ranks of the node: on a
+// rank that has freed its mapping they may throw InvalidArgument.
 class CommunicatorMemory {
  public:
   CommunicatorMemory();  // no memory
@@ -33,19 +33,19 @@ class CommunicatorMemory {
   std::unique_ptr<Impl> impl_;
 };
 
-// Memory for buffers that collectives inside a node use in place; huge pages where the system gives
-// them. Collective; ranks may ask for different sizes. Throws CommError.
+// Memory for buffers that collectives inside a node use in place; huge pages if the system provides
+// them. Collective; ranks may request different sizes. Throws CommError.
 CommunicatorMemory mem_alloc(Communicator& communicator, std::size_t bytes);
 
-// Puts such memory in the place of `pages`, whole pages that the caller has mapped and unmaps after
-// the end of the result, which leaves them mapped. Their contents stay; nobody writes to them
-// meanwhile. `file` becomes the memory file that lies there. Collective; ranks may give different
-// sizes. Throws CommError, IoError, InvalidArgument.
+// Replaces `pages`, whole pages that the caller has mapped, by such memory. The caller unmaps them
+// after the result is destroyed, which leaves them mapped. Their contents stay; no thread may write
+// to them meanwhile. `file` becomes the memory file mapped there. Collective; ranks may pass
+// different sizes. Throws CommError, IoError, InvalidArgument.
 CommunicatorMemory mem_replace(Communicator& communicator, std::span<std::byte> pages,
                                rendezvous::FileDescriptor& file);
 
-// Collective over the ranks of this node: every rank contributes a zeroed segment of `bytes` (its
-// own wish, may be 0), which the others read and write by themselves. Throws CommError.
+// Collective over the ranks of this node: every rank contributes a zeroed segment of `bytes` (may
+// differ and may be 0), which the others read and write directly. Throws CommError.
 NodeMemory share_node_memory(Communicator& communicator, std::size_t bytes);
 
 }  // namespace tandem::comm

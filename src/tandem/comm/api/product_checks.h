@@ -1,4 +1,5 @@
-// For tests: every operation of a communicator against values made here, element by element, exact.
+// For tests: checks every operation of a communicator against values computed here, element by
+// element, exactly.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +13,7 @@
 
 namespace tandem::comm::testing {
 
-// Numbers whose sums are exact, and whose products stay small, in every type, in any order: a few
-// ones and twos.
+// Numbers with exact sums and small products in every type and in any order: a few ones and twos.
 template <class T>
 T number(double x) {
   if constexpr (std::is_same_v<T, bfloat16>) return to_bfloat16(static_cast<float>(x));
@@ -22,8 +22,8 @@ T number(double x) {
   if constexpr (std::is_arithmetic_v<T>) return static_cast<T>(x);
 }
 
-// Element i of a buffer is pattern[i % kPeriod]. No size that is tested is a multiple of it, nor a
-// piece of the library (a power of two).
+// Element i of a buffer is pattern[i % kPeriod]. Neither the tested sizes nor the pieces of the
+// library (powers of two) are multiples of it.
 constexpr std::size_t kPeriod = 11;
 template <class T>
 using Pattern = std::array<T, kPeriod>;
@@ -44,8 +44,8 @@ Pattern<T> values_of(int rank, ReduceOp op = ReduceOp::kNone) {
   return pattern;
 }
 
-// What the reduction of `size` ranks gives for element i: exact in f64, then the type's own
-// rounding (none needed here but for averages).
+// The reduction of `size` ranks for element i: exact in f64, then rounded to the type (needed here
+// only for averages).
 template <class T>
 T reduced_value(int size, std::size_t i, ReduceOp op) {
   double result = op == ReduceOp::kProduct ? 1.0 : op == ReduceOp::kMin ? 1e9 : 0.0;
@@ -113,7 +113,7 @@ class Buffers {
   std::vector<T> heap_;
 };
 
-// All roots where that costs little or is worth it, else one that differs from case to case.
+// All roots if that is cheap or useful, else one that differs from case to case.
 template <class T>
 std::vector<int> roots_for(int size, std::size_t count, std::size_t which) {
   if (count > 17 && !(count == 4096 && std::is_same_v<T, float>))
@@ -167,7 +167,7 @@ void check_reduce_scatter(Communicator& comm, bool shared, std::size_t count, Re
   require_equal<T>(own, sums, first, what + " in place");
 }
 
-// Every move, for one root after the other.
+// Every operation that only moves data, for one root after the other.
 template <class T>
 class MoveChecks {
  public:
@@ -193,7 +193,7 @@ class MoveChecks {
   std::span<T> block(std::span<T> all, int rank) {
     return all.subspan(static_cast<std::size_t>(rank) * count_, count_);
   }
-  // In memory of the communicator the others may still read.
+  // Other ranks may still read memory of the communicator.
   void clear_out() {
     comm_.barrier();
     std::fill(out().begin(), out().end(), T{});

@@ -1,4 +1,4 @@
-// For tests: several ranks on one machine, as threads of this process or as processes of their own.
+// For tests: several ranks on one machine, as threads of this process or as separate processes.
 #pragma once
 
 #include <poll.h>
@@ -26,7 +26,7 @@ using Body = std::function<void(Communicator&)>;
 // Options of a rank; tests change timeout and node_id.
 using OptionsOf = std::function<Options(int rank)>;
 
-// What the tests send messages with: transport_main_test.cc sets it from --transport=NAME.
+// The transport of the tests: transport_main_test.cc sets it from --transport=NAME.
 inline TransportOptions& test_transport() {
   static TransportOptions options;
   return options;
@@ -39,7 +39,7 @@ inline Options test_options(int /*rank*/) {
   return options;
 }
 
-// Every rank puts its card on the board and leaves with all of them.
+// Every rank adds its card and returns with all of them.
 class CardBoard {
  public:
   explicit CardBoard(int world_size) : met_(static_cast<std::size_t>(world_size)) {}
@@ -61,8 +61,8 @@ class CardBoard {
   std::size_t arrived_ = 0;
 };
 
-// Runs `body` on `world_size` threads, each with a communicator of its own, which is closed in
-// order unless the body throws. Returns the message of each rank's exception, empty without one.
+// Runs `body` on `world_size` threads, each with a separate communicator, which is closed in order
+// unless the body throws. Returns the message of each rank's exception, empty without one.
 inline std::vector<std::string> run_threads(int world_size, const Body& body,
                                             const OptionsOf& options_of = test_options) {
   CardBoard board(world_size);
@@ -84,16 +84,16 @@ inline std::vector<std::string> run_threads(int world_size, const Body& body,
   return errors;
 }
 
-// How a rank that ran as a process ended.
+// The end of a rank that ran as a process.
 struct Ended {
   int status = 0;      // of waitpid
-  std::string output;  // what the body's exception said
+  std::string output;  // message of the body's exception
   double seconds = 0;  // since the start of run_processes
   bool exited_with(int code) const { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
 };
 
-// Runs `body` in `world_size` child processes that meet at a free port. An Error ends the child
-// with its exit code.
+// Runs `body` in `world_size` child processes that bootstrap at a free port. An Error ends the
+// child with its exit code.
 inline std::vector<Ended> run_processes(int world_size, const Body& body,
                                         const OptionsOf& options_of = test_options) {
   const int port = tandem::testing::free_port();

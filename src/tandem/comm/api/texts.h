@@ -1,5 +1,5 @@
-// Texts of any length between the ranks of a communicator, which may differ from rank to rank; and
-// agreement on them. All are collective.
+// Exchange of texts whose lengths may differ between the ranks of a communicator, and agreement on
+// them. All functions are collective.
 #pragma once
 
 #include <string>
@@ -10,13 +10,14 @@
 
 namespace tandem::comm {
 
-// The text of `root`, on all ranks.
+// Returns the text of `root`, on all ranks.
 std::string broadcast_text(Communicator& communicator, std::string_view text, int root);
-// The texts of all ranks, by rank; on all of them, or at `root` alone (elsewhere nothing).
+// Returns the texts of all ranks, by rank; on all of them, or only at `root` (elsewhere an empty
+// result).
 std::vector<std::string> all_gather_texts(Communicator& communicator, std::string_view text);
 std::vector<std::string> gather_texts(Communicator& communicator, std::string_view text, int root);
 // All ranks must hold the same `value` of `name` ("flags", "dataset fingerprint"), one value or
-// lines "name=value"; otherwise every rank throws a ConfigError with what differs, rank by rank
+// lines "name=value". Otherwise every rank throws a ConfigError with the differences, rank by rank
 // (core/disagreement.h).
 void agree(Communicator& communicator, std::string_view name, std::string_view value);
 

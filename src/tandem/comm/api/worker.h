@@ -1,9 +1,9 @@
-// A helper thread that advances what its rank has started while the rank computes.
+// A progress thread that advances its rank's started operations while the rank computes.
 //
-// Whoever is inside the communicator has it for itself: the caller, whose calls hold an Entry, or
-// the thread for one pass. The caller comes first. The thread never waits for it, and the caller
-// waits for one pass at most: a piece of an operation. While the caller is inside, waiting or not,
-// it drives everything itself.
+// The communicator is used by one thread at a time: the caller, whose calls hold an Entry, or the
+// progress thread for one pass. The caller has priority. The thread never waits for it, and the
+// caller waits for one pass at most: a piece of an operation. Between entry and exit of the caller,
+// waiting or not, the caller drives all operations.
 #pragma once
 
 #include <atomic>
@@ -18,17 +18,17 @@ namespace tandem::comm {
 
 class Worker {
  public:
-  // `pass` advances what can be advanced and returns kDone when there is nothing left to advance.
-  // It is called by one thread at a time, never while an Entry exists, and throws nothing.
-  // `has_work` tells the same without advancing.
-  // `core`: where the thread is bound; negative: nowhere. Throws ConfigError when the system does
-  // not allow that core.
+  // `pass` advances as much as possible and returns kDone if nothing is left to advance. It is
+  // called by one thread at a time, never while an Entry exists, and throws nothing. `has_work`
+  // reports the same without advancing.
+  // `core`: the core to which the thread is bound; negative: none. Throws ConfigError if the system
+  // does not allow that core.
   Worker(std::function<Progress()> pass, std::function<bool()> has_work, int core);
-  ~Worker();  // stops the thread, which is in a pass at most; no Entry may exist
+  ~Worker();  // stops the thread, after its present pass; no Entry may exist
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // The calling thread is inside for as long as it lives; may be nested. Without a worker it does
+  // Reserves the communicator for the calling thread; may be nested. Without a worker it does
   // nothing.
   class Entry {
    public:

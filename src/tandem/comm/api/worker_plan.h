@@ -1,5 +1,5 @@
-// Whether a rank gets a helper thread (worker.h), and where: oneCCL's CCL_WORKER_COUNT and
-// CCL_WORKER_AFFINITY.
+// Decides whether a rank gets a progress thread (worker.h), and on which core: oneCCL's
+// CCL_WORKER_COUNT and CCL_WORKER_AFFINITY.
 #pragma once
 
 #include <span>
@@ -11,19 +11,19 @@
 namespace tandem::comm {
 
 struct WorkerOptions {
-  // Helper threads asked for. Operations run one after the other, so one thread does all there is
-  // to do.
+  // Requested progress threads. Operations run one after the other, so one thread does all the
+  // work.
   int count = 0;
-  // One for each rank of the node, in turns; empty: the last cores that are spare.
+  // One for each rank of the node, repeated as needed; empty: the last spare cores.
   std::vector<int> cores;
-  int compute_threads = 0;  // of this rank; 0: as many as it has cores
+  int compute_threads = 0;  // for this rank; 0: as many as it has cores
 
   // Reads CCL_WORKER_COUNT and CCL_WORKER_AFFINITY ("auto", "3", "22,23,46-47"). Throws
   // ConfigError.
   static WorkerOptions from_environment(const Environment& environment, int compute_threads);
 };
 
-// What the ranks of a node tell each other.
+// The data that the ranks of a node exchange.
 struct RankCores {
   bool asks = false;
   int compute_threads = 0;
@@ -35,13 +35,13 @@ struct RankCores {
 };
 
 struct WorkerPlan {
-  int core = -1;     // −1: no helper thread
+  int core = -1;     // −1: no progress thread
   std::string text;  // "a helper thread on core 23", "no helper thread: …"
 };
 
-// For local rank `local_rank`. A core is spare when it is left over after the compute threads of
-// all ranks that may use it; every rank that asks needs one. Cores that were named are taken as
-// they are.
+// The plan for local rank `local_rank`. A core is spare if it is left over after the compute
+// threads of all ranks that may use it; every requesting rank needs one. Cores that were named are
+// used as given.
 WorkerPlan plan_worker(std::span<const RankCores> ranks, int local_rank,
                        const WorkerOptions& options);
 

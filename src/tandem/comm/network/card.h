@@ -1,4 +1,4 @@
-// What a rank tells all others about itself at the first meeting.
+// The description that a rank sends to all others during bootstrap.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +19,14 @@ struct Card {
   int pid = 0;
   int port = 0;
   std::uint64_t listener = 0;  // public name of its listening socket
-  rendezvous::Secret secret;   // of those who may connect to it
+  rendezvous::Secret secret;   // shared by the ranks that may connect to it
   std::vector<std::string> addresses;
   std::string settings;  // lines on which the ranks must agree
 };
 
-// None of the texts but `settings` may hold a line break, no address a comma.
+// No text except `settings` may contain a line break, no address a comma.
 std::string write_card(const Card& card);
-// The card of rank `rank`. Throws CommError when it is none of this version.
+// Parses the card of rank `rank`. Throws CommError if it is not of this version.
 Card read_card(std::string_view text, std::size_t rank);
 
 }  // namespace tandem::comm

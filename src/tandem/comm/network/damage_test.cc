@@ -1,4 +1,4 @@
-// Every bit of what comes over a connection, flipped: nothing of it is delivered, and the link is
+// Each bit of the bytes on a connection is flipped: no damaged data is delivered, and the link is
 // named.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ std::string sent(std::span<const std::byte> bytes) {
   return stream;
 }
 
-// Rank 0 receives them. Whether each message was delivered.
+// Rank 0 receives them. Returns for each message whether it was delivered.
 std::vector<bool> receive(Rank& receiver, const std::string& stream,
                           std::span<const std::byte> expected) {
   std::vector<std::vector<std::byte>> targets(3, std::vector<std::byte>(expected.size()));
@@ -122,8 +122,7 @@ TEST(Damage, OfAnyBitOfAMessageIsFoundBeforeItIsDelivered) {
   }
 }
 
-// Whole frames in another order, once more, or without one of them, as when TCP's own numbers are
-// damaged.
+// Whole frames in another order, repeated, or missing, as after damage to TCP's sequence numbers.
 TEST(Damage, OfTheOrderOfFramesIsFound) {
   const std::vector<std::byte> bytes(100);
   const std::string whole = sent(bytes);

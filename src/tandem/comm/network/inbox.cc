@@ -10,7 +10,7 @@ namespace tandem::comm {
 
 namespace {
 
-// What a message that nobody has asked for yet gets at first.
+// Initial room for a message that no receive has asked for yet.
 constexpr std::size_t kFirstPiece = std::size_t{1} << 20;
 
 }  // namespace
@@ -20,7 +20,7 @@ void Incoming::grow(std::size_t bytes) {
   target = storage;
 }
 
-// Twice what has really come: a header alone takes next to nothing.
+// Twice the bytes that have arrived: a header alone takes next to no memory.
 void Incoming::grow() { grow(std::max(kFirstPiece, 2 * storage.size())); }
 
 std::shared_ptr<const Message> Inbox::post(const Header& expected, std::span<std::byte> bytes) {
@@ -38,14 +38,15 @@ std::shared_ptr<Incoming> Inbox::begin(const Header& header) {
   if (header.magic != Header().magic) {
     disagreed_ = true;
     monitor_.report(fmt::format(
-        "{} received something from {} that is no message: different versions or byte orders?",
+        "{} received an invalid message from {}: the versions or byte orders may differ",
         self_.describe(), peer_.describe()));
     return nullptr;
   }
   Stream& stream = streams_[header.channel];
   auto incoming = std::make_shared<Incoming>();
   incoming->header = header;
-  // An older message that came before its receive has the first claim on the receives posted since.
+  // An older message that arrived before its receive takes precedence over the receives posted
+  // since.
   if (!stream.posted.empty() && stream.arrived.empty()) {
     const Posted& posted = stream.posted.front();
     if (!matches(posted.message->header, header)) return nullptr;
@@ -54,7 +55,7 @@ std::shared_ptr<Incoming> Inbox::begin(const Header& header) {
     stream.posted.pop_front();
     return incoming;
   }
-  // Nothing was posted that says how much may come.
+  // No posted receive limits the number of bytes.
   if (header.bytes > Incoming::kMostBytes) {
     disagreed_ = true;
     monitor_.report(fmt::format(

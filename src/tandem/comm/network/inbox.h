@@ -1,6 +1,6 @@
-// Messages from one rank, on their way to whoever receives them: pairs posted receives with
-// arriving headers, keeps what comes before its receive, and reports two ranks that do not make the
-// same calls. For transports.
+// Messages from one rank that are not yet received. Pairs posted receives with arriving headers,
+// keeps messages that arrive before their receive, and reports two ranks whose calls differ. For
+// transports.
 #pragma once
 
 #include <deque>
@@ -18,12 +18,13 @@ namespace tandem::comm {
 struct Incoming {
   Header header;
   std::span<std::byte> target;
-  std::shared_ptr<Message> message;  // the receive it belongs to; none: it came first
-  std::vector<std::byte> storage;    // for one that came first; grows with what really comes
+  std::shared_ptr<Message> message;  // the receive it belongs to; none: it arrived first
+  std::vector<std::byte>
+      storage;  // for a message without a receive; grows with the bytes that arrive
   bool complete = false;
   static constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40;
-  // Whether `target` has room for all bytes. One that came first gets its room as the bytes come:
-  // grow() whenever it is full.
+  // Returns true if `target` has room for all bytes. A message that arrived first gets its room as
+  // the bytes arrive: grow() whenever it is full.
   bool whole() const { return target.size() == header.bytes; }
   void grow();
   void grow(std::size_t bytes);
@@ -35,10 +36,10 @@ class Inbox {
   Inbox(const Peer& self, const Peer& peer, Monitor& monitor)
       : self_(self), peer_(peer), monitor_(monitor) {}
 
-  // A receive into `bytes`; it may be done at once.
+  // Posts a receive into `bytes`; it may complete at once.
   std::shared_ptr<const Message> post(const Header& expected, std::span<std::byte> bytes);
-  // The next message of this peer. Null when it is not the one that was expected: that has been
-  // reported, and nothing is delivered any more.
+  // The next message of this peer. Null if it is not the expected one: the difference has been
+  // reported, and no more messages are delivered.
   std::shared_ptr<Incoming> begin(const Header& header);
   void finish(Incoming& incoming);
   bool disagreed() const { return disagreed_; }
@@ -62,10 +63,10 @@ class Inbox {
   bool disagreed_ = false;
 };
 
-// The inboxes of all ranks. After a disagreement in one of them none delivers anything any more.
+// The inboxes of all ranks. After a disagreement in one of them, none delivers messages any more.
 class Inboxes {
  public:
-  // Of rank `rank`; by rank, as `peers`. References must outlive the inboxes.
+  // The inbox of rank `rank`; by rank, as `peers`. References must outlive the inboxes.
   Inboxes(const std::vector<Peer>& peers, std::size_t rank, Monitor& monitor);
 
   std::shared_ptr<const Message> post(int peer, const Header& expected, std::span<std::byte> bytes);

@@ -1,4 +1,4 @@
-// What the headers of other ranks may make this one do.
+// Effects that headers of other ranks may have on this rank.
 #include "tandem/comm/network/inbox.h"
 
 #include <gmock/gmock.h>

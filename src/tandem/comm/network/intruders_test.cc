@@ -1,5 +1,5 @@
-// Whoever connects to the open ports and names of a job and says what no rank would say, from the
-// first meeting to the last reunion: the ranks' job goes on.
+// A process connects to the open ports and names of a job and sends invalid bytes, from the
+// bootstrap to the last reunion: the job continues.
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -82,7 +82,7 @@ FileDescriptor visit_name(const std::string& name) {
   return socket;
 }
 
-// Says `bytes` wherever this process listens, again and again, and stays.
+// Sends `bytes` to all listeners of this process, repeatedly, and keeps the connections open.
 class Intruder {
  public:
   explicit Intruder(std::string bytes) : bytes_(std::move(bytes)), thread_([this] { intrude(); }) {}
@@ -91,8 +91,8 @@ class Intruder {
     thread_.join();
   }
 
-  // Waits until somebody has listened to `count` more of its words than before the call. False:
-  // that took too long.
+  // Waits until the listeners have accepted `count` more of its connections than before the call.
+  // False: timed out.
   bool wait_for_visits(int count) const {
     const int enough = visits_ + count;
     for (int i = 0; i < 4000 && visits_ < enough; ++i)
@@ -170,8 +170,8 @@ class Intruders : public ::testing::TestWithParam<std::tuple<Words, std::string>
 
 constexpr const char* kNoVisit = "nobody intruded";
 
-// Meets, works and goes on without rank 2. Every phase lasts until it has been intruded upon: one
-// rank waits for that, the others for it.
+// Bootstraps, works and continues without rank 2. Every phase lasts until it has been disturbed:
+// one rank waits for that, the others for it.
 std::string job_of_rank(int rank, int port, const std::string& token, const Intruder& intruder) {
   rendezvous::Identity identity;
   identity.rank = identity.local_rank = rank;

@@ -37,15 +37,16 @@ using rendezvous::Secret;
 using rendezvous::view_of;
 using std::chrono::milliseconds;
 
-// All ranks are known to be alive when they connect to each other; nobody needs long.
+// All ranks are known to be alive when they connect to each other; none needs long.
 constexpr milliseconds kConnectPhase{60000};
-// Time for a connection to say who it is; strangers at the port hold up nobody meanwhile.
+// Timeout for the handshake of a connection; unauthenticated peers at the port hold up no rank
+// meanwhile.
 constexpr milliseconds kIntroduction{10000};
-// How long the reason why a rank is not there any more may take to come.
+// Timeout for the message with the reason why a rank is gone.
 constexpr milliseconds kReason{2000};
 
-// Descriptors: to every rank a connection for data and one for control; to those of this node a
-// UNIX socket, a doorbell, a process to watch, and, while memory is shared, its file.
+// Descriptors: a data and a control connection to every rank; for the ranks of this node also a
+// UNIX socket, a doorbell, a pidfd, and, while memory is shared, its file.
 constexpr std::size_t kPerPeer = 2;
 constexpr std::size_t kPerNeighbour = 4;
 // Listeners, events, this rank's own memory.
@@ -58,8 +59,8 @@ std::string file_identity(const char* path) {
 }
 
 // One kernel (boot id) and one network namespace: there loopback and abstract UNIX sockets connect
-// the processes. Two containers with networks of their own count as two hosts; two hosts with one
-// name do not count as one.
+// the processes. Two containers with separate networks count as two hosts; two hosts with one name
+// do not count as one.
 std::string host_key() {
   std::string boot = read_file_if_exists("/proc/sys/kernel/random/boot_id").value_or("?");
   boot.erase(std::remove_if(boot.begin(), boot.end(), [](char c) { return c <= ' '; }), boot.end());
@@ -81,8 +82,8 @@ Card own_card(const MeshOptions& options, int port) {
   return card;
 }
 
-// An abstract UNIX address: no file, gone with its listener. Every user of the machine can read it
-// (/proc/net/unix).
+// An abstract UNIX address: it has no file and ends with its listener. Every user of the machine
+// can read it (/proc/net/unix).
 socklen_t local_address(const Card& card, std::size_t rank, sockaddr_un& address) {
   const std::string name = fmt::format("tandem-{:016x}-{}", card.listener, rank);
   address = {};
@@ -128,7 +129,7 @@ class Builder {
       if (vigil_ != nullptr) vigil_->give_up(error.what());
       throw;
     }
-    // A rank may end as soon as it is done: nobody leaves before all know each other.
+    // A rank may end as soon as it is done: no rank leaves before all are connected.
     if (vigil_ != nullptr) vigil_->finish(deadline);
     mesh_.membership = std::move(meeting.membership);
     mesh_.network = describe_network();
@@ -159,7 +160,7 @@ class Builder {
     accept_higher_ranks(deadline);
   }
 
-  // Only the cards tell how many ranks are on this node.
+  // Only the cards show how many ranks are on this node.
   void reserve_for_neighbours() const {
     std::size_t neighbours = 0;
     for (std::size_t i = 0; i < size_; ++i) neighbours += i != rank_ && shares_node(i) ? 1 : 0;
@@ -195,7 +196,7 @@ class Builder {
   }
 
   // The address through which rank 0 saw the other rank comes first: the route between the two
-  // leads there.
+  // works.
   std::vector<std::string> candidates(std::size_t i, const std::string& seen_at) const {
     std::vector<std::string> addresses;
     const auto add = [&](const std::string& address) {
@@ -205,7 +206,7 @@ class Builder {
     if (cards_[i].host_key == own_.host_key) add("127.0.0.1");
     const std::vector<std::string>& advertised = cards_[i].addresses;
     const bool loopback = seen_at.rfind("127.", 0) == 0 || seen_at == "::1";
-    // Interfaces that the user named keep the order in which they were named.
+    // Interfaces named by the user keep the order in which they were named.
     const bool excluding = options_.interface.rfind('^', 0) == 0;
     const bool is_advertised =
         std::find(advertised.begin(), advertised.end(), seen_at) != advertised.end();
@@ -254,8 +255,8 @@ class Builder {
     return rendezvous::sealed(hello);
   }
 
-  // Rank i listened before it told anybody: if it does not any more, it has given up, and the
-  // reason is on its way here.
+  // Rank i listened before it sent its address. If it no longer listens, it has given up, and the
+  // message with the reason is on its way here.
   FileDescriptor connect_local(std::size_t i) {
     sockaddr_un address;
     const socklen_t length = local_address(cards_[i], i, address);
@@ -334,7 +335,7 @@ class Builder {
     sockets[hello.rank] = std::move(guest.socket);
   }
 
-  // "eth0 (10.0.0.3)": where the data for other hosts leaves this one.
+  // "eth0 (10.0.0.3)": the interface through which data for other hosts leaves this one.
   std::string describe_network() const {
     std::vector<std::string> ways;
     for (std::size_t i = 0; i < size_; ++i) {
@@ -363,7 +364,7 @@ class Builder {
 
 Mesh connect_mesh(int rank, int world_size, const rendezvous::Exchange& exchange,
                   const MeshOptions& options) {
-  // Before anybody waits for this rank. Rank 0 meets all others over connections of their own.
+  // Before any rank waits for this one. Rank 0 uses separate connections for the bootstrap.
   const auto peers = static_cast<std::size_t>(world_size - 1);
   reserve_descriptors(kOfTheRank + kPerPeer * peers + (rank == 0 ? peers : 1),
                       fmt::format("rank {} of {}", rank, world_size));

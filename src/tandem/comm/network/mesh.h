@@ -20,30 +20,30 @@ struct Mesh {
   std::vector<rendezvous::FileDescriptor> data;
   std::vector<rendezvous::FileDescriptor> control;
   std::vector<rendezvous::FileDescriptor> local;
-  // By rank, this one included. The ranks keep listening after they are connected: should the
-  // communicator fail, those that are left find each other there (rendezvous/reunion.h).
+  // By rank, this one included. The ranks keep their listeners after they are connected: if the
+  // communicator fails, the survivors find each other there (rendezvous/reunion.h).
   std::vector<rendezvous::Door> doors;
   rendezvous::FileDescriptor listener;  // this rank's
   rendezvous::Membership membership;    // this rank's, in a process manager's job
-  // "eth0 (10.0.0.3)": this rank's way to other hosts; empty if there are none.
+  // "eth0 (10.0.0.3)": this rank's interface to other hosts; empty if there are none.
   std::string network;
 };
 
 struct MeshOptions {
   std::chrono::milliseconds timeout{60000};
-  std::chrono::milliseconds host_timeout{2000};  // of silence, once the cards are exchanged
+  std::chrono::milliseconds host_timeout{2000};  // of silence, after the exchange of the cards
   bool loopback_only = false;
-  std::string interface;  // which interfaces are advertised (rendezvous/interfaces.h)
+  std::string interface;  // advertised interfaces (rendezvous/interfaces.h)
   std::string node_id;    // part of the node key
-  // Lines "name=value" on which the ranks must agree before the first operation, as on the
-  // algorithms of operations themselves.
+  // Lines "name=value" that must agree between the ranks before the first operation, such as the
+  // algorithms of operations.
   std::string settings;
 };
 
-// Collective. Every rank listens, the cards with the addresses are exchanged, rank i connects to
-// every j < i. Returns when all ranks are connected. Throws ConfigError when their settings differ;
-// CommError that names the rank which could not be reached, did not come, gave up or died, and the
-// time waited.
+// Collective. Every rank listens, the cards with the addresses are exchanged, and rank i connects
+// to every j < i. Returns when all ranks are connected. Throws ConfigError if their settings
+// differ. Throws CommError with the rank that was unreachable, did not connect, gave up or died,
+// and the time waited.
 Mesh connect_mesh(int rank, int world_size, const rendezvous::Exchange& exchange,
                   const MeshOptions& options);
 

@@ -22,7 +22,7 @@ using rendezvous::Met;
 using std::chrono::milliseconds;
 using testing::CardBoard;
 
-// Runs `meanwhile` with all cards after the ranks have met and before they connect to each other;
+// Runs `meanwhile` with all cards after the bootstrap and before the ranks connect to each other;
 // returns whether all connected.
 bool connect_two_ranks(const std::function<void(const std::vector<Met>&)>& meanwhile) {
   CardBoard board(2);
@@ -57,7 +57,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// Where rank 0 listens for its neighbours, by the number that its card gives the listener.
+// Rank 0's listener for its neighbours, found by the number in its card.
 std::pair<sockaddr_un, socklen_t> local_address(std::uint64_t listener) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -66,7 +66,7 @@ std::pair<sockaddr_un, socklen_t> local_address(std::uint64_t listener) {
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
 }
 
-// The abstract names of this process's UNIX sockets are for all users of the machine to read.
+// Every user of the machine can read the abstract names of this process's UNIX sockets.
 TEST(Mesh, NoNameOfASocketTellsASecret) {
   EXPECT_TRUE(connect_two_ranks([](const std::vector<Met>& met) {
     const std::string names = read_file("/proc/net/unix");
@@ -83,7 +83,8 @@ TEST(Mesh, NoNameOfASocketTellsASecret) {
   }));
 }
 
-// Who knows a socket's name and not the secret gets nothing, and does not disturb the ranks either.
+// A process that has a socket's name but not the secret receives nothing, and does not disturb the
+// ranks.
 TEST(Mesh, AStrangerAtTheLocalSocketIsLeftOut) {
   std::vector<FileDescriptor> strangers;
   EXPECT_TRUE(connect_two_ranks([&](const std::vector<Met>& met) {
@@ -107,8 +108,8 @@ TEST(Mesh, AStrangerAtTheLocalSocketIsLeftOut) {
   }
 }
 
-// A process of another user that knows the secret: its exit code is 0 if it was shown out. It has
-// said its hello when this returns.
+// A process of another user that has the secret: its exit code is 0 if its connection was closed.
+// It has sent its handshake when this returns.
 pid_t visit_as_another_user(const sockaddr_un& address, socklen_t length,
                             const rendezvous::RankHello& hello) {
   int said[2];
@@ -121,8 +122,8 @@ pid_t visit_as_another_user(const sockaddr_un& address, socklen_t length,
     ::close(said[0]);
     return child;
   }
-  // Nothing but system calls: the other threads are not there. Whose listener it kept would seem
-  // alive.
+  // Only system calls, since the other threads do not exist here. A listener that it kept open
+  // would seem alive.
   ::dup2(said[1], 3);
   ::close_range(4, ~0u, 0);
   const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -133,7 +134,7 @@ pid_t visit_as_another_user(const sockaddr_un& address, socklen_t length,
   ::_exit(asked && ::recv(socket, &byte, 1, 0) == 0 ? 0 : 1);
 }
 
-// A secret that has leaked opens nothing to other users of the machine.
+// A leaked secret gives no access to other users of the machine.
 TEST(Mesh, AnotherUserWhoKnowsTheSecretIsLeftOut) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   pid_t visitor = -1;

@@ -40,7 +40,7 @@ Progress MessageTask::advance() {
 
 void MessageTask::start() {
   started_ = true;
-  // Receives first: what comes at once goes straight to its place.
+  // Receives first: data that arrives at once goes directly to its destination.
   for (const Round::Transfer& transfer : round_.transfers) {
     if (!transfer.sending) messages_.receive(transfer.peer, transfer.bytes);
   }

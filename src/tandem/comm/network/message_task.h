@@ -11,7 +11,7 @@
 
 namespace tandem::comm {
 
-// Messages of one operation that are under way together.
+// Messages of one operation that are in flight together.
 class Messages {
  public:
   Messages(Transport& transport, const Header& header) : transport_(transport), header_(header) {}
@@ -19,9 +19,9 @@ class Messages {
   void send(int peer, std::span<const std::byte> bytes);
   void receive(int peer, std::span<std::byte> bytes);
   bool done() const;
-  // Moves what can be moved; whether anything did.
+  // Moves as much as possible; returns true if anything moved.
   bool progress() { return transport_.progress({}); }
-  // The rank of the job from which or to which something is under way, else −1.
+  // The rank of the job with a message to or from it in flight, otherwise −1.
   int waiting_for() const;
   void clear() { messages_.clear(); }
 
@@ -31,7 +31,7 @@ class Messages {
   std::vector<std::shared_ptr<const Message>> messages_;
 };
 
-// Messages that start together, and what to do when all are done.
+// Messages that start together, and a completion function for the time when all are done.
 struct Round {
   struct Transfer {
     int peer = 0;  // rank of the job
@@ -63,7 +63,7 @@ class MessageTask final : public Task {
   bool started_ = false;
 };
 
-// One task after the other; each is made when its turn comes.
+// Tasks in sequence; each is created when the previous one is done.
 class ChainTask : public Task {
  public:
   Progress advance() final;
@@ -72,7 +72,7 @@ class ChainTask : public Task {
 
  protected:
   virtual std::size_t parts() const = 0;
-  // May return null: nothing to wait for.
+  // May return null: no task to wait for.
   virtual std::unique_ptr<Task> make(std::size_t part) = 0;
 
  private:
@@ -82,9 +82,9 @@ class ChainTask : public Task {
 
 class SequenceTask final : public ChainTask {
  public:
-  using Part = std::function<std::unique_ptr<Task>()>;  // may return null: nothing to do
+  using Part = std::function<std::unique_ptr<Task>()>;  // may return null: no work
   void add(Part part) { parts_.push_back(std::move(part)); }
-  // Something that needs no waiting.
+  // A part that needs no waiting.
   void then(std::function<void()> work);
   // Keeps memory alive as long as the task.
   void keep(std::shared_ptr<void> object) { kept_.push_back(std::move(object)); }

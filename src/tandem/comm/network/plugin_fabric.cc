@@ -17,12 +17,12 @@ namespace fs = std::filesystem;
 
 struct KnownPlugin {
   std::string_view name;
-  // Libraries one of which must be loaded, with its symbols visible to all, before the plugin. The
-  // others are named by the plugin itself; an MPI is not, because MPICH and Intel MPI give one
-  // interface under several file names.
+  // Libraries of which one must be loaded before the plugin, with its symbols visible to all. The
+  // plugin itself names the others. It does not name an MPI, because MPICH and Intel MPI provide
+  // one interface under several file names.
   std::vector<std::string> libraries;
-  std::string_view run_package;    // what to install on a machine that only runs
-  std::string_view build_package;  // without which the plugin was not built
+  std::string_view run_package;    // package to install on a machine that only runs tandem
+  std::string_view build_package;  // package without which the plugin was not built
 };
 
 const std::array<KnownPlugin, 4>& known_plugins() {

@@ -1,5 +1,5 @@
-// A transport plugin, found and loaded, and this rank's end in it (transport_plugin.h), with
-// exceptions instead of codes.
+// A transport plugin that was found and loaded, and this rank's endpoint in it
+// (transport_plugin.h), with exceptions instead of codes.
 #pragma once
 
 #include <chrono>
@@ -15,19 +15,19 @@ namespace tandem::comm {
 
 class PluginFabric {
  public:
-  // Loads the plugin and opens this rank's end. The plugin is looked for in options.plugin_path,
-  // beside the program (../lib/tandem, .), and where tandem was installed; it stays loaded to the
-  // end of the process. Throws ConfigError when there is no such plugin, the library it needs is
-  // missing (with the package to install), or that library refuses.
+  // Loads the plugin and opens this rank's endpoint. The plugin is searched for in
+  // options.plugin_path, beside the program (../lib/tandem, .), and in tandem's installation
+  // directory. It stays loaded until the process ends. Throws ConfigError if the plugin is missing,
+  // the library it needs is missing (with the package to install), or the library refuses.
   PluginFabric(const TransportOptions& options, int rank, int world_size,
                std::chrono::milliseconds timeout, const std::string& source_address);
-  ~PluginFabric();  // closes, if close() was not called: not in order
+  ~PluginFabric();  // closes if close() was not called, then not in order
   PluginFabric(PluginFabric&& other) noexcept;
   PluginFabric& operator=(PluginFabric&&) = delete;
 
-  // Whether exchange() works: the library brings its ranks together by itself.
+  // Returns true if exchange() works: the library connects its ranks without help.
   bool can_exchange() const { return plugin_->exchange != nullptr; }
-  // Collective: the texts of all ranks. Throws CommError.
+  // Collective: returns the texts of all ranks. Throws CommError.
   std::vector<std::string> exchange(const std::string& text);
   std::string address() const;
   // Collective: addresses[r] is address() of rank r. Throws CommError.

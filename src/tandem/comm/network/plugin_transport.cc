@@ -16,15 +16,15 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Packets posted per peer: as many short messages arrive while this rank does not look.
+// Packets posted per peer: as many short messages can arrive between two polls of this rank.
 constexpr int kPostedPackets = 4;
-// Some libraries know no limit.
+// Some libraries have no limit.
 constexpr std::size_t kMaxPieceBytes = std::size_t{1} << 30;
-// In place of Header::magic: the sender closes, nothing follows.
+// Replaces Header::magic: the sender closes, nothing follows.
 constexpr std::uint32_t kGoodbyeMagic = 0x6d444e47;
-// The library sees a closed connection perhaps before the monitor knows why.
+// The library may see a closed connection before the monitor has the reason.
 constexpr milliseconds kVerdict{300};
-// Where the library has nothing to sleep on: first let others run, then sleep a little.
+// If the library has nothing to sleep on: first yield to other threads, then sleep briefly.
 constexpr int kYields = 50;
 constexpr microseconds kShortSleep{50};
 
@@ -122,7 +122,7 @@ void PluginTransport::give_back(Operation* operation) {
   (operation->packet ? free_packets_ : free_bodies_).push_back(operation);
 }
 
-// Behind those that wait already: the order within a tag is the order of the messages.
+// Behind those that already wait: the order within a tag is the order of the messages.
 void PluginTransport::start(std::size_t peer, Operation* operation) {
   Link& link = links_[peer];
   operation->peer = peer;
@@ -188,7 +188,7 @@ void PluginTransport::operation_ended(Operation* operation, bool failed) {
       link.reason = fabric_.plugin().last_error(fabric_.get());
       any_broken_ = true;
     }
-    return;  // the operation and what hangs on it stay as they are: nobody must believe it done
+    return;  // the operation and the data it refers to stay unchanged: it must not count as done
   }
   if (operation->sending) {
     Outgoing* outgoing = operation->outgoing.get();
@@ -279,7 +279,7 @@ void PluginTransport::read_packet(std::size_t peer, const Packet& packet) {
   }
   std::shared_ptr<Incoming> incoming = inboxes_.begin(peer, header);
   if (!incoming) return;
-  if (!incoming->whole()) incoming->grow(header.bytes);  // the library writes it as a whole
+  if (!incoming->whole()) incoming->grow(header.bytes);  // the library writes all of it at once
   auto arriving = std::make_shared<Arriving>(Arriving{std::move(incoming), 1, head});
   if (header.bytes > kInlineBytes) return receive_body(peer, std::move(arriving));
   if (header.bytes > 0) {
@@ -288,7 +288,7 @@ void PluginTransport::read_packet(std::size_t peer, const Packet& packet) {
   body_arrived(*arriving, peer);
 }
 
-// Nothing more comes from there.
+// No more messages arrive from that rank.
 void PluginTransport::report_damage(std::size_t peer, const std::string& what) {
   links_[peer].broken = true;
   monitor_.report_damage(peer, fmt::format("{} over {}", what, description_));

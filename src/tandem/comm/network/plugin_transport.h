@@ -1,16 +1,15 @@
 // Messages through a plugin's library (libfabric, an MPI, Gloo).
 //
-// The library moves bytes; what makes them messages is done here, once for all libraries, so that
-// none of them is asked to receive something larger than its buffer (which is an abort in Gloo and
-// memory overwritten in some MPIs).
-//   Each rank keeps a few packets of 4 KiB posted for every other. A message is a packet with its
-//   head (frame.h), the checksum of its bytes and, when they fit, the bytes. Those of a longer one
-//   follow in messages of their
-//   own, received once the header has told how many: straight into the buffer of the posted
-//   receive, or into memory of its own when the message comes first. So ranks may run ahead of each
-//   other without deadlock, as over tcp.
-// A rank that closes sends a last packet that says so: when it is read, everything before it has
-// been.
+// The library moves bytes. The message layer is implemented here, once for all libraries, so that
+// none of them receives more than its buffer holds (Gloo would abort, some MPIs would overwrite
+// memory).
+//   Each rank keeps a few packets of 4 KiB posted for every other rank. A message is a packet with
+//   its head (frame.h), the checksum of its bytes and, if they fit, the bytes. The bytes of a
+//   longer message follow in separate messages, which are received once the header has given their
+//   number: directly into the buffer of the posted receive, or into new memory if the message
+//   arrives first. So ranks may run ahead of each other without deadlock, as over tcp.
+// A rank that closes sends a last packet that marks the end: once it is read, all earlier messages
+// have been read.
 #pragma once
 
 #include <array>
@@ -33,9 +32,9 @@ class PluginTransport final : public Transport {
   // unsent messages at the end.
   PluginTransport(PluginFabric fabric, const std::vector<Peer>& peers, int rank,
                   std::chrono::milliseconds timeout, Monitor& monitor, Failure& failure);
-  // Hands over what has not left yet, says goodbye to the other ranks, closes the fabric. After a
-  // failure the fabric is closed before the exception reaches the caller, whose buffers end with
-  // it.
+  // Sends the remaining messages, sends the goodbye to the other ranks, and closes the fabric.
+  // After a failure the fabric is closed before the exception reaches the caller, whose buffers end
+  // with it.
   ~PluginTransport() override;
 
   std::string describe() const override { return description_; }
@@ -54,8 +53,8 @@ class PluginTransport final : public Transport {
   };
   static constexpr std::size_t kInlineBytes = kPacketBytes - sizeof(PacketHead);
   using Packet = std::array<std::byte, kPacketBytes>;
-  // A message that leaves in pieces, its packet and its bytes; done when the library has sent them
-  // all.
+  // A message that is sent in pieces, its packet and its bytes; done when the library has sent all
+  // of them.
   struct Outgoing {
     std::shared_ptr<Message> message;
     std::size_t pieces = 0;
@@ -73,8 +72,8 @@ class PluginTransport final : public Transport {
     bool sending = false;
     bool ended = false;
     std::span<std::byte> bytes;
-    std::unique_ptr<Packet> packet;      // of a packet; kept for the next use of the operation
-    std::shared_ptr<Outgoing> outgoing;  // none for a goodbye
+    std::unique_ptr<Packet> packet;      // for a packet; kept for the next use of the operation
+    std::shared_ptr<Outgoing> outgoing;  // none for a goodbye packet
     std::shared_ptr<Arriving> arriving;
   };
   struct Link {
@@ -82,10 +81,10 @@ class PluginTransport final : public Transport {
     bool said_goodbye = false;
     std::uint32_t packets_sent = 0;
     std::uint32_t packets_received = 0;
-    std::size_t sends_under_way = 0;   // also those that wait
-    std::size_t bodies_under_way = 0;  // a goodbye may overtake them
-    // The library had no room for them. Apart, so that a send that waits for the other rank never
-    // holds up a receive.
+    std::size_t sends_under_way = 0;   // includes waiting ones
+    std::size_t bodies_under_way = 0;  // a goodbye packet may overtake them
+    // Operations for which the library had no room. Separate lists, so that a send that waits for
+    // the other rank never holds up a receive.
     std::deque<Operation*> waiting_sends;
     std::deque<Operation*> waiting_receives;
     std::deque<Operation*> posted_packets;  // in the order in which they will be filled

@@ -26,7 +26,7 @@ ScheduleTask::ScheduleTask(const Messages& messages, Schedule schedule,
   arrays_.reserve(own.size() + sizes.size());
   arrays_.assign(own.begin(), own.end());
   if (sizes.empty()) return;
-  // Not cleared: all of it is received into.
+  // Not cleared: all of it is overwritten by receives.
   const std::size_t elements = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
   scratch_ = std::make_unique_for_overwrite<std::byte[]>(elements * element_);
   std::byte* next = scratch_.get();
@@ -64,7 +64,7 @@ void ScheduleTask::start_round() {
   started_ = true;
   const std::span<const Step> steps = round();
   messages_.reserve(steps.size());
-  // Receives first: what comes at once goes straight to its place.
+  // Receives first: data that arrives at once goes directly to its destination.
   for (const Step& step : steps) {
     if (step.kind == Kind::kReceive) receive(step);
   }

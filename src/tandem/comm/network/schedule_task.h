@@ -1,4 +1,4 @@
-// A schedule under way: its messages are sent and received, and its sums are added up.
+// A schedule in progress: its messages are sent and received, and its sums are added up.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,13 @@
 
 namespace tandem::comm {
 
-// The type in which the numbers of a kSend or kReceive travel, where the arrays are of type `sums`
-// and complete sums are rounded to `type`. What one rank brought was of that type, so it is exact.
+// The type in which the numbers of a kSend or kReceive are sent, if the arrays have type `sums` and
+// complete sums are rounded to `type`. The input of one rank had that type, so it is exact.
 DataType wire_type(const Step& step, DataType sums, DataType type);
 
 class ScheduleTask final : public Task {
  public:
-  // Where complete sums go.
+  // Destination of complete sums.
   struct Finish {
     DataType type = DataType::kFloat32;
     int divisor = 1;
@@ -25,11 +25,11 @@ class ScheduleTask final : public Task {
   };
 
   // `own`: the participant's own arrays, of `reduction.type` (an accumulator type). `peers`: the
-  // ranks of the job behind the participants. What they point to must outlive the task.
+  // ranks of the job behind the participants. The pointed-to data must outlive the task.
   ScheduleTask(const Messages& messages, Schedule schedule, std::span<std::byte* const> own,
                std::vector<int> peers, const kernels::CombineKernels& kernels,
                const Reduction& reduction, const Finish& finish);
-  // Of a schedule that only moves elements of `type`.
+  // For a schedule that only moves elements of `type`.
   ScheduleTask(const Messages& messages, Schedule schedule, std::span<std::byte* const> own,
                std::vector<int> peers, const kernels::CombineKernels& kernels, DataType type)
       : ScheduleTask(messages, std::move(schedule), own, std::move(peers), kernels,
@@ -63,9 +63,9 @@ class ScheduleTask final : public Task {
   std::size_t element_;
   std::unique_ptr<std::byte[]> scratch_;
   std::vector<std::byte*> arrays_;
-  // Numbers as they travel, of the steps of this round that are narrowed, in their order.
+  // Numbers in the type in which they are sent, for the narrowed steps of this round, in order.
   std::vector<std::unique_ptr<std::byte[]>> copies_;
-  std::size_t first_ = 0;  // of the steps of this round
+  std::size_t first_ = 0;  // among the steps of this round
   bool started_ = false;
 };
 

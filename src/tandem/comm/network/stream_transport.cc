@@ -15,17 +15,18 @@
 namespace tandem::comm {
 namespace {
 
-// Connections to ranks of this node carry nothing but news of their end: looked at this seldom, and
+// Connections to ranks of this node carry only news of their end: polled at this interval, and
 // before every sleep.
 constexpr unsigned kCallsBetweenLooks = 64;
-// Up to so many sockets are read at once, which costs less than to ask first which of them can be.
+// Up to so many sockets are read at once, which costs less than a poll for the readable ones.
 constexpr std::size_t kFewSockets = 4;
-// Bytes that are read beyond a header or a message: small messages come with one system call.
+// Bytes read beyond a header or a message: small messages arrive with one system call.
 constexpr std::size_t kAhead = 4096;
-// Bytes, of header and message, up to which they are copied together to be sent.
+// Up to this size, header and message are copied together and sent at once.
 constexpr std::size_t kCopied = 256;
-// What one link sends and reads before the other direction and the other links have their turn.
-// Bytes on their way then still lie in a cache when the other side reads them: 1 MB goes to another
+// Bytes that one link sends and reads before the other direction and the other links continue.
+// Bytes in flight are then still in a cache when the other side reads them: sending 1 MB to another
+// host is three times as fast as with sends as large as the socket takes.
 // host three times as fast as when all that the socket takes is sent at once.
 constexpr std::size_t kSendTurn = std::size_t{128} << 10;
 constexpr std::size_t kReadTurn = std::size_t{256} << 10;
@@ -94,7 +95,7 @@ void StreamTransport::use_node_streams(std::unique_ptr<NodeStreams> streams, Nod
 
 bool StreamTransport::closed(int peer) const {
   const Link& link = links_[static_cast<std::size_t>(peer)];
-  // What it wrote before its end is still to be read.
+  // Bytes that it wrote before its end are still to be read.
   return link.closed && (link.local < 0 || !streams_->readable(link.local));
 }
 
@@ -151,7 +152,7 @@ bool StreamTransport::move(std::span<const std::size_t> peers) {
   return moved;
 }
 
-// Sockets of other nodes' ranks, `all`: of neighbours too.
+// Polls the sockets of other nodes' ranks; with `all`, those of neighbours too.
 bool StreamTransport::poll_sockets(bool all, std::chrono::microseconds patience) {
   bool moved = false;
   std::vector<pollfd> waits;
@@ -201,8 +202,8 @@ bool StreamTransport::send_queued(std::size_t peer) {
   return moved;
 }
 
-// What is left of the head, a turn of the bytes, and behind the last of them their checksum. Bytes
-// are summed just before the kernel copies them, so that they come from memory once.
+// The rest of the head, a limited piece of the bytes, and after the last of them their checksum.
+// Bytes are summed just before the kernel copies them, so that they are read from memory once.
 StreamTransport::Parts StreamTransport::next_parts(const Link& link, Outgoing& outgoing) {
   const std::size_t head_bytes = link.head_bytes();
   const std::size_t of_head = std::min(outgoing.sent, head_bytes);
@@ -229,7 +230,7 @@ std::ptrdiff_t StreamTransport::put(Link& link, Parts parts) {
     const std::size_t count = streams_->write(link.local, parts[0], parts[1]);
     return count == 0 ? kNothingNow : static_cast<std::ptrdiff_t>(count);
   }
-  // A small message is copied together: one plain call costs less than a list of parts.
+  // A small message is copied into one buffer: one plain call costs less than a list of parts.
   std::array<std::byte, kCopied> together;
   if (parts[0].size() + parts[1].size() + parts[2].size() <= together.size()) {
     auto end = together.begin();
@@ -255,13 +256,13 @@ std::ptrdiff_t StreamTransport::put(Link& link, Parts parts) {
   }
 }
 
-// Reads until the stream is empty or has had its turn.
+// Reads until the stream is empty or the limit of one link is reached.
 bool StreamTransport::read_available(std::size_t peer) {
   Link& link = links_[peer];
   bool moved = false;
   std::size_t total = 0;
   link.drained = false;
-  // What was read ahead is taken in any case: no poll would tell of it.
+  // Bytes read ahead are always taken: no poll would report them.
   while (!inboxes_.disagreed() && !failure_.is_set() &&
          (total < kReadTurn || link.ahead_begin < link.ahead_end)) {
     const std::span<std::byte> rest = wanted(link);
@@ -274,8 +275,8 @@ bool StreamTransport::read_available(std::size_t peer) {
   return moved;
 }
 
-// Where the next bytes of the frame belong. Of a long message a turn at most, so that what is
-// summed still lies in a cache.
+// Destination of the next bytes of the frame. For a long message at most one piece, so that the
+// summed bytes are still in a cache.
 std::span<std::byte> StreamTransport::wanted(Link& link) {
   Reading& reading = link.reading;
   if (reading.head_read < link.head_bytes()) {
@@ -288,7 +289,7 @@ std::span<std::byte> StreamTransport::wanted(Link& link) {
   return std::as_writable_bytes(std::span(&reading.expected, 1)).subspan(reading.expected_read);
 }
 
-// `bytes` came where wanted() said. False: nothing more is read from this link.
+// `bytes` arrived at the destination of wanted(). Returns false if no more is read from this link.
 bool StreamTransport::take(std::size_t peer, std::span<const std::byte> bytes) {
   Link& link = links_[peer];
   Reading& reading = link.reading;
@@ -335,8 +336,8 @@ bool StreamTransport::begin_message(std::size_t peer) {
   return reading.incoming != nullptr;
 }
 
-// Whether the checksum of what was read is another one than was sent. Nothing more is read then:
-// where the next frame begins cannot be known.
+// Returns true if the checksum of the read bytes differs from the sent one. Then nothing more is
+// read, since the start of the next frame is unknown.
 bool StreamTransport::is_damaged(std::size_t peer) {
   Link& link = links_[peer];
   const Reading& reading = link.reading;
@@ -366,11 +367,11 @@ std::ptrdiff_t StreamTransport::get(Link& link, std::span<std::byte> target) {
   return link.drained ? kNothingNow : get_from_socket(link, target);
 }
 
-// Fills `target`, then what is read ahead.
+// Fills `target`, then the read-ahead buffer.
 std::ptrdiff_t StreamTransport::get_from_socket(Link& link, std::span<std::byte> target) {
   if (!link.ahead) link.ahead = std::make_unique_for_overwrite<std::byte[]>(kAhead);
   iovec parts[] = {{target.data(), target.size()}, {link.ahead.get(), kAhead}};
-  const bool small = target.size() <= sizeof(FrameHead);  // comes with what is read ahead
+  const bool small = target.size() <= sizeof(FrameHead);  // arrives with the bytes read ahead
   while (!link.closed) {
     const ssize_t count = small ? ::recv(link.socket.get(), link.ahead.get(), kAhead, 0)
                                 : ::readv(link.socket.get(), parts, std::size(parts));

@@ -1,10 +1,9 @@
-// Messages as streams of bytes: over one TCP connection per pair of ranks, and inside a node
-// through the memory of node_streams.h. There the connection says only when the other rank has
-// ended.
+// Messages as byte streams: over one TCP connection per pair of ranks, and inside a node through
+// the memory of node_streams.h. There the connection only shows that the other rank has ended.
 //
-// Sending never waits: what the stream does not take stays queued until progress(). A message that
-// arrives before its receive was posted is kept in memory of its own, so ranks may run ahead of
-// each other without deadlock.
+// Sending never waits: bytes that the stream does not take stay queued until progress(). A message
+// that arrives before its receive is kept in separate memory, so ranks may run ahead of each other
+// without deadlock.
 #pragma once
 
 #include <array>
@@ -28,13 +27,13 @@ namespace tandem::comm {
 
 class StreamTransport final : public Transport {
  public:
-  // `sockets[r]` leads to rank r; `paths` learns of those to other hosts. References must outlive
-  // the transport.
+  // `sockets[r]` leads to rank r; `paths` is updated with those to other hosts. References must
+  // outlive the transport.
   StreamTransport(std::vector<rendezvous::FileDescriptor> sockets, const std::vector<Peer>& peers,
                   int rank, Monitor& monitor, Failure& failure, std::shared_ptr<DataPaths> paths);
   ~StreamTransport() override;
-  // From now on what goes to the ranks `members` (of the job, this one included) goes through
-  // `streams`, by their place in `members`. Before the first message.
+  // From now on messages to the ranks `members` (of the job, this one included) use `streams`,
+  // indexed by position in `members`. Call before the first message.
   void use_node_streams(std::unique_ptr<NodeStreams> streams, NodeMemory memory,
                         std::span<const int> members);
   std::string describe() const override { return "tcp"; }
@@ -51,9 +50,9 @@ class StreamTransport final : public Transport {
     std::shared_ptr<Message> message;
     std::span<const std::byte> bytes;
     FrameHead head;
-    std::uint32_t checksum = 0;  // of the first `summed` bytes; behind all of them it is sent, too
+    std::uint32_t checksum = 0;  // of the first `summed` bytes; sent after all of them
     std::size_t summed = 0;
-    std::size_t sent = 0;  // of the frame
+    std::size_t sent = 0;  // bytes of the frame
   };
   // The message that is being read.
   struct Reading {
@@ -61,8 +60,8 @@ class StreamTransport final : public Transport {
     std::size_t head_read = 0;
     std::shared_ptr<Incoming> incoming;  // once the head is complete
     std::size_t read = 0;
-    std::uint32_t checksum = 0;  // of what was read
-    std::uint32_t expected = 0;  // which follows the bytes
+    std::uint32_t checksum = 0;  // of the bytes read so far
+    std::uint32_t expected = 0;  // received after the bytes
     std::size_t expected_read = 0;
   };
   struct Link {
@@ -74,13 +73,13 @@ class StreamTransport final : public Transport {
     Reading reading;
     std::uint32_t frames_sent = 0;
     std::uint32_t frames_received = 0;
-    // What a read of the socket brought beyond what was asked for: [ahead_begin, ahead_end).
+    // Bytes that a read of the socket returned beyond the requested ones: [ahead_begin, ahead_end).
     std::unique_ptr<std::byte[]> ahead;
     std::size_t ahead_begin = 0;
     std::size_t ahead_end = 0;
-    bool drained = false;  // the last read took all there was
+    bool drained = false;  // the last read emptied the socket
 
-    // Whether frames carry checksums. In shared memory a message has its Header alone.
+    // Returns true if frames carry checksums. In shared memory a message has only its Header.
     bool leaves_node() const { return local < 0; }
     std::size_t head_bytes() const { return leaves_node() ? sizeof(FrameHead) : sizeof(Header); }
     std::size_t frame_bytes(const Header& header) const {
@@ -93,7 +92,8 @@ class StreamTransport final : public Transport {
   static constexpr std::ptrdiff_t kNothingNow = -1;
   bool send_queued(std::size_t peer);
   bool read_available(std::size_t peer);
-  // Bytes that the stream took or gave; kNothingNow; the end of the connection closes the link.
+  // Bytes that the stream took or delivered; kNothingNow; the end of the connection closes the
+  // link.
   std::ptrdiff_t put(Link& link, Parts parts);
   static Parts next_parts(const Link& link, Outgoing& outgoing);
   std::ptrdiff_t get(Link& link, std::span<std::byte> target);
@@ -111,7 +111,7 @@ class StreamTransport final : public Transport {
   std::vector<Link> links_;
   Inboxes inboxes_;
   std::optional<NodeMemory> memory_;      // of the streams
-  std::unique_ptr<NodeStreams> streams_;  // none for a rank alone on its node
+  std::unique_ptr<NodeStreams> streams_;  // none for the only rank of a node
   std::vector<std::size_t> neighbours_;   // the ranks at their other ends
   std::vector<std::size_t> far_;          // the ranks behind sockets
   unsigned calls_ = 0;

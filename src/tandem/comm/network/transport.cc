@@ -14,7 +14,7 @@ std::string describe(const Header& header) {
   call.count = header.count;
   std::string text = describe(call, header.sequence);
   if (header.operation == Operation::kSend) {
-    // Every communicator of a family has one channel for collectives and kChannels for messages.
+    // Every communicator of a context has one channel for collectives and kChannels for messages.
     text += fmt::format(" on channel {}", header.channel % (kChannels + 1) - 1);
   }
   return text;

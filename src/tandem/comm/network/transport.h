@@ -1,8 +1,8 @@
-// Messages between ranks: the interface under which the transports (streams over tcp and memory,
-// plugins) do the same thing.
+// Messages between ranks: the common interface of the transports (streams over tcp and memory,
+// plugins).
 //
-// Between two ranks messages keep their order within a channel. Each carries a header; the receiver
-// states the header it expects, and a difference is an error of both sides' programs that fails the
+// Between two ranks messages keep their order within a channel. Each carries a header, and the
+// receiver states the header it expects. A difference is an error of the two programs and fails the
 // communicator.
 #pragma once
 
@@ -19,8 +19,8 @@
 
 namespace tandem::comm {
 
-// On the wire as it lies in memory (all hosts of a job have one byte order; `magic` tells if not),
-// between hosts in a frame (frame.h).
+// Sent with its layout in memory (all hosts of a job have one byte order; `magic` detects a
+// difference); between hosts inside a frame (frame.h).
 struct Header {
   std::uint32_t magic = 0x6d444e4d;
   std::uint8_t channel = 0;
@@ -28,8 +28,8 @@ struct Header {
   DataType type = DataType::kByte;
   ReduceOp op = ReduceOp::kNone;
   std::int32_t root = 0;
-  // Of hash_of_calls() up to this operation; 0 for send. So ranks that parted earlier, where no
-  // message could tell, do so now.
+  // hash_of_calls() up to this operation; 0 for send. It shows ranks whose calls differed earlier,
+  // where no message could show it.
   std::uint32_t history = 0;
   std::uint64_t sequence = 0;  // of the collective; of the message within its channel for send
   std::uint64_t count = 0;     // elements of the whole operation
@@ -45,8 +45,8 @@ struct Message {
   int peer = 0;
   bool sending = false;
   Header header;
-  std::atomic<bool> done{false};  // a helper thread may have ended it
-  // Its place in the flight record, which outlives it; set by who started it.
+  std::atomic<bool> done{false};  // a progress thread may have completed it
+  // Its entry in the flight record, which outlives it; set by the code that started it.
   mutable FlightRecorder* recorder = nullptr;
   mutable FlightRecorder::Ticket ticket = 0;
 
@@ -65,14 +65,14 @@ class Transport {
                                               std::span<const std::byte> bytes) = 0;
   virtual std::shared_ptr<const Message> receive(int peer, const Header& expected,
                                                  std::span<std::byte> bytes) = 0;
-  // Moves what can be moved, else sleeps until something can, `patience` passes or the communicator
-  // fails. Returns whether anything moved.
+  // Moves as much as possible. If nothing moves, sleeps until something can, `patience` passes or
+  // the communicator fails. Returns true if anything moved.
   virtual bool progress(std::chrono::microseconds patience) = 0;
   // "cannot get …": messages to a host have made no progress for `limit`, though its connections
-  // live;
-  // empty if all is well or nobody can tell. To be called now and then in a long wait.
+  // are open; empty if there is no stall or it cannot be detected. Call it regularly during a long
+  // wait.
   virtual std::string describe_stall(std::chrono::milliseconds /*limit*/) { return ""; }
-  // The connection has ended; nothing will come from or go to `peer`.
+  // The connection has ended: no more messages from or to `peer`.
   virtual bool closed(int peer) const = 0;
 };
 

@@ -1,5 +1,5 @@
 // The tests of comm with another transport: --transport=ofi, gloo, …. Without its plugin or library
-// nothing runs, and the program says why in the form that ctest takes for a skipped test.
+// no test runs, and the program prints the reason in the form that ctest takes for a skipped test.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -12,7 +12,7 @@
 namespace tandem::comm {
 namespace {
 
-// In a process of its own, for libraries that do not outlive a fork: the tests fork.
+// In a separate process, for libraries that do not survive a fork: the tests fork.
 bool can_be_loaded(const TransportOptions& options) {
   std::fflush(nullptr);
   const pid_t child = ::fork();

@@ -5,7 +5,7 @@
 namespace tandem::comm {
 namespace {
 
-// An MPI library finds its ranks through the launcher it belongs to; with another one every process
+// An MPI library finds its ranks through its own launcher; under another launcher every process
 // would be alone.
 std::string mpi_of_launcher(const Environment& environment, std::string_view asked_by) {
   if (environment.get("OMPI_COMM_WORLD_SIZE")) return "openmpi";
