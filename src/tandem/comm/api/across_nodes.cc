@@ -1,11 +1,11 @@
 // Every collective across nodes in up to three stages: the ranks of a node together (shared
-// memory), then rank i of each node with rank i of the others (messages; all "lanes" at once), then
+// memory), then rank i of each node with rank i of the others (messages; all rails at once), then
 // the ranks of a node again. Operations whose blocks go from one rank to one other need no stages
-// and are sent as they are.
+// and are sent directly.
 //
-// Sums keep the canonical tree: a node adds up the subtrees that consist of its ranks (one, if the
-// ranks are placed in blocks of 2^k; else a few), in the accumulator type, and the lanes add these
-// along the rest of the tree. 16-bit floats travel in 16 bits where that changes nothing
+// Sums keep the canonical tree. A node adds up the subtrees that consist of its ranks (one, if the
+// ranks are placed in blocks of 2^k; else a few), in the accumulator type. The rails add these
+// along the rest of the tree. 16-bit floats are sent in 16 bits if that changes nothing
 // (schedule.h).
 #include "tandem/comm/api/across_nodes.h"
 
@@ -40,7 +40,7 @@ std::unique_ptr<Task> barrier(const Job& job) {
   return task;
 }
 
-// Slices of a vector, one per lane; ranks beyond the lanes have empty ones.
+// Slices of a vector, one per rail; ranks beyond the rails have empty ones.
 class Lanes {
  public:
   Lanes(const Job& job, std::size_t elements, std::size_t element_bytes)
@@ -63,7 +63,7 @@ class Lanes {
   int count_;
 };
 
-// The lanes have their slices of `data`; afterwards all ranks of the node have all of it.
+// Before: each rail has its slice of `data`. After: all ranks of the node have all of it.
 std::unique_ptr<Task> gather_lanes(const Job& job, const Lanes& lanes, std::byte* data,
                                    std::size_t elements) {
   const int size = job.local_size();
@@ -87,7 +87,7 @@ std::unique_ptr<Task> gather_lanes(const Job& job, const Lanes& lanes, std::byte
   return std::make_unique<LargeTask>(job.context(), call, std::move(plan), NodeReduction{});
 }
 
-// The node's partial sums of all elements of its ranks' `in`: for each lane those of its slice, in
+// The node's partial sums of all elements of its ranks' `in`: for each rail those of its slice, in
 // the accumulator type, partial p at wide + p · stride.
 std::unique_ptr<Task> reduce_to_lanes(const Job& job, const Lanes& lanes, const std::byte* in,
                                       std::size_t elements, std::byte* wide, std::size_t stride) {
@@ -121,7 +121,7 @@ std::unique_ptr<Task> reduce_to_lanes(const Job& job, const Lanes& lanes, const 
   return std::make_unique<LargeTask>(job.context(), call, std::move(plan), reduction);
 }
 
-// The ranks of a node reduce to the lanes, the lanes of all nodes to each other, and the node
+// The ranks of a node reduce to the rails, the rails of all nodes to each other, and the node
 // gathers.
 class AllReduceTask final : public ChainTask {
  public:
@@ -132,7 +132,8 @@ class AllReduceTask final : public ChainTask {
         elements_(elements),
         wide_type_(accumulator_of(job.call.type)),
         lanes_(job, elements, size_of(job.call.type)),
-        // One lane from slots: every rank adds everything up; else each lane only its slice.
+        // With one rail and slots every rank adds up everything; otherwise each rail only its
+        // slice.
         own_(lanes_.count() == 1 ? Slice{0, elements} : lanes_.of(job.state.local_rank)),
         stride_(own_.size() * size_of(wide_type_)),
         direct_(job.local_size() == 1 && wide_type_ == job.call.type),
@@ -211,7 +212,7 @@ std::unique_ptr<Task> reduce_to_root(const Job& job) {
   return task;
 }
 
-// The root's node shares the buffer; its lanes send their slices down a binomial tree of nodes; the
+// The root's node shares the buffer; its rails send their slices down a binomial tree of nodes; the
 // other nodes gather.
 std::unique_ptr<Task> broadcast(const Job& job) {
   const State& state = job.state;

@@ -1,5 +1,5 @@
-// Operations that are started and finished later, groups, communicators made of communicators,
-// several at once.
+// Operations that are started and finished later, groups, communicators split from communicators,
+// several at the same time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ void start_many(Communicator& comm) {
   const std::int64_t own = comm.rank();
   requests.push_back(
       comm.start_all_gather(std::span<const std::int64_t>(&own, 1), std::span(gathered)));
-  // The last first: those before it complete on the way.
+  // The last first: earlier operations complete on the way.
   comm.wait(requests.back());
   const auto sum = static_cast<float>(comm.size() * (comm.size() + 1) / 2);
   for (std::size_t i = 0; i < buckets.size(); ++i) {
@@ -116,7 +116,8 @@ TEST(Started, ADeadlineOfOneOperationFailsIt) {
   }
 }
 
-// A send that the network has not taken yet must move while its sender waits for something else.
+// A send that the network has not taken yet must advance while its sender waits for another
+// operation.
 TEST(Started, AWaitInSharedMemoryMovesSends) {
   const auto errors = run_threads(2, [](Communicator& comm) {
     std::vector<float> data(20'000'000, static_cast<float>(comm.rank()));
@@ -196,11 +197,11 @@ TEST(Groups, MistakesAreNamed) {
 // ---- split ----
 
 void check_split(Communicator& comm) {
-  // Odd and even ranks, in descending order; the last rank stays out.
+  // Odd and even ranks, in descending order; the last rank is in neither.
   const bool outside = comm.size() > 2 && comm.rank() == comm.size() - 1;
   const auto half = comm.split(outside ? -1 : comm.rank() % 2, -comm.rank());
   require((half == nullptr) == outside, "who is in");
-  // Another one of the same ranks, and work on all three interleaved.
+  // A second communicator of the same ranks, and work on all three interleaved.
   const auto again = comm.split(outside ? -1 : 0, comm.rank());
   std::vector<std::int64_t> data(30000, comm.rank());
   if (half) {
@@ -288,7 +289,7 @@ TEST(Memory, MayComeAndGoAndMix) {
       const std::span<float> shared = memory.as<float>().subspan(16, 100000 - 32);
       std::vector<float> own(shared.size(), 1.0f);
       std::fill(shared.begin(), shared.end(), 1.0f);
-      // Only some ranks' buffers lie in it: staged.
+      // Only some ranks' buffers are in it: staged.
       comm.all_reduce(comm.rank() == 1 ? std::span(own) : shared, ReduceOp::kSum);
       require((comm.rank() == 1 ? own[5] : shared[5]) == 3.0f, "mixed");
       std::fill(shared.begin(), shared.end(), 2.0f);
@@ -296,7 +297,7 @@ TEST(Memory, MayComeAndGoAndMix) {
       require(shared[99967] == 6.0f, "shared");
       comm.broadcast(comm.rank() == 0 ? shared : std::span(own), 0);
       require(comm.rank() == 0 || own[77] == 6.0f, "broadcast out of shared memory");
-      // Rank 1's result is private: it fetches all of it, while the root writes a part of rank 2's.
+      // Rank 1's result is private: it reads all of it, while the root writes a part of rank 2's.
       std::fill(shared.begin(), shared.end(), static_cast<float>(comm.rank()));
       std::fill(own.begin(), own.end(), 1.0f);
       const std::span<float> result = comm.rank() == 1 ? std::span(own) : shared;
@@ -304,8 +305,7 @@ TEST(Memory, MayComeAndGoAndMix) {
       comm.broadcast(result, 0);
       for (std::size_t k = 0; k < result.size(); ++k)
         require(result[k] == static_cast<float>(k), "broadcast to both kinds of memory");
-      // A root with a private result fetches the blocks; into a shared one every rank writes its
-      // own.
+      // A root with a private result reads the blocks; into a shared one every rank writes its own.
       const std::span<float> block = shared.first(20000);
       const std::span<float> blocks = shared.subspan(20000, 60000);
       std::fill(block.begin(), block.end(), static_cast<float>(comm.rank() + 1));
@@ -321,7 +321,7 @@ TEST(Memory, MayComeAndGoAndMix) {
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
-// What the system can give without swapping, its caches included.
+// Memory that the system can provide without swapping, its caches included.
 std::size_t available_memory() {
   std::ifstream file("/proc/meminfo");
   std::string key;

@@ -12,15 +12,15 @@ namespace {
 using State = Communicator::State;
 using Bytes = std::vector<std::byte>;
 
-// Nodes of one size: rank i of each node can do what concerns the ranks i of all nodes.
+// Nodes of one size: rank i of each node can handle the blocks of the ranks i of all nodes.
 bool has_equal_nodes(const State& state) {
   return std::all_of(state.nodes.begin(), state.nodes.end(), [&](const Node& node) {
     return node.members.size() == state.nodes[0].members.size();
   });
 }
 
-// This node's partial sums of the blocks of node `of`: rank i here gets those of the block of rank
-// i there.
+// This node's partial sums of the blocks of node `of`: local rank i gets those of the block of rank
+// i of that node.
 std::unique_ptr<Task> reduce_blocks_of(const Job& job, int of, std::byte* wide,
                                        std::size_t stride) {
   const State& state = job.state;
@@ -48,13 +48,13 @@ std::unique_ptr<Task> reduce_blocks_of(const Job& job, int of, std::byte* wide,
   return std::make_unique<LargeTask>(job.context(), call, std::move(plan), reduction);
 }
 
-// Partial sums as they travel: those of a type wider than the call's that are exact in it are
-// narrowed here. Lives as long as the round.
+// Partial sums in the type in which they are sent: those of a wider type than the call's that are
+// exact in the call's type are narrowed here. Lives as long as the round.
 struct Wire {
   std::vector<std::unique_ptr<std::byte[]>> copies;
-  std::vector<std::function<void()>> widenings;  // of what was received
+  std::vector<std::function<void()>> widenings;  // of the received sums
 
-  // Not cleared: all of it is written.
+  // Not cleared: all of it is overwritten.
   std::byte* add_copy(std::size_t bytes) {
     copies.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
     return copies.back().get();
@@ -84,7 +84,7 @@ void receive_partial(const Job& job, const Subtree& partial, int peer, std::span
 }
 
 // Rank i of this node and the ranks i of the others: each sends the partial sums of the others'
-// blocks and adds up those of its own. `sums`: this node's partials, by the node they are for;
+// blocks and adds up those of its own. `sums`: this node's partials, by destination node;
 // `received`: room for all nodes' partials, in tree order.
 Round exchange_partials(const Job& job, const std::shared_ptr<Bytes>& sums,
                         const std::shared_ptr<Bytes>& received, std::size_t stride) {
@@ -133,8 +133,9 @@ DataType wire_type(const Subtree& partial, DataType type) {
   return partial.leaves() == 1 ? type : accumulator_of(type);
 }
 
-// Node by node the ranks here add up what they have for the ranks there; rank i sends it to rank i,
-// which adds up what the nodes have for it. (Nodes of different sizes: as a whole all_reduce.)
+// For each node in turn, the ranks here add up their contributions to its ranks. Rank i sends the
+// sum to rank i there, which adds up the sums of all nodes. (Nodes of different sizes: one
+// all_reduce.)
 std::unique_ptr<Task> reduce_scatter_across_nodes(const Job& job) {
   const State& state = job.state;
   auto task = std::make_unique<SequenceTask>();
@@ -155,7 +156,7 @@ std::unique_ptr<Task> reduce_scatter_across_nodes(const Job& job) {
   }
   const std::size_t stride = job.call.count * size_of(accumulator_of(job.call.type));
   const std::size_t own_bytes = stride * state.node_programs.size();
-  // By node they are for.
+  // By destination node.
   const auto sums = std::make_shared<Bytes>(own_bytes * state.nodes.size());
   const auto received = std::make_shared<Bytes>(stride * state.partials.size());  // in tree order
   task->keep(sums);
@@ -170,8 +171,8 @@ std::unique_ptr<Task> reduce_scatter_across_nodes(const Job& job) {
   return task;
 }
 
-// Rank i gets the blocks of the ranks i of all nodes; then, node by node, its neighbours get them
-// from it.
+// Rank i receives the blocks of the ranks i of all nodes; then, node by node, the other ranks of
+// its node get them from it.
 std::unique_ptr<Task> all_gather_across_nodes(const Job& job) {
   const State& state = job.state;
   if (!has_equal_nodes(state)) return move_blocks(job);
@@ -207,7 +208,8 @@ std::unique_ptr<Task> all_gather_across_nodes(const Job& job) {
 
 namespace {
 
-// Blocks as messages. In step k rank r sends to r + k and receives from r - k; step 0 is its own.
+// Blocks as messages. In step k rank r sends to r + k and receives from r − k; step 0 is its own
+// block.
 class BlockMoves {
  public:
   explicit BlockMoves(const Job& job) : job_(job), block_(job.call.block_bytes()) {}
@@ -268,14 +270,14 @@ class BlockMoves {
 
   const Job& job_;
   std::size_t block_;
-  std::span<const std::byte> own_;  // on its way from this rank to itself
+  std::span<const std::byte> own_;  // from this rank to itself
   Round round_;
 };
 
 }  // namespace
 
-// Blocks between every two ranks, or between the root and all: as messages. (all_gather: on nodes
-// of different sizes.)
+// Blocks between every two ranks, or between the root and all: as messages. (all_gather only on
+// nodes of different sizes.)
 std::unique_ptr<Task> move_blocks(const Job& job) { return job.exchange(BlockMoves(job).round()); }
 
 }  // namespace tandem::comm

@@ -1,5 +1,5 @@
-// The collectives: checks, and which task runs. Inside a node the tasks of node_tasks.h do
-// everything; across nodes they are joined with messages in across_nodes.cc.
+// The collectives: argument checks and the choice of the task. Inside a node the tasks of
+// node_tasks.h do all work; across nodes across_nodes.cc combines them with messages.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@
 namespace tandem::comm {
 namespace {
 
-// A rank alone.
+// The collectives of a single rank.
 void copy_to_itself(const Call& call) {
   const std::size_t bytes = call.block_bytes();
   if (call.operation != Operation::kBarrier && call.out != nullptr && call.in != nullptr &&
@@ -65,7 +65,7 @@ Begun Communicator::State::begin(const Call& call) {
   fabric->monitor->note_operations(++fabric->operations);
   FlightRecorder::Entry entry{sequence++, call.operation, call.type,
                               call.op,    call.root,      call.count};
-  // Inside one node announcements carry the hash (node_channel.h).
+  // Inside one node op headers carry the hash (node_channel.h).
   if (nodes.size() > 1) {
     entry.communicator = identity;
     entry.history = history = hash_of_calls(history, call, entry.sequence);
@@ -121,8 +121,8 @@ bool can_fuse(const Call& call) {
   return call.operation == Operation::kAllReduce && call.block_bytes() <= kFuseBytes;
 }
 
-// How many calls from `first` on run as one: neighbours of one type and operation, small each and
-// not too large together.
+// Number of calls from `first` that run as one: neighbours of one type and operation, each small
+// and not too large together.
 std::size_t fusable_from(std::span<const std::shared_ptr<PendingCall>> calls, std::size_t first) {
   const Call& head = calls[first]->call;
   if (!can_fuse(head)) return 1;

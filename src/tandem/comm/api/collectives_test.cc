@@ -139,7 +139,7 @@ TEST_P(Ranks, AsProcesses) {
 INSTANTIATE_TEST_SUITE_P(Collectives, Ranks, ::testing::Values(1, 2, 3, 4, 5));
 
 TEST(Collectives, SumsOfFloatsFollowTheTreeOnAllRanks) {
-  // 1e8 + 1 rounds: only (r0 + r1) + (r2 + r3) gives this value.
+  // 1e8 + 1 is rounded: only (r0 + r1) + (r2 + r3) gives this value.
   const float values[] = {1e8f, 3.0f, -1e8f, 5.0f};
   const float expected = (values[0] + values[1]) + (values[2] + values[3]);
   for (const std::size_t count : {std::size_t{3}, std::size_t{10000}}) {
@@ -214,7 +214,7 @@ TEST(Collectives, ArgumentsAreChecked) {
     EXPECT_THROW(comm.all_reduce(std::span(raw), ReduceOp::kSum), InvalidArgument);
     EXPECT_THROW(comm.all_reduce(std::span(data), ReduceOp::kNone), InvalidArgument);
     EXPECT_THROW(comm.send(std::span<const float>(data), comm.rank()), InvalidArgument);
-    comm.barrier();  // still in step
+    comm.barrier();  // still in the same sequence
   });
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
@@ -278,12 +278,12 @@ TEST(Leaks, NothingStaysOpen) {
     });
     EXPECT_THAT(errors, Each(IsEmpty()));
   };
-  once();  // libraries open what they keep
+  once();  // libraries open descriptors that they keep
   const std::size_t before = testing::open_descriptors();
   for (int i = 0; i < 5; ++i) once();
   const std::size_t after = testing::open_descriptors();
-  // From its first report on, also of one that is suppressed, the thread sanitizer keeps two pipes
-  // to its symbolizer.
+  // After its first report, even a suppressed one, the thread sanitizer keeps two pipes to its
+  // symbolizer.
   const bool symbolizer = tandem::testing::kThreadSanitized && after == before + 2;
   EXPECT_EQ(symbolizer ? after - 2 : after, before);
 }

@@ -1,5 +1,5 @@
-// Life of a communicator: start, who is who, end. The collectives are in collectives.cc, messages
-// between two ranks in messages.cc, waiting is in progress.cc.
+// Lifetime of a communicator: start, identity of the ranks, end. The collectives are in
+// collectives.cc, messages between two ranks in messages.cc, waits in progress.cc.
 #include "tandem/comm/api/communicator.h"
 
 #include <algorithm>
@@ -60,8 +60,8 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
   state->options = std::move(options);
   state->rank = identity.rank;
   state->size = identity.world_size;
-  // Hydra's process manager serves a process once: when an MPI is loaded, the ranks meet through
-  // it.
+  // Hydra's process manager serves a process only once: if an MPI is loaded, the ranks bootstrap
+  // through it.
   std::unique_ptr<PluginFabric> plugin;
   if (state->size > 1 && state->options.transport.is_mpi()) {
     plugin = std::make_unique<PluginFabric>(state->options.transport, state->rank, state->size,
@@ -128,7 +128,7 @@ std::unique_ptr<Communicator> Communicator::alone(std::unique_ptr<State> state) 
   return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
 }
 
-// The ranks have met over tcp, with all its errors and deadlines; now they tell each other their
+// The ranks have connected over tcp, with all its errors and deadlines; now they exchange their
 // addresses in the library.
 void Communicator::use_plugin(std::unique_ptr<PluginFabric> plugin) {
   const State& s = *state_;
@@ -146,7 +146,7 @@ void Communicator::use_plugin(std::unique_ptr<PluginFabric> plugin) {
   greet_all();
 }
 
-// Meeting is no operation of the user; errors count those.
+// The bootstrap is not an operation of the user; errors count only those.
 void Communicator::forget_operations() {
   state_->sequence = 0;
   state_->identify(mix(state_->identity, 0));
@@ -154,10 +154,9 @@ void Communicator::forget_operations() {
   std::fill(state_->streams.begin(), state_->streams.end(), State::StreamCounters());
 }
 
-// Libraries connect when the first message is sent, and both sides must be looking then: not in the
-// middle of a step. The lower rank of a pair speaks first, because two connections that meet
-// half-way are where libfabric's tcp loses one. A rank that cannot be reached is an error here and
-// now.
+// Libraries connect when the first message is sent, and both sides must be polling then, not inside
+// a kernel. The lower rank of a pair sends first, because libfabric's tcp can lose one of two
+// simultaneous connections. An unreachable rank is an error here, at the start.
 void Communicator::greet_all() {
   std::vector<Request> requests;
   const std::span<const std::byte> nothing;
@@ -172,7 +171,7 @@ void Communicator::greet_all() {
   for (const Request& request : requests) wait(request);
 }
 
-// What all communicators need once they have a fabric and members.
+// The state that all communicators need once they have a fabric and members.
 std::unique_ptr<Communicator> Communicator::finish(std::unique_ptr<State> state) {
   state->group_nodes();
   state->plan_sums();
@@ -216,7 +215,7 @@ void Communicator::close() {
   fabric.families &= ~(std::uint64_t{1} << s.family);
 }
 
-// ---- who is who ----
+// ---- identity of the ranks ----
 
 int Communicator::rank() const { return state_->rank; }
 int Communicator::size() const { return state_->size; }
@@ -271,8 +270,8 @@ void Communicator::State::group_nodes() {
   }
 }
 
-// What this node adds up for itself: the largest subtrees of the summation tree all of whose leaves
-// are its ranks.
+// The sums that this node computes alone: the largest subtrees of the summation tree all of whose
+// leaves are its ranks.
 void Communicator::State::plan_sums() {
   const auto node_of_rank = [&](int r) { return node_index[static_cast<std::size_t>(r)]; };
   partials = owned_subtrees(size, node_of_rank);
@@ -325,7 +324,7 @@ void Communicator::State::check_peer(int peer, std::string_view operation) const
 
 void Communicator::State::fail(const std::string& message, const std::string& context) {
   fabric->monitor->report(message);
-  // The caller has not been told: its next call does.
+  // The caller has not been notified: its next call throws.
   if (fabric->helper.inside()) throw CommError(message);
   const bool ours = fabric->failure.message() == message;
   fabric->failure.raise_failure(ours ? "" : context);

@@ -7,7 +7,7 @@
 namespace tandem::comm {
 namespace {
 
-// Where there is nobody to send to.
+// The transport of a rank without peers.
 class NoTransport final : public Transport {
  public:
   std::string describe() const override { return "nothing"; }
@@ -21,7 +21,7 @@ class NoTransport final : public Transport {
   bool closed(int) const override { return true; }
 };
 
-// This host's address as the others reach it: that of a connection that left the host, if there is
+// This host's address as seen by the others: that of a connection that left the host, if there is
 // one.
 std::string address_on_the_route(const std::vector<rendezvous::FileDescriptor>& connections) {
   std::string address;
@@ -33,7 +33,7 @@ std::string address_on_the_route(const std::vector<rendezvous::FileDescriptor>& 
   return address;
 }
 
-// Writes the flight record into `folder` and returns where it lies.
+// Writes the flight record into `folder` and returns its path.
 using WriteRecord = std::function<std::filesystem::path(const std::string& why)>;
 
 WriteRecord record_writer(const FlightRecorder& recorder, std::filesystem::path folder, Peer self) {
@@ -105,8 +105,8 @@ void Fabric::use_plugin(PluginFabric plugin, std::chrono::milliseconds timeout) 
 
 void Fabric::end() {
   const bool with_plugin = dynamic_cast<PluginTransport*>(transport.get()) != nullptr;
-  // A plugin's library may still have to deliver what counts as sent; tcp leaves that to the
-  // kernel.
+  // A plugin's library may still have to deliver messages that count as sent; tcp leaves that to
+  // the kernel.
   if (with_plugin) transport = std::make_unique<NoTransport>();
   monitor->say_goodbye();
   if (!life.failed()) membership.leave();
@@ -118,7 +118,7 @@ void Fabric::end() {
   meeting.listener.reset();
 }
 
-// ---- life ----
+// ---- liveness ----
 
 bool Life::failed() const { return fabric_.failure.is_set(); }
 

@@ -22,8 +22,8 @@ bool Helper::has_work() {
   });
 }
 
-// One step of everything that has been started, by the helper thread. Errors have been reported:
-// the caller's next call throws them.
+// One pass of the progress thread over all started operations. Errors have been reported: the
+// caller's next call throws them.
 Progress Helper::advance_all() {
   if (!has_work()) return Progress::kDone;
   inside_ = true;

@@ -1,9 +1,8 @@
-// Started by launch_test under real launchers: every rank meets the others, sums, and prints one
-// line.
+// Started by launch_test under real launchers: every rank bootstraps, sums, and prints one line.
 //   launch_probe [BACKEND] [die RANK | stop RANK | differ RANK]
-// BACKEND ccl (default), mpi or gloo carries the messages: then whole collectives are compared with
-// what they must give. A rank that dies kills itself after the start, one that stops stops itself:
-// the others must end with 200 and its name. One that differs calls with another count.
+// With BACKEND ccl (default), mpi or gloo as the transport, whole collectives are compared with the
+// expected values. A rank that dies kills itself after the start, one that stops stops itself: the
+// others must end with 200 and its name. One that differs calls with another count.
 #include <unistd.h>
 
 #include <csignal>

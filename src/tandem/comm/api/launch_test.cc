@@ -1,5 +1,5 @@
-// Real launchers start a small program that meets through them: Hydra (PMI-1), Open MPI (its
-// variables and a fixed port), and no launcher at all. A launcher that is not installed is skipped.
+// Real launchers start a small program that bootstraps through them: Hydra (PMI-1), Open MPI (its
+// variables and a fixed port), and no launcher at all. A missing launcher is skipped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -49,7 +49,7 @@ Result shell(const std::string& command) {
 
 bool installed(const std::string& program) { return shell("command -v " + program).exit_code == 0; }
 
-// The probe sees only the launcher's variables, not those of whatever runs the tests.
+// The probe sees only the launcher's variables, not those of the environment of the tests.
 const std::string kClean =
     "env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT -u PMI_RANK -u PMI_SIZE -u PMI_FD ";
 const std::string kProbe = TANDEM_LAUNCH_PROBE;
@@ -78,7 +78,7 @@ TEST_F(Hydra, RanksMeetThroughItsProcessManager) {
   }
 }
 
-// Nobody agrees on a port beforehand, so two jobs on one host do not meet each other.
+// No port is agreed beforehand, so two jobs on one host do not interfere.
 TEST_F(Hydra, TwoJobsAtOnceOnOneHost) {
   std::array<Result, 2> results;
   std::thread other([&] { results[1] = shell(kClean + "mpiexec.hydra -n 2 " + kProbe); });
@@ -88,9 +88,9 @@ TEST_F(Hydra, TwoJobsAtOnceOnOneHost) {
   expect_all_ranks(results[1], 2, "Hydra");
 }
 
-// Hydra kills the other ranks within half a millisecond of a death (with SIGKILL,
-// -disable-auto-cleanup or not), so their last word is a matter of luck; its own message says which
-// process was killed.
+// Hydra kills the other ranks within half a millisecond of a death (with SIGKILL, with or without
+// -disable-auto-cleanup), so their last message may be lost. Hydra's own message says which process
+// was killed.
 TEST_F(Hydra, ADeadRankEndsTheJob) {
   const Result result =
       shell(kClean + fmt::format("timeout 20 mpiexec.hydra -n 3 {} die 1", kProbe));
@@ -100,7 +100,7 @@ TEST_F(Hydra, ADeadRankEndsTheJob) {
                                    HasSubstr("Killed (signal 9)")));
 }
 
-// Hydra would wait for the stopped rank for ever: the survivors ask it to end the job.
+// Hydra would wait for the stopped rank forever: the survivors ask it to end the job.
 TEST_F(Hydra, AStoppedRankEndsTheJob) {
   const Result result =
       shell(kClean + fmt::format("timeout 20 mpiexec.hydra -n 3 {} stop 1", kProbe));
@@ -109,8 +109,8 @@ TEST_F(Hydra, AStoppedRankEndsTheJob) {
   EXPECT_THAT(result.output, HasSubstr("rank 1 (host "));
 }
 
-// Before the ranks have met nobody has a connection that could tell of it, and Hydra does not say
-// who is missing. A shell that is stopped has not even become the rank's program.
+// Before the bootstrap no rank has a connection that could show the stop, and Hydra does not report
+// which rank is missing. A stopped shell has not even become the rank's program.
 TEST_F(Hydra, ARankThatIsStoppedBeforeTheMeetingIsNamed) {
   const Result result = shell(
       kClean +
@@ -121,9 +121,9 @@ TEST_F(Hydra, ARankThatIsStoppedBeforeTheMeetingIsNamed) {
   EXPECT_THAT(result.output, ContainsRegex("rank 1 \\(process [0-9]+ of host .*stopped"));
 }
 
-// The others have come, rank 1 has introduced itself, and rank 0 can no longer answer. Rank 2 is a
-// program that enters the manager's barrier and then stops rank 0: as long as it says nothing to
-// rank 0, nobody is answered.
+// The others have connected, rank 1 has completed its handshake, and rank 0 can no longer answer.
+// Rank 2 is a program that enters the manager's barrier and then stops rank 0: until it sends its
+// data to rank 0, rank 0 answers no rank.
 TEST_F(Hydra, RankZeroIsNamedWhenItIsStoppedBeforeItAnswers) {
   const testing::TemporaryFolder folder;
   const std::string process = (folder.path() / "process").native();
@@ -159,7 +159,7 @@ TEST_F(Hydra, ARankThatNeverComesToTheMeetingIsNamed) {
 }
 
 // A shell between Hydra and the rank hides the death from Hydra until the shell ends, too: the
-// survivors name it, and the job ends.
+// survivors name the rank, and the job ends.
 TEST_F(Hydra, ADeathThatHydraDoesNotSeeIsNamedByTheSurvivors) {
   const Result result = shell(
       kClean +
@@ -208,12 +208,12 @@ TEST(ByHand, ADeadRankEndsTheOtherWithItsName) {
   EXPECT_THAT(survivor.output, AllOf(HasSubstr("rank 0 (host "), HasSubstr("died")));
 }
 
-// How a launcher, or a person, tells three processes of one script who they are.
+// How a launcher, or a user, assigns ranks to three processes of one script.
 struct Starter {
   const char* name;
-  const char* rank;       // the variable
-  const char* variables;  // the others; {} is a port
-  int stopped;            // the rank that stops before it is a program
+  const char* rank;       // the variable with the rank
+  const char* variables;  // the other variables; {} is a port
+  int stopped;            // the rank that stops before it executes the program
 };
 
 class StoppedBeforeTheMeeting : public ::testing::TestWithParam<Starter> {};
@@ -249,8 +249,8 @@ INSTANTIATE_TEST_SUITE_P(
         Starter{"OpenMpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE=3 MASTER_PORT={}", 0}),
     [](const auto& instance) { return instance.param.name; });
 
-// Of two jobs of one shell one is stopped; the other one's rank 1 takes longer to come than a
-// process may be stopped.
+// One of two jobs of one shell is stopped. Rank 1 of the other job arrives later than the allowed
+// silence of a process.
 TEST(ByHand, AStoppedRankOfAnotherJobIsNoneOfThis) {
   const testing::TemporaryFolder folder;
   const std::string script = (folder.path() / "jobs").native();
@@ -268,7 +268,7 @@ exit $code
   expect_all_ranks(shell(kClean + "timeout 60 bash " + script), 2, "RANK and WORLD_SIZE");
 }
 
-// ---- whose library carries the messages ----
+// ---- the library that carries the messages ----
 
 bool built(std::string_view plugin) {
   return std::string_view(TANDEM_BUILT_PLUGINS).find(plugin) != std::string_view::npos;
@@ -277,11 +277,11 @@ bool built(std::string_view plugin) {
 struct Backend {
   std::string name;
   std::string plugin;
-  std::string program;  // of the launcher
-  std::string launch;  // everything in front of the probe of one group of ranks; {} is their number
+  std::string program;   // program of the launcher
+  std::string launch;    // command line before the probe of one group of ranks; {} is their number
   std::string variable;  // how a variable is set for a group
-  std::string argument;  // of the probe
-  std::string said;      // in the description of the ranks
+  std::string argument;  // argument of the probe
+  std::string said;      // expected in the description of the ranks
 };
 
 class Backends : public ::testing::TestWithParam<Backend> {
@@ -292,7 +292,7 @@ class Backends : public ::testing::TestWithParam<Backend> {
     if (!installed(backend.program)) GTEST_SKIP() << backend.program << " is not installed";
     if (backend.argument == "mpi") tandem::testing::expect_leaks_of_mpi();
   }
-  // `size` ranks on each of the nodes, which are made by their names.
+  // `size` ranks on each of the nodes, which exist only by name.
   static std::string command(const std::vector<std::string>& nodes, int size,
                              const std::string& deed = "") {
     const Backend& backend = GetParam();
@@ -368,7 +368,7 @@ TEST(Backend, MpiWithoutItsLauncherSaysSo) {
 }
 
 TEST(Backend, AMissingPluginOrLibraryNamesThePackage) {
-  // A copy of the program has no plugins beside it.
+  // A copy of the program without plugins beside it.
   const std::string alone = ::testing::TempDir() + "launch_probe_alone";
   ASSERT_EQ(shell("cp " + kProbe + " " + alone).exit_code, 0);
   const Result plugin = shell(kClean + "PMI_RANK=0 PMI_SIZE=2 " + alone + " mpi");

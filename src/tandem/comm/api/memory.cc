@@ -44,7 +44,7 @@ std::span<std::byte> CommunicatorMemory::bytes() const {
   return impl_ ? impl_->own : std::span<std::byte>();
 }
 
-// Collectives know `memory` from here on.
+// From here on collectives use `memory`.
 CommunicatorMemory share_with_node(Communicator& communicator, NodeMemory memory) {
   Communicator::State& s = *communicator.state_;
   std::vector<std::span<std::byte>> segments;

@@ -4,8 +4,8 @@
 
 namespace tandem::comm {
 
-// The end of a message that has just been started goes into the flight record, now or when it
-// comes.
+// The end of a message that was just started is entered in the flight record, now or when it
+// completes.
 void Communicator::State::record_end(const Message& message, FlightRecorder::Ticket ticket) {
   if (message.done) return fabric->recorder.end(ticket);
   message.recorder = &fabric->recorder;
@@ -36,7 +36,7 @@ Request Communicator::start_send_bytes(std::span<const std::byte> data, DataType
       {header.sequence, Operation::kSend, type, ReduceOp::kNone, peer, count});
   std::shared_ptr<const Message> message = s.fabric->transport->send(s.world(peer), header, data);
   s.record_end(*message, ticket);
-  s.has_outgoing();  // forgets what is done
+  s.has_outgoing();  // removes completed sends
   if (!message->done) s.outgoing.push_back(message);
   s.fabric->helper.note_message(message);
   return Request(std::move(message));

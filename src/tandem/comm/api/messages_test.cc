@@ -51,8 +51,8 @@ std::vector<std::size_t> lengths() {
   return {0, 1, 24, 4096, ring / 8 - 40, ring - 41, ring - 40, ring - 39, ring, 3 * ring + 5, 7, 0};
 }
 
-// Everybody sends everything to everybody on two channels; the receives are posted before, after
-// and between.
+// Every rank sends messages to every rank on two channels; the receives are posted before, after
+// and in between.
 void exchange_all(Communicator& comm) {
   const std::vector<std::size_t> sizes = lengths();
   std::vector<std::vector<std::byte>> kept;
@@ -66,7 +66,8 @@ void exchange_all(Communicator& comm) {
           comm.start_send(std::span<const std::byte>(kept.back()), peer, static_cast<int>(n % 2)));
     }
   }
-  for (const std::size_t parity : {1ul, 0ul}) {  // the channel that was filled later comes first
+  for (const std::size_t parity :
+       {1ul, 0ul}) {  // the channel that was filled later is received first
     for (int step = 1; step < comm.size(); ++step) {
       const int peer = (comm.rank() + step) % comm.size();
       std::vector<std::vector<std::byte>> found(sizes.size());
@@ -91,7 +92,7 @@ TEST_P(Messages, ArriveInOrderInAllLengths) {
     EXPECT_THAT(run_threads(ranks, exchange_all, options_of), Each(IsEmpty()));
 }
 
-// More than one read takes at its turn, with ends of messages anywhere in what was read ahead.
+// More than one read takes per turn, with ends of messages anywhere in the read-ahead data.
 TEST_P(Messages, SmallOnesThatPileUpArriveWhole) {
   constexpr std::size_t kMessages = 2000;
   const auto length = [](std::size_t n) { return n * 37 % 1500; };
@@ -124,7 +125,7 @@ TEST_P(Messages, ArriveBetweenProcesses) {
     EXPECT_TRUE(ended.exited_with(0)) << ended.output;
 }
 
-// Both send first, more than any buffer holds: a waiting sender takes in what comes.
+// Both send first, more than any buffer holds: a waiting sender receives.
 TEST_P(Messages, TwoThatSendFirstDoNotBlockEachOther) {
   const auto errors = run_threads(
       2,
@@ -139,7 +140,7 @@ TEST_P(Messages, TwoThatSendFirstDoNotBlockEachOther) {
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
-// Many turns, so that both sides sleep and wake: some answers come at once, some late.
+// Many rounds, so that both sides sleep and wake: some answers arrive at once, some late.
 TEST_P(Messages, ComeBackLateOrAtOnce) {
   const auto errors = run_threads(
       2,
@@ -159,7 +160,7 @@ TEST_P(Messages, ComeBackLateOrAtOnce) {
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
-// What a rank sent before its goodbye is received after it.
+// Messages sent before a rank's goodbye are received after it.
 TEST_P(Messages, OutliveTheirSender) {
   const auto errors = run_threads(
       2,
@@ -195,7 +196,7 @@ TEST_P(Messages, OfADeadRankEndWithItsName) {
       [](Communicator& comm) {
         std::vector<std::byte> data(std::size_t{64} << 20);
         if (comm.rank() == 0) {
-          // Mostly it dies within the first message; never does the second one come.
+          // Usually it dies within the first message; the second one never arrives.
           comm.receive(std::span(data), 1);
           return comm.receive(std::span(data), 1);
         }

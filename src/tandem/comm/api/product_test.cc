@@ -1,11 +1,11 @@
-// Operation × type × reduction × size × in and out of place × root × placement, against sums made
-// here one after another. Placement: everybody on one node in private memory, in memory of the
+// Operation × type × reduction × size × in and out of place × root × placement, against sums
+// computed here sequentially. Placement: all ranks on one node in private memory, in memory of the
 // communicator, and on several nodes.
 //
-// What is left out, because it would multiply the time and a size's way does not depend on it:
-// beyond 17 elements (f32: but for 4,096) one root per case, which differs from case to case; at
+// Left out, because it would multiply the time and the algorithm of a size does not depend on it:
+// beyond 17 elements (f32: except for 4,096) one root per case, which differs from case to case. At
 // 262,144 elements reductions other than sums in reduce_scatter, and elsewhere for types that are
-// not four bytes wide; on several nodes and in memory of the communicator the largest size for five
+// not four bytes wide. On several nodes and in memory of the communicator the largest size for five
 // of the nine types. Algorithms by name, and more than eight ranks: algorithms_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ void check_all_types(Communicator& comm, bool shared) {
   check_moves<std::byte>(comm, shared, 4097);
 }
 
-// The types that check_type() is too slow for everywhere.
+// The types for which check_type() is too slow in every test.
 void check_other_types(Communicator& comm, bool shared) {
   for (const std::size_t count : {17ul, 32771ul}) {
     check_size<float16>(comm, shared, count);
@@ -89,8 +89,8 @@ TEST_P(Product, CommunicatorMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Product, ::testing::Values(1, 2, 3, 4, 5, 7, 8));
 
-// How ranks are dealt to nodes: whole subtrees, parts of subtrees, nodes of different sizes, every
-// rank alone.
+// Distributions of ranks over nodes: whole subtrees, parts of subtrees, nodes of different sizes,
+// every rank alone.
 struct Placement {
   const char* name;
   std::vector<int> node_of;
@@ -110,7 +110,7 @@ TEST_P(Nodes, AllOperations) {
                     check_type<float>(comm, false);
                     check_type<bfloat16>(comm, true);
                     check_type<std::int32_t>(comm, false);
-                    // What carries messages does not know types.
+                    // The transport does not depend on types.
                     if (testing::test_transport().is_plugin()) return;
                     check_type<std::int64_t>(comm, true);
                     check_other_types(comm, false);
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(All, Nodes,
                                            Placement{"ThreeByTwo", {0, 0, 1, 1, 2, 2}}),
                          [](const auto& one) { return std::string(one.param.name); });
 
-// The bits of sums do not depend on where the ranks run, nor on the way the numbers took.
+// The bits of sums depend neither on the placement of the ranks nor on the algorithm.
 TEST(Bits, AreTheSameForAllPlacements) {
   const auto placements = std::vector<std::vector<int>>{{0, 0, 0, 0, 0, 0},
                                                         {0, 0, 1, 1, 2, 2},
@@ -186,7 +186,7 @@ TEST(Bits, AreTheSameForAllPlacements) {
         EXPECT_EQ(halves.back(), halves.front()) << count;
       }
     }
-    // The first is right, too: the tree of six, in f32, one rounding.
+    // The first is correct as well: the tree of six, in f32, one rounding.
     for (std::size_t i = 0; i < count; ++i) {
       const auto half = [&](int r) { return to_float(to_bfloat16(rough(r, i))); };
       const float sum = ((half(0) + half(1)) + (half(2) + half(3))) + (half(4) + half(5));

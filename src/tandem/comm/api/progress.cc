@@ -1,5 +1,5 @@
-// How operations advance and how waits end: with what was waited for, at a deadline, or with the
-// failure of somebody.
+// How operations advance, and how waits end: with the awaited event, at a deadline, or with the
+// failure of a rank.
 #include <algorithm>
 #include <thread>
 
@@ -19,16 +19,17 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Most answers come while the asker still spins; a longer spin would take a core from another rank.
+// Most answers arrive while the waiting rank still spins; a longer spin would take a core from
+// another rank.
 constexpr microseconds kSpin{50};
-// Sleeps are cut so that failures, goodbyes and deadlines are looked at.
+// Sleeps are limited so that failures, goodbyes and deadlines are checked.
 constexpr microseconds kNap{20000};
 // One system call per rank of another host.
 constexpr milliseconds kBetweenLooksForStalls{200};
-// While sends are under way that only this rank can move.
+// While sends are in flight that only this rank can advance.
 constexpr microseconds kShortNap{200};
-// The data connection of a dying rank may close before the monitor has read why on the control
-// connection.
+// The data connection of a dying rank may close before the monitor has read the reason on the
+// control connection.
 constexpr milliseconds kVerdict{500};
 
 double seconds_since(Clock::time_point start) {
@@ -60,7 +61,7 @@ class MessageWait final : public Task {
   const Message& message_;
 };
 
-// A started collective as a task: those before it come first.
+// A started collective as a task: earlier ones come first.
 class PendingWait final : public Task {
  public:
   PendingWait(std::deque<std::shared_ptr<PendingCall>>& queue, const PendingCall& call,
@@ -122,7 +123,7 @@ bool Communicator::State::drive_for(Task& task, FunctionRef<std::string()> descr
   const Monitor::Waiting note(*fabric->monitor);
   const Clock::time_point begin = Clock::now();
   Clock::time_point idle_since = begin;
-  // Who has spun once in a wait does not spin again in its next turn.
+  // A wait that has spun once does not spin again in its next part.
   const microseconds spin = may_spin && begin - turn.since < kSpin ? kSpin : microseconds(0);
   while (true) {
     Progress progress = Progress::kWaiting;
@@ -137,7 +138,7 @@ bool Communicator::State::drive_for(Task& task, FunctionRef<std::string()> descr
     if (progress == Progress::kMoved) idle_since = now;
     if (now - idle_since < spin) continue;
     const bool last = now - begin >= turn.patience && turn.patience < turn.limit;
-    // Failures, deadlines and goodbyes, then sleep.
+    // Checks failures, deadlines and goodbyes, then sleeps.
     const bool messages = task.waits_for_messages();
     if (!messages && channel) channel->prepare_sleep();
     progress = task.advance();
@@ -169,7 +170,7 @@ void Communicator::State::nap(microseconds longest, bool for_messages) {
   }
 }
 
-// A host that has gone is known sooner, by its silence.
+// The loss of a host is detected sooner, by its silence.
 std::string Communicator::State::find_stall() {
   if (options.stall_timeout.count() <= 0) return "";
   const Clock::time_point now = Clock::now();
@@ -181,7 +182,7 @@ std::string Communicator::State::find_stall() {
 
 namespace {
 
-// One look at a wait: whom it is for, and what has become of that rank.
+// One check of a wait: the awaited rank and its state.
 class WaitCheck {
  public:
   WaitCheck(Communicator::State& state, Clock::time_point since, Task& task,
@@ -222,17 +223,17 @@ class WaitCheck {
   }
   std::string context() const { return fmt::format("; {} {}", self(), wait_text()); }
   [[noreturn]] void fail(const std::string& message) const { state_.fail(message, context()); }
-  // Its messages end here.
+  // No more messages arrive from this rank.
   bool is_closed() const {
     return task_.waits_for_messages() && state_.fabric->transport->closed(awaited_);
   }
 
-  // What a rank did before it gave up counts: the operation may be complete.
+  // Work of a rank before it gave up counts: the operation may be complete.
   Progress after_failure() {
     if (task_.advance() == Progress::kDone) return Progress::kDone;
     state_.fabric->failure.raise_failure(context());
   }
-  // What it did before its goodbye is visible once its messages have ended.
+  // Work of a rank before its goodbye is visible once its messages have ended.
   Progress after_goodbye() {
     if (task_.waits_for_messages() && !is_closed()) return Progress::kWaiting;
     const Progress progress = task_.advance();
@@ -242,7 +243,7 @@ class WaitCheck {
     }
     return progress;
   }
-  // The monitor may know why in a moment.
+  // The monitor may have the reason in a moment.
   Progress after_close() const {
     Fabric& fabric = *state_.fabric;
     const Clock::time_point closed_since = Clock::now();
@@ -258,7 +259,7 @@ class WaitCheck {
   Clock::time_point since_;
   Task& task_;
   FunctionRef<std::string()> describe_;
-  int awaited_ = -1;  // world rank; -1: no one in particular
+  int awaited_ = -1;  // world rank; -1: no particular rank
 };
 
 }  // namespace
@@ -268,7 +269,7 @@ Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
   return WaitCheck(*this, since, task, describe).run(limit);
 }
 
-// ---- the helper thread ----
+// ---- the progress thread ----
 
 void Communicator::State::start_worker(Communicator& communicator) {
   if (!worker_asked) return;
@@ -289,7 +290,7 @@ void Communicator::State::start_worker(Communicator& communicator) {
   fabric->helper.start(plan.core, plan.text);
 }
 
-// ---- what callers wait with ----
+// ---- the callers' waits ----
 
 void Communicator::wait(const Request& request) { wait(request, state_->options.timeout); }
 
@@ -333,8 +334,8 @@ void Communicator::progress(microseconds patience) {
   State& s = *state_;
   const auto inside = s.fabric->helper.enter();
   life().throw_if_failed();
-  // A turn of the transport moves only what its links take turn by turn. The caller will be away
-  // for a while: all goes that can go now, within bounds.
+  // One turn of the transport moves only a limited piece per link. The caller may be away for a
+  // while: all that can be sent now is sent, within bounds.
   constexpr int kTurns = 64;
   bool moved = s.advance_pending() == Progress::kMoved;
   if (!moved) moved = s.fabric->transport->progress(patience);
@@ -386,7 +387,7 @@ void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int write
   entry.root = writer;
   const std::uint64_t ticket = flight_record().begin(entry);
   while (true) {
-    // A rank raises its flags before it says goodbye: look in the opposite order.
+    // A rank raises its flags before it sends its goodbye: check in the opposite order.
     const bool gone =
         writer != state_->rank && state_->fabric->monitor->left(state_->world(writer));
     const std::uint32_t seen = flag.value.load(std::memory_order_acquire);

@@ -1,5 +1,5 @@
-// Memory that the ranks of a node share, and what wakes them: the files' descriptors travel over
-// their UNIX sockets.
+// Memory that the ranks of a node share, and the eventfds that wake them: the descriptors are sent
+// over their UNIX sockets.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -22,10 +22,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Sleeps are cut so that failures and deadlines are looked at.
+// Sleeps are limited so that failures and deadlines are checked.
 constexpr milliseconds kNap{20};
 
-// Descriptors travel in messages of their own. `bytes`: of a memory file; 0 for an eventfd.
+// Descriptors are sent in separate messages. `bytes`: of a memory file; 0 for an eventfd.
 struct SegmentNote {
   std::uint32_t magic = 0x6d444e53;
   std::uint32_t unused = 0;
@@ -53,7 +53,7 @@ bool send_descriptor(int socket, const SegmentNote& note, int descriptor) {
   return ::sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof note;
 }
 
-// A memory file of so many bytes that cannot shrink: reading it cannot end this process.
+// A memory file of so many bytes that cannot shrink: a read of it cannot end this process.
 bool holds(const rendezvous::FileDescriptor& file, std::uint64_t bytes) {
   struct stat status {};
   if (::fstat(file.get(), &status) != 0 || status.st_size < 0) return false;
@@ -62,7 +62,8 @@ bool holds(const rendezvous::FileDescriptor& file, std::uint64_t bytes) {
          (seals & F_SEAL_SHRINK) != 0;
 }
 
-// The descriptor, or none; errno says why (EAGAIN: nothing there yet, 0: closed or not a segment).
+// The descriptor, or none; errno has the reason (EAGAIN: nothing there yet, 0: closed or not a
+// segment).
 rendezvous::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
   iovec part{&note, sizeof note};
   ControlBuffer control{};
@@ -73,7 +74,7 @@ rendezvous::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
   message.msg_controllen = sizeof control.bytes;
   const ssize_t count = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   if (count < 0) return {};
-  // The kernel drops a descriptor that finds no place.
+  // The kernel drops descriptors that exceed the limit of the process.
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
     raise_out_of_descriptors("cannot take the memory of a rank of this node", EMFILE);
   }
@@ -90,8 +91,8 @@ rendezvous::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
 
 }  // namespace
 
-// Collective over the node: every rank gives a descriptor and gets those of the others, by local
-// rank; its own entry stays empty.
+// Collective over the node: every rank contributes a descriptor and receives those of the others,
+// by local rank; its own entry stays empty.
 std::vector<DescriptorOfRank> Communicator::State::exchange_descriptors(
     const rendezvous::FileDescriptor& own, std::size_t bytes) {
   const std::vector<int>& group = node_members();
@@ -132,7 +133,7 @@ NodeMemory Communicator::State::share_memory(std::size_t bytes) {
   return share_file(file, SharedSegment(file, bytes));
 }
 
-// Collective over the node: every rank gives a memory file, of which `own` is its mapping here.
+// Collective over the node: every rank contributes a memory file; `own` is its local mapping.
 NodeMemory Communicator::State::share_file(const rendezvous::FileDescriptor& file,
                                            SharedSegment own) {
   const std::vector<DescriptorOfRank> received = exchange_descriptors(file, own.bytes().size());
@@ -147,7 +148,7 @@ NodeMemory Communicator::State::share_file(const rendezvous::FileDescriptor& fil
   return NodeMemory(std::move(segments));
 }
 
-// Messages between the ranks of this node go through its memory from here on.
+// From here on messages between the ranks of this node use its memory.
 void Communicator::State::open_node_streams() {
   const std::vector<int>& group = node_members();
   if (group.size() < 2) return;

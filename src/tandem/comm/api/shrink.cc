@@ -1,4 +1,4 @@
-// A communicator of the ranks that are left.
+// Creates a communicator of the survivors.
 #include <algorithm>
 
 #include "tandem/comm/api/communicator_state.h"
@@ -11,11 +11,11 @@ namespace {
 using rendezvous::Deadline;
 using std::chrono::milliseconds;
 
-// All who go on have just said so: whoever has not come to the new meeting by then has died. Not
-// cut by the deadline, which may have been what decided who goes on.
+// All ranks that continue have just confirmed it: a rank that has not arrived at the new bootstrap
+// by then has died. Not limited by the deadline, which may have decided which ranks continue.
 constexpr milliseconds kMeeting{5000};
 
-// Ranks of the job for ranks of the communicator, ascending and once each.
+// Converts ranks of the communicator to ranks of the job, ascending and unique.
 std::vector<int> job_ranks(const std::vector<int>& ranks, const std::vector<int>& members) {
   std::vector<int> result;
   for (const int rank : ranks) result.push_back(members[static_cast<std::size_t>(rank)]);
@@ -24,7 +24,7 @@ std::vector<int> job_ranks(const std::vector<int>& ranks, const std::vector<int>
   return result;
 }
 
-// The ranks as the monitor of the old communicator knows them; it goes on after a failure.
+// The ranks in the state of the old communicator's monitor, which continues after a failure.
 class WatchedRanks final : public rendezvous::Roster {
  public:
   explicit WatchedRanks(Fabric& fabric) : fabric_(fabric) {}
@@ -91,7 +91,7 @@ std::unique_ptr<Communicator> Communicator::shrink(const ShrinkOptions& options)
   rendezvous::Reunion reunion(place.listener, place.doors, known,
                               reunion_options(s, job_ranks(options.exclude, s.members)));
   const Deadline deadline(options.timeout.value_or(inherited.timeout));
-  // Each round but the last fails because somebody has died in it.
+  // Each round but the last fails because a rank has died in it.
   for (int rounds_left = s.size;; --rounds_left) {
     rendezvous::Agreement agreement = reunion.meet(deadline);
     const std::vector<int>& members = agreement.members;
@@ -107,7 +107,7 @@ std::unique_ptr<Communicator> Communicator::shrink(const ShrinkOptions& options)
   }
 }
 
-// The new communicator of those who have agreed to go on, this rank being `new_rank` in it.
+// The new communicator of the ranks that have agreed to continue; this rank is `new_rank` in it.
 std::unique_ptr<Communicator> Communicator::go_on(int new_rank, rendezvous::Agreement agreement,
                                                   const Options& options) {
   Fabric& fabric = *state_->fabric;
@@ -127,7 +127,7 @@ std::unique_ptr<Communicator> Communicator::go_on(int new_rank, rendezvous::Agre
   };
   auto communicator = create(new_rank, new_size, exchange, fabric.meeting.loopback_only, options,
                              fabric.meeting.interface);
-  // Whoever passes the barrier knows that all have their communicator.
+  // After the barrier all ranks have their communicator.
   communicator->barrier();
   communicator->forget_operations();
   communicator->state_->fabric->membership = std::move(fabric.membership);

@@ -1,4 +1,4 @@
-// The ranks that are left after a failure, or without those that are excluded, go on together.
+// The survivors of a failure, or the ranks that are not excluded, continue together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ void check_sum(Communicator& comm, const Ranks& old_ranks, int own, std::span<T>
   }
 }
 
-// The communicator is one of exactly these ranks of the old one, and works: small and large,
+// The communicator consists of exactly these ranks of the old one, and works: small and large,
 // messages, memory, parts.
 void check_works(Communicator& comm, const Ranks& old_ranks, int own) {
   fail_unless(comm.size() == static_cast<int>(old_ranks.size()),
@@ -66,8 +66,8 @@ void check_works(Communicator& comm, const Ranks& old_ranks, int own) {
   part->close();
 }
 
-// Meets the others and sums until somebody has died, which may be noticed before the meeting is
-// over.
+// Connects to the others and sums until a rank has died, which may be detected before the bootstrap
+// is over.
 void reduce_until_failure(Communicator& comm) {
   std::vector<float> data(10000, 1.0f);
   try {
@@ -87,7 +87,7 @@ void expect_success(const std::vector<Ended>& ended, const Ranks& survivors) {
   for (const int rank : survivors) {
     const Ended& one = ended[static_cast<std::size_t>(rank)];
     EXPECT_TRUE(one.exited_with(0)) << "rank " << rank << ": " << one.output;
-    // Far from the timeout of 60 s. Under a sanitizer the start of four processes alone takes
+    // Far below the timeout of 60 s. Under a sanitizer the start of four processes alone takes
     // seconds.
     EXPECT_LT(one.seconds, tandem::testing::kSanitized ? 30.0 : 10.0) << rank;
   }
@@ -132,8 +132,8 @@ INSTANTIATE_TEST_SUITE_P(Processes, Shrink,
                                            Deaths{"AllButOne", {0, 1, 3}, {2}}),
                          [](const auto& deaths) { return std::string(deaths.param.name); });
 
-// Rank 0, at which the others wait, dies before it calls shrink; then rank 1 at various moments of
-// the shrinking itself.
+// Rank 0, at which the others wait, dies before it calls shrink; then rank 1 at various times
+// during the shrink itself.
 TEST(ShrinkDeath, MeanwhileIsLeftOutToo) {
   for (const int delay_ms : {0, 1, 2, 3, 5, 8, 12, 20, 40}) {
     const auto ended = run_processes(5, [&](Communicator& comm) {
@@ -155,7 +155,7 @@ TEST(ShrinkDeath, MeanwhileIsLeftOutToo) {
       }
       auto rest = comm.shrink();
       if (comm.rank() == 1) death.join();
-      // Rank 1 may have died after it.
+      // Rank 1 may have died later.
       while (rest->size() == 3) {
         reduce_until_failure(*rest);
         rest = rest->shrink();
@@ -194,7 +194,7 @@ TEST(ShrinkThreads, AbortEndsCallsUnderWay) {
   const auto errors = run_threads(4, [](Communicator& comm) {
     if (comm.rank() != 3) comm.barrier();
     if (comm.rank() == 3) {
-      reduce_until_failure(comm);  // waits for ranks that have something else in mind
+      reduce_until_failure(comm);  // waits for ranks that make other calls
       while (true) {
         try {
           comm.shrink();
@@ -235,10 +235,10 @@ TEST(ShrinkThreads, OfAPart) {
   const auto errors = run_threads(
       6,
       [](Communicator& comm) {
-        // Backwards, so that ranks and places differ.
+        // Backwards, so that ranks and positions differ.
         const auto part = comm.split(comm.rank() % 2, -comm.rank());
         const int place = part->rank();
-        if (comm.rank() < 2) {  // the last place of either part
+        if (comm.rank() < 2) {  // the last position of either part
           comm.barrier();
           return;
         }
@@ -294,7 +294,7 @@ TEST(ShrinkThreads, DifferentExclusionsAreAnErrorOfAll) {
       return;
     }
     if (comm.rank() == 2) options.exclude = {3};
-    // Rank 1 may come when all others have given up already: then it is alone.
+    // Rank 1 may arrive when all others have given up: then it is alone.
     const auto rest = comm.shrink(options);
     EXPECT_EQ(comm.rank(), 1);
     EXPECT_EQ(rest->size(), 1);
@@ -371,7 +371,7 @@ std::size_t threads_of_process() {
 
 TEST(ShrinkThreads, NothingIsLeftBehind) {
   const std::size_t descriptors = testing::open_descriptors();
-  std::thread([] {}).join();  // the thread sanitizer starts one of its own with the first
+  std::thread([] {}).join();  // the thread sanitizer starts a thread of its own with the first
   const std::size_t threads = threads_of_process();
   for (int round = 0; round < 3; ++round) {
     run_threads(4, [](Communicator& comm) {

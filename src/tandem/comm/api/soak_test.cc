@@ -1,5 +1,4 @@
-// A long run of mixed operations, each verified, after which memory and descriptors are what they
-// were.
+// A long run of mixed operations, each verified, after which memory and descriptors are unchanged.
 //
 //   comm_soak_test [--operations=N] [--ranks=N]
 //
@@ -38,7 +37,7 @@ void require(bool condition, const std::string& what) {
   if (!condition) throw DataError(what);
 }
 
-// The same operations in the same order on all ranks, because all have the same generator.
+// The same operations in the same order on all ranks, because all use the same generator.
 class Soak {
  public:
   explicit Soak(Communicator& comm) : comm_(comm) {
@@ -69,7 +68,7 @@ class Soak {
  private:
   std::size_t pick(std::size_t below) { return random_() % below; }
 
-  // Most are small, because most of what can go wrong is in the protocol and not in the bytes.
+  // Most are small, because most errors are in the protocol and not in the bytes.
   std::size_t pick_count() {
     const std::size_t kind = pick(1000);
     const std::size_t limit = kind < 700 ? 65 : kind < 950 ? 4100 : kind < 995 ? 40000 : kMaxCount;
@@ -262,7 +261,7 @@ class Soak {
     ++done_;
   }
 
-  // Three operations under way at once, or as a group.
+  // Three operations in progress at once, or as a group.
   template <class T>
   void several() {
     const std::size_t n = pick_count() / 3;
@@ -329,7 +328,7 @@ Use use_of(Communicator& comm) {
   return {memory.own() + memory.shared, testing::open_descriptors()};
 }
 
-// What a rank has to say at its end travels as the message of an exception.
+// The results of a rank are returned as the message of an exception.
 class Report : public Error {
  public:
   using Error::Error;
@@ -357,7 +356,7 @@ void soak(Communicator& comm) {
       soak.done(), seconds, early.resident / 1024, early.descriptors, late.resident / 1024,
       late.descriptors);
   require(early.descriptors == late.descriptors, text);
-  // Sanitizers keep what is freed for a while, and a shadow of all that was touched.
+  // Sanitizers keep freed memory for a while, and a shadow of all touched memory.
   if (!tandem::testing::kSanitized) require(late.resident <= early.resident + kSteady, text);
   comm.barrier();
   comm.close();

@@ -1,4 +1,4 @@
-// Communicators made of communicators.
+// Communicators split from communicators.
 #include <algorithm>
 #include <bit>
 #include <span>
@@ -10,18 +10,18 @@ namespace tandem::comm {
 
 namespace {
 
-// Numbers that the channel byte of a message header can tell apart.
+// Numbers that the channel byte of a message header can distinguish.
 constexpr int kMaxFamily = 256 / (Communicator::kChannels + 1) - 1;
 
-// What a rank says to a split: where it wants to be, and the numbers of its communicators.
+// A rank's message for a split: its color and key, and the numbers of its communicators.
 struct Wish {
   std::int64_t color = 0;
   std::int64_t key = 0;
   std::uint64_t used = 0;
 };
 
-// The first number that is free on all ranks. All colors get the same one: no two ranks talk under
-// it in two groups.
+// The first number that is free on all ranks. All colors get the same one: no two ranks communicate
+// under it in two groups.
 int free_number(std::span<const Wish> wishes) {
   std::uint64_t used = 0;
   for (const Wish& wish : wishes) used |= wish.used;

@@ -11,7 +11,7 @@ namespace {
 // The stream of messages that gather_texts uses: the last one.
 constexpr int kTextChannel = Communicator::kChannels - 1;
 
-// No text comes near it: the answers to a million questions take about 1 GiB.
+// Far above any real text: the answers to a million questions take about 1 GiB.
 constexpr std::uint64_t kLongestText = std::uint64_t{1} << 32;
 
 void check_length(std::uint64_t length, const std::string& rank) {
@@ -30,7 +30,7 @@ std::string broadcast_text(Communicator& comm, std::string_view text, int root) 
   return result;
 }
 
-// The lengths are known to all after an all_gather, so each message can state its own.
+// All ranks know the lengths after an all_gather, so each message can state its length.
 std::vector<std::string> all_gather_texts(Communicator& comm, std::string_view text) {
   std::vector<std::uint64_t> lengths(static_cast<std::size_t>(comm.size()));
   const std::uint64_t length = text.size();
@@ -51,8 +51,8 @@ std::vector<std::string> all_gather_texts(Communicator& comm, std::string_view t
   return texts;
 }
 
-// Lengths differ widely (one rank's answers to all questions), so the texts go as messages of their
-// own.
+// If lengths differ widely (one rank has the answers to all questions), the texts are sent as
+// separate messages.
 std::vector<std::string> gather_texts(Communicator& comm, std::string_view text, int root) {
   std::vector<std::uint64_t> lengths(comm.rank() == root ? static_cast<std::size_t>(comm.size())
                                                          : 0);
@@ -80,8 +80,9 @@ void agree(Communicator& comm, std::string_view name, std::string_view value) {
   const std::string differences = describe_disagreement(
       all_gather_texts(comm, value), [&](int rank) { return comm.describe_rank(rank); });
   if (differences.empty()) return;
-  // A rank that leaves ends the wait of one that still gathers and would take itself for the
-  // cause. So nobody leaves before all know; who fails here knows already.
+  // A rank that leaves ends the wait of a rank that still gathers, and that rank would report
+  // itself as the cause. So no rank leaves before all have the result; a rank that fails here
+  // already has it.
   try {
     comm.barrier();
   } catch (const CommError&) {

@@ -1,5 +1,4 @@
-// Measures at the start where the table of algorithms passes from one way to the next
-// (algorithms/tuning.h).
+// Measures at the start the sizes at which the table of algorithms changes (algorithms/tuning.h).
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -30,16 +29,16 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// One set of sizes, measured in the same steps on all ranks that take part. `run(few, bytes)`
-// performs the operation in one of both ways; `agree(value)` gives everybody the first rank's
-// value.
+// One set of sizes, measured in the same steps on all participating ranks. `run(few, bytes)`
+// performs the operation with one of the two algorithms; `agree(value)` returns the first rank's
+// value on all ranks.
 struct Series {
   std::span<const std::size_t> sizes;
   int repetitions;
   FunctionRef<void(bool few, std::size_t bytes)> run;
   FunctionRef<std::int64_t(std::int64_t value)> agree;
 
-  // Nothing: the time was over before two sizes were measured.
+  // Empty: the time was over before two sizes were measured.
   std::optional<std::size_t> measure(std::size_t otherwise, double budget) const {
     const Clock::time_point start = Clock::now();
     std::vector<Measured> measured;
@@ -49,11 +48,12 @@ struct Series {
         for (const bool few : {true, false}) {
           const Clock::time_point begin = Clock::now();
           run(few, bytes);
-          if (i > 0) seconds[few ? 0 : 1].push_back(seconds_since(begin));  // the first warms up
+          if (i > 0)
+            seconds[few ? 0 : 1].push_back(seconds_since(begin));  // the first run warms up
         }
       }
       measured.push_back({bytes, median(seconds[0]), median(seconds[1])});
-      // Sizes grow: the next one takes at least as long as this one did.
+      // Sizes grow: the next one takes at least as long as this one.
       const double used = seconds_since(start);
       const double last = used / static_cast<double>(measured.size());
       if (agree(used + last < budget ? 1 : 0) == 0) break;
@@ -127,7 +127,7 @@ std::optional<std::size_t> measure_network(Communicator& communicator, Limits& l
 }  // namespace
 
 void Communicator::State::tune(Communicator& communicator) {
-  // A rank without a core of its own measures the scheduler.
+  // A rank without a core of its own would measure the scheduler.
   const std::int64_t asked = options.tuning.count();
   std::int64_t facts[] = {may_spin ? asked : 0, asked, -options.worker.count};
   communicator.all_reduce(std::span<std::int64_t>(facts), ReduceOp::kMin);

@@ -18,11 +18,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-// As the caller's waits (progress.cc): most answers come while one still spins.
+// As in the caller's waits (progress.cc): most answers arrive during the spin.
 constexpr microseconds kSpin{50};
-// Then it looks this often: nobody wakes it for what comes from other ranks.
+// After that the thread polls at this interval: no wake-up announces data from other ranks.
 constexpr microseconds kNap{50};
-// With nothing to do it is woken; this is for a wake that got lost.
+// An idle thread is woken; this interval covers a lost wake-up.
 constexpr microseconds kLongNap{100000};
 
 void nap(int event, microseconds patience) {
@@ -103,8 +103,8 @@ void Worker::run() {
   }
 }
 
-// Nothing to do, or the caller is inside and does it. It looks at `asleep_` after it left, this
-// thread at the caller after it has said that it sleeps: one of them sees the other.
+// No work, or the caller is inside and does it. The caller checks `asleep_` after it left; this
+// thread checks the caller after it has set `asleep_`: at least one of them sees the other.
 void Worker::sleep_until_work() {
   asleep_.store(true, std::memory_order_seq_cst);
   const bool busy = try_pass() != Progress::kDone;

@@ -81,12 +81,12 @@ WorkerPlan plan_worker(std::span<const RankCores> ranks, int local_rank,
     const int core = options.cores[static_cast<std::size_t>(local_rank) % options.cores.size()];
     return {core, fmt::format("a helper thread on core {} (CCL_WORKER_AFFINITY)", core)};
   }
-  // The ranks that may use this one's cores, and what they need.
+  // The ranks that may use this one's cores, and the cores they need.
   std::set<int> cores;
   int usable = 0;
   int threads = 0;
   int workers = 0;
-  int before = 0;  // ranks that ask and come first
+  int before = 0;  // requesting ranks that come first
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const RankCores& rank = ranks[i];
     if (!overlap(rank.cores, own.cores)) continue;
@@ -96,7 +96,7 @@ WorkerPlan plan_worker(std::span<const RankCores> ranks, int local_rank,
     workers += rank.asks ? 1 : 0;
     before += rank.asks && i < static_cast<std::size_t>(local_rank) ? 1 : 0;
   }
-  // A quota is one for all; masks that differ add up.
+  // A quota is shared by all ranks; differing masks add up.
   const bool same_mask = cores.size() == own.cores.size();
   const int available = same_mask ? usable : static_cast<int>(cores.size());
   if (available - threads < workers) {

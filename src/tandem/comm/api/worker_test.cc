@@ -1,4 +1,4 @@
-// Helper threads: where they run, and that they do what they are for.
+// Progress threads: the cores they run on, and their effect.
 #include "tandem/comm/api/worker.h"
 
 #include <gmock/gmock.h>
@@ -47,14 +47,14 @@ TEST(WorkerPlan, SpareCoresFromTheEnd) {
   // Ranks that the launcher bound to cores of their own.
   EXPECT_EQ(plan({{true, 23, 24, range(0, 23)}, {true, 23, 24, range(24, 47)}}),
             (std::vector{23, 47}));
-  // Only one asks.
+  // Only one requests a thread.
   EXPECT_EQ(plan({{false, 3, 7, range(0, 6)}, {true, 3, 7, range(0, 6)}}), (std::vector{-1, 6}));
 }
 
 TEST(WorkerPlan, NoneWithoutASpareCore) {
   EXPECT_EQ(plan({{true, 1, 2, {0, 1}}, {true, 1, 2, {0, 1}}}), (std::vector{-1, -1}));
-  EXPECT_EQ(plan({{true, 0, 8, range(0, 7)}}), std::vector{-1});  // threads: all there are
-  // One spare core is too few for two.
+  EXPECT_EQ(plan({{true, 0, 8, range(0, 7)}}), std::vector{-1});  // threads: as many as cores
+  // One spare core is not enough for two.
   EXPECT_EQ(plan({{true, 2, 5, range(0, 4)}, {true, 2, 5, range(0, 4)}}), (std::vector{-1, -1}));
   // A quota below the mask counts.
   EXPECT_EQ(plan({{true, 2, 2, range(0, 7)}}), std::vector{-1});
@@ -95,9 +95,10 @@ TEST(WorkerPlan, TravelsAsText) {
 
 // ---- the thread ----
 
-// Calls and passes exclude each other, and what is left when the caller leaves is done without it.
+// Calls and passes exclude each other, and work that is left when the caller leaves is done without
+// it.
 TEST(Worker, WorksWhileTheCallerIsOutside) {
-  int left = 0;  // guarded by the worker's entry; the sanitizer sees it if not
+  int left = 0;  // guarded by the worker's entry; the sanitizer detects it if not
   const auto pass = [&] {
     if (left == 0) return Progress::kDone;
     --left;
@@ -151,7 +152,7 @@ void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-// Waits without calling anything that makes progress.
+// Waits without a call that makes progress.
 void expect_done(const Request& request, const std::string& what) {
   const auto start = std::chrono::steady_clock::now();
   while (!request.done()) {
@@ -201,8 +202,7 @@ TEST(Workers, FinishInProcesses) {
     EXPECT_TRUE(ended.exited_with(0)) << ended.output;
 }
 
-// Started operations, messages, blocking calls, groups, parts and memory that comes and goes, in
-// turns.
+// Started operations, messages, blocking calls, groups, parts and temporary memory, alternately.
 TEST(Workers, StandAsideForTheCaller) {
   const auto errors = run_threads(
       2,
@@ -231,7 +231,7 @@ TEST(Workers, StandAsideForTheCaller) {
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
-// One rank has a helper, the other none: nothing depends on it.
+// One rank has a progress thread, the other none: nothing depends on it.
 TEST(Workers, MayBeUneven) {
   const auto errors = run_threads(
       2,
@@ -246,7 +246,8 @@ TEST(Workers, MayBeUneven) {
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
-// A helper that meets a disagreement has told nobody's caller: the next call does, on all ranks.
+// A progress thread that detects a disagreement has no caller to notify: the next call throws, on
+// all ranks.
 TEST(Workers, WhatTheyMeetIsThrownByTheNextCall) {
   const auto errors = run_threads(
       2,
@@ -262,8 +263,8 @@ TEST(Workers, WhatTheyMeetIsThrownByTheNextCall) {
                                  HasSubstr("of 99999 float32"))));
 }
 
-// A death, an end without close, and a deadline, each with operations under way: the helper is
-// stopped, nobody hangs.
+// A death, an end without close, and a deadline, each with operations in progress: the progress
+// thread is stopped, and no rank hangs.
 TEST(Workers, StopWithTheirRank) {
   const auto ended = run_processes(
       2,
@@ -273,7 +274,7 @@ TEST(Workers, StopWithTheirRank) {
         comm.start_all_reduce(std::span(first), ReduceOp::kSum);
         if (comm.rank() == 1)
           ::raise(
-              SIGKILL);  // the helper may have finished the first by now; the second never comes
+              SIGKILL);  // the progress thread may have finished the first by now; the second never arrives
         comm.wait(comm.start_all_reduce(std::span(second), ReduceOp::kSum));
       },
       with_worker);
