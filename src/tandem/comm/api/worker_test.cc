@@ -273,8 +273,7 @@ TEST(Workers, StopWithTheirRank) {
         std::vector<float> second(3'000'000);
         comm.start_all_reduce(std::span(first), ReduceOp::kSum);
         if (comm.rank() == 1)
-          ::raise(
-              SIGKILL);  // the progress thread may have finished the first by now; the second never arrives
+          ::raise(SIGKILL);  // the first may be done by now; the second never arrives
         comm.wait(comm.start_all_reduce(std::span(second), ReduceOp::kSum));
       },
       with_worker);

@@ -1,5 +1,5 @@
-// The C interface: each function against what it must give, its codes and messages. Ranks are
-// threads that meet at an id.
+// The C interface: the results, codes and messages of each function. Ranks are threads that
+// bootstrap with an id.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -25,7 +25,7 @@ tdmConfig_t short_waits() {
   return config;
 }
 
-// Runs `body` on `size` threads, each with a communicator of its own.
+// Runs `body` on `size` threads, each with a separate communicator.
 void run_ranks(int size, const std::function<void(tdmComm_t, int rank)>& body) {
   tdmUniqueId id;
   ASSERT_EQ(tdmGetUniqueId(&id), tdmSuccess) << tdmGetLastError(nullptr);
@@ -43,7 +43,7 @@ void run_ranks(int size, const std::function<void(tdmComm_t, int rank)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// A macro for the sake of the line that failed.
+// A macro, so that errors show the line of the call.
 #define EXPECT_OK(call) EXPECT_EQ(call, tdmSuccess) << tdmGetLastError(comm)
 
 TEST(CInterface, RanksKnowThemselves) {
@@ -59,7 +59,7 @@ TEST(CInterface, RanksKnowThemselves) {
 TEST(CInterface, CollectivesGiveWhatTheySay) {
   run_ranks(3, [](tdmComm_t comm, int rank) {
     const std::int32_t r = rank;
-    const std::vector<std::int32_t> own{r + 1, 10 * (r + 1), 100 * (r + 1)};  // a block per rank
+    const std::vector<std::int32_t> own{r + 1, 10 * (r + 1), 100 * (r + 1)};  // one block per rank
     std::vector<std::int32_t> out(3);
     EXPECT_OK(tdmAllReduce(own.data(), out.data(), 3, tdmInt32, tdmSum, comm));
     EXPECT_THAT(out, ElementsAre(6, 60, 600));
@@ -93,7 +93,7 @@ TEST(CInterface, CollectivesGiveWhatTheySay) {
     }
     EXPECT_OK(tdmScatter(rank == 2 ? own.data() : nullptr, &one, 1, tdmInt32, 2, comm));
     EXPECT_EQ(one, rank == 0 ? 3 : rank == 1 ? 30 : 300);
-    // Not in place at the root, which keeps its own.
+    // Not in place at the root, which keeps its data.
     out.assign(3, -1);
     EXPECT_OK(tdmBroadcast(rank == 1 ? own.data() : nullptr, out.data(), 3, tdmInt32, 1, comm));
     EXPECT_THAT(out, ElementsAre(2, 20, 200));
@@ -101,7 +101,7 @@ TEST(CInterface, CollectivesGiveWhatTheySay) {
   });
 }
 
-// Every type by its size: what arrives is what the neighbour of that size sent.
+// Every type by its size: the received value is the one that the neighbour of that size sent.
 TEST(CInterface, TypesHaveTheirSizes) {
   run_ranks(2, [](tdmComm_t comm, int rank) {
     const std::vector<std::pair<tdmDataType_t, std::size_t>> sizes{
@@ -149,7 +149,7 @@ TEST(CInterface, PartsAreDestroyedBeforeTheWhole) {
     if (part != nullptr) {
       int own = -1;
       EXPECT_EQ(tdmCommUserRank(part, &own), tdmSuccess);
-      EXPECT_EQ(own, rank == 2 ? 0 : 1);  // keys turn the order round
+      EXPECT_EQ(own, rank == 2 ? 0 : 1);  // keys reverse the order
       EXPECT_EQ(tdmCommDestroy(comm), tdmInvalidUsage);
       EXPECT_THAT(tdmGetLastError(comm), HasSubstr("destroy them first"));
       EXPECT_EQ(tdmCommDestroy(part), tdmSuccess);
@@ -195,7 +195,7 @@ TEST(CInterface, MemoryOfTheCallerIsReplacedWhereItLies) {
     EXPECT_EQ(data[kCount - 1], 2 * static_cast<std::int64_t>(kCount) - 1);
     std::int64_t last = 0;
     EXPECT_EQ(::pread(file, &last, sizeof last, kBytes - sizeof last), ssize_t{sizeof last});
-    EXPECT_EQ(last, data[kCount - 1]);  // the file is what lies there
+    EXPECT_EQ(last, data[kCount - 1]);  // the file is the mapped memory
     ::close(file);
     EXPECT_OK(tdmMemFree(comm, memory));
     EXPECT_EQ(data[kCount - 1], last);  // still mapped, and private for collectives
@@ -297,7 +297,7 @@ TEST(CInterface, ConfigurationsAreChecked) {
   config.backend = "nccl";
   EXPECT_EQ(tdmCommInitRank(&comm, 1, id, 0, &config), tdmInvalidUsage);
   EXPECT_THAT(tdmGetLastError(nullptr), HasSubstr("nccl"));
-  // A program built with a shorter structure: what lies behind it is not read.
+  // A program built with a shorter structure: the bytes behind it are not read.
   config = TDM_CONFIG_INITIALIZER;
   config.size = offsetof(tdmConfig_t, backend);
   config.backend = "nccl";
@@ -398,7 +398,7 @@ TEST(CInterface, BlocksOfDifferentSizes) {
 
 TEST(CInterface, StartedOperationsEndInWaits) {
   run_ranks(3, [](tdmComm_t comm, int rank) {
-    // One through slots, one through the staging ring, waited for in the opposite order.
+    // One through slots, one through the staging ring; the waits come in the opposite order.
     std::vector<float> small(5, static_cast<float>(rank));
     std::vector<float> large(100000, static_cast<float>(rank + 1));
     tdmRequest_t first = nullptr, second = nullptr, third = nullptr;
@@ -415,7 +415,7 @@ TEST(CInterface, StartedOperationsEndInWaits) {
     EXPECT_EQ(ended, 1);
     EXPECT_EQ(small[4], 3.0f);
     while (third != nullptr) EXPECT_OK(tdmWaitFor(&third, 1000, TDM_UNDEFINED, &ended));
-    EXPECT_OK(tdmWait(&third));  // null has ended
+    EXPECT_OK(tdmWait(&third));  // a completed request becomes null
   });
 }
 
@@ -428,7 +428,7 @@ TEST(CInterface, MessagesAreFoundByTagAndFromAnybody) {
       EXPECT_OK(tdmISend(large.data(), large.size(), tdmInt32, 0, 7, comm, &requests[0]));
       EXPECT_OK(tdmISend(&one, 1, tdmInt32, 0, 8, comm, &requests[1]));
     } else {
-      // The later message is asked for first, from each rank.
+      // The later message is received first, from each rank.
       std::vector<int> sources;
       for (const int tag : {8, 7}) {
         for (int i = 1; i < 3; ++i) {
@@ -450,7 +450,8 @@ TEST(CInterface, MessagesAreFoundByTagAndFromAnybody) {
 
 TEST(CInterface, TwoThreadsStartAndWait) {
   run_ranks(2, [](tdmComm_t comm, int rank) {
-    // One thread waits for a message that the other rank sends only when told by a second thread.
+    // One thread waits for a message that the other rank sends only after a signal from a second
+    // thread.
     std::int32_t token = 0, sum = rank + 1;
     std::thread waiter([&] {
       tdmRequest_t request = nullptr;

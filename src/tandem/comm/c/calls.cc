@@ -54,7 +54,7 @@ void check_rank(const Communicator& communicator, const char* name, int rank) {
 
 namespace {
 
-// tdmSend and tdmRecv have stream 0, the mailbox 1.
+// tdmSend and tdmRecv use stream 0, the mailbox stream 1.
 constexpr int kStream = 2;
 
 // A call whose counts fit into memory; buffers are set by set_buffers().
@@ -71,14 +71,14 @@ Call call_of(const Communicator& communicator, Operation operation, size_t count
   return call;
 }
 
-// A collective of `send` and `recv`, which this rank uses or not.
+// A collective of `send` and `recv`, either of which this rank may leave unused.
 Call with_buffers(Call call, const void* send, bool sends, void* recv, bool receives) {
   call.in = static_cast<const std::byte*>(buffer_if(sends, send, call, "send"));
   call.out = static_cast<std::byte*>(buffer_if(receives, recv, call, "recv"));
   return call;
 }
 
-// Where the blocks of all ranks lie in one buffer, in bytes.
+// Positions of all ranks' blocks in one buffer, in bytes.
 class Blocks {
  public:
   Blocks(const Communicator& communicator, const size_t* counts, const size_t* displs,

@@ -1,5 +1,5 @@
-// The arguments of the C interface's collectives as calls of the communicator. All functions throw
-// InvalidArgument for what cannot be. Internal.
+// Converts the arguments of the C interface's collectives to calls of the communicator. All
+// functions throw InvalidArgument for invalid arguments. Internal.
 #pragma once
 
 #include <vector>
@@ -39,15 +39,15 @@ std::vector<Call> all_gather_v_calls(const Communicator& communicator, const voi
 std::vector<Call> reduce_scatter_v_calls(const Communicator& communicator, const void* send,
                                          const size_t* counts, const size_t* displs, void* recv,
                                          tdmDataType_t type, tdmRedOp_t op);
-// Starts a message per rank, in both directions, and copies this rank's own block.
+// Starts one message per rank, in both directions, and copies this rank's own block.
 std::vector<Request> start_all_to_all_v(Communicator& communicator, const void* send,
                                         const size_t* sendcounts, const size_t* sdispls, void* recv,
                                         const size_t* recvcounts, const size_t* rdispls,
                                         tdmDataType_t type);
 
-// A call of one message, for its checks; `root` is the peer.
+// A call for one message, used for its checks; `root` is the peer.
 Call message_of(const Communicator& communicator, size_t count, tdmDataType_t type, int peer);
-// A buffer that this rank reads or writes, or null where it does neither.
+// A buffer that this rank reads or writes, or null if it does neither.
 template <class T>
 T* buffer_if(bool used, T* buffer, const Call& call, const char* name) {
   if (!used) return nullptr;

@@ -6,7 +6,7 @@
 namespace tandem::comm::c {
 namespace {
 
-// A message that is waited for here, or at the end of the open group.
+// A message whose wait is here, or at the end of the open group.
 void finish_message(tdmComm_t comm, Request request) {
   if (comm->group_depth > 0) {
     comm->messages.push_back(std::move(request));

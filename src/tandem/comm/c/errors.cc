@@ -7,7 +7,7 @@
 namespace tandem::comm::c {
 namespace {
 
-// The last failure of calls that had no communicator yet.
+// The last failure of calls without a communicator.
 thread_local std::string last_error_of_thread;
 
 std::pair<tdmResult_t, std::string> describe_exception() {
@@ -45,7 +45,7 @@ tdmResult_t report_exception(tdmComm_t comm) noexcept {
     }
     return code;
   } catch (...) {
-    return tdmSystemError;  // not even memory for the message
+    return tdmSystemError;  // no memory even for the message
   }
 }
 

@@ -1,4 +1,4 @@
-// What a tdmComm_t points to, and how exceptions become result codes.
+// The object behind a tdmComm_t, and the conversion of exceptions to result codes.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,8 @@
 
 namespace tandem::comm::c {
 
-// Who is inside a communicator and those split from it, among threads that start and wait.
+// Mutual exclusion of threads that start operations and threads that wait, for a communicator and
+// those split from it.
 class Door {
  public:
   class Entry {
@@ -32,7 +33,7 @@ class Door {
    private:
     Door& door_;
   };
-  // Somebody would like to come in.
+  // True if another thread wants to enter.
   bool is_wanted() const { return outside_.load() > 0; }
 
  private:
@@ -45,14 +46,14 @@ class Door {
 struct tdmComm {
   std::unique_ptr<tandem::comm::Communicator> communicator;
   tdmComm* parent = nullptr;
-  int children = 0;  // made by split, not yet destroyed
+  int children = 0;  // split from this one, not yet destroyed
   bool finalized = false;
   std::vector<tandem::comm::CommunicatorMemory> memory;
   int group_depth = 0;
   std::vector<tandem::comm::Request> messages;  // of the open group
   std::shared_ptr<tandem::comm::c::Door> door;  // shared with those split from it
   std::unique_ptr<tandem::comm::c::Mailbox> mailbox;
-  // Under the mutex, because any thread may ask for it.
+  // Guarded by the mutex, because any thread may read it.
   std::mutex error_mutex;
   std::string last_error;
 };
@@ -65,11 +66,11 @@ class InvalidUsage : public Error {
   using Error::Error;
 };
 
-// To be called in a catch clause: remembers the message of the exception (with `comm`, or for this
-// thread) and returns its code.
+// Call in a catch clause: records the message of the exception (with `comm`, or for this thread)
+// and returns its code.
 tdmResult_t report_exception(tdmComm_t comm) noexcept;
 
-// Runs `body`; whatever it throws becomes a code and a message.
+// Runs `body`; any exception becomes a code and a message.
 template <class Body>
 tdmResult_t guarded(tdmComm_t comm, Body body) noexcept {
   try {
@@ -87,7 +88,7 @@ Communicator& communicator_of(tdmComm_t comm);
 void require_no_group(tdmComm_t comm, const char* function);
 // Throws InvalidArgument that names the null argument.
 void require_not_null(const void* pointer, const char* name);
-// Throws InvalidArgument for what is no rank.
+// Throws InvalidArgument for an invalid rank.
 void check_rank(const Communicator& communicator, const char* name, int rank);
 
 }  // namespace tandem::comm::c

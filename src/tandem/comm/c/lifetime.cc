@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The fields of a configuration that the program knows; defaults for the others.
+// The fields of a configuration that the program's version has; defaults for the others.
 tdmConfig_t read_config(const tdmConfig_t* given) {
   tdmConfig_t config = TDM_CONFIG_INITIALIZER;
   if (given == nullptr) return config;
@@ -77,7 +77,7 @@ void hand_over(std::unique_ptr<Communicator> communicator, tdmComm_t parent, tdm
 
 // ---- ids ----
 
-// The listeners of the ids made here, until a rank 0 takes them.
+// The listeners of the ids created here, until a rank 0 takes them.
 class OpenPlaces {
  public:
   static OpenPlaces& instance() {
@@ -225,7 +225,7 @@ tdmResult_t tdmCommShrink(tdmComm_t comm, const int* exclude, int exclude_count,
   return guarded(comm, [&] {
     auto& communicator = communicator_of(comm);
     require_not_null(newcomm, "newcomm");
-    // A group that a failure left open does not keep the ranks from going on.
+    // A group left open by a failure does not keep the ranks from continuing.
     if (!communicator.life().failed()) require_no_group(comm, "tdmCommShrink");
     const auto options = shrink_options_of(exclude, exclude_count, config, flags);
     hand_over(communicator.shrink(options), nullptr, newcomm);
@@ -243,7 +243,7 @@ tdmResult_t tdmCommDestroy(tdmComm_t comm) {
   if (comm == nullptr) return tdmSuccess;
   const tdmResult_t result = guarded(comm, [&] {
     if (comm->finalized) return;
-    // A group that a failure left open does not keep the communicator.
+    // A group left open by a failure does not keep the communicator alive.
     if (comm->communicator->life().failed()) comm->group_depth = 0;
     finalize(comm, "tdmCommDestroy");
   });

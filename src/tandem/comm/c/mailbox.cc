@@ -8,7 +8,7 @@
 namespace tandem::comm::c {
 namespace {
 
-// tdmSend and tdmRecv have stream 0.
+// tdmSend and tdmRecv use stream 0.
 constexpr int kStream = 1;
 
 bool accepts(const PostedReceive& posted, int peer, const Envelope& envelope) {
@@ -47,7 +47,7 @@ void Mailbox::check(const PostedReceive& posted, int peer, const Envelope& envel
 bool Mailbox::take_early(PostedReceive& posted, int peer) {
   Incoming& incoming = peers_[static_cast<std::size_t>(peer)];
   auto& early = incoming.early;
-  // The last one may still be on its way.
+  // The last one may still be in flight.
   const bool filling = incoming.state == Incoming::kBody && incoming.into == nullptr;
   const auto end = early.end() - (filling ? 1 : 0);
   const auto found = std::find_if(
@@ -91,7 +91,7 @@ std::shared_ptr<PostedReceive> Mailbox::take_match(int peer, const Envelope& env
 void Mailbox::start_body(int peer) {
   Incoming& incoming = peers_[static_cast<std::size_t>(peer)];
   const Envelope& envelope = incoming.envelope;
-  // Other machines are believed as far as their message can be held.
+  // A size sent by another machine is accepted only if the message fits in memory.
   if (envelope.type > static_cast<std::uint32_t>(DataType::kFloat16) ||
       envelope.count > std::size_t{1} << 48) {
     raise<CommError>("{} sent an envelope of type {} and {} elements: not one of this library",
@@ -122,12 +122,12 @@ void Mailbox::end_body(int peer) {
     incoming.into.reset();
     return;
   }
-  // Somebody may have asked for it meanwhile.
+  // A receive for it may have been posted meanwhile.
   const auto posted = take_match(peer, incoming.early.back().envelope);
   if (posted != nullptr) take_early(*posted, peer);
 }
 
-// One step of what comes from `peer`; returns whether there may be another.
+// One step of the messages from `peer`; returns whether another one is possible.
 bool Mailbox::step(int peer) {
   Incoming& incoming = peers_[static_cast<std::size_t>(peer)];
   if (incoming.state == Incoming::kIdle) {

@@ -1,5 +1,5 @@
-// Messages with tags over a stream that has none: each is preceded by an envelope that says its
-// tag, type and count, and what arrives before anybody asked for it is kept here. Internal.
+// Messages with tags over a stream without tags. Each message is preceded by an envelope with its
+// tag, type and count. Messages that arrive before their receive are kept here. Internal.
 //
 // Thread-safety: one thread at a time.
 #pragma once
@@ -22,18 +22,18 @@ struct Envelope {
   std::uint32_t padding = 0;
 };
 
-// A receive that somebody waits for.
+// A posted receive.
 struct PostedReceive {
-  int peer = 0;  // negative: anybody
-  int tag = 0;   // negative: any
+  int peer = 0;  // negative: any rank
+  int tag = 0;   // negative: any tag
   DataType type = DataType::kByte;
   std::size_t count = 0;
   std::byte* data = nullptr;
   bool done = false;
-  int source = -1;  // who sent it, when done
+  int source = -1;  // the sender, when done
 };
 
-// A message on its way out; `envelope` is sent first and stays valid with it.
+// A message being sent; `envelope` is sent first and stays valid until the end.
 struct PostedSend {
   Envelope envelope;
   Request head;
@@ -50,23 +50,24 @@ class Mailbox {
   // `posted` is done when its message is in its buffer.
   void receive(const std::shared_ptr<PostedReceive>& posted);
   void forget(const std::shared_ptr<PostedReceive>& posted);
-  // Hands out what has arrived. Throws CommError where type or count are not those asked for.
+  // Delivers the messages that have arrived. Throws CommError if type or count differ from the
+  // receive.
   void advance();
   bool expects_something() const { return !posted_.empty() || in_flight_ > 0; }
-  // What a wait for a message of `peer` waits for next.
+  // The request that a wait for a message of `peer` waits for next.
   const Request& next_of(int peer) const;
 
  private:
-  // A message that nobody has asked for yet.
+  // A message without a receive.
   struct Early {
     Envelope envelope;
     std::vector<std::byte> data;
   };
   struct Incoming {
     Envelope envelope;
-    Request request;  // of the envelope, then of what follows it
+    Request request;  // for the envelope, then for the data that follow it
     enum { kIdle, kEnvelope, kBody } state = kIdle;
-    std::shared_ptr<PostedReceive> into;  // else into the last of `early`
+    std::shared_ptr<PostedReceive> into;  // otherwise into the last of `early`
     std::deque<Early> early;
   };
 

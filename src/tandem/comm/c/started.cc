@@ -11,7 +11,7 @@ struct tdmRequest {
   std::unique_ptr<tandem::comm::c::PostedSend> sent;
   std::shared_ptr<tandem::comm::c::PostedReceive> posted;
   int* source = nullptr;
-  std::chrono::steady_clock::time_point waited_since{};  // zero: nobody has waited
+  std::chrono::steady_clock::time_point waited_since{};  // zero: no thread has waited
 };
 
 namespace tandem::comm::c {
@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// How long a wait keeps others outside.
+// Longest time for which a wait excludes other threads.
 constexpr microseconds kTurn{200};
 
 // Starts what `start(request)` starts.
@@ -39,7 +39,7 @@ tdmResult_t started(tdmComm_t comm, tdmRequest_t* request, const char* function,
   });
 }
 
-// What the request waits for next; null: for messages of anybody.
+// The request whose completion comes next; null: for messages of any rank.
 const Request* next_part(const tdmRequest& request) {
   for (const Request& part : request.parts) {
     if (!part.done()) return &part;
@@ -58,7 +58,7 @@ bool has_ended(const tdmRequest& request) {
          (request.posted == nullptr || request.posted->done);
 }
 
-// Moves what can be moved without waiting.
+// Moves as much as possible without waiting.
 void advance(const tdmRequest& request) {
   Communicator& communicator = *request.comm->communicator;
   Mailbox& mailbox = *request.comm->mailbox;
@@ -70,7 +70,7 @@ void advance(const tdmRequest& request) {
   }
 }
 
-// One turn inside; returns whether the request has ended.
+// One part of a wait; returns whether the request has ended.
 bool take_turn(const tdmRequest& request, const Turn& turn) {
   const Door::Entry inside(*request.comm->door);
   if (has_ended(request)) return true;
@@ -107,7 +107,7 @@ tdmResult_t end_of(tdmRequest_t* request, int* ended, Wait wait) {
     return request == nullptr ? guarded(nullptr, [] { require_not_null(nullptr, "request"); })
                               : tdmSuccess;
   }
-  bool done = true;  // a failure is an end
+  bool done = true;  // a failure ends the request too
   const tdmResult_t result = guarded((*request)->comm, [&] { done = wait(**request); });
   if (ended != nullptr) *ended = done ? 1 : 0;
   if (!done) return result;

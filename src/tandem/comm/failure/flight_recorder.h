@@ -25,8 +25,8 @@ class FlightRecorder {
   enum class Kind : std::uint8_t {
     kOperation,
     kReceive,  // the other side of Operation::kSend
-    kFlag,  // a wait for a flag in shared memory; sequence: the awaited value, root: the rank that raises it
-    kBucket  // a gradient bucket, from this rank's part to the sum; sequence: its number
+    kFlag,     // a wait for a flag in shared memory; sequence: awaited value, root: its writer
+    kBucket    // a gradient bucket, from this rank's part to the sum; sequence: its number
   };
 
   struct Entry {

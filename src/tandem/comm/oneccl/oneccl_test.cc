@@ -1,5 +1,5 @@
-// oneCCL's interface: each operation in the forms that programs use, against what it must give.
-// Ranks are threads that meet at the address of a kvs.
+// oneCCL's interface: each operation in the forms that programs use, against the expected results.
+// Ranks are threads that bootstrap at the address of a kvs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ constexpr int kRanks = 3;
 using Ints = std::vector<int>;
 using Counts = std::vector<std::size_t>;
 
-// Runs `body` on threads with the kvs of each.
+// Runs `body` on threads, each with its kvs.
 void run_kvs(const std::function<void(std::shared_ptr<ccl::kvs>, int rank)>& body) {
   const auto main_kvs = ccl::create_main_kvs();
   std::vector<std::thread> threads;
@@ -172,7 +172,7 @@ TEST(OneCcl, SplitsAndSeveralCommunicatorsOfOneKvs) {
         ccl::create_communicator(kRanks, rank, ccl::create_device(), ccl::create_context(), kvs);
     const auto part = first->split(
         ccl::create_comm_split_attr(ccl::attr_val<ccl::comm_split_attr_id::color>(rank % 2)));
-    first.reset();  // the part goes on
+    first.reset();  // the part continues
     EXPECT_EQ(part.size(), rank % 2 == 0 ? 2 : 1);
     int sum = 1;
     ccl::allreduce(&sum, &sum, 1, ccl::reduction::sum, part).wait();
@@ -182,7 +182,7 @@ TEST(OneCcl, SplitsAndSeveralCommunicatorsOfOneKvs) {
   });
 }
 
-// A store that the program brings along.
+// A store supplied by the program.
 class Store : public ccl::kvs_interface {
  public:
   std::vector<char> get(const std::string& key) override {

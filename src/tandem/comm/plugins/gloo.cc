@@ -1,15 +1,15 @@
 // Transport plugin over Gloo's tcp device: unbound buffers sent and received by slot. A thread of
-// Gloo's moves the bytes.
+// Gloo moves the bytes.
 //
-// Gloo offers to wait for a send or receive, not to ask for it, and a wait that times out closes
-// every connection. So threads of the plugin wait, without a limit, and put what has ended on a
+// Gloo can wait for a send or receive but cannot test it, and a wait that times out closes every
+// connection. So threads of the plugin wait, without a limit, and add completed operations to a
 // list:
-//   packets  one thread for all ranks: packets are received from anybody and dealt out by sender
-//   bodies   one thread for all ranks: a body was sent before its receive is posted, so waiting for
-//            one of them holds up others only as long as the network takes
-//   sends    one thread per rank that is sent to: a send may have to wait for what that rank does
-// Every pair of ranks has a socket of its own with an address of its own; address() is the list of
-// this rank's, by peer.
+//   packets  one thread for all ranks: packets are received from any rank and distributed by sender
+//   bodies   one thread for all ranks: a body was sent before its receive is posted, so a wait for
+//            one of them delays others only for the time of the transfer
+//   sends    one thread per destination rank: a send may have to wait for that rank's actions
+// Every pair of ranks has a separate socket with its own address; address() is the list of this
+// rank's, by peer.
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <poll.h>
@@ -36,13 +36,13 @@ namespace {
 
 namespace transport = ::gloo::transport;
 
-// An end comes by completion, by the failure of the connection, or by abortWait…() at the end of
-// the plugin.
+// A wait ends with the completion, with a failure of the connection, or with abortWait…() at the
+// end of the plugin.
 constexpr std::chrono::hours kNoLimit{24 * 365};
 
 // Gloo writes to sockets that the other rank may have closed, which raises SIGPIPE in the writing
-// thread and would end the process. While one of these lives the signal waits; threads made
-// meanwhile, Gloo's own included, never see it.
+// thread and would end the process. While such an object lives the signal is blocked; threads
+// started meanwhile, including Gloo's own, never receive it.
 class NoBrokenPipes {
  public:
   NoBrokenPipes() {
@@ -65,7 +65,7 @@ class NoBrokenPipes {
   sigset_t before_;
 };
 
-// Completions on their way from the threads to poll().
+// Completions to be passed from the threads to poll().
 class Ended {
  public:
   Ended() : event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
@@ -107,7 +107,7 @@ class Ended {
   std::string error_;
 };
 
-// A thread that waits for sends or receives in the order in which it was given them.
+// A thread that waits for sends or receives in the order in which it received them.
 class Waiter {
  public:
   Waiter(bool sends, Ended& ended) : sends_(sends), ended_(ended), thread_([this] { run(); }) {}
@@ -144,7 +144,7 @@ class Waiter {
     while (true) {
       changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
       if (stop_) return;
-      const Waiting& front = queue_.front();  // stays: only this thread takes from the front
+      const Waiting& front = queue_.front();  // stays valid: only this thread removes the front
       lock.unlock();
       std::string error;
       bool completed = false;
@@ -164,12 +164,12 @@ class Waiter {
   Ended& ended_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Waiting> queue_;  // references to its elements stay valid when others come
+  std::deque<Waiting> queue_;  // references to its elements stay valid when others are added
   bool stop_ = false;
   std::thread thread_;
 };
 
-// Receives packets from any rank and gives each sender's, in order, to the receives posted for it.
+// Receives packets from any rank and passes each sender's, in order, to the receives posted for it.
 class PacketReceiver {
  public:
   PacketReceiver(transport::Context& context, Ended& ended)
@@ -201,7 +201,7 @@ class PacketReceiver {
 
  private:
   static constexpr std::size_t kPosted = 16;
-  // Packets that nobody has asked for yet; beyond, senders wait.
+  // Packets without a posted receive; beyond this number senders wait.
   static constexpr std::size_t kKept = 1024;
   using Packet = std::array<char, TANDEM_FABRIC_PACKET_BYTES>;
   struct Slot {
@@ -238,8 +238,7 @@ class PacketReceiver {
     }
   }
 
-  // Packets are matched with buffers in the order of posting, so the oldest buffer is the next to
-  // be filled.
+  // Packets are matched with buffers in the order of posting, so the oldest buffer is filled next.
   void run() {
     std::unique_lock lock(mutex_);
     while (!stop_) {
@@ -250,7 +249,7 @@ class PacketReceiver {
       try {
         completed = oldest.buffer->waitRecv(&rank, kNoLimit);
       } catch (const std::exception&) {
-        return;  // a connection broke: the sends and bodies to that rank say so
+        return;  // a connection broke: the sends and bodies to that rank report it
       }
       lock.lock();
       if (!completed || stop_) return;

@@ -1,11 +1,11 @@
-// Transport plugin over MPI: Isend, Irecv and Testsome on a communicator of its own. Compiled once
+// Transport plugin over MPI: Isend, Irecv and Testsome on a separate communicator. Compiled once
 // with the header of MPICH, whose binary interface Intel MPI and MVAPICH share, and once with that
 // of Open MPI.
 //
-// MPI belongs to the process: it is initialised by the first communicator, finalised at the end of
-// the process (it cannot begin again), and not finalised after a failure, for that would wait for
-// ranks that are gone. All calls are made under one lock, so MPI_THREAD_SERIALIZED is enough
-// whatever threads use the communicators.
+// MPI belongs to the process. The first communicator initialises it, and the end of the process
+// finalises it (it cannot start again). After a failure it is not finalised, because that would
+// wait for ranks that are gone. All calls are made under one lock, so MPI_THREAD_SERIALIZED is
+// enough for any threads that use the communicators.
 #include <mpi.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 std::mutex mpi_mutex;          // every call of MPI is made under it
-bool a_fabric_failed = false;  // then MPI_Finalize would wait for ever
+bool a_fabric_failed = false;  // then MPI_Finalize would wait forever
 
 void finalize_at_exit() {
   int finalized = 0;
@@ -151,8 +151,8 @@ class Fabric {
     return static_cast<int>(given);
   }
 
-  // Nobody may free the communicator or finalise while others still send: a barrier that is asked
-  // for, not waited in.
+  // No rank may free the communicator or finalise while others still send: a barrier that is
+  // polled, not waited in.
   int finish() {
     const std::lock_guard lock(mpi_mutex);
     if (!finishing_ && MPI_Ibarrier(comm_, &finish_request_) != MPI_SUCCESS)
@@ -168,7 +168,7 @@ class Fabric {
     const std::lock_guard lock(mpi_mutex);
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       if (pending_[i].sending) continue;
-      MPI_Cancel(&requests_[i]);  // a matter of this rank alone
+      MPI_Cancel(&requests_[i]);  // affects this rank only
       MPI_Request_free(&requests_[i]);
     }
     a_fabric_failed = a_fabric_failed || !in_order;
@@ -215,7 +215,7 @@ class Fabric {
     return TANDEM_FABRIC_OK;
   }
 
-  // Testsome has set the requests that ended to null; they are removed, the others keep their
+  // Testsome has set the completed requests to null; they are removed, and the others keep their
   // order.
   void take_ended(int count, bool errors) {
     for (int i = 0; i < count; ++i) {
@@ -236,7 +236,7 @@ class Fabric {
     pending_.resize(kept);
   }
 
-  // "MPICH Version: 4.0.2" of several lines.
+  // "MPICH Version: 4.0.2" out of several lines.
   static std::string first_words(const std::string& version) {
     std::string line = version.substr(0, version.find_first_of("\n,"));
     std::replace(line.begin(), line.end(), '\t', ' ');
@@ -251,7 +251,7 @@ class Fabric {
   const std::chrono::milliseconds timeout_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::vector<MPI_Request> requests_;
-  std::vector<Pending> pending_;  // of requests_
+  std::vector<Pending> pending_;  // for requests_
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
   std::vector<tandem_fabric_completion> ended_;

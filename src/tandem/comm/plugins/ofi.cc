@@ -1,13 +1,13 @@
 // Transport plugin over libfabric: reliable datagram endpoints with tagged messages (FI_EP_RDM,
 // FI_TAGGED), one per rank.
 //
-// Tag layout: sender's rank << 2 | tag of the boundary. A receive names the sender in the tag and
-// not by address, for not every provider can match by address.
+// Tag layout: sender's rank << 2 | tag of the plugin interface. A receive names the sender in the
+// tag and not by address, because not every provider can match by address.
 //
-// Provider: libfabric's own order of preference, cut by FI_PROVIDER and the other FI_* as its users
-// know them; shared memory only when FI_PROVIDER asks for it, because it does not reach other
-// hosts. All ranks must come to the same one. Among the endpoints of an IP provider the one whose
-// address is this host's on the route to the others.
+// Provider: libfabric's own order of preference, restricted by FI_PROVIDER and the other FI_* as
+// its users know them. Shared memory is used only if FI_PROVIDER requests it, because it does not
+// reach other hosts. All ranks must select the same provider. Among the endpoints of an IP provider
+// the plugin uses the one whose address is this host's on the route to the others.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <rdma/fabric.h>
@@ -41,7 +41,7 @@ struct InfoDeleter {
 };
 using Info = std::unique_ptr<fi_info, InfoDeleter>;
 
-// fi_context2 is the provider's while the operation is under way, and must come first.
+// fi_context2 belongs to the provider during the operation, and must be the first member.
 struct Operation {
   fi_context2 provider{};
   void* context = nullptr;
@@ -165,9 +165,9 @@ class Fabric {
   }
 
   // Members are closed in reverse order: the endpoint, which uses all others, first. After a
-  // failure all stays as it is, for libfabric 1.17 crashes when an endpoint is closed in the middle
-  // of a long message; nobody looks at it any more, and providers that move data inside our calls
-  // only (tcp, shm) touch no buffer then.
+  // failure nothing is closed, because libfabric 1.17 crashes if an endpoint is closed in the
+  // middle of a long message. The endpoint is not used any more, and providers that move data only
+  // inside our calls (tcp, shm) touch no buffer then.
   bool close(bool in_order) { return in_order; }
 
   const char* describe() const { return description_.c_str(); }
@@ -217,7 +217,7 @@ class Fabric {
     attr.size = 4096;
     attr.wait_obj = FI_WAIT_FD;
     fid_cq* queue = nullptr;
-    // Some providers have nothing to sleep on.
+    // Some providers have no descriptor to sleep on.
     if (fi_cq_open(domain_.get(), &attr, &queue, nullptr) != 0) {
       attr.wait_obj = FI_WAIT_NONE;
       check(fi_cq_open(domain_.get(), &attr, &queue, nullptr), "fi_cq_open");
@@ -272,7 +272,7 @@ class Fabric {
   const int rank_;
   const int world_size_;
   Info info_;
-  // The provider's until the endpoint is closed, therefore before it.
+  // Belongs to the provider until the endpoint is closed, therefore declared before it.
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<Operation*> free_;
   Fid<fid_fabric> fabric_;

@@ -1,4 +1,4 @@
-// What the plugins share: the C functions of the boundary over a C++ class.
+// Common code of the plugins: the C functions of the plugin interface over a C++ class.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace tandem::comm::plugins {
 
-// Runs `body`; an exception becomes the error text of the boundary.
+// Runs `body`; an exception becomes the error text of the interface.
 template <class Body>
 int guarded(tandem_fabric_error* error, const Body& body) noexcept {
   try {
@@ -26,7 +26,7 @@ int guarded(tandem_fabric_error* error, const Body& body) noexcept {
   }
 }
 
-// The boundary's table over `Fabric`, a class with the functions of the same names:
+// The interface's function table over `Fabric`, a class with functions of the same names:
 //   Fabric(config); address() -> string; connect(addresses, bytes); describe(), last_error() ->
 //   const char*; max_message_bytes(); send(…), receive(…) -> TANDEM_FABRIC_*; poll(completions,
 //   capacity); wait_descriptor(); close(in_order) -> bool: the object may be deleted;
@@ -72,15 +72,15 @@ struct Boundary {
       keep(self(fabric));
     }
   }
-  // What its library cannot close safely stays until the process ends: meant, and reachable, so
-  // that no leak checker reports it.
+  // An object that its library cannot close safely is kept until the process ends. This is
+  // intentional, and the object stays reachable, so that no leak checker reports it.
   static void keep(Fabric& fabric) {
     static std::mutex mutex;
     static auto& kept = *new std::vector<Fabric*>;
     const std::lock_guard lock(mutex);
     kept.push_back(&fabric);
   }
-  // Where the library has them.
+  // Functions that only some libraries have.
   static int exchange(tandem_fabric* fabric, const void* text, std::size_t bytes,
                       tandem_fabric_sink sink, void* sink_context, tandem_fabric_error* error) {
     const std::string own(static_cast<const char*>(text), bytes);
@@ -110,7 +110,7 @@ struct Boundary {
   }
 };
 
-// What tandem_transport_plugin_table() returns.
+// The return value of tandem_transport_plugin_table().
 template <class Fabric>
 const tandem_transport_plugin* table_of(const char* name) {
   static const tandem_transport_plugin kPlugin = Boundary<Fabric>::table(name);

@@ -1,5 +1,5 @@
-// Attributes of oneCCL's interface: what changes an operation here, what is only a hint, and what
-// is refused. Include oneapi/ccl.hpp.
+// Attributes of oneCCL's interface: those that change an operation here, those that are only hints,
+// and those that are refused. Include oneapi/ccl.hpp.
 #pragma once
 
 #include "types.hpp"
@@ -27,8 +27,8 @@ attr_value<Id, std::decay_t<Value>> attr_val(Value&& value) {
   return {std::forward<Value>(value)};
 }
 
-// Of all operations. `synchronous` makes the call wait. The others are hints that change nothing:
-// operations run in the order in which they were started, and nothing needs a cache.
+// Attributes of all operations. `synchronous` makes the call wait. The others are hints without
+// effect: operations run in the order in which they were started, and no cache is needed.
 class operation_attr {
  public:
   template <auto Id, class Value>
@@ -102,7 +102,7 @@ class comm_split_attr {
   int key_ = 0;
 };
 
-// Attributes in which nothing is left to choose.
+// Attributes without a choice.
 template <class AttrId, AttrId Version>
 class empty_attr {
  public:
@@ -150,7 +150,7 @@ init_attr create_init_attr(const Values&... values) {
   return detail::make_attr<init_attr>(values...);
 }
 
-// Nothing to prepare.
+// No preparation is needed.
 inline void init(const init_attr& = default_init_attr) {}
 
 }  // namespace ccl

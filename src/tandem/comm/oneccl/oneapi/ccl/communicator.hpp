@@ -1,4 +1,5 @@
-// Communicators of oneCCL's interface, and where their ranks meet. Include oneapi/ccl.hpp.
+// Communicators of oneCCL's interface, and the stores through which their ranks bootstrap. Include
+// oneapi/ccl.hpp.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 namespace ccl {
 
-// A store that a program brings along: get() waits until a rank has set the key.
+// A store supplied by the program: get() waits until a rank has set the key.
 class kvs_interface {
  public:
   virtual ~kvs_interface() = default;
@@ -19,8 +20,8 @@ class kvs_interface {
   virtual void set(const string_class& key, const vector_class<char>& data) = 0;
 };
 
-// The library's own: an address that the program carries from rank 0 to the others. All
-// communicators made from one have the same ranks. It stores nothing for the program.
+// The library's own store: an address that the program sends from rank 0 to the others. All
+// communicators made from one have the same ranks. It stores no data for the program.
 class kvs final : public kvs_interface {
  public:
   static constexpr std::size_t address_max_size = TDM_UNIQUE_ID_BYTES;
@@ -31,8 +32,8 @@ class kvs final : public kvs_interface {
   vector_class<char> get(const string_class&) override { refuse(); }
   void set(const string_class&, const vector_class<char>&) override { refuse(); }
 
-  // Where the ranks of the next communicator meet. The first takes the address; the ranks of the
-  // first agree on the rest. Collective.
+  // Address for the bootstrap of the next communicator. The first communicator uses the given
+  // address; its ranks agree on the addresses of later ones. Collective.
   tdmUniqueId next_id(int rank) {
     tdmUniqueId id;
     if (first_ == nullptr) {
@@ -72,14 +73,14 @@ inline shared_ptr_class<kvs> create_kvs(const kvs::address_type& address,
 
 namespace detail {
 
-// A communicator that goes when nobody holds it. `parent`: what it was split from, which goes
-// after it.
+// A communicator that ends with its last reference. `parent`: the communicator it was split from,
+// which ends after it.
 inline std::shared_ptr<tdmComm> own(tdmComm_t comm, std::shared_ptr<tdmComm> parent = nullptr) {
   return {comm, [parent](tdmComm_t gone) { tdmCommDestroy(gone); }};
 }
 
-// How many communicators this rank has made through `store`. Weak pointers, so that a store at the
-// address of one that is gone begins anew.
+// Number of communicators that this rank has created through `store`. Weak pointers, so that a new
+// store at the address of a destroyed one starts at zero.
 inline int count_communicator(const shared_ptr_class<kvs_interface>& store, int rank) {
   static std::mutex mutex;
   static std::map<std::weak_ptr<kvs_interface>, std::map<int, int>, std::owner_less<>> made;
@@ -87,7 +88,7 @@ inline int count_communicator(const shared_ptr_class<kvs_interface>& store, int 
   return made[store][rank]++;
 }
 
-// The id of a communicator through a store of the program's own.
+// The id of a communicator through a store supplied by the program.
 inline tdmUniqueId id_through(const shared_ptr_class<kvs_interface>& store, int rank) {
   const string_class key = "tandem/id/" + std::to_string(count_communicator(store, rank));
   tdmUniqueId id;
@@ -107,8 +108,8 @@ inline tdmUniqueId id_through(const shared_ptr_class<kvs_interface>& store, int 
 
 }  // namespace detail
 
-// A set of ranks. Copies are the same communicator; it ends with the last of them and the last
-// event of it.
+// A set of ranks. Copies refer to the same communicator; it ends with the last copy and its last
+// event.
 class communicator {
  public:
   communicator() = default;
@@ -156,7 +157,7 @@ inline communicator create_communicator(int size, int rank, const device&, const
                                         const comm_attr& attr = default_comm_attr) {
   return create_communicator(size, rank, std::move(store), attr);
 }
-// Of the ranks that a launcher started.
+// The communicator of the ranks that a launcher started.
 inline communicator create_communicator(const comm_attr& = default_comm_attr) {
   tdmComm_t made = nullptr;
   detail::check(tdmCommInitFromEnvironment(&made, nullptr), nullptr);

@@ -1,12 +1,12 @@
-// An operation under way. Include oneapi/ccl.hpp.
+// An operation in progress. Include oneapi/ccl.hpp.
 #pragma once
 
 #include "types.hpp"
 
 namespace ccl {
 
-// Moved, never copied. An event that is dropped waits for its operation first, whose buffers are
-// in use; its error is then that of the communicator's next call.
+// Movable, not copyable. The destructor of an event waits for its operation, whose buffers are in
+// use; an error of it is thrown by the communicator's next call.
 class event {
  public:
   event() = default;
@@ -18,17 +18,18 @@ class event {
   }
   ~event() { drop(); }
 
-  // Returns when the operation has ended. An event without one has ended. Throws its error.
+  // Returns when the operation has ended. An event without an operation has ended. Throws its
+  // error.
   void wait() const {
     if (state_ != nullptr) state_->wait();
   }
-  // Whether it has ended; moves what can be moved.
+  // Returns true if it has ended; moves as much as possible.
   bool test() const { return state_ == nullptr || state_->test(); }
   bool cancel() const { throw unsupported("an operation that was started cannot be cancelled"); }
   explicit operator bool() const { return state_ != nullptr; }
 
-  // A started operation of the library, whose communicator stays as long as it. `finish` runs once,
-  // when it has ended; what it holds lives until then.
+  // A started operation of the library; its communicator lives at least as long. `finish` runs
+  // once, when the operation has ended; the data it owns live until then.
   event(std::shared_ptr<tdmComm> comm, tdmRequest_t request, std::function<void()> finish)
       : state_(std::make_unique<state>()) {
     state_->comm = std::move(comm);

@@ -1,8 +1,8 @@
 // Operations of oneCCL's interface. Include oneapi/ccl.hpp.
 //
-// Each has a form for untyped buffers, with a datatype, and one for buffers of numbers. After the
-// communicator come, all optional and in this order, a stream, attributes, and events that are
-// waited for before the operation is started. Counts are in elements.
+// Each operation has a form for untyped buffers, with a datatype, and one for buffers of numbers.
+// The communicator is followed by optional arguments in this order: a stream, attributes, and
+// events. The operation starts after those events have completed. Counts are in elements.
 #pragma once
 
 #include <numeric>
@@ -13,7 +13,7 @@
 namespace ccl {
 namespace detail {
 
-// What may follow the communicator.
+// The optional arguments after the communicator.
 class options {
  public:
   options() = default;
@@ -24,7 +24,8 @@ class options {
     for (const event& before : deps) before.wait();
   }
 
-  // The event of what `start(comm, &request)` starts; `finish` runs when it has ended.
+  // The event of the operation that `start(comm, &request)` starts; `finish` runs when it has
+  // ended.
   template <class Start>
   event run(const communicator& comm, const Start& start, std::function<void()> finish = {}) const {
     tdmRequest_t request = nullptr;
@@ -54,7 +55,7 @@ inline void require_one_each(const counts& each, const communicator& comm, const
                          " counts, expected one per rank, " + std::to_string(comm.size()));
 }
 
-// Blocks of `sizes` bytes as one buffer, and the way back.
+// Copies blocks of `sizes` bytes into one buffer, and back.
 inline bytes packed(const vector_class<void*>& blocks, const counts& sizes) {
   auto all = std::make_shared<vector_class<char>>(sum(sizes));
   char* to = all->data();
@@ -107,7 +108,7 @@ event allreduce(const T* send, T* recv, std::size_t count, reduction rtype,
 
 // ---- reduce ----
 
-// `recv` is used at the root only.
+// `recv` is used only at the root.
 template <class... Rest>
 event reduce(const void* send, void* recv, std::size_t count, datatype dtype, reduction rtype,
              int root, const communicator& comm, const Rest&... rest) {
@@ -143,7 +144,7 @@ event reduce_scatter(const T* send, T* recv, std::size_t recv_count, reduction r
 
 // ---- broadcast ----
 
-// From the root's `send` to everybody's `recv`.
+// From the root's `send` to the `recv` of all ranks.
 template <class... Rest>
 event broadcast(const void* send, void* recv, std::size_t count, datatype dtype, int root,
                 const communicator& comm, const Rest&... rest) {
@@ -188,7 +189,7 @@ event allgatherv(const void* send, std::size_t send_count, void* recv,
     return tdmIAllGatherV(send, recv, each.data(), nullptr, as.type, on, request);
   });
 }
-// A buffer for each rank's block.
+// One buffer for each rank's block.
 template <class... Rest>
 event allgatherv(const void* send, std::size_t send_count, const vector_class<void*>& recv_bufs,
                  const vector_class<std::size_t>& recv_counts, datatype dtype,
@@ -254,7 +255,7 @@ event allgather(const T* send, const vector_class<T*>& recv_bufs, std::size_t se
 
 // ---- alltoall, alltoallv ----
 
-// Block s of `recv` is block `rank` of `send` of rank s. In place where both are the same buffer.
+// Block s of `recv` is block `rank` of `send` of rank s. In place if both are the same buffer.
 template <class... Rest>
 event alltoall(const void* send, void* recv, std::size_t count, datatype dtype,
                const communicator& comm, const Rest&... rest) {
@@ -308,7 +309,7 @@ event alltoallv(const T* send, const vector_class<std::size_t>& send_counts, T* 
   return alltoallv(static_cast<const void*>(send), send_counts, static_cast<void*>(recv),
                    recv_counts, detail::datatype_of<T>(), comm, rest...);
 }
-// A buffer for each block.
+// One buffer for each block.
 template <class... Rest>
 event alltoallv(const vector_class<void*>& send_bufs, const vector_class<std::size_t>& send_counts,
                 const vector_class<void*>& recv_bufs, const vector_class<std::size_t>& recv_counts,
@@ -343,8 +344,8 @@ event alltoallv(const vector_class<T*>& send_bufs, const vector_class<std::size_
 
 // ---- messages ----
 
-// Messages from one rank to another arrive in the order sent; the receiver asks for the count and
-// type that were sent.
+// Messages from one rank to another arrive in the order sent; the receive must have the count and
+// type of the send.
 template <class... Rest>
 event send(const void* buf, std::size_t count, datatype dtype, int peer, const communicator& comm,
            const Rest&... rest) {
@@ -371,7 +372,7 @@ event recv(T* buf, std::size_t count, int peer, const communicator& comm, const 
   return recv(static_cast<void*>(buf), count, detail::datatype_of<T>(), peer, comm, rest...);
 }
 
-// Operations are started and wait for nobody, with or without a group.
+// Operations start at once and wait for no other call, with or without a group.
 inline void group_start() {}
 inline void group_end() {}
 

@@ -44,7 +44,7 @@ class invalid_argument : public exception {
  public:
   using exception::exception;
 };
-// What oneCCL has and this library has not.
+// Features of oneCCL that this library does not support.
 class unsupported : public exception {
  public:
   using exception::exception;
@@ -89,7 +89,7 @@ inline void check(tdmResult_t result, tdmComm_t comm) {
   throw exception(message);
 }
 
-// How numbers of a type travel where nothing is reduced: as `width` elements of `type` each.
+// The representation of numbers of a type if nothing is reduced: `width` elements of `type` each.
 struct moved {
   tdmDataType_t type;
   std::size_t width;
@@ -188,15 +188,15 @@ inline std::size_t get_datatype_size(datatype dtype) {
   throw invalid_argument("no datatype has the number " + std::to_string(static_cast<int>(dtype)));
 }
 
-// The version of the interface that this one follows; `full` names the library behind it.
+// The version of the interface that this one follows; `full` names the underlying library.
 inline library_version get_library_version() {
   return {2021,    14, 0, "tandem", "", "oneCCL 2021.14's interface over tandem's collectives",
           "native"};
 }
 
-// ---- what host programs pass around ----
+// ---- objects that host programs pass ----
 
-// Operations on host memory have no queue: a stream is only a name here, as are the other two.
+// Operations on host memory have no queue: streams and the two other types here are placeholders.
 class stream {};
 class device {};
 class context {};
