@@ -42,7 +42,7 @@ bool is_visitor_greeting(std::string_view bytes) {
   return bytes.starts_with(kVisitorProtocol) && is_whole(bytes);
 }
 
-// A stranger's bytes differ from the protocol in more than a few bits.
+// The bytes of an unrelated program differ from the protocol in more than a few bits.
 bool is_damaged_greeting(std::string_view bytes) {
   constexpr int kFewBits = 4;
   if (bytes.size() < kGreetingBytes || is_whole(bytes)) return false;

@@ -10,13 +10,13 @@ namespace tandem::elastic {
 // The protocol, a random number, and a checksum of both.
 inline constexpr std::size_t kGreetingBytes = 28;
 std::string make_greeting();
-// Of a person's program in the place of an agent.
+// The handshake of a user's program instead of an agent's.
 std::string make_visitor_greeting();
 
-// Whether `bytes` begin with one, as it was made.
+// Returns true if `bytes` begin with a valid one.
 bool is_greeting(std::string_view bytes);
 bool is_visitor_greeting(std::string_view bytes);
-// Whether they begin with an agent's that was damaged on its way.
+// Returns true if they begin with an agent's handshake that was damaged on the way.
 bool is_damaged_greeting(std::string_view bytes);
 
 }  // namespace tandem::elastic

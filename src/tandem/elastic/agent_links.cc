@@ -30,7 +30,7 @@ using rendezvous::FileDescriptor;
 using std::chrono::milliseconds;
 using Clock = AgentLinks::Clock;
 
-constexpr std::string_view kRefusal{"TNDMAGNO", 8};  // in the place of a frame
+constexpr std::string_view kRefusal{"TNDMAGNO", 8};  // replaces a frame
 constexpr std::size_t kMostFirstFrame = 4096;
 constexpr std::size_t kMostIncoming = 20000;
 constexpr std::size_t kMostWaiting = 256;                   // messages before a connection is open
@@ -38,15 +38,15 @@ constexpr std::size_t kMostUnsent = std::size_t{64} << 20;  // bytes after it
 constexpr milliseconds kIntroduction{3000};
 constexpr milliseconds kConnect{2000};
 constexpr milliseconds kHostSilence{3000};
-// Between tries: at first it may only be a matter of moments until a dying process is gone.
+// Between retries: at first a dying process may need only moments to disappear.
 constexpr milliseconds kSoon{20};
 constexpr int kSoonTries = 5;
 constexpr milliseconds kLater{500};
-// Whoever is shown out again and again does not fill the log.
+// A peer that is refused repeatedly does not fill the log.
 constexpr milliseconds kNoticeEvery{10000};
 
-// Reads what is there, up to some pieces: who sends without a pause neither fills the memory nor
-// keeps this agent from the others. False: the connection has ended.
+// Reads the available bytes, up to a few pieces: a peer that sends without a pause neither fills
+// the memory nor keeps this agent from the others. False: the connection has ended.
 bool read_some(const FileDescriptor& socket, std::string& to) {
   char bytes[16384];
   for (int pieces = 0; pieces < 16; ++pieces) {
@@ -78,7 +78,7 @@ bool write_some(const FileDescriptor& socket, std::string& from) {
   return alive;
 }
 
-// The next frame at the front of what was received. Throws CommError.
+// The next frame at the front of the received bytes. Throws CommError.
 std::optional<Frame> next_frame(Channel& channel, std::string& received) {
   if (received.size() < membership::kHeaderBytes) return std::nullopt;
   const std::size_t bytes = membership::frame_bytes(channel, received);
@@ -88,7 +88,7 @@ std::optional<Frame> next_frame(Channel& channel, std::string& received) {
   return frame;
 }
 
-// A name is looked up by a thread of its own, which may take many seconds and outlive who asked.
+// A separate thread looks up a name. It may take many seconds and outlive the object that asked.
 class Lookup {
  public:
   Lookup(const std::string& host, int port) {
@@ -133,7 +133,7 @@ struct AgentLinks::Incoming {
 };
 
 // The connection to one address: none, being made, or open. It is made when there is something to
-// say, and once again when it has ended, to learn whether somebody is still there.
+// send, and once more after its end, to learn whether an agent is still there.
 class AgentLinks::Outgoing {
  public:
   Outgoing(AgentLinks& links, std::string address) : links_(links), address_(std::move(address)) {}
@@ -142,7 +142,7 @@ class AgentLinks::Outgoing {
     if (state_ == State::kOpen) return put(to, message);
     if (waiting_.size() < kMostWaiting) waiting_.push_back({to, message});
   }
-  // Whoever is there is asked for a sign of life.
+  // Asks the agent at the address for a sign of life.
   void probe() {
     if (state_ != State::kNone) return;
     probing_ = true;
@@ -220,7 +220,7 @@ class AgentLinks::Outgoing {
     state_ = State::kGreeting;
   }
 
-  // False: it has ended, or what is there is none of this job's agents.
+  // False: it has ended, or the peer is not an agent of this job.
   bool talk() {
     const bool alive = read_some(socket_, received_);
     try {
@@ -334,7 +334,7 @@ void AgentLinks::send(const Peer& to, const Message& message) {
   outgoing(to.address).send(to.id, message);
 }
 
-// ---- who is where ----
+// ---- addresses of nodes ----
 
 void AgentLinks::report_dead(NodeId id) {
   if (id == 0 || id == options_.self.id || !dead_.insert(id).second) return;
@@ -354,7 +354,7 @@ void AgentLinks::nobody_at(const std::string& address) {
   if (it != at_.end()) report_dead(it->second);
 }
 
-// ---- who comes ----
+// ---- incoming connections ----
 
 void AgentLinks::let_in() {
   lobby_.accept_from(listener_, [] { return make_greeting(); });
@@ -388,7 +388,7 @@ void AgentLinks::tell_of_stranger(const std::string& text) {
                            : fmt::format("{} (and {} more since the last line)", text, untold));
 }
 
-// The connection is opened anew, and what counts is said again.
+// The connection is opened anew, and the messages that matter are sent again.
 void AgentLinks::tell_of_damage(const std::string& other, const std::string& what) {
   tell_of_stranger(fmt::format(
       "the link from the agent at {} to this host is damaged: {}; its connection is opened anew. "
@@ -413,7 +413,8 @@ void AgentLinks::admit(rendezvous::Guest guest) {
   } catch (const CommError& error) {
     tell_of_stranger(fmt::format("an agent at {} was shown out: {}",
                                  rendezvous::peer_address(incoming->socket), error.what()));
-    // It learns why. Nothing is proved to it: what this agent proves could be shown to another one.
+    // The peer learns the reason. Nothing is proved to it: it could show this agent's proof to
+    // another agent.
     std::string refusal(kRefusal);
     write_some(incoming->socket, refusal);
     return;

@@ -1,14 +1,15 @@
-// Connections between the agents of a job, for the messages of membership/messages.h. Nothing that
-// is sent is sure to arrive: who cares says it again. What is said is bounded: who does not take
-// its messages loses them.
+// Connections between the agents of a job, for the messages of membership/messages.h. No message is
+// sure to arrive: the membership repeats messages that matter. Queues are bounded: a peer that does
+// not read loses messages.
 //
-// Each agent listens at one port; what it says goes over connections that it has opened, one to
-// each address. Both ends begin with a random number, and every frame after it proves that its
-// sender knows the job's token (membership/wire.h). Strangers are shown out.
-// Programs of people, who have a greeting of their own, are handed to whoever answers them.
+// Each agent listens at one port. It sends over connections that it has opened, one to each
+// address. Both ends begin with a random number, and every frame after it proves that its sender
+// has the job's token (membership/wire.h). Connections of unauthenticated peers are closed.
+// Connections of users' programs, which have a different handshake, are passed to the code that
+// answers them.
 //
-// It also learns who is dead for certain: nobody listens at a dead agent's address, which its
-// host's kernel says, or another agent does. A host that answers nothing is only silent.
+// The class also detects certain deaths: if no process listens at a dead agent's address, that
+// host's kernel reports it, or another agent does. A host without any answer is only silent.
 //
 // Thread-safety: one thread.
 #pragma once
@@ -32,9 +33,9 @@
 namespace tandem::elastic {
 
 struct AgentLinksOptions {
-  membership::Peer self;  // "host:port", as others reach it
+  membership::Peer self;  // "host:port", as seen by the others
   std::uint64_t job = 0;  // a hash of its id
-  std::string token;      // of the job; empty: anybody can say anything
+  std::string token;      // of the job; empty: no authentication
   std::function<void(const std::string&)> log;
 };
 
@@ -46,7 +47,7 @@ class AgentLinks {
   AgentLinks(rendezvous::FileDescriptor listener, AgentLinksOptions options);
   ~AgentLinks();
 
-  // `to.id` 0: whoever is at the address.
+  // `to.id` 0: the node at the address.
   void send(const membership::Peer& to, const membership::Message& message);
 
   void add_to(std::vector<pollfd>& waits) const;
@@ -54,16 +55,16 @@ class AgentLinks {
   struct News {
     std::vector<membership::Frame> frames;  // to this agent
     std::vector<membership::NodeId> dead;   // each once
-    std::vector<std::string> nobody_at;     // addresses
+    std::vector<std::string> nobody_at;     // addresses without a listener
     struct Stranger {
       std::string address;
-      std::string why;  // it is none of this job's agents
+      std::string why;  // the reason why the peer is not an agent of this job
     };
     std::vector<Stranger> strangers;
-    std::vector<rendezvous::Guest> visitors;  // have said the greeting of a person's program
+    std::vector<rendezvous::Guest> visitors;  // connections with the handshake of a user's program
   };
   News serve();
-  // Nothing is left to be sent to anybody who can be reached.
+  // Returns true if no messages are left for reachable agents.
   bool flushed() const;
 
  private:
@@ -76,7 +77,7 @@ class AgentLinks {
   void tell_of_damage(const std::string& other, const std::string& what);
   bool hear(Incoming& incoming);
   void take(membership::Frame frame);
-  // `id` is at the address; whoever was there before is dead.
+  // `id` is at the address; the node that was there before is dead.
   void note_address(membership::NodeId id, const std::string& address);
   void nobody_at(const std::string& address);
   void report_dead(membership::NodeId id);
@@ -88,11 +89,11 @@ class AgentLinks {
   rendezvous::Lobby lobby_;
   std::vector<std::unique_ptr<Incoming>> incoming_;
   std::map<std::string, std::unique_ptr<Outgoing>> outgoing_;  // by address
-  std::map<std::string, membership::NodeId> at_;               // who was heard of last there
+  std::map<std::string, membership::NodeId> at_;               // last known node at each address
   std::set<membership::NodeId> dead_;
   News news_;
   Clock::time_point next_notice_{};
-  std::size_t untold_ = 0;  // strangers since the last line about one
+  std::size_t untold_ = 0;  // unauthenticated peers since the last log line about one
 };
 
 }  // namespace tandem::elastic

@@ -1,4 +1,4 @@
-// Connections between agents, with others at their doors.
+// Connections between agents, with unauthenticated peers at their ports.
 #include "tandem/elastic/agent_links.h"
 
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ class Agent {
   AgentLinks links_;
 };
 
-// Serves the agents until `done` or the patience ends.
+// Serves the agents until `done` or the timeout.
 template <class Done>
 bool serve_until(std::initializer_list<Agent*> agents, Done done) {
   const rendezvous::Deadline deadline(kPatience);
@@ -71,7 +71,7 @@ bool serve_until(std::initializer_list<Agent*> agents, Done done) {
   return done();
 }
 
-// The first frame of an agent with this token that has heard `greeting`, and its own greeting.
+// The first frame of an agent with this token that has received `greeting`, and its own handshake.
 std::string introduction(const std::string& token, std::uint64_t job, const std::string& greeting) {
   const std::string own = make_greeting();
   membership::Channel channel;
@@ -87,7 +87,7 @@ std::string with(std::string text, std::size_t at, char byte) {
   return text;
 }
 
-// What somebody says to whom the agent has said `greeting`, and who is none of the job's.
+// Bytes from a peer outside the job to an agent that has sent `greeting`.
 std::vector<std::string> words_of_strangers(const std::string& token, const std::string& greeting) {
   const std::string right = introduction(token, kJob, greeting);
   std::vector<std::string> all = {
@@ -99,7 +99,7 @@ std::vector<std::string> words_of_strangers(const std::string& token, const std:
       with(right, kGreetingBytes + 4, 9),        // another version
       with(right, kGreetingBytes + 11, '\x7f'),  // 2 GB
       introduction(token, kJob + 1, greeting),
-      introduction(token, kJob, make_greeting()),  // said to somebody else
+      introduction(token, kJob, make_greeting()),  // made for another peer
       right.substr(0, right.size() - 1),
   };
   if (!token.empty()) all.push_back(introduction("another secret", kJob, greeting));
@@ -140,7 +140,7 @@ TEST(AgentLinks, StrangersDisturbNobody) {
         return ended;
       }));
     }
-    // All of them are shown out, and not a line for each tells of it.
+    // All of these connections are closed, with fewer log lines than connections.
     const auto seconds = static_cast<std::size_t>(test.elapsed_seconds());
     ASSERT_FALSE(one.log.empty());
     EXPECT_LE(one.log.size(), 1 + seconds / 10) << ::testing::PrintToString(one.log);
@@ -148,7 +148,7 @@ TEST(AgentLinks, StrangersDisturbNobody) {
   }
 }
 
-// Who sends as fast as it can is heard in turns with the others.
+// A peer that sends as fast as it can is read alternately with the others.
 TEST(AgentLinks, NobodyKeepsAnAgentFromTheOthers) {
   Agent one(1, "a secret");
   Agent two(2, "a secret");
@@ -157,7 +157,7 @@ TEST(AgentLinks, NobodyKeepsAnAgentFromTheOthers) {
   for (int i = 0; i < 200; ++i) two.links().send(one.peer(), Fact{FactKind::kPlace, {}, text});
   ASSERT_TRUE(serve_until({&one, &two}, [&] { return one.frames.size() == 200; }));
   for (int i = 0; i < kMany; ++i) two.links().send(one.peer(), Fact{FactKind::kPlace, {}, text});
-  // Once what the socket holds is more than one turn takes, a turn is short.
+  // Once the socket holds more than one turn takes, a turn is short.
   std::size_t most = 0;
   ASSERT_TRUE(serve_until({&one, &two}, [&] {
     const std::size_t before = one.frames.size();

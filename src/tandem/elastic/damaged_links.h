@@ -1,5 +1,5 @@
-// The frames that arrived damaged between the nodes of a job, and the node that has to leave when a
-// link damages repeatedly.
+// The frames that arrived damaged between the nodes of a job, and the node that has to leave if a
+// link damages frames repeatedly.
 #pragma once
 
 #include <chrono>
@@ -17,13 +17,13 @@ class DamagedLinks {
   static constexpr std::size_t kMost = 5;
   static constexpr std::chrono::minutes kWithin{10};
 
-  // A frame from `from` to `to` arrived damaged. The result is the frames that this link, in either
-  // direction, has damaged within kWithin.
+  // A frame from `from` to `to` arrived damaged. Returns the number of frames that this link, in
+  // either direction, has damaged within kWithin.
   std::size_t add(membership::NodeId from, membership::NodeId to, Clock::time_point now);
 
-  // The node that leaves because one of its links has damaged kMost frames within kWithin: of its
-  // two ends the one with more damaged frames on all of its links, else the later one of `members`.
-  // Every agent comes to the same answer from the same damage.
+  // The node that leaves because one of its links has damaged kMost frames within kWithin: the end
+  // of that link with more damaged frames on all of its links, otherwise the later one of
+  // `members`. Every agent gets the same result from the same damage.
   std::optional<membership::NodeId> leaves(std::span<const membership::Member> members,
                                            Clock::time_point now);
 

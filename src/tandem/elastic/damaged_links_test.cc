@@ -38,7 +38,7 @@ TEST_F(DamagedLinksTest, OldDamageIsForgotten) {
   EXPECT_FALSE(links_.leaves(members(2), start_ + minutes(23)));
 }
 
-// The card of the first node is bad: it damages frames of both links.
+// The network card of the first node is bad: it damages frames of both links.
 TEST_F(DamagedLinksTest, TheNodeWithMoreDamageLeaves) {
   for (int i = 0; i < 4; ++i) links_.add(10, 12, start_);
   for (int i = 0; i < 5; ++i) links_.add(11, 10, start_);
@@ -54,7 +54,7 @@ TEST_F(DamagedLinksTest, DamageOnManyLinksThatEachDamageSeldomMakesNobodyLeave) 
   EXPECT_FALSE(links_.leaves(members(3), start_));
 }
 
-// Nodes that have left, or come again as others, are no members.
+// Nodes that have left, or return with new ids, are not members.
 TEST_F(DamagedLinksTest, OnlyMembersLeave) {
   for (int i = 0; i < 5; ++i) links_.add(10, 77, start_);
   EXPECT_FALSE(links_.leaves(members(3), start_));

@@ -1,5 +1,5 @@
-// A lock outside of the job: which side goes on when nodes fall silent is decided by who holds it,
-// and agents that look for the job find there where its agents are (docs/elastic.md).
+// A lock outside of the job. If nodes fall silent, the side that holds it continues. Agents that
+// look for the job find its agents' addresses there (docs/elastic.md).
 #pragma once
 
 #include <chrono>
@@ -14,18 +14,19 @@ class ExternalLock {
  public:
   virtual ~ExternalLock() = default;
 
-  // This node has begun and is at `address` ("host:port"). Once, before all that follows.
+  // This node has started and is at `address` ("host:port"). Called once, before all other
+  // functions.
   virtual void join(membership::NodeId self, const std::string& address) = 0;
-  // From now on this node wants it, or gives it back.
+  // From now on this node wants the lock, or returns it.
   virtual void want(bool wanted) = 0;
-  // The node is certainly dead: nobody has to wait until it loses the lock.
+  // The node is certainly dead: no node has to wait until it loses the lock.
   virtual void note_dead(membership::NodeId node) = 0;
-  // Whether this node holds it. False in time: before another may get it. Asked several times a
-  // second.
+  // Returns true if this node holds the lock. Becomes false before another node can get it. Called
+  // several times a second.
   virtual bool held() = 0;
-  // How soon to ask again.
+  // Time until the next call.
   virtual std::chrono::milliseconds nap() const = 0;
-  // Of the other agents, as far as is known; they may be gone, or strangers'.
+  // Known addresses of the other agents; they may be gone, or belong to other jobs.
   virtual std::vector<std::string> addresses() = 0;
 };
 

@@ -16,11 +16,12 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// Once the job is known to be done everywhere, for those who are about to know it.
+// Delay before the exit once the whole job is known to be done, for nodes that are about to learn
+// it.
 constexpr milliseconds kLastWork{10000};
 
-// Nobody else's. A first view is in the order of these numbers, so hosts that have an order begin
-// theirs with it.
+// A unique id. A first view is in the order of these numbers, so hosts with an order begin their
+// numbers with it.
 membership::NodeId new_id(int host) {
   std::random_device random;
   membership::NodeId id = 0;
@@ -37,7 +38,7 @@ membership::AgentOptions Node::agent_options(const NodeOptions& options) {
   result.self.id = new_id(options.place ? options.place->host : -1);
   result.self.address = "this host";
   result.founder = true;
-  // Behind the last step are evaluations and files: the workers say when the job is done.
+  // Evaluations and files follow the last step: the workers report when the job is done.
   result.last_step = std::numeric_limits<std::uint64_t>::max();
   if (!options.place) return result;
   result.self.address = options.place->address;
@@ -45,9 +46,9 @@ membership::AgentOptions Node::agent_options(const NodeOptions& options) {
   result.contacts = options.place->contacts;
   result.founder = options.place->founder;
   result.external_lock = options.place->lock != nullptr;
-  // Workers that compute miss a silent host first and say so. Agents must not be quicker: they
-  // speak twice a second, do not knock, and after an interruption hear each other only when TCP
-  // tries again, up to as long after it as it has lasted.
+  // Workers that compute detect a silent host first and report it. Agents must be slower: they send
+  // twice a second and do not probe. After an interruption their messages arrive only when TCP
+  // retries, up to as long after it as it has lasted.
   result.limits.quiet = 2 * options.place->host_timeout;
   return result;
 }
@@ -88,7 +89,7 @@ Node::Ticket Node::open_seat(int worker) {
   auto [own, other] = socket_pair();
   Seat& seat = seats_[static_cast<std::size_t>(worker)];
   seat = Seat();
-  std::erase(stuck_, worker);  // its process has ended, and the next one is not to be killed
+  std::erase(stuck_, worker);  // its process has ended; the next one must not be killed
   seat.state = State::kStarting;
   seat.line = PacketSocket(std::move(own));
   seat.workers_end = std::move(other);
@@ -107,7 +108,7 @@ void Node::seat_taken(int worker) {
 
 void Node::worker_ended(int worker, const std::string& how, bool fault) {
   Seat& seat = seats_[static_cast<std::size_t>(worker)];
-  // What it said last may be that it is done.
+  // Its last message may be that it is done.
   read_line(worker);
   if (seat.state == State::kDone) return check_done();
   if (fault) agent_->worker_fault(now(), step_ + 1, how);
@@ -122,7 +123,7 @@ void Node::lose(int worker, const std::string& how) {
   obey();
 }
 
-// Nobody sits there any more.
+// The slot is empty.
 void Node::vacate(int worker) {
   Seat& seat = seats_[static_cast<std::size_t>(worker)];
   if (seat.state == State::kGone || seat.state == State::kDone) return;
@@ -145,12 +146,13 @@ void Node::vacate(int worker) {
   check_done();
 }
 
-// Before the first view all that were started are waited for: they come at about the same time.
+// Before the first view the node waits for all started workers: they arrive at about the same time.
 void Node::recount() {
   if ((!begun_ && is_any_awaited()) || keeps_back()) return;
   const std::size_t here = count(State::kReady) + count(State::kRunning) + count(State::kLeft);
   agent_->workers_changed(now(), static_cast<std::uint32_t>(here));
-  if (!begun_ && here > 0) agent_->nobody_at(now(), "");  // this may have been waited for
+  if (!begun_ && here > 0)
+    agent_->nobody_at(now(), "");  // the membership may have waited for this worker
 }
 
 bool Node::prepares(int worker) const {
@@ -191,7 +193,7 @@ void Node::look_for_late() {
   obey();
 }
 
-// All workers of the view have left it or are dead: what the membership waits for.
+// All workers of the view have left it or are dead: the membership waits for this.
 void Node::check_left() {
   if (count(State::kRunning) > 0) return;
   if (std::exchange(stopping_, false)) {
@@ -211,7 +213,7 @@ void Node::say(int worker, Packet packet) {
   const Seat& seat = seats_[static_cast<std::size_t>(worker)];
   try {
     seat.line.send(packet);
-  } catch (const CommError&) {  // its end is noticed where ends are
+  } catch (const CommError&) {  // its end is handled in worker_ended()
   }
 }
 
@@ -238,7 +240,7 @@ int Node::rank_now(int worker) const {
   return seat.state == State::kRunning ? seat.rank : -1;
 }
 
-// ---- what workers say ----
+// ---- messages of the workers ----
 
 void Node::answer_asker(int worker) {
   if (decision_) return say(worker, {.kind = PacketKind::kDecision, .text = *decision_});
@@ -260,7 +262,7 @@ void Node::hear(int worker, const Packet& packet) {
       for (const auto& [id, asker] : std::exchange(heard_askers_, {})) share_decision(asker);
       return;
     case PacketKind::kReady:
-      if (seat.state != State::kRunning) seat.state = State::kReady;  // or a view has come first
+      if (seat.state != State::kRunning) seat.state = State::kReady;  // or a view has started first
       if (!std::exchange(seat.was_ready, true)) {
         seat.since = ++arrivals_;
         if (!first_ready_at_) first_ready_at_ = Clock::now();
@@ -313,8 +315,8 @@ void Node::hear(int worker, const Packet& packet) {
   }
 }
 
-// Lines that come with it are printed if it is kept, and not otherwise. So who comes after a worker
-// that died before says them again, and after one that died behind nobody does.
+// Lines that arrive with it are printed if it is kept, and otherwise not. After a worker that died
+// before, the next worker sends them again; after one that died later, no worker does.
 void Node::keep(int worker, const Packet& progress) {
   if (progress.first > progress.text.size())
     raise<CommError>("{} bytes of lines in a text of {}", progress.first, progress.text.size());
@@ -328,7 +330,7 @@ void Node::keep(int worker, const Packet& progress) {
   if (progress.first > 0) say(worker, {.kind = PacketKind::kPrinted, .view = progress.view});
 }
 
-// What a view has cost is the time between two steps.
+// The cost of a view is the time between two steps.
 void Node::note_progress(std::uint64_t step) {
   if (step <= newest_applied_) return;
   const auto now = Clock::now();
@@ -347,7 +349,7 @@ void Node::note_progress(std::uint64_t step) {
   if (step > step_of_view_) note_help();
 }
 
-// Who comes is told of steps that others have applied: they prove nothing.
+// A joining node receives steps that others have applied: they are no evidence for it.
 void Node::note_help() {
   proven_ = true;
   for (Seat& seat : seats_) seat.has_helped = seat.has_helped || seat.state == State::kRunning;
@@ -391,7 +393,7 @@ milliseconds Node::nap() const {
   return std::max(nap, milliseconds(0));
 }
 
-// The kernel closes a process's descriptors before it says how the process has ended.
+// The kernel closes a process's descriptors before it reports how the process has ended.
 void Node::read_line(int worker) {
   Seat& seat = seats_[static_cast<std::size_t>(worker)];
   if (!seat.line.descriptor()) return;

@@ -1,11 +1,13 @@
-// An agent's side of an elastic job: what the membership orders (membership/agent.h) becomes words
-// to this node's workers, and what they say becomes its inputs. The agent's program starts the
-// workers' processes and says how they end; this class neither starts nor kills.
+// An agent's side of an elastic job. It turns the orders of the membership (membership/agent.h)
+// into messages to this node's workers, and the workers' messages into inputs of the membership.
+// The agent's program starts the workers' processes and reports how they end; this class neither
+// starts nor kills processes.
 //
-// It also keeps what must outlive the workers: the file of the node's memory, and where the job is.
+// It also keeps state that must outlive the workers: the file of the node's memory, and the job's
+// progress.
 //
-// A job on several hosts has a node on each. They talk over AgentLinks; on one host there is one,
-// which agrees with itself.
+// A job on several hosts has a node on each. They communicate over AgentLinks; a job on one host
+// has a single node, which needs no agreement.
 //
 // Thread-safety: one thread.
 #pragma once
@@ -34,38 +36,39 @@
 
 namespace tandem::elastic {
 
-// Where a node of a job on several hosts is, and what it knows of the others.
+// Address of a node of a job on several hosts, and its information on the others.
 struct NodePlace {
   rendezvous::FileDescriptor listener;
-  std::string address;    // "host:port" of the listener, as others reach it
+  std::string address;    // "host:port" of the listener, as seen by the others
   std::string host_name;  // for people
   std::uint64_t job = 0;  // a hash of its id
   std::string token;
-  std::vector<std::string> contacts;  // addresses of agents that may be there; not this one
-  bool founder = false;               // makes the first view, and decides what is decided once
-  // Its number among the hosts that mpirun was given, which orders the first view; -1: any order.
+  std::vector<std::string> contacts;  // addresses of possible agents; not this one
+  bool founder = false;               // makes the first view and the one-time decisions
+  // Its number among the hosts given to mpirun, which orders the first view; -1: any order.
   int host = -1;
   membership::Bounds bounds;
-  std::chrono::milliseconds patience{600000};    // how long to wait for enough nodes and workers
-  std::chrono::milliseconds host_timeout{2000};  // after which workers miss a silent host
-  // What to do when that was in vain.
+  std::chrono::milliseconds patience{600000};    // timeout for enough nodes and workers
+  std::chrono::milliseconds host_timeout{2000};  // after which workers count a silent host as lost
+  // The action after that timeout.
   std::string advice =
       "start the missing agents, or give them more time (--rdzv-conf join_timeout=SECONDS)";
-  std::shared_ptr<ExternalLock> lock;  // null: the nodes are counted
+  std::shared_ptr<ExternalLock> lock;  // null: a majority of nodes decides
 };
 
 struct NodeOptions {
   int workers = 1;
-  int shards = 1;  // logical shards of the job, where its flags do not say
+  int shards = 1;  // logical shards of the job, unless its flags set them
   std::function<void(const std::string&)> log;  // a line for people
-  // Prints lines of worker's, where its stdout goes.
+  // Prints lines of a worker to its stdout.
   std::function<void(int worker, const std::string& lines)> print = {};
-  // Before the first view, who is not ready for so long after the first of this host (or twice as
-  // long as that one took, if that is more) is not waited for.
+  // Before the first view, the node does not wait for a worker that is not ready for so long after
+  // the first one of this host (or twice as long as that one took, if that is more).
   std::chrono::milliseconds late_limit{60000};
-  // Who has not left a view for so long after it was told is stopped or stuck, and killed.
+  // A worker that has not left a view for so long after the order is stopped or stuck, and is
+  // killed.
   std::chrono::milliseconds leave_limit{5000};
-  std::optional<NodePlace> place = {};  // none: all of the job is on this host
+  std::optional<NodePlace> place = {};  // none: the whole job is on this host
 };
 
 class Node {
@@ -75,56 +78,56 @@ class Node {
   explicit Node(NodeOptions options);
 
   // ---- workers ----
-  // What the process of place `worker` inherits; it is started now.
+  // The environment and descriptors for the process of slot `worker`, which is started now.
   struct Ticket {
     std::string variable;        // the value of TANDEM_AGENT
     std::vector<int> inherited;  // descriptors
   };
   Ticket open_seat(int worker);
   void seat_taken(int worker);  // the process has been started
-  // Its process has ended: "was killed by SIGKILL". `fault`: in a way that is its own and not the
-  // world's. Until then it counts as there, though its line has ended: so the view without it says
-  // what happened.
+  // The process has ended: "was killed by SIGKILL". `fault`: for a reason of its own, not through a
+  // lost peer. Until this call it counts as live, though its channel has ended, so that the view
+  // without it reports the reason.
   void worker_ended(int worker, const std::string& how, bool fault);
-  // Whether it reads model and data, or decides where the job begins: it has not been ready since
-  // open_seat(), and waits for nobody's word.
+  // Returns true if the worker reads model and data, or decides where the job begins: it has not
+  // been ready since open_seat(), and waits for no message.
   bool prepares(int worker) const;
-  // How long it has been deciding where the job begins, for which all others wait; 0: it is not.
+  // Time for which it has been deciding where the job begins, while all others wait; 0: it is not.
   Clock::duration decides_for(int worker) const;
-  // Whether it has been in a view that computes, since open_seat().
+  // Returns true if it has been in a computing view since open_seat().
   bool has_computed(int worker) const {
     return seats_[static_cast<std::size_t>(worker)].has_computed;
   }
-  // Whether a step has been applied in a view that it was in, since open_seat().
+  // Returns true if a step has been applied in a view with this worker, since open_seat().
   bool has_helped(int worker) const { return seats_[static_cast<std::size_t>(worker)].has_helped; }
-  // It said that it has done all of the job.
+  // It reported the end of the whole job.
   bool is_done(int worker) const {
     return seats_[static_cast<std::size_t>(worker)].state == State::kDone;
   }
-  // Those that must be killed, each once.
+  // Workers that must be killed, each returned once.
   std::vector<int> take_stuck() { return std::exchange(stuck_, {}); }
 
-  // Of the view that it has or had last.
+  // For the present or last view.
   int rank(int worker) const { return seats_[static_cast<std::size_t>(worker)].rank; }
-  // Unlike any other node's.
+  // Different from any other node's.
   std::string key() const;
 
   // ---- the job ----
-  // This node is to leave it; the others go on. end() says when it has.
+  // This node leaves the job; the others continue. end() reports when it has left.
   void leave();
-  // The job fails everywhere. One that has not begun fails here only, unless it begins with all of
-  // its workers.
+  // The job fails on all nodes. If it has not begun, it fails only here, unless it begins with all
+  // of its workers.
   void fail(int code, const std::string& message);
-  // Nothing is left to be said to the others.
+  // No messages are left for the others.
   bool said_all() const { return !links_ || links_->flushed(); }
 
-  // ---- questions of people ----
-  // Who computes in the newest view besides this node.
+  // ---- questions of users ----
+  // The other nodes that compute in the newest view.
   std::vector<membership::Peer> others() const;
-  // Where others reach it; empty: nobody does.
+  // The address for the other nodes; empty: there are none.
   const std::string& address() const { return address_; }
   void tell(const membership::Peer& to, const membership::Fact& fact);
-  // A worker takes the job's state while the others train; it is in no view meanwhile.
+  // A worker receives the job's state while the others train; it is in no view meanwhile.
   bool learns() const { return joining_.under_way(); }
   struct Said {
     membership::Peer from;
@@ -144,20 +147,20 @@ class Node {
   const std::optional<End>& end() const { return end_; }
   // There has been a view, so the job does not wait for all of its workers any more.
   bool begun() const { return begun_; }
-  // For people: the number of the view that the workers have (the job's; on a single host how many
-  // there were), what one of them does, its rank while it computes.
+  // For users: the number of the workers' view (the job's; on a single host the count of views), a
+  // worker's activity, and its rank while it computes.
   std::uint64_t view_number() const { return links_ ? view_.counter : serial_; }
   std::string_view doing(int worker) const;
   int rank_now(int worker) const;
-  // The last step that is known here to be applied, by whomever.
+  // The last step known to be applied, by any node.
   std::uint64_t step() const { return std::max(step_, step_of_view_); }
-  // Of the newest view: its nodes and ranks.
+  // Nodes and ranks of the newest view.
   int num_nodes() const { return static_cast<int>(members_.size()); }
   int num_ranks() const { return num_ranks_; }
-  // From the last step before a worker or node was lost to the first one after it, less what a step
-  // usually takes; the sum over all losses that this agent has seen.
+  // Time from the last step before the loss of a worker or node to the first one after it, less the
+  // usual duration of a step; summed over all losses that this agent has seen.
   double seconds_lost() const { return seconds_lost_; }
-  // Since a step was applied; nothing before the first.
+  // Time since a step was applied; empty before the first.
   std::optional<double> seconds_since_step() const;
   // Seat::measured() of the first worker, or empty.
   const std::string& measured() const { return measured_; }
@@ -166,20 +169,21 @@ class Node {
   enum class State { kGone, kStarting, kReady, kRunning, kLeft, kDone };
   struct Seat {
     State state = State::kGone;
-    PacketSocket line;                       // without a descriptor once it has ended
+    PacketSocket line;                       // without a descriptor after its end
     rendezvous::FileDescriptor workers_end;  // until the process has been started
     bool was_ready = false;
     bool has_computed = false;
     bool has_helped = false;
-    bool late = false;        // to be ready
-    std::uint64_t since = 0;  // ready: the older, the lower its rank
+    bool late = false;        // not ready in time
+    std::uint64_t since = 0;  // time of readiness: the earlier, the lower its rank
     int rank = -1;
-    // Its line has ended, so its process is about to: until then it is waited for to hear how.
+    // Its channel has ended, so its process is about to end: until then the node waits for the exit
+    // status.
     Clock::time_point vacate_at = Clock::time_point::max();
-    std::string killed_as;  // "was stopped or stuck", where it was killed by this node's word
+    std::string killed_as;  // "was stopped or stuck", if this node ordered the kill
   };
 
-  // node_learning.cc: one of the workers of a node that holds nothing learns the job's state.
+  // node_learning.cc: one of the workers of a node without state learns the job's state.
   bool keeps_back();
   void obey(const membership::Learn& order);
   void hear_learner(int worker, const Packet& packet);
@@ -250,19 +254,19 @@ class Node {
   std::vector<Seat> seats_;
   Clock::time_point started_ = Clock::now();
   std::optional<Clock::time_point> first_ready_at_;
-  std::uint64_t serial_ = 0;  // of the view that the workers have, on this node
+  std::uint64_t serial_ = 0;  // number of the workers' view, on this node
   membership::ViewNumber view_;
   std::vector<membership::Member> members_;
   bool paused_ = false;                      // that view
   bool closing_ = false;                     // the workers save a checkpoint, then the node ends
-  std::optional<membership::Fact> meeting_;  // of a view that may be installed here soon
-  std::size_t most_ranks_ = 0;               // the job's logical shards; 0: not known yet
+  std::optional<membership::Fact> meeting_;  // address for a view that may be installed here soon
+  std::size_t most_ranks_ = 0;               // the job's logical shards; 0: unknown
   std::optional<Computes> computes_;
-  std::uint64_t step_ = 0;            // that this node holds
-  std::uint64_t step_of_view_ = 0;    // with whose end the newest view began
-  std::uint64_t newest_applied_ = 0;  // that was told, and when
+  std::uint64_t step_ = 0;            // last applied step of this node
+  std::uint64_t step_of_view_ = 0;    // the step after which the newest view began
+  std::uint64_t newest_applied_ = 0;  // last reported step, and its time
   Clock::time_point applied_at_ = Clock::now();
-  StepTime step_time_;  // between two of one view
+  StepTime step_time_;  // between two steps of one view
   bool lost_since_step_ = false;
   double seconds_lost_ = 0;
   int num_ranks_ = 0;
@@ -273,31 +277,31 @@ class Node {
   bool as_agreed_ = false;  // the workers have left after a step
   bool stopping_ = false;
   Clock::time_point stop_since_;
-  std::string why_;                    // the next view is needed
-  std::optional<std::string> failed_;  // the view of the workers, and who said why
+  std::string why_;                    // the reason for the next view
+  std::optional<std::string> failed_;  // the workers' failed view, and the worker that reported why
   DamagedLinks damaged_links_;
-  std::uint64_t damaged_view_ = 0;  // the newest that a damaged frame has ended
-  std::string driven_out_;          // the damage because of which a node has left
-  int in_vain_ = 0;  // views one after another that failed without a step, though nobody was lost
-  bool proven_ = false;  // a step has been applied in a view of this node, since it had the state
+  std::uint64_t damaged_view_ = 0;  // the newest view that a damaged frame has ended
+  std::string driven_out_;          // the damage that made this node leave
+  int in_vain_ = 0;      // consecutive views that failed without a step and without a loss
+  bool proven_ = false;  // a step has been applied in a view of this node, since it has the state
   std::uint64_t arrivals_ = 0;
   bool begun_ = false;  // there has been a view
   std::optional<std::string> decision_;
   int decider_ = -1;
   Clock::time_point decides_since_;
   std::vector<int> askers_;
-  std::map<membership::NodeId, membership::Peer> heard_askers_;  // until something is decided
+  std::map<membership::NodeId, membership::Peer> heard_askers_;  // until a decision
   std::map<membership::NodeId, membership::Peer> comers_;        // until there is a view
   membership::Joining joining_;
   int learner_ = -1;           // the worker that learns, or did last
-  std::uint64_t lessons_ = 0;  // that have been begun
+  std::uint64_t lessons_ = 0;  // begun state transfers
   Clock::time_point learns_since_;
   Account account_;
-  Account arrived_;  // since, with another state
+  Account arrived_;  // received since, with another state
   std::optional<int> done_code_;
   std::vector<int> stuck_;
   std::optional<End> end_;
-  std::optional<End> ending_;  // as soon as the workers are through
+  std::optional<End> ending_;  // set as soon as the workers have ended
   Clock::time_point ending_since_;
   std::string address_;
   std::vector<Said> said_;

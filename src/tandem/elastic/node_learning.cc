@@ -1,5 +1,5 @@
-// A node that holds nothing learns the state of a job that runs before it is a member
-// (membership/joining.h): one of its workers takes it from a worker of a member.
+// A node without state learns the state of a running job before it is a member
+// (membership/joining.h): one of its workers receives it from a worker of a member.
 #include <fmt/format.h>
 
 #include <utility>
@@ -10,7 +10,7 @@
 namespace tandem::elastic {
 namespace {
 
-// Of the text of a meeting place (job/learning.cc makes none that is longer).
+// Longest text of an address (job/learning.cc makes none that is longer).
 constexpr std::size_t kMostPlace = 4096;
 
 }  // namespace
@@ -24,7 +24,7 @@ void Node::obey(const membership::Learn& order) {
   if (count(State::kReady) == 0) return;
   const auto source = joining_.begin(now(), agent_->options().self.id, order.view);
   if (!source) return;
-  learner_ = choose(1).front();  // who leads the node in its first view
+  learner_ = choose(1).front();  // the worker that leads this node in its first view
   learns_since_ = Clock::now();
   options_.log(
       fmt::format("worker {} takes the job's state from the node at {}, while the others train",

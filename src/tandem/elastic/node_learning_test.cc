@@ -1,4 +1,4 @@
-// A node that learns beside a job, and what is lost, repeated or made up on the way.
+// A node that learns during a job, and messages that are lost, repeated or forged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using ::testing::Not;
 using std::chrono::milliseconds;
 using testing::Lone;
 
-// What is not to come would have come long before.
+// An unwanted event would have happened long before.
 constexpr milliseconds kGlance{300};
 constexpr milliseconds kAsksEvery = membership::Limits{}.ask;
 
@@ -35,17 +35,17 @@ class NodeLearning : public testing::TwoNodes {
  protected:
   explicit NodeLearning(int workers_of_second = 1) : TwoNodes(workers_of_second) {}
 
-  // The first one computes, and the second one has told its worker to learn.
+  // The first node computes, and the second one has ordered its worker to learn.
   void SetUp() override {
     first.be_ready();
     until([&] { return first.ranks == 1; });
     for (std::uint64_t step = 1; step < 4; ++step) first.apply(step);
-    serve_for(kAsksEvery * 3);  // the second one has heard of the job
+    serve_for(kAsksEvery * 3);  // the second one knows the job
     second.be_ready();
     until([&] { return !second.learns.empty(); });
     ASSERT_THAT(second.learns, ElementsAre(1u));
   }
-  // That the learner is not level, and the first one computes alone.
+  // The learner does not have the newest step, and the first node computes alone.
   void expect_no_change() {
     serve_for(kGlance);
     EXPECT_TRUE(second.node().learns());
@@ -92,7 +92,7 @@ TEST_F(NodeLearning, WordsOfAnotherLessonAreNotHeard) {
   }
   expect_no_change();
   EXPECT_THAT(first.taught, IsEmpty());
-  // An attempt that has failed is over: what it says late is of another lesson, too.
+  // A failed attempt is over: its late messages belong to an old state transfer, too.
   second.say(learned(1, Learned::kNothing, "nobody came"));
   until([&] { return second.learns.size() == 2; });
   second.say(learned(1, Learned::kLevel));
@@ -120,7 +120,7 @@ TEST_F(NodeLearning, AsksThreeTimes) {
   EXPECT_EQ(second.learns.size(), 3u);
 }
 
-// As no worker of this program does: it is killed, and the next one learns from the beginning.
+// No worker of this program does this: it is killed, and the next one learns from the beginning.
 class Nonsense : public NodeLearning, public ::testing::WithParamInterface<Packet> {};
 
 TEST_P(Nonsense, EndsTheWorkerThatLearns) {
@@ -146,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(Said, Nonsense,
                                            learned(1, static_cast<Learned>(~0ull)),
                                            learns_at(1, std::string(5000, 'x'))));
 
-// Another agent of the job, which the test plays: it has the token, and was never asked anything.
+// Another agent of the job, played by the test: it has the token, and was never asked anything.
 class Unknown {
  public:
   explicit Unknown(const std::string& token)
@@ -166,7 +166,7 @@ class Unknown {
   AgentLinks links_;
 };
 
-// Members that do not lead know none of those that come, so whoever has the token is believed.
+// Members that do not lead do not know the joining nodes, so they trust any node with the token.
 TEST_F(NodeLearning, AMemberTeachesWhomItDoesNotKnowButNoStranger) {
   Unknown known(testing::kToken), stranger("another token");
   stranger.tell(first, "a stranger's");
@@ -187,7 +187,7 @@ TEST_F(NodeLearning, AMemberTeachesWhomItDoesNotKnowButNoStranger) {
   EXPECT_EQ(first.ranks, 1);
 }
 
-// Who computes in no view has nobody to teach with.
+// A node that computes in no view has no worker that could send the state.
 TEST_F(NodeLearning, ALearnerTeachesNobody) {
   Unknown known(testing::kToken);
   known.tell(second, "a place");

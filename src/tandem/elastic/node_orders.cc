@@ -1,4 +1,4 @@
-// What the membership orders, and what the other nodes of the job say.
+// Orders of the membership, and messages of the other nodes of the job.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,15 +19,15 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A job that is running finds the agent at its endpoint within this time, so who comes to the
-// endpoint first waits for it before it decides that there is none.
+// A running job connects to the agent at its endpoint within this time. So the first node at the
+// endpoint waits for it before it decides that no job exists.
 constexpr milliseconds kExistingJob{1500};
-// A wait is told after so long, and again.
+// A wait is logged after so long, and again.
 constexpr seconds kFirstNotice{5};
 constexpr seconds kNoticeEvery{60};
-constexpr std::size_t kMostSaid = 65536;  // questions and replies that nobody has taken
-// Views that may fail in vain one after another: first a node that has never helped to a step gives
-// up, so that the others go on; then the job.
+constexpr std::size_t kMostSaid = 65536;  // questions and replies not yet taken
+// Views that may fail one after another without a step: first a node that has never contributed to
+// a step gives up, so that the others continue; then the job fails.
 constexpr int kMostInVain = 5;
 constexpr int kMostInVainOfJob = 10;
 
@@ -78,7 +78,7 @@ void Node::obey() {
             if constexpr (std::is_same_v<O, membership::Send>) {
               if (links_) links_->send(o.to, *o.message);
             } else if constexpr (std::is_same_v<O, membership::StopWorkers>) {
-              if (!done) stop_workers();  // else they are about to be through
+              if (!done) stop_workers();  // otherwise they are about to end
             } else if constexpr (std::is_same_v<O, membership::RunView> ||
                                  std::is_same_v<O, membership::Learn>) {
               obey(o);
@@ -103,7 +103,7 @@ void Node::obey(const membership::End& order, bool saves) {
   ending_since_ = Clock::now();
   if (order.code != 0 && !saves) end_ = std::exchange(ending_, std::nullopt);
   if (!saves || order.code == 0) return;
-  // The last node of a job that everybody is to leave.
+  // The last node of a job that all nodes have to leave.
   const std::vector<int> workers = choose(most_ranks_);
   const int size = static_cast<int>(workers.size());
   closing_ = true;
@@ -112,7 +112,7 @@ void Node::obey(const membership::End& order, bool saves) {
       {.why = "the job is to stop", .paused = true});
 }
 
-// Those who can compute; who has been here longest first.
+// Workers that can compute; those that have been ready longest first.
 std::vector<int> Node::choose(std::size_t most) const {
   std::vector<int> chosen;
   for (int worker = 0; worker < options_.workers; ++worker) {
@@ -141,7 +141,7 @@ Node::Ranks Node::ranks_of(const membership::View& view) const {
   return ranks;
 }
 
-// In words: whom this view has that the last one did not have, and the other way round.
+// A text with the nodes that this view has and the last one did not have, and vice versa.
 std::string Node::changes_to(const membership::View& view) const {
   std::vector<std::string> changes;
   if (!why_.empty()) changes.push_back(why_);
@@ -156,7 +156,7 @@ std::string Node::changes_to(const membership::View& view) const {
   return fmt::format("{}", fmt::join(changes, "; "));
 }
 
-// The same workers have failed to get to a step once more.
+// The same workers have again failed to complete a step.
 bool Node::is_in_vain(const membership::View& view) {
   const bool same = std::equal(
       view.members.begin(), view.members.end(), members_.begin(), members_.end(),
@@ -167,7 +167,7 @@ bool Node::is_in_vain(const membership::View& view) {
   return in_vain_ >= (proven_ ? kMostInVainOfJob : kMostInVain);
 }
 
-// Neither a lost machine nor a bug that shows itself: what connects the workers, say.
+// Neither a lost machine nor a visible bug: possibly the connection between the workers.
 void Node::give_up_in_vain() {
   const std::string message = fmt::format(
       "{} views one after another have failed before a step was applied, though nobody was lost: "
@@ -189,8 +189,8 @@ const membership::Member* Node::member_of_rank(int rank) const {
   return nullptr;
 }
 
-// A frame of the workers' view. Each of them says it; it counts once. The step is computed again in
-// the next view, which has connections of its own.
+// A damaged frame of the workers' view. Each worker reports it; it counts once. The step is
+// computed again in the next view, which has new connections.
 void Node::note_damage(int from, int to, const std::string& message) {
   const membership::Member* sender = member_of_rank(from);
   const membership::Member* receiver = member_of_rank(to);
@@ -231,7 +231,7 @@ void Node::obey(const membership::RunView& order) {
   const Ranks ranks = ranks_of(view);
   num_ranks_ = ranks.all;
   const std::vector<int> chosen = choose(static_cast<std::size_t>(ranks.own));
-  // A worker of this node has died since: another view comes, whose line says what has changed.
+  // A worker of this node has died since: another view follows, whose line names what has changed.
   why_ = changes;
   if (static_cast<int>(chosen.size()) < ranks.own) return;
   log_view(view, changes);
@@ -286,7 +286,8 @@ void Node::fail(int code, const std::string& message) {
   obey();
 }
 
-// With all of its workers, or not at all: the others wait for this node's, and are in no view yet.
+// With all of its workers, or not at all: the others wait for this node's workers, and are in no
+// view yet.
 void Node::tell_it_cannot_begin(int code, const std::string& message) {
   for (const std::string& address : options_.place->contacts)
     links_->send({0, address}, membership::Ended{code, message});
@@ -314,14 +315,14 @@ void Node::hear_others() {
     }
   }
   obey();
-  // Who may decide may depend on who is there.
+  // The deciding node may depend on the nodes that are there.
   if (decider_ >= 0 || decision_ || askers_.empty() || !may_decide()) return;
   const int asker = askers_.front();
   askers_.erase(askers_.begin());
   answer_asker(asker);
 }
 
-// The leader has it, so that nobody begins the job again beside it.
+// The leader has it, so that no node begins the job a second time.
 void Node::hear_lock() {
   if (!options_.place || !options_.place->lock) return;
   ExternalLock& lock = *options_.place->lock;
@@ -330,7 +331,7 @@ void Node::hear_lock() {
   obey();
 }
 
-// At an address where the job should be, before it was met, that is the end.
+// At an address where the job should be, before it was found, that is the end.
 void Node::hear_stranger(const AgentLinks::News::Stranger& stranger) {
   const auto& contacts = agent_->options().contacts;
   const bool wanted =
@@ -392,7 +393,7 @@ void Node::share_decision(const membership::Peer& to) {
   }
 }
 
-// A worker of the founder decides. But the founder may have come back to a job that is running.
+// A worker of the bootstrap node decides. But that node may have returned to a running job.
 bool Node::may_decide() const {
   if (!links_) return true;
   if (!agent_->options().founder || agent_->view().exists()) return false;
@@ -428,7 +429,7 @@ void Node::identify(int worker, const Packet& packet) {
   computes_ = std::move(computes);
 }
 
-// Workers that are ready do not wait for ever for a view.
+// Ready workers do not wait forever for a view.
 void Node::watch_patience() {
   if (!links_ || end_ || ending_) return;
   const bool computes = agent_->phase() == membership::Agent::Phase::kRunning && !paused_;

@@ -1,4 +1,4 @@
-// An agent that hears of one end in several ways, in every order.
+// An agent that gets several reports of one end, in every order.
 #include "tandem/elastic/node.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ struct Limits {
   milliseconds late = std::chrono::hours(1);
 };
 
-// A node of two workers, whose processes are the test's to play.
+// A node of two workers; the test acts as their processes.
 class Pair {
  public:
   explicit Pair(Limits limits = {}, bool both_ready = true)
@@ -50,7 +50,7 @@ class Pair {
     lines_[worker].send(packet);
     node.serve();
   }
-  // It leaves a view that cannot go on.
+  // The worker leaves a view that cannot continue.
   void leave_failed(int worker, std::uint64_t view) {
     say(worker, {.kind = PacketKind::kFailed, .view = view, .text = "the state arrived damaged"});
     say(worker, {.kind = PacketKind::kLeft, .view = view});
@@ -62,7 +62,7 @@ class Pair {
   void write(int worker, const std::string& bytes) {
     ASSERT_GT(::write(lines_[worker].descriptor().get(), bytes.data(), bytes.size()), 0);
   }
-  // That the worker was given last, since it was asked; 0: none.
+  // The view that the worker got last, since it was asked; 0: none.
   std::uint64_t view_of(int worker) {
     lines_[worker].read();
     std::uint64_t view = 0;
@@ -71,7 +71,7 @@ class Pair {
     }
     return view;
   }
-  // Both fail in one view after another until they get none; how many they had.
+  // Both fail in one view after another until they get none; returns the number of views.
   int fail_until_the_end() {
     int failed = 0;
     for (std::uint64_t view = view_of(0); view != 0 && failed < 100; view = view_of(0)) {
@@ -88,7 +88,8 @@ class Pair {
   PacketSocket lines_[2];
 };
 
-// A peer's report comes first, then the kernel closes the line, and last it says how it ended.
+// A peer's report comes first, then the kernel closes the channel, and finally the exit status
+// arrives.
 TEST(NodeTest, AViewWaitsToHearHowAWorkerHasEnded) {
   Pair pair;
   pair.leave_failed(0, 1);
@@ -115,7 +116,7 @@ TEST(NodeTest, ALineThatHasEndedIsNotPolled) {
   EXPECT_GT(pair.node.nap(), std::chrono::milliseconds(0));
 }
 
-// Its process lives on.
+// Its process continues to run.
 TEST(NodeTest, AWorkerWithoutALineIsNotWaitedForForEver) {
   Pair pair({.leave = milliseconds(20)});
   pair.close_line(1);
@@ -138,7 +139,7 @@ TEST(NodeTest, AWorkerThatSaysNonsenseIsKilledAndTheViewSaysSo) {
   EXPECT_THAT(pair.log.back(), HasSubstr("worker 1 said what makes no sense"));
 }
 
-// What it said last may be anything.
+// Its last message may be any message.
 TEST(NodeTest, NonsenseAtTheEndIsTheWorkersAlone) {
   Pair pair;
   pair.leave_failed(0, 1);
@@ -193,7 +194,7 @@ TEST(NodeTest, AStepOrALossBeginsTheCountOfViewsInVainAgain) {
               AllOf(HasSubstr("10 views one after another"), HasSubstr("so the job ends")));
 }
 
-// Each view begins with where the job is, as the one before did.
+// Each view begins with the job's progress, as the one before did.
 TEST(NodeTest, WhereAViewBeginsIsNoProgress) {
   const auto failures = [](Pair& pair, std::uint64_t got_on) {
     int failed = 0;
@@ -231,8 +232,8 @@ TEST(NodeTest, WhoIsStartedAgainHasNotHelpedYet) {
 
 class NodesAgain : public testing::TwoNodes {};
 
-// It has helped before, and is told of steps that the other has applied meanwhile. But now no view
-// with it gets to a step: it gives up, and the job goes on without it.
+// The node has contributed before, and receives steps that the other has applied meanwhile. But now
+// no view with it completes a step: it gives up, and the job continues without it.
 TEST_F(NodesAgain, WhoComesBackProvesItselfAgain) {
   first.be_ready();
   second.be_ready();

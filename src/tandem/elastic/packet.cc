@@ -31,7 +31,7 @@ void append(std::string& text, const T& value) {
   text.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-// Takes values from the front of a text.
+// Reads values from the front of a text.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}

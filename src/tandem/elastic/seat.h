@@ -1,9 +1,9 @@
-// A worker's place at the agent that started it: what it is told to do, in views, and what it says
-// of itself. docs/elastic.md has the whole.
+// A worker's channel to the agent that started it: orders about views, and reports of the worker.
+// docs/elastic.md describes the whole protocol.
 //
-// Thread-safety: one thread uses it; a thread of its own hears the agent meanwhile, so that a view
-// can be stopped while the worker waits in it. When the agent is gone the process ends at once: its
-// memory is nobody's then, and what it would say to other ranks could only mislead them.
+// Thread-safety: one thread uses it. A second thread receives the agent's messages meanwhile, so
+// that a view can be stopped while the worker waits in it. If the agent is gone the process ends at
+// once: no agent manages its memory then, and its messages could only mislead other ranks.
 #pragma once
 
 #include <atomic>
@@ -23,14 +23,14 @@
 
 namespace tandem::elastic {
 
-// What TANDEM_AGENT says: "line:memory:worker:workers:shards:speaks", numbers.
+// The value of TANDEM_AGENT: "line:memory:worker:workers:shards:speaks", numbers.
 struct SeatCard {
   int line = -1;    // descriptors
   int memory = -1;  // the node's memory file
   int worker = 0;   // of `workers` of this node
   int workers = 1;
-  int shards = 1;  // logical shards of the job, where its flags do not say
-  int speaks = 0;  // 1: says what a job says once, until there is a view
+  int shards = 1;  // logical shards of the job, unless its flags set them
+  int speaks = 0;  // 1: prints the job's one-time messages, until there is a view
 };
 std::string to_text(const SeatCard& card);
 
@@ -43,60 +43,60 @@ struct Assignment {
 
 class Seat {
  public:
-  // Null where no elastic agent has started this process. Throws ConfigError when the variable is
-  // none of an agent's.
+  // Null if no elastic agent has started this process. Throws ConfigError if the variable is
+  // invalid.
   static std::unique_ptr<Seat> take(const Environment& environment);
-  // `agent_gone` is called by the seat's thread and does not return.
+  // `agent_gone` is called by the channel's thread and does not return.
   Seat(const SeatCard& card, std::function<void()> agent_gone);
   ~Seat();
   Seat(const Seat&) = delete;
   Seat& operator=(const Seat&) = delete;
   const SeatCard& card() const { return card_; }
 
-  // What was decided once for the whole job, by the first worker that asks: decide() is called
-  // there. Waits for it elsewhere.
+  // Returns the one-time decision for the whole job. The first worker that asks makes it: decide()
+  // is called there. Other workers wait for it.
   std::string decision(const std::function<std::string()>& decide);
 
-  // Ready, with `step`, to compute a job of so many logical shards with and on what `computes`
-  // says: waits for the next view. Meanwhile the agent may want this worker to learn the job's
-  // state (docs/design/0024): then `learn` is called, which says learned() and returns soon after
-  // learning_is_over().
+  // Ready, with `step`, to compute a job of so many logical shards with the kernels and inputs in
+  // `computes`: waits for the next view. Meanwhile the agent may order this worker to learn the
+  // job's state (docs/design/0024). Then `learn` is called, which calls learned() and returns soon
+  // after learning_is_over().
   struct Ready {
     std::uint64_t step = 0;
     int shards = 1;
     Computes computes;
   };
   Assignment next_view(const Ready& ready, const std::function<void()>& learn);
-  // A view is given, or another member is to be asked.
+  // A view was ordered, or another member is to be asked.
   bool learning_is_over();
   void learns_at(const std::string& place);
   void learned(Learned what, std::uint64_t step, const std::string& why);
-  // `teach` is called, by the seat's thread, with the place where a node waits that learns.
+  // `teach` is called, by the channel's thread, with the address of a node that learns.
   void on_learner(std::function<void(const std::string& place)> teach);
-  // As rank 0 of the view: tells the others where. As another rank: waits until it is told; nothing
-  // when the view is stopped before.
+  // As rank 0 of the view: sends the address to the others. As another rank: waits for the address;
+  // empty if the view is stopped before.
   void tell_place(std::uint64_t view, const std::string& place);
   std::optional<std::string> place(std::uint64_t view);
 
-  // `abort` is called, by another thread, when the view is to be left at once; at once if that has
-  // been said already.
+  // `abort` is called, by another thread, when the view must be left at once; immediately if that
+  // order has already arrived.
   void enter(std::uint64_t view, std::function<void()> abort);
-  void leave();  // abort is called no more
+  void leave();  // after it abort is not called
   bool is_stopped(std::uint64_t view);
-  // The view that was entered is to be left at once.
+  // The entered view must be left at once.
   const std::atomic<bool>& told_to_stop() const { return stop_; }
   bool change_asked() const { return change_.load(std::memory_order_relaxed); }
   const std::atomic<bool>& end_requested() const { return end_requested_; }
 
   void applied(std::uint64_t view, std::uint64_t step, const std::vector<double>& record);
-  // `lines` are printed by the agent, with this worker's stdout; waits until they are, or a second.
-  // An agent that has the one has the other, so lines of a log are printed once, whoever dies.
-  // `got_on`: the job is further than where the view began.
+  // The agent prints `lines` to this worker's stdout; waits until it has, or a second. An agent
+  // stores the progress and the lines together, so lines of a log are printed once, for any death.
+  // `got_on`: the job has passed the start of the view.
   void progress(std::uint64_t view, std::string text, const std::string& lines, bool got_on);
-  // `account` belongs to the state that is about to replace the node's: told before it does, it
-  // comes to whoever finds that state there.
+  // `account` belongs to the state that is about to replace the node's. It is sent before the
+  // replacement, so that it is available wherever that state is found.
   void arrives(std::uint64_t view, const std::string& account);
-  // For who watches the job; the newest text of the node's first worker counts. Any thread.
+  // Measurements for users; the newest text of the node's first worker counts. Any thread.
   void measured(std::string text);
   // `damaged`: the ranks between which a frame arrived damaged.
   void failed(std::uint64_t view, const std::string& why,
@@ -116,13 +116,13 @@ class Seat {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Packet> decision_;  // kDecide or kDecision
-  std::optional<Packet> run_;       // the newest view that was given
+  std::optional<Packet> run_;       // the newest ordered view
   std::optional<Packet> meet_;      // its place
   std::optional<std::uint64_t> learn_asked_;
-  std::uint64_t learns_ = 0;  // the newest that was begun
+  std::uint64_t learns_ = 0;  // the newest begun attempt
   std::function<void(const std::string&)> teach_;
-  std::uint64_t stopped_view_ = 0;  // all up to it are to be left
-  std::uint64_t prints_ = 0;        // that have been asked for and not been done
+  std::uint64_t stopped_view_ = 0;  // all views up to it must be left
+  std::uint64_t prints_ = 0;        // requested and not yet completed
   std::uint64_t entered_ = 0;
   std::function<void()> abort_;
   std::atomic<bool> stop_{false};

@@ -1,4 +1,4 @@
-// How long a step usually takes.
+// The usual duration of a step.
 #pragma once
 
 #include <algorithm>
@@ -7,12 +7,12 @@
 
 namespace tandem::elastic {
 
-// The median of the newest nine, which one step that other programs held up does not change.
+// The median of the newest nine, which a single step delayed by other programs does not change.
 class StepTime {
  public:
   void add(double seconds) { newest_[num_++ % newest_.size()] = seconds; }
 
-  // 0 before the first; of an even number the upper one.
+  // 0 before the first; for an even number the upper of the two middle values.
   double usual() const {
     auto sorted = newest_;
     const auto end = sorted.begin() + std::min(num_, sorted.size());
@@ -22,7 +22,7 @@ class StepTime {
   }
 
  private:
-  std::array<double, 9> newest_{};  // seconds, in the order of a ring
+  std::array<double, 9> newest_{};  // seconds, as a ring buffer
   std::size_t num_ = 0;
 };
 

@@ -12,7 +12,7 @@ TEST(StepTime, IsTheMedianOfTheNewest) {
   EXPECT_EQ(time.usual(), 5);
   for (int i = 0; i < 8; ++i) time.add(0.1);
   EXPECT_EQ(time.usual(), 0.1);
-  // What a step takes now that there are fewer ranks.
+  // The duration of a step with fewer ranks.
   for (int i = 0; i < 9; ++i) time.add(0.2);
   EXPECT_EQ(time.usual(), 0.2);
 }

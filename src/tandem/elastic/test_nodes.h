@@ -1,4 +1,4 @@
-// For tests: nodes of a job on several hosts whose workers the test plays.
+// For tests: nodes of a job on several hosts; the test acts as their workers.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ inline Packet ready() {
           .text = ready_text({"kernels", std::string(32, 'f')})};
 }
 
-// A node. The test plays its first worker, which leaves views when it is told to; others are ready
+// A node. The test acts as its first worker, which leaves views on request; other workers are ready
 // when that one is, and stand by.
 class Lone {
  public:
@@ -49,7 +49,7 @@ class Lone {
     step_ = step;
     say({PacketKind::kApplied, view, step, 0, record_text({})});
   }
-  // One that cannot go on.
+  // A view that cannot continue.
   void fail() {
     say({.kind = PacketKind::kFailed, .view = view, .text = "the state arrived damaged"});
     leave(false);
@@ -61,10 +61,10 @@ class Lone {
     while (const auto packet = lines_[0].take()) hear(*packet);
   }
 
-  std::uint64_t view = 0;             // of the node's views, the newest
-  int ranks = 0;                      // its size; 0: it has been left
-  std::vector<std::uint64_t> learns;  // numbers of those that the worker was told to do
-  std::vector<std::string> taught;    // places of nodes that it was told to teach
+  std::uint64_t view = 0;             // the newest of the node's views
+  int ranks = 0;                      // its size; 0: it was left
+  std::vector<std::uint64_t> learns;  // numbers of the kLearn orders to the worker
+  std::vector<std::string> taught;    // addresses of nodes that it was ordered to send the state to
   std::vector<std::string> log;
   Node& node() { return node_; }
   const Node& node() const { return node_; }
@@ -105,7 +105,7 @@ class Lone {
   Node node_;
 };
 
-// The second one asks the first one for the job.
+// The second node asks the first one for the job.
 class TwoNodes : public ::testing::Test {
  protected:
   explicit TwoNodes(int workers_of_second = 1) : second(&first, workers_of_second) {}
@@ -121,7 +121,7 @@ class TwoNodes : public ::testing::Test {
       serve();
     }
   }
-  // For what is not to happen.
+  // For events that must not happen.
   void serve_for(std::chrono::milliseconds time) {
     const auto end = std::chrono::steady_clock::now() + time;
     while (std::chrono::steady_clock::now() < end) serve();
