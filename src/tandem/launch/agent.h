@@ -1,5 +1,5 @@
-// The agent of `tandem run`: meets the job's other agents, starts this node's workers, watches
-// them, starts them again, and says in the end why they failed.
+// The agent of `tandem run`: connects to the job's other agents, starts this node's workers,
+// watches and restarts them, and reports at the end why they failed.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@
 
 namespace tandem::launch {
 
-// Where the agents of a job meet, when somebody has told them.
+// Address for the agents of a job, if it is already known.
 struct AgentMeeting {
   rendezvous::FileDescriptor listener;  // at the port; only in the agent of the first host
   std::vector<std::string> hosts;       // names and addresses of the first host
@@ -37,26 +37,27 @@ struct AgentParts {
   std::map<std::string, std::string, std::less<>> inherited;  // environment of the workers
   std::string job_token;                                      // empty: none
   std::filesystem::path temporary = "/tmp";
-  std::string error_file;  // where this process should say why it failed; empty: nowhere
+  std::string error_file;  // file for this process's own failure; empty: none
   Console console;
-  Log log;  // a line for people
-  // Of elastic jobs.
-  std::optional<AgentMeeting> meeting;          // none: where the options say
-  std::shared_ptr<elastic::ExternalLock> lock;  // null: the nodes of several hosts are counted
-  std::shared_ptr<StandIns> stand_ins;          // null: the workers have this process's streams
-  int shards = 0;  // logical shards where the job's flags do not say; 0: a worker's each
-  // Told where an elastic job of tandem's own stands, several times a second; by the thread of the
-  // agent, which it must not hold up. May be empty.
+  Log log;  // log lines for users
+  // Only for elastic jobs.
+  std::optional<AgentMeeting> meeting;  // none: the address in the options
+  std::shared_ptr<elastic::ExternalLock>
+      lock;                             // null: a majority of nodes decides on several hosts
+  std::shared_ptr<StandIns> stand_ins;  // null: the workers have this process's streams
+  int shards = 0;  // logical shards, unless the job's flags set them; 0: one per worker
+  // Receives the state of one of tandem's elastic jobs several times a second, on the agent's
+  // thread, which it must not hold up. May be empty.
   std::function<void(const JobStatus&)> publish;
-  int status_interval_s = 0;  // between lines that say where an elastic job stands; 0: none
-  std::chrono::milliseconds host_timeout{2000};  // of a silent host, as the workers have it
+  int status_interval_s = 0;  // seconds between log lines with the state of an elastic job; 0: none
+  std::chrono::milliseconds host_timeout{2000};  // of a silent host, as for the workers
 };
 
-// Runs the job to its end and returns the exit code: 0; 1 when a foreign program failed, and the
-// exit code of the root failure when tandem's own job did; 128 + a signal that stopped it; 200 when
-// the job's host is lost. While it runs the options' signals are its own: the thread that calls it
-// must be the process's main one, before others are started. Throws ConfigError for what cannot
-// begin.
+// Runs the job to its end and returns the exit code: 0; 1 if a foreign program failed, and the exit
+// code of the root failure if tandem's own job did; 128 + a signal that stopped it; 200 if the
+// job's host is lost. While it runs, the options' signals are its own. It must be called on the
+// process's main thread, before other threads are started. Throws ConfigError if the job cannot
+// start.
 int run_agent(AgentParts parts);
 
 }  // namespace tandem::launch

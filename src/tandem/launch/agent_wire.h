@@ -1,7 +1,7 @@
-// What agents of `tandem run` say to the agent that hosts their job: lines of JSON, never pickle.
-// The agent opens with its version and a nonce; the host answers with a nonce and the proof that it
-// knows the job's token; then the agent sends its card with its own proof, and is welcomed or
-// refused. After that agents send words and the host sends orders.
+// Messages of agents of `tandem run` to the agent that hosts their job: lines of JSON, never
+// pickle. The agent opens with its version and a nonce. The host answers with a nonce and the proof
+// that it has the job's token. Then the agent sends its card with its own proof, and is accepted or
+// refused. After that agents send reports and the host sends orders.
 #pragma once
 
 #include <string>
@@ -20,10 +20,10 @@ std::string hex(std::span<const unsigned char> bytes);
 
 json to_json(const AgentCard& card);
 json to_json(const Order& order);
-// Throw DataError for what no agent says.
+// Throw DataError for an invalid message.
 AgentCard card_from(const json& data);
 Order order_from(const json& data);
-// A line as an object; throws DataError.
+// Parses a line as an object; throws DataError.
 json parse(const std::string& line);
 
 // "host": the host's proof to the agent, "agent": the reverse, which covers its card.

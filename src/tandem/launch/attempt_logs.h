@@ -1,4 +1,4 @@
-// Where the streams and error files of one attempt's workers go: torchrun's folders.
+// The streams and error files of one attempt's workers, in torchrun's folders.
 #pragma once
 
 #include <filesystem>
@@ -16,11 +16,11 @@ struct Console {
 };
 
 // <log_dir>/<run id>_XXXXXX/attempt_<n>/<local rank>/{stdout,stderr}.log and error.json. Without
-// --log-dir under the folder for temporary files; removed at the end when nobody asked for logs.
-// With --log-dir /dev/null there is none of it, as in torchrun.
+// --log-dir in the folder for temporary files; removed at the end unless the user requested logs.
+// With --log-dir /dev/null nothing is written, as in torchrun.
 class RunLogs {
  public:
-  // Throws ConfigError when the folder cannot be made.
+  // Throws ConfigError if the folder cannot be created.
   RunLogs(const RunOptions& options, const std::string& run_id,
           const std::filesystem::path& temporary);
   ~RunLogs();
@@ -28,14 +28,14 @@ class RunLogs {
   RunLogs& operator=(const RunLogs&) = delete;
 
   const std::filesystem::path& folder() const { return folder_; }
-  // For people: somebody asked for files.
+  // The folder, for users; only if files were requested.
   bool wanted() const { return wanted_; }
-  // Makes the folder of an attempt anew.
+  // Creates the folder of an attempt.
   void begin_attempt(int attempt);
   // TORCHELASTIC_ERROR_FILE of a worker; empty with /dev/null.
   std::filesystem::path error_file(int local_rank) const;
 
-  // Descriptors for a worker's streams; without one it has this process's.
+  // Descriptors for a worker's streams; without one it uses this process's.
   struct Ends {
     rendezvous::FileDescriptor out;
     rendezvous::FileDescriptor err;

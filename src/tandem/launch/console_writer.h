@@ -1,4 +1,4 @@
-// Text on its way to descriptors that may stand still (a terminal after Ctrl-S, a slow disk).
+// Writes text to descriptors that may block (a terminal after Ctrl-S, a slow disk).
 #pragma once
 
 #include <chrono>
@@ -9,29 +9,29 @@
 
 namespace tandem::launch {
 
-// Writes all of `text` from the caller's thread, which waits while the descriptor stands still. A
-// full disk or a closed console costs what is left of it, not the job. Any thread.
+// Writes all of `text` on the caller's thread, which waits while the descriptor blocks. After a
+// full disk or a closed console the rest of the text is dropped and the job continues. Any thread.
 void write_all(int descriptor, std::string_view text);
 
-// Writes in a thread of its own and in order. A full disk or a closed console costs the text, not
-// the job. One thread uses it.
+// Writes on a separate thread and in order. After a full disk or a closed console the text is
+// dropped and the job continues. One thread uses it.
 class ConsoleWriter {
  public:
   ConsoleWriter();
-  // Gives up what has not been written; see drain().
+  // Drops unwritten text; see drain().
   ~ConsoleWriter();
   ConsoleWriter(const ConsoleWriter&) = delete;
   ConsoleWriter& operator=(const ConsoleWriter&) = delete;
 
   void write(int descriptor, std::string text);
-  // Bytes that wait.
+  // Waiting bytes.
   std::size_t backlog() const;
-  // Waits until all is out, at most this long.
+  // Waits until all text is written, at most this long.
   void drain(std::chrono::milliseconds limit);
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // outlives a thread that stands still
+  std::shared_ptr<State> state_;  // outlives a blocked thread
 };
 
 }  // namespace tandem::launch

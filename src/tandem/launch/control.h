@@ -1,11 +1,11 @@
-// A running `tandem run` answers questions of people: `tandem status|drain|resize`.
+// A running `tandem run` answers users: `tandem status|drain|resize`.
 //
-// On its own host each agent listens at an abstract UNIX address that has its user's and its own
-// number: no file, gone with the agent. Both sides ask the kernel whether the other one is of the
-// same user, and speak with nobody else. From elsewhere one asks at the port of a job's agents, if
-// the job has a token: both sides prove that they know it (control_line.h).
+// Each agent listens on its own host at an abstract UNIX address with its user's number and its
+// own: no file, gone with the agent. Both sides ask the kernel whether the peer belongs to the same
+// user, and close the connection otherwise. From other hosts users connect to the port of a job's
+// agents, if the job has a token: both sides prove that they have it (control_line.h).
 //
-// A request is a line: "status", "drain 2", "leave" or "resize 3", and " at ADDRESS" behind it when
+// A request is a line: "status", "drain 2", "leave" or "resize 3", followed by " at ADDRESS" if
 // another agent of the job is meant. The answer is lines of JSON: {"status": …} and {"silent":
 // "ADDRESS"} for each agent, or {"done": "…"}, or {"error": "…"}; then {"end": true}.
 #pragma once
@@ -28,15 +28,15 @@ namespace tandem::launch {
 struct ControlRequest {
   enum class Kind { kStatus, kDrain, kLeave, kResize };
   Kind kind = Kind::kStatus;
-  int number = 0;         // of the worker, or how many workers
-  std::string node = {};  // address of the agent that is meant; empty: the one that is asked
+  int number = 0;         // number of the worker, or number of workers
+  std::string node = {};  // address of the agent that is meant; empty: the receiving agent
 };
 
 std::string to_line(const ControlRequest& request);
 // Throws DataError.
 ControlRequest control_request_from(std::string_view line);
 
-// Where an agent takes questions. One thread.
+// Answers requests on behalf of an agent. One thread.
 class ControlDesk {
  public:
   struct Question {
@@ -44,19 +44,19 @@ class ControlDesk {
     ControlRequest request;
   };
 
-  // Listens for agent `pid` of this user. Without a listener, `failure` says why. `token`: of the
-  // job; empty: visitors are shown out.
+  // Listens for agent `pid` of this user. Without a listener, `failure` has the reason. `token`:
+  // the job's; empty: connections from other hosts are closed.
   ControlDesk(pid_t pid, std::string token);
   const std::string& failure() const { return failure_; }
-  // Somebody has come to the agents' port.
+  // A connection was accepted at the agents' port.
   void welcome(rendezvous::Guest visitor);
 
   void add_to(std::vector<pollfd>& waits) const;
-  // When to look again, at the latest: a side that says nothing is given up.
+  // Latest time of the next call: a silent connection is closed.
   std::chrono::milliseconds nap() const;
-  // What has come. Each guest asks once.
+  // Received requests. Each connection sends one.
   std::vector<Question> serve();
-  // A line of the answer, and its end. Nothing happens when the guest has gone.
+  // A line of the answer, and its end. No effect if the connection is closed.
   void answer(std::uint64_t guest, const std::string& line);
   void finish(std::uint64_t guest);
 
@@ -83,7 +83,7 @@ class ControlDesk {
   std::vector<Guest> guests_;
 };
 
-// An agent to ask.
+// An agent that receives requests.
 struct AgentPlace {
   pid_t pid = 0;             // of this user on this host, or
   std::string address = {};  // "host:port" of any agent of a job
@@ -94,14 +94,14 @@ struct AgentPlace {
 std::vector<pid_t> running_agents();
 
 struct JobStatuses {
-  std::vector<JobStatus> agents;    // the asked one first
-  std::vector<std::string> silent;  // addresses of those that did not answer it
+  std::vector<JobStatus> agents;    // the receiving agent first
+  std::vector<std::string> silent;  // addresses of agents without an answer
 };
 
-// Throw ConfigError when the agent refuses, or is not there, and CommError when it does not answer
-// within `limit`. An agent's word that it does not want to is a ConfigError.
+// Throw ConfigError if the agent refuses or does not exist, and CommError if it does not answer
+// within `limit`.
 JobStatuses ask_status(const AgentPlace& agent, std::chrono::milliseconds limit);
-// For other requests; returns what the agent says it has done.
+// For other requests; returns the agent's report of the change.
 std::string ask_change(const AgentPlace& agent, const ControlRequest& request,
                        std::chrono::milliseconds limit);
 

@@ -1,4 +1,4 @@
-// A line of text at a time between a person's program and an agent (control.h).
+// Exchanges lines of text between a user's program and an agent (control.h).
 #pragma once
 
 #include <poll.h>
@@ -12,10 +12,10 @@
 
 namespace tandem::launch {
 
-// Within a host the kernel says whose process the other side is. Over a network every line has, in
-// front of it, the proof that its sender knows the job's token, over what both sides said first
-// (each with a random number), who speaks, the line's number and the line: so none can be changed,
-// said again, left out or turned round.
+// Within a host the kernel identifies the peer's process. Over a network every line is preceded by
+// the proof that its sender has the job's token. The proof covers the first messages of both sides
+// (each with a random number), the sender, the line's number and the line. So no line can be
+// changed, repeated, left out or reflected.
 class ControlLine {
  public:
   enum class Side { kAgent, kVisitor };
@@ -31,9 +31,9 @@ class ControlLine {
       : socket_(std::move(socket)), proof_(std::move(proof)) {}
 
   void send(const std::string& line);
-  // The next whole line, if it has come. Throws CommError when nothing proves where it is from.
+  // The next complete line, if it has arrived. Throws CommError if its proof is invalid.
   std::optional<std::string> take_line();
-  // Instead of a line, to a visitor that is shown out; proves nothing to it.
+  // Sent instead of a line on a connection that is closed; proves nothing to the peer.
   void refuse(std::string_view word);
   void serve() { socket_.serve(); }
   pollfd wait() const { return socket_.wait(); }
@@ -49,8 +49,9 @@ class ControlLine {
   std::uint64_t taken_ = 0;
 };
 
-// Words of refuse().
-inline constexpr std::string_view kNoToken = "no-token";        // the job has none
-inline constexpr std::string_view kOtherToken = "other-token";  // the visitor's is not the job's
+// Texts of refuse().
+inline constexpr std::string_view kNoToken = "no-token";  // the job has none
+inline constexpr std::string_view kOtherToken =
+    "other-token";  // the peer's token differs from the job's
 
 }  // namespace tandem::launch

@@ -1,11 +1,12 @@
-// Who is in a job of agents, and what each has to do: rounds of workers, restarts, the end. A state
-// machine without sockets and without a clock: words and the time come in, orders go out.
+// Decides which agents are in a job, and what each has to do: rounds of workers, restarts, the end.
+// A state machine without sockets and without a clock: messages and the time are inputs, orders are
+// outputs.
 //
-// The rules are torchrun's for programs that are not tandem's own: whoever fails is started again
-// together with all others (--max-restarts times in all), and nodes that come while there is room
-// make all others start again, which costs nothing. Unlike torchrun's, a lost node is noticed as
-// soon as its connection ends, and nobody waits a fixed time for more nodes to come: a round begins
-// when the most have come, or when the least have come and no other has for `last_call`.
+// The rules are torchrun's for programs other than tandem's own. A failed worker is restarted
+// together with all others (--max-restarts times in total). Nodes that join while there is room
+// restart all others, which is not counted. Unlike torchrun, the coordinator detects a lost node as
+// soon as its connection ends, and does not wait a fixed time for more nodes. A round begins with
+// the maximum number of nodes, or with at least the minimum if no other has joined for `last_call`.
 #pragma once
 
 #include <chrono>
@@ -19,17 +20,17 @@
 
 namespace tandem::launch {
 
-// What an agent says of itself when it comes.
+// The self-description of a joining agent.
 struct AgentCard {
   std::string run_id;
   std::string host;
   pid_t pid = 0;
-  int workers = 1;  // that it starts
+  int workers = 1;  // workers that it starts
   std::string role;
-  int node_rank = -1;  // static: its place; otherwise -1
+  int node_rank = -1;  // static: its position; otherwise -1
 };
 
-// A node's place in a round.
+// A node's position in a round.
 struct Place {
   int round = 0;
   int restart_count = 0;
@@ -45,16 +46,16 @@ struct Place {
 
 struct Order {
   enum class Kind {
-    kStart,  // workers, at `place`
-    kStop,   // them, because of `text`; then say that the node is ready
+    kStart,  // start workers, at `place`
+    kStop,   // stop the workers, because of `text`; then report that the node is ready
     kEnd,    // the job is over with `exit_code`
-    kNote,   // tell people `text`
+    kNote,   // log `text` for users
   };
   Kind kind = Kind::kNote;
   Place place;
   std::string text;
   int exit_code = 0;
-  std::vector<Failure> failures;  // of all nodes, when the job failed
+  std::vector<Failure> failures;  // of all nodes, if the job failed
 };
 
 struct JobRules {
@@ -77,16 +78,16 @@ class Coordinator {
 
   Coordinator(JobRules rules, Clock::time_point now);
 
-  // The first to arrive is the agent that hosts this coordinator; its workers have the first ranks.
-  // Throws ConfigError that tells the newcomer why it cannot take part.
+  // The first agent to join hosts this coordinator; its workers have the first ranks. Throws
+  // ConfigError with the reason why the joining agent cannot take part.
   AgentId arrive(AgentCard card, Clock::time_point now);
   void ready(AgentId agent, Clock::time_point now);
   // `final`: no restart would help (a wrong flag, bad data).
   void failed(AgentId agent, std::vector<Failure> failures, bool final, Clock::time_point now);
   void succeeded(AgentId agent, Clock::time_point now);
-  // It has left or is lost, and why: "its connection ended".
+  // The agent has left or is lost, with the reason: "its connection ended".
   void gone(AgentId agent, const std::string& reason, Clock::time_point now);
-  // What is due; call it after every event and at `next_due`.
+  // Orders that are due; call it after every event and at `next_due`.
   void tick(Clock::time_point now);
   Clock::time_point next_due(Clock::time_point now) const;
 

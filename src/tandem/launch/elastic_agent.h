@@ -1,12 +1,12 @@
-// The agent of tandem's own jobs (docs/elastic.md): workers that fail are started again one by one,
-// while the others go on without them.
+// The agent of tandem's own jobs (docs/elastic.md): failed workers are restarted one by one, while
+// the others continue without them.
 #pragma once
 
 #include "tandem/launch/agent.h"
 
 namespace tandem::launch {
 
-// Whether the job that `parts` describes is one.
+// Returns true if `parts` describe such a job.
 bool is_elastic(const AgentParts& parts);
 
 // As run_agent().

@@ -1,4 +1,4 @@
-// What the agent of an elastic job knows of one worker, over all processes that it is.
+// The state of one worker at the agent of an elastic job, over all of its processes.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,28 +22,29 @@ struct ElasticMember {
   using Clock = std::chrono::steady_clock;
 
   std::optional<Worker> process;
-  rendezvous::FileDescriptor out;  // its stdout; none: the console's
+  rendezvous::FileDescriptor out;  // its stdout; none: the console
   std::filesystem::path error_file;
-  bool stuck = false;    // it was killed because it did not do what it was told
-  bool drained = false;  // somebody wants the job to go on without it
-  int false_starts = 0;  // ends of its processes one after another that never helped to a step
+  bool stuck = false;    // it was killed because it did not follow an order
+  bool drained = false;  // a user requested that the job continue without it
+  int false_starts = 0;  // consecutive ends of its processes without a contribution to a step
   Stillness stillness;
   int hangs = 0;                 // of its processes, before they were ready
-  std::uint64_t death_step = 0;  // the last step that was applied when it died last
+  std::uint64_t death_step = 0;  // the last applied step at its last death
   int deaths = 0;                // since then
-  Clock::time_point start_at = Clock::time_point::max();  // again
+  Clock::time_point start_at = Clock::time_point::max();  // next start
 
   bool start_is_due() const { return start_at != Clock::time_point::max(); }
   bool takes_part() const { return !drained && (process || start_is_due()); }
 
-  // It died while `step` was the last one applied. How often, since anybody applied one.
+  // The worker died while `step` was the last applied one. Returns the deaths since any node
+  // applied a step.
   int count_death(std::uint64_t step) {
     if (death_step != step) deaths = 0;
     death_step = step;
     return ++deaths;
   }
 
-  // At once; before it has helped to a step, after a pause that doubles each time.
+  // Restarts at once; before a contribution to a step, after a pause that doubles each time.
   void start_again() {
     constexpr std::chrono::milliseconds kFirstPause{100};
     const auto pause =
@@ -62,7 +63,7 @@ struct ElasticMember {
     process->signal(SIGKILL);
   }
 
-  // The job goes on without it.
+  // The job continues without it.
   void drain() {
     drained = true;
     start_at = Clock::time_point::max();

@@ -1,4 +1,4 @@
-// Where this agent and the endpoint of an elastic job on several hosts are.
+// Finds the addresses of this agent and of the endpoint of an elastic job on several hosts.
 #pragma once
 
 #include <functional>
@@ -8,10 +8,10 @@
 
 namespace tandem::launch {
 
-// Listens, or takes the listener of parts.meeting; unless this agent is the endpoint, waits until
-// that answers (or, with parts.lock, another agent of the job), which also shows under which
-// address others reach this host. `check` is called several times a second meanwhile and throws
-// what ends the wait. Throws ConfigError (a port is taken), CommError (nobody answers within
+// Listens, or takes the listener of parts.meeting. Unless this agent is the endpoint, waits until
+// the endpoint answers (or, with parts.lock, another agent of the job). The connection also shows
+// the address at which others reach this host. `check` is called several times a second meanwhile,
+// and throws to end the wait. Throws ConfigError (a port is in use), CommError (no answer within
 // join_timeout).
 elastic::NodePlace find_node_place(AgentParts& parts, const std::function<void()>& check);
 

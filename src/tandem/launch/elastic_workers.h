@@ -1,5 +1,5 @@
-// The workers of an elastic agent as processes: each place of its placement has one after another,
-// with their streams, logs and error files. Who starts again, and when, is the agent's to say.
+// The workers of an elastic agent as processes, with their streams, logs and error files. Each slot
+// of its placement has one process after another. The agent decides on restarts.
 //
 // Thread-safety: one thread.
 #pragma once
@@ -18,7 +18,7 @@ namespace tandem::launch {
 
 class ElasticWorkers {
  public:
-  // Starts none. `parts` and `node` must outlive it. Throws ConfigError when there is no place for
+  // Starts no process. `parts` and `node` must outlive it. Throws ConfigError without a folder for
   // logs.
   ElasticWorkers(const AgentParts& parts, elastic::Node& node);
 
@@ -30,15 +30,15 @@ class ElasticWorkers {
   // Throws ConfigError and IoError when one cannot be started.
   void start_all();
   void start_due();
-  // At once or after a pause; counts as a restart.
+  // Restarts at once or after a pause; counts as a restart.
   void start_again(int worker);
-  // Who has ended since, and how; nothing is said to the node.
+  // Processes that have ended since the last call, with their status; the node is not notified.
   std::vector<Failure> take_ended();
 
-  // Lines that go with what the node keeps. They do not wait for a console that stands still, and
-  // the worker that waits for them does not long.
+  // Prints lines that belong to the node's stored progress. They do not wait for a blocked console,
+  // and the worker that waits for them does not wait long.
   void print(int worker, const std::string& lines);
-  // What is still on its way to consoles and logs, when all have ended.
+  // Output still in flight to consoles and logs, after all processes have ended.
   void finish_output();
 
  private:

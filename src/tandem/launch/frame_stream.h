@@ -1,5 +1,5 @@
-// Frames between mpirun and its helper on a host, over two pipes: ssh's, or a child's. Nobody else
-// can reach them: ssh has proved who is there and encrypts, so no port is opened and no secret is
+// Frames between mpirun and its daemon on a host, over two pipes: ssh's, or a child's. No other
+// process can reach them: ssh authenticates the peer and encrypts, so no port and no secret are
 // needed.
 #pragma once
 
@@ -16,17 +16,17 @@ namespace tandem::launch {
 
 struct Frame {
   enum class Kind : std::uint8_t {
-    kStart,       // → helper: what to start, JSON (rank_start.h)
-    kSignal,      // → helper: send the ranks this signal, a decimal number
-    kInput,       // → helper: bytes for the rank's stdin; empty: its end
+    kStart,       // → daemon: the ranks to start, JSON (rank_start.h)
+    kSignal,      // → daemon: send the ranks this signal, a decimal number
+    kInput,       // → daemon: bytes for the rank's stdin; empty: its end
     kStarted,     // → mpirun: the ranks run; payload: the rank's process id
-    kFailed,      // → mpirun: nothing can be started, and why
+    kFailed,      // → mpirun: the start failed, with the reason
     kEnded,       // → mpirun: the rank has ended: "<exit code> <signal>"
     kInputTaken,  // → mpirun: the bytes have been written
     kOut,         // → mpirun: bytes of the rank's stdout
     kErr,         // and of its stderr
     kPmi,         // either way: a line of PMI
-    kAlive,       // either way: nothing else was to say for a second
+    kAlive,       // either way: nothing else was sent for a second
   };
   Kind kind = Kind::kAlive;
   int rank = -1;
@@ -34,25 +34,26 @@ struct Frame {
 };
 
 // A frame is a u32 length of the payload, a u8 kind, an i32 rank and the payload; all hosts of a
-// job have one byte order. The other side may be broken: lengths and kinds are checked before
-// memory is given. One thread.
+// job have one byte order. The peer may be faulty: lengths and kinds are checked before memory is
+// allocated. One thread.
 class FrameStream {
  public:
   static constexpr std::size_t kMaxPayload = 16 << 20;
-  // What the helper says first. What a login shell prints in front of it is skipped.
+  // The daemon's handshake. Output of a login shell before it is skipped.
   static constexpr std::string_view kGreeting = "tandem mpirun helper 1\n";
 
-  // Makes both non-blocking. `greets`: say the greeting; otherwise wait for it.
+  // Makes both non-blocking. `greets`: send the handshake; otherwise wait for it.
   FrameStream(rendezvous::FileDescriptor in, rendezvous::FileDescriptor out, bool greets);
 
   void send(const Frame& frame);
-  // The next whole frame, if it has come.
+  // The next complete frame, if it has arrived.
   std::optional<Frame> take();
-  // Moves what can be moved.
+  // Moves as much as possible.
   void serve();
   void add_to(std::vector<pollfd>& waits) const;
   bool greeted() const { return greeted_; }
-  // Why nothing more comes or goes; empty while it does. Frames that have come can still be taken.
+  // The reason why the stream has ended; empty while it is open. Frames that have arrived can still
+  // be taken.
   const std::string& ended() const { return ended_; }
   std::size_t unsent() const { return unsent_.size() - sent_; }
 

@@ -1,7 +1,7 @@
-// Workers that hang while they prepare themselves. Nobody says how long it takes to read model and
-// data; but who uses no processor meanwhile does not get on, and before the job has begun all
-// others wait for it. Who decides where the job begins reads neither: it has no longer for that,
-// whatever it uses.
+// Detects workers that hang during their preparation. The time to read model and data is unlimited.
+// But a worker that uses no processor meanwhile makes no progress, and before the job has begun all
+// others wait for it. The worker that decides where the job begins reads neither: its time is
+// limited even if it uses a processor.
 //
 // One thread.
 #pragma once
@@ -20,13 +20,13 @@ class HangWatch {
  public:
   using Clock = ElasticMember::Clock;
 
-  // Who has used no processor for `limit`, or decides for so long, is killed. `members` and `node`
-  // must outlive it.
+  // A worker that has used no processor for `limit`, or decides for so long, is killed. `members`
+  // and `node` must outlive it.
   HangWatch(std::span<ElasticMember> members, const elastic::Node& node,
             std::chrono::milliseconds limit, Log log);
 
   void look();
-  std::chrono::milliseconds nap() const;  // until the next look
+  std::chrono::milliseconds nap() const;  // time until the next call
   // It hung twice. Before the job has begun anybody's hang counts: what hinders the worker that
   // decides where the job begins hinders the next one that does.
   bool is_again(const ElasticMember& member) const;

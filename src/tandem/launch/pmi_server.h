@@ -1,6 +1,6 @@
-// The server of PMI-1, with which the ranks of an MPI job find each other: a key-value space and a
-// barrier. A state machine without sockets: lines of ranks come in, lines for ranks go out. The
-// protocol is MPICH's (src/pmi/src/pmi_v1.c and Hydra's pmip_pmi_v1.c).
+// The server of PMI-1, through which the ranks of an MPI job find each other: a key-value space and
+// a barrier. A state machine without sockets: lines of ranks are inputs, lines for ranks are
+// outputs. The protocol is MPICH's (src/pmi/src/pmi_v1.c and Hydra's pmip_pmi_v1.c).
 #pragma once
 
 #include <map>
@@ -14,8 +14,8 @@ namespace tandem::launch {
 struct PmiRules {
   int size = 1;
   int universe_size = 1;
-  std::string mapping;          // PMI_process_mapping; empty: not told
-  std::vector<int> program_of;  // by rank: its number on the command line (appnum)
+  std::string mapping;          // PMI_process_mapping; empty: not sent
+  std::vector<int> program_of;  // by rank: its program's number on the command line (appnum)
   std::string space = "kvs_0";  // name of the key-value space
 };
 
@@ -23,7 +23,7 @@ class PmiServer {
  public:
   static constexpr std::size_t kMaxName = 256, kMaxKey = 64, kMaxValue = 1024;
   static constexpr std::size_t kMaxLine = 8192;
-  // Of all ranks together.
+  // Bytes of all ranks together.
   static constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
 
   struct Reply {
@@ -33,24 +33,24 @@ class PmiServer {
   struct Abort {
     int rank = 0;
     int exit_code = 1;
-    std::string reason;  // the rank's words, or empty
+    std::string reason;  // the rank's message, or empty
   };
 
   explicit PmiServer(PmiRules rules);
 
-  // What a rank has said, without the end of the line. Whatever it is: what cannot be understood is
-  // answered with an error, or breaks the rank's connection (broken()).
+  // A line from a rank, without its end. An invalid line is answered with an error, or breaks the
+  // rank's connection (broken()).
   std::vector<Reply> take(int rank, std::string_view line);
-  // The rank has ended: it comes to no barrier any more.
+  // The rank has ended: it enters no barrier any more.
   void left(int rank);
 
-  // Somebody asked to end the job; the first.
+  // The first request to end the job.
   const std::optional<Abort>& aborted() const { return aborted_; }
-  // Why the rank is no longer listened to; empty while it is.
+  // The reason why the rank's lines are ignored; empty otherwise.
   const std::string& broken(int rank) const { return member(rank).broken; }
   bool began(int rank) const { return member(rank).began; }
   bool finalized(int rank) const { return member(rank).finalized; }
-  // A rank that waits for one that has ended, and that one.
+  // A rank that waits for an ended rank, and that rank.
   struct Stuck {
     int waiting = 0;
     int ended = 0;

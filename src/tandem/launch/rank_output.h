@@ -1,4 +1,4 @@
-// What the ranks of an mpirun print: to the console with or without a prefix, or to files.
+// Output of the ranks of an mpirun: to the console with or without a prefix, or to files.
 #pragma once
 
 #include <map>
@@ -24,11 +24,11 @@ class RankOutput {
  public:
   RankOutput(const MpiLine& line, Console console) : line_(line), console_(console) {}
 
-  // Bytes of a rank's stdout or stderr. Throws IoError when a file cannot be made.
+  // Bytes of a rank's stdout or stderr. Throws IoError if a file cannot be created.
   void add(const PrintingRank& rank, bool err, const std::string& bytes);
-  // The rank has ended: what stands in an unfinished line goes out.
+  // The rank has ended: an unfinished line is written.
   void end(const PrintingRank& rank);
-  // More is waiting for the console than should be.
+  // True if too much output waits for the console.
   bool crowded() const { return writer_.backlog() > (std::size_t{8} << 20); }
   void drain(std::chrono::milliseconds limit) { writer_.drain(limit); }
 

@@ -1,4 +1,4 @@
-// What mpirun tells its helper on a host to start.
+// mpirun's order to its daemon on a host to start ranks.
 #pragma once
 
 #include <string>
@@ -16,14 +16,14 @@ struct RankStart {
   };
   struct Rank {
     int rank = 0;
-    int program = 0;  // of `programs`
+    int program = 0;  // index in `programs`
   };
   int size = 1;  // ranks of the job
   std::vector<Program> programs;
   std::vector<Rank> ranks;  // of this host
   bool own_job = false;     // a job of tandem (program.h)
   std::string bind_to, map_by;
-  int input_rank = -1;  // who has a stdin to read; -1: nobody
+  int input_rank = -1;  // the rank that reads stdin; -1: none
 };
 
 std::string to_text(const RankStart& start);

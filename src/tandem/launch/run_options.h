@@ -1,4 +1,4 @@
-// What `tandem run` was asked for: torchrun's options under torchrun's names.
+// The options of `tandem run`: torchrun's options under torchrun's names.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ struct Streams {
   bool err = false;
 };
 
-// One answer for all workers of the node, or one for each local rank (missing ones: neither).
+// One value for all workers of the node, or one for each local rank (missing ones: neither).
 struct StreamChoice {
   Streams all;
   std::map<int, Streams> by_local_rank;
@@ -26,7 +26,7 @@ struct StreamChoice {
   Streams of(int local_rank) const;
 };
 
-// How workers are tied to cores (--numa-binding).
+// Binding of workers to cores (--numa-binding).
 enum class Binding { kDefault, kNone, kNode, kSocket, kExclusive, kCoreComplex };
 
 struct RunOptions {
@@ -58,7 +58,7 @@ struct RunOptions {
   std::optional<int> master_port;
   std::string local_addr;
   Binding binding = Binding::kDefault;
-  std::vector<int> signals;  // to pass on to the workers
+  std::vector<int> signals;  // forwarded to the workers
   std::string signal_names;  // the same as text
   int shutdown_timeout_s = 30;
   bool virtual_local_rank = false;
@@ -66,7 +66,7 @@ struct RunOptions {
   std::string script;
   std::vector<std::string> script_arguments;
 
-  // What was accepted and has no effect here, or was put right: a line each.
+  // Flags that were accepted without effect, or corrected: one line each.
   std::vector<std::string> notes;
 };
 

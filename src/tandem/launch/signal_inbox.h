@@ -1,4 +1,4 @@
-// Signals as something to poll.
+// Signals as a descriptor for poll.
 #pragma once
 
 #include <signal.h>
@@ -11,15 +11,15 @@
 
 namespace tandem::launch {
 
-// Whether it asks a program to end: all that can be handled here but SIGUSR1 and SIGUSR2.
+// Returns true if it asks a program to end: all signals handled here except SIGUSR1 and SIGUSR2.
 bool is_stop_signal(int number);
 
 // `signals` with SIGUSR1 and SIGUSR2.
 std::vector<int> with_user_signals(std::vector<int> signals);
 
 // Counts requests to end a job. Signals within a quarter of a second of the first one are the same
-// request: `timeout` sends two, and Slurm and systemd signal every process of a job, which pass
-// them on, too.
+// request: `timeout` sends two, and Slurm and systemd signal every process of a job, each of which
+// forwards them.
 class StopRequests {
  public:
   enum class Kind { kFirst, kSame, kAgain };
@@ -29,9 +29,9 @@ class StopRequests {
   std::optional<std::chrono::steady_clock::time_point> first_;
 };
 
-// While it lives, these signals go here and nowhere else: threads that are started meanwhile block
-// them too. A SIGHUP that is ignored when it begins, as under nohup, stays ignored. One at a time,
-// in the main thread.
+// During its lifetime, these signals are delivered only here; threads that are started meanwhile
+// block them too. A SIGHUP that is ignored at the start, as under nohup, stays ignored. One at a
+// time, in the main thread.
 class SignalInbox {
  public:
   explicit SignalInbox(const std::vector<int>& signals);
@@ -40,7 +40,7 @@ class SignalInbox {
   SignalInbox& operator=(const SignalInbox&) = delete;
 
   const rendezvous::FileDescriptor& descriptor() const { return descriptor_; }
-  // The next one that has come.
+  // The next received signal.
   std::optional<int> take();
 
  private:

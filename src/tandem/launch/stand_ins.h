@@ -1,5 +1,5 @@
-// The agent's side of stand_in.h: the processes that mpirun has started stand in for the workers,
-// which have their streams and CPUs.
+// The agent's side of stand_in.h: the processes that mpirun has started are proxies for the
+// workers, which use their streams and CPUs.
 #pragma once
 
 #include <poll.h>
@@ -16,32 +16,33 @@
 
 namespace tandem::launch {
 
-// What a stand-in says first, beside the descriptors of its stdout and stderr.
+// A proxy's first message, sent with the descriptors of its stdout and stderr.
 struct StandInCard {
   int worker = 0;
   WorkerPlacement placement;
 };
 std::string to_line(const StandInCard& card);
-// Throws DataError for what is no card of one of `count` workers.
+// Throws DataError for an invalid card of one of `count` workers.
 StandInCard stand_in_card_from(std::string_view line, int count);
 
 // One thread.
 class StandIns {
  public:
-  // `count` processes of this user connect to `listener`. This process may run where they may.
-  // Throws CommError when one has not come within `limit`, DataError when one talks nonsense.
+  // `count` processes of this user connect to `listener`. This process may run on the CPUs of all
+  // of them. Throws CommError if one has not connected within `limit`, DataError if one sends
+  // invalid data.
   StandIns(rendezvous::FileDescriptor listener, int count, std::chrono::milliseconds limit);
 
   Placement placement() const;
   Console console(int worker) const;
 
   struct News {
-    std::vector<int> signals;                  // to end the job; what all pass on counts once
+    std::vector<int> signals;  // to end the job; a signal that all forward counts once
     std::vector<std::pair<int, int>> for_one;  // worker, signal
     std::vector<int> gone;                     // workers, each once
   };
   void add_to(std::vector<pollfd>& waits) const;
-  News serve();  // after a wait
+  News serve();  // call after a wait
   bool any_left() const;
   // The job has ended here, with this exit code. Waits a second at most.
   void end(int code) noexcept;
@@ -50,7 +51,7 @@ class StandIns {
   struct Member {
     StandInCard card;
     rendezvous::FileDescriptor out, err;
-    std::optional<LineSocket> line;  // none: gone
+    std::optional<LineSocket> line;  // none: closed
     std::size_t num_signals = 0;
   };
   void take_in(const rendezvous::FileDescriptor& listener, const rendezvous::Deadline& deadline);

@@ -1,5 +1,5 @@
-// Whether a process gets on: one that was stopped, or waits in the kernel for a file server that is
-// gone, uses no processor.
+// Detects a process without progress: a stopped process, or one that waits in the kernel for a lost
+// file server, uses no processor.
 #pragma once
 
 #include <sys/types.h>
@@ -11,16 +11,16 @@
 
 namespace tandem::launch {
 
-// What the threads of a process have used of processors so far, in the kernel's ticks; nothing when
-// there is no such process.
+// Processor time that the threads of a process have used so far, in the kernel's ticks; empty if
+// the process does not exist.
 std::optional<std::uint64_t> processor_ticks(pid_t pid);
 
 class Stillness {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // How long `ticks` has been the same. A pause between two looks counts for 2 s at most: who looks
-  // so seldom was stopped, too.
+  // Time for which `ticks` has been the same. A pause between two calls counts for 2 s at most:
+  // after a longer one the caller itself was stopped.
   Clock::duration look(std::uint64_t ticks, Clock::time_point now) {
     constexpr std::chrono::seconds kMostPause{2};
     const bool moved = !looked_at_ || ticks != ticks_;

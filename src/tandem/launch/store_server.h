@@ -1,5 +1,6 @@
-// The server of the TCPStore protocol (tandem/rendezvous/torch_store.h) that the agent offers to
-// its workers, and with which torch.distributed's programs meet (TORCHELASTIC_USE_AGENT_STORE).
+// The server of the TCPStore protocol (tandem/rendezvous/torch_store.h) that the agent provides for
+// its workers, and through which torch.distributed's programs bootstrap
+// (TORCHELASTIC_USE_AGENT_STORE).
 #pragma once
 
 #include <poll.h>
@@ -15,10 +16,10 @@
 
 namespace tandem::launch {
 
-// Whatever arrives is taken as hostile: lengths are checked before memory is given, a client that
-// breaks the protocol loses its connection, and so does the one that holds most when unfinished
-// requests and unread answers fill the memory. What all clients together store is at most
-// kMaxStoreBytes. It never interprets a value. One thread.
+// All input counts as hostile. Lengths are checked before memory is allocated. A client that
+// violates the protocol loses its connection. If unfinished requests and unread answers fill the
+// memory, so does the client that holds the most. All clients together store at most
+// kMaxStoreBytes. The server never interprets a value. One thread.
 class StoreServer {
  public:
   static constexpr std::size_t kMaxStoreBytes = std::size_t{1} << 30;
@@ -26,12 +27,12 @@ class StoreServer {
   StoreServer();
   ~StoreServer();
 
-  // A connection that has said `received`, beginning with kValidate.
+  // A connection that has sent `received`, beginning with kValidate.
   void adopt(rendezvous::FileDescriptor socket, std::string received);
   void add_to(std::vector<pollfd>& waits) const;
-  // Does what can be done without waiting; the connections that are ready are found by asking.
+  // Does all work that is possible without waiting; finds the ready connections by a poll.
   void serve();
-  // A new attempt of the job: what the last one left is gone, and so are its connections.
+  // A new attempt of the job: the data and connections of the last one are dropped.
   void clear();
   std::size_t num_clients() const { return clients_.size(); }
 
@@ -44,7 +45,7 @@ class StoreServer {
   void show_out_the_greediest();
 
   KeyValueStore store_{kMaxStoreBytes};
-  std::map<int, std::unique_ptr<Client>> clients_;  // by a number of their own
+  std::map<int, std::unique_ptr<Client>> clients_;  // by client number
   int next_ = 0;
 };
 

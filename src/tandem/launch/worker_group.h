@@ -18,29 +18,29 @@ class WorkerGroup {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Starts all of them; throws ConfigError and IoError when one cannot be.
+  // Starts all of them; throws ConfigError and IoError if one cannot be started.
   WorkerGroup(const AgentParts& parts, const Place& place, RunLogs& logs, OutputRelay& relay);
 
   void add_to(std::vector<pollfd>& waits) const;
-  // Notes who has ended.
+  // Records ended processes.
   void look();
   bool all_ended() const;
   bool all_succeeded() const;
   bool any_failed() const { return !failures_.empty(); }
-  // When the first one failed.
+  // Time of the first failure.
   Clock::time_point failed_since() const { return failed_since_; }
-  // Of those that ended by themselves, in the order of their ends.
+  // Workers that ended on their own, in the order of their ends.
   const std::vector<Failure>& failures() const { return failures_; }
-  // What is in the error file of a failed worker; empty.
+  // Content of the error file of a failed worker; empty without one.
   std::string error_text(int local_rank) const;
 
-  // Those that end from now on have been stopped and are no failures. Sends the signal, and SIGKILL
-  // to who is still there when `limit` has passed.
+  // Workers that end from now on were stopped and are not failures. Sends the signal, and SIGKILL
+  // to those that still run after `limit`.
   void stop(int signal, std::chrono::milliseconds limit);
   bool stopping() const { return stopping_; }
   void kill();
   void signal(int number);
-  // When to look again, at the latest.
+  // Latest time of the next call.
   Clock::time_point next_due(Clock::time_point now) const;
   std::size_t num_running() const;
 
@@ -63,7 +63,7 @@ class WorkerGroup {
   Clock::time_point kill_at_;
 };
 
-// torchrun's variables for one worker, over those that the agent inherited.
+// torchrun's variables for one worker, added to those that the agent inherited.
 std::map<std::string, std::string, std::less<>> worker_environment(const AgentParts& parts,
                                                                    const Place& place,
                                                                    int local_rank,
