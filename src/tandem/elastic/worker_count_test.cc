@@ -45,7 +45,7 @@ TEST(WorkerCountTest, TwoNodesInOneViewMayReplaceEachOther) {
   WorkerCount count(1, 3, 0);
   count.note_view(Members{node(1, 1), node(2, 4), node(3, 2)}, 1);
   count.note_view(Members{node(1, 1), node(4, 6)}, 1);
-  EXPECT_EQ(count.total(), 1 + 6 + 2) << "node 4 takes the place of node 2, and node 3 is missing";
+  EXPECT_EQ(count.total(), 1 + 6 + 2) << "node 4 replaces node 2, and node 3 is missing";
 }
 
 TEST(WorkerCountTest, ANodeThatNeverCameCountsAsThisOne) {

@@ -36,9 +36,9 @@ struct StandInParts {
 
 // Collective over the processes that mpirun has started. Returns the job's exit code, 128 + the
 // signal if that is 0 and this process received a stop signal; 200 if the agent of this host is
-// gone. It handles SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 meanwhile, and ignores them
-// after it has returned. Call it on the process's main thread, before others are started. Throws
-// ConfigError and CommError if the job cannot start.
+// gone. It handles SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 meanwhile, and ignores
+// them after it has returned. Call it on the process's main thread, before others are started.
+// Throws ConfigError and CommError if the job cannot start.
 int stand_in(StandInParts parts);
 
 }  // namespace tandem::launch
