@@ -27,8 +27,8 @@ class HangWatch {
 
   void look();
   std::chrono::milliseconds nap() const;  // time until the next call
-  // It hung twice. Before the job has begun anybody's hang counts: what hinders the worker that
-  // decides where the job begins hinders the next one that does.
+  // The worker hung twice. Before the job has begun, a hang of any worker counts: the obstacle for
+  // the worker that decides where the job begins is the same for the next one.
   bool is_again(const ElasticMember& member) const;
 
  private:
@@ -41,7 +41,7 @@ class HangWatch {
   const elastic::Node& node_;
   const std::chrono::milliseconds limit_;
   const Log log_;
-  int hangs_before_ = 0;  // the job began: moments at which somebody hung
+  int hangs_before_ = 0;  // until the job began: hangs of any worker
 };
 
 }  // namespace tandem::launch

@@ -1,4 +1,5 @@
-// mpirun's side of one host: starts the helper there, through ssh or as a child, and speaks to it.
+// mpirun's side of one host: starts the daemon there, through ssh or as a child, and exchanges
+// frames with it.
 #pragma once
 
 #include <poll.h>
@@ -17,13 +18,13 @@ namespace tandem::launch {
 
 struct HostLinkParts {
   std::string host;
-  std::vector<std::string> command;  // that becomes the helper
+  std::vector<std::string> command;  // the daemon's command
   EnvironmentMap environment;        // of that command
-  bool remote = false;               // worth trying again when it cannot be reached
+  bool remote = false;               // worth a retry if the host is unreachable
 };
 
-// The command that becomes the helper of mpirun on `host`: ssh, or `self` where that is this
-// machine. `word` is what makes `tandem mpirun` the helper.
+// The command of mpirun's daemon on `host`: ssh, or `self` if the host is this machine. `word`
+// makes `tandem mpirun` the daemon.
 std::vector<std::string> helper_command(const MpiLine& line, const std::string& self,
                                         const std::string& word, const std::string& host,
                                         bool remote, const HostSettings& settings = {});
@@ -32,28 +33,29 @@ std::vector<std::string> helper_command(const MpiLine& line, const std::string& 
 class HostLink {
  public:
   using Clock = std::chrono::steady_clock;
-  // A host may come up later than mpirun, as pods do.
+  // A host may start later than mpirun, as pods do.
   static constexpr std::chrono::seconds kStartLimit{120};
   static constexpr std::chrono::seconds kSilence{15};
 
-  // Throws ConfigError when the command cannot be started.
+  // Throws ConfigError if the command cannot be started.
   explicit HostLink(HostLinkParts parts);
 
   const std::string& host() const { return parts_.host; }
   void send(const Frame& frame);
   std::optional<Frame> take();
-  // Moves what can be moved, says what has to be said, looks at the clock. `listen`: whether what
-  // the ranks print can be taken.
+  // Moves as much as possible, sends what is due, checks timeouts. `listen`: true if output of the
+  // ranks can be taken.
   void serve(bool listen);
   void add_to(std::vector<pollfd>& waits, bool listen) const;
-  // The daemon has not answered yet. What ssh and the daemon have said last; may be empty.
+  // Whether the daemon has not answered yet.
   bool starting() const { return lost_.empty() && !closed_ && (!stream_ || !stream_->greeted()); }
+  // The last output of ssh and the daemon; may be empty.
   std::string last_words() const;
-  // Why the host is no longer there; empty while it is.
+  // The reason why the host is lost; empty otherwise.
   const std::string& lost() const { return lost_; }
-  // What ssh and the helper have said so far beside the frames: their last lines.
+  // Output of ssh and the daemon outside the frames so far: the last lines.
   const std::string& words() const { return words_; }
-  // The job is over here: the helper may go. Whether it has.
+  // The job is over here: the daemon may exit. Returns true if it has.
   void close();
   bool gone();
 
@@ -67,8 +69,8 @@ class HostLink {
   std::unique_ptr<Worker> process_;
   std::unique_ptr<FrameStream> stream_;
   rendezvous::FileDescriptor err_;
-  std::vector<Frame> early_;           // frames for a helper that is not there yet
-  std::string words_, earlier_words_;  // the second: of the try before
+  std::vector<Frame> early_;           // frames for a daemon that has not started yet
+  std::string words_, earlier_words_;  // the second: of the attempt before
   std::string lost_;
   Clock::time_point begun_, heard_, spoke_;
   std::optional<Clock::time_point> again_at_;

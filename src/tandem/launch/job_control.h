@@ -1,5 +1,5 @@
-// An agent answers for its whole job: what is asked about the workers of other hosts it passes on
-// to their agents, over the connections that they have (elastic/agent_links.h).
+// An agent answers for its whole job. It forwards questions about the workers of other hosts to
+// their agents, over its connections to them (elastic/agent_links.h).
 #pragma once
 
 #include <poll.h>
@@ -20,23 +20,23 @@ namespace tandem::launch {
 // One thread.
 class JobControl {
  public:
-  // What this agent says and does itself: to a status JSON of a JobStatus, to the others a line for
-  // people. May throw tandem::Error: who asks gets its message.
+  // This agent's own answers and actions: for a status request the JSON of a JobStatus, for the
+  // others a line for users. May throw tandem::Error; the requester gets its message.
   using Answer = std::function<std::string(const ControlRequest&)>;
 
-  // `node` outlives it.
+  // `node` must outlive it.
   JobControl(pid_t pid, std::string token, elastic::Node& node)
       : node_(node), desk_(pid, std::move(token)) {}
   const std::string& failure() const { return desk_.failure(); }
 
   void add_to(std::vector<pollfd>& waits) const { desk_.add_to(waits); }
   std::chrono::milliseconds nap() const;
-  // Answers what has come, after Node::serve().
+  // Answers the received requests, after Node::serve().
   void serve(const Answer& answer);
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Passed on to others.
+  // Forwarded to other agents.
   struct Open {
     std::uint64_t guest = 0;
     std::map<membership::NodeId, membership::Peer> awaited;

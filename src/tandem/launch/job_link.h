@@ -1,5 +1,5 @@
-// How an agent takes part in its job: it says how its workers do and hears what to do. The agent
-// that hosts the job talks to the coordinator in its own process, the others through a connection.
+// An agent's part in its job: it reports the state of its workers and receives orders. The agent
+// that hosts the job calls the coordinator in its own process, the others use a connection.
 #pragma once
 
 #include <poll.h>
@@ -24,33 +24,33 @@ class JobLink {
   virtual void ready() = 0;
   virtual void failed(const std::vector<Failure>& failures, bool final) = 0;
   virtual void succeeded() = 0;
-  // This node leaves, and why.
+  // This node leaves, with the reason.
   virtual void leave(const std::string& reason) = 0;
 
   virtual void add_to(std::vector<pollfd>& waits) const = 0;
-  // Moves what can be moved; orders that have come. Throws CommError when the host of the job is
-  // lost.
+  // Moves as much as possible; returns the received orders. Throws CommError if the host of the job
+  // is lost.
   virtual std::vector<Order> serve() = 0;
-  // How long to sleep at most.
+  // Longest sleep before the next call.
   virtual std::chrono::milliseconds nap() const = 0;
-  // After the end of the job: sees to it that the others know, waits a moment for that.
+  // After the end of the job: notifies the other agents, and waits briefly for that.
   virtual void close() {}
 };
 
 using Log = std::function<void(const std::string& line)>;
 
-// The agent that hosts the job: listens for agents and for TCPStore clients at one port, which
-// their first byte tells apart.
+// The agent that hosts the job: listens for agents and for TCPStore clients at one port, and tells
+// them apart by their first byte.
 class JobHost final : public JobLink {
  public:
-  // With a token only who proves to know it is taken for an agent, and only the hosts of such
-  // agents may use the store; of this host only this process's user and root. `silence`: how long
-  // an agent may say nothing.
+  // With a token, only peers that prove that they have it count as agents, and only the hosts of
+  // such agents may use the store; on this host only this process's user and root. `silence`:
+  // allowed silence of an agent.
   JobHost(rendezvous::FileDescriptor listener, JobRules rules, AgentCard own, std::string token,
           std::chrono::milliseconds silence, Log log);
   ~JobHost() override;
 
-  // Ports that ranks will ask for, kept for them until the job ends.
+  // Ports that ranks will request, reserved for them until the job ends.
   void keep_ports(std::vector<rendezvous::FileDescriptor> ports) { ports_ = std::move(ports); }
   void ready() override;
   void failed(const std::vector<Failure>& failures, bool final) override;
@@ -94,9 +94,9 @@ struct HostAddress {
   int port = 0;
 };
 
-// Connects to the host of the job and introduces this agent, trying until `timeout`; `check` is
-// called several times a second meanwhile and throws what ends it. Throws ConfigError when the host
-// refuses this agent, CommError when it cannot be reached.
+// Connects to the host of the job and introduces this agent, with retries until `timeout`; `check`
+// is called several times a second meanwhile and throws to end the wait. Throws ConfigError if the
+// host refuses this agent, CommError if it is unreachable.
 std::unique_ptr<JobLink> join_job(const HostAddress& where, const AgentCard& card,
                                   const std::string& token, std::chrono::milliseconds timeout,
                                   std::chrono::milliseconds silence, const Log& log,

@@ -1,5 +1,5 @@
-// Where a job stands, as its agent on this host sees it: the answer to `tandem status`, and the
-// line that the agent prints now and then.
+// The state of a job as seen by its agent on this host: the answer to `tandem status`, and the line
+// that the agent prints regularly.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@ namespace tandem::launch {
 struct JobStatus {
   struct Member {
     int worker = 0;     // its number on this host
-    int rank = -1;      // in the view; -1: it does not compute now
+    int rank = -1;      // in the view; -1: it is not computing
     int pid = 0;        // 0: no process
     std::string doing;  // "computes", "starts", "waits", "is done", "is drained", "is not running"
   };
   std::string job;      // --rdzv-id
   std::string host;     // of this agent
   int agent = 0;        // its process
-  std::string address;  // "host:port", where others reach it; empty: the job is on one host
+  std::string address;  // "host:port" for the other hosts; empty: the job is on one host
   std::string program;
-  std::uint64_t view = 0;   // 0: there has been none
-  std::uint64_t step = 0;   // the last one that is known to be applied
-  int losses = 0;           // workers of this host that died, so far
-  int restarts = 0;         // workers that were started again here
-  int nodes = 0;            // of the view: agents that take part
-  int ranks = 0;            // of the view, on all nodes
+  std::uint64_t view = 0;   // 0: none yet
+  std::uint64_t step = 0;   // the last step known to be applied
+  int losses = 0;           // dead workers of this host so far
+  int restarts = 0;         // restarted workers of this host
+  int nodes = 0;            // agents in the view
+  int ranks = 0;            // ranks of the view, on all nodes
   double seconds_lost = 0;  // elastic::Node::seconds_lost()
   std::optional<double> seconds_since_step;
   bool ending = false;   // the job, or this node's part in it
@@ -37,7 +37,7 @@ struct JobStatus {
 };
 
 std::string to_json(const JobStatus& status);
-// Throws DataError. Texts come without characters that a terminal would obey.
+// Throws DataError. Control characters are removed from texts.
 JobStatus job_status_from(const std::string& json);
 
 // "view 3: 2 of 3 workers compute, step 58 is applied, 1 worker lost so far"; on several nodes

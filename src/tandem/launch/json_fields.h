@@ -1,4 +1,5 @@
-// The fields of a struct as the members of a JSON object, named once for both ways. A function
+// The fields of a struct as the members of a JSON object, named once for both directions. A
+// function
 //   template <class Fields, class M> void each_field(Fields&& fields, M& m)
 // calls fields("rank", m.rank) for each of them. Internal to launch.
 #pragma once
@@ -16,7 +17,7 @@ struct JsonWriter {
   }
 };
 
-// Throws nlohmann::json::exception for a member that is missing or of another type.
+// Throws nlohmann::json::exception for a missing member or one of another type.
 struct JsonReader {
   const nlohmann::json& data;
 

@@ -1,4 +1,4 @@
-// A connection that carries lines of text, without waiting.
+// A connection for lines of text, without waiting.
 #pragma once
 
 #include <poll.h>
@@ -10,8 +10,8 @@
 
 namespace tandem::launch {
 
-// The other side may be anybody: lines have at most 64 KiB, and a side that does not read is given
-// up when 1 MiB waits for it. One thread.
+// The peer may be hostile: lines have at most 64 KiB, and a peer that does not read is dropped when
+// 1 MiB waits for it. One thread.
 class LineSocket {
  public:
   static constexpr std::size_t kMaxLine = 64 << 10;
@@ -19,15 +19,16 @@ class LineSocket {
   explicit LineSocket(rendezvous::FileDescriptor socket, std::string received = "")
       : socket_(std::move(socket)), received_(std::move(received)) {}
 
-  // `line` without its end. Reads nothing: what has come meanwhile still wakes who waits for it.
+  // `line` without its end. Reads nothing: data that arrived meanwhile still wakes a waiting poll.
   void send(const std::string& line);
-  // The next whole line, if it has come.
+  // The next complete line, if it has arrived.
   std::optional<std::string> take_line();
   bool has_line() const;
-  // Moves what can be moved.
+  // Moves as much as possible.
   void serve();
   pollfd wait() const;
-  // Why nothing more comes or goes; empty while it does. Lines that have come can still be taken.
+  // The reason why the connection has ended; empty while it is open. Lines that have arrived can
+  // still be taken.
   const std::string& ended() const { return ended_; }
   bool all_sent() const { return unsent_.empty(); }
   const rendezvous::FileDescriptor& socket() const { return socket_; }

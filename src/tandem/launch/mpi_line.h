@@ -1,5 +1,5 @@
-// The command line of Hydra (mpiexec of MPICH and Intel MPI) as a table: what `tandem mpirun`
-// takes.
+// The command line of Hydra (mpiexec of MPICH and Intel MPI) as a table: the flags of `tandem
+// mpirun`.
 #pragma once
 
 #include <filesystem>
@@ -18,8 +18,8 @@ namespace tandem::launch {
 
 using EnvironmentMap = std::map<std::string, std::string, std::less<>>;
 
-// What of mpirun's environment a rank gets (-genvall, -genvnone, -genvlist) and what is put on top
-// (-genv).
+// The variables of mpirun's environment that a rank gets (-genvall, -genvnone, -genvlist), and
+// those added to them (-genv).
 struct EnvironmentRule {
   enum class Base { kAll, kNone, kListed };
   Base base = Base::kAll;
@@ -31,10 +31,10 @@ struct EnvironmentRule {
 
 // One program of the job; several are separated by ':'.
 struct MpiBlock {
-  std::optional<int> count;  // -n; nothing: one for each slot of the hosts
+  std::optional<int> count;  // -n; empty: one for each slot of the hosts
   std::vector<std::string> command;
   std::optional<EnvironmentRule> environment;  // -env…; its base replaces the job's
-  std::string directory;                       // -wdir; empty: where mpirun was started
+  std::string directory;                       // -wdir; empty: mpirun's working directory
   std::string host;                            // -host; empty: any
 };
 
@@ -50,15 +50,15 @@ struct MpiLine {
   std::string interface;  // -iface
   std::string launcher = "ssh";
   std::string launcher_program;             // empty: ssh
-  std::vector<std::string> launcher_words;  // more of its options
+  std::vector<std::string> launcher_words;  // its further options
   bool auto_cleanup = true;
   bool print_exit_codes = false;
   bool verbose = false;
-  int input_rank = 0;  // whose stdin is mpirun's; -1: nobody's
+  int input_rank = 0;  // rank that reads mpirun's stdin; -1: none
   int timeout_s = 0;   // MPIEXEC_TIMEOUT; 0: none
   std::optional<int> universe_size;
   std::vector<MpiBlock> blocks;
-  std::vector<std::string> notes;  // what was accepted and has no effect: a line each
+  std::vector<std::string> notes;  // accepted flags without effect: a line each
 };
 
 struct MpiFlag {
@@ -71,16 +71,16 @@ struct MpiFlag {
 
 std::span<const MpiFlag> mpi_flags();
 
-// Reads the words behind `tandem mpirun`: -flag value, --flag value, -flag=value, `-genv A B` and
-// `-genv A=B`, blocks separated by ":", -configfile. HYDRA_HOST_FILE and others count where the
-// flag is not given. Throws ConfigError (usage) for what is wrong.
+// Reads the words after `tandem mpirun`: -flag value, --flag value, -flag=value, `-genv A B` and
+// `-genv A=B`, blocks separated by ":", -configfile. HYDRA_HOST_FILE and others are used if the
+// flag is missing. Throws ConfigError (usage) for errors.
 MpiLine parse_mpi_line(const std::vector<std::string>& words, const Environment& environment);
 
-// Whether all of its programs are tandem's own jobs: `tandem` and one of these commands.
+// Returns true if all of its programs are tandem's own jobs: `tandem` and one of these commands.
 bool is_own_job(const MpiLine& line, const std::vector<std::string>& job_commands);
 
-// Whether the ranks of tandem's own job stand in for workers that outlive each other (stand_in.h),
-// unless its user does not want it. `inherited`: mpirun's environment.
+// Returns true if the processes of tandem's own job are proxies for restartable workers
+// (stand_in.h), unless the user opted out. `inherited`: mpirun's environment.
 bool may_be_elastic(const MpiLine& line, const EnvironmentMap& inherited);
 
 }  // namespace tandem::launch

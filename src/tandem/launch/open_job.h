@@ -1,4 +1,5 @@
-// From the command line to a link: does this agent host the job, or where is who does?
+// From the command line to a link: decides whether this agent hosts the job, or finds the address
+// of the host.
 #pragma once
 
 #include <functional>
@@ -8,17 +9,17 @@
 
 namespace tandem::launch {
 
-// Where the agents meet, as the options say.
+// Address for the agents, from the options.
 struct MeetingPlan {
-  bool local = false;     // one node: nobody else is expected, and only this host can connect
+  bool local = false;     // one node: no other agent is expected, and only this host can connect
   bool hosts = false;     // this agent listens
-  bool may_join = false;  // when the port is taken, another agent of this machine may be the host
+  bool may_join = false;  // if the port is in use, another agent of this machine may be the host
   HostAddress where;      // port 0: any free one
 };
 
 // Splits "host:port", "[::1]:port" or "host"; throws ConfigError.
 HostAddress parse_endpoint(const std::string& endpoint, int default_port);
-// Whether `host` is a name of this machine, whole or up to its first dot.
+// Returns true if `host` is a name of this machine, whole or up to its first dot.
 bool names_this_machine(const std::string& host, const std::vector<std::string>& own_names);
 // Its addresses and its name.
 std::vector<std::string> names_of_this_machine();
@@ -26,13 +27,13 @@ std::vector<std::string> names_of_this_machine();
 // `own_names`: names and addresses of this machine.
 MeetingPlan plan_meeting(const RunOptions& options, const std::vector<std::string>& own_names);
 
-// How long agents wait for each other: --rdzv-conf join_timeout or timeout. Throws ConfigError.
+// Timeout for other agents: --rdzv-conf join_timeout or timeout. Throws ConfigError.
 std::chrono::milliseconds join_timeout(const RunOptions& options);
-// Says in one line that anybody may join, where that is so.
+// Logs one line if any agent may join.
 void warn_of_open_port(const AgentParts& parts, int port);
 
-// Opens or joins the job. `check` as in join_job(). Throws what that throws, and ConfigError when
-// the port is taken.
+// Opens or joins the job. `check` as in join_job(). Throws the same errors, and ConfigError if the
+// port is in use.
 std::unique_ptr<JobLink> open_job(const AgentParts& parts, const std::function<void()>& check);
 
 }  // namespace tandem::launch

@@ -1,4 +1,4 @@
-// What the variables of other launchers and runtimes ask about cores, and what comes of it here.
+// Variables of other launchers and runtimes that concern cores, and their effect here.
 #pragma once
 
 #include <functional>
@@ -11,23 +11,23 @@
 
 namespace tandem::launch {
 
-// The value of a variable, or nothing when it is unset or empty.
+// The value of a variable, or nothing if it is unset or empty.
 using VariableLookup = std::function<std::optional<std::string>(std::string_view name)>;
 
-// Puts into `request`, whose nproc and own_job count, what these ask for:
+// Sets the fields of `request`, whose nproc and own_job must be set, from these variables:
 //   OMP_NUM_THREADS, CCL_WORKER_COUNT    threads, and cores that are left to communication
 //   CCL_WORKER_AFFINITY                  CPUs of communication: no worker computes there
-//   I_MPI_PIN, OMP_PROC_BIND, KMP_AFFINITY   off, false, none: nothing is tied
+//   I_MPI_PIN, OMP_PROC_BIND, KMP_AFFINITY   off, false, none: no worker is bound
 //   I_MPI_PIN_DOMAIN                     Intel MPI's domains: core, socket, numa, node, cache, omp,
 //                                        auto, a size with :compact, :platform or :scatter, or
 //                                        [masks]; workers are spread over them in order
-// Returns a line for each variable of placement that is set: what it does, or why it does nothing.
-// Throws ConfigError for values that cannot be read.
+// Returns a line for each variable of placement that is set: its effect, or the reason why it has
+// none. Throws ConfigError for invalid values.
 std::vector<std::string> apply_pin_variables(const VariableLookup& get, const Machine& machine,
                                              PlacementRequest& request);
 
-// The domains that a value of I_MPI_PIN_DOMAIN makes of the machine. `threads`: OMP_NUM_THREADS;
-// `count`: workers. Throws ConfigError.
+// The domains of the machine for a value of I_MPI_PIN_DOMAIN. `threads`: OMP_NUM_THREADS; `count`:
+// workers. Throws ConfigError.
 std::vector<std::vector<int>> pin_domains(const Machine& machine, const std::string& value,
                                           std::optional<int> threads, int count);
 
