@@ -18,10 +18,10 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = Coordinator::Clock;
 
-// Ranks of tandem's own jobs learn of a failure from each other and say why they end: they get this
-// long before they are stopped.
+// Ranks of tandem's own jobs learn of a failure from each other and report why they end: they get
+// this long before they are stopped.
 constexpr milliseconds kLastWords{3000};
-// Others may be ending already from the same cause.
+// Time for other ends with the same cause.
 constexpr milliseconds kSameMoment{50};
 constexpr milliseconds kDrain{1000};
 constexpr int kHostLost = 200;
@@ -92,7 +92,7 @@ class Agent {
     return std::chrono::seconds(parts_.options.shutdown_timeout_s);
   }
 
-  // SIGUSR1 and SIGUSR2 are the workers' unless --signals-to-handle names them.
+  // SIGUSR1 and SIGUSR2 are forwarded to the workers unless --signals-to-handle names them.
   bool asks_to_stop(int number) const {
     const std::vector<int>& stops = parts_.options.signals;
     return is_stop_signal(number) || std::find(stops.begin(), stops.end(), number) != stops.end();
@@ -135,7 +135,7 @@ class Agent {
     }
   }
 
-  // The job's host may come back under its name, as pods do: then this node takes part again.
+  // The job's host may return under its name, as pods do: then this node takes part again.
   void lose_host(const CommError& error) {
     link_.reset();
     const bool again =
@@ -198,13 +198,14 @@ class Agent {
     }
   }
 
-  // Ends of the same cause belong into one report, and its workers may still have words to say.
+  // Ends with the same cause belong in one report, and its workers may still have messages to
+  // print.
   void report_failure() {
     const auto patience = parts_.program.own_job ? kLastWords : kSameMoment;
     if (!group_->all_ended() && Clock::now() - group_->failed_since() < patience) return;
     reported_ = true;
     const Failure& root = root_failure(group_->failures());
-    // What tandem's own jobs end with between 1 and 127 is wrong again the next time.
+    // After exit codes of tandem's own jobs between 1 and 127 a restart would fail again.
     const int code = root.ending.exit_code();
     const bool final = parts_.program.own_job && code < 128;
     keep_error_file(root);
@@ -255,7 +256,7 @@ class Agent {
   OutputRelay relay_;
   std::unique_ptr<JobLink> link_;
   std::unique_ptr<WorkerGroup> group_;
-  bool reported_ = false;  // how this round's workers did
+  bool reported_ = false;  // the result of this round's workers was sent
   AfterStop after_stop_ = AfterStop::kNothing;
   StopRequests requests_;
   int stop_signal_ = 0;

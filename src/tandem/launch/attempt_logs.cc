@@ -46,7 +46,7 @@ std::shared_ptr<FilteredFile> filtered_file(const fs::path& path,
   return std::make_shared<FilteredFile>(FilteredFile{open_log(path), needles});
 }
 
-// The prefix of a worker's tee'd lines: the template's, or torchrun's "[default0]:".
+// The prefix of a worker's tee'd lines: from the template, or torchrun's "[default0]:".
 std::string line_prefix(const RunOptions& options, int rank, int local_rank,
                         const std::string& host) {
   if (options.log_line_prefix_template.empty())

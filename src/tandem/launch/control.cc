@@ -55,7 +55,7 @@ ControlLine connect_here(pid_t agent) {
   const socklen_t length = address_of(agent, address);
   if (!socket || ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
     raise<ConfigError>("agent {} cannot be reached: {}", agent, std::strerror(errno));
-  // Anybody may listen at a name.
+  // Any process may listen at a name.
   if (!rendezvous::is_of_this_user(socket))
     raise<ConfigError>("who listens as agent {} is of another user", agent);
   return ControlLine(LineSocket(std::move(socket)));
@@ -94,7 +94,7 @@ json object_from(const std::string& line, const AgentPlace& agent) {
   return answer;
 }
 
-// All objects of an answer, without its end.
+// All objects of an answer, without its end marker.
 std::vector<json> ask(const AgentPlace& agent, const ControlRequest& request, milliseconds limit) {
   const Deadline deadline(limit);
   ControlLine line = agent.pid > 0 ? connect_here(agent.pid) : connect_there(agent, deadline);
@@ -180,7 +180,7 @@ void ControlDesk::add(ControlLine line, bool local) {
   guests_.push_back({next_++, std::move(line), Clock::now() + kPatience, local});
 }
 
-// Those who have proved nothing do not keep others out: the one that has waited longest goes.
+// Unauthenticated connections do not keep others out: the one that has waited longest is closed.
 void ControlDesk::welcome(rendezvous::Guest visitor) {
   ControlLine line(
       LineSocket(std::move(visitor.socket), visitor.received.substr(elastic::kGreetingBytes)),
@@ -226,7 +226,7 @@ void ControlDesk::hear(Guest& guest, std::vector<Question>& questions) {
     const auto line = guest.line.take_line();
     if (!line) return;
     guest.asked = true;
-    if (!guest.local && token_.empty()) {  // anybody could prove that he knows none
+    if (!guest.local && token_.empty()) {  // without a token the proof would be worthless
       guest.line.refuse(kNoToken);
       guest.finished = true;
       return;
@@ -283,7 +283,7 @@ std::vector<pid_t> running_agents() {
     const auto [next, error] = std::from_chars(line.data() + at + prefix.size(), last, agent);
     if (error == std::errc() && next == last && agent > 0) agents.push_back(agent);
   }
-  // Its connections have its name as well.
+  // The connections of a listener have its name as well.
   std::sort(agents.begin(), agents.end());
   agents.erase(std::unique(agents.begin(), agents.end()), agents.end());
   return agents;

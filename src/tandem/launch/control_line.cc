@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kCodeLetters = 2 * std::tuple_size_v<rendezvous::ProofCode>;
 constexpr std::string_view kRefused = "refused ";
 
-// Takes the same time wherever they differ.
+// Takes the same time for any position of the difference.
 bool same(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned difference = 0;

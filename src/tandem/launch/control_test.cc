@@ -1,4 +1,4 @@
-// Where an agent takes questions, with good, bad and silent guests: of its host and of others.
+// An agent's request listener, with valid, invalid and silent connections from its host and others.
 #include "tandem/launch/control.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,8 @@ JobStatus example() {
   return status;
 }
 
-// Else who has just said that it is ready would sleep beside the order that it waits for.
+// Otherwise a thread that has just reported that it is ready would sleep during the order that it
+// waits for.
 TEST(LineSocket, WhatComesWhileItSendsWakesWhoWaits) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
@@ -67,7 +68,7 @@ TEST(LineSocket, WhatComesWhileItSendsWakesWhoWaits) {
 
 using Answer = std::function<std::string(const ControlRequest&)>;
 
-// An agent in a thread, until the end of the test. Its job has no other, so it answers for itself.
+// An agent in a thread, until the end of the test. Its job has no other agent, so it answers alone.
 class Agent {
  public:
   explicit Agent(Answer answer, const std::string& token = "a secret")
@@ -168,7 +169,7 @@ TEST(Control, RefusesWhatItDoesNotKnow) {
   EXPECT_THROW(job_status_from("[1"), DataError);
 }
 
-// More than it lets in, who say nothing: the next one is answered when they are gone.
+// More silent connections than it admits: the next one is answered when they are closed.
 TEST(Control, SilentGuestsKeepNobodyOutForEver) {
   const Agent agent([](const ControlRequest&) { return status_line(); });
   const std::string name = fmt::format("tandem-run/{}/{}", ::geteuid(), ::getpid());
@@ -202,7 +203,7 @@ TEST(Control, VisitorsProveTheToken) {
   }
 }
 
-// Those who have proved nothing make room for who comes.
+// Unauthenticated connections make room for new ones.
 TEST(Control, StrangersAtThePortKeepNobodyOut) {
   int asked = 0;
   const Agent agent([&](const ControlRequest&) {

@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long a failure waits for others that may explain it, before the job ends with it.
+// Time for which a failure waits for others that may explain it, before the job ends with it.
 constexpr milliseconds kSettle{500};
 constexpr int kFailed = 1;
 
@@ -83,7 +83,7 @@ void Coordinator::gone(AgentId id, const std::string& reason, Clock::time_point 
   tick(now);
 }
 
-// A job of fixed size cannot go on without the node, and what may be started again is counted.
+// A job of fixed size cannot continue without the node, and restarts are counted.
 void Coordinator::lose_member(const Agent& agent, const std::string& reason,
                               Clock::time_point now) {
   const std::string text =
@@ -110,7 +110,7 @@ bool Coordinator::all_members(State state) const {
   });
 }
 
-// In the order of their places.
+// In the order of their positions.
 std::vector<Coordinator::AgentId> Coordinator::ready_agents() const {
   std::vector<AgentId> ready;
   for (const auto& [id, agent] : agents_) {
@@ -179,7 +179,7 @@ void Coordinator::gather(const std::string& reason, Clock::time_point now) {
   gathering_since_ = now;
 }
 
-// Nodes that come while workers run: all start again with them, once no more come.
+// Nodes that join while workers run: all restart with them, once no more join.
 void Coordinator::welcome_newcomers(Clock::time_point now) {
   std::vector<std::string> hosts;
   const bool room = num_members() < static_cast<std::size_t>(rules_.max_nodes);

@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kGoodbye{1000};
 constexpr milliseconds kPublishEvery{200};
 constexpr int kMostFalseStarts = 5;  // ends of a worker before it has helped to a step
-// A worker may be killed so often at one step that nobody gets done (docs/elastic.md says why).
+// Deaths of a worker at one step after which the job gives up (docs/elastic.md has the reason).
 constexpr int kMostDeathsAtOneStep = 3;
 
 // Thrown out of waits that a signal ends.
@@ -78,7 +78,7 @@ class ElasticAgent {
     });
   }
 
-  // What has been said last should reach the others: that the job is over.
+  // The last message should reach the others: the job is over.
   void say_goodbye() {
     const auto limit = Clock::now() + kGoodbye;
     while (several_ && !node_.said_all() && Clock::now() < limit) {
@@ -109,7 +109,7 @@ class ElasticAgent {
       if (!node_.end()->message.empty()) parts_.log(node_.end()->message);
       stop(SIGTERM);
     }
-    // All have ended well without ever computing together: there was nothing to do.
+    // All have ended well without ever computing together: there was no work.
     if (!stopping_ && num_running(members_) == 0 && !is_any_start_due(members_)) exit_code_ = 0;
     if (stopping_) finish_stop();
     control_.serve([this](const ControlRequest& request) { return answer(request); });
@@ -117,7 +117,7 @@ class ElasticAgent {
     tell_progress();
   }
 
-  // Who was asked to leave has done so; a signal is told from that by its number.
+  // A node that was asked to leave has left; the number distinguishes this from a signal.
   int end_code_of(int code) const {
     if (code == 0 || stop_signal_ == 0) return drained_ && code == membership::kHasLeft ? 0 : code;
     return 128 + stop_signal_;
@@ -142,7 +142,7 @@ class ElasticAgent {
     ::poll(waits.data(), waits.size(), static_cast<int>(std::max(milliseconds(0), nap).count()));
   }
 
-  // What mpirun passes on, and whom it has ended.
+  // Signals that mpirun forwards, and processes that it has ended.
   void hear_stand_ins() {
     if (!parts_.stand_ins) return;
     const StandIns::News news = parts_.stand_ins->serve();
@@ -154,7 +154,7 @@ class ElasticAgent {
     for (const int worker : news.gone) lose_stand_in(worker);
   }
 
-  // Who ends what mpirun has started wants its rank to end.
+  // A user who ends a process of mpirun wants its rank to end.
   void lose_stand_in(int worker) {
     Member& member = members_[static_cast<std::size_t>(worker)];
     if (!member.takes_part() || stopping_ || node_.end()) return;
@@ -166,7 +166,7 @@ class ElasticAgent {
     stop(SIGKILL);
   }
 
-  // SIGUSR1 and SIGUSR2 are the workers' unless --signals-to-handle names them.
+  // SIGUSR1 and SIGUSR2 are forwarded to the workers unless --signals-to-handle names them.
   bool asks_to_stop(int number) const {
     const std::vector<int>& stops = parts_.options.signals;
     return is_stop_signal(number) || std::find(stops.begin(), stops.end(), number) != stops.end();
@@ -190,11 +190,11 @@ class ElasticAgent {
     parts_.log(
         fmt::format("{}: passed on to {} workers, which have {} s to end (--shutdown-timeout)",
                     signal_name(number), num_running(members_), parts_.options.shutdown_timeout_s));
-    // SIGUSR1 and SIGUSR2 do not end tandem's workers, also where they end the agent.
+    // SIGUSR1 and SIGUSR2 do not end tandem's workers, even if they end the agent.
     stop(is_stop_signal(number) ? number : SIGTERM);
   }
 
-  // The others go on without this node.
+  // The others continue without this node.
   void leave(std::string_view why) {
     parts_.log(fmt::format(
         "{}: this node leaves the job after a step; it has {} s to do so (--shutdown-timeout)", why,
@@ -218,7 +218,7 @@ class ElasticAgent {
       parts_.log(fmt::format(
           "{}: {} times at step {}, which nobody could apply meanwhile. That is no lost machine, "
           "so the job ends. Give it more memory, or a smaller --per_device_train_batch_size; the "
-          "same command goes on from the newest checkpoint",
+          "same command resumes from the newest checkpoint",
           member.what_happened(failure), member.deaths, member.death_step + 1));
       return fail(failure, 1);
     }
@@ -248,7 +248,7 @@ class ElasticAgent {
     if (none_here || needed) fail(failure, failure.ending.exit_code());
   }
 
-  // ---- people ----
+  // ---- requests of users ----
   std::string answer(const ControlRequest& request) {
     if (request.kind == ControlRequest::Kind::kStatus) return to_json(status());
     if (stopping_ || node_.end()) raise<ConfigError>("the job is ending");
@@ -283,7 +283,7 @@ class ElasticAgent {
     return status;
   }
 
-  // This host goes; its agent ends.
+  // This host leaves; its agent ends.
   std::string drain_all() {
     const int others = static_cast<int>(node_.others().size());
     if (others == 0) {
@@ -299,7 +299,7 @@ class ElasticAgent {
         others < least ? fmt::format(" when there are at least {} again (--nnodes)", least) : "");
   }
 
-  // What it computes now is computed again by the others.
+  // The others compute its present work again.
   std::string drain(int worker) {
     if (worker < 0 || worker >= num_workers())
       raise<ConfigError>("there is no worker {}; this agent has 0 to {}", worker,
@@ -345,7 +345,7 @@ class ElasticAgent {
     return true;
   }
 
-  // Now and then, when the job has got on.
+  // Regularly, when the job has made progress.
   void tell_progress() {
     const std::chrono::seconds interval(parts_.status_interval_s);
     if (interval.count() == 0 || Clock::now() - told_at_ < interval || told_step_ == node_.step())
@@ -363,7 +363,8 @@ class ElasticAgent {
     stop(SIGTERM);
   }
 
-  // Here it stays gone; a pod that is started again gets it mounted anew. The others go on.
+  // The worker stays away on this host; a restarted pod gets the file mounted again. The others
+  // continue.
   void go_for_volume(const Failure& failure) {
     root_ = failure;
     end_code_ = kVolumeGone;
@@ -378,7 +379,7 @@ class ElasticAgent {
 
   void finish_stop() {
     if (num_running(members_) > 0) {
-      // Those who are late for the job have nothing to do any more.
+      // Workers that are late for the job have no work any more.
       for (int worker = 0; node_.end() && worker < num_workers(); ++worker) {
         auto& process = members_[static_cast<std::size_t>(worker)].process;
         if (process && !node_.is_done(worker)) process->signal(SIGKILL);
@@ -406,7 +407,7 @@ class ElasticAgent {
   JobControl control_{::getpid(), parts_.job_token, node_};
   ElasticWorkers workers_{parts_, node_};
   const std::span<Member> members_ = workers_.members();
-  // Half of what the others wait for: they are still there when the worker is started again.
+  // Half of the others' timeout: they are still there when the worker is restarted.
   HangWatch hangs_{members_, node_, join_timeout(parts_.options) / 2, parts_.log};
   std::vector<Failure> failures_;
   std::optional<Failure> root_;

@@ -48,7 +48,7 @@ std::optional<Towards> try_at(const std::vector<std::string>& hosts, int port, m
                  rendezvous::join_host(connected.address, port)};
 }
 
-// The endpoint may be gone for good: another agent of the job.
+// The endpoint may be gone for good: tries another agent of the job.
 std::optional<Towards> try_known(const AgentParts& parts, const std::function<void()>& check) {
   if (!parts.lock) return std::nullopt;
   for (const std::string& address : parts.lock->addresses()) {
@@ -89,7 +89,7 @@ Towards find_towards(const std::vector<std::string>& hosts, int port, millisecon
                        : "start tandem run with the same --rdzv-endpoint or --master-addr there");
 }
 
-// Nobody elsewhere can reach such a host, and it reaches nobody.
+// Other hosts cannot reach such a host, and it cannot reach them.
 void warn_of_loneliness(const AgentParts& parts) {
   if (parts.options.local_addr.starts_with("127.") || !rendezvous::own_addresses("").empty())
     return;
@@ -101,8 +101,7 @@ void warn_of_loneliness(const AgentParts& parts) {
       parts.options.max_nodes));
 }
 
-// As everybody has been told through mpirun. Who asks that for ranks gets a job that begins with
-// all of them.
+// The same address is known to all through mpirun. An mpirun job starts with all of its ranks.
 void place_at(AgentMeeting& meeting, const AgentParts& parts, const std::function<void()>& check,
               elastic::NodePlace& place) {
   place.host = parts.options.node_rank;
@@ -151,7 +150,7 @@ elastic::NodePlace find_node_place(AgentParts& parts, const std::function<void()
       if (place.lock) place.contacts = place.lock->addresses();
       return place;
     } catch (const ConfigError&) {
-      if (!plan.may_join) throw;  // else another agent of this machine is there
+      if (!plan.may_join) throw;  // otherwise another agent of this machine is there
     }
   }
   place.listener = rendezvous::listen_tcp(/*loopback_only=*/false, 0);

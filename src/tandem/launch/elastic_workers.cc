@@ -23,7 +23,7 @@ Place place_of(const AgentParts& parts, int restarts) {
   place.group_size = parts.options.max_nodes;
   place.world_size = place.role_world_size =
       static_cast<int>(parts.placement.workers.size()) * place.group_size;
-  place.master_addr = "127.0.0.1";  // for programs that look: the ranks meet elsewhere
+  place.master_addr = "127.0.0.1";  // for programs that read it: the ranks use another address
   place.master_port = 29500;
   return place;
 }
@@ -45,7 +45,7 @@ void ElasticWorkers::start_all() {
 void ElasticWorkers::start_due() {
   for (int worker = 0; worker < size(); ++worker) {
     if (members_[static_cast<std::size_t>(worker)].start_at > ElasticMember::Clock::now()) continue;
-    logs_.begin_attempt(restarts_);  // what the one before has written stays
+    logs_.begin_attempt(restarts_);  // output of the previous attempt stays
     start(worker);
   }
 }

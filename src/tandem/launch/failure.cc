@@ -34,7 +34,7 @@ void each_field(Fields&& fields, M& failure) {
   fields("out_of_memory", failure.out_of_memory);
 }
 
-// A text of several lines in one, at most 400 bytes of it.
+// Joins a text of several lines into one, at most 400 bytes of it.
 std::string one_line(const std::string& text) {
   std::string line;
   for (const char c : text) {

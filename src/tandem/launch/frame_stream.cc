@@ -77,7 +77,7 @@ void FrameStream::write_out() {
   sent_ = 0;
 }
 
-// At most one frame is ahead of what has been taken.
+// At most one frame is read ahead.
 void FrameStream::read_in() {
   received_.erase(0, std::exchange(taken_, 0));
   char bytes[65536];

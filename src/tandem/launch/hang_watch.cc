@@ -36,7 +36,7 @@ HangWatch::Clock::duration HangWatch::still_for(ElasticMember& member) const {
   return Clock::duration::zero();
 }
 
-// Why it is to be killed, or nothing.
+// The reason to kill the worker, or nothing.
 std::string HangWatch::hangs(ElasticMember& member) const {
   const double limit = std::chrono::duration<double>(limit_).count();
   const Clock::duration still = still_for(member);

@@ -1,4 +1,4 @@
-// When a process counts as hung, with a clock of the test's.
+// The conditions under which a process counts as hung, with a clock of the test.
 #include "tandem/launch/hang_watch.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ TEST(Stillness, GrowsWhileNoProcessorIsUsed) {
   EXPECT_EQ(stillness.look(8, now += seconds(1)), seconds(1));
 }
 
-// Agent and workers of a container that was paused for a night are as they were.
+// Agent and workers of a container that was paused for a night are unchanged.
 TEST(Stillness, WhoDoesNotLookWasStoppedToo) {
   Stillness stillness;
   Stillness::Clock::time_point now{};
@@ -43,7 +43,7 @@ TEST(Stillness, TicksGrowWithWork) {
   EXPECT_FALSE(processor_ticks(999999999));
 }
 
-// The first worker of a node, whose process uses a processor and says what the test says.
+// The first worker of a node, whose use of the processor and messages the test controls.
 class Busy {
  public:
   explicit Busy(milliseconds limit)
@@ -75,7 +75,7 @@ class Busy {
   elastic::PacketSocket line_;
 };
 
-// Model and data may be as large as they like; where the job begins is soon found.
+// Model and data may have any size; the decision where the job begins is fast.
 TEST(HangWatch, WhoWorksIsLeftAloneUnlessItDecides) {
   constexpr milliseconds kLimit{2000};
   Busy reads(kLimit), decides(kLimit), has_decided(kLimit);

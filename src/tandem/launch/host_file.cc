@@ -29,7 +29,7 @@ bool is_number(std::string_view text) {
                                       [](char digit) { return digit >= '0' && digit <= '9'; });
 }
 
-// A word that begins with '-' would be an option of the program that it is given to.
+// A word that begins with '-' would be an option of the program that receives it.
 bool is_name(std::string_view text) {
   return !text.empty() && text.front() != '-' &&
          text.find_first_of("=,;\"'/@^+\\") == std::string_view::npos;

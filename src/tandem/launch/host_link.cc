@@ -36,7 +36,7 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-// What ssh says when the host may answer later.
+// ssh's messages for a host that may answer later.
 bool may_come(const std::string& words) {
   constexpr std::string_view kSigns[] = {"Connection refused",        "Could not resolve hostname",
                                          "Connection timed out",      "No route to host",
@@ -54,14 +54,14 @@ std::vector<std::string> helper_command(const MpiLine& line, const std::string& 
   if (!remote) return {self, "mpirun", word};
   std::vector<std::string> command = {line.launcher_program.empty() ? "ssh"
                                                                     : line.launcher_program};
-  // The host file knows better than options for all hosts; of options given twice ssh takes the
-  // first.
+  // The host file takes precedence over options for all hosts; ssh uses the first of repeated
+  // options.
   if (!settings.user.empty()) command.insert(command.end(), {"-l", settings.user});
   if (settings.port) command.insert(command.end(), {"-p", std::to_string(*settings.port)});
   command.insert(command.end(), line.launcher_words.begin(), line.launcher_words.end());
   for (const char* option : {"-x", "-T", "-oBatchMode=yes", "-oConnectTimeout=10"})
     command.emplace_back(option);
-  command.emplace_back("--");  // a host whose name begins with "-" is no option
+  command.emplace_back("--");  // a host whose name begins with "-" is not an option
   command.push_back(host);
   command.push_back(fmt::format("{} mpirun {}", quoted(self), word));
   return command;
@@ -139,13 +139,13 @@ void HostLink::lose(const std::string& reason) {
   lost_ = words.empty() ? reason : fmt::format("{} ({})", words, reason);
 }
 
-// ssh that could not connect is started again until the limit.
+// After a failed connection ssh is restarted until the limit.
 void HostLink::look_at_end() {
   if (stream_->ended().empty()) return;
   if (stream_->greeted()) return lose(stream_->ended());
   const auto& ending = process_->poll();
   if (!ending && stream_->ended() != "its connection ended") return lose(stream_->ended());
-  if (!ending) return;  // its words are still to come
+  if (!ending) return;  // its messages are still to come
   hear_words();
   const bool again = parts_.remote && ending->code == kSshFailed && may_come(words_) &&
                      Clock::now() - begun_ < kStartLimit;

@@ -14,7 +14,7 @@ using membership::Peer;
 using nlohmann::json;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kOthers{3000};  // to answer
+constexpr milliseconds kOthers{3000};  // timeout of other agents' answers
 constexpr std::size_t kMostOpen = 64;
 
 std::string text_of(const json& object) {

@@ -41,7 +41,7 @@ class JobGuest final : public JobLink {
   }
 
   void add_to(std::vector<pollfd>& waits) const override { waits.push_back(line_.wait()); }
-  // What came with the welcome has been read, and wakes nobody.
+  // Bytes that arrived with the acceptance have been read, and wake no poll.
   milliseconds nap() const override { return line_.has_line() ? milliseconds(0) : beat_; }
 
   std::vector<Order> serve() override {
@@ -135,7 +135,7 @@ std::unique_ptr<JobLink> join_job(const HostAddress& where, const AgentCard& car
         introduce(line, in_words(where), card, token, check);
         rendezvous::watch_host(line.socket(), kHostSilence);
         return std::make_unique<JobGuest>(std::move(line), in_words(where), silence);
-      } catch (const CommError& error) {  // it may be ending, and come back
+      } catch (const CommError& error) {  // it may be ending, and return
         failure = error.what();
       } catch (const DataError&) {
         failure = "it speaks another protocol";

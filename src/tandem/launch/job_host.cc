@@ -20,14 +20,14 @@ using std::chrono::milliseconds;
 using wire::json;
 using Clock = Coordinator::Clock;
 
-// Time for a connection to say what it is, and for an agent to introduce itself.
+// Timeout for the first bytes of a connection, and for an agent's handshake.
 constexpr milliseconds kPatience{10000};
 constexpr std::size_t kMaxStrangers = 1024;
-// A host that does not answer the kernel this long has gone.
+// A host that does not answer the kernel this long is lost.
 constexpr milliseconds kHostSilence{5000};
 constexpr milliseconds kFarewell{2000};
 
-// How many bytes show what a connection is: a TCPStore client says 0 and four bytes, an agent a
+// Number of bytes that identify a connection: a TCPStore client sends 0 and four bytes, an agent a
 // JSON object. 0: neither.
 std::size_t wanted_bytes(const std::string& received) {
   if (received.empty()) return 1;
@@ -41,12 +41,12 @@ struct JobHost::Guest {
   Guest(FileDescriptor socket, std::string received)
       : line(std::move(socket), std::move(received)) {}
   LineSocket line;
-  Deadline limit{kPatience};  // for its introduction
+  Deadline limit{kPatience};  // for its handshake
   std::string host_nonce;
   std::string agent_nonce;
-  Coordinator::AgentId agent = -1;  // once it has introduced itself
+  Coordinator::AgentId agent = -1;  // after its handshake
   Clock::time_point heard = Clock::now();
-  bool leaving = false;  // refused: only what waits is sent
+  bool leaving = false;  // refused: only waiting output is sent
 };
 
 JobHost::JobHost(FileDescriptor listener, JobRules rules, AgentCard own, std::string token,
@@ -87,9 +87,9 @@ bool JobHost::may_use_store(const std::string& address) const {
          agent_addresses_.end();
 }
 
-// The protocol of the store has no secret. What the kernel knows is whose a connection inside this
-// host is; whoever cannot be seen there comes from another one. Who has gone already cannot be told
-// from another user. Root may do anything anyway.
+// The protocol of the store has no secret. The kernel knows the owner of a connection inside this
+// host; a connection without a visible owner comes from another host. A closed one cannot be told
+// from another user's. Root is allowed.
 bool JobHost::is_of_another_user(const FileDescriptor& socket) {
   const std::optional<uid_t> owner = rendezvous::owner_of_peer(socket);
   if (!owner || *owner == ::geteuid() || *owner == 0) return false;
@@ -101,7 +101,7 @@ bool JobHost::is_of_another_user(const FileDescriptor& socket) {
 void JobHost::admit(rendezvous::Guest guest) {
   const std::string address = rendezvous::peer_address(guest.socket);
   if (guest.received.front() != '{') {
-    // Own workers come from this host's own address, whichever it is.
+    // Own workers connect from any of this host's own addresses.
     const bool known = may_use_store(address) || address == rendezvous::own_address(guest.socket);
     if (known && !is_of_another_user(guest.socket))
       store_.adopt(std::move(guest.socket), std::move(guest.received));
@@ -169,7 +169,7 @@ void JobHost::drop(Guest& guest, const std::string& reason) {
   guest.leaving = true;
 }
 
-// False: nothing more will come from it.
+// False: no more data will arrive from it.
 bool JobHost::hear(Guest& guest) {
   guest.line.serve();
   try {
@@ -201,7 +201,7 @@ void JobHost::hear_guests() {
 
 void JobHost::deliver() {
   for (auto& [agent, order] : coordinator_.take_orders()) {
-    // What an attempt left in the store would mislead the next one.
+    // Data of an attempt in the store would mislead the next one.
     if (order.kind == Order::Kind::kStart && order.place.group_rank == 0) store_.clear();
     if (agent == self_) {
       own_orders_.push_back(std::move(order));

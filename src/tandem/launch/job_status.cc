@@ -36,7 +36,7 @@ std::string to_json(const JobStatus& status) {
                                {"pid", member.pid},
                                {"doing", member.doing}});
   }
-  // A name may be no UTF-8.
+  // A name may be invalid UTF-8.
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 

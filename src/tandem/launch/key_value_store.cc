@@ -28,7 +28,7 @@ std::size_t bytes_of_awaited(const std::string& key) {
 
 }  // namespace
 
-// Bytes of a key count once for its value and once for a queue of that name.
+// The bytes of a key count once for its value and once for a queue of that name.
 void KeyValueStore::charge(std::size_t added, std::size_t removed) {
   if (added > removed && bytes_ + added - removed > max_bytes_) {
     raise<DataError>("the store holds {} bytes, and no more than {} are kept", bytes_, max_bytes_);
@@ -156,7 +156,7 @@ bool KeyValueStore::barrier(Client client, const std::string& key, std::int64_t 
   return false;
 }
 
-// Everybody who waits for the key, or with `all` false the first whom it sets free.
+// All clients that wait for the key, or with `all` false the first whose wait it ends.
 void KeyValueStore::wake(const std::string& key, bool all) {
   const auto found = waiting_for_.find(key);
   if (found == waiting_for_.end()) return;

@@ -36,7 +36,7 @@ std::vector<int> cpus_of(hwloc_const_cpuset_t set, const std::set<int>& allowed)
   return cpus;
 }
 
-// Cores whose hardware threads are the domain's; where hwloc knows no cores, each CPU is one.
+// Cores whose hardware threads belong to the domain; if hwloc has no cores, each CPU is one.
 std::vector<std::vector<int>> cores_of(hwloc_topology_t topology, const std::vector<int>& cpus) {
   const std::set<int> inside(cpus.begin(), cpus.end());
   std::vector<std::vector<int>> cores;
@@ -54,8 +54,8 @@ std::vector<std::vector<int>> cores_of(hwloc_topology_t topology, const std::vec
   return cores;
 }
 
-// The objects of one kind that have CPUs which may be used. Memory without CPUs and a second memory
-// at the same CPUs (HBM, CXL) make no domain of their own.
+// The objects of one kind with usable CPUs. Memory without CPUs and a second memory at the same
+// CPUs (HBM, CXL) are not separate domains.
 std::vector<Domain> domains_of(hwloc_topology_t topology, hwloc_obj_type_t type,
                                const std::set<int>& allowed) {
   std::vector<Domain> domains;

@@ -28,12 +28,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// Ranks of tandem's own jobs learn of a failure from each other and say why they end.
+// Ranks of tandem's own jobs learn of a failure from each other and report why they end.
 constexpr auto kOwnLastWords = 3s;
-// Others may be ending already from the same cause.
+// Time for other ends with the same cause.
 constexpr auto kSameMoment = 100ms;
 constexpr auto kGrace = 5s;         // from SIGTERM to SIGKILL
-constexpr auto kGiveUp = 10s;       // from SIGKILL to going without a host's answer
+constexpr auto kGiveUp = 10s;       // from SIGKILL to the end of the wait for a host's answer
 constexpr auto kAfterSignal = 30s;  // from the first end after a user's signal to SIGKILL
 constexpr auto kFarewell = 3s;
 constexpr auto kFirstNotice = 4s;  // of hosts and ranks that have not started
@@ -44,7 +44,7 @@ double now_in_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// What the launcher above this one said is not for these ranks, nor is a host's name for others.
+// Variables of a launcher above this one are not for these ranks, nor is a host's name for others.
 EnvironmentMap own_environment(EnvironmentMap inherited) {
   std::erase_if(inherited, [](const auto& entry) {
     const std::string& name = entry.first;
@@ -146,7 +146,7 @@ class MpiJob {
       if (!elastic_) continue;
       EnvironmentMap& environment = start.programs.back().environment;
       environment["TANDEM_ELASTIC"] = "1";
-      // As Hydra says it.
+      // In Hydra's words.
       environment["MPIR_CVAR_CH3_INTERFACE_HOSTNAME"] = plan_.hosts[static_cast<std::size_t>(host)];
     }
     int local = 0;
@@ -179,7 +179,7 @@ class MpiJob {
     return all_gone || (give_up_at_ && Clock::now() >= *give_up_at_);
   }
 
-  // Each has a moment to end by itself, so that nothing is left behind on its host.
+  // Each has a moment to end alone, so that no process is left behind on its host.
   void let_helpers_go() {
     for (auto& link : links_) link->close();
     const auto limit = Clock::now() + kFarewell;
@@ -231,7 +231,7 @@ class MpiJob {
     if (frame.kind == Frame::Kind::kErr && frame.rank == -1)
       return parts_.log(
           fmt::format("{}: {}", links_[static_cast<std::size_t>(host)]->host(), frame.payload));
-    // A host speaks for its own ranks only.
+    // A host reports only its own ranks.
     const int number = frame.rank;
     if (number < 0 || number >= plan_.size() || host_of(number) != host || rank(number).gone)
       return;
@@ -295,7 +295,7 @@ class MpiJob {
     output_.end(printing(number));
     if (user_signal_ != 0 && !kill_at_) kill_at_ = Clock::now() + kAfterSignal;
     const bool left_early = ending.ok() && pmi_.began(number) && !pmi_.finalized(number);
-    // What ends badly after MPI_Finalize has harmed nobody; its exit code counts in the end.
+    // A bad end after MPI_Finalize has harmed no other rank; its exit code counts at the end.
     const bool harmless = !ending.ok() && ending.signal == 0 && pmi_.finalized(number);
     if (left_early) note_failure(number, ending, "it left without MPI_Finalize");
     if (!ending.ok() && !harmless) note_failure(number, ending, "");
@@ -329,19 +329,19 @@ class MpiJob {
     stop_at_ = Clock::now() + patience;
   }
 
-  // The agents of an elastic job see to it that the others go on, or end.
+  // The agents of an elastic job make the others continue or end.
   bool outlived(const Ending& ending) const {
     return elastic_ && !ending.ok() && !ending.is_final();
   }
 
-  // Somebody has seen the end of the job.
+  // A process has seen the end of the job.
   bool finished() const {
     return elastic_ && std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
              return rank.ending && rank.ending->ok();
            });
   }
 
-  // The first cause that is no rank's end.
+  // The first cause that is not a rank's end.
   void note_cause(int exit_code, std::string text) {
     if (!cause_.empty() || stopping_) return;
     cause_code_ = exit_code;
@@ -407,8 +407,8 @@ class MpiJob {
     if (!give_up_at_) give_up_at_ = now + kGiveUp;
   }
 
-  // Whether there is a rank for what can be read now. A job in the background must not read from
-  // its terminal: it would be stopped.
+  // Returns true if a rank can take input now. A job in the background must not read from its
+  // terminal: it would be stopped.
   bool takes_input() const {
     const int reader = parts_.line.input_rank;
     if (input_ended_ || input_waits_ || reader < 0 || reader >= plan_.size()) return false;
@@ -467,7 +467,7 @@ class MpiJob {
 
   MpirunParts parts_;
   bool own_job_;
-  bool elastic_;  // a job whose ranks outlive each other
+  bool elastic_;  // a job whose ranks are restarted
   RankPlan plan_;
   SignalInbox inbox_;
   PmiServer pmi_;
@@ -482,7 +482,7 @@ class MpiJob {
   bool stopping_ = false;
   bool logged_waiting_ = false;
   bool input_ended_ = false;
-  bool input_waits_ = false;  // what was read last is still on its way
+  bool input_waits_ = false;  // the last input is still in flight
   Clock::time_point begun_;
   std::optional<Clock::time_point> stop_at_, kill_at_, give_up_at_;
 };

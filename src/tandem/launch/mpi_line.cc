@@ -249,7 +249,7 @@ class Reader {
     return words_[at_++];
   }
 
-  // Up to ":" all words are the program's.
+  // Up to ":" all words belong to the program.
   void read_command(const std::string& first) {
     auto& command = line_.blocks.back().command;
     command.push_back(first);
@@ -263,7 +263,7 @@ class Reader {
     }
   }
 
-  // One program a line; '#' begins a comment where a word begins.
+  // One program per line; '#' begins a comment at the start of a word.
   void read_file_of_words(const std::string& path) {
     std::istringstream lines(read_file(path));
     std::vector<std::string> all;

@@ -98,7 +98,7 @@ TEST(MpiLine, RefusesWithTheReason) {
   }
 }
 
-// Behind "--" no name of a host is an option, whatever it begins with.
+// After "--" a host's name is never an option, for any first character.
 TEST(HelperCommand, OptionsEndBeforeTheHost) {
   const MpiLine line = parse({"-hosts", "a", "prog"}, {{"HYDRA_LAUNCH_EXTRA_ARGS", "-p 2222"}});
   EXPECT_THAT(helper_command(line, "/opt/it's/tandem", "word", "-oProxyCommand=x", /*remote=*/true),
@@ -129,7 +129,7 @@ std::vector<std::string> hosts_of_file(const Words& words, const std::string& te
   return hosts;
 }
 
-// What `mpiexec.hydra -launcher fork -f FILE` of MPICH 4.0.2 does with the same files.
+// The results of `mpiexec.hydra -launcher fork -f FILE` of MPICH 4.0.2 for the same files.
 TEST(HostFile, OneHostOnSeveralLinesIsReadAsHydraReadsIt) {
   EXPECT_THAT(hosts_of_file({"-n", "4"}, "a\na\nb\nb\n"), ElementsAre("a", "a", "b", "b"));
   EXPECT_THAT(hosts_of_file({"-n", "4"}, "a\nb\na\nb\n"), ElementsAre("a", "b", "a", "b"));
@@ -187,7 +187,7 @@ TEST(RankPlan, FillsHostsInHydrasOrder) {
   EXPECT_THAT(plan.block_of, ElementsAre(0, 1, 1));
 }
 
-// As MPICH reads it (MPIR_NODEMAP_parse_mapping): the blocks in turn, again and again.
+// As MPICH reads it (MPIR_NODEMAP_parse_mapping): the blocks in order, repeatedly.
 TEST(RankPlan, TheMappingIsMpichs) {
   EXPECT_EQ(process_mapping({0, 0, 1, 1}), "(vector,(0,2,2))");
   EXPECT_EQ(process_mapping({0, 1, 0, 1}), "(vector,(0,2,1))");
@@ -208,7 +208,7 @@ TEST(RankPlan, AMappingIsReadAsItIsWritten) {
     EXPECT_THAT(hosts_of_mapping(bad, 4), IsEmpty()) << bad;
 }
 
-// What other processes of this user may say to an agent.
+// Messages of other processes of this user to an agent.
 TEST(StandIns, ACardIsReadAsItIsWritten) {
   const StandInCard card{1, {.cpus = {0, 3}, .threads = 2}};
   const StandInCard read = stand_in_card_from(to_line(card), 2);
@@ -329,7 +329,7 @@ struct TwoStreams {
   std::optional<FrameStream> mpirun;
 };
 
-// What a login shell prints is skipped, and a frame in several parts is one.
+// Output of a login shell is skipped, and a frame in several parts is one frame.
 TEST(FrameStream, BeginsAtTheGreeting) {
   TwoStreams pair;
   pair.say("Welcome!\ntandem mp");

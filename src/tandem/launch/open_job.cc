@@ -36,7 +36,7 @@ milliseconds conf_seconds(const RunOptions& options, const std::string& key,
   return milliseconds(std::lround(seconds * 1000));
 }
 
-// As torchrun's heartbeats: so many missed ones in a row.
+// As torchrun's heartbeats: number of consecutive missed ones.
 milliseconds silence(const RunOptions& options) {
   const milliseconds interval =
       conf_seconds(options, "keep_alive_interval", std::chrono::seconds(5));
@@ -73,19 +73,19 @@ JobRules rules_of(const AgentParts& parts, const MeetingPlan& plan, int port) {
   return rules;
 }
 
-// Where the agent listens, and behind it the ports that rank 0 of tandem's collectives takes one
-// after the other (rendezvous/identity.cc).
+// The agent's port, followed by the ports that rank 0 of tandem's collectives takes one after the
+// other (rendezvous/identity.cc).
 struct Ports {
   rendezvous::FileDescriptor listener;
   std::vector<rendezvous::FileDescriptor> of_ranks;
 };
 
-// Ports that a user has chosen are not looked at: they are for all agents, and rank 0 says when one
-// is taken. Chosen here, they are where the next ones are free.
+// Ports chosen by a user are not checked: they apply to all agents, and rank 0 reports a port in
+// use. Ports chosen here are followed by free ones.
 Ports open_ports(const MeetingPlan& plan, int max_restarts) {
   constexpr int kTries = 32;
   const int wanted = plan.where.port == 0 ? 1 + std::min(max_restarts, 3) : 0;
-  std::vector<Ports> refused;  // kept, or the kernel would give them again
+  std::vector<Ports> refused;  // kept open, or the kernel would return them again
   while (true) {
     Ports ports{rendezvous::listen_tcp(plan.local && is_loopback(plan.where.host), plan.where.port),
                 {}};
@@ -186,7 +186,7 @@ std::unique_ptr<JobLink> open_job(const AgentParts& parts, const std::function<v
       host->keep_ports(std::move(ports.of_ranks));
       return host;
     } catch (const ConfigError&) {
-      if (!plan.may_join) throw;  // else another agent of this machine is the host
+      if (!plan.may_join) throw;  // otherwise another agent of this machine is the host
     }
   }
   return join_job(plan.where, card, parts.job_token, join_timeout(options), silence(options),

@@ -110,7 +110,7 @@ FileDescriptor open_log(const std::filesystem::path& path) {
 struct OutputRelay::State {
   std::mutex mutex;
   std::condition_variable empty;
-  std::vector<Pipe> arrived;  // not yet the thread's
+  std::vector<Pipe> arrived;  // not yet taken by the thread
   std::size_t open = 0;       // streams that have not ended
   std::atomic<bool> stop{false};
   FileDescriptor wake{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};

@@ -34,7 +34,7 @@ CpuSets cores_of(const Machine& machine) {
   return sets;
 }
 
-// One of each socket in turn.
+// One of each socket alternately.
 std::vector<int> scattered(const Machine& machine) {
   std::vector<int> cpus;
   const std::size_t wanted = all_cpus(machine).size();
@@ -144,7 +144,7 @@ void keep_communication_apart(const VariableLookup& get, PlacementRequest& reque
       fmt::format("CCL_WORKER_AFFINITY={}: no worker computes on these CPUs", *affinity));
 }
 
-// Domains are taken in order, those that are left over evenly.
+// Domains are taken in order, surplus ones at even distances.
 void use_domains(const CpuSets& domains, int count, PlacementRequest& request) {
   for (int worker = 0; worker < count; ++worker) {
     const auto i = static_cast<std::size_t>(worker);

@@ -25,7 +25,7 @@ std::pair<std::size_t, std::size_t> part(std::size_t size, std::size_t index, st
 }
 
 // The cores of worker `index` of `count`: whole domains while there are enough, else its share of
-// one. Empty when there are fewer cores than workers.
+// one. Empty if there are fewer cores than workers.
 Cores share_of(const std::vector<Domain>& domains, std::size_t index, std::size_t count) {
   Cores cores;
   if (count <= domains.size()) {
@@ -51,8 +51,7 @@ const std::vector<Domain>& domains_for(const Machine& machine, Binding binding) 
   return machine.numa;
 }
 
-// A quota is time, not cores: workers tied to cores could not use it up where it is given out
-// elsewhere.
+// A quota is time, not cores: bound workers could not use quota that belongs to other cores.
 bool quota_binds(const Machine& machine) { return machine.usable_cores() < machine.num_cores(); }
 
 bool wants_cores(const Machine& machine, const PlacementRequest& request, std::size_t count) {
@@ -104,7 +103,7 @@ std::vector<int> left_of(std::vector<int> cpus, const std::vector<int>& reserved
   return cpus;
 }
 
-// The machine without some of its CPUs; domains and cores that had no others are gone.
+// The machine without some of its CPUs; domains and cores without CPUs are removed.
 std::vector<Domain> without(const std::vector<Domain>& domains, const std::vector<int>& reserved) {
   std::vector<Domain> left;
   const auto is_reserved = [&](int cpu) {
@@ -133,7 +132,7 @@ std::string number(int count, std::string_view word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
 
-// Threads of one worker of an own job, from the cores that it has.
+// Threads of one worker of an own job, from its cores.
 int threads_for(const PlacementRequest& request, int cores, Placement& placement) {
   const int most = std::max(1, cores);
   const int fitting = std::max(1, cores - request.communication_threads);
@@ -266,7 +265,7 @@ Placement place_workers(const Machine& whole, const PlacementRequest& request) {
 
 namespace {
 
-// As dist::MemoryDomains asks for it: a domain that has all CPUs of the worker.
+// In the form of dist::MemoryDomains: a domain with all CPUs of the worker.
 std::string memory_of(const Machine& machine, const std::vector<int>& cpus) {
   for (std::size_t i = 0; i < machine.numa.size(); ++i) {
     if (!cpus.empty() && common(cpus, machine.numa[i].cpus).size() == cpus.size())

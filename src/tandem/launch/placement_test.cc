@@ -1,4 +1,4 @@
-// Placement on machines that hwloc makes from a description.
+// Placement on machines that hwloc creates from a description.
 #include "tandem/launch/placement.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ TEST(Placement, WorkersGetWholeDomainsOrEqualShares) {
   EXPECT_THAT(lists(place(described_machine(kFlat), "1")), ::testing::ElementsAre(""));
 }
 
-// Every core belongs to exactly one worker, whatever the numbers.
+// Every core belongs to exactly one worker, for any numbers.
 TEST(Placement, SharesDoNotOverlap) {
   for (const char* description : {kTwoSockets, kSubNuma, kNps4, kFlat}) {
     const Machine machine = described_machine(description);
@@ -126,7 +126,7 @@ Machine machine_of(const std::string& file) {
   return machine_from_xml(std::string(TANDEM_SOURCE_DIR) + "/src/tandem/launch/topologies/" + file);
 }
 
-// CPU numbers of a real machine: SMT siblings far apart, sockets in turn.
+// CPU numbers of a real machine: SMT siblings far apart, sockets alternate.
 TEST(Placement, MachinesAsLinuxNumbersThem) {
   const Machine clusters = machine_of("two_sockets_snc.xml");
   EXPECT_EQ(clusters.numa.size(), 4U);

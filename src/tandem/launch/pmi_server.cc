@@ -25,7 +25,7 @@ PmiServer::PmiServer(PmiRules rules)
   if (!rules_.mapping.empty()) values_.emplace(kMappingKey, rules_.mapping);
 }
 
-// "cmd=… name=value …", separated by blanks; a word without '=' is part of nothing.
+// "cmd=… name=value …", separated by blanks; a word without '=' is ignored.
 std::vector<PmiServer::Reply> PmiServer::take(int rank, std::string_view line) {
   Member& speaker = member(rank);
   if (!speaker.broken.empty()) return {};
@@ -77,7 +77,7 @@ std::vector<PmiServer::Reply> PmiServer::obey(int rank, const std::string& comma
     take_abort(rank, fields);
     return {};
   }
-  // mcmd=spawn and names of services: a program that asks gets a clear no instead of a silence.
+  // mcmd=spawn and names of services: the program gets a refusal instead of no answer.
   const bool publishes = command.ends_with("_name");
   if (publishes)
     return answer(fmt::format("cmd={}_result rc=-1 info=not_supported msg=not_supported",

@@ -69,8 +69,8 @@ std::string find_program(const std::string& name, const ProgramPlaces& places) {
   return path;
 }
 
-// Whether Linux would start the file itself: Python would read such a file as text and fail with a
-// SyntaxError.
+// Returns true if Linux can execute the file itself: Python would read such a file as text and fail
+// with a SyntaxError.
 bool is_binary(const fs::path& path) {
   std::string begin(4, '\0');
   std::ifstream(path, std::ios::binary).read(begin.data(), std::ssize(begin));

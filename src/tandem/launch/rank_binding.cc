@@ -108,7 +108,7 @@ std::vector<std::vector<int>> bind_ranks(const Machine& machine, const std::stri
   if (targets.empty())
     raise<ConfigError>("'{}' asks for more than the {} of this host", bind_to, single.size());
   const auto map_parts = split(map_by.empty() || map_by == "rr" ? parts.front() : map_by, ':');
-  // The targets of each unit that ranks take in turn.
+  // The targets of each unit over which ranks alternate.
   std::vector<CpuSets> choices;
   for (const auto& unit : units(machine, map_parts.front())) {
     CpuSets inside;

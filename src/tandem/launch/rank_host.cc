@@ -30,13 +30,13 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr auto kBeat = 1s;
-// mpirun may be held up by its console or a debugger for a while, but not for ever.
+// mpirun may be held up by its console or a debugger for a while, but not forever.
 constexpr auto kLauncherSilence = 60s;
 constexpr auto kGrace = 5s;
 constexpr auto kAfterSignal = 30s;
-// Somebody whom a rank started may hold its streams open for ever.
+// A process started by a rank may hold its streams open forever.
 constexpr auto kLastWords = 500ms;
-// More than this on its way to mpirun: the ranks that print wait.
+// With more than this in flight to mpirun, the printing ranks wait.
 constexpr std::size_t kMuchUnsent = 4 << 20;
 
 struct PipeEnds {
@@ -103,7 +103,7 @@ class RankProcess {
   }
   void answer(const std::string& line) { answers_ += line + '\n'; }
 
-  // Moves what can be moved; what is for mpirun goes to `launcher`.
+  // Moves as much as possible; messages for mpirun are sent to `launcher`.
   void serve(FrameStream& launcher) {
     if (over_) return;
     if (launcher.unsent() < kMuchUnsent) {
@@ -130,7 +130,7 @@ class RankProcess {
     while (in_ && !input_.empty()) {
       const ssize_t count = ::write(in_.get(), input_.data(), input_.size());
       if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-      if (count <= 0) return in_.reset();  // the rank does not read any more
+      if (count <= 0) return in_.reset();  // the rank has stopped reading
       input_.erase(0, static_cast<std::size_t>(count));
       if (input_.empty()) launcher.send({Frame::Kind::kInputTaken, rank_, ""});
     }
@@ -166,7 +166,7 @@ class RankProcess {
     pmi_.reset();
   }
 
-  // mpirun hears of the end after all that was printed before.
+  // mpirun learns of the end after all earlier output.
   void watch(FrameStream& launcher) {
     const auto& ending = worker_->poll();
     if (!ending) return;
@@ -185,7 +185,8 @@ class RankProcess {
   std::optional<Clock::time_point> ended_at_;
 };
 
-// Where each rank of this host runs, and with how many threads. -bind-to comes before variables.
+// The CPUs and the number of threads of each rank of this host. -bind-to takes precedence over
+// variables.
 Placement place(const RankStart& start, std::vector<std::string>& notes) {
   const int count = static_cast<int>(start.ranks.size());
   const Machine machine = this_machine();
@@ -205,7 +206,7 @@ Placement place(const RankStart& start, std::vector<std::string>& notes) {
   notes = apply_pin_variables(get, machine, request);
   Placement placement = place_workers(machine, request);
   if (!start.own_job) {
-    // Hydra leaves OMP_NUM_THREADS alone.
+    // Hydra does not set OMP_NUM_THREADS.
     for (WorkerPlacement& worker : placement.workers) worker.threads.reset();
     placement.warnings.clear();
   }
@@ -261,11 +262,11 @@ class RankHost {
     std::vector<pollfd> waits{{inbox_.descriptor().get(), POLLIN, 0}};
     launcher_.add_to(waits);
     for (const auto& rank : ranks_) rank->add_to(waits, launcher_.unsent() < kMuchUnsent);
-    // Ends of streams whose holder lives on, beats and deadlines are looked for by the clock.
+    // Ends of streams held open by other processes, heartbeats and deadlines are checked by time.
     ::poll(waits.data(), waits.size(), 250);
   }
 
-  // mpirun closes the connection when it has heard of all ends.
+  // mpirun closes the connection when it knows all ends.
   bool done() const {
     const bool all_over =
         std::all_of(ranks_.begin(), ranks_.end(), [](const auto& r) { return r->over(); });

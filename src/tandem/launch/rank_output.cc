@@ -56,7 +56,7 @@ std::string RankOutput::prefix(const PrintingRank& rank) const {
   return line_.prefix_ranks ? fmt::format("[{}] ", rank.rank) : "";
 }
 
-// Without a prefix bytes go out as they come; with one, in whole lines.
+// Without a prefix bytes are written as they arrive; with one, in complete lines.
 void RankOutput::add(const PrintingRank& rank, bool err, const std::string& bytes) {
   constexpr std::size_t kMaxLine = 64 << 10;
   const std::string before = prefix(rank);

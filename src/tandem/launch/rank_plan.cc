@@ -45,7 +45,7 @@ void forget_idle_hosts(RankPlan& plan) {
   plan.hosts = std::move(used);
 }
 
-// What the host file says about the hosts of the plan.
+// Settings in the host file for the hosts of the plan.
 void add_settings(RankPlan& plan, const std::vector<HostfileEntry>& entries) {
   for (std::size_t host = 0; host < plan.hosts.size(); ++host) {
     const auto entry = std::find_if(
@@ -63,7 +63,7 @@ void add_settings(RankPlan& plan, const std::vector<HostfileEntry>& entries) {
   }
 }
 
-// The shortest beginning that, repeated, gives all.
+// The shortest prefix that gives the whole list when repeated.
 std::size_t period_of(const std::vector<int>& values) {
   for (std::size_t period = 1; period < values.size(); ++period) {
     if (std::equal(values.begin() + static_cast<std::ptrdiff_t>(period), values.end(),

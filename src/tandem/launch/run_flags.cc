@@ -76,7 +76,7 @@ void set_backend(RunOptions& options, const std::string& value) {
   options.backend = value == "c10d" ? Backend::kC10d : Backend::kStatic;
 }
 
-// Keys of torchrun's c10d and static backends. What has no counterpart here is noted.
+// Keys of torchrun's c10d and static backends. A key without a counterpart here gets a note.
 void set_conf(RunOptions& options, const std::string& value) {
   const std::vector<std::string> known = split(
       "join_timeout,last_call_timeout,close_timeout,timeout,keep_alive_interval,"
@@ -328,7 +328,7 @@ std::string dashed(std::string_view name) {
 
 [[noreturn]] void usage_error(const std::string& message) { throw ConfigError(message, true); }
 
-// The flag that a word "--name" means: itself, or the only one that begins so.
+// The flag for a word "--name": the flag of that name, or the only one with that prefix.
 const RunFlag& find_long(const std::string& word) {
   const std::string name = dashed(std::string_view(word).substr(2));
   std::vector<const RunFlag*> candidates;

@@ -1,4 +1,4 @@
-// The command line of torchrun, word by word, and what of it becomes the workers' command.
+// The command line of torchrun, word by word, and the workers' command that results.
 #include "tandem/launch/run_flags.h"
 
 #include <gmock/gmock.h>
@@ -133,7 +133,7 @@ TEST(RunFlags, EveryVariableCountsAndTheFlagCountsMore) {
   }
 }
 
-// torch 2.15, torch/distributed/run.py: whoever adds a flag there should be missed here.
+// torch 2.15, torch/distributed/run.py: this test fails if a flag added there is missing here.
 TEST(RunFlags, AreTorchruns) {
   std::set<std::string> names;
   for (const RunFlag& flag : run_flags()) names.emplace(flag.name);

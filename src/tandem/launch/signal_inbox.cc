@@ -41,7 +41,7 @@ SignalInbox::SignalInbox(const std::vector<int>& signals) {
   sigset_t set;
   sigemptyset(&set);
   for (const int number : signals) {
-    // What is blocked is queued although it is ignored.
+    // A blocked signal is queued even if it is ignored.
     if (number != SIGHUP || !is_ignored(SIGHUP)) sigaddset(&set, number);
   }
   ::pthread_sigmask(SIG_BLOCK, &set, &before_);

@@ -35,14 +35,14 @@ using rendezvous::FileDescriptor;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// All have passed mpirun's barrier when the agent waits for them.
+// All processes have passed mpirun's barrier when the agent waits for them.
 constexpr milliseconds kTakeIn{30000};
-// A second time as long as the agent has from a signal on.
+// Twice the agent's own time after a signal.
 constexpr milliseconds kGiveUp{60000};
 constexpr std::size_t kMostText = 900;  // of a PMI value
 constexpr int kGone = 200;
 
-// Where this process stands.
+// The position of this process.
 struct Post {
   int host = 0;  // of `hosts`
   int hosts = 1;
@@ -97,7 +97,7 @@ FileDescriptor connect_to(const std::string& name) {
   return socket;
 }
 
-// This process's place and streams, in one message.
+// This process's position and streams, in one message.
 void introduce(const FileDescriptor& socket, const StandInCard& card) {
   std::string line = to_line(card) + '\n';
   const int streams[] = {STDOUT_FILENO, STDERR_FILENO};
@@ -131,7 +131,7 @@ WorkerPlacement own_placement(const AgentParts& parts) {
   return placement;
 }
 
-// What the processes have told each other through PMI.
+// The data that the processes have exchanged through PMI.
 struct Met {
   Post post;
   std::string name;                // of the agent of this host
@@ -181,7 +181,7 @@ void fill_in(AgentParts& agent, const rendezvous::Identity& own, Met& met) {
   std::istringstream text(met.place.text);
   for (std::string word; std::getline(text, word, ',');) words.push_back(word);
   if (words.size() < 4)
-    raise<CommError>("the process manager returned '{}' as the place of the agents",
+    raise<CommError>("the process manager returned '{}' as the agents' address",
                      printable(met.place.text));
   agent.job_token = own.job_token.empty() ? words[0] : own.job_token;
   agent.options.backend = Backend::kC10d;
@@ -192,7 +192,7 @@ void fill_in(AgentParts& agent, const rendezvous::Identity& own, Met& met) {
   if (met.post.hosts == 1) return;
   AgentMeeting meeting;
   meeting.port = std::atoi(words[1].c_str());
-  // The name that mpirun was told comes first: it is how people reach the host.
+  // The name given to mpirun comes first: users reach the host by it.
   meeting.hosts.assign(words.begin() + 3, words.end());
   if (text.str().back() != ',')
     std::rotate(meeting.hosts.begin(), meeting.hosts.end() - 1, meeting.hosts.end());
@@ -219,8 +219,8 @@ int run_agent_here(StandInParts& parts, Met& met) {
   return code;
 }
 
-// The agent is nobody's child: it outlives the process that started it, and signals to that one's
-// group are not for it.
+// The agent is not a child process: it outlives the process that started it, and does not receive
+// signals to that process's group.
 void start_agent(StandInParts& parts, Met& met) {
   std::fflush(nullptr);
   const pid_t between = ::fork();
@@ -241,13 +241,13 @@ void start_agent(StandInParts& parts, Met& met) {
   met.place.listener.reset();
 }
 
-// The exit code of a process of mpirun. A job that was told to stop never ends with 0, also when it
-// had finished by then: a launcher that runs the command again learns that nothing is left to do.
+// The exit code of a process of mpirun. A job that received a stop signal never ends with 0, even if
+// it had finished by then: a launcher that runs the command again learns that nothing is left to do.
 int exit_code_of(int code_of_job, int last_signal) {
   return code_of_job == 0 && last_signal != 0 ? 128 + last_signal : code_of_job;
 }
 
-// Until the agent says how the job has ended.
+// Waits until the agent reports how the job has ended.
 int hold_place(LineSocket line, SignalInbox& inbox, const Log& log) {
   std::optional<Clock::time_point> give_up;
   int last_signal = 0;
@@ -274,7 +274,7 @@ int hold_place(LineSocket line, SignalInbox& inbox, const Log& log) {
   }
 }
 
-// Words of the process that started `process`, and its number, through the managers in between.
+// Command line of the process that started `process`, and its number, past the managers in between.
 bool ancestor_has_word(std::string_view word) {
   constexpr int kMostAncestors = 4;  // Hydra's proxy and mpiexec, and scripts around the program
   int process = ::getppid();

@@ -31,7 +31,7 @@ struct Said {
   std::vector<FileDescriptor> descriptors;
 };
 
-// Adds what has come to `said`; false when nothing more will.
+// Appends received bytes to `said`; false at the end of the connection.
 bool receive(const FileDescriptor& socket, Said& said) {
   char bytes[4096];
   iovec part{bytes, sizeof bytes};
@@ -124,7 +124,7 @@ void StandIns::take_in(const FileDescriptor& listener, const Deadline& deadline)
   member.line.emplace(std::move(socket), said.bytes.substr(end + 1));
 }
 
-// The agent itself is in nobody's way.
+// The agent itself needs no CPU of its own.
 void StandIns::run_where_they_run() const {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
@@ -164,7 +164,7 @@ StandIns::News StandIns::serve() {
   return news;
 }
 
-// "end 15": mpirun passes it on to all, so the first of all is one and the second another.
+// "end 15": mpirun forwards it to all, so the first request counts once and a later one again.
 // "signal 10": for this worker.
 void StandIns::hear(Member& member, const std::string& line, News& news) {
   const std::size_t blank = std::min(line.find(' '), line.size());

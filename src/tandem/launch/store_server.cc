@@ -21,19 +21,19 @@ using rendezvous::view_of;
 
 // A request of many keys and values; torch's own have a few.
 constexpr std::size_t kMaxRequestBytes = std::size_t{64} << 20;
-// A client that leaves this much of its answers unread is not read from.
+// A client with this many unread bytes of answers is not read from.
 constexpr std::size_t kMaxUnread = std::size_t{16} << 20;
 // An answer may be many values, or one value many times.
 constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
-// Of all clients, requests that are not complete and answers that are not read.
+// Limit for all clients together: incomplete requests and unread answers.
 constexpr std::size_t kMaxBuffered = std::size_t{256} << 20;
 
-// Not all of a request has arrived: `bytes` of it are needed before it is worth looking again.
+// A request is incomplete: `bytes` of it are needed before the next attempt to read it.
 struct Incomplete {
   std::size_t bytes;
 };
 
-// The arguments of one request, from the front of what has arrived.
+// The arguments of one request, from the front of the received bytes.
 class Arguments {
  public:
   explicit Arguments(std::string_view bytes) : bytes_(bytes) {}
@@ -60,8 +60,8 @@ class Arguments {
     }
     return keys;
   }
-  // So many texts follow: with the size of each at the least. Who sends many of them a few bytes at
-  // a time does not have the request read again for each.
+  // Number of texts that follow, each with at least its size field. A client that sends many of
+  // them a few bytes at a time does not cause a new parse for each.
   void need_texts(std::size_t count) { need(count * sizeof(std::uint64_t)); }
   std::size_t used() const { return at_; }
 
@@ -83,7 +83,7 @@ class Arguments {
   std::size_t at_ = 0;
 };
 
-// What the answer to a request is.
+// The answer to a request.
 class Answer {
  public:
   explicit Answer(std::string& to) : to_(to), limit_(to.size() + kMaxAnswerBytes) {}
@@ -200,7 +200,7 @@ struct StoreServer::Client {
 
   bool reads() const { return unsent.size() < kMaxUnread; }
   std::size_t buffered() const { return received.size() + unsent.size(); }
-  // Performs the requests that have arrived. Throws DataError for what is none.
+  // Performs the received requests. Throws DataError for an invalid one.
   void perform_all(KeyValueStore& store) {
     std::size_t at = 0, answered = unsent.size();
     wanted = 1;
@@ -242,8 +242,8 @@ void StoreServer::add_to(std::vector<pollfd>& waits) const {
   }
 }
 
-// Some pieces: who sends without a pause is served in turns with the others. False: the connection
-// has ended or broken the protocol.
+// Reads a few pieces: a client that sends without a pause is served alternately with the others.
+// False: the connection has ended or violated the protocol.
 bool StoreServer::read(Client& client) {
   char bytes[65536];
   for (int pieces = 0; client.reads() && pieces < 4; ++pieces) {
@@ -285,7 +285,7 @@ void StoreServer::serve() {
     bool alive = false;
     try {
       alive = read(*client);
-    } catch (const DataError&) {  // whoever it is: not one of the job's programs
+    } catch (const DataError&) {  // the client is not one of the job's programs
     }
     if (!alive) gone.push_back(number);
   }
@@ -302,7 +302,7 @@ void StoreServer::show_out(int number) {
   clients_.erase(number);
 }
 
-// Programs of a job say little: whoever fills the memory is none of them.
+// Programs of a job send little: a client that fills the memory is not one of them.
 void StoreServer::show_out_the_greediest() {
   std::size_t buffered = 0;
   for (const auto& [number, client] : clients_) buffered += client->buffered();

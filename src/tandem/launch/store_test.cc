@@ -1,4 +1,4 @@
-// The TCPStore: bytes written by hand, the client of ours, and bytes that no client sends.
+// The TCPStore: bytes written by hand, this project's client, and bytes that no client sends.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -23,7 +23,7 @@ using rendezvous::TorchStore;
 using std::chrono::milliseconds;
 using namespace std::chrono_literals;
 
-// A job's host that does nothing but serve its store.
+// A job's host that only serves its store.
 class Server {
  public:
   explicit Server(const std::string& token = "") {
@@ -101,7 +101,8 @@ TEST(TcpStore, SpeaksTheProtocolByteByByte) {
   EXPECT_EQ(hear(socket, 1), bytes({1}));  // WAIT, then CANCEL_WAIT: canceled
 }
 
-// The protocol has no secret: what another user stored would fill the memory of this one's agent.
+// The protocol has no secret: data stored by another user would fill the memory of this one's
+// agent.
 TEST(TcpStore, RefusesOtherUsersOfTheHost) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   for (const char* token : {"", "a token"}) {
@@ -267,7 +268,7 @@ TEST(TcpStore, DoesNotRepeatAValueUntilTheMemoryIsFull) {
   EXPECT_EQ(store.ping(1), 1U);
 }
 
-// 40 requests of which all but the last byte has come.
+// 40 requests, each complete except for its last byte.
 TEST(StoreServer, ShowsOutWhoFillsTheMemory) {
   constexpr std::size_t kClients = 40;
   constexpr std::uint64_t kSize = 8 << 20;

@@ -29,7 +29,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return result;
 }
 
-// What the child needs, made ready before fork(): in between only system calls are allowed.
+// The child's data, prepared before fork(): between fork and exec only system calls are allowed.
 struct Prepared {
   std::vector<std::string> words;
   std::vector<std::string> variables;
@@ -84,7 +84,7 @@ Prepared prepare(const WorkerStart& start) {
   ::_exit(127);
 }
 
-// What the child says of why its program cannot run, errno; 0: it runs; nothing: neither in time.
+// errno of the child if its program cannot run; 0: it runs; nothing: neither in time.
 std::optional<int> error_of_start(int report, std::chrono::milliseconds patience) {
   const auto until = std::chrono::steady_clock::now() + patience;
   while (true) {
@@ -163,7 +163,7 @@ void Worker::signal(int number) {
     ::kill(-pid_, SIGCONT);
 }
 
-// Until it is reaped its number, and so its group's, is nobody else's.
+// Until it is reaped, its process number, and so its group's, is not reused.
 const std::optional<Ending>& Worker::poll() {
   if (ending_ || pid_ < 0) return ending_;
   siginfo_t info{};

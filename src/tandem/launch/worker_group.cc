@@ -13,7 +13,7 @@ double now_in_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// What an agent above this one said to it is not for its workers.
+// Variables of an agent above this one are not for its workers.
 void forget_outer_launchers(std::map<std::string, std::string, std::less<>>& environment) {
   std::erase_if(environment, [](const auto& entry) {
     return entry.first.starts_with("PMI_") || entry.first.starts_with("OMPI_COMM_WORLD_");

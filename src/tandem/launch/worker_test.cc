@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kNoFilter = 77;
 
-// From here on execve() waits for somebody who answers for the kernel, which nobody does.
+// From here on execve() waits for an answer to the seccomp notification, which never arrives.
 bool hold_programs_back() {
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -33,7 +33,7 @@ bool hold_programs_back() {
                    &program) >= 0;
 }
 
-// In a process of its own, which the filter stays with: 0 if a worker that never runs its program
+// In a separate process, because the filter is permanent: 0 if a worker that never runs its program
 // is killed.
 int start_what_never_runs() {
   if (!hold_programs_back()) return kNoFilter;
