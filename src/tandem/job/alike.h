@@ -1,4 +1,4 @@
-// What every rank of a job does alike, and fails at alike.
+// Work that fails identically on all ranks of a job.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace tandem::job {
 
-// What every rank has found, and knows that the others have: it is to be said once. Message and
-// exit code are the original's.
+// An error that every rank has found, and that is known to be common: it is reported once. Message
+// and exit code are the original's.
 class SharedError : public Error {
  public:
   explicit SharedError(const Error& original)
@@ -20,10 +20,11 @@ class SharedError : public Error {
   int exit_code_;
 };
 
-// Runs `work`, which calls no collective and throws on every rank or on some. Where it throws a
-// tandem::Error with the same words on all ranks, each throws SharedError with them. An error of
-// some ranks passes as it is, and the others return. Collective: a rank that fails waits for the
-// others. Throws CommError, and Interrupted at once where `work` does: a signal is no finding.
+// Runs `work`, which calls no collective and may throw on all ranks or on some. If it throws a
+// tandem::Error with the same message on all ranks, each throws SharedError with it. An error on
+// some ranks is thrown unchanged there, and the others return. Collective: a failing rank waits for
+// the others. Throws CommError. Throws Interrupted at once if `work` does, since a signal is not an
+// error of the input.
 void run_alike(comm::Communicator& communicator, const std::function<void()>& work);
 
 }  // namespace tandem::job

@@ -1,4 +1,4 @@
-// What a command line asks of a job, whatever its task.
+// The settings that a command line gives a job of any task.
 #pragma once
 
 #include <optional>
@@ -18,13 +18,13 @@ struct Arguments {
   trainer::TrainingArguments training;
   quant::QuantizationArguments quantization;
 
-  // Whether --do_train changes weights: with --apply_quantization it only gives the data for
-  // calibration unless training was asked for by name.
+  // Returns true if --do_train changes weights: with --apply_quantization it only provides the data
+  // for calibration, unless training was requested by name.
   bool trains() const {
     return training.do_train &&
            (!quantization.apply_quantization || quantization.train_before_quantization);
   }
-  // --do_train reads its data even where it trains nothing.
+  // --do_train reads its data even if it trains nothing.
   tasks::Stages stages() const {
     return {training.do_train, training.do_eval, training.do_predict};
   }
@@ -32,12 +32,12 @@ struct Arguments {
 
 // A job as it was asked for.
 struct Request {
-  std::string command;  // for people to read and repeat: quoted for a shell, without secrets
+  std::string command;  // for users to read and repeat: quoted for a shell, without secrets
   Arguments arguments;
-  // Every argument that has a field, the task's too, by flag name, sorted; secrets as "<TOKEN>"
-  // when given.
+  // Every argument with a field, including the task's, by flag name, sorted; secrets that are set
+  // as "<TOKEN>".
   nlohmann::json values;
-  // One line each, for the main process to print: flags without effect, defaults that were filled
+  // One line each for the main process to print: flags without effect, defaults that were filled
   // in.
   std::vector<std::string> notes;
   // The command line's, while the job writes to that of an earlier start or of rank 0.

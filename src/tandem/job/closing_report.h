@@ -1,4 +1,4 @@
-// The last lines of a job: what it wrote, and the commands that use it.
+// The last lines of a job: the files it wrote, and the commands that use them.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace tandem::job {
 struct ClosingParts {
   const Request& request;
   const tasks::JobTask& task;
-  std::string program;  // as a person starts it; empty: no command is named
+  std::string program;  // as a user starts it; empty: no command is named
   std::chrono::system_clock::time_point started;
 };
 

@@ -1,4 +1,4 @@
-// Whom a job tells what it does: a program shows it to people. The library prints nothing itself.
+// Output of a job for users. The library prints nothing itself.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,14 @@
 
 namespace tandem::job {
 
-// How much of it this process shows.
+// Selection of the output that this process shows.
 struct ConsoleOptions {
-  bool main_process = true;   // what a job says once is the main process's: progress, log dicts,
-                              // tables, facts, notes and warnings
-  bool details = false;       // --log_level debug: what only somebody who looks for a cause wants
-  bool library_lines = true;  // INFO lines of the library
-  bool only_main_process = false;  // those too are the main process's, whichever that is
+  bool main_process =
+      true;  // one-time messages belong to the main process: progress, log dicts, tables, facts,
+             // notes and warnings
+  bool details = false;            // --log_level debug: details for the search for a cause
+  bool library_lines = true;       // INFO lines of the library
+  bool only_main_process = false;  // INFO lines only on the present main process
   bool progress_bars = true;       // false (--disable_tqdm): no progress at all, only log dicts
   LogFormat format = LogFormat::kText;
   int rank = 0;           // shown in JSON lines
@@ -38,15 +39,15 @@ class Console : public trainer::Observer, public tasks::StartLog {
   virtual void command(std::string_view topic, std::string_view text) = 0;
   // "***** train metrics *****" and the values.
   virtual void metrics_table(std::string_view split, const nlohmann::ordered_json& metrics) = 0;
-  // FLOP/s of this rank's threads, which progress is compared with.
+  // FLOP/s of this rank's threads, the reference for progress.
   virtual void set_peak_flops(double flops) = 0;
-  // Whether this process is the main one from now on; its place may change in an elastic job.
+  // Sets whether this process is the main one from now on; in an elastic job this may change.
   virtual void set_main_process(bool main) = 0;
-  // Lines of the log are given to `to` instead of being printed; an empty function ends that.
+  // Passes lines of the log to `to` instead of printing them; an empty function ends that.
   virtual void divert_log(std::function<void(std::string line)> to) = 0;
-  // Of the job: all ranks know it, and the main process says it.
+  // About the whole job: all ranks have it, and the main process prints it.
   void warning(std::string_view text) override = 0;
-  // Of one host, which the text names.
+  // About one host, which the text names.
   virtual void warning_of_host(std::string_view text) = 0;
 };
 

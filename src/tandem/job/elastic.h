@@ -1,4 +1,4 @@
-// A job whose ranks die, leave and come while it runs (docs/elastic.md), as its workers see it:
+// A job whose ranks die, leave and join while it runs (docs/elastic.md), from its workers' side:
 // each prepares itself alone, and computes in one view after another.
 #pragma once
 
@@ -19,29 +19,29 @@
 
 namespace tandem::job {
 
-// What happens in a job, in this order; its progress says how many stages are over.
+// The stages of a job, in this order; its progress contains the number of completed stages.
 enum class Stage { kTrain, kEvaluate, kPredict, kEnd };
 
 using Results = std::vector<std::pair<std::string, nlohmann::ordered_json>>;
 
-// What the first worker of a job decides for all.
+// Decisions that the first worker of a job makes for all.
 struct Decision {
   std::string output_dir;
-  std::string resume;  // the checkpoint to go on from, or empty
-  int shards = 1;      // logical shards, where no flag says
+  std::string resume;  // the checkpoint to resume from, or empty
+  int shards = 1;      // logical shards, unless a flag sets them
 };
 std::string to_text(const Decision& decision);
 Decision decision_from(const std::string& text);  // Throws CommError.
 
-// Where an elastic job is.
+// Progress of an elastic job.
 struct Progress {
-  Stage stage = Stage::kTrain;               // that is not over
+  Stage stage = Stage::kTrain;               // first incomplete stage
   std::string trainer;                       // Trainer::progress(), or empty
-  Results results;                           // of the stages that are over
+  Results results;                           // of the completed stages
   std::vector<std::vector<double>> records;  // of steps since `trainer`
 };
 
-// Tells the agent where the job is. Only the first worker of a node does; others keep silent.
+// Reports the job's progress to the agent. Only the first worker of a node does.
 class ViewKeeper final : public trainer::Keeper {
  public:
   ViewKeeper(elastic::Seat& seat, const elastic::Assignment& assignment, const Progress& progress)
@@ -58,8 +58,8 @@ class ViewKeeper final : public trainer::Keeper {
   bool paused() override { return paused_; }
   bool told_to_leave() override { return seat_.told_to_stop().load(std::memory_order_acquire); }
 
-  // Whether it is heard; then lines of the log may be left to it: they are printed with the next
-  // progress that it tells.
+  // Returns true if reports are accepted; then lines of the log may be passed to it: they are
+  // printed with the next progress report.
   bool speaks() const { return speaks_; }
   void print(const std::string& line) { lines_ += line; }
 
@@ -75,14 +75,14 @@ class ViewKeeper final : public trainer::Keeper {
   const std::uint64_t view_;
   const bool speaks_;
   const bool paused_;
-  bool repeats_;  // the trainer says first where it goes on from
+  bool repeats_;  // the trainer first reports where it resumes
   Progress progress_;
   Results of_this_stage_;
   std::string lines_;
 };
 
-// While it lives, the agent prints the log, together with where the job is: whoever dies, an entry
-// is printed once. What has not been told when the view ends is said again in the next.
+// During its lifetime the agent prints the log, together with the progress, so that an entry is
+// printed once for any death. Lines not reported when the view ends are repeated in the next view.
 class DivertedLog {
  public:
   DivertedLog(Console& console, ViewKeeper& keeper) : console_(console) {
@@ -96,10 +96,10 @@ class DivertedLog {
   Console& console_;
 };
 
-// The ranks of a view meet. Collective over them. Throws CommError.
+// Connects the ranks of a view. Collective over them. Throws CommError.
 World join_view(elastic::Seat& seat, const elastic::Assignment& assignment, const World& alone);
 
-// While it lives, the communicator fails as soon as the agent wants the view to be left.
+// During its lifetime the communicator fails as soon as the agent requests the end of the view.
 class EnteredView {
  public:
   EnteredView(elastic::Seat& seat, std::uint64_t view, comm::Communicator& communicator)
@@ -114,13 +114,14 @@ class EnteredView {
   elastic::Seat& seat_;
 };
 
-// What this worker says when it is ready: `lines` are the command line and all inputs.
+// The content of this worker's ready message: `lines` are the command line and all inputs.
 elastic::Seat::Ready ready_to_compute(std::uint64_t step, int shards, std::string kernels,
                                       const std::string& lines);
 
-// All ranks of a view get on the newest step that one of them has (GradientEngine::level), and know
-// where the job was then. A node keeps both or neither, whoever dies meanwhile. `learner`: what the
-// node's leader has learned, or null. Collective, after finish_update(). Throws CommError.
+// Brings all ranks of a view to the newest step that one of them has (GradientEngine::level), with
+// the job's progress at that step. A node keeps both or neither, for any death meanwhile.
+// `learner`: the state that the node's leader has learned, or null. Collective, after
+// finish_update(). Throws CommError.
 struct LevelPlace {
   Progress progress;
   bool moved = false;  // weights were sent

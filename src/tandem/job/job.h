@@ -1,6 +1,5 @@
 // A job of any task, in phases: world → kernels → model → data → train → evaluate → predict → save
-// → report. The program around it parses the command line, shows what is told to it and ends the
-// process.
+// → report. The calling program parses the command line, shows the output and ends the process.
 #pragma once
 
 #include <atomic>
@@ -19,13 +18,14 @@
 
 namespace tandem::job {
 
-// How the process is told to stop.
+// Requests to stop the process.
 struct StopRequests {
-  const std::atomic<bool>& requested;  // once true, training ends after the step, or in an
-                                       // evaluation between two, and a checkpoint
-  // Makes a first request wait for the trainer as long as what it returns lives.
+  const std::atomic<bool>&
+      requested;  // once true, training ends after the step, or during an evaluation between two
+                  // batches, and a checkpoint
+  // While the returned object lives, a first request waits for the trainer.
   std::function<std::shared_ptr<void>()> during_training;
-  std::function<std::string()> name;  // of the request that came: "SIGTERM"
+  std::function<std::string()> name;  // name of the received request: "SIGTERM"
 };
 
 // The process that a job runs in.
@@ -34,22 +34,23 @@ struct Process {
   Console& console;
   hub::DownloadObserver& downloads;
   StopRequests stop;
-  std::span<const models::Family* const> families;  // that a model may be of
-  std::string program;  // how a person starts this program, for the commands that a job names
-  // Are told of training beside the console; the second only while this is the main process.
+  std::span<const models::Family* const> families;  // supported model families
+  std::string
+      program;  // the command with which a user starts this program, for the commands that a job
+                // prints
+  // Observers of training besides the console; the second only while this is the main process.
   trainer::Observer* watcher = nullptr;
   trainer::Observer* main_watcher = nullptr;
 };
 
 enum class Outcome {
   kDone,
-  kRejected,  // no int8 model is good enough, or the saved one differs; the console has said so
+  kRejected,  // no int8 model is good enough, or the saved one differs; the console has the reason
   kStopped,   // on request, in training, after a checkpoint
 };
 
-// Runs the job that `request` asks for. Collective over the ranks of `world`; every rank returns
-// the same. Throws tandem::Error, and Interrupted when a computation outside of training was told
-// to stop.
+// Runs the job `request`. Collective over the ranks of `world`; every rank returns the same. Throws
+// tandem::Error, and Interrupted if a computation outside of training was stopped by a request.
 Outcome run(const Request& request, tasks::JobTask& task, const World& world,
             const Process& process);
 

@@ -1,5 +1,5 @@
-// The output_dir of a job: what is in it before, what a checkpoint there fixes, what results go
-// into it.
+// The output_dir of a job: its previous contents, the settings that a checkpoint there fixes, and
+// the results written to it.
 #pragma once
 
 #include <filesystem>
@@ -16,36 +16,37 @@
 namespace tandem::job {
 
 struct PreparedOutput {
-  std::optional<std::filesystem::path> resume;  // the checkpoint to go on from
-  // Of rank 0, for as long as the job runs: another job in the same output_dir ends at its start.
+  std::optional<std::filesystem::path> resume;  // the checkpoint to resume from
+  // On rank 0, for the duration of the job: another job with the same output_dir fails at its
+  // start.
   std::optional<LockFile> lock;
 };
 
-// Makes output_dir, locks it, removes what killed runs left half-written there, and finds the
-// checkpoint to resume from: the flag's, else the newest that a previous run left there. Rank 0
-// looks at the file system, the others are told: they may see it a moment later, or not at all.
-// `place`: of an earlier start of this job what lies there is its own, so a directory without a
-// checkpoint will do, too, and --overwrite_output_dir goes on from a checkpoint of its own.
-// Collective.
-// The lock of an earlier start of this job is waited for; that of another job is an error.
+// Creates output_dir, locks it, removes incomplete files of killed runs, and finds the checkpoint
+// to resume from: the flag's, else the newest one of a previous run there. Rank 0 reads the file
+// system and sends the result to the others, since these may see changes later, or not at all.
+// `place`: files of an earlier start of this job belong to it, so a directory without a checkpoint
+// is accepted too, and --overwrite_output_dir resumes from a checkpoint of this job. Collective.
+// Waits for the lock of an earlier start of this job; the lock of another job is an error.
 // Throws ConfigError (the directory is not empty, another job has it), IoError.
 PreparedOutput prepare_output(const trainer::TrainingArguments& training, const OutputPlace& place,
                               comm::Communicator& communicator, Console& console);
 
-// Takes the lock of output_dir where nobody has it, for whoever writes there from now on: in an
-// elastic job the first to do so may have died. Nothing where another process has it. Throws
-// VolumeGone.
+// Takes the lock of output_dir if it is free, for the process that writes there from now on: in an
+// elastic job the first such process may have died. No effect if another process has the lock.
+// Throws VolumeGone.
 void keep_locked(const std::filesystem::path& output_dir, std::optional<LockFile>& lock);
 
-// --split_batches: the batch sizes are those of all shards together. Throws ConfigError.
+// --split_batches: the batch sizes are totals over all shards. Throws ConfigError.
 void split_batch_sizes(int shards, trainer::TrainingArguments& training);
 
-// What a checkpoint fixes, because the order of data and sums depends on it: logical shards, unless
-// --logical_shards says otherwise, and (as in Hugging Face) the batch size. Throws ConfigError.
+// Applies the settings that a checkpoint fixes, because the order of data and sums depends on them:
+// logical shards, unless --logical_shards overrides them, and (as in Hugging Face) the batch size.
+// Throws ConfigError.
 void adopt_checkpoint_settings(const std::filesystem::path& checkpoint, int world_size,
                                trainer::TrainingArguments& training, Console& console);
 
-// <split>_results.json, and all_results.json, which collects what every stage wrote.
+// Writes <split>_results.json, and all_results.json, which collects the results of all stages.
 void save_metrics(const std::filesystem::path& output_dir, std::string_view split,
                   const nlohmann::ordered_json& metrics);
 

@@ -1,5 +1,5 @@
-// A worker's two parts in a join (docs/design/0024): it takes the state of a job that runs before
-// it is in a view, and it sends its own to nodes that come.
+// A worker's two parts when a node joins (docs/design/0024): before its first view it receives the
+// state of a running job, and later it sends its own state to joining nodes.
 #pragma once
 
 #include <memory>
@@ -19,21 +19,22 @@ namespace tandem::job {
 
 class Learning {
  public:
-  // From now on learners that the agent names are served. All must outlive the object. `alone`: the
-  // worker's world, with its seat. `task` is what the job trains, as `training` says.
+  // From now on serves the learners that the agent names. All arguments must outlive the object.
+  // `alone`: the worker's world, with its agent channel. `task` is the trained task, with
+  // `training`.
   Learning(const World& alone, const kernels::Context& context, const Weights& weights,
            tasks::Task& task, const trainer::TrainingArguments& training);
   ~Learning();
   Learning(const Learning&) = delete;
   Learning& operator=(const Learning&) = delete;
 
-  // For elastic::Seat::next_view().
+  // The callbacks for elastic::Seat::next_view().
   void learn();
-  // What was learned for the view that begins, or null.
+  // The learned state for the view that begins, or null.
   dist::StateLearner* learner() { return learner_ ? &*learner_ : nullptr; }
   void forget() { learner_.reset(); }
   dist::StateSource& source() { return source_; }
-  // Of the engine of each view.
+  // Called with the engine of each view.
   void take_part_in(dist::GradientEngineOptions& engine) {
     engine.source = &source_;
     engine.messages = &messages_;

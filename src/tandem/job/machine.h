@@ -1,4 +1,4 @@
-// What a rank computes with: threads, kernels, their scratch memory and their peak.
+// A rank's means of computation: threads, kernels, their scratch memory and their peak.
 #pragma once
 
 #include <string>
@@ -17,9 +17,9 @@ namespace tandem::job {
 
 class Machine {
  public:
-  // Collective. All ranks compute the bits of the kernels that the weakest CPU among them has: with
-  // those kernels, or with faster ones of the same bits. They measure their peaks at once, as they
-  // will compute at once. Throws ConfigError.
+  // Collective. All ranks compute the bits of the kernels of the weakest CPU among them: with those
+  // kernels, or with faster ones of the same bits. All measure their peaks at the same time, as
+  // they compute at the same time. Throws ConfigError.
   Machine(const Environment& environment, nn::Precision precision,
           comm::Communicator& communicator);
   Machine(const Machine&) = delete;
@@ -28,13 +28,13 @@ class Machine {
   const RankThreads& rank_threads() const { return rank_threads_; }
   ThreadPool& threads() { return threads_; }
   const kernels::Context& context() const { return context_; }
-  // Machines of equal texts compute the same bits: the kernels' arithmetic, and with oneDNN, which
-  // chooses its own, the CPU.
+  // Machines with equal texts compute the same bits. The text contains the kernels' arithmetic, and
+  // with oneDNN, which selects its own kernels, the CPU.
   std::string arithmetic() const;
   // FLOP/s in the precision of the job.
   double peak_flops() const { return peak_flops_; }
 
-  // What a person would act on of all that.
+  // The parts of this that a user can act on.
   void describe(const comm::Communicator& communicator, Console& console) const;
 
  private:

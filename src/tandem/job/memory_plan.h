@@ -1,4 +1,4 @@
-// How much memory a job will take at its peak, said before the first step; and how much it took.
+// The peak memory of a job: the estimate before the first step, and the measured use.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +15,15 @@ namespace tandem::job {
 
 struct MemoryPlan {
   dist::MemoryPerNode node;  // weights, gradients and optimizer state
-  // Of an elastic job, whose workers plan alone: how many this node has; this one plans for all. 0:
-  // each rank plans for itself.
+  // For an elastic job, whose workers plan alone: the number of workers of this node; this one
+  // plans for all. 0: each rank plans for itself.
   int workers = 0;
-  // Of this rank:
+  // For this rank:
   std::size_t activations = 0;   // of the largest batch of the run
   std::size_t batch_rows = 0;    // its rows
-  std::size_t scratch = 0;       // what the kernels use of their scratch memory
+  std::size_t scratch = 0;       // used part of the kernels' scratch memory
   std::size_t evaluation = 0;    // logits, answers, and activations beyond those above
-  std::size_t main_only = 0;     // the part of it that only rank 0 has
+  std::size_t main_only = 0;     // the part that only rank 0 has
   std::size_t quantization = 0;  // quantization_bytes(), compared_output_bytes()
   std::size_t process = 0;       // measured: program, data set, vocabulary
   std::size_t loading = 0;       // measured: the peak while they were loaded
@@ -38,28 +38,28 @@ struct MemoryPlan {
   }
 };
 
-// A task as memory plans see it: the job's part and the trainer's.
+// A task from the side of memory plans: the job's part and the trainer's.
 struct PlannedTask {
   tasks::JobTask& of_job;
   tasks::Task& of_trainer;
 };
 
-// Allocates what training and evaluation need (as address space) and says how much of it they will
-// use. The data is loaded and the weights are filled. `training` says what this job does;
+// Allocates the memory of training and evaluation (as address space) and estimates the part that
+// will be used. The data is loaded and the weights are filled. `training` selects the phases;
 // `workers`: MemoryPlan::workers.
 MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels::Context& context,
                        const comm::Communicator& communicator,
                        const dist::GradientEngine& gradients, const PlannedTask& task, int workers);
 
-// What a rank of a job with --apply_quantization holds beside its plan: the weights of the
-// encoder's linear layers in int8, three times at the peak (as rows, packed, and those of the trial
-// before), the activations of calibration, and what --verify_loading reads: all weights in f32, and
-// mapped beside them those of the file that are in f32. Allocates the second of these unless
-// training has more: it comes before plan_memory(), for evaluations run in the same memory.
+// Memory of a rank with --apply_quantization in addition to its plan. It holds the weights of the
+// encoder's linear layers in int8, three times at the peak (as rows, packed, and those of the
+// previous trial), the activations of calibration, and the data of --verify_loading: all weights in
+// f32, and the file's f32 weights mapped in addition. Allocates the activations unless training has
+// more. Call it before plan_memory(), because evaluations run in the same memory.
 std::size_t quantization_bytes(const Arguments& arguments, tasks::Task& task);
 
-// The outputs of this rank's evaluations that --apply_quantization keeps to compare them: those of
-// a trial and of the one before. Comes after plan_memory().
+// The outputs of this rank's evaluations that --apply_quantization compares: those of a trial and
+// of the previous one. Call it after plan_memory().
 std::size_t compared_output_bytes(const quant::QuantizationArguments& options,
                                   const tasks::JobTask& task,
                                   const comm::Communicator& communicator);
@@ -68,14 +68,14 @@ std::size_t compared_output_bytes(const quant::QuantizationArguments& options,
 std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& communicator,
                               Console& console);
 
-// Compares the plan with every limit of memory that the ranks run under, those that they share with
-// the sum of their plans: warns where it will be tight, and throws ConfigError on all ranks where
-// the job would be killed. Collective.
+// Compares the plan with every memory limit of the ranks; a shared limit is compared with the sum
+// of their plans. Warns if memory is tight, and throws ConfigError on all ranks if the job would be
+// killed. Collective.
 void check_memory_limits(const MemoryPlan& plan, comm::Communicator& communicator,
                          Console& console);
 
-// What was really used so far at the peak, and how much more that is than planned. `has_agent`: an
-// agent started this rank, which both figures include. Collective.
+// Prints the peak use so far, and its excess over the plan. `has_agent`: an agent started this rank,
+// which both figures include. Collective.
 void print_memory_used(std::size_t planned, bool has_agent, comm::Communicator& communicator,
                        Console& console);
 

@@ -1,4 +1,4 @@
-// Whether a job's ranks will find the memory that they plan to use.
+// Checks whether a job's ranks will have the memory that they plan to use.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace tandem::job {
 
-// What one rank will use of what a limit allows.
+// One rank's planned use of one limit.
 struct LimitedRank {
   int rank = 0;
-  int node = 0;  // any number that the ranks of a node share
+  int node = 0;  // any number shared by the ranks of a node
   MemoryLimit limit;
   std::size_t planned = 0;
 };
@@ -25,12 +25,12 @@ std::vector<LimitedRank> read_limits(const std::string& text);
 
 struct Shortage {
   std::string text;
-  // The plan is above limit and swap by more than it may be wrong: the job would be killed.
+  // The plan exceeds limit and swap by more than its error: the job would be killed.
   bool fatal = false;
 };
 
-// The worst of all limits, those that several ranks share against the sum of what these plan.
-// Nothing when all have room.
+// The most exceeded limit; a limit shared by several ranks is compared with the sum of their plans.
+// Nothing if all have room.
 std::optional<Shortage> find_shortage(std::span<const LimitedRank> limits);
 
 }  // namespace tandem::job

@@ -1,4 +1,4 @@
-// The model of a job with its data, and the memory that its weights lie in.
+// The model of a job with its data, and the memory of its weights.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ inline nn::Precision precision_of(const trainer::TrainingArguments& training) {
   return training.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32;
 }
 
-// A model without weights, and the data it is for.
+// A model without weights, and its data.
 struct Model {
   std::filesystem::path directory;
   std::unique_ptr<text::Tokenizer> tokenizer;
@@ -36,10 +36,10 @@ struct Model {
   std::string fingerprint;  // of the training data; empty without any
 };
 
-// Finds model (of one of the `families`) and data, downloads them where they are named only, and
-// reads all but the weights. `training` loses bf16 for a model in int8. Collective: the ranks agree
-// on what they read. Throws ConfigError, DataError, IoError; SharedError where all ranks have the
-// same to say.
+// Finds model (of one of the `families`) and data, downloads them if they are only named, and reads
+// all but the weights. For an int8 model bf16 is removed from `training`. Collective: the ranks
+// agree on the inputs. Throws ConfigError, DataError, IoError; SharedError if all ranks have the
+// same error.
 Model open_model(const Arguments& arguments, const Environment& environment, Machine& machine,
                  comm::Communicator& communicator, hub::DownloadObserver& downloads,
                  Console& console, tasks::JobTask& task,
@@ -48,22 +48,22 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
 
 // Weights, gradients and the optimizer's state, filled.
 struct Weights {
-  std::unique_ptr<optim::Optimizer> optimizer;  // null: nothing is trained
+  std::unique_ptr<optim::Optimizer> optimizer;  // null: no training
   std::unique_ptr<dist::ModelState> state;
   std::unique_ptr<dist::GradientEngine> gradients;
   quant::LoadedModel loaded;
 };
 
-// Reads the weights where the node's memory is, and shares them. Collective. In an elastic job the
-// memory is the agent's, and nothing is read: fill_weights(). Throws ConfigError, DataError,
-// IoError.
+// Reads the weights into the node's memory, and shares them. Collective. In an elastic job the
+// memory belongs to the agent, and nothing is read: see fill_weights(). Throws ConfigError,
+// DataError, IoError.
 Weights load_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
                      const Model& model, const tasks::JobTask& task, const Machine& machine,
                      const World& world, Console& console);
 
-// The weights with which an elastic job begins, into the memory of every node that has none: its
-// leader reads them. Collective; no host may begin with others. Throws what load_weights() throws,
-// and CommError.
+// Reads the initial weights of an elastic job into the memory of every node without weights; the
+// node's leader reads them. Collective; all hosts must begin with the same weights. Throws the
+// errors of load_weights(), and CommError.
 void fill_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
                   const Model& model, const tasks::JobTask& task, const Machine& machine,
                   comm::Communicator& communicator, bool node_leader, Weights& weights,

@@ -1,4 +1,4 @@
-// Whether --bf16 pays on this CPU.
+// Checks whether --bf16 is faster on this CPU.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@ namespace tandem::job {
 
 struct Bf16Rate {
   bool faster = false;  // than f32
-  std::string text;     // both rates, and what to do when it is not
+  std::string text;     // both rates, and advice if it is not
 };
 
-// From the rates (FLOP/s) at which this machine multiplies in both types.
+// Computed from this machine's rates (FLOP/s) of products in both types.
 Bf16Rate judge_bf16(double f32_flops, double bf16_flops);
 
 }  // namespace tandem::job

@@ -38,20 +38,19 @@ struct Quantized {
 };
 
 // Evaluates in f32, calibrates, tries int8 models (quant/tuning.h), saves the accepted one and its
-// prediction files in output_dir and, if asked, reads it again and compares. Nothing: none was
-// within the tolerance, or the saved one differs; the console has said so with the numbers, and in
-// the first case the best one is in output_dir/int8_below_tolerance. Collective; every rank returns
-// the same. Throws ConfigError, DataError, IoError, CommError.
+// prediction files in output_dir and, if requested, reads it again and compares. Returns nothing if
+// no model was within the tolerance, or if the saved one differs. The console then has the numbers,
+// and in the first case the best model is in output_dir/int8_below_tolerance. Collective; every
+// rank returns the same. Throws ConfigError, DataError, IoError, CommError.
 std::optional<Quantized> quantize(const QuantizeParts& parts);
 
-// Says on the main process that --do_train trains nothing, where that is so. `examples`: what the
-// data consists of.
+// Logs on the main process that --do_train trains nothing, if so. `examples`: the kind of the data.
 void warn_of_no_training(const Arguments& arguments, std::string_view examples, bool is_main,
                          Console& console);
 
-// What a job may do with the model of `config`, which lies in `directory`: one in int8 is neither
-// trained nor quantized, and computes in f32 what is not int8, whatever --bf16 says; one in f32 is
-// not quantized in its own place. Throws ConfigError.
+// Checks a job's use of the model of `config` in `directory`. An int8 model is neither trained nor
+// quantized, and computes its other parts in f32, even with --bf16. An f32 model is not quantized
+// into its own directory. Throws ConfigError.
 void prepare_for_int8(const models::ModelConfig& config, const std::filesystem::path& directory,
                       const Arguments& arguments, trainer::TrainingArguments& training,
                       Console& console);

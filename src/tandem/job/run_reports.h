@@ -1,5 +1,5 @@
-// What a run leaves for people beside its console: TensorBoard events, report.html, and the model
-// card README.md.
+// Reports of a run in addition to its console: TensorBoard events, report.html, and the model card
+// README.md.
 #pragma once
 
 #include <chrono>
@@ -25,23 +25,23 @@ class RunReports {
     const Request& request;
     const tasks::JobTask& task;
     const Environment& environment;
-    bool main_process = true;  // others write nothing
+    bool main_process = true;  // other processes write nothing
     int world_size = 1;
     std::string model_config_json;
     std::vector<report::Fact> machine;
     std::chrono::system_clock::time_point started;  // of the whole job
     Console& console;
-    // Are told what the console is, the second by the main process only.
+    // Receive the console's events, the second only on the main process.
     trainer::Observer* watcher = nullptr;
     trainer::Observer* main_watcher = nullptr;
   };
-  // What parts refer to must outlive this.
+  // Objects referred to by `parts` must outlive this.
   explicit RunReports(Parts parts);
 
-  // Whom the trainer tells: the console, and whoever writes a report.
+  // Observers of the trainer: the console, and the reports.
   trainer::Observer& observer() { return observers_; }
   bool is_main() const { return parts_.main_process; }
-  // The metrics of a finished stage: "train", "eval", "predict".
+  // The metrics of a completed stage: "train", "eval", "predict".
   void add_results(std::string stage, const nlohmann::ordered_json& metrics);
   // Writes report.html, report.json and README.md into output_dir.
   void write(const trainer::TrainerState& state, std::vector<trainer::StepPoint> steps) const;

@@ -1,6 +1,6 @@
-// What a job says before the first step, as far as a person would act on it: notes of the command
-// line, ranks, threads, model, data, memory and disk; with --log_level debug also every argument,
-// the kernels, buckets and bytes.
+// Output of a job before the first step, as far as a user can act on it: notes of the command line,
+// ranks, threads, model, data, memory and disk; with --log_level debug also every argument, the
+// kernels, buckets and bytes.
 #pragma once
 
 #include <filesystem>
@@ -21,7 +21,7 @@
 
 namespace tandem::job {
 
-// The arguments, the notes of the command line, and this process's place among the ranks.
+// The arguments, the notes of the command line, and this process's rank.
 void print_start(const Request& request, const tasks::JobTask& task,
                  const rendezvous::Identity& identity, const comm::Communicator& communicator,
                  Console& console);
@@ -34,23 +34,22 @@ std::vector<report::Fact> machine_facts(const kernels::Context& context, const R
                                         double peak_flops, const comm::Communicator& communicator,
                                         bool bf16);
 
-// The rates (FLOP/s) at which this machine multiplies in f32 and in bf16; a warning when --bf16
-// does not pay.
+// This machine's rates (FLOP/s) of products in f32 and in bf16; a warning if --bf16 is not faster.
 void print_bf16_rate(double f32_flops, double bf16_flops, Console& console);
 
 void print_model(const std::filesystem::path& directory, const tasks::JobTask& task,
                  const nn::ParameterLayout& layout, Console& console);
 
 // Weights of the file that were not used, and parameters that are new.
-// `trains`: weights that are missing will be trained. Otherwise a warning says that the results of
-// the run are random.
+// `trains`: missing weights will be trained. Otherwise a warning says that the results of the run
+// are random.
 void print_load_report(const models::LoadReport& report, std::string_view model, bool trains,
                        Console& console);
 
-// From which NUMA node this rank's part of the model's memory comes, where that was chosen.
+// The NUMA node of this rank's part of the model's memory, if one was chosen.
 void tell_place_of_memory(const dist::GradientEngine& gradients, Console& console);
 
-// How gradients are summed, and the disk of the checkpoints; warns when that is too small.
+// The summation of gradients, and the disk of the checkpoints; warns if that is too small.
 void print_estimates(const trainer::TrainingArguments& training, const tasks::Task& task,
                      const dist::ModelState& state, const dist::GradientEngine& gradients,
                      const comm::Communicator& communicator, Console& console);
