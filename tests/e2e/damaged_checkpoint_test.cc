@@ -41,7 +41,7 @@ TEST_F(DamagedCheckpoint, IsPassedOverWhenNobodyNamedIt) {
     flip_a_bit(output / "checkpoint-12" / file);
     const std::string said = run_ok(job("out", {"--save_total_limit", "1"})).err;
     EXPECT_THAT(said, HasSubstr((output / "checkpoint-12" / file).native() + "' is damaged"));
-    EXPECT_THAT(said, HasSubstr("the run goes on from '" + (output / "checkpoint-8").native()));
+    EXPECT_THAT(said, HasSubstr("the run resumes from '" + (output / "checkpoint-8").native()));
     EXPECT_TRUE(fs::exists(output / "damaged-checkpoint-12"));
     EXPECT_TRUE(fs::exists(output / "checkpoint-12"));  // this run's
     EXPECT_TRUE(weights("out") == weights("whole"));
@@ -81,7 +81,7 @@ TEST_F(DamagedCheckpoint, IsPassedOverWhateverIsInThePlaceOfItsFiles) {
     one.replace(output / "checkpoint-12" / one.file);
     const std::string said = run_ok(job("out")).err;
     EXPECT_THAT(said, HasSubstr(one.said));
-    EXPECT_THAT(said, HasSubstr("the run goes on from '" + (output / "checkpoint-8").native()));
+    EXPECT_THAT(said, HasSubstr("the run resumes from '" + (output / "checkpoint-8").native()));
     EXPECT_TRUE(fs::exists(output / "damaged-checkpoint-12"));
     EXPECT_TRUE(weights("out") == weights("whole"));
     fs::remove_all(output);

@@ -11,7 +11,7 @@
 namespace tandem::job {
 namespace {
 
-// Whether all ranks have failed with these words. A rank that is gone cannot say so.
+// Returns true if all ranks have failed with this message. False if a rank is gone.
 bool all_say(comm::Communicator& communicator, const std::string& words) {
   try {
     const std::vector<std::string> all = comm::all_gather_texts(communicator, words);
@@ -29,7 +29,7 @@ void run_alike(comm::Communicator& communicator, const std::function<void()>& wo
   } catch (const CommError&) {
     throw;
   } catch (const Interrupted&) {
-    throw;  // who was told to stop has found nothing
+    throw;  // a stop request is not an error of the input
   } catch (const Error& error) {
     if (all_say(communicator, error.what())) throw SharedError(error);
     throw;

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::Each;
 
-// Two ranks do it alike, and each leaves with an Expected.
+// Two ranks do the same work, and each ends with an Expected.
 template <class Expected>
 void expect_both_throw(const std::function<void(int rank)>& work) {
   const auto errors = comm::testing::run_threads(2, [&](comm::Communicator& communicator) {
@@ -28,7 +28,8 @@ TEST(RunAlike, WhatTheyFindApartIsTheirs) {
   expect_both_throw<DataError>([](int rank) { raise<DataError>("row {} is broken", rank); });
 }
 
-// SIGTERM while a model is read says nothing of the model: the job ends with 143, not with 1.
+// SIGTERM during the load of a model is not an error of the model: the job ends with 143, not with
+// 1.
 TEST(RunAlike, ARequestToStopPassesAsItIs) {
   expect_both_throw<Interrupted>([](int) { raise<Interrupted>("told to stop"); });
 }

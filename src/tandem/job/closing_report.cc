@@ -20,7 +20,7 @@ struct Entry {
   fs::file_time_type time;
 };
 
-// Files and checkpoints that lie in the directory itself.
+// Files and checkpoints directly in the directory.
 std::vector<Entry> entries_of(const fs::path& directory) {
   std::vector<Entry> entries;
   std::error_code error;
@@ -35,8 +35,8 @@ std::vector<Entry> entries_of(const fs::path& directory) {
   return entries;
 }
 
-// Those that this job wrote. A file server's clock may differ from this host's: where it says that
-// report.json, which was written just now, is older than the job, all entries count.
+// The entries that this job wrote. A file server's clock may differ from this host's: if
+// report.json, which was just written, appears older than the job, all entries count.
 std::vector<std::string> written_since(std::chrono::system_clock::time_point started,
                                        const fs::path& directory) {
   const auto begin = fs::file_time_type::clock::from_sys(started) - std::chrono::seconds(1);

@@ -18,7 +18,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// All who are to come have just said that they are ready; if one cannot, its agent stops the view.
+// All ranks of the view have just reported that they are ready; if one fails, its agent stops the
+// view.
 constexpr std::chrono::seconds kMeeting{30};
 constexpr std::size_t kMostPlace = 4096;
 
@@ -45,7 +46,7 @@ Progress progress_from(const elastic::Account& account) {
   return progress;
 }
 
-// How far a job is. The later, the larger.
+// Order of a job's progress. The later, the larger.
 struct Place {
   int stage = 0;
   std::int64_t step = 0;
@@ -70,13 +71,13 @@ Place place_of(const Progress& progress) {
   return place;
 }
 
-// The later of two. Each is true of the step whose weights it came with.
+// The later of two. Each belongs to the step whose weights it came with.
 elastic::Account later(elastic::Account a, elastic::Account b) {
   return place_of(progress_from(b)) > place_of(progress_from(a)) ? std::move(b) : std::move(a);
 }
 
-// What led to the weights of `step`: only they say which of the two that the agent keeps did. The
-// record of the newest step may still lie beside them.
+// The progress that led to the weights of `step`. Only the weights show which of the agent's two
+// records is the right one. The record of the newest step may still be in memory beside them.
 elastic::Account account_of(const elastic::Briefing& briefing, std::uint64_t step) {
   elastic::Account found;
   for (const elastic::Account* one : {&briefing.account, &briefing.arrived}) {

@@ -1,5 +1,5 @@
-// State and account of a job move together: whoever is lost while a node gets them, it has both or
-// what it had.
+// State and progress of a job move together: after any loss during the transfer, a node has both or
+// its previous ones.
 #include "tandem/job/elastic.h"
 
 #include <gtest/gtest.h>
@@ -32,8 +32,8 @@ void require(bool condition, std::string_view what) {
   if (!condition) throw DataError(std::string(what));
 }
 
-// An agent with one worker, which is a thread of this process. What the agent keeps stays when the
-// worker begins again.
+// An agent with one worker, which is a thread of this process. The agent's records survive a
+// restart of the worker.
 class Host {
  public:
   Host() : node_({.log = [](const std::string&) {}}) {
@@ -79,7 +79,7 @@ class Host {
             .elements = kElements, .optimizer_state_elements = 2 * kElements, .record_values = 2});
   }
 
-  std::mutex mutex_;  // of node_
+  std::mutex mutex_;  // guards node_
   elastic::Node node_;
   std::optional<elastic::Seat> seat_;
   std::optional<dist::ModelState> model_;
@@ -94,7 +94,7 @@ struct Machine {
   kernels::Context context{threads, kernels, scratch};
 };
 
-// Where the job was after `step`, without the last two records.
+// The job's progress after `step`, without the last two records.
 std::string progress_at(std::uint64_t step) {
   const ordered_json state = {{"global_step", step - 2}};
   const ordered_json trainer = {{"state", state.dump()}, {"resume", "{}"}};
@@ -118,7 +118,7 @@ void compute_to(Host& host, std::uint64_t step) {
     keeper.step_applied(applied, std::vector<double>(2, double(applied)));
 }
 
-// The view of a host that holds step `has`, or nothing at all, and is to receive more.
+// The view of a host with step `has`, or without state, that is to receive more.
 elastic::Assignment receiver_with(std::uint64_t has, Host& host) {
   if (has > 0) {
     compute_to(host, has);
@@ -144,7 +144,7 @@ Progress level_in(Host& host, const elastic::Assignment& view, Communicator& com
   return level(host.seat(), view, host.model(), gradients, communicator, nullptr).progress;
 }
 
-// Alone, after its worker was started again.
+// Alone, after a restart of its worker.
 Progress go_on_alone(Host& host) {
   host.restart_worker();
   const elastic::Assignment view = host.next_view();
@@ -171,11 +171,11 @@ void run_transfer(const comm::testing::Body& source, const comm::testing::Body& 
 
 class MovesTogether : public ::testing::TestWithParam<std::uint64_t> {};
 
-// The receiver has nothing, or an older step. All others die when the state has moved, before
-// anything else is said.
+// The receiver has no state, or an older step. All others die when the state has moved, before any
+// further message.
 TEST_P(MovesTogether, TheSourceDiesBehindTheWeights) {
   const std::uint64_t has = GetParam();
-  int moved[2];  // by the receiver, when the weights count
+  int moved[2];  // by the receiver, when the weights become valid
   ASSERT_EQ(::pipe(moved), 0);
   run_transfer(
       [&](Communicator& communicator) {
@@ -210,7 +210,7 @@ TEST_P(MovesTogether, TheSourceDiesBehindTheWeights) {
   for (const int end : moved) ::close(end);
 }
 
-// The account has been told, and the weights do not come to count.
+// The progress has been sent, and the weights never become valid.
 TEST_P(MovesTogether, TheReceiverIsInterruptedBeforeTheyCount) {
   const std::uint64_t has = GetParam();
   run_transfer(

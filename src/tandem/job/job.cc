@@ -33,21 +33,21 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 using tasks::Split;
 
-// What the job trains with and where it writes, once the checkpoint to go on from has been read.
+// The job's arguments and output place, after the checkpoint to resume from has been read.
 struct Settings {
   trainer::TrainingArguments training;
   PreparedOutput output;
   std::optional<VolumeMark> volume;  // of output_dir
 };
 
-// What is settled once for a job, before its parts are.
+// Decisions made once for a job, before its parts exist.
 struct Start {
   PreparedOutput output;
-  int shards = 1;  // logical shards, where no flag says
+  int shards = 1;  // logical shards, unless a flag sets them
 };
 
-// In an elastic job one worker says where it writes, looks for a checkpoint and counts the shards,
-// once, and all take its word.
+// In an elastic job one worker chooses the output directory, looks for a checkpoint and counts the
+// shards, once, and all use its results.
 Start settle_start(Request& request, std::optional<OutputPlace>& place,
                    const Environment& environment, const World& world, Console& console) {
   trainer::TrainingArguments training = request.arguments.training;
@@ -91,7 +91,7 @@ Settings settle(Request& request, std::optional<OutputPlace>& place, const Envir
   return settings;
 }
 
-// The plan in bytes at the peak of this rank's node. Throws ConfigError where it cannot be.
+// The plan in bytes at the peak of this rank's node. Throws ConfigError if it exceeds the memory.
 std::size_t plan_job_memory(const Arguments& arguments, const trainer::TrainingArguments& training,
                             const PlannedTask& task, const Machine& machine,
                             const dist::GradientEngine& gradients, const World& world,
@@ -108,7 +108,7 @@ std::size_t plan_job_memory(const Arguments& arguments, const trainer::TrainingA
 }
 
 void print_step_times(const trainer::StepTimes& times, Console& console) {
-  if (times.total <= 0) return;  // a run that had nothing left to do
+  if (times.total <= 0) return;  // a run without remaining work
   const double gradients = 100 * times.gradients / times.total;
   const double optimizer = 100 * times.optimizer / times.total;
   console.script_line(
@@ -117,7 +117,7 @@ void print_step_times(const trainer::StepTimes& times, Console& console) {
                           100 - gradients - optimizer, gradients, optimizer));
 }
 
-// The phases that compute, with what all of them use.
+// The phases that compute, with their common state.
 class Stages {
  public:
   struct Parts {
@@ -133,7 +133,7 @@ class Stages {
     trainer::Trainer& trainer;
     const dist::GradientEngine& gradients;
     const VolumeMark& volume;
-    ViewKeeper* keeper = nullptr;  // of an elastic job
+    ViewKeeper* keeper = nullptr;  // for an elastic job
   };
   explicit Stages(const Parts& parts) : parts_(parts) {}
 
@@ -173,7 +173,7 @@ Outcome Stages::run(const std::optional<fs::path>& resume) {
     end_stage(Stage::kTrain);
   }
   if (parts_.request.arguments.quantization.apply_quantization) {
-    // Its model is what predicts: whoever comes later makes it again.
+    // The predictions belong to this model: after a restart they are made again.
     if (const Outcome outcome = quantize(); outcome != Outcome::kDone) return outcome;
   } else if (parts_.training.do_eval && !is_over(Stage::kEvaluate)) {
     evaluate(Split::kEval);
@@ -186,7 +186,7 @@ Outcome Stages::run(const std::optional<fs::path>& resume) {
   return Outcome::kDone;
 }
 
-// A stage is over when its files are there: whoever writes them may die of it.
+// A stage is over when its files exist: the writing process may die before that.
 void Stages::end_stage(Stage stage) {
   if (parts_.keeper == nullptr) return;
   parts_.world.communicator->barrier();
@@ -216,9 +216,8 @@ void Stages::save_model(const trainer::StepTimes& times, const ordered_json& met
   parts_.model.task.save_pretrained(output_dir, parts_.weights.state->weights());
   write_file(output_dir / "training_args.json", parts_.request.training_args_json());
   if (!parts_.world.is_main()) return;
-  console().detail(
-      "files",
-      "training_args.json takes the place of training_args.bin, which only Python can write");
+  console().detail("files",
+                   "training_args.json replaces training_args.bin, which only Python can write");
   print_step_times(times, console());
   save_trained(metrics);
 }
@@ -295,7 +294,7 @@ void Stages::report_metrics(Split split, ordered_json metrics, const std::string
   parts_.volume.during([&] { save_metrics(parts_.training.output_dir, name, results_); });
 }
 
-// What the phases that compute share, once everything is loaded and planned.
+// State shared by the computing phases, once everything is loaded and planned.
 struct Prepared {
   const Request& request;
   const Settings& settings;
@@ -326,7 +325,7 @@ std::unique_ptr<RunReports> make_reports(const Prepared& job, const World& world
       .main_watcher = job.process.main_watcher});
 }
 
-// The trainer, and the stages with it. `progress`: of an elastic job, with its keeper.
+// The trainer and its stages. `progress`: for an elastic job, with its callbacks.
 Outcome compute(const Prepared& job, const World& world, dist::GradientEngine& gradients,
                 RunReports& reports, const Progress* progress, ViewKeeper* keeper) {
   const trainer::TrainingArguments& training = job.settings.training;
@@ -359,7 +358,7 @@ Outcome compute(const Prepared& job, const World& world, dist::GradientEngine& g
   return Outcome::kDone;
 }
 
-// level() of a node that may have learned.
+// level() for a node that may have learned.
 Progress level_learned(elastic::Seat& seat, const elastic::Assignment& assignment,
                        dist::ModelState& state, dist::GradientEngine& gradients,
                        comm::Communicator& communicator, Learning& learning, Console& console) {
@@ -390,12 +389,13 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
   if (weights.optimizer) gradients.finish_update(context, *weights.optimizer);
   const Progress progress =
       level_learned(seat, assignment, *weights.state, gradients, communicator, learning, console);
-  // Who joins has got the job's weights by now and reads none: the others would wait for it.
+  // A joining node has received the job's weights by now and reads none: the others would wait for
+  // it.
   fill_weights(job.request.arguments, job.settings.training, job.model, job.task, job.machine,
                communicator, gradients.node_leader(), weights, console);
   TANDEM_CHECK(!progress.trainer.empty() || job.settings.output.resume || !weights.state->step(),
                "weights of step {} whose past nobody knows", weights.state->step());
-  // Whoever was the main process goes on with what it has; another one begins its own.
+  // The previous main process continues with its data; a new one begins with none.
   if (!reports || reports->is_main() != view.is_main()) {
     reports.reset();
     reports = make_reports(job, view);
@@ -409,7 +409,7 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
     raise<trainer::ViewChanges>("the job waits for more nodes");
   const DivertedLog diverted(console, keeper);
   const Outcome outcome = compute(job, view, gradients, *reports, &progress, &keeper);
-  communicator.barrier();  // nobody is done before the files of the job are there
+  communicator.barrier();  // no rank is done before the files of the job exist
   return outcome;
 }
 
@@ -417,7 +417,7 @@ int done_code(Outcome outcome) {
   return outcome == Outcome::kStopped ? 143 : outcome == Outcome::kDone ? 0 : 1;
 }
 
-// Until the job is over: what ends one view begins the next.
+// Until the job is over: the end of one view begins the next.
 Outcome compute_in_views(const Prepared& job, const World& alone) {
   elastic::Seat& seat = *alone.seat;
   std::unique_ptr<RunReports> reports;
@@ -443,7 +443,7 @@ Outcome compute_in_views(const Prepared& job, const World& alone) {
         as_agreed = true;
         view.communicator->close();
       } catch (const Interrupted&) {
-        if (!seat.told_to_stop()) throw;  // somebody wants the job to stop
+        if (!seat.told_to_stop()) throw;  // a user requests the end of the job
       }
     } catch (const CommError& error) {
       send_failure(seat, assignment.view, error);
@@ -467,7 +467,7 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
     return Outcome::kDone;
   }
   warn_of_no_training(arguments, task.examples(), world.is_main(), console);
-  std::optional<OutputPlace> place;  // of those who know it
+  std::optional<OutputPlace> place;  // on ranks that have one
   Settings settings = settle(request, place, process.environment, world, console);
 
   Machine machine(process.environment, precision_of(settings.training), communicator);
@@ -487,7 +487,7 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
                      machine, process,  planned, started};
   Outcome outcome = Outcome::kDone;
   if (world.seat) {
-    weights.gradients.reset();  // of the estimates; each view has its own
+    weights.gradients.reset();  // used by the estimates; each view has its own
     outcome = compute_in_views(job, world);
   } else {
     const std::unique_ptr<RunReports> reports = make_reports(job, world);

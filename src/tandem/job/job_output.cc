@@ -38,18 +38,18 @@ void require_writable(const fs::path& directory) {
   }
 }
 
-// Damage in a file that no manifest lists would change the results without a word.
+// Damage in a file that no manifest lists would silently change the results.
 void warn_of_unchecked(const fs::path& checkpoint, Console& console) {
   if (const auto what = trainer::find_unchecked(checkpoint)) {
     console.warning(fmt::format(
-        "{}: whether its files are as they were written is not checked, and the run goes on from "
+        "{}: whether its files are as they were written is not checked, and the run resumes from "
         "them as they are",
         *what));
   }
 }
 
-// The newest checkpoint whose files are as they were written. Damaged ones in front of it are set
-// aside, so that the rotation does not keep them for the newest.
+// The newest checkpoint with undamaged files. Newer damaged ones are set aside, so that the
+// rotation does not keep them as the newest.
 std::optional<fs::path> newest_whole_checkpoint(const fs::path& output_dir,
                                                 const std::vector<fs::path>& checkpoints,
                                                 Console& console) {
@@ -62,7 +62,7 @@ std::optional<fs::path> newest_whole_checkpoint(const fs::path& output_dir,
     }
     for (const auto& [path, what] : damaged) {
       console.warning(fmt::format(
-          "{}; the run goes on from '{}', and the damaged checkpoint is "
+          "{}; the run resumes from '{}', and the damaged checkpoint is "
           "now '{}'",
           what, checkpoint.native(), trainer::set_checkpoint_aside(path, "damaged").native()));
     }
@@ -76,7 +76,7 @@ std::optional<fs::path> newest_whole_checkpoint(const fs::path& output_dir,
       damaged.front().second, output_dir.native());
 }
 
-// A checkpoint that was named: damage is an error, with the newest older one that could be taken.
+// A checkpoint named by the user: damage is an error, with the newest older one that is usable.
 void require_whole_checkpoint(const fs::path& checkpoint, Console& console) {
   const auto damage = trainer::find_damage(checkpoint);
   if (!damage) return warn_of_unchecked(checkpoint, console);
@@ -95,11 +95,12 @@ void require_whole_checkpoint(const fs::path& checkpoint, Console& console) {
 }
 
 constexpr std::string_view kLockName = ".tandem-lock";
-// How long a lock may outlive its host: the lease of a client of NFSv4 (90 s) and some more.
+// Longest time for which a lock may outlive its host: the lease of an NFSv4 client (90 s) with a
+// margin.
 constexpr std::chrono::seconds kLongestLease{120};
 
-// Waits for the lock where it is that of a start before: its host may be gone, and the server learn
-// it late.
+// Waits for the lock of an earlier start: its host may be gone, and the server may detect that
+// late.
 std::optional<LockFile> wait_for_lock(const fs::path& path, bool same_job, Console& console) {
   const auto end = std::chrono::steady_clock::now() + kLongestLease;
   std::optional<LockFile> lock = LockFile::try_acquire(path);
@@ -115,7 +116,7 @@ std::optional<LockFile> wait_for_lock(const fs::path& path, bool same_job, Conso
   return lock;
 }
 
-// Nothing where the file system has no locks.
+// Nothing if the file system has no locks.
 std::optional<LockFile> lock_directory(const fs::path& directory, bool same_job, Console& console) {
   const fs::path path = directory / kLockName;
   std::optional<LockFile> lock;
@@ -140,14 +141,14 @@ std::optional<LockFile> lock_directory(const fs::path& directory, bool same_job,
   return lock;
 }
 
-// What may lie in an output_dir that counts as empty.
+// Entries that may be in an output_dir that counts as empty.
 bool is_left_over(const std::string& name) {
   return name == kLockName || name.starts_with("tmp-checkpoint-") ||
          name.starts_with("tandem-flight-");
 }
 
-// Where to resume from, if anywhere: the flag, else the newest checkpoint that a previous run left
-// in output_dir.
+// The checkpoint to resume from, if any: the flag's, else the newest of a previous run in
+// output_dir.
 std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments& training,
                                                const OutputPlace& place, Console& console) {
   if (training.resume_from_checkpoint) {
@@ -185,9 +186,9 @@ std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments&
   return std::nullopt;
 }
 
-// Shards of the run that goes on from `checkpoint`: those that --logical_shards asks for, else the
-// checkpoint's, which keep the order of the data and the bits. Hugging Face has no shards but
-// ranks, so a checkpoint of fewer of them goes on with those of this run, as it would there.
+// Shards of a run that resumes from `checkpoint`: those of --logical_shards, else the checkpoint's,
+// which keep the order of the data and the bits. Hugging Face has no shards but ranks, so a
+// checkpoint with fewer of them continues with those of this run, as it would there.
 int shards_of_resumed_run(const fs::path& checkpoint, const trainer::ResumeState& saved,
                           int world_size, const trainer::TrainingArguments& training,
                           Console& console) {
@@ -233,7 +234,7 @@ void keep_locked(const fs::path& output_dir, std::optional<LockFile>& lock) {
     lock = LockFile::try_acquire(output_dir / kLockName);
   } catch (const VolumeGone&) {
     throw;
-  } catch (const IoError&) {  // no locks there, as was said at the start
+  } catch (const IoError&) {  // no locks there, as logged at the start
   }
   if (lock) lock->remove_at_end();
 }

@@ -19,13 +19,13 @@ using std::chrono::seconds;
 
 constexpr seconds kMeeting{10};
 constexpr seconds kTransfer{20};  // one message; the other end may be stopped for a while
-// Who is not level yet hears nothing for so long: then the sender is busy with something else than
-// steps.
+// A learner without the newest step receives nothing for so long: then the sender is busy with
+// other work than steps.
 constexpr seconds kSilence{60};
-constexpr milliseconds kTurn{20};  // between looks for the view
+constexpr milliseconds kTurn{20};  // between checks for the view
 constexpr std::size_t kMostPlace = 4096;
 
-// The two ends of a transfer meet: the learner is rank 0 and has opened the place.
+// Connects the two ends of a transfer: the learner is rank 0 and has opened the port.
 std::unique_ptr<comm::Communicator> meet(rendezvous::MeetingPlace place, int rank,
                                          const World& alone, const std::function<bool()>& over) {
   rendezvous::ExchangeOptions meeting;
@@ -82,10 +82,10 @@ void Learning::learn() {
   }
 }
 
-// The first pass of a process takes longer than others: its memory is touched, products find their
-// kernels. In a view all others would wait for that. So the job's first batch goes through it here,
-// with weights that are nothing yet; the gradient is where the first one that counts will be. What
-// travels in a view has its memory, too.
+// The first pass of a process takes longer than others: memory is touched for the first time, and
+// products select their kernels. In a view all others would wait for that. So the job's first batch
+// is computed here, with placeholder weights; the gradient uses the memory of the first real one.
+// The memory of the view's messages is touched as well.
 void Learning::rehearse() {
   const trainer::TrainingPlan plan = trainer::make_training_plan(
       training_, static_cast<std::int64_t>(task_.num_train_features()), *training_.logical_shards);
@@ -109,7 +109,7 @@ void Learning::begin() {
                    context_, *weights_.state, *weights_.optimizer);
 }
 
-// Until the view is there, or another sender is. What is still missing then comes in
+// Until the view begins, or another sender is chosen. The rest of the state then arrives in
 // GradientEngine::level().
 void Learning::follow() {
   bool told = false;

@@ -17,7 +17,7 @@
 namespace tandem::job {
 namespace {
 
-// What the CPUs of all ranks have.
+// Features common to the CPUs of all ranks.
 kernels::CpuFeatures common_features(comm::Communicator& communicator,
                                      kernels::CpuFeatures features) {
   std::array<std::int64_t, 5> flags{features.avx2, features.avx512, features.avx512_bf16,
@@ -38,7 +38,7 @@ kernels::KernelSet agree_on_kernels(comm::Communicator& communicator, nn::Precis
   kernels::KernelSet kernels =
       kernels::select_kernels(common_features(communicator, own), forced, precision);
   agree(communicator, "choice of kernels (TANDEM_KERNELS)", lines_of_list(kernels.signature()));
-  // A rank whose CPU can do more does it where the bits are those of the others.
+  // A rank with a more capable CPU uses it if the bits equal those of the others.
   kernels::KernelSet best = kernels::select_kernels(own, forced, precision);
   return best.arithmetic(precision) == kernels.arithmetic(precision) ? best : kernels;
 }

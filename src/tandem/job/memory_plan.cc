@@ -32,9 +32,9 @@ std::size_t scratch_bytes(const models::ModelConfig& config, bool bf16, int num_
 // model: between 4.0 and 4.6 MiB, whatever the number of ranks.
 constexpr std::size_t kTouchedBySteps = std::size_t{17} << 18;
 
-// What an evaluation adds: the outputs of a rank's share of the features, and beside them the
-// message to rank 0. There those of all ranks, as they came and in order, then in order and what is
-// made of them. One rank's are in order at once.
+// Additional memory of an evaluation: the outputs of a rank's share of the features, and the
+// message to rank 0. On rank 0 the outputs of all ranks exist twice, as received and in order, then
+// in order together with their results. The outputs of a single rank are in order at once.
 void plan_outputs(const trainer::TrainingArguments& training, tasks::JobTask& task, bool main,
                   int ranks, MemoryPlan& plan) {
   const std::size_t copies = ranks == 1 ? 1 : 2;
@@ -78,7 +78,7 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
     plan.activations = task.of_job.plan_training(
         static_cast<std::size_t>(training.per_device_train_batch_size), plan.batch_rows);
   } else {
-    plan.node.gradients = 0;  // address space that nobody touches
+    plan.node.gradients = 0;  // untouched address space
     plan.node.messages = plan.node.own_roots = 0;
   }
   plan.scratch =
@@ -87,7 +87,7 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
     plan_outputs(training, task.of_job, communicator.rank() == 0,
                  workers > 0 ? workers : communicator.size(), plan);
   const MemoryUsage now = memory_usage();
-  // What is filled already.
+  // Memory that is already filled.
   const std::size_t counted = (plan.node.shared ? 0 : plan.node.weights) + plan.node.own_roots;
   plan.process = now.own() - std::min(now.own(), counted) + kTouchedBySteps;
   plan.loading = now.peak_share();
@@ -117,7 +117,7 @@ std::size_t quantization_bytes(const Arguments& arguments, tasks::Task& task) {
     elements += layer.linear.out_features * layer.linear.in_features;
   std::size_t bytes = 3 * elements;
   if (options.verify_loading) bytes += (2 * task.layout().size() - elements) * sizeof(float);
-  // Training needs more in the same place.
+  // Training needs more in the same memory.
   if (options.quantization_approach == quant::Approach::kStatic && !arguments.trains()) {
     bytes += task.plan_calibration(
         static_cast<std::size_t>(arguments.training.per_device_eval_batch_size));
@@ -127,7 +127,7 @@ std::size_t quantization_bytes(const Arguments& arguments, tasks::Task& task) {
 
 namespace {
 
-// Of the ranks of this node together: what each has for itself, and the peak of its loading.
+// Sum over the ranks of this node: the private memory of each, and the peak of its loading.
 struct NodeSums {
   std::size_t ranks = 0, own = 0, loading = 0;
 };
@@ -168,8 +168,8 @@ std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& commun
   return peak;
 }
 
-// Memory that the ranks of a node share counts against whoever touches it first: a part for each.
-// A worker of an elastic job answers for the others of its node, too.
+// Memory shared by the ranks of a node counts for the rank that touches it first: a part for each.
+// A worker of an elastic job plans for the others of its node, too.
 void check_memory_limits(const MemoryPlan& plan, comm::Communicator& communicator,
                          Console& console) {
   const auto ranks = static_cast<std::size_t>(sums_of_node(plan, communicator).ranks);
@@ -183,7 +183,7 @@ void check_memory_limits(const MemoryPlan& plan, comm::Communicator& communicato
   add_rank(communicator.rank(), plan.of_rank());
   for (int worker = 1; worker < plan.workers; ++worker)
     add_rank(worker, plan.of_rank() - plan.main_only);
-  // Most of what the plan names is reserved by now.
+  // Most of the planned memory is reserved by now.
   if (const std::size_t limit = address_space_limit();
       limit != std::numeric_limits<std::size_t>::max()) {
     own.push_back({communicator.rank(),

@@ -10,7 +10,7 @@
 namespace tandem::job {
 namespace {
 
-// The plan is right within some per cent, and counts files of the program that the kernel may drop.
+// The plan is right within a few percent, and counts files of the program that the kernel may drop.
 constexpr double kSurely = 1.1;
 constexpr double kPerhaps = 0.95;
 

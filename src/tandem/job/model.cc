@@ -147,7 +147,7 @@ void fill_weights(const Arguments& arguments, const trainer::TrainingArguments& 
     state.set_filled();
   }
   communicator.barrier();
-  // Later steps came from one host's.
+  // Weights of a later step came from one host.
   if (state.step() > 0 || communicator.nodes().size() == 1) return;
   agree(communicator, "weights to begin with",
         dist::checksum_line("weights", machine.context().threads, state.weights()));

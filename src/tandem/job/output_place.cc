@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using rendezvous::FileDescriptor;
 
-// After its end a job is remembered for pods that are started again meanwhile.
+// After its end a job is recorded for pods that restart meanwhile.
 constexpr std::chrono::minutes kRemembered{10};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -157,8 +157,8 @@ std::string without_dates(std::string_view name) {
   return text;
 }
 
-// `agents`: the folder that goes with the agent of a job whose name no other start can have. There
-// the place is part of the name, for a script may run several jobs.
+// `agents`: the folder of the agent of a job whose name is unique to this start. There the output
+// directory is part of the name, because a script may run several jobs.
 fs::path record_file(const fs::path& output_dir, const std::string& job,
                      const std::optional<std::string>& agents) {
   const fs::path beside = plain(output_dir).parent_path();
@@ -177,10 +177,10 @@ struct Record {
   std::string output_dir;
   std::string arguments;
   std::map<std::string, std::int64_t> foreign;
-  bool over = false;  // finished, and longer ago than anybody waits for a pod
+  bool over = false;  // finished, and longer ago than the time allowed for a restarted pod
 };
 
-// By the clock that stamps the file: a server's, and the clock of this machine may be off.
+// By the clock that stamps the file: a server's clock, or this machine's clock, may be wrong.
 fs::file_time_type now_beside(const fs::path& file) {
   const fs::path probe = file.native() + ".clock";
   std::error_code error;
@@ -196,8 +196,8 @@ fs::file_time_type now_beside(const fs::path& file) {
   return known ? now : fs::file_time_type::clock::now();
 }
 
-// The text of a file that others may have put there: nothing for a link, a pipe, a device, or more
-// than a record has.
+// The text of a file that other users may have created: nothing for a link, a pipe, a device, or a
+// file longer than a record.
 std::optional<std::string> read_small_file(const fs::path& path) {
   constexpr std::size_t kMost = 1 << 20;
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
@@ -228,12 +228,12 @@ std::optional<Record> read_record(const fs::path& file) {
       record.over = age > kRemembered || age < -kRemembered;
     }
     return record;
-  } catch (const std::exception&) {  // of somebody else, or damaged: the job begins anew
+  } catch (const std::exception&) {  // another program's, or damaged: the job begins anew
     return std::nullopt;
   }
 }
 
-// In the file system's own clock, to be compared with itself only; 0 for what is not there.
+// In the file system's own clock, comparable only with itself; 0 for a missing file.
 std::int64_t change_time(const fs::path& path) {
   std::error_code error;
   const auto time = fs::last_write_time(path, error);
@@ -330,7 +330,7 @@ void OutputPlace::write(bool finished) const {
                          {"foreign", foreign_},
                          {"finished", finished}};
     write_file(file_, record.dump(2) + "\n");
-  } catch (const IoError&) {  // the next start does not know of this one, as without a file
+  } catch (const IoError&) {  // the next start finds no record, as without a file
   }
 }
 

@@ -1,5 +1,5 @@
-// The names of jobs and the places where they write, without ranks and files; those are
-// tests/e2e/run_test.cc's.
+// The names of jobs and their output directories, without ranks and files; tests/e2e/run_test.cc
+// covers those.
 #include "tandem/job/output_place.h"
 
 #include <gtest/gtest.h>

@@ -4,9 +4,9 @@
 
 namespace tandem::job {
 
-// An instruction for bf16 doubles the rate at least. Without one the operands are widened and
-// multiplied in f32: equal rates here, and a loss in products for the widening. So anything well
-// between 1 and 2 tells the two apart, however loaded the machine is.
+// A bf16 instruction at least doubles the rate. Without one the operands are widened and multiplied
+// in f32: equal rates here, and a loss in products for the widening. So any limit well between 1
+// and 2 separates the two, even on a loaded machine.
 Bf16Rate judge_bf16(double f32_flops, double bf16_flops) {
   constexpr double kFaster = 1.3;
   Bf16Rate rate;

@@ -26,7 +26,7 @@ using nlohmann::ordered_json;
 using quant::InputRanges;
 using quant::QuantizedLinear;
 
-// Where the best model goes when none is good enough.
+// Directory of the best model if none is good enough.
 constexpr const char* kRejectedFolder = "int8_below_tolerance";
 
 struct Evaluated {
@@ -108,7 +108,7 @@ class Quantizer {
   std::size_t calibration_samples_ = 0;
   double baseline_ = 0;
   int trials_ = 0;
-  // Of the last attempt.
+  // For the last attempt.
   nn::Int8Linears packed_;
   Evaluated evaluated_;
 };
@@ -212,7 +212,7 @@ void Quantizer::reject(const quant::TuningResult& tuning) {
   save(folder, linears);
   if (!is_main()) return;
   write_results(folder, results(tuning, linears));
-  // What the last trial answered is no result.
+  // The output of the last trial is not a result.
   for (const std::string& file : parts_.of_job.result_files(tasks::Split::kEval)) {
     std::error_code ignored;
     fs::remove(output_dir() / file, ignored);

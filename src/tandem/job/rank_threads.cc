@@ -14,7 +14,7 @@
 namespace tandem::job {
 namespace {
 
-// "0-3" style is not needed: the text is only compared.
+// The "0-3" style is not needed: the text is only compared.
 std::string affinity_text() {
   cpu_set_t mask;
   CPU_ZERO(&mask);

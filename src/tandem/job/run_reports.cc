@@ -126,7 +126,7 @@ tasks::LeadingMetrics leading_metrics(const tasks::JobTask& task) {
   return leading;
 }
 
-// What a report says of the data: a training that only gave data to calibrate on is none.
+// The report's text on the data: data used only for calibration is not training data.
 tasks::Stages stages_that_count(const Arguments& arguments) {
   return {arguments.trains(), arguments.training.do_eval, arguments.training.do_predict};
 }
@@ -223,7 +223,7 @@ std::string RunReports::model_card(const trainer::TrainerState& state) const {
   for (const auto& [stage, metrics] : results_) {
     if (stage == "eval") card.eval_metrics = metrics;
   }
-  // The last set's, whose names the log has without its suffix.
+  // The last set's metrics, whose names in the log have no suffix.
   card.eval_metrics =
       without_suffix(card.eval_metrics, parts_.task.set_suffixes(tasks::Split::kEval).back());
   return report::model_card_markdown(card);

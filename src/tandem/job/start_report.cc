@@ -95,7 +95,7 @@ void print_bf16_rate(double f32_flops, double bf16_flops, Console& console) {
 
 void print_load_report(const models::LoadReport& report, std::string_view model, bool trains,
                        Console& console) {
-  // As transformers says it, but in lines that can be read.
+  // In transformers' words, but in readable lines.
   const auto say = [&](std::string_view level, const std::string& text) {
     console.library_line(level, "models", text);
   };

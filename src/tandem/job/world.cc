@@ -32,8 +32,8 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   if (events.meets) events.meets();
   if (world.seat) {
     world.view_options = options;
-    world.view_options.tuning = {};                // of a view there are many
-    world.view_options.flight_record_folder = "";  // and their ends are no failures of the job
+    world.view_options.tuning = {};                // there are many views
+    world.view_options.flight_record_folder = "";  // and their ends are not failures of the job
     world.communicator = comm::Communicator::create(0, 1, {}, /*loopback_only=*/true, options);
     return world;
   }
