@@ -27,10 +27,10 @@ struct MemoryPlan {
   std::size_t quantization = 0;  // quantization_bytes(), compared_output_bytes()
   std::size_t process = 0;       // measured: program, data set, vocabulary
   std::size_t loading = 0;       // measured: the peak while they were loaded
-  // Of this rank's node: measured, the agent of an elastic job; 0 without one.
+  // Measured on this rank's node: the agent of an elastic job; 0 without one.
   std::size_t agent = 0;
-  // Of this rank's node: an elastic job's state with the file of the model mapped beside it, which
-  // the first worker reads after the plan; 0 in other jobs.
+  // An elastic job's state on this rank's node with the mapped file of the model, which the first
+  // worker reads after the plan; 0 in other jobs.
   std::size_t state_loading = 0;
 
   std::size_t of_rank() const {
@@ -74,8 +74,8 @@ std::size_t print_memory_plan(const MemoryPlan& plan, comm::Communicator& commun
 void check_memory_limits(const MemoryPlan& plan, comm::Communicator& communicator,
                          Console& console);
 
-// Prints the peak use so far, and its excess over the plan. `has_agent`: an agent started this rank,
-// which both figures include. Collective.
+// Prints the peak use so far, and its excess over the plan. `has_agent`: an agent started this
+// rank, which both figures include. Collective.
 void print_memory_used(std::size_t planned, bool has_agent, comm::Communicator& communicator,
                        Console& console);
 

@@ -241,8 +241,9 @@ void start_agent(StandInParts& parts, Met& met) {
   met.place.listener.reset();
 }
 
-// The exit code of a process of mpirun. A job that received a stop signal never ends with 0, even if
-// it had finished by then: a launcher that runs the command again learns that nothing is left to do.
+// The exit code of a process of mpirun. A job that received a stop signal never ends with 0, even
+// if it had finished by then: a launcher that runs the command again learns that nothing is left to
+// do.
 int exit_code_of(int code_of_job, int last_signal) {
   return code_of_job == 0 && last_signal != 0 ? 128 + last_signal : code_of_job;
 }
