@@ -24,14 +24,27 @@ using formats::Node;
   raise<DataError>("{}, line {}: {}", where, line, problem);
 }
 
-// What stands between the first two lines "---"; the line on which it begins.
-std::pair<std::string, int> front_matter(std::string_view text) {
-  if (!text.starts_with("---")) return {};
-  const std::size_t begin = text.find('\n');
-  if (begin == std::string_view::npos) return {};
-  const std::size_t end = text.find("\n---", begin);
-  if (end == std::string_view::npos) return {};
-  return {std::string(text.substr(begin + 1, end - begin)), 1};
+// The line that begins at `at`, without its end.
+std::string_view line_at(std::string_view text, std::size_t at) {
+  std::string_view line = text.substr(at, std::min(text.find('\n', at), text.size()) - at);
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+// The text between the first line and the next one that is "---", if the first is one. An empty
+// line in its front keeps the numbers of the lines.
+std::string front_matter(std::string_view text) {
+  if (line_at(text, 0) != "---") return "";
+  for (std::size_t end = text.find('\n'); end != std::string_view::npos;
+       end = text.find('\n', end + 1)) {
+    if (line_at(text, end + 1) == "---")
+      return std::string(text.substr(text.find('\n'), end + 1 - text.find('\n')));
+  }
+  return "";
+}
+
+bool is_true(const std::string& text) {
+  return text == "true" || text == "True" || text == "TRUE" || text == "yes" || text == "on";
 }
 
 std::vector<std::string> texts_of(const Node& node, const std::string& where) {
@@ -77,7 +90,7 @@ CardConfiguration read_configuration(const Node& node, const std::string& where)
     } else if (field.name == "data_dir") {
       configuration.directory = field.value.text;
     } else if (field.name == "default") {
-      configuration.is_default = field.value.text == "true";
+      configuration.is_default = is_true(field.value.text);
     } else if (field.name == "data_files") {
       read_data_files(field.value, where, configuration);
     } else if (std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), field.name) ==
@@ -154,19 +167,6 @@ constexpr SplitWords kSplits[] = {{"train", {"train", "training", "", ""}},
                                   {"validation", {"validation", "valid", "dev", "val"}},
                                   {"test", {"test", "testing", "eval", "evaluation"}}};
 
-// Whether `word` stands in a name between separators.
-bool has_word(std::string_view name, std::string_view word) {
-  const auto is_separator = [&](std::size_t at) {
-    return at >= name.size() ||
-           std::string_view("-_. 0123456789").find(name[at]) != std::string_view::npos;
-  };
-  for (std::size_t at = name.find(word); at != std::string_view::npos;
-       at = name.find(word, at + 1)) {
-    if ((at == 0 || is_separator(at - 1)) && is_separator(at + word.size())) return true;
-  }
-  return false;
-}
-
 // The split whose word is in one of the names.
 const char* split_in(std::span<const std::string_view> names) {
   for (const SplitWords& row : kSplits) {
@@ -196,16 +196,15 @@ std::string sharded_split(std::span<const std::string_view> parts) {
 
 std::vector<CardConfiguration> read_card(std::string_view text, bool whole_text,
                                          const std::string& where) {
-  const auto [matter, line] = whole_text ? std::pair(std::string(text), 0) : front_matter(text);
+  const std::string matter = whole_text ? std::string(text) : front_matter(text);
   if (matter.empty()) return {};
   formats::Findings findings;
   const std::vector<Node> documents = formats::read_yaml(matter, findings);
-  if (!findings.empty()) wrong(where, findings.front().line + line, findings.front().problem);
+  if (!findings.empty()) wrong(where, findings.front().line, findings.front().problem);
   const Node* configs = documents.empty() ? nullptr : documents.front().find("configs");
   std::vector<CardConfiguration> all;
   if (configs == nullptr || configs->is_null()) return all;
-  if (configs->kind != Node::Kind::kList)
-    wrong(where, configs->line + line, "configs: expected a list");
+  if (configs->kind != Node::Kind::kList) wrong(where, configs->line, "configs: expected a list");
   for (const Node& node : configs->items) all.push_back(read_configuration(node, where));
   return all;
 }
@@ -221,14 +220,27 @@ const CardConfiguration& choose_configuration(const std::vector<CardConfiguratio
   if (!wanted && all.size() == 1) return all.front();
   const auto by = [&](auto test) { return std::find_if(all.begin(), all.end(), test); };
   if (!wanted) {
+    const auto is_marked = [](const CardConfiguration& one) { return one.is_default; };
+    const auto marked = by(is_marked);
+    if (std::count_if(all.begin(), all.end(), is_marked) == 1) return *marked;
     const auto named = by([](const CardConfiguration& one) { return one.name == "default"; });
-    if (named != all.end()) return *named;
-    const auto marked = by([](const CardConfiguration& one) { return one.is_default; });
-    if (marked != all.end()) return *marked;
+    if (marked == all.end() && named != all.end()) return *named;
   }
   raise<DataError>("{} has the configurations {}; choose one with --dataset_config_name{}", where,
                    fmt::join(names, ", "),
                    wanted ? fmt::format(", '{}' is not among them", *wanted) : "");
+}
+
+bool has_word(std::string_view name, std::string_view word) {
+  const auto is_separator = [&](std::size_t at) {
+    return at >= name.size() ||
+           std::string_view("-_. 0123456789").find(name[at]) != std::string_view::npos;
+  };
+  for (std::size_t at = name.find(word); at != std::string_view::npos;
+       at = name.find(word, at + 1)) {
+    if ((at == 0 || is_separator(at - 1)) && is_separator(at + word.size())) return true;
+  }
+  return false;
 }
 
 bool matches_pattern(std::string_view path, std::string_view pattern) {
@@ -236,7 +248,8 @@ bool matches_pattern(std::string_view path, std::string_view pattern) {
 }
 
 FilesOfSplits files_of_patterns(const std::vector<std::string>& names,
-                                const CardConfiguration& configuration) {
+                                const CardConfiguration& configuration,
+                                std::vector<std::string>& missing) {
   FilesOfSplits files;
   for (const auto& [split, patterns] : configuration.patterns) {
     std::vector<std::string>& found = files[split];
@@ -248,6 +261,8 @@ FilesOfSplits files_of_patterns(const std::vector<std::string>& names,
             std::find(found.begin(), found.end(), name) == found.end())
           matching.push_back(name);
       }
+      if (matching.empty() && pattern.find_first_of("*?[") == std::string::npos)
+        missing.push_back(pattern);
       std::sort(matching.begin(), matching.end());
       found.insert(found.end(), matching.begin(), matching.end());
     }

@@ -33,7 +33,7 @@ std::vector<CardConfiguration> read_card(std::string_view text, bool whole_text,
                                          const std::string& where);
 
 // The configuration named `wanted`; without a name the only one, "default", or the one with
-// `default: true`. Throws DataError that lists the names.
+// `default: true`. Throws DataError that lists the names, also for several defaults.
 const CardConfiguration& choose_configuration(const std::vector<CardConfiguration>& all,
                                               const std::optional<std::string>& wanted,
                                               const std::string& where);
@@ -44,16 +44,20 @@ using FilesOfSplits = std::map<std::string, std::vector<std::string>>;
 // `names`: files of a data set, relative to its root, with '/'. Files that `datasets` ignores
 // (README.md, hidden files, folders like __pycache__) belong to no split.
 
-// By the patterns of a configuration. A pattern without a file has none: the caller decides whether
-// that is an error.
+// By the patterns of a configuration. `missing` gets the paths without wildcards that no file has;
+// a pattern with wildcards may match nothing, as in `datasets`.
 FilesOfSplits files_of_patterns(const std::vector<std::string>& names,
-                                const CardConfiguration& configuration);
+                                const CardConfiguration& configuration,
+                                std::vector<std::string>& missing);
 
 // Without patterns, as datasets looks for splits below `directory`: data/SPLIT-00000-of-00001.*;
 // folders with a split's word in their name; files with a word in theirs; else all files are the
 // split "train". Words: train, training; validation, valid, dev, val; test, testing, eval,
 // evaluation.
 FilesOfSplits files_by_name(const std::vector<std::string>& names, const std::string& directory);
+
+// Whether `word` stands in a name between separators: "train" in "my-train_2.csv".
+bool has_word(std::string_view name, std::string_view word);
 
 // Whether `path` matches `pattern`: `*` and `?` inside a component, `[…]`, and `**` as a whole
 // component for any number of folders. Braces have no meaning.

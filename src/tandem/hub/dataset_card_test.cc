@@ -26,7 +26,8 @@ std::string card(const std::string& configs) { return "---\n" + configs + "\n---
 FilesOfSplits files_of(const std::string& configs, const Names& names,
                        const std::optional<std::string>& wanted = {}) {
   const auto all = read_card(card(configs), false, "README.md");
-  return files_of_patterns(names, choose_configuration(all, wanted, "README.md"));
+  std::vector<std::string> missing;
+  return files_of_patterns(names, choose_configuration(all, wanted, "README.md"), missing);
 }
 
 std::string problem(const std::string& text, const std::optional<std::string>& wanted = {}) {
@@ -81,18 +82,21 @@ TEST(DatasetCard, TheConfigurationIsNamedOrTheDefault) {
   const auto named = read_card(
       card("configs:\n- config_name: a\n- config_name: default\n  data_files: d"), false, "");
   EXPECT_EQ(choose_configuration(named, std::nullopt, "").name, "default");
+  const auto both =
+      read_card(card(two + "default: True\n  data_files: d\n- default: yes"), false, "");
+  EXPECT_THROW(choose_configuration(both, std::nullopt, ""), DataError);
 }
 
 TEST(DatasetCard, TextsWithoutConfigurations) {
-  for (const char* text :
-       {"", "# A title\n", "---\nlicense: mit\n---\n", "---\nconfigs:\n---\n", "---\nno end"})
+  for (const char* text : {"", "# A title\n", "---\nlicense: mit\n---\n", "---\nconfigs:\n---\n",
+                           "---\nno end", "----\nconfigs:\n- data_files: a\n---\n"})
     EXPECT_THAT(read_card(text, false, ""), IsEmpty()) << text;
   EXPECT_EQ(read_card("configs:\n- data_files: a", true, "").size(), 1u);
 }
 
 TEST(DatasetCard, WhatIsWrongIsNamedWithItsLine) {
   EXPECT_THAT(problem(card("configs:\n- config_name: a\n  sep: ';'")),
-              HasSubstr("sets 'sep', which tandem does not follow"));
+              HasSubstr("README.md, line 4: the configuration sets 'sep', which tandem does not"));
   EXPECT_THAT(problem(card("configs: all")),
               HasSubstr("README.md, line 2: configs: expected a list"));
   EXPECT_THAT(problem(card("configs:\n- data_files:\n  - split: train")),
@@ -148,8 +152,17 @@ TEST_F(DatasetCardTest, TheCardWinsOverNames) {
 }
 
 TEST_F(DatasetCardTest, FilesThatAreMissingOrUnreadableAreNamed) {
-  put("README.md", card("configs:\n- data_files: gone.jsonl"));
-  EXPECT_THROW(resolve(), DataError);
+  // A path that is missing is an error even if others are there; a pattern may match nothing.
+  put("here.jsonl");
+  put("README.md", card("configs:\n- data_files: [here.jsonl, gone.jsonl]"));
+  try {
+    resolve();
+    FAIL() << "a missing file is passed over";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("names gone.jsonl, which is missing"));
+  }
+  put("README.md", card("configs:\n- data_files: [here.jsonl, 'x*.jsonl']"));
+  EXPECT_THAT(resolve().train, ElementsAre(at("here.jsonl")));
   put("gone.zip");
   put("README.md", card("configs:\n- data_files: gone.zip"));
   try {

@@ -34,19 +34,6 @@ constexpr Part kMismatched[] = {
     {"mismatched test", {"test", "", "", ""}, &DatasetFiles::other_test},
 };
 
-// Whether `word` stands in a file name between separators, as datasets recognises the parts of a
-// data set.
-bool has_word(const std::string& stem, std::string_view word) {
-  const auto is_separator = [&](std::size_t at) {
-    return at >= stem.size() ||
-           std::string_view("-_. 0123456789").find(stem[at]) != std::string_view::npos;
-  };
-  for (std::size_t at = stem.find(word); at != std::string::npos; at = stem.find(word, at + 1)) {
-    if ((at == 0 || is_separator(at - 1)) && is_separator(at + word.size())) return true;
-  }
-  return false;
-}
-
 // The split that takes the part's place, if one was named.
 const std::optional<std::string>& split_named_for(const SplitNames& splits, const Part& part) {
   if (&part == &kParts[0]) return splits.train;
@@ -148,10 +135,11 @@ std::vector<std::string> of_one_format(const DatasetQuery& query,
 // The files of the configuration that the card has for the query.
 FilesOfSplits files_by_card(const DatasetQuery& query, const std::string& where,
                             const std::vector<CardConfiguration>& card,
-                            const std::vector<std::string>& names) {
+                            const std::vector<std::string>& names,
+                            std::vector<std::string>& missing) {
   const CardConfiguration& chosen = choose_configuration(card, query.config, where);
   if (chosen.patterns.empty()) return files_by_name(of_one_format(query, names), chosen.directory);
-  FilesOfSplits files = files_of_patterns(names, chosen);
+  const FilesOfSplits files = files_of_patterns(names, chosen, missing);
   for (const auto& [split, members] : files) {
     for (const std::string& name : members) {
       if (is_readable(query, name)) continue;
@@ -218,10 +206,11 @@ std::vector<std::string> names_in(const fs::path& directory) {
 // The files of a directory, or nothing: see the header.
 std::optional<DatasetFiles> find_files(const DatasetQuery& query, const fs::path& directory) {
   if (const auto card = card_of(directory); !card.empty()) {
-    DatasetFiles files =
-        parts_of(files_by_card(query, directory.string(), card, names_in(directory)), query.splits,
-                 directory);
-    return files.empty() ? std::nullopt : std::optional(files);
+    std::vector<std::string> missing;
+    const FilesOfSplits splits =
+        files_by_card(query, directory.string(), card, names_in(directory), missing);
+    DatasetFiles files = parts_of(splits, query.splits, directory);
+    return files.empty() || !missing.empty() ? std::nullopt : std::optional(files);
   }
   std::vector<fs::path> folders;
   if (query.config) folders.push_back(directory / *query.config);
@@ -252,11 +241,15 @@ std::optional<DatasetFiles> find_files(const DatasetQuery& query, const fs::path
 
 DatasetFiles files_of_directory(const DatasetQuery& query, const fs::path& directory) {
   if (auto files = find_files(query, directory)) return *std::move(files);
-  if (!card_of(directory).empty()) {
+  if (const auto card = card_of(directory); !card.empty()) {
+    std::vector<std::string> missing;
+    files_by_card(query, directory.string(), card, names_in(directory), missing);
     raise<DataError>(
-        "{}: no file of the splits train, validation or test that `configs:` of its README.md or "
-        ".huggingface.yaml names",
-        directory.string());
+        "{}: `configs:` of its README.md or .huggingface.yaml names {}; expected files of the "
+        "splits train, validation or test",
+        directory.string(),
+        missing.empty() ? "none of these splits"
+                        : fmt::format("{}, which is missing", fmt::join(missing, ", ")));
   }
   nothing_readable(query, directory);
 }
@@ -392,10 +385,11 @@ std::vector<std::string> choose_dataset_files(const std::vector<std::string>& na
                                               const DatasetQuery& query,
                                               const std::vector<CardConfiguration>& card) {
   if (!card.empty()) {
-    const auto files = all_of(files_by_card(query, query.name, card, names));
-    if (!files.empty()) return files;
-    raise<DataError>("the data set '{}' on the Hub has no file that `configs:` of its card names",
-                     query.name);
+    std::vector<std::string> missing;
+    const auto files = all_of(files_by_card(query, query.name, card, names, missing));
+    if (!files.empty() && missing.empty()) return files;
+    raise<DataError>("the data set '{}' on the Hub has no {}, which `configs:` of its card names",
+                     query.name, missing.empty() ? "file" : missing.front());
   }
   // Folder by folder, and in each by ending: a repository may hold the same data in two formats.
   FilesOfFolders folders;
