@@ -200,8 +200,15 @@ def patterns():
     return [line.strip() for line in PENDING.read_text().splitlines() if line.strip() and not line.startswith("#")]
 
 
+def matches(name, pattern):
+    """A pattern that ends in /* covers the whole folder; any other * does not cross a slash."""
+    if pattern.endswith("/*"):
+        return name.startswith(pattern[:-1])
+    return name.count("/") == pattern.count("/") and fnmatch.fnmatch(name, pattern)
+
+
 def pending_of(name, among):
-    return next((pattern for pattern in among if fnmatch.fnmatch(name, pattern)), None)
+    return next((pattern for pattern in among if matches(name, pattern)), None)
 
 
 def check_all(show_pending):
@@ -242,6 +249,8 @@ def self_test():
             assert any(f": {rule}: " in finding for finding in findings_of(name, text)), (name, rule, text)
     for name, text in (("a.md", "A rank waits. `Who is` it? See [Who](a.md).\n\n```\nNobody " + "a " * 80 + "\n```\n"), ("a.cc", "// A rank of the job.\nint whose = 0;\n"), ("a.md", "Who wins? The first rank.")):
         assert not list(findings_of(name, text)), list(findings_of(name, text))
+    for name, pattern, expected in (("docs/a.md", "docs/[a-z]*.md", True), ("docs/guide/a.md", "docs/[a-z]*.md", False), ("src/a/b/c.h", "src/a/*", True), ("src/ab/c.h", "src/a/*", False)):
+        assert matches(name, pattern) == expected, (name, pattern)
     print("check_prose: self-test passed")
     return 0
 
