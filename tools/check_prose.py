@@ -139,7 +139,7 @@ def plain(sentence):
 def sentences_of(text):
     # A code span counts as one word, and a period in it ends nothing; nor does one behind a single letter or an abbreviation.
     text = re.sub(r"`[^`]*`", "`code`", text)
-    return [plain(part) for part in re.split(r"(?<=[.!?])(?<!\b\w\.)(?<!e\.g\.)(?<!i\.e\.)\**\s+(?=[A-Z`*\[(])", text) if part.strip()]
+    return [plain(part) for part in re.split(r"(?<=[.!?])(?<!\b\w\.)(?<!e\.g\.)(?<!i\.e\.)\**\s+(?=[A-Z`*\[(])|(?<=[。！？])", text) if part.strip()]
 
 
 def findings_in_block(text, document):
