@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <fstream>
 #include <optional>
 #include <utility>
@@ -17,9 +16,11 @@
 #include "apps/command/commands.h"
 #include "apps/command/line_output.h"
 #include "apps/command/text_lines.h"
+#include "apps/command/version.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
+#include "tandem/models/weight_files.h"
 
 namespace tandem::apps {
 namespace {
@@ -140,11 +141,28 @@ void write_whole(int descriptor, std::string_view bytes) {
   }
 }
 
-// {"text": …, "embedding": […]}, or the bytes of --precision.
+// {"text": …, "embedding": […]}, or the bytes of --precision. A file appears when it is whole. Its
+// lines are in PATH.partial until then; an error removes that file.
 class JsonOutput final : public Output {
  public:
-  JsonOutput(std::unique_ptr<std::ostream> output, EmbeddingPrecision precision, std::size_t size)
-      : output_(std::move(output)), precision_(precision), size_(size) {}
+  JsonOutput(const std::string& path, EmbeddingPrecision precision, std::size_t size)
+      : precision_(precision), size_(size) {
+    if (path == "-") {
+      output_ = std::make_unique<LineOutput>(STDOUT_FILENO);
+      return;
+    }
+    std::error_code ignored;
+    const bool is_device =
+        std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
+    if (!is_device) path_ = path;
+    const std::string written = is_device ? path : partial();
+    output_ = std::make_unique<std::ofstream>(written, std::ios::trunc);
+    if (!*output_) throw io_error("cannot write", written, errno);
+  }
+  ~JsonOutput() override {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove(partial(), ignored);
+  }
 
   void write(std::span<const std::string> texts, std::span<const float> embeddings) override {
     for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -165,9 +183,18 @@ class JsonOutput final : public Output {
     output_->flush();
     if (!*output_) throw io_error("cannot write", "the output", errno);
   }
+  void commit() override {
+    if (path_.empty()) return;
+    std::error_code error;
+    std::filesystem::rename(partial(), path_, error);
+    if (error) throw io_error("cannot write", path_, error.value());
+  }
 
  private:
+  std::string partial() const { return path_ + ".partial"; }
+
   std::unique_ptr<std::ostream> output_;
+  std::string path_;  // of a regular file; else empty
   EmbeddingPrecision precision_;
   std::size_t size_;
 };
@@ -214,15 +241,14 @@ std::string job_text(const Options& options, const Embedder& embedder, const Fou
   const std::string input = texts.identity();
   if (input.empty()) return fmt::format("process {}\n", ::getpid());  // never continued
   struct stat weights {};
-  const auto directory = found.location.model.directory;
-  for (const char* name : {"model.safetensors", "pytorch_model.bin"}) {
-    if (::stat((directory / name).c_str(), &weights) == 0) break;
-  }
+  const auto file = models::find_weights(found.location.model.directory);
+  if (::stat(file.c_str(), &weights) != 0) throw io_error("cannot read", file.native(), errno);
   return fmt::format(
-      "model={}, {} bytes of {}\ninput={}\nprompt={}\nmax_seq_length={}\nnormalize={}\nbf16={}\n",
-      std::filesystem::absolute(directory).string(), weights.st_size, weights.st_mtim.tv_sec, input,
-      nlohmann::json(embedder.prompt()).dump(), embedder.max_tokens(), options.embed.normalize,
-      options.model.bf16);
+      "model={}, {} bytes of {}.{}\nkernels={}\ninput={}\nprompt={}\nmax_seq_length={}\n"
+      "normalize={}\nbf16={}\n",
+      std::filesystem::absolute(file).string(), weights.st_size, weights.st_mtim.tv_sec,
+      weights.st_mtim.tv_nsec, kernels_text(), input, nlohmann::json(embedder.prompt()).dump(),
+      embedder.max_tokens(), options.embed.normalize, options.model.bf16);
 }
 
 std::unique_ptr<Output> open_output(const Options& options, const std::string& job,
@@ -232,14 +258,7 @@ std::unique_ptr<Output> open_output(const Options& options, const std::string& j
     return std::make_unique<NpyOutput>(options, job, size);
   if (standard && !options.json && options.texts.empty() && ::isatty(STDOUT_FILENO) == 0)
     return std::make_unique<NpyPipe>(options.kept(), size);
-  std::unique_ptr<std::ostream> stream;
-  if (standard) {
-    stream = std::make_unique<LineOutput>(STDOUT_FILENO);
-  } else {
-    stream = std::make_unique<std::ofstream>(options.output, std::ios::trunc);
-    if (!*stream) raise<IoError>("cannot write {}: {}", options.output, std::strerror(errno));
-  }
-  return std::make_unique<JsonOutput>(std::move(stream), options.kept(), size);
+  return std::make_unique<JsonOutput>(options.output, options.kept(), size);
 }
 
 class Progress {

@@ -110,7 +110,7 @@ if [ $check = 1 ]; then
 fi
 [ $image = 0 ] || deploy/build_image.sh --build "$build" --tag "tandem:$version"
 if [ $tag = 1 ]; then
-  git tag -a "v$version" -m "tandem $version" -m "$(sed -n "/^## .*$version\|^## Unreleased/,/^## /p" CHANGELOG.md | sed '1d;/^## /d')"
+  git tag -a --cleanup=whitespace "v$version" -m "tandem $version" -m "$(sed -n "/^## .*$version\|^## Unreleased/,/^## /p" CHANGELOG.md | sed '1d;/^## /d')"
   echo "release: created the tag v$version; push it with: git push origin v$version"
 fi
 echo "release: $out"

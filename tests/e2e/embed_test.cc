@@ -209,6 +209,30 @@ TEST_F(Embed, AKilledCallIsResumed) {
   EXPECT_FALSE(fs::exists(partial) || fs::exists(path("killed.npy.job")));
 }
 
+// JSON lines appear under their name when all are there; an error leaves nothing and no old file is
+// touched.
+TEST_F(Embed, AnErrorLeavesNoHalfOfAFile) {
+  std::string lines;
+  for (const std::string& text : many_texts(1500)) lines += text + "\n";
+  write_file(path("bad"), lines +
+                              "b\xe4"
+                              "d\n");
+  write_file(path("out.jsonl"), "old\n");
+  expect_problem({"--file", path("bad").native(), "--output", path("out.jsonl").native()},
+                 HasSubstr("text 1501"));
+  EXPECT_EQ(read_file(path("out.jsonl")), "old\n");
+  EXPECT_FALSE(fs::exists(path("out.jsonl.partial")));
+  write_file(path("good"), "a\nb\n");
+  EXPECT_EQ(run({kProgram, "embed", "--model", (kDemo / "model").native(), "--file",
+                 path("good").native(), "--output", path("out.jsonl").native()})
+                .exit_code,
+            0);
+  EXPECT_EQ(
+      json::parse(
+          read_file(path("out.jsonl")).substr(0, read_file(path("out.jsonl")).find('\n')))["text"],
+      "a");
+}
+
 TEST_F(Embed, BadInputIsNamed) {
   expect_problem({"--truncate_dim", "4096", "a"},
                  HasSubstr("--truncate_dim 4096: the embeddings have 128 values"));

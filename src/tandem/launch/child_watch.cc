@@ -47,7 +47,8 @@ FileDescriptor watch_with_thread(pid_t child) {
 FileDescriptor watch_child(pid_t child) {
 #ifdef SYS_pidfd_open
   FileDescriptor descriptor(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
-  if (descriptor || errno != ENOSYS) return descriptor;
+  // EPERM: filters of system calls in older container runtimes do not know the call.
+  if (descriptor || (errno != ENOSYS && errno != EPERM)) return descriptor;
 #endif
   return watch_with_thread(child);
 }

@@ -59,7 +59,8 @@ std::vector<fs::path> directories(const std::string& plugin_path) {
   const fs::path program = fs::canonical(own_program(), ignored);
   if (!ignored) {
     result.push_back(program.parent_path().parent_path() / TANDEM_PLUGIN_FOLDER);
-    result.push_back(own_binary().parent_path() / "plugins");  // of a portable archive
+    if (own_binary() != own_program())  // a portable archive
+      result.push_back(own_binary().parent_path() / "plugins");
     result.push_back(program.parent_path());
   }
   result.emplace_back(TANDEM_INSTALLED_PLUGINS);
