@@ -1,13 +1,9 @@
-// Elastic jobs on two hosts with a lock in etcd: it, and not the number of nodes, decides who goes
-// on, and who comes finds the others there. And such jobs under mpirun.
-#include <csignal>
-
+// Elastic jobs on two hosts with a lock in etcd: the lock, not the number of nodes, decides which
+// side continues, and a joining node finds the others there.
 #include "multihost/elastic_hosts.h"
 
 namespace tandem::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 class ElasticLock : public ElasticHosts {
  protected:
@@ -79,51 +75,6 @@ TEST_F(ElasticLock, WhoComesFindsTheOthersWithoutTheEndpoint) {
   const ProcessResult result = another->wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   expect_bits_of(*calm_job(kSteps));
-}
-
-class ElasticMpirunHosts : public ElasticHosts {
- protected:
-  void SetUp() override {
-    const std::string reason = why_no_hosts(/*with_ssh=*/true);
-    if (!reason.empty()) GTEST_SKIP() << "two hosts on one machine: " << reason;
-    ElasticHosts::SetUp();
-  }
-  // A rank on each host; what mpirun says is agents_[0]'s.
-  void mpirun() {
-    hosts_->node0.start_sshd();
-    hosts_->node1.start_sshd();
-    write_file(path("hostfile"), "node0\nnode1\n");
-    const Words line = {kProgram, "mpirun", "-f",    path("hostfile").native(), "-n",     "2",
-                        "-ppn",   "1",      "-genv", "OMP_NUM_THREADS=1",       kProgram, "run_qa"};
-    agents_[0] = std::make_unique<Process>(host(0).inside(with(line, job_flags("job", kSteps))));
-  }
-};
-
-// A rank of the other host is started again; then that host is lost.
-TEST_F(ElasticMpirunHosts, RanksAndHostsAreMissedByNobody) {
-  mpirun();
-  ASSERT_TRUE(printed(*agents_[0], "2 of 2 workers go on"));
-  ASSERT_TRUE(printed(*agents_[0], fmt::format("/{} [", kSteps)));
-  host(1).shell("pkill -KILL -n -f 'tandem run_q[a] '");  // the newest computes
-  ASSERT_TRUE(printed(*agents_[0], "worker 0 is back"));
-  lose(1);
-  ASSERT_TRUE(printed(*agents_[0], "without the node at"));
-  EXPECT_THAT(end(0).err, HasSubstr("the job has finished without them"));
-  expect_bits_of(*calm_job(kSteps));
-}
-
-// The job begins with all ranks: one that ends whenever it is started ends it, on all hosts.
-TEST_F(ElasticMpirunHosts, ARankThatNeverComesEndsTheJob) {
-  mpirun();
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (agents_[0]->running() && std::chrono::steady_clock::now() < limit) {
-    host(1).shell(
-        "for process in /proc/[0-9]*; do grep -qsz ^TANDEM_AGENT= $process/environ && "
-        "kill -KILL ${process#/proc/}; done; true");
-  }
-  const ProcessResult result = end(0, 128 + SIGKILL);
-  EXPECT_THAT(unwrapped(result.err), HasSubstr("it is not started again (it has ended 5 times "));
-  EXPECT_THAT(result.err, Not(HasSubstr("go on after")));
 }
 
 }  // namespace
