@@ -154,7 +154,7 @@ TEST(Agent, ProposesAtOnceWhenALossIsCertain) {
   agent.stopped(kStart, 1);
   const std::vector<Offer> offers = sent<Offer>(agent);
   ASSERT_EQ(offers.size(), 1u);
-  EXPECT_EQ(offers[0].view.step, 2u);  // R2: the highest
+  EXPECT_EQ(offers[0].view.step, 2u);  // rule R2: the highest
   EXPECT_EQ(offers[0].view.source, kTwo);
   EXPECT_EQ(offers[0].view.members.size(), 2u);
 }

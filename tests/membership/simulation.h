@@ -28,7 +28,8 @@
 
 namespace tandem::simulation {
 
-// Rules that tests break. Those of membership::Rules are broken by a class of its own.
+// Rules of docs/elastic_protocol.md that tests break. Those of membership::Rules are broken by a
+// class of its own.
 struct Breaks {
   bool sum_any_view = false;      // R1: frames of other views are summed
   bool forget_undo = false;       // R3: an interrupted update is done again from its beginning

@@ -1,5 +1,5 @@
-// The promise of DESIGN.md section 5: the same bits for any number of ranks, nodes and threads; and
-// the node's one optimizer.
+// The same bits for any number of ranks, nodes and threads (docs/numerics.md), and the node's one
+// optimizer.
 #include "tandem/dist/gradient_engine.h"
 
 #include <gmock/gmock.h>

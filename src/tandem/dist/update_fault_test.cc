@@ -1,5 +1,5 @@
-// Rule R3 of elastic jobs: an update interrupted at any place can be finished by whoever is left,
-// with the bits that it would have had.
+// Rule R3 of docs/elastic_protocol.md: an update interrupted at any point can be finished by the
+// remaining ranks, with the same bits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>

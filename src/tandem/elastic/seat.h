@@ -1,5 +1,5 @@
 // A worker's channel to the agent that started it: orders about views, and reports of the worker.
-// docs/elastic.md describes the whole protocol.
+// docs/elastic_protocol.md describes the whole protocol.
 //
 // Thread-safety: one thread uses it. A second thread receives the agent's messages meanwhile, so
 // that a view can be stopped while the worker waits in it. If the agent is gone the process ends at

@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kGoodbye{1000};
 constexpr milliseconds kPublishEvery{200};
 constexpr int kMostFalseStarts = 5;  // ends of a worker before it has helped to a step
-// Deaths of a worker at one step after which the job gives up (docs/elastic.md has the reason).
+// Deaths of a worker at one step after which the job gives up (reason: docs/elastic_reference.md).
 constexpr int kMostDeathsAtOneStep = 3;
 
 // Thrown out of waits that a signal ends.

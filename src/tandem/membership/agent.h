@@ -1,7 +1,7 @@
 // An agent's part in the membership, as a machine without sockets, clock and threads: messages,
 // timers and what the workers do go in, messages and orders come out. The same inputs always give
-// the same outputs, so the simulator runs what production runs. docs/elastic.md tells the protocol;
-// here is what an agent is at any time:
+// the same outputs, so the simulator runs what production runs. docs/elastic_protocol.md has
+// the protocol; here is what an agent is at any time:
 //
 //   looking    in no view: asks the agents it knows until it is in one. joining.h says what a node
 //              does meanwhile whose job is ahead of it
@@ -139,7 +139,7 @@ class Agent {
                    const std::vector<NodeId>& silent);
   void leave(Time now);  // SIGTERM
   void lock(Time now, bool held);
-  // InvalidArgument, DataError, "our bug" (R5): ends the job everywhere.
+  // Rule R5: invalid arguments, invalid data and bugs end the job everywhere.
   void fail(Time now, std::int32_t code, std::string message);
 
   // ---- outputs ----

@@ -22,7 +22,7 @@ namespace tandem::membership {
 
 using Fingerprint = std::array<unsigned char, 32>;
 
-// What belongs to a job and must be the same on every node (R6).
+// What belongs to a job and must be the same on every node (rule R6 of docs/elastic_protocol.md).
 struct JobIdentity {
   std::string kernels;       // the name of the set that all compute with
   Fingerprint files{};       // flags, data, tokenizer, configuration, program

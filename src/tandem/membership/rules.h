@@ -1,6 +1,6 @@
 // The decisions of the protocol, each a function of what is known, apart from the machine that asks
 // for them. The simulator's tests derive from this class, break one rule, and must see it found;
-// everything else uses it as it is. R1 … R7 are the rules of docs/elastic.md.
+// everything else uses it as it is. R1 … R7 are the rules of docs/elastic_protocol.md.
 //
 // Thread-safety: no state.
 #pragma once

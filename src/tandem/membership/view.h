@@ -1,5 +1,5 @@
 // A view is a number and an ordered list of the nodes that compute. It never changes; another set
-// of nodes is another view. docs/elastic.md explains the protocol from the beginning.
+// of nodes is another view. docs/elastic_protocol.md has the protocol.
 //
 // A node is one agent process with the memory that it keeps for its workers. An agent that restarts
 // on the same host is another node, because its memory is lost. A node therefore never forgets what

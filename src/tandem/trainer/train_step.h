@@ -1,5 +1,4 @@
-// One optimizer step, from batches to new weights: DESIGN's "life of a training step" in one file
-// (train_step.cc).
+// One optimizer step, from batches to new weights (docs/architecture.md).
 #pragma once
 
 #include <cstdint>

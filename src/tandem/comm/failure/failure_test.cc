@@ -32,7 +32,7 @@ void reduce_for_ever(Communicator& comm) {
   while (true) comm.all_reduce(std::span(data), ReduceOp::kSum);
 }
 
-// The limit of DESIGN.md: survivors end within 2 s. Starting the processes takes part of it.
+// Survivors end within 2 s. Starting the processes takes part of it.
 constexpr double kPromise = 2.0;
 
 TEST(Failure, AKilledRankIsNamedByAllSurvivorsInTime) {
