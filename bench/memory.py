@@ -20,7 +20,7 @@ import rivals
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
-import make_results  # noqa: E402
+import result_rows  # noqa: E402
 
 BATCH = 12
 FORMS = {"unpadded": [], "padded": ["--pad_to_max_length", "true"], "checkpointing": ["--gradient_checkpointing"]}
@@ -77,7 +77,7 @@ def run(options, model, kind, ranks, form, output):
 
 def row_of(options, model, kind, ranks, form, taken):
     planned, used, steps = taken
-    row = {"job": f"{make_results.NAMES[model]}, {kind}, {ranks} rank{'s' if ranks > 1 else ''}, {options.steps} steps of {BATCH} × 384 a rank, {form}", "planned": planned, "used": used}
+    row = {"job": f"{result_rows.NAMES[model]}, {kind}, {ranks} rank{'s' if ranks > 1 else ''}, {options.steps} steps of {BATCH} × 384 a rank, {form}", "planned": planned, "used": used}
     if len(steps) >= LEAST_FOR_TENTHS:
         tenth = len(steps) // 10
         row |= {"early": max(steps[:tenth]), "late": max(steps[-tenth:])}

@@ -8,7 +8,7 @@
     bench/record.py tests_of_builds --runs 1 -- scripts/aarch64.sh
 
 COMMAND is `tandem bench …`, a script of bench/, scripts/fuzz.sh, membership_schedules or membership_large_jobs, which take `--json FILE` (`--json` is added here), or scripts/test.sh, aarch64.sh or sanitize.sh with one of its builds, whose last line is kept. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
-date, versions and all runs. Recording a command again replaces its record, and removes those that were written down by hand of the same thing. A run during which other processes took more than a tenth of the cores is kept and marked as not valid, and another is made, up to twice --runs.
+date, versions and all runs. Recording a command again replaces its record. A run during which other processes took more than a tenth of the cores is kept and marked as not valid, and another is made, up to twice --runs.
 tools/make_results.py makes the pages of these files.
 """
 
@@ -27,8 +27,6 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
-import make_results  # noqa: E402
 
 # The best first; the names of TANDEM_CPU_FEATURES, by what /proc/cpuinfo calls the instructions.
 CLASSES = (("amx", "amx_bf16"), ("avx512bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"))
@@ -179,7 +177,6 @@ def keep(path, who, record):
     document = json.loads(path.read_text()) if path.is_file() else {"subject": path.name.split(".")[0], "machine": who, "records": []}
     document["machine"] = who
     document["records"] = [old for old in document["records"] if old["command"] != record["command"]] + [record]
-    document["records"] = make_results.without_superseded(document)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(compact(document) + "\n")
 

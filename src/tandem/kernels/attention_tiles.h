@@ -25,7 +25,7 @@ class TileProducts {
   using Unit = PairsOfTiles;
   // The gradients of keys and values are read and written once per block: 4 KB of them for 64
   // cycles of dot products every 32 queries. With 128 queries a block's matrices fill 0.7 MB of an
-  // L2 cache of 2 MB at 512 keys. Derived; docs/results/products.md has what is reached.
+  // L2 cache of 2 MB at 512 keys. Derived; docs/results/steps.md has what is reached.
   static constexpr std::size_t kBlock = 128;
   static constexpr std::size_t kMr = kTileRows;
   static constexpr std::size_t kNr = kTileBlock;

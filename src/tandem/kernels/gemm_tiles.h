@@ -254,7 +254,7 @@ double l1_peak_tiles(std::size_t iterations, const float* block) {
 // A step of a 32 x 32 block takes 64 cycles and 2 KB of each operand; the L2 cache gives some 40
 // bytes a cycle. So the panel of B must come from the L1 cache (256 units x 32 columns = 32 KB)
 // while A's come from L2; with 384 x 384 sums of f32 (576 KB) a slice of A and one of B (384 KB
-// each) fill 1.3 MB of an L2 cache of 2 MB. Derived; docs/results/products.md has what is reached.
+// each) fill 1.3 MB of an L2 cache of 2 MB. Derived; docs/results/steps.md has what is reached.
 template <class Unit>
 constexpr PackedGemmOf<bfloat16> tiled_gemm_of() {
   constexpr GemmBlocks kBlocks = {.tile_rows = 384, .tile_columns = 384, .slice_units = 256};

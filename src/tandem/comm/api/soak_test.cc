@@ -2,7 +2,7 @@
 //
 //   comm_soak_test [--operations=N] [--ranks=N]
 //
-// The suite runs a short one; docs/results/soak.md has the figures of 1,000,000.
+// The suite runs a short one; docs/results/archive.md has the figures of 1,000,000.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
