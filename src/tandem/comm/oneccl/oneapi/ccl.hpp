@@ -1,7 +1,7 @@
 // oneCCL's C++ interface for programs whose buffers are in host memory, over tandem_comm.h: header
 // only, C++17. A program written for oneCCL is compiled with the folder above `oneapi` in its
 // include path and linked to libtandem_comm.so. Names, arguments and enumerators are oneCCL's
-// (uxlfoundation.github.io/oneCCL); docs/oneccl.md lists what is not covered.
+// (uxlfoundation.github.io/oneCCL); docs/comm_library.md lists what is not covered.
 //
 //   auto kvs = rank == 0 ? ccl::create_main_kvs() : ccl::create_kvs(address);
 //   auto comm = ccl::create_communicator(size, rank, kvs);
