@@ -159,7 +159,7 @@ def index_text(found):
     machines = {document["name"]: described(document) for page in pages for section in page["sections"] for document in found.get(section["subject"], [])}
     about = ("What was measured, on which machine and with which command. `tools/make_results.py` makes the pages, and README's figures, from the records of `bench/record.py` in `docs/results/data`. "
              "The [archive](archive.md) has older figures that were written down by hand; README shows none of them. How to measure: [benchmarking](../benchmarking.md).")
-    return "\n".join(["# Results", "", MADE, "", wrapped(about), "", table(["page", "tables", "machines"], [[f"[{page['title']}]({page['name']}.md)", ", ".join(
+    return "\n".join(["# Results", "", MADE, "", wrapped(about), "", table(["page", "tables", "machines"], [[f"[{page['title']}]({page['name']}.md)", "; ".join(
         section["title"] for section in page["sections"] if section["subject"] in found), named(page)] for page in pages]), "", "## Machines", "", table(["name", "machine"], [machines[name] for name in sorted(machines)]), ""])
 
 
