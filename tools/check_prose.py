@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the language of documents, comments and messages: docs/conventions.md, "Language".
+"""Checks the language of documents, comments and messages: docs/glossary.md, "Language".
 
     tools/check_prose.py [FILE...]     # default: every file of the checkout that tools/prose_pending.txt does not exclude
     tools/check_prose.py --pending     # what each excluded pattern would find
