@@ -82,8 +82,7 @@ void slowest(const std::shared_ptr<gloo::Context>& context, std::vector<double>&
   gloo::allreduce(options);
 }
 
-// Makes the calls, one after the other, while whoever asks for one sleeps, as ProcessGroupGloo
-// does.
+// Makes the calls one after the other while the caller sleeps, as ProcessGroupGloo does.
 class CallingThread {
  public:
   CallingThread() : thread_([this] { work(); }) {}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two builds of tandem against each other, in turns on the same machine.
+"""Two builds of tandem against each other, alternately on the same machine.
 
     bench/compare.py OLD NEW [--turns N] BENCH [arguments of tandem bench]
     bench/compare.py build/old/bin/tandem build/release gemm --model minilm --dtype bf16

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times tandem's collectives and those of other libraries in turns, and prints the ratios.
+"""Times tandem's collectives and those of other libraries alternately, and prints the ratios.
 
     bench/compare_comm.py build/release/bin/tandem [--op all_reduce] [--sizes 8,512,4096,...] [--rounds 5] [--rivals mpich,openmpi,gloo]
 
@@ -10,7 +10,7 @@ oneccl-devel intel-cmplr-lib-rt into an environment DIR, then, because they writ
 --oneccl DIR). torch is torch.distributed over its own Gloo, with --torch PYTHON. A ratio is the best rival's median over tandem's; above 1 tandem is faster. --json FILE writes all figures.
 
 --hosts runs the two ranks on two hosts, made of two network namespaces of this machine that a pair of virtual interfaces connects (needs
-root, and ip of iproute2); they are removed at the end. --before PROGRAM adds a column: another build of tandem, in turns with this one. Rivals there: gloo, and mpich over UCX's tcp.
+root, and ip of iproute2); they are removed at the end. --before PROGRAM adds a column: another build of tandem, measured alternately with this one. Rivals there: gloo, and mpich over UCX's tcp.
 """
 
 import argparse
@@ -186,7 +186,7 @@ def use_intel_mpi(folder):
 
 
 def use_oneccl(folder):
-    """Its headers and libraries where pip put them, without a helper thread, for which there is no core; over Intel MPI, its default, if that is
+    """Its headers and libraries where pip put them, without a progress thread, because there is no core for it; over Intel MPI, its default, if that is
     there, else over libfabric's tcp."""
     rival = RIVALS["oneccl"]
     rival["flags"] += [f"-I{folder}/include"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What it costs a step that a job could lose ranks and go on: the same job step by step in turns on this machine, nobody is killed.
+"""The cost of elasticity for a step: the same job, elastic and not, step by step alternately on this machine, without failures.
 
     bench/compare_elastic.py [BUILD] [--old BUILD] [--ranks 1,2] [--model minilm|bert-base|DIR] [--starts 6] …
     bench/compare_elastic.py build/release --old ../old/build/release --model bert-base
@@ -168,7 +168,7 @@ def in_turns(options, sides, ranks, model, kind, number):
 
 
 def ratio_of(starts, name, base):
-    """Of the pieces of each start, then of the starts: median, least and largest."""
+    """The ratio over the pieces of each start, then over the starts: median, least and largest."""
     return with_confidence([statistics.median(b / a for a, b in zip(pieces[base], pieces[name])) for pieces in starts])
 
 

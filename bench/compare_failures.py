@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The same loss under tandem and under what PyTorch offers: how long until the job gets on, how much is computed again, and whether the final weights are those of a job that nobody disturbed.
+"""The same loss under tandem and under what PyTorch offers: the time until the job makes progress again, the repeated steps, and whether the final weights are those of an undisturbed job.
 
     bench/compare_failures.py [--sides tandem,torchrun,reconfigure,torchft] [--events rank,host] [--model build/test-data/minilm] [--rounds 3] …
 
@@ -275,7 +275,7 @@ def median_gap(times):
 
 
 def spread(values):
-    """Of those that are known."""
+    """Median, least and largest of the known values."""
     known = [value for value in values if value is not None]
     return [statistics.median(known), min(known), max(known)] if known else None
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Our products against those of PyPI's newest oneDNN, in turns on one core:
+# Our products against those of PyPI's newest oneDNN, alternately on one core:
 #   bench/compare_onednn.sh [FLAG of tandem bench gemm...]
 #   bench/compare_onednn.sh --json FILE …    writes the result there, for bench/record.py
-# Builds tandem a second time, in build/onednn, with the package onednn-devel in the place of Debian's libdnnl. One core, because that build of oneDNN runs on a SYCL device with threads of its own and
+# Builds tandem a second time, in build/onednn, with the package onednn-devel instead of Debian's libdnnl. One core, because that build of oneDNN runs on a SYCL device with threads of its own and
 # takes as many as it is allowed to see; the device is Intel's OpenCL for CPUs, which comes with the package.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sentences per second: `tandem predict` against transformers' pipeline and onnxruntime, or the evaluation of `tandem run_glue` against the Trainer's, in turns on the same machine.
+"""Sentences per second: `tandem predict` against transformers' pipeline and onnxruntime, or the evaluation of `tandem run_glue` against the Trainer's, alternately on the same machine.
 
     bench/compare_predict.py [--what predict|evaluate] [--model minilm|bert-base|bert-large] [--types f32] [--variants ...] [--tcmalloc FILE] [--iomp FILE] ...
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A training step of tandem against TensorFlow's, in turns on the same machine; see rivals.py.
+"""A training step of tandem against TensorFlow's, alternately on the same machine; see rivals.py.
 
     bench/compare_tensorflow.py [--task TASK] [--model minilm|bert-base|bert-large] [--types f32,bf16] [--tcmalloc FILE] [--iomp FILE] [--lengths padded|squad|sst2] …
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tandem's tokenizer against Hugging Face's `tokenizers`, in turns on the same machine and threads.
+"""tandem's tokenizer against Hugging Face's `tokenizers`, alternately on the same machine and threads.
 
     bench/compare_tokenizers.py --model DIRECTORY --questions squad.json [--threads N] [--rounds 5]
 

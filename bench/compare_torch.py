@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A training step of tandem against PyTorch's, in turns on the same machine; see rivals.py.
+"""A training step of tandem against PyTorch's, alternately on the same machine; see rivals.py.
 
     bench/compare_torch.py [--task TASK] [--model minilm|bert-base|bert-large] [--types f32,bf16] [--variants sdpa,eager,compile] [--tcmalloc FILE] [--iomp FILE] [--lengths padded|squad|sst2] …
 

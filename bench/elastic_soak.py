@@ -88,7 +88,7 @@ class Network:
 
 
 class Job:
-    """Of one agent on each host; an agent's stderr is a file of its own."""
+    """A job of one agent on each host; an agent's stderr is a file of its own."""
 
     def __init__(self, options, folder, name, steps, network=None):
         self.options, self.folder, self.name, self.steps, self.network = options, folder, name, steps, network

@@ -213,7 +213,7 @@ EVENTS = {
 
 
 def rendezvous(options, network):
-    """Seconds until four agents have started a program that is none of tandem's."""
+    """Seconds until four agents have started a program other than tandem's."""
     begin = time.time()
     agents = []
     for node in range(4):

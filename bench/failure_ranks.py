@@ -97,7 +97,7 @@ def reconfigure(options):
     work, view = Work(options), -1
 
     def next_view(view):
-        """Who is left meets; a member of no view is lost."""
+        """The remaining ranks meet; a rank outside the view is lost."""
         members = json.loads(store.get(f"members/{view}"))
         store.set(f"handle/{view}/{options.rank}", dist.distributed_c10d._get_reconfigure_handle())
         handles = [store.get(f"handle/{view}/{member}").decode() for member in members]

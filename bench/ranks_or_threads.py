@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The same job as one rank with two threads and as two ranks with one thread each, in turns: what ranks cost beside threads on one machine.
+"""The same job as one rank with two threads and as two ranks with one thread each, alternately: what ranks cost beside threads on one machine.
 
     bench/ranks_or_threads.py MODEL_DIR TRAIN_FILE [--global_batch 12] [--seq 384] [--dtype bf16] [--steps 6] [--rounds 5]
 

@@ -103,7 +103,7 @@ def is_untimed(command):
 
 
 def busy_seconds():
-    """Of all cores since the machine started, with what a hypervisor took."""
+    """Busy seconds of all cores since the machine started, including the hypervisor's share."""
     user, nice, system, _, _, irq, softirq, steal = map(int, pathlib.Path("/proc/stat").read_text().split("\n")[0].split()[1:9])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""What compare_torch.py, compare_ipex.py and compare_tensorflow.py share: a training step of tandem and of a rival, in turns on the same machine.
+"""What compare_torch.py, compare_ipex.py and compare_tensorflow.py share: a training step of tandem and of a rival, alternately on the same machine.
 
 Both sides do the same work: a model of the named size with random weights and the head of --task, a batch of --batch sequences of at most --seq tokens, forward with dropout 0.1,
 backward, clipping to 1.0 and AdamW. With --lengths squad or sst2 tandem gets the lengths of these texts and computes no padding; else it computes --seq tokens of each. The rival's
@@ -7,7 +7,7 @@ the batch. A round runs each column once in a process of its own; every round be
 printed are the medians over the rounds, their spread, and the ratio to tandem.
 
 The rival is shown at its best. Its columns: glibc's allocator as it comes, glibc's with huge pages (tandem asks for them itself, by madvise), with --tcmalloc FILE that allocator, and with --iomp FILE
-Intel's OpenMP in the place of the wheel's, with whichever allocator is given; THP_MEM_ALLOC_ENABLE=1 (PyTorch's own huge pages) and OMP_PROC_BIND=close are set wherever huge pages are. A rival is believed only if
+Intel's OpenMP instead of the wheel's, with the given allocator; THP_MEM_ALLOC_ENABLE=1 (PyTorch's own huge pages) and OMP_PROC_BIND=close are set wherever huge pages are. A rival is believed only if
 its losses are finite and fall over its steps on the same batch: a step that does not learn has not done the work.
 """
 

@@ -14,7 +14,7 @@ from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-# Of the libraries that libtandem_comm.so names, those that a C++ program's machine does not have anyway.
+# The libraries of libtandem_comm.so that a machine with a C++ runtime does not have.
 CARRIED = re.compile(r"lib(fmt|crypto)\.so")
 
 

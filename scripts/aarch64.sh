@@ -4,7 +4,7 @@
 #   scripts/aarch64.sh                             kernels, models and the parity of the demo, without what takes longest
 #   scripts/aarch64.sh nn_test demo_golden_test    these programs, whole but for tests that start programs
 # The compiler and the emulator are installed, as scripts/install_deps.sh installs. Libraries for Arm are only unpacked, into
-# build/aarch64-sysroot: installed they would take the place of this machine's own. Remove that folder to fetch them anew.
+# build/aarch64-sysroot: an installation would replace this machine's own. Remove that folder to fetch them again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 sysroot=$PWD/build/aarch64-sysroot

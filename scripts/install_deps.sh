@@ -27,8 +27,8 @@ packages=(
 )
 if [ "${1:-}" = --tests ]; then
   packages+=(openmpi-bin libopenmpi-dev iproute2 chromium-headless-shell groff-base zsh fish dpkg-dev clang-format-14 codespell podman runc mmdebstrap bindfs libfuse3-dev libnfs-dev etcd-client patchelf)
-  # A package manager under systemd would start servers, one that lets people in among them. Nobody asked for that: there the tests
-  # say what is missing. In a container the package is just a program.
+  # A package manager under systemd would start servers, even an ssh server, without the user's request. There the tests
+  # report what is missing. In a container the package is just a program.
   [ -d /run/systemd/system ] || packages+=(openssh-server openssh-client nfs-ganesha nfs-ganesha-vfs etcd-server)
 elif [ "${1:-}" = --dev ]; then
   packages+=(clang libclang-rt-dev llvm clang-format-14 clang-tidy ccache)  # the second and third: sanitizers, and names in their reports

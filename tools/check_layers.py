@@ -197,7 +197,7 @@ def check_folders(name, lines):
     """The folders inside a library: src/tandem/comm/network/x.h includes nothing of src/tandem/comm/api."""
     parts = name.split("/")
     table = FOLDERS.get(parts[2]) if name.startswith("src/tandem/") else None
-    # Headers of tests lie among the rest; who may include them is nobody but tests.
+    # Headers of tests are in the same folders; only tests may include them.
     if table is None or len(parts) < 5 or is_test(name) or parts[-1] in TEST_HEADERS:
         return
     for number, line in enumerate(lines, 1):

@@ -35,7 +35,7 @@ def skip(reason):
 
 
 def variables_of(name, has, emulated):
-    """The variables of a run as `name` on a processor with the classes `has`, or the reason why there is none."""
+    """The variables of a run as `name` on a processor with the classes `has`, or the reason why that is impossible."""
     features, beyond = CLASSES[name]
     own = [one for one in CLASSES if one in has or one == "reference"][-1]
     if beyond in has:

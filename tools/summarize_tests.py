@@ -159,7 +159,7 @@ def self_test_of_requirements(passing, skipping):
         if (lines[-1], code) != (last, expected_code) or line not in lines:
             print(f"self-test: found {lines} and {code}, expected {line!r}, {last!r} and {expected_code}")
             wrong += 1
-    # Whoever reads only the end of a long log sees what was missing.
+    # A reader of the last lines of a long log sees what was missing.
     wrong += summarize(both, 0, elsewhere, missing=gone)[0][-2] != gone[0]
     return wrong
 

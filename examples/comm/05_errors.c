@@ -1,5 +1,5 @@
-// 05: what a rank learns when another gives up. No call waits for ever, the failure is the same on
-// all ranks, and the process goes on: it can save its work and end in order.
+// 05: a rank gives up. Every call of the others ends, the failure is the same on all ranks, and the
+// process continues: it can save its work and exit normally.
 #include <string.h>
 
 #include "check.h"

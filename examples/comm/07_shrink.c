@@ -21,7 +21,7 @@ int main(void) {
   while (result == tdmSuccess) result = tdmAllReduce(&x, &x, 1, tdmFloat64, tdmMax, comm);
   if (result != tdmRemoteError) check(result, comm);
 
-  // Whoever is left calls this; the ranks are numbered anew, in the old order.
+  // Every remaining rank calls this. The ranks receive new numbers in the old order.
   tdmComm_t rest;
   check(tdmCommShrink(comm, NULL, 0, &rest, NULL, TDM_SHRINK_DEFAULT), comm);
   check(tdmCommDestroy(comm), comm);

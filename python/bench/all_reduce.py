@@ -1,4 +1,4 @@
-"""all_reduce through torch.distributed between two ranks of this machine, with tandem-torch and with Gloo in turns:
+"""all_reduce through torch.distributed between two ranks of this machine, alternately with tandem-torch and with Gloo:
 
     python python/bench/all_reduce.py [--turns 3] [--json FILE]
 

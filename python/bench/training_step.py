@@ -1,4 +1,4 @@
-"""Training steps of BERT for questions with PyTorch, tandem in turns with gloo, on the ranks that a launcher started:
+"""Training steps of BERT for questions with PyTorch, alternately over tandem and Gloo, on the ranks that a launcher started:
 
     torchrun --nproc-per-node 2 python/bench/training_step.py [--model minilm|bert-base] [--json FILE]
 
@@ -93,7 +93,7 @@ def slowest(seconds):
 
 
 def measure(groups, name, arguments):
-    """Rows of one kind of training, in turns."""
+    """Rows of one kind of training, measured alternately."""
     makers = {backend: kinds_of(group, backend).get(name) for backend, group in groups.items()}
     try:
         running = {backend: Kind(make, arguments) for backend, make in makers.items() if make is not None}

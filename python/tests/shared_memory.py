@@ -29,7 +29,7 @@ def lies_in_memory_of_the_communicator(tensor):
 
 
 def shared_bytes():
-    """Of this process's mappings of memory files, large ones only: not the communicator's own."""
+    """Bytes of this process's large mappings of memory files, without the communicator's own."""
     found = 0
     with open("/proc/self/maps") as maps:
         for line in maps:

@@ -3,7 +3,7 @@
     torch.distributed.init_process_group("tandem")
 
 `import torch` registers it (torch 2.5 or newer; else `import tandem_torch`). With TANDEM_TORCH_REPLACE=gloo
-(or mpi) it also takes the place of that backend.
+(or mpi) it also replaces that backend.
 """
 
 __all__ = ["autoload", "average_hook", "register", "share_memory"]
@@ -25,8 +25,8 @@ def share_memory(tensor, group=None):
     ranks of a node map together. Collectives on it then work where it lies, without copies, until it is freed.
 
     Returns whether it lies there. If that was not possible on some rank (the storage is shared already, or /dev/shm has not
-    the space that the move takes for a moment), collectives on it work as before, on all ranks. Whoever else uses the
-    storage's old memory, as numpy may, does not move along. Started operations on the tensor have to have ended."""
+    the space that the move takes for a moment), collectives on it work as before, on all ranks. Other users of the
+    storage's old memory, such as numpy arrays, keep the old memory. Started operations on the tensor have to have ended."""
     import torch.distributed as dist
 
     return (dist.group.WORLD if group is None else group).share_memory(tensor)

@@ -51,7 +51,7 @@ def in_thread(call):
 
 
 class Communicator:
-    """Of `size` ranks, once meet() or shrink() has made it; `incarnation` then is a text that all of them have and no
+    """A communicator of `size` ranks, made by meet() or shrink(). `incarnation` then is a text that all its ranks have and no
     other communicator has. `timeout`: a timedelta, how long any wait may take."""
 
     def __init__(self, rank, size, timeout):
@@ -136,7 +136,7 @@ class Communicator:
         return not request
 
     def replace_memory(self, address, bytes):
-        """Collective, all ranks being here: puts memory of the communicator in the place of these whole pages, and
+        """Collective, with all ranks on this node: replaces these whole pages by memory of the communicator, and
         returns a descriptor of its file, which the caller closes."""
         self._check_alive()
         file = ctypes.c_int(-1)

@@ -9,7 +9,7 @@ _FAREWELL = 1.0  # seconds
 
 
 class MonitoredBarrier:
-    """Of the ranks of one group; called by one thread at a time. `check()` raises if the group has failed."""
+    """The barrier of the ranks of one group; called by one thread at a time. `check()` raises if the group has failed."""
 
     def __init__(self, store, rank, size, check):
         self._store, self._rank, self._size, self._check = store, rank, size, check

@@ -1,4 +1,4 @@
-"""Operations as torch's profilers show those of other backends: "gloo:all_reduce" in the place of gloo, else
+"""Operations as torch's profilers show those of other backends: "gloo:all_reduce" if tandem replaces gloo, else
 "tandem:all_reduce", with the shapes of the tensors, from the call to the end."""
 
 import functools
@@ -16,7 +16,7 @@ class _Event:
         torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(record, self._ended)
 
     def end(self):
-        # The profiler calls an event asynchronous if it ends in another thread than it began in. Whoever waits is
+        # The profiler calls an event asynchronous if it ends in another thread than it began in. The waiting thread is
         # often the thread that called, so another one ends it: in a profile only.
         thread = threading.Thread(target=self._ended.set_result, args=(None,))
         thread.start()

@@ -11,7 +11,7 @@ NATIVE = {torch.int8: lib.INT8, torch.uint8: lib.UINT8, torch.int32: lib.INT32, 
           torch.bfloat16: lib.BFLOAT16}
 _OPS = {ReduceOp.SUM: lib.SUM, ReduceOp.AVG: lib.AVG, ReduceOp.PRODUCT: lib.PROD, ReduceOp.MIN: lib.MIN,
         ReduceOp.MAX: lib.MAX}
-# Of truth values, as bytes of 0 and 1.
+# Reductions of truth values, as bytes of 0 and 1.
 _BOOL_OPS = {ReduceOp.SUM: lib.MAX, ReduceOp.MAX: lib.MAX, ReduceOp.BOR: lib.MAX, ReduceOp.PRODUCT: lib.MIN,
              ReduceOp.MIN: lib.MIN, ReduceOp.BAND: lib.MIN}
 # What the library has no reduction for: everybody gathers everything and folds it.

@@ -1,4 +1,4 @@
-"""tandem in the place of another backend, when TANDEM_TORCH_REPLACE says so."""
+"""tandem as a replacement of another backend, if TANDEM_TORCH_REPLACE is set."""
 
 import sys
 import types

@@ -9,7 +9,7 @@ _OPTIONS = {"root": "rootRank", "op": "reduceOp", "timeout": "timeout"}
 
 def with_short_form(options, tensors, *fields):
     """Decorates a method that takes `tensors` lists, then an object of the type `options`. In the short form each of the
-    lists is its only element, and `fields` ("root", "op", "timeout") stand in the place of the options."""
+    lists is its only element, and `fields` ("root", "op", "timeout") replace the options."""
 
     def decorate(method):
         @functools.wraps(method)

@@ -15,7 +15,7 @@ PATIENCE_US = 50_000
 
 
 def milliseconds(timeout):
-    """Of a timedelta, for the library: 1 at least, at most what its int holds."""
+    """The milliseconds of a timedelta, for the library: 1 at least, at most what its int holds."""
     return min(max(1, int(timeout.total_seconds() * 1000)), 2**31 - 1)
 
 
