@@ -224,22 +224,6 @@ void read_lengths(const fs::path& directory, SentenceFiles& files) {
 
 // --- computing ---
 
-float activate(DenseActivation activation, double x) {
-  switch (activation) {
-    case DenseActivation::kTanh:
-      return static_cast<float>(std::tanh(x));
-    case DenseActivation::kRelu:
-      return static_cast<float>(std::max(x, 0.0));
-    case DenseActivation::kGelu:
-      return static_cast<float>(x * 0.5 * std::erfc(-x / std::numbers::sqrt2));
-    case DenseActivation::kSigmoid:
-      return static_cast<float>(1 / (1 + std::exp(-x)));
-    case DenseActivation::kIdentity:
-      break;
-  }
-  return static_cast<float>(x);
-}
-
 void apply(const DenseModule& dense, std::vector<float>& x) {
   std::vector<float> y(dense.out_features);
   for (std::size_t o = 0; o < y.size(); ++o) {
@@ -276,6 +260,22 @@ SentenceFiles read_sentence_files(const fs::path& directory, std::size_t hidden_
     read_prompts(*prompts, files);
   read_lengths(directory, files);
   return files;
+}
+
+float activate(DenseActivation activation, double x) {
+  switch (activation) {
+    case DenseActivation::kTanh:
+      return static_cast<float>(std::tanh(x));
+    case DenseActivation::kRelu:
+      return static_cast<float>(std::max(x, 0.0));
+    case DenseActivation::kGelu:
+      return static_cast<float>(x * 0.5 * std::erfc(-x / std::numbers::sqrt2));
+    case DenseActivation::kSigmoid:
+      return static_cast<float>(1 / (1 + std::exp(-x)));
+    case DenseActivation::kIdentity:
+      break;
+  }
+  return static_cast<float>(x);
 }
 
 void apply_modules(std::span<const EmbeddingModule> modules, std::vector<float>& pooled) {

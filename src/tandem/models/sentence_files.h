@@ -20,6 +20,9 @@ namespace tandem::models {
 
 enum class DenseActivation : std::uint8_t { kIdentity, kTanh, kRelu, kGelu, kSigmoid };
 
+// The value of the activation at x.
+float activate(DenseActivation activation, double x);
+
 // y = activation(W x + b), in f32 with sums in f64.
 struct DenseModule {
   std::size_t in_features = 0;
