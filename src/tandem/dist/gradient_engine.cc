@@ -95,6 +95,32 @@ void GradientEngine::gather(std::span<const double> own_values, std::vector<doub
   }
 }
 
+void GradientEngine::gather(std::span<float> all) {
+  State& s = *state_;
+  if (s.communicator == nullptr) return;
+  const auto shards = static_cast<std::size_t>(s.shard_count);
+  const auto ranks = static_cast<std::size_t>(s.world_size);
+  const std::size_t each = all.size() / shards;
+  TANDEM_CHECK(all.size() == each * shards, "{} values for {} shards", all.size(), shards);
+  const std::span<float> own = all.subspan(s.run.begin * each, s.run.size() * each);
+  if (shards % ranks == 0) {
+    s.communicator->all_gather(std::span<const float>(own), all);
+    return;
+  }
+  const std::size_t longest = each * shards_of(0, s.world_size, s.shard_count).size();
+  s.gathered_floats.resize(longest * ranks);
+  const auto block =
+      std::span(s.gathered_floats).subspan(static_cast<std::size_t>(s.rank) * longest, longest);
+  std::fill(std::copy(own.begin(), own.end(), block.begin()), block.end(), 0.0f);
+  s.communicator->all_gather(std::span<const float>(block), std::span(s.gathered_floats));
+  for (int r = 0; r < s.world_size; ++r) {
+    const Range run = shards_of(r, s.world_size, s.shard_count);
+    const auto from = s.gathered_floats.begin() + static_cast<std::ptrdiff_t>(longest) * r;
+    std::copy_n(from, run.size() * each,
+                all.begin() + static_cast<std::ptrdiff_t>(run.begin * each));
+  }
+}
+
 // ---- the update ----
 
 void GradientEngine::update(const kernels::Context& context, optim::Optimizer& optimizer,

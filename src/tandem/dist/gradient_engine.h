@@ -190,6 +190,9 @@ class GradientEngine {
   // all[L · n], in the order of the shards. Collective. Later calls with the same n allocate
   // nothing.
   void gather(std::span<const double> own_values, std::vector<double>& all);
+  // The same in place for larger data: all[L · n] holds the values of this rank's shards at their
+  // place, and afterwards those of all shards. Collective.
+  void gather(std::span<float> all);
 
   // Of the ranks that there are; with `workers` > 0 as if so many on this node were all.
   MemoryPerNode memory_of_node(int workers = 0) const;

@@ -137,6 +137,7 @@ struct GradientEngine::State {
   // Of gather().
   std::vector<double> own_values;
   std::vector<double> gathered;
+  std::vector<float> gathered_floats;  // only if the ranks have different numbers of shards
 
   // ---- start ----
   void place();

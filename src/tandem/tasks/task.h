@@ -29,7 +29,8 @@ struct BatchSize {
   double flops = 0;  // multiply-adds ×2 of forward and backward
 };
 
-struct Evaluation;  // evaluation.h
+struct Evaluation;   // evaluation.h
+class StepContrast;  // step_contrast.h
 
 class Task {
  public:
@@ -70,6 +71,8 @@ class Task {
   virtual void backward(const kernels::Context& context, const nn::Weights& weights,
                         const nn::DropoutStream& dropout, double loss_scale, std::span<float> grads,
                         bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) = 0;
+  // Null when the loss of a micro-batch depends on its features alone, as in most tasks.
+  virtual StepContrast* contrast() { return nullptr; }
 
   // --- evaluation ---
   virtual std::size_t num_features(Split split) const = 0;

@@ -5,6 +5,7 @@
 
 #include "tandem/core/profile.h"
 #include "tandem/optim/schedule.h"
+#include "tandem/tasks/step_contrast.h"
 
 namespace tandem::trainer {
 namespace {
@@ -25,6 +26,30 @@ tasks::BatchSize load_batch(const StepContext& context, const data::EpochBatches
   return context.task.load_train_batch(
       order.batch(first_batch + micro, shard),
       batches_before * static_cast<std::size_t>(context.plan.per_device_batch_size));
+}
+
+// The first pass of a loss over the texts of all shards: embeds the batches of this rank and
+// compares them with those of the other ranks.
+void compare_texts(const StepContext& context, const data::EpochBatches& order,
+                   std::size_t first_batch, std::size_t num_batches, const nn::Weights& weights,
+                   const nn::DropoutStream& dropout, std::vector<std::size_t>& sizes,
+                   tasks::StepContrast& contrast) {
+  const auto shards = static_cast<std::size_t>(context.plan.logical_shards);
+  const auto [first_shard, end_shard] = context.gradients.shards();
+  sizes.clear();
+  for (std::size_t micro = 0; micro < num_batches; ++micro) {
+    for (std::size_t shard = 0; shard < shards; ++shard)
+      sizes.push_back(order.batch(first_batch + micro, shard).size());
+  }
+  contrast.begin({first_shard, end_shard, shards, num_batches, sizes});
+  for (std::size_t shard = first_shard; shard < end_shard; ++shard) {
+    for (std::size_t micro = 0; micro < num_batches; ++micro) {
+      load_batch(context, order, first_batch, micro, shard);
+      contrast.embed(context.kernels, weights, dropout, {micro, shard});
+    }
+  }
+  contrast.compare(context.kernels,
+                   [&](std::span<float> values) { context.gradients.gather(values); });
 }
 
 // Completes the mean gradient and the record of the step; returns the gradient's L2 norm.
@@ -64,6 +89,12 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
   result.own.clear();
   result.batch = {};
 
+  tasks::StepContrast* const contrast = task.contrast();
+  if (contrast != nullptr) {
+    compare_texts(context, order, first_batch, num_batches, weights, dropout, result.batch_sizes,
+                  *contrast);
+  }
+
   // Forward and backward. A rank owns a contiguous run of logical shards, usually exactly one. The
   // micro-batches of a shard add up in its gradient arena, in order; while the last one runs
   // backward, finished parts of the gradient start their reduction.
@@ -74,6 +105,7 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
     tasks::BatchSize batch;
     for (std::size_t micro = 0; micro < num_batches; ++micro) {
       add(batch, load_batch(context, order, first_batch, micro, shard));
+      if (contrast != nullptr) contrast->select({micro, shard});
       loss += task.forward(kernels, weights, dropout);
       const bool last = micro + 1 == num_batches;
       task.backward(kernels, weights, dropout, micro_scale, gradients.gradient(shard),

@@ -62,6 +62,7 @@ struct StepResult {
   double grad_norm = 0;
   tasks::BatchSize batch;  // of this rank, all micro-batches
   StepRecord own;          // of this rank's shards
+  std::vector<std::size_t> batch_sizes;  // memory of a contrast over the step
 };
 
 // What the memory of a job has to hold: `optimizer` null where nothing is trained, `logical_shards`
