@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tandem/tasks/embedding/command_line.h"
 #include "tandem/tasks/question_answering/command_line.h"
 #include "tandem/tasks/text_classification/command_line.h"
 #include "tandem/tasks/token_classification/command_line.h"
@@ -23,6 +24,9 @@ constexpr JobCommand kJobCommands[] = {
     {"run_ner", "tagging words",
      "fine-tune and evaluate a model that tags words, as Hugging Face's run_ner.py",
      make_arguments<token_classification::CommandLine>},
+    {"run_embedding", "training of sentence embeddings",
+     "fine-tune and evaluate a bi-encoder, as the trainer of sentence-transformers",
+     make_arguments<tasks::embedding::CommandLine>},
 };
 
 }  // namespace

@@ -18,12 +18,14 @@
 namespace tandem::job {
 namespace {
 
-tasks::TaskSettings task_settings(const trainer::TrainingArguments& training) {
+tasks::TaskSettings task_settings(const trainer::TrainingArguments& training,
+                                  const std::filesystem::path& model_directory) {
   return {.precision = precision_of(training),
           .gradient_checkpointing = training.gradient_checkpointing,
           .eval_batch_size = static_cast<std::size_t>(training.per_device_eval_batch_size),
           .weight_format = training.save_safetensors ? models::WeightFormat::kSafetensors
-                                                     : models::WeightFormat::kTorch};
+                                                     : models::WeightFormat::kTorch,
+          .model_directory = model_directory};
 }
 
 // ddp_bucket_cap_mb in f32 elements.
@@ -81,7 +83,8 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
       for (const std::string& note : *notes) console.warning(note);
     prepare_for_int8(config, location.model.directory, arguments, training, console);
     task.read_examples(stages, files, console);
-    tasks::Task& made = task.make_task(config, *tokenizer, task_settings(training));
+    tasks::Task& made =
+        task.make_task(config, *tokenizer, task_settings(training, location.model.directory));
     print_model(location.model.directory, task, made.layout(), console);
     task.load_data({.stages = stages,
                     .files = files,

@@ -93,9 +93,9 @@ void EncoderTask::save_pretrained(const std::filesystem::path& directory,
 
 std::unique_ptr<EncoderTask::Pass> EncoderTask::make_pass(const models::BatchShape& capacity,
                                                           models::PassKind kind,
-                                                          const Pass* within) const {
-  auto pass = std::make_unique<Pass>(model_.make_activations(
-      capacity, options_.precision, kind, within == nullptr ? nullptr : &within->activations));
+                                                          const models::Activations* within) const {
+  auto pass =
+      std::make_unique<Pass>(model_.make_activations(capacity, options_.precision, kind, within));
   pass->batch.reserve(capacity.rows, capacity.sequences);
   if (models::is_training(kind)) {
     const std::size_t size = model_.num_logits(capacity.rows, capacity.sequences);
@@ -161,10 +161,15 @@ std::size_t EncoderTask::plan_evaluation() {
       rows = std::max(rows, batch_rows(*(*set)->sequences, batch, options_.padding));
     });
   }
-  const std::size_t of_training = training_ == nullptr ? 0 : training_->activations.bytes();
+  const models::Activations* const idle = idle_memory();
+  const std::size_t of_training = idle == nullptr ? 0 : idle->bytes();
   inference_ = make_pass({.rows = rows, .sequences = options_.eval_batch_size},
-                         models::PassKind::kInference, training_.get());
+                         models::PassKind::kInference, idle);
   return inference_->activations.bytes() - of_training;
+}
+
+const models::Activations* EncoderTask::idle_memory() const {
+  return training_ == nullptr ? nullptr : &training_->activations;
 }
 
 std::size_t EncoderTask::num_outputs() const {
@@ -181,6 +186,16 @@ std::size_t EncoderTask::num_outputs() const {
 }
 
 // --- training ---
+
+void EncoderTask::reserve_labels(std::size_t, std::size_t) {}
+
+void EncoderTask::load_labels(std::span<const std::uint32_t>, const nn::PackedBatch&) {}
+
+double EncoderTask::loss(const kernels::Context&, const nn::PackedBatch&, std::span<const float>,
+                         float, float*) {
+  TANDEM_CHECK(false, "a task overrides loss(), or forward() and backward()");
+  return 0;
+}
 
 BatchSize EncoderTask::load_train_batch(std::span<const std::uint32_t> features,
                                         std::uint64_t first_sample) {

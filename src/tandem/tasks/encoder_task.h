@@ -45,7 +45,7 @@ class EncoderTask : public Task {
   const EncoderTaskOptions& options() const { return options_; }
   // What products read from here on; passes in the other precision, with their memory, are
   // forgotten.
-  void set_precision(nn::Precision precision);
+  virtual void set_precision(nn::Precision precision);
   // Allocates what the evaluation sets need and returns the bytes of activations. After
   // plan_training() an evaluation runs in the memory of training, which is idle between two steps:
   // the bytes are then what it needs beyond that. The first predict() does it otherwise.
@@ -53,7 +53,7 @@ class EncoderTask : public Task {
   // Values that the model gives for the evaluation set that has most of them.
   std::size_t num_outputs() const;
   // Rows of the matrices when these training features are a batch.
-  std::size_t train_batch_rows(std::span<const std::uint32_t> features) const;
+  virtual std::size_t train_batch_rows(std::span<const std::uint32_t> features) const;
 
   // Names the training data: tokens, labels and padding. Equal texts mean equal data.
   virtual std::string train_fingerprint() const = 0;
@@ -71,7 +71,7 @@ class EncoderTask : public Task {
   // Any batch_size features.
   std::size_t plan_training(std::size_t batch_size) override;
   // Batches of up to `max_rows` rows: who knows the order of the batches needs less memory.
-  std::size_t plan_training(std::size_t batch_size, std::size_t max_rows);
+  virtual std::size_t plan_training(std::size_t batch_size, std::size_t max_rows);
   // Activations of one layer.
   std::size_t plan_calibration(std::size_t batch_size) override;
   BatchSize load_train_batch(std::span<const std::uint32_t> features,
@@ -93,17 +93,22 @@ class EncoderTask : public Task {
   void set_train_sequences(const TokenSequences& sequences);
   void set_evaluation_sequences(Split split, const TokenSequences& sequences);
 
+  // Memory of training that is idle between two steps, for evaluations; or null.
+  virtual const models::Activations* idle_memory() const;
+
+  // The next three are for tasks whose features are sequences; a task that overrides
+  // load_train_batch(), forward() and backward() does not need them.
+  //
   // Room for the labels of batches of so many features and rows.
-  virtual void reserve_labels(std::size_t sequences, std::size_t rows) = 0;
+  virtual void reserve_labels(std::size_t sequences, std::size_t rows);
   // The labels of the next training batch, in its order. `batch` has its rows already. Allocates
   // nothing.
-  virtual void load_labels(std::span<const std::uint32_t> features,
-                           const nn::PackedBatch& batch) = 0;
+  virtual void load_labels(std::span<const std::uint32_t> features, const nn::PackedBatch& batch);
   // The loss of the batch of the last load_labels(), from the head's logits. grad_logits:
   // overwritten with scale * d loss / d logits; null: not wanted. On the calling thread, in an
   // order that does not depend on threads.
   virtual double loss(const kernels::Context& context, const nn::PackedBatch& batch,
-                      std::span<const float> logits, float scale, float* grad_logits) = 0;
+                      std::span<const float> logits, float scale, float* grad_logits);
 
   // The part of `output`, all of predict()'s, that belongs to each feature: [rows of the feature,
   // labels] for a head over rows, with those of its padding; [labels] for a head over sequences.
@@ -125,7 +130,7 @@ class EncoderTask : public Task {
   void for_each_batch(const EvaluationSequences& set,
                       FunctionRef<void(std::span<const std::uint32_t>)> visit) const;
   std::unique_ptr<Pass> make_pass(const models::BatchShape& capacity, models::PassKind kind,
-                                  const Pass* within = nullptr) const;
+                                  const models::Activations* within = nullptr) const;
   // The training pass anew; an evaluation that ran in its memory is forgotten with it.
   void set_training(const models::BatchShape& capacity, models::PassKind kind);
 

@@ -44,6 +44,7 @@ struct TaskSettings {
   bool gradient_checkpointing = false;
   std::size_t eval_batch_size = 8;
   models::WeightFormat weight_format = models::WeightFormat::kSafetensors;
+  std::filesystem::path model_directory = {};  // of the weights to begin with
 };
 
 // What features are made from, and with.

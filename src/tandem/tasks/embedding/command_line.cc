@@ -1,0 +1,93 @@
+#include "tandem/tasks/embedding/command_line.h"
+
+#include "tandem/tasks/embedding/embedding_job.h"
+
+namespace tandem::tasks::embedding {
+namespace {
+
+using flags::field;
+using flags::flag;
+using flags::FlagTable;
+using flags::grouped;
+using Arguments = EmbeddingArguments;
+
+FlagTable data_flags() {
+  FlagTable table = data_source_flags(
+      "training rows with text columns such as anchor and positive: JSON lines, CSV, TSV, Parquet "
+      "or Arrow");
+  for (const flags::Flag& row : {
+           flag("train_columns", field<&Arguments::train_columns>(),
+                "text columns in the order in which the loss reads them, separated by commas; "
+                "unset: the order of the file without the label"),
+           flag("label_column", field<&Arguments::label_column>(),
+                "column with the label or score; unset: the first of label, labels, score and "
+                "scores"),
+           flag("overwrite_cache", field<&Arguments::overwrite_cache>(),
+                "make features anew even if an earlier run kept them"),
+           flag("preprocessing_num_workers", field<&Arguments::preprocessing_num_workers>(),
+                "threads that make features; unset: all threads of the rank; the features are the "
+                "same")
+               .between(1, 1024),
+           flag("max_train_samples", field<&Arguments::max_train_samples>(),
+                "use only the first n training rows")
+               .at_least(0),
+           flag("max_eval_samples", field<&Arguments::max_eval_samples>(),
+                "use only the first n evaluation rows")
+               .at_least(0),
+           flag("max_predict_samples", field<&Arguments::max_predict_samples>(),
+                "use only the first n test rows")
+               .at_least(0),
+       }) {
+    table.push_back(row);
+  }
+  return grouped("Data", std::move(table));
+}
+
+FlagTable model_flags() {
+  constexpr double kMaxLength = 1 << 20;
+  return grouped(
+      "Embeddings",
+      {
+          flag("max_seq_length", field<&Arguments::max_seq_length>(),
+               "tokens of a text with its special tokens; longer texts are cut; unset: the length "
+               "of the model")
+              .between(3, kMaxLength),
+          flag("pooling_mode", field<&Arguments::pooling_mode>(),
+               "for a model without modules.json: mean, cls, max, mean_sqrt_len_tokens, "
+               "weightedmean or lasttoken (default: mean)"),
+          flag("normalize", field<&Arguments::normalize>(),
+               "for a model without modules.json: embeddings have length 1"),
+      });
+}
+
+FlagTable loss_flags() {
+  return grouped(
+      "Loss",
+      {
+          flag("loss", field<&Arguments::loss>(),
+               "name of the loss in sentence-transformers; unset: chosen by the columns"),
+          flag("scale", field<&Arguments::scale>(),
+               "factor of the similarities in losses that compare them"),
+          flag("mini_batch_size", field<&Arguments::mini_batch_size>(),
+               "batches of more rows are embedded twice, which bounds the memory of activations "
+               "and changes no bit; unset: no bound")
+              .at_least(1),
+          flag("gather_across_devices", field<&Arguments::gather_across_devices>(),
+               "compare the rows of all devices, not only those of each device"),
+      });
+}
+
+}  // namespace
+
+FlagTable CommandLine::flags() const {
+  FlagTable table = data_flags();
+  for (const FlagTable& part : {model_flags(), loss_flags()})
+    table.insert(table.end(), part.begin(), part.end());
+  return table;
+}
+
+std::unique_ptr<JobTask> CommandLine::make_job() const {
+  return std::make_unique<EmbeddingJob>(arguments_);
+}
+
+}  // namespace tandem::tasks::embedding

@@ -1,0 +1,17 @@
+/** The flags of `tandem run_embedding`. */
+#pragma once
+
+#include "tandem/tasks/embedding/embedding_arguments.h"
+#include "tandem/tasks/task_arguments.h"
+
+namespace tandem::tasks::embedding {
+
+class CommandLine final : public DataTaskArguments<EmbeddingArguments> {
+ public:
+  std::string_view command() const override { return "run_embedding"; }
+  flags::FlagTable flags() const override;
+  std::vector<std::string> metrics() const override { return {"loss"}; }
+  std::unique_ptr<JobTask> make_job() const override;
+};
+
+}  // namespace tandem::tasks::embedding

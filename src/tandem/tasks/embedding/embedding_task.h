@@ -1,0 +1,108 @@
+/** Training and evaluation of a bi-encoder, as the trainer sees it. */
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tandem/models/sentence_files.h"
+#include "tandem/tasks/embedding/gathered_loss.h"
+#include "tandem/tasks/embedding/group_loss.h"
+#include "tandem/tasks/embedding/loss.h"
+#include "tandem/tasks/embedding/piece_encoder.h"
+#include "tandem/tasks/encoder_task.h"
+#include "tandem/tasks/step_contrast.h"
+#include "tandem/tasks/text_classification/text_features.h"
+
+namespace tandem::tasks::embedding {
+
+/** Rows with their tokens. Text (column, row) is sequence column * rows + row. */
+struct TokenizedRows {
+  text_classification::TextFeatures texts;
+  std::size_t columns = 0;
+  std::vector<float> labels = {};  // [rows, labels_per_row]
+  std::size_t labels_per_row = 0;
+
+  std::size_t rows() const { return columns == 0 ? 0 : texts.size() / columns; }
+};
+
+struct EmbeddingOptions {
+  models::SentenceFiles files;
+  std::unique_ptr<EmbeddingLoss> loss;
+  bool gather = false;  // the rows of all shards are one group
+  // Batches of more rows are embedded twice, so that activations need the memory of one piece.
+  std::size_t mini_batch_size = 0;  // 0: no limit
+};
+
+class EmbeddingTask final : public EncoderTask, private StepContrast {
+ public:
+  /** `tokenizer` must outlive the task. Throws ConfigError for a config and a tokenizer that do not belong together. */
+  EmbeddingTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
+                const EncoderTaskOptions& options, EmbeddingOptions embedding);
+
+  void set_train(TokenizedRows rows);
+  void set_evaluation(Split split, TokenizedRows rows);
+
+  // --- EncoderTask ---
+  void set_precision(nn::Precision precision) override;
+  std::string train_fingerprint() const override;
+  std::string evaluation_fingerprint(Split split) const override;
+  std::size_t train_batch_rows(std::span<const std::uint32_t> features) const override;
+  std::size_t plan_training(std::size_t batch_size) override;
+  std::size_t plan_training(std::size_t batch_size, std::size_t max_rows) override;
+  std::size_t plan_calibration(std::size_t batch_size) override;
+
+  // --- Task ---
+  std::size_t num_train_features() const override { return train_.rows(); }
+  // Rows are compared within their batch, so batches are not rearranged by cost.
+  std::span<const float> train_costs() const override { return {}; }
+  std::vector<std::uint32_t> train_lengths() const override;
+  BatchSize load_train_batch(std::span<const std::uint32_t> features,
+                             std::uint64_t first_sample) override;
+  double forward(const kernels::Context& context, const nn::Weights& weights,
+                 const nn::DropoutStream& dropout) override;
+  void backward(const kernels::Context& context, const nn::Weights& weights,
+                const nn::DropoutStream& dropout, double loss_scale, std::span<float> grads,
+                bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) override;
+  StepContrast* contrast() override { return embedding_.gather ? this : nullptr; }
+  Evaluation evaluate(Split split, std::span<const float> output,
+                      const std::filesystem::path& directory, const std::string& prefix,
+                      ThreadPool& threads) override;
+
+ private:
+  const models::Activations* idle_memory() const override { return pieces_.memory(); }
+
+  // --- StepContrast ---
+  void begin(const StepBatches& batches) override;
+  void embed(const kernels::Context& context, const nn::Weights& weights,
+             const nn::DropoutStream& dropout, BatchPlace place) override;
+  void compare(const kernels::Context& context, Gather gather) override;
+  void select(BatchPlace place) override { selected_ = place; }
+
+  std::size_t width() const { return model().num_logits(0, 1); }
+  const TokenizedRows& evaluated(Split split) const {
+    return split == Split::kEval ? eval_ : predict_;
+  }
+  std::size_t plan_pieces(std::size_t batch_size, std::size_t max_rows, models::PassKind kind);
+  EmbeddedRows batch_group() const;
+  double evaluation_loss(const TokenizedRows& rows,
+                         std::span<const std::span<const float>> embeddings,
+                         ThreadPool& threads) const;
+
+  EmbeddingOptions embedding_;
+  TokenizedRows train_, eval_, predict_;
+  PieceEncoder pieces_;
+  struct Batch {
+    std::size_t rows = 0;
+    std::vector<std::uint32_t> indices;  // of the texts, [columns, rows]
+    std::vector<std::uint64_t> samples;
+    std::vector<float> labels;
+    std::vector<float> values, gradient;  // [columns, rows, width]
+  } batch_;
+  GroupLoss group_loss_;
+  GatheredLoss gathered_;
+  std::optional<BatchPlace> selected_;  // until backward()
+};
+
+}  // namespace tandem::tasks::embedding

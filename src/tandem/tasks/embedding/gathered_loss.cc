@@ -1,0 +1,148 @@
+#include "tandem/tasks/embedding/gathered_loss.h"
+
+#include <algorithm>
+
+#include "tandem/core/error.h"
+
+namespace tandem::tasks::embedding {
+
+void GatheredLoss::begin(const StepBatches& batches, const RowShape& shape) {
+  batches_ = batches;
+  sizes_.assign(batches.sizes.begin(), batches.sizes.end());
+  batches_.sizes = sizes_;
+  shape_ = shape;
+  capacity_ = *std::max_element(sizes_.begin(), sizes_.end());
+  values_.assign(batches.shards * batches.micro_batches * block_size(), 0.0f);
+  losses_.clear();
+}
+
+std::span<float> GatheredLoss::embeddings(BatchPlace place) {
+  return std::span(values_).subspan(block(place.micro, place.shard),
+                                    rows(place.micro, place.shard) * shape_.columns * shape_.width);
+}
+
+std::span<float> GatheredLoss::labels(BatchPlace place) {
+  return std::span(values_).subspan(
+      block(place.micro, place.shard) + capacity_ * shape_.columns * shape_.width,
+      rows(place.micro, place.shard) * shape_.labels);
+}
+
+std::span<const float> GatheredLoss::gradient(BatchPlace place) const {
+  const std::size_t size = capacity_ * shape_.columns * shape_.width;
+  const std::size_t index =
+      (place.shard - batches_.first_shard) * batches_.micro_batches + place.micro;
+  return std::span(gradient_).subspan(
+      index * size, rows(place.micro, place.shard) * shape_.columns * shape_.width);
+}
+
+std::size_t GatheredLoss::rows_before(std::size_t micro, std::size_t shard) const {
+  std::size_t before = 0;
+  for (std::size_t other = 0; other < shard; ++other) before += rows(micro, other);
+  return before;
+}
+
+RowRange GatheredLoss::own_rows(std::size_t micro) const {
+  return {static_cast<std::int64_t>(rows_before(micro, batches_.first_shard)),
+          static_cast<std::int64_t>(rows_before(micro, batches_.end_shard))};
+}
+
+EmbeddedRows GatheredLoss::assemble(std::size_t micro) {
+  const std::size_t all = rows_before(micro, batches_.shards);
+  const std::size_t width = shape_.width;
+  group_.resize(shape_.columns * all * width);
+  group_labels_.resize(all * shape_.labels);
+  std::size_t before = 0;
+  for (std::size_t shard = 0; shard < batches_.shards; ++shard) {
+    const BatchPlace place{micro, shard};
+    const std::size_t count = rows(micro, shard);
+    const std::span<const float> from = embeddings(place);
+    for (std::size_t column = 0; column < shape_.columns; ++column) {
+      const auto part = from.subspan(column * count * width, count * width);
+      std::copy(part.begin(), part.end(),
+                group_.begin() + static_cast<std::ptrdiff_t>((column * all + before) * width));
+    }
+    const std::span<const float> given = labels(place);
+    std::copy(given.begin(), given.end(),
+              group_labels_.begin() + static_cast<std::ptrdiff_t>(before * shape_.labels));
+    before += count;
+  }
+  return {.rows = static_cast<std::int64_t>(all),
+          .columns = static_cast<std::int64_t>(shape_.columns),
+          .width = static_cast<std::int64_t>(width),
+          .values = group_,
+          .labels = group_labels_};
+}
+
+// The ranks work on different rows and exchange what they found.
+void GatheredLoss::exchange_statistics(const EmbeddingLoss& loss, ThreadPool& threads,
+                                       StepContrast::Gather gather) {
+  for (std::size_t micro = 0; micro < batches_.micro_batches; ++micro) {
+    const EmbeddedRows group = assemble(micro);
+    if (micro == 0) {
+      per_row_ = static_cast<std::size_t>(loss.statistics_per_row(group));
+      if (per_row_ == 0) return;
+      statistics_.assign(batches_.shards * batches_.micro_batches * capacity_ * per_row_, 0.0f);
+    }
+    const RowRange own = own_rows(micro);
+    group_statistics_.resize(static_cast<std::size_t>(own.end - own.begin) * per_row_);
+    loss.row_statistics(group, own, group_statistics_, threads);
+    auto from = group_statistics_.begin();
+    for (std::size_t shard = batches_.first_shard; shard < batches_.end_shard; ++shard) {
+      const auto size = static_cast<std::ptrdiff_t>(rows(micro, shard) * per_row_);
+      const std::size_t at = (shard * batches_.micro_batches + micro) * capacity_ * per_row_;
+      std::copy(from, from + size, statistics_.begin() + static_cast<std::ptrdiff_t>(at));
+      from += size;
+    }
+  }
+  gather(statistics_);
+}
+
+std::span<const float> GatheredLoss::statistics_of(std::size_t micro) {
+  if (per_row_ == 0) return {};
+  group_statistics_.clear();
+  for (std::size_t shard = 0; shard < batches_.shards; ++shard) {
+    const std::size_t at = (shard * batches_.micro_batches + micro) * capacity_ * per_row_;
+    const auto from = std::span(statistics_).subspan(at, rows(micro, shard) * per_row_);
+    group_statistics_.insert(group_statistics_.end(), from.begin(), from.end());
+  }
+  return group_statistics_;
+}
+
+// From [columns, own rows, width] of the micro-batch to [columns, rows, width] of each shard.
+void GatheredLoss::keep_gradient(std::size_t micro) {
+  const std::size_t width = shape_.width;
+  const std::size_t size = capacity_ * shape_.columns * width;
+  const RowRange own = own_rows(micro);
+  const auto own_count = static_cast<std::size_t>(own.end - own.begin);
+  std::size_t before = 0;
+  for (std::size_t shard = batches_.first_shard; shard < batches_.end_shard; ++shard) {
+    const std::size_t count = rows(micro, shard);
+    const std::size_t to = ((shard - batches_.first_shard) * batches_.micro_batches + micro) * size;
+    for (std::size_t column = 0; column < shape_.columns; ++column) {
+      const auto from =
+          std::span(group_gradient_).subspan((column * own_count + before) * width, count * width);
+      std::copy(from.begin(), from.end(),
+                gradient_.begin() + static_cast<std::ptrdiff_t>(to + column * count * width));
+    }
+    before += count;
+  }
+}
+
+void GatheredLoss::compute(const EmbeddingLoss& loss, ThreadPool& threads,
+                           StepContrast::Gather gather) {
+  gather(values_);
+  exchange_statistics(loss, threads, gather);
+  gradient_.resize((batches_.end_shard - batches_.first_shard) * batches_.micro_batches *
+                   capacity_ * shape_.columns * shape_.width);
+  for (std::size_t micro = 0; micro < batches_.micro_batches; ++micro) {
+    const EmbeddedRows group = assemble(micro);
+    const RowRange own = own_rows(micro);
+    group_gradient_.resize(static_cast<std::size_t>(own.end - own.begin) * shape_.columns *
+                           shape_.width);
+    losses_.push_back(
+        loss.loss_and_gradient(group, statistics_of(micro), own, group_gradient_, threads));
+    keep_gradient(micro);
+  }
+}
+
+}  // namespace tandem::tasks::embedding
