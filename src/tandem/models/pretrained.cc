@@ -220,9 +220,12 @@ void initialize_parameters(const ModelConfig& config, const nn::ParameterLayout&
   initialize_missing(config, layout, none_loaded, weights, seed);
 }
 
-void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
-                     std::string_view architecture, const nn::ParameterLayout& layout,
-                     std::span<const float> weights, WeightFormat format) {
+namespace {
+
+// Tensors in the order in which transformers defines the parameters.
+std::vector<TensorView> tensors_to_save(const ModelConfig& config,
+                                        const nn::ParameterLayout& layout,
+                                        std::span<const float> weights) {
   check_size(layout, weights.size());
   std::vector<TensorView> tensors;
   for (const nn::ParameterSpec* parameter :
@@ -233,12 +236,37 @@ void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& 
          .shape = parameter->shape,
          .bytes = std::as_bytes(weights.subspan(parameter->offset, parameter->size))});
   }
+  return tensors;
+}
+
+void write_model(const std::filesystem::path& model_dir, const ModelConfig& config,
+                 std::string_view architecture, const std::vector<TensorView>& tensors,
+                 WeightFormat format) {
   if (format == WeightFormat::kSafetensors) {
     write_safetensors(model_dir / "model.safetensors", tensors);
   } else {
     write_torch_state_dict(model_dir / "pytorch_model.bin", tensors);
   }
   write_file(model_dir / "config.json", config.to_json(architecture));
+}
+
+}  // namespace
+
+void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
+                     std::string_view architecture, const nn::ParameterLayout& layout,
+                     std::span<const float> weights, WeightFormat format) {
+  write_model(model_dir, config, architecture, tensors_to_save(config, layout, weights), format);
+}
+
+void save_bare_encoder(const std::filesystem::path& model_dir, const ModelConfig& config,
+                       std::string_view architecture, const nn::ParameterLayout& layout,
+                       std::span<const float> weights, WeightFormat format) {
+  const std::string_view prefix = config.family->base_prefix;
+  std::vector<TensorView> tensors = tensors_to_save(config, layout, weights);
+  std::erase_if(tensors,
+                [&](const TensorView& tensor) { return !tensor.name.starts_with(prefix); });
+  for (TensorView& tensor : tensors) tensor.name.erase(0, prefix.size());
+  write_model(model_dir, config, architecture, tensors, format);
 }
 
 }  // namespace tandem::models

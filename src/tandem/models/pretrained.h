@@ -72,4 +72,11 @@ void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& 
                      std::span<const float> weights,
                      WeightFormat format = WeightFormat::kSafetensors);
 
+// The same for an encoder without the head of a task: parameters of the encoder alone, under their
+// names without the base prefix ("embeddings.LayerNorm.bias").
+void save_bare_encoder(const std::filesystem::path& model_dir, const ModelConfig& config,
+                       std::string_view architecture, const nn::ParameterLayout& layout,
+                       std::span<const float> weights,
+                       WeightFormat format = WeightFormat::kSafetensors);
+
 }  // namespace tandem::models

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/file.h"
 #include "tandem/models/safetensors.h"
 #include "tandem/models/torch_file.h"
 #include "tandem/models/unique_json.h"
@@ -92,6 +93,7 @@ WeightFiles::WeightFiles(const fs::path& path)
   } else {
     open_file(path_);
   }
+  if (fs::is_directory(path)) open_modules(path);
 }
 
 WeightFiles::~WeightFiles() = default;
@@ -101,13 +103,19 @@ const TensorView* WeightFiles::find(std::string_view name) const {
   return found == index_.end() ? nullptr : &tensors_[found->second];
 }
 
+const TensorView* WeightFiles::find_parameter(std::string_view name) const {
+  const TensorView* found = find(name);
+  return found != nullptr ? found : find(name.substr(name.find('.') + 1));
+}
+
 const fs::path& WeightFiles::file_of(std::size_t index) const {
   return files_[file_of_tensor_[index]]->path();
 }
 
-void WeightFiles::open_file(const fs::path& file) {
+void WeightFiles::open_file(const fs::path& file, std::string_view prefix) {
   files_.push_back(std::make_unique<File>(file));
-  for (const TensorView& tensor : files_.back()->tensors()) {
+  for (TensorView tensor : files_.back()->tensors()) {
+    tensor.name.insert(0, prefix);
     const auto [place, is_new] = index_.emplace(tensor.name, tensors_.size());
     if (!is_new) {
       raise<DataError>("{}: tensor '{}' is also in {}; expected every tensor once", file.string(),
@@ -115,6 +123,24 @@ void WeightFiles::open_file(const fs::path& file) {
     }
     tensors_.push_back(tensor);
     file_of_tensor_.push_back(files_.size() - 1);
+  }
+}
+
+// Modules are numbered as they are computed; a Dropout counts for nothing. What is wrong with
+// modules.json is said by sentence_files.h.
+void WeightFiles::open_modules(const fs::path& directory) {
+  const fs::path list = directory / "modules.json";
+  const auto text = read_file_if_exists(list);
+  if (!text) return;
+  const nlohmann::json modules = parse_unique_json(*text, list.string());
+  std::size_t number = 0;
+  for (const auto& module : modules) {
+    if (!module.is_object()) continue;
+    const std::string type = module.value("type", ""), path = module.value("path", "");
+    if (type.ends_with(".Dropout")) continue;
+    if (type.ends_with(".Dense") && is_plain_file_name(path))
+      open_file(find_weights(directory / path), fmt::format("{}.", number));
+    ++number;
   }
 }
 

@@ -35,7 +35,9 @@ struct WeightIndex {
 WeightIndex parse_weight_index(std::string_view text, const std::string& where);
 
 // All tensors, mapped. With an index every shard must be there and hold exactly the tensors that
-// the index expects in it. The views live as long as the object.
+// the index expects in it. A directory of sentence-transformers also has the tensors of its Dense
+// modules, under the names of a state dict: "2.linear.weight" is the weight of the first module
+// behind the pooling. The views live as long as the object.
 class WeightFiles {
  public:
   // `path`: a model directory, a file of one of the two formats, or an index. Throws IoError, and
@@ -50,13 +52,17 @@ class WeightFiles {
   // In the order of the file, or of the shards' names and then of each file.
   const std::vector<TensorView>& tensors() const { return tensors_; }
   const TensorView* find(std::string_view name) const;  // null when absent
+  // As find(), or the tensor without the base prefix of the name, as a bare encoder has it:
+  // "embeddings.LayerNorm.bias" for "bert.embeddings.LayerNorm.bias".
+  const TensorView* find_parameter(std::string_view name) const;
   // The file that holds tensors()[index].
   const std::filesystem::path& file_of(std::size_t index) const;
 
  private:
   class File;  // an open file of either format
 
-  void open_file(const std::filesystem::path& file);
+  void open_file(const std::filesystem::path& file, std::string_view prefix = {});
+  void open_modules(const std::filesystem::path& directory);
   void open_shards(const std::filesystem::path& index);
 
   std::filesystem::path path_;

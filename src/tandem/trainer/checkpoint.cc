@@ -100,17 +100,15 @@ void remove_checkpoint(const fs::path& checkpoint) {
   remove_tree(removing);
 }
 
-// `file`: a SafetensorsFile or WeightFiles.
-template <class File>
-void load_tensor(const File& file, const std::string& name, const std::vector<std::size_t>& shape,
-                 std::span<float> destination) {
-  const models::TensorView* tensor = file.find(name);
+// `tensor`: of `file`, or null when it has none of this name.
+void load_tensor(const models::TensorView* tensor, const fs::path& file, const std::string& name,
+                 const std::vector<std::size_t>& shape, std::span<float> destination) {
   if (tensor == nullptr) {
     raise<DataError>("'{}' has no tensor '{}': it is not a checkpoint of this model and optimizer",
-                     file.path().native(), name);
+                     file.native(), name);
   }
   if (tensor->dtype != models::DType::kF32 || tensor->shape != shape) {
-    raise<DataError>("'{}': tensor '{}' is {} {}, expected F32 {}", file.path().native(), name,
+    raise<DataError>("'{}': tensor '{}' is {} {}, expected F32 {}", file.native(), name,
                      models::to_string(tensor->dtype), models::shape_to_string(tensor->shape),
                      models::shape_to_string(shape));
   }
@@ -244,8 +242,8 @@ void load_checkpoint_arenas(const fs::path& directory, const nn::ParameterLayout
                             const TrainedArenas& arenas) {
   const models::WeightFiles weights(directory);
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
-    load_tensor(weights, parameter.name, parameter.shape,
-                arenas.weights.subspan(parameter.offset, parameter.size));
+    load_tensor(weights.find_parameter(parameter.name), weights.path(), parameter.name,
+                parameter.shape, arenas.weights.subspan(parameter.offset, parameter.size));
   }
   if (fs::exists(directory / kOptimizerFile)) {
     load_python_optimizer(directory, layout, arenas);
@@ -253,7 +251,7 @@ void load_checkpoint_arenas(const fs::path& directory, const nn::ParameterLayout
   }
   const models::SafetensorsFile state(directory / kOldOptimizerFile);
   for (const optim::StateTensor& tensor : arenas.state_tensors) {
-    load_tensor(state, tensor.name, tensor.shape,
+    load_tensor(state.find(tensor.name), state.path(), tensor.name, tensor.shape,
                 arenas.optimizer_state.subspan(tensor.offset, tensor.size));
   }
 }

@@ -118,7 +118,7 @@ void read_weights(const fs::path& checkpoint, const nn::ParameterLayout& layout,
   require_undamaged(checkpoint);
   const models::WeightFiles file(checkpoint);
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
-    const models::TensorView* tensor = file.find(parameter.name);
+    const models::TensorView* tensor = file.find_parameter(parameter.name);
     if (tensor == nullptr)
       raise<DataError>("'{}' has no tensor '{}'", file.path().native(), parameter.name);
     models::copy_to_float(*tensor, model.weights().subspan(parameter.offset, parameter.size));
