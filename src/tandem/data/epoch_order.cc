@@ -80,10 +80,27 @@ EpochBatches::EpochBatches(std::vector<std::uint32_t> order, std::size_t batch_s
   }
 }
 
+EpochBatches::EpochBatches(std::span<const std::vector<std::uint32_t>> batches,
+                           std::size_t num_shards, std::size_t rounds)
+    : num_samples_(0), batch_size_(0), num_shards_(num_shards), steps_(rounds) {
+  if (batches.empty() || num_shards == 0)
+    raise<InvalidArgument>("{} batches for {} shards: both must be at least 1", batches.size(),
+                           num_shards);
+  for (std::size_t k = 0; k < rounds * num_shards; ++k) {
+    const std::vector<std::uint32_t>& batch = batches[k % batches.size()];
+    if (batch.empty()) raise<InvalidArgument>("batch {} of the sampler is empty", k);
+    begins_.push_back(order_.size());
+    order_.insert(order_.end(), batch.begin(), batch.end());
+    if (k < batches.size()) num_samples_ = order_.size();
+    batch_size_ = std::max(batch_size_, batch.size());
+  }
+  begins_.push_back(order_.size());
+}
+
 // Greedy, longest processing time first (Graham 1969), with as many places per shard as a batch
 // has.
 void EpochBatches::balance(std::span<const float> cost) {
-  if (num_shards_ == 1) return;
+  if (num_shards_ == 1 || !begins_.empty()) return;
   struct Load {
     double cost = 0;
     std::size_t samples = 0;
@@ -113,14 +130,22 @@ void EpochBatches::balance(std::span<const float> cost) {
 
 std::span<const std::uint32_t> EpochBatches::batch(std::size_t step, std::size_t shard) const {
   TANDEM_CHECK(step < steps_ && shard < num_shards_, "batch {} of shard {}", step, shard);
+  if (!begins_.empty()) {
+    const std::size_t k = step * num_shards_ + shard;
+    return std::span(order_).subspan(begins_[k], begins_[k + 1] - begins_[k]);
+  }
   const std::size_t begin = (step * num_shards_ + shard) * batch_size_;
   return std::span(order_).subspan(begin, std::min(batch_size_, order_.size() - begin));
 }
 
 std::size_t EpochBatches::num_unique(std::size_t step, std::size_t shard) const {
-  const std::size_t begin = (step * num_shards_ + shard) * batch_size_;
+  const auto [begin, size] = [&]() -> std::pair<std::size_t, std::size_t> {
+    const std::size_t k = step * num_shards_ + shard;
+    if (begins_.empty()) return {k * batch_size_, batch_size_};
+    return {begins_[k], begins_[k + 1] - begins_[k]};
+  }();
   if (begin >= num_samples_) return 0;
-  return std::min(batch_size_, num_samples_ - begin);
+  return std::min(size, num_samples_ - begin);
 }
 
 }  // namespace tandem::data

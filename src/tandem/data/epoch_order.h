@@ -40,6 +40,12 @@ class EpochBatches {
   EpochBatches(std::vector<std::uint32_t> order, std::size_t batch_size, std::size_t num_shards = 1,
                bool drop_last = false, bool even_batches = true);
 
+  // Batches that a sampler has made, of any sizes, dealt round-robin as above: `rounds` of one batch
+  // for each shard. Where the batches are too few they are repeated from the first one; further
+  // batches are left out. Throws InvalidArgument without a batch, and for an empty one.
+  EpochBatches(std::span<const std::vector<std::uint32_t>> batches, std::size_t num_shards,
+               std::size_t rounds);
+
   // Deals the samples of each round (one batch of every shard) anew, so that all shards have about
   // the same work: the most expensive first, each to the shard that has least so far and still
   // room, equal ones to the lowest. A round keeps its samples and every batch its size; only who
@@ -61,6 +67,8 @@ class EpochBatches {
   std::size_t batch_size_;
   std::size_t num_shards_;
   std::size_t steps_;
+  // Of the batches of a sampler in order_, and the end of the last one; else empty.
+  std::vector<std::size_t> begins_;
 };
 
 }  // namespace tandem::data

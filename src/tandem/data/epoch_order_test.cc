@@ -206,5 +206,29 @@ class EpochOrderGolden : public testing::SharedDataTest {
 TEST_F(EpochOrderGolden, OneRank) { compare("trajectory_np1.json.gz", 1, 12); }
 TEST_F(EpochOrderGolden, TwoRanks) { compare("trajectory_np2.json.gz", 2, 6); }
 
+TEST(EpochBatches, BatchesOfASamplerKeepTheirSizes) {
+  const std::vector<Indices> batches = {{4, 2, 0}, {1}, {3, 5}};
+  const EpochBatches two(batches, 2, 2);
+  const auto batch = [&](std::size_t step, std::size_t shard) {
+    const auto own = two.batch(step, shard);
+    return Indices(own.begin(), own.end());
+  };
+  EXPECT_EQ(two.size(), 2u);
+  EXPECT_EQ(batch(0, 0), batches[0]);
+  EXPECT_EQ(batch(0, 1), batches[1]);
+  EXPECT_EQ(batch(1, 0), batches[2]);
+  EXPECT_EQ(batch(1, 1), batches[0]);  // repeated
+  EXPECT_EQ(two.num_unique(0, 0), 3u);
+  EXPECT_EQ(two.num_unique(1, 0), 2u);
+  EXPECT_EQ(two.num_unique(1, 1), 0u);
+
+  const EpochBatches fewer(batches, 1, 2);
+  EXPECT_EQ(fewer.size(), 2u);
+  EXPECT_EQ(fewer.batch(1, 0).size(), 1u);
+
+  EXPECT_THROW(EpochBatches({}, 1, 1), InvalidArgument);
+  EXPECT_THROW(EpochBatches(std::vector<Indices>(1), 1, 1), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace tandem::data

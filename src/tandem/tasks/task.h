@@ -29,6 +29,14 @@ struct BatchSize {
   double flops = 0;  // multiply-adds ×2 of forward and backward
 };
 
+// An epoch that a task makes the batches of.
+struct EpochRequest {
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  std::size_t batch_size = 0;  // features of a shard
+  std::size_t shards = 1;      // batch k belongs to shard k mod shards
+};
+
 struct Evaluation;   // evaluation.h
 class StepContrast;  // step_contrast.h
 
@@ -52,6 +60,11 @@ class Task {
   virtual std::span<const float> train_costs() const = 0;
   // Tokens of each training feature as a batch would hold it, for --group_by_length.
   virtual std::vector<std::uint32_t> train_lengths() const = 0;
+  // The batches of an epoch, for tasks in which it matters which features are together; none: the
+  // trainer cuts its own order into batches.
+  virtual std::vector<std::vector<std::uint32_t>> train_batches(const EpochRequest&) const {
+    return {};
+  }
   // Allocates what training batches of up to `batch_size` features need, so that steps allocate
   // nothing; returns the bytes.
   virtual std::size_t plan_training(std::size_t batch_size) = 0;

@@ -131,6 +131,14 @@ std::vector<std::uint32_t> sample_order(const TrainingArguments& arguments,
 
 data::EpochBatches epoch_batches(const TrainingArguments& arguments, const TrainingPlan& plan,
                                  const tasks::Task& task, std::int64_t epoch) {
+  const std::vector<std::vector<std::uint32_t>> of_task = task.train_batches(
+      {.seed = static_cast<std::uint64_t>(arguments.data_seed.value_or(arguments.seed)),
+       .epoch = static_cast<std::uint64_t>(epoch),
+       .batch_size = static_cast<std::size_t>(plan.per_device_batch_size),
+       .shards = static_cast<std::size_t>(plan.logical_shards)});
+  if (!of_task.empty())
+    return {of_task, static_cast<std::size_t>(plan.logical_shards),
+            static_cast<std::size_t>(plan.batches_per_epoch)};
   data::EpochBatches batches(sample_order(arguments, plan, task, epoch),
                              static_cast<std::size_t>(plan.per_device_batch_size),
                              static_cast<std::size_t>(plan.logical_shards),

@@ -75,6 +75,13 @@ std::vector<std::uint32_t> EmbeddingTask::train_lengths() const {
   return lengths;
 }
 
+void EmbeddingTask::save_pretrained(const std::filesystem::path& directory,
+                                    std::span<const float> weights) const {
+  models::save_bare_encoder(directory, model().config(), model().architecture(), layout(), weights,
+                            options().weight_format);
+  tokenizer().save(directory);
+}
+
 // --- memory ---
 
 void EmbeddingTask::set_precision(nn::Precision precision) {

@@ -1,6 +1,7 @@
 /** Training and evaluation of a bi-encoder, as the trainer sees it. */
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,8 @@ struct EmbeddingOptions {
   models::SentenceFiles files;
   std::unique_ptr<EmbeddingLoss> loss;
   bool gather = false;  // the rows of all shards are one group
+  // The batches of an epoch; none: the trainer's.
+  std::function<std::vector<std::vector<std::uint32_t>>(const EpochRequest&)> sampler = {};
   // Batches of more rows are embedded twice, so that activations need the memory of one piece.
   std::size_t mini_batch_size = 0;  // 0: no limit
 };
@@ -54,10 +57,18 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   std::size_t plan_calibration(std::size_t batch_size) override;
 
   // --- Task ---
+  /** The encoder alone in the directory itself, and the files of sentence-transformers. */
+  void save_pretrained(const std::filesystem::path& directory,
+                       std::span<const float> weights) const override;
   std::size_t num_train_features() const override { return train_.rows(); }
   // Rows are compared within their batch, so batches are not rearranged by cost.
   std::span<const float> train_costs() const override { return {}; }
   std::vector<std::uint32_t> train_lengths() const override;
+  std::vector<std::vector<std::uint32_t>> train_batches(
+      const EpochRequest& request) const override {
+    if (!embedding_.sampler) return {};
+    return embedding_.sampler(request);
+  }
   BatchSize load_train_batch(std::span<const std::uint32_t> features,
                              std::uint64_t first_sample) override;
   double forward(const kernels::Context& context, const nn::Weights& weights,

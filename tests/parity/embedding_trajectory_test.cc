@@ -1,0 +1,209 @@
+// Training of bi-encoders against the Trainer of sentence-transformers (goldens in
+// ../shared/data/golden/next/embeddings): losses, gradient norms, learning rates, and where every
+// parameter went.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "parity/training_run.h"
+#include "support/golden_files.h"
+#include "support/test_support.h"
+#include "tandem/core/file.h"
+#include "tandem/core/json.h"
+#include "tandem/data/read_rows.h"
+#include "tandem/models/sentence_files.h"
+#include "tandem/tasks/embedding/embedding_task.h"
+#include "tandem/tasks/embedding/minimal_loss.h"
+
+namespace tandem::testing {
+namespace {
+
+using nlohmann::json;
+using tasks::embedding::EmbeddingTask;
+namespace fs = std::filesystem;
+
+fs::path next() { return shared_data() / "golden/next"; }
+
+using Batches = std::vector<std::vector<std::uint32_t>>;
+
+struct GoldenRun {
+  json golden;  // model, file, columns, arguments
+  Batches batches;
+  int shards = 1;
+  bool gather = false;
+  std::size_t mini_batch_size = 0;
+};
+
+class EmbeddingTrajectory : public SharedDataTest {
+ protected:
+  void SetUp() override {
+    SharedDataTest::SetUp();
+    if (!IsSkipped() && !fs::exists(next() / "embeddings"))
+      GTEST_SKIP() << "needs goldens, which are absent: " << next() / "embeddings";
+  }
+
+  std::unique_ptr<EmbeddingTask> make_task(const GoldenRun& run, const text::Tokenizer& tokenizer) {
+    const fs::path model = next() / run.golden.at("model").get<std::string>();
+    const auto config = models::ModelConfig::load(model);
+    tasks::embedding::EmbeddingOptions options;
+    options.files = models::read_sentence_files(model, config.hidden_size);
+    options.loss = tasks::embedding::make_minimal_loss(20);
+    options.gather = run.gather;
+    options.mini_batch_size = run.mini_batch_size;
+    const std::size_t epoch =
+        (60 / run.golden.at("arguments").at("per_device_train_batch_size").get<std::size_t>() + 1);
+    if (!run.batches.empty()) {
+      options.sampler = [batches = run.batches, epoch](const tasks::EpochRequest& request) {
+        const std::size_t begin = epoch * request.epoch;
+        return Batches(
+            batches.begin() + static_cast<std::ptrdiff_t>(std::min(begin, batches.size() - 1)),
+            batches.end());
+      };
+    }
+    auto task = std::make_unique<EmbeddingTask>(config, tokenizer, tasks::EncoderTaskOptions{},
+                                                std::move(options));
+    task->set_train(rows(run, tokenizer));
+    return task;
+  }
+
+  tasks::embedding::TokenizedRows rows(const GoldenRun& run, const text::Tokenizer& tokenizer) {
+    const auto read =
+        data::read_rows(std::vector{next() / "data" / run.golden.at("file").get<std::string>()});
+    std::vector<std::string_view> texts;
+    tasks::embedding::TokenizedRows made;
+    for (const json& name : run.golden.at("columns")) {
+      const auto& column = read.texts(name.get<std::string>());
+      texts.insert(texts.end(), column.texts.begin(), column.texts.end());
+      ++made.columns;
+    }
+    made.texts = text_classification::build_text_features(tokenizer, texts, {}, 64, threads_,
+                                                          [](std::size_t) { return ""; });
+    return made;
+  }
+
+  TrainingRecord train(const GoldenRun& run, std::int64_t steps, const OnStep& on_step) {
+    const json& given = run.golden.at("arguments");
+    trainer::TrainingArguments arguments;
+    arguments.per_device_train_batch_size = given.at("per_device_train_batch_size");
+    arguments.gradient_accumulation_steps = given.value("gradient_accumulation_steps", 1);
+    arguments.learning_rate = given.at("learning_rate");
+    arguments.max_steps = given.at("max_steps");
+    arguments.warmup_ratio = given.value("warmup_ratio", 0.0);
+    arguments.weight_decay = given.value("weight_decay", 0.0);
+    const fs::path model = next() / run.golden.at("model").get<std::string>();
+    const auto tokenizer = text::Tokenizer::load(model);
+    const auto task = make_task(run, tokenizer);
+    return record_task({.model = model,
+                        .config = task->model().config(),
+                        .arguments = arguments,
+                        .logical_shards = run.shards,
+                        .steps = steps},
+                       *task, {threads_, kernels_, scratch_}, on_step);
+  }
+
+  // The names of sentence-transformers' parameters begin with the number of the module.
+  static std::vector<std::string> others(json golden, const nn::ParameterLayout& layout,
+                                         const Way& way) {
+    json named = json::array();
+    for (json& parameter : golden) {
+      std::string name = parameter.at("name");
+      if (name.find("pooler.") != std::string::npos) continue;  // never trained
+      if (name.starts_with("0.model.")) name = "bert." + name.substr(8);
+      parameter["name"] = name;
+      named.push_back(parameter);
+    }
+    return other_ways(named, layout, way, {.length = 1e-4, .value = 1e-4, .difference = 4e-3},
+                      moves_by_noise);
+  }
+
+  void expect_trajectory(const std::string& name, bool own_sampler, std::size_t mini = 0) {
+    GoldenRun run;
+    run.golden = json::parse(read_file(next() / "embeddings" / ("trajectory_" + name + ".json")));
+    if (!own_sampler) run.batches = run.golden.at("batches").get<Batches>();
+    run.mini_batch_size = mini;
+    const json& steps = run.golden.at("steps");
+    std::vector<float> initial;
+    const auto record = train(
+        run, static_cast<std::int64_t>(steps.size()),
+        [&](std::int64_t step, const nn::ParameterLayout& layout, std::span<const float> weights) {
+          if (step == 0) initial.assign(weights.begin(), weights.end());
+          if (step != static_cast<std::int64_t>(steps.size())) return;
+          EXPECT_EQ(others(run.golden.at("parameters"), layout, {initial, weights}),
+                    std::vector<std::string>());
+        });
+    ASSERT_EQ(record.losses.size(), steps.size());
+    std::vector<double> losses;
+    for (const json& step : steps) {
+      double sum = 0;  // each is divided by their number
+      for (const json& loss : step.at("losses")) sum += loss.get<double>();
+      losses.push_back(sum);
+    }
+    expect_steps(record, losses, steps, {.loss = 1e-4, .norm = 1e-3});
+  }
+
+  void expect_gathered(const std::string& name, GoldenRun run) {
+    const json golden = json::parse(read_file(next() / "embeddings/gather.json"));
+    const json& of_ranks = golden.at(name);
+    run.golden = {{"model", golden.at("model")},
+                  {"file", golden.at("file")},
+                  {"columns", {"anchor", "positive", "negative"}},
+                  {"arguments",
+                   {{"per_device_train_batch_size", golden.at("per_device_train_batch_size")},
+                    {"learning_rate", 1e-3},
+                    {"max_steps", of_ranks.at("grad_norms").size()}}}};
+    const auto ranks = of_ranks.at("batches").get<std::vector<Batches>>();
+    for (std::size_t k = 0; k < ranks.front().size(); ++k) {
+      for (const Batches& of_rank : ranks) run.batches.push_back(of_rank.at(k));
+    }
+    run.shards = static_cast<int>(ranks.size());
+    const auto count = of_ranks.at("grad_norms").size();
+    // The epoch of two ranks has three steps; its batches come again in the second one.
+    const auto record = train(run, static_cast<std::int64_t>(count),
+                              [](std::int64_t, const nn::ParameterLayout&, auto) {});
+    ASSERT_EQ(record.losses.size(), count);
+    for (std::size_t step = 0; step < count; ++step) {
+      double mean = 0;
+      for (const json& losses : of_ranks.at("losses"))
+        mean += losses.at(step).get<double>() / static_cast<double>(ranks.size());
+      EXPECT_NEAR(record.losses[step], mean, 1e-4 * mean) << step;
+      EXPECT_NEAR(record.grad_norms[step] / of_ranks.at("grad_norms").at(step).get<double>(), 1,
+                  1e-3)
+          << step;
+    }
+  }
+
+  ThreadPool threads_{available_cores()};
+  kernels::KernelSet kernels_ = kernels::select_kernels(kernels::CpuFeatures::detect());
+  kernels::Scratch scratch_{threads_.num_threads()};
+};
+
+TEST_F(EmbeddingTrajectory, PairsInTheOrderOfTheTrainer) {
+  expect_trajectory("mnrl_pairs_default_sampler", true);
+}
+TEST_F(EmbeddingTrajectory, PairsWithoutDuplicates) {
+  expect_trajectory("mnrl_pairs_no_duplicates", false);
+}
+TEST_F(EmbeddingTrajectory, Triplets) { expect_trajectory("mnrl_triplets", false); }
+TEST_F(EmbeddingTrajectory, CachedLoss) { expect_trajectory("cached_mnrl", false, 4); }
+TEST_F(EmbeddingTrajectory, DenseModule) { expect_trajectory("dense_mnrl", false); }
+TEST_F(EmbeddingTrajectory, Accumulation) { expect_trajectory("mnrl_accumulation_2", false); }
+
+TEST_F(EmbeddingTrajectory, TwoRanksWithTheirOwnNegatives) {
+  expect_gathered("two_ranks_local", {});
+}
+TEST_F(EmbeddingTrajectory, TwoRanksWithTheNegativesOfBoth) {
+  GoldenRun run;
+  run.gather = true;
+  expect_gathered("two_ranks_gather", run);
+}
+TEST_F(EmbeddingTrajectory, TwoRanksWithTheNegativesOfBothInPieces) {
+  GoldenRun run;
+  run.gather = true;
+  run.mini_batch_size = 2;
+  expect_gathered("two_ranks_gather_cached", run);
+}
+
+}  // namespace
+}  // namespace tandem::testing
