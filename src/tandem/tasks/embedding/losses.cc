@@ -1,0 +1,231 @@
+#include "tandem/tasks/embedding/losses.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "tandem/core/error.h"
+#include "tandem/tasks/embedding/matryoshka_loss.h"
+#include "tandem/tasks/embedding/ranking_loss.h"
+#include "tandem/tasks/embedding/score_losses.h"
+
+namespace tandem::tasks::embedding {
+namespace {
+
+constexpr std::array kLosses = {
+    LossNeeds{"MultipleNegativesRankingLoss", 2, 0, LabelKind::kNone, true},
+    LossNeeds{"CachedMultipleNegativesRankingLoss", 2, 0, LabelKind::kNone, true},
+    LossNeeds{"MultipleNegativesSymmetricRankingLoss", 2, 0, LabelKind::kNone, true},
+    LossNeeds{"CachedMultipleNegativesSymmetricRankingLoss", 2, 0, LabelKind::kNone, true},
+    LossNeeds{"CoSENTLoss", 2, 2, LabelKind::kScore},
+    LossNeeds{"AnglELoss", 2, 2, LabelKind::kScore},
+    LossNeeds{"CosineSimilarityLoss", 2, 2, LabelKind::kScore},
+    LossNeeds{"TripletLoss", 3, 3, LabelKind::kNone},
+    LossNeeds{"ContrastiveLoss", 2, 2, LabelKind::kBinary},
+    LossNeeds{"OnlineContrastiveLoss", 2, 2, LabelKind::kBinary},
+    LossNeeds{"MarginMSELoss", 3, 0, LabelKind::kMargins},
+    LossNeeds{"MSELoss", 1, 0, LabelKind::kEmbedding},
+};
+
+template <class Value>
+struct Choice {
+  std::string_view name;
+  Value value;
+};
+
+// The value of the option's name; without one, that of the first choice.
+template <class Value, std::size_t N>
+Value chosen(std::string_view flag, std::string_view name,
+             const std::array<Choice<Value>, N>& from) {
+  if (name.empty()) return from.front().value;
+  for (const Choice<Value>& choice : from)
+    if (choice.name == name) return choice.value;
+  std::vector<std::string_view> names;
+  for (const Choice<Value>& choice : from)
+    if (!choice.name.empty()) names.push_back(choice.name);
+  throw ConfigError(
+      fmt::format("{}: found '{}', expected one of {}", flag, name, fmt::join(names, ", ")),
+      /*usage=*/true);
+}
+
+constexpr std::array<Choice<bool>, 2> kSimilarities = {{{"cos_sim", true}, {"dot_score", false}}};
+constexpr std::array<Choice<bool>, 2> kPartitions = {{{"joint", true}, {"per_direction", false}}};
+constexpr std::array<Choice<Hardness>, 4> kHardness = {
+    {{"", Hardness::kNone},
+     {"in_batch_negatives", Hardness::kInBatchNegatives},
+     {"hard_negatives", Hardness::kHardNegatives},
+     {"all_negatives", Hardness::kAllNegatives}}};
+
+// Sets the direction; query_to_doc is always there.
+void add_direction(RankingOptions& options, std::string_view name) {
+  static constexpr std::array<Choice<bool RankingOptions::*>, 4> kDirections = {
+      {{"query_to_doc", nullptr},
+       {"query_to_query", &RankingOptions::query_to_query},
+       {"doc_to_query", &RankingOptions::doc_to_query},
+       {"doc_to_doc", &RankingOptions::doc_to_doc}}};
+  if (const auto member = chosen("--directions", name, kDirections)) options.*member = true;
+}
+
+void check_directions(const LossOptions& options, const RankingOptions& ranking) {
+  const auto& names = options.directions;
+  if (!names.empty() && std::find(names.begin(), names.end(), "query_to_doc") == names.end())
+    throw ConfigError("--directions: query_to_doc is missing; it holds the positive pair",
+                      /*usage=*/true);
+  if (!ranking.joint && (ranking.query_to_query || ranking.doc_to_doc))
+    throw ConfigError(
+        "--partition_mode per_direction: found the direction query_to_query or doc_to_doc, which "
+        "holds no positive pair; use --partition_mode joint",
+        /*usage=*/true);
+}
+
+RankingOptions ranking_options(const LossOptions& options) {
+  RankingOptions ranking;
+  ranking.cosine = chosen("--similarity_fct", options.similarity_fct, kSimilarities);
+  ranking.scale = options.scale.value_or(20);
+  if (!(ranking.scale > 0))
+    throw ConfigError(fmt::format("--scale: found {}, expected a positive number", ranking.scale),
+                      /*usage=*/true);
+  for (const std::string& name : options.directions) add_direction(ranking, name);
+  ranking.joint = chosen("--partition_mode", options.partition_mode, kPartitions);
+  check_directions(options, ranking);
+  ranking.hardness = chosen("--hardness_mode", options.hardness_mode, kHardness);
+  ranking.hardness_strength = options.hardness_strength;
+  if (!(ranking.hardness_strength >= 0))
+    throw ConfigError(fmt::format("--hardness_strength: found {}, expected a number of at least 0",
+                                  ranking.hardness_strength),
+                      /*usage=*/true);
+  return ranking;
+}
+
+RankingOptions symmetric_options(const LossOptions& options) {
+  RankingOptions ranking = ranking_options(options);
+  ranking.doc_to_query = true;
+  ranking.joint = false;
+  return ranking;
+}
+
+using Distance = const PairFunction*;
+
+std::unique_ptr<EmbeddingLoss> make_triplet(const LossOptions& options) {
+  static constexpr std::array<Choice<Distance>, 3> kDistances = {
+      {{"euclidean", &kEuclidean}, {"cosine", &kCosineDistance}, {"manhattan", &kManhattan}}};
+  return make_score_loss(*chosen("--distance_metric", options.distance_metric, kDistances), triplet,
+                         options.margin.value_or(5));
+}
+
+std::unique_ptr<EmbeddingLoss> make_contrastive(const LossOptions& options, ScoreLoss loss) {
+  static constexpr std::array<Choice<Distance>, 3> kDistances = {{{"cosine", &kCosineDistance},
+                                                                  {"euclidean", &kTorchEuclidean},
+                                                                  {"manhattan", &kTorchManhattan}}};
+  return make_score_loss(*chosen("--distance_metric", options.distance_metric, kDistances), loss,
+                         options.margin.value_or(0.5));
+}
+
+std::unique_ptr<EmbeddingLoss> make_whole_loss(const LossOptions& options) {
+  const std::string_view name = loss_needs(options.name).name;
+  const double scale = options.scale.value_or(20);
+  if (name.find("Symmetric") != name.npos) return make_ranking_loss(symmetric_options(options));
+  if (name.find("NegativesRanking") != name.npos)
+    return make_ranking_loss(ranking_options(options));
+  if (name == "CoSENTLoss") return make_score_loss(kCosine, cosent, scale);
+  if (name == "AnglELoss") return make_score_loss(kAngle, cosent, scale);
+  if (name == "CosineSimilarityLoss") return make_score_loss(kCosine, squared_error, 0);
+  if (name == "TripletLoss") return make_triplet(options);
+  if (name == "ContrastiveLoss") return make_contrastive(options, contrastive);
+  if (name == "OnlineContrastiveLoss") return make_contrastive(options, online_contrastive);
+  if (name == "MarginMSELoss") return make_score_loss(kDot, margin_mse, 0);
+  TANDEM_CHECK(name == "MSELoss");
+  return make_teacher_loss();
+}
+
+std::string expected_columns(const LossNeeds& needs) {
+  const std::string most = needs.max_columns == 0 ? " or more"
+                           : needs.max_columns == needs.min_columns
+                               ? ""
+                               : fmt::format(" to {}", needs.max_columns);
+  return fmt::format("{}{} text columns", needs.min_columns, most);
+}
+
+std::string expected_labels(const LossNeeds& needs, std::size_t columns) {
+  switch (needs.labels) {
+    case LabelKind::kNone:
+      return "no label";
+    case LabelKind::kScore:
+      return "a column with one score a row";
+    case LabelKind::kBinary:
+      return "a column with one label a row, 0 or 1";
+    case LabelKind::kMargins:
+      return fmt::format("{} margins or {} scores a row", columns - 2, columns - 1);
+    case LabelKind::kEmbedding:
+      return "a column with the embedding of a teacher";
+  }
+  return {};
+}
+
+bool labels_fit(const LossNeeds& needs, std::size_t columns, std::size_t labels) {
+  switch (needs.labels) {
+    case LabelKind::kNone:
+      return true;
+    case LabelKind::kScore:
+    case LabelKind::kBinary:
+      return labels == 1;
+    case LabelKind::kMargins:
+      return labels + 2 == columns || labels + 1 == columns;
+    case LabelKind::kEmbedding:
+      return labels > 0;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::span<const LossNeeds> losses() { return kLosses; }
+
+const LossNeeds& loss_needs(std::string_view name) {
+  for (const LossNeeds& needs : kLosses)
+    if (needs.name == name) return needs;
+  std::vector<std::string_view> names;
+  for (const LossNeeds& needs : kLosses) names.push_back(needs.name);
+  throw ConfigError(
+      fmt::format("--loss: found '{}', expected one of {}", name, fmt::join(names, ", ")),
+      /*usage=*/true);
+}
+
+void check_data(const LossNeeds& needs, std::size_t columns, std::size_t labels) {
+  if (columns < needs.min_columns || (needs.max_columns != 0 && columns > needs.max_columns))
+    throw ConfigError(
+        fmt::format("--loss {}: found {} text column{}, expected {}; name the columns "
+                    "with --train_columns or use another loss",
+                    needs.name, columns, columns == 1 ? "" : "s", expected_columns(needs)));
+  if (!labels_fit(needs, columns, labels))
+    throw ConfigError(
+        fmt::format("--loss {}: found {} labels a row, expected {}; name the column "
+                    "with --label_column or use another loss",
+                    needs.name, labels, expected_labels(needs, columns)));
+}
+
+std::string_view default_loss(LabelKind labels) {
+  if (labels == LabelKind::kScore) return "CoSENTLoss";
+  if (labels == LabelKind::kBinary) return "ContrastiveLoss";
+  return "MultipleNegativesRankingLoss";
+}
+
+std::unique_ptr<EmbeddingLoss> make_loss(const LossOptions& options) {
+  std::unique_ptr<EmbeddingLoss> whole = make_whole_loss(options);
+  if (options.matryoshka_dims.empty()) return whole;
+  const auto& weights = options.matryoshka_weights;
+  if (!weights.empty() && weights.size() != options.matryoshka_dims.size())
+    throw ConfigError(
+        fmt::format("--matryoshka_weights: found {} weights, expected {}, one for each dimension",
+                    weights.size(), options.matryoshka_dims.size()),
+        /*usage=*/true);
+  std::vector<MatryoshkaSize> sizes;
+  for (std::size_t i = 0; i < options.matryoshka_dims.size(); ++i)
+    sizes.push_back({options.matryoshka_dims[i], weights.empty() ? 1 : weights[i]});
+  return make_matryoshka_loss(std::move(whole), std::move(sizes));
+}
+
+}  // namespace tandem::tasks::embedding

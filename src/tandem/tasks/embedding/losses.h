@@ -1,0 +1,66 @@
+// The losses of bi-encoders by the class names of sentence-transformers, with what each needs of
+// the data. Values and defaults are those of sentence-transformers 5.7.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/tasks/embedding/loss.h"
+
+namespace tandem::tasks::embedding {
+
+// The arguments of the classes. Without a value: the default of the class.
+struct LossOptions {
+  std::string name = "MultipleNegativesRankingLoss";
+  std::optional<double> scale = {};
+  std::string similarity_fct = {};  // cos_sim | dot_score
+  std::vector<std::string> directions = {};
+  std::string partition_mode = "joint";  // joint | per_direction
+  std::string hardness_mode = {};        // "" | in_batch_negatives | hard_negatives | all_negatives
+  double hardness_strength = 0;
+  std::optional<double> margin = {};
+  std::string distance_metric = {};  // TripletLoss, ContrastiveLoss, OnlineContrastiveLoss
+  std::vector<std::size_t> matryoshka_dims = {};  // empty: the loss of whole embeddings
+  std::vector<double> matryoshka_weights = {};    // empty: 1 for each
+};
+
+enum class LabelKind {
+  kNone,
+  kScore,      // one number a row
+  kBinary,     // 0 or 1
+  kMargins,    // a difference of scores for each negative, or the scores of positive and negatives
+  kEmbedding,  // the embedding of a teacher
+};
+
+// What a loss needs of the data.
+struct LossNeeds {
+  std::string_view name;
+  std::size_t min_columns = 2;
+  std::size_t max_columns = 2;  // 0: any number
+  LabelKind labels = LabelKind::kNone;
+  bool in_batch_negatives = false;  // the other rows of the group are negatives
+};
+
+// All losses, in the order of the help text.
+std::span<const LossNeeds> losses();
+
+// Throws ConfigError, which lists the names, if there is none.
+const LossNeeds& loss_needs(std::string_view name);
+
+// Throws ConfigError with what was found and expected if data with `columns` text columns and
+// `labels` labels per row (0: none) does not fit the loss.
+void check_data(const LossNeeds& needs, std::size_t columns, std::size_t labels);
+
+// The loss for data of this shape when none is named: CoSENTLoss for scores, ContrastiveLoss for
+// labels that are 0 or 1, else MultipleNegativesRankingLoss.
+std::string_view default_loss(LabelKind labels);
+
+// Throws ConfigError for an unknown name or value.
+std::unique_ptr<EmbeddingLoss> make_loss(const LossOptions& options);
+
+}  // namespace tandem::tasks::embedding

@@ -1,0 +1,291 @@
+// The losses of embeddings: against sentence-transformers' values and gradients, by differences,
+// and the same bits however ranks and threads share the rows.
+#include "tandem/tasks/embedding/losses.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <numeric>
+#include <random>
+
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/json.h"
+
+namespace tandem::tasks::embedding {
+namespace {
+
+using nlohmann::json;
+
+struct Machine {
+  explicit Machine(int count)
+      : threads(count),
+        kernels(kernels::select_kernels(kernels::CpuFeatures::detect())),
+        scratch(count) {}
+  ThreadPool threads;
+  kernels::KernelSet kernels;
+  kernels::Scratch scratch;
+  kernels::Context context{threads, kernels, scratch};
+};
+
+struct Data {
+  std::size_t rows = 0, columns = 0, width = 0;
+  std::vector<float> values, labels;
+  EmbeddedRows group() const { return {rows, columns, width, values, labels}; }
+};
+
+struct Result {
+  double loss = 0;
+  std::vector<float> gradient;  // [columns, rows, width]
+};
+
+// As ranks that own the ranges do it.
+Result compute(const EmbeddingLoss& loss, const Data& data, const Machine& machine,
+               const std::vector<RowRange>& ranges) {
+  const EmbeddedRows group = data.group();
+  const std::size_t per_row = loss.statistics_per_row(group);
+  std::vector<float> statistics(per_row * data.rows);
+  for (const RowRange& range : ranges)
+    loss.row_statistics(
+        group, range, std::span(statistics).subspan(range.begin * per_row, range.size() * per_row),
+        machine.context);
+  Result result{0, std::vector<float>(data.values.size())};
+  for (const RowRange& range : ranges) {
+    std::vector<float> part(data.columns * range.size() * data.width, 7.0f);
+    result.loss = loss.loss_and_gradient(group, statistics, range, part, machine.context);
+    for (std::size_t column = 0; column < data.columns; ++column)
+      std::copy_n(part.begin() + static_cast<std::ptrdiff_t>(column * range.size() * data.width),
+                  range.size() * data.width,
+                  result.gradient.begin() +
+                      static_cast<std::ptrdiff_t>((column * data.rows + range.begin) * data.width));
+  }
+  return result;
+}
+
+Result compute(const EmbeddingLoss& loss, const Data& data) {
+  return compute(loss, data, Machine(1), {{0, data.rows}});
+}
+
+Data random_data(std::size_t rows, std::size_t columns, std::size_t width, std::size_t labels) {
+  std::mt19937 random(static_cast<unsigned>(rows * 31 + columns * 7 + width));
+  std::normal_distribution<float> normal;
+  Data data{rows, columns, width, std::vector<float>(rows * columns * width),
+            std::vector<float>(rows * labels)};
+  for (float& value : data.values) value = normal(random);
+  for (float& label : data.labels) label = static_cast<float>(random() % 3) / 2;
+  return data;
+}
+
+struct Case {
+  LossOptions options;
+  std::size_t columns = 2;
+  std::size_t labels = 0;
+};
+
+// Every loss, and every way of MultipleNegativesRankingLoss.
+std::vector<Case> cases() {
+  const std::vector<std::string> all = {"query_to_doc", "query_to_query", "doc_to_query",
+                                        "doc_to_doc"};
+  std::vector<Case> cases = {
+      {{.name = "MultipleNegativesRankingLoss"}, 2},
+      {{.name = "MultipleNegativesRankingLoss"}, 4},
+      {{.name = "MultipleNegativesRankingLoss", .scale = 1, .similarity_fct = "dot_score"}, 3},
+      {{.name = "MultipleNegativesRankingLoss", .directions = all}, 3},
+      {{.name = "MultipleNegativesSymmetricRankingLoss"}, 3},
+      {{.name = "CoSENTLoss"}, 2, 1},
+      {{.name = "AnglELoss"}, 2, 1},
+      {{.name = "CosineSimilarityLoss"}, 2, 1},
+      {{.name = "TripletLoss", .margin = 2}, 3},
+      {{.name = "TripletLoss", .margin = 0.5, .distance_metric = "cosine"}, 3},
+      {{.name = "TripletLoss", .margin = 3, .distance_metric = "manhattan"}, 3},
+      {{.name = "ContrastiveLoss", .margin = 1.5}, 2, 1},
+      {{.name = "ContrastiveLoss", .margin = 5, .distance_metric = "euclidean"}, 2, 1},
+      {{.name = "OnlineContrastiveLoss", .margin = 1.2}, 2, 1},
+      {{.name = "MarginMSELoss"}, 3, 1},
+      {{.name = "MarginMSELoss"}, 4, 3},
+      {{.name = "MSELoss"}, 2, 10},
+      {{.name = "MultipleNegativesRankingLoss", .matryoshka_dims = {4, 10}}, 3},
+      {{.name = "CoSENTLoss", .matryoshka_dims = {10, 6}, .matryoshka_weights = {1, 0.5}}, 2, 1},
+  };
+  return cases;
+}
+
+std::string text_of(const Case& of) {
+  return of.options.name + " " + of.options.distance_metric + " " + std::to_string(of.columns);
+}
+
+TEST(EmbeddingLosses, GradientsAreThoseOfDifferences) {
+  for (const Case& of : cases()) {
+    const auto loss = make_loss(of.options);
+    Data data = random_data(7, of.columns, 10, of.labels);
+    const Result result = compute(*loss, data);
+    for (int seed = 0; seed < 3; ++seed) {
+      std::mt19937 random(static_cast<unsigned>(seed));
+      std::normal_distribution<float> normal;
+      std::vector<float> direction(data.values.size());
+      for (float& value : direction) value = normal(random);
+      const auto shifted = [&](float step) {
+        Data moved = data;
+        for (std::size_t i = 0; i < moved.values.size(); ++i)
+          moved.values[i] += step * direction[i];
+        return compute(*loss, moved).loss;
+      };
+      constexpr float kStep = 1e-3f;
+      const double found = (shifted(kStep) - shifted(-kStep)) / (2 * kStep);
+      const double expected =
+          std::inner_product(direction.begin(), direction.end(), result.gradient.begin(), 0.0);
+      EXPECT_NEAR(found, expected, 4e-3 * (1 + std::abs(expected))) << text_of(of);
+    }
+  }
+}
+
+TEST(EmbeddingLosses, BitsDependNeitherOnRangesNorOnThreads) {
+  for (const std::size_t rows : {1, 5, 37, 600})
+    for (const Case& of : cases()) {
+      const auto loss = make_loss(of.options);
+      const Data data = random_data(rows, of.columns, 10, of.labels);
+      const Result whole = compute(*loss, data, Machine(1), {{0, rows}});
+      const std::size_t a = rows / 3, b = rows - rows / 4;
+      const Result parts = compute(*loss, data, Machine(3), {{b, rows}, {0, a}, {a, b}});
+      EXPECT_EQ(whole.loss, parts.loss) << text_of(of) << " rows " << rows;
+      EXPECT_EQ(whole.gradient, parts.gradient) << text_of(of) << " rows " << rows;
+    }
+}
+
+TEST(EmbeddingLosses, HardnessIsATermWithoutAGradient) {
+  const Data data = random_data(6, 3, 10, 0);
+  for (const char* mode : {"in_batch_negatives", "hard_negatives", "all_negatives"}) {
+    const auto plain = make_loss({});
+    const auto none = make_loss({.hardness_mode = mode});
+    const auto some = make_loss({.hardness_mode = mode, .hardness_strength = 5});
+    EXPECT_EQ(compute(*plain, data).loss, compute(*none, data).loss);
+    EXPECT_NE(compute(*plain, data).loss, compute(*some, data).loss) << mode;
+  }
+}
+
+TEST(EmbeddingLosses, ZeroVectorsAndEqualTextsAreFinite) {
+  for (const Case& of : cases()) {
+    const auto loss = make_loss(of.options);
+    Data data = random_data(4, of.columns, 10, of.labels);
+    std::fill(data.values.begin(), data.values.begin() + 10, 0.0f);
+    std::copy_n(&data.values[20], 10, &data.values[4 * 10 + 20]);
+    const Result result = compute(*loss, data);
+    EXPECT_TRUE(std::isfinite(result.loss)) << text_of(of);
+    for (const float value : result.gradient) EXPECT_FALSE(std::isnan(value)) << text_of(of);
+  }
+}
+
+TEST(EmbeddingLosses, LargeScoresDoNotOverflow) {
+  const auto loss = make_loss({.name = "AnglELoss", .scale = 5000});
+  const Data data = random_data(30, 2, 64, 1);
+  const Result result = compute(*loss, data);
+  EXPECT_TRUE(std::isfinite(result.loss));
+  for (const float value : result.gradient) EXPECT_TRUE(std::isfinite(value));
+}
+
+TEST(EmbeddingLosses, NamesWhatIsWrong) {
+  EXPECT_THROW(make_loss({.name = "BestLoss"}), ConfigError);
+  EXPECT_THROW(make_loss({.scale = 0}), ConfigError);
+  EXPECT_THROW(make_loss({.similarity_fct = "cosine"}), ConfigError);
+  EXPECT_THROW(make_loss({.directions = {"doc_to_query"}}), ConfigError);
+  EXPECT_THROW(
+      make_loss({.directions = {"query_to_doc", "doc_to_doc"}, .partition_mode = "per_direction"}),
+      ConfigError);
+  EXPECT_THROW(make_loss({.matryoshka_dims = {4}, .matryoshka_weights = {1, 2}}), ConfigError);
+  EXPECT_THROW(check_data(loss_needs("TripletLoss"), 2, 0), ConfigError);
+  EXPECT_THROW(check_data(loss_needs("CoSENTLoss"), 2, 0), ConfigError);
+  EXPECT_THROW(check_data(loss_needs("MultipleNegativesRankingLoss"), 1, 0), ConfigError);
+  EXPECT_NO_THROW(check_data(loss_needs("MarginMSELoss"), 4, 3));
+  EXPECT_NO_THROW(check_data(loss_needs("MarginMSELoss"), 4, 2));
+  EXPECT_EQ(default_loss(LabelKind::kScore), "CoSENTLoss");
+}
+
+// sentence-transformers' own values (the README of ../shared/data/golden/next).
+class EmbeddingLossGoldens : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto path = testing::shared_data() / "golden/next/embeddings/losses.json";
+    if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs " << path;
+    goldens_ = json::parse(std::ifstream(path));
+  }
+
+  // The embeddings of the case, or of the first one that has the same file.
+  Data data_of(const json& golden) const {
+    const json* from = &golden;
+    for (const char* name : {"mnrl_pairs", "mnrl_triplets", "cosent", "contrastive"})
+      if (golden["embeddings_f64"].is_string() && goldens_[name]["file"] == golden["file"])
+        from = &goldens_[name];
+    Data data;
+    data.columns = golden["columns"].size();
+    const json& embeddings = (*from)["embeddings_f64"];
+    data.rows = embeddings[0].size();
+    data.width = embeddings[0][0].size();
+    for (std::size_t column = 0; column < data.columns; ++column)
+      for (const json& row : embeddings[column])
+        for (const json& value : row) data.values.push_back(value.get<float>());
+    if (golden["labels"].is_array())
+      for (const json& label : golden["labels"]) data.labels.push_back(label.get<float>());
+    return data;
+  }
+
+  void expect_gradient(const json& golden, const Result& result, const std::string& name) const {
+    if (golden["embedding_gradients_f64"].is_null()) return;
+    double difference = 0, size = 0;
+    std::size_t at = 0;
+    for (const json& column : golden["embedding_gradients_f64"])
+      for (const json& row : column)
+        for (const json& value : row) {
+          const double expected = value.get<double>();
+          difference += std::pow(result.gradient[at++] - expected, 2);
+          size += expected * expected;
+        }
+    EXPECT_LE(std::sqrt(difference / size), 2e-6) << name;
+  }
+
+  json goldens_;
+};
+
+TEST_F(EmbeddingLossGoldens, ValuesAndGradients) {
+  const std::vector<std::string> all = {"query_to_doc", "query_to_query", "doc_to_query",
+                                        "doc_to_doc"};
+  const std::vector<std::pair<std::string, LossOptions>> options = {
+      {"mnrl_pairs", {}},
+      {"mnrl_triplets", {}},
+      {"mnrl_scale_5", {.scale = 5}},
+      {"mnrl_dot", {.scale = 1, .similarity_fct = "dot_score"}},
+      {"mnrl_all_directions_joint", {.directions = all}},
+      {"mnrl_hard_negatives_weighted", {.hardness_mode = "hard_negatives", .hardness_strength = 5}},
+      {"mnrl_symmetric", {.name = "MultipleNegativesSymmetricRankingLoss"}},
+      {"cached_mnrl_mini_4", {.name = "CachedMultipleNegativesRankingLoss"}},
+      {"cosent", {.name = "CoSENTLoss"}},
+      {"angle", {.name = "AnglELoss"}},
+      {"cosine_similarity", {.name = "CosineSimilarityLoss"}},
+      {"triplet_euclidean", {.name = "TripletLoss"}},
+      {"triplet_cosine_margin_0.5",
+       {.name = "TripletLoss", .margin = 0.5, .distance_metric = "cosine"}},
+      {"triplet_manhattan", {.name = "TripletLoss", .distance_metric = "manhattan"}},
+      {"contrastive", {.name = "ContrastiveLoss"}},
+      {"contrastive_euclidean_margin_2",
+       {.name = "ContrastiveLoss", .margin = 2, .distance_metric = "euclidean"}},
+      {"online_contrastive", {.name = "OnlineContrastiveLoss"}},
+      {"matryoshka_mnrl_32_16_8",
+       {.matryoshka_dims = {32, 16, 8}, .matryoshka_weights = {3, 2, 1}}},
+      {"matryoshka_cosent_32_8", {.name = "CoSENTLoss", .matryoshka_dims = {32, 8}}},
+  };
+  std::size_t checked = 0;
+  for (const auto& [name, option] : options) {
+    const json& golden = goldens_.at(name);
+    const Result result = compute(*make_loss(option), data_of(golden));
+    const double expected = golden["loss_f64"].get<double>();
+    EXPECT_NEAR(result.loss, expected, 1e-6 * expected) << name;
+    expect_gradient(golden, result, name);
+    ++checked;
+  }
+  for (const auto& [name, golden] : goldens_.items())
+    if (golden.is_object() && golden.contains("class")) --checked;
+  EXPECT_EQ(checked, 0u) << "a case of the goldens is not checked";
+}
+
+}  // namespace
+}  // namespace tandem::tasks::embedding
