@@ -102,6 +102,19 @@ class JobTest : public ::testing::Test {
             }),
         "predict_results_None.txt");
   }
+  // Pairs of a sentence's halves without a label: each half is the positive of the other one.
+  DemoTask embedding() const {
+    const std::string file = rows_file("halves.json", [](const nlohmann::json& sentence) {
+      const auto words = words_of(sentence, "tokens");
+      const auto half = words.begin() + static_cast<std::ptrdiff_t>(words.size() / 2);
+      return nlohmann::json{{"anchor", fmt::format("{}", fmt::join(words.begin(), half, " "))},
+                            {"positive", fmt::format("{}", fmt::join(half, words.end(), " "))}};
+    });
+    return {"run_embedding",
+            {"--train_file", file, "--max_seq_length", "64"},
+            {"--do_eval", "--validation_file", file},
+            {}};
+  }
   // Sentences with the tags that are in them.
   DemoTask multi_label_classification() const {
     return task_of(
@@ -126,6 +139,7 @@ class JobTest : public ::testing::Test {
     if (command == "run_ner") return token_classification();
     if (command == "run_glue") return pair_classification();
     if (command == "run_classification") return multi_label_classification();
+    if (command == "run_embedding") return embedding();
     return question_answering();
   }
   void use(DemoTask task) { task_ = std::move(task); }

@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr const char* kTasks[] = {"run_qa", "run_glue", "run_classification", "run_ner"};
+constexpr const char* kTasks[] = {"run_qa", "run_glue", "run_classification", "run_ner",
+                                  "run_embedding"};
 
 // By model_type: the folder of a small tokenizer of the family.
 const std::map<std::string, fs::path> kTokenizers = {
@@ -87,6 +88,12 @@ class Matrix : public JobTest, public ::testing::WithParamInterface<Cell> {
   // A request that the model's kind of service answers, and a key that each of its answers has.
   std::pair<std::string, std::string> request() const {
     if (task_.command == "run_qa") return {question(kText), "answer"};
+    if (task_.command == "run_embedding") {
+      const std::string body = json{{"inputs", kText}}.dump();
+      return {fmt::format("POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
+                          body.size(), body),
+              ""};
+    }
     const bool words = task_.command == "run_ner";
     return {
         post(json{{"inputs", kText},
@@ -162,9 +169,10 @@ TEST_P(Matrix, QuantizesAndLoadsInt8) {
 TEST_P(Matrix, ReportsAndServes) {
   run_ok(training("job", {"--save_strategy", "no"}));
   const std::string page = read_file(path("job") / "report.html");
-  const char* score = task_.command == "run_qa"     ? "<span>Exact match</span>"
-                      : task_.command == "run_glue" ? "<span>Accuracy</span>"
-                                                    : "<span>F1</span>";
+  const char* score = task_.command == "run_qa"          ? "<span>Exact match</span>"
+                      : task_.command == "run_glue"      ? "<span>Accuracy</span>"
+                      : task_.command == "run_embedding" ? "<span>Evaluation loss</span>"
+                                                         : "<span>F1</span>";
   for (const std::string& part :
        {"<td>tandem " + task_.command, std::string("<title>step 12: "), std::string(score)})
     EXPECT_NE(page.find(part), page.npos) << part;
@@ -174,6 +182,10 @@ TEST_P(Matrix, ReportsAndServes) {
   const std::string response = server.exchange(request_text);
   ASSERT_THAT(response, ::testing::StartsWith("HTTP/1.1 200 OK\r\n"));
   json answer = json::parse(body_of(response));
+  if (task_.command == "run_embedding") {  // the values of a text
+    EXPECT_EQ(answer.at(0).size(), 32u) << response;
+    return;
+  }
   while (answer.is_array()) {
     ASSERT_FALSE(answer.empty()) << response;
     answer = json(answer.front());

@@ -15,7 +15,7 @@
 #include "tandem/data/read_rows.h"
 #include "tandem/models/sentence_files.h"
 #include "tandem/tasks/embedding/embedding_task.h"
-#include "tandem/tasks/embedding/minimal_loss.h"
+#include "tandem/tasks/embedding/losses.h"
 
 namespace tandem::testing {
 namespace {
@@ -49,7 +49,7 @@ class EmbeddingTrajectory : public SharedDataTest {
     const auto config = models::ModelConfig::load(model);
     tasks::embedding::EmbeddingOptions options;
     options.files = models::read_sentence_files(model, config.hidden_size);
-    options.loss = tasks::embedding::make_minimal_loss(20);
+    options.loss = tasks::embedding::make_loss(loss_of(run.golden));
     options.gather = run.gather;
     options.mini_batch_size = run.mini_batch_size;
     const std::size_t epoch =
@@ -68,6 +68,16 @@ class EmbeddingTrajectory : public SharedDataTest {
     return task;
   }
 
+  static tasks::embedding::LossOptions loss_of(const json& golden) {
+    tasks::embedding::LossOptions loss;
+    loss.name = golden.value("loss", loss.name);
+    if (loss.name == "MatryoshkaLoss") {
+      loss.name = "MultipleNegativesRankingLoss";
+      loss.matryoshka_dims = {32, 16, 8};
+    }
+    return loss;
+  }
+
   tasks::embedding::TokenizedRows rows(const GoldenRun& run, const text::Tokenizer& tokenizer) {
     const auto read =
         data::read_rows(std::vector{next() / "data" / run.golden.at("file").get<std::string>()});
@@ -80,6 +90,11 @@ class EmbeddingTrajectory : public SharedDataTest {
     }
     made.texts = text_classification::build_text_features(tokenizer, texts, {}, 64, threads_,
                                                           [](std::size_t) { return ""; });
+    if (run.golden.contains("label") && run.golden.at("label").is_string()) {
+      const data::Column* label = read.find(run.golden.at("label").get<std::string>());
+      made.labels.assign(label->numbers.begin(), label->numbers.end());
+      made.labels_per_row = 1;
+    }
     return made;
   }
 
@@ -188,6 +203,8 @@ TEST_F(EmbeddingTrajectory, PairsWithoutDuplicates) {
 TEST_F(EmbeddingTrajectory, Triplets) { expect_trajectory("mnrl_triplets", false); }
 TEST_F(EmbeddingTrajectory, CachedLoss) { expect_trajectory("cached_mnrl", false, 4); }
 TEST_F(EmbeddingTrajectory, DenseModule) { expect_trajectory("dense_mnrl", false); }
+TEST_F(EmbeddingTrajectory, Scores) { expect_trajectory("cosent", true); }
+TEST_F(EmbeddingTrajectory, Matryoshka) { expect_trajectory("matryoshka_mnrl", false); }
 TEST_F(EmbeddingTrajectory, Accumulation) { expect_trajectory("mnrl_accumulation_2", false); }
 
 TEST_F(EmbeddingTrajectory, TwoRanksWithTheirOwnNegatives) {

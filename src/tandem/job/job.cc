@@ -282,7 +282,7 @@ void Stages::evaluate_set(Split split, const std::string& suffix) {
 // The results of a split's sets are kept together.
 void Stages::report_metrics(Split split, ordered_json metrics, const std::string& suffix) {
   const char* name = split == Split::kEval ? "eval" : "predict";
-  metrics[fmt::format("{}_samples", name)] = parts_.model.task.num_features(split);
+  metrics[fmt::format("{}_samples", name)] = parts_.model.task.num_samples(split);
   ordered_json named = ordered_json::object();
   for (const auto& [key, value] : metrics.items()) named[key + suffix] = value;
   add_results(name, named);
@@ -479,6 +479,12 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
                  task, process.families, settings.training);
   Weights weights =
       load_weights(arguments, settings.training, model, task, machine, world, console);
+  if (settings.training.do_train) {
+    task.describe_training(
+        {.shards = static_cast<std::size_t>(weights.gradients->logical_shards()),
+         .batch_size = static_cast<std::size_t>(settings.training.per_device_train_batch_size)},
+        console);
+  }
   print_estimates(settings.training, model.task, *weights.state, *weights.gradients, communicator,
                   console);
   const std::size_t planned = plan_job_memory(arguments, settings.training, {task, model.task},

@@ -47,6 +47,12 @@ struct TaskSettings {
   std::filesystem::path model_directory = {};  // of the weights to begin with
 };
 
+// How training features are dealt out.
+struct TrainingShape {
+  std::size_t shards = 1;      // the batches of a micro-batch
+  std::size_t batch_size = 0;  // features of each
+};
+
 // What features are made from, and with.
 struct DataParts {
   const Stages& stages;
@@ -108,6 +114,9 @@ class JobTask {
   // Reads the files and gives features to the task, and tells what they are. Throws DataError,
   // ConfigError, IoError.
   virtual void load_data(const DataParts& parts) = 0;
+
+  // What depends on how many devices train, behind load_data(). Only for jobs that train.
+  virtual void describe_training(const TrainingShape&, StartLog&) const {}
 
   // --- the model ---
   virtual const models::ModelConfig& model_config() const = 0;

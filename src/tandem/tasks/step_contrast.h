@@ -36,6 +36,8 @@ class StepContrast {
   /** Exchanges `values` [shards, values per shard]: each rank brings the values of its shards. */
   using Gather = FunctionRef<void(std::span<float> values)>;
 
+  /** Bytes that such a step needs in addition to Task::plan_training(), with up to `batch_size` features in a micro-batch. */
+  virtual std::size_t bytes(const StepBatches& batches, std::size_t batch_size) const = 0;
   /** Starts a step. Whatever an earlier step left behind is forgotten, because a failed step is repeated. */
   virtual void begin(const StepBatches& batches) = 0;
   /** Embeds the batch of the last Task::load_train_batch(), which is at `place`. */

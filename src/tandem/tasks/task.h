@@ -89,6 +89,8 @@ class Task {
 
   // --- evaluation ---
   virtual std::size_t num_features(Split split) const = 0;
+  // The examples that these are made of, as scripts count them in results and speeds.
+  virtual std::size_t num_samples(Split split) const { return num_features(split); }
   // With what the names of a prediction's metrics begin in the task's script.
   virtual std::string_view prediction_prefix() const { return "test"; }
   // Appends the model's output for features [begin, end) of the split to `output`, without dropout;

@@ -162,7 +162,7 @@ class EvaluationEnd {
 ordered_json measure(const EvaluationRequest& request, std::span<const float> output,
                      Clock::time_point start, ThreadPool& threads, int world_size,
                      tasks::Task& task, Observer& observer) {
-  const std::size_t num_features = task.num_features(request.split);
+  const std::size_t num_samples = task.num_samples(request.split);
   const tasks::Evaluation evaluation =
       task.evaluate(request.split, output, request.directory, request.file_prefix, threads);
   for (const std::string& warning : evaluation.warnings) observer.warning(warning);
@@ -175,8 +175,8 @@ ordered_json measure(const EvaluationRequest& request, std::span<const float> ou
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   const std::size_t stride = request.batch_size * static_cast<std::size_t>(world_size);
-  add_speed_metrics(metrics, request.metric_prefix, seconds, static_cast<double>(num_features),
-                    static_cast<double>(num_chunks(num_features, stride)));
+  add_speed_metrics(metrics, request.metric_prefix, seconds, static_cast<double>(num_samples),
+                    static_cast<double>(num_chunks(num_samples, stride)));
   return metrics;
 }
 
@@ -199,9 +199,8 @@ ordered_json evaluate(const EvaluationRequest& request, const kernels::Context& 
                       comm::Communicator& communicator, tasks::Task& task,
                       const nn::Weights& weights, Observer& observer) {
   const auto start = Clock::now();
-  const std::size_t num_features = task.num_features(request.split);
   observer.evaluation_begin(request.split == tasks::Split::kEval ? "Evaluation" : "Prediction",
-                            num_features, static_cast<int>(request.batch_size));
+                            task.num_samples(request.split), static_cast<int>(request.batch_size));
   const EvaluationEnd end(observer);
   LocalOutput own = predict_own_batches(request, context, communicator, task, weights, observer);
   if (request.own_output != nullptr) *request.own_output = own.values;

@@ -1,6 +1,9 @@
 #include "tandem/tasks/embedding/command_line.h"
 
+#include <fmt/format.h>
+
 #include "tandem/tasks/embedding/embedding_job.h"
+#include "tandem/tasks/embedding/losses.h"
 
 namespace tandem::tasks::embedding {
 namespace {
@@ -37,6 +40,9 @@ FlagTable data_flags() {
            flag("max_predict_samples", field<&Arguments::max_predict_samples>(),
                 "use only the first n test rows")
                .at_least(0),
+           flags::note("pad_to_max_length", flags::Kind::kBool, nullptr,
+                       "padding changes no embedding, and none is computed")
+               .with_bare(),
        }) {
     table.push_back(row);
   }
@@ -60,20 +66,54 @@ FlagTable model_flags() {
       });
 }
 
+std::string loss_names() {
+  std::string names;
+  for (const LossNeeds& one : losses())
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", one.name);
+  return names;
+}
+
 FlagTable loss_flags() {
+  static const std::string help_of_loss =
+      loss_names() + "; unset: chosen by the columns and their labels";
   return grouped(
       "Loss",
       {
-          flag("loss", field<&Arguments::loss>(),
-               "name of the loss in sentence-transformers; unset: chosen by the columns"),
-          flag("scale", field<&Arguments::scale>(),
-               "factor of the similarities in losses that compare them"),
+          flag("loss", field<&Arguments::loss>(), help_of_loss),
+          flag("scale", field<&Arguments::scale>(), "factor of the similarities (default: 20)"),
+          flag("temperature", field<&Arguments::temperature>(),
+               "the same as --scale 1/temperature"),
+          flag("similarity_fct", field<&Arguments::similarity_fct>(),
+               "of losses with in-batch negatives: cos_sim or dot_score (default: cos_sim)"),
+          flag("directions", field<&Arguments::directions>(),
+               "of losses with in-batch negatives: query_to_doc, query_to_query, doc_to_query, "
+               "doc_to_doc, separated by commas (default: query_to_doc)"),
+          flag("partition_mode", field<&Arguments::partition_mode>(),
+               "several directions share one softmax (joint), or have one each (per_direction)"),
+          flag("hardness_mode", field<&Arguments::hardness_mode>(),
+               "negatives whose logits grow with their similarity: in_batch_negatives, "
+               "hard_negatives or all_negatives; unset: none"),
+          flag("hardness_strength", field<&Arguments::hardness_strength>(),
+               "factor of that similarity")
+              .at_least(0),
+          flag("margin", field<&Arguments::margin>(),
+               "of TripletLoss (default: 5), ContrastiveLoss and OnlineContrastiveLoss (default: "
+               "0.5)"),
+          flag("distance_metric", field<&Arguments::distance_metric>(),
+               "of losses with a margin: euclidean, cosine or manhattan (default: that of the "
+               "class)"),
+          flag("matryoshka_dims", field<&Arguments::matryoshka_dims>(),
+               "adds the loss of embeddings that are cut to these sizes, separated by commas"),
+          flag("matryoshka_weights", field<&Arguments::matryoshka_weights>(),
+               "factor of the loss of each size (default: 1 for each)"),
           flag("mini_batch_size", field<&Arguments::mini_batch_size>(),
                "batches of more rows are embedded twice, which bounds the memory of activations "
-               "and changes no bit; unset: no bound")
+               "and changes no bit (default: 32 for losses with Cached in the name, else no bound)")
               .at_least(1),
           flag("gather_across_devices", field<&Arguments::gather_across_devices>(),
                "compare the rows of all devices, not only those of each device"),
+          flag("batch_sampler", field<&Arguments::batch_sampler>(),
+               "batch_sampler, no_duplicates (no text twice in a batch) or group_by_label"),
       });
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tandem/tasks/data_source.h"
+#include "tandem/tasks/embedding/losses.h"
 
 namespace tandem::tasks::embedding {
 
@@ -24,10 +25,24 @@ struct EmbeddingArguments : DataSource {
   std::optional<int> max_seq_length;
 
   // --- loss ---
-  std::optional<std::string> loss;
-  double scale = 20;
+  std::optional<std::string> loss;  // unset: chosen by the columns
+  std::optional<double> scale;
+  std::optional<double> temperature;  // 1 / scale
+  std::optional<std::string> similarity_fct, directions, hardness_mode, distance_metric;
+  std::string partition_mode = "joint";
+  double hardness_strength = 0;
+  std::optional<double> margin;
+  std::optional<std::string> matryoshka_dims, matryoshka_weights;  // commas between
   std::optional<std::int64_t> mini_batch_size;
   bool gather_across_devices = false;
+
+  // --- batches ---
+  std::string batch_sampler = "batch_sampler";
 };
+
+/** The arguments of the loss, which the labels choose if none is named. Throws ConfigError for values that are no numbers. */
+LossOptions loss_options(const EmbeddingArguments& arguments, LabelKind labels);
+/** Rows of a batch beyond which its texts are embedded twice; 0: none. */
+std::size_t mini_batch_size(const EmbeddingArguments& arguments, std::string_view loss);
 
 }  // namespace tandem::tasks::embedding

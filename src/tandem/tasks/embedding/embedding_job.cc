@@ -6,57 +6,149 @@
 #include <algorithm>
 
 #include "tandem/core/error.h"
-#include "tandem/tasks/embedding/minimal_loss.h"
 
 namespace tandem::tasks::embedding {
 
+namespace {
+
+constexpr std::string_view kLabelNames[] = {"label", "labels", "score", "scores"};
+
+bool is_label(const data::Column& column, const EmbeddingArguments& arguments) {
+  if (arguments.label_column) return column.name == *arguments.label_column;
+  return std::find(std::begin(kLabelNames), std::end(kLabelNames), column.name) !=
+         std::end(kLabelNames);
+}
+
+double label_of(const data::Column& column, std::size_t row) {
+  return column.kind == data::Column::Kind::kNumber ? column.numbers[row]
+                                                    : static_cast<double>(column.integers[row]);
+}
+
+LabelKind kind_of(const data::Column* label, std::size_t count) {
+  if (label == nullptr) return LabelKind::kNone;
+  for (std::size_t row = 0; row < count; ++row) {
+    const double value = label_of(*label, row);
+    if (value != 0 && value != 1) return LabelKind::kScore;
+  }
+  return LabelKind::kBinary;
+}
+
+std::string names(const std::vector<const data::Column*>& columns) {
+  std::vector<std::string_view> all;
+  for (const data::Column* column : columns) all.push_back(column->name);
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
+std::string pooling_text(const models::SentenceFiles& files) {
+  std::vector<std::string_view> all;
+  for (const models::Pooling pooling : files.poolings) {
+    for (const models::PoolingName& known : models::pooling_names())
+      if (known.pooling == pooling) all.push_back(known.name);
+  }
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
+}  // namespace
+
+std::optional<EmbeddingJob::Part> EmbeddingJob::read(std::span<const std::filesystem::path> files,
+                                                     const std::optional<std::int64_t>& most) {
+  Part part;
+  part.rows = data::read_rows(files);
+  part.count = part.rows.size();
+  if (most) part.count = std::min(part.count, static_cast<std::size_t>(*most));
+  for (const data::Column& column : part.rows.columns()) {
+    if (is_label(column, arguments_)) {
+      if (part.label == nullptr) part.label = &column;
+    } else if (column.kind == data::Column::Kind::kText) {
+      part.texts.push_back(&column);
+    }
+  }
+  return part;
+}
+
+void EmbeddingJob::read_examples(const Stages& stages, const hub::DatasetFiles& files,
+                                 StartLog& log) {
+  if (stages.train) train_ = read(files.train, arguments_.max_train_samples);
+  if (stages.eval) eval_ = read(files.validation, arguments_.max_eval_samples);
+  if (stages.predict) predict_ = read(files.test, arguments_.max_predict_samples);
+  for (const auto* part : {&train_, &eval_, &predict_}) {
+    if (!*part) continue;
+    if (!loss_) {
+      choose_loss(**part);
+      log.fact("columns", names((*part)->texts) +
+                              ((*part)->label ? fmt::format("; label: {}", (*part)->label->name)
+                                              : std::string()));
+      log.fact("loss",
+               fmt::format("{}{}", loss_->name, arguments_.loss ? "" : ", chosen by the columns"));
+    }
+    check_data(loss_needs(loss_->name), (*part)->texts.size(), (*part)->label == nullptr ? 0 : 1);
+  }
+}
+
+void EmbeddingJob::choose_loss(const Part& part) {
+  loss_ = loss_options(arguments_, kind_of(part.label, part.count));
+}
+
 Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
                               const TaskSettings& settings) {
-  models::SentenceFiles files =
-      models::read_sentence_files(settings.model_directory, config.hidden_size);
-  max_tokens_ = std::min(config.max_tokens(), files.max_seq_length.value_or(config.max_tokens()));
+  EmbeddingOptions options;
+  options.files = models::read_sentence_files(settings.model_directory, config.hidden_size);
+  options.loss = make_loss(*loss_);
+  options.gather = arguments_.gather_across_devices;
+  options.mini_batch_size = mini_batch_size(arguments_, loss_->name);
+  max_tokens_ =
+      std::min(config.max_tokens(), options.files.max_seq_length.value_or(config.max_tokens()));
   if (arguments_.max_seq_length)
     max_tokens_ = std::min(max_tokens_, static_cast<std::size_t>(*arguments_.max_seq_length));
-  EmbeddingOptions options{
-      .files = std::move(files),
-      .loss = make_minimal_loss(arguments_.scale),
-      .gather = arguments_.gather_across_devices,
-      .mini_batch_size = static_cast<std::size_t>(arguments_.mini_batch_size.value_or(0))};
   return made(std::move(config), tokenizer, task_options(settings, std::nullopt),
               std::move(options));
 }
 
-TokenizedRows EmbeddingJob::read(std::span<const std::filesystem::path> files,
-                                 const std::optional<std::int64_t>& most, std::string_view part,
-                                 const DataParts& parts) const {
-  const data::Rows rows = data::read_rows(files);
-  std::size_t count = rows.size();
-  if (most) count = std::min(count, static_cast<std::size_t>(*most));
+TokenizedRows EmbeddingJob::tokenize(const Part& part, std::string_view name,
+                                     const DataParts& parts) const {
   std::vector<std::string_view> texts;
-  TokenizedRows read;
-  for (const data::Column& column : rows.columns()) {
-    if (column.kind != data::Column::Kind::kText) continue;
-    ++read.columns;
-    for (std::size_t row = 0; row < count; ++row) texts.push_back(column.texts[row]);
+  TokenizedRows rows;
+  for (const data::Column* column : part.texts) {
+    texts.insert(texts.end(), column->texts.begin(),
+                 column->texts.begin() + static_cast<std::ptrdiff_t>(part.count));
   }
-  read.texts = text_classification::build_text_features(
+  rows.columns = part.texts.size();
+  rows.texts = text_classification::build_text_features(
       task_->tokenizer(), texts, {}, max_tokens_, parts.threads,
-      [&](std::size_t i) { return rows.place(i % count); });
-  parts.log.fact(part, fmt::format("{}: {} rows of {} texts", rows.file(), count, read.columns));
-  return read;
+      [&](std::size_t i) { return part.rows.place(i % part.count); });
+  if (part.label != nullptr && loss_needs(loss_->name).labels != LabelKind::kNone) {
+    rows.labels_per_row = 1;
+    for (std::size_t row = 0; row < part.count; ++row)
+      rows.labels.push_back(static_cast<float>(label_of(*part.label, row)));
+  }
+  parts.log.fact(name, fmt::format("{}: {} rows of {} texts of up to {} tokens", part.rows.file(),
+                                   part.count, rows.columns, rows.texts.max_seq_length()));
+  return rows;
 }
 
 void EmbeddingJob::load_data(const DataParts& parts) {
-  if (parts.stages.train)
-    task_->set_train(read(parts.files.train, arguments_.max_train_samples, "train", parts));
-  if (parts.stages.eval) {
-    task_->set_evaluation(Split::kEval, read(parts.files.validation, arguments_.max_eval_samples,
-                                             "validation", parts));
-  }
-  if (parts.stages.predict) {
-    task_->set_evaluation(Split::kPredict,
-                          read(parts.files.test, arguments_.max_predict_samples, "test", parts));
-  }
+  parts.log.fact("pooling", pooling_text(task_->files()));
+  if (train_) task_->set_train(tokenize(*train_, "train", parts));
+  if (eval_) task_->set_evaluation(Split::kEval, tokenize(*eval_, "validation", parts));
+  if (predict_) task_->set_evaluation(Split::kPredict, tokenize(*predict_, "test", parts));
+  train_.reset();
+  eval_.reset();
+  predict_.reset();
+}
+
+void EmbeddingJob::describe_training(const TrainingShape& shape, StartLog& log) const {
+  if (!loss_needs(loss_->name).in_batch_negatives) return;
+  const std::size_t columns = task_->train_columns();
+  const auto negatives = [&](std::size_t rows) { return rows * (columns - 1) - 1; };
+  const std::size_t own = negatives(shape.batch_size);
+  const std::size_t all = negatives(shape.batch_size * shape.shards);
+  const bool gathered = arguments_.gather_across_devices;
+  log.fact("negatives", fmt::format("{} for each anchor", gathered ? all : own));
+  if (gathered || shape.shards == 1) return;
+  log.warning(fmt::format(
+      "each anchor is compared with the {} negatives of its device; --gather_across_devices "
+      "compares it with the {} of all {} devices",
+      own, all, shape.shards));
 }
 
 CardTask EmbeddingJob::card_task() const {

@@ -16,9 +16,11 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   using ExampleJob::ExampleJob;
 
   std::string_view examples() const override { return "rows"; }
+  void read_examples(const Stages& stages, const hub::DatasetFiles& files, StartLog& log) override;
   Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
                   const TaskSettings& settings) override;
   void load_data(const DataParts& parts) override;
+  void describe_training(const TrainingShape& shape, StartLog& log) const override;
   CardTask card_task() const override;
   std::string main_metric() const override { return "loss"; }
   std::string title() const override { return "sentence embeddings"; }
@@ -26,10 +28,20 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   std::optional<TryCommand> try_command() const override;
 
  private:
-  TokenizedRows read(std::span<const std::filesystem::path> files,
-                     const std::optional<std::int64_t>& most, std::string_view part,
-                     const DataParts& parts) const;
+  /** Rows of a part of the data, and which columns the loss reads. */
+  struct Part {
+    data::Rows rows;
+    std::vector<const data::Column*> texts;
+    const data::Column* label = nullptr;
+    std::size_t count = 0;  // rows that are used
+  };
+  std::optional<Part> read(std::span<const std::filesystem::path> files,
+                           const std::optional<std::int64_t>& most);
+  void choose_loss(const Part& part);
+  TokenizedRows tokenize(const Part& part, std::string_view name, const DataParts& parts) const;
 
+  std::optional<Part> train_, eval_, predict_;  // until load_data()
+  std::optional<LossOptions> loss_;             // once the columns are known
   std::size_t max_tokens_ = 0;
 };
 

@@ -6,6 +6,8 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/profile.h"
+#include "tandem/kernels/cpu_features.h"
+#include "tandem/kernels/kernel_set.h"
 #include "tandem/models/embedding_head.h"
 #include "tandem/tasks/evaluation.h"
 
@@ -152,9 +154,9 @@ BatchSize EmbeddingTask::load_train_batch(std::span<const std::uint32_t> feature
 }
 
 EmbeddedRows EmbeddingTask::batch_group() const {
-  return {.rows = static_cast<std::int64_t>(batch_.rows),
-          .columns = static_cast<std::int64_t>(train_.columns),
-          .width = static_cast<std::int64_t>(width()),
+  return {.rows = batch_.rows,
+          .columns = train_.columns,
+          .width = width(),
           .values = batch_.values,
           .labels = batch_.labels};
 }
@@ -164,7 +166,7 @@ double EmbeddingTask::forward(const kernels::Context& context, const nn::Weights
   if (selected_) return gathered_.loss(selected_->micro);
   pieces_.embed(context, weights, dropout, batch_.values);
   const StageTimer timer(context.profile, "loss", "contrast");
-  return group_loss_.compute(*embedding_.loss, batch_group(), batch_.gradient, context.threads);
+  return group_loss_.compute(*embedding_.loss, batch_group(), batch_.gradient, context);
 }
 
 void EmbeddingTask::backward(const kernels::Context& context, const nn::Weights& weights,
@@ -183,6 +185,13 @@ void EmbeddingTask::backward(const kernels::Context& context, const nn::Weights&
   pieces_.backward(context, weights, dropout, batch_.gradient, grads, accumulate, gradient_ready);
 }
 
+std::size_t EmbeddingTask::bytes(const StepBatches& batches, std::size_t batch_size) const {
+  const EmbeddedRows shape{
+      .rows = batch_size, .columns = train_.columns, .width = width(), .values = {}, .labels = {}};
+  return GatheredLoss::bytes(batches, {train_.columns, width(), train_.labels_per_row}, batch_size,
+                             embedding_.loss->statistics_per_row(shape));
+}
+
 void EmbeddingTask::begin(const StepBatches& batches) {
   pieces_.forget();
   selected_.reset();
@@ -197,7 +206,7 @@ void EmbeddingTask::embed(const kernels::Context& context, const nn::Weights& we
 
 void EmbeddingTask::compare(const kernels::Context& context, Gather gather) {
   const StageTimer timer(context.profile, "loss", "contrast over the step");
-  gathered_.compute(*embedding_.loss, context.threads, gather);
+  gathered_.compute(*embedding_.loss, context, gather);
 }
 
 // --- evaluation ---
@@ -207,6 +216,9 @@ double EmbeddingTask::evaluation_loss(const TokenizedRows& rows,
                                       std::span<const std::span<const float>> embeddings,
                                       ThreadPool& threads) const {
   const std::size_t all = rows.rows(), labels = rows.labels_per_row;
+  // A loss needs no fast kernels.
+  const kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures{});
+  kernels::Scratch scratch(threads.num_threads());
   std::vector<float> values, gradient;
   GroupLoss group_loss;
   double sum = 0;
@@ -221,13 +233,13 @@ double EmbeddingTask::evaluation_loss(const TokenizedRows& rows,
     }
     gradient.resize(values.size());
     const EmbeddedRows group{
-        .rows = static_cast<std::int64_t>(count),
-        .columns = static_cast<std::int64_t>(rows.columns),
-        .width = static_cast<std::int64_t>(width()),
+        .rows = count,
+        .columns = rows.columns,
+        .width = width(),
         .values = values,
         .labels = std::span(rows.labels).subspan(begin * labels, count * labels)};
-    sum +=
-        static_cast<double>(count) * group_loss.compute(*embedding_.loss, group, gradient, threads);
+    sum += static_cast<double>(count) *
+           group_loss.compute(*embedding_.loss, group, gradient, {threads, kernels, scratch});
   }
   return sum / static_cast<double>(all);
 }

@@ -44,6 +44,10 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   EmbeddingTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
                 const EncoderTaskOptions& options, EmbeddingOptions embedding);
 
+  const models::SentenceFiles& files() const { return embedding_.files; }
+  /** Text columns of the training data. */
+  std::size_t train_columns() const { return train_.columns; }
+
   void set_train(TokenizedRows rows);
   void set_evaluation(Split split, TokenizedRows rows);
 
@@ -76,6 +80,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   void backward(const kernels::Context& context, const nn::Weights& weights,
                 const nn::DropoutStream& dropout, double loss_scale, std::span<float> grads,
                 bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) override;
+  std::size_t num_samples(Split split) const override { return evaluated(split).rows(); }
   StepContrast* contrast() override { return embedding_.gather ? this : nullptr; }
   Evaluation evaluate(Split split, std::span<const float> output,
                       const std::filesystem::path& directory, const std::string& prefix,
@@ -85,6 +90,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   const models::Activations* idle_memory() const override { return pieces_.memory(); }
 
   // --- StepContrast ---
+  std::size_t bytes(const StepBatches& batches, std::size_t batch_size) const override;
   void begin(const StepBatches& batches) override;
   void embed(const kernels::Context& context, const nn::Weights& weights,
              const nn::DropoutStream& dropout, BatchPlace place) override;

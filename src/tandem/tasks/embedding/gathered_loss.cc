@@ -6,6 +6,17 @@
 
 namespace tandem::tasks::embedding {
 
+std::size_t GatheredLoss::bytes(const StepBatches& batches, const RowShape& shape,
+                                std::size_t batch_size, std::size_t statistics) {
+  const std::size_t of_row = shape.columns * shape.width;
+  const std::size_t own = batches.end_shard - batches.first_shard;
+  const std::size_t group = batch_size * batches.shards;
+  const std::size_t received = group * batches.micro_batches * (of_row + shape.labels + statistics);
+  const std::size_t assembled = group * (of_row + shape.labels + statistics);
+  const std::size_t gradients = batch_size * own * of_row * (batches.micro_batches + 1);
+  return (received + assembled + gradients) * sizeof(float);
+}
+
 void GatheredLoss::begin(const StepBatches& batches, const RowShape& shape) {
   batches_ = batches;
   sizes_.assign(batches.sizes.begin(), batches.sizes.end());
@@ -42,8 +53,7 @@ std::size_t GatheredLoss::rows_before(std::size_t micro, std::size_t shard) cons
 }
 
 RowRange GatheredLoss::own_rows(std::size_t micro) const {
-  return {static_cast<std::int64_t>(rows_before(micro, batches_.first_shard)),
-          static_cast<std::int64_t>(rows_before(micro, batches_.end_shard))};
+  return {rows_before(micro, batches_.first_shard), rows_before(micro, batches_.end_shard)};
 }
 
 EmbeddedRows GatheredLoss::assemble(std::size_t micro) {
@@ -66,26 +76,26 @@ EmbeddedRows GatheredLoss::assemble(std::size_t micro) {
               group_labels_.begin() + static_cast<std::ptrdiff_t>(before * shape_.labels));
     before += count;
   }
-  return {.rows = static_cast<std::int64_t>(all),
-          .columns = static_cast<std::int64_t>(shape_.columns),
-          .width = static_cast<std::int64_t>(width),
+  return {.rows = all,
+          .columns = shape_.columns,
+          .width = width,
           .values = group_,
           .labels = group_labels_};
 }
 
 // The ranks work on different rows and exchange what they found.
-void GatheredLoss::exchange_statistics(const EmbeddingLoss& loss, ThreadPool& threads,
+void GatheredLoss::exchange_statistics(const EmbeddingLoss& loss, const kernels::Context& context,
                                        StepContrast::Gather gather) {
   for (std::size_t micro = 0; micro < batches_.micro_batches; ++micro) {
     const EmbeddedRows group = assemble(micro);
     if (micro == 0) {
-      per_row_ = static_cast<std::size_t>(loss.statistics_per_row(group));
+      per_row_ = loss.statistics_per_row(group);
       if (per_row_ == 0) return;
       statistics_.assign(batches_.shards * batches_.micro_batches * capacity_ * per_row_, 0.0f);
     }
     const RowRange own = own_rows(micro);
-    group_statistics_.resize(static_cast<std::size_t>(own.end - own.begin) * per_row_);
-    loss.row_statistics(group, own, group_statistics_, threads);
+    group_statistics_.resize(own.size() * per_row_);
+    loss.row_statistics(group, own, group_statistics_, context);
     auto from = group_statistics_.begin();
     for (std::size_t shard = batches_.first_shard; shard < batches_.end_shard; ++shard) {
       const auto size = static_cast<std::ptrdiff_t>(rows(micro, shard) * per_row_);
@@ -113,7 +123,7 @@ void GatheredLoss::keep_gradient(std::size_t micro) {
   const std::size_t width = shape_.width;
   const std::size_t size = capacity_ * shape_.columns * width;
   const RowRange own = own_rows(micro);
-  const auto own_count = static_cast<std::size_t>(own.end - own.begin);
+  const auto own_count = own.size();
   std::size_t before = 0;
   for (std::size_t shard = batches_.first_shard; shard < batches_.end_shard; ++shard) {
     const std::size_t count = rows(micro, shard);
@@ -128,19 +138,18 @@ void GatheredLoss::keep_gradient(std::size_t micro) {
   }
 }
 
-void GatheredLoss::compute(const EmbeddingLoss& loss, ThreadPool& threads,
+void GatheredLoss::compute(const EmbeddingLoss& loss, const kernels::Context& context,
                            StepContrast::Gather gather) {
   gather(values_);
-  exchange_statistics(loss, threads, gather);
+  exchange_statistics(loss, context, gather);
   gradient_.resize((batches_.end_shard - batches_.first_shard) * batches_.micro_batches *
                    capacity_ * shape_.columns * shape_.width);
   for (std::size_t micro = 0; micro < batches_.micro_batches; ++micro) {
     const EmbeddedRows group = assemble(micro);
     const RowRange own = own_rows(micro);
-    group_gradient_.resize(static_cast<std::size_t>(own.end - own.begin) * shape_.columns *
-                           shape_.width);
+    group_gradient_.resize(own.size() * shape_.columns * shape_.width);
     losses_.push_back(
-        loss.loss_and_gradient(group, statistics_of(micro), own, group_gradient_, threads));
+        loss.loss_and_gradient(group, statistics_of(micro), own, group_gradient_, context));
     keep_gradient(micro);
   }
 }

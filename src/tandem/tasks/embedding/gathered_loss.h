@@ -19,13 +19,17 @@ struct RowShape {
 
 class GatheredLoss {
  public:
+  /** Memory of a step with batches of up to `batch_size` rows and `statistics` numbers per row. */
+  static std::size_t bytes(const StepBatches& batches, const RowShape& shape,
+                           std::size_t batch_size, std::size_t statistics);
   void begin(const StepBatches& batches, const RowShape& shape);
   /** Embeddings [columns, rows, width] of a batch of this rank: the caller writes them. */
   std::span<float> embeddings(BatchPlace place);
   /** Labels [rows, labels] of a batch of this rank: the caller writes them. */
   std::span<float> labels(BatchPlace place);
   /** Computes all micro-batches. Collective. */
-  void compute(const EmbeddingLoss& loss, ThreadPool& threads, StepContrast::Gather gather);
+  void compute(const EmbeddingLoss& loss, const kernels::Context& context,
+               StepContrast::Gather gather);
 
   std::size_t shards() const { return batches_.shards; }
   /** Over the rows of all shards. */
@@ -47,7 +51,7 @@ class GatheredLoss {
   RowRange own_rows(std::size_t micro) const;
   /** Lays the rows of all shards of a micro-batch out in group_ and group_labels_. */
   EmbeddedRows assemble(std::size_t micro);
-  void exchange_statistics(const EmbeddingLoss& loss, ThreadPool& threads,
+  void exchange_statistics(const EmbeddingLoss& loss, const kernels::Context& context,
                            StepContrast::Gather gather);
   std::span<const float> statistics_of(std::size_t micro);
   void keep_gradient(std::size_t micro);

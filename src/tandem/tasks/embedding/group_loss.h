@@ -13,11 +13,11 @@ class GroupLoss {
  public:
   /** The loss over all rows; overwrites `gradient` [columns, rows, width]. */
   double compute(const EmbeddingLoss& loss, const EmbeddedRows& group, std::span<float> gradient,
-                 ThreadPool& threads) {
+                 const kernels::Context& context) {
     const RowRange all{0, group.rows};
-    statistics_.resize(static_cast<std::size_t>(group.rows * loss.statistics_per_row(group)));
-    if (!statistics_.empty()) loss.row_statistics(group, all, statistics_, threads);
-    return loss.loss_and_gradient(group, statistics_, all, gradient, threads);
+    statistics_.resize(group.rows * loss.statistics_per_row(group));
+    if (!statistics_.empty()) loss.row_statistics(group, all, statistics_, context);
+    return loss.loss_and_gradient(group, statistics_, all, gradient, context);
   }
 
  private:
