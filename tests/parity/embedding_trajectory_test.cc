@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <deque>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -52,20 +54,34 @@ class EmbeddingTrajectory : public SharedDataTest {
     options.loss = tasks::embedding::make_loss(loss_of(run.golden));
     options.gather = run.gather;
     options.mini_batch_size = run.mini_batch_size;
-    const std::size_t epoch =
-        (60 / run.golden.at("arguments").at("per_device_train_batch_size").get<std::size_t>() + 1);
-    if (!run.batches.empty()) {
-      options.sampler = [batches = run.batches, epoch](const tasks::EpochRequest& request) {
-        const std::size_t begin = epoch * request.epoch;
-        return Batches(
-            batches.begin() + static_cast<std::ptrdiff_t>(std::min(begin, batches.size() - 1)),
-            batches.end());
-      };
-    }
     auto task = std::make_unique<EmbeddingTask>(config, tokenizer, tasks::EncoderTaskOptions{},
                                                 std::move(options));
-    task->set_train(rows(run, tokenizer));
+    task->set_train(rows(run, tokenizer), sampler(run));
     return task;
+  }
+
+  // The golden's batches, or those that tandem makes of the rows.
+  static tasks::embedding::Sampler sampler(const GoldenRun& run) {
+    const json& arguments = run.golden.at("arguments");
+    if (!run.batches.empty()) {
+      const std::size_t epoch = 60 / arguments.at("per_device_train_batch_size").get<std::size_t>();
+      return [batches = run.batches, epoch](const tasks::EpochRequest& request) {
+        const std::size_t begin = std::min(epoch * request.epoch, batches.size() - 1);
+        return Batches(batches.begin() + static_cast<std::ptrdiff_t>(begin), batches.end());
+      };
+    }
+    if (arguments.value("batch_sampler", "") != "no_duplicates") return {};
+    const auto read =
+        data::read_rows(std::vector{next() / "data" / run.golden.at("file").get<std::string>()});
+    std::map<std::string_view, std::uint32_t> numbers;
+    std::vector<std::uint32_t> values;
+    for (const json& name : run.golden.at("columns")) {
+      for (const std::string_view text : read.texts(name.get<std::string>()).texts) {
+        const auto number = static_cast<std::uint32_t>(numbers.size());
+        values.push_back(numbers.emplace(text, number).first->second);
+      }
+    }
+    return tasks::embedding::no_duplicates(values, run.golden.at("columns").size(), false);
   }
 
   static tasks::embedding::LossOptions loss_of(const json& golden) {
@@ -78,14 +94,21 @@ class EmbeddingTrajectory : public SharedDataTest {
     return loss;
   }
 
+  static std::string prompt_of(const json& golden, const std::string& column) {
+    if (!golden.at("arguments").contains("prompts")) return "";
+    return column == "anchor" ? "query: " : "passage: ";
+  }
+
   tasks::embedding::TokenizedRows rows(const GoldenRun& run, const text::Tokenizer& tokenizer) {
     const auto read =
         data::read_rows(std::vector{next() / "data" / run.golden.at("file").get<std::string>()});
     std::vector<std::string_view> texts;
+    std::deque<std::string> prompted;
     tasks::embedding::TokenizedRows made;
     for (const json& name : run.golden.at("columns")) {
       const auto& column = read.texts(name.get<std::string>());
-      texts.insert(texts.end(), column.texts.begin(), column.texts.end());
+      for (const std::string_view text : column.texts)
+        texts.push_back(prompted.emplace_back(prompt_of(run.golden, name)).append(text));
       ++made.columns;
     }
     made.texts = text_classification::build_text_features(tokenizer, texts, {}, 64, threads_,
@@ -133,10 +156,9 @@ class EmbeddingTrajectory : public SharedDataTest {
                       moves_by_noise);
   }
 
-  void expect_trajectory(const std::string& name, bool own_sampler, std::size_t mini = 0) {
+  void expect_trajectory(const std::string& name, std::size_t mini = 0) {
     GoldenRun run;
     run.golden = json::parse(read_file(next() / "embeddings" / ("trajectory_" + name + ".json")));
-    if (!own_sampler) run.batches = run.golden.at("batches").get<Batches>();
     run.mini_batch_size = mini;
     const json& steps = run.golden.at("steps");
     std::vector<float> initial;
@@ -195,17 +217,18 @@ class EmbeddingTrajectory : public SharedDataTest {
 };
 
 TEST_F(EmbeddingTrajectory, PairsInTheOrderOfTheTrainer) {
-  expect_trajectory("mnrl_pairs_default_sampler", true);
+  expect_trajectory("mnrl_pairs_default_sampler");
 }
 TEST_F(EmbeddingTrajectory, PairsWithoutDuplicates) {
-  expect_trajectory("mnrl_pairs_no_duplicates", false);
+  expect_trajectory("mnrl_pairs_no_duplicates");
 }
-TEST_F(EmbeddingTrajectory, Triplets) { expect_trajectory("mnrl_triplets", false); }
-TEST_F(EmbeddingTrajectory, CachedLoss) { expect_trajectory("cached_mnrl", false, 4); }
-TEST_F(EmbeddingTrajectory, DenseModule) { expect_trajectory("dense_mnrl", false); }
-TEST_F(EmbeddingTrajectory, Scores) { expect_trajectory("cosent", true); }
-TEST_F(EmbeddingTrajectory, Matryoshka) { expect_trajectory("matryoshka_mnrl", false); }
-TEST_F(EmbeddingTrajectory, Accumulation) { expect_trajectory("mnrl_accumulation_2", false); }
+TEST_F(EmbeddingTrajectory, Triplets) { expect_trajectory("mnrl_triplets"); }
+TEST_F(EmbeddingTrajectory, CachedLoss) { expect_trajectory("cached_mnrl", 4); }
+TEST_F(EmbeddingTrajectory, DenseModule) { expect_trajectory("dense_mnrl"); }
+TEST_F(EmbeddingTrajectory, Scores) { expect_trajectory("cosent"); }
+TEST_F(EmbeddingTrajectory, Prompts) { expect_trajectory("mnrl_prompts"); }
+TEST_F(EmbeddingTrajectory, Matryoshka) { expect_trajectory("matryoshka_mnrl"); }
+TEST_F(EmbeddingTrajectory, Accumulation) { expect_trajectory("mnrl_accumulation_2"); }
 
 TEST_F(EmbeddingTrajectory, TwoRanksWithTheirOwnNegatives) {
   expect_gathered("two_ranks_local", {});

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tandem/core/error.h"
 #include "tandem/tasks/embedding/embedding_job.h"
 #include "tandem/tasks/embedding/losses.h"
 
@@ -61,6 +62,12 @@ FlagTable model_flags() {
           flag("pooling_mode", field<&Arguments::pooling_mode>(),
                "for a model without modules.json: mean, cls, max, mean_sqrt_len_tokens, "
                "weightedmean or lasttoken (default: mean)"),
+          flag("similarity_fn_name", field<&Arguments::similarity_fn_name>(),
+               "for a model without modules.json: cosine, dot, euclidean or manhattan, which is "
+               "written to the model's files (default: cosine)"),
+          flag("prompts", field<&Arguments::prompts>(),
+               "text in front of every text, or JSON with a text for each column: "
+               "{\"anchor\": \"query: \"}"),
           flag("normalize", field<&Arguments::normalize>(),
                "for a model without modules.json: embeddings have length 1"),
       });
@@ -113,7 +120,9 @@ FlagTable loss_flags() {
           flag("gather_across_devices", field<&Arguments::gather_across_devices>(),
                "compare the rows of all devices, not only those of each device"),
           flag("batch_sampler", field<&Arguments::batch_sampler>(),
-               "batch_sampler, no_duplicates (no text twice in a batch) or group_by_label"),
+               "batch_sampler (random rows), or no_duplicates and no_duplicates_hashed (no text "
+               "twice in "
+               "a batch)"),
       });
 }
 
@@ -124,6 +133,19 @@ FlagTable CommandLine::flags() const {
   for (const FlagTable& part : {model_flags(), loss_flags()})
     table.insert(table.end(), part.begin(), part.end());
   return table;
+}
+
+void CommandLine::check(const Stages& stages, std::string_view evaluation_flag) {
+  const std::string& sampler = arguments_.batch_sampler;
+  if (sampler != "batch_sampler" && sampler != "no_duplicates" &&
+      sampler != "no_duplicates_hashed") {
+    raise<ConfigError>(
+        "--batch_sampler: found '{}', expected batch_sampler, no_duplicates or "
+        "no_duplicates_hashed",
+        sampler);
+  }
+  make_loss(loss_options(arguments_, LabelKind::kNone));  // refuses unknown names and values
+  DataTaskArguments::check(stages, evaluation_flag);
 }
 
 std::unique_ptr<JobTask> CommandLine::make_job() const {

@@ -11,6 +11,7 @@ class CommandLine final : public DataTaskArguments<EmbeddingArguments> {
   std::string_view command() const override { return "run_embedding"; }
   flags::FlagTable flags() const override;
   std::vector<std::string> metrics() const override { return {"loss"}; }
+  void check(const Stages& stages, std::string_view evaluation_flag) override;
   std::unique_ptr<JobTask> make_job() const override;
 };
 

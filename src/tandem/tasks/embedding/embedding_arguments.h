@@ -19,9 +19,12 @@ struct EmbeddingArguments : DataSource {
   std::optional<int> preprocessing_num_workers;
   bool overwrite_cache = false;
 
+  std::optional<std::string> prompts;  // one for all texts, or JSON {column: prompt}
+
   // --- model, where its directory has no modules.json ---
   std::optional<std::string> pooling_mode;
   bool normalize = false;
+  std::optional<std::string> similarity_fn_name;
   std::optional<int> max_seq_length;
 
   // --- loss ---

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <deque>
+#include <unordered_map>
 
 #include "tandem/core/error.h"
 
@@ -37,6 +39,43 @@ std::string names(const std::vector<const data::Column*>& columns) {
   std::vector<std::string_view> all;
   for (const data::Column* column : columns) all.push_back(column->name);
   return fmt::format("{}", fmt::join(all, ", "));
+}
+
+models::Pooling pooling_named(const std::string& name) {
+  std::vector<std::string_view> all;
+  for (const models::PoolingName& known : models::pooling_names()) {
+    if (name == known.name) return known.pooling;
+    all.emplace_back(known.name);
+  }
+  raise<ConfigError>("--pooling_mode: found '{}', expected one of {}", name, fmt::join(all, ", "));
+}
+
+std::string similarity_named(const std::string& name) {
+  for (const char* known : {"cosine", "dot", "euclidean", "manhattan"})
+    if (name == known) return name;
+  raise<ConfigError>(
+      "--similarity_fn_name: found '{}', expected cosine, dot, euclidean or manhattan", name);
+}
+
+// Of each text column. Throws ConfigError for a text that is no such JSON, and for other columns.
+std::vector<std::string> prompts_of(const std::optional<std::string>& given,
+                                    const std::vector<const data::Column*>& columns) {
+  std::vector<std::string> prompts(columns.size());
+  if (!given) return prompts;
+  if (!given->starts_with("{")) return std::vector<std::string>(columns.size(), *given);
+  const auto json = nlohmann::json::parse(*given, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object())
+    raise<ConfigError>("--prompts: found '{}', expected a text or a JSON object", *given);
+  for (const auto& [name, prompt] : json.items()) {
+    const auto column = std::find_if(columns.begin(), columns.end(),
+                                     [&](const data::Column* one) { return one->name == name; });
+    if (column == columns.end() || !prompt.is_string()) {
+      raise<ConfigError>("--prompts: found {}: {}, expected a text for one of the columns {}", name,
+                         prompt.dump(), names(columns));
+    }
+    prompts[static_cast<std::size_t>(column - columns.begin())] = prompt.get<std::string>();
+  }
+  return prompts;
 }
 
 std::string pooling_text(const models::SentenceFiles& files) {
@@ -89,10 +128,31 @@ void EmbeddingJob::choose_loss(const Part& part) {
   loss_ = loss_options(arguments_, kind_of(part.label, part.count));
 }
 
+models::SentenceFiles EmbeddingJob::sentence_files(const std::filesystem::path& directory,
+                                                   std::size_t hidden_size) const {
+  models::SentenceFiles files = models::read_sentence_files(directory, hidden_size);
+  const auto& pooling = arguments_.pooling_mode;
+  const auto& similarity = arguments_.similarity_fn_name;
+  if (files.from_modules_json) {
+    if (pooling || similarity || arguments_.normalize) {
+      raise<ConfigError>("--{}: {} has modules.json, whose modules are used; leave the flag out",
+                         pooling      ? "pooling_mode"
+                         : similarity ? "similarity_fn_name"
+                                      : "normalize",
+                         directory.string());
+    }
+    return files;
+  }
+  if (pooling) files.poolings = {pooling_named(*pooling)};
+  if (similarity) files.similarity = similarity_named(*similarity);
+  if (arguments_.normalize) files.modules.emplace_back(models::NormalizeModule{});
+  return files;
+}
+
 Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
                               const TaskSettings& settings) {
   EmbeddingOptions options;
-  options.files = models::read_sentence_files(settings.model_directory, config.hidden_size);
+  options.files = sentence_files(settings.model_directory, config.hidden_size);
   options.loss = make_loss(*loss_);
   options.gather = arguments_.gather_across_devices;
   options.mini_batch_size = mini_batch_size(arguments_, loss_->name);
@@ -100,17 +160,23 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
       std::min(config.max_tokens(), options.files.max_seq_length.value_or(config.max_tokens()));
   if (arguments_.max_seq_length)
     max_tokens_ = std::min(max_tokens_, static_cast<std::size_t>(*arguments_.max_seq_length));
+  options.files.max_seq_length = max_tokens_;
   return made(std::move(config), tokenizer, task_options(settings, std::nullopt),
               std::move(options));
 }
 
 TokenizedRows EmbeddingJob::tokenize(const Part& part, std::string_view name,
                                      const DataParts& parts) const {
+  const std::vector<std::string> prompts = prompts_of(arguments_.prompts, part.texts);
   std::vector<std::string_view> texts;
+  std::deque<std::string> prompted;
   TokenizedRows rows;
-  for (const data::Column* column : part.texts) {
-    texts.insert(texts.end(), column->texts.begin(),
-                 column->texts.begin() + static_cast<std::ptrdiff_t>(part.count));
+  for (std::size_t column = 0; column < prompts.size(); ++column) {
+    for (std::size_t row = 0; row < part.count; ++row) {
+      const std::string_view text = part.texts[column]->texts[row];
+      texts.push_back(
+          prompts[column].empty() ? text : prompted.emplace_back(prompts[column]).append(text));
+    }
   }
   rows.columns = part.texts.size();
   rows.texts = text_classification::build_text_features(
@@ -126,9 +192,22 @@ TokenizedRows EmbeddingJob::tokenize(const Part& part, std::string_view name,
   return rows;
 }
 
+Sampler EmbeddingJob::sampler(const Part& part) const {
+  if (!arguments_.batch_sampler.starts_with("no_duplicates")) return {};
+  std::unordered_map<std::string_view, std::uint32_t> numbers;
+  std::vector<std::uint32_t> values;
+  for (const data::Column* column : part.texts) {
+    for (std::size_t row = 0; row < part.count; ++row) {
+      const auto next = static_cast<std::uint32_t>(numbers.size());
+      values.push_back(numbers.emplace(column->texts[row], next).first->second);
+    }
+  }
+  return no_duplicates(std::move(values), part.texts.size(), arguments_.gather_across_devices);
+}
+
 void EmbeddingJob::load_data(const DataParts& parts) {
   parts.log.fact("pooling", pooling_text(task_->files()));
-  if (train_) task_->set_train(tokenize(*train_, "train", parts));
+  if (train_) task_->set_train(tokenize(*train_, "train", parts), sampler(*train_));
   if (eval_) task_->set_evaluation(Split::kEval, tokenize(*eval_, "validation", parts));
   if (predict_) task_->set_evaluation(Split::kPredict, tokenize(*predict_, "test", parts));
   train_.reset();

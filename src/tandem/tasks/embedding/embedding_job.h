@@ -38,6 +38,9 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   std::optional<Part> read(std::span<const std::filesystem::path> files,
                            const std::optional<std::int64_t>& most);
   void choose_loss(const Part& part);
+  models::SentenceFiles sentence_files(const std::filesystem::path& directory,
+                                       std::size_t hidden_size) const;
+  Sampler sampler(const Part& part) const;
   TokenizedRows tokenize(const Part& part, std::string_view name, const DataParts& parts) const;
 
   std::optional<Part> train_, eval_, predict_;  // until load_data()

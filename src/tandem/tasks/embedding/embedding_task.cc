@@ -9,6 +9,7 @@
 #include "tandem/kernels/cpu_features.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/models/embedding_head.h"
+#include "tandem/models/sentence_writer.h"
 #include "tandem/tasks/evaluation.h"
 
 namespace tandem::tasks::embedding {
@@ -35,7 +36,10 @@ EmbeddingTask::EmbeddingTask(models::ModelConfig config, const text::Tokenizer& 
 
 // --- data ---
 
-void EmbeddingTask::set_train(TokenizedRows rows) { train_ = std::move(rows); }
+void EmbeddingTask::set_train(TokenizedRows rows, Sampler sampler) {
+  train_ = std::move(rows);
+  sampler_ = std::move(sampler);
+}
 
 void EmbeddingTask::set_evaluation(Split split, TokenizedRows rows) {
   TokenizedRows& own = split == Split::kEval ? eval_ : predict_;
@@ -82,6 +86,25 @@ void EmbeddingTask::save_pretrained(const std::filesystem::path& directory,
   models::save_bare_encoder(directory, model().config(), model().architecture(), layout(), weights,
                             options().weight_format);
   tokenizer().save(directory);
+  models::write_sentence_files(directory, files_with(weights), model().config().hidden_size);
+}
+
+// The files of the model with the Dense modules of an arena.
+models::SentenceFiles EmbeddingTask::files_with(std::span<const float> weights) const {
+  models::SentenceFiles files = embedding_.files;
+  for (std::size_t i = 0; i < files.modules.size(); ++i) {
+    auto* const dense = std::get_if<models::DenseModule>(&files.modules[i]);
+    if (dense == nullptr) continue;
+    const auto copy = [&](std::string_view name, std::vector<float>& to) {
+      if (to.empty()) return;
+      const nn::ParameterSpec* parameter = layout().find(models::module_parameter(i, name));
+      const auto from = weights.subspan(parameter->offset, parameter->size);
+      to.assign(from.begin(), from.end());
+    };
+    copy("linear.weight", dense->weight);
+    copy("linear.bias", dense->bias);
+  }
+  return files;
 }
 
 // --- memory ---

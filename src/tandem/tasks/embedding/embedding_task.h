@@ -1,7 +1,6 @@
 /** Training and evaluation of a bi-encoder, as the trainer sees it. */
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 #include "tandem/tasks/embedding/gathered_loss.h"
 #include "tandem/tasks/embedding/group_loss.h"
 #include "tandem/tasks/embedding/loss.h"
+#include "tandem/tasks/embedding/no_duplicates.h"
 #include "tandem/tasks/embedding/piece_encoder.h"
 #include "tandem/tasks/encoder_task.h"
 #include "tandem/tasks/step_contrast.h"
@@ -32,8 +32,6 @@ struct EmbeddingOptions {
   models::SentenceFiles files;
   std::unique_ptr<EmbeddingLoss> loss;
   bool gather = false;  // the rows of all shards are one group
-  // The batches of an epoch; none: the trainer's.
-  std::function<std::vector<std::vector<std::uint32_t>>(const EpochRequest&)> sampler = {};
   // Batches of more rows are embedded twice, so that activations need the memory of one piece.
   std::size_t mini_batch_size = 0;  // 0: no limit
 };
@@ -48,7 +46,8 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   /** Text columns of the training data. */
   std::size_t train_columns() const { return train_.columns; }
 
-  void set_train(TokenizedRows rows);
+  /** Without `sampler` the batches are those of the trainer. */
+  void set_train(TokenizedRows rows, Sampler sampler = {});
   void set_evaluation(Split split, TokenizedRows rows);
 
   // --- EncoderTask ---
@@ -70,8 +69,8 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   std::vector<std::uint32_t> train_lengths() const override;
   std::vector<std::vector<std::uint32_t>> train_batches(
       const EpochRequest& request) const override {
-    if (!embedding_.sampler) return {};
-    return embedding_.sampler(request);
+    if (!sampler_) return {};
+    return sampler_(request);
   }
   BatchSize load_train_batch(std::span<const std::uint32_t> features,
                              std::uint64_t first_sample) override;
@@ -103,11 +102,13 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   }
   std::size_t plan_pieces(std::size_t batch_size, std::size_t max_rows, models::PassKind kind);
   EmbeddedRows batch_group() const;
+  models::SentenceFiles files_with(std::span<const float> weights) const;
   double evaluation_loss(const TokenizedRows& rows,
                          std::span<const std::span<const float>> embeddings,
                          ThreadPool& threads) const;
 
   EmbeddingOptions embedding_;
+  Sampler sampler_;
   TokenizedRows train_, eval_, predict_;
   PieceEncoder pieces_;
   struct Batch {

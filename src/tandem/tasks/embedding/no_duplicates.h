@@ -1,0 +1,24 @@
+// Batches in which no text occurs twice, in the order of sentence-transformers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "tandem/tasks/task.h"
+
+namespace tandem::tasks::embedding {
+
+using Batches = std::vector<std::vector<std::uint32_t>>;
+// The batches of an epoch.
+using Sampler = std::function<Batches(const EpochRequest&)>;
+
+// `values` [columns, rows] has equal numbers for equal texts. The permutation is torch's for the
+// seed 0 + epoch: the seed of the run changes nothing, as in sentence-transformers. A batch takes,
+// in that order, the rows that have no text of the batch; rows that were passed over keep their
+// place. over_shards: no text occurs twice in the batches of all shards together, which are the
+// parts of one batch.
+Sampler no_duplicates(std::vector<std::uint32_t> values, std::size_t columns, bool over_shards);
+
+}  // namespace tandem::tasks::embedding
