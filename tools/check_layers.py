@@ -124,6 +124,10 @@ def layer_of_include(path):
     return parts[1] if parts[0] == "tandem" and len(parts) > 2 else None
 
 
+# Folders under tasks/ that are no task: every task may include them.
+SHARED_BY_TASKS = ("tandem/tasks/ranking/",)
+
+
 def is_test(name):
     return name.endswith(("_test.cc", "_bench.cc", "_probe.cc", "_test_support.h"))  # a probe is a program that a test starts
 
@@ -144,7 +148,8 @@ def check_includes(name, lines):
             continue
         if target == "nlohmann/json.hpp" and name != "src/tandem/core/json.h":
             yield number, "include \"tandem/core/json.h\" instead, or nlohmann/json_fwd.hpp where a name is enough"
-        if target.startswith("tandem/tasks/") and target.count("/") > 2 and name.startswith("src/") and not is_test(name):
+        of_one_task = target.startswith("tandem/tasks/") and target.count("/") > 2 and not target.startswith(SHARED_BY_TASKS)
+        if of_one_task and name.startswith("src/") and not is_test(name):
             if not name.startswith("src/" + target[:target.rindex("/") + 1]):
                 yield number, f"\"{target}\" is one task's; {folder} knows what all tasks share"
         layer = layer_of_include(target)

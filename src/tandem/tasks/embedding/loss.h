@@ -23,6 +23,11 @@ struct EmbeddedRows {
   std::span<const float> labels;  // [rows, labels per row]; empty when the data has no label
 };
 
+// The embedding of a row in a column of the group.
+inline std::span<const float> text(const EmbeddedRows& group, std::size_t column, std::size_t row) {
+  return group.values.subspan((column * group.rows + row) * group.width, group.width);
+}
+
 // Rows [begin, end) of a group.
 struct RowRange {
   std::size_t begin = 0;

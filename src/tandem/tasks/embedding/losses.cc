@@ -107,19 +107,22 @@ RankingOptions symmetric_options(const LossOptions& options) {
   return ranking;
 }
 
-using Distance = const PairFunction*;
+using Distance = const ranking::PairFunction*;
 
 std::unique_ptr<EmbeddingLoss> make_triplet(const LossOptions& options) {
   static constexpr std::array<Choice<Distance>, 3> kDistances = {
-      {{"euclidean", &kEuclidean}, {"cosine", &kCosineDistance}, {"manhattan", &kManhattan}}};
+      {{"euclidean", &ranking::kEuclideanPair},
+       {"cosine", &ranking::kCosineDistancePair},
+       {"manhattan", &ranking::kManhattanPair}}};
   return make_score_loss(*chosen("--distance_metric", options.distance_metric, kDistances), triplet,
                          options.margin.value_or(5));
 }
 
 std::unique_ptr<EmbeddingLoss> make_contrastive(const LossOptions& options, ScoreLoss loss) {
-  static constexpr std::array<Choice<Distance>, 3> kDistances = {{{"cosine", &kCosineDistance},
-                                                                  {"euclidean", &kTorchEuclidean},
-                                                                  {"manhattan", &kTorchManhattan}}};
+  static constexpr std::array<Choice<Distance>, 3> kDistances = {
+      {{"cosine", &ranking::kCosineDistancePair},
+       {"euclidean", &ranking::kTorchEuclideanPair},
+       {"manhattan", &ranking::kTorchManhattanPair}}};
   return make_score_loss(*chosen("--distance_metric", options.distance_metric, kDistances), loss,
                          options.margin.value_or(0.5));
 }
@@ -130,13 +133,14 @@ std::unique_ptr<EmbeddingLoss> make_whole_loss(const LossOptions& options) {
   if (name.find("Symmetric") != name.npos) return make_ranking_loss(symmetric_options(options));
   if (name.find("NegativesRanking") != name.npos)
     return make_ranking_loss(ranking_options(options));
-  if (name == "CoSENTLoss") return make_score_loss(kCosine, cosent, scale);
-  if (name == "AnglELoss") return make_score_loss(kAngle, cosent, scale);
-  if (name == "CosineSimilarityLoss") return make_score_loss(kCosine, squared_error, 0);
+  if (name == "CoSENTLoss") return make_score_loss(ranking::kCosinePair, cosent, scale);
+  if (name == "AnglELoss") return make_score_loss(ranking::kAnglePair, cosent, scale);
+  if (name == "CosineSimilarityLoss")
+    return make_score_loss(ranking::kCosinePair, squared_error, 0);
   if (name == "TripletLoss") return make_triplet(options);
   if (name == "ContrastiveLoss") return make_contrastive(options, contrastive);
   if (name == "OnlineContrastiveLoss") return make_contrastive(options, online_contrastive);
-  if (name == "MarginMSELoss") return make_score_loss(kDot, margin_mse, 0);
+  if (name == "MarginMSELoss") return make_score_loss(ranking::kDotPair, margin_mse, 0);
   TANDEM_CHECK(name == "MSELoss");
   return make_teacher_loss();
 }

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
-#include "tandem/tasks/embedding/similarity.h"
+#include "tandem/tasks/ranking/pair_functions.h"
 
 namespace tandem::tasks::embedding {
 namespace {
@@ -19,7 +19,7 @@ struct CutGroup {
     TANDEM_CHECK(components <= whole.width);
     threads.parallel_for(whole.columns * whole.rows, [&](std::size_t at, int) {
       const auto from = whole.values.subspan(at * whole.width, components);
-      const double along = length(from);
+      const double along = ranking::length(from);
       for (std::size_t i = 0; i < components; ++i)
         values[at * components + i] = static_cast<float>(from[i] / along);
     });
@@ -82,8 +82,8 @@ class MatryoshkaLoss final : public EmbeddingLoss {
     threads.parallel_for(group.columns * range.size(), [&](std::size_t at, int) {
       const std::size_t column = at / range.size(), row = range.begin + at % range.size();
       std::vector<float> by_cut(size.components);
-      gradient_of_unit(text(group, column, row).first(size.components),
-                       part.subspan(at * size.components, size.components), by_cut);
+      ranking::gradient_of_unit(text(group, column, row).first(size.components),
+                                part.subspan(at * size.components, size.components), by_cut);
       for (std::size_t i = 0; i < size.components; ++i)
         gradient[at * group.width + i] += static_cast<float>(size.weight * by_cut[i]);
     });

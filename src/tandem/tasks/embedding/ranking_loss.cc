@@ -7,7 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/kernels/linear.h"
-#include "tandem/tasks/embedding/similarity.h"
+#include "tandem/tasks/ranking/pair_functions.h"
 
 namespace tandem::tasks::embedding {
 namespace {
@@ -117,7 +117,7 @@ class TiledPass {
       const std::span<const float> from = text(group_, column, row);
       const auto to =
           std::span(tile.values).subspan((row - rows.begin) * group_.width, from.size());
-      const float scale = cosine_ ? static_cast<float>(1 / length(from)) : 1.0f;
+      const float scale = cosine_ ? static_cast<float>(1 / ranking::length(from)) : 1.0f;
       for (std::size_t i = 0; i < from.size(); ++i) to[i] = from[i] * scale;
     });
   }
@@ -277,7 +277,7 @@ class GradientPass {
       const auto sum = std::span(sums_).subspan(at, width);
       const auto to = gradient.subspan(at, width);
       if (loss_.options().cosine) {
-        gradient_of_unit(text(group_, own_.column, row), sum, to);
+        ranking::gradient_of_unit(text(group_, own_.column, row), sum, to);
       } else {
         std::copy(sum.begin(), sum.end(), to.begin());
       }

@@ -45,7 +45,7 @@ std::vector<double> sums_of_other_labels(std::span<const std::size_t> order,
 }
 
 // The scores of a group's rows, computed in parallel.
-std::vector<double> scores_of(const EmbeddedRows& group, const PairFunction& pair,
+std::vector<double> scores_of(const EmbeddedRows& group, const ranking::PairFunction& pair,
                               ThreadPool& threads) {
   const std::size_t pairs = group.columns - 1;
   std::vector<double> scores(group.rows * pairs);
@@ -58,7 +58,7 @@ std::vector<double> scores_of(const EmbeddedRows& group, const PairFunction& pai
 
 class PairScoreLoss final : public EmbeddingLoss {
  public:
-  PairScoreLoss(const PairFunction& pair, ScoreLoss loss, double parameter)
+  PairScoreLoss(const ranking::PairFunction& pair, ScoreLoss loss, double parameter)
       : pair_(pair), loss_(loss), parameter_(parameter) {}
 
   std::size_t statistics_per_row(const EmbeddedRows&) const override { return 0; }
@@ -96,7 +96,7 @@ class PairScoreLoss final : public EmbeddingLoss {
     }
   }
 
-  const PairFunction& pair_;
+  const ranking::PairFunction& pair_;
   ScoreLoss loss_;
   double parameter_;
 };
@@ -256,7 +256,7 @@ double margin_mse(const RowScores& scores, double, std::span<double> slopes) {
   return loss;
 }
 
-std::unique_ptr<EmbeddingLoss> make_score_loss(const PairFunction& pair, ScoreLoss loss,
+std::unique_ptr<EmbeddingLoss> make_score_loss(const ranking::PairFunction& pair, ScoreLoss loss,
                                                double parameter) {
   return std::make_unique<PairScoreLoss>(pair, loss, parameter);
 }

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "tandem/tasks/embedding/loss.h"
-#include "tandem/tasks/embedding/similarity.h"
+#include "tandem/tasks/ranking/pair_functions.h"
 
 namespace tandem::tasks::embedding {
 
@@ -36,7 +36,7 @@ double triplet(const RowScores& distances, double margin, std::span<double> slop
 double margin_mse(const RowScores& scores, double, std::span<double> slopes);
 
 // `loss` of `pair`'s numbers.
-std::unique_ptr<EmbeddingLoss> make_score_loss(const PairFunction& pair, ScoreLoss loss,
+std::unique_ptr<EmbeddingLoss> make_score_loss(const ranking::PairFunction& pair, ScoreLoss loss,
                                                double parameter);
 
 // Mean squared difference between the embedding of every column and the label, the embedding of a

@@ -1,9 +1,9 @@
-#include "tandem/tasks/embedding/similarity.h"
+#include "tandem/tasks/ranking/pair_functions.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace tandem::tasks::embedding {
+namespace tandem::tasks::ranking {
 namespace {
 
 using Vector = std::span<const float>;
@@ -143,13 +143,13 @@ void gradient_of_unit(std::span<const float> x, std::span<const float> by_unit,
     gradient[i] = static_cast<float>((by_unit[i] - towards * x[i]) / along);
 }
 
-const PairFunction kCosine = {cosine, add_cosine};
-const PairFunction kCosineDistance = {cosine_distance, add_cosine_distance};
-const PairFunction kDot = {dot, add_dot};
-const PairFunction kEuclidean = {euclidean, add_euclidean};
-const PairFunction kTorchEuclidean = {torch_euclidean, add_torch_euclidean};
-const PairFunction kManhattan = {manhattan, add_manhattan};
-const PairFunction kTorchManhattan = {torch_manhattan, add_torch_manhattan};
-const PairFunction kAngle = {angle, add_angle};
+const PairFunction kCosinePair = {cosine, add_cosine};
+const PairFunction kCosineDistancePair = {cosine_distance, add_cosine_distance};
+const PairFunction kDotPair = {dot, add_dot};
+const PairFunction kEuclideanPair = {euclidean, add_euclidean};
+const PairFunction kTorchEuclideanPair = {torch_euclidean, add_torch_euclidean};
+const PairFunction kManhattanPair = {manhattan, add_manhattan};
+const PairFunction kTorchManhattanPair = {torch_manhattan, add_torch_manhattan};
+const PairFunction kAnglePair = {angle, add_angle};
 
-}  // namespace tandem::tasks::embedding
+}  // namespace tandem::tasks::ranking

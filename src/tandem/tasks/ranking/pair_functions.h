@@ -5,17 +5,10 @@
 #include <cstddef>
 #include <span>
 
-#include "tandem/tasks/embedding/loss.h"
-
-namespace tandem::tasks::embedding {
+namespace tandem::tasks::ranking {
 
 // Shorter vectors are divided by this when they are made unit vectors, as torch does.
 inline constexpr double kSmallestLength = 1e-12;
-
-// The embedding of a row in a column of the group.
-inline std::span<const float> text(const EmbeddedRows& group, std::size_t column, std::size_t row) {
-  return group.values.subspan((column * group.rows + row) * group.width, group.width);
-}
 
 double dot(std::span<const float> a, std::span<const float> b);
 
@@ -34,15 +27,15 @@ struct PairFunction {
                        std::span<double> grad_a, std::span<double> grad_b);
 };
 
-extern const PairFunction kCosine;
-extern const PairFunction kCosineDistance;  // 1 - cosine
-extern const PairFunction kDot;
-extern const PairFunction kEuclidean;
-extern const PairFunction kManhattan;
+extern const PairFunction kCosinePair;
+extern const PairFunction kCosineDistancePair;  // 1 - cosine
+extern const PairFunction kDotPair;
+extern const PairFunction kEuclideanPair;
+extern const PairFunction kManhattanPair;
 // torch's pairwise_distance: 1e-6 is added to each difference.
-extern const PairFunction kTorchEuclidean;
-extern const PairFunction kTorchManhattan;
+extern const PairFunction kTorchEuclideanPair;
+extern const PairFunction kTorchManhattanPair;
 // AnglE (Li and Li 2023): the halves of an embedding are real and imaginary parts.
-extern const PairFunction kAngle;
+extern const PairFunction kAnglePair;
 
-}  // namespace tandem::tasks::embedding
+}  // namespace tandem::tasks::ranking

@@ -1,0 +1,196 @@
+// The evaluators against sentence-transformers' metrics and files (../shared/data/golden/next),
+// over embeddings of `tandem embed`.
+#include "tandem/tasks/ranking/evaluators.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "e2e/job.h"
+#include "tandem/core/json.h"
+#include "tandem/tasks/ranking/search.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+namespace ranking = tasks::ranking;
+using nlohmann::json;
+using ranking::EvaluatorResult;
+using ranking::Similarity;
+
+struct Texts {
+  std::vector<float> values;
+  std::size_t width = 0;
+  ranking::Embeddings view() const { return {values, width}; }
+};
+
+class EvaluatorGoldens : public JobTest {
+ protected:
+  void SetUp() override {
+    golden_ = shared_data() / "golden" / "next";
+    if (!fs::exists(golden_ / "embeddings" / "evaluators.json"))
+      GTEST_SKIP() << "needs the shared test data, which is absent: " << golden_;
+    records_ = json::parse(std::ifstream(golden_ / "embeddings" / "evaluators.json"));
+  }
+
+  std::vector<json> rows(const std::string& name) const {
+    std::vector<json> rows;
+    std::ifstream file(golden_ / "data" / name);
+    for (std::string line; std::getline(file, line);) rows.push_back(json::parse(line));
+    return rows;
+  }
+
+  Texts embed(const std::vector<json>& rows, const std::string& column) const {
+    std::string all;
+    for (const json& row : rows) all += row[column].get<std::string>() + "\n";
+    write_file(path("texts"), all);
+    const ProcessResult result =
+        run({kProgram, "embed", "--model", (golden_ / "models" / "tiny-st-mean").native(), "--file",
+             path("texts").native(), "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    Texts texts;
+    std::istringstream output(result.out);
+    for (std::string line; std::getline(output, line);) {
+      const json row = json::parse(line);
+      for (const json& value : row["embedding"]) texts.values.push_back(value.get<float>());
+    }
+    texts.width = texts.values.size() / rows.size();
+    return texts;
+  }
+
+  static std::vector<Similarity> functions(const std::string& record) {
+    if (record.find("_all") == record.npos) return {Similarity::kCosine};
+    return {Similarity::kCosine, Similarity::kDot, Similarity::kEuclidean, Similarity::kManhattan};
+  }
+
+  // Keys in the package's order, values, the primary key, the file's name and its header. The
+  // embeddings differ in the last bits, and so does what is computed of them without counting.
+  void expect(const std::string& record, EvaluatorResult result) const {
+    const json& golden = records_.at(record);
+    ranking::add_name(result, "dev");
+    EXPECT_EQ(result.primary, golden["primary_metric"]) << record;
+    std::set<std::string> keys;
+    for (const auto& [key, value] : result.metrics) {
+      keys.insert(key);
+      ASSERT_TRUE(golden["metrics"].contains(key)) << record << " " << key;
+      EXPECT_NEAR(value, golden["metrics"][key].get<double>(), 2e-6) << record << " " << key;
+    }
+    EXPECT_EQ(keys.size(), golden["metrics"].size()) << record;
+    const json& files = golden["files"];
+    ASSERT_TRUE(files.contains(result.table.file)) << result.table.file;
+    const std::string expected = files[result.table.file].get<std::string>();
+    std::string found = csv_text(result.table, 1.0, 20, /*with_header=*/true);
+    found.erase(std::remove(found.begin(), found.end(), '\r'), found.end());
+    EXPECT_EQ(found.substr(0, found.find('\n')), expected.substr(0, expected.find('\n')));
+    expect_cells(found.substr(found.find('\n') + 1), expected.substr(expected.find('\n') + 1));
+  }
+
+  static void expect_cells(const std::string& found, const std::string& expected) {
+    std::istringstream a(found), b(expected);
+    std::string x, y;
+    while (std::getline(b, y, ',')) {
+      ASSERT_TRUE(std::getline(a, x, ','));
+      EXPECT_NEAR(std::stod(x), std::stod(y), 2e-6);
+    }
+    EXPECT_FALSE(std::getline(a, x, ','));
+  }
+
+  fs::path golden_;
+  json records_;
+};
+
+TEST_F(EvaluatorGoldens, EmbeddingSimilarity) {
+  const auto data = rows("sts.jsonl");
+  const Texts a = embed(data, "sentence1"), b = embed(data, "sentence2");
+  std::vector<double> labels;
+  for (const json& row : data) labels.push_back(row["score"].get<double>());
+  for (const char* record : {"similarity", "similarity_all"})
+    expect(record,
+           ranking::embedding_similarity(a.view(), b.view(), labels, functions(record), "dev"));
+}
+
+TEST_F(EvaluatorGoldens, BinaryClassification) {
+  const auto data = rows("binary.jsonl");
+  const Texts a = embed(data, "sentence1"), b = embed(data, "sentence2");
+  std::vector<int> labels;
+  for (const json& row : data) labels.push_back(row["label"].get<int>());
+  for (const char* record : {"binary", "binary_all"})
+    expect(record,
+           ranking::binary_classification(a.view(), b.view(), labels, functions(record), "dev"));
+}
+
+TEST_F(EvaluatorGoldens, Triplet) {
+  const auto data = rows("triplets.jsonl");
+  const Texts anchors = embed(data, "anchor"), positives = embed(data, "positive"),
+              negatives = embed(data, "negative");
+  for (const char* record : {"triplet", "triplet_all"})
+    expect(record, ranking::triplet(anchors.view(), positives.view(), negatives.view(),
+                                    functions(record), "dev"));
+}
+
+TEST_F(EvaluatorGoldens, InformationRetrieval) {
+  const auto corpus = rows("ir_corpus.jsonl"), queries = rows("ir_queries.jsonl");
+  std::map<std::string, std::set<std::string>> relevant;
+  for (const json& row : rows("ir_qrels.jsonl"))
+    relevant[row["query-id"].get<std::string>()].insert(row["corpus-id"].get<std::string>());
+  const Texts documents = embed(corpus, "text"), asked = embed(queries, "text");
+  const auto id = [&](std::size_t document) { return corpus[document]["_id"].get<std::string>(); };
+  ThreadPool threads(2);
+  const kernels::KernelSet set = kernels::select_kernels(kernels::CpuFeatures::detect());
+  kernels::Scratch scratch(2);
+  const kernels::Context context{threads, set, scratch};
+  ranking::RetrievalCuts cuts;
+  cuts.mrr = {5, 10};
+  for (const char* record : {"retrieval", "retrieval_all"}) {
+    std::vector<ranking::SearchResult> searches;
+    for (const Similarity function : functions(record)) {
+      ranking::Search search(ranking::similarity_function(function), asked.view(), cuts.largest(),
+                             [&](std::size_t a, std::size_t b) { return id(a) > id(b); });
+      const ranking::Embeddings all = documents.view();
+      const std::size_t half = all.texts() / 2 * all.width;
+      search.add({all.values.first(half), all.width}, context);
+      search.add({all.values.subspan(half), all.width}, context);
+      const auto hits = search.take_hits();
+      ranking::SearchResult result{function, {}};
+      for (std::size_t query = 0; query < queries.size(); ++query) {
+        const auto& of_query = relevant[queries[query]["_id"].get<std::string>()];
+        if (of_query.empty()) continue;
+        ranking::QueryHits found{{}, of_query.size()};
+        for (const ranking::Hit& hit : hits[query])
+          found.is_relevant.push_back(of_query.contains(id(hit.document)));
+        result.queries.push_back(found);
+      }
+      searches.push_back(result);
+    }
+    expect(record, ranking::information_retrieval(searches, cuts, "dev"));
+  }
+}
+
+TEST_F(EvaluatorGoldens, Reranking) {
+  std::vector<ranking::RankedQuery> queries;
+  for (const json& row : rows("rerank_lists.jsonl")) {
+    std::vector<json> documents;
+    ranking::RankedQuery query;
+    // Relevant documents first, as the evaluator has them.
+    for (const int wanted : {1, 0})
+      for (std::size_t i = 0; i < row["docs"].size(); ++i)
+        if ((row["labels"][i].get<double>() != 0) == (wanted == 1)) {
+          documents.push_back({{"text", row["docs"][i]}});
+          query.relevant.push_back(wanted);
+        }
+    const Texts asked = embed({row}, "query"), found = embed(documents, "text");
+    for (std::size_t i = 0; i < documents.size(); ++i) {
+      const ranking::Embeddings one{found.view().of(i), found.width};
+      query.scores.push_back(ranking::pair_scores(ranking::similarity_function(Similarity::kCosine),
+                                                  asked.view(), one)[0]);
+    }
+    queries.push_back(query);
+  }
+  expect("reranking", ranking::reranking(queries, 10, "dev"));
+}
+
+}  // namespace
+}  // namespace tandem::testing
