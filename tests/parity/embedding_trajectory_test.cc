@@ -110,6 +110,7 @@ class EmbeddingTrajectory : public SharedDataTest {
       for (const std::string_view text : column.texts)
         texts.push_back(prompted.emplace_back(prompt_of(run.golden, name)).append(text));
       ++made.columns;
+      made.rows = column.texts.size();
     }
     made.texts = text_classification::build_text_features(tokenizer, texts, {}, 64, threads_,
                                                           [](std::size_t) { return ""; });

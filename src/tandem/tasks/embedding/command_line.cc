@@ -4,6 +4,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/tasks/embedding/embedding_job.h"
+#include "tandem/tasks/embedding/evaluations.h"
 #include "tandem/tasks/embedding/losses.h"
 
 namespace tandem::tasks::embedding {
@@ -126,13 +127,42 @@ FlagTable loss_flags() {
       });
 }
 
+FlagTable evaluation_flags() {
+  return grouped(
+      "Evaluation",
+      {
+          flag("evaluator", field<&Arguments::evaluator>(),
+               "embedding_similarity, binary_classification, triplet or information_retrieval, "
+               "several separated by commas; unset: chosen by the columns of the validation rows"),
+          flag("eval_corpus", field<&Arguments::eval_corpus>(),
+               "documents of information_retrieval, with columns _id and text")
+              .as_path(),
+          flag("eval_queries", field<&Arguments::eval_queries>(),
+               "queries of information_retrieval, with columns _id and text")
+              .as_path(),
+          flag("eval_qrels", field<&Arguments::eval_qrels>(),
+               "relevant documents of the queries, with columns query-id and corpus-id, and "
+               "optionally score")
+              .as_path(),
+          flag("truncate_dim", field<&Arguments::truncate_dim>(),
+               "evaluate the first values of each embedding; unset: all")
+              .at_least(1),
+      });
+}
+
 }  // namespace
 
 FlagTable CommandLine::flags() const {
   FlagTable table = data_flags();
-  for (const FlagTable& part : {model_flags(), loss_flags()})
+  for (const FlagTable& part : {model_flags(), loss_flags(), evaluation_flags()})
     table.insert(table.end(), part.begin(), part.end());
   return table;
+}
+
+std::vector<std::string> CommandLine::metrics() const {
+  std::vector<std::string> all = evaluator_metrics();
+  all.insert(all.begin(), "loss");
+  return all;
 }
 
 void CommandLine::check(const Stages& stages, std::string_view evaluation_flag) {
@@ -144,8 +174,17 @@ void CommandLine::check(const Stages& stages, std::string_view evaluation_flag) 
         "no_duplicates_hashed",
         sampler);
   }
+  if (arguments_.evaluator)
+    for (const std::string& name : comma_list(*arguments_.evaluator)) evaluator_named(name);
+  const int given = (arguments_.eval_corpus ? 1 : 0) + (arguments_.eval_queries ? 1 : 0) +
+                    (arguments_.eval_qrels ? 1 : 0);
+  if (given != 0 && given != 3) {
+    raise<ConfigError>(
+        "--eval_corpus, --eval_queries and --eval_qrels: found {} of them, expected all three",
+        given);
+  }
   make_loss(loss_options(arguments_, LabelKind::kNone));  // refuses unknown names and values
-  DataTaskArguments::check(stages, evaluation_flag);
+  DataTaskArguments::check(stages_with_rows(stages, arguments_), evaluation_flag);
 }
 
 std::unique_ptr<JobTask> CommandLine::make_job() const {

@@ -10,7 +10,8 @@ class CommandLine final : public DataTaskArguments<EmbeddingArguments> {
  public:
   std::string_view command() const override { return "run_embedding"; }
   flags::FlagTable flags() const override;
-  std::vector<std::string> metrics() const override { return {"loss"}; }
+  std::vector<std::string> metrics() const override;
+  std::string default_metric() const override { return "loss"; }
   void check(const Stages& stages, std::string_view evaluation_flag) override;
   std::unique_ptr<JobTask> make_job() const override;
 };

@@ -46,6 +46,12 @@ LossOptions loss_options(const EmbeddingArguments& arguments, LabelKind labels) 
   return options;
 }
 
+Stages stages_with_rows(Stages stages, const EmbeddingArguments& arguments) {
+  const bool named = arguments.validation_file || arguments.dataset_name;
+  if (arguments.eval_corpus && !named) stages.eval = false;
+  return stages;
+}
+
 std::size_t mini_batch_size(const EmbeddingArguments& arguments, std::string_view loss) {
   constexpr std::int64_t kOfCachedLosses = 32;
   return static_cast<std::size_t>(arguments.mini_batch_size.value_or(

@@ -39,12 +39,19 @@ struct EmbeddingArguments : DataSource {
   std::optional<std::int64_t> mini_batch_size;
   bool gather_across_devices = false;
 
+  // --- evaluation ---
+  std::optional<std::string> evaluator;  // commas between; unset: chosen by the columns
+  std::optional<std::string> eval_corpus, eval_queries, eval_qrels;
+  std::optional<std::int64_t> truncate_dim;
+
   // --- batches ---
   std::string batch_sampler = "batch_sampler";
 };
 
 /** The arguments of the loss, which the labels choose if none is named. Throws ConfigError for values that are no numbers. */
 LossOptions loss_options(const EmbeddingArguments& arguments, LabelKind labels);
+/** The stages that need rows: an evaluation of a search alone has none. */
+Stages stages_with_rows(Stages stages, const EmbeddingArguments& arguments);
 /** Rows of a batch beyond which its texts are embedded twice; 0: none. */
 std::size_t mini_batch_size(const EmbeddingArguments& arguments, std::string_view loss);
 

@@ -108,7 +108,18 @@ std::optional<EmbeddingJob::Part> EmbeddingJob::read(std::span<const std::filesy
 void EmbeddingJob::read_examples(const Stages& stages, const hub::DatasetFiles& files,
                                  StartLog& log) {
   if (stages.train) train_ = read(files.train, arguments_.max_train_samples);
-  if (stages.eval) eval_ = read(files.validation, arguments_.max_eval_samples);
+  if (stages.eval && arguments_.eval_corpus) {
+    retrieval_ = read_retrieval_data(
+        {*arguments_.eval_corpus, *arguments_.eval_queries, *arguments_.eval_qrels});
+    log.fact("search", fmt::format("{} queries, {} documents", retrieval_->queries.size(),
+                                   retrieval_->documents.size()));
+    if (retrieval_->queries_left_out > 0) {
+      log.warning(fmt::format("{}: {} queries without a relevant document are left out",
+                              *arguments_.eval_queries, retrieval_->queries_left_out));
+    }
+  }
+  if (stages_with_rows(stages, arguments_).eval)
+    eval_ = read(files.validation, arguments_.max_eval_samples);
   if (stages.predict) predict_ = read(files.test, arguments_.max_predict_samples);
   for (const auto* part : {&train_, &eval_, &predict_}) {
     if (!*part) continue;
@@ -149,8 +160,30 @@ models::SentenceFiles EmbeddingJob::sentence_files(const std::filesystem::path& 
   return files;
 }
 
+std::vector<Evaluator> EmbeddingJob::choose_evaluators() const {
+  std::vector<Evaluator> chosen;
+  const std::size_t columns = eval_ ? eval_->texts.size() : 0;
+  const LabelKind labels = eval_ ? kind_of(eval_->label, eval_->count) : LabelKind::kNone;
+  if (arguments_.evaluator) {
+    for (const std::string& name : comma_list(*arguments_.evaluator)) {
+      chosen.push_back(evaluator_named(name));
+      if (chosen.back() == Evaluator::kRetrieval && !arguments_.eval_corpus) {
+        raise<ConfigError>(
+            "--evaluator information_retrieval: found no --eval_corpus, expected it with "
+            "--eval_queries and --eval_qrels");
+      }
+      if (eval_) check_rows(chosen.back(), columns, labels);
+    }
+    return chosen;
+  }
+  if (const auto of_rows = default_evaluator(columns, labels)) chosen.push_back(*of_rows);
+  if (retrieval_) chosen.push_back(Evaluator::kRetrieval);
+  return chosen;
+}
+
 Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
                               const TaskSettings& settings) {
+  if (!loss_) loss_ = loss_options(arguments_, LabelKind::kNone);
   EmbeddingOptions options;
   options.files = sentence_files(settings.model_directory, config.hidden_size);
   options.loss = make_loss(*loss_);
@@ -161,35 +194,55 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
   if (arguments_.max_seq_length)
     max_tokens_ = std::min(max_tokens_, static_cast<std::size_t>(*arguments_.max_seq_length));
   options.files.max_seq_length = max_tokens_;
+  options.evaluators = {
+      .evaluators = choose_evaluators(),
+      .similarity = options.files.similarity,
+      .truncate_dim = static_cast<std::size_t>(arguments_.truncate_dim.value_or(0))};
   return made(std::move(config), tokenizer, task_options(settings, std::nullopt),
               std::move(options));
 }
 
-TokenizedRows EmbeddingJob::tokenize(const Part& part, std::string_view name,
+TokenizedRows EmbeddingJob::tokenize(const std::optional<Part>& part,
+                                     const RetrievalData* retrieval, std::string_view name,
                                      const DataParts& parts) const {
-  const std::vector<std::string> prompts = prompts_of(arguments_.prompts, part.texts);
   std::vector<std::string_view> texts;
   std::deque<std::string> prompted;
   TokenizedRows rows;
-  for (std::size_t column = 0; column < prompts.size(); ++column) {
-    for (std::size_t row = 0; row < part.count; ++row) {
-      const std::string_view text = part.texts[column]->texts[row];
-      texts.push_back(
-          prompts[column].empty() ? text : prompted.emplace_back(prompts[column]).append(text));
+  if (part) {
+    const std::vector<std::string> prompts = prompts_of(arguments_.prompts, part->texts);
+    rows.rows = part->count;
+    rows.columns = part->texts.size();
+    for (std::size_t column = 0; column < prompts.size(); ++column) {
+      for (std::size_t row = 0; row < part->count; ++row) {
+        const std::string_view text = part->texts[column]->texts[row];
+        texts.push_back(
+            prompts[column].empty() ? text : prompted.emplace_back(prompts[column]).append(text));
+      }
     }
+    add_labels(*part, rows);
   }
-  rows.columns = part.texts.size();
+  if (retrieval != nullptr) {
+    texts.insert(texts.end(), retrieval->queries.begin(), retrieval->queries.end());
+    texts.insert(texts.end(), retrieval->documents.begin(), retrieval->documents.end());
+  }
   rows.texts = text_classification::build_text_features(
-      task_->tokenizer(), texts, {}, max_tokens_, parts.threads,
-      [&](std::size_t i) { return part.rows.place(i % part.count); });
-  if (part.label != nullptr && loss_needs(loss_->name).labels != LabelKind::kNone) {
-    rows.labels_per_row = 1;
-    for (std::size_t row = 0; row < part.count; ++row)
-      rows.labels.push_back(static_cast<float>(label_of(*part.label, row)));
+      task_->tokenizer(), texts, {}, max_tokens_, parts.threads, [&](std::size_t i) {
+        return part && i < rows.rows * rows.columns ? part->rows.place(i % rows.rows)
+                                                    : fmt::format("text {} of the search", i);
+      });
+  if (part) {
+    parts.log.fact(name,
+                   fmt::format("{}: {} rows of {} texts of up to {} tokens", part->rows.file(),
+                               part->count, rows.columns, rows.texts.max_seq_length()));
   }
-  parts.log.fact(name, fmt::format("{}: {} rows of {} texts of up to {} tokens", part.rows.file(),
-                                   part.count, rows.columns, rows.texts.max_seq_length()));
   return rows;
+}
+
+void EmbeddingJob::add_labels(const Part& part, TokenizedRows& rows) const {
+  if (part.label == nullptr) return;
+  rows.labels_per_row = 1;
+  for (std::size_t row = 0; row < part.count; ++row)
+    rows.labels.push_back(static_cast<float>(label_of(*part.label, row)));
 }
 
 Sampler EmbeddingJob::sampler(const Part& part) const {
@@ -207,9 +260,12 @@ Sampler EmbeddingJob::sampler(const Part& part) const {
 
 void EmbeddingJob::load_data(const DataParts& parts) {
   parts.log.fact("pooling", pooling_text(task_->files()));
-  if (train_) task_->set_train(tokenize(*train_, "train", parts), sampler(*train_));
-  if (eval_) task_->set_evaluation(Split::kEval, tokenize(*eval_, "validation", parts));
-  if (predict_) task_->set_evaluation(Split::kPredict, tokenize(*predict_, "test", parts));
+  if (train_) task_->set_train(tokenize(train_, nullptr, "train", parts), sampler(*train_));
+  if (eval_ || retrieval_) {
+    TokenizedRows rows = tokenize(eval_, retrieval_ ? &*retrieval_ : nullptr, "validation", parts);
+    task_->set_evaluation(Split::kEval, std::move(rows), std::move(retrieval_));
+  }
+  if (predict_) task_->set_evaluation(Split::kPredict, tokenize(predict_, nullptr, "test", parts));
   train_.reset();
   eval_.reset();
   predict_.reset();
@@ -235,7 +291,12 @@ CardTask EmbeddingJob::card_task() const {
 }
 
 LeadingMetrics EmbeddingJob::leading_metrics() const {
-  return {.metrics = {evaluation_loss_metric()}, .training_loss = "loss"};
+  LeadingMetrics leading{.metrics = {}, .training_loss = loss_->name};
+  const EvaluatorOptions& options = task_->evaluators();
+  for (const Evaluator evaluator : options.evaluators)
+    leading.metrics.push_back(primary_metric(evaluator, options.similarity));
+  leading.metrics.push_back(evaluation_loss_metric());
+  return leading;
 }
 
 std::optional<TryCommand> EmbeddingJob::try_command() const {

@@ -17,12 +17,18 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
 
   std::string_view examples() const override { return "rows"; }
   void read_examples(const Stages& stages, const hub::DatasetFiles& files, StartLog& log) override;
+  hub::DatasetFiles find_data(const Stages& stages, const hub::ModelArguments& model,
+                              const Environment& environment,
+                              hub::DownloadObserver& downloads) const override {
+    return ExampleJob::find_data(stages_with_rows(stages, arguments_), model, environment,
+                                 downloads);
+  }
   Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
                   const TaskSettings& settings) override;
   void load_data(const DataParts& parts) override;
   void describe_training(const TrainingShape& shape, StartLog& log) const override;
   CardTask card_task() const override;
-  std::string main_metric() const override { return "loss"; }
+  std::string main_metric() const override { return leading_metrics().metrics.front().key; }
   std::string title() const override { return "sentence embeddings"; }
   LeadingMetrics leading_metrics() const override;
   std::optional<TryCommand> try_command() const override;
@@ -38,12 +44,18 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   std::optional<Part> read(std::span<const std::filesystem::path> files,
                            const std::optional<std::int64_t>& most);
   void choose_loss(const Part& part);
+  std::vector<Evaluator> choose_evaluators() const;
   models::SentenceFiles sentence_files(const std::filesystem::path& directory,
                                        std::size_t hidden_size) const;
   Sampler sampler(const Part& part) const;
-  TokenizedRows tokenize(const Part& part, std::string_view name, const DataParts& parts) const;
+  /** Of a part, or of a search alone, or of both. */
+  TokenizedRows tokenize(const std::optional<Part>& part, const RetrievalData* retrieval,
+                         std::string_view name, const DataParts& parts) const;
+
+  void add_labels(const Part& part, TokenizedRows& rows) const;
 
   std::optional<Part> train_, eval_, predict_;  // until load_data()
+  std::optional<RetrievalData> retrieval_;      // until load_data()
   std::optional<LossOptions> loss_;             // once the columns are known
   std::size_t max_tokens_ = 0;
 };

@@ -41,7 +41,9 @@ void EmbeddingTask::set_train(TokenizedRows rows, Sampler sampler) {
   sampler_ = std::move(sampler);
 }
 
-void EmbeddingTask::set_evaluation(Split split, TokenizedRows rows) {
+void EmbeddingTask::set_evaluation(Split split, TokenizedRows rows,
+                                   std::optional<RetrievalData> retrieval) {
+  if (split == Split::kEval) retrieval_ = std::move(retrieval);
   TokenizedRows& own = split == Split::kEval ? eval_ : predict_;
   own = std::move(rows);
   set_evaluation_sequences(split, own.texts);
@@ -50,7 +52,7 @@ void EmbeddingTask::set_evaluation(Split split, TokenizedRows rows) {
 namespace {
 
 std::string fingerprint(const TokenizedRows& rows) {
-  if (rows.rows() == 0) return "";
+  if (rows.texts.size() == 0) return "";
   return Fingerprint(rows.texts, Padding::kNone)
       .add(std::vector{rows.columns})
       .add(rows.labels)
@@ -69,13 +71,13 @@ std::size_t EmbeddingTask::train_batch_rows(std::span<const std::uint32_t> featu
   std::size_t tokens = 0;
   for (const std::uint32_t row : features) {
     for (std::size_t column = 0; column < train_.columns; ++column)
-      tokens += train_.texts.num_real_tokens(column * train_.rows() + row);
+      tokens += train_.texts.num_real_tokens(column * train_.rows + row);
   }
   return tokens;
 }
 
 std::vector<std::uint32_t> EmbeddingTask::train_lengths() const {
-  std::vector<std::uint32_t> lengths(train_.rows());
+  std::vector<std::uint32_t> lengths(train_.rows);
   for (std::uint32_t row = 0; row < lengths.size(); ++row)
     lengths[row] = static_cast<std::uint32_t>(train_batch_rows(std::span(&row, 1)));
   return lengths;
@@ -162,7 +164,7 @@ BatchSize EmbeddingTask::load_train_batch(std::span<const std::uint32_t> feature
   batch_.labels.clear();
   for (std::size_t column = 0; column < train_.columns; ++column) {
     for (std::size_t i = 0; i < features.size(); ++i) {
-      batch_.indices.push_back(static_cast<std::uint32_t>(column * train_.rows() + features[i]));
+      batch_.indices.push_back(static_cast<std::uint32_t>(column * train_.rows + features[i]));
       batch_.samples.push_back(dropout_key(first_sample + i, column));
     }
   }
@@ -234,14 +236,28 @@ void EmbeddingTask::compare(const kernels::Context& context, Gather gather) {
 
 // --- evaluation ---
 
+namespace {
+
+// A loss and an evaluator need no fast kernels, and their results are the same on every machine.
+class ReferenceContext {
+ public:
+  explicit ReferenceContext(ThreadPool& threads)
+      : threads_(threads), scratch_(threads.num_threads()) {}
+  kernels::Context get() { return {threads_, kernels_, scratch_}; }
+
+ private:
+  ThreadPool& threads_;
+  kernels::KernelSet kernels_ = kernels::select_kernels(kernels::CpuFeatures{});
+  kernels::Scratch scratch_;
+};
+
+}  // namespace
+
 // As the Trainer of sentence-transformers: the mean over batches, each with the weight of its rows.
 double EmbeddingTask::evaluation_loss(const TokenizedRows& rows,
                                       std::span<const std::span<const float>> embeddings,
-                                      ThreadPool& threads) const {
-  const std::size_t all = rows.rows(), labels = rows.labels_per_row;
-  // A loss needs no fast kernels.
-  const kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures{});
-  kernels::Scratch scratch(threads.num_threads());
+                                      const kernels::Context& context) const {
+  const std::size_t all = rows.rows, labels = rows.labels_per_row;
   std::vector<float> values, gradient;
   GroupLoss group_loss;
   double sum = 0;
@@ -261,8 +277,8 @@ double EmbeddingTask::evaluation_loss(const TokenizedRows& rows,
         .width = width(),
         .values = values,
         .labels = std::span(rows.labels).subspan(begin * labels, count * labels)};
-    sum += static_cast<double>(count) *
-           group_loss.compute(*embedding_.loss, group, gradient, {threads, kernels, scratch});
+    sum +=
+        static_cast<double>(count) * group_loss.compute(*embedding_.loss, group, gradient, context);
   }
   return sum / static_cast<double>(all);
 }
@@ -272,7 +288,18 @@ Evaluation EmbeddingTask::evaluate(Split split, std::span<const float> output,
                                    ThreadPool& threads) {
   const std::vector<std::span<const float>> embeddings = outputs_in_order(split, output);
   Evaluation evaluation{.metrics = nlohmann::ordered_json::object(), .warnings = {}};
-  evaluation.metrics["loss"] = evaluation_loss(evaluated(split), embeddings, threads);
+  const TokenizedRows& set = evaluated(split);
+  ReferenceContext context(threads);
+  if (set.rows > 0) evaluation.metrics["loss"] = evaluation_loss(set, embeddings, context.get());
+  if (split == Split::kEval) {
+    embedding::evaluate(embedding_.evaluators,
+                        {.rows = set.rows,
+                         .columns = set.columns,
+                         .labels = set.labels,
+                         .embeddings = embeddings,
+                         .retrieval = retrieval_ ? &*retrieval_ : nullptr},
+                        context.get(), evaluation.metrics);
+  }
   return evaluation;
 }
 

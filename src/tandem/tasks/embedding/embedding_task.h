@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tandem/models/sentence_files.h"
+#include "tandem/tasks/embedding/evaluations.h"
 #include "tandem/tasks/embedding/gathered_loss.h"
 #include "tandem/tasks/embedding/group_loss.h"
 #include "tandem/tasks/embedding/loss.h"
@@ -18,20 +19,20 @@
 
 namespace tandem::tasks::embedding {
 
-/** Rows with their tokens. Text (column, row) is sequence column * rows + row. */
+/** Rows with their tokens. Text (column, row) is sequence column * rows + row; behind the rows are the texts of a search. */
 struct TokenizedRows {
   text_classification::TextFeatures texts;
+  std::size_t rows = 0;
   std::size_t columns = 0;
   std::vector<float> labels = {};  // [rows, labels_per_row]
   std::size_t labels_per_row = 0;
-
-  std::size_t rows() const { return columns == 0 ? 0 : texts.size() / columns; }
 };
 
 struct EmbeddingOptions {
   models::SentenceFiles files;
   std::unique_ptr<EmbeddingLoss> loss;
-  bool gather = false;  // the rows of all shards are one group
+  bool gather = false;               // the rows of all shards are one group
+  EvaluatorOptions evaluators = {};  // of the validation data
   // Batches of more rows are embedded twice, so that activations need the memory of one piece.
   std::size_t mini_batch_size = 0;  // 0: no limit
 };
@@ -43,12 +44,15 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
                 const EncoderTaskOptions& options, EmbeddingOptions embedding);
 
   const models::SentenceFiles& files() const { return embedding_.files; }
+  const EvaluatorOptions& evaluators() const { return embedding_.evaluators; }
   /** Text columns of the training data. */
   std::size_t train_columns() const { return train_.columns; }
 
   /** Without `sampler` the batches are those of the trainer. */
   void set_train(TokenizedRows rows, Sampler sampler = {});
-  void set_evaluation(Split split, TokenizedRows rows);
+  /** `retrieval`: queries and documents, whose texts are behind the rows. */
+  void set_evaluation(Split split, TokenizedRows rows,
+                      std::optional<RetrievalData> retrieval = std::nullopt);
 
   // --- EncoderTask ---
   void set_precision(nn::Precision precision) override;
@@ -63,7 +67,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   /** The encoder alone in the directory itself, and the files of sentence-transformers. */
   void save_pretrained(const std::filesystem::path& directory,
                        std::span<const float> weights) const override;
-  std::size_t num_train_features() const override { return train_.rows(); }
+  std::size_t num_train_features() const override { return train_.rows; }
   // Rows are compared within their batch, so batches are not rearranged by cost.
   std::span<const float> train_costs() const override { return {}; }
   std::vector<std::uint32_t> train_lengths() const override;
@@ -79,7 +83,11 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   void backward(const kernels::Context& context, const nn::Weights& weights,
                 const nn::DropoutStream& dropout, double loss_scale, std::span<float> grads,
                 bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) override;
-  std::size_t num_samples(Split split) const override { return evaluated(split).rows(); }
+  /** The rows; of a search alone, its texts. */
+  std::size_t num_samples(Split split) const override {
+    const TokenizedRows& set = evaluated(split);
+    return set.rows > 0 ? set.rows : set.texts.size();
+  }
   StepContrast* contrast() override { return embedding_.gather ? this : nullptr; }
   Evaluation evaluate(Split split, std::span<const float> output,
                       const std::filesystem::path& directory, const std::string& prefix,
@@ -105,11 +113,12 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   models::SentenceFiles files_with(std::span<const float> weights) const;
   double evaluation_loss(const TokenizedRows& rows,
                          std::span<const std::span<const float>> embeddings,
-                         ThreadPool& threads) const;
+                         const kernels::Context& context) const;
 
   EmbeddingOptions embedding_;
   Sampler sampler_;
   TokenizedRows train_, eval_, predict_;
+  std::optional<RetrievalData> retrieval_;
   PieceEncoder pieces_;
   struct Batch {
     std::size_t rows = 0;

@@ -1,0 +1,51 @@
+// What an evaluation makes of embeddings: the evaluators of sentence-transformers.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tandem/core/json.h"
+#include "tandem/kernels/context.h"
+#include "tandem/tasks/embedding/losses.h"
+#include "tandem/tasks/embedding/retrieval_data.h"
+#include "tandem/tasks/leading_metric.h"
+
+namespace tandem::tasks::embedding {
+
+enum class Evaluator { kEmbeddingSimilarity, kBinaryClassification, kTriplet, kRetrieval };
+
+// By the names of --evaluator. Throws ConfigError, which lists them.
+Evaluator evaluator_named(const std::string& name);
+std::string_view name_of(Evaluator evaluator);
+// The metric that is compared between checkpoints.
+LeadingMetric primary_metric(Evaluator evaluator, const std::string& similarity);
+// For rows of this shape when none is named: of scores the similarity, of labels 0 and 1 the
+// classification, of three columns without labels the triplets; else nothing.
+std::optional<Evaluator> default_evaluator(std::size_t columns, LabelKind labels);
+// Throws ConfigError with what was found and expected.
+void check_rows(Evaluator evaluator, std::size_t columns, LabelKind labels);
+// The keys of all evaluators for a similarity function, without "eval_".
+std::vector<std::string> evaluator_metrics();
+
+// Embeddings of an evaluation.
+struct EvaluatedTexts {
+  std::size_t rows = 0;
+  std::size_t columns = 0;
+  std::span<const float> labels;                   // [rows], or empty
+  std::vector<std::span<const float>> embeddings;  // [columns, rows], queries, documents
+  const RetrievalData* retrieval = nullptr;        // of those behind the rows
+};
+
+struct EvaluatorOptions {
+  std::vector<Evaluator> evaluators;
+  std::string similarity = "cosine";
+  std::size_t truncate_dim = 0;  // the first values of each embedding; 0: all
+};
+
+// Adds the metrics of all evaluators to `metrics`.
+void evaluate(const EvaluatorOptions& options, const EvaluatedTexts& texts,
+              const kernels::Context& context, nlohmann::ordered_json& metrics);
+
+}  // namespace tandem::tasks::embedding
