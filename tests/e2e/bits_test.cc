@@ -93,34 +93,6 @@ TEST_P(InstructionSets, ComputeTheSameBits) {
   expect_equal_results("avx2", "mixed");
 }
 
-// Rows of all shards are compared, in batches that are not divisible by the number of ranks, with
-// and without activations that are kept.
-TEST_F(Bits, AContrastOverTheStepDoesNotDependOnRanks) {
-  use(demo_task("run_embedding"));
-  const Words gathered = with(eval_flags(), {"--gather_across_devices", "--logical_shards", "4",
-                                             "--gradient_accumulation_steps", "2"});
-  run_ok(train_command("one", gathered));
-  run_ok(train_command("pieces", with(gathered, {"--mini_batch_size", "1"})));
-  expect_equal_results("one", "pieces");
-  run_ranks(train_command("two", gathered), 2, 2);
-  expect_equal_results("one", "two");
-  run_ranks(train_command("three", with(gathered, {"--mini_batch_size", "3"})), 3);
-  expect_equal_results("one", "three");
-  run_ok(train_command("local", {"--logical_shards", "4", "--gradient_accumulation_steps", "2"}));
-  EXPECT_FALSE(weights("one") == weights("local"));
-}
-
-// One group of 16 rows: the loss is the same function for four devices and for one.
-TEST_F(Bits, AContrastOverFourDevicesIsThatOfOneLargeBatch) {
-  use(demo_task("run_embedding"));
-  run_ok(train_command("four", {"--gather_across_devices", "--logical_shards", "4",
-                                "--logging_steps", "1", "--max_steps", "1"}));
-  run_ok(train_command(
-      "one", {"--per_device_train_batch_size", "16", "--logging_steps", "1", "--max_steps", "1"}));
-  ASSERT_EQ(losses("four").size(), 1u);
-  EXPECT_NEAR(losses("four")[0], losses("one")[0], 1e-4);
-}
-
 TEST_F(Bits, GradientsRoundedToBfloat16) {
   const Words rounded = with(eval_flags(), {"--gradient_dtype", "bf16"});
   run_ok(train_command("one", with(rounded, {"--logical_shards", "2"})));

@@ -161,6 +161,12 @@ std::string train(Communicator* communicator, const Options& options, int num_th
     std::vector<double> of_all;
     engine.gather(losses, of_all);
     require(of_all.size() == static_cast<std::size_t>(engine.logical_shards()), "losses");
+    std::vector<float> numbers(3 * static_cast<std::size_t>(engine.logical_shards()), -1.0f);
+    for (std::size_t i = 3 * engine.shards().begin; i < 3 * engine.shards().end; ++i)
+      numbers[i] = static_cast<float>(i) / 7;
+    engine.gather(std::span(numbers));
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      require(numbers[i] == static_cast<float>(i) / 7, "numbers of all shards");
     trace += fmt::format("{:016x} {:a} {:a}\n", hash_of(engine.reduced_gradient()),
                          engine.squared_norm(), sum_along_tree(of_all));
     update(engine);

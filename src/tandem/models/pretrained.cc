@@ -258,14 +258,39 @@ void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& 
   write_model(model_dir, config, architecture, tensors_to_save(config, layout, weights), format);
 }
 
+std::vector<KeptTensor> read_pooler(const std::filesystem::path& model_dir) {
+  constexpr std::string_view kPooler = "pooler.";
+  std::vector<KeptTensor> kept;
+  const WeightFiles files(model_dir);
+  for (const TensorView& tensor : files.tensors()) {
+    const std::size_t begin = tensor.name.find(kPooler);
+    if (begin == std::string::npos || (begin > 0 && tensor.name[begin - 1] != '.') ||
+        !is_float(tensor.dtype))
+      continue;
+    KeptTensor& one = kept.emplace_back();
+    one.name = tensor.name.substr(begin);
+    one.shape = tensor.shape;
+    one.values.resize(tensor.size());
+    copy_to_float(tensor, one.values);
+  }
+  return kept;
+}
+
 void save_bare_encoder(const std::filesystem::path& model_dir, const ModelConfig& config,
                        std::string_view architecture, const nn::ParameterLayout& layout,
-                       std::span<const float> weights, WeightFormat format) {
+                       std::span<const float> weights, std::span<const KeptTensor> kept,
+                       WeightFormat format) {
   const std::string_view prefix = config.family->base_prefix;
   std::vector<TensorView> tensors = tensors_to_save(config, layout, weights);
   std::erase_if(tensors,
                 [&](const TensorView& tensor) { return !tensor.name.starts_with(prefix); });
   for (TensorView& tensor : tensors) tensor.name.erase(0, prefix.size());
+  for (const KeptTensor& one : kept) {
+    tensors.push_back({.name = one.name,
+                       .dtype = DType::kF32,
+                       .shape = one.shape,
+                       .bytes = std::as_bytes(std::span(one.values))});
+  }
   write_model(model_dir, config, architecture, tensors, format);
 }
 

@@ -72,11 +72,22 @@ void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& 
                      std::span<const float> weights,
                      WeightFormat format = WeightFormat::kSafetensors);
 
+// Tensors of a file that the model has no parameter for, as floats.
+struct KeptTensor {
+  std::string name;
+  std::vector<std::size_t> shape;
+  std::vector<float> values;
+};
+
+// The pooler of the weights in a directory: no head of tandem's reads it, but classes of
+// transformers for bare encoders have it.
+std::vector<KeptTensor> read_pooler(const std::filesystem::path& model_dir);
+
 // The same for an encoder without the head of a task: parameters of the encoder alone, under their
-// names without the base prefix ("embeddings.LayerNorm.bias").
+// names without the base prefix ("embeddings.LayerNorm.bias"), and the tensors that were `kept`.
 void save_bare_encoder(const std::filesystem::path& model_dir, const ModelConfig& config,
                        std::string_view architecture, const nn::ParameterLayout& layout,
-                       std::span<const float> weights,
+                       std::span<const float> weights, std::span<const KeptTensor> kept,
                        WeightFormat format = WeightFormat::kSafetensors);
 
 }  // namespace tandem::models

@@ -13,28 +13,6 @@ namespace tandem::tasks::embedding {
 
 namespace {
 
-constexpr std::string_view kLabelNames[] = {"label", "labels", "score", "scores"};
-
-bool is_label(const data::Column& column, const EmbeddingArguments& arguments) {
-  if (arguments.label_column) return column.name == *arguments.label_column;
-  return std::find(std::begin(kLabelNames), std::end(kLabelNames), column.name) !=
-         std::end(kLabelNames);
-}
-
-double label_of(const data::Column& column, std::size_t row) {
-  return column.kind == data::Column::Kind::kNumber ? column.numbers[row]
-                                                    : static_cast<double>(column.integers[row]);
-}
-
-LabelKind kind_of(const data::Column* label, std::size_t count) {
-  if (label == nullptr) return LabelKind::kNone;
-  for (std::size_t row = 0; row < count; ++row) {
-    const double value = label_of(*label, row);
-    if (value != 0 && value != 1) return LabelKind::kScore;
-  }
-  return LabelKind::kBinary;
-}
-
 std::string names(const std::vector<const data::Column*>& columns) {
   std::vector<std::string_view> all;
   for (const data::Column* column : columns) all.push_back(column->name);
@@ -89,25 +67,24 @@ std::string pooling_text(const models::SentenceFiles& files) {
 
 }  // namespace
 
-std::optional<EmbeddingJob::Part> EmbeddingJob::read(std::span<const std::filesystem::path> files,
-                                                     const std::optional<std::int64_t>& most) {
-  Part part;
-  part.rows = data::read_rows(files);
-  part.count = part.rows.size();
-  if (most) part.count = std::min(part.count, static_cast<std::size_t>(*most));
-  for (const data::Column& column : part.rows.columns()) {
-    if (is_label(column, arguments_)) {
-      if (part.label == nullptr) part.label = &column;
-    } else if (column.kind == data::Column::Kind::kText) {
-      part.texts.push_back(&column);
-    }
+std::optional<RowColumns> EmbeddingJob::read(std::span<const std::filesystem::path> files,
+                                             const std::optional<std::int64_t>& most,
+                                             std::string_view name, StartLog& log) const {
+  RowColumns rows = read_columns(
+      files, {.texts = arguments_.train_columns ? comma_list(*arguments_.train_columns)
+                                                : std::vector<std::string>(),
+              .label = arguments_.label_column,
+              .most = most ? std::optional(static_cast<std::size_t>(*most)) : std::nullopt});
+  if (!rows.left_out.empty()) {
+    log.warning(fmt::format("{}: the columns {} are no texts and are left out", name,
+                            fmt::join(rows.left_out, ", ")));
   }
-  return part;
+  return rows;
 }
 
 void EmbeddingJob::read_examples(const Stages& stages, const hub::DatasetFiles& files,
                                  StartLog& log) {
-  if (stages.train) train_ = read(files.train, arguments_.max_train_samples);
+  if (stages.train) train_ = read(files.train, arguments_.max_train_samples, "train", log);
   if (stages.eval && arguments_.eval_corpus) {
     retrieval_ = read_retrieval_data(
         {*arguments_.eval_corpus, *arguments_.eval_queries, *arguments_.eval_qrels});
@@ -119,24 +96,24 @@ void EmbeddingJob::read_examples(const Stages& stages, const hub::DatasetFiles& 
     }
   }
   if (stages_with_rows(stages, arguments_).eval)
-    eval_ = read(files.validation, arguments_.max_eval_samples);
-  if (stages.predict) predict_ = read(files.test, arguments_.max_predict_samples);
+    eval_ = read(files.validation, arguments_.max_eval_samples, "validation", log);
+  if (stages.predict) predict_ = read(files.test, arguments_.max_predict_samples, "test", log);
   for (const auto* part : {&train_, &eval_, &predict_}) {
     if (!*part) continue;
     if (!loss_) {
       choose_loss(**part);
-      log.fact("columns", names((*part)->texts) +
-                              ((*part)->label ? fmt::format("; label: {}", (*part)->label->name)
-                                              : std::string()));
+      log.fact("columns", names((*part)->texts) + ((*part)->has_labels()
+                                                       ? fmt::format("; label: {}", (*part)->label)
+                                                       : std::string()));
       log.fact("loss",
                fmt::format("{}{}", loss_->name, arguments_.loss ? "" : ", chosen by the columns"));
     }
-    check_data(loss_needs(loss_->name), (*part)->texts.size(), (*part)->label == nullptr ? 0 : 1);
+    check_data(loss_needs(loss_->name), (*part)->texts.size(), (*part)->has_labels() ? 1 : 0);
   }
 }
 
-void EmbeddingJob::choose_loss(const Part& part) {
-  loss_ = loss_options(arguments_, kind_of(part.label, part.count));
+void EmbeddingJob::choose_loss(const RowColumns& part) {
+  loss_ = loss_options(arguments_, part.label_kind());
 }
 
 models::SentenceFiles EmbeddingJob::sentence_files(const std::filesystem::path& directory,
@@ -163,7 +140,7 @@ models::SentenceFiles EmbeddingJob::sentence_files(const std::filesystem::path& 
 std::vector<Evaluator> EmbeddingJob::choose_evaluators() const {
   std::vector<Evaluator> chosen;
   const std::size_t columns = eval_ ? eval_->texts.size() : 0;
-  const LabelKind labels = eval_ ? kind_of(eval_->label, eval_->count) : LabelKind::kNone;
+  const LabelKind labels = eval_ ? eval_->label_kind() : LabelKind::kNone;
   if (arguments_.evaluator) {
     for (const std::string& name : comma_list(*arguments_.evaluator)) {
       chosen.push_back(evaluator_named(name));
@@ -186,6 +163,7 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
   if (!loss_) loss_ = loss_options(arguments_, LabelKind::kNone);
   EmbeddingOptions options;
   options.files = sentence_files(settings.model_directory, config.hidden_size);
+  options.pooler = models::read_pooler(settings.model_directory);
   options.loss = make_loss(*loss_);
   options.gather = arguments_.gather_across_devices;
   options.mini_batch_size = mini_batch_size(arguments_, loss_->name);
@@ -202,7 +180,7 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
               std::move(options));
 }
 
-TokenizedRows EmbeddingJob::tokenize(const std::optional<Part>& part,
+TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
                                      const RetrievalData* retrieval, std::string_view name,
                                      const DataParts& parts) const {
   std::vector<std::string_view> texts;
@@ -219,7 +197,8 @@ TokenizedRows EmbeddingJob::tokenize(const std::optional<Part>& part,
             prompts[column].empty() ? text : prompted.emplace_back(prompts[column]).append(text));
       }
     }
-    add_labels(*part, rows);
+    rows.labels = part->labels;
+    rows.labels_per_row = part->has_labels() ? 1 : 0;
   }
   if (retrieval != nullptr) {
     texts.insert(texts.end(), retrieval->queries.begin(), retrieval->queries.end());
@@ -238,14 +217,7 @@ TokenizedRows EmbeddingJob::tokenize(const std::optional<Part>& part,
   return rows;
 }
 
-void EmbeddingJob::add_labels(const Part& part, TokenizedRows& rows) const {
-  if (part.label == nullptr) return;
-  rows.labels_per_row = 1;
-  for (std::size_t row = 0; row < part.count; ++row)
-    rows.labels.push_back(static_cast<float>(label_of(*part.label, row)));
-}
-
-Sampler EmbeddingJob::sampler(const Part& part) const {
+Sampler EmbeddingJob::sampler(const RowColumns& part) const {
   if (!arguments_.batch_sampler.starts_with("no_duplicates")) return {};
   std::unordered_map<std::string_view, std::uint32_t> numbers;
   std::vector<std::uint32_t> values;

@@ -3,9 +3,9 @@
 
 #include <optional>
 
-#include "tandem/data/read_rows.h"
 #include "tandem/tasks/embedding/embedding_arguments.h"
 #include "tandem/tasks/embedding/embedding_task.h"
+#include "tandem/tasks/embedding/row_columns.h"
 #include "tandem/tasks/encoder_job.h"
 #include "tandem/tasks/feature_maker.h"
 
@@ -34,29 +34,21 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   std::optional<TryCommand> try_command() const override;
 
  private:
-  /** Rows of a part of the data, and which columns the loss reads. */
-  struct Part {
-    data::Rows rows;
-    std::vector<const data::Column*> texts;
-    const data::Column* label = nullptr;
-    std::size_t count = 0;  // rows that are used
-  };
-  std::optional<Part> read(std::span<const std::filesystem::path> files,
-                           const std::optional<std::int64_t>& most);
-  void choose_loss(const Part& part);
+  std::optional<RowColumns> read(std::span<const std::filesystem::path> files,
+                                 const std::optional<std::int64_t>& most, std::string_view name,
+                                 StartLog& log) const;
+  void choose_loss(const RowColumns& part);
   std::vector<Evaluator> choose_evaluators() const;
   models::SentenceFiles sentence_files(const std::filesystem::path& directory,
                                        std::size_t hidden_size) const;
-  Sampler sampler(const Part& part) const;
+  Sampler sampler(const RowColumns& part) const;
   /** Of a part, or of a search alone, or of both. */
-  TokenizedRows tokenize(const std::optional<Part>& part, const RetrievalData* retrieval,
+  TokenizedRows tokenize(const std::optional<RowColumns>& part, const RetrievalData* retrieval,
                          std::string_view name, const DataParts& parts) const;
 
-  void add_labels(const Part& part, TokenizedRows& rows) const;
-
-  std::optional<Part> train_, eval_, predict_;  // until load_data()
-  std::optional<RetrievalData> retrieval_;      // until load_data()
-  std::optional<LossOptions> loss_;             // once the columns are known
+  std::optional<RowColumns> train_, eval_, predict_;  // until load_data()
+  std::optional<RetrievalData> retrieval_;            // until load_data()
+  std::optional<LossOptions> loss_;                   // once the columns are known
   std::size_t max_tokens_ = 0;
 };
 

@@ -86,7 +86,7 @@ std::vector<std::uint32_t> EmbeddingTask::train_lengths() const {
 void EmbeddingTask::save_pretrained(const std::filesystem::path& directory,
                                     std::span<const float> weights) const {
   models::save_bare_encoder(directory, model().config(), model().architecture(), layout(), weights,
-                            options().weight_format);
+                            embedding_.pooler, options().weight_format);
   tokenizer().save(directory);
   models::write_sentence_files(directory, files_with(weights), model().config().hidden_size);
 }

@@ -31,8 +31,9 @@ struct TokenizedRows {
 struct EmbeddingOptions {
   models::SentenceFiles files;
   std::unique_ptr<EmbeddingLoss> loss;
-  bool gather = false;               // the rows of all shards are one group
-  EvaluatorOptions evaluators = {};  // of the validation data
+  std::vector<models::KeptTensor> pooler = {};  // of the model's file, saved with it
+  bool gather = false;                          // the rows of all shards are one group
+  EvaluatorOptions evaluators = {};             // of the validation data
   // Batches of more rows are embedded twice, so that activations need the memory of one piece.
   std::size_t mini_batch_size = 0;  // 0: no limit
 };

@@ -1,0 +1,40 @@
+// Which columns of data files are texts, and which one is the label.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tandem/data/read_rows.h"
+#include "tandem/tasks/embedding/losses.h"
+
+namespace tandem::tasks::embedding {
+
+struct ColumnChoice {
+  std::vector<std::string> texts = {};  // none: all text columns but the label, in file order
+  // Unset: the first column called label, labels, score or scores.
+  std::optional<std::string> label = std::nullopt;
+  std::optional<std::size_t> most = std::nullopt;  // rows
+};
+
+struct RowColumns {
+  data::Rows rows;
+  std::size_t count = 0;  // rows that are used, the first ones
+  std::vector<const data::Column*> texts;
+  std::string label;                  // name of the column; empty: none
+  std::vector<float> labels;          // [count], or empty
+  std::vector<std::string> left_out;  // columns that are neither
+
+  bool has_labels() const { return !label.empty(); }
+  LabelKind label_kind() const;
+};
+
+// Throws what data::read_rows() throws, and DataError that names the row: for a column that is
+// missing or has no texts, an empty cell, a label that is not a finite number, and data without a
+// text column.
+RowColumns read_columns(std::span<const std::filesystem::path> files, const ColumnChoice& choice);
+
+}  // namespace tandem::tasks::embedding

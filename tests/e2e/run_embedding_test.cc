@@ -1,0 +1,216 @@
+// `tandem run_embedding` as a person runs it: bits, results, files, and bad input.
+#include <gmock/gmock.h>
+
+#include "e2e/job.h"
+#include "tandem/core/json.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class RunEmbedding : public JobTest {
+ protected:
+  void SetUp() override { use(demo_task("run_embedding")); }
+
+  std::string file(const std::string& name, const std::string& content) const {
+    write_file(path(name), content);
+    return path(name).native();
+  }
+  // A collection of two queries and three documents.
+  Words search_flags(const std::string& qrels) const {
+    return {"--eval_corpus",
+            file("corpus.jsonl", R"({"_id": "d1", "text": "Ada lives in London."})"
+                                 "\n"
+                                 R"({"_id": "d2", "text": "The ship carries wine."})"
+                                 "\n"
+                                 R"({"_id": "d3", "text": "Rain is expected."})"
+                                 "\n"),
+            "--eval_queries",
+            file("queries.jsonl", R"({"_id": "q1", "text": "Where does Ada live?"})"
+                                  "\n"
+                                  R"({"_id": "q2", "text": "What does the ship carry?"})"
+                                  "\n"),
+            "--eval_qrels",
+            file("qrels.tsv", "query-id\tcorpus-id\tscore\n" + qrels)};
+  }
+  json results(const std::string& output) const {
+    return json::parse(read_file(path(output) / "all_results.json"));
+  }
+  void expect_refused(const Words& flags, const std::vector<std::string>& parts) const {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(flags, " ")));
+    const ProcessResult result = run(train_command("refused", flags));
+    EXPECT_NE(result.exit_code, 0) << result.out;
+    for (const std::string& part : parts) EXPECT_THAT(result.err, HasSubstr(part));
+  }
+};
+
+// Rows of all shards are compared, in batches that are not divisible by the number of ranks, with
+// and without activations that are kept.
+TEST_F(RunEmbedding, AContrastOverTheStepDoesNotDependOnRanks) {
+  const Words gathered = with(eval_flags(), {"--gather_across_devices", "--logical_shards", "4",
+                                             "--gradient_accumulation_steps", "2"});
+  run_ok(train_command("one", gathered));
+  run_ok(train_command("pieces", with(gathered, {"--mini_batch_size", "1"})));
+  expect_equal_results("one", "pieces");
+  run_ranks(train_command("two", gathered), 2, 2);
+  expect_equal_results("one", "two");
+  run_ranks(train_command("three", with(gathered, {"--mini_batch_size", "3"})), 3);
+  expect_equal_results("one", "three");
+  run_ok(train_command("local", {"--logical_shards", "4", "--gradient_accumulation_steps", "2"}));
+  EXPECT_FALSE(weights("one") == weights("local"));
+}
+
+// One group of 16 rows: the loss is the same function for four devices and for one.
+TEST_F(RunEmbedding, AContrastOverFourDevicesIsThatOfOneLargeBatch) {
+  run_ok(train_command("four", {"--gather_across_devices", "--logical_shards", "4",
+                                "--logging_steps", "1", "--max_steps", "1"}));
+  run_ok(train_command(
+      "one", {"--per_device_train_batch_size", "16", "--logging_steps", "1", "--max_steps", "1"}));
+  ASSERT_EQ(losses("four").size(), 1u);
+  EXPECT_NEAR(losses("four")[0], losses("one")[0], 1e-4);
+}
+
+// Texts of more than one piece, with dropout.
+TEST_F(RunEmbedding, PiecesAreDecidedByTheTextsAlone) {
+  const Words large = {
+      "--per_device_train_batch_size", "40", "--max_seq_length", "72", "--max_steps", "4"};
+  std::string rows;
+  for (int row = 0; row < 40; ++row) {
+    std::string text;
+    for (int word = 0; word < 90; ++word) text += fmt::format("{} ", (row * 31 + word * 7) % 97);
+    rows += json{{"anchor", text}, {"positive", text + "again"}}.dump() + "\n";
+  }
+  const Words data = with(large, {"--train_file", file("long.jsonl", rows)});
+  run_ok(train_command("kept", data));
+  run_ok(train_command("twice", with(data, {"--mini_batch_size", "8"})),
+         {{"OMP_NUM_THREADS", "2"}});
+  expect_equal_results("kept", "twice");
+  run_ok(train_command("checkpointed",
+                       with(data, {"--mini_batch_size", "8", "--gradient_checkpointing"})));
+  expect_equal_results("kept", "checkpointed");
+}
+
+TEST_F(RunEmbedding, ChoosesByTheBestSearch) {
+  const ProcessResult result = run_ok(train_command(
+      "best", with(with(eval_flags(), search_flags("q1\td1\t1\nq2\td2\t1\n")),
+                   {"--eval_strategy", "steps", "--eval_steps", "6", "--save_steps", "6",
+                    "--metric_for_best_model", "cosine_ndcg@10", "--load_best_model_at_end"})));
+  EXPECT_THAT(result.err, HasSubstr("search: 2 queries, 3 documents"));
+  const json found = results("best");
+  EXPECT_TRUE(found.contains("eval_loss"));
+  EXPECT_EQ(found.at("eval_cosine_accuracy@3"), 1.0);
+  EXPECT_EQ(found.at("eval_samples"), 56);
+  const json state = json::parse(read_file(path("best") / "trainer_state.json"));
+  EXPECT_EQ(state.at("best_metric"), found.at("eval_cosine_ndcg@10"));
+}
+
+TEST_F(RunEmbedding, EvaluatesASearchAlone) {
+  run_ok({kProgram, "run_embedding", "--model_name_or_path", (kDemo / "model").native(),
+          "--output_dir", path("alone").native(), "--do_eval", "--eval_corpus",
+          search_flags("q1\td1\t1\n")[1], "--eval_queries", path("queries.jsonl").native(),
+          "--eval_qrels", path("qrels.tsv").native()});
+  EXPECT_TRUE(results("alone").contains("eval_cosine_ndcg@10"));
+  EXPECT_FALSE(results("alone").contains("eval_loss"));
+}
+
+TEST_F(RunEmbedding, ColumnsChooseLossAndEvaluator) {
+  struct Case {
+    std::string rows, loss, metric;
+  };
+  const Case cases[] = {
+      {R"({"a": "one", "b": "two", "score": 0.5})", "CoSENTLoss", "eval_spearman_cosine"},
+      {R"({"a": "one", "b": "two", "label": 1})", "ContrastiveLoss", "eval_cosine_ap"},
+      {R"({"a": "one", "b": "two", "c": "three"})", "MultipleNegativesRankingLoss",
+       "eval_cosine_accuracy"},
+      {R"({"id": 7, "a": "one", "b": "two"})", "MultipleNegativesRankingLoss", "eval_loss"}};
+  for (const Case& one : cases) {
+    std::string rows;
+    for (int row = 0; row < 6; ++row) {
+      json values = json::parse(one.rows);
+      for (auto& [name, value] : values.items()) {
+        if (value.is_string()) value = fmt::format("{} {}", value.get<std::string>(), row);
+        if (name == "score") value = row / 8.0;
+        if (name == "label") value = row % 2;
+      }
+      rows += values.dump() + "\n";
+    }
+    const std::string data = file("data.jsonl", rows);
+    const ProcessResult result =
+        run_ok(train_command("chosen", {"--train_file", data, "--do_eval", "--validation_file",
+                                        data, "--max_steps", "2", "--overwrite_output_dir"}));
+    EXPECT_THAT(result.err, HasSubstr(one.loss + ", chosen by the columns"));
+    EXPECT_TRUE(results("chosen").contains(one.metric)) << one.metric;
+    if (one.rows.find("id") != one.rows.npos) {
+      EXPECT_THAT(result.err, HasSubstr("the columns id are no texts and are left out"));
+    }
+  }
+}
+
+// A trained model keeps its pooling, and its directory is one to train further.
+TEST_F(RunEmbedding, SavesWhatTheModelIs) {
+  run_ok(train_command("cls", {"--pooling_mode", "cls", "--normalize", "--max_steps", "2"}));
+  const json modules = json::parse(read_file(path("cls") / "modules.json"));
+  ASSERT_EQ(modules.size(), 3u);
+  EXPECT_EQ(modules[2].at("type"), "sentence_transformers.models.Normalize");
+  EXPECT_TRUE(json::parse(read_file(path("cls") / "1_Pooling/config.json"))
+                  .at("pooling_mode_cls_token")
+                  .get<bool>());
+  EXPECT_EQ(json::parse(read_file(path("cls") / "sentence_bert_config.json")).at("max_seq_length"),
+            64);
+  const Words further = {"--model_name_or_path", path("cls").native(), "--max_steps", "2"};
+  EXPECT_THAT(run_ok(train_command("further", further)).err, HasSubstr("pooling: cls"));
+  expect_refused(with(further, {"--pooling_mode", "mean"}),
+                 {"--pooling_mode", "has modules.json, whose modules are used"});
+}
+
+TEST_F(RunEmbedding, SaysHowManyNegativesThereAre) {
+  const ProcessResult local = run_ok(train_command("local", {"--logical_shards", "4"}));
+  EXPECT_THAT(local.err,
+              AllOf(HasSubstr("negatives: 3 for each anchor"),
+                    HasSubstr("--gather_across_devices compares it with the 15 of all 4")));
+  const ProcessResult all =
+      run_ok(train_command("all", {"--logical_shards", "4", "--gather_across_devices"}));
+  EXPECT_THAT(all.err, HasSubstr("negatives: 15 for each anchor"));
+}
+
+TEST_F(RunEmbedding, BadInputIsNamed) {
+  const auto rows = [&](const char* row) {
+    return Words{"--train_file", file("bad.jsonl", std::string(row) + "\n")};
+  };
+  expect_refused(rows(R"({"anchor": "a"})"),
+                 {"--loss MultipleNegativesRankingLoss: found 1 text column, expected 2"});
+  expect_refused(rows(R"({"a": 1, "b": 2})"), {"bad.jsonl", "found no text column"});
+  expect_refused(rows(R"({"a": "x", "b": "y", "label": "yes"})"),
+                 {"row 1", "column \"label\"", "found a text, expected a finite number"});
+  expect_refused(rows(R"({"a": "x", "b": null})"), {"row 1", "column \"b\"", "found no value"});
+  expect_refused({"--train_columns", "anchor,answer"}, {"answer"});
+  expect_refused({"--label_column", "gold"}, {"--label_column", "no column 'gold'"});
+  expect_refused({"--loss", "NoLoss"}, {"--loss: found 'NoLoss'", "CoSENTLoss"});
+  expect_refused({"--loss", "TripletLoss"}, {"--loss TripletLoss: found 2 text columns"});
+  expect_refused({"--matryoshka_dims", "16,x"}, {"--matryoshka_dims: found 'x'"});
+  expect_refused({"--scale", "20", "--temperature", "0.05"}, {"--temperature and --scale"});
+  expect_refused({"--batch_sampler", "group_by_label"}, {"--batch_sampler: found"});
+  expect_refused({"--prompts", R"({"query": "q: "})"}, {"--prompts", "anchor, positive"});
+  expect_refused({"--pooling_mode", "best"}, {"--pooling_mode: found 'best'", "lasttoken"});
+  expect_refused({"--evaluator", "best"}, {"--evaluator: found 'best'", "triplet"});
+  expect_refused({"--eval_corpus", "corpus.jsonl"}, {"found 1 of them, expected all three"});
+  expect_refused(with(eval_flags(), {"--evaluator", "triplet"}),
+                 {"--evaluator triplet: found 2 text columns without labels, expected 3"});
+  expect_refused(with(eval_flags(), search_flags("q1\td9\t1\n")),
+                 {"row 1", "corpus-id: found 'd9'", "corpus.jsonl"});
+  expect_refused(with(eval_flags(), search_flags("q1\td1\t0\n")),
+                 {"found no query with a relevant document"});
+}
+
+TEST_F(RunEmbedding, QueriesWithoutRelevantDocumentsAreLeftOut) {
+  const ProcessResult result =
+      run_ok(train_command("some", with(eval_flags(), search_flags("q1\td1\t1\n"))));
+  EXPECT_THAT(result.err, HasSubstr("1 queries without a relevant document are left out"));
+}
+
+}  // namespace
+}  // namespace tandem::testing
