@@ -150,7 +150,41 @@ TEST(EmbeddingLosses, BitsDependNeitherOnRangesNorOnThreads) {
       const Result parts = compute(*loss, data, Machine(3), {{b, rows}, {0, a}, {a, b}});
       EXPECT_EQ(whole.loss, parts.loss) << text_of(of) << " rows " << rows;
       EXPECT_EQ(whole.gradient, parts.gradient) << text_of(of) << " rows " << rows;
+      if (rows > 37) continue;
+      std::vector<RowRange> single;
+      for (std::size_t row = 0; row < rows; ++row) single.push_back({row, row + 1});
+      for (const int threads : {2, 4}) {
+        const Result rows_alone = compute(*loss, data, Machine(threads), single);
+        EXPECT_EQ(whole.loss, rows_alone.loss) << text_of(of) << " threads " << threads;
+        EXPECT_EQ(whole.gradient, rows_alone.gradient) << text_of(of) << " threads " << threads;
+      }
     }
+}
+
+TEST(EmbeddingLosses, BitsOfWideEmbeddingsDoNotDependOnRanges) {
+  const std::size_t rows = 530;
+  const auto loss = make_loss({.directions = {"query_to_doc", "doc_to_query"}});
+  const Data data = random_data(rows, 2, 384, 0);
+  const Result whole = compute(*loss, data, Machine(1), {{0, rows}});
+  const Result parts =
+      compute(*loss, data, Machine(4), {{0, 1}, {1, 8}, {8, 139}, {139, 528}, {528, rows}});
+  EXPECT_EQ(whole.loss, parts.loss);
+  EXPECT_EQ(whole.gradient, parts.gradient);
+}
+
+TEST(EmbeddingLosses, NanEmbeddingsGiveANanLoss) {
+  for (const Case& of : cases())
+    for (const std::size_t row : {0, 3, 5})
+      for (std::size_t column = 0; column < of.columns; ++column) {
+        Data data = random_data(6, of.columns, 10, of.labels);
+        data.values[(column * 6 + row) * 10 + 4] = std::nanf("");
+        if (of.labels == 1) data.labels[row] = 1;
+        const Result result = compute(*make_loss(of.options), data);
+        EXPECT_TRUE(std::isnan(result.loss)) << text_of(of) << " row " << row;
+        EXPECT_TRUE(std::any_of(result.gradient.begin(), result.gradient.end(),
+                                [](float value) { return std::isnan(value); }))
+            << text_of(of) << " row " << row;
+      }
 }
 
 TEST(EmbeddingLosses, HardnessIsATermWithoutAGradient) {

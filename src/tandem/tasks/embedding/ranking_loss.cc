@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kLargestTile = 512;
 constexpr std::size_t kRowsPerChunk = 16;
+constexpr float kNoLogit = -std::numeric_limits<float>::infinity();  // skipped texts
 
 // A direction: the rows of one column against the texts of other columns.
 struct Block {
@@ -35,13 +36,17 @@ struct TextPair {
   bool is_skipped(const Block& block) const { return block.skips_own_row && left_row == right_row; }
 };
 
-// The logarithm of a sum of exponentials whose terms come one after another.
+// The logarithm of a sum of exponentials whose terms come one after another; NaN if a term is NaN.
 struct LogSum {
-  float top = -std::numeric_limits<float>::infinity();
+  float top = kNoLogit;
   double sum = 0;
   void add(std::span<const float> logits) {
-    const float above = std::max(top, *std::max_element(logits.begin(), logits.end()));
-    if (std::isinf(above) && above < 0) return;
+    float above = top;
+    for (const float logit : logits) above = logit > above ? logit : above;
+    if (above == kNoLogit) {
+      for (const float logit : logits) sum += std::isnan(logit) ? logit : 0;
+      return;
+    }
     sum *= std::exp(static_cast<double>(top) - above);
     for (const float logit : logits) sum += std::exp(logit - above);
     top = above;
@@ -185,8 +190,7 @@ void RankingLoss::row_statistics(const EmbeddedRows& group, RowRange range,
         const auto logits = pass.similarities(row - rows.begin).first(right.size());
         for (std::size_t k = 0; k < logits.size(); ++k) {
           const TextPair pair{row, right.begin + k, column};
-          logits[k] = pair.is_skipped(block) ? -std::numeric_limits<float>::infinity()
-                                             : logit(block, pair, logits[k]);
+          logits[k] = pair.is_skipped(block) ? kNoLogit : logit(block, pair, logits[k]);
           if (pair.is_target(block)) targets[row - rows.begin] = logits[k];
         }
         sums[(row - rows.begin) * softmaxes() + block.softmax].add(logits);

@@ -7,18 +7,10 @@
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/tasks/ranking/log_sum.h"
 
 namespace tandem::tasks::embedding {
 namespace {
-
-constexpr double kNoTerm = -std::numeric_limits<double>::infinity();
-
-// log(exp(a) + exp(b)).
-double log_add(double a, double b) {
-  const double top = std::max(a, b);
-  if (top == kNoTerm) return top;
-  return top + std::log1p(std::exp(std::min(a, b) - top));
-}
 
 // Rows by label, ascending; rows of one label keep their order.
 std::vector<std::size_t> rows_by_label(std::span<const float> labels) {
@@ -35,11 +27,11 @@ std::vector<double> sums_of_other_labels(std::span<const std::size_t> order,
                                          std::span<const float> labels,
                                          std::span<const double> exponents) {
   std::vector<double> sums(order.size());
-  double before = kNoTerm, with_label = kNoTerm;
+  double before = ranking::kNoTerm, with_label = ranking::kNoTerm;
   for (std::size_t k = 0; k < order.size(); ++k) {
     if (k > 0 && labels[order[k]] != labels[order[k - 1]]) before = with_label;
     sums[order[k]] = before;
-    with_label = log_add(with_label, exponents[order[k]]);
+    with_label = ranking::log_add(with_label, exponents[order[k]]);
   }
   return sums;
 }
@@ -157,7 +149,7 @@ double cosent(const RowScores& scores, double scale, std::span<double> slopes) {
   std::vector<std::size_t> order = rows_by_label(scores.labels);
   const std::vector<double> of_lower = sums_of_other_labels(order, scores.labels, up);
   double total = 0;
-  for (const std::size_t row : order) total = log_add(total, of_lower[row] + down[row]);
+  for (const std::size_t row : order) total = ranking::log_add(total, of_lower[row] + down[row]);
   std::reverse(order.begin(), order.end());
   const std::vector<double> of_higher = sums_of_other_labels(order, scores.labels, down);
   for (std::size_t row = 0; row < scores.rows; ++row)
@@ -207,14 +199,15 @@ double online_contrastive(const RowScores& distances, double margin, std::span<d
   const double negative_bound = positives.count > 1 ? positives.farthest : negatives.mean();
   const double positive_bound = negatives.count > 1 ? negatives.nearest : positives.mean();
   double loss = 0;
+  // The comparisons are true for NaN, which must not vanish.
   for (std::size_t row = 0; row < distances.rows; ++row) {
     const double distance = distances.values[row];
     slopes[row] = 0;
-    if (distances.labels[row] == 0 && distance < negative_bound) {
+    if (distances.labels[row] == 0 && !(distance >= negative_bound)) {
       const double inside = std::max(margin - distance, 0.0);
       loss += inside * inside;
       slopes[row] = -2 * inside;
-    } else if (distances.labels[row] == 1 && distance > positive_bound) {
+    } else if (distances.labels[row] == 1 && !(distance <= positive_bound)) {
       loss += distance * distance;
       slopes[row] = 2 * distance;
     }
@@ -228,7 +221,7 @@ double triplet(const RowScores& distances, double margin, std::span<double> slop
   for (std::size_t row = 0; row < distances.rows; ++row) {
     const double excess = distances.values[2 * row] - distances.values[2 * row + 1] + margin;
     loss += std::max(excess, 0.0) / rows;
-    slopes[2 * row] = excess > 0 ? 1 / rows : 0;
+    slopes[2 * row] = excess <= 0 ? 0 : 1 / rows;
     slopes[2 * row + 1] = -slopes[2 * row];
   }
   return loss;

@@ -9,7 +9,8 @@ namespace {
 using Vector = std::span<const float>;
 using Gradient = std::span<double>;
 
-double sign(double x) { return x > 0 ? 1 : (x < 0 ? -1 : 0); }
+// 0 and NaN are their own signs.
+double sign(double x) { return x > 0 ? 1 : (x < 0 ? -1 : x); }
 
 double cosine(Vector a, Vector b) { return dot(a, b) / (length(a) * length(b)); }
 
