@@ -20,12 +20,15 @@ constexpr std::array kLosses = {
     LossNeeds{"CachedMultipleNegativesRankingLoss", 2, 0, LabelKind::kNone, true},
     LossNeeds{"MultipleNegativesSymmetricRankingLoss", 2, 0, LabelKind::kNone, true},
     LossNeeds{"CachedMultipleNegativesSymmetricRankingLoss", 2, 0, LabelKind::kNone, true},
-    LossNeeds{"CoSENTLoss", 2, 2, LabelKind::kScore},
-    LossNeeds{"AnglELoss", 2, 2, LabelKind::kScore},
-    LossNeeds{"CosineSimilarityLoss", 2, 2, LabelKind::kScore},
+    LossNeeds{.name = "CoSENTLoss", .labels = LabelKind::kScore, .compares_rows = true},
+    LossNeeds{.name = "AnglELoss", .labels = LabelKind::kScore, .compares_rows = true},
+    LossNeeds{.name = "CosineSimilarityLoss",
+              .labels = LabelKind::kScore,
+              .min_label = -1,
+              .max_label = 1},
     LossNeeds{"TripletLoss", 3, 3, LabelKind::kNone},
     LossNeeds{"ContrastiveLoss", 2, 2, LabelKind::kBinary},
-    LossNeeds{"OnlineContrastiveLoss", 2, 2, LabelKind::kBinary},
+    LossNeeds{.name = "OnlineContrastiveLoss", .labels = LabelKind::kBinary, .compares_rows = true},
     LossNeeds{"MarginMSELoss", 3, 0, LabelKind::kMargins},
     LossNeeds{"MSELoss", 1, 0, LabelKind::kEmbedding},
 };
@@ -211,6 +214,59 @@ void check_data(const LossNeeds& needs, std::size_t columns, std::size_t labels)
                     needs.name, labels, expected_labels(needs, columns)));
 }
 
+std::optional<BadLabel> find_bad_label(const LossNeeds& needs, std::span<const float> labels,
+                                       std::size_t labels_per_row) {
+  if (needs.labels == LabelKind::kNone) return std::nullopt;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const float label = labels[i];
+    if (needs.labels == LabelKind::kBinary ? label == 0 || label == 1
+                                           : label >= needs.min_label && label <= needs.max_label)
+      continue;
+    const std::string expected = needs.labels == LabelKind::kBinary ? "0 or 1"
+                                 : needs.max_label == std::numeric_limits<float>::max()
+                                     ? "a finite number"
+                                     : fmt::format("{} to {}", needs.min_label, needs.max_label);
+    return BadLabel{i / labels_per_row,
+                    fmt::format("found the label {}, expected {} for {}; change the labels or use "
+                                "another loss",
+                                label, expected, needs.name)};
+  }
+  return std::nullopt;
+}
+
+void check_group(const LossNeeds& needs, std::size_t rows, std::size_t columns) {
+  if (rows > 1) return;
+  if (needs.in_batch_negatives && columns == 2)
+    throw ConfigError(
+        fmt::format("--loss {}: found a batch of one row, expected at least 2, because the other "
+                    "rows are the negatives; raise --per_device_train_batch_size or add a column "
+                    "of negatives",
+                    needs.name));
+  if (needs.compares_rows)
+    throw ConfigError(
+        fmt::format("--loss {}: found a batch of one row, expected at least 2, because the loss "
+                    "compares rows; raise --per_device_train_batch_size",
+                    needs.name));
+}
+
+void check_width(const LossOptions& options, std::size_t width) {
+  for (const std::size_t size : options.matryoshka_dims)
+    if (size == 0 || size > width)
+      throw ConfigError(
+          fmt::format("--matryoshka_dims: found {}, expected 1 to {}, the size of an embedding",
+                      size, width),
+          /*usage=*/true);
+  if (options.name != "AnglELoss") return;
+  std::vector<std::size_t> sizes = options.matryoshka_dims;
+  if (sizes.empty()) sizes.push_back(width);
+  for (const std::size_t size : sizes)
+    if (size % 2 != 0)
+      throw ConfigError(
+          fmt::format("--loss AnglELoss: found embeddings of {} numbers, expected an even number, "
+                      "because their halves are real and imaginary parts; use CoSENTLoss",
+                      size));
+}
+
 std::string_view default_loss(LabelKind labels) {
   if (labels == LabelKind::kScore) return "CoSENTLoss";
   if (labels == LabelKind::kBinary) return "ContrastiveLoss";
@@ -220,6 +276,11 @@ std::string_view default_loss(LabelKind labels) {
 std::unique_ptr<EmbeddingLoss> make_loss(const LossOptions& options) {
   std::unique_ptr<EmbeddingLoss> whole = make_whole_loss(options);
   if (options.matryoshka_dims.empty()) return whole;
+  if (options.name == "MSELoss")
+    throw ConfigError(
+        "--matryoshka_dims: found --loss MSELoss, whose labels are whole embeddings, expected a "
+        "loss of similarities; leave the flag out or use another loss",
+        /*usage=*/true);
   const auto& weights = options.matryoshka_weights;
   if (!weights.empty() && weights.size() != options.matryoshka_dims.size())
     throw ConfigError(

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,6 +45,9 @@ struct LossNeeds {
   std::size_t max_columns = 2;  // 0: any number
   LabelKind labels = LabelKind::kNone;
   bool in_batch_negatives = false;  // the other rows of the group are negatives
+  bool compares_rows = false;       // a pair of texts is compared with the pairs of other rows
+  float min_label = std::numeric_limits<float>::lowest();
+  float max_label = std::numeric_limits<float>::max();
 };
 
 // All losses, in the order of the help text.
@@ -56,9 +60,25 @@ const LossNeeds& loss_needs(std::string_view name);
 // `labels` labels per row (0: none) does not fit the loss.
 void check_data(const LossNeeds& needs, std::size_t columns, std::size_t labels);
 
+// A label that a loss cannot learn from.
+struct BadLabel {
+  std::size_t row = 0;
+  std::string problem;  // what was found and expected, for a message that names the row
+};
+
+// The first one of `labels` [rows, labels_per_row]: outside the range of the loss, or not finite.
+std::optional<BadLabel> find_bad_label(const LossNeeds& needs, std::span<const float> labels,
+                                       std::size_t labels_per_row);
+
+// Throws ConfigError if a group of `rows` is too small: its loss would be 0 for any embeddings.
+void check_group(const LossNeeds& needs, std::size_t rows, std::size_t columns);
+
 // The loss for data of this shape when none is named: CoSENTLoss for scores, ContrastiveLoss for
 // labels that are 0 or 1, else MultipleNegativesRankingLoss.
 std::string_view default_loss(LabelKind labels);
+
+// Throws ConfigError if the loss is undefined for embeddings of `width` components.
+void check_width(const LossOptions& options, std::size_t width);
 
 // Throws ConfigError for an unknown name or value.
 std::unique_ptr<EmbeddingLoss> make_loss(const LossOptions& options);

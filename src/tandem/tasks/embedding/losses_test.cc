@@ -235,6 +235,44 @@ TEST(EmbeddingLosses, NamesWhatIsWrong) {
   EXPECT_EQ(default_loss(LabelKind::kScore), "CoSENTLoss");
 }
 
+TEST(EmbeddingLosses, NamesTheRowOfALabelOutsideItsRange) {
+  const auto found = [](const char* name, std::vector<float> labels, std::size_t per_row = 1) {
+    return find_bad_label(loss_needs(name), labels, per_row);
+  };
+  EXPECT_FALSE(found("CoSENTLoss", {0, 5, -3}));
+  EXPECT_FALSE(found("CosineSimilarityLoss", {0, 1, -1}));
+  EXPECT_FALSE(found("ContrastiveLoss", {0, 1}));
+  EXPECT_FALSE(found("TripletLoss", {7}));
+  const auto score = found("CosineSimilarityLoss", {0, 0.5f, 4.25f});
+  ASSERT_TRUE(score);
+  EXPECT_EQ(score->row, 2u);
+  EXPECT_EQ(score->problem,
+            "found the label 4.25, expected -1 to 1 for CosineSimilarityLoss; change the labels or "
+            "use another loss");
+  EXPECT_EQ(found("ContrastiveLoss", {1, 0.5f})->row, 1u);
+  EXPECT_EQ(found("OnlineContrastiveLoss", {2, 0})->row, 0u);
+  EXPECT_EQ(found("CoSENTLoss", {1, std::nanf("")})->row, 1u);
+  EXPECT_EQ(found("MarginMSELoss", {1, 2, 3, INFINITY}, 2)->row, 1u);
+}
+
+TEST(EmbeddingLosses, RefusesAGroupWhoseLossIsAConstant) {
+  EXPECT_THROW(check_group(loss_needs("MultipleNegativesRankingLoss"), 1, 2), ConfigError);
+  EXPECT_NO_THROW(check_group(loss_needs("MultipleNegativesRankingLoss"), 1, 3));
+  EXPECT_NO_THROW(check_group(loss_needs("MultipleNegativesRankingLoss"), 2, 2));
+  EXPECT_THROW(check_group(loss_needs("AnglELoss"), 1, 2), ConfigError);
+  EXPECT_NO_THROW(check_group(loss_needs("CosineSimilarityLoss"), 1, 2));
+}
+
+TEST(EmbeddingLosses, RefusesWidthsThatTheLossCannotCut) {
+  EXPECT_NO_THROW(check_width({.matryoshka_dims = {384, 8}}, 384));
+  EXPECT_THROW(check_width({.matryoshka_dims = {385}}, 384), ConfigError);
+  EXPECT_THROW(check_width({.matryoshka_dims = {0}}, 384), ConfigError);
+  EXPECT_NO_THROW(check_width({.name = "AnglELoss"}, 384));
+  EXPECT_THROW(check_width({.name = "AnglELoss"}, 383), ConfigError);
+  EXPECT_THROW(check_width({.name = "AnglELoss", .matryoshka_dims = {384, 7}}, 384), ConfigError);
+  EXPECT_THROW(make_loss({.name = "MSELoss", .matryoshka_dims = {8}}), ConfigError);
+}
+
 // sentence-transformers' own values (the README of ../shared/data/golden/next).
 class EmbeddingLossGoldens : public ::testing::Test {
  protected:
