@@ -184,7 +184,8 @@ void CommandLine::check(const Stages& stages, std::string_view evaluation_flag) 
         given);
   }
   make_loss(loss_options(arguments_, LabelKind::kNone));  // refuses unknown names and values
-  DataTaskArguments::check(stages_with_rows(stages, arguments_), evaluation_flag);
+  const Stages of_rows = stages_with_rows(stages, arguments_);
+  if (needs_rows(of_rows)) DataTaskArguments::check(of_rows, evaluation_flag);
 }
 
 std::unique_ptr<JobTask> CommandLine::make_job() const {

@@ -52,6 +52,9 @@ struct EmbeddingArguments : DataSource {
 LossOptions loss_options(const EmbeddingArguments& arguments, LabelKind labels);
 /** The stages that need rows: an evaluation of a search alone has none. */
 Stages stages_with_rows(Stages stages, const EmbeddingArguments& arguments);
+inline bool needs_rows(const Stages& stages) {
+  return stages.train || stages.eval || stages.predict;
+}
 /** Rows of a batch beyond which its texts are embedded twice; 0: none. */
 std::size_t mini_batch_size(const EmbeddingArguments& arguments, std::string_view loss);
 

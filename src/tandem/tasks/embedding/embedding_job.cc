@@ -108,7 +108,17 @@ void EmbeddingJob::read_examples(const Stages& stages, const hub::DatasetFiles& 
       log.fact("loss",
                fmt::format("{}{}", loss_->name, arguments_.loss ? "" : ", chosen by the columns"));
     }
-    check_data(loss_needs(loss_->name), (*part)->texts.size(), (*part)->has_labels() ? 1 : 0);
+    check_loss(**part);
+  }
+}
+
+// Whether the loss can learn from the rows of a part.
+void EmbeddingJob::check_loss(const RowColumns& part) const {
+  const LossNeeds& needs = loss_needs(loss_->name);
+  const std::size_t labels = part.has_labels() ? 1 : 0;
+  check_data(needs, part.texts.size(), labels);
+  if (const auto bad = find_bad_label(needs, part.labels, labels)) {
+    raise<DataError>("{}: column \"{}\": {}", part.rows.place(bad->row), part.label, bad->problem);
   }
 }
 
@@ -165,6 +175,7 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
   options.files = sentence_files(settings.model_directory, config.hidden_size);
   options.pooler = models::read_pooler(settings.model_directory);
   options.loss = make_loss(*loss_);
+  check_width(*loss_, models::embedding_size(options.files, config.hidden_size));
   options.gather = arguments_.gather_across_devices;
   options.mini_batch_size = mini_batch_size(arguments_, loss_->name);
   max_tokens_ =
@@ -244,6 +255,9 @@ void EmbeddingJob::load_data(const DataParts& parts) {
 }
 
 void EmbeddingJob::describe_training(const TrainingShape& shape, StartLog& log) const {
+  check_group(loss_needs(loss_->name),
+              shape.batch_size * (arguments_.gather_across_devices ? shape.shards : 1),
+              task_->train_columns());
   if (!loss_needs(loss_->name).in_batch_negatives) return;
   const std::size_t columns = task_->train_columns();
   const auto negatives = [&](std::size_t rows) { return rows * (columns - 1) - 1; };

@@ -20,8 +20,9 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   hub::DatasetFiles find_data(const Stages& stages, const hub::ModelArguments& model,
                               const Environment& environment,
                               hub::DownloadObserver& downloads) const override {
-    return ExampleJob::find_data(stages_with_rows(stages, arguments_), model, environment,
-                                 downloads);
+    const Stages of_rows = stages_with_rows(stages, arguments_);
+    if (!needs_rows(of_rows)) return {};
+    return ExampleJob::find_data(of_rows, model, environment, downloads);
   }
   Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
                   const TaskSettings& settings) override;
@@ -37,6 +38,7 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   std::optional<RowColumns> read(std::span<const std::filesystem::path> files,
                                  const std::optional<std::int64_t>& most, std::string_view name,
                                  StartLog& log) const;
+  void check_loss(const RowColumns& part) const;
   void choose_loss(const RowColumns& part);
   std::vector<Evaluator> choose_evaluators() const;
   models::SentenceFiles sentence_files(const std::filesystem::path& directory,
