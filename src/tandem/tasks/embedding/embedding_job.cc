@@ -76,9 +76,10 @@ std::optional<RowColumns> EmbeddingJob::read(std::span<const std::filesystem::pa
               .label = arguments_.label_column,
               .most = most ? std::optional(static_cast<std::size_t>(*most)) : std::nullopt});
   if (!rows.left_out.empty()) {
-    log.warning(fmt::format("{}: the columns {} are no texts and are left out", name,
+    log.warning(fmt::format("{}: the columns {} are not read as texts and are left out", name,
                             fmt::join(rows.left_out, ", ")));
   }
+  for (const std::string& warning : rows.warnings) log.warning(warning);
   return rows;
 }
 
@@ -217,7 +218,7 @@ TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
   }
   rows.texts = text_classification::build_text_features(
       task_->tokenizer(), texts, {}, max_tokens_, parts.threads, [&](std::size_t i) {
-        return part && i < rows.rows * rows.columns ? part->rows.place(i % rows.rows)
+        return part && i < rows.rows * rows.columns ? part->place(i % rows.rows)
                                                     : fmt::format("text {} of the search", i);
       });
   if (part) {

@@ -7,9 +7,13 @@
 #include <cmath>
 
 #include "tandem/core/error.h"
+#include "tandem/tasks/embedding/row_checks.h"
 
 namespace tandem::tasks::embedding {
 namespace {
+
+// One less than the default --train_group_size of FlagEmbedding.
+constexpr std::size_t kMostNegatives = 7;
 
 constexpr std::string_view kLabelNames[] = {"label", "labels", "score", "scores"};
 
@@ -48,11 +52,51 @@ std::vector<float> labels_in(const data::Rows& rows, const std::string& name, st
   return labels;
 }
 
+// Labels of the rows that are used.
+std::vector<float> labels_of(const RowColumns& found) {
+  const std::span<const std::uint32_t> from = found.flat.rows;
+  if (from.empty()) return labels_in(found.rows, found.label, found.count);
+  const auto labels =
+      labels_in(found.rows, found.label, found.count == 0 ? 0 : from[found.count - 1] + 1);
+  std::vector<float> flat;
+  for (const std::uint32_t row : from.first(found.count)) flat.push_back(labels[row]);
+  return flat;
+}
+
+// The names of the columns with texts; the others become left_out unless the choice names columns.
+std::vector<std::string> choose_texts(const ColumnChoice& choice, RowColumns& found) {
+  if (!choice.texts.empty()) return choice.texts;
+  std::vector<std::string> names = flag_embedding_columns(found.rows);
+  const bool all = names.empty();
+  for (const data::Column& column : found.rows.columns()) {
+    if (column.name == found.label) continue;
+    const bool is_text = column.kind == data::Column::Kind::kText || is_text_list(column);
+    if (all && is_text)
+      names.push_back(column.name);
+    else if (std::find(names.begin(), names.end(), column.name) == names.end())
+      found.left_out.push_back(column.name);
+  }
+  return names;
+}
+
+void take_texts(std::span<const std::string> names, RowColumns& found) {
+  const bool lists = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    const data::Column* column = found.rows.find(name);
+    return column != nullptr && is_text_list(*column);
+  });
+  if (!lists) {
+    for (const std::string& name : names) found.texts.push_back(&found.rows.texts(name));
+    return;
+  }
+  found.flat = without_lists(found.rows, names, kMostNegatives);
+  for (const data::Column& column : found.flat.columns) found.texts.push_back(&column);
+}
+
 void check_texts(const RowColumns& found) {
   for (const data::Column* column : found.texts) {
     for (std::size_t row = 0; row < found.count; ++row) {
       if (!column->is_null(row)) continue;
-      raise<DataError>("{}: column \"{}\": found no value, expected a text", found.rows.place(row),
+      raise<DataError>("{}: column \"{}\": found no value, expected a text", found.place(row),
                        column->name);
     }
   }
@@ -70,24 +114,26 @@ LabelKind RowColumns::label_kind() const {
 RowColumns read_columns(std::span<const std::filesystem::path> files, const ColumnChoice& choice) {
   RowColumns found;
   found.rows = data::read_rows(files);
-  found.count = std::min(found.rows.size(), choice.most.value_or(found.rows.size()));
   found.label = label_name(found.rows, choice.label);
-  if (found.has_labels()) found.labels = labels_in(found.rows, found.label, found.count);
-  for (const std::string& name : choice.texts) found.texts.push_back(&found.rows.texts(name));
-  if (choice.texts.empty()) {
-    for (const data::Column& column : found.rows.columns()) {
-      if (column.name == found.label) continue;
-      if (column.kind == data::Column::Kind::kText)
-        found.texts.push_back(&column);
-      else
-        found.left_out.push_back(column.name);
-    }
-  }
-  if (found.texts.empty()) {
+  const std::vector<std::string> names = choose_texts(choice, found);
+  if (names.empty()) {
     raise<DataError>("{}: found no text column, expected at least one; the columns are {}",
                      found.rows.file(), fmt::join(found.rows.file_columns(), ", "));
   }
+  take_texts(names, found);
+  found.count =
+      std::min(found.texts.front()->size, choice.most.value_or(found.texts.front()->size));
+  if (found.has_labels()) found.labels = labels_of(found);
   check_texts(found);
+  found.warnings = row_warnings({.texts = found.texts,
+                                 .count = found.count,
+                                 .place = [&](std::size_t row) { return found.place(row); },
+                                 .has_labels = found.has_labels()});
+  if (found.flat.with_repeated > 0) {
+    found.warnings.push_back(
+        fmt::format("{}: {} rows have fewer negatives than others; their negatives are repeated",
+                    found.rows.file(), found.flat.with_repeated));
+  }
   return found;
 }
 

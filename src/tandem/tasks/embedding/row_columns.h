@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tandem/data/read_rows.h"
+#include "tandem/tasks/embedding/list_columns.h"
 #include "tandem/tasks/embedding/losses.h"
 
 namespace tandem::tasks::embedding {
@@ -22,16 +23,25 @@ struct ColumnChoice {
 
 struct RowColumns {
   data::Rows rows;
+  FlatRows flat;          // of `rows`, where a chosen column has lists; else empty
   std::size_t count = 0;  // rows that are used, the first ones
   std::vector<const data::Column*> texts;
   std::string label;                  // name of the column; empty: none
   std::vector<float> labels;          // [count], or empty
   std::vector<std::string> left_out;  // columns that are neither
+  std::vector<std::string> warnings;  // about rows that are used
 
   bool has_labels() const { return !label.empty(); }
   LabelKind label_kind() const;
+  // For an error about a row that is used: "'train.csv', row 17 (line 18)".
+  std::string place(std::size_t row) const {
+    return rows.place(flat.rows.empty() ? row : flat.rows[row]);
+  }
 };
 
+// Columns with lists of texts are read as list_columns.h says; of FlagEmbedding's files query, pos
+// and neg are the texts. At most 7 negatives of a list are used, as with FlagEmbedding's default
+// --train_group_size 8.
 // Throws what data::read_rows() throws, and DataError that names the row: for a column that is
 // missing or has no texts, an empty cell, a label that is not a finite number, and data without a
 // text column.

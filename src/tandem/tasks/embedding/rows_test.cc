@@ -4,8 +4,10 @@
 
 #include "support/test_support.h"
 #include "tandem/core/error.h"
+#include "tandem/core/file.h"
 #include "tandem/tasks/embedding/list_columns.h"
 #include "tandem/tasks/embedding/row_checks.h"
+#include "tandem/tasks/embedding/row_columns.h"
 
 namespace tandem::tasks::embedding {
 namespace {
@@ -143,6 +145,49 @@ TEST(RowWarnings, NamesInAnotherOrder) {
   EXPECT_THAT(warnings_of(R"({"answer": "p", "question": "a"})"),
               ElementsAre(HasSubstr("\"answer\" comes before \"question\"")));
   EXPECT_THAT(warnings_of(R"({"query": "p", "answer": "a"})"), IsEmpty());
+}
+
+class ReadColumns : public ::testing::Test {
+ protected:
+  RowColumns read(std::string_view lines, const ColumnChoice& choice = {}) {
+    const auto path = folder_.path() / "rows.jsonl";
+    write_file(path, lines);
+    return read_columns(std::vector{path}, choice);
+  }
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(ReadColumns, ListsGiveRowsWithLabelsAndPlaces) {
+  const RowColumns found =
+      read(R"({"query": "q", "pos": ["p", "r"], "neg": ["n"], "score": 0.5, "prompt": "Find:"})"
+           "\n"
+           R"({"query": "s", "pos": ["t"], "neg": ["u"], "score": 1, "prompt": "Find:"})"
+           "\n");
+  ASSERT_EQ(found.texts.size(), 3u);
+  EXPECT_EQ(found.count, 3u);
+  EXPECT_EQ(found.texts[1]->texts[1], "r");
+  EXPECT_THAT(found.labels, ElementsAre(0.5f, 0.5f, 1.0f));
+  EXPECT_THAT(found.left_out, ElementsAre("prompt"));
+  EXPECT_THAT(found.place(2), HasSubstr("row 2"));
+  EXPECT_THAT(found.warnings, IsEmpty());
+}
+
+TEST_F(ReadColumns, PlainColumnsStayAsTheyAre) {
+  const RowColumns found = read(R"({"a": "x", "b": "y", "id": 3})"
+                                "\n"
+                                R"({"a": "", "b": "y", "id": 4})"
+                                "\n",
+                                {.most = 2});
+  ASSERT_EQ(found.texts.size(), 2u);
+  EXPECT_THAT(found.left_out, ElementsAre("id"));
+  EXPECT_THAT(found.warnings, ElementsAre(AllOf(HasSubstr("row 2"), HasSubstr("empty text"))));
+  EXPECT_THAT(read(R"({"a": "x", "b": "y"})", {.texts = {"b", "a"}}).texts[0]->name, "b");
+}
+
+TEST_F(ReadColumns, TheFirstRowsOfLists) {
+  const RowColumns found = read(R"({"query": "q", "pos": ["p", "r"], "score": 0.5})", {.most = 1});
+  EXPECT_EQ(found.count, 1u);
+  EXPECT_THAT(found.labels, ElementsAre(0.5f));
 }
 
 }  // namespace
