@@ -8,6 +8,7 @@
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/models/safetensors.h"
+#include "tandem/models/torch_writer.h"
 
 namespace tandem::models {
 namespace {
@@ -68,6 +69,10 @@ void write_dense(const fs::path& folder, const DenseModule& dense) {
                      .shape = {dense.out_features, dense.in_features},
                      .bytes = std::as_bytes(std::span(dense.weight))});
   write_safetensors(folder / "model.safetensors", tensors);
+  // sentence-transformers 2 reads this file alone.
+  TorchItem::Dict state{.entries = {}, .is_ordered = true};
+  for (const TensorView& tensor : tensors) state.set(tensor.name, TorchItem{tensor});
+  write_torch_file(folder / "pytorch_model.bin", TorchItem{std::move(state)});
 }
 
 }  // namespace
