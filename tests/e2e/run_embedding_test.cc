@@ -155,7 +155,7 @@ TEST_F(RunEmbedding, ColumnsChooseLossAndEvaluator) {
     EXPECT_THAT(said(result), HasSubstr(one.loss + ", chosen by the columns"));
     EXPECT_TRUE(results("chosen").contains(one.metric)) << one.metric;
     if (one.rows.find("id") != one.rows.npos) {
-      EXPECT_THAT(said(result), HasSubstr("the columns id are no texts and are left out"));
+      EXPECT_THAT(said(result), HasSubstr("the columns id are not read as texts and are left out"));
     }
   }
 }
@@ -175,6 +175,35 @@ TEST_F(RunEmbedding, SavesWhatTheModelIs) {
   EXPECT_THAT(said(run_ok(train_command("further", further))), HasSubstr("pooling: cls"));
   expect_refused(with(further, {"--pooling_mode", "mean"}),
                  {"--pooling_mode", "has modules.json, whose modules are used"});
+}
+
+// A tokenizer's model_max_length limits a model that has no other length; sentence-transformers and
+// `tandem embed` cut texts there, so training does, too.
+TEST_F(RunEmbedding, TheLengthOfTheTokenizerIsThatOfTheModel) {
+  fs::copy(kDemo / "model", path("model"), fs::copy_options::recursive);
+  json config = json::parse(read_file(path("model") / "tokenizer_config.json"));
+  config["model_max_length"] = 20;
+  write_file(path("model") / "tokenizer_config.json", config.dump());
+  run_ok(train_command("out", {"--model_name_or_path", path("model").native()}));
+  const json length = json::parse(read_file(path("out") / "sentence_bert_config.json"));
+  EXPECT_EQ(length["max_seq_length"], 20);
+}
+
+TEST_F(RunEmbedding, ReadsFlagEmbeddingsFiles) {
+  const std::string rows =
+      file("flag.jsonl", R"({"query": "Where?", "pos": ["Here.", "There."], "neg": ["Rain."]})"
+                         "\n"
+                         R"({"query": "Who?", "pos": ["Ada."], "neg": ["Wine."]})"
+                         "\n");
+  const ProcessResult result = run_ok(train_command("flag", {"--train_file", rows}));
+  EXPECT_THAT(said(result), AllOf(HasSubstr("query, pos, neg_1"), HasSubstr("3 rows of 3 texts")));
+  expect_refused({"--train_file", rows, "--max_seq_length", "12", "--prompts",
+                  "find the text that answers this question of ours"},
+                 {"--prompts: ", "expected fewer than the 12"});
+  expect_refused({"--train_file", file("empty.jsonl", R"({"query": "a", "pos": ["b"]})"
+                                                      "\n"
+                                                      R"({"query": "a", "pos": []})")},
+                 {"row 2", "\"pos\"", "empty list"});
 }
 
 TEST_F(RunEmbedding, SaysHowManyNegativesThereAre) {

@@ -56,6 +56,19 @@ std::vector<std::string> prompts_of(const std::optional<std::string>& given,
   return prompts;
 }
 
+// Throws ConfigError for a prompt that leaves no room for a text.
+void check_prompt(const text::Tokenizer& tokenizer, const std::string& prompt,
+                  std::size_t max_tokens) {
+  text::Encoding encoding;
+  tokenizer.encode(prompt, encoding);
+  const std::size_t tokens = encoding.ids.size() + text::SequenceTemplate::kSpecialTokensOfOne;
+  if (prompt.empty() || tokens < max_tokens) return;
+  raise<ConfigError>(
+      "--prompts: '{}' has {} tokens with the special ones, expected fewer than the {} of "
+      "--max_seq_length; shorten it",
+      prompt, tokens, max_tokens);
+}
+
 std::string pooling_text(const models::SentenceFiles& files) {
   std::vector<std::string_view> all;
   for (const models::Pooling pooling : files.poolings) {
@@ -179,8 +192,8 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
   check_width(*loss_, models::embedding_size(options.files, config.hidden_size));
   options.gather = arguments_.gather_across_devices;
   options.mini_batch_size = mini_batch_size(arguments_, loss_->name);
-  max_tokens_ =
-      std::min(config.max_tokens(), options.files.max_seq_length.value_or(config.max_tokens()));
+  max_tokens_ = std::min({config.max_tokens(), tokenizer.model_max_length(),
+                          options.files.max_seq_length.value_or(config.max_tokens())});
   if (arguments_.max_seq_length)
     max_tokens_ = std::min(max_tokens_, static_cast<std::size_t>(*arguments_.max_seq_length));
   options.files.max_seq_length = max_tokens_;
@@ -200,6 +213,7 @@ TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
   TokenizedRows rows;
   if (part) {
     const std::vector<std::string> prompts = prompts_of(arguments_.prompts, part->texts);
+    for (const std::string& prompt : prompts) check_prompt(task_->tokenizer(), prompt, max_tokens_);
     rows.rows = part->count;
     rows.columns = part->texts.size();
     for (std::size_t column = 0; column < prompts.size(); ++column) {
