@@ -1,0 +1,176 @@
+#include "tandem/tasks/reranking/list_losses.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <numeric>
+#include <vector>
+
+namespace tandem::tasks::reranking {
+namespace {
+
+constexpr double kSmallest = 1e-10;  // of what a logarithm is taken
+constexpr double kMu = 10;           // weight of NDCGLoss2 in NDCGLoss2++
+
+double log_sum(Scores x) {
+  const double top = *std::max_element(x.begin(), x.end());
+  double sum = 0;
+  for (const double value : x) sum += std::exp(value - top);
+  return top + std::log(sum);
+}
+
+double log_add(double a, double b) {
+  const double top = std::max(a, b);
+  if (std::isinf(top) && top < 0) return top;
+  return top + std::log1p(std::exp(std::min(a, b) - top));
+}
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+// Indices of `values`, the largest first; equal ones keep their order.
+std::vector<std::size_t> largest_first(Scores values) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return values[a] > values[b]; });
+  return order;
+}
+
+std::vector<double> place_weights(std::size_t documents, PlaceWeights kind) {
+  std::vector<double> weights(documents, 1);
+  if (kind == PlaceWeights::kEqual) return weights;
+  double sum = 0;
+  for (std::size_t place = 0; place < documents; ++place)
+    sum += weights[place] = std::exp2(static_cast<double>(documents - place)) - 1;
+  for (double& weight : weights) weight /= sum;
+  return weights;
+}
+
+double discount(std::size_t rank) { return std::log2(1 + static_cast<double>(rank)); }
+
+// What LambdaLoss knows of the documents in the order of their scores.
+struct Ranking {
+  std::vector<double> gains;  // (2^label - 1) / the best DCG of the first k
+
+  Ranking(Scores sorted_labels, std::size_t k) {
+    std::vector<double> ideal(sorted_labels.begin(), sorted_labels.end());
+    std::sort(ideal.rbegin(), ideal.rend());
+    double best = 0;
+    for (std::size_t i = 0; i < std::min(k, ideal.size()); ++i)
+      best += (std::exp2(ideal[i]) - 1) / discount(i + 1);
+    for (const double label : sorted_labels)
+      gains.push_back((std::exp2(label) - 1) / std::max(best, kSmallest));
+  }
+
+  double ndcg2(std::size_t i, std::size_t j) const {
+    const std::size_t distance = i > j ? i - j : j - i;
+    return std::abs(1 / discount(distance) - 1 / discount(distance + 1)) *
+           std::abs(gains[i] - gains[j]);
+  }
+  double lambda_rank(std::size_t i, std::size_t j) const {
+    return std::abs(1 / discount(i + 1) - 1 / discount(j + 1)) * std::abs(gains[i] - gains[j]);
+  }
+  double weight(PairWeights weights, std::size_t i, std::size_t j) const {
+    switch (weights) {
+      case PairWeights::kNone:
+        return 1;
+      case PairWeights::kNdcg1:
+        return gains[i] / discount(i + 1);
+      case PairWeights::kNdcg2:
+        return ndcg2(i, j);
+      case PairWeights::kLambdaRank:
+        return lambda_rank(i, j);
+      case PairWeights::kNdcg2PlusPlus:
+        return kMu * ndcg2(i, j) + lambda_rank(i, j);
+    }
+    return 0;
+  }
+};
+
+}  // namespace
+
+double list_net(Scores scores, Scores labels, Slopes slopes) {
+  const double of_scores = log_sum(scores), of_labels = log_sum(labels);
+  double loss = 0;
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const double target = std::exp(labels[i] - of_labels);
+    loss -= target * (scores[i] - of_scores);
+    slopes[i] = std::exp(scores[i] - of_scores) - target;
+  }
+  return loss;
+}
+
+double list_mle(Scores scores, Scores labels, ListOrder order, PlaceWeights weights,
+                Slopes slopes) {
+  const std::size_t documents = scores.size();
+  std::vector<std::size_t> places(documents);
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  if (order == ListOrder::kByLabel) places = largest_first(labels);
+  const std::vector<double> weight = place_weights(documents, weights);
+  // rest[p]: the logarithm of the sum of exponentials from place p on.
+  std::vector<double> rest(documents);
+  double sum = -std::numeric_limits<double>::infinity();
+  for (std::size_t place = documents; place-- > 0;)
+    rest[place] = sum = log_add(sum, scores[places[place]]);
+  double loss = 0;
+  for (std::size_t place = 0; place < documents; ++place) {
+    const std::size_t document = places[place];
+    loss += weight[place] * (rest[place] - scores[document]);
+    slopes[document] = -weight[place];
+    for (std::size_t before = 0; before <= place; ++before)
+      slopes[document] += weight[before] * std::exp(scores[document] - rest[before]);
+  }
+  return loss;
+}
+
+double rank_mse(Scores scores, Scores labels, double alpha, Slopes slopes) {
+  const std::size_t documents = scores.size();
+  std::fill(slopes.begin(), slopes.end(), 0.0);
+  double loss = 0;
+  for (std::size_t i = 0; i < documents; ++i) {
+    double above = 0, equal = 0, smooth = 0.5;
+    for (std::size_t j = 0; j < documents; ++j) {
+      above += labels[j] > labels[i] ? 1 : 0;
+      equal += labels[j] == labels[i] ? 1 : 0;
+      smooth += sigmoid(alpha * (scores[j] - scores[i]));
+    }
+    const double rank = above + (equal + 1) / 2, error = smooth - rank;
+    const double weight = 1 / std::log2(rank + 1);
+    loss += weight * error * error;
+    for (std::size_t j = 0; j < documents; ++j) {
+      const double share = sigmoid(alpha * (scores[j] - scores[i]));
+      const double slope = 2 * weight * error * alpha * share * (1 - share);
+      slopes[j] += slope;
+      slopes[i] -= slope;
+    }
+  }
+  return loss;
+}
+
+PairSums lambda_pairs(Scores scores, Scores labels, PairWeights weights, std::size_t k,
+                      Slopes slopes) {
+  std::fill(slopes.begin(), slopes.end(), 0.0);
+  const std::vector<std::size_t> order = largest_first(scores);
+  std::vector<double> sorted_labels;
+  for (const std::size_t document : order) sorted_labels.push_back(labels[document]);
+  const Ranking ranking(sorted_labels, k);
+  PairSums sums;
+  const std::size_t seen = std::min(k, scores.size());
+  for (std::size_t i = 0; i < seen; ++i)
+    for (std::size_t j = 0; j < seen; ++j) {
+      if (!(sorted_labels[i] > sorted_labels[j])) continue;
+      ++sums.pairs;
+      const double share = sigmoid(scores[order[i]] - scores[order[j]]);
+      const double weight = ranking.weight(weights, i, j);
+      const double power = std::pow(std::max(share, kSmallest), weight);
+      sums.loss -= std::log2(std::max(power, kSmallest));
+      if (share < kSmallest || power < kSmallest) continue;  // a constant there
+      const double slope = -weight * (1 - share) / std::numbers::ln2;
+      slopes[order[i]] += slope;
+      slopes[order[j]] -= slope;
+    }
+  return sums;
+}
+
+}  // namespace tandem::tasks::reranking

@@ -1,0 +1,69 @@
+// The losses of cross-encoders: functions of the scores of pairs and their labels. Names, defaults
+// and values are those of sentence-transformers 5.7.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tandem::tasks::reranking {
+
+// The arguments of the classes. Without a value: the default of the class.
+struct LossOptions {
+  std::string name = "BinaryCrossEntropyLoss";
+  double pos_weight = 1;              // BinaryCrossEntropyLoss
+  std::optional<double> scale = {};   // MultipleNegativesRankingLoss: 10
+  std::string activation_fn = {};     // identity | sigmoid; of the scores, before the loss
+  std::string weighting_scheme = {};  // LambdaLoss: NDCGLoss2PPScheme
+  std::optional<std::size_t> k = {};  // LambdaLoss, RankNetLoss: the first k documents
+  bool respect_input_order = true;    // ListMLELoss, PListMLELoss
+  double alpha = 1;                   // ADRMSELoss
+};
+
+// What one sample of the data is.
+enum class SampleKind {
+  kPair,       // a query, a document and a label
+  kClassPair,  // the label is a class
+  kTuple,      // a query, its positive and negatives; labels: a margin for each negative, or none
+  kList,       // a query, documents and a label for each
+};
+
+struct LossNeeds {
+  std::string_view name;
+  SampleKind sample = SampleKind::kPair;
+  bool labels = true;
+  bool in_batch_negatives = false;  // positives of other samples are negatives
+};
+
+// All losses, in the order of the help text.
+std::span<const LossNeeds> losses();
+
+// Throws ConfigError, which lists the names, if there is none.
+const LossNeeds& loss_needs(std::string_view name);
+
+// The documents of some queries, query by query. Views; the caller keeps the memory.
+struct ScoredQueries {
+  std::span<const float> logits;  // [documents, outputs]
+  std::size_t outputs = 1;
+  std::span<const std::size_t> begin;  // first document of each query, and the number of documents
+  std::span<const float> labels;       // see SampleKind: one a document, or [queries, margins]
+  std::size_t queries() const { return begin.size() - 1; }
+};
+
+// Immutable: threads may share one.
+class RerankingLoss {
+ public:
+  virtual ~RerankingLoss() = default;
+  // Returns the loss and overwrites `gradient`, like logits, with its derivatives. Sums are f64 in
+  // the order of the documents.
+  virtual double loss_and_gradient(const ScoredQueries& scored,
+                                   std::span<float> gradient) const = 0;
+};
+
+// Throws ConfigError for an unknown name or value.
+std::unique_ptr<RerankingLoss> make_loss(const LossOptions& options);
+
+}  // namespace tandem::tasks::reranking

@@ -1,0 +1,204 @@
+// The losses of rerankers: against sentence-transformers' values and gradients, by differences, and
+// at the ends of their domains.
+#include "tandem/tasks/reranking/losses.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <random>
+
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/json.h"
+
+namespace tandem::tasks::reranking {
+namespace {
+
+using nlohmann::json;
+
+struct Data {
+  std::vector<float> logits, labels;
+  std::vector<std::size_t> begin = {0};
+  std::size_t outputs = 1;
+  ScoredQueries scored() const { return {logits, outputs, begin, labels}; }
+};
+
+struct Result {
+  double loss = 0;
+  std::vector<float> gradient;
+};
+
+Result compute(const LossOptions& options, const Data& data) {
+  Result result{0, std::vector<float>(data.logits.size(), 7.0f)};
+  result.loss = make_loss(options)->loss_and_gradient(data.scored(), result.gradient);
+  return result;
+}
+
+// Three queries with 4, 2 and 5 documents and labels of 0, 1 and 2.
+Data lists() {
+  Data data{{0.3f, -1.2f, 0.9f, 0.1f, 2.0f, -0.5f, 0.4f, 0.6f, -2.0f, 1.5f, 0.7f},
+            {2, 0, 1, 0, 0, 1, 1, 0, 0, 2, 1},
+            {0, 4, 6, 11}};
+  return data;
+}
+
+void expect_gradient(const LossOptions& options, const Data& data) {
+  const Result result = compute(options, data);
+  for (std::size_t i = 0; i < data.logits.size(); ++i) {
+    constexpr float kStep = 1e-2f;
+    Data up = data, down = data;
+    up.logits[i] += kStep;
+    down.logits[i] -= kStep;
+    const double found = (compute(options, up).loss - compute(options, down).loss) / (2 * kStep);
+    EXPECT_NEAR(result.gradient[i], found, 2e-3) << options.name << " document " << i;
+  }
+}
+
+TEST(RerankingLosses, GradientsAreThoseOfDifferences) {
+  for (const char* name : {"ListNetLoss", "ListMLELoss", "PListMLELoss", "LambdaLoss",
+                           "RankNetLoss", "ADRMSELoss", "MultipleNegativesRankingLoss"})
+    expect_gradient({.name = name}, lists());
+  for (const char* scheme : {"NDCGLoss1Scheme", "NDCGLoss2Scheme", "LambdaRankScheme"})
+    expect_gradient({.name = "LambdaLoss", .weighting_scheme = scheme, .k = 3}, lists());
+  Data pairs = lists();
+  for (float& label : pairs.labels) label /= 2;
+  expect_gradient({.name = "BinaryCrossEntropyLoss", .pos_weight = 3}, pairs);
+  expect_gradient({.name = "MSELoss", .activation_fn = "sigmoid"}, pairs);
+  Data classes{{0.1f, 1.0f, -0.4f, 2.0f, 0.3f, 0.2f}, {1, 2}, {0, 1, 2}, 3};
+  expect_gradient({.name = "CrossEntropyLoss"}, classes);
+  Data tuples{{0.1f, 1.0f, -0.4f, 2.0f, 0.3f, 0.2f}, {0.5f, 1, 0, 0.2f}, {0, 3, 6}};
+  expect_gradient({.name = "MarginMSELoss"}, tuples);
+  tuples.labels = {1, 0.5f, 0, 0.9f, 0.1f, 0.3f};
+  expect_gradient({.name = "MarginMSELoss"}, tuples);
+}
+
+TEST(RerankingLosses, LargeScoresDoNotOverflow) {
+  Data data = lists();
+  for (float& logit : data.logits) logit *= 200;
+  for (const LossNeeds& needs : losses()) {
+    if (needs.sample != SampleKind::kList) continue;
+    const Result result = compute({.name = std::string(needs.name)}, data);
+    EXPECT_TRUE(std::isfinite(result.loss)) << needs.name;
+    for (const float slope : result.gradient) EXPECT_TRUE(std::isfinite(slope)) << needs.name;
+  }
+}
+
+TEST(RerankingLosses, ABatchWithoutAPairHasNoGradient) {
+  Data data = lists();
+  std::fill(data.labels.begin(), data.labels.end(), 1.0f);
+  for (const char* name : {"LambdaLoss", "RankNetLoss"}) {
+    const Result result = compute({.name = name}, data);
+    EXPECT_EQ(result.loss, 0);
+    for (const float slope : result.gradient) EXPECT_EQ(slope, 0);
+  }
+}
+
+TEST(RerankingLosses, NamesWhatIsWrong) {
+  EXPECT_THROW(make_loss({.name = "BestLoss"}), ConfigError);
+  EXPECT_THROW(make_loss({.activation_fn = "tanh"}), ConfigError);
+  EXPECT_THROW(make_loss({.name = "LambdaLoss", .weighting_scheme = "NDCG"}), ConfigError);
+}
+
+// sentence-transformers' own values (the README of ../shared/data/golden/next).
+class RerankingLossGoldens : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto path = testing::shared_data() / "golden/next/rerankers/losses.json";
+    if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs " << path;
+    goldens_ = json::parse(std::ifstream(path));
+  }
+
+  // Logits and gradients of all calls, pair by pair of the data.
+  struct Case {
+    Data data;
+    std::vector<double> gradient;
+  };
+
+  // Calls are columns of tuples: the positives of all rows, then each negative in turn.
+  static Case tuples(const json& golden) {
+    Case result;
+    const json& calls = golden["calls"];
+    const std::size_t rows = golden["rows"].size();
+    for (std::size_t row = 0; row < rows; ++row) {
+      for (const json& call : calls) {
+        result.data.logits.push_back(call["logits_f64"][row][0].get<float>());
+        result.gradient.push_back(call["gradient_f64"][row][0].get<double>());
+      }
+      result.data.begin.push_back(result.data.logits.size());
+      if (golden["rows"][row].contains("score"))
+        result.data.labels.push_back(golden["rows"][row]["score"].get<float>());
+    }
+    return result;
+  }
+
+  // Calls are pieces of the documents of all rows.
+  static Case documents(const json& golden) {
+    Case result;
+    for (const json& call : golden["calls"])
+      for (std::size_t row = 0; row < call["logits_f64"].size(); ++row) {
+        result.data.outputs = call["logits_f64"][row].size();
+        for (std::size_t i = 0; i < result.data.outputs; ++i) {
+          result.data.logits.push_back(call["logits_f64"][row][i].get<float>());
+          result.gradient.push_back(call["gradient_f64"][row][i].get<double>());
+        }
+      }
+    for (const json& row : golden["rows"]) {
+      const bool list = row.contains("docs");
+      result.data.begin.push_back(result.data.begin.back() + (list ? row["docs"].size() : 1));
+      if (list) {
+        for (const json& label : row["labels"]) result.data.labels.push_back(label.get<float>());
+      } else {
+        result.data.labels.push_back(row.value("label", row.value("score", 0.0f)));
+      }
+    }
+    return result;
+  }
+
+  void expect(const std::string& name, const LossOptions& options) {
+    const json& golden = goldens_.at(name);
+    const bool is_tuple = loss_needs(options.name).sample == SampleKind::kTuple;
+    const Case of = is_tuple ? tuples(golden) : documents(golden);
+    const Result result = compute(options, of.data);
+    const double expected = golden["loss_f64"].get<double>();
+    EXPECT_NEAR(result.loss, expected, 2e-7 * std::abs(expected)) << name;
+    ASSERT_EQ(result.gradient.size(), of.gradient.size()) << name;
+    double difference = 0, size = 0;
+    for (std::size_t i = 0; i < of.gradient.size(); ++i) {
+      difference += std::pow(result.gradient[i] - of.gradient[i], 2);
+      size += of.gradient[i] * of.gradient[i];
+    }
+    EXPECT_LE(std::sqrt(difference / size), 1e-6) << name;
+  }
+
+  json goldens_;
+};
+
+TEST_F(RerankingLossGoldens, ValuesAndGradients) {
+  const std::vector<std::pair<std::string, LossOptions>> options = {
+      {"bce", {}},
+      {"bce_scores", {}},
+      {"bce_pos_weight_3", {.pos_weight = 3}},
+      {"cross_entropy", {.name = "CrossEntropyLoss"}},
+      {"mse", {.name = "MSELoss"}},
+      {"margin_mse", {.name = "MarginMSELoss"}},
+      {"mnrl_all_negatives", {.name = "MultipleNegativesRankingLoss"}},
+      {"list_net", {.name = "ListNetLoss"}},
+      {"list_mle", {.name = "ListMLELoss"}},
+      {"list_mle_sorted", {.name = "ListMLELoss", .respect_input_order = false}},
+      {"p_list_mle", {.name = "PListMLELoss"}},
+      {"lambda", {.name = "LambdaLoss"}},
+      {"lambda_ndcg2_k3", {.name = "LambdaLoss", .weighting_scheme = "NDCGLoss2Scheme", .k = 3}},
+      {"rank_net", {.name = "RankNetLoss"}},
+      {"adr_mse", {.name = "ADRMSELoss"}},
+  };
+  for (const auto& [name, option] : options) expect(name, option);
+  // Its value is that of mnrl_all_negatives; its calls are pieces of those.
+  std::size_t unchecked = 0;
+  for (const auto& [name, golden] : goldens_.items())
+    unchecked += golden.is_object() && golden.contains("calls") ? 1 : 0;
+  EXPECT_EQ(unchecked, options.size() + 1) << "a case of the goldens is not checked";
+}
+
+}  // namespace
+}  // namespace tandem::tasks::reranking
