@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 #include <numeric>
 #include <vector>
+
+#include "tandem/tasks/ranking/log_sum.h"
 
 namespace tandem::tasks::reranking {
 namespace {
@@ -13,54 +14,47 @@ namespace {
 constexpr double kSmallest = 1e-10;  // of what a logarithm is taken
 constexpr double kMu = 10;           // weight of NDCGLoss2 in NDCGLoss2++
 
-double log_sum(Scores x) {
-  const double top = *std::max_element(x.begin(), x.end());
-  double sum = 0;
-  for (const double value : x) sum += std::exp(value - top);
-  return top + std::log(sum);
-}
-
-double log_add(double a, double b) {
-  const double top = std::max(a, b);
-  if (std::isinf(top) && top < 0) return top;
-  return top + std::log1p(std::exp(std::min(a, b) - top));
-}
-
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// Indices of `values`, the largest first; equal ones keep their order.
+// Indices of `values`, the largest first; equal ones keep their order, NaNs are the last ones.
 std::vector<std::size_t> largest_first(Scores values) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return values[a] > values[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return values[a] > values[b] || (std::isnan(values[b]) && !std::isnan(values[a]));
+  });
   return order;
 }
 
+// 2^(n - p) - 1 is divided by 2^n, which has no effect on the shares: lists of any length are finite.
 std::vector<double> place_weights(std::size_t documents, PlaceWeights kind) {
   std::vector<double> weights(documents, 1);
   if (kind == PlaceWeights::kEqual) return weights;
   double sum = 0;
   for (std::size_t place = 0; place < documents; ++place)
-    sum += weights[place] = std::exp2(static_cast<double>(documents - place)) - 1;
+    sum += weights[place] =
+        std::exp2(-static_cast<double>(place)) - std::exp2(-static_cast<double>(documents));
   for (double& weight : weights) weight /= sum;
   return weights;
 }
 
 double discount(std::size_t rank) { return std::log2(1 + static_cast<double>(rank)); }
 
-// What LambdaLoss knows of the documents in the order of their scores.
+// Negative labels have no gain.
+double gain(double label) { return std::exp2(std::max(label, 0.0)) - 1; }
+
+// The documents in the order of their scores, as LambdaLoss sees them.
 struct Ranking {
-  std::vector<double> gains;  // (2^label - 1) / the best DCG of the first k
+  std::vector<double> gains;  // of each label, divided by the best DCG of the first k
 
   Ranking(Scores sorted_labels, std::size_t k) {
     std::vector<double> ideal(sorted_labels.begin(), sorted_labels.end());
     std::sort(ideal.rbegin(), ideal.rend());
     double best = 0;
     for (std::size_t i = 0; i < std::min(k, ideal.size()); ++i)
-      best += (std::exp2(ideal[i]) - 1) / discount(i + 1);
+      best += gain(ideal[i]) / discount(i + 1);
     for (const double label : sorted_labels)
-      gains.push_back((std::exp2(label) - 1) / std::max(best, kSmallest));
+      gains.push_back(gain(label) / std::max(best, kSmallest));
   }
 
   double ndcg2(std::size_t i, std::size_t j) const {
@@ -91,7 +85,7 @@ struct Ranking {
 }  // namespace
 
 double list_net(Scores scores, Scores labels, Slopes slopes) {
-  const double of_scores = log_sum(scores), of_labels = log_sum(labels);
+  const double of_scores = ranking::log_sum(scores), of_labels = ranking::log_sum(labels);
   double loss = 0;
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const double target = std::exp(labels[i] - of_labels);
@@ -110,9 +104,9 @@ double list_mle(Scores scores, Scores labels, ListOrder order, PlaceWeights weig
   const std::vector<double> weight = place_weights(documents, weights);
   // rest[p]: the logarithm of the sum of exponentials from place p on.
   std::vector<double> rest(documents);
-  double sum = -std::numeric_limits<double>::infinity();
+  double sum = ranking::kNoTerm;
   for (std::size_t place = documents; place-- > 0;)
-    rest[place] = sum = log_add(sum, scores[places[place]]);
+    rest[place] = sum = ranking::log_add(sum, scores[places[place]]);
   double loss = 0;
   for (std::size_t place = 0; place < documents; ++place) {
     const std::size_t document = places[place];
@@ -159,7 +153,7 @@ PairSums lambda_pairs(Scores scores, Scores labels, PairWeights weights, std::si
   const std::size_t seen = std::min(k, scores.size());
   for (std::size_t i = 0; i < seen; ++i)
     for (std::size_t j = 0; j < seen; ++j) {
-      if (!(sorted_labels[i] > sorted_labels[j])) continue;
+      if (!(sorted_labels[i] > sorted_labels[j] || weights == PairWeights::kNdcg1)) continue;
       ++sums.pairs;
       const double share = sigmoid(scores[order[i]] - scores[order[j]]);
       const double weight = ranking.weight(weights, i, j);

@@ -29,8 +29,10 @@ double rank_mse(Scores scores, Scores labels, double alpha, Slopes slopes);
 enum class PairWeights { kNone, kNdcg1, kNdcg2, kLambdaRank, kNdcg2PlusPlus };
 
 struct PairSums {
-  double loss = 0;        // sum of -log2(sigmoid(score_i - score_j)^weight)
-  std::size_t pairs = 0;  // with label_i > label_j among the first k by score
+  double loss = 0;  // sum of -log2(sigmoid(score_i - score_j)^weight)
+  // With label_i > label_j among the first k by score; for kNdcg1 all i and j, as in
+  // sentence-transformers.
+  std::size_t pairs = 0;
 };
 
 // `slopes` are those of the sum, for the caller to divide by the pairs of all queries.

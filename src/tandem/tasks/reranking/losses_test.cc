@@ -43,6 +43,12 @@ Data lists() {
   return data;
 }
 
+void expect_finite(const LossNeeds& needs, const Data& data) {
+  const Result result = compute({.name = std::string(needs.name)}, data);
+  EXPECT_TRUE(std::isfinite(result.loss)) << needs.name;
+  for (const float slope : result.gradient) EXPECT_TRUE(std::isfinite(slope)) << needs.name;
+}
+
 void expect_gradient(const LossOptions& options, const Data& data) {
   const Result result = compute(options, data);
   for (std::size_t i = 0; i < data.logits.size(); ++i) {
@@ -73,14 +79,94 @@ TEST(RerankingLosses, GradientsAreThoseOfDifferences) {
   expect_gradient({.name = "MarginMSELoss"}, tuples);
 }
 
-TEST(RerankingLosses, LargeScoresDoNotOverflow) {
+// Values and gradients of sentence-transformers 5.7.0's classes for lists(), in f32. The second label
+// of the first query and the first one of the second are negative.
+TEST(RerankingLosses, EveryArgumentGivesTheValuesOfTheClass) {
+  struct Reference {
+    LossOptions options;
+    double loss;
+    std::vector<double> gradient;  // of the first query
+  };
+  const auto lambda = [](const char* scheme, std::optional<std::size_t> k = {}) {
+    return LossOptions{.name = "LambdaLoss", .weighting_scheme = scheme, .k = k};
+  };
+  const std::vector<Reference> references = {
+      {lambda("NDCGLoss1Scheme"), 0.1929105, {-0.0162991, 0.0041661, 0.0049411, 0.0071918}},
+      {lambda("NDCGLoss1Scheme", 3), 0.3378292, {-0.0274393, 0, 0.0119709, 0.0154684}},
+      {lambda("NDCGLoss2Scheme"), 0.1526215, {-0.0245045, 0.0028056, 0.0111576, 0.0105413}},
+      {lambda("LambdaRankScheme"), 0.1542809, {-0.0185087, 0.004457, 0.008111, 0.0059407}},
+      {lambda("NDCGLoss2PPScheme"), 1.6804960, {-0.2635539, 0.0325132, 0.1196874, 0.1113533}},
+      {{.name = "RankNetLoss", .k = 3}, 1.2246974, {-0.2258482, 0, 0.0691733, 0.156675}},
+      {{.name = "ListNetLoss"}, 1.7308006, {-0.1168865, 0.0091343, 0.0824525, 0.0252997}},
+      {{.name = "ListMLELoss", .respect_input_order = false},
+       2.4898560,
+       {-0.2470665, 0.1166068, 0.0359282, 0.0945316}},
+      {{.name = "PListMLELoss"}, 1.1673173, {-0.1425384, -0.0716467, 0.1358582, 0.0783269}},
+      {{.name = "ADRMSELoss"}, 0.4984303, {-0.169497, 0.0402018, 0.0527345, 0.0765607}},
+  };
   Data data = lists();
-  for (float& logit : data.logits) logit *= 200;
+  data.labels = {2, -1, 1, 0.5f, -2, 1, 1, 0, 0, 2, 1};
+  for (const Reference& reference : references) {
+    const Result result = compute(reference.options, data);
+    const std::string name = reference.options.name + " " + reference.options.weighting_scheme;
+    EXPECT_NEAR(result.loss, reference.loss, 1e-6) << name;
+    for (std::size_t i = 0; i < reference.gradient.size(); ++i)
+      EXPECT_NEAR(result.gradient[i], reference.gradient[i], 1e-6) << name << " document " << i;
+  }
+}
+
+TEST(RerankingLosses, LongListsHaveFiniteWeights) {
+  Data data;
+  for (std::size_t i = 0; i < 1500; ++i) {
+    data.logits.push_back(static_cast<float>(i % 17) / 8);
+    data.labels.push_back(static_cast<float>(i % 3));
+  }
+  data.begin = {0, 1500};
   for (const LossNeeds& needs : losses()) {
     if (needs.sample != SampleKind::kList) continue;
     const Result result = compute({.name = std::string(needs.name)}, data);
     EXPECT_TRUE(std::isfinite(result.loss)) << needs.name;
-    for (const float slope : result.gradient) EXPECT_TRUE(std::isfinite(slope)) << needs.name;
+  }
+}
+
+TEST(RerankingLosses, QueriesWithOneDocumentOrNoneHaveNoGradient) {
+  const Data data{{0.5f, -1}, {1, 0}, {0, 1, 1, 2}};
+  for (const LossNeeds& needs : losses()) {
+    if (needs.sample != SampleKind::kList) continue;
+    const Result result = compute({.name = std::string(needs.name)}, data);
+    EXPECT_EQ(result.loss, 0) << needs.name;
+    EXPECT_EQ(result.gradient, std::vector<float>(2, 0)) << needs.name;
+  }
+}
+
+TEST(RerankingLosses, EqualScoresKeepTheOrderOfTheDocuments) {
+  Data data = lists();
+  std::fill(data.logits.begin(), data.logits.end(), 0.25f);
+  for (const LossNeeds& needs : losses())
+    if (needs.sample == SampleKind::kList) expect_finite(needs, data);
+  const Result first = compute({.name = "LambdaLoss", .k = 1}, data);
+  EXPECT_EQ(first.loss, 0);  // a document alone has no pair
+  EXPECT_NEAR(compute({.name = "RankNetLoss"}, data).loss, 1, 1e-12);  // -log2(1/2)
+}
+
+TEST(RerankingLosses, NanScoresGiveANanLoss) {
+  for (const LossNeeds& needs : losses()) {
+    if (needs.sample == SampleKind::kTuple || needs.sample == SampleKind::kClassPair) continue;
+    for (const std::size_t document : {0, 3, 4, 10}) {
+      Data data = lists();
+      data.logits[document] = std::nanf("");
+      EXPECT_TRUE(std::isnan(compute({.name = std::string(needs.name)}, data).loss))
+          << needs.name << " document " << document;
+    }
+  }
+}
+
+TEST(RerankingLosses, LargeScoresDoNotOverflow) {
+  Data data = lists();
+  for (float& logit : data.logits) logit *= 200;
+  for (const LossNeeds& needs : losses()) {
+    if (needs.sample == SampleKind::kList || needs.sample == SampleKind::kPair)
+      expect_finite(needs, data);
   }
 }
 
