@@ -12,25 +12,11 @@
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/tasks/ranking/log_sum.h"
 #include "tandem/tasks/reranking/list_losses.h"
 
 namespace tandem::tasks::reranking {
 namespace {
-
-constexpr std::array kLosses = {
-    LossNeeds{"BinaryCrossEntropyLoss", SampleKind::kPair},
-    LossNeeds{"CrossEntropyLoss", SampleKind::kClassPair},
-    LossNeeds{"MSELoss", SampleKind::kPair},
-    LossNeeds{"MarginMSELoss", SampleKind::kTuple},
-    LossNeeds{"MultipleNegativesRankingLoss", SampleKind::kTuple, /*labels=*/false, true},
-    LossNeeds{"CachedMultipleNegativesRankingLoss", SampleKind::kTuple, /*labels=*/false, true},
-    LossNeeds{"ListNetLoss", SampleKind::kList},
-    LossNeeds{"ListMLELoss", SampleKind::kList},
-    LossNeeds{"PListMLELoss", SampleKind::kList},
-    LossNeeds{"LambdaLoss", SampleKind::kList},
-    LossNeeds{"RankNetLoss", SampleKind::kList},
-    LossNeeds{"ADRMSELoss", SampleKind::kList},
-};
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
@@ -100,10 +86,7 @@ double cross_entropy(Scores scores, std::size_t width, Target&& target, Slopes s
   double loss = 0;
   for (std::size_t row = 0; row < rows; ++row) {
     const Scores of_row = scores.subspan(row * width, width);
-    const double top = *std::max_element(of_row.begin(), of_row.end());
-    double sum = 0;
-    for (const double score : of_row) sum += std::exp(score - top);
-    const double log_sum = top + std::log(sum);
+    const double log_sum = ranking::log_sum(of_row);
     loss += (log_sum - of_row[target(row)]) / static_cast<double>(rows);
     for (std::size_t i = 0; i < width; ++i)
       slopes[row * width + i] =
@@ -239,6 +222,19 @@ BatchLoss pair_loss(const LossOptions& options, PairWeights weights) {
   return [=](Batch& batch) { return mean_over_pairs(batch, weights, k); };
 }
 
+void check_positive(std::string_view flag, double value) {
+  if (!(value > 0) || std::isinf(value))
+    throw ConfigError(fmt::format("{}: found {}, expected a positive number", flag, value),
+                      /*usage=*/true);
+}
+
+void check_numbers(const LossOptions& options) {
+  check_positive("--pos_weight", options.pos_weight);
+  check_positive("--scale", options.scale.value_or(1));
+  check_positive("--k", static_cast<double>(options.k.value_or(1)));
+  check_positive("--alpha", options.alpha);
+}
+
 BatchLoss batch_loss(const LossOptions& options, std::string_view name) {
   if (name == "BinaryCrossEntropyLoss")
     return [=](Batch& batch) { return binary_cross_entropy(batch, options.pos_weight); };
@@ -263,21 +259,9 @@ BatchLoss batch_loss(const LossOptions& options, std::string_view name) {
 
 }  // namespace
 
-std::span<const LossNeeds> losses() { return kLosses; }
-
-const LossNeeds& loss_needs(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const LossNeeds& needs : kLosses) {
-    if (needs.name == name) return needs;
-    names.push_back(needs.name);
-  }
-  throw ConfigError(
-      fmt::format("--loss: found '{}', expected one of {}", name, fmt::join(names, ", ")),
-      /*usage=*/true);
-}
-
 std::unique_ptr<RerankingLoss> make_loss(const LossOptions& options) {
   const LossNeeds& needs = loss_needs(options.name);
+  check_numbers(options);
   return std::make_unique<ActivatedLoss>(applies_sigmoid(options, needs.in_batch_negatives),
                                          batch_loss(options, needs.name));
 }

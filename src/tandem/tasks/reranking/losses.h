@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,6 +37,9 @@ struct LossNeeds {
   SampleKind sample = SampleKind::kPair;
   bool labels = true;
   bool in_batch_negatives = false;  // positives of other samples are negatives
+  bool orders_labels = false;       // learns from documents of one query with unequal labels alone
+  float min_label = std::numeric_limits<float>::lowest();
+  float max_label = std::numeric_limits<float>::max();
 };
 
 // All losses, in the order of the help text.
@@ -43,6 +47,32 @@ std::span<const LossNeeds> losses();
 
 // Throws ConfigError, which lists the names, if there is none.
 const LossNeeds& loss_needs(std::string_view name);
+
+// The loss when none is named, for a model with `outputs` numbers for each pair.
+std::string_view default_loss(std::size_t outputs);
+
+// Throws ConfigError if the loss has no meaning for a model with `outputs` numbers for each pair.
+void check_outputs(const LossNeeds& needs, std::size_t outputs);
+
+// Throws ConfigError if samples of the kind `found`, with `labels` labels each (0: none) and
+// `documents` documents in a tuple, do not fit the loss.
+void check_data(const LossNeeds& needs, SampleKind found, std::size_t labels,
+                std::size_t documents);
+
+// A label that a loss cannot learn from.
+struct BadLabel {
+  std::size_t index = 0;
+  std::string problem;  // what was found and expected, for a message that names the row
+};
+
+// The first of the labels that is outside the range of the loss, not finite, or not a class of a
+// model with `outputs` classes.
+std::optional<BadLabel> find_bad_label(const LossNeeds& needs, std::span<const float> labels,
+                                       std::size_t outputs);
+
+// Whether a query's labels say anything to a loss that orders labels. If none of a batch does, the
+// loss is 0; callers may warn when all queries of a file are so.
+bool has_order(std::span<const float> labels);
 
 // The documents of some queries, query by query. Views; the caller keeps the memory.
 struct ScoredQueries {
@@ -57,8 +87,8 @@ struct ScoredQueries {
 class RerankingLoss {
  public:
   virtual ~RerankingLoss() = default;
-  // Returns the loss and overwrites `gradient`, like logits, with its derivatives. Sums are f64 in
-  // the order of the documents.
+  // Returns the loss and overwrites `gradient`, like logits or empty, with its derivatives. Sums are
+  // f64 in the order of the documents.
   virtual double loss_and_gradient(const ScoredQueries& scored,
                                    std::span<float> gradient) const = 0;
 };

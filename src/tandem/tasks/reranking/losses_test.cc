@@ -184,6 +184,60 @@ TEST(RerankingLosses, NamesWhatIsWrong) {
   EXPECT_THROW(make_loss({.name = "BestLoss"}), ConfigError);
   EXPECT_THROW(make_loss({.activation_fn = "tanh"}), ConfigError);
   EXPECT_THROW(make_loss({.name = "LambdaLoss", .weighting_scheme = "NDCG"}), ConfigError);
+  EXPECT_THROW(make_loss({.pos_weight = 0}), ConfigError);
+  EXPECT_THROW(make_loss({.pos_weight = INFINITY}), ConfigError);
+  EXPECT_THROW(make_loss({.name = "RankNetLoss", .k = 0}), ConfigError);
+}
+
+TEST(RerankingLosses, SaysWhichDataALossNeeds) {
+  const auto check = [](const char* name, SampleKind found, std::size_t labels,
+                        std::size_t documents = 1) {
+    check_data(loss_needs(name), found, labels, documents);
+  };
+  EXPECT_NO_THROW(check("BinaryCrossEntropyLoss", SampleKind::kPair, 1));
+  EXPECT_NO_THROW(check("CrossEntropyLoss", SampleKind::kPair, 1));
+  EXPECT_NO_THROW(check("MarginMSELoss", SampleKind::kTuple, 1, 2));
+  EXPECT_NO_THROW(check("MarginMSELoss", SampleKind::kTuple, 3, 4));
+  EXPECT_NO_THROW(check("MarginMSELoss", SampleKind::kTuple, 4, 4));
+  EXPECT_NO_THROW(check("MultipleNegativesRankingLoss", SampleKind::kTuple, 0, 1));
+  EXPECT_THROW(check("MarginMSELoss", SampleKind::kTuple, 2, 4), ConfigError);
+  EXPECT_THROW(check("MarginMSELoss", SampleKind::kTuple, 0, 1), ConfigError);
+  EXPECT_THROW(check("MSELoss", SampleKind::kPair, 0), ConfigError);
+  EXPECT_THROW(check("BinaryCrossEntropyLoss", SampleKind::kList, 1, 4), ConfigError);
+  try {
+    check("LambdaLoss", SampleKind::kPair, 1);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "--loss LambdaLoss: found pairs of a query and a document with a number each, "
+                 "expected a query with a list of documents and a list of as many labels; change "
+                 "the columns or use another loss");
+  }
+  EXPECT_EQ(default_loss(1), "BinaryCrossEntropyLoss");
+  EXPECT_EQ(default_loss(3), "CrossEntropyLoss");
+  EXPECT_NO_THROW(check_outputs(loss_needs("CrossEntropyLoss"), 3));
+  EXPECT_THROW(check_outputs(loss_needs("CrossEntropyLoss"), 1), ConfigError);
+  EXPECT_THROW(check_outputs(loss_needs("LambdaLoss"), 2), ConfigError);
+}
+
+TEST(RerankingLosses, NamesLabelsOutsideTheirRange) {
+  const auto found = [](const char* name, std::vector<float> labels, std::size_t outputs = 1) {
+    return find_bad_label(loss_needs(name), labels, outputs);
+  };
+  EXPECT_FALSE(found("BinaryCrossEntropyLoss", {0, 0.3f, 1}));
+  EXPECT_FALSE(found("CrossEntropyLoss", {0, 2}, 3));
+  EXPECT_FALSE(found("LambdaLoss", {4, -1, 0.5f}));
+  EXPECT_EQ(found("BinaryCrossEntropyLoss", {0, 1, 5})->index, 2u);
+  EXPECT_EQ(found("BinaryCrossEntropyLoss", {0, 1, 5})->problem,
+            "found the label 5, expected 0 to 1 for BinaryCrossEntropyLoss; change the labels or "
+            "use another loss");
+  EXPECT_EQ(found("CrossEntropyLoss", {0, 3}, 3)->index, 1u);
+  EXPECT_EQ(found("CrossEntropyLoss", {-1, 2}, 3)->index, 0u);
+  EXPECT_EQ(found("CrossEntropyLoss", {0.5f, 2}, 3)->index, 0u);
+  EXPECT_EQ(found("ListNetLoss", {1, std::nanf("")})->index, 1u);
+  EXPECT_TRUE(has_order(std::vector<float>{1, 1, 0}));
+  EXPECT_FALSE(has_order(std::vector<float>{1, 1}));
+  EXPECT_FALSE(has_order({}));
 }
 
 // sentence-transformers' own values (the README of ../shared/data/golden/next).
