@@ -187,6 +187,90 @@ TEST(EmbeddingLosses, NanEmbeddingsGiveANanLoss) {
       }
 }
 
+// A loss and Σ gradient[i] cos(i) of sentence-transformers 5.7.0's class in f64, for values that
+// sine makes.
+struct Reference {
+  Case of;
+  std::vector<float> labels;
+  double loss = 0;
+  double projection = 0;
+};
+
+std::vector<Reference> ranking_references() {
+  const auto directions = [](std::vector<std::string> more, const char* mode = "joint") {
+    more.insert(more.begin(), "query_to_doc");
+    return LossOptions{.directions = std::move(more), .partition_mode = mode};
+  };
+  const auto hardness = [](const char* mode) {
+    return LossOptions{.hardness_mode = mode, .hardness_strength = 5};
+  };
+  LossOptions all = directions({"doc_to_query", "doc_to_doc"});
+  all.scale = 7;
+  all.hardness_mode = "all_negatives";
+  all.hardness_strength = 3;
+  return {
+      {{directions({"doc_to_query"}, "per_direction"), 3}, {}, 12.39025366, -4.67339867},
+      {{directions({"query_to_query"}), 3}, {}, 19.01689322, -2.46279963},
+      {{directions({"doc_to_query"}), 3}, {}, 14.56938853, -6.35311434},
+      {{directions({"doc_to_doc"}), 4}, {}, 17.53702622, -5.00402136},
+      {{hardness("in_batch_negatives"), 4}, {}, 14.60878046, 1.11648429},
+      {{hardness("hard_negatives"), 4}, {}, 12.59633630, 0.23195610},
+      {{hardness("all_negatives"), 4}, {}, 14.65025162, 0.78291259},
+      {{all, 3}, {}, 7.39626792, -2.14293354},
+      {{{.name = "MultipleNegativesSymmetricRankingLoss"}, 4}, {}, 12.73816086, -1.09443933},
+      {{{.scale = 2, .similarity_fct = "dot_score"}, 3}, {}, 4.80016505, -3.13375958},
+  };
+}
+
+std::vector<Reference> score_references() {
+  const auto of = [](const char* name, std::optional<double> margin, const char* distance = "") {
+    return LossOptions{.name = name, .margin = margin, .distance_metric = distance};
+  };
+  const auto scaled = [](const char* name) { return LossOptions{.name = name, .scale = 3}; };
+  const Case online{of("OnlineContrastiveLoss", 1.7)};
+  const std::vector<float> labels = {1, 0, 0, 1, 0}, scores = {0.1f, 0.5f, 0.5f, 0, 1};
+  return {
+      {{of("MarginMSELoss", {}), 3}, {0.1f, 0.5f, -0.3f, 0, 1}, 2.41781346, 0.74835314},
+      {{of("MarginMSELoss", {}), 4},
+       {0.1f, 0.2f, 0.5f, 0, -0.3f, 1, 0, 0, 1, 2},
+       4.62353719,
+       0.12112782},
+      {{of("MarginMSELoss", {}), 4},
+       {0.1f, 0.2f, 0.3f, 0.5f, 0, 0.1f, -0.3f, 1, 2, 0, 0, 1, 1, 2, 0},
+       1.99707677,
+       2.35628791},
+      {{of("ContrastiveLoss", 6, "manhattan")}, labels, 4.63690225, -5.51751298},
+      {{of("ContrastiveLoss", 3, "euclidean")}, labels, 1.30204535, -0.84010937},
+      {online, labels, 3.70283183, 0.40845510},
+      {online, {1, 0, 0, 0, 0}, 1.78116002, -1.69770624},
+      {online, {0, 0, 0, 0, 0}, 1.71458640, 2.23302973},
+      {{of("OnlineContrastiveLoss", 4, "euclidean")}, {1, 0, 1, 1, 0}, 24.17120710, -11.20547459},
+      {{of("TripletLoss", 0.4, "cosine"), 3}, {}, 0.53706945, -0.40253822},
+      {{of("TripletLoss", 2, "manhattan"), 3}, {}, 2.34155688, -2.28423250},
+      {{scaled("CoSENTLoss")}, scores, 3.36925292, 1.46488316},
+      {{scaled("AnglELoss")}, scores, 1.70726774, -0.43255218},
+  };
+}
+
+void expect_reference(const Reference& reference) {
+  Data data{5, reference.of.columns, 6, {}, reference.labels};
+  for (std::size_t i = 0; i < 30 * reference.of.columns; ++i) {
+    const auto x = static_cast<double>(i);
+    data.values.push_back(static_cast<float>(std::sin(1.3 * x * x + 0.7 * x + 0.1)));
+  }
+  const Result result = compute(*make_loss(reference.of.options), data);
+  double projection = 0;
+  for (std::size_t i = 0; i < result.gradient.size(); ++i)
+    projection += result.gradient[i] * std::cos(static_cast<double>(i));
+  EXPECT_NEAR(result.loss, reference.loss, 1e-6 * reference.loss) << text_of(reference.of);
+  EXPECT_NEAR(projection, reference.projection, 1e-5) << text_of(reference.of);
+}
+
+TEST(EmbeddingLosses, EveryArgumentGivesTheValuesOfTheClass) {
+  for (const Reference& reference : ranking_references()) expect_reference(reference);
+  for (const Reference& reference : score_references()) expect_reference(reference);
+}
+
 TEST(EmbeddingLosses, HardnessIsATermWithoutAGradient) {
   const Data data = random_data(6, 3, 10, 0);
   for (const char* mode : {"in_batch_negatives", "hard_negatives", "all_negatives"}) {
