@@ -12,22 +12,12 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
+#include "tandem/tasks/embedding/loss_test_support.h"
 
 namespace tandem::tasks::embedding {
 namespace {
 
 using nlohmann::json;
-
-struct Machine {
-  explicit Machine(int count)
-      : threads(count),
-        kernels(kernels::select_kernels(kernels::CpuFeatures::detect())),
-        scratch(count) {}
-  ThreadPool threads;
-  kernels::KernelSet kernels;
-  kernels::Scratch scratch;
-  kernels::Context context{threads, kernels, scratch};
-};
 
 struct Data {
   std::size_t rows = 0, columns = 0, width = 0;
