@@ -267,6 +267,14 @@ void check_width(const LossOptions& options, std::size_t width) {
                       size));
 }
 
+void check_teacher(std::size_t columns, std::size_t width, std::size_t labels) {
+  if (labels == width || labels == columns * width) return;
+  throw ConfigError(
+      fmt::format("--loss MSELoss: found labels of {} numbers, expected {}, the size of an "
+                  "embedding of the model{}; use a teacher of this size or add --dense_features",
+                  labels, width, columns > 1 ? ", or as many for each column" : ""));
+}
+
 std::string_view default_loss(LabelKind labels) {
   if (labels == LabelKind::kScore) return "CoSENTLoss";
   if (labels == LabelKind::kBinary) return "ContrastiveLoss";

@@ -80,6 +80,10 @@ std::string_view default_loss(LabelKind labels);
 // Throws ConfigError if the loss is undefined for embeddings of `width` components.
 void check_width(const LossOptions& options, std::size_t width);
 
+// Throws ConfigError if a row's `labels` numbers are neither the embedding of a teacher for all
+// columns nor one for each (MSELoss).
+void check_teacher(std::size_t columns, std::size_t width, std::size_t labels);
+
 // Throws ConfigError for an unknown name or value.
 std::unique_ptr<EmbeddingLoss> make_loss(const LossOptions& options);
 

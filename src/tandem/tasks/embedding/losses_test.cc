@@ -95,6 +95,7 @@ std::vector<Case> cases() {
       {{.name = "MarginMSELoss"}, 3, 1},
       {{.name = "MarginMSELoss"}, 4, 3},
       {{.name = "MSELoss"}, 2, 10},
+      {{.name = "MSELoss"}, 2, 20},
       {{.name = "MultipleNegativesRankingLoss", .matryoshka_dims = {4, 10}}, 3},
       {{.name = "CoSENTLoss", .matryoshka_dims = {10, 6}, .matryoshka_weights = {1, 0.5}}, 2, 1},
   };
@@ -329,6 +330,15 @@ TEST(EmbeddingLosses, NamesTheRowOfALabelOutsideItsRange) {
   EXPECT_EQ(found("MarginMSELoss", {1, 2, 3, INFINITY}, 2)->row, 1u);
 }
 
+TEST(EmbeddingLosses, EachColumnMayHaveATeacher) {
+  const Data data{1, 2, 2, {1, 2, 3, 5}, {1, 1, 1, 1}};
+  EXPECT_DOUBLE_EQ(compute(*make_loss({.name = "MSELoss"}), data).loss, (0 + 1 + 4 + 16) / 4.0);
+  const Data one{1, 2, 2, {1, 2, 3, 5}, {1, 1}};
+  EXPECT_DOUBLE_EQ(compute(*make_loss({.name = "MSELoss"}), one).loss, (0 + 1 + 4 + 16) / 4.0);
+  const Data own{1, 2, 2, {1, 2, 3, 5}, {1, 2, 3, 4}};
+  EXPECT_DOUBLE_EQ(compute(*make_loss({.name = "MSELoss"}), own).loss, 1 / 4.0);
+}
+
 TEST(EmbeddingLosses, RefusesAGroupWhoseLossIsAConstant) {
   EXPECT_THROW(check_group(loss_needs("MultipleNegativesRankingLoss"), 1, 2), ConfigError);
   EXPECT_NO_THROW(check_group(loss_needs("MultipleNegativesRankingLoss"), 1, 3));
@@ -345,6 +355,9 @@ TEST(EmbeddingLosses, RefusesWidthsThatTheLossCannotCut) {
   EXPECT_THROW(check_width({.name = "AnglELoss"}, 383), ConfigError);
   EXPECT_THROW(check_width({.name = "AnglELoss", .matryoshka_dims = {384, 7}}, 384), ConfigError);
   EXPECT_THROW(make_loss({.name = "MSELoss", .matryoshka_dims = {8}}), ConfigError);
+  EXPECT_NO_THROW(check_teacher(2, 384, 384));
+  EXPECT_NO_THROW(check_teacher(2, 384, 768));
+  EXPECT_THROW(check_teacher(1, 384, 768), ConfigError);
 }
 
 // sentence-transformers' own values (the README of ../shared/data/golden/next).

@@ -122,7 +122,10 @@ class TeacherLoss final : public EmbeddingLoss {
  private:
   static double error(const EmbeddedRows& group, std::size_t column, std::size_t row,
                       std::size_t i) {
-    return static_cast<double>(text(group, column, row)[i]) - group.labels[row * group.width + i];
+    const std::size_t per_row = group.labels.size() / group.rows;
+    const std::size_t first = per_row > group.width ? column * group.width : 0;
+    return static_cast<double>(text(group, column, row)[i]) -
+           group.labels[row * per_row + first + i];
   }
 };
 

@@ -40,7 +40,7 @@ std::unique_ptr<EmbeddingLoss> make_score_loss(const ranking::PairFunction& pair
                                                double parameter);
 
 // Mean squared difference between the embedding of every column and the label, the embedding of a
-// teacher. labels: [rows, width].
+// teacher. labels: [rows, width], one for all columns, or [rows, columns, width].
 std::unique_ptr<EmbeddingLoss> make_teacher_loss();
 
 }  // namespace tandem::tasks::embedding
