@@ -28,8 +28,8 @@ struct SoftmaxGradients {
   std::span<float> parameters;  // like the parameters; of all rows, so that ranks need no sum
 };
 
-// The mean cross entropy over all rows of a group of two columns whose labels are classes. Overwrites
-// the gradients; either may be empty. The same bits for any range and number of threads.
+// The mean cross entropy over all rows of a group of two columns whose labels are classes.
+// Overwrites the gradients; either may be empty. The same bits for any range and number of threads.
 double softmax_loss(const SoftmaxLayer& layer, std::span<const float> parameters,
                     const EmbeddedRows& group, RowRange range, const SoftmaxGradients& gradients,
                     const kernels::Context& context);

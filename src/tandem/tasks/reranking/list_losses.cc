@@ -26,7 +26,7 @@ std::vector<std::size_t> largest_first(Scores values) {
   return order;
 }
 
-// 2^(n - p) - 1 is divided by 2^n, which has no effect on the shares: lists of any length are finite.
+// 2^(n - p) - 1 is divided by 2^n, which cancels in the shares: weights of long lists are finite.
 std::vector<double> place_weights(std::size_t documents, PlaceWeights kind) {
   std::vector<double> weights(documents, 1);
   if (kind == PlaceWeights::kEqual) return weights;

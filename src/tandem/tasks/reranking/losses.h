@@ -87,8 +87,8 @@ struct ScoredQueries {
 class RerankingLoss {
  public:
   virtual ~RerankingLoss() = default;
-  // Returns the loss and overwrites `gradient`, like logits or empty, with its derivatives. Sums are
-  // f64 in the order of the documents.
+  // Returns the loss and overwrites `gradient`, like logits or empty, with its derivatives. Sums
+  // are f64 in the order of the documents.
   virtual double loss_and_gradient(const ScoredQueries& scored,
                                    std::span<float> gradient) const = 0;
 };

@@ -79,8 +79,8 @@ TEST(RerankingLosses, GradientsAreThoseOfDifferences) {
   expect_gradient({.name = "MarginMSELoss"}, tuples);
 }
 
-// Values and gradients of sentence-transformers 5.7.0's classes for lists(), in f32. The second label
-// of the first query and the first one of the second are negative.
+// Values and gradients of sentence-transformers 5.7.0's classes for lists(), in f32. The second
+// label of the first query and the first one of the second are negative.
 TEST(RerankingLosses, EveryArgumentGivesTheValuesOfTheClass) {
   struct Reference {
     LossOptions options;
