@@ -138,7 +138,7 @@ TEST(EmbeddingLosses, BitsDependNeitherOnRangesNorOnThreads) {
       const Data data = random_data(rows, of.columns, 10, of.labels);
       const Result whole = compute(*loss, data, Machine(1), {{0, rows}});
       const std::size_t a = rows / 3, b = rows - rows / 4;
-      const Result parts = compute(*loss, data, Machine(3), {{b, rows}, {0, a}, {a, b}});
+      const Result parts = compute(*loss, data, Machine(3), {{b, rows}, {0, a}, {a, a}, {a, b}});
       EXPECT_EQ(whole.loss, parts.loss) << text_of(of) << " rows " << rows;
       EXPECT_EQ(whole.gradient, parts.gradient) << text_of(of) << " rows " << rows;
       if (rows > 37) continue;

@@ -48,14 +48,18 @@ std::vector<double> scores_of(const EmbeddedRows& group, const ranking::PairFunc
   return scores;
 }
 
-class PairScoreLoss final : public EmbeddingLoss {
+// A loss that every rank computes from all rows, without a first pass.
+class OnePassLoss : public EmbeddingLoss {
+ public:
+  std::size_t statistics_per_row(const EmbeddedRows&) const final { return 0; }
+  void row_statistics(const EmbeddedRows&, RowRange, std::span<float>,
+                      const kernels::Context&) const final {}
+};
+
+class PairScoreLoss final : public OnePassLoss {
  public:
   PairScoreLoss(const ranking::PairFunction& pair, ScoreLoss loss, double parameter)
       : pair_(pair), loss_(loss), parameter_(parameter) {}
-
-  std::size_t statistics_per_row(const EmbeddedRows&) const override { return 0; }
-  void row_statistics(const EmbeddedRows&, RowRange, std::span<float>,
-                      const kernels::Context&) const override {}
 
   double loss_and_gradient(const EmbeddedRows& group, std::span<const float>, RowRange range,
                            std::span<float> gradient,
@@ -93,12 +97,8 @@ class PairScoreLoss final : public EmbeddingLoss {
   double parameter_;
 };
 
-class TeacherLoss final : public EmbeddingLoss {
+class TeacherLoss final : public OnePassLoss {
  public:
-  std::size_t statistics_per_row(const EmbeddedRows&) const override { return 0; }
-  void row_statistics(const EmbeddedRows&, RowRange, std::span<float>,
-                      const kernels::Context&) const override {}
-
   double loss_and_gradient(const EmbeddedRows& group, std::span<const float>, RowRange range,
                            std::span<float> gradient,
                            const kernels::Context& context) const override {
