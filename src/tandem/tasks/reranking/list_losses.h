@@ -19,7 +19,8 @@ enum class PlaceWeights { kEqual, kPositionAware };
 
 // -log of the likelihood of the order (Xia et al. 2008, ListMLE). kPositionAware (Lan et al. 2014):
 // place p of n weighs 2^(n - p) - 1, divided by the sum of the weights. Stable for scores of any
-// size.
+// size: sentence-transformers overflows near 88 and adds 1e-10 to each sum of exponentials, which
+// changes its loss for scores below about -15.
 double list_mle(Scores scores, Scores labels, ListOrder order, PlaceWeights weights, Slopes slopes);
 
 // Squared differences of true and smooth ranks, discounted by the true rank; summed.
@@ -35,7 +36,8 @@ struct PairSums {
   std::size_t pairs = 0;
 };
 
-// `slopes` are those of the sum, for the caller to divide by the pairs of all queries.
+// `slopes` are those of the sum, for the caller to divide by the pairs of all queries. A NaN score
+// gives NaN; sentence-transformers takes its differences as 0.
 PairSums lambda_pairs(Scores scores, Scores labels, PairWeights weights, std::size_t k,
                       Slopes slopes);
 
