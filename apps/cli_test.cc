@@ -62,7 +62,7 @@ TEST(Cli, UnknownCommandSuggests) {
   expect_failure(tandem({"run-qa"}), 2, "unknown command 'run-qa', did you mean 'run_qa'?");
   expect_failure(tandem({"frobnicate"}), 2,
                  "unknown command 'frobnicate'; the commands are run_qa, run_glue, "
-                 "run_classification, run_ner, ask, predict, embed, serve");
+                 "run_classification, run_ner, ask, predict, embed, mine, serve");
 }
 
 // A word of another program leads to the command that does the same; none leads to one that ends

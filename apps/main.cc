@@ -50,6 +50,10 @@ constexpr Command kCommands[] = {
      "tandem embed --model DIR|NAME [TEXT...|--file FILE|-] [--output FILE.npy]   "
      "(tandem embed --help)",
      embed},
+    {"mine", "find hard negatives for pairs of queries and answers",
+     "tandem mine --model DIR|NAME --file FILE [--corpus FILE] [--output FILE]   "
+     "(tandem mine --help)",
+     mine},
     {"serve", "answer in a browser, and as JSON for programs, what a model was trained for",
      "tandem serve --model DIR|NAME [--port N] [--host ADDRESS]   (tandem serve --help)", serve},
     {"inspect", "show tokens, features or weights as JSON lines",
@@ -118,6 +122,7 @@ constexpr Synonym kSynonyms[] = {
      "with --do_eval and without --do_train"},
     {"quantize quantization int8", "run_qa … --apply_quantization"},
     {"encode embedding embeddings vectors", "embed"},
+    {"mine_hard_negatives negatives hard", "mine"},
     {"infer inference classify label tag pipeline", "predict"},
     {"answer chat query question", "ask"},
     {"server start http api", "serve"},

@@ -26,6 +26,7 @@ int drain(const Invocation& invocation);
 int resize_job(const Invocation& invocation);
 int ask(const Invocation& invocation);
 int embed(const Invocation& invocation);
+int mine(const Invocation& invocation);
 int predict(const Invocation& invocation);
 int serve(const Invocation& invocation);
 int inspect(const Invocation& invocation);

@@ -1,0 +1,276 @@
+// `tandem mine --model DIR|NAME --file FILE`: hard negatives for pairs of queries and answers.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <iostream>
+
+#include "apps/answering/embedding.h"
+#include "apps/answering/hard_negatives.h"
+#include "apps/command/command_line.h"
+#include "apps/command/commands.h"
+#include "apps/command/line_output.h"
+#include "apps/command/text_lines.h"
+#include "tandem/core/error.h"
+#include "tandem/core/python_json.h"
+#include "tandem/data/read_rows.h"
+
+namespace tandem::apps {
+namespace {
+
+namespace ranking = tasks::ranking;
+
+// Texts that are embedded together: sorted by length among themselves.
+constexpr std::size_t kTextsAtOnce = 1024;
+
+struct Options {
+  ModelOptions model;
+  MineOptions mine;
+  std::string file, corpus, output = "-";
+  std::string query_column, answer_column;
+  std::string query_prompt, corpus_prompt;
+  std::string format = "triplet", sampling = "top";
+};
+
+template <class Value>
+void add_optional(CLI::App& app, const char* name, std::optional<Value>& value, const char* help) {
+  app.add_option_function<Value>(
+      name, [&value](const Value& given) { value = given; }, help);
+}
+
+void add_filters(CLI::App& app, ranking::MiningOptions& mining) {
+  app.add_option("--num_negatives", mining.num_negatives, "negatives of a query")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  app.add_option("--range_min", mining.range_min, "skip this many of the nearest candidates")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  add_optional(app, "--range_max", mining.range_max,
+               "look at no candidate after this one (default: enough for --num_negatives)");
+  add_optional(app, "--max_score", mining.max_score, "leave out candidates that are more similar");
+  add_optional(app, "--min_score", mining.min_score, "leave out candidates that are less similar");
+  add_optional(app, "--absolute_margin", mining.absolute_margin,
+               "leave out candidates that are not this much less similar than the answer");
+  add_optional(app, "--relative_margin", mining.relative_margin,
+               "the same as a fraction of the answer's similarity, for example 0.05");
+  app.add_option("--seed", mining.seed, "of --sampling_strategy random")->capture_default_str();
+}
+
+bool parse_options(const std::vector<std::string>& words, Options& options) {
+  CLI::App app(
+      "Finds hard negatives: documents that a bi-encoder finds near a query and that are not its "
+      "answers. Reads pairs of a query and an answer, writes JSON lines that run_embedding and "
+      "run_reranker train on. The choices are those of sentence-transformers' "
+      "mine_hard_negatives.",
+      "tandem mine");
+  add_model_flags(app, options.model);
+  app.add_option("--file", options.file,
+                 "pairs: JSON lines, CSV, TSV, Parquet or Arrow, with a column of queries and one "
+                 "of answers")
+      ->required();
+  app.add_option("--corpus", options.corpus,
+                 "file with a document on each line, searched in addition to the answers");
+  app.add_option("--output", options.output, "file of JSON lines to write; -: standard output")
+      ->capture_default_str();
+  app.add_option("--anchor_column_name", options.query_column,
+                 "column of the queries (default: the first one)");
+  app.add_option("--positive_column_name", options.answer_column,
+                 "column of the answers (default: the second one)");
+  add_filters(app, options.mine.mining);
+  app.add_option("--sampling_strategy", options.sampling,
+                 "the most similar candidates, or random ones of the range")
+      ->check(CLI::IsMember({"top", "random"}))
+      ->capture_default_str();
+  app.add_option("--output_format", options.format,
+                 "triplet: a row for each negative; n-tuple: a row for each answer, with all "
+                 "negatives; labeled-pair: documents with the label 1 or 0; labeled-list: a list "
+                 "of documents and one of labels")
+      ->check(CLI::IsMember({"triplet", "n-tuple", "labeled-pair", "labeled-list"}))
+      ->capture_default_str();
+  app.add_flag("--output_scores", options.mine.scores,
+               "write similarities: beside the texts, or in place of labels");
+  app.add_option("--query_prompt_name", options.query_prompt,
+                 "prompt of the queries, one of the model's (default: query, if it has one)");
+  app.add_option("--corpus_prompt_name", options.corpus_prompt,
+                 "prompt of the documents (default: document, passage or corpus, if it has one)");
+  return parse_command(app, words);
+}
+
+MinedFormat format_of(const std::string& name) {
+  if (name == "n-tuple") return MinedFormat::kTuple;
+  if (name == "labeled-pair") return MinedFormat::kLabeledPair;
+  return name == "labeled-list" ? MinedFormat::kLabeledList : MinedFormat::kTriplet;
+}
+
+std::vector<QueryAnswer> read_pairs(Options& options) {
+  const std::vector<std::filesystem::path> files = {options.file};
+  const data::Rows rows = data::read_rows(
+      files, {.choose = [&](std::span<const std::string> names) {
+        if (names.size() < 2)
+          raise<DataError>("{}: found {} column, expected one of queries and one of answers",
+                           options.file, names.size());
+        if (options.query_column.empty()) options.query_column = names[0];
+        if (options.answer_column.empty()) options.answer_column = names[1];
+        return std::vector<std::string>{options.query_column, options.answer_column};
+      }});
+  const data::Column& queries = rows.texts(options.query_column);
+  const data::Column& answers = rows.texts(options.answer_column);
+  std::vector<QueryAnswer> pairs;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    for (const data::Column* column : {&queries, &answers})
+      if (column->is_null(row))
+        raise<DataError>("{}: column '{}' is empty, expected a text", rows.place(row),
+                         column->name);
+    pairs.push_back({std::string(queries.texts[row]), std::string(answers.texts[row])});
+  }
+  options.mine.query_column = options.query_column;
+  options.mine.answer_column = options.answer_column;
+  return pairs;
+}
+
+std::vector<std::string> read_corpus(const std::string& path) {
+  std::vector<std::string> documents;
+  if (path.empty()) return documents;
+  TextLines lines(path);
+  for (std::string line; lines.next(line);)
+    if (!line.empty()) documents.push_back(line);
+  return documents;
+}
+
+// The first of the names that the model has a prompt for.
+std::optional<std::string> prompt_among(const Embedder& embedder, const std::string& given,
+                                        std::initializer_list<const char*> names) {
+  if (!given.empty()) return given;
+  for (const char* name : names) {
+    const auto found = embedder.files().prompts.find(name);
+    if (found != embedder.files().prompts.end() && !found->second.empty()) return name;
+  }
+  return std::nullopt;
+}
+
+class Progress {
+ public:
+  void add(std::string_view what, std::size_t count) {
+    done_ += count;
+    if (shown_) fmt::print(stderr, "\rtandem mine: embedded {} texts, now {}  ", done_, what);
+  }
+  void finish() const {
+    if (shown_) fmt::print(stderr, "\r{:60}\r", "");
+  }
+
+ private:
+  bool shown_ = ::isatty(STDERR_FILENO) != 0;
+  std::size_t done_ = 0;
+};
+
+EmbedTexts embedding_of(Embedder& embedder, std::optional<std::string> prompt,
+                        std::string_view what, Progress& progress) {
+  return
+      [&embedder, &progress, what, prompt = std::move(prompt)](std::span<const std::string> texts) {
+        std::vector<float> values;
+        values.reserve(texts.size() * embedder.size());
+        for (std::size_t begin = 0; begin < texts.size(); begin += kTextsAtOnce) {
+          std::vector<TextToEmbed> some;
+          for (const std::string& text :
+               texts.subspan(begin, std::min(kTextsAtOnce, texts.size() - begin)))
+            some.push_back({fmt::format("{} {}", what, begin + some.size() + 1), text});
+          const Embeddings embedded = embedder.answer(some, {.prompt_name = prompt}, {});
+          values.insert(values.end(), embedded.values.begin(), embedded.values.end());
+          progress.add(what, some.size());
+        }
+        return values;
+      };
+}
+
+void report(const MinedRows& mined, const MineOptions& options) {
+  fmt::print(stderr, "tandem mine: {} queries, {} documents, {} rows\n", mined.queries,
+             mined.documents, mined.rows);
+  const auto left_out = [](std::size_t count, const char* filter) {
+    if (count > 0) fmt::print(stderr, "tandem mine: {} candidates left out by {}\n", count, filter);
+  };
+  left_out(mined.left_out.absolute_margin, "--absolute_margin");
+  left_out(mined.left_out.relative_margin, "--relative_margin");
+  left_out(mined.left_out.max_score, "--max_score");
+  left_out(mined.left_out.min_score, "--min_score");
+  if (mined.short_queries > 0)
+    fmt::print(stderr,
+               "tandem mine: {} queries have fewer than {} negatives; use a larger --range_max, or "
+               "weaker filters\n",
+               mined.short_queries, options.mining.num_negatives);
+}
+
+// Writes PATH.partial, which becomes PATH when it is whole.
+class OutputFile {
+ public:
+  explicit OutputFile(std::string path) : path_(std::move(path)) {
+    if (path_ == "-") {
+      output_ = std::make_unique<LineOutput>(STDOUT_FILENO);
+      return;
+    }
+    output_ = std::make_unique<std::ofstream>(partial(), std::ios::trunc);
+    if (!*output_) throw io_error("cannot write", partial(), errno);
+  }
+  ~OutputFile() {
+    std::error_code ignored;
+    if (path_ != "-") std::filesystem::remove(partial(), ignored);
+  }
+  void write(const nlohmann::ordered_json& row) {
+    *output_ << python_json(row) << '\n';
+    if (!*output_) throw io_error("cannot write", path_, errno);
+  }
+  void commit() {
+    output_->flush();
+    if (!*output_) throw io_error("cannot write", path_, errno);
+    if (path_ == "-") return;
+    std::error_code error;
+    std::filesystem::rename(partial(), path_, error);
+    if (error) throw io_error("cannot write", path_, error.value());
+  }
+
+ private:
+  std::string partial() const { return path_ + ".partial"; }
+  std::string path_;
+  std::unique_ptr<std::ostream> output_;
+};
+
+}  // namespace
+
+int mine(const Invocation& invocation) {
+  Options options;
+  if (!parse_options(invocation.words, options)) return 0;
+  options.mine.format = format_of(options.format);
+  if (options.sampling == "random")
+    options.mine.mining.sampling = ranking::NegativeSampling::kRandom;
+  ranking::check(options.mine.mining);
+  const std::vector<QueryAnswer> pairs = read_pairs(options);
+  const std::vector<std::string> corpus = read_corpus(options.corpus);
+  const FoundModel found(options.model, invocation.environment, /*sentence=*/true);
+  Embedder embedder(found, {}, invocation.environment);
+  print_warnings(embedder.model());
+  options.mine.similarity = ranking::similarity_function(embedder.files().similarity).similarity;
+  std::signal(SIGPIPE, SIG_IGN);  // write() reports a closed pipe
+  OutputFile output(options.output);
+  Progress progress;
+  const MiningModel model{
+      embedding_of(embedder, prompt_among(embedder, options.query_prompt, {"query"}), "query",
+                   progress),
+      embedding_of(embedder,
+                   prompt_among(embedder, options.corpus_prompt, {"document", "passage", "corpus"}),
+                   "document", progress),
+      embedder.size()};
+  ThreadPool threads(embedder.model().num_threads());
+  const kernels::KernelSet kernels = kernels::select_kernels(
+      kernels::CpuFeatures::detect(), invocation.environment.get("TANDEM_KERNELS").value_or(""));
+  kernels::Scratch scratch(threads.num_threads());
+  const MinedRows mined =
+      mine_hard_negatives(pairs, corpus, model, options.mine, {threads, kernels, scratch},
+                          [&](const nlohmann::ordered_json& row) { output.write(row); });
+  output.commit();
+  progress.finish();
+  report(mined, options.mine);
+  return 0;
+}
+
+}  // namespace tandem::apps
