@@ -1,0 +1,55 @@
+// Files of a retrieval test in BEIR's form: a corpus, queries, and which documents answer a query.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tandem/tasks/ranking/retrieval.h"
+#include "tandem/tasks/ranking/search.h"
+
+namespace tandem::tasks::ranking {
+
+// Every file is one of data::row_file_extensions(): JSON lines, TSV or CSV with a header, Parquet.
+struct RetrievalFiles {
+  std::filesystem::path corpus;   // columns _id and text
+  std::filesystem::path queries;  // columns _id and text
+  // Columns query-id and corpus-id, which may be a list, and score if there is one: above 0 means
+  // relevant.
+  std::filesystem::path qrels;
+};
+
+struct RetrievalTexts {
+  std::vector<std::string> ids;
+  std::vector<std::string> texts;
+};
+
+// Documents of the corpus that answer a query.
+struct Relevant {
+  std::vector<std::size_t> documents;  // sorted
+  std::size_t unknown = 0;  // ids that the corpus lacks: never found, but counted as relevant
+};
+
+struct RetrievalSet {
+  RetrievalTexts corpus;
+  RetrievalTexts queries;          // those with a relevant document
+  std::vector<Relevant> relevant;  // of each query
+  // What was left out, for the user: "3 queries have no relevant document and are left out".
+  std::vector<std::string> notes;
+};
+
+// Empty texts, queries without a relevant document and judgements of unknown queries are left out
+// with a note, as sentence-transformers leaves them out without one. Ids may be numbers. Throws
+// DataError that names file and row: a missing column, an id or a text that is null, an id that
+// stands for two texts, no query that is left.
+RetrievalSet read_retrieval_set(const RetrievalFiles& files);
+
+// Of equal scores, the document with the greater id comes first, as there.
+BreakTie greater_id_first(const RetrievalTexts& corpus);
+
+// What retrieval_scores() takes. hits: of each query.
+std::vector<QueryHits> judged_hits(const RetrievalSet& set, std::span<const std::vector<Hit>> hits);
+
+}  // namespace tandem::tasks::ranking
