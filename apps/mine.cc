@@ -25,13 +25,19 @@ namespace ranking = tasks::ranking;
 // Texts that are embedded together: sorted by length among themselves.
 constexpr std::size_t kTextsAtOnce = 1024;
 
+// The prompt of one side; neither: one of the model's.
+struct PromptOptions {
+  std::optional<std::string> name, text;
+};
+
 struct Options {
   ModelOptions model;
   MineOptions mine;
   std::string file, corpus, output = "-";
   std::string query_column, answer_column;
-  std::string query_prompt, corpus_prompt;
-  std::string format = "triplet", sampling = "top";
+  PromptOptions query_prompt, corpus_prompt;
+  EmbedOptions embed;
+  std::string format, sampling = "top";
 };
 
 template <class Value>
@@ -58,6 +64,31 @@ void add_filters(CLI::App& app, ranking::MiningOptions& mining) {
   app.add_option("--seed", mining.seed, "of --sampling_strategy random")->capture_default_str();
 }
 
+void add_prompts(CLI::App& app, Options& options) {
+  auto* query =
+      app.add_option("--query_prompt", options.query_prompt.text, "text in front of every query");
+  app.add_option("--query_prompt_name", options.query_prompt.name,
+                 "prompt of the queries, one of the model's (default: query, if it has one)")
+      ->excludes(query);
+  auto* corpus = app.add_option("--corpus_prompt", options.corpus_prompt.text,
+                                "text in front of every document");
+  app.add_option("--corpus_prompt_name", options.corpus_prompt.name,
+                 "prompt of the documents (default: document, passage or corpus, if it has one)")
+      ->excludes(corpus);
+}
+
+void add_embedding(CLI::App& app, EmbedOptions& embed) {
+  app.add_option("--max_seq_length", embed.max_seq_length,
+                 "tokens of a text, special ones included; longer texts are cut (default: the "
+                 "model's own length)")
+      ->check(CLI::Range(3, 1 << 20));
+  app.add_option("--truncate_dim", embed.truncate_dim,
+                 "compare the first N values of embeddings, for models trained with Matryoshka "
+                 "losses")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+}
+
 bool parse_options(const std::vector<std::string>& words, Options& options) {
   CLI::App app(
       "Finds hard negatives: documents that a bi-encoder finds near a query and that are not its "
@@ -71,7 +102,8 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
                  "of answers")
       ->required();
   app.add_option("--corpus", options.corpus,
-                 "file with a document on each line, searched in addition to the answers");
+                 "documents to search in addition to the answers: JSON lines, CSV, TSV, Parquet or "
+                 "Arrow with a column text, or another file with a document on each line");
   app.add_option("--output", options.output, "file of JSON lines to write; -: standard output")
       ->capture_default_str();
   app.add_option("--anchor_column_name", options.query_column,
@@ -88,25 +120,39 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
                  "negatives; labeled-pair: documents with the label 1 or 0; labeled-list: a list "
                  "of documents and one of labels")
       ->check(CLI::IsMember({"triplet", "n-tuple", "labeled-pair", "labeled-list"}))
-      ->capture_default_str();
+      ->default_str("triplet");
   app.add_flag("--output_scores", options.mine.scores,
                "write similarities: beside the texts, or in place of labels");
-  app.add_option("--query_prompt_name", options.query_prompt,
-                 "prompt of the queries, one of the model's (default: query, if it has one)");
-  app.add_option("--corpus_prompt_name", options.corpus_prompt,
-                 "prompt of the documents (default: document, passage or corpus, if it has one)");
+  app.add_flag("--include_positives", options.mine.mining.include_positives,
+               "keep answers among the candidates, for files that test a reranker; needs n-tuple");
+  add_prompts(app, options);
+  add_embedding(app, options.embed);
   return parse_command(app, words);
 }
 
-MinedFormat format_of(const std::string& name) {
+MinedFormat format_of(const std::string& name, bool include_positives) {
+  if (include_positives && !name.empty() && name != "n-tuple") {
+    throw ConfigError(
+        fmt::format("--include_positives: found --output_format {}, expected n-tuple", name),
+        /*usage=*/true);
+  }
+  if (include_positives) return MinedFormat::kTuple;
   if (name == "n-tuple") return MinedFormat::kTuple;
   if (name == "labeled-pair") return MinedFormat::kLabeledPair;
   return name == "labeled-list" ? MinedFormat::kLabeledList : MinedFormat::kTriplet;
 }
 
-std::vector<QueryAnswer> read_pairs(Options& options) {
+// The texts of the input, and views of them.
+struct Input {
+  data::Rows pair_rows, corpus_rows;
+  std::vector<std::string> corpus_lines;
+  std::vector<QueryAnswer> pairs;
+  std::vector<std::string_view> corpus;
+};
+
+void read_pairs(Options& options, Input& input) {
   const std::vector<std::filesystem::path> files = {options.file};
-  const data::Rows rows = data::read_rows(
+  input.pair_rows = data::read_rows(
       files, {.choose = [&](std::span<const std::string> names) {
         if (names.size() < 2)
           raise<DataError>("{}: found {} column, expected one of queries and one of answers",
@@ -115,39 +161,57 @@ std::vector<QueryAnswer> read_pairs(Options& options) {
         if (options.answer_column.empty()) options.answer_column = names[1];
         return std::vector<std::string>{options.query_column, options.answer_column};
       }});
+  const data::Rows& rows = input.pair_rows;
   const data::Column& queries = rows.texts(options.query_column);
   const data::Column& answers = rows.texts(options.answer_column);
-  std::vector<QueryAnswer> pairs;
   for (std::size_t row = 0; row < rows.size(); ++row) {
     for (const data::Column* column : {&queries, &answers})
       if (column->is_null(row))
         raise<DataError>("{}: column '{}' is empty, expected a text", rows.place(row),
                          column->name);
-    pairs.push_back({std::string(queries.texts[row]), std::string(answers.texts[row])});
+    input.pairs.push_back({queries.texts[row], answers.texts[row]});
   }
   options.mine.query_column = options.query_column;
   options.mine.answer_column = options.answer_column;
-  return pairs;
 }
 
-std::vector<std::string> read_corpus(const std::string& path) {
-  std::vector<std::string> documents;
-  if (path.empty()) return documents;
-  TextLines lines(path);
-  for (std::string line; lines.next(line);)
-    if (!line.empty()) documents.push_back(line);
-  return documents;
-}
-
-// The first of the names that the model has a prompt for.
-std::optional<std::string> prompt_among(const Embedder& embedder, const std::string& given,
-                                        std::initializer_list<const char*> names) {
-  if (!given.empty()) return given;
-  for (const char* name : names) {
-    const auto found = embedder.files().prompts.find(name);
-    if (found != embedder.files().prompts.end() && !found->second.empty()) return name;
+// Empty documents are left out.
+void read_corpus(const std::string& path, Input& input) {
+  if (path.empty()) return;
+  if (data::is_row_file(path)) {
+    const std::vector<std::filesystem::path> files = {path};
+    input.corpus_rows = data::read_rows(
+        files, {.choose = [](std::span<const std::string>) -> std::vector<std::string> {
+          return {"text"};
+        }});
+    const data::Column& texts = input.corpus_rows.texts("text");
+    for (std::size_t row = 0; row < texts.size; ++row)
+      if (!texts.is_null(row)) input.corpus.push_back(texts.texts[row]);
+  } else {
+    TextLines lines(path);
+    for (std::string line; lines.next(line);) input.corpus_lines.push_back(line);
+    input.corpus.assign(input.corpus_lines.begin(), input.corpus_lines.end());
   }
-  return std::nullopt;
+  std::erase(input.corpus, "");
+}
+
+// The text in front of one side's texts: as given, else the model's prompt of the first of `names`
+// that it has. `flag`: for messages.
+std::string prompt_text(const Embedder& embedder, const PromptOptions& given, std::string_view flag,
+                        std::initializer_list<const char*> names) {
+  const models::SentenceFiles& files = embedder.files();
+  std::string prompt = given.text.value_or("");
+  if (given.name) prompt = prompt_named(files, *given.name, flag);
+  for (const char* name : names) {
+    if (given.text || given.name || !prompt.empty()) break;
+    if (files.prompts.contains(name)) prompt = files.prompts.at(name);
+  }
+  if (!prompt.empty() && !files.include_prompt)
+    raise<ConfigError>(
+        "{}: the model leaves the tokens of prompts out of its pooling (include_prompt false), "
+        "which tandem does not compute; use an empty prompt",
+        flag);
+  return prompt;
 }
 
 class Progress {
@@ -165,23 +229,22 @@ class Progress {
   std::size_t done_ = 0;
 };
 
-EmbedTexts embedding_of(Embedder& embedder, std::optional<std::string> prompt,
-                        std::string_view what, Progress& progress) {
-  return
-      [&embedder, &progress, what, prompt = std::move(prompt)](std::span<const std::string> texts) {
-        std::vector<float> values;
-        values.reserve(texts.size() * embedder.size());
-        for (std::size_t begin = 0; begin < texts.size(); begin += kTextsAtOnce) {
-          std::vector<TextToEmbed> some;
-          for (const std::string& text :
-               texts.subspan(begin, std::min(kTextsAtOnce, texts.size() - begin)))
-            some.push_back({fmt::format("{} {}", what, begin + some.size() + 1), text});
-          const Embeddings embedded = embedder.answer(some, {.prompt_name = prompt}, {});
-          values.insert(values.end(), embedded.values.begin(), embedded.values.end());
-          progress.add(what, some.size());
-        }
-        return values;
-      };
+EmbedTexts embedding_of(Embedder& embedder, std::string prompt, std::string_view what,
+                        Progress& progress) {
+  return [&embedder, &progress, what, prompt](std::span<const std::string> texts) {
+    std::vector<float> values;
+    values.reserve(texts.size() * embedder.size());
+    for (std::size_t begin = 0; begin < texts.size(); begin += kTextsAtOnce) {
+      std::vector<std::string> some;
+      for (const std::string& text :
+           texts.subspan(begin, std::min(kTextsAtOnce, texts.size() - begin)))
+        some.push_back(prompt + text);
+      const std::vector<float> embedded = embedder.embed(some, begin + 1);
+      values.insert(values.end(), embedded.begin(), embedded.end());
+      progress.add(what, some.size());
+    }
+    return values;
+  };
 }
 
 void report(const MinedRows& mined, const MineOptions& options) {
@@ -240,33 +303,38 @@ class OutputFile {
 int mine(const Invocation& invocation) {
   Options options;
   if (!parse_options(invocation.words, options)) return 0;
-  options.mine.format = format_of(options.format);
+  options.mine.format = format_of(options.format, options.mine.mining.include_positives);
   if (options.sampling == "random")
     options.mine.mining.sampling = ranking::NegativeSampling::kRandom;
   ranking::check(options.mine.mining);
-  const std::vector<QueryAnswer> pairs = read_pairs(options);
-  const std::vector<std::string> corpus = read_corpus(options.corpus);
+  Input input;
+  read_pairs(options, input);
+  read_corpus(options.corpus, input);
+  options.embed.prompt = "";  // each side has its own
+  options.embed.normalize = true;
   const FoundModel found(options.model, invocation.environment, /*sentence=*/true);
-  Embedder embedder(found, {}, invocation.environment);
+  Embedder embedder(found, options.embed, invocation.environment);
   print_warnings(embedder.model());
   options.mine.similarity = ranking::similarity_function(embedder.files().similarity).similarity;
   std::signal(SIGPIPE, SIG_IGN);  // write() reports a closed pipe
   OutputFile output(options.output);
   Progress progress;
   const MiningModel model{
-      embedding_of(embedder, prompt_among(embedder, options.query_prompt, {"query"}), "query",
-                   progress),
       embedding_of(embedder,
-                   prompt_among(embedder, options.corpus_prompt, {"document", "passage", "corpus"}),
-                   "document", progress),
+                   prompt_text(embedder, options.query_prompt, "--query_prompt_name", {"query"}),
+                   "queries", progress),
+      embedding_of(embedder,
+                   prompt_text(embedder, options.corpus_prompt, "--corpus_prompt_name",
+                               {"document", "passage", "corpus"}),
+                   "documents", progress),
       embedder.size()};
   ThreadPool threads(embedder.model().num_threads());
   const kernels::KernelSet kernels = kernels::select_kernels(
       kernels::CpuFeatures::detect(), invocation.environment.get("TANDEM_KERNELS").value_or(""));
   kernels::Scratch scratch(threads.num_threads());
-  const MinedRows mined =
-      mine_hard_negatives(pairs, corpus, model, options.mine, {threads, kernels, scratch},
-                          [&](const nlohmann::ordered_json& row) { output.write(row); });
+  const MinedRows mined = mine_hard_negatives(
+      input.pairs, input.corpus, model, options.mine, {threads, kernels, scratch},
+      [&](const nlohmann::ordered_json& row) { output.write(row); });
   output.commit();
   progress.finish();
   report(mined, options.mine);

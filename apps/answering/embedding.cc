@@ -12,17 +12,6 @@
 namespace tandem::apps {
 namespace {
 
-// `flag`: who asks for the prompt, for messages.
-std::string prompt_named(const models::SentenceFiles& files, const std::string& name,
-                         std::string_view flag) {
-  const auto found = files.prompts.find(name);
-  if (found != files.prompts.end()) return found->second;
-  std::vector<std::string> names;
-  for (const auto& [known, text] : files.prompts) names.push_back(known);
-  raise<ConfigError>("{}: unknown prompt '{}', expected one of {}", flag, name,
-                     fmt::join(names, ", "));
-}
-
 std::string prompt_text(const models::SentenceFiles& files, const EmbedOptions& options) {
   if (options.prompt) return *options.prompt;
   const auto name = options.prompt_name ? options.prompt_name : files.default_prompt_name;
@@ -49,6 +38,16 @@ void check_options(const models::SentenceFiles& files, const EmbedOptions& optio
 }
 
 }  // namespace
+
+std::string prompt_named(const models::SentenceFiles& files, const std::string& name,
+                         std::string_view flag) {
+  const auto found = files.prompts.find(name);
+  if (found != files.prompts.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [known, text] : files.prompts) names.push_back(known);
+  raise<ConfigError>("{}: unknown prompt '{}', expected one of {}", flag, name,
+                     fmt::join(names, ", "));
+}
 
 Embedder::Embedder(const FoundModel& found, EmbedOptions options, const Environment& environment)
     : options_(std::move(options)),

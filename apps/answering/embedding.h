@@ -21,6 +21,10 @@ struct EmbedOptions {
   std::size_t truncate_dim = 0;            // keep the first values; 0: all
 };
 
+// The model's prompt of this name. Throws ConfigError that begins with `flag` and lists the names.
+std::string prompt_named(const models::SentenceFiles& files, const std::string& name,
+                         std::string_view flag);
+
 // A text of a request.
 struct TextToEmbed {
   std::string name;  // for messages

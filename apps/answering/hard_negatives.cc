@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "tandem/core/error.h"
@@ -21,47 +22,61 @@ constexpr std::size_t kDocumentsAtOnce = 4096;
 // Texts without repetitions, in the order in which they appear.
 class DistinctTexts {
  public:
-  std::size_t add(const std::string& text) {
+  std::size_t add(std::string_view text) {
     const auto [at, is_new] = numbers_.try_emplace(text, texts_.size());
     if (is_new) texts_.push_back(text);
     return at->second;
   }
-  std::span<const std::string> texts() const { return texts_; }
+  std::optional<std::size_t> find(std::string_view text) const {
+    const auto at = numbers_.find(text);
+    return at == numbers_.end() ? std::nullopt : std::optional(at->second);
+  }
+  std::size_t size() const { return texts_.size(); }
+  std::string_view operator[](std::size_t number) const { return texts_[number]; }
+  // At most `count` texts from `begin` on.
+  std::vector<std::string> copy(std::size_t begin, std::size_t count) const {
+    const auto some = std::span(texts_).subspan(begin, std::min(count, texts_.size() - begin));
+    return {some.begin(), some.end()};
+  }
 
  private:
-  std::vector<std::string> texts_;
-  std::unordered_map<std::string, std::size_t> numbers_;
+  std::vector<std::string_view> texts_;
+  std::unordered_map<std::string_view, std::size_t> numbers_;
 };
 
 class Mine {
  public:
-  Mine(std::span<const QueryAnswer> rows, std::span<const std::string> corpus,
+  Mine(std::span<const QueryAnswer> rows, std::span<const std::string_view> corpus,
        const MineOptions& options)
       : options_(options) {
-    for (const std::string& text : corpus) documents_.add(text);
+    for (const std::string_view text : corpus) documents_.add(text);
+    std::vector<std::size_t> rows_of_query;
     for (const QueryAnswer& row : rows) {
       const std::size_t document = documents_.add(row.answer);
       const std::size_t query = queries_.add(row.query);
-      if (query == mined_.size()) mined_.emplace_back();
+      if (query == mined_.size()) {
+        mined_.emplace_back();
+        rows_of_query.push_back(0);
+      }
+      max_positives_ = std::max(max_positives_, ++rows_of_query[query]);
       auto& positives = mined_[query].positives;
       if (std::find(positives.begin(), positives.end(), document) == positives.end())
         positives.push_back(document);
-      max_positives_ = std::max(max_positives_, positives.size());
     }
+    candidates_ = ranking::candidates_of_query(options_.mining, max_positives_);
   }
 
   // Searches the documents piece by piece.
   void search(const MiningModel& model, const kernels::Context& context) {
-    const std::vector<float> queries = model.embed_queries(queries_.texts());
+    const std::vector<float> queries = model.embed_queries(queries_.copy(0, queries_.size()));
     const ranking::SimilarityFunction& function = ranking::similarity_function(options_.similarity);
-    ranking::Search search(function, {queries, model.width},
-                           ranking::candidates_of_query(options_.mining, max_positives_),
+    // One more, for the query's own text.
+    ranking::Search search(function, {queries, model.width}, candidates_ + 1,
                            [](std::size_t a, std::size_t b) { return a < b; });
-    std::vector<std::pair<std::size_t, std::size_t>> pairs = positive_pairs();
+    const std::vector<std::pair<std::size_t, std::size_t>> pairs = positive_pairs();
     auto pair = pairs.begin();
-    const auto texts = documents_.texts();
-    for (std::size_t begin = 0; begin < texts.size(); begin += kDocumentsAtOnce) {
-      const auto some = texts.subspan(begin, std::min(kDocumentsAtOnce, texts.size() - begin));
+    for (std::size_t begin = 0; begin < documents_.size(); begin += kDocumentsAtOnce) {
+      const std::vector<std::string> some = documents_.copy(begin, kDocumentsAtOnce);
       const std::vector<float> embeddings = model.embed_documents(some);
       const ranking::Embeddings piece{embeddings, model.width};
       search.add(piece, context);
@@ -73,11 +88,11 @@ class Mine {
   }
 
   MinedRows write(const std::function<void(const ordered_json&)>& write_row) {
-    MinedRows result{queries_.texts().size(), documents_.texts().size(), 0, 0, {}};
+    MinedRows result{queries_.size(), documents_.size(), 0, 0, {}};
     const std::size_t range_max = ranking::range_max_of(options_.mining, max_positives_);
     for (std::size_t query = 0; query < mined_.size(); ++query) {
       const std::vector<Hit> negatives = ranking::choose_negatives(
-          hits_[query], mined_[query], query, range_max, options_.mining, result.left_out);
+          candidates(query), mined_[query], query, range_max, options_.mining, result.left_out);
       if (negatives.size() < options_.mining.num_negatives) ++result.short_queries;
       for (const ordered_json& row : rows_of(query, negatives)) {
         write_row(row);
@@ -88,6 +103,17 @@ class Mine {
   }
 
  private:
+  // The nearest documents, without the query's own text.
+  std::vector<Hit> candidates(std::size_t query) const {
+    std::vector<Hit> hits = hits_[query];
+    const auto& positives = mined_[query].positives;
+    const auto own = documents_.find(queries_[query]);
+    if (own && std::find(positives.begin(), positives.end(), *own) == positives.end())
+      std::erase_if(hits, [&](const Hit& hit) { return hit.document == *own; });
+    hits.resize(std::min(hits.size(), candidates_));
+    return hits;
+  }
+
   // (document, query), sorted.
   std::vector<std::pair<std::size_t, std::size_t>> positive_pairs() {
     std::vector<std::pair<std::size_t, std::size_t>> pairs;
@@ -110,9 +136,9 @@ class Mine {
   }
 
   ordered_json row_with(std::size_t query, const ordered_json& answer) const {
-    return {{options_.query_column, queries_.texts()[query]}, {options_.answer_column, answer}};
+    return {{options_.query_column, queries_[query]}, {options_.answer_column, answer}};
   }
-  const std::string& document(std::size_t number) const { return documents_.texts()[number]; }
+  std::string_view document(std::size_t number) const { return documents_[number]; }
 
   std::vector<ordered_json> rows_of(std::size_t query, std::span<const Hit> negatives) const {
     std::vector<ordered_json> rows;
@@ -125,7 +151,7 @@ class Mine {
     return rows;
   }
 
-  ordered_json labeled(std::size_t query, const std::string& text, int label, float score) const {
+  ordered_json labeled(std::size_t query, std::string_view text, int label, float score) const {
     ordered_json row = row_with(query, text);
     if (options_.scores) row["score"] = score;
     if (!options_.scores) row["label"] = label;
@@ -133,7 +159,7 @@ class Mine {
   }
 
   // The rows of one of the query's positives.
-  void add_rows(std::size_t query, const std::string& positive, float score,
+  void add_rows(std::size_t query, std::string_view positive, float score,
                 std::span<const Hit> negatives, std::vector<ordered_json>& rows) const {
     switch (options_.format) {
       case MinedFormat::kTriplet:
@@ -156,7 +182,7 @@ class Mine {
     }
   }
 
-  ordered_json tuple(std::size_t query, const std::string& positive, float score,
+  ordered_json tuple(std::size_t query, std::string_view positive, float score,
                      std::span<const Hit> negatives) const {
     ordered_json row = row_with(query, positive), scores = {score};
     for (std::size_t k = 0; k < negatives.size(); ++k) {
@@ -167,7 +193,7 @@ class Mine {
     return row;
   }
 
-  ordered_json list(std::size_t query, const std::string& positive, float score,
+  ordered_json list(std::size_t query, std::string_view positive, float score,
                     std::span<const Hit> negatives) const {
     ordered_json texts = {positive}, labels = {1}, scores = {score};
     for (const Hit& negative : negatives) {
@@ -184,14 +210,15 @@ class Mine {
   const MineOptions& options_;
   DistinctTexts queries_, documents_;
   std::vector<MinedQuery> mined_;
-  std::size_t max_positives_ = 0;
+  std::size_t max_positives_ = 0;  // rows of a query, repeated ones included, as there
+  std::size_t candidates_ = 0;     // of each query
   std::vector<std::vector<Hit>> hits_;
 };
 
 }  // namespace
 
 MinedRows mine_hard_negatives(std::span<const QueryAnswer> rows,
-                              std::span<const std::string> corpus, const MiningModel& model,
+                              std::span<const std::string_view> corpus, const MiningModel& model,
                               const MineOptions& options, const kernels::Context& context,
                               const std::function<void(const ordered_json&)>& write) {
   ranking::check(options.mining);

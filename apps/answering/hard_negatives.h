@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/answering/embedding.h"
@@ -15,8 +16,9 @@ namespace tandem::apps {
 
 enum class MinedFormat { kTriplet, kTuple, kLabeledPair, kLabeledList };
 
+// Views of texts that outlive the call.
 struct QueryAnswer {
-  std::string query, answer;
+  std::string_view query, answer;
 };
 
 struct MineOptions {
@@ -44,9 +46,11 @@ struct MiningModel {
 
 // Finds negatives for the queries among all answers and `corpus`. Calls write(row) for each row, in
 // the order of the queries. Repeated queries are one query with several answers; repeated documents
-// are one. Throws ConfigError for options that contradict each other.
+// are one. A document that repeats the query's own text is no negative, which differs from
+// sentence-transformers. Memory: the embeddings of the queries and of one piece of the documents.
+// Throws ConfigError for options that contradict each other.
 MinedRows mine_hard_negatives(std::span<const QueryAnswer> rows,
-                              std::span<const std::string> corpus, const MiningModel& model,
+                              std::span<const std::string_view> corpus, const MiningModel& model,
                               const MineOptions& options, const kernels::Context& context,
                               const std::function<void(const nlohmann::ordered_json&)>& write);
 

@@ -1,6 +1,8 @@
 // `tandem mine` against the rows of sentence-transformers' mine_hard_negatives (version 5.7).
 #include <gmock/gmock.h>
 
+#include <fstream>
+
 #include "e2e/job.h"
 #include "tandem/core/json.h"
 
@@ -36,12 +38,38 @@ class MineGoldens : public Mine {
   }
   // How many rows the package finds, and its last one.
   void expect(const Words& more, std::size_t count, const char* last) const {
-    const ProcessResult result = mine((golden_ / "models" / "tiny-st-mean").native(),
-                                      (golden_ / "data" / "pairs.jsonl").native(), more);
+    expect_of((golden_ / "models" / "tiny-st-mean").native(), pairs(), more, count, last);
+  }
+  void expect_of(const std::string& model, const std::string& file, const Words& more,
+                 std::size_t count, const char* last) const {
+    const ProcessResult result = mine(model, file, more);
     ASSERT_EQ(result.exit_code, 0) << result.err;
     const std::vector<json> found = rows(result.out);
     ASSERT_EQ(found.size(), count);
-    EXPECT_EQ(found.back(), json::parse(last));
+    json row = found.back(), expected = json::parse(last);
+    if (expected.contains("scores")) {
+      ASSERT_EQ(row["scores"].size(), expected["scores"].size());
+      for (std::size_t i = 0; i < row["scores"].size(); ++i)
+        EXPECT_NEAR(row["scores"][i].get<double>(), expected["scores"][i].get<double>(), 1e-6);
+      row.erase("scores");
+      expected.erase("scores");
+    }
+    EXPECT_EQ(row, expected);
+  }
+  std::string pairs() const { return (golden_ / "data" / "pairs.jsonl").native(); }
+  // The model with prompts.
+  std::string with_prompts(const json& prompts) const {
+    const fs::path model = path("prompted");
+    fs::copy(golden_ / "models" / "tiny-st-mean", model,
+             fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    const fs::path file = model / "config_sentence_transformers.json";
+    fs::permissions(model, fs::perms::owner_all, fs::perm_options::add);
+    fs::permissions(file, fs::perms::owner_all, fs::perm_options::add);
+    json config = json::parse(std::ifstream(file));
+    config["prompts"] = prompts;
+    config["default_prompt_name"] = "query";
+    write_file(file, config.dump());
+    return model.native();
   }
   fs::path golden_;
 };
@@ -63,6 +91,70 @@ TEST_F(MineGoldens, RowsAreThoseOfThePackage) {
          166,
          R"({"anchor": "Which colour are the sails of the Melbird?",
              "positive": "The Salqueen was launched in 1761.", "label": 0})");
+}
+
+TEST_F(MineGoldens, ScoresAndOtherCandidates) {
+  expect({"--output_scores", "--output_format", "labeled-list", "--corpus",
+          (golden_ / "data" / "ir_corpus.jsonl").native()},
+         60,
+         R"({"anchor": "Which colour are the sails of the Melbird?",
+             "positive": ["The sails of the Melbird are red.",
+                          "Since 1800 the Kalbird has been at sea.",
+                          "Since 1756 the Salqueen has been at sea.",
+                          "The Kalwave was launched in 1785."],
+             "scores": [0.97150242, 0.99176675, 0.99169046, 0.99051714]})");
+  expect({"--output_scores", "--include_positives", "--num_negatives", "4"}, 60,
+         R"({"anchor": "Which colour are the sails of the Melbird?",
+             "positive": "The sails of the Melbird are red.",
+             "negative_1": "The Garqueen sails to Norby.",
+             "negative_2": "The Salqueen was launched in 1761.",
+             "negative_3": "The home port of the Garwave is Lanstead.",
+             "negative_4": "The Valqueen was launched in 1815.",
+             "scores": [0.97150242, 0.98993051, 0.98977804, 0.98755110, 0.98626941]})");
+  expect({"--output_scores", "--truncate_dim", "8"}, 180,
+         R"({"anchor": "Which colour are the sails of the Melbird?",
+             "positive": "The sails of the Melbird are red.",
+             "negative": "The Garqueen is known by its green sails.",
+             "scores": [0.99029415, 0.99591666]})");
+}
+
+// The model's default prompt belongs to neither side.
+TEST_F(MineGoldens, EachSideHasItsPrompt) {
+  const std::string query = "Where is the home port of ";
+  expect_of(with_prompts({{"query", query}, {"document", ""}}), pairs(), {"--output_scores"}, 180,
+            R"({"anchor": "Which colour are the sails of the Melbird?",
+                "positive": "The sails of the Melbird are red.",
+                "negative": "The cargo of the Calwave is wine.",
+                "scores": [0.96943414, 0.98405898]})");
+  const std::string model = with_prompts({{"query", query}, {"passage", "The "}});
+  expect_of(model, pairs(),
+            {"--output_scores", "--query_prompt", "Who is ", "--corpus_prompt_name", "passage"},
+            180,
+            R"({"anchor": "Which colour are the sails of the Melbird?",
+                "positive": "The sails of the Melbird are red.",
+                "negative": "The home port of the Rinstar is Dalburg.",
+                "scores": [0.96185172, 0.98731065]})");
+  EXPECT_THAT(mine(model, pairs(), {"--corpus_prompt_name", "documents"}).err,
+              HasSubstr("--corpus_prompt_name: unknown prompt 'documents', expected one of "));
+}
+
+// A query's own text would be its nearest document.
+TEST_F(Mine, AQueryIsNotItsOwnNegative) {
+  write_file(path("pairs.jsonl"),
+             "{\"query\": \"the harbour\", \"answer\": \"ships lie here\"}\n"
+             "{\"query\": \"ships lie here\", \"answer\": \"the harbour\"}\n"
+             "{\"query\": \"the tower\", \"answer\": \"it is tall\"}\n");
+  write_file(path("more.txt"), "the tower\n\nthe harbour\nit is tall\n");
+  const ProcessResult result =
+      mine(model_, path("pairs.jsonl").native(), {"--corpus", path("more.txt").native()});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("3 queries, 4 documents"));
+  const auto found = rows(result.out);
+  ASSERT_FALSE(found.empty());
+  for (const json& row : found) {
+    EXPECT_NE(row["query"], row["negative"]);
+    EXPECT_NE(row["answer"], row["negative"]);
+  }
 }
 
 TEST_F(Mine, RepeatedQueriesAreOneWithSeveralAnswers) {
@@ -106,6 +198,15 @@ TEST_F(Mine, NamesWhatIsWrong) {
   EXPECT_THAT(
       mine(model_, path("empty.jsonl").native(), {"--range_max", "2", "--num_negatives", "3"}).err,
       HasSubstr("--range_max: found 2, expected at least 3"));
+  EXPECT_THAT(
+      mine(model_, path("one.csv").native(), {"--include_positives", "--output_format", "triplet"})
+          .err,
+      HasSubstr("--include_positives: found --output_format triplet, expected n-tuple"));
+  write_file(path("pairs.jsonl"), "{\"q\": \"a\", \"a\": \"b\"}\n");
+  write_file(path("corpus.jsonl"), "{\"passage\": \"a\"}\n");
+  EXPECT_THAT(
+      mine(model_, path("pairs.jsonl").native(), {"--corpus", path("corpus.jsonl").native()}).err,
+      HasSubstr("text"));
   const ProcessResult full =
       mine(model_, path("one.csv").native(), {"--output", path("no/such").native()});
   EXPECT_NE(full.exit_code, 0);

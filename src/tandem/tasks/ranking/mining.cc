@@ -82,7 +82,6 @@ std::vector<Hit> choose_negatives(std::span<const Hit> hits, const MinedQuery& m
       *std::min_element(mined.positive_scores.begin(), mined.positive_scores.end());
   std::vector<Hit> left;
   for (const Hit& hit : hits) {
-    if (hit.document == mined.own_text && !options.include_positives) continue;
     if (is_positive(hit, mined) && !options.include_positives) continue;
     if (!is_left_out(hit.score, positive, options, counts)) left.push_back(hit);
   }

@@ -32,8 +32,6 @@ struct MiningOptions {
 struct MinedQuery {
   std::vector<std::size_t> positives;  // documents; at least one
   std::vector<float> positive_scores;
-  // The document whose text is the query's own, which is no candidate.
-  std::optional<std::size_t> own_text = {};
 };
 
 // Throws ConfigError if range_min, range_max and num_negatives contradict each other.
