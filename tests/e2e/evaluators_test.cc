@@ -5,11 +5,11 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
-#include <map>
 #include <set>
 
 #include "e2e/job.h"
 #include "tandem/core/json.h"
+#include "tandem/tasks/ranking/retrieval_files.h"
 #include "tandem/tasks/ranking/search.h"
 
 namespace tandem::testing {
@@ -132,12 +132,15 @@ TEST_F(EvaluatorGoldens, Triplet) {
 }
 
 TEST_F(EvaluatorGoldens, InformationRetrieval) {
-  const auto corpus = rows("ir_corpus.jsonl"), queries = rows("ir_queries.jsonl");
-  std::map<std::string, std::set<std::string>> relevant;
-  for (const json& row : rows("ir_qrels.jsonl"))
-    relevant[row["query-id"].get<std::string>()].insert(row["corpus-id"].get<std::string>());
-  const Texts documents = embed(corpus, "text"), asked = embed(queries, "text");
-  const auto id = [&](std::size_t document) { return corpus[document]["_id"].get<std::string>(); };
+  const ranking::RetrievalSet data = ranking::read_retrieval_set(
+      {golden_ / "data" / "ir_corpus.jsonl", golden_ / "data" / "ir_queries.jsonl",
+       golden_ / "data" / "ir_qrels.jsonl"});
+  const auto embedded = [this](const std::vector<std::string>& texts) {
+    std::vector<json> rows;
+    for (const std::string& text : texts) rows.push_back({{"text", text}});
+    return embed(rows, "text");
+  };
+  const Texts documents = embedded(data.corpus.texts), asked = embedded(data.queries.texts);
   ThreadPool threads(2);
   const kernels::KernelSet set = kernels::select_kernels(kernels::CpuFeatures::detect());
   kernels::Scratch scratch(2);
@@ -148,22 +151,13 @@ TEST_F(EvaluatorGoldens, InformationRetrieval) {
     std::vector<ranking::SearchResult> searches;
     for (const Similarity function : functions(record)) {
       ranking::Search search(ranking::similarity_function(function), asked.view(), cuts.largest(),
-                             [&](std::size_t a, std::size_t b) { return id(a) > id(b); });
+                             ranking::greater_id_first(data.corpus));
       const ranking::Embeddings all = documents.view();
       const std::size_t half = all.texts() / 2 * all.width;
       search.add({all.values.first(half), all.width}, context);
       search.add({all.values.subspan(half), all.width}, context);
       const auto hits = search.take_hits();
-      ranking::SearchResult result{function, {}};
-      for (std::size_t query = 0; query < queries.size(); ++query) {
-        const auto& of_query = relevant[queries[query]["_id"].get<std::string>()];
-        if (of_query.empty()) continue;
-        ranking::QueryHits found{{}, of_query.size()};
-        for (const ranking::Hit& hit : hits[query])
-          found.is_relevant.push_back(of_query.contains(id(hit.document)));
-        result.queries.push_back(found);
-      }
-      searches.push_back(result);
+      searches.push_back({function, ranking::judged_hits(data, hits)});
     }
     expect(record, ranking::information_retrieval(searches, cuts, "dev"));
   }
