@@ -54,6 +54,10 @@ constexpr Command kCommands[] = {
      "tandem mine --model DIR|NAME --file FILE [--corpus FILE] [--output FILE]   "
      "(tandem mine --help)",
      mine},
+    {"rerank", "order passages by their relevance for a query, by a cross-encoder",
+     "tandem rerank --model DIR|NAME QUERY [--file FILE|-] | --queries FILE|-   "
+     "(tandem rerank --help)",
+     rerank},
     {"serve", "answer in a browser, and as JSON for programs, what a model was trained for",
      "tandem serve --model DIR|NAME [--port N] [--host ADDRESS]   (tandem serve --help)", serve},
     {"inspect", "show tokens, features or weights as JSON lines",
@@ -123,6 +127,7 @@ constexpr Synonym kSynonyms[] = {
     {"quantize quantization int8", "run_qa … --apply_quantization"},
     {"encode embedding embeddings vectors", "embed"},
     {"mine_hard_negatives negatives hard", "mine"},
+    {"rank ranking reranking reranker crossencoder", "rerank"},
     {"infer inference classify label tag pipeline", "predict"},
     {"answer chat query question", "ask"},
     {"server start http api", "serve"},

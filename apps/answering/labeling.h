@@ -72,6 +72,7 @@ class Labeller {
                                                        const std::stop_token& cancelled = {});
 
   const InferenceModel& model() const { return model_; }
+  InferenceModel& model() { return model_; }
   Purpose purpose() const { return purpose_; }
   const std::vector<std::string>& labels() const { return labels_; }
   Scores scores() const;  // the model's own

@@ -90,21 +90,23 @@ void read_pooling(const fs::path& directory, std::size_t hidden_size, SentenceFi
   files.include_prompt = value_of(*file, "include_prompt", true);
 }
 
+}  // namespace
+
 // --- Dense ---
 
 DenseActivation activation_named(const std::string& type, const std::string& where) {
   const std::string name = last_component(type);
   if (!type.starts_with("torch.nn.modules."))
-    raise<DataError>("{}: activation_function: found '{}', expected one of torch.nn", where, type);
+    raise<DataError>("{}: found '{}', expected one of torch.nn", where, type);
   if (name == "Identity") return DenseActivation::kIdentity;
   if (name == "Tanh") return DenseActivation::kTanh;
   if (name == "ReLU") return DenseActivation::kRelu;
   if (name == "GELU") return DenseActivation::kGelu;
   if (name == "Sigmoid") return DenseActivation::kSigmoid;
-  raise<DataError>(
-      "{}: activation_function: found '{}', expected Identity, Tanh, ReLU, GELU or Sigmoid", where,
-      type);
+  raise<DataError>("{}: found '{}', expected Identity, Tanh, ReLU, GELU or Sigmoid", where, type);
 }
+
+namespace {
 
 std::vector<float> read_tensor(const WeightFiles& weights, const char* name,
                                const std::vector<std::size_t>& shape) {
@@ -137,7 +139,7 @@ DenseModule read_dense(const fs::path& directory, std::size_t width) {
   }
   dense.activation = activation_named(
       value_of(*file, "activation_function", std::string("torch.nn.modules.activation.Tanh")),
-      file->path);
+      file->path + ": activation_function");
   const WeightFiles weights(directory);
   dense.weight = read_tensor(weights, "linear.weight", {dense.out_features, dense.in_features});
   if (value_of(*file, "bias", true))

@@ -20,6 +20,9 @@ namespace tandem::models {
 
 enum class DenseActivation : std::uint8_t { kIdentity, kTanh, kRelu, kGelu, kSigmoid };
 
+// By the name of a class of torch.nn, "torch.nn.modules.activation.Tanh". Throws DataError that
+// begins with `where` for every other name.
+DenseActivation activation_named(const std::string& type, const std::string& where);
 // The value of the activation at x.
 float activate(DenseActivation activation, double x);
 

@@ -1,0 +1,52 @@
+// Scores of passages for a query by a cross-encoder: what `tandem rerank` prints and `tandem serve`
+// sends.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "apps/answering/inference_model.h"
+#include "tandem/models/cross_encoder_files.h"
+
+namespace tandem::apps {
+
+struct RerankRequest {
+  std::string query;
+  std::vector<std::string> passages;
+  std::string query_name = "query";       // for messages
+  std::string passages_name = "passage";  // "texts" → "texts[2]"
+  bool raw_scores = false;                // logits, without the model's activation
+  bool truncate = true;                   // false: a pair that is too long is an error
+};
+
+struct PassageScores {
+  std::vector<float> scores;  // in the order of the passages
+  std::size_t tokens = 0;     // of all pairs, special ones included
+};
+
+// The scores of sentence-transformers' CrossEncoder.predict. Several threads may ask at once.
+class Reranker {
+ public:
+  // `model` must outlive it and have one label. max_seq_length: of a pair; 0: the model's. Throws
+  // ConfigError for a model with several labels, DataError for an activation that is not computed.
+  Reranker(const FoundModel& found, InferenceModel& model, std::size_t max_seq_length);
+
+  // Throws DataError that names the text, and Interrupted. Empty passages are scored as any other.
+  PassageScores score(const RerankRequest& request, const std::stop_token& cancelled = {});
+
+  std::size_t max_tokens() const { return max_tokens_; }
+  const models::CrossEncoderFiles& files() const { return files_; }
+
+ private:
+  InferenceModel& model_;
+  models::CrossEncoderFiles files_;
+  std::size_t max_tokens_;
+};
+
+// Indices by score, the highest first, equal ones in the order of the passages; at most `top_k`.
+std::vector<std::size_t> best_passages(std::span<const float> scores, std::size_t top_k);
+
+}  // namespace tandem::apps
