@@ -20,6 +20,7 @@
 #include "apps/serve/inference_service.h"
 #include "apps/serve/label_endpoint.h"
 #include "apps/serve/question_endpoint.h"
+#include "apps/serve/rerank_endpoint.h"
 #include "apps/serve/serve_metrics.h"
 #include "tandem/core/descriptors.h"
 #include "tandem/core/text_file.h"
@@ -159,6 +160,9 @@ class Server {
       reader_.emplace(*found, environment);
     } else {
       labeller_.emplace(*found, purpose, environment);
+      if (purpose == Purpose::kTexts && labeller_->labels().size() == 1)
+        reranker_.emplace(FoundModel(options.model, environment, /*sentence=*/true),
+                          labeller_->model(), options.embed.max_seq_length);
     }
     labels_.max_seq_length = options.answer.max_seq_length;
     labels_.max_windows = options.answer.max_windows;
@@ -183,8 +187,13 @@ class Server {
       return question_endpoint(answers_, kMaxInputs, std::bind_front(&Reader::answer, &*reader_));
     }
     if (labeller_->purpose() == Purpose::kTexts) {
-      return text_endpoint(labels_, kMaxInputs, labeller_->labels(),
-                           std::bind_front(&Labeller::label_texts, &*labeller_));
+      Endpoint texts = text_endpoint(labels_, kMaxInputs, labeller_->labels(),
+                                     std::bind_front(&Labeller::label_texts, &*labeller_));
+      if (reranker_) {
+        add_reranking(texts, name_, answers_.max_windows,
+                      std::bind_front(&Reranker::score, &*reranker_));
+      }
+      return texts;
     }
     return token_endpoint(labels_, aggregation_, kMaxInputs, labeller_->labels(),
                           std::bind_front(&Labeller::label_tokens, &*labeller_));
@@ -198,6 +207,7 @@ class Server {
   std::optional<Embedder> embedder_;  // one of the three
   std::optional<Reader> reader_;
   std::optional<Labeller> labeller_;
+  std::optional<Reranker> reranker_;  // of a labeller's model with one label
 };
 
 HttpHandlers handlers_of(const InferenceService& service, ServeMetrics& metrics) {
