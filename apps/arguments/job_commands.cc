@@ -4,6 +4,7 @@
 
 #include "tandem/tasks/embedding/command_line.h"
 #include "tandem/tasks/question_answering/command_line.h"
+#include "tandem/tasks/reranking/command_line.h"
 #include "tandem/tasks/text_classification/command_line.h"
 #include "tandem/tasks/token_classification/command_line.h"
 
@@ -27,6 +28,9 @@ constexpr JobCommand kJobCommands[] = {
     {"run_embedding", "training of sentence embeddings",
      "fine-tune and evaluate a bi-encoder, as the trainer of sentence-transformers",
      make_arguments<tasks::embedding::CommandLine>},
+    {"run_reranker", "reranking passages for queries",
+     "fine-tune and evaluate a cross-encoder that ranks passages for queries",
+     make_arguments<tasks::reranking::CommandLine>},
 };
 
 }  // namespace

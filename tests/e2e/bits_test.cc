@@ -29,7 +29,7 @@ class TaskBits : public Bits, public ::testing::WithParamInterface<const char*> 
 
 INSTANTIATE_TEST_SUITE_P(Tasks, TaskBits,
                          ::testing::Values("run_qa", "run_ner", "run_glue", "run_classification",
-                                           "run_embedding"),
+                                           "run_embedding", "run_reranker"),
                          [](const auto& task) { return std::string(task.param); });
 
 TEST_P(TaskBits, ThreadsAndRanksDoNotMatter) {

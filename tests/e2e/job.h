@@ -59,7 +59,7 @@ class JobTest : public ::testing::Test {
         read_file(std::filesystem::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/ner.json"));
     std::string rows;
     for (const auto& sentence : golden.at("rows"))
-      rows += nlohmann::json(row(sentence)).dump() + "\n";
+      rows += nlohmann::ordered_json(row(sentence)).dump() + "\n";
     write_file(file, rows + rows);
     return file;
   }
@@ -131,6 +131,32 @@ class JobTest : public ::testing::Test {
                   }),
         "predict_results.txt");
   }
+  // A sentence's first word as the query; the others in passages of up to three words, whose label
+  // is how many of them have a tag.
+  DemoTask ranked_lists() const {
+    DemoTask task = task_of("run_reranker",
+                            rows_file("ranked_rows.json",
+                                      [](const nlohmann::json& sentence) {
+                                        const auto words = words_of(sentence, "tokens");
+                                        const auto tags = words_of(sentence, "ner_tags");
+                                        nlohmann::ordered_json row = {{"query", words.front()}};
+                                        for (std::size_t i = 0; i < words.size(); ++i) {
+                                          if (i % 3 == 0) {
+                                            row["docs"].push_back("");
+                                            row["labels"].push_back(0);
+                                          }
+                                          const std::string before = row["docs"].back();
+                                          row["docs"].back() = before + " " + words[i];
+                                          row["labels"].back() =
+                                              row["labels"].back().get<int>() + (tags[i] != "O");
+                                        }
+                                        return row;
+                                      }),
+                            "predict_results.txt");
+    task.train_flags.insert(task.train_flags.end(), {"--loss", "LambdaLoss"});
+    task.eval_flags.insert(task.eval_flags.end(), {"--evaluator", "reranking"});
+    return task;
+  }
   static std::vector<std::string> words_of(const nlohmann::json& sentence, const char* key) {
     return sentence.at(key).get<std::vector<std::string>>();
   }
@@ -138,6 +164,7 @@ class JobTest : public ::testing::Test {
   DemoTask demo_task(std::string_view command) const {
     if (command == "run_ner") return token_classification();
     if (command == "run_glue") return pair_classification();
+    if (command == "run_reranker") return ranked_lists();
     if (command == "run_classification") return multi_label_classification();
     if (command == "run_embedding") return embedding();
     return question_answering();

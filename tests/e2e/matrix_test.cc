@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr const char* kTasks[] = {"run_qa", "run_glue", "run_classification", "run_ner",
-                                  "run_embedding"};
+constexpr const char* kTasks[] = {"run_qa",  "run_glue",      "run_classification",
+                                  "run_ner", "run_embedding", "run_reranker"};
 
 // By model_type: the folder of a small tokenizer of the family.
 const std::map<std::string, fs::path> kTokenizers = {
@@ -94,6 +94,8 @@ class Matrix : public JobTest, public ::testing::WithParamInterface<Cell> {
                           body.size(), body),
               ""};
     }
+    if (task_.command == "run_reranker")
+      return {post(json{{"query", "Where?"}, {"texts", {kText, "Kim sails."}}}.dump()), "index"};
     const bool words = task_.command == "run_ner";
     return {
         post(json{{"inputs", kText},
@@ -172,6 +174,7 @@ TEST_P(Matrix, ReportsAndServes) {
   const char* score = task_.command == "run_qa"          ? "<span>Exact match</span>"
                       : task_.command == "run_glue"      ? "<span>Accuracy</span>"
                       : task_.command == "run_embedding" ? "<span>Evaluation loss</span>"
+                      : task_.command == "run_reranker"  ? "<span>nDCG@10</span>"
                                                          : "<span>F1</span>";
   for (const std::string& part :
        {"<td>tandem " + task_.command, std::string("<title>step 12: "), std::string(score)})

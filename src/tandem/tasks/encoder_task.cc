@@ -1,6 +1,7 @@
 #include "tandem/tasks/encoder_task.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "tandem/core/error.h"
@@ -33,12 +34,49 @@ EncoderTask::~EncoderTask() = default;
 // --- features ---
 
 void EncoderTask::set_train_sequences(const TokenSequences& sequences) {
+  set_train_sequences(sequences, {});
+}
+
+void EncoderTask::set_train_sequences(const TokenSequences& sequences,
+                                      std::span<const std::uint32_t> begins) {
   train_ = &sequences;
+  group_begins_ = begins;
+  largest_group_ = 1;
+  for (std::size_t i = 0; i + 1 < begins.size(); ++i)
+    largest_group_ = std::max<std::size_t>(largest_group_, begins[i + 1] - begins[i]);
   train_costs_.clear();
   if (options_.padding != Padding::kNone) return;
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
-    const auto rows = static_cast<double>(sequences.num_real_tokens(i));
-    train_costs_.push_back(static_cast<float>(model_.training_flops(rows, 1, rows * rows)));
+  std::vector<std::uint32_t> room;
+  for (std::uint32_t i = 0; i < num_train_features(); ++i) {
+    double flops = 0;
+    for (const std::uint32_t sequence : sequences_of({&i, 1}, room)) {
+      const auto rows = static_cast<double>(sequences.num_real_tokens(sequence));
+      flops += model_.training_flops(rows, 1, rows * rows);
+    }
+    train_costs_.push_back(static_cast<float>(flops));
+  }
+}
+
+std::span<const std::uint32_t> EncoderTask::sequences_of(std::span<const std::uint32_t> features,
+                                                         std::vector<std::uint32_t>& room) const {
+  if (group_begins_.empty()) return features;
+  room.clear();
+  for (const std::uint32_t feature : features) {
+    for (std::uint32_t i = group_begins_[feature]; i < group_begins_[feature + 1]; ++i)
+      room.push_back(i);
+  }
+  return room;
+}
+
+// Keys of dropout that depend on the feature's place in the step and the sequence's in the feature.
+void EncoderTask::set_group_samples(std::span<const std::uint32_t> features,
+                                    std::uint64_t first_sample, nn::PackedBatch& batch) const {
+  if (group_begins_.empty()) return;
+  std::size_t at = 0;
+  for (std::size_t k = 0; k < features.size(); ++k) {
+    const std::size_t count = group_begins_[features[k] + 1] - group_begins_[features[k]];
+    for (std::size_t i = 0; i < count; ++i)
+      batch.sample[at++] = (first_sample + k) * largest_group_ + i;
   }
 }
 
@@ -55,15 +93,19 @@ const EncoderTask::EvaluationSequences& EncoderTask::evaluation(Split split) con
 }
 
 std::size_t EncoderTask::num_train_features() const {
+  if (!group_begins_.empty()) return group_begins_.size() - 1;
   return train_ == nullptr ? 0 : train_->size();
 }
 
 std::vector<std::uint32_t> EncoderTask::train_lengths() const {
   std::vector<std::uint32_t> lengths(num_train_features());
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    lengths[i] = static_cast<std::uint32_t>(options_.padding == Padding::kMaxSeqLength
-                                                ? train_->max_seq_length()
-                                                : train_->num_real_tokens(i));
+  std::vector<std::uint32_t> room;
+  for (std::uint32_t i = 0; i < lengths.size(); ++i) {
+    for (const std::uint32_t sequence : sequences_of({&i, 1}, room)) {
+      lengths[i] += static_cast<std::uint32_t>(options_.padding == Padding::kMaxSeqLength
+                                                   ? train_->max_seq_length()
+                                                   : train_->num_real_tokens(sequence));
+    }
   }
   return lengths;
 }
@@ -108,6 +150,7 @@ std::unique_ptr<EncoderTask::Pass> EncoderTask::make_pass(const models::BatchSha
 void EncoderTask::set_training(const models::BatchShape& capacity, models::PassKind kind) {
   inference_.reset();
   training_ = make_pass(capacity, kind);
+  if (!group_begins_.empty()) loaded_sequences_.reserve(capacity.sequences);
   reserve_labels(capacity.sequences, capacity.rows);
 }
 
@@ -119,11 +162,24 @@ void EncoderTask::set_precision(nn::Precision precision) {
 }
 
 std::size_t EncoderTask::train_batch_rows(std::span<const std::uint32_t> features) const {
-  return batch_rows(*train_, features, options_.padding);
+  std::vector<std::uint32_t> room;
+  return batch_rows(*train_, sequences_of(features, room), options_.padding);
 }
 
 std::size_t EncoderTask::max_train_rows(std::size_t batch_size) const {
-  return train_ == nullptr ? 0 : max_batch_rows(*train_, options_.padding, batch_size);
+  if (train_ == nullptr) return 0;
+  // Groups: as if the longest sequences were the batch of the largest groups.
+  return max_batch_rows(*train_, options_.padding, max_train_sequences(batch_size));
+}
+
+std::size_t EncoderTask::max_train_sequences(std::size_t batch_size) const {
+  if (group_begins_.empty()) return batch_size;
+  std::vector<std::size_t> sizes;
+  for (std::size_t i = 0; i + 1 < group_begins_.size(); ++i)
+    sizes.push_back(group_begins_[i + 1] - group_begins_[i]);
+  const auto end = sizes.begin() + static_cast<std::ptrdiff_t>(std::min(batch_size, sizes.size()));
+  std::partial_sort(sizes.begin(), end, sizes.end(), std::greater<>());
+  return std::accumulate(sizes.begin(), end, std::size_t{0});
 }
 
 std::size_t EncoderTask::plan_training(std::size_t batch_size) {
@@ -133,15 +189,16 @@ std::size_t EncoderTask::plan_training(std::size_t batch_size) {
 std::size_t EncoderTask::plan_training(std::size_t batch_size, std::size_t max_rows) {
   const auto kind = options_.gradient_checkpointing ? models::PassKind::kCheckpointed
                                                     : models::PassKind::kTraining;
-  set_training({.rows = max_rows, .sequences = batch_size}, kind);
+  set_training({.rows = max_rows, .sequences = max_train_sequences(batch_size)}, kind);
   return training_->activations.bytes();
 }
 
 std::size_t EncoderTask::plan_calibration(std::size_t batch_size) {
   const std::size_t rows = max_train_rows(batch_size);
-  set_training({.rows = rows, .sequences = batch_size}, models::PassKind::kInference);
+  const std::size_t sequences = max_train_sequences(batch_size);
+  set_training({.rows = rows, .sequences = sequences}, models::PassKind::kInference);
   // forward() computes the loss from them.
-  training_->logits.resize(model_.num_logits(rows, batch_size));
+  training_->logits.resize(model_.num_logits(rows, sequences));
   return training_->activations.bytes();
 }
 
@@ -201,7 +258,9 @@ BatchSize EncoderTask::load_train_batch(std::span<const std::uint32_t> features,
                                         std::uint64_t first_sample) {
   TANDEM_CHECK(training_ != nullptr, "plan_training() comes first");
   nn::PackedBatch& batch = training_->batch;
-  fill_batch(*train_, features, options_.padding, first_sample, batch);
+  fill_batch(*train_, sequences_of(features, loaded_sequences_), options_.padding, first_sample,
+             batch);
+  set_group_samples(features, first_sample, batch);
   load_labels(features, batch);
   return {.real_tokens =
               std::accumulate(batch.key_count.begin(), batch.key_count.end(), std::size_t{0}),

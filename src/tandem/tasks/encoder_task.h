@@ -91,6 +91,9 @@ class EncoderTask : public Task {
   // The sequences must stay where they are as long as the task uses them: members of the derived
   // class. A second evaluation set of a split takes the place of the first.
   void set_train_sequences(const TokenSequences& sequences);
+  // The same for training features of several sequences each: feature i is the sequences
+  // [begins[i], begins[i + 1]). `begins` must stay where it is, too.
+  void set_train_sequences(const TokenSequences& sequences, std::span<const std::uint32_t> begins);
   void set_evaluation_sequences(Split split, const TokenSequences& sequences);
 
   // Memory of training that is idle between two steps, for evaluations; or null.
@@ -124,6 +127,13 @@ class EncoderTask : public Task {
 
   const EvaluationSequences& evaluation(Split split) const;
   std::size_t max_train_rows(std::size_t batch_size) const;
+  // Sequences of the largest batch of so many training features.
+  std::size_t max_train_sequences(std::size_t batch_size) const;
+  // The sequences of training features, in `room` unless each feature is one sequence.
+  std::span<const std::uint32_t> sequences_of(std::span<const std::uint32_t> features,
+                                              std::vector<std::uint32_t>& room) const;
+  void set_group_samples(std::span<const std::uint32_t> features, std::uint64_t first_sample,
+                         nn::PackedBatch& batch) const;
   std::size_t num_logits(std::span<const std::uint32_t> features,
                          const TokenSequences& sequences) const;
   // Calls visit(features of the batch) for every batch of an evaluation, in the order of predict().
@@ -138,6 +148,9 @@ class EncoderTask : public Task {
   const text::Tokenizer& tokenizer_;
   EncoderTaskOptions options_;
   const TokenSequences* train_ = nullptr;
+  std::span<const std::uint32_t> group_begins_;  // empty: each feature is one sequence
+  std::size_t largest_group_ = 1;
+  std::vector<std::uint32_t> loaded_sequences_;  // of the current batch, if there are groups
   std::vector<float> train_costs_;
   std::optional<EvaluationSequences> eval_, predict_;
   std::unique_ptr<Pass> training_;

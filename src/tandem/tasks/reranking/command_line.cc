@@ -1,0 +1,161 @@
+#include "tandem/tasks/reranking/command_line.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "tandem/core/error.h"
+#include "tandem/tasks/reranking/pair_evaluators.h"
+#include "tandem/tasks/reranking/reranking_job.h"
+
+namespace tandem::tasks::reranking {
+namespace {
+
+using flags::field;
+using flags::flag;
+using flags::FlagTable;
+using flags::grouped;
+using Arguments = RerankingArguments;
+
+FlagTable data_flags() {
+  FlagTable table = data_source_flags(
+      "training rows with the columns query, passage and label, in any names: JSON lines, CSV, "
+      "TSV, Parquet or Arrow");
+  const FlagTable own = {
+      flag("train_columns", field<&Arguments::train_columns>(),
+           "columns to read, separated by commas, the query first; unset: the order of the file"),
+      flag("label_column", field<&Arguments::label_column>(),
+           "column with the label or score; unset: the first of label, labels, score and scores"),
+      flag("overwrite_cache", field<&Arguments::overwrite_cache>(),
+           "make features anew even if an earlier run kept them"),
+      flag("preprocessing_num_workers", field<&Arguments::preprocessing_num_workers>(),
+           "threads that make features; unset: all threads of the rank; the features are the same")
+          .between(1, 1024),
+      flag("max_train_samples", field<&Arguments::max_train_samples>(),
+           "use only the first n training rows")
+          .at_least(0),
+      flag("max_eval_samples", field<&Arguments::max_eval_samples>(),
+           "use only the first n evaluation rows")
+          .at_least(0),
+      flag("max_predict_samples", field<&Arguments::max_predict_samples>(),
+           "use only the first n test rows")
+          .at_least(0),
+  };
+  table.insert(table.end(), own.begin(), own.end());
+  return grouped("Data", std::move(table));
+}
+
+// The losses that this command trains with: those of in-batch negatives score pairs of several rows.
+std::vector<std::string_view> loss_names() {
+  std::vector<std::string_view> names;
+  for (const LossNeeds& loss : losses())
+    if (!loss.in_batch_negatives) names.push_back(loss.name);
+  return names;
+}
+
+FlagTable model_flags() {
+  static const std::string help_of_loss = fmt::format(
+      "{}; unset: BinaryCrossEntropyLoss for a model with one label, else CrossEntropyLoss",
+      fmt::join(loss_names(), ", "));
+  constexpr double kMaxLength = 1 << 20;
+  return grouped(
+      "Reranker",
+      {
+          flag("loss", field<&Arguments::loss>(), help_of_loss),
+          flag("weighting_scheme", field<&Arguments::weighting_scheme>(),
+               "of LambdaLoss: NDCGLoss2PPScheme, NDCGLoss2Scheme, NDCGLoss1Scheme, "
+               "LambdaRankScheme or NoWeightingScheme (default: NDCGLoss2PPScheme)"),
+          flag("k", field<&Arguments::k>(),
+               "of LambdaLoss and RankNetLoss: only the first k passages by score count")
+              .at_least(1),
+          flag("respect_input_order", field<&Arguments::respect_input_order>(),
+               "of ListMLELoss and PListMLELoss: the order of a row is the right one; false: the "
+               "order by label")
+              .with_bare()
+              .with_negation(),
+          flag("pos_weight", field<&Arguments::pos_weight>(),
+               "of BinaryCrossEntropyLoss: factor of the loss of positive labels (default: 1)")
+              .at_least(0),
+          flag("num_labels", field<&Arguments::num_labels>(),
+               "outputs of the model; unset: those of the model, and 1 for a bare encoder")
+              .between(1, 1 << 20),
+          flag("activation_fn", field<&Arguments::activation_fn>(),
+               "what the saved model applies to its logits: sigmoid, identity or a class of torch "
+               "such as torch.nn.modules.activation.Tanh; unset: that of the model, else sigmoid "
+               "for one label"),
+          flag("max_seq_length", field<&Arguments::max_seq_length>(),
+               "tokens of a query and a passage with their special tokens; longer pairs are cut; "
+               "unset: the length of the model")
+              .between(4, kMaxLength),
+          flag("pad_to_max_length", field<&Arguments::pad_to_max_length>(),
+               "unset: compute no padding; true: pad to max_seq_length; false: pad to the longest "
+               "of the batch; the results are the same but for rounding")
+              .with_bare()
+              .with_negation(),
+      });
+}
+
+FlagTable evaluator_flags() {
+  return grouped(
+      "Evaluator",
+      {
+          flag("evaluator", field<&Arguments::evaluator>(),
+               "metrics of an evaluation beside the loss: reranking (nDCG, MRR, MAP), correlation "
+               "(Pearson, Spearman) or classification (average precision, F1, accuracy)"),
+          flag("eval_file", field<&Arguments::eval_file>(),
+               "rows for the evaluator; of reranking a query, positives and negatives, or lists of "
+               "passages and labels, of which those above 0 are relevant (default: the validation "
+               "file)"),
+          flag("at_k", field<&Arguments::at_k>(), "passages that count for nDCG and MRR")
+              .at_least(1),
+      });
+}
+
+}  // namespace
+
+FlagTable CommandLine::flags() const {
+  FlagTable table = data_flags();
+  for (const FlagTable& part : {model_flags(), evaluator_flags()})
+    table.insert(table.end(), part.begin(), part.end());
+  return table;
+}
+
+std::vector<std::string> CommandLine::metrics() const {
+  std::vector<std::string> names{"loss"};
+  if (!arguments_.evaluator) return names;
+  const Evaluator evaluator = evaluator_named(*arguments_.evaluator);
+  const auto at_k = static_cast<std::size_t>(arguments_.at_k);
+  for (const std::size_t num_labels : {1, 2}) {
+    for (const LeadingMetric& metric : evaluator_leading_metrics(evaluator, num_labels, at_k))
+      if (std::find(names.begin(), names.end(), metric.key) == names.end())
+        names.push_back(metric.key);
+  }
+  return names;
+}
+
+void CommandLine::check(const Stages& stages, std::string_view evaluation_flag) {
+  if (arguments_.eval_file && !arguments_.evaluator)
+    throw ConfigError("--eval_file: found no --evaluator, expected one", /*usage=*/true);
+  if (arguments_.evaluator) evaluator_named(*arguments_.evaluator);
+  // The evaluator's file alone is an evaluation, too.
+  if (arguments_.eval_file && !arguments_.validation_file && !arguments_.dataset_name)
+    arguments_.validation_file = arguments_.eval_file;
+  DataTaskArguments::check(stages, evaluation_flag);
+  if (arguments_.loss && loss_needs(*arguments_.loss).in_batch_negatives) {
+    throw ConfigError(fmt::format("--loss: found '{}', expected one of {}", *arguments_.loss,
+                                  fmt::join(loss_names(), ", ")),
+                      /*usage=*/true);
+  }
+  if (arguments_.pos_weight &&
+      arguments_.loss.value_or("BinaryCrossEntropyLoss") != "BinaryCrossEntropyLoss") {
+    raise<ConfigError>("--pos_weight: found --loss {}, expected BinaryCrossEntropyLoss",
+                       *arguments_.loss);
+  }
+}
+
+std::unique_ptr<JobTask> CommandLine::make_job() const {
+  return std::make_unique<RerankingJob>(arguments_);
+}
+
+}  // namespace tandem::tasks::reranking

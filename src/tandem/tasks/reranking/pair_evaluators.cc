@@ -1,0 +1,120 @@
+#include "tandem/tasks/reranking/pair_evaluators.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tandem/core/error.h"
+#include "tandem/tasks/ranking/evaluators.h"
+
+namespace tandem::tasks::reranking {
+namespace {
+
+using Logits = std::span<const std::span<const float>>;
+
+// Of the samples for the evaluator: the score and the label of each pair.
+struct ScoredPairs {
+  std::vector<float> scores;
+  std::vector<double> labels;
+
+  std::vector<int> classes() const { return {labels.begin(), labels.end()}; }
+};
+
+ScoredPairs scored_pairs(const RerankerOptions& options, const LabelledPairs& pairs,
+                         Logits logits) {
+  ScoredPairs scored;
+  for (std::size_t i = pairs.begins[pairs.evaluator_begin]; i < pairs.begins.back(); ++i) {
+    scored.scores.push_back(models::activate(options.activation, logits[i][0]));
+  }
+  scored.labels.assign(pairs.evaluator_labels.begin(), pairs.evaluator_labels.end());
+  return scored;
+}
+
+// Labels above 0 are relevant.
+ranking::EvaluatorResult rank(const RerankerOptions& options, const LabelledPairs& pairs,
+                              Logits logits) {
+  std::vector<ranking::RankedQuery> queries;
+  const std::uint32_t first = pairs.begins[pairs.evaluator_begin];
+  for (std::size_t sample = pairs.evaluator_begin; sample < pairs.size(); ++sample) {
+    ranking::RankedQuery query;
+    for (std::size_t i = pairs.begins[sample]; i < pairs.begins[sample + 1]; ++i) {
+      query.relevant.push_back(pairs.evaluator_labels[i - first] > 0 ? 1 : 0);
+      query.scores.push_back(models::activate(options.activation, logits[i][0]));
+    }
+    queries.push_back(std::move(query));
+  }
+  return ranking::cross_encoder_reranking(queries, {}, options.at_k, "");
+}
+
+ranking::EvaluatorResult classify(const RerankerOptions& options, const LabelledPairs& pairs,
+                                  Logits logits) {
+  const ScoredPairs scored = scored_pairs(options, pairs, logits);
+  const std::vector<int> labels = scored.classes();
+  if (options.num_labels == 1) return ranking::cross_encoder_binary(scored.scores, labels, "");
+  std::vector<int> predicted;
+  for (std::size_t i = pairs.begins[pairs.evaluator_begin]; i < pairs.begins.back(); ++i) {
+    const auto best = std::max_element(logits[i].begin(), logits[i].end());
+    predicted.push_back(static_cast<int>(best - logits[i].begin()));
+  }
+  return ranking::cross_encoder_classes(predicted, labels, "");
+}
+
+}  // namespace
+
+Evaluator evaluator_named(std::string_view name) {
+  if (name == "reranking") return Evaluator::kReranking;
+  if (name == "correlation") return Evaluator::kCorrelation;
+  if (name == "classification") return Evaluator::kClassification;
+  throw ConfigError(fmt::format("--evaluator: found '{}', expected reranking, correlation or "
+                                "classification",
+                                name),
+                    /*usage=*/true);
+}
+
+RowForm row_form(Evaluator evaluator) {
+  return evaluator == Evaluator::kReranking ? RowForm::kLists : RowForm::kPairs;
+}
+
+std::vector<std::pair<std::string, double>> evaluator_metrics(const RerankerOptions& options,
+                                                              const LabelledPairs& pairs,
+                                                              Logits logits) {
+  if (pairs.evaluator_labels.empty()) return {};
+  switch (options.evaluator) {
+    case Evaluator::kNone:
+      return {};
+    case Evaluator::kReranking:
+      return rank(options, pairs, logits).metrics;
+    case Evaluator::kCorrelation: {
+      const ScoredPairs scored = scored_pairs(options, pairs, logits);
+      return ranking::cross_encoder_correlation(scored.scores, scored.labels, "").metrics;
+    }
+    case Evaluator::kClassification:
+      break;
+  }
+  return classify(options, pairs, logits).metrics;
+}
+
+std::vector<LeadingMetric> evaluator_leading_metrics(Evaluator evaluator, std::size_t num_labels,
+                                                     std::size_t at_k) {
+  const auto fraction = [](std::string key, std::string name) {
+    return LeadingMetric{std::move(key), std::move(name), MetricUnit::kFraction};
+  };
+  switch (evaluator) {
+    case Evaluator::kNone:
+      return {};
+    case Evaluator::kReranking:
+      return {fraction(fmt::format("ndcg@{}", at_k), fmt::format("nDCG@{}", at_k)),
+              fraction(fmt::format("mrr@{}", at_k), fmt::format("MRR@{}", at_k)),
+              fraction("map", "MAP")};
+    case Evaluator::kCorrelation:
+      return {{"spearman", "Spearman correlation"}, {"pearson", "Pearson correlation"}};
+    case Evaluator::kClassification:
+      break;
+  }
+  if (num_labels > 1)
+    return {fraction("f1_macro", "F1 (macro)"), fraction("f1_micro", "F1 (micro)")};
+  return {fraction("average_precision", "Average precision"), fraction("f1", "F1"),
+          fraction("accuracy", "Accuracy")};
+}
+
+}  // namespace tandem::tasks::reranking

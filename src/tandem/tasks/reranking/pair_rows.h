@@ -1,0 +1,51 @@
+// The rows of data files as pairs of a query and a passage with their labels. A row is one pair, or
+// a query with several passages.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tandem/data/read_rows.h"
+#include "tandem/tasks/reranking/reranking_arguments.h"
+
+namespace tandem::tasks::reranking {
+
+// What is read of a row.
+enum class RowForm {
+  kPairs,  // each pair is a sample with a label; a row without a label has a positive and negatives
+  kTuples,  // a query with a positive and negatives, and labels of the row
+  kLists,   // a query with passages and a label of each
+};
+
+struct PairRows {
+  data::Rows rows;
+  // Of each pair, row after row. Views belong to `rows`.
+  std::vector<std::string_view> queries, passages;
+  std::vector<float> labels;             // of each pair, or of each row; empty: there are none
+  std::size_t labels_per_row = 0;        // kTuples
+  std::vector<std::uint32_t> row_of;     // the row of each pair
+  std::vector<std::uint32_t> begins{0};  // the first pair of each sample, and the end
+  std::vector<std::string> columns;      // that were read
+  std::vector<std::string> left_out;     // columns whose type no loss reads
+
+  std::string place(std::size_t pair) const { return rows.place(row_of[pair]); }
+};
+
+// Columns in the order of the file: the query, then
+//   a passage and the column of the label, a number;
+//   a column of lists of passages, and the column of the label, lists of as many numbers;
+//   a positive, one or more columns of negatives, and a number for the margin, a list of margins
+//   of the negatives, or a list of scores of all passages (kTuples);
+//   without a label one or more columns of passages or of lists of them: those of the first are
+//   relevant (label 1), the others are not (label 0).
+// `need_labels`: training and evaluation. Throws DataError that names the file and the row.
+PairRows read_pairs(std::span<const std::filesystem::path> files, RowForm form,
+                    const RerankingArguments& arguments,
+                    const std::optional<std::int64_t>& max_samples, bool need_labels);
+
+}  // namespace tandem::tasks::reranking

@@ -1,0 +1,40 @@
+// The flags of `tandem run_reranker` that other tasks do not have. A plain struct; the command line
+// fills it. Names and defaults are those of sentence-transformers where it has the argument.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tandem/tasks/data_source.h"
+
+namespace tandem::tasks::reranking {
+
+struct RerankingArguments : DataSource {
+  // --- columns ---
+  std::optional<std::string> train_columns;  // commas between; unset: the order of the file
+  std::optional<std::string> label_column;   // unset: label, labels, score or scores
+  std::optional<std::int64_t> max_train_samples, max_eval_samples, max_predict_samples;
+  std::optional<int> preprocessing_num_workers;
+  bool overwrite_cache = false;
+
+  // --- evaluation ---
+  std::optional<std::string> evaluator;  // reranking, correlation or classification
+  std::optional<std::string> eval_file;  // what it reads; unset: the validation file
+  int at_k = 10;                         // of MRR and nDCG
+
+  // --- features ---
+  std::optional<int> max_seq_length;  // unset: the model's
+  std::optional<bool> pad_to_max_length;
+
+  // --- model and loss ---
+  std::optional<std::string> loss;  // unset: by the number of labels
+  std::optional<double> pos_weight;
+  std::optional<std::string> weighting_scheme;  // of LambdaLoss
+  std::optional<std::int64_t> k;                // of LambdaLoss and RankNetLoss
+  bool respect_input_order = true;              // of ListMLELoss and PListMLELoss
+  std::optional<int> num_labels;                // unset: those of the model, 1 for a bare encoder
+  std::optional<std::string> activation_fn;
+};
+
+}  // namespace tandem::tasks::reranking

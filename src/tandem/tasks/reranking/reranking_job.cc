@@ -1,0 +1,266 @@
+#include "tandem/tasks/reranking/reranking_job.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tandem/core/error.h"
+#include "tandem/core/json.h"
+#include "tandem/models/cross_encoder_files.h"
+#include "tandem/tasks/reranking/pair_evaluators.h"
+
+namespace tandem::tasks::reranking {
+namespace {
+
+constexpr const char* kPredictions = "predict_results.txt";
+
+// Whether config.json names a class of sequence classification: its labels are then the model's.
+bool is_sequence_classifier(const models::ModelConfig& config) {
+  const auto json = nlohmann::json::parse(config.source);
+  const auto classes = json.find("architectures");
+  if (classes == json.end() || !classes->is_array()) return false;
+  return std::any_of(classes->begin(), classes->end(), [](const nlohmann::json& name) {
+    return name.is_string() &&
+           name.get_ref<const std::string&>().ends_with("ForSequenceClassification");
+  });
+}
+
+std::size_t labels_of(const models::ModelConfig& config, const RerankingArguments& arguments) {
+  if (arguments.num_labels) return static_cast<std::size_t>(*arguments.num_labels);
+  if (!is_sequence_classifier(config)) return 1;
+  return std::max<std::size_t>(1, config.usable_labels().size());
+}
+
+LossOptions choose_loss(const RerankingArguments& arguments, std::size_t labels) {
+  LossOptions loss;
+  if (labels > 1) loss.name = "CrossEntropyLoss";
+  if (arguments.loss) loss.name = *arguments.loss;
+  const bool classes = loss_needs(loss.name).sample == SampleKind::kClassPair;
+  if (classes != (labels > 1)) {
+    raise<ConfigError>("--loss {}: found a model with {} label{}, expected {}; set --num_labels",
+                       loss.name, labels, labels == 1 ? "" : "s", classes ? "several" : "one");
+  }
+  loss.pos_weight = arguments.pos_weight.value_or(1);
+  loss.weighting_scheme = arguments.weighting_scheme.value_or("");
+  if (arguments.k) loss.k = static_cast<std::size_t>(*arguments.k);
+  loss.respect_input_order = arguments.respect_input_order;
+  return loss;
+}
+
+RowForm row_form(const LossOptions& loss) {
+  switch (loss_needs(loss.name).sample) {
+    case SampleKind::kPair:
+    case SampleKind::kClassPair:
+      break;
+    case SampleKind::kTuple:
+      return RowForm::kTuples;
+    case SampleKind::kList:
+      return RowForm::kLists;
+  }
+  return RowForm::kPairs;
+}
+
+// "sigmoid", "identity", or the name of a class of torch.
+models::DenseActivation activation_of(const std::string& name) {
+  if (name == "sigmoid") return models::DenseActivation::kSigmoid;
+  if (name == "identity") return models::DenseActivation::kIdentity;
+  return models::activation_named(name, "--activation_fn");
+}
+
+void set_labels(models::ModelConfig& config, std::size_t count) {
+  if (config.labels.size() == count) return;
+  config.labels.clear();
+  for (std::size_t i = 0; i < count; ++i) config.labels.push_back(fmt::format("LABEL_{}", i));
+}
+
+// Pairs of one or two files.
+struct JoinedPairs {
+  explicit JoinedPairs(std::span<const PairRows> all) : parts(all) {
+    for (const PairRows& part : parts) {
+      queries.insert(queries.end(), part.queries.begin(), part.queries.end());
+      passages.insert(passages.end(), part.passages.begin(), part.passages.end());
+    }
+  }
+  std::uint64_t bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto* texts : {&queries, &passages}) {
+      for (const std::string_view text : *texts) bytes += text.size();
+    }
+    return bytes;
+  }
+  std::string place(std::size_t pair) const {
+    const std::size_t first = parts.front().passages.size();
+    return pair < first ? parts.front().place(pair) : parts.back().place(pair - first);
+  }
+
+  std::span<const PairRows> parts;
+  std::vector<std::string_view> queries, passages;
+};
+
+void log_part(std::string_view name, const PairRows& pairs, StartLog& log) {
+  log.fact(name, fmt::format("{}: {} pairs of {} samples", pairs.rows.file(), pairs.passages.size(),
+                             pairs.begins.size() - 1));
+  log.fact("columns", fmt::format("{}", fmt::join(pairs.columns, ", ")));
+  if (!pairs.left_out.empty())
+    log.fact("columns left out", fmt::format("{} (no texts)", fmt::join(pairs.left_out, ", ")));
+}
+
+}  // namespace
+
+Task& RerankingJob::make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
+                              const TaskSettings& settings) {
+  RerankerOptions reranker;
+  reranker.num_labels = labels_of(config, arguments_);
+  reranker.loss = choose_loss(arguments_, reranker.num_labels);
+  reranker.prediction_file = kPredictions;
+  if (arguments_.evaluator) reranker.evaluator = evaluator_named(*arguments_.evaluator);
+  reranker.at_k = static_cast<std::size_t>(arguments_.at_k);
+  const auto files =
+      models::read_cross_encoder_files(settings.model_directory, config, reranker.num_labels);
+  notes_ = files.warnings;
+  reranker.activation =
+      arguments_.activation_fn ? activation_of(*arguments_.activation_fn) : files.activation;
+  set_labels(config, reranker.num_labels);
+  config.source = models::with_cross_encoder_key(config.source, reranker.activation);
+  max_tokens_ = std::min(config.max_tokens(), tokenizer.model_max_length());
+  if (arguments_.max_seq_length)
+    max_tokens_ = std::min(max_tokens_, static_cast<std::size_t>(*arguments_.max_seq_length));
+  return made(std::move(config), tokenizer, task_options(settings, arguments_.pad_to_max_length),
+              std::move(reranker));
+}
+
+void RerankingJob::check_labels(const PairRows& pairs) const {
+  const RerankerOptions& reranker = task_->reranker();
+  const auto last = static_cast<float>(reranker.num_labels - 1);
+  for (std::size_t i = 0; i < pairs.labels.size(); ++i) {
+    const float label = pairs.labels[i];
+    if (reranker.loss.name == "CrossEntropyLoss" &&
+        (label != std::floor(label) || label < 0 || label > last)) {
+      raise<DataError>("{}: found the label {}, expected a class from 0 to {}", pairs.place(i),
+                       label, last);
+    }
+    if (reranker.loss.name == "BinaryCrossEntropyLoss" && (label < 0 || label > 1)) {
+      raise<DataError>("{}: found the label {}, expected 0 to 1; use MSELoss for other numbers",
+                       pairs.place(i), label);
+    }
+  }
+}
+
+PairRows RerankingJob::read(std::span<const std::filesystem::path> files, std::string_view part,
+                            const std::optional<std::int64_t>& max_samples, StartLog& log) const {
+  PairRows pairs = read_pairs(files, row_form(task_->reranker().loss), arguments_, max_samples,
+                              /*need_labels=*/part != "test");
+  check_labels(pairs);
+  log_part(part, pairs, log);
+  return pairs;
+}
+
+// Parts follow each other: what the loss reads, then what the evaluator reads.
+LabelledPairs RerankingJob::with_features(std::span<const PairRows> parts, std::string_view name,
+                                          StartLog& log, FeatureMaker& maker) const {
+  const JoinedPairs joined(parts);
+  LabelledPairs labelled;
+  labelled.labels = parts.front().labels;
+  labelled.labels_per_sample = parts.front().labels_per_row;
+  for (const PairRows& part : parts) {
+    const std::uint32_t before = labelled.begins.back();
+    for (std::size_t i = 1; i < part.begins.size(); ++i)
+      labelled.begins.push_back(before + part.begins[i]);
+  }
+  labelled.loss_end = parts.front().begins.size() - 1;
+  labelled.features = maker.cache().get<text_classification::TextFeatures>(
+      joined.bytes(),
+      [&] {
+        return text_classification::features_key(joined.queries, joined.passages, max_tokens_);
+      },
+      [&] {
+        return text_classification::build_text_features(
+            task_->tokenizer(), joined.queries, joined.passages, max_tokens_, maker.threads(),
+            [&](std::size_t i) { return joined.place(i); });
+      });
+  if (const std::size_t cut = labelled.features.num_truncated(); cut > 0)
+    log.fact(name, fmt::format("{} pairs were cut to {} tokens", cut, max_tokens_));
+  maker.tell(name);
+  return labelled;
+}
+
+// The validation file, and what the evaluator reads of it or of --eval_file.
+LabelledPairs RerankingJob::read_evaluation(const DataParts& parts, FeatureMaker& maker) const {
+  const RerankerOptions& reranker = task_->reranker();
+  const bool evaluates = reranker.evaluator != Evaluator::kNone;
+  const std::vector<std::filesystem::path> eval_files =
+      arguments_.eval_file ? std::vector<std::filesystem::path>{*arguments_.eval_file}
+                           : parts.files.validation;
+  std::vector<PairRows> read_parts;
+  if (!evaluates || arguments_.validation_file != arguments_.eval_file)
+    read_parts.push_back(
+        read(parts.files.validation, "validation", arguments_.max_eval_samples, parts.log));
+  const bool same =
+      !arguments_.eval_file && row_form(reranker.evaluator) == row_form(reranker.loss);
+  if (evaluates && !same) {
+    read_parts.push_back(read_pairs(eval_files, row_form(reranker.evaluator), arguments_,
+                                    arguments_.max_eval_samples, /*need_labels=*/true));
+    log_part("evaluator", read_parts.back(), parts.log);
+  }
+  LabelledPairs labelled = with_features(read_parts, "validation", parts.log, maker);
+  if (!evaluates) return labelled;
+  labelled.evaluator_labels = read_parts.back().labels;
+  labelled.evaluator_begin = labelled.size() + 1 - read_parts.back().begins.size();
+  if (!same && read_parts.size() == 1) labelled.loss_end = 0;
+  return labelled;
+}
+
+void RerankingJob::load_data(const DataParts& parts) {
+  for (const std::string& note : notes_) parts.log.warning(note);
+  parts.log.fact("loss", task_->reranker().loss.name);
+  FeatureMaker maker(parts, arguments_.preprocessing_num_workers, arguments_.overwrite_cache);
+  if (parts.stages.train) {
+    const PairRows pairs =
+        read(parts.files.train, "train", arguments_.max_train_samples, parts.log);
+    task_->set_train(with_features({&pairs, 1}, "train", parts.log, maker));
+  }
+  if (parts.stages.eval) task_->add_evaluation(Split::kEval, read_evaluation(parts, maker));
+  if (parts.stages.predict) {
+    const PairRows pairs =
+        read(parts.files.test, "test", arguments_.max_predict_samples, parts.log);
+    task_->add_evaluation(Split::kPredict, with_features({&pairs, 1}, "test", parts.log, maker));
+  }
+}
+
+std::size_t RerankingJob::result_bytes(const Stages& stages) const {
+  std::size_t pairs = 0;
+  if (stages.eval) pairs = task_->num_features(Split::kEval);
+  if (stages.predict) pairs = std::max(pairs, task_->num_features(Split::kPredict));
+  return pairs * (64 + task_->reranker().num_labels * 2 * sizeof(float));
+}
+
+std::vector<std::string> RerankingJob::result_files(Split split) const {
+  return split == Split::kPredict ? std::vector<std::string>{kPredictions}
+                                  : std::vector<std::string>{};
+}
+
+std::string RerankingJob::main_metric() const { return leading_metrics().metrics.front().key; }
+
+CardTask RerankingJob::card_task() const { return {"Text Ranking", "text-ranking", {}}; }
+
+LeadingMetrics RerankingJob::leading_metrics() const {
+  const RerankerOptions& reranker = task_->reranker();
+  LeadingMetrics leading{
+      .metrics = evaluator_leading_metrics(reranker.evaluator, reranker.num_labels, reranker.at_k),
+      .training_loss = "loss"};
+  leading.metrics.push_back(evaluation_loss_metric());
+  return leading;
+}
+
+std::optional<TryCommand> RerankingJob::try_command() const {
+  if (task_->reranker().num_labels > 1) {
+    return TryCommand{.subcommand = "predict",
+                      .words = {"Where does Ada live?", "--text_pair", "Ada lives in London."}};
+  }
+  return TryCommand{
+      .subcommand = "rerank", .words = {"Where does Ada live?"}, .input = "Ada lives in London."};
+}
+
+}  // namespace tandem::tasks::reranking

@@ -1,0 +1,43 @@
+// What `tandem run_reranker` adds to what every job does.
+#pragma once
+
+#include <optional>
+
+#include "tandem/tasks/encoder_job.h"
+#include "tandem/tasks/feature_maker.h"
+#include "tandem/tasks/reranking/pair_rows.h"
+#include "tandem/tasks/reranking/reranking_task.h"
+
+namespace tandem::tasks::reranking {
+
+class RerankingJob final : public ExampleJob<RerankingTask, RerankingArguments> {
+ public:
+  using ExampleJob::ExampleJob;
+
+  std::string_view examples() const override { return "pairs"; }
+  Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
+                  const TaskSettings& settings) override;
+  void load_data(const DataParts& parts) override;
+
+  std::size_t result_bytes(const Stages& stages) const override;
+  std::vector<std::string> result_files(Split split) const override;
+  bool saves_predict_results() const override { return false; }
+  std::string main_metric() const override;
+  std::string title() const override { return "reranking"; }
+  CardTask card_task() const override;
+  LeadingMetrics leading_metrics() const override;
+  std::optional<TryCommand> try_command() const override;
+
+ private:
+  PairRows read(std::span<const std::filesystem::path> files, std::string_view part,
+                const std::optional<std::int64_t>& max_samples, StartLog& log) const;
+  LabelledPairs with_features(std::span<const PairRows> parts, std::string_view name, StartLog& log,
+                              FeatureMaker& maker) const;
+  LabelledPairs read_evaluation(const DataParts& parts, FeatureMaker& maker) const;
+  void check_labels(const PairRows& pairs) const;
+
+  std::size_t max_tokens_ = 0;
+  std::vector<std::string> notes_;  // for load_data() to log
+};
+
+}  // namespace tandem::tasks::reranking

@@ -1,0 +1,134 @@
+#include "tandem/tasks/reranking/reranking_task.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tandem/core/file.h"
+#include "tandem/models/sequence_head.h"
+#include "tandem/tasks/reranking/pair_evaluators.h"
+
+namespace tandem::tasks::reranking {
+namespace {
+
+models::MakeHead head_of(std::size_t num_labels) {
+  return [num_labels](const models::ModelConfig& config, nn::ParameterLayout& layout) {
+    return models::make_sequence_head(num_labels, config, layout);
+  };
+}
+
+}  // namespace
+
+std::span<const float> LabelledPairs::labels_of(std::size_t sample) const {
+  if (labels_per_sample > 0)
+    return std::span(labels).subspan(sample * labels_per_sample, labels_per_sample);
+  return std::span(labels).subspan(begins[sample], begins[sample + 1] - begins[sample]);
+}
+
+RerankingTask::RerankingTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
+                             const EncoderTaskOptions& options, RerankerOptions reranker)
+    : ExampleTask(std::move(config), head_of(reranker.num_labels), tokenizer, options),
+      reranker_(std::move(reranker)),
+      loss_(make_loss(reranker_.loss)) {}
+
+void RerankingTask::set_train(LabelledPairs pairs) {
+  ExampleTask::set_train(std::move(pairs));
+  set_train_sequences(train().features, train().begins);
+}
+
+std::string RerankingTask::fingerprint(const LabelledPairs& pairs) const {
+  return Fingerprint(pairs.features, options().padding)
+      .add(pairs.begins)
+      .add(pairs.labels)
+      .add(pairs.evaluator_labels)
+      .add(reranker_.loss.name)
+      .text();
+}
+
+// --- labels and loss ---
+
+void RerankingTask::reserve_labels(std::size_t sequences, std::size_t) {
+  batch_.labels.reserve(sequences);
+  batch_.begins.reserve(sequences + 1);
+  batch_.gradient.reserve(sequences * reranker_.num_labels);
+}
+
+void RerankingTask::add_sample(const LabelledPairs& pairs, std::size_t sample, BatchLabels& batch) {
+  const auto labels = pairs.labels_of(sample);
+  batch.labels.insert(batch.labels.end(), labels.begin(), labels.end());
+  batch.begins.push_back(batch.begins.back() + pairs.begins[sample + 1] - pairs.begins[sample]);
+}
+
+void RerankingTask::load_labels(std::span<const std::uint32_t> samples, const nn::PackedBatch&) {
+  batch_.labels.clear();
+  batch_.begins.assign(1, 0);
+  for (const std::uint32_t sample : samples) add_sample(train(), sample, batch_);
+}
+
+// Also overwrites the batch's gradient.
+double RerankingTask::loss_of(BatchLabels& batch, std::span<const float> logits) const {
+  batch.gradient.resize(logits.size());
+  return loss_->loss_and_gradient({.logits = logits,
+                                   .outputs = reranker_.num_labels,
+                                   .begin = batch.begins,
+                                   .labels = batch.labels},
+                                  batch.gradient);
+}
+
+double RerankingTask::loss(const kernels::Context&, const nn::PackedBatch&,
+                           std::span<const float> logits, float scale, float* grad_logits) {
+  const double loss = loss_of(batch_, logits);
+  if (grad_logits != nullptr) {
+    std::transform(batch_.gradient.begin(), batch_.gradient.end(), grad_logits,
+                   [scale](float slope) { return scale * slope; });
+  }
+  return loss;
+}
+
+// --- evaluation ---
+
+// The mean over samples of the losses of batches, as the Trainer's.
+double RerankingTask::loss_of_set(const LabelledPairs& pairs, Logits logits) const {
+  BatchLabels batch;
+  std::vector<float> cells;
+  double sum = 0;
+  for (std::size_t begin = 0; begin < pairs.loss_end; begin += options().eval_batch_size) {
+    const std::size_t end = std::min(pairs.loss_end, begin + options().eval_batch_size);
+    batch.labels.clear();
+    batch.begins.assign(1, 0);
+    cells.clear();
+    for (std::size_t sample = begin; sample < end; ++sample) {
+      add_sample(pairs, sample, batch);
+      for (std::uint32_t i = pairs.begins[sample]; i < pairs.begins[sample + 1]; ++i)
+        cells.insert(cells.end(), logits[i].begin(), logits[i].end());
+    }
+    sum += static_cast<double>(end - begin) * loss_of(batch, cells);
+  }
+  return sum / static_cast<double>(pairs.loss_end);
+}
+
+// A header, then the scores of each pair.
+std::string RerankingTask::prediction_text(Logits logits) const {
+  std::string text = "index\tprediction\n";
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    text += fmt::format("{}", i);
+    for (const float logit : logits[i])
+      text += fmt::format("\t{}", models::activate(reranker_.activation, logit));
+    text += '\n';
+  }
+  return text;
+}
+
+Evaluation RerankingTask::evaluate_set(const LabelledPairs& pairs, const EvaluationInput& input) {
+  if (input.split == Split::kPredict && !input.directory.empty())
+    write_file(input.directory / reranker_.prediction_file, prediction_text(input.logits));
+  Evaluation evaluation{.metrics = nlohmann::ordered_json::object(), .warnings = {}};
+  if (pairs.loss_end > 0 && !pairs.labels.empty())
+    evaluation.metrics["loss"] = loss_of_set(pairs, input.logits);
+  for (const auto& [name, value] : evaluator_metrics(reranker_, pairs, input.logits))
+    evaluation.metrics[name] = value;
+  return evaluation;
+}
+
+}  // namespace tandem::tasks::reranking

@@ -1,0 +1,80 @@
+// Cross-encoders as a task of the trainer: pairs of a query and a passage, their head and losses.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tandem/models/sentence_files.h"
+#include "tandem/tasks/example_task.h"
+#include "tandem/tasks/reranking/losses.h"
+#include "tandem/tasks/text_classification/text_features.h"
+
+namespace tandem::tasks::reranking {
+
+// Samples of one or more pairs with their labels.
+struct LabelledPairs {
+  text_classification::TextFeatures features;  // of each pair
+  std::vector<std::uint32_t> begins{0};        // the first pair of each sample, and the end
+  std::vector<float> labels;                   // of the loss; empty: none
+  std::size_t labels_per_sample = 0;           // 0: one label of each pair
+  // Evaluations: samples before this one are for the loss.
+  std::size_t loss_end = 0;
+  // Samples from this one on are for the evaluator, with a label of each of their pairs.
+  std::size_t evaluator_begin = 0;
+  std::vector<float> evaluator_labels;
+
+  std::size_t size() const { return begins.size() - 1; }
+  std::span<const float> labels_of(std::size_t sample) const;
+};
+
+enum class Evaluator { kNone, kReranking, kCorrelation, kClassification };
+
+struct RerankerOptions {
+  LossOptions loss;
+  std::size_t num_labels = 1;
+  models::DenseActivation activation = models::DenseActivation::kSigmoid;  // of predictions
+  Evaluator evaluator = Evaluator::kNone;
+  std::size_t at_k = 10;        // of MRR and nDCG
+  std::string prediction_file;  // name of the file of a prediction
+};
+
+class RerankingTask final : public ExampleTask<LabelledPairs> {
+ public:
+  // `tokenizer` must outlive the task. Throws ConfigError for an unknown loss or scheme.
+  RerankingTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
+                const EncoderTaskOptions& options, RerankerOptions reranker);
+
+  // Once, before training.
+  void set_train(LabelledPairs pairs);
+  const RerankerOptions& reranker() const { return reranker_; }
+
+ private:
+  using Logits = std::span<const std::span<const float>>;  // of each pair
+
+  // Sets without labels are only predicted.
+  Evaluation evaluate_set(const LabelledPairs& pairs, const EvaluationInput& input) override;
+  std::string fingerprint(const LabelledPairs& pairs) const override;
+  void reserve_labels(std::size_t sequences, std::size_t rows) override;
+  void load_labels(std::span<const std::uint32_t> samples, const nn::PackedBatch& batch) override;
+  double loss(const kernels::Context& context, const nn::PackedBatch& batch,
+              std::span<const float> logits, float scale, float* grad_logits) override;
+
+  // What the loss compares the logits of a batch with.
+  struct BatchLabels {
+    std::vector<float> labels;
+    std::vector<std::size_t> begins;
+    std::vector<float> gradient;  // like the logits
+  };
+  static void add_sample(const LabelledPairs& pairs, std::size_t sample, BatchLabels& batch);
+  double loss_of(BatchLabels& batch, std::span<const float> logits) const;
+  double loss_of_set(const LabelledPairs& pairs, Logits logits) const;
+  std::string prediction_text(Logits logits) const;
+
+  RerankerOptions reranker_;
+  std::unique_ptr<RerankingLoss> loss_;
+  BatchLabels batch_;
+};
+
+}  // namespace tandem::tasks::reranking

@@ -1,0 +1,101 @@
+// Training of cross-encoders against the Trainer of sentence-transformers (goldens in
+// ../shared/data/golden/next/rerankers): losses, gradient norms, learning rates, and where every
+// parameter went.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "parity/training_run.h"
+#include "support/test_support.h"
+#include "tandem/core/file.h"
+#include "tandem/core/json.h"
+#include "tandem/tasks/reranking/pair_rows.h"
+#include "tandem/tasks/reranking/reranking_task.h"
+
+namespace tandem::testing {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+namespace reranking = tasks::reranking;
+
+class RerankingTrajectory : public SharedDataTest,
+                            public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    SharedDataTest::SetUp();
+    next_ = shared_data() / "golden/next";
+    if (!IsSkipped() && !fs::exists(next_ / "rerankers"))
+      GTEST_SKIP() << "needs goldens, which are absent: " << next_ / "rerankers";
+  }
+
+  reranking::LabelledPairs pairs_of(const json& golden, const text::Tokenizer& tokenizer) {
+    std::string lines;
+    for (const json& row : golden.at("rows")) {
+      // The order of the columns is that of the file, which json sorts.
+      nlohmann::ordered_json ordered = {{"query", row.at("query")}};
+      for (const char* key : {"passage", "docs", "label", "labels"})
+        if (row.contains(key)) ordered[key] = row.at(key);
+      lines += ordered.dump() + "\n";
+    }
+    write_file(folder_ / "rows.jsonl", lines);
+    const bool lists = golden.at("rows")[0].contains("docs");
+    const auto read = reranking::read_pairs(
+        std::vector<fs::path>{folder_ / "rows.jsonl"},
+        lists ? reranking::RowForm::kLists : reranking::RowForm::kPairs, {}, std::nullopt, true);
+    return {.features = text_classification::build_text_features(
+                tokenizer, read.queries, read.passages, tokenizer.model_max_length(), threads_,
+                [&](std::size_t i) { return read.place(i); }),
+            .begins = read.begins,
+            .labels = read.labels};
+  }
+
+  TemporaryFolder folder_;
+  fs::path next_;
+  ThreadPool threads_{available_cores()};
+  kernels::KernelSet kernels_ = kernels::select_kernels(kernels::CpuFeatures::detect());
+  kernels::Scratch scratch_{threads_.num_threads()};
+};
+
+TEST_P(RerankingTrajectory, IsThatOfTheTrainer) {
+  const json golden =
+      json::parse(read_file(next_ / "rerankers" / fmt::format("trajectory_{}.json", GetParam())));
+  const json& steps = golden.at("steps");
+  const json& given = golden.at("arguments");
+  trainer::TrainingArguments arguments;
+  arguments.per_device_train_batch_size = given.at("per_device_train_batch_size");
+  arguments.learning_rate = given.at("learning_rate");
+  arguments.max_steps = given.at("max_steps");
+  const fs::path model = next_ / golden.at("model").get<std::string>();
+  const auto tokenizer = text::Tokenizer::load(model);
+  reranking::RerankerOptions options;
+  options.loss.name = golden.at("loss").get<std::string>();
+  reranking::RerankingTask task(models::ModelConfig::load(model), tokenizer, {}, options);
+  task.set_train(pairs_of(golden, tokenizer));
+  std::vector<float> initial;
+  const TrainingRecord record = record_task(
+      {.model = model,
+       .config = task.model().config(),
+       .arguments = arguments,
+       .steps = arguments.max_steps},
+      task, {threads_, kernels_, scratch_},
+      [&](std::int64_t step, const nn::ParameterLayout& layout, std::span<const float> weights) {
+        if (step == 0) initial.assign(weights.begin(), weights.end());
+        if (step != arguments.max_steps) return;
+        EXPECT_EQ(other_ways(golden.at("parameters"), layout, {initial, weights},
+                             {.length = 1e-4, .value = 1e-4, .difference = 4e-3}, moves_by_noise),
+                  std::vector<std::string>());
+      });
+  ASSERT_EQ(record.losses.size(), steps.size());
+  std::vector<double> losses;
+  for (const json& step : steps) losses.push_back(step.at("losses")[0]);
+  expect_steps(record, losses, steps, {.loss = 1e-5, .norm = 1e-4});
+}
+
+INSTANTIATE_TEST_SUITE_P(Losses, RerankingTrajectory,
+                         ::testing::Values("bce", "list_net", "lambda"),
+                         [](const auto& one) { return std::string(one.param); });
+
+}  // namespace
+}  // namespace tandem::testing
