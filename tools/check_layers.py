@@ -124,8 +124,8 @@ def layer_of_include(path):
     return parts[1] if parts[0] == "tandem" and len(parts) > 2 else None
 
 
-# Folders under tasks/ that are no task: every task may include them.
-SHARED_BY_TASKS = ("tandem/tasks/ranking/",)
+# Folders under tasks/ that are no task, and features of texts: every task may include them.
+SHARED_BY_TASKS = ("tandem/tasks/ranking/", "tandem/tasks/text_classification/text_features.h")
 
 
 def is_test(name):

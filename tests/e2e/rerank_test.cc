@@ -2,6 +2,8 @@
 // input.
 #include <gmock/gmock.h>
 
+#include <cstring>
+
 #include "e2e/job.h"
 #include "tandem/core/json.h"
 
@@ -102,6 +104,94 @@ TEST_F(Rerank, BadInputIsNamed) {
   expect("tiny-ce-3", {"q", "--file", path("bad.jsonl").native()},
          "found 3 labels, expected 1 to rank passages; use tandem predict");
   expect("tiny-st-mean", {"q", "--file", path("bad.jsonl").native()}, "architectures");
+}
+
+// --- run_reranker ---
+
+class RunReranker : public Rerank {
+ protected:
+  ProcessResult run_reranker(const std::string& name, const Words& more) const {
+    return run(with({kProgram, "run_reranker", "--model_name_or_path", model(name), "--output_dir",
+                     path("out").native(), "--overwrite_output_dir", "--save_strategy", "no"},
+                    more));
+  }
+  std::string data(const std::string& name) const { return (golden_ / "data" / name).native(); }
+  json evaluators() const {
+    return json::parse(read_file(golden_ / "rerankers" / "evaluators.json"));
+  }
+  void expect_metrics(const Words& more, const json& expected) const {
+    const ProcessResult result = run_reranker("tiny-ce", with({"--do_eval"}, more));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const json found = json::parse(read_file(path("out") / "eval_results.json"));
+    for (const auto& [name, value] : expected.items()) {
+      const std::string key = "eval_" + name.substr(std::string("dev_").size());
+      EXPECT_NEAR(found.at(key).get<double>(), value.get<double>(), 1e-6) << key;
+    }
+  }
+  void expect_problem(const Words& more, const std::string& message) const {
+    const ProcessResult result = run_reranker("tiny-ce", with({"--do_train"}, more));
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.err, HasSubstr(message));
+  }
+};
+
+TEST_F(RunReranker, EvaluatorsHaveTheMetricsOfThePackage) {
+  const json golden = evaluators();
+  std::string lines;
+  for (const json& sample : golden["reranking_samples"]) {
+    const nlohmann::ordered_json row = {{"query", sample["query"]},
+                                        {"positive", sample["positive"]},
+                                        {"negative", sample["negative"]}};
+    lines += row.dump() + "\n";
+  }
+  write_file(path("lists.jsonl"), lines);
+  expect_metrics({"--evaluator", "reranking", "--eval_file", path("lists.jsonl").native()},
+                 golden["reranking_negatives"]["metrics"]);
+}
+
+TEST_F(RunReranker, ASavedModelHasItsActivationAndANewHeadOfTheSeed) {
+  const ProcessResult result = run_reranker(
+      "tiny-bert", {"--do_train", "--train_file", data("rerank_pairs.jsonl"), "--max_steps", "1",
+                    "--learning_rate", "1e-12", "--activation_fn", "identity"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json config = json::parse(read_file(path("out") / "config.json"));
+  EXPECT_EQ(config["sentence_transformers"]["activation_fn"], "torch.nn.modules.linear.Identity");
+  EXPECT_EQ(config["architectures"], json({"BertForSequenceClassification"}));
+  EXPECT_EQ(config["id2label"], json({{"0", "LABEL_0"}}));
+  const std::string bytes = weights("out");
+  std::uint64_t size = 0;
+  std::memcpy(&size, bytes.data(), sizeof size);
+  const json head = json::parse(bytes.substr(8, size))["classifier.weight"]["data_offsets"];
+  const json golden = json::parse(read_file(golden_ / "rerankers" / "layouts.json"));
+  const json& expected = golden["new_head_seed_42"]["weight"][0];
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    float found = 0;
+    std::memcpy(&found, bytes.data() + 8 + size + head[0].get<std::size_t>() + 4 * i, 4);
+    EXPECT_NEAR(found, expected[i].get<double>(), 1e-8);
+  }
+}
+
+TEST_F(RunReranker, BadInputIsNamed) {
+  write_file(path("high.jsonl"),
+             "{\"query\": \"a\", \"passage\": \"b\", \"label\": 1}\n"
+             "{\"query\": \"a\", \"passage\": \"b\", \"label\": 3}\n");
+  expect_problem({"--train_file", path("high.jsonl").native()},
+                 "row 2 (line 2): found the label 3, expected 0 to 1 for BinaryCrossEntropyLoss");
+  expect_problem({"--train_file", data("rerank_lists.jsonl")},
+                 "column \"labels\": found lists of labels, expected one number of a row");
+  expect_problem({"--train_file", data("rerank_pairs.jsonl"), "--loss", "ListNetLoss"},
+                 "column \"label\": found one label of a row, expected lists");
+  expect_problem({"--train_file", data("pairs.jsonl")},
+                 "found one column of passages and no label");
+  expect_problem({"--train_file", data("rerank_pairs.jsonl"), "--loss", "CrossEntropyLoss"},
+                 "found a model with 1 label, expected at least 2; set --num_labels");
+  expect_problem({"--train_file", data("rerank_pairs.jsonl"), "--loss", "TripletLoss"},
+                 "--loss: found 'TripletLoss', expected one of BinaryCrossEntropyLoss");
+  expect_problem(
+      {"--train_file", data("rerank_pairs.jsonl"), "--loss", "MSELoss", "--pos_weight", "2"},
+      "--pos_weight: found --loss MSELoss, expected BinaryCrossEntropyLoss");
+  expect_problem({"--train_file", data("rerank_pairs.jsonl"), "--evaluator", "ndcg"},
+                 "--evaluator: found 'ndcg', expected reranking");
 }
 
 }  // namespace

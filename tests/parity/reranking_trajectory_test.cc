@@ -44,11 +44,13 @@ class RerankingTrajectory : public SharedDataTest,
     const auto read = reranking::read_pairs(
         std::vector<fs::path>{folder_ / "rows.jsonl"},
         lists ? reranking::RowForm::kLists : reranking::RowForm::kPairs, {}, std::nullopt, true);
-    return {.features = text_classification::build_text_features(
-                tokenizer, read.queries, read.passages, tokenizer.model_max_length(), threads_,
-                [&](std::size_t i) { return read.place(i); }),
-            .begins = read.begins,
-            .labels = read.labels};
+    reranking::LabelledPairs pairs;
+    pairs.features = text_classification::build_text_features(
+        tokenizer, read.queries, read.passages, tokenizer.model_max_length(), threads_,
+        [&](std::size_t i) { return read.place(i); });
+    pairs.begins = read.begins;
+    pairs.labels = read.labels;
+    return pairs;
   }
 
   TemporaryFolder folder_;

@@ -46,7 +46,8 @@ FlagTable data_flags() {
   return grouped("Data", std::move(table));
 }
 
-// The losses that this command trains with: those of in-batch negatives score pairs of several rows.
+// The losses that this command trains with. Those with in-batch negatives score pairs of several
+// rows.
 std::vector<std::string_view> loss_names() {
   std::vector<std::string_view> names;
   for (const LossNeeds& loss : losses())

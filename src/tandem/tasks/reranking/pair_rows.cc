@@ -119,9 +119,11 @@ class PairBuilder {
     const bool lists = label_->kind == Column::Kind::kList;
     if (lists != (form_ == RowForm::kLists)) {
       raise<DataError>(
-          "{}: column \"{}\": found {}, expected {} for this --loss", file, label_->name,
+          "{}: column \"{}\": found {}, expected {}", file, label_->name,
           lists ? "lists of labels" : "one label of a row",
-          lists ? "one number of a row; use a loss of lists, such as ListNetLoss" : "lists");
+          lists ? "one number of a row for this loss; use a loss of lists, such as ListNetLoss"
+                : "lists of labels for this loss or evaluator; use a loss of pairs, such as "
+                  "BinaryCrossEntropyLoss");
     }
     if (texts_.size() != 2 || (texts_[1]->kind == Column::Kind::kList) != lists) {
       raise<DataError>(

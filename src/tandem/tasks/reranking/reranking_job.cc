@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
@@ -35,13 +34,8 @@ std::size_t labels_of(const models::ModelConfig& config, const RerankingArgument
 
 LossOptions choose_loss(const RerankingArguments& arguments, std::size_t labels) {
   LossOptions loss;
-  if (labels > 1) loss.name = "CrossEntropyLoss";
-  if (arguments.loss) loss.name = *arguments.loss;
-  const bool classes = loss_needs(loss.name).sample == SampleKind::kClassPair;
-  if (classes != (labels > 1)) {
-    raise<ConfigError>("--loss {}: found a model with {} label{}, expected {}; set --num_labels",
-                       loss.name, labels, labels == 1 ? "" : "s", classes ? "several" : "one");
-  }
+  loss.name = arguments.loss.value_or(std::string(default_loss(labels)));
+  check_outputs(loss_needs(loss.name), labels);
   loss.pos_weight = arguments.pos_weight.value_or(1);
   loss.weighting_scheme = arguments.weighting_scheme.value_or("");
   if (arguments.k) loss.k = static_cast<std::size_t>(*arguments.k);
@@ -131,28 +125,27 @@ Task& RerankingJob::make_task(models::ModelConfig config, const text::Tokenizer&
               std::move(reranker));
 }
 
-void RerankingJob::check_labels(const PairRows& pairs) const {
-  const RerankerOptions& reranker = task_->reranker();
-  const auto last = static_cast<float>(reranker.num_labels - 1);
-  for (std::size_t i = 0; i < pairs.labels.size(); ++i) {
-    const float label = pairs.labels[i];
-    if (reranker.loss.name == "CrossEntropyLoss" &&
-        (label != std::floor(label) || label < 0 || label > last)) {
-      raise<DataError>("{}: found the label {}, expected a class from 0 to {}", pairs.place(i),
-                       label, last);
-    }
-    if (reranker.loss.name == "BinaryCrossEntropyLoss" && (label < 0 || label > 1)) {
-      raise<DataError>("{}: found the label {}, expected 0 to 1; use MSELoss for other numbers",
-                       pairs.place(i), label);
-    }
+void RerankingJob::check_labels(const PairRows& pairs, StartLog& log) const {
+  const LossNeeds& needs = loss_needs(task_->reranker().loss.name);
+  if (const auto bad = find_bad_label(needs, pairs.labels, task_->reranker().num_labels)) {
+    const std::size_t pair =
+        pairs.labels_per_row == 0 ? bad->index : pairs.begins[bad->index / pairs.labels_per_row];
+    raise<DataError>("{}: {}", pairs.place(pair), bad->problem);
   }
+  if (!needs.orders_labels || pairs.labels.empty()) return;
+  for (std::size_t i = 0; i + 1 < pairs.begins.size(); ++i) {
+    const std::size_t count = pairs.begins[i + 1] - pairs.begins[i];
+    if (has_order(std::span(pairs.labels).subspan(pairs.begins[i], count))) return;
+  }
+  log.warning(fmt::format("{}: the labels of every query are equal, so {} is 0", pairs.rows.file(),
+                          needs.name));
 }
 
 PairRows RerankingJob::read(std::span<const std::filesystem::path> files, std::string_view part,
                             const std::optional<std::int64_t>& max_samples, StartLog& log) const {
   PairRows pairs = read_pairs(files, row_form(task_->reranker().loss), arguments_, max_samples,
                               /*need_labels=*/part != "test");
-  check_labels(pairs);
+  check_labels(pairs, log);
   log_part(part, pairs, log);
   return pairs;
 }
@@ -200,7 +193,9 @@ LabelledPairs RerankingJob::read_evaluation(const DataParts& parts, FeatureMaker
   const bool same =
       !arguments_.eval_file && row_form(reranker.evaluator) == row_form(reranker.loss);
   if (evaluates && !same) {
-    read_parts.push_back(read_pairs(eval_files, row_form(reranker.evaluator), arguments_,
+    RerankingArguments columns = arguments_;
+    if (arguments_.eval_file) columns.train_columns = columns.label_column = std::nullopt;
+    read_parts.push_back(read_pairs(eval_files, row_form(reranker.evaluator), columns,
                                     arguments_.max_eval_samples, /*need_labels=*/true));
     log_part("evaluator", read_parts.back(), parts.log);
   }

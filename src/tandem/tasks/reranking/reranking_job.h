@@ -34,7 +34,7 @@ class RerankingJob final : public ExampleJob<RerankingTask, RerankingArguments> 
   LabelledPairs with_features(std::span<const PairRows> parts, std::string_view name, StartLog& log,
                               FeatureMaker& maker) const;
   LabelledPairs read_evaluation(const DataParts& parts, FeatureMaker& maker) const;
-  void check_labels(const PairRows& pairs) const;
+  void check_labels(const PairRows& pairs, StartLog& log) const;
 
   std::size_t max_tokens_ = 0;
   std::vector<std::string> notes_;  // for load_data() to log
