@@ -20,6 +20,11 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 namespace reranking = tasks::reranking;
 
+// A loss that orders the passages of a query does not see what is added to all of their scores.
+bool moves_by_noise_in_lists(std::string_view name) {
+  return moves_by_noise(name) || name == "classifier.bias";
+}
+
 class RerankingTrajectory : public SharedDataTest,
                             public ::testing::WithParamInterface<const char*> {
  protected:
@@ -85,9 +90,12 @@ TEST_P(RerankingTrajectory, IsThatOfTheTrainer) {
       [&](std::int64_t step, const nn::ParameterLayout& layout, std::span<const float> weights) {
         if (step == 0) initial.assign(weights.begin(), weights.end());
         if (step != arguments.max_steps) return;
-        EXPECT_EQ(other_ways(golden.at("parameters"), layout, {initial, weights},
-                             {.length = 1e-4, .value = 1e-4, .difference = 4e-3}, moves_by_noise),
-                  std::vector<std::string>());
+        EXPECT_EQ(
+            other_ways(golden.at("parameters"), layout, {initial, weights},
+                       {.length = 1e-4, .value = 1e-4, .difference = 4e-3},
+                       options.loss.name == "BinaryCrossEntropyLoss" ? moves_by_noise
+                                                                     : moves_by_noise_in_lists),
+            std::vector<std::string>());
       });
   ASSERT_EQ(record.losses.size(), steps.size());
   std::vector<double> losses;
