@@ -97,6 +97,18 @@ class PairBuilder {
     }
   }
 
+  // In sentence-transformers a column of this name has what a search found, positives among it.
+  void check_negatives(std::string_view file) const {
+    for (std::size_t c = 2; c < texts_.size(); ++c) {
+      if (texts_[c]->name == "documents") {
+        raise<DataError>(
+            "{}: column \"documents\": found passages of a search, expected negatives; name the "
+            "column negative, or use lists with labels",
+            file);
+      }
+    }
+  }
+
   void check_columns(std::string_view file, const RerankingArguments& arguments) const {
     if (texts_.size() < 2 || texts_.front()->kind != Column::Kind::kText) {
       raise<DataError>("{}: found the text columns '{}', expected a query and a passage", file,
@@ -108,6 +120,7 @@ class PairBuilder {
     }
     if (form_ == RowForm::kTuples) return check_tuples(file);
     if (!label_) {
+      check_negatives(file);
       if (need_labels_ && texts_.size() == 2) {
         raise<DataError>(
             "{}: found one column of passages and no label, expected a column label or score, or a "

@@ -104,6 +104,8 @@ TEST_F(PairRowsTest, WrongRowsAreNamed) {
   expect(R"({"query": "q", "positive": "a", "n": ["b", "c"], "label": 1})", RowForm::kTuples,
          "found 1 label, expected a list of 2 margins");
   expect(R"({"query": "q", "label": 1})", RowForm::kPairs, "expected a query and a passage");
+  expect(R"({"query": "q", "positive": ["a"], "documents": ["a", "b"]})", RowForm::kLists,
+         "column \"documents\": found passages of a search, expected negatives");
   expect(R"({"query": ["q"], "passage": "p", "label": 1})", RowForm::kPairs,
          "expected a query and a passage");
 }
