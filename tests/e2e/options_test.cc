@@ -82,7 +82,9 @@ TEST_F(Options, CachedFeaturesTrainTheSame) {
   train("without", "off", {});
   ASSERT_FALSE(fs::exists(folder));
   EXPECT_THAT(train("made", folder, {}), ContainsRegex("features are kept in " + folder));
-  EXPECT_THAT(train("found", folder, {}), ContainsRegex("features come from " + folder));
+  EXPECT_THAT(train("found", folder, {}),
+              AllOf(ContainsRegex("features come from " + folder),
+                    ContainsRegex("columns: +questions from \"question\", contexts from")));
   EXPECT_THAT(train("anew", folder, {"--overwrite_cache", "--preprocessing_num_workers", "3"}),
               ContainsRegex("features are kept in " + folder));
   for (const auto& entry : fs::directory_iterator(folder)) write_file(entry.path(), "broken");
@@ -128,7 +130,11 @@ TEST_P(LabelFeatures, CachedTrainTheSame) {
   };
   train("without", "off", {});
   EXPECT_THAT(train("made", folder, {}), ContainsRegex("features are kept in " + folder));
-  EXPECT_THAT(train("found", folder, {}), ContainsRegex("features come from " + folder));
+  const bool words = std::string(GetParam()) == "run_ner";
+  EXPECT_THAT(train("found", folder, {}),
+              AllOf(ContainsRegex("features come from " + folder),
+                    ContainsRegex(words ? "columns: +words from \"tokens\", tags from \"ner_tags\""
+                                        : "columns: +texts from \"sentence\"")));
   EXPECT_THAT(train("anew", folder, {"--overwrite_cache"}),
               ContainsRegex("features are kept in " + folder));
   for (const char* output : {"made", "found", "anew"})

@@ -192,6 +192,7 @@ class QuestionReader {
   // contexts are not, or answer_start would point beside the answer (datasets#2585) ---
 
   void read_article(const dom::object& article) {
+    builder_.set_columns({"question", "context", "answers"});
     example_ = {};
     if (has_key(article, "title")) example_.title = text::strip(get_string(article, "title"));
     std::size_t index = 0;
@@ -234,7 +235,11 @@ class QuestionReader {
 
   void read_row(const dom::element& element) {
     const dom::object row = expect_object(element, "a record");
-    if (!columns_) columns_ = find_columns(row);
+    if (!columns_) {
+      columns_ = find_columns(row);
+      builder_.set_columns({columns_->question, columns_->context,
+                            has_key(row, columns_->answers) ? columns_->answers : ""});
+    }
     id_.clear();
     example_ = {};
     read_id(row, columns_->id);

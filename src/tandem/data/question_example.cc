@@ -1,5 +1,7 @@
 #include "tandem/data/question_example.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -30,6 +32,11 @@ struct QuestionSet::Storage {
   std::deque<std::vector<Answer>> answers;  // one vector per question that has any
 };
 
+std::string QuestionColumns::describe() const {
+  return fmt::format("questions from \"{}\", contexts from \"{}\"{}", question, context,
+                     answers.empty() ? "" : fmt::format(", answers from \"{}\"", answers));
+}
+
 QuestionSet::QuestionSet() : storage_(std::make_unique<Storage>()) {}
 QuestionSet::~QuestionSet() = default;
 QuestionSet::QuestionSet(QuestionSet&&) noexcept = default;
@@ -57,6 +64,10 @@ void QuestionSet::Builder::add(const QuestionExample& example) {
     copy.answers = answers;
   }
   set_.examples_.push_back(copy);
+}
+
+void QuestionSet::Builder::set_columns(const QuestionColumns& columns) {
+  if (set_.columns_.question.empty()) set_.columns_ = columns;
 }
 
 QuestionSet QuestionSet::Builder::finish() { return std::move(set_); }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -26,6 +27,14 @@ struct QuestionExample {
   std::span<const Answer> answers;  // empty: the question has no answer (SQuAD v2)
 };
 
+// The columns (or keys) that the questions of a set came from.
+struct QuestionColumns {
+  std::string question, context;
+  std::string answers;  // empty: not read
+  // For users: `questions from "question", contexts from "context", answers from "answers"`.
+  std::string describe() const;
+};
+
 // An ordered set of questions and the memory of their texts. Movable; views stay valid while the
 // set (or what it was moved to) lives. Reading is thread-safe.
 class QuestionSet {
@@ -43,11 +52,13 @@ class QuestionSet {
   auto begin() const { return examples_.begin(); }
   auto end() const { return examples_.end(); }
   std::span<const QuestionExample> examples() const { return examples_; }
+  const QuestionColumns& columns() const { return columns_; }  // of the first file
 
  private:
   struct Storage;
   std::unique_ptr<Storage> storage_;
   std::vector<QuestionExample> examples_;
+  QuestionColumns columns_;
 };
 
 // Collects questions one by one, copying each text once.
@@ -57,6 +68,8 @@ class QuestionSet::Builder {
   ~Builder();
   // The views of `example` (its answers too) need to live only during the call.
   void add(const QuestionExample& example);
+  // Ignored after the first call.
+  void set_columns(const QuestionColumns& columns);
   std::size_t size() const { return set_.size(); }
   QuestionSet finish();
 

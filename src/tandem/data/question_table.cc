@@ -71,6 +71,10 @@ class RowReader {
       if (role == kAnswers && options_.require_answers) missing(kAnswers, "");
       if (role == kId && options_.require_id) missing(kId, " (evaluation needs ids)");
     }
+    const auto name = [&](Role role) {
+      return place_[role] ? names[columns_[*place_[role]]] : std::string();
+    };
+    builder_.set_columns({name(kQuestion), name(kContext), name(kAnswers)});
   }
 
   const Column* column(const Table& table, Role role) const {

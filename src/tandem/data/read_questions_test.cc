@@ -94,6 +94,26 @@ TEST_F(ReadQuestions, ColumnsByPosition) {
   EXPECT_EQ(set[0].context, "Tom sat.");
   EXPECT_EQ(set[0].answers[0].text, "Tom");
   EXPECT_EQ(set[1].question, "2?");
+  EXPECT_EQ(set.columns().describe(),
+            "questions from \"q\", contexts from \"passage\", answers from \"gold\"");
+}
+
+// The start block of a job names them.
+TEST_F(ReadQuestions, TheColumnsThatWereReadAreNamed) {
+  const auto columns = [&](std::string_view text, const ReadOptions& options = {},
+                           const char* name = "q.json") {
+    return read_questions(name, std::as_bytes(std::span(text)), options).columns().describe();
+  };
+  EXPECT_EQ(columns(kRow1),
+            "questions from \"question\", contexts from \"context\", answers from \"answers\"");
+  const ReadOptions plain{.require_id = false, .require_answers = false};
+  EXPECT_EQ(columns(R"({"question": "Who?", "context": "Tom sat."})", plain),
+            "questions from \"question\", contexts from \"context\"");
+  EXPECT_EQ(columns(R"({"data": [{"paragraphs": [{"context": "c", "qas": []}, {"context": "c",
+                       "qas": [{"id": "1", "question": "q", "answers": []}]}]}]})"),
+            "questions from \"question\", contexts from \"context\", answers from \"answers\"");
+  EXPECT_EQ(columns("q,text,note\nWho?,Tom sat.,x\n", plain, "q.csv"),
+            "questions from \"q\", contexts from \"text\"");
 }
 
 TEST_F(ReadQuestions, IdsAndAnswersAreOptionalWhereAskedFor) {

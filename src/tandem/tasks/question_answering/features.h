@@ -60,6 +60,8 @@ struct FeatureStatistics {
   // unless fix_last_token_labels is set.
   std::size_t num_last_token_labels = 0;
   std::vector<std::string> warnings;  // for the console, e.g. that max_seq_length was clipped
+  // For the console, e.g. the columns that the questions were read from.
+  std::vector<std::string> sources = {};
 };
 
 class FeatureSet final : public tasks::TokenSequences {
@@ -68,6 +70,7 @@ class FeatureSet final : public tasks::TokenSequences {
   const Feature& operator[](std::size_t i) const { return features_[i]; }
   std::span<const Feature> features() const { return features_.view(); }
   const FeatureStatistics& statistics() const { return statistics_; }
+  void set_sources(std::vector<std::string> sources) { statistics_.sources = std::move(sources); }
   // Memory of the features and tokens, in bytes: heap, or a part of a mapped file (feature_file.h).
   std::size_t bytes() const;
   // The options' max_seq_length, clipped to the model's positions and the tokenizer's
@@ -107,6 +110,7 @@ class FeatureSet final : public tasks::TokenSequences {
     visit(set.statistics_.num_unusable);
     visit(set.statistics_.num_last_token_labels);
     visit(set.statistics_.warnings);
+    visit(set.statistics_.sources);
     visit(set.max_seq_length_);
     visit(set.frame_);
   }

@@ -76,10 +76,15 @@ class Loader {
   FeatureSet train(std::span<const fs::path> files, std::optional<std::size_t> rows) {
     const FeatureOptions options =
         feature_options(data_, max_positions_, true, data_.max_train_samples);
+    // The columns are kept with the features: cached features are used without reading the files.
     FeatureSet features = cached(files, options, [&] {
-      return build(data::read_questions(files, {.require_id = false, .num_questions = rows}),
-                   options);
+      const data::QuestionSet questions =
+          data::read_questions(files, {.require_id = false, .num_questions = rows});
+      FeatureSet made = build(questions, options);
+      made.set_sources({questions.columns().describe()});
+      return made;
     });
+    report_columns(features.statistics().sources.front());
     report("train", files, features);
     return features;
   }
@@ -94,6 +99,7 @@ class Loader {
         .questions = data::read_questions(files, {.require_answers = eval, .num_questions = rows}),
         .features = {}};
     set.features = cached(files, options, [&] { return build(set.questions, options); });
+    report_columns(set.questions.columns().describe());
     report(eval ? "validation" : "test", files, set.features);
     return set;
   }
@@ -109,6 +115,12 @@ class Loader {
     return build_features(tokenizer_, questions.examples(), options, maker_.threads());
   }
 
+  // Once for parts with the same columns.
+  void report_columns(const std::string& columns) {
+    if (columns != columns_) log_.fact("columns", columns);
+    columns_ = columns;
+  }
+
   void report(std::string_view split, std::span<const fs::path> files, const FeatureSet& features) {
     describe_features(split, files, features, log_);
     maker_.tell(split);
@@ -119,6 +131,7 @@ class Loader {
   const text::Tokenizer& tokenizer_;
   tasks::StartLog& log_;
   tasks::FeatureMaker maker_;
+  std::string columns_;  // reported last
 };
 
 }  // namespace
@@ -127,7 +140,7 @@ std::string features_key(std::span<const fs::path> files, const FeatureOptions& 
   return tasks::content_key("questions", files) +
          fmt::format(
              "max_seq_length: {}\nmax_positions: {}\ndoc_stride: {}\nlabels: {}\npadding: {}\n"
-             "fix_last_token_labels: {}\nskip_unusable: {}\nmax_samples: {}\n",
+             "fix_last_token_labels: {}\nskip_unusable: {}\nmax_samples: {}\nfields: 2\n",
              options.max_seq_length, options.max_positions, options.doc_stride, options.labels,
              static_cast<int>(options.padding), options.fix_last_token_labels,
              options.skip_unusable, options.max_samples);

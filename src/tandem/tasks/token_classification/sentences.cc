@@ -65,12 +65,18 @@ SentenceSet::SentenceSet(data::Rows rows, std::string_view words,
     : rows_(std::move(rows)), words_(&column_of(rows_, words, "words")) {
   if (!tags) return;
   const Column& column = column_of(rows_, *tags, "tags");
+  tags_column_ = *tags;
   require_as_many(column);
   if (column.children.front().kind == Kind::kInteger) {
     take_numbers(column);
   } else {
     take_names(column);
   }
+}
+
+std::string SentenceSet::describe_columns() const {
+  return fmt::format("words from \"{}\"{}", words_->name,
+                     tags_column_.empty() ? "" : fmt::format(", tags from \"{}\"", tags_column_));
 }
 
 std::size_t SentenceSet::num_bytes() const {

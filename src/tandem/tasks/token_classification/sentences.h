@@ -49,6 +49,8 @@ class SentenceSet {
   // which they first do.
   std::span<const std::string> tag_names() const { return names_; }
   bool names_are_declared() const { return declared_; }
+  // The columns that were read, for users.
+  std::string describe_columns() const;
   // For an error about a row: "'train.json', row 17 (line 17)".
   std::string place(std::size_t sentence) const { return rows_.place(sentence); }
 
@@ -62,6 +64,7 @@ class SentenceSet {
 
   data::Rows rows_;
   const data::Column* words_ = nullptr;  // in rows_
+  std::string tags_column_;              // empty: not read
   std::vector<std::uint32_t> tags_;      // of all words
   std::vector<std::string> names_;
   bool declared_ = false;

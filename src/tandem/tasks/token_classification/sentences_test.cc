@@ -31,6 +31,7 @@ TEST(Sentences, TakeTheUsualColumns) {
   EXPECT_THAT(set.tags(0), ElementsAre(0u, 1u));
   EXPECT_THAT(set.tag_names(), ElementsAre("O", "B-x"));
   EXPECT_FALSE(set.names_are_declared());
+  EXPECT_EQ(set.describe_columns(), "words from \"tokens\", tags from \"ner_tags\"");
 }
 
 TEST(Sentences, TheTaskNamesTheTags) {
@@ -43,6 +44,7 @@ TEST(Sentences, ElseTheFirstColumnAndTheSecond) {
   const auto set = read_json(R"({"words": ["a", "b"], "tags": ["O", "B-x"], "id": 1})");
   EXPECT_THAT(set.words(0), ElementsAre("a", "b"));
   EXPECT_THAT(set.tag_names(), ElementsAre("O", "B-x"));
+  EXPECT_EQ(set.describe_columns(), "words from \"words\", tags from \"tags\"");
 }
 
 TEST(Sentences, ColumnsCanBeNamed) {
@@ -56,6 +58,7 @@ TEST(Sentences, ColumnsCanBeNamed) {
 TEST(Sentences, WhatIsPredictedNeedsNoTags) {
   const SentenceOptions options{.require_tags = false};
   EXPECT_FALSE(read_json(R"({"tokens": ["a"]})", options).has_tags());
+  EXPECT_EQ(read_json(R"({"tokens": ["a"]})", options).describe_columns(), "words from \"tokens\"");
   EXPECT_FALSE(read_json(R"({"tokens": ["a"], "id": 3})", options).has_tags());
   EXPECT_TRUE(read_json(R"({"tokens": ["a"], "ner_tags": ["O"]})", options).has_tags());
   EXPECT_THAT(problem(R"({"tokens": ["a"]})"), HasSubstr("there is no column of tags"));

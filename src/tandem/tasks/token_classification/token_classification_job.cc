@@ -57,7 +57,7 @@ SentenceColumns TokenClassificationJob::columns() const {
 
 // Training data are read for their labels even where nothing is trained, as run_ner.py does.
 void TokenClassificationJob::read_examples(const tasks::Stages& stages,
-                                           const hub::DatasetFiles& files, tasks::StartLog&) {
+                                           const hub::DatasetFiles& files, tasks::StartLog& log) {
   if (!files.train.empty())
     train_ = read_sentences(files.train, columns(), {.num_rows = files.train_rows});
   if (stages.eval)
@@ -65,6 +65,12 @@ void TokenClassificationJob::read_examples(const tasks::Stages& stages,
   if (stages.predict) {
     predict_ =
         read_sentences(files.test, columns(), {.require_tags = false, .num_rows = files.test_rows});
+  }
+  std::string reported;  // once for parts with the same columns
+  for (const std::optional<SentenceSet>* part : {&train_, &eval_, &predict_}) {
+    if (!*part || (*part)->describe_columns() == reported) continue;
+    reported = (*part)->describe_columns();
+    log.fact("columns", reported);
   }
 }
 
