@@ -58,8 +58,8 @@ def parse(text):
         if line.startswith("["):
             needs = frozenset(line.strip("[]").split()) - {"any"}
             for name in needs:
-                if name not in CPU_CLASSES and name not in THINGS and not name.startswith("program:"):
-                    known = ", ".join(["any", *CPU_CLASSES, *THINGS, "program:NAME"])
+                if name.removeprefix("no-") not in CPU_CLASSES and name not in THINGS and not name.startswith("program:"):
+                    known = ", ".join(["any", *CPU_CLASSES, "no-CLASS", *THINGS, "program:NAME"])
                     raise ListError(f"line {number}: nothing is called '{name}'; there are {known}")
         elif needs is None:
             raise ListError(f"line {number}: a pattern before the first [heading]")
@@ -135,6 +135,8 @@ def has_trainer(python):
 def has(machine_names, need):
     if need.startswith("program:"):
         return shutil.which(need.removeprefix("program:")) is not None
+    if need.startswith("no-") and need.removeprefix("no-") in CPU_CLASSES:
+        return need.removeprefix("no-") not in machine_names
     return need in machine_names
 
 
@@ -181,13 +183,14 @@ def missing_things():
 
 
 def self_test():
-    text = "# why\n[any]\nA\\..*\n\n[avx2]\nB\\.x\n[avx512 minilm]\nC\\.y\n[program:no-such-program]\nD\\.z\n[no-sanitizer]\nE\n"
+    text = "# why\n[any]\nA\\..*\n\n[avx2]\nB\\.x\n[avx512 minilm]\nC\\.y\n[program:no-such-program]\nD\\.z\n[no-sanitizer]\nE\n[avx2 no-amx]\nF\n"
     zen3, server = Requirements(text, {"avx2"}), Requirements(text, {"avx2", "avx512", "minilm"})
     flags = "processor : 0\nflags\t\t: fpu fma avx2 f16c avx512f avx512bw avx512dq avx512vl avx512_vnni\n"
     expectations = [
         (zen3.why("A.b"), "any machine"), (zen3.why("B.x"), "avx2"), (zen3.why("B.xx"), None), (zen3.why("C.y"), None),
+        (zen3.why("F"), "avx2, no-amx"), (Requirements(text, {"avx2", "amx"}).why("F"), None),
         (server.why("C.y"), "avx512, minilm"), (server.why("D.z"), None),
-        (zen3.unmatched(["A.b"]), ["B\\.x", "C\\.y", "D\\.z"]), (server.unmatched(["A.b", "B.x", "C.y", "D.z"]), []),
+        (zen3.unmatched(["A.b"]), ["B\\.x", "C\\.y", "D\\.z", "F"]), (server.unmatched(["A.b", "B.x", "C.y", "D.z", "F"]), []),
         (Requirements(text, {"no-sanitizer"}).unmatched(["A.b"]), ["D\\.z", "E"]),
         (cpu_classes(flags), {"avx2", "avx512", "avx512vnni"}), (cpu_classes(""), set()),
     ]

@@ -48,8 +48,8 @@ class CpuClasses : public JobTest, public ::testing::WithParamInterface<CpuClass
   CpuClasses() { use_program(kEmulatedProgram); }
 
   static Variables as(const std::string& name, const Variables& more = {}) {
-    Variables variables = {{"OMP_NUM_THREADS", "1"}, {"TANDEM_EMULATED_CPU", name}};
-    variables.insert(more.begin(), more.end());
+    Variables variables = more;
+    variables.insert({{"OMP_NUM_THREADS", "1"}, {"TANDEM_EMULATED_CPU", name}});
     return variables;
   }
   static Variables here(const Variables& more = {}) { return as(GetParam().name, more); }
@@ -59,7 +59,8 @@ class CpuClasses : public JobTest, public ::testing::WithParamInterface<CpuClass
                                        "--save_strategy", "no", "--overwrite_output_dir"}),
                 more);
   }
-  // A job of one rank and the same of two: the same bits, and the kernels of the class.
+  // A job of one rank, with two threads, and of two ranks: the same bits, and the kernels of the
+  // class.
   void expect_bits_and_kernels(const Words& more, const std::string& gemm) {
     const CpuClass& cpu = GetParam();
     const ProcessResult one =
@@ -73,6 +74,9 @@ class CpuClasses : public JobTest, public ::testing::WithParamInterface<CpuClass
                               cpu.others, cpu.int8)));
     run_ranks(short_command("ranks", more), 2, 1, {}, here());
     expect_equal_results("one", "ranks");
+    run_ok(short_command("threads", with(more, {"--logical_shards", "2"})),
+           here({{"OMP_NUM_THREADS", "2"}}));
+    expect_equal_results("one", "threads");
   }
 };
 
@@ -92,6 +96,17 @@ TEST_P(CpuClasses, ComputeTheirBitsInBf16) {
   run_ok(short_command("avx2", with(flags, {"--logical_shards", "2"})), as("avx2"));
   const std::string_view vectors = cpu.gemm_bf16;
   EXPECT_EQ(weights("one") == weights("avx2"), vectors == "avx2" || vectors == "avx512");
+}
+
+// The steps after a checkpoint are those of the job that was not interrupted.
+TEST_P(CpuClasses, ResumeToTheSameBits) {
+  const Words job = train_command("job", {"--bf16", "--logical_shards", "2", "--max_steps", "3",
+                                          "--logging_steps", "1", "--save_steps", "1"});
+  run_ok(job, here());
+  const auto whole = weights("job");
+  std::filesystem::remove(path("job") / "model.safetensors");
+  run_ok(with(job, {"--resume_from_checkpoint", (path("job") / "checkpoint-1").native()}), here());
+  EXPECT_TRUE(weights("job") == whole);
 }
 
 // A job that classifies texts.
