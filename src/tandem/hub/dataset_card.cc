@@ -5,12 +5,12 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <span>
 
 #include "tandem/core/error.h"
 #include "tandem/formats/yaml.h"
+#include "tandem/hub/split_names.h"
 
 namespace tandem::hub {
 namespace {
@@ -159,17 +159,9 @@ std::optional<std::string> below(const std::string& directory, const std::string
   return path.substr(directory.size() + 1);
 }
 
-struct SplitWords {
-  const char* split;
-  std::array<std::string_view, 4> words;
-};
-constexpr SplitWords kSplits[] = {{"train", {"train", "training", "", ""}},
-                                  {"validation", {"validation", "valid", "dev", "val"}},
-                                  {"test", {"test", "testing", "eval", "evaluation"}}};
-
 // The split whose word is in one of the names.
 const char* split_in(std::span<const std::string_view> names) {
-  for (const SplitWords& row : kSplits) {
+  for (const SplitWords& row : kSplitWords) {
     for (const std::string_view name : names) {
       for (const std::string_view word : row.words) {
         if (!word.empty() && has_word(name, word)) return row.split;
@@ -271,8 +263,22 @@ FilesOfSplits files_of_patterns(const std::vector<std::string>& names,
   return files;
 }
 
-FilesOfSplits files_by_name(const std::vector<std::string>& names, const std::string& directory) {
-  FilesOfSplits sharded, in_folders, in_names, all;
+namespace {
+
+// The first of them with any file, each list sorted.
+FilesOfSplits first_with_files(std::initializer_list<FilesOfSplits*> candidates) {
+  for (FilesOfSplits* found : candidates) {
+    if (found->empty()) continue;
+    for (auto& [split, files] : *found) std::sort(files.begin(), files.end());
+    return std::move(*found);
+  }
+  return {};
+}
+
+}  // namespace
+
+FilesOfSplits files_by_folder(const std::vector<std::string>& names, const std::string& directory) {
+  FilesOfSplits sharded, in_folders;
   for (const std::string& name : names) {
     const auto path = below(directory, name);
     if (!path || is_ignored(*path, "")) continue;
@@ -281,14 +287,20 @@ FilesOfSplits files_by_name(const std::vector<std::string>& names, const std::st
     const std::string shard = sharded_split(parts);
     if (!shard.empty()) sharded[shard].push_back(name);
     if (const char* split = split_in(folders)) in_folders[split].push_back(name);
+  }
+  return first_with_files({&sharded, &in_folders});
+}
+
+FilesOfSplits files_by_name(const std::vector<std::string>& names, const std::string& directory) {
+  FilesOfSplits by_folder = files_by_folder(names, directory), in_names, all;
+  for (const std::string& name : names) {
+    const auto path = below(directory, name);
+    if (!path || is_ignored(*path, "")) continue;
+    const auto parts = components(*path);
     if (const char* split = split_in(std::span(parts).last(1))) in_names[split].push_back(name);
     all["train"].push_back(name);
   }
-  for (FilesOfSplits* found : {&sharded, &in_folders, &in_names, &all}) {
-    for (auto& [split, files] : *found) std::sort(files.begin(), files.end());
-    if (!found->empty()) return *found;
-  }
-  return {};
+  return first_with_files({&by_folder, &in_names, &all});
 }
 
 }  // namespace tandem::hub

@@ -50,11 +50,13 @@ FilesOfSplits files_of_patterns(const std::vector<std::string>& names,
                                 const CardConfiguration& configuration,
                                 std::vector<std::string>& missing);
 
-// Without patterns, as datasets looks for splits below `directory`: data/SPLIT-00000-of-00001.*;
-// folders with a split's word in their name; files with a word in theirs; else all files are the
-// split "train". Words: train, training; validation, valid, dev, val; test, testing, eval,
-// evaluation.
+// Without patterns, as datasets looks for splits below `directory`: by folders, see below; else
+// files with a split's word (kSplitWords) in their name; else all files are the split "train".
 FilesOfSplits files_by_name(const std::vector<std::string>& names, const std::string& directory);
+
+// The splits of data/SPLIT-00000-of-00001.*; else of folders with a split's word in their name; else
+// none.
+FilesOfSplits files_by_folder(const std::vector<std::string>& names, const std::string& directory);
 
 // Whether `word` stands in a name between separators: "train" in "my-train_2.csv".
 bool has_word(std::string_view name, std::string_view word);

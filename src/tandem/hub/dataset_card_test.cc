@@ -181,6 +181,39 @@ TEST_F(DatasetCardTest, FoldersAndSingleFilesWithoutACard) {
   EXPECT_THAT(resolve().test, ElementsAre(at("test/part1.csv")));
 }
 
+// Expected: datasets 5.0.1, load_dataset(directory).
+TEST_F(DatasetCardTest, ShardsInDataPrecedeFilesWithoutACard) {
+  put("train.csv");
+  put("validation.csv");
+  put("notes/train.json");
+  put("data/train-00000-of-00002.csv");
+  put("data/train-00001-of-00002.csv");
+  EXPECT_THAT(resolve().train, ElementsAre(at("data/train-00000-of-00002.csv"),
+                                           at("data/train-00001-of-00002.csv")));
+  EXPECT_THAT(resolve().validation, ElementsAre());
+}
+
+TEST_F(DatasetCardTest, FoldersOfSplitsPrecedeFilesWithoutACard) {
+  put("train.csv");
+  put("my_train/train.csv");
+  put("dev/train.csv");
+  EXPECT_THAT(resolve().train, ElementsAre(at("my_train/train.csv")));
+  EXPECT_THAT(resolve().validation, ElementsAre(at("dev/train.csv")));
+  put("dev/deeper/part.csv");
+  EXPECT_THAT(resolve().validation, ElementsAre(at("dev/deeper/part.csv"), at("dev/train.csv")));
+}
+
+TEST_F(DatasetCardTest, AShardThatIsMissingWithoutACardIsNamed) {
+  put("data/train-00000-of-00002.csv");
+  put("data/test-00000-of-00001.csv");
+  try {
+    resolve();
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("shard 1 of 2 is not among them"));
+  }
+}
+
 TEST_F(DatasetCardTest, WithoutAnyWordAllFilesAreForTraining) {
   put("a.csv");
   put("b.csv");

@@ -20,18 +20,18 @@ namespace fs = std::filesystem;
 
 struct Part {
   std::string_view name;
-  std::array<std::string_view, 4> words;
+  const SplitWords& split;
   std::vector<fs::path> DatasetFiles::*files;
 };
 
 constexpr Part kParts[] = {
-    {"training", {"train", "training", "", ""}, &DatasetFiles::train},
-    {"validation", {"validation", "valid", "dev", "val"}, &DatasetFiles::validation},
-    {"test", {"test", "testing", "eval", "evaluation"}, &DatasetFiles::test},
+    {"training", kSplitWords[0], &DatasetFiles::train},
+    {"validation", kSplitWords[1], &DatasetFiles::validation},
+    {"test", kSplitWords[2], &DatasetFiles::test},
 };
 constexpr Part kMismatched[] = {
-    {"mismatched validation", {"validation", "dev", "", ""}, &DatasetFiles::other_validation},
-    {"mismatched test", {"test", "", "", ""}, &DatasetFiles::other_test},
+    {"mismatched validation", kSplitWords[1], &DatasetFiles::other_validation},
+    {"mismatched test", kSplitWords[2], &DatasetFiles::other_test},
 };
 
 // The split that takes the part's place, if one was named.
@@ -51,7 +51,7 @@ const Part* part_of_file(const fs::path& file, const SplitNames& splits) {
   const bool mismatched = has_word(stem, "mismatched");
   for (const Part& part : mismatched ? std::span<const Part>(kMismatched) : kParts) {
     if (!mismatched && split_named_for(splits, part)) continue;
-    if (std::any_of(part.words.begin(), part.words.end(), stands)) return &part;
+    if (std::any_of(part.split.words.begin(), part.split.words.end(), stands)) return &part;
   }
   return nullptr;
 }
@@ -132,6 +132,13 @@ std::vector<std::string> of_one_format(const DatasetQuery& query,
   return most == by_extension.end() ? std::vector<std::string>() : most->second;
 }
 
+std::vector<std::string> all_of(const FilesOfSplits& splits) {
+  std::vector<std::string> files;
+  for (const auto& [split, members] : splits)
+    files.insert(files.end(), members.begin(), members.end());
+  return files;
+}
+
 // The files of the configuration that the card has for the query.
 FilesOfSplits files_by_card(const DatasetQuery& query, const std::string& where,
                             const std::vector<CardConfiguration>& card,
@@ -148,6 +155,16 @@ FilesOfSplits files_by_card(const DatasetQuery& query, const std::string& where,
     }
   }
   return files;
+}
+
+// Files of one format whose folders name their splits (files_by_folder). A configuration is a folder
+// itself.
+FilesOfSplits files_by_folder_of(const DatasetQuery& query, const std::vector<std::string>& names) {
+  if (query.config) return {};
+  std::vector<std::string> readable;
+  std::copy_if(names.begin(), names.end(), std::back_inserter(readable),
+               [&](const std::string& name) { return is_readable(query, name); });
+  return files_by_folder(of_one_format(query, all_of(files_by_folder(readable, ""))), "");
 }
 
 DatasetFiles parts_of(const FilesOfSplits& splits, const SplitNames& roles,
@@ -212,6 +229,15 @@ std::optional<DatasetFiles> find_files(const DatasetQuery& query, const fs::path
     DatasetFiles files = parts_of(splits, query.splits, directory);
     return files.empty() || !missing.empty() ? std::nullopt : std::optional(files);
   }
+  const FilesOfSplits by_folder = files_by_folder_of(query, names_in(directory));
+  if (DatasetFiles files = parts_of(by_folder, query.splits, directory); !files.empty()) {
+    for (const Part& part : kParts) {
+      const auto& members = files.*(part.files);
+      if (!members.empty() && shard_of(members.front()).count > 1)
+        require_all_shards(members, part.name);
+    }
+    return files;
+  }
   std::vector<fs::path> folders;
   if (query.config) folders.push_back(directory / *query.config);
   folders.push_back(directory);
@@ -272,13 +298,6 @@ std::optional<std::string> folder_of(const DatasetQuery& query, const FilesOfFol
   if (configurations.empty()) return std::nullopt;
   if (configurations.size() > 1 || query.config) choose_folder(query, query.name, configurations);
   return configurations.front();
-}
-
-std::vector<std::string> all_of(const FilesOfSplits& splits) {
-  std::vector<std::string> files;
-  for (const auto& [split, members] : splits)
-    files.insert(files.end(), members.begin(), members.end());
-  return files;
 }
 
 // Those of a repository without files named for a part.
@@ -391,6 +410,7 @@ std::vector<std::string> choose_dataset_files(const std::vector<std::string>& na
     raise<DataError>("the data set '{}' on the Hub has no {}, which `configs:` of its card names",
                      query.name, missing.empty() ? "file" : missing.front());
   }
+  if (const auto files = all_of(files_by_folder_of(query, names)); !files.empty()) return files;
   // Folder by folder, and in each by ending: a repository may hold the same data in two formats.
   FilesOfFolders folders;
   for (const std::string& name : names) {

@@ -2,12 +2,22 @@
 // its relatives.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tandem::hub {
+
+// The words in names of files and folders that name a split, as in `datasets`.
+struct SplitWords {
+  const char* split;
+  std::array<std::string_view, 4> words;
+};
+inline constexpr SplitWords kSplitWords[] = {{"train", {"train", "training", "", ""}},
+                                             {"validation", {"validation", "valid", "dev", "val"}},
+                                             {"test", {"test", "testing", "eval", "evaluation"}}};
 
 struct SplitNames {
   // A split that takes the place of the part's own.
