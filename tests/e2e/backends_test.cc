@@ -37,8 +37,9 @@ class Backends : public JobTest, public ::testing::WithParamInterface<Backend> {
     }
   }
 
-  // Two nodes of `ranks` ranks each.
-  ProcessResult run_on_two_nodes(const std::string& output, int ranks) const {
+  // The launcher's command for two nodes of `ranks` ranks each.
+  Words on_two_nodes(const std::string& output, int ranks,
+                     const std::vector<std::pair<std::string, std::string>>& variables = {}) const {
     const Backend& backend = GetParam();
     Words words = {find_program(backend.program)};
     words.insert(words.end(), backend.launcher_flags.begin(), backend.launcher_flags.end());
@@ -47,17 +48,19 @@ class Backends : public JobTest, public ::testing::WithParamInterface<Backend> {
       words.insert(words.end(), {"-n", std::to_string(ranks)});
       add_variable(words, "TANDEM_NODE_ID", node);
       add_variable(words, "OMP_NUM_THREADS", "1");
+      for (const auto& [name, value] : variables) add_variable(words, name, value);
       if (!backend.transport.empty()) add_variable(words, "CCL_ATL_TRANSPORT", backend.transport);
       const Words command = train_command(output, {"--ddp_backend", backend.flag});
       words.insert(words.end(), command.begin(), command.end());
     }
-    return run_ok(words, {{"MASTER_PORT", std::to_string(free_port())}});
+    return words;
   }
+  static Variables port() { return {{"MASTER_PORT", std::to_string(free_port())}}; }
 
   void expect_bits_of_one_rank(int ranks) {
     const std::string shards = std::to_string(2 * ranks);
     run_ok(train_command("one" + shards, {"--logical_shards", shards}));
-    const ProcessResult result = run_on_two_nodes("several" + shards, ranks);
+    const ProcessResult result = run_ok(on_two_nodes("several" + shards, ranks), port());
     EXPECT_NE(result.out.find("on 2 nodes"), std::string::npos) << result.out;
     EXPECT_NE(result.out.find(GetParam().said), std::string::npos) << result.out;
     EXPECT_TRUE(weights("one" + shards) == weights("several" + shards)) << "other weights";
@@ -66,6 +69,37 @@ class Backends : public JobTest, public ::testing::WithParamInterface<Backend> {
 
 TEST_P(Backends, TwoNodesOfOneRankHaveTheBitsOfOneRank) { expect_bits_of_one_rank(1); }
 TEST_P(Backends, TwoNodesOfTwoRanksHaveTheBitsOfOneRank) { expect_bits_of_one_rank(2); }
+
+// Bits flip below the plugin (tests/support/damaging_plugin.cc): the same weights, or exit code 200
+// and the name of the link.
+TEST_P(Backends, DamagedMessagesAreNamedOrTheBitsAreTheSame) {
+  const Backend& backend = GetParam();
+  if (backend.plugin.empty()) return;  // multihost/damaged_link_test.cc
+  const auto real =
+      std::filesystem::path(TANDEM_BINARY_DIR) / TANDEM_PLUGIN_FOLDER / backend.plugin;
+  std::filesystem::create_directories(path("plugins"));
+  std::filesystem::create_symlink(std::filesystem::path(TANDEM_BINARY_DIR) / "damaging_plugin.so",
+                                  path("plugins") / backend.plugin);
+  run_ok(train_command("one", {"--logical_shards", "2"}));
+  int named = 0;
+  for (const int every : {0, 1, 7, 40, 150, 1000000}) {
+    const std::string output = fmt::format("every{}", every);
+    const ProcessResult result =
+        run(on_two_nodes(output, 1,
+                         {{"TANDEM_PLUGIN_PATH", path("plugins").native()},
+                          {"TANDEM_TEST_PLUGIN", real.native()},
+                          {"TANDEM_TEST_FLIP_EVERY", std::to_string(every)}}),
+            port());
+    const bool damaged = result.err.find("the link from rank 0") != std::string::npos &&
+                         result.err.find("is damaged: ") != std::string::npos;
+    named += damaged ? 1 : 0;
+    EXPECT_EQ(result.exit_code, damaged ? 200 : 0) << every << result.out << result.err;
+    if (result.exit_code == 0) {
+      EXPECT_TRUE(weights("one") == weights(output)) << every;
+    }
+  }
+  EXPECT_GE(named, 3);
+}
 
 INSTANTIATE_TEST_SUITE_P(
     All, Backends,
