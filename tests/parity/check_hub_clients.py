@@ -3,7 +3,7 @@
 
     check_hub_clients.py TANDEM
 
-For a model of each task (tests/support/with_head.py): the client's method with and without parameters, lists of one and of several inputs, requests of other tasks, and errors. Needs
+For a model of each task (tests/support/with_head.py; embeddings: the demo's encoder): the client's method with and without parameters, lists of one and of several inputs, requests of other tasks, and errors. Needs
 build/test-data/hub-clients (scripts/fetch_hub_clients.sh); exits 77, which means skipped, when it is absent.
 """
 
@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLIENTS = ROOT / "build/test-data/hub-clients"
 MODELS = {"question-answering": ("ForQuestionAnswering",), "text-classification": ("ForSequenceClassification", "bad", "so so", "good"),
-          "token-classification": ("ForTokenClassification", "O", "B-PER", "I-PER")}
+          "token-classification": ("ForTokenClassification", "O", "B-PER", "I-PER"), "feature-extraction": ()}
 TEXT = "Kim sails to Oslo with the Melqueen."
 
 
@@ -90,7 +91,27 @@ def check_questions(client, url, new):
     refused(lambda: client.sentence_similarity("a", ["b", "c"]), "inputs has no 'question'")
 
 
-CHECKS = {"question-answering": check_questions, "text-classification": check_texts, "token-classification": check_tokens}
+def check_embeddings(client, url, new):
+    def rows(answer):
+        return [list(map(float, row)) for row in answer]
+    one = rows(client.feature_extraction(TEXT))
+    assert len(one) == 1 and len(one[0]) > 1, one
+    assert abs(sum(x * x for x in one[0]) - 1) < 1e-5, "embeddings are normalized unless normalize is false"
+    raw = post(url, {"inputs": TEXT})
+    assert len(raw) == 1 and all(abs(a - b) < 1e-6 for a, b in zip(one[0], raw[0]))
+    assert post(url, {"inputs": [TEXT]}) == raw and post(url, {"inputs": [TEXT, "Oslo"]})[0] == raw[0]
+    scores = client.sentence_similarity(TEXT, [TEXT, "Oslo"])
+    assert abs(scores[0] - 1) < 1e-5 and scores[1] < scores[0], scores
+    if new:
+        free, = rows(client.feature_extraction(TEXT, normalize=False))
+        assert abs(sum(x * x for x in free) - 1) > 1e-3
+        two = rows(client.feature_extraction([TEXT, "Oslo"], truncate=True))
+        assert two[0] == one[0] and len(two) == 2
+        refused(lambda: client.feature_extraction(TEXT, truncation_direction="Left"), "expected right")
+
+
+CHECKS = {"question-answering": check_questions, "text-classification": check_texts, "token-classification": check_tokens,
+          "feature-extraction": check_embeddings}
 
 
 def ask(task, url):
@@ -108,7 +129,7 @@ def serve_and_ask(tandem, model, task):
         url = re.search(r"http://\S+", server.stdout.readline())[0]
         for version in ("old", "new"):
             subprocess.run([sys.executable, __file__, "--ask", task, url], check=True,
-                           env={**os.environ, "PYTHONPATH": str(CLIENTS / version), "HF_HUB_DISABLE_TELEMETRY": "1"}, timeout=120)
+                           env={**os.environ, "PYTHONPATH": f"{CLIENTS / version}:{CLIENTS / 'numpy'}", "HF_HUB_DISABLE_TELEMETRY": "1"}, timeout=120)
     finally:
         server.terminate()
         server.wait(30)
@@ -117,13 +138,19 @@ def serve_and_ask(tandem, model, task):
 def main():
     if sys.argv[1] == "--ask":
         return ask(*sys.argv[2:])
-    if not all((CLIENTS / version / "huggingface_hub").is_dir() for version in ("old", "new")):
-        print("SKIPPED: needs two versions of huggingface_hub in build/test-data/hub-clients: run scripts/fetch_hub_clients.sh")
+    if not all((CLIENTS / folder).is_dir() for folder in ("old/huggingface_hub", "new/huggingface_hub", "numpy/numpy")):
+        print("SKIPPED: needs two versions of huggingface_hub and numpy in build/test-data/hub-clients: run scripts/fetch_hub_clients.sh")
         sys.exit(77)
     with tempfile.TemporaryDirectory() as scratch:
         for task, head in MODELS.items():
             model = pathlib.Path(scratch) / task
-            subprocess.run([sys.executable, ROOT / "tests/support/with_head.py", ROOT / "examples/demo/model", model, *head], check=True)
+            if head:
+                subprocess.run([sys.executable, ROOT / "tests/support/with_head.py", ROOT / "examples/demo/model", model, *head], check=True)
+            else:
+                shutil.copytree(ROOT / "examples/demo/model", model)
+                (model / "modules.json").write_text(json.dumps([{"idx": 0, "path": "", "type": "x.models.Transformer"}, {"idx": 1, "path": "1_Pooling", "type": "x.models.Pooling"}]))
+                (model / "1_Pooling").mkdir()
+                (model / "1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true}')
             serve_and_ask(sys.argv[1], model, task)
 
 
