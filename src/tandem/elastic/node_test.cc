@@ -31,6 +31,7 @@ class Pair {
       : node({.workers = 2,
               .shards = 2,
               .log = [this](const std::string& line) { log.push_back(line); },
+              .print = [this](int, const std::string& lines) { log.push_back(lines); },
               .late_limit = limits.late,
               .leave_limit = limits.leave}) {
     for (const int worker : {0, 1}) start(worker);
@@ -209,6 +210,25 @@ TEST(NodeTest, WhereAViewBeginsIsNoProgress) {
   EXPECT_EQ(failures(in_vain, 0), 5);
   EXPECT_TRUE(in_vain.node.end());
   EXPECT_EQ(failures(gets_on, 1), 20);
+}
+
+// The line of a view is logged before a worker gets the view, and so before lines of its steps. A
+// line of the view before that arrives late is not printed.
+TEST(NodeTest, LinesOfStepsFollowTheLineOfTheirView) {
+  Pair pair;
+  const auto print = [&](std::uint64_t view, const std::string& line) {
+    pair.say(0, {PacketKind::kProgress, view, line.size(), 1, line});
+  };
+  print(1, "step 1\n");
+  pair.leave_failed(0, 1);
+  pair.node.worker_ended(1, "was killed by SIGKILL", false);
+  const std::vector<std::string> before_the_view = pair.log;
+  ASSERT_EQ(pair.view_of(0), 2u);
+  EXPECT_THAT(before_the_view,
+              ElementsAre("step 1\n", HasSubstr("1 of 2 workers go on after step 0")));
+  print(1, "late\n");
+  print(2, "step 2\n");
+  EXPECT_THAT(pair.log, ElementsAre("step 1\n", HasSubstr("workers go on"), "step 2\n"));
 }
 
 TEST(NodeTest, WhoIsStartedAgainHasNotHelpedYet) {

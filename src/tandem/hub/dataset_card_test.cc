@@ -181,7 +181,7 @@ TEST_F(DatasetCardTest, FoldersAndSingleFilesWithoutACard) {
   EXPECT_THAT(resolve().test, ElementsAre(at("test/part1.csv")));
 }
 
-// Expected: datasets 5.0.1, load_dataset(directory).
+// Expected, also of the next: datasets 5.2.0, load_dataset(directory).
 TEST_F(DatasetCardTest, ShardsInDataPrecedeFilesWithoutACard) {
   put("train.csv");
   put("validation.csv");
