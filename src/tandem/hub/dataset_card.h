@@ -54,8 +54,8 @@ FilesOfSplits files_of_patterns(const std::vector<std::string>& names,
 // files with a split's word (kSplitWords) in their name; else all files are the split "train".
 FilesOfSplits files_by_name(const std::vector<std::string>& names, const std::string& directory);
 
-// The splits of data/SPLIT-00000-of-00001.*; else of folders with a split's word in their name; else
-// none.
+// The splits of data/SPLIT-00000-of-00001.*; else those of folders with a split's word in their
+// name; else none.
 FilesOfSplits files_by_folder(const std::vector<std::string>& names, const std::string& directory);
 
 // Whether `word` stands in a name between separators: "train" in "my-train_2.csv".

@@ -45,11 +45,11 @@ struct DatasetQuery {
 // In a directory or a snapshot `configs:` of its card (dataset_card.h) decides.
 //
 // Without a card data/SPLIT-00000-of-00002.… and folders with words of splits in their names come
-// first, as in `datasets`. Else the files of a folder belong to the part whose word stands in their name (train,
-// training; validation, valid, dev, val; test, testing, eval, evaluation), as in
-// "train-v1.1.json", or to that whose split query.splits names. Files "…-00000-of-00002.…" are
-// shards of one. Folders are tried in this order: that of the configuration, the directory itself,
-// its folder data, the only folder in it that has such files. Else all files are the training part.
+// first, as in `datasets`. Else the files of a folder belong to the part whose word stands in their
+// name (kSplitWords), as in "train-v1.1.json", or to that whose split query.splits names. Files
+// "…-00000-of-00002.…" are shards of one. Folders are tried in this order: that of the
+// configuration, the directory itself, its folder data, the only folder in it that has such files.
+// Else all files are the training part.
 //
 // Throws DataError: with every place when nothing is found; when two files claim one part or a
 // shard is missing; with their names when there are several configurations and none was named.
