@@ -157,8 +157,8 @@ FilesOfSplits files_by_card(const DatasetQuery& query, const std::string& where,
   return files;
 }
 
-// Files of one format whose folders name their splits (files_by_folder). A configuration is itself a
-// folder.
+// Files of one format whose folders name their splits (files_by_folder). A configuration is such
+// a folder itself.
 FilesOfSplits files_by_folder_of(const DatasetQuery& query, const std::vector<std::string>& names) {
   if (query.config) return {};
   std::vector<std::string> readable;
