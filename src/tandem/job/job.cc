@@ -479,12 +479,6 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
                  task, process.families, settings.training);
   Weights weights =
       load_weights(arguments, settings.training, model, task, machine, world, console);
-  if (settings.training.do_train) {
-    task.describe_training(
-        {.shards = static_cast<std::size_t>(weights.gradients->logical_shards()),
-         .batch_size = static_cast<std::size_t>(settings.training.per_device_train_batch_size)},
-        console);
-  }
   print_estimates(settings.training, model.task, *weights.state, *weights.gradients, communicator,
                   console);
   const std::size_t planned = plan_job_memory(arguments, settings.training, {task, model.task},
