@@ -35,7 +35,7 @@ def processor_seconds(arguments, folder, steps):
 
 
 def parameters(model):
-    """Of model.safetensors."""
+    """The number of parameters in model.safetensors."""
     data = (pathlib.Path(model) / "model.safetensors").read_bytes()
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     total = 0
