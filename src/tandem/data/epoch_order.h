@@ -40,9 +40,9 @@ class EpochBatches {
   EpochBatches(std::vector<std::uint32_t> order, std::size_t batch_size, std::size_t num_shards = 1,
                bool drop_last = false, bool even_batches = true);
 
-  // Batches that a sampler has made, of any sizes, dealt round-robin as above: `rounds` of one batch
-  // for each shard. Where the batches are too few they are repeated from the first one; further
-  // batches are left out. Throws InvalidArgument without a batch, and for an empty one.
+  // Batches that a sampler has made, of any sizes, dealt round-robin as above: `rounds` of one
+  // batch for each shard. Where the batches are too few they are repeated from the first one;
+  // further batches are left out. Throws InvalidArgument without a batch, and for an empty one.
   EpochBatches(std::span<const std::vector<std::uint32_t>> batches, std::size_t num_shards,
                std::size_t rounds);
 

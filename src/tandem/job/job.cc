@@ -479,8 +479,8 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
                  task, process.families, settings.training);
   Weights weights =
       load_weights(arguments, settings.training, model, task, machine, world, console);
-  print_estimates(settings.training, model.task, *weights.state, *weights.gradients, communicator,
-                  console);
+  print_estimates(settings.training, {task, model.task}, *weights.state, *weights.gradients,
+                  communicator, console);
   const std::size_t planned = plan_job_memory(arguments, settings.training, {task, model.task},
                                               machine, *weights.gradients, world, console);
   const Prepared job{request, settings, task,    model,  weights, settings.output.lock,

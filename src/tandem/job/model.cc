@@ -102,11 +102,9 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
   return std::move(*model);
 }
 
-namespace {
-
-Weights loaded_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
-                       const Model& model, const tasks::JobTask& task, const Machine& machine,
-                       const World& world, Console& console) {
+Weights load_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
+                     const Model& model, const tasks::JobTask& task, const Machine& machine,
+                     const World& world, Console& console) {
   const nn::ParameterLayout& layout = model.task.layout();
   comm::Communicator& communicator = *world.communicator;
   Weights weights;
@@ -134,21 +132,6 @@ Weights loaded_weights(const Arguments& arguments, const trainer::TrainingArgume
                       console);
   }
   weights.gradients->broadcast_weights();
-  return weights;
-}
-
-}  // namespace
-
-Weights load_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
-                     const Model& model, const tasks::JobTask& task, const Machine& machine,
-                     const World& world, Console& console) {
-  Weights weights = loaded_weights(arguments, training, model, task, machine, world, console);
-  if (training.do_train) {
-    task.describe_training(
-        {.shards = static_cast<std::size_t>(weights.gradients->logical_shards()),
-         .batch_size = static_cast<std::size_t>(training.per_device_train_batch_size)},
-        console);
-  }
   return weights;
 }
 

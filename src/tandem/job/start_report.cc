@@ -133,14 +133,19 @@ void tell_place_of_memory(const dist::GradientEngine& gradients, Console& consol
   if (!place.empty()) console.detail("memory", place);
 }
 
-void print_estimates(const trainer::TrainingArguments& training, const tasks::Task& task,
+void print_estimates(const trainer::TrainingArguments& training, const PlannedTask& task,
                      const dist::ModelState& state, const dist::GradientEngine& gradients,
                      const comm::Communicator& communicator, Console& console) {
   if (!training.do_train) return;
+  task.of_job.describe_training(
+      {.shards = static_cast<std::size_t>(gradients.logical_shards()),
+       .batch_size = static_cast<std::size_t>(training.per_device_train_batch_size)},
+      console);
   console.detail("gradients", gradients.describe());
   tell_place_of_memory(gradients, console);
   const auto plan = trainer::make_training_plan(
-      training, static_cast<std::int64_t>(task.num_train_features()), gradients.logical_shards());
+      training, static_cast<std::int64_t>(task.of_trainer.num_train_features()),
+      gradients.logical_shards());
   std::int64_t checkpoints = 0;
   if (plan.save_steps > 0) checkpoints = (plan.total_steps + plan.save_steps - 1) / plan.save_steps;
   const bool by_steps = training.save_strategy == trainer::SaveStrategy::kSteps;
@@ -149,8 +154,8 @@ void print_estimates(const trainer::TrainingArguments& training, const tasks::Ta
   if (training.save_total_limit)
     checkpoints = std::min<std::int64_t>(checkpoints, *training.save_total_limit);
   const auto checkpoint = static_cast<double>(trainer::checkpoint_bytes(
-      task.layout(), training.save_only_model ? 0 : state.optimizer_state().size()));
-  const auto model = static_cast<double>(trainer::checkpoint_bytes(task.layout(), 0));
+      task.of_trainer.layout(), training.save_only_model ? 0 : state.optimizer_state().size()));
+  const auto model = static_cast<double>(trainer::checkpoint_bytes(task.of_trainer.layout(), 0));
   const double needed = checkpoint * static_cast<double>(checkpoints) + model;
   struct statvfs disk {};
   const bool known = ::statvfs(training.output_dir.c_str(), &disk) == 0;

@@ -11,6 +11,7 @@
 #include "tandem/dist/model_state.h"
 #include "tandem/job/arguments.h"
 #include "tandem/job/console.h"
+#include "tandem/job/memory_plan.h"
 #include "tandem/job/rank_threads.h"
 #include "tandem/kernels/context.h"
 #include "tandem/models/pretrained.h"
@@ -49,8 +50,9 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
 // The NUMA node of this rank's part of the model's memory, if one was chosen.
 void tell_place_of_memory(const dist::GradientEngine& gradients, Console& console);
 
-// The summation of gradients, and the disk of the checkpoints; warns if that is too small.
-void print_estimates(const trainer::TrainingArguments& training, const tasks::Task& task,
+// The summation of gradients, what depends on the number of devices, and the disk of the
+// checkpoints; warns if that is too small.
+void print_estimates(const trainer::TrainingArguments& training, const PlannedTask& task,
                      const dist::ModelState& state, const dist::GradientEngine& gradients,
                      const comm::Communicator& communicator, Console& console);
 

@@ -15,7 +15,7 @@
 namespace tandem::models {
 namespace {
 
-/** The derivative of the activation at `x`, whose value is `y`. */
+// The derivative of the activation at `x`, whose value is `y`.
 double slope(DenseActivation activation, double x, double y) {
   switch (activation) {
     case DenseActivation::kTanh:
@@ -34,17 +34,17 @@ double slope(DenseActivation activation, double x, double y) {
   return 1;
 }
 
-/** A module behind the pooling. Matrices are [texts, in()] and [texts, out()]. */
+// A module behind the pooling. Matrices are [texts, in()] and [texts, out()].
 class Module {
  public:
   Module(std::size_t in, std::size_t out) : in_(in), out_(out) {}
   virtual ~Module() = default;
   std::size_t in() const { return in_; }
   std::size_t out() const { return out_; }
-  /** f32 values per text that backward needs in addition to x and y. */
+  // f32 values per text that backward needs in addition to x and y.
   virtual std::size_t saved() const { return 0; }
   virtual void forward(const nn::Pass& pass, const float* x, float* saved, float* y) const = 0;
-  /** grad_y may be overwritten. */
+  // grad_y may be overwritten.
   virtual void backward(const nn::Pass& pass, const float* x, const float* saved, const float* y,
                         float* grad_y, float* grad_x, const nn::Gradients& grads) const = 0;
 
@@ -52,7 +52,7 @@ class Module {
   std::size_t in_, out_;
 };
 
-/** saved: the sums before the activation. */
+// saved: the sums before the activation.
 class DenseLayer final : public Module {
  public:
   DenseLayer(const DenseModule& dense, std::size_t index, nn::ParameterLayout& layout)
@@ -192,7 +192,8 @@ std::vector<std::unique_ptr<Module>> make_modules(const std::vector<EmbeddingMod
   return made;
 }
 
-/** Behind the pooling: memory is [texts, P] of the pooling, then what each module saves and gives, then two gradients. */
+// Behind the pooling: memory is [texts, P] of the pooling, then what each module saves and gives,
+// then two gradients.
 class EmbeddingHead final : public Head {
  public:
   EmbeddingHead(std::unique_ptr<Head> pooling, std::vector<std::unique_ptr<Module>> modules)

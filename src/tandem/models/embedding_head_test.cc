@@ -1,4 +1,5 @@
-/** Embeddings of the training head against apply_modules(), and gradients against central differences. */
+// Embeddings of the training head against apply_modules(), and gradients against central
+// differences.
 #include "tandem/models/embedding_head.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-/** The flags of `tandem run_embedding`. */
+// The flags of `tandem run_embedding`.
 #pragma once
 
 #include "tandem/tasks/embedding/embedding_arguments.h"

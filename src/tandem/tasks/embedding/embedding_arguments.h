@@ -1,5 +1,6 @@
-/** The flags of `tandem run_embedding` that other tasks do not have. A plain struct; apps/arguments fills it from the command
- * line. Names and defaults are those of sentence-transformers where it has the argument. */
+// The flags of `tandem run_embedding` that other tasks do not have. A plain struct; apps/arguments
+// fills it from the command line. Names and defaults are those of sentence-transformers where it
+// has the argument.
 #pragma once
 
 #include <cstdint>
@@ -48,14 +49,15 @@ struct EmbeddingArguments : DataSource {
   std::string batch_sampler = "batch_sampler";
 };
 
-/** The arguments of the loss, which the labels choose if none is named. Throws ConfigError for values that are no numbers. */
+// The arguments of the loss, which the labels choose if none is named. Throws ConfigError for
+// values that are no numbers.
 LossOptions loss_options(const EmbeddingArguments& arguments, LabelKind labels);
-/** The stages that need rows: an evaluation of a search alone has none. */
+// The stages that need rows: an evaluation of a search alone has none.
 Stages stages_with_rows(Stages stages, const EmbeddingArguments& arguments);
 inline bool needs_rows(const Stages& stages) {
   return stages.train || stages.eval || stages.predict;
 }
-/** Rows of a batch beyond which its texts are embedded twice; 0: none. */
+// Rows of a batch beyond which its texts are embedded twice; 0: none.
 std::size_t mini_batch_size(const EmbeddingArguments& arguments, std::string_view loss);
 
 }  // namespace tandem::tasks::embedding

@@ -1,4 +1,4 @@
-/** What `tandem run_embedding` adds to what every job does. */
+// What `tandem run_embedding` adds to what every job does.
 #pragma once
 
 #include <optional>
@@ -44,7 +44,7 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   models::SentenceFiles sentence_files(const std::filesystem::path& directory,
                                        std::size_t hidden_size) const;
   Sampler sampler(const RowColumns& part) const;
-  /** Of a part, or of a search alone, or of both. */
+  // Of a part, or of a search alone, or of both.
   TokenizedRows tokenize(const std::optional<RowColumns>& part, const RetrievalData* retrieval,
                          std::string_view name, const DataParts& parts) const;
 

@@ -1,4 +1,4 @@
-/** Training and evaluation of a bi-encoder, as the trainer sees it. */
+// Training and evaluation of a bi-encoder, as the trainer sees it.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,8 @@
 
 namespace tandem::tasks::embedding {
 
-/** Rows with their tokens. Text (column, row) is sequence column * rows + row; behind the rows are the texts of a search. */
+// Rows with their tokens. Text (column, row) is sequence column * rows + row; behind the rows are
+// the texts of a search.
 struct TokenizedRows {
   text_classification::TextFeatures texts;
   std::size_t rows = 0;
@@ -40,18 +41,19 @@ struct EmbeddingOptions {
 
 class EmbeddingTask final : public EncoderTask, private StepContrast {
  public:
-  /** `tokenizer` must outlive the task. Throws ConfigError for a config and a tokenizer that do not belong together. */
+  // `tokenizer` must outlive the task. Throws ConfigError for a config and a tokenizer that do not
+  // belong together.
   EmbeddingTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
                 const EncoderTaskOptions& options, EmbeddingOptions embedding);
 
   const models::SentenceFiles& files() const { return embedding_.files; }
   const EvaluatorOptions& evaluators() const { return embedding_.evaluators; }
-  /** Text columns of the training data. */
+  // Text columns of the training data.
   std::size_t train_columns() const { return train_.columns; }
 
-  /** Without `sampler` the batches are those of the trainer. */
+  // Without `sampler` the batches are those of the trainer.
   void set_train(TokenizedRows rows, Sampler sampler = {});
-  /** `retrieval`: queries and documents, whose texts are behind the rows. */
+  // `retrieval`: queries and documents, whose texts are behind the rows.
   void set_evaluation(Split split, TokenizedRows rows,
                       std::optional<RetrievalData> retrieval = std::nullopt);
 
@@ -65,7 +67,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   std::size_t plan_calibration(std::size_t batch_size) override;
 
   // --- Task ---
-  /** The encoder alone in the directory itself, and the files of sentence-transformers. */
+  // The encoder alone in the directory itself, and the files of sentence-transformers.
   void save_pretrained(const std::filesystem::path& directory,
                        std::span<const float> weights) const override;
   std::size_t num_train_features() const override { return train_.rows; }
@@ -84,7 +86,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   void backward(const kernels::Context& context, const nn::Weights& weights,
                 const nn::DropoutStream& dropout, double loss_scale, std::span<float> grads,
                 bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) override;
-  /** The rows; of a search alone, its texts. */
+  // The rows; of a search alone, its texts.
   std::size_t num_samples(Split split) const override {
     const TokenizedRows& set = evaluated(split);
     return set.rows > 0 ? set.rows : set.texts.size();

@@ -1,4 +1,5 @@
-/** The loss over the rows of all logical shards: what a rank knows of the others between the two passes of a step. */
+// The loss over the rows of all logical shards: what a rank knows of the others between the two
+// passes of a step.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace tandem::tasks::embedding {
 
-/** Values of a row of the data. */
+// Values of a row of the data.
 struct RowShape {
   std::size_t columns = 0;
   std::size_t width = 0;
@@ -19,22 +20,22 @@ struct RowShape {
 
 class GatheredLoss {
  public:
-  /** Memory of a step with batches of up to `batch_size` rows and `statistics` numbers per row. */
+  // Memory of a step with batches of up to `batch_size` rows and `statistics` numbers per row.
   static std::size_t bytes(const StepBatches& batches, const RowShape& shape,
                            std::size_t batch_size, std::size_t statistics);
   void begin(const StepBatches& batches, const RowShape& shape);
-  /** Embeddings [columns, rows, width] of a batch of this rank: the caller writes them. */
+  // Embeddings [columns, rows, width] of a batch of this rank: the caller writes them.
   std::span<float> embeddings(BatchPlace place);
-  /** Labels [rows, labels] of a batch of this rank: the caller writes them. */
+  // Labels [rows, labels] of a batch of this rank: the caller writes them.
   std::span<float> labels(BatchPlace place);
-  /** Computes all micro-batches. Collective. */
+  // Computes all micro-batches. Collective.
   void compute(const EmbeddingLoss& loss, const kernels::Context& context,
                StepContrast::Gather gather);
 
   std::size_t shards() const { return batches_.shards; }
-  /** Over the rows of all shards. */
+  // Over the rows of all shards.
   double loss(std::size_t micro) const { return losses_.at(micro); }
-  /** The loss's gradient by embeddings(place), in the same order. */
+  // The loss's gradient by embeddings(place), in the same order.
   std::span<const float> gradient(BatchPlace place) const;
 
  private:
@@ -49,7 +50,7 @@ class GatheredLoss {
   }
   std::size_t rows_before(std::size_t micro, std::size_t shard) const;
   RowRange own_rows(std::size_t micro) const;
-  /** Lays the rows of all shards of a micro-batch out in group_ and group_labels_. */
+  // Lays the rows of all shards of a micro-batch out in group_ and group_labels_.
   EmbeddedRows assemble(std::size_t micro);
   void exchange_statistics(const EmbeddingLoss& loss, const kernels::Context& context,
                            StepContrast::Gather gather);

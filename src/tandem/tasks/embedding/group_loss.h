@@ -1,4 +1,5 @@
-/** The loss of a group of rows that lies in the memory of one rank: statistics and gradient in one call. */
+// The loss of a group of rows that lies in the memory of one rank: statistics and gradient in one
+// call.
 #pragma once
 
 #include <span>
@@ -8,10 +9,10 @@
 
 namespace tandem::tasks::embedding {
 
-/** Memory of the statistics, kept from call to call. */
+// Memory of the statistics, kept from call to call.
 class GroupLoss {
  public:
-  /** The loss over all rows; overwrites `gradient` [columns, rows, width]. */
+  // The loss over all rows; overwrites `gradient` [columns, rows, width].
   double compute(const EmbeddingLoss& loss, const EmbeddedRows& group, std::span<float> gradient,
                  const kernels::Context& context) {
     const RowRange all{0, group.rows};

@@ -1,8 +1,9 @@
-/** The encoder's passes over the texts of a micro-batch, in pieces that the texts alone decide.
- *
- * The gradient of a parameter is the sum of the gradients of the pieces, in f32 and in their order. The bits of the sum
- * therefore depend on the pieces, and a piece depends only on the lengths of the texts. Whether the activations of all pieces are
- * kept from forward to backward is a matter of memory and time. */
+// The encoder's passes over the texts of a micro-batch, in pieces that the texts alone decide.
+//
+// The gradient of a parameter is the sum of the gradients of the pieces, in f32 and in their order.
+// The bits of the sum therefore depend on the pieces, and a piece depends only on the lengths of
+// the texts. Whether the activations of all pieces are kept from forward to backward is a matter of
+// memory and time.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@
 
 namespace tandem::tasks::embedding {
 
-/** What the passes must have room for. */
+// What the passes must have room for.
 struct PieceCapacity {
   models::PassKind kind = models::PassKind::kTraining;
   nn::Precision precision = nn::Precision::kFloat32;
@@ -27,7 +28,7 @@ struct PieceCapacity {
   bool keep = false;  // the activations of all pieces, so that backward needs no second forward
 };
 
-/** Used by one thread. */
+// Used by one thread.
 class PieceEncoder {
  public:
   static constexpr std::size_t kPieceTokens = 2048;  // at most, unless one text is longer
@@ -35,28 +36,29 @@ class PieceEncoder {
 
   explicit PieceEncoder(const models::EncoderModel& model) : model_(model) {}
 
-  /** Allocates the passes; returns the bytes that a step touches. */
+  // Allocates the passes; returns the bytes that a step touches.
   std::size_t plan(const PieceCapacity& capacity);
   bool planned() const { return !passes_.empty(); }
   void clear() { passes_.clear(); }
-  /** Memory that an evaluation may use between two steps; null before plan(). */
+  // Memory that an evaluation may use between two steps; null before plan().
   const models::Activations* memory() const {
     return passes_.empty() ? nullptr : &passes_.front()->activations;
   }
 
-  /** Takes the texts `indices` of `sequences`, whose dropout masks have the keys `samples`. */
+  // Takes the texts `indices` of `sequences`, whose dropout masks have the keys `samples`.
   BatchSize load(const TokenSequences& sequences, std::span<const std::uint32_t> indices,
                  std::span<const std::uint64_t> samples);
-  /** Overwrites `embeddings` [texts, width]. */
+  // Overwrites `embeddings` [texts, width].
   void embed(const kernels::Context& context, const nn::Weights& weights,
              const nn::DropoutStream& dropout, std::span<float> embeddings);
-  /** Backward from `gradient` [texts, width] for the weights and the dropout of embed(). The other arguments are those of
-   * Task::backward(). Computes forward again unless the activations of the last embed() of these texts are there. */
+  // Backward from `gradient` [texts, width] for the weights and the dropout of embed(). The other
+  // arguments are those of Task::backward(). Computes forward again unless the activations of the
+  // last embed() of these texts are there.
   void backward(const kernels::Context& context, const nn::Weights& weights,
                 const nn::DropoutStream& dropout, std::span<const float> gradient,
                 std::span<float> grads, bool accumulate,
                 FunctionRef<void(std::size_t end)> gradient_ready);
-  /** The next backward() computes forward again. */
+  // The next backward() computes forward again.
   void forget() { live_ = false; }
 
  private:
