@@ -7,11 +7,13 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <utility>
 
 #include "apps/answering/embedding.h"
 #include "apps/answering/embedding_output.h"
+#include "apps/answering/embedding_spool.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "apps/command/line_output.h"
@@ -36,14 +38,33 @@ struct Options {
   std::vector<std::string> texts;
   std::string file;
   std::string output = "-";
-  std::string precision = "float32";
+  EmbeddingPrecision precision = EmbeddingPrecision::kFloat32;
+  std::string calibration;
   bool json = false;
 
-  EmbeddingPrecision kept() const {
-    if (precision == "binary") return EmbeddingPrecision::kBinary;
-    return precision == "ubinary" ? EmbeddingPrecision::kUbinary : EmbeddingPrecision::kFloat32;
+  bool scales() const {
+    return precision == EmbeddingPrecision::kInt8 || precision == EmbeddingPrecision::kUint8;
   }
 };
+
+const std::map<std::string, EmbeddingPrecision> kPrecisions = {
+    {"float32", EmbeddingPrecision::kFloat32},
+    {"int8", EmbeddingPrecision::kInt8},
+    {"uint8", EmbeddingPrecision::kUint8},
+    {"binary", EmbeddingPrecision::kBinary},
+    {"ubinary", EmbeddingPrecision::kUbinary}};
+
+void add_precision(CLI::App& app, Options& options, std::string& precision) {
+  app.add_option("--precision", precision,
+                 "what is kept of a value: float32; a byte, by which its component's range is cut "
+                 "into 255 steps (int8, uint8); or its sign, eight of them in a byte (binary, "
+                 "ubinary)")
+      ->check(CLI::IsMember({"float32", "int8", "uint8", "binary", "ubinary"}))
+      ->capture_default_str();
+  app.add_option("--calibration", options.calibration,
+                 "file with a text on each line, whose embeddings give the ranges of int8 and "
+                 "uint8; default: the texts themselves, whose rows are then written at the end");
+}
 
 bool parse_options(const std::vector<std::string>& words, Options& options) {
   CLI::App app(
@@ -76,11 +97,18 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
                  "keep the first N values, for models trained with Matryoshka losses")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
-  app.add_option("--precision", options.precision,
-                 "what is kept of a value: 32 bits, or its sign, eight of them in a byte")
-      ->check(CLI::IsMember({"float32", "binary", "ubinary"}))
-      ->capture_default_str();
-  return parse_command(app, words);
+  std::string precision = "float32";
+  add_precision(app, options, precision);
+  if (!parse_command(app, words)) return false;
+  options.precision = kPrecisions.at(precision);
+  if (!options.calibration.empty() && !options.scales()) {
+    raise<ConfigError>("--calibration: --precision {} has no ranges; use --precision int8 or uint8",
+                       precision);
+  }
+  if (options.calibration == "-" && options.texts.empty() &&
+      (options.file.empty() || options.file == "-"))
+    raise<ConfigError>("--calibration -: standard input has the texts; give either a file");
+  return true;
 }
 
 // --- the texts ---
@@ -91,6 +119,7 @@ class Texts {
       : given_(options.texts), path_(options.file.empty() ? "-" : options.file) {
     if (given_.empty()) lines_.emplace(path_);
   }
+  explicit Texts(const std::string& path) : path_(path), lines_(std::in_place, path) {}
 
   // The next texts, at most kTextsAtOnce; none: the end.
   std::vector<std::string> next() {
@@ -129,6 +158,8 @@ class Output {
   virtual std::size_t rows_before() const { return 0; }  // of an earlier process
   virtual void write(std::span<const std::string> texts, std::span<const float> embeddings) = 0;
   virtual void commit() {}
+  // Before write(), where the format lacks them.
+  virtual void set_ranges(const ValueRanges&) {}
 };
 
 void write_whole(int descriptor, std::string_view bytes) {
@@ -145,8 +176,7 @@ void write_whole(int descriptor, std::string_view bytes) {
 // lines are in PATH.partial until then; an error removes that file.
 class JsonOutput final : public Output {
  public:
-  JsonOutput(const std::string& path, EmbeddingPrecision precision, std::size_t size)
-      : precision_(precision), size_(size) {
+  JsonOutput(const std::string& path, EmbeddingFormat format) : format_(std::move(format)) {
     if (path == "-") {
       output_ = std::make_unique<LineOutput>(STDOUT_FILENO);
       return;
@@ -166,17 +196,17 @@ class JsonOutput final : public Output {
 
   void write(std::span<const std::string> texts, std::span<const float> embeddings) override {
     for (std::size_t i = 0; i < texts.size(); ++i) {
-      const auto embedding = embeddings.subspan(i * size_, size_);
+      const auto embedding = embeddings.subspan(i * format_.size, format_.size);
       ordered_json json = {{"text", texts[i]}};
-      if (precision_ == EmbeddingPrecision::kFloat32) {
+      if (format_.precision == EmbeddingPrecision::kFloat32) {
         json["embedding"] = embedding;
       } else {
         std::string bytes;
-        append_embeddings(precision_, embedding, size_, bytes);
-        const bool is_signed = precision_ == EmbeddingPrecision::kBinary;
+        append_embeddings(format_, embedding, bytes);
         for (const char byte : bytes)
-          json["embedding"].push_back(is_signed ? static_cast<signed char>(byte)
-                                                : static_cast<unsigned char>(byte));
+          json["embedding"].push_back(is_signed(format_.precision)
+                                          ? static_cast<signed char>(byte)
+                                          : static_cast<unsigned char>(byte));
       }
       *output_ << python_json(json) << '\n';
     }
@@ -189,41 +219,66 @@ class JsonOutput final : public Output {
     std::filesystem::rename(partial(), path_, error);
     if (error) throw io_error("cannot write", path_, error.value());
   }
+  void set_ranges(const ValueRanges& ranges) override { format_.ranges = ranges; }
 
  private:
   std::string partial() const { return path_ + ".partial"; }
 
   std::unique_ptr<std::ostream> output_;
   std::string path_;  // of a regular file; else empty
-  EmbeddingPrecision precision_;
-  std::size_t size_;
+  EmbeddingFormat format_;
 };
 
 // A pipe gets the number of rows before the rows, so all are kept until the end.
 class NpyPipe final : public Output {
  public:
-  NpyPipe(EmbeddingPrecision precision, std::size_t size) : precision_(precision), size_(size) {}
+  explicit NpyPipe(EmbeddingFormat format) : format_(std::move(format)) {}
 
   void write(std::span<const std::string> texts, std::span<const float> embeddings) override {
     rows_ += texts.size();
-    append_embeddings(precision_, embeddings, size_, bytes_);
+    append_embeddings(format_, embeddings, bytes_);
   }
   void commit() override {
-    write_whole(STDOUT_FILENO, npy_header(precision_, rows_, size_));
+    write_whole(STDOUT_FILENO, npy_header(format_.precision, rows_, format_.size));
     write_whole(STDOUT_FILENO, bytes_);
   }
+  void set_ranges(const ValueRanges& ranges) override { format_.ranges = ranges; }
 
  private:
-  EmbeddingPrecision precision_;
-  std::size_t size_;
+  EmbeddingFormat format_;
   std::size_t rows_ = 0;
   std::string bytes_;
 };
 
+// Keeps all on disk until the ranges are known.
+class WaitingOutput final : public Output {
+ public:
+  WaitingOutput(std::unique_ptr<Output> output, std::size_t size)
+      : output_(std::move(output)), size_(size), spool_(size) {}
+
+  void write(std::span<const std::string> texts, std::span<const float> embeddings) override {
+    ranges_.add(embeddings, size_);
+    spool_.append(texts, embeddings);
+  }
+  void commit() override {
+    output_->set_ranges(ranges_);
+    spool_.replay([&](std::span<const std::string> texts, std::span<const float> embeddings) {
+      output_->write(texts, embeddings);
+    });
+    output_->commit();
+  }
+
+ private:
+  std::unique_ptr<Output> output_;
+  std::size_t size_;
+  EmbeddingSpool spool_;
+  ValueRanges ranges_;
+};
+
 class NpyOutput final : public Output {
  public:
-  NpyOutput(const Options& options, const std::string& job, std::size_t size)
-      : file_(options.output, options.kept(), size, job) {}
+  NpyOutput(const std::string& path, const EmbeddingFormat& format, const std::string& job)
+      : file_(path, format, job) {}
 
   std::size_t rows_before() const override { return file_.rows(); }
   void write(std::span<const std::string>, std::span<const float> embeddings) override {
@@ -239,26 +294,65 @@ class NpyOutput final : public Output {
 std::string job_text(const Options& options, const Embedder& embedder, const FoundModel& found,
                      const Texts& texts) {
   const std::string input = texts.identity();
-  if (input.empty()) return fmt::format("process {}\n", ::getpid());  // never continued
+  const std::string calibration =
+      options.calibration.empty() ? "none" : Texts(options.calibration).identity();
+  if (input.empty() || calibration.empty())
+    return fmt::format("process {}\n", ::getpid());  // never continued
   struct stat weights {};
   const auto file = models::find_weights(found.location.model.directory);
   if (::stat(file.c_str(), &weights) != 0) throw io_error("cannot read", file.native(), errno);
   return fmt::format(
       "model={}, {} bytes of {}.{}\nkernels={}\ninput={}\nprompt={}\nmax_seq_length={}\n"
-      "normalize={}\nbf16={}\n",
+      "normalize={}\nbf16={}\ncalibration={}\n",
       std::filesystem::absolute(file).string(), weights.st_size, weights.st_mtim.tv_sec,
       weights.st_mtim.tv_nsec, kernels_text(), input, nlohmann::json(embedder.prompt()).dump(),
-      embedder.max_tokens(), options.embed.normalize, options.model.bf16);
+      embedder.max_tokens(), options.embed.normalize, options.model.bf16, calibration);
 }
 
 std::unique_ptr<Output> open_output(const Options& options, const std::string& job,
-                                    std::size_t size) {
+                                    const EmbeddingFormat& format) {
   const bool standard = options.output == "-";
   if (!standard && options.output.ends_with(".npy"))
-    return std::make_unique<NpyOutput>(options, job, size);
+    return std::make_unique<NpyOutput>(options.output, format, job);
+  std::unique_ptr<Output> output;
   if (standard && !options.json && options.texts.empty() && ::isatty(STDOUT_FILENO) == 0)
-    return std::make_unique<NpyPipe>(options.kept(), size);
-  return std::make_unique<JsonOutput>(options.output, options.kept(), size);
+    output = std::make_unique<NpyPipe>(format);
+  else
+    output = std::make_unique<JsonOutput>(options.output, format);
+  if (!format.lacks_ranges()) return output;
+  return std::make_unique<WaitingOutput>(std::move(output), format.size);
+}
+
+// --- the ranges of int8 and uint8 ---
+
+constexpr std::size_t kEnoughForRanges = 100;  // as sentence-transformers'
+
+void warn_of_few(std::size_t texts, std::string_view whose) {
+  if (texts >= kEnoughForRanges) return;
+  fmt::print(stderr,
+             "tandem: warning: the ranges are those of {} text{}{}; give --calibration a file of "
+             "{} texts or more\n",
+             texts, texts == 1 ? "" : "s", whose, kEnoughForRanges);
+}
+
+ValueRanges calibrate(const Options& options, Embedder& embedder) {
+  ValueRanges ranges;
+  if (options.calibration.empty()) return ranges;
+  Texts texts(options.calibration);
+  std::size_t done = 0;
+  try {
+    for (auto some = texts.next(); !some.empty(); some = texts.next()) {
+      ranges.add(embedder.embed(some, done + 1), embedder.size());
+      done += some.size();
+    }
+  } catch (const DataError& error) {
+    raise<DataError>("--calibration: {}", error.what());
+  }
+  if (done == 0)
+    raise<DataError>("--calibration: {} has no text in it; expected one on each line",
+                     texts.source());
+  warn_of_few(done, " of --calibration");
+  return ranges;
 }
 
 class Progress {
@@ -295,8 +389,8 @@ int embed(const Invocation& invocation) {
   print_warnings(embedder.model());
   std::signal(SIGPIPE, SIG_IGN);  // write() reports a closed pipe
   Texts texts(options);
-  const auto output =
-      open_output(options, job_text(options, embedder, found, texts), embedder.size());
+  const EmbeddingFormat format{options.precision, embedder.size(), calibrate(options, embedder)};
+  const auto output = open_output(options, job_text(options, embedder, found, texts), format);
   const std::size_t before = output->rows_before();
   if (before > 0)
     fmt::print(stderr, "tandem embed: {} has {} texts already; resuming after them\n",
@@ -311,6 +405,7 @@ int embed(const Invocation& invocation) {
   }
   if (before + done == 0)
     raise<DataError>("{} has no text in it; expected one on each line", texts.source());
+  if (format.lacks_ranges()) warn_of_few(before + done, "");
   output->commit();
   if (options.texts.empty()) progress.finish(done);
   return 0;

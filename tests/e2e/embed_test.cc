@@ -21,6 +21,7 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Vectors = std::vector<std::vector<double>>;
 
 double cosine(const std::vector<double>& a, const std::vector<double>& b) {
@@ -181,12 +182,17 @@ TEST_F(Embed, ATextHasTheSameBitsWhateverIsComputedWithIt) {
 }
 
 // A kill leaves whole rows; the next call computes the others.
-TEST_F(Embed, AKilledCallIsResumed) {
+class KilledEmbed : public Embed {
+ protected:
+  void expect_resumed(const std::string& precision) const;
+};
+void KilledEmbed::expect_resumed(const std::string& precision) const {
   const std::string file = lines_file(many_texts(6000), "texts");
   const std::string model = (kDemo / "model").native();
   const auto command = [&](const char* output) {
-    return Words{kProgram, "embed", "--model",  model,
-                 "--file", file,    "--output", path(output).native()};
+    return Words{kProgram,      "embed",  "--model",  model,
+                 "--file",      file,     "--output", path(output).native(),
+                 "--precision", precision};
   };
   ASSERT_EQ(run(command("whole.npy")).exit_code, 0);
   const fs::path partial = path("killed.npy.partial");
@@ -207,6 +213,88 @@ TEST_F(Embed, AKilledCallIsResumed) {
   EXPECT_THAT(resumed.err, HasSubstr("texts already; resuming after them"));
   EXPECT_TRUE(read_file(path("whole.npy")) == read_file(path("killed.npy")));
   EXPECT_FALSE(fs::exists(partial) || fs::exists(path("killed.npy.job")));
+}
+TEST_F(KilledEmbed, IsResumed) { expect_resumed("float32"); }
+TEST_F(KilledEmbed, IsResumedBeforeItsRangesAreKnown) { expect_resumed("int8"); }
+
+// The array of a .npy file of bytes, as numbers from 0 on.
+std::string bytes_of(const std::string& array) { return array.substr(128); }
+
+// quantize_embeddings() over the floats that the same call writes.
+std::string by_numpy(const std::string& floats, const std::string& calibration, std::size_t size) {
+  const auto value = [&](const std::string& array, std::size_t i) {
+    float found = 0;
+    std::memcpy(&found, array.data() + 128 + i * sizeof found, sizeof found);
+    return found;
+  };
+  std::string bytes((floats.size() - 128) / sizeof(float), '\0');
+  for (std::size_t column = 0; column < size; ++column) {
+    float least = value(calibration, column), greatest = least;
+    for (std::size_t i = column; i < (calibration.size() - 128) / sizeof(float); i += size) {
+      least = std::min(least, value(calibration, i));
+      greatest = std::max(greatest, value(calibration, i));
+    }
+    const float step = (greatest - least) / 255;
+    for (std::size_t i = column; i < bytes.size(); i += size) {
+      const float steps = std::floor((value(floats, i) - least) / step);
+      bytes[i] = static_cast<char>(static_cast<int>(std::min(std::max(steps, 0.0f), 255.0f)));
+    }
+  }
+  return bytes;
+}
+
+TEST_F(Embed, BytesAreScaledToTheRangesOfTheirComponents) {
+  const std::string file = lines_file(many_texts(1100), "texts");
+  const std::string other = lines_file({"a", "the ferry", "ferries sail", "b c d"}, "other");
+  const std::string model = (kDemo / "model").native();
+  const auto array = [&](const std::string& name, const std::string& of, const Words& more) {
+    Words words = {kProgram, "embed", "--model",  model,
+                   "--file", of,      "--output", path(name).native()};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProcessResult result = run(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return read_file(path(name));
+  };
+  const Words cut = {"--truncate_dim", "8"};
+  const std::string floats = array("floats.npy", file, cut);
+  const std::string calibration = array("calibration.npy", other, cut);
+  const auto own = [&](const std::string& name, const std::string& precision) {
+    return array(name, file, {"--truncate_dim", "8", "--precision", precision});
+  };
+  const std::string expected = by_numpy(floats, floats, 8);
+  EXPECT_TRUE(bytes_of(own("own.npy", "uint8")) == expected);
+  std::string is_signed = bytes_of(own("signed.npy", "int8"));
+  for (char& byte : is_signed) byte = static_cast<char>(byte + 128);
+  EXPECT_TRUE(is_signed == expected);
+  EXPECT_TRUE(bytes_of(array("calibrated.npy", file,
+                             {"--truncate_dim", "8", "--precision", "uint8", "--calibration",
+                              other})) == by_numpy(floats, calibration, 8));
+  // JSON lines and pipes wait for the ranges, too.
+  const std::string lines = own("lines.jsonl", "uint8");
+  const json last = json::parse(lines.substr(lines.rfind('\n', lines.size() - 2) + 1));
+  EXPECT_EQ(last["text"], many_texts(1100).back());
+  for (std::size_t i = 0; i < 8; ++i)
+    EXPECT_EQ(last["embedding"][i], static_cast<unsigned char>(expected[1099 * 8 + i]));
+  const ProcessResult pipe = run({kProgram, "embed", "--model", model, "--file", file,
+                                  "--truncate_dim", "8", "--precision", "uint8"});
+  EXPECT_TRUE(pipe.out == read_file(path("own.npy")));
+}
+
+TEST_F(Embed, RangesOfFewTextsAreWarnedOf) {
+  const std::string model = (kDemo / "model").native();
+  const auto warning = [&](const Words& more) {
+    Words words = {kProgram, "embed", "--model", model, "--precision", "int8", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProcessResult result = run(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.err;
+  };
+  const std::string few = lines_file(many_texts(99), "few");
+  const std::string enough = lines_file(many_texts(100), "enough");
+  EXPECT_THAT(warning({"a", "b"}), HasSubstr("the ranges are those of 2 texts; give"));
+  EXPECT_THAT(warning({"a", "--calibration", few}),
+              HasSubstr("the ranges are those of 99 texts of --calibration"));
+  EXPECT_THAT(warning({"a", "--calibration", enough}), Not(HasSubstr("warning")));
 }
 
 // JSON lines appear under their name when all are there; an error leaves nothing and no old file is
@@ -248,6 +336,19 @@ TEST_F(Embed, BadInputIsNamed) {
   expect_problem({"--file", path("latin").native()},
                  AllOf(HasSubstr("text 2"), HasSubstr("UTF-8")));
   expect_problem({"--output", "/dev/full", "a"}, HasSubstr("cannot write"));
+  expect_problem({"--calibration", path("latin").native(), "a"},
+                 HasSubstr("--precision float32 has no ranges; use --precision int8 or uint8"));
+  const auto expect_bad_calibration = [&](const std::string& file, const std::string& message) {
+    expect_problem({"--precision", "int8", "--calibration", file, "--file", path("texts").native()},
+                   AllOf(HasSubstr("--calibration"), HasSubstr(message)));
+  };
+  write_file(path("texts"), "a\n");
+  expect_bad_calibration(path("latin").native(), "text 2");
+  expect_bad_calibration(path("empty").native(), "has no text in it");
+  expect_problem({"--precision", "int8", "--calibration", path("absent").native(), "a"},
+                 HasSubstr("cannot open"));
+  expect_problem({"--precision", "int8", "--calibration", "-"},
+                 HasSubstr("standard input has the texts"));
 }
 
 }  // namespace
