@@ -7,7 +7,8 @@ const linesOf = text => text.split("\n").filter(line => line.trim() !== "");
 const place = found => found.start + "–" + found.end;
 
 // What the page is for, by the task of /info.
-//   programs: further paths of the server.
+//   programs: further paths of the server.   path: where requests go, else "/".
+//   hasTexts: the server has the texts, the form takes none.
 //   request: the body for what the form holds.   results: the list in the answer, else the answer itself.
 //   row: the cells of a result.
 //   keepsAll: results with a score near 0 are shown, too.
@@ -66,6 +67,18 @@ const tasks = {
     headline: found => found.line + " (" + found.score.toFixed(3) + ")",
     marks: () => [],
   },
+  // Of an embedding model with --corpus: the server has the texts.
+  search: {
+    heading: "Search texts", title: "search", button: "Search", second: "Query", secondRequired: true,
+    placeholder: "What are you looking for?", keepsAll: true, hasTexts: true, path: "/search",
+    programs: "; for programs: POST /search, /v1/embeddings, /embed and /similarity",
+    request: (context, question) => ({query: question, top_k: 20}),
+    caption: "Texts, the most similar first",
+    columns: ["Score", "Id", "Text"],
+    row: found => [found.score.toFixed(3), found.id, found.text],
+    headline: found => found.text + " (" + found.score.toFixed(3) + ")",
+    marks: () => [],
+  },
 };
 let task = tasks["question-answering"];
 
@@ -117,9 +130,9 @@ async function ask() {
   const context = element("context").value;
   element("ask").disabled = true;
   element("result").hidden = true;
-  say("Reading …", false);
+  say(task.hasTexts ? "Searching …" : "Reading …", false);
   try {
-    const response = await fetch("/", {
+    const response = await fetch(task.path || "/", {
       method: "POST",
       headers: {"Content-Type": "application/json"},
       body: JSON.stringify(task.request(context, element("question").value)),
@@ -170,6 +183,8 @@ function become(name) {
     cell.textContent = text;
     return cell;
   }));
+  for (const name of ["context", "context_label", "example", "marked"]) element(name).hidden = Boolean(task.hasTexts);
+  element("context").required = !task.hasTexts;
   element("question").hidden = element("question_label").hidden = !task.second;
   element("question").required = Boolean(task.secondRequired);
   element("question_label").textContent = task.second || "";
@@ -182,18 +197,21 @@ function askWhatTheLinkSays() {
   const query = new URLSearchParams(location.search);
   if (query.has("context")) element("context").value = query.get("context");
   if (query.has("question")) element("question").value = query.get("question");
+  if (task.hasTexts && query.has("question")) return ask();
   if (query.has("context") && (query.has("question") || !task.secondRequired)) ask();
-  if (query.has("example")) element("try").click();
+  if (query.has("example") && !task.hasTexts) element("try").click();
 }
 
 become("question-answering");
 fetch("/info").then(response => response.json()).then(info => {
-  become(info.task);
+  become(info.corpus ? "search" : info.task);
   if (["first", "average", "max"].includes(info.aggregation_strategy)) strategy = info.aggregation_strategy;
   const title = titleOf(info.model);
   document.title = title + " – " + task.title;
   element("model").textContent = title + ", " + info.parameters.toLocaleString("en") + " parameters" +
+    (info.corpus ? ", " + info.corpus.texts.toLocaleString("en") + " texts of " + info.corpus.file : "") +
     (task.programs || "");
+  if (task.hasTexts) element("question").focus();
   element("model").title = info.model;
   askWhatTheLinkSays();
 });

@@ -24,14 +24,18 @@ std::string text_member(const json& object, const char* key, const std::string& 
   return object[key].get<std::string>();
 }
 
-std::size_t count_parameter(const std::string& name, const json& value, std::int64_t min,
-                            std::int64_t max) {
+std::size_t count_value(const std::string& name, const json& value, std::int64_t min,
+                        std::int64_t max) {
   if (!value.is_number_integer() || value.get<std::int64_t>() < min ||
       value.get<std::int64_t>() > max) {
-    raise<DataError>("parameters.{} is {}, expected an integer from {} to {}", name, shown(value),
-                     min, max);
+    raise<DataError>("{} is {}, expected an integer from {} to {}", name, shown(value), min, max);
   }
   return static_cast<std::size_t>(value.get<std::int64_t>());
+}
+
+std::size_t count_parameter(const std::string& name, const json& value, std::int64_t min,
+                            std::int64_t max) {
+  return count_value("parameters." + name, value, min, max);
 }
 
 void unknown_parameter(const std::string& name, const char* known) {

@@ -19,7 +19,11 @@ std::string shown(const nlohmann::json& value);
 std::string text_member(const nlohmann::json& object, const char* key, const std::string& where,
                         const char* expected);
 
-// A parameter's value within the limits. Throws DataError.
+// A value within the limits. Throws DataError.
+std::size_t count_value(const std::string& name, const nlohmann::json& value, std::int64_t min,
+                        std::int64_t max);
+
+// The same of "parameters".
 std::size_t count_parameter(const std::string& name, const nlohmann::json& value, std::int64_t min,
                             std::int64_t max);
 

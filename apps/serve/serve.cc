@@ -15,12 +15,14 @@
 #include "apps/answering/embedding.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
+#include "apps/serve/corpus_search.h"
 #include "apps/serve/embedding_endpoint.h"
 #include "apps/serve/http_server.h"
 #include "apps/serve/inference_service.h"
 #include "apps/serve/label_endpoint.h"
 #include "apps/serve/question_endpoint.h"
 #include "apps/serve/rerank_endpoint.h"
+#include "apps/serve/search_endpoint.h"
 #include "apps/serve/serve_metrics.h"
 #include "tandem/core/descriptors.h"
 #include "tandem/core/text_file.h"
@@ -38,6 +40,7 @@ struct Options {
   ModelOptions model;
   AnswerOptions answer;
   EmbedOptions embed;
+  std::string corpus;
   std::string aggregation{kDefaultAggregation};
   std::vector<std::string> allowed_hosts;
   HttpServerOptions server{
@@ -45,6 +48,18 @@ struct Options {
   double request_seconds = 10;
   double idle_seconds = 60;
 };
+
+void add_corpus(CLI::App& app, Options& options) {
+  constexpr CorpusLimits kLimits;
+  app.add_option(
+         "--corpus", options.corpus,
+         fmt::format("file to search with a model of embeddings, by the page and POST /search: a "
+                     "text on each line, or a .jsonl of objects with text, perhaps _id and title. "
+                     "Embedded at the start; at most {} texts of {} MiB, which stay in memory with "
+                     "4 bytes for each value of an embedding",
+                     kLimits.texts, kLimits.bytes >> 20))
+      ->type_name("FILE");
+}
 
 void add_place(CLI::App& app, Options& options) {
   app.add_option("--host", options.server.address,
@@ -105,6 +120,7 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
   add_model_flags(app, options.model);
   add_answer_flags(app, options.answer);
   add_aggregation_flag(app, options.aggregation);
+  add_corpus(app, options);
   add_place(app, options);
   add_limits(app, options);
   if (!parse_command(app, words)) return false;
@@ -164,6 +180,14 @@ class Server {
         reranker_.emplace(FoundModel(options.model, environment, /*sentence=*/true),
                           labeller_->model(), options.embed.max_seq_length);
     }
+    if (!options.corpus.empty()) {
+      if (!embedder_)
+        raise<ConfigError>(
+            "--corpus: the model was trained for {}, expected one of {}; see "
+            "tandem embed",
+            name_of(purpose), name_of(Purpose::kEmbeddings));
+      corpus_.emplace(*embedder_, options.corpus, environment);
+    }
     labels_.max_seq_length = options.answer.max_seq_length;
     labels_.max_windows = options.answer.max_windows;
     aggregation_ = *aggregation_of(options.aggregation);
@@ -175,14 +199,7 @@ class Server {
   }
 
   Endpoint endpoint() {
-    if (embedder_) {
-      return embedding_endpoint(name_, answers_.max_windows,
-                                {{"embedding_size", embedder_->size()},
-                                 {"max_input_length", embedder_->max_tokens()},
-                                 {"max_client_batch_size", answers_.max_windows},
-                                 {"prompts", embedder_->files().prompts}},
-                                std::bind_front(&Embedder::answer, &*embedder_));
-    }
+    if (embedder_) return embeddings_endpoint();
     if (reader_) {
       return question_endpoint(answers_, kMaxInputs, std::bind_front(&Reader::answer, &*reader_));
     }
@@ -200,11 +217,27 @@ class Server {
   }
 
  private:
+  Endpoint embeddings_endpoint() {
+    nlohmann::ordered_json info = {{"embedding_size", embedder_->size()},
+                                   {"max_input_length", embedder_->max_tokens()},
+                                   {"max_client_batch_size", answers_.max_windows},
+                                   {"prompts", embedder_->files().prompts},
+                                   {"similarity", embedder_->files().similarity}};
+    if (corpus_) info["corpus"] = {{"file", corpus_->name()}, {"texts", corpus_->texts()}};
+    Endpoint endpoint = embedding_endpoint(name_, answers_.max_windows, std::move(info),
+                                           std::bind_front(&Embedder::answer, &*embedder_));
+    if (corpus_)
+      endpoint.routes.push_back(
+          search_route(answers_.max_answer_bytes, std::bind_front(&CorpusSearch::find, &*corpus_)));
+    return endpoint;
+  }
+
   std::string name_;
   AnswerOptions answers_;
   LabelOptions labels_;
   Aggregation aggregation_ = Aggregation::kFirst;
-  std::optional<Embedder> embedder_;  // one of the three
+  std::optional<Embedder> embedder_;    // one of the three
+  std::optional<CorpusSearch> corpus_;  // of the embedder
   std::optional<Reader> reader_;
   std::optional<Labeller> labeller_;
   std::optional<Reranker> reranker_;  // of a labeller's model with one label

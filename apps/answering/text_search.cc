@@ -1,0 +1,90 @@
+#include "apps/answering/text_search.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "tandem/core/interruption.h"
+
+namespace tandem::apps {
+namespace {
+
+using tasks::ranking::Embeddings;
+using tasks::ranking::Hit;
+
+constexpr std::size_t kAtOnce = 64;  // queries of a tile
+
+}  // namespace
+
+TextSearch::TextSearch(const tasks::ranking::SimilarityFunction& function,
+                       std::vector<float> corpus, std::size_t width, int num_threads,
+                       const Environment& environment)
+    : function_(function),
+      corpus_(std::move(corpus)),
+      width_(width),
+      threads_(num_threads),
+      kernels_(kernels::select_kernels(kernels::CpuFeatures::detect(),
+                                       environment.get("TANDEM_KERNELS").value_or(""),
+                                       kernels::Precision::kFloat32)),
+      scratch_(num_threads) {}
+
+void TextSearch::compute(const Jobs& jobs) {
+  std::vector<float> queries;
+  std::size_t most = 0;
+  for (const auto& job : jobs) {
+    queries.insert(queries.end(), job->query.begin(), job->query.end());
+    most = std::max(most, job->top_k);
+  }
+  // The caller may be given up, the others are not.
+  const std::atomic<bool> never{false};
+  const InterruptionScope scope(never);
+  tasks::ranking::Search search(function_, Embeddings{.values = queries, .width = width_}, most,
+                                [](std::size_t a, std::size_t b) { return a < b; });
+  search.add(Embeddings{.values = corpus_, .width = width_},
+             kernels::Context{threads_, kernels_, scratch_});
+  auto hits = search.take_hits();
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    hits[i].resize(std::min(hits[i].size(), jobs[i]->top_k));
+    jobs[i]->hits = std::move(hits[i]);
+  }
+}
+
+void TextSearch::answer_some(std::unique_lock<std::mutex>& lock) {
+  const auto end =
+      waiting_.begin() + static_cast<std::ptrdiff_t>(std::min(kAtOnce, waiting_.size()));
+  const Jobs jobs(waiting_.begin(), end);
+  waiting_.erase(waiting_.begin(), end);
+  computing_ = true;
+  lock.unlock();
+  std::exception_ptr failure;
+  try {
+    compute(jobs);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.lock();
+  computing_ = false;
+  for (const auto& job : jobs) {
+    job->failure = failure;
+    job->done = true;
+  }
+  changed_.notify_all();
+}
+
+std::vector<Hit> TextSearch::find(std::vector<float> query, std::size_t top_k,
+                                  const std::stop_token& cancelled) {
+  const auto job = std::make_shared<Job>(Job{.query = std::move(query), .top_k = top_k});
+  std::unique_lock lock(mutex_);
+  waiting_.push_back(job);
+  while (!job->done) {
+    if (!changed_.wait(lock, cancelled, [&] { return job->done || !computing_; })) {
+      std::erase(waiting_, job);
+      throw Interrupted("the search was given up");
+    }
+    if (!job->done) answer_some(lock);
+  }
+  if (job->failure) std::rethrow_exception(job->failure);
+  return std::move(job->hits);
+}
+
+}  // namespace tandem::apps
