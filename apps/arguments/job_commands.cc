@@ -25,7 +25,7 @@ constexpr JobCommand kJobCommands[] = {
     {"run_ner", "tagging words",
      "fine-tune and evaluate a model that tags words, as Hugging Face's run_ner.py",
      make_arguments<token_classification::CommandLine>},
-    {"run_embedding", "training of sentence embeddings",
+    {"run_embedding", "sentence embeddings",
      "fine-tune and evaluate a bi-encoder, as the trainer of sentence-transformers",
      make_arguments<tasks::embedding::CommandLine>},
     {"run_reranker", "reranking passages for queries",

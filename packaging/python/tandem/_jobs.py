@@ -126,3 +126,8 @@ def run_classification(*, workers: Optional[int] = None, **flags: Flag) -> Dict[
 def run_ner(*, workers: Optional[int] = None, **flags: Flag) -> Dict[str, Any]:
     """Token classification: `tandem run_ner`."""
     return run_job("run_ner", flags, workers)
+
+
+def run_embedding(*, workers: Optional[int] = None, **flags: Flag) -> Dict[str, Any]:
+    """Sentence embeddings: `tandem run_embedding`."""
+    return run_job("run_embedding", flags, workers)
