@@ -7,6 +7,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/models/sentence_writer.h"
 
 namespace tandem::models {
 namespace {
@@ -141,6 +142,40 @@ TEST_F(SentenceFilesTest, ADenseModuleMustFit) {
 TEST_F(SentenceFilesTest, APromptMustExist) {
   put("config_sentence_transformers.json", R"({"default_prompt_name": "q", "prompts": {}})");
   EXPECT_THAT(problem(), HasSubstr("default_prompt_name 'q' is not among the prompts"));
+}
+
+// The keys are those that sentence-transformers 2 to 6 read.
+TEST_F(SentenceFilesTest, WhatIsWrittenIsReadAgain) {
+  SentenceFiles files;
+  files.poolings = {Pooling::kCls, Pooling::kMean};
+  files.include_prompt = false;
+  files.modules.emplace_back(DenseModule{.in_features = 8,
+                                         .out_features = 1,
+                                         .weight = {1, 2, 3, 4, 5, 6, 7, 8},
+                                         .bias = {9},
+                                         .activation = DenseActivation::kGelu});
+  files.modules.emplace_back(NormalizeModule{});
+  files.prompts = {{"document", "passage: "}, {"query", "query: "}};
+  files.default_prompt_name = "query";
+  files.similarity = "dot";
+  files.max_seq_length = 20;
+  write_sentence_files(folder_.path(), files, 4);
+  const SentenceFiles again = read_sentence_files(folder_.path(), 4);
+  EXPECT_TRUE(again.from_modules_json);
+  EXPECT_EQ(again.poolings, files.poolings);
+  EXPECT_FALSE(again.include_prompt);
+  ASSERT_EQ(again.modules.size(), 2u);
+  const auto& dense = std::get<DenseModule>(again.modules[0]);
+  EXPECT_EQ(dense.weight, std::get<DenseModule>(files.modules[0]).weight);
+  EXPECT_EQ(dense.bias, std::vector<float>{9});
+  EXPECT_EQ(dense.activation, DenseActivation::kGelu);
+  EXPECT_TRUE(std::holds_alternative<NormalizeModule>(again.modules[1]));
+  EXPECT_EQ(again.prompts, files.prompts);
+  EXPECT_EQ(again.default_prompt_name, "query");
+  EXPECT_EQ(again.similarity, "dot");
+  EXPECT_EQ(again.max_seq_length, 20u);
+  // sentence-transformers 2 reads no other file of a Dense module.
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() / "2_Dense" / "pytorch_model.bin"));
 }
 
 TEST(ApplyModules, DenseAndNormalizeAreTheFormulas) {
