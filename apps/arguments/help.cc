@@ -11,7 +11,7 @@ namespace {
 std::string description_of(const JobCommand& command) {
   return fmt::format(
       "Fine-tunes a BERT-family model for {1} and evaluates it, with the\n"
-      "flags of Hugging Face's {0}.py. Start it with mpirun or torchrun to use several ranks.\n"
+      "flags of {2}. Start it with mpirun or torchrun to use several ranks.\n"
       "--foo_bar may be written --foo-bar, --foo_bar=VALUE, or as any unique prefix; of repeated "
       "flags\n"
       "the last one counts; true flags stand alone or take yes/no, true/false, 1/0. The words of\n"
@@ -19,7 +19,7 @@ std::string description_of(const JobCommand& command) {
       "SIGTERM and Ctrl-C during training write a checkpoint and end the job after the step (a "
       "second\n"
       "one ends it at once), before and after training they end it within a second.",
-      command.name, command.purpose);
+      command.name, command.purpose, command.names);
 }
 
 // The flags that do not work come last, by verdict.

@@ -12,23 +12,24 @@ namespace tandem::apps {
 namespace {
 
 constexpr JobCommand kJobCommands[] = {
-    {"run_qa", "extractive question answering",
+    {"run_qa", "extractive question answering", "Hugging Face's run_qa.py",
      "fine-tune and evaluate a model for question answering, as Hugging Face's run_qa.py",
      make_arguments<question_answering::CommandLine>},
-    {"run_glue", "classification of texts and pairs of texts",
+    {"run_glue", "classification of texts and pairs of texts", "Hugging Face's run_glue.py",
      "fine-tune and evaluate a model for GLUE or files of texts, as run_glue.py",
      make_arguments<text_classification::GlueCommandLine>},
     {"run_classification", "classification of texts by one or several labels",
+     "Hugging Face's run_classification.py",
      "fine-tune and evaluate a model for texts with one or several labels, as "
      "run_classification.py",
      make_arguments<text_classification::ClassificationCommandLine>},
-    {"run_ner", "tagging words",
+    {"run_ner", "tagging words", "Hugging Face's run_ner.py",
      "fine-tune and evaluate a model that tags words, as Hugging Face's run_ner.py",
      make_arguments<token_classification::CommandLine>},
-    {"run_embedding", "sentence embeddings",
+    {"run_embedding", "sentence embeddings", "the arguments of sentence-transformers",
      "fine-tune and evaluate a bi-encoder, as the trainer of sentence-transformers",
      make_arguments<tasks::embedding::CommandLine>},
-    {"run_reranker", "reranking passages for queries",
+    {"run_reranker", "reranking passages for queries", "the arguments of sentence-transformers",
      "fine-tune and evaluate a cross-encoder that ranks passages for queries",
      make_arguments<tasks::reranking::CommandLine>},
 };

@@ -180,7 +180,7 @@ TEST(EpochBatches, BalanceLeavesOneShardAndIncompleteRoundsAlone) {
 }
 
 TEST(EpochBatches, NoSamplesNoBatches) {
-  EXPECT_EQ(EpochBatches({}, 4, 2).size(), 0u);
+  EXPECT_EQ(EpochBatches(Indices{}, 4, 2).size(), 0u);
   EXPECT_THROW(EpochBatches(sequential_order(3), 0, 2), InvalidArgument);
   EXPECT_THROW(EpochBatches(sequential_order(3), 2, 0), InvalidArgument);
 }
@@ -226,7 +226,7 @@ TEST(EpochBatches, BatchesOfASamplerKeepTheirSizes) {
   EXPECT_EQ(fewer.size(), 2u);
   EXPECT_EQ(fewer.batch(1, 0).size(), 1u);
 
-  EXPECT_THROW(EpochBatches({}, 1, 1), InvalidArgument);
+  EXPECT_THROW(EpochBatches(std::vector<Indices>{}, 1, 1), InvalidArgument);
   EXPECT_THROW(EpochBatches(std::vector<Indices>(1), 1, 1), InvalidArgument);
 }
 

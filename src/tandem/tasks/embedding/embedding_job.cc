@@ -132,7 +132,7 @@ void EmbeddingJob::check_loss(const RowColumns& part) const {
   const std::size_t labels = part.has_labels() ? 1 : 0;
   check_data(needs, part.texts.size(), labels);
   if (const auto bad = find_bad_label(needs, part.labels, labels)) {
-    raise<DataError>("{}: column \"{}\": {}", part.rows.place(bad->row), part.label, bad->problem);
+    raise<DataError>("{}: column \"{}\": {}", part.place(bad->row), part.label, bad->problem);
   }
 }
 
