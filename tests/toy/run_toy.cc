@@ -10,7 +10,7 @@
 namespace tandem::toy {
 
 constexpr const models::Family* kFamilies[] = {&models::kBert, &kToy};
-constexpr apps::JobCommand kCommand = {"run_toy", "counting words", "",
+constexpr apps::JobCommand kCommand = {"run_toy", "counting words", "the example", "",
                                        apps::make_arguments<CommandLine>};
 
 }  // namespace tandem::toy
