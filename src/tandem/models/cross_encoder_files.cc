@@ -76,22 +76,6 @@ CrossEncoderFiles read_cross_encoder_files(const std::filesystem::path& director
   return files;
 }
 
-std::string activation_path(DenseActivation activation) {
-  switch (activation) {
-    case DenseActivation::kIdentity:
-      break;
-    case DenseActivation::kTanh:
-      return "torch.nn.modules.activation.Tanh";
-    case DenseActivation::kRelu:
-      return "torch.nn.modules.activation.ReLU";
-    case DenseActivation::kGelu:
-      return "torch.nn.modules.activation.GELU";
-    case DenseActivation::kSigmoid:
-      return "torch.nn.modules.activation.Sigmoid";
-  }
-  return "torch.nn.modules.linear.Identity";
-}
-
 std::string with_cross_encoder_key(const std::string& config, DenseActivation activation,
                                    std::string_view version) {
   auto object = nlohmann::ordered_json::parse(config);

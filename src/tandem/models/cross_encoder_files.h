@@ -25,9 +25,6 @@ struct CrossEncoderFiles {
 CrossEncoderFiles read_cross_encoder_files(const std::filesystem::path& directory,
                                            const ModelConfig& config, std::size_t num_labels);
 
-// "torch.nn.modules.activation.Sigmoid"
-std::string activation_path(DenseActivation activation);
-
 // config.json of a saved cross-encoder: `config` with the key "sentence_transformers" that
 // sentence-transformers 4 and later read. `version`: the oldest one that reads these files.
 std::string with_cross_encoder_key(const std::string& config, DenseActivation activation,

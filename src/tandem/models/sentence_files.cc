@@ -94,16 +94,36 @@ void read_pooling(const fs::path& directory, std::size_t hidden_size, SentenceFi
 
 // --- Dense ---
 
+namespace {
+
+struct ActivationClass {
+  DenseActivation activation;
+  std::string_view path;
+};
+constexpr ActivationClass kActivationClasses[] = {
+    {DenseActivation::kIdentity, "torch.nn.modules.linear.Identity"},
+    {DenseActivation::kTanh, "torch.nn.modules.activation.Tanh"},
+    {DenseActivation::kRelu, "torch.nn.modules.activation.ReLU"},
+    {DenseActivation::kGelu, "torch.nn.modules.activation.GELU"},
+    {DenseActivation::kSigmoid, "torch.nn.modules.activation.Sigmoid"},
+};
+
+}  // namespace
+
 DenseActivation activation_named(const std::string& type, const std::string& where) {
   const std::string name = last_component(type);
   if (!type.starts_with("torch.nn.modules."))
     raise<DataError>("{}: found '{}', expected one of torch.nn", where, type);
-  if (name == "Identity") return DenseActivation::kIdentity;
-  if (name == "Tanh") return DenseActivation::kTanh;
-  if (name == "ReLU") return DenseActivation::kRelu;
-  if (name == "GELU") return DenseActivation::kGelu;
-  if (name == "Sigmoid") return DenseActivation::kSigmoid;
+  for (const ActivationClass& known : kActivationClasses)
+    if (last_component(std::string(known.path)) == name) return known.activation;
   raise<DataError>("{}: found '{}', expected Identity, Tanh, ReLU, GELU or Sigmoid", where, type);
+}
+
+std::string activation_path(DenseActivation activation) {
+  for (const ActivationClass& known : kActivationClasses)
+    if (known.activation == activation) return std::string(known.path);
+  TANDEM_CHECK(false);
+  return {};
 }
 
 namespace {

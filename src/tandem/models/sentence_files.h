@@ -23,6 +23,8 @@ enum class DenseActivation : std::uint8_t { kIdentity, kTanh, kRelu, kGelu, kSig
 // By the name of a class of torch.nn, "torch.nn.modules.activation.Tanh". Throws DataError that
 // begins with `where` for every other name.
 DenseActivation activation_named(const std::string& type, const std::string& where);
+// The path of the class: what activation_named() reads.
+std::string activation_path(DenseActivation activation);
 // The value of the activation at x.
 float activate(DenseActivation activation, double x);
 

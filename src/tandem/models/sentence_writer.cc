@@ -21,22 +21,6 @@ void write_json(const fs::path& path, const ordered_json& value) {
   write_file(path, value.dump(2) + "\n");
 }
 
-const char* class_of(DenseActivation activation) {
-  switch (activation) {
-    case DenseActivation::kTanh:
-      return "torch.nn.modules.activation.Tanh";
-    case DenseActivation::kRelu:
-      return "torch.nn.modules.activation.ReLU";
-    case DenseActivation::kGelu:
-      return "torch.nn.modules.activation.GELU";
-    case DenseActivation::kSigmoid:
-      return "torch.nn.modules.activation.Sigmoid";
-    case DenseActivation::kIdentity:
-      break;
-  }
-  return "torch.nn.modules.linear.Identity";
-}
-
 void write_pooling(const fs::path& folder, const SentenceFiles& files, std::size_t hidden_size) {
   ordered_json config{{"word_embedding_dimension", hidden_size}};
   for (const char* key : {"pooling_mode_cls_token", "pooling_mode_mean_tokens",
@@ -56,7 +40,7 @@ void write_dense(const fs::path& folder, const DenseModule& dense) {
   write_json(folder / "config.json", {{"in_features", dense.in_features},
                                       {"out_features", dense.out_features},
                                       {"bias", !dense.bias.empty()},
-                                      {"activation_function", class_of(dense.activation)}});
+                                      {"activation_function", activation_path(dense.activation)}});
   std::vector<TensorView> tensors;
   if (!dense.bias.empty()) {
     tensors.push_back({.name = "linear.bias",
