@@ -246,16 +246,49 @@ TEST_F(RunEmbedding, BadInputIsNamed) {
   expect_refused({"--eval_corpus", "corpus.jsonl"}, {"found 1 of them, expected all three"});
   expect_refused(with(eval_flags(), {"--evaluator", "triplet"}),
                  {"--evaluator triplet: found 2 text columns without labels, expected 3"});
-  expect_refused(with(eval_flags(), search_flags("q1\td9\t1\n")),
-                 {"row 1", "corpus-id: found 'd9'", "corpus.jsonl"});
   expect_refused(with(eval_flags(), search_flags("q1\td1\t0\n")),
-                 {"found no query with a relevant document"});
+                 {"qrels.tsv", "no query of", "has a relevant document"});
 }
 
 TEST_F(RunEmbedding, QueriesWithoutRelevantDocumentsAreLeftOut) {
   const ProcessResult result =
       run_ok(train_command("some", with(eval_flags(), search_flags("q1\td1\t1\n"))));
-  EXPECT_THAT(said(result), HasSubstr("1 queries without a relevant document are left out"));
+  EXPECT_THAT(said(result), HasSubstr("1 of 2 queries have no relevant document and are left out"));
+}
+
+// As in sentence-transformers, such a document counts as relevant and is never found.
+TEST_F(RunEmbedding, JudgementsOfUnknownDocumentsAreNamed) {
+  const ProcessResult result =
+      run_ok(train_command("unknown", with(eval_flags(), search_flags("q1\td9\t1\n"))));
+  EXPECT_THAT(said(result), HasSubstr("the first is document 'd9'"));
+  EXPECT_EQ(results("unknown").at("eval_cosine_recall@10"), 0);
+}
+
+TEST_F(RunEmbedding, TrainsOnSeveralLabelsOfARow) {
+  const auto row = [](const std::string& labels) {
+    return R"({"query": "Where?", "a": "Here.", "b": "Rain.", "c": "Wine.", "labels": )" + labels +
+           "}\n";
+  };
+  const std::string margins = file("margins.jsonl", row("[0.5, 0.25]") + row("[0, 1]"));
+  const ProcessResult result = run_ok(train_command("margins", {"--train_file", margins}));
+  EXPECT_THAT(said(result), HasSubstr("MarginMSELoss, chosen by the columns"));
+  expect_refused({"--train_file", file("ragged.jsonl", row("[0.5, 0.25]") + row("[1]"))},
+                 {"row 2", "\"labels\"", "found 1 labels, expected 2"});
+  expect_refused({"--train_file", margins, "--loss", "MSELoss"},
+                 {"--loss MSELoss: found labels of 2 numbers"});
+  expect_refused({"--train_file", file("one.jsonl", row("0.5")), "--loss", "MSELoss"},
+                 {"--loss MSELoss: found labels of 1 numbers"});
+}
+
+TEST_F(RunEmbedding, ATeacherIsImitated) {
+  const std::size_t width =
+      json::parse(read_file(kDemo / "model/config.json")).at("hidden_size").get<std::size_t>();
+  std::string rows;
+  for (const char* text : {"Ada lives in London.", "Rain.", "The ship carries wine.", "Who?"})
+    rows += json{{"text", text}, {"label", std::vector<double>(width, 0.5)}}.dump() + "\n";
+  run_ok(train_command("student", {"--train_file", file("teacher.jsonl", rows), "--loss", "MSELoss",
+                                   "--per_device_train_batch_size", "2"}));
+  EXPECT_LT(results("student").at("train_loss").get<double>(), 2);
 }
 
 }  // namespace

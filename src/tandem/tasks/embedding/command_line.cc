@@ -6,6 +6,7 @@
 #include "tandem/tasks/embedding/embedding_job.h"
 #include "tandem/tasks/embedding/evaluations.h"
 #include "tandem/tasks/embedding/losses.h"
+#include "tandem/tasks/row_flags.h"
 
 namespace tandem::tasks::embedding {
 namespace {
@@ -20,34 +21,16 @@ FlagTable data_flags() {
   FlagTable table = data_source_flags(
       "training rows with text columns such as anchor and positive: JSON lines, CSV, TSV, Parquet "
       "or Arrow");
-  for (const flags::Flag& row : {
-           flag("train_columns", field<&Arguments::train_columns>(),
-                "text columns in the order in which the loss reads them, separated by commas; "
-                "unset: the order of the file without the label"),
-           flag("label_column", field<&Arguments::label_column>(),
-                "column with the label or score; unset: the first of label, labels, score and "
-                "scores"),
-           flag("overwrite_cache", field<&Arguments::overwrite_cache>(),
-                "make features anew even if an earlier run kept them"),
-           flag("preprocessing_num_workers", field<&Arguments::preprocessing_num_workers>(),
-                "threads that make features; unset: all threads of the rank; the features are the "
-                "same")
-               .between(1, 1024),
-           flag("max_train_samples", field<&Arguments::max_train_samples>(),
-                "use only the first n training rows")
-               .at_least(0),
-           flag("max_eval_samples", field<&Arguments::max_eval_samples>(),
-                "use only the first n evaluation rows")
-               .at_least(0),
-           flag("max_predict_samples", field<&Arguments::max_predict_samples>(),
-                "use only the first n test rows")
-               .at_least(0),
-           flags::note("pad_to_max_length", flags::Kind::kBool, nullptr,
-                       "padding changes no embedding, and none is computed")
-               .with_bare(),
-       }) {
-    table.push_back(row);
-  }
+  FlagTable own = row_flags<Arguments>();
+  own.insert(own.end(), {flags::note("overwrite_cache", flags::Kind::kBool, nullptr,
+                                     "features are not kept: each run makes them")
+                             .with_bare(),
+                         flags::note("preprocessing_num_workers", flags::Kind::kInteger, nullptr,
+                                     "all threads of the rank make features"),
+                         flags::note("pad_to_max_length", flags::Kind::kBool, nullptr,
+                                     "padding changes no embedding, and none is computed")
+                             .with_bare()});
+  table.insert(table.end(), own.begin(), own.end());
   return grouped("Data", std::move(table));
 }
 

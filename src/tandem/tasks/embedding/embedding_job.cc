@@ -100,14 +100,11 @@ void EmbeddingJob::read_examples(const Stages& stages, const hub::DatasetFiles& 
                                  StartLog& log) {
   if (stages.train) train_ = read(files.train, arguments_.max_train_samples, "train", log);
   if (stages.eval && arguments_.eval_corpus) {
-    retrieval_ = read_retrieval_data(
+    retrieval_ = ranking::read_retrieval_set(
         {*arguments_.eval_corpus, *arguments_.eval_queries, *arguments_.eval_qrels});
-    log.fact("search", fmt::format("{} queries, {} documents", retrieval_->queries.size(),
-                                   retrieval_->documents.size()));
-    if (retrieval_->queries_left_out > 0) {
-      log.warning(fmt::format("{}: {} queries without a relevant document are left out",
-                              *arguments_.eval_queries, retrieval_->queries_left_out));
-    }
+    log.fact("search", fmt::format("{} queries, {} documents", retrieval_->queries.texts.size(),
+                                   retrieval_->corpus.texts.size()));
+    for (const std::string& note : retrieval_->notes) log.warning(note);
   }
   if (stages_with_rows(stages, arguments_).eval)
     eval_ = read(files.validation, arguments_.max_eval_samples, "validation", log);
@@ -129,11 +126,18 @@ void EmbeddingJob::read_examples(const Stages& stages, const hub::DatasetFiles& 
 // Whether the loss can learn from the rows of a part.
 void EmbeddingJob::check_loss(const RowColumns& part) const {
   const LossNeeds& needs = loss_needs(loss_->name);
-  const std::size_t labels = part.has_labels() ? 1 : 0;
+  const std::size_t labels = part.labels_per_row;
   check_data(needs, part.texts.size(), labels);
   if (const auto bad = find_bad_label(needs, part.labels, labels)) {
     raise<DataError>("{}: column \"{}\": {}", part.place(bad->row), part.label, bad->problem);
   }
+}
+
+// Whether teachers of MSELoss have the size of the model's embeddings.
+void EmbeddingJob::check_teachers(std::size_t width) const {
+  if (loss_needs(loss_->name).labels != LabelKind::kEmbedding) return;
+  for (const auto* part : {&train_, &eval_, &predict_})
+    if (*part) check_teacher((*part)->texts.size(), width, (*part)->labels_per_row);
 }
 
 void EmbeddingJob::choose_loss(const RowColumns& part) {
@@ -189,7 +193,9 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
   options.files = sentence_files(settings.model_directory, config.hidden_size);
   options.pooler = models::read_pooler(settings.model_directory);
   options.loss = make_loss(*loss_);
-  check_width(*loss_, models::embedding_size(options.files, config.hidden_size));
+  const std::size_t width = models::embedding_size(options.files, config.hidden_size);
+  check_width(*loss_, width);
+  check_teachers(width);
   options.gather = arguments_.gather_across_devices;
   options.mini_batch_size = mini_batch_size(arguments_, loss_->name);
   max_tokens_ = std::min({config.max_tokens(), tokenizer.model_max_length(),
@@ -206,7 +212,7 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
 }
 
 TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
-                                     const RetrievalData* retrieval, std::string_view name,
+                                     const ranking::RetrievalSet* retrieval, std::string_view name,
                                      const DataParts& parts) const {
   std::vector<std::string_view> texts;
   std::deque<std::string> prompted;
@@ -224,11 +230,11 @@ TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
       }
     }
     rows.labels = part->labels;
-    rows.labels_per_row = part->has_labels() ? 1 : 0;
+    rows.labels_per_row = part->labels_per_row;
   }
   if (retrieval != nullptr) {
-    texts.insert(texts.end(), retrieval->queries.begin(), retrieval->queries.end());
-    texts.insert(texts.end(), retrieval->documents.begin(), retrieval->documents.end());
+    for (const auto* side : {&retrieval->queries, &retrieval->corpus})
+      texts.insert(texts.end(), side->texts.begin(), side->texts.end());
   }
   rows.texts = text_classification::build_text_features(
       task_->tokenizer(), texts, {}, max_tokens_, parts.threads, [&](std::size_t i) {

@@ -39,17 +39,19 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
                                  const std::optional<std::int64_t>& most, std::string_view name,
                                  StartLog& log) const;
   void check_loss(const RowColumns& part) const;
+  void check_teachers(std::size_t width) const;
   void choose_loss(const RowColumns& part);
   std::vector<Evaluator> choose_evaluators() const;
   models::SentenceFiles sentence_files(const std::filesystem::path& directory,
                                        std::size_t hidden_size) const;
   Sampler sampler(const RowColumns& part) const;
   // Of a part, or of a search alone, or of both.
-  TokenizedRows tokenize(const std::optional<RowColumns>& part, const RetrievalData* retrieval,
-                         std::string_view name, const DataParts& parts) const;
+  TokenizedRows tokenize(const std::optional<RowColumns>& part,
+                         const ranking::RetrievalSet* retrieval, std::string_view name,
+                         const DataParts& parts) const;
 
   std::optional<RowColumns> train_, eval_, predict_;  // until load_data()
-  std::optional<RetrievalData> retrieval_;            // until load_data()
+  std::optional<ranking::RetrievalSet> retrieval_;    // until load_data()
   std::optional<LossOptions> loss_;                   // once the columns are known
   std::size_t max_tokens_ = 0;
 };

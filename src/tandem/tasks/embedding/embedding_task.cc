@@ -42,7 +42,7 @@ void EmbeddingTask::set_train(TokenizedRows rows, Sampler sampler) {
 }
 
 void EmbeddingTask::set_evaluation(Split split, TokenizedRows rows,
-                                   std::optional<RetrievalData> retrieval) {
+                                   std::optional<ranking::RetrievalSet> retrieval) {
   if (split == Split::kEval) retrieval_ = std::move(retrieval);
   TokenizedRows& own = split == Split::kEval ? eval_ : predict_;
   own = std::move(rows);

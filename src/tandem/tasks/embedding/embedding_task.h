@@ -55,7 +55,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   void set_train(TokenizedRows rows, Sampler sampler = {});
   // `retrieval`: queries and documents, whose texts are behind the rows.
   void set_evaluation(Split split, TokenizedRows rows,
-                      std::optional<RetrievalData> retrieval = std::nullopt);
+                      std::optional<ranking::RetrievalSet> retrieval = std::nullopt);
 
   // --- EncoderTask ---
   void set_precision(nn::Precision precision) override;
@@ -121,7 +121,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   EmbeddingOptions embedding_;
   Sampler sampler_;
   TokenizedRows train_, eval_, predict_;
-  std::optional<RetrievalData> retrieval_;
+  std::optional<ranking::RetrievalSet> retrieval_;
   PieceEncoder pieces_;
   struct Batch {
     std::size_t rows = 0;

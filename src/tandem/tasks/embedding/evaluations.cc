@@ -46,25 +46,18 @@ Matrix column(const EvaluatorOptions& options, const EvaluatedTexts& texts, std:
 
 ranking::EvaluatorResult search(const EvaluatorOptions& options, const EvaluatedTexts& texts,
                                 const kernels::Context& context) {
-  const RetrievalData& data = *texts.retrieval;
+  const ranking::RetrievalSet& set = *texts.retrieval;
   const auto of_search = std::span(texts.embeddings).subspan(texts.rows * texts.columns);
-  const Matrix queries = matrix(of_search.first(data.queries.size()), options.truncate_dim);
-  const Matrix documents = matrix(of_search.subspan(data.queries.size()), options.truncate_dim);
+  const std::size_t asked = set.queries.texts.size();
+  const Matrix queries = matrix(of_search.first(asked), options.truncate_dim);
+  const Matrix documents = matrix(of_search.subspan(asked), options.truncate_dim);
   const ranking::SimilarityFunction& function = ranking::similarity_function(options.similarity);
   const ranking::RetrievalCuts cuts;
-  // Of equal scores the greater id stays, as in the package's heap of (score, id).
-  ranking::Search all(function, queries.view(), cuts.largest(), [&](std::size_t a, std::size_t b) {
-    return data.document_ids[a] > data.document_ids[b];
-  });
+  ranking::Search all(function, queries.view(), cuts.largest(),
+                      ranking::greater_id_first(set.corpus));
   all.add(documents.view(), context);
-  ranking::SearchResult result{.function = function.similarity, .queries = {}};
-  const auto hits = all.take_hits();
-  for (std::size_t query = 0; query < hits.size(); ++query) {
-    ranking::QueryHits& found = result.queries.emplace_back();
-    found.relevant_documents = data.relevant[query].size();
-    for (const ranking::Hit& hit : hits[query])
-      found.is_relevant.push_back(data.relevant[query].contains(hit.document));
-  }
+  const ranking::SearchResult result{.function = function.similarity,
+                                     .queries = ranking::judged_hits(set, all.take_hits())};
   return ranking::information_retrieval(std::span(&result, 1), cuts, "");
 }
 

@@ -9,8 +9,8 @@
 #include "tandem/core/json.h"
 #include "tandem/kernels/context.h"
 #include "tandem/tasks/embedding/losses.h"
-#include "tandem/tasks/embedding/retrieval_data.h"
 #include "tandem/tasks/leading_metric.h"
+#include "tandem/tasks/ranking/retrieval_files.h"
 
 namespace tandem::tasks::embedding {
 
@@ -33,9 +33,9 @@ std::vector<std::string> evaluator_metrics();
 struct EvaluatedTexts {
   std::size_t rows = 0;
   std::size_t columns = 0;
-  std::span<const float> labels;                   // [rows], or empty
-  std::vector<std::span<const float>> embeddings;  // [columns, rows], queries, documents
-  const RetrievalData* retrieval = nullptr;        // of those behind the rows
+  std::span<const float> labels;                     // [rows], or empty
+  std::vector<std::span<const float>> embeddings;    // [columns, rows], queries, documents
+  const ranking::RetrievalSet* retrieval = nullptr;  // of those behind the rows
 };
 
 struct EvaluatorOptions {

@@ -278,6 +278,7 @@ void check_teacher(std::size_t columns, std::size_t width, std::size_t labels) {
 std::string_view default_loss(LabelKind labels) {
   if (labels == LabelKind::kScore) return "CoSENTLoss";
   if (labels == LabelKind::kBinary) return "ContrastiveLoss";
+  if (labels == LabelKind::kMargins) return "MarginMSELoss";
   return "MultipleNegativesRankingLoss";
 }
 

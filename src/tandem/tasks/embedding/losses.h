@@ -74,7 +74,8 @@ std::optional<BadLabel> find_bad_label(const LossNeeds& needs, std::span<const f
 void check_group(const LossNeeds& needs, std::size_t rows, std::size_t columns);
 
 // The loss for data of this shape when none is named: CoSENTLoss for scores, ContrastiveLoss for
-// labels that are 0 or 1, else MultipleNegativesRankingLoss.
+// labels that are 0 or 1, MarginMSELoss for several labels a row, else
+// MultipleNegativesRankingLoss.
 std::string_view default_loss(LabelKind labels);
 
 // Throws ConfigError if the loss is undefined for embeddings of `width` components.

@@ -29,38 +29,66 @@ std::string label_name(const data::Rows& rows, const std::optional<std::string>&
   return found == std::end(kLabelNames) ? "" : std::string(*found);
 }
 
-std::vector<float> labels_in(const data::Rows& rows, const std::string& name, std::size_t count) {
+// A number or a truth value; NaN for anything else.
+double number_at(const data::Column& column, std::size_t i) {
+  if (column.is_null(i)) return std::nan("");
+  if (column.kind == data::Column::Kind::kNumber) return column.numbers[i];
+  if (column.kind == data::Column::Kind::kInteger || column.kind == data::Column::Kind::kBool)
+    return static_cast<double>(column.integers[i]);
+  return std::nan("");
+}
+
+std::string_view kind_of_value(const data::Column& column, std::size_t i) {
+  if (column.is_null(i)) return "no value";
+  return column.kind == data::Column::Kind::kText ? "a text" : "another value";
+}
+
+struct Labels {
+  std::size_t per_row = 0;
+  std::vector<float> values;  // [rows, per_row]
+};
+
+// Of the first `count` rows: a number in each, or a list of equally many numbers.
+Labels labels_in(const data::Rows& rows, const std::string& name, std::size_t count) {
   data::Column column = *rows.find(name);
   if (rows.untyped()) data::infer_type(column);
-  std::vector<float> labels;
+  const bool lists = column.kind == data::Column::Kind::kList;
+  const data::Column& numbers = lists ? column.children.at(0) : column;
+  Labels labels{lists && count > 0 ? column.begins[1] - column.begins[0] : 1, {}};
   for (std::size_t row = 0; row < count; ++row) {
-    double value = std::nan("");
-    if (!column.is_null(row)) {
-      if (column.kind == data::Column::Kind::kNumber) value = column.numbers[row];
-      if (column.kind == data::Column::Kind::kInteger || column.kind == data::Column::Kind::kBool)
-        value = static_cast<double>(column.integers[row]);
+    const std::size_t begin = lists ? column.begins[row] : row;
+    const std::size_t end = lists ? column.begins[row + 1] : row + 1;
+    if (end - begin != labels.per_row || begin == end)
+      raise<DataError>("{}: column \"{}\": found {} labels, expected {} as in the first row",
+                       rows.place(row), name, end - begin,
+                       std::max<std::size_t>(labels.per_row, 1));
+    for (std::size_t i = begin; i < end; ++i) {
+      const double value = number_at(numbers, i);
+      if (!std::isfinite(value))
+        raise<DataError>("{}: column \"{}\": found {}, expected a finite number as label",
+                         rows.place(row), name, kind_of_value(numbers, i));
+      labels.values.push_back(static_cast<float>(value));
     }
-    if (!std::isfinite(value)) {
-      raise<DataError>("{}: column \"{}\": found {}, expected a finite number as label",
-                       rows.place(row), name,
-                       column.is_null(row)                        ? "no value"
-                       : column.kind == data::Column::Kind::kText ? "a text"
-                                                                  : "another value");
-    }
-    labels.push_back(static_cast<float>(value));
   }
   return labels;
 }
 
-// Labels of the rows that are used.
-std::vector<float> labels_of(const RowColumns& found) {
+// Adds the labels of the rows that are used.
+void take_labels(RowColumns& found) {
   const std::span<const std::uint32_t> from = found.flat.rows;
-  if (from.empty()) return labels_in(found.rows, found.label, found.count);
-  const auto labels =
-      labels_in(found.rows, found.label, found.count == 0 ? 0 : from[found.count - 1] + 1);
-  std::vector<float> flat;
-  for (const std::uint32_t row : from.first(found.count)) flat.push_back(labels[row]);
-  return flat;
+  const std::size_t rows = from.empty()       ? found.count
+                           : found.count == 0 ? 0
+                                              : from[found.count - 1] + std::size_t{1};
+  Labels labels = labels_in(found.rows, found.label, rows);
+  found.labels_per_row = labels.per_row;
+  if (from.empty()) {
+    found.labels = std::move(labels.values);
+    return;
+  }
+  for (const std::uint32_t row : from.first(found.count)) {
+    const auto of_row = std::span(labels.values).subspan(row * labels.per_row, labels.per_row);
+    found.labels.insert(found.labels.end(), of_row.begin(), of_row.end());
+  }
 }
 
 // The names of the columns with texts; the others become left_out unless the choice names columns.
@@ -106,6 +134,7 @@ void check_texts(const RowColumns& found) {
 
 LabelKind RowColumns::label_kind() const {
   if (!has_labels()) return LabelKind::kNone;
+  if (labels_per_row > 1) return LabelKind::kMargins;
   const bool binary = std::all_of(labels.begin(), labels.end(),
                                   [](float value) { return value == 0 || value == 1; });
   return binary ? LabelKind::kBinary : LabelKind::kScore;
@@ -123,7 +152,7 @@ RowColumns read_columns(std::span<const std::filesystem::path> files, const Colu
   take_texts(names, found);
   found.count =
       std::min(found.texts.front()->size, choice.most.value_or(found.texts.front()->size));
-  if (found.has_labels()) found.labels = labels_of(found);
+  if (found.has_labels()) take_labels(found);
   check_texts(found);
   found.warnings = row_warnings({.texts = found.texts,
                                  .count = found.count,

@@ -27,7 +27,8 @@ struct RowColumns {
   std::size_t count = 0;  // rows that are used, the first ones
   std::vector<const data::Column*> texts;
   std::string label;                  // name of the column; empty: none
-  std::vector<float> labels;          // [count], or empty
+  std::size_t labels_per_row = 0;     // several where the column has lists of numbers
+  std::vector<float> labels;          // [count, labels_per_row]
   std::vector<std::string> left_out;  // columns that are neither
   std::vector<std::string> warnings;  // about rows that are used
 
@@ -43,8 +44,8 @@ struct RowColumns {
 // and neg are the texts. At most 7 negatives of a list are used, as with FlagEmbedding's default
 // --train_group_size 8.
 // Throws what data::read_rows() throws, and DataError that names the row: for a column that is
-// missing or has no texts, an empty cell, a label that is not a finite number, and data without a
-// text column.
+// missing or has no texts, an empty cell, a label that is not a finite number, lists of labels of
+// different lengths, and data without a text column.
 RowColumns read_columns(std::span<const std::filesystem::path> files, const ColumnChoice& choice);
 
 }  // namespace tandem::tasks::embedding

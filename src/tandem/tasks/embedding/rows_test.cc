@@ -184,6 +184,17 @@ TEST_F(ReadColumns, PlainColumnsStayAsTheyAre) {
   EXPECT_THAT(read(R"({"a": "x", "b": "y"})", {.texts = {"b", "a"}}).texts[0]->name, "b");
 }
 
+TEST_F(ReadColumns, SeveralLabelsOfARow) {
+  const RowColumns found =
+      read(R"({"query": "q", "pos": ["p", "r"], "neg": ["n"], "score": [1, 2]})"
+           "\n"
+           R"({"query": "s", "pos": ["t"], "neg": ["u"], "score": [3, 4]})");
+  EXPECT_EQ(found.labels_per_row, 2u);
+  EXPECT_THAT(found.labels, ElementsAre(1, 2, 1, 2, 3, 4));
+  EXPECT_EQ(found.label_kind(), LabelKind::kMargins);
+  EXPECT_EQ(read(R"({"a": "x", "b": "y", "score": 1})").labels_per_row, 1u);
+}
+
 TEST_F(ReadColumns, TheFirstRowsOfLists) {
   const RowColumns found = read(R"({"query": "q", "pos": ["p", "r"], "score": 0.5})", {.most = 1});
   EXPECT_EQ(found.count, 1u);

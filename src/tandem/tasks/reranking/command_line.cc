@@ -8,6 +8,7 @@
 #include "tandem/core/error.h"
 #include "tandem/tasks/reranking/pair_evaluators.h"
 #include "tandem/tasks/reranking/reranking_job.h"
+#include "tandem/tasks/row_flags.h"
 
 namespace tandem::tasks::reranking {
 namespace {
@@ -22,26 +23,14 @@ FlagTable data_flags() {
   FlagTable table = data_source_flags(
       "training rows with the columns query, passage and label, in any names: JSON lines, CSV, "
       "TSV, Parquet or Arrow");
-  const FlagTable own = {
-      flag("train_columns", field<&Arguments::train_columns>(),
-           "columns to read, separated by commas, the query first; unset: the order of the file"),
-      flag("label_column", field<&Arguments::label_column>(),
-           "column with the label or score; unset: the first of label, labels, score and scores"),
-      flag("overwrite_cache", field<&Arguments::overwrite_cache>(),
-           "make features anew even if an earlier run kept them"),
-      flag("preprocessing_num_workers", field<&Arguments::preprocessing_num_workers>(),
-           "threads that make features; unset: all threads of the rank; the features are the same")
-          .between(1, 1024),
-      flag("max_train_samples", field<&Arguments::max_train_samples>(),
-           "use only the first n training rows")
-          .at_least(0),
-      flag("max_eval_samples", field<&Arguments::max_eval_samples>(),
-           "use only the first n evaluation rows")
-          .at_least(0),
-      flag("max_predict_samples", field<&Arguments::max_predict_samples>(),
-           "use only the first n test rows")
-          .at_least(0),
-  };
+  FlagTable own = row_flags<Arguments>();
+  own.insert(own.end(),
+             {flag("overwrite_cache", field<&Arguments::overwrite_cache>(),
+                   "make features anew even if an earlier run kept them"),
+              flag("preprocessing_num_workers", field<&Arguments::preprocessing_num_workers>(),
+                   "threads that make features; unset: all threads of the rank; the features are "
+                   "the same")
+                  .between(1, 1024)});
   table.insert(table.end(), own.begin(), own.end());
   return grouped("Data", std::move(table));
 }

@@ -14,8 +14,6 @@ namespace {
 constexpr double kSmallest = 1e-10;  // of what a logarithm is taken
 constexpr double kMu = 10;           // weight of NDCGLoss2 in NDCGLoss2++
 
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
 // Indices of `values`, the largest first; equal ones keep their order, NaNs are the last ones.
 std::vector<std::size_t> largest_first(Scores values) {
   std::vector<std::size_t> order(values.size());
@@ -83,6 +81,8 @@ struct Ranking {
 };
 
 }  // namespace
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 double list_net(Scores scores, Scores labels, Slopes slopes) {
   const double of_scores = ranking::log_sum(scores), of_labels = ranking::log_sum(labels);

@@ -8,6 +8,8 @@
 
 namespace tandem::tasks::reranking {
 
+double sigmoid(double x);
+
 using Scores = std::span<const double>;
 using Slopes = std::span<double>;
 

@@ -18,7 +18,6 @@
 namespace tandem::tasks::reranking {
 namespace {
 
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
 // All queries of a batch in f64, after the activation.
