@@ -8,9 +8,9 @@
 
 namespace tandem::apps {
 
-launch::AgentParts agent_parts(const Environment& environment, const Voice& voice) {
+launch::AgentParts agent_parts(const Environment& environment, const LogPrefix& log_prefix) {
   launch::AgentParts parts;
-  parts.log = [voice](const std::string& line) { say(voice, line); };
+  parts.log = [log_prefix](const std::string& line) { write_log(log_prefix, line); };
   parts.inherited = inherited_environment();
   parts.temporary = environment.get("TMPDIR").value_or("/tmp");
   parts.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");

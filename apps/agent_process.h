@@ -2,7 +2,7 @@
 // worker take from it alike.
 #pragma once
 
-#include "apps/command/voice.h"
+#include "apps/command/log_prefix.h"
 #include "tandem/core/env.h"
 #include "tandem/launch/agent.h"
 
@@ -10,7 +10,7 @@ namespace tandem::apps {
 
 // What the agent takes from the environment; its lines for people go to `voice`. Throws ConfigError
 // for a value that is none.
-launch::AgentParts agent_parts(const Environment& environment, const Voice& voice);
+launch::AgentParts agent_parts(const Environment& environment, const LogPrefix& log_prefix);
 
 // launch::run_agent(), with the port for metrics and probes where the job is tandem's own. SIGPIPE
 // is ignored from here on. Throws ConfigError and CommError.

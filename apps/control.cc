@@ -18,7 +18,7 @@
 namespace tandem::apps {
 namespace {
 
-using launch::AgentPlace;
+using launch::AgentAddress;
 using launch::ControlRequest;
 using launch::JobStatus;
 using launch::JobStatuses;
@@ -34,7 +34,7 @@ constexpr const char* kAtHelp =
     "the agents of this user on this host are asked. Needs the job's TANDEM_JOB_TOKEN";
 
 struct Asked {
-  AgentPlace place;
+  AgentAddress agent_address;
   JobStatuses answer;
 };
 
@@ -72,16 +72,16 @@ std::vector<Asked> ask_here(const std::string& job) {
 Asked ask_there(const std::string& at, const Environment& environment) {
   const auto where = rendezvous::split_host(at);
   if (!where) raise<ConfigError>("--at {} is no HOST:PORT", at);
-  AgentPlace place{
+  AgentAddress agent_address{
       .address = rendezvous::join_host(where->host, where->number.value_or(kDefaultPort)),
       .token = rendezvous::job_token_of(environment)};
-  if (place.token.empty()) {
+  if (agent_address.token.empty()) {
     raise<ConfigError>(
         "--at needs the job's secret: set TANDEM_JOB_TOKEN, or TANDEM_JOB_TOKEN_FILE, as for its "
         "agents");
   }
-  JobStatuses answer = launch::ask_status(place, kLimit);
-  return {std::move(place), std::move(answer)};
+  JobStatuses answer = launch::ask_status(agent_address, kLimit);
+  return {std::move(agent_address), std::move(answer)};
 }
 
 struct Where {
@@ -163,7 +163,7 @@ int change(const Where& where, ControlRequest request, const Target& target,
   const std::vector<Asked> asked = where.ask(environment);
   const Asked& agent = chosen(asked, target);
   if (!target.node.empty()) request.node = address_of(agent.answer, target.node);
-  fmt::print("{}\n", launch::ask_change(agent.place, request, kLimit));
+  fmt::print("{}\n", launch::ask_change(agent.agent_address, request, kLimit));
   return 0;
 }
 

@@ -16,14 +16,14 @@
 #include "apps/arguments/job_command_line.h"
 #include "apps/command/communication_log.h"
 #include "apps/command/download_progress.h"
+#include "apps/command/log_prefix.h"
 #include "apps/command/own_path.h"
-#include "apps/command/voice.h"
 #include "apps/console.h"
 #include "apps/lost_mappings.h"
 #include "apps/monitor/agent_metrics.h"
 #include "apps/monitor/metrics.h"
 #include "apps/monitor/trainjob_status.h"
-#include "apps/stand_in.h"
+#include "apps/proxy.h"
 #include "apps/stop_signals.h"
 #include "tandem/comm/api/communicator.h"
 #include "tandem/comm/failure/flight_recorder.h"
@@ -32,11 +32,11 @@
 #include "tandem/core/interruption.h"
 #include "tandem/core/log_line.h"
 #include "tandem/core/volume.h"
-#include "tandem/job/alike.h"
 #include "tandem/job/job.h"
+#include "tandem/job/shared_error.h"
 #include "tandem/job/world.h"
 #include "tandem/launch/failure.h"
-#include "tandem/rendezvous/exchange.h"
+#include "tandem/rendezvous/bootstrap.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/rendezvous/pmi.h"
 
@@ -54,9 +54,9 @@ void handle_user_signals() {
 
 // The training thread may be deep in a matrix product when a peer dies: then this is who ends the
 // process.
-[[noreturn]] void end_after_failure(const Environment& environment, const Voice& voice,
+[[noreturn]] void end_after_failure(const Environment& environment, const LogPrefix& log_prefix,
                                     const std::string& message) {
-  say(voice, message, "ERROR");
+  write_log(log_prefix, message, "ERROR");
   std::fflush(nullptr);
   const int code = CommError("").exit_code();
   rendezvous::end_job(environment, code);
@@ -64,36 +64,37 @@ void handle_user_signals() {
 }
 
 // A thread waits for bytes that never come.
-[[noreturn]] void end_without_volume(const Environment& environment, const Voice& voice,
+[[noreturn]] void end_without_volume(const Environment& environment, const LogPrefix& log_prefix,
                                      comm::Communicator& communicator, const std::string& message) {
   leave_reason(environment, message);
   communicator.life().abort(message);
-  say(voice, message, "ERROR");
+  write_log(log_prefix, message, "ERROR");
   std::fflush(nullptr);
   rendezvous::end_job(environment, kVolumeGone);
   _exit(kVolumeGone);
 }
 
 job::World join_world(const Environment& environment, const trainer::TrainingArguments& training,
-                      const Voice& voice, bool& meets) {
+                      const LogPrefix& log_prefix, bool& meets) {
   const CommunicationLog level = communication_log(environment);
   return job::join_world(environment, training,
-                         {.log = log_printer(level, voice),
-                          .tell_place = level == CommunicationLog::kInfo,
+                         {.log = log_printer(level, log_prefix),
+                          .log_position = level == CommunicationLog::kInfo,
                           .meets = [&meets] { meets = true; },
                           .on_failure =
-                              [environment, voice](const std::string& message) {
-                                end_after_failure(environment, voice, message);
+                              [environment, log_prefix](const std::string& message) {
+                                end_after_failure(environment, log_prefix, message);
                               }});
 }
 
 // Rank 0 says it, and no rank ends before: a launcher ends all ranks as soon as one has. Each
 // worker of an elastic job has found it out alone.
-void say_once(const job::World& world, const Environment& environment, const StopSignals& signals,
-              const Voice& voice, const std::string& message) {
-  if (world.seat && !let_rank_0_speak(environment, &signals.requested())) return;
+void write_log_once(const job::World& world, const Environment& environment,
+                    const StopSignals& signals, const LogPrefix& log_prefix,
+                    const std::string& message) {
+  if (world.channel && !let_rank_0_speak(environment, &signals.requested())) return;
   comm::Communicator& communicator = *world.communicator;
-  if (communicator.rank() == 0) say(voice, message, "ERROR");
+  if (communicator.rank() == 0) write_log(log_prefix, message, "ERROR");
   try {
     communicator.barrier();
     communicator.close();
@@ -115,11 +116,11 @@ class Watchers {
                       [&console](const std::string& text) { console.warning(text); });
     }
     const auto port = environment.get_int("TANDEM_METRICS_PORT", 1, 65535);
-    if (!port || (!world.seat && world.identity.local_rank != 0)) return;
+    if (!port || (!world.channel && world.identity.local_rank != 0)) return;
     metrics_.emplace(world.identity.world_size,
                      environment.get_int("TORCHELASTIC_RESTART_COUNT", 0, 1000000).value_or(0));
-    if (world.seat) {  // its agent has the port
-      to_agent_.emplace(*world.seat, *metrics_);
+    if (world.channel) {  // its agent has the port
+      to_agent_.emplace(*world.channel, *metrics_);
       return;
     }
     try {
@@ -139,16 +140,16 @@ class Watchers {
   std::optional<TrainJobStatus> status_;
   std::optional<TrainingMetrics> metrics_;
   std::optional<MetricsServer> server_;
-  std::optional<SeatMetrics> to_agent_;
+  std::optional<WorkerMetrics> to_agent_;
 };
 
 job::Outcome run_in(const job::World& world, const job::Request& request, tasks::JobTask& task,
                     const Environment& environment, std::span<const models::Family* const> families,
-                    StopSignals& signals, const Voice& voice) {
+                    StopSignals& signals, const LogPrefix& log_prefix) {
   job::ConsoleOptions options = job::console_options(request.arguments.training, world);
-  options.format = voice.format;
+  options.format = log_prefix.format;
   Console console(options);
-  DownloadProgress downloads(options.progress_bars, world.is_main(), voice);
+  DownloadProgress downloads(options.progress_bars, world.is_main(), log_prefix);
   Watchers watchers(environment, world, console);
   return job::run(
       request, task, world,
@@ -199,17 +200,18 @@ void leave_reason(const Environment& environment, std::string_view reason) {
   }
 }
 
-void tell_ranks_of_current_error(const Environment& environment, const Voice& voice) noexcept {
+void notify_ranks_of_current_error(const Environment& environment,
+                                   const LogPrefix& log_prefix) noexcept {
   try {
     throw;
   } catch (const std::exception& error) {
     try {
       if (environment.get("TANDEM_AGENT")) return;
-      rendezvous::ExchangeOptions options;
+      rendezvous::BootstrapOptions options;
       options.late_ranks = rendezvous::kLateRanks;
       options.late_rank_0 = rendezvous::kLateRank0;
-      options.log = [&voice](const std::string& line) { say(voice, line); };
-      rendezvous::tell_of_failure(rendezvous::identify(environment), error.what(), options);
+      options.log = [&log_prefix](const std::string& line) { write_log(log_prefix, line); };
+      rendezvous::report_failure(rendezvous::identify(environment), error.what(), options);
     } catch (const std::exception&) {  // who this process is cannot be known
     }
   } catch (...) {
@@ -223,24 +225,24 @@ int run_job(const JobCommand& command, const Invocation& invocation, bool& meets
   const job::Request request =
       parse_request(invocation.words, std::filesystem::current_path(), environment, *arguments);
   const auto task = arguments->make_job();
-  Voice voice;
-  voice.format = request.arguments.training.log_format.value_or(log_format(environment));
+  LogPrefix log_prefix;
+  log_prefix.format = request.arguments.training.log_format.value_or(log_format(environment));
   if (const auto identity = rendezvous::identify(environment); identity.distributed())
-    voice.rank = identity.rank;
-  if (voice.format == LogFormat::kJson) print_failed_checks_as_json();
+    log_prefix.rank = identity.rank;
+  if (log_prefix.format == LogFormat::kJson) print_failed_checks_as_json();
   if (const auto code =
-          stand_in_for_rank(command.name, invocation, request.arguments.training, voice))
+          run_proxy_for_rank(command.name, invocation, request.arguments.training, log_prefix))
     return *code;
-  StopSignals signals(voice);
+  StopSignals signals(log_prefix);
   handle_user_signals();
   std::signal(SIGPIPE, SIG_IGN);  // `… | head` ends the reader, not the training
-  const job::World world = join_world(environment, request.arguments.training, voice, meets);
+  const job::World world = join_world(environment, request.arguments.training, log_prefix, meets);
   const LostMappings lost([&](const std::string& message) {
-    end_without_volume(environment, voice, *world.communicator, message);
+    end_without_volume(environment, log_prefix, *world.communicator, message);
   });
   try {
     const int code =
-        exit_code(run_in(world, request, *task, environment, families, signals, voice));
+        exit_code(run_in(world, request, *task, environment, families, signals, log_prefix));
     signals.let_end();
     world.communicator->close();
     return code;
@@ -249,11 +251,11 @@ int run_job(const JobCommand& command, const Invocation& invocation, bool& meets
     throw;
   } catch (const job::SharedError& error) {
     signals.let_end();
-    say_once(world, environment, signals, voice, error.what());
+    write_log_once(world, environment, signals, log_prefix, error.what());
     throw;
   } catch (const Interrupted&) {
     signals.let_end();
-    say(voice, fmt::format("stopped by {}", StopSignals::name()), "WARNING");
+    write_log(log_prefix, fmt::format("stopped by {}", StopSignals::name()), "WARNING");
     world.communicator->life().abort(fmt::format("it was stopped by {}", StopSignals::name()));
     return StopSignals::exit_code();
   } catch (const std::exception& error) {

@@ -9,7 +9,7 @@
 
 #include "apps/arguments/job_commands.h"
 #include "apps/command/commands.h"
-#include "apps/command/voice.h"
+#include "apps/command/log_prefix.h"
 #include "tandem/models/family.h"
 
 namespace tandem::apps {
@@ -28,7 +28,8 @@ int run_job(const JobCommand& command, const Invocation& invocation, bool& meets
 
 // In a catch block, before the ranks have met: goes to the meeting to tell the others, unless who
 // started them ends them all.
-void tell_ranks_of_current_error(const Environment& environment, const Voice& voice) noexcept;
+void notify_ranks_of_current_error(const Environment& environment,
+                                   const LogPrefix& log_prefix) noexcept;
 
 // For the agent that started this process, and whoever reads such files: why a job failed.
 void leave_reason(const Environment& environment, std::string_view reason);

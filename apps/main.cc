@@ -16,9 +16,9 @@
 #include "apps/arguments/job_commands.h"
 #include "apps/command/commands.h"
 #include "apps/command/line_output.h"
+#include "apps/command/log_prefix.h"
 #include "apps/command/terminal.h"
 #include "apps/command/version.h"
-#include "apps/command/voice.h"
 #include "apps/job_command.h"
 #include "apps/manual/manual.h"
 #include "tandem/core/error.h"
@@ -28,7 +28,7 @@
 #include "tandem/core/stack_limit.h"
 #include "tandem/core/volume.h"
 #include "tandem/flags/suggest.h"
-#include "tandem/job/alike.h"
+#include "tandem/job/shared_error.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/rendezvous/pmi.h"
 
@@ -178,15 +178,15 @@ Environment with_log_format(const Command& command, const Invocation& invocation
   return Environment(std::move(values));
 }
 
-Voice voice_of(const Environment& environment) {
-  Voice voice;
+LogPrefix log_prefix_of(const Environment& environment) {
+  LogPrefix log_prefix;
   try {
-    voice.format = log_format(environment);
+    log_prefix.format = log_format(environment);
     const rendezvous::Identity identity = rendezvous::identify(environment);
-    if (identity.distributed()) voice.rank = identity.rank;
+    if (identity.distributed()) log_prefix.rank = identity.rank;
   } catch (const Error&) {  // this is what is to be told
   }
-  return voice;
+  return log_prefix;
 }
 
 std::string usage(const Command& command) {
@@ -199,8 +199,10 @@ std::string usage(const Command& command) {
 // Says what went wrong, in a catch block, and returns the exit code. `usage` is printed before
 // usage errors.
 int explain_current_error(const Command& command, const Environment& environment) {
-  const Voice voice = voice_of(environment);
-  const auto print_error = [&voice](std::string_view message) { say(voice, message, "ERROR"); };
+  const LogPrefix log_prefix = log_prefix_of(environment);
+  const auto print_error = [&log_prefix](std::string_view message) {
+    write_log(log_prefix, message, "ERROR");
+  };
   try {
     throw;
   } catch (const OutputClosed&) {
@@ -216,7 +218,7 @@ int explain_current_error(const Command& command, const Environment& environment
                        (error.exit_code() == kExitInput && environment.get("TANDEM_AGENT"));
     if (alike && is_job(command)) let_rank_0_speak(environment);
     if (error.exit_code() == kExitUsage) {
-      if (voice.format == LogFormat::kText) fmt::print(stderr, "usage: {}\n", usage(command));
+      if (log_prefix.format == LogFormat::kText) fmt::print(stderr, "usage: {}\n", usage(command));
     }
     print_error(error.what());
     return error.exit_code();
@@ -230,7 +232,7 @@ int explain_current_error(const Command& command, const Environment& environment
     // Threads and mappings that found no room say it this way.
     print_error(fmt::format("the system refused: {}{}{}", error.what(),
                             advice_on(error.code().value()), describe_address_space_limit()));
-    return says_volume_is_gone(error.code().value()) ? kVolumeGone : kExitInput;
+    return means_volume_gone(error.code().value()) ? kVolumeGone : kExitInput;
   } catch (const std::exception& error) {
     print_error(fmt::format("internal error, please report it: {}", json_reason(error.what())));
     return kExitBug;
@@ -264,7 +266,7 @@ int run_command(const Command& command, const Invocation& asked) {
     }
     const std::string own_agent = is_job(command) ? why_own_agent(invocation.environment) : "";
     if (!own_agent.empty()) {
-      say(voice_of(told), own_agent);
+      write_log(log_prefix_of(told), own_agent);
       std::vector<std::string> under_agent = words;
       under_agent.insert(under_agent.begin(), fmt::format("{}.py", command.name));
       return run({std::move(under_agent), invocation.environment});
@@ -275,7 +277,7 @@ int run_command(const Command& command, const Invocation& asked) {
     const int code = explain_current_error(command, told);
     if (job != nullptr && !meets) {
       std::fflush(nullptr);
-      tell_ranks_of_current_error(invocation.environment, voice_of(told));
+      notify_ranks_of_current_error(invocation.environment, log_prefix_of(told));
     }
     // mpirun waits for every rank; one that is stopped or out of reach must not keep it.
     if (job != nullptr && code != 0) rendezvous::end_job(invocation.environment, code);
@@ -288,7 +290,7 @@ int print_version() {
     fmt::print("{}", version_text());
     return 0;
   } catch (const Error& error) {  // TANDEM_CPU_FEATURES names what this CPU has not
-    say({}, error.what(), "ERROR");
+    write_log({}, error.what(), "ERROR");
     return kExitInput;
   }
 }
@@ -308,7 +310,7 @@ int dispatch(std::vector<std::string> words) {
   if (name == "--version" || name == "-V" || name == "version") return print_version();
   const Command* command = find_command(asks_help ? words.front() : name);
   if (command == nullptr) {
-    say({}, unknown_command(asks_help ? words.front() : name), "ERROR");
+    write_log({}, unknown_command(asks_help ? words.front() : name), "ERROR");
     return kExitUsage;
   }
   if (asks_help) {  // help inspect tokens: inspect tokens --help
@@ -338,7 +340,7 @@ int main(int argc, char** argv) {
   try {
     tandem::ensure_stack();
   } catch (const tandem::ConfigError& error) {
-    tandem::apps::say({}, error.what(), "ERROR");
+    tandem::apps::write_log({}, error.what(), "ERROR");
     return error.exit_code();
   }
   tandem::name_own_process();

@@ -8,9 +8,9 @@
 #include <filesystem>
 
 #include "apps/command/commands.h"
+#include "apps/command/log_prefix.h"
 #include "apps/command/own_path.h"
 #include "apps/command/terminal.h"
-#include "apps/command/voice.h"
 #include "apps/manual/manual.h"
 #include "tandem/core/error.h"
 #include "tandem/launch/mpi_launcher.h"
@@ -25,7 +25,7 @@ constexpr const char* kText =
     "(MPICH, Intel MPI, MVAPICH) run under it; no MPI has to be installed for the former.";
 
 // What `tandem mpirun` starts on each host; not for people.
-constexpr const char* kHelper = "--host-ranks";
+constexpr const char* kDaemon = "--host-ranks";
 
 std::vector<std::string> typed_names(const launch::MpiFlag& flag) {
   std::vector<std::string> names;
@@ -77,20 +77,20 @@ int mpirun(const Invocation& invocation) {
     return 0;
   }
   std::signal(SIGPIPE, SIG_IGN);
-  if (words == std::vector<std::string>{kHelper}) return help_mpirun();
+  if (words == std::vector<std::string>{kDaemon}) return help_mpirun();
   launch::MpirunParts parts;
   parts.line = launch::parse_mpi_line(words, invocation.environment);
   parts.self = own_path();
-  parts.helper_word = kHelper;
+  parts.daemon_word = kDaemon;
   for (const Command& command : commands()) {
     if (is_job(command)) parts.job_commands.emplace_back(command.name);
   }
   parts.inherited = inherited_environment();
   std::error_code error;
   parts.directory = std::filesystem::current_path(error).string();
-  const Voice voice{
+  const LogPrefix log_prefix{
       find_log_format(words).value_or(log_format(invocation.environment)), "tandem mpirun", {}};
-  parts.log = [voice](const std::string& line) { say(voice, line); };
+  parts.log = [log_prefix](const std::string& line) { write_log(log_prefix, line); };
   return launch::run_mpi_job(std::move(parts));
 }
 

@@ -10,9 +10,9 @@
 
 #include "apps/agent_process.h"
 #include "apps/command/commands.h"
+#include "apps/command/log_prefix.h"
 #include "apps/command/own_path.h"
 #include "apps/command/terminal.h"
-#include "apps/command/voice.h"
 #include "apps/etcd/etcd_lock.h"
 #include "apps/manual/manual.h"
 #include "tandem/core/env.h"
@@ -59,15 +59,15 @@ bool asks_help(const std::vector<std::string>& words) {
   return !words.empty() && (words.front() == "--help" || words.front() == "-h");
 }
 
-launch::ProgramPlaces places(const Environment& environment) {
-  launch::ProgramPlaces places;
-  places.self = own_path();
+launch::ProgramPaths program_paths(const Environment& environment) {
+  launch::ProgramPaths program_paths;
+  program_paths.self = own_path();
   for (const Command& command : commands()) {
-    if (is_job(command)) places.job_commands.emplace_back(command.name);
+    if (is_job(command)) program_paths.job_commands.emplace_back(command.name);
   }
-  places.python = environment.get("PYTHON_EXEC").value_or("python3");
-  places.search_path = environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
-  return places;
+  program_paths.python = environment.get("PYTHON_EXEC").value_or("python3");
+  program_paths.search_path = environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
+  return program_paths;
 }
 
 launch::Placement place(const launch::RunOptions& options, const Environment& environment,
@@ -154,7 +154,7 @@ int run(const Invocation& invocation) {
   }
   const Environment& environment = invocation.environment;
   launch::RunOptions options = launch::parse_run_line(invocation.words, environment);
-  const launch::WorkerProgram program = launch::worker_program(options, places(environment));
+  const launch::WorkerProgram program = launch::worker_program(options, program_paths(environment));
   // A job's own flag says it as well as the agent's.
   if (const auto of_job = find_log_format(options.script_arguments); of_job && program.own_job)
     options.log_format = *of_job;

@@ -29,7 +29,7 @@ static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_alw
 
 constexpr milliseconds kLook{20};
 // How long a computation may take to notice.
-constexpr milliseconds kPatience{600};
+constexpr milliseconds kTimeout{600};
 
 // Safe in a handler.
 std::int64_t now_ns() {
@@ -69,8 +69,9 @@ void install(void (*handler)(int)) {
 
 }  // namespace
 
-StopSignals::StopSignals(Voice voice) : voice_(std::move(voice)), interruption_(g_requested) {
-  g_json.store(voice_.format == LogFormat::kJson);
+StopSignals::StopSignals(LogPrefix log_prefix)
+    : log_prefix_(std::move(log_prefix)), interruption_(g_requested) {
+  g_json.store(log_prefix_.format == LogFormat::kJson);
   install(handle);
   thread_ = std::thread([this] { watch(); });
 }
@@ -114,10 +115,10 @@ void StopSignals::watch() {
     if (!g_requested.load() || !watching_.load()) {
       limit = Clock::time_point::max();
     } else if (limit == Clock::time_point::max()) {
-      limit = Clock::now() + kPatience;  // by the clock: looks are late on a busy machine
+      limit = Clock::now() + kTimeout;  // by the clock: looks are late on a busy machine
     }
     if (Clock::now() < limit) continue;
-    say(voice_, fmt::format("stopped by {}", name()), "WARNING");
+    write_log(log_prefix_, fmt::format("stopped by {}", name()), "WARNING");
     std::fflush(nullptr);
     ::_exit(exit_code());
   }

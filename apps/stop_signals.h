@@ -11,7 +11,7 @@
 #include <string_view>
 #include <thread>
 
-#include "apps/command/voice.h"
+#include "apps/command/log_prefix.h"
 #include "tandem/core/interruption.h"
 
 namespace tandem::apps {
@@ -23,7 +23,7 @@ namespace tandem::apps {
 // One at a time in a process.
 class StopSignals {
  public:
-  explicit StopSignals(Voice voice = {});
+  explicit StopSignals(LogPrefix log_prefix = {});
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
@@ -52,7 +52,7 @@ class StopSignals {
  private:
   void watch();
 
-  const Voice voice_;
+  const LogPrefix log_prefix_;
   InterruptionScope interruption_;
   std::atomic<bool> watching_{true};
   std::mutex mutex_;

@@ -1,7 +1,7 @@
-# tandem_add_library(core HDRS a.h … SRCS a.cc … DEPS tandem::x … PRIVATE_DEPS fmt::fmt … [COLD])
+# tandem_add_library(core HDRS a.h … SRCS a.cc … DEPS tandem::x … PRIVATE_DEPS fmt::fmt … [TANDEM_O1])
 #   makes the library tandem_core with the alias tandem::core. HDRS are its public headers, included as "tandem/core/a.h".
-#   ISA-specific sources get their flags with tandem_source_isa(). COLD: see tandem_cold().
-# tandem_cold(target…)
+#   ISA-specific sources get their flags with tandem_source_isa(). TANDEM_O1: see tandem_optimize_for_build_time().
+# tandem_optimize_for_build_time(target…)
 #   compiles targets whose code waits, parses flags or writes text with -O1, which takes a quarter less time than -O3; under the
 #   sanitizers without optimisation, which takes a fifth to a half less time again.
 # tandem_add_cpu_class_tests(core_test [CLASSES reference avx2 avx512 avx512bf16] [EMULATED] [EMULATED_FILTER *] [LABELS unit] [TIMEOUT 600])
@@ -17,14 +17,14 @@
 
 set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
 
-function(tandem_cold)
+function(tandem_optimize_for_build_time)
   foreach(target ${ARGN})
-    tandem_compile_as_cold(${target})
-    tandem_reuse_headers(${target} cold)
+    tandem_compile_with_o1(${target})
+    tandem_reuse_headers(${target} o1)
   endforeach()
 endfunction()
 
-function(tandem_compile_as_cold target)
+function(tandem_compile_with_o1 target)
   set(options $<$<CONFIG:Release>:-O1>)
   if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=(address|thread)")  # not libFuzzer's, which wants speed
     set(options -O0 -U_FORTIFY_SOURCE)
@@ -33,15 +33,15 @@ function(tandem_compile_as_cold target)
 endfunction()
 
 function(tandem_add_library name)
-  cmake_parse_arguments(ARG "COLD" "" "HDRS;SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TANDEM_O1" "" "HDRS;SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(tandem_${name} STATIC ${ARG_SRCS})
   add_library(tandem::${name} ALIAS tandem_${name})
   target_sources(tandem_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src FILES ${ARG_HDRS})
   set_target_properties(tandem_${name} PROPERTIES
     LINKER_LANGUAGE CXX POSITION_INDEPENDENT_CODE ON EXPORT_NAME ${name} VERIFY_INTERFACE_HEADER_SETS ON)
   target_compile_options(tandem_${name} PRIVATE ${TANDEM_WARNINGS})
-  if(ARG_COLD)
-    tandem_cold(tandem_${name})
+  if(ARG_TANDEM_O1)
+    tandem_optimize_for_build_time(tandem_${name})
   else()
     tandem_reuse_headers(tandem_${name} program)
   endif()
@@ -77,14 +77,14 @@ function(tandem_add_precompiled_headers)
   set(common <fmt/format.h> <algorithm> <array> <chrono> <cstring> <filesystem> <functional> <map> <memory> <numeric> <optional> <span> <string>
              <string_view> <thread> <utility> <variant> <vector>)
   set(json ${PROJECT_SOURCE_DIR}/src/tandem/core/json.h)
-  foreach(kind program cold)
+  foreach(kind program o1)
     add_library(tandem_${kind}_headers STATIC EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/precompiled_headers.cc)
     target_include_directories(tandem_${kind}_headers PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(tandem_${kind}_headers PRIVATE fmt::fmt nlohmann_json::nlohmann_json)
   endforeach()
-  tandem_compile_as_cold(tandem_cold_headers)
+  tandem_compile_with_o1(tandem_o1_headers)
   target_precompile_headers(tandem_program_headers PRIVATE ${common})
-  target_precompile_headers(tandem_cold_headers PRIVATE ${json} ${common})
+  target_precompile_headers(tandem_o1_headers PRIVATE ${json} ${common})
   if(TANDEM_BUILD_TESTS)
     add_executable(tandem_test_headers EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/precompiled_headers.cc)
     target_link_libraries(tandem_test_headers PRIVATE tandem::core GTest::gmock)
@@ -93,7 +93,7 @@ function(tandem_add_precompiled_headers)
   endif()
 endfunction()
 
-# tandem_reuse_headers(target program|cold|test): says that the flags of the target are those of that kind. Headers of the first two are for
+# tandem_reuse_headers(target program|o1|test): says that the flags of the target are those of that kind. Headers of the first two are for
 # libraries, compiled with -fPIC; the few sources of programs, with -fPIE, go without.
 function(tandem_reuse_headers target kind)
   get_target_property(type ${target} TYPE)

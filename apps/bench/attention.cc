@@ -93,7 +93,7 @@ class Attention {
 
  private:
   static kernels::Dropout dropout() {
-    return {.p = kDropout, .seed = 1, .step = 2, .site = kernels::kAttentionPlace};
+    return {.p = kDropout, .seed = 1, .step = 2, .site = kernels::kAttentionSite};
   }
 
   struct One {  // a sequence as a batch of its own

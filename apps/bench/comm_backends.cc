@@ -40,11 +40,12 @@ CommSides::CommSides(const rendezvous::Identity& identity, const std::vector<Com
   std::stable_partition(created_.begin(), created_.end(),
                         [&](std::size_t side) { return backends[side].transport.is_mpi(); });
   Communicator* first = nullptr;
-  const rendezvous::Exchange through_first = [&](const std::string& card) {
+  const rendezvous::Bootstrap through_first = [&](const std::string& peer_info) {
     std::vector<rendezvous::Met> met;
-    for (std::string& text : all_gather_texts(*first, card)) met.push_back({std::move(text), ""});
+    for (std::string& text : all_gather_texts(*first, peer_info))
+      met.push_back({std::move(text), ""});
     first->barrier();  // nobody leaves while another one still waits for a message
-    return rendezvous::Meeting(std::move(met));
+    return rendezvous::BootstrapResult(std::move(met));
   };
   for (const std::size_t side : created_) {
     comm::Options own = options;

@@ -16,9 +16,12 @@ CommunicationLog communication_log(const Environment& environment) {
       level);
 }
 
-std::function<void(const std::string& line)> log_printer(CommunicationLog level, Voice voice) {
+std::function<void(const std::string& line)> log_printer(CommunicationLog level,
+                                                         LogPrefix log_prefix) {
   if (level == CommunicationLog::kError) return {};
-  return [voice = std::move(voice)](const std::string& line) { say(voice, line); };
+  return [log_prefix = std::move(log_prefix)](const std::string& line) {
+    write_log(log_prefix, line);
+  };
 }
 
 }  // namespace tandem::apps

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "apps/command/voice.h"
+#include "apps/command/log_prefix.h"
 #include "tandem/core/env.h"
 
 namespace tandem::apps {
@@ -17,6 +17,7 @@ enum class CommunicationLog { kError, kWarn, kInfo };
 CommunicationLog communication_log(const Environment& environment);
 
 // For comm::Options::log: says it with `voice`; empty for kError.
-std::function<void(const std::string& line)> log_printer(CommunicationLog level, Voice voice = {});
+std::function<void(const std::string& line)> log_printer(CommunicationLog level,
+                                                         LogPrefix log_prefix = {});
 
 }  // namespace tandem::apps

@@ -21,12 +21,12 @@ std::string format_bytes(std::uint64_t bytes) {
   return fmt::format("{:.3g} {}", value, kUnits[unit]);
 }
 
-DownloadProgress::DownloadProgress(bool bars, bool tell_waiting, Voice voice)
+DownloadProgress::DownloadProgress(bool bars, bool log_waiting, LogPrefix log_prefix)
     : bars_(bars),
-      tell_waiting_(tell_waiting),
-      voice_(std::move(voice)),
-      terminal_(takes_escapes(STDERR_FILENO) && voice_.format == LogFormat::kText) {
-  voice_.name = "hub";
+      log_waiting_(log_waiting),
+      log_prefix_(std::move(log_prefix)),
+      terminal_(takes_escapes(STDERR_FILENO) && log_prefix_.format == LogFormat::kText) {
+  log_prefix_.name = "hub";
 }
 
 // A line that is redrawn must not be longer than the terminal: the name's beginning gives way.
@@ -42,8 +42,8 @@ void DownloadProgress::show(const std::string& line, bool last) {
   if (terminal_) {
     fmt::print(stderr, "\r{}\x1b[K{}", line, last ? "\n" : "");
     line_open_ = !last;
-  } else if (voice_.format == LogFormat::kJson) {
-    say(voice_, line);
+  } else if (log_prefix_.format == LogFormat::kJson) {
+    write_log(log_prefix_, line);
   } else {
     fmt::print(stderr, "{}\n", line);
   }
@@ -87,7 +87,7 @@ void DownloadProgress::file_end() {
 }
 
 void DownloadProgress::waiting(std::string_view what, std::string_view holder) {
-  if (!tell_waiting_) return;
+  if (!log_waiting_) return;
   show(fmt::format("{}: waiting for {}, which downloads it", what,
                    holder.empty() ? "another process" : holder),
        true);

@@ -7,16 +7,16 @@
 #include <string>
 #include <string_view>
 
-#include "apps/command/voice.h"
+#include "apps/command/log_prefix.h"
 #include "tandem/hub/download_observer.h"
 
 namespace tandem::apps {
 
 class DownloadProgress final : public hub::DownloadObserver {
  public:
-  // `bars`: false shows the beginning and the end of a file only. `tell_waiting`: whether this
+  // `bars`: false shows the beginning and the end of a file only. `log_waiting`: whether this
   // process says for whom it waits (one of a job does).
-  explicit DownloadProgress(bool bars = true, bool tell_waiting = true, Voice voice = {});
+  explicit DownloadProgress(bool bars = true, bool log_waiting = true, LogPrefix log_prefix = {});
 
   void file_begin(std::string_view name, std::optional<std::uint64_t> size,
                   std::uint64_t resumed_from) override;
@@ -31,8 +31,8 @@ class DownloadProgress final : public hub::DownloadObserver {
   void show(const std::string& line, bool last);
 
   bool bars_;
-  bool tell_waiting_;
-  Voice voice_;  // its format and rank
+  bool log_waiting_;
+  LogPrefix log_prefix_;  // its format and rank
   bool terminal_;
   bool line_open_ = false;
   std::string name_;

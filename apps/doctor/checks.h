@@ -17,7 +17,7 @@ struct Hosts {
   std::vector<launch::HostfileEntry> entries;
   int port = 0;  // rank 0's; 0: any free one
   std::vector<std::string> ssh = {"ssh"};
-  std::chrono::milliseconds patience{10000};  // per host
+  std::chrono::milliseconds timeout{10000};  // per host
   int ranks() const {
     int sum = 0;
     for (const launch::HostfileEntry& entry : entries) sum += entry.ranks;

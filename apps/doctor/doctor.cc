@@ -64,7 +64,7 @@ int run_doctor(const Invocation& invocation) {
                    ? options.port
                    : static_cast<int>(environment.get_int("MASTER_PORT", 1, 65535).value_or(0));
   hosts.ssh = split_words(options.ssh);
-  hosts.patience = std::chrono::milliseconds(static_cast<long>(options.timeout * 1000));
+  hosts.timeout = std::chrono::milliseconds(static_cast<long>(options.timeout * 1000));
   const bool several = hosts.entries.size() > 1;
 
   doctor::Report report;

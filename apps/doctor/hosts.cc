@@ -57,9 +57,10 @@ class Listener {
     thread_ = std::thread([this] {
       const std::string line = fmt::format("{}\n", kWord);
       while (!stop_) {
-        const FileDescriptor guest = rendezvous::accept_tcp(socket_, 50);
-        if (guest)
-          send_all(guest, std::as_bytes(std::span(line)), rendezvous::Deadline(milliseconds(100)));
+        const FileDescriptor connection = rendezvous::accept_tcp(socket_, 50);
+        if (connection)
+          send_all(connection, std::as_bytes(std::span(line)),
+                   rendezvous::Deadline(milliseconds(100)));
       }
     });
   }
@@ -138,7 +139,7 @@ class HostCheck {
       words.push_back(word);
     }
     const double before = wall_clock();
-    const ProgramOutput output = run_program(words, hosts_.patience);
+    const ProgramOutput output = run_program(words, hosts_.timeout);
     if (!output.started) {
       return report_.problem(topic_, fmt::format("cannot start '{}'", words[0]),
                              "apt install openssh-client");
@@ -147,7 +148,7 @@ class HostCheck {
       const std::string why =
           output.in_time ? first_line(output.err)
                          : fmt::format("no answer within {:.0f} s",
-                                       std::chrono::duration<double>(hosts_.patience).count());
+                                       std::chrono::duration<double>(hosts_.timeout).count());
       return report_.problem(
           topic_, fmt::format("ssh does not get in: {}", why),
           fmt::format("'ssh {} true' must work without a password: start sshd there, and "

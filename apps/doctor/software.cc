@@ -11,7 +11,7 @@
 namespace tandem::apps::doctor {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{5000};
+constexpr std::chrono::milliseconds kTimeout{5000};
 
 struct Launcher {
   const char* program;
@@ -61,7 +61,7 @@ void check_launchers(bool several_hosts, Report& report) {
   bool hydra = false;
   std::string mpirun;
   for (const Launcher& launcher : kLaunchers) {
-    const ProgramOutput found = run_program({launcher.program, "--version"}, kPatience);
+    const ProgramOutput found = run_program({launcher.program, "--version"}, kTimeout);
     if (!found.started || !found.in_time || found.exit_code != 0) {
       report.fact("launcher",
                   fmt::format("{}: not found (package {})", launcher.program, launcher.package));

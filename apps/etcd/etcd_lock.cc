@@ -112,7 +112,7 @@ EtcdLock::~EtcdLock() {
 }
 
 void EtcdLock::first_answer() {
-  const auto limit = Clock::now() + options_.patience;
+  const auto limit = Clock::now() + options_.timeout;
   while (true) {
     try {
       lease_asked_ = Clock::now();
@@ -120,10 +120,10 @@ void EtcdLock::first_answer() {
       addresses_ = etcd_.list(root_ + "agents/");
       return;
     } catch (const EtcdSilent& error) {
-      tell(error.what());
+      log_problem(error.what());
       if (Clock::now() + kAgain >= limit) {
         raise<ConfigError>("{} within {} s; is --rdzv-conf etcd=URL right?{}", error.what(),
-                           options_.patience.count() / 1000,
+                           options_.timeout.count() / 1000,
                            speaks_tls(options_.etcd) ? kCertificates : "");
       }
       std::this_thread::sleep_for(kAgain);
@@ -175,9 +175,9 @@ void EtcdLock::run() {
     milliseconds pause = round();
     try {
       serve();
-      tell("");
+      log_problem("");
     } catch (const std::exception& error) {  // also an answer that makes no sense
-      tell(error.what());
+      log_problem(error.what());
       pause = std::min(pause, kAgain);
     }
     lock.lock();
@@ -245,8 +245,8 @@ void EtcdLock::give_back() {
 }
 
 // Once until it is over.
-void EtcdLock::tell(const std::string& problem) {
-  if (std::exchange(told_, !problem.empty()) == !problem.empty() || !options_.log) return;
+void EtcdLock::log_problem(const std::string& problem) {
+  if (std::exchange(logged_, !problem.empty()) == !problem.empty() || !options_.log) return;
   options_.log(problem.empty() ? "etcd answers again"
                                : problem +
                                      "; it is asked again. Without it nobody goes on after "

@@ -19,9 +19,9 @@ namespace tandem::apps {
 struct EtcdLockOptions {
   EtcdOptions etcd;
   std::string prefix = "/tandem";
-  std::string job;                            // what tells it from other jobs
-  int lease_seconds = 10;                     // at least 2
-  std::chrono::milliseconds patience{30000};  // for etcd's first answer
+  std::string job;                           // what tells it from other jobs
+  int lease_seconds = 10;                    // at least 2
+  std::chrono::milliseconds timeout{30000};  // for etcd's first answer
   std::function<void(const std::string&)> log;
 };
 
@@ -41,7 +41,7 @@ class EtcdLock final : public elastic::ExternalLock {
   void want(bool wanted) override;
   void note_dead(membership::NodeId node) override;
   bool held() override;
-  std::chrono::milliseconds nap() const override { return std::chrono::milliseconds(50); }
+  std::chrono::milliseconds poll_timeout() const override { return std::chrono::milliseconds(50); }
   std::vector<std::string> addresses() override;
 
  private:
@@ -55,7 +55,7 @@ class EtcdLock final : public elastic::ExternalLock {
   void renew();
   void seek_lock();
   void give_back();
-  void tell(const std::string& problem);
+  void log_problem(const std::string& problem);
 
   const EtcdLockOptions options_;
   const std::string root_;  // of the job's keys
@@ -64,7 +64,7 @@ class EtcdLock final : public elastic::ExternalLock {
   std::int64_t lease_ = 0;
   Clock::time_point lease_asked_{};
   bool published_ = false;
-  bool told_ = false;  // of a problem that is not over
+  bool logged_ = false;  // of a problem that is not over
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

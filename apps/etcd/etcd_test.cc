@@ -130,7 +130,7 @@ TEST_F(Etcd, WithoutEtcdTheLockIsLostInTimeAndComesBack) {
 }
 
 std::string why_not(EtcdLockOptions options) {
-  options.patience = 1s;
+  options.timeout = 1s;
   try {
     const EtcdLock lock(options);
   } catch (const ConfigError& error) {

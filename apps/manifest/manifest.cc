@@ -22,7 +22,7 @@ namespace {
 constexpr std::uintmax_t kLargestFile = 4 << 20;  // API servers take 1.5 MB
 
 struct Options {
-  manifest::Job job;
+  manifest::ManifestJob job;
   std::vector<std::string> check;
 };
 
@@ -35,7 +35,7 @@ std::string help_of_kinds() {
   return text;
 }
 
-void add_volume_options(CLI::App& app, manifest::Job& job) {
+void add_volume_options(CLI::App& app, manifest::ManifestJob& job) {
   app.add_option("--pvc", job.claim, "claim of the volume for data, caches and checkpoints");
   app.add_option("--mount", job.mount, "where the volume is mounted")->capture_default_str();
   app.add_option("--size", job.size, "of the volume, for pvc")->capture_default_str();
@@ -47,7 +47,7 @@ void add_volume_options(CLI::App& app, manifest::Job& job) {
       ->capture_default_str();
 }
 
-void add_pod_options(CLI::App& app, manifest::Job& job) {
+void add_pod_options(CLI::App& app, manifest::ManifestJob& job) {
   app.add_option("--image", job.image, "the image of deploy/Dockerfile");
   app.add_option("--cpus", job.cpus, "CPUs of a pod, requested and at most")->capture_default_str();
   app.add_option("--memory", job.memory, "memory of a pod, requested and at most")
@@ -59,7 +59,7 @@ void add_pod_options(CLI::App& app, manifest::Job& job) {
                  "Secret with the job token, as made by tandem manifest secret");
 }
 
-void add_job_options(CLI::App& app, manifest::Job& job) {
+void add_job_options(CLI::App& app, manifest::ManifestJob& job) {
   app.add_option("--name", job.name, "of the job")->capture_default_str();
   app.add_option("--namespace", job.space, "of the objects (default: the context's)");
   app.add_option("--replicas", job.replicas, "pods; of an elastic job the most")

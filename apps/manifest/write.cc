@@ -28,25 +28,27 @@ std::string indented(const std::string& text, int blanks) {
   return result;
 }
 
-std::string metadata(const Job& job, const std::string& name, const std::string& more = "") {
+std::string metadata(const ManifestJob& job, const std::string& name,
+                     const std::string& more = "") {
   return fmt::format("metadata:\n  name: {}\n{}{}", name,
                      job.space.empty() ? "" : fmt::format("  namespace: {}\n", job.space),
                      indented(more, 2));
 }
 
-std::string labels(const Job& job) {
+std::string labels(const ManifestJob& job) {
   return fmt::format(
       "labels:\n  app.kubernetes.io/name: tandem\n  app.kubernetes.io/instance: {}\n", job.name);
 }
 
-std::string selector(const Job& job) {
+std::string selector(const ManifestJob& job) {
   return fmt::format("matchLabels:\n  app.kubernetes.io/instance: {}\n", job.name);
 }
 
 bool is_job_command(const std::string& word) { return word.starts_with("run_"); }
 
 // The words of the job with a place on the volume; `in_front`: what starts its ranks.
-std::vector<std::string> words_of(const Job& job, std::vector<std::string> in_front, bool script) {
+std::vector<std::string> words_of(const ManifestJob& job, std::vector<std::string> in_front,
+                                  bool script) {
   if (!is_job_command(job.command.front())) return job.command;
   std::vector<std::string> words = std::move(in_front);
   words.push_back(job.command.front() + (script ? ".py" : ""));
@@ -58,7 +60,7 @@ std::vector<std::string> words_of(const Job& job, std::vector<std::string> in_fr
   return words;
 }
 
-std::vector<std::string> agent_command(const Job& job) {
+std::vector<std::string> agent_command(const ManifestJob& job) {
   return words_of(job, {"tandem", "run"}, true);
 }
 
@@ -73,7 +75,7 @@ std::string variable(const std::string& name, const std::string& value) {
 }
 
 // Downloads and features lie on the volume, where every pod finds them.
-std::string environment(const Job& job, const std::string& more) {
+std::string environment(const ManifestJob& job, const std::string& more) {
   std::string text = variable("TANDEM_METRICS_PORT", std::to_string(kMetricsPort)) +
                      variable("HF_HOME", job.mount + "/huggingface") +
                      variable("TANDEM_FEATURE_CACHE", job.mount + "/features") + more;
@@ -93,7 +95,7 @@ std::string environment(const Job& job, const std::string& more) {
 }
 
 // Variables by which agents meet where no operator sets them.
-std::string meeting(const Job& job, const std::string& first_host) {
+std::string meeting(const ManifestJob& job, const std::string& first_host) {
   return variable("PET_NNODES", fmt::format("{}:{}", job.min_replicas, job.replicas)) +
          variable("PET_NPROC_PER_NODE", job.processes) + variable("PET_RDZV_BACKEND", "c10d") +
          variable("PET_RDZV_ENDPOINT", fmt::format("{}:{}", first_host, kPort)) +
@@ -109,7 +111,7 @@ std::string metrics_port() {
 // moment, and is ready before it trains, since a headless Service names only pods that are ready,
 // and the pods of a job have to find each other first. Processes that train leave little of a CPU
 // quota to others, so an answer may take its time.
-std::string agent_port(const Job& job) {
+std::string agent_port(const ManifestJob& job) {
   if (!is_job_command(job.command.front())) return metrics_port();
   return metrics_port() +
          "livenessProbe:\n  httpGet:\n    path: /healthz\n    port: metrics\n  periodSeconds: 20\n "
@@ -125,7 +127,7 @@ struct Container {
   std::string more;  // fields of the container
 };
 
-std::string container_text(const Job& job, const Container& container) {
+std::string container_text(const ManifestJob& job, const Container& container) {
   const std::string amounts = fmt::format("cpu: {}\nmemory: {}\n", job.cpus, job.memory);
   return fmt::format(
       "- name: {}\n  image: {}\n  command:\n{}  env:\n{}  resources:\n    requests:\n{}    "
@@ -137,7 +139,7 @@ std::string container_text(const Job& job, const Container& container) {
       indented(amounts, 6), job.mount, indented(container.more, 2));
 }
 
-std::string node_selector(const Job& job) {
+std::string node_selector(const ManifestJob& job) {
   if (job.node_selector.empty()) return "";
   std::string text = "nodeSelector:\n";
   for (const std::string& pair : job.node_selector) {
@@ -151,8 +153,8 @@ std::string node_selector(const Job& job) {
 
 // A pod's template: "metadata: … spec: …". `more`: fields of its spec. SIGTERM gives a rank half of
 // the grace period for its checkpoint (--shutdown-timeout is 30 s).
-std::string pod_template(const Job& job, const Container& container, const std::string& more,
-                         const std::string& metadata_more = "") {
+std::string pod_template(const ManifestJob& job, const Container& container,
+                         const std::string& more, const std::string& metadata_more = "") {
   return fmt::format(
       "metadata:\n{}{}spec:\n{}  terminationGracePeriodSeconds: 60\n  securityContext:\n    "
       "runAsNonRoot: true\n    fsGroup: 1000\n{}  containers:\n{}  volumes:\n    - name: volume\n  "
@@ -170,7 +172,7 @@ constexpr const char* kFailurePolicy =
     "DisruptionTarget\n    - action: FailJob\n      onExitCodes:\n        operator: In\n        "
     "values: [1, 2, 70]\n";
 
-std::string pytorch_job(const Job& job) {
+std::string pytorch_job(const ManifestJob& job) {
   const Container container{"pytorch", agent_command(job), "", agent_port(job)};
   return fmt::format(
       "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n{}spec:\n  elasticPolicy:\n    rdzvBackend: "
@@ -182,7 +184,7 @@ std::string pytorch_job(const Job& job) {
       in_quotes(job.processes), job.replicas, indented(pod_template(job, container, ""), 8));
 }
 
-std::string mpi_job(const Job& job) {
+std::string mpi_job(const ManifestJob& job) {
   const int slots = job.processes == "auto" ? 1 : std::stoi(job.processes);
   std::vector<std::string> launch = {"mpirun",
                                      "-f",
@@ -212,7 +214,7 @@ std::string mpi_job(const Job& job) {
       indented(pod_template(job, worker, ""), 8));
 }
 
-std::string train_job(const Job& job) {
+std::string train_job(const ManifestJob& job) {
   const Container container{"node", agent_command(job), "", agent_port(job)};
   const std::string runtime = job.name + "-runtime";
   return fmt::format(
@@ -231,7 +233,7 @@ std::string train_job(const Job& job) {
       runtime, job.replicas);
 }
 
-std::string indexed_job_spec(const Job& job, const std::string& first_host,
+std::string indexed_job_spec(const ManifestJob& job, const std::string& first_host,
                              const std::string& pod) {
   const Container container{"tandem", agent_command(job), meeting(job, first_host),
                             agent_port(job)};
@@ -243,7 +245,7 @@ std::string indexed_job_spec(const Job& job, const std::string& first_host,
       indented(pod_template(job, container, "restartPolicy: Never\n" + pod), 2));
 }
 
-std::string queue_label(const Job& job) {
+std::string queue_label(const ManifestJob& job) {
   if (job.queue.empty()) return "";
   return fmt::format(
       "labels:\n  kueue.x-k8s.io/queue-name: {}\nannotations:\n  kueue.x-k8s.io/elastic-job: "
@@ -251,7 +253,7 @@ std::string queue_label(const Job& job) {
       job.queue);
 }
 
-std::string job_set(const Job& job) {
+std::string job_set(const ManifestJob& job) {
   return fmt::format(
       "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\n{}spec:\n  network:\n    "
       "publishNotReadyAddresses: true\n  failurePolicy:\n    maxRestarts: {}\n    rules:\n      - "
@@ -264,7 +266,7 @@ std::string job_set(const Job& job) {
       indented(indexed_job_spec(job, fmt::format("{0}-node-0-0.{0}", job.name), ""), 10));
 }
 
-std::string indexed_job(const Job& job) {
+std::string indexed_job(const ManifestJob& job) {
   return fmt::format(
       "apiVersion: v1\nkind: Service\n{}spec:\n  clusterIP: None\n  # The agents look for each "
       "other "
@@ -277,7 +279,7 @@ std::string indexed_job(const Job& job) {
 }
 
 // A bucket is no class to choose from: a volume is written down, and the claim names it.
-std::string bucket_volume(const Job& job, const std::string& name) {
+std::string bucket_volume(const ManifestJob& job, const std::string& name) {
   return fmt::format(
       "apiVersion: v1\nkind: PersistentVolume\nmetadata:\n  name: {0}\nspec:\n  accessModes: "
       "[ReadWriteMany]\n  capacity:\n    storage: {1}\n  storageClassName: \"\"\n  "
@@ -288,7 +290,7 @@ std::string bucket_volume(const Job& job, const std::string& name) {
       job.csi_driver, in_quotes(job.bucket));
 }
 
-std::string claim(const Job& job) {
+std::string claim(const ManifestJob& job) {
   const std::string name = job.claim.empty() ? job.name : job.claim;
   if (!job.bucket.empty()) {
     return bucket_volume(job, name) +
@@ -306,7 +308,7 @@ std::string claim(const Job& job) {
       job.size);
 }
 
-std::string secret(const Job& job) {
+std::string secret(const ManifestJob& job) {
   std::random_device device;
   std::string token;
   for (int i = 0; i < 8; ++i) token += fmt::format("{:08x}", device());
@@ -315,7 +317,7 @@ std::string secret(const Job& job) {
                      in_quotes(token));
 }
 
-std::string network_policy(const Job& job) {
+std::string network_policy(const ManifestJob& job) {
   return fmt::format(
       "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n{}spec:\n  podSelector:\n{}  "
       "policyTypes: [Ingress]\n  ingress:\n    - from:\n        - podSelector:\n{}    # Prometheus "
@@ -325,7 +327,7 @@ std::string network_policy(const Job& job) {
       kMetricsPort);
 }
 
-std::string disruption_budget(const Job& job) {
+std::string disruption_budget(const ManifestJob& job) {
   return fmt::format(
       "apiVersion: policy/v1\nkind: PodDisruptionBudget\n{}spec:\n  minAvailable: {}\n  "
       "selector:\n{}",
@@ -333,7 +335,7 @@ std::string disruption_budget(const Job& job) {
 }
 
 // Ranks use what they get, so the job grows to its maximum as long as the cluster has room.
-std::string autoscaler(const Job& job) {
+std::string autoscaler(const ManifestJob& job) {
   return fmt::format(
       "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\n{}spec:\n  scaleTargetRef:\n    "
       "apiVersion: kubeflow.org/v1\n    kind: PyTorchJob\n    name: {}\n  minReplicas: {}\n  "
@@ -367,7 +369,7 @@ void require(bool is_there, const ManifestKind& kind, std::string_view what) {
 
 std::span<const ManifestKind> manifest_kinds() { return kKinds; }
 
-std::string write_manifest(const Job& job) {
+std::string write_manifest(const ManifestJob& job) {
   const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds),
                                  [&](const ManifestKind& one) { return one.name == job.kind; });
   if (kind == std::end(kKinds)) raise<ConfigError>("there is no kind '{}' of manifest", job.kind);

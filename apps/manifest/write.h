@@ -8,7 +8,7 @@
 
 namespace tandem::apps::manifest {
 
-struct Job {
+struct ManifestJob {
   std::string kind = "pytorchjob";
   std::string name = "tandem";
   std::string space;  // namespace
@@ -37,7 +37,7 @@ struct ManifestKind {
   std::string_view name;
   std::string_view summary;
   bool runs_job;  // needs an image, a claim and a command
-  std::string (*write)(const Job&);
+  std::string (*write)(const ManifestJob&);
 };
 
 // In the order of the help.
@@ -45,6 +45,6 @@ std::span<const ManifestKind> manifest_kinds();
 
 // One or several documents of YAML, which check.h finds nothing wrong with. Throws ConfigError when
 // something is missing.
-std::string write_manifest(const Job& job);
+std::string write_manifest(const ManifestJob& job);
 
 }  // namespace tandem::apps::manifest

@@ -9,7 +9,7 @@ namespace {
 
 // Looking up a name may hold up an agent for half a minute.
 constexpr std::chrono::seconds kMostSilence{60};
-constexpr std::chrono::seconds kTellEvery{1};
+constexpr std::chrono::seconds kLogEvery{1};
 
 }  // namespace
 
@@ -51,25 +51,25 @@ std::string AgentMetrics::text_at(Clock::time_point now) const {
   return text + status_.measured;
 }
 
-void SeatMetrics::train_begin(const trainer::TrainBegin& begin) {
+void WorkerMetrics::train_begin(const trainer::TrainBegin& begin) {
   metrics_.train_begin(begin);
-  tell();
+  publish();
 }
 
-void SeatMetrics::step_end(const trainer::StepProgress& progress) {
+void WorkerMetrics::step_end(const trainer::StepProgress& progress) {
   metrics_.step_end(progress);
   const bool last = progress.step == progress.max_steps;
-  if (last || Clock::now() - told_ >= kTellEvery) tell();
+  if (last || Clock::now() - published_at_ >= kLogEvery) publish();
 }
 
-void SeatMetrics::train_end() {
+void WorkerMetrics::train_end() {
   metrics_.train_end();
-  tell();
+  publish();
 }
 
-void SeatMetrics::tell() {
-  told_ = Clock::now();
-  seat_.measured(metrics_.progress());
+void WorkerMetrics::publish() {
+  published_at_ = Clock::now();
+  channel_.measured(metrics_.progress());
 }
 
 std::unique_ptr<MetricsServer> agent_server(const AgentMetrics& metrics,

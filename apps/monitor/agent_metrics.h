@@ -9,7 +9,7 @@
 
 #include "apps/monitor/metrics.h"
 #include "tandem/core/env.h"
-#include "tandem/elastic/seat.h"
+#include "tandem/elastic/agent_channel.h"
 #include "tandem/launch/job_link.h"
 #include "tandem/launch/job_status.h"
 
@@ -52,9 +52,10 @@ int status_interval(const Environment& environment);
 
 // A worker's side: what it measures goes to its agent, at most once a second while it trains.
 // Outlived by the seat.
-class SeatMetrics final : public trainer::Observer {
+class WorkerMetrics final : public trainer::Observer {
  public:
-  SeatMetrics(elastic::Seat& seat, TrainingMetrics& metrics) : seat_(seat), metrics_(metrics) {}
+  WorkerMetrics(elastic::AgentChannel& channel, TrainingMetrics& metrics)
+      : channel_(channel), metrics_(metrics) {}
 
   void train_begin(const trainer::TrainBegin& begin) override;
   void step_end(const trainer::StepProgress& progress) override;
@@ -62,11 +63,11 @@ class SeatMetrics final : public trainer::Observer {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void tell();
+  void publish();
 
-  elastic::Seat& seat_;
+  elastic::AgentChannel& channel_;
   TrainingMetrics& metrics_;
-  Clock::time_point told_{};
+  Clock::time_point published_at_{};
 };
 
 }  // namespace tandem::apps

@@ -16,7 +16,7 @@ namespace {
 
 // What the operator asks of its clients.
 constexpr std::chrono::seconds kInterval{5};
-constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kTimeout{5};
 
 std::string without_blanks(std::string text) {
   std::erase_if(text, [](unsigned char c) { return std::isspace(c) != 0; });
@@ -29,8 +29,8 @@ std::optional<StatusServer> status_server(const Environment& environment) {
   const auto url = environment.get("KUBEFLOW_TRAINER_SERVER_URL");
   if (!url || environment.get_flag("DISABLE_KUBEFLOW_INTEGRATION")) return std::nullopt;
   StatusServer server{*url, environment.get("KUBEFLOW_TRAINER_SERVER_TOKEN").value_or(""), {}};
-  server.network.connect_timeout = kPatience;
-  server.network.stall_timeout = kPatience;
+  server.network.connect_timeout = kTimeout;
+  server.network.stall_timeout = kTimeout;
   server.network.ca_bundle = environment.get("KUBEFLOW_TRAINER_SERVER_CA_CERT").value_or("");
   return server;
 }
@@ -50,7 +50,7 @@ void TrainJobStatus::train_begin(const trainer::TrainBegin& begin) {
 }
 
 void TrainJobStatus::step_end(const trainer::StepProgress& progress) {
-  tell_problem();
+  report_problem();
   if (Clock::now() < next_ || progress.max_steps <= 0) return;
   metrics_["current_step"] = std::to_string(progress.step);
   metrics_["total_steps"] = std::to_string(progress.max_steps);
@@ -68,7 +68,7 @@ void TrainJobStatus::log(const nlohmann::ordered_json& entry) {
 
 void TrainJobStatus::train_end() {
   publish(100, 0);
-  tell_problem();
+  report_problem();
 }
 
 void TrainJobStatus::publish(int percent, std::optional<double> seconds_left) {
@@ -86,7 +86,7 @@ void TrainJobStatus::publish(int percent, std::optional<double> seconds_left) {
   changed_.notify_all();
 }
 
-void TrainJobStatus::tell_problem() {
+void TrainJobStatus::report_problem() {
   if (warned_) return;
   const std::lock_guard lock(mutex_);
   if (problem_.empty()) return;
@@ -115,7 +115,7 @@ void TrainJobStatus::post_all(const std::stop_token& stop) {
 std::string TrainJobStatus::post(const std::string& body) const {
   hub::HttpRequest request;
   request.url = server_.url;
-  request.total_timeout = kPatience;
+  request.total_timeout = kTimeout;
   request.post = body;
   request.headers = {"Content-Type: application/json"};
   try {

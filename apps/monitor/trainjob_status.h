@@ -44,7 +44,7 @@ class TrainJobStatus final : public trainer::Observer {
   using Clock = std::chrono::steady_clock;
 
   void publish(int percent, std::optional<double> seconds_left);
-  void tell_problem();
+  void report_problem();
   void post_all(const std::stop_token& stop);
   std::string post(const std::string& body) const;
 

@@ -59,7 +59,7 @@ struct Ownership {
   std::size_t nodes;
   std::size_t local;  // ranks of a node
   std::vector<Slices> of_rank;
-  std::vector<Slices> of_lane;   // lane l: the ranks with local rank l, which serve each other
+  std::vector<Slices> of_rail;   // lane l: the ranks with local rank l, which serve each other
   std::vector<double> partials;  // by node
   double all_partials = 0;
 
@@ -67,11 +67,11 @@ struct Ownership {
       : nodes(static_cast<std::size_t>(cluster.nodes)),
         local(static_cast<std::size_t>(cluster.ranks_per_node)),
         of_rank(slices_of_ranks(elements, cluster.world_size())),
-        of_lane(local),
+        of_rail(local),
         partials(partials_of_nodes(cluster)) {
     for (const double p : partials) all_partials += p;
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank)
-      of_lane[rank % local] += of_rank[rank];
+      of_rail[rank % local] += of_rank[rank];
   }
 };
 
@@ -80,13 +80,13 @@ struct RankTraffic {
   double sent, received, messages, reduced, buffers;
 };
 
-RankTraffic traffic_of_rank(const Ownership& o, std::size_t node, std::size_t lane) {
+RankTraffic traffic_of_rank(const Ownership& o, std::size_t node, std::size_t rail) {
   const double here = o.partials[node];
   const double elsewhere = o.all_partials - here;
   const double others = static_cast<double>(o.nodes) - 1;
-  const Slices& own = o.of_rank[node * o.local + lane];
-  const double served = o.of_lane[lane].elements - own.elements;
-  const double served_count = o.of_lane[lane].count - own.count;
+  const Slices& own = o.of_rank[node * o.local + rail];
+  const double served = o.of_rail[rail].elements - own.elements;
+  const double served_count = o.of_rail[rail].count - own.count;
   const double operands = static_cast<double>(o.local);
   return {.sent = kFloat * (here * served + others * own.elements),
           .received = kFloat * (elsewhere * own.elements + served),
@@ -106,14 +106,14 @@ Traffic traffic(std::size_t elements, const Cluster& cluster) {
   Traffic result;
   for (std::size_t node = 0; node < owned.nodes; ++node) {
     double sent = 0, received = 0, buffers = 0;
-    for (std::size_t lane = 0; lane < owned.local; ++lane) {
-      const RankTraffic rank = traffic_of_rank(owned, node, lane);
+    for (std::size_t rail = 0; rail < owned.local; ++rail) {
+      const RankTraffic rank = traffic_of_rank(owned, node, rail);
       sent += rank.sent;
       received += rank.received;
       buffers += rank.buffers;
       result.rank_messages = std::max(result.rank_messages, rank.messages);
       result.reduced_bytes = std::max(result.reduced_bytes, rank.reduced);
-      if (owned.of_rank[node * owned.local + lane].count > 0) ++result.slice_owners;
+      if (owned.of_rank[node * owned.local + rail].count > 0) ++result.slice_owners;
     }
     result.all_sent += sent;
     result.all_received += received;

@@ -113,7 +113,7 @@ ordered_json similarity(const json& body, std::size_t max_texts, const FindEmbed
   const json& inputs = body["inputs"];
   std::vector<TextToEmbed> texts{
       {.name = "inputs.source_sentence",
-       .text = text_member(inputs, "source_sentence", "inputs", kExpected)}};
+       .text = text_entry(inputs, "source_sentence", "inputs", kExpected)}};
   if (!inputs.contains("sentences") || !inputs["sentences"].is_array())
     raise<DataError>("inputs has no list 'sentences'; expected {}", kExpected);
   for (TextToEmbed& text : texts_of(inputs["sentences"], "inputs.sentences", max_texts))

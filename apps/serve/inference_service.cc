@@ -162,7 +162,8 @@ bool InferenceService::is_allowed(const std::string& host) const {
 
 // A web page that the user visits elsewhere must not reach this server through a name of its own
 // (DNS rebinding), nor make the browser send questions here.
-std::optional<HttpResponse> InferenceService::refuse_stranger(const HttpRequest& request) const {
+std::optional<HttpResponse> InferenceService::refuse_unauthenticated_peer(
+    const HttpRequest& request) const {
   if (!is_allowed(request.host)) {
     return error(request, 400,
                  fmt::format("the host '{}' is not this server; {}, or start the server with "
@@ -176,7 +177,7 @@ std::optional<HttpResponse> InferenceService::refuse_stranger(const HttpRequest&
 }
 
 std::optional<HttpResponse> InferenceService::handle_at_once(const HttpRequest& request) const {
-  if (auto refused = refuse_stranger(request)) return refused;
+  if (auto refused = refuse_unauthenticated_peer(request)) return refused;
   const std::string& path = request.path;
   const bool inference = is_inference_path(path), route = route_of(path) != nullptr;
   if ((inference || route) && request.method == "POST") return std::nullopt;

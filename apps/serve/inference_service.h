@@ -73,7 +73,7 @@ class InferenceService {
   const Route* route_of(const std::string& path) const;
   nlohmann::ordered_json compute(const HttpRequest& request,
                                  const std::stop_token& cancelled) const;
-  std::optional<HttpResponse> refuse_stranger(const HttpRequest& request) const;
+  std::optional<HttpResponse> refuse_unauthenticated_peer(const HttpRequest& request) const;
   bool is_allowed(const std::string& host) const;
   HttpResponse get(const HttpRequest& request) const;
 

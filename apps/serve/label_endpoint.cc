@@ -23,8 +23,8 @@ LabelledText text_or_pair_of(const json& input, const std::string& name) {
   if (!input.is_object()) return text_of(input, name);
   constexpr const char* kExpected = "a text or an object with text and text_pair";
   LabelledText text{
-      .name = name, .text = text_member(input, "text", name, kExpected), .pair = std::nullopt};
-  if (input.contains("text_pair")) text.pair = text_member(input, "text_pair", name, kExpected);
+      .name = name, .text = text_entry(input, "text", name, kExpected), .pair = std::nullopt};
+  if (input.contains("text_pair")) text.pair = text_entry(input, "text_pair", name, kExpected);
   return text;
 }
 

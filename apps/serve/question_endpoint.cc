@@ -33,8 +33,8 @@ void set_parameter(const std::string& name, const json& value, AnswerOptions& op
 Question question_of(const json& input, const std::string& name) {
   constexpr const char* kExpected = "an object with question and context";
   return {.name = name,
-          .question = text_member(input, "question", name, kExpected),
-          .context = text_member(input, "context", name, kExpected)};
+          .question = text_entry(input, "question", name, kExpected),
+          .context = text_entry(input, "context", name, kExpected)};
 }
 
 // "No answer" is the empty text at 0, as in Hugging Face's pipeline.

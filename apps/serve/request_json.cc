@@ -14,8 +14,8 @@ std::string shown(const json& value) {
   return text;
 }
 
-std::string text_member(const json& object, const char* key, const std::string& where,
-                        const char* expected) {
+std::string text_entry(const json& object, const char* key, const std::string& where,
+                       const char* expected) {
   if (!object.is_object())
     raise<DataError>("{} is a {}, expected {}", where, object.type_name(), expected);
   if (!object.contains(key)) raise<DataError>("{} has no '{}'", where, key);

@@ -16,8 +16,8 @@ std::string shown(const nlohmann::json& value);
 
 // object[key], a text. Throws DataError; `expected` is what the object should be: "an object with
 // question and context".
-std::string text_member(const nlohmann::json& object, const char* key, const std::string& where,
-                        const char* expected);
+std::string text_entry(const nlohmann::json& object, const char* key, const std::string& where,
+                       const char* expected);
 
 // A value within the limits. Throws DataError.
 std::size_t count_value(const std::string& name, const nlohmann::json& value, std::int64_t min,

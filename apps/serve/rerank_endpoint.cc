@@ -28,7 +28,7 @@ bool boolean_of(const std::string& name, const json& value) {
 // A document of Cohere's form may be an object with a text.
 std::string passage_of(const std::string& name, const json& value, bool objects) {
   if (objects && value.is_object())
-    return text_member(value, "text", name, "a text or an object with text");
+    return text_entry(value, "text", name, "a text or an object with text");
   return string_of(name, value);
 }
 

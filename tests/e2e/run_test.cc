@@ -190,9 +190,9 @@ TEST_F(TandemRun, AgentsMeetAndMissTheLost) {
   Process second(command, token);
   Process third(command, token);
   ASSERT_TRUE(prints(host, "size 3") && prints(third, "size 3"));
-  const auto stranger = run(command, {{"TANDEM_JOB_TOKEN", "guess"}});
-  EXPECT_EQ(stranger.exit_code, 1);
-  EXPECT_THAT(stranger.err, HasSubstr("another job token"));
+  const auto unauthenticated_peer = run(command, {{"TANDEM_JOB_TOKEN", "guess"}});
+  EXPECT_EQ(unauthenticated_peer.exit_code, 1);
+  EXPECT_THAT(unauthenticated_peer.err, HasSubstr("another job token"));
   third.signal(SIGKILL);
   const auto first = host.wait(60s);
   EXPECT_EQ(first.exit_code, 0) << first.err;

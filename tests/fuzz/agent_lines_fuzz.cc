@@ -22,22 +22,22 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const int port = rendezvous::local_port(listener);
   launch::JobRules rules;
   rules.max_nodes = 2;
-  launch::AgentCard own;
+  launch::AgentInfo own;
   own.host = "host";
   launch::JobHost host(std::move(listener), rules, own, "", 10s, [](const std::string&) {});
   std::string failure;
   const std::string hosts[] = {"127.0.0.1"};
-  const auto guest =
+  const auto client =
       rendezvous::connect_first(hosts, port, {}, rendezvous::Deadline(20s), failure).socket;
-  if (!guest) return 0;
+  if (!client) return 0;
   (void)host.serve();
-  if (::send(guest.get(), data, size, MSG_NOSIGNAL) < 0) return 0;
+  if (::send(client.get(), data, size, MSG_NOSIGNAL) < 0) return 0;
   for (int i = 0; i < 3; ++i) {
     (void)host.serve();
     char answers[65536];
-    while (::recv(guest.get(), answers, sizeof answers, MSG_DONTWAIT) > 0) {
+    while (::recv(client.get(), answers, sizeof answers, MSG_DONTWAIT) > 0) {
     }
   }
-  fuzz::require(host.nap() < 1h);
+  fuzz::require(host.poll_timeout() < 1h);
   return 0;
 }

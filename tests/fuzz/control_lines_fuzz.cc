@@ -33,22 +33,23 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // on: of those who are still there it keeps 16.
   const fuzz::MemoryLimit limit(16 * size + (std::size_t{256} << 10));
   auto [own, other] = ends();
-  const std::string greeting = elastic::make_greeting(), visitor = elastic::make_visitor_greeting();
+  const std::string challenge = elastic::make_handshake(),
+                    visitor = elastic::make_visitor_handshake();
   using Side = launch::ControlLine::Side;
   launch::ControlLine line(launch::LineSocket(std::move(other)),
-                           {Side::kVisitor, "a secret", greeting, visitor});
+                           {Side::kVisitor, "a secret", challenge, visitor});
   if (proves) {
-    desk.welcome({std::move(own), greeting, visitor});
+    desk.welcome({std::move(own), challenge, visitor});
     line.send(said);
   } else {
-    desk.welcome({std::move(own), greeting, visitor + said});
+    desk.welcome({std::move(own), challenge, visitor + said});
   }
   for (int i = 0; i < 3; ++i) {
     for (const auto& question : desk.serve()) {
       fuzz::require(proves);
       fuzz::require(to_line(launch::control_request_from(to_line(question.request))) ==
                     to_line(question.request));
-      desk.finish(question.guest);
+      desk.finish(question.client);
     }
     line.serve();
   }

@@ -1,4 +1,4 @@
-// What the ranks and the helpers of an mpirun say: lines of PMI, and frames over ssh's pipe. The
+// What the ranks and the daemons of an mpirun say: lines of PMI, and frames over ssh's pipe. The
 // first byte chooses.
 #include <unistd.h>
 
@@ -43,7 +43,7 @@ void send_frames(std::string_view bytes) {
   rendezvous::FileDescriptor writer(there[1]), reader(back[0]);
   launch::FrameStream stream(rendezvous::FileDescriptor(there[0]),
                              rendezvous::FileDescriptor(back[1]), false);
-  const std::string all = std::string(launch::FrameStream::kGreeting) + std::string(bytes);
+  const std::string all = std::string(launch::FrameStream::kHandshake) + std::string(bytes);
   if (::write(writer.get(), all.data(), all.size()) < 0) return;
   writer.reset();
   stream.serve();

@@ -14,10 +14,10 @@
 
 #include "fuzz/memory.h"
 #include "fuzz/require.h"
-#include "support/stranger.h"
+#include "support/unauthenticated_peer.h"
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/exchange.h"
-#include "tandem/rendezvous/exchange_wire.h"
+#include "tandem/rendezvous/bootstrap.h"
+#include "tandem/rendezvous/bootstrap_wire.h"
 
 namespace {
 
@@ -35,13 +35,14 @@ bool join(int port, const std::string& token) {
   identity.local_size = identity.world_size = kRanks;
   identity.master_port = port;
   identity.job_token = token;
-  rendezvous::ExchangeOptions options;
-  options.timeout = fuzz::kPatience;
+  rendezvous::BootstrapOptions options;
+  options.timeout = fuzz::kTimeout;
   try {
-    rendezvous::Meeting meeting = rendezvous::exchange_cards(identity, "card", options);
-    fuzz::require(meeting.met.size() == kRanks);
+    rendezvous::BootstrapResult bootstrap_result =
+        rendezvous::exchange_peer_info(identity, "card", options);
+    fuzz::require(bootstrap_result.met.size() == kRanks);
     try {
-      meeting.vigil->finish(rendezvous::Deadline(1s));
+      bootstrap_result.bootstrap_monitor->finish(rendezvous::Deadline(1s));
     } catch (const Error&) {  // the job does not start after all
     }
     return true;
@@ -52,11 +53,12 @@ bool join(int port, const std::string& token) {
 
 // `input` with the proof of who knows the token.
 std::string proved(std::string_view input, const std::string& token,
-                   const rendezvous::Nonce& greeting, std::string_view hello) {
+                   const rendezvous::Nonce& challenge, std::string_view rank_handshake) {
   auto reply = wire::read_as<wire::Reply>(input);
   input.remove_prefix(sizeof reply);
   const std::string_view text = input.substr(0, reply.bytes);
-  reply.proof = wire::reply_proof(token, greeting, wire::read_as<wire::Hello>(hello).nonce,
+  reply.proof = wire::reply_proof(token, challenge,
+                                  wire::read_as<wire::HandshakeMessage>(rank_handshake).nonce,
                                   reply.status, text);
   reply.text_checksum = crc32c(text);
   return std::string(wire::view_of(wire::sealed(reply))) + std::string(input);
@@ -65,24 +67,26 @@ std::string proved(std::string_view input, const std::string& token,
 // Returns whether the rank was given a right proof.
 bool pose_as_rank_0(const FileDescriptor& rank, std::string_view input, const std::string& token,
                     int flags) {
-  wire::Greeting greeting;
-  greeting.has_token = token.empty() ? 0 : 1;
-  if ((flags & 4) != 0 && input.size() >= sizeof greeting) {
-    greeting = wire::read_as<wire::Greeting>(input);
-    input.remove_prefix(sizeof greeting);
+  wire::Challenge challenge;
+  challenge.has_token = token.empty() ? 0 : 1;
+  if ((flags & 4) != 0 && input.size() >= sizeof challenge) {
+    challenge = wire::read_as<wire::Challenge>(input);
+    input.remove_prefix(sizeof challenge);
   }
-  greeting = wire::sealed(greeting);
-  testing::say(rank.get(), wire::view_of(greeting));
+  challenge = wire::sealed(challenge);
+  testing::say(rank.get(), wire::view_of(challenge));
   const bool proves = (flags & 2) != 0 && input.size() >= sizeof(wire::Reply);
   std::string reply(input);
   if (proves) {
-    const std::string hello = testing::hear(rank.get(), fuzz::kPatience, sizeof(wire::Hello)).bytes;
-    if (hello.size() < sizeof(wire::Hello)) return false;  // it does not like the greeting
-    reply = proved(input, token, greeting.nonce, hello);
+    const std::string rank_handshake =
+        testing::hear(rank.get(), fuzz::kTimeout, sizeof(wire::HandshakeMessage)).bytes;
+    if (rank_handshake.size() < sizeof(wire::HandshakeMessage))
+      return false;  // it does not like the greeting
+    reply = proved(input, token, challenge.nonce, rank_handshake);
   }
   testing::say(rank.get(), reply);
   ::shutdown(rank.get(), SHUT_WR);
-  fuzz::require(testing::hear(rank.get(), fuzz::kPatience).ended);
+  fuzz::require(testing::hear(rank.get(), fuzz::kTimeout).ended);
   return proves;
 }
 
@@ -92,10 +96,10 @@ void refuse_next(const FileDescriptor& listener) {
   if (!rank) return;
   wire::Reply reply;
   reply.status = wire::kCommError;
-  testing::say(rank.get(), std::string(wire::view_of(wire::sealed(wire::Greeting()))) +
+  testing::say(rank.get(), std::string(wire::view_of(wire::sealed(wire::Challenge()))) +
                                std::string(wire::view_of(wire::sealed(reply))));
   ::shutdown(rank.get(), SHUT_WR);
-  fuzz::require(testing::hear(rank.get(), fuzz::kPatience).ended);
+  fuzz::require(testing::hear(rank.get(), fuzz::kTimeout).ended);
 }
 
 }  // namespace

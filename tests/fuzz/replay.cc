@@ -40,7 +40,7 @@ constexpr std::ptrdiff_t kMostKept = 256 << 10;
 // What runs now, for the message of a failure.
 char running[512] = "nothing";  // NOLINT: read by a signal handler
 
-void tell_and_die(int signal_number) {
+void notify_and_die(int signal_number) {
   const auto write_text = [](const char* text) {
     [[maybe_unused]] const auto written =
         ::write(STDERR_FILENO, text, std::char_traits<char>::length(text));
@@ -53,14 +53,14 @@ void tell_and_die(int signal_number) {
 }
 
 // On a stack of its own: what nests too deep has used up the other.
-void tell_of(int signal_number) {
+void report(int signal_number) {
   static char stack[65536];
   stack_t own{};
   own.ss_sp = stack;
   own.ss_size = sizeof stack;
   ::sigaltstack(&own, nullptr);
   struct sigaction action {};
-  action.sa_handler = tell_and_die;
+  action.sa_handler = notify_and_die;
   action.sa_flags = SA_ONSTACK;
   ::sigaction(signal_number, &action, nullptr);
 }
@@ -230,7 +230,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "fuzz: no inputs; expected folders with files\n");
     return 2;
   }
-  for (const int signal_number : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL}) tell_of(signal_number);
+  for (const int signal_number : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL}) report(signal_number);
   start_clock();
   for (const auto& [name, input] : inputs) {
     if (options.only) break;

@@ -7,7 +7,7 @@
 namespace tandem::fuzz {
 
 // What takes longer hangs; a busy machine may keep a process waiting for long.
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kTimeout{60};
 
 // Ends the process in the way that libFuzzer and replay.cc report with the input.
 inline void require(bool condition) {

@@ -1,6 +1,6 @@
-// What a stranger sends to the port of `tandem serve`, from the first byte to the end of the
-// connection: every connection ends soon, holds one request at most, gets one whole answer or none,
-// and what is accepted is not ambiguous.
+// What an unauthenticated peer sends to the port of `tandem serve`, from the first byte to the end
+// of the connection: every connection ends soon, holds one request at most, gets one whole answer
+// or none, and what is accepted is not ambiguous.
 //
 // An input is the bytes that a client sends, in two pieces, before it closes its half of the
 // connection.
@@ -19,7 +19,7 @@
 #include "apps/serve/question_endpoint.h"
 #include "fuzz/memory.h"
 #include "fuzz/require.h"
-#include "support/stranger.h"
+#include "support/unauthenticated_peer.h"
 
 namespace {
 
@@ -117,7 +117,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   testing::say(descriptor, input.substr(0, size / 2));
   testing::say(descriptor, input.substr(size / 2));
   shutdown(descriptor, SHUT_WR);
-  const testing::Heard heard = testing::hear(descriptor, fuzz::kPatience);
+  const testing::Heard heard = testing::hear(descriptor, fuzz::kTimeout);
   close(descriptor);
   fuzz::require(heard.ended);
   fuzz::require(target.requests() - before <= 1);

@@ -27,7 +27,7 @@ struct Pair {
   rendezvous::FileDescriptor client, server;
 };
 
-std::string greeting() {
+std::string challenge() {
   std::string text(1, static_cast<char>(rendezvous::torch_store::kValidate));
   text += rendezvous::view_of(rendezvous::torch_store::kMagic);
   return text;
@@ -45,13 +45,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   launch::StoreServer store;
   Pair first, second;
   // The second waits for a key that the first may set.
-  std::string waits = greeting();
+  std::string waits = challenge();
   waits += static_cast<char>(rendezvous::torch_store::kWait);
   waits += rendezvous::view_of(std::uint64_t{1});
   waits += rendezvous::view_of(std::uint64_t{1});
   waits += 'a';
   store.adopt(std::move(second.server), waits);
-  store.adopt(std::move(first.server), greeting() + bytes.substr(0, cut));
+  store.adopt(std::move(first.server), challenge() + bytes.substr(0, cut));
   store.serve();
   if (::send(first.client.get(), bytes.data() + cut, bytes.size() - cut, MSG_NOSIGNAL) < 0)
     return 0;

@@ -1,4 +1,4 @@
-// A rank that waits for others while strangers come, and what may be demanded of it.
+// A rank that waits for others while unauthenticated peers come, and what may be demanded of it.
 #pragma once
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "fuzz/require.h"
-#include "support/stranger.h"
+#include "support/unauthenticated_peer.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::fuzz {
@@ -60,30 +60,32 @@ class Waiting {
   std::future<void> end_;
 };
 
-// A stranger at `port`; until somebody listens there, or `rank` ends.
+// An unauthenticated peer at `port`; until somebody listens there, or `rank` ends.
 template <class Rank>
 rendezvous::FileDescriptor visit(const Rank& rank, int port) {
-  const rendezvous::Deadline deadline(kPatience);
+  const rendezvous::Deadline deadline(kTimeout);
   while (true) {
-    rendezvous::FileDescriptor stranger(testing::connect_to_port(port));
-    if (stranger || rank.ended()) return stranger;
+    rendezvous::FileDescriptor unauthenticated_peer(testing::connect_to_port(port));
+    if (unauthenticated_peer || rank.ended()) return unauthenticated_peer;
     require(!deadline.passed());
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
-// Returns when `rank` has either ended or shown out a stranger that says nothing right.
+// Returns when `rank` has either ended or shown out an unauthenticated peer that says nothing
+// right.
 template <class Rank>
 void be_shown_out(const Rank& rank, int port) {
-  const rendezvous::Deadline deadline(kPatience);
-  const rendezvous::FileDescriptor stranger = visit(rank, port);
-  if (stranger) testing::say(stranger.get(), std::string(512, 0));
-  while (!rank.ended() && !testing::hear(stranger.get(), std::chrono::milliseconds(5)).ended)
+  const rendezvous::Deadline deadline(kTimeout);
+  const rendezvous::FileDescriptor unauthenticated_peer = visit(rank, port);
+  if (unauthenticated_peer) testing::say(unauthenticated_peer.get(), std::string(512, 0));
+  while (!rank.ended() &&
+         !testing::hear(unauthenticated_peer.get(), std::chrono::milliseconds(5)).ended)
     require(!deadline.passed());
 }
 
-// Returns when whatever was said before has had its consequences: who shows out one stranger may
-// still be reading what others have said; who accepts the next has done so, or has stopped
+// Returns when whatever was said before has had its consequences: who shows out one unauthenticated
+// peer may still be reading what others have said; who accepts the next has done so, or has stopped
 // listening, which the last one sees.
 template <class Rank>
 void settle(const Rank& rank, int port) {

@@ -74,8 +74,9 @@ TEST(BrokenRules, AViewIsInstalledThatNotAllHaveAccepted) {
 TEST(BrokenRules, R2TheLowestStepWins) {
   struct : Rules {
     std::uint64_t highest_step(const Answers& answers) const override {
-      std::uint64_t lowest = answers.begin()->second.answer.holding.step;
-      for (const auto& [id, heard] : answers) lowest = std::min(lowest, heard.answer.holding.step);
+      std::uint64_t lowest = answers.begin()->second.answer.node_state.step;
+      for (const auto& [id, answered] : answers)
+        lowest = std::min(lowest, answered.answer.node_state.step);
       return lowest;
     }
   } rules;

@@ -33,18 +33,18 @@ Crowd::Crowd(std::size_t nodes, const Network& network)
 
 void Crowd::start(std::size_t contact, std::uint32_t workers) {
   const std::size_t i = nodes_.size();
-  AgentOptions options;
+  MembershipOptions options;
   options.self = peer_of(i);
   options.job = {"amx", {}, 1};
   options.who = {"node", {"amx"}, {}, 1};
   options.bounds = {std::max(1u, most_ / 2), most_, most_};
   options.last_step = kLastStep;
-  options.founder = contact == kNone;
+  options.bootstrap_node = contact == kNone;
   if (contact != kNone) options.contacts.push_back(nodes_[contact].peer.address);
   Node node;
   node.peer = options.self;
-  node.agent = std::make_unique<Agent>(options, rules_,
-                                       Holding{workers > 0 ? step_ : 0, workers, false}, time());
+  node.agent = std::make_unique<Membership>(
+      options, rules_, NodeState{workers > 0 ? step_ : 0, workers, false}, time());
   nodes_.push_back(std::move(node));
   later(now_, [this, i] { obey(i); });
 }
@@ -56,7 +56,7 @@ std::size_t Crowd::at_place(std::size_t place) const {
 }
 
 // Its process and what is on its way to it end.
-std::unique_ptr<Agent> Crowd::take_away(std::size_t place) {
+std::unique_ptr<Membership> Crowd::take_away(std::size_t place) {
   return std::move(nodes_[at_place(place)].agent);
 }
 
@@ -68,7 +68,7 @@ ViewChange Crowd::lose(std::size_t place) {
   for (std::size_t other = 0; other < hear; ++other) {
     const std::size_t i = at_place(other);
     later(now_ + nanoseconds(network_.latency_seconds),
-          [this, i, dead] { act(i, [&](Agent& agent) { agent.peer_dead(time(), dead); }); });
+          [this, i, dead] { act(i, [&](Membership& agent) { agent.peer_dead(time(), dead); }); });
   }
   return change(members() - 1);
 }
@@ -87,7 +87,7 @@ ViewChange Crowd::finish() {
   for (std::size_t place = 0; place < members(); ++place) {
     const std::size_t i = at_place(place);
     later(now_, [this, i] {
-      act(i, [&](Agent& a) { a.applied(time(), view_.number, kLastStep, false); });
+      act(i, [&](Membership& a) { a.applied(time(), view_.number, kLastStep, false); });
     });
   }
   return ending(0);
@@ -95,7 +95,7 @@ ViewChange Crowd::finish() {
 
 ViewChange Crowd::fail(std::size_t place) {
   code_ = 1;
-  act(at_place(place), [&](Agent& agent) { agent.fail(time(), 1, "the data are wrong"); });
+  act(at_place(place), [&](Membership& agent) { agent.fail(time(), 1, "the data are wrong"); });
   return ending(1);
 }
 
@@ -140,7 +140,7 @@ ViewChange Crowd::ending(std::int32_t code) {
   return cost_;
 }
 
-void Crowd::act(std::size_t i, const std::function<void(Agent&)>& input) {
+void Crowd::act(std::size_t i, const std::function<void(Membership&)>& input) {
   if (!nodes_[i].agent) return;
   input(*nodes_[i].agent);
   obey(i);
@@ -162,7 +162,7 @@ void Crowd::obey(std::size_t i) {
   later(at, [this, i, at] {
     if (nodes_[i].wakes_at != at) return;
     nodes_[i].wakes_at = kNeverWakes;
-    act(i, [&](Agent& agent) { agent.wake(time()); });
+    act(i, [&](Membership& agent) { agent.wake(time()); });
   });
 }
 
@@ -177,13 +177,13 @@ void Crowd::on(std::size_t i, const Send& order) {
   receiver.received_until = std::max(sender.sent_until, receiver.received_until + takes);
   const Nanoseconds at = receiver.received_until + nanoseconds(network_.latency_seconds);
   later(at, [this, to, from = sender.peer, message = order.message] {
-    act(to, [&](Agent& agent) { agent.receive(time(), from, *message); });
+    act(to, [&](Membership& agent) { agent.receive(time(), from, *message); });
   });
 }
 
 void Crowd::on(std::size_t i, const StopWorkers&) {
   later(now_ + nanoseconds(network_.stop_seconds),
-        [this, i] { act(i, [&](Agent& agent) { agent.stopped(time(), step_); }); });
+        [this, i] { act(i, [&](Membership& agent) { agent.stopped(time(), step_); }); });
 }
 
 void Crowd::on(std::size_t i, const RunView& order) {
@@ -197,19 +197,19 @@ void Crowd::on(std::size_t i, const RunView& order) {
 }
 
 // The step that is computed ends everywhere, with a header that says that all stop.
-void Crowd::on(std::size_t, const AskBoundary&) {
+void Crowd::on(std::size_t, const AskReconfigurationPoint&) {
   later(now_ + nanoseconds(kStep), [this, number = view_.number] {
     if (number != view_.number) return;
     ++step_;
     for (const Member& member : std::vector<Member>(view_.members))
-      act(index_of(member.peer), [&](Agent& a) { a.applied(time(), number, step_, true); });
+      act(index_of(member.peer), [&](Membership& a) { a.applied(time(), number, step_, true); });
   });
 }
 
 void Crowd::on(std::size_t i, const Learn&) {
   if (std::exchange(nodes_[i].learns, true)) return;
   later(now_ + nanoseconds(kTransfer),
-        [this, i] { act(i, [&](Agent& agent) { agent.workers_changed(time(), 1); }); });
+        [this, i] { act(i, [&](Membership& agent) { agent.workers_changed(time(), 1); }); });
 }
 
 void Crowd::on(std::size_t, const End& order) {

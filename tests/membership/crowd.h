@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "membership/scale.h"
-#include "tandem/membership/agent.h"
+#include "tandem/membership/membership.h"
 #include "tandem/membership/wire.h"
 
 namespace tandem::simulation {
@@ -22,7 +22,7 @@ class Crowd {
   Crowd(std::size_t nodes, const Network& network);
 
   // Each runs the world until all that are there compute in one view, and says what that cost.
-  ViewChange meet();                      // all ask the founder, and the first view is made
+  ViewChange meet();                      // all ask the bootstrap node, and the first view is made
   ViewChange lose(std::size_t place);     // of the view: its process dies, and its kernel says so
   ViewChange silence(std::size_t place);  // its host is gone without a word
   ViewChange join();                      // one more comes, and learns
@@ -38,7 +38,7 @@ class Crowd {
   using Nanoseconds = std::int64_t;
   struct Node {
     membership::Peer peer;
-    std::unique_ptr<membership::Agent> agent;
+    std::unique_ptr<membership::Membership> agent;
     Nanoseconds sent_until = 0, received_until = 0;
     Nanoseconds wakes_at = kNeverWakes;
     bool learns = false;
@@ -47,18 +47,18 @@ class Crowd {
 
   void start(std::size_t contact, std::uint32_t workers);
   std::size_t at_place(std::size_t place) const;
-  std::unique_ptr<membership::Agent> take_away(std::size_t place);
+  std::unique_ptr<membership::Membership> take_away(std::size_t place);
   membership::Time time() const;
   void later(Nanoseconds at, std::function<void()> what);
   void run_until(const std::function<bool()>& done);
   ViewChange change(std::size_t members);
   ViewChange ending(std::int32_t code);
-  void act(std::size_t i, const std::function<void(membership::Agent&)>& input);
+  void act(std::size_t i, const std::function<void(membership::Membership&)>& input);
   void obey(std::size_t i);
   void on(std::size_t i, const membership::Send& order);
   void on(std::size_t i, const membership::StopWorkers&);
   void on(std::size_t i, const membership::RunView& order);
-  void on(std::size_t i, const membership::AskBoundary&);
+  void on(std::size_t i, const membership::AskReconfigurationPoint&);
   void on(std::size_t i, const membership::Learn&);
   void on(std::size_t i, const membership::End& order);
   template <class Other>

@@ -48,7 +48,7 @@ class Report {
 };
 
 template <class Change>
-void tell(Report& report, std::size_t nodes, const char* event, Change&& change) {
+void reply_to(Report& report, std::size_t nodes, const char* event, Change&& change) {
   const auto begin = std::chrono::steady_clock::now();
   const ViewChange cost = change();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
@@ -58,12 +58,12 @@ void tell(Report& report, std::size_t nodes, const char* event, Change&& change)
 // What was broken; empty.
 std::string live(Report& report, std::size_t nodes) {
   Crowd crowd(nodes, {});
-  tell(report, nodes, "rendezvous", [&] { return crowd.meet(); });
-  tell(report, nodes, "a node is killed", [&] { return crowd.lose(nodes / 2); });
-  tell(report, nodes, "the first is killed", [&] { return crowd.lose(0); });
-  tell(report, nodes, "a host falls silent", [&] { return crowd.silence(nodes / 3); });
-  tell(report, nodes, "a node joins", [&] { return crowd.join(); });
-  tell(report, nodes, "the job ends", [&] { return crowd.finish(); });
+  reply_to(report, nodes, "rendezvous", [&] { return crowd.meet(); });
+  reply_to(report, nodes, "a node is killed", [&] { return crowd.lose(nodes / 2); });
+  reply_to(report, nodes, "the first is killed", [&] { return crowd.lose(0); });
+  reply_to(report, nodes, "a host falls silent", [&] { return crowd.silence(nodes / 3); });
+  reply_to(report, nodes, "a node joins", [&] { return crowd.join(); });
+  reply_to(report, nodes, "the job ends", [&] { return crowd.finish(); });
   return crowd.violation();
 }
 

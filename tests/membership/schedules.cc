@@ -106,7 +106,7 @@ class Runs {
   Totals totals_;
 };
 
-int tell_one(Schedule schedule) {
+int notify_one(Schedule schedule) {
   schedule.trace = true;
   const Outcome outcome = run(schedule);
   for (const std::string& line : outcome.trace) std::cout << line << "\n";
@@ -121,7 +121,7 @@ int main(int argc, char** argv) {
   if (const std::uint64_t seed = number_after(argc, argv, "--seed", 0); seed != 0) {
     schedule.seed = seed;
     schedule.alarms = seed % 4 == 1;
-    return tell_one(schedule);
+    return notify_one(schedule);
   }
   const std::uint64_t from = number_after(argc, argv, "--from", 1);
   const std::uint64_t count = number_after(argc, argv, "--count", 10000);

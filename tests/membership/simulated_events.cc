@@ -31,15 +31,15 @@ void World::refuse(const Packet& packet, const Host& by) {
 
 void World::deliver(Host& host, const Packet& packet) {
   if (const auto* message = std::get_if<Message>(&packet.payload)) {
-    if (const auto* fact = std::get_if<Fact>(message))
-      return begin_to_teach(host, packet.from, fact->number.counter);
+    if (const auto* app_message = std::get_if<AppMessage>(message))
+      return begin_to_serve_state(host, packet.from, app_message->number.counter);
     host.agent->receive(now_, packet.from, *message);
   } else if (host.ended) {
     return;
   } else if (const auto* frame = std::get_if<Frame>(&packet.payload)) {
     host.workers->receive(now_, packet.from, *frame);
   } else {
-    take(host, packet.from, std::get<Lesson>(packet.payload));
+    take(host, packet.from, std::get<TransferMessage>(packet.payload));
   }
 }
 
@@ -83,7 +83,7 @@ void World::happen(Host& host, Start&) {
   if (host.agent || host.gone) return;
   host.power = true;
   host.self = {random_() | 1, fmt::format("n{}", host.index)};
-  AgentOptions options;
+  MembershipOptions options;
   options.self = host.self;
   options.job = {"amx", {}, kShards};
   options.who = {host.self.address, {"avx2", "amx"}, {}, kShards};
@@ -94,14 +94,14 @@ void World::happen(Host& host, Start&) {
   }
   options.bounds = bounds_;
   options.last_step = steps_;
-  options.founder = host.index == 0;
+  options.bootstrap_node = host.index == 0;
   options.external_lock = lock_;
-  if (schedule_.seed % 3 == 0) options.limits.criers = 2;
+  if (schedule_.seed % 3 == 0) options.limits.broadcast_fan_out = 2;
   if (schedule_.seed % 2 == 0) options.limits.quiet = 2 * options.limits.silent;
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     if (i != host.index) options.contacts.push_back(fmt::format("n{}", i));
   }
-  host.agent = std::make_unique<Agent>(options, rules_, Holding(), now_);
+  host.agent = std::make_unique<Membership>(options, rules_, NodeState(), now_);
   host.workers =
       std::make_unique<Workers>(host.self, reference_[0], 0, host.foreign ? 7 : 0, breaks_, host);
   host.joining = std::make_unique<Joining>(kTransfer);

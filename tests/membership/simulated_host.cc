@@ -20,14 +20,14 @@ bool Host::poisoned(std::uint64_t step, std::uint32_t begin, std::uint32_t) {
 void Host::worker_failed(std::uint64_t step) {
   agent->worker_fault(world.now_, step, "signal 11");
   ready = false;
-  world.end_lessons(*this);
+  world.end_transfers(*this);
   agent->workers_changed(world.now_, 0);
   world.at(world.now_ + Time(50 + world.random(400)), index, WorkersBack{self.id});
 }
-void Host::applied(ViewNumber view, std::uint64_t step, bool boundary) {
+void Host::applied(ViewNumber view, std::uint64_t step, bool reconfiguration_point) {
   world.outcome_.last_step = std::max(world.outcome_.last_step, step);
   world.log_step(step, workers->weights()[0]);
-  agent->applied(world.now_, view, step, boundary);
+  agent->applied(world.now_, view, step, reconfiguration_point);
 }
 void Host::step_failed(ViewNumber view, const std::vector<NodeId>& silent) {
   agent->step_failed(world.now_, view, {}, silent);
@@ -43,8 +43,8 @@ void Host::reduced(std::uint64_t step, const Values& gradient) {
         continue;
       }
       pupil.ledger->put_gradient(k, step);
-      world.send_lesson(*this, pupil,
-                        {.gradient = true, .chunk = k, .step = step, .value = gradient[k]});
+      world.send_transfer(*this, pupil,
+                          {.gradient = true, .chunk = k, .step = step, .value = gradient[k]});
     }
   }
 }
@@ -60,7 +60,7 @@ void Host::learned_counts() { ++world.outcome_.learned; }
 
 // Who listens to it, and to whom it listens, learns that the connection has ended.
 void Host::end_process() {
-  world.end_lessons(*this);
+  world.end_transfers(*this);
   agent.reset();
   workers.reset();
   joining.reset();

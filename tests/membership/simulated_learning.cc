@@ -44,11 +44,11 @@ void World::on(Host& host, Learn& order) {
   if (!source) return;
   note(&host, fmt::format("learns step {} from {}", order.step, source->address));
   host.learner = {*source, ++streams_, 0, new_ledger(), {}};
-  say(host, *source, Fact{FactKind::kLearner, {streams_, 0}, ""});
-  at(now_ + kMeeting, host.index, NobodyTeaches{host.self.id, streams_});
+  say(host, *source, AppMessage{AppMessageKind::kLearner, {streams_, 0}, ""});
+  at(now_ + kMeeting, host.index, NobodyServesState{host.self.id, streams_});
 }
 
-void World::happen(Host& host, NobodyTeaches& late) {
+void World::happen(Host& host, NobodyServesState& late) {
   if (!host.agent || late.id != host.self.id || !host.learner) return;
   if (host.learner->stream == late.stream && host.learner->received == 0) fail_to_learn(host);
 }
@@ -61,37 +61,38 @@ void World::fail_to_learn(Host& host) {
   if (host.joining->is_over()) report_workers(host);
 }
 
-void World::take(Host& host, const Peer& from, const Lesson& lesson) {
-  if (!host.learner || host.learner->stream != lesson.stream) {
+void World::take(Host& host, const Peer& from, const TransferMessage& transfer) {
+  if (!host.learner || host.learner->stream != transfer.stream) {
     if (Host& source = *hosts_[static_cast<std::size_t>(from.address[1] - '0')]; source.agent)
-      at(now_ + kReset, source.index, StreamEnds{from.id, lesson.stream});
+      at(now_ + kReset, source.index, StreamEnds{from.id, transfer.stream});
     return;
   }
   Host::Learner& learner = *host.learner;
-  const bool right = !lesson.gradient || learner.ledger->takes_gradient(lesson.chunk, lesson.step);
-  if (lesson.number != ++learner.received || !right) return fail_to_learn(host);
-  std::uint64_t& value = learner.values[lesson.chunk];
-  value = lesson.gradient ? updated(value, lesson.value, lesson.step) : lesson.value;
-  learner.ledger->put(lesson.chunk, lesson.step);
+  const bool right =
+      !transfer.gradient || learner.ledger->takes_gradient(transfer.chunk, transfer.step);
+  if (transfer.number != ++learner.received || !right) return fail_to_learn(host);
+  std::uint64_t& value = learner.values[transfer.chunk];
+  value = transfer.gradient ? updated(value, transfer.value, transfer.step) : transfer.value;
+  learner.ledger->put(transfer.chunk, transfer.step);
   if (!learner.ledger->whole_at() || !host.joining->under_way()) return;
-  note(&host, fmt::format("is level at step {}", lesson.step));
+  note(&host, fmt::format("is level at step {}", transfer.step));
   host.joining->end();
   report_workers(host);
 }
 
 // ---- the source ----
 
-void World::begin_to_teach(Host& host, const Peer& learner, std::uint64_t stream) {
+void World::begin_to_serve_state(Host& host, const Peer& learner, std::uint64_t stream) {
   const bool known = std::any_of(host.pupils.begin(), host.pupils.end(),
                                  [&](const Host::Pupil& pupil) { return pupil.stream == stream; });
   if (host.ended || !host.ready || known) return;
   host.pupils.push_back({learner, stream, 0, new_ledger(), {}});
-  if (!std::exchange(host.teaches, true)) at(now_ + Time(1), host.index, Teach{host.self.id});
+  if (!std::exchange(host.teaches, true)) at(now_ + Time(1), host.index, ServeState{host.self.id});
 }
 
 // A chunk to each of those that miss one.
-void World::happen(Host& host, Teach& teach) {
-  if (!host.agent || teach.id != host.self.id) return;
+void World::happen(Host& host, ServeState& serve_state) {
+  if (!host.agent || serve_state.id != host.self.id) return;
   host.teaches = !host.pupils.empty();
   if (!host.teaches) return;
   for (Host::Pupil& pupil : host.pupils) {
@@ -99,23 +100,23 @@ void World::happen(Host& host, Teach& teach) {
     if (!chunk || !host.workers->readable()) continue;
     const std::uint64_t step = host.workers->step();
     pupil.ledger->put(*chunk, step);
-    send_lesson(host, pupil,
-                {.chunk = *chunk, .step = step, .value = host.workers->weights()[*chunk]});
+    send_transfer(host, pupil,
+                  {.chunk = *chunk, .step = step, .value = host.workers->weights()[*chunk]});
   }
-  at(now_ + Time(1 + random(20)), host.index, Teach{host.self.id});
+  at(now_ + Time(1 + random(20)), host.index, ServeState{host.self.id});
 }
 
 // In order, and nothing is lost but the connection.
-void World::send_lesson(Host& host, Host::Pupil& pupil, Lesson lesson) {
-  lesson.stream = pupil.stream;
-  lesson.number = ++pupil.sent;
+void World::send_transfer(Host& host, Host::Pupil& pupil, TransferMessage transfer) {
+  transfer.stream = pupil.stream;
+  transfer.number = ++pupil.sent;
   const auto to = static_cast<std::size_t>(pupil.peer.address[1] - '0');
   if (!reach_[host.index][to]) {
     at(now_ + kReset, host.index, StreamEnds{host.self.id, pupil.stream});
     return at(now_ + kReset, to, StreamEnds{pupil.peer.id, pupil.stream});
   }
   pupil.last = std::max(pupil.last, now_ + delay());
-  at(pupil.last, to, Packet{host.self, pupil.peer, lesson});
+  at(pupil.last, to, Packet{host.self, pupil.peer, transfer});
 }
 
 void World::happen(Host& host, StreamEnds& end) {
@@ -128,7 +129,7 @@ void World::end_stream(Host& host, std::uint64_t stream) {
 }
 
 // Its workers are gone.
-void World::end_lessons(Host& host) {
+void World::end_transfers(Host& host) {
   for (const Host::Pupil& pupil : std::exchange(host.pupils, {})) {
     at(now_ + kReset, static_cast<std::size_t>(pupil.peer.address[1] - '0'),
        StreamEnds{pupil.peer.id, pupil.stream});

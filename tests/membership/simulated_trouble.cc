@@ -54,7 +54,7 @@ void World::lose_workers(Host& host) {
   note(&host, "loses its workers");
   host.workers->break_down();
   host.ready = false;
-  end_lessons(host);
+  end_transfers(host);
   host.agent->workers_changed(now_, 0);
   at(now_ + Time(20 + random(1000)), host.index, WorkersBack{host.self.id});
   obey(host);

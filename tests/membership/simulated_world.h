@@ -15,8 +15,8 @@
 #include "membership/simulation.h"
 #include "membership/toy_workers.h"
 #include "tandem/dist/learner_ledger.h"
-#include "tandem/membership/agent.h"
 #include "tandem/membership/joining.h"
+#include "tandem/membership/membership.h"
 
 namespace tandem::simulation {
 
@@ -24,7 +24,7 @@ using namespace membership;
 
 // Over the connection from a source to a learner, which keeps the order: of a chunk as it is after
 // `step`, or of its gradient.
-struct Lesson {
+struct TransferMessage {
   std::uint64_t stream = 0;
   std::uint64_t number = 0;  // within the stream
   bool gradient = false;
@@ -32,7 +32,7 @@ struct Lesson {
   std::uint64_t step = 0;
   std::uint64_t value = 0;
 };
-using Payload = std::variant<Message, Frame, Lesson>;
+using Payload = std::variant<Message, Frame, TransferMessage>;
 
 // ---- what happens ----
 
@@ -46,7 +46,7 @@ struct WakeAgent {
 struct WakeWorkers {
   NodeId id = 0;
 };
-struct Teach {
+struct ServeState {
   NodeId id = 0;
 };
 // One of the ends of a stream is gone.
@@ -55,7 +55,7 @@ struct StreamEnds {
   std::uint64_t stream = 0;
 };
 // The source has not come.
-struct NobodyTeaches {
+struct NobodyServesState {
   NodeId id = 0;
   std::uint64_t stream = 0;
 };
@@ -74,8 +74,9 @@ struct WorkersBack {
 };
 struct Start {};  // an agent process on the host
 struct LockCheck {};
-using Happening = std::variant<Packet, WakeAgent, WakeWorkers, Teach, StreamEnds, NobodyTeaches,
-                               Stopped, HearDeath, HearNobody, WorkersBack, Start, LockCheck>;
+using Happening =
+    std::variant<Packet, WakeAgent, WakeWorkers, ServeState, StreamEnds, NobodyServesState, Stopped,
+                 HearDeath, HearNobody, WorkersBack, Start, LockCheck>;
 
 struct Event {
   Time at{};
@@ -106,7 +107,7 @@ struct Host final : Surroundings {
   Time random_delay(int least, int most) override;
   bool poisoned(std::uint64_t step, std::uint32_t begin, std::uint32_t end) override;
   void worker_failed(std::uint64_t step) override;
-  void applied(ViewNumber view, std::uint64_t step, bool boundary) override;
+  void applied(ViewNumber view, std::uint64_t step, bool reconfiguration_point) override;
   void reduced(std::uint64_t step, const Values& gradient) override;
   void settled(std::uint64_t step) override;
   const Values* learned(std::uint64_t step) override;
@@ -143,7 +144,7 @@ struct Host final : Surroundings {
   Time paused_until{};
   // Of the process:
   Peer self;
-  std::unique_ptr<Agent> agent;
+  std::unique_ptr<Membership> agent;
   std::unique_ptr<Workers> workers;
   std::unique_ptr<Joining> joining;
   std::optional<Learner> learner;
@@ -174,9 +175,9 @@ class World {
   void happen(Host& host, Packet& packet);
   void happen(Host& host, WakeAgent& wake);
   void happen(Host& host, WakeWorkers& wake);
-  void happen(Host& host, Teach& teach);
+  void happen(Host& host, ServeState& serve_state);
   void happen(Host& host, StreamEnds& end);
-  void happen(Host& host, NobodyTeaches& late);
+  void happen(Host& host, NobodyServesState& late);
   void happen(Host& host, Stopped& stopped);
   void happen(Host& host, HearDeath& news);
   void happen(Host& host, HearNobody& news);
@@ -207,7 +208,7 @@ class World {
   void on(Host& host, Send& order);
   void on(Host& host, StopWorkers&);
   void on(Host& host, RunView& order);
-  void on(Host& host, AskBoundary&) { host.workers->ask_boundary(); }
+  void on(Host& host, AskReconfigurationPoint&) { host.workers->ask_reconfiguration_point(); }
   void on(Host& host, Learn& order);
   void on(Host& host, SaveCheckpoint& order);
   void on(Host& host, Refused& order);
@@ -220,11 +221,11 @@ class World {
   void report_workers(Host& host);
   void fail_to_learn(Host& host);
   Host::Ledger new_ledger() const;
-  void begin_to_teach(Host& host, const Peer& learner, std::uint64_t stream);
-  void send_lesson(Host& host, Host::Pupil& pupil, Lesson lesson);
-  void take(Host& host, const Peer& from, const Lesson& lesson);
+  void begin_to_serve_state(Host& host, const Peer& learner, std::uint64_t stream);
+  void send_transfer(Host& host, Host::Pupil& pupil, TransferMessage transfer);
+  void take(Host& host, const Peer& from, const TransferMessage& transfer);
   void end_stream(Host& host, std::uint64_t stream);
-  void end_lessons(Host& host);
+  void end_transfers(Host& host);
 
   // ---- invariants ----
   void violation(const Host* host, const std::string& what);

@@ -32,7 +32,7 @@ void Workers::store_chunk(std::size_t index, std::uint64_t step, std::uint64_t v
 
 void Workers::run(Time now, const View& view) {
   view_ = view;
-  boundary_asked_ = boundary_ = broken_ = false;
+  reconfiguration_point_asked_ = reconfiguration_point_ = broken_ = false;
   own_.reset();
   own_before_.reset();
   std::erase_if(parts_, [&](const auto& entry) { return entry.second.view < view.number; });
@@ -85,7 +85,7 @@ std::uint64_t Workers::stop() {
 
 void Workers::begin_step(Time now) {
   around_.settled(step());
-  if (view_.paused || boundary_) {
+  if (view_.paused || reconfiguration_point_) {
     doing_ = Doing::kHalted;
     return;
   }
@@ -114,7 +114,7 @@ void Workers::wake(Time now) {
               kShards * place / size,
               kShards * (place + 1) / size,
               {},
-              boundary_asked_,
+              reconfiguration_point_asked_,
               false};
     if (around_.poisoned(computing_, part.begin, part.end)) {
       broken_ = true;
@@ -198,9 +198,9 @@ void Workers::try_reduce(Time now) {
   }
   check_parts(parts);
   gradient_ = Values{};
-  boundary_ = false;
+  reconfiguration_point_ = false;
   for (const Part& part : parts) {
-    boundary_ = boundary_ || part.boundary;
+    reconfiguration_point_ = reconfiguration_point_ || part.reconfiguration_point;
     for (std::size_t k = 0; k < kChunks; ++k) (*gradient_)[k] += part.sum[k];
   }
   around_.reduced(computing_, *gradient_);
@@ -221,10 +221,10 @@ void Workers::apply_some(Time now, std::size_t chunks) {
     return around_.wake_after(due_ - now);
   }
   std::erase_if(parts_, [&](const auto& entry) { return entry.first.first <= computing_; });
-  const bool boundary = boundary_;
+  const bool reconfiguration_point = reconfiguration_point_;
   const std::uint64_t step = computing_;
   begin_step(now);
-  around_.applied(view_.number, step, boundary);
+  around_.applied(view_.number, step, reconfiguration_point);
 }
 
 // ---- the state inside a view ----

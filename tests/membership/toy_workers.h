@@ -11,7 +11,7 @@
 
 #include "membership/simulation.h"
 #include "membership/toy_job.h"
-#include "tandem/membership/agent.h"
+#include "tandem/membership/membership.h"
 
 namespace tandem::simulation {
 
@@ -28,7 +28,7 @@ struct Part {
   NodeId from = 0;
   std::uint32_t begin = 0, end = 0;  // shards
   Values sum{};
-  bool boundary = false;
+  bool reconfiguration_point = false;
   bool repeated = false;  // for one that seems not to have it
 };
 // For the state at which the view begins: `learned` is a checksum of what is there already.
@@ -57,7 +57,7 @@ class Surroundings {
   virtual Time random_delay(int least, int most) = 0;
   virtual bool poisoned(std::uint64_t step, std::uint32_t begin, std::uint32_t end) = 0;
   virtual void worker_failed(std::uint64_t step) = 0;
-  virtual void applied(ViewNumber view, std::uint64_t step, bool boundary) = 0;
+  virtual void applied(ViewNumber view, std::uint64_t step, bool reconfiguration_point) = 0;
   // The gradient of the step is whole, and its update begins.
   virtual void reduced(std::uint64_t step, const Values& gradient) = 0;
   // The state is that of the step, and nobody writes to it until the next update or view.
@@ -91,7 +91,7 @@ class Workers {
   // ---- orders ----
   void run(Time now, const View& view);
   std::uint64_t stop();  // returns what the node holds now
-  void ask_boundary() { boundary_asked_ = true; }
+  void ask_reconfiguration_point() { reconfiguration_point_asked_ = true; }
   void break_down() { broken_ = true; }  // a worker has died: nothing goes on until stop()
 
   // ---- inputs ----
@@ -133,8 +133,8 @@ class Workers {
   std::uint64_t newest_ = 0;  // that step
   std::array<std::optional<std::uint64_t>, kChunks> staged_{};
   bool learned_wrong_ = false;
-  bool boundary_asked_ = false;
-  bool boundary_ = false;
+  bool reconfiguration_point_asked_ = false;
+  bool reconfiguration_point_ = false;
   bool broken_ = false;
   Time due_{0};    // of what is being done
   Time since_{0};  // it began

@@ -45,7 +45,7 @@ std::vector<Message> examples() {
   Answer answer;
   answer.number = {9, 4};
   answer.promised = {10, 5};
-  answer.holding = {17, 3, true};
+  answer.node_state = {17, 3, true};
   answer.installed = example_view();
   answer.accepted = {example_view(), example_view()};
   answer.dead = {1, 2};
@@ -55,7 +55,7 @@ std::vector<Message> examples() {
   ask.who.files[31] = 255;
   ask.who.inputs = "learning_rate=1\n";
   return {ask,
-          Told{Verdict::kLearn, "why", 3, example_view()},
+          AskReply{Verdict::kLearn, "why", 3, example_view()},
           Propose{{1, 2}, {0, 0}},
           answer,
           Offer{example_view(), {example_view()}},
@@ -64,7 +64,7 @@ std::vector<Message> examples() {
           Beat{{1, 2}, 3},
           Suspect{{1, 2}, {3}, {4, 5}},
           Ended{143, "left"},
-          Fact{FactKind::kPlace, {1, 2}, "where"}};
+          AppMessage{AppMessageKind::kAddress, {1, 2}, "where"}};
 }
 
 TEST(Wire, KeepsEveryKindOfMessage) {
@@ -87,7 +87,7 @@ TEST(Wire, KeepsEveryKindOfMessage) {
 TEST(Wire, RefusesAFrameThatWasChanged) {
   Ends sender;
   const std::string bytes =
-      encode(sender.a, {{4, "n4"}, 5, Told{Verdict::kLearn, "", 3, example_view()}});
+      encode(sender.a, {{4, "n4"}, 5, AskReply{Verdict::kLearn, "", 3, example_view()}});
   for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
     std::string changed = bytes;
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));

@@ -6,7 +6,7 @@ namespace tandem::testing {
 namespace {
 
 // Agents that reach each other again have found each other by then.
-constexpr std::chrono::seconds kReunion{3};
+constexpr std::chrono::seconds kShrinkAgreement{3};
 
 class ElasticCuts : public ElasticHosts {};
 
@@ -24,7 +24,7 @@ TEST_F(ElasticCuts, OneSideGoesOnAndTheOtherJoinsAgain) {
   ASSERT_TRUE(printed(*agents_[other], "waiting for more than half of the 2 nodes"));
   EXPECT_EQ(times(other, "without the node at"), 0u);
   mend();
-  std::this_thread::sleep_for(kReunion);
+  std::this_thread::sleep_for(kShrinkAgreement);
   release(first);
   ASSERT_TRUE(sees_another_join(first, joined[first]));
   end(0);

@@ -127,7 +127,7 @@ TEST_P(SilentHost, IsNamedByAllInTime) {
   ProbeJob job(hosts.node0, hosts.node1,
                {"fault", phase == "middle" ? "none" : "pause", phase, "3"});
   if (phase == "middle") {
-    job.wait_for_all_to_say("is in the middle");
+    job.wait_for_all_to_send("is in the middle");
   } else {
     job.wait_until_said(3, "fault at");
   }
@@ -162,7 +162,7 @@ TEST_F(Faults, AWayThatDropsLargePacketsIsNamed) {
     host->shell("ip link set wire gso_max_segs 1");
   }
   ProbeJob job(hosts.node0, hosts.node1, {"fault", "none", "middle", "3"});
-  job.wait_for_all_to_say("is in the middle");
+  job.wait_for_all_to_send("is in the middle");
   hosts.node1.shell("ip link set wire mtu 700");
   for (int rank = 0; rank < 4; ++rank) {
     const ProcessResult result = job[rank].wait(std::chrono::seconds(40));
@@ -182,7 +182,7 @@ TEST_F(Faults, AnInterruptionWithinTheLimitIsNoFailure) {
   const TwoHosts hosts(folder());
   ProbeJob job(hosts.node0, hosts.node1, {"fault", "none", "middle", "3"},
                {{"TANDEM_HOST_TIMEOUT", "8"}, {"TANDEM_STALL_TIMEOUT", "15"}});
-  job.wait_for_all_to_say("is in the middle");
+  job.wait_for_all_to_send("is in the middle");
   hosts.node1.shell("ip link set wire down");
   std::this_thread::sleep_for(std::chrono::milliseconds(3500));  // more than the default limit
   hosts.node1.shell("ip link set wire up");
@@ -248,7 +248,7 @@ TEST_P(Interruption, OfNearlyTwoSecondsIsNoFailure) {
   Cabled line(hosts, 1e9);
   ProbeJob job(hosts.node0, hosts.node1, {"fault", GetParam(), "middle", "3"},
                {{"TANDEM_STALL_TIMEOUT", "10"}});
-  job.wait_for_all_to_say("is in the middle");
+  job.wait_for_all_to_send("is in the middle");
   for (const int between : {1000, 2500, 2600, 2700, 2800}) {
     std::this_thread::sleep_for(std::chrono::milliseconds(between));
     line.cable.lose(SlowCable::Loses::kEverything);
@@ -274,7 +274,7 @@ TEST_F(SlowLink, AnAnswerToNewConnectionsAloneIsNoLife) {
   Cabled line(hosts, 1e9);
   ProbeJob job(hosts.node0, hosts.node1, {"fault", "none", "middle", "3"},
                {{"TANDEM_STALL_TIMEOUT", "20"}});
-  job.wait_for_all_to_say("is in the middle");
+  job.wait_for_all_to_send("is in the middle");
   line.cable.lose(SlowCable::Loses::kOldConnections);
   const double start = now_ms();
   for (int rank = 0; rank < 4; ++rank) {
@@ -295,7 +295,7 @@ TEST_F(Faults, ACableThatComesLate) {
   ProbeJob job(hosts.node0, hosts.node1, {"fault", "none", "middle", "3"});
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   hosts.node1.shell("ip link set wire up");
-  job.wait_for_all_to_say("is in the middle");
+  job.wait_for_all_to_send("is in the middle");
   for (int rank = 0; rank < 4; ++rank) job[rank].signal(SIGTERM);
   for (const Host* host : {&hosts.node0, &hosts.node1}) {
     host->shell("pkill -KILL -x host_probe || true");

@@ -37,9 +37,9 @@ class GuidesLine : public JobTest {
   void use_launcher(const fs::path& mpirun) {
     search_path_ = path("bin").native() + ":" + std::getenv("PATH");
     fs::create_symlink(mpirun, path("bin") / "mpirun");
-    for (const auto* helper : {"hydra_pmi_proxy", "mpiexec.hydra", "hydra_bstrap_proxy"}) {
-      const fs::path program = mpirun.parent_path() / helper;
-      if (fs::exists(program)) fs::create_symlink(program, path("bin") / helper);
+    for (const auto* daemon : {"hydra_pmi_proxy", "mpiexec.hydra", "hydra_bstrap_proxy"}) {
+      const fs::path program = mpirun.parent_path() / daemon;
+      if (fs::exists(program)) fs::create_symlink(program, path("bin") / daemon);
     }
   }
 

@@ -120,17 +120,17 @@ int main(int argc, char** argv) {
   try {
     const auto identity = tandem::rendezvous::identify(tandem::Environment::from_process());
     rank = identity.rank;
-    tandem::rendezvous::ExchangeOptions meeting;
-    meeting.timeout = std::chrono::seconds(20);
-    meeting.log = options_of(fault).log;
-    const auto exchange = [&](const std::string& card) {
-      auto met = tandem::rendezvous::exchange_cards(identity, card, meeting);
+    tandem::rendezvous::BootstrapOptions bootstrap_result;
+    bootstrap_result.timeout = std::chrono::seconds(20);
+    bootstrap_result.log = options_of(fault).log;
+    const auto bootstrap = [&](const std::string& peer_info) {
+      auto met = tandem::rendezvous::exchange_peer_info(identity, peer_info, bootstrap_result);
       commit(fault, rank, "init", nullptr);
       return met;
     };
     const auto communicator =
         fault.victim < 0 ? Communicator::create(identity, options_of(fault))
-                         : Communicator::create(rank, identity.world_size, exchange,
+                         : Communicator::create(rank, identity.world_size, bootstrap,
                                                 /*loopback_only=*/false, options_of(fault));
     say(rank, communicator->describe());
     if (fault.victim >= 0) work(*communicator, fault);

@@ -50,7 +50,7 @@ class ProbeJob {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   }
-  void wait_for_all_to_say(const std::string& text) {
+  void wait_for_all_to_send(const std::string& text) {
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) wait_until_said(rank, text);
   }
   Process& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }

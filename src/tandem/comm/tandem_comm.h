@@ -322,10 +322,10 @@ TDM_API tdmResult_t tdmIRecv(void* recv, size_t count, tdmDataType_t type, int p
 TDM_API tdmResult_t tdmWait(tdmRequest_t* request);
 // Moves as much as possible; `*ended` becomes 1 or 0.
 TDM_API tdmResult_t tdmTest(tdmRequest_t* request, int* ended);
-// Waits at most `patience_us`; `*ended` becomes 1 or 0. All waits for this request together may
+// Waits at most `timeout_us`; `*ended` becomes 1 or 0. All waits for this request together may
 // take `limit_ms` (TDM_UNDEFINED: the communicator's timeout), counted from the first. A longer
 // wait fails the communicator on all ranks, as with any other wait.
-TDM_API tdmResult_t tdmWaitFor(tdmRequest_t* request, int patience_us, int limit_ms, int* ended);
+TDM_API tdmResult_t tdmWaitFor(tdmRequest_t* request, int timeout_us, int limit_ms, int* ended);
 
 // ---- groups ----
 

@@ -21,8 +21,10 @@ std::vector<int> allowed_cores() {
     if (!CPU_ISSET(cpu, &mask)) continue;
     std::ifstream file(
         fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
-    std::string siblings;
-    if (seen.insert(std::getline(file, siblings) ? siblings : fmt::format("cpu {}", cpu)).second)
+    std::string local_processes;
+    if (seen.insert(std::getline(file, local_processes) ? local_processes
+                                                        : fmt::format("cpu {}", cpu))
+            .second)
       cores.push_back(cpu);
   }
   return cores;

@@ -14,7 +14,7 @@ namespace tandem {
 IoError io_error(std::string_view what, std::string_view path, int error_number) {
   const std::string message = fmt::format("{} '{}': {}{}", what, path, std::strerror(error_number),
                                           advice_on(error_number));
-  if (says_volume_is_gone(error_number)) throw VolumeGone(message);
+  if (means_volume_gone(error_number)) throw VolumeGone(message);
   return IoError(message);
 }
 

@@ -36,16 +36,16 @@ std::byte* reserve_blocks(std::size_t bytes) {
 
 std::byte* map_memory(std::size_t bytes, int flags, int descriptor) {
   const bool large = bytes >= 2 * kHugePage;
-  std::byte* place = nullptr;
+  std::byte* reserved = nullptr;
   if (large) {
-    place = reserve_blocks(align_up(bytes, 4096));
-    if (place == nullptr) return nullptr;
+    reserved = reserve_blocks(align_up(bytes, 4096));
+    if (reserved == nullptr) return nullptr;
     flags |= MAP_FIXED;
   }
-  void* address = ::mmap(place, bytes, PROT_READ | PROT_WRITE, flags, descriptor, 0);
+  void* address = ::mmap(reserved, bytes, PROT_READ | PROT_WRITE, flags, descriptor, 0);
   if (address == MAP_FAILED) {
     const int error = errno;
-    if (large) ::munmap(place, bytes);
+    if (large) ::munmap(reserved, bytes);
     errno = error;
     return nullptr;
   }

@@ -15,7 +15,7 @@ bool has(const fs::path& path, fs::file_status (*look)(const fs::path&, std::err
          bool (*is_it)(fs::file_status)) {
   std::error_code error;
   const bool found = is_it(look(path, error));
-  if (error && says_volume_is_gone(error.value()))
+  if (error && means_volume_gone(error.value()))
     throw io_error("cannot look for", path.native(), error.value());
   return found;
 }
@@ -25,14 +25,14 @@ std::optional<dev_t> device_of(const fs::path& directory) {
   for (fs::path at = fs::absolute(directory);; at = at.parent_path()) {
     struct stat info {};
     if (::stat(at.c_str(), &info) == 0) return info.st_dev;
-    if (says_volume_is_gone(errno)) throw io_error("cannot look for", at.native(), errno);
+    if (means_volume_gone(errno)) throw io_error("cannot look for", at.native(), errno);
     if (at == at.parent_path()) return std::nullopt;
   }
 }
 
 }  // namespace
 
-bool says_volume_is_gone(int error_number) {
+bool means_volume_gone(int error_number) {
   switch (error_number) {
     case ESTALE:
     case ENOTCONN:
@@ -50,7 +50,7 @@ bool says_volume_is_gone(int error_number) {
 }
 
 std::string advice_on(int error_number) {
-  if (says_volume_is_gone(error_number))
+  if (means_volume_gone(error_number))
     return "; the volume or its server does not answer: a start after it was mounted again goes "
            "on from the newest checkpoint";
   switch (error_number) {

@@ -23,7 +23,7 @@ class VolumeGone : public IoError {
 };
 
 // Whether errno says that it is gone: a stale handle, a server or a device that does not answer.
-bool says_volume_is_gone(int error_number);
+bool means_volume_gone(int error_number);
 
 // What to try, with "; " in front; empty where the error says it all.
 std::string advice_on(int error_number);

@@ -7,9 +7,9 @@
 #include "tandem/core/error.h"
 #include "tandem/dist/checksum.h"
 #include "tandem/dist/gradient_engine_state.h"
-#include "tandem/dist/lessons.h"
 #include "tandem/dist/state_learner.h"
 #include "tandem/dist/state_source.h"
+#include "tandem/dist/transfer_messages.h"
 #include "tandem/kernels/reduce.h"
 
 namespace tandem::dist {
@@ -38,7 +38,7 @@ GradientEngine::GradientEngine(comm::Communicator* communicator, const kernels::
   for (std::size_t begin = 0; begin < model.elements(); begin += bucket) {
     s.buckets.push_back({begin, std::min(model.elements(), begin + bucket)});
   }
-  s.place();
+  s.bind_numa();
   s.collapse_own_pages();
   s.plan_sums();
   if (options.source == nullptr) return;
@@ -60,16 +60,16 @@ template <class T>
 void GradientEngine::State::send_to_nodes(std::span<T> values, int root) {
   const std::vector<comm::Node>& nodes = communicator->nodes();
   const int count = static_cast<int>(nodes.size());
-  const int place = (communicator->node().index + count - root) % count;
+  const int bind_numa = (communicator->node().index + count - root) % count;
   const auto leader = [&](int at) {
     return nodes[static_cast<std::size_t>((at + root) % count)].members[0];
   };
   int bit = 1;
-  while (bit < count && (place & bit) == 0) bit *= 2;
-  if (place != 0) communicator->receive(values, leader(place - bit), kWeightsChannel);
+  while (bit < count && (bind_numa & bit) == 0) bit *= 2;
+  if (bind_numa != 0) communicator->receive(values, leader(bind_numa - bit), kWeightsChannel);
   for (bit /= 2; bit > 0; bit /= 2) {
-    if (place + bit < count)
-      communicator->send(std::span<const T>(values), leader(place + bit), kWeightsChannel);
+    if (bind_numa + bit < count)
+      communicator->send(std::span<const T>(values), leader(bind_numa + bit), kWeightsChannel);
   }
 }
 
@@ -164,16 +164,17 @@ bool GradientEngine::finish_update(const kernels::Context& context, optim::Optim
 
 namespace {
 
-// No account comes near it: a log of a million entries takes about 100 MB.
-constexpr std::uint64_t kLongestAccount = std::uint64_t{1} << 30;
+// No progress comes near it: a log of a million entries takes about 100 MB.
+constexpr std::uint64_t kLongestTrainingProgress = std::uint64_t{1} << 30;
 
 }  // namespace
 
 std::string GradientEngine::State::send_text_to_nodes(std::string text, int source) {
   std::uint64_t length = text.size();
   send_to_nodes(std::span(&length, 1), source);
-  if (length > kLongestAccount)
-    raise<CommError>("an account of {} bytes was announced: different versions, or damage", length);
+  if (length > kLongestTrainingProgress)
+    raise<CommError>("training progress of {} bytes was announced: different versions, or damage",
+                     length);
   text.resize(length);
   if (length > 0) send_to_nodes(std::span(text), source);
   return text;
@@ -184,22 +185,23 @@ namespace {
 // One checksum over all that belongs to a state.
 std::uint64_t checksum_of(ThreadPool& threads, std::uint64_t step, std::span<const float> weights,
                           std::span<const float> moments, std::span<const double> record,
-                          const std::string& account) {
+                          const std::string& training_progress) {
   Checksum sum(step);
   add_in_pieces(sum, threads, weights);
   add_in_pieces(sum, threads, moments);
   sum.add(record);
-  sum.add(account);
+  sum.add(training_progress);
   return sum.value();
 }
 
 // One checksum over all that belongs to a state that was learned, of those of its chunks.
 std::uint64_t checksum_of_learned(std::uint64_t step, std::span<const std::uint64_t> chunks,
-                                  std::span<const double> record, const std::string& account) {
+                                  std::span<const double> record,
+                                  const std::string& training_progress) {
   Checksum sum(step);
   for (const std::uint64_t chunk : chunks) sum.add(chunk);
   sum.add(record);
-  sum.add(account);
+  sum.add(training_progress);
   return sum.value();
 }
 
@@ -231,12 +233,13 @@ void GradientEngine::State::confirm_learned(const Levels& levels, const OwnPast&
   if (source) chunks = checksums_of_chunks();
   if (learned) chunks = own.learner->checksums();
   send_to_nodes(std::span(record), levels.source);
-  const std::string account = send_text_to_nodes(source ? own.account : "", levels.source);
-  const std::uint64_t sum = checksum_of_learned(levels.newest, chunks, record, account);
+  const std::string training_progress =
+      send_text_to_nodes(source ? own.training_progress : "", levels.source);
+  const std::uint64_t sum = checksum_of_learned(levels.newest, chunks, record, training_progress);
   std::uint64_t expected = sum;
   send_to_nodes(std::span(&expected, 1), levels.source);
   if (!learned || sum != expected) return;
-  if (own.arrives) own.arrives(account);
+  if (own.arrives) own.arrives(training_progress);
   count_from_now(levels, record);
 }
 
@@ -253,8 +256,10 @@ void GradientEngine::State::replace_state(const Levels& levels, const OwnPast& o
   send_to_nodes(weights, levels.source);
   send_to_nodes(moments, levels.source);
   send_to_nodes(std::span(record), levels.source);
-  const std::string account = send_text_to_nodes(source ? own.account : "", levels.source);
-  const std::uint64_t sum = checksum_of(threads, levels.newest, weights, moments, record, account);
+  const std::string training_progress =
+      send_text_to_nodes(source ? own.training_progress : "", levels.source);
+  const std::uint64_t sum =
+      checksum_of(threads, levels.newest, weights, moments, record, training_progress);
   std::uint64_t expected = sum;
   send_to_nodes(std::span(&expected, 1), levels.source);
   if (sum != expected) {
@@ -262,7 +267,7 @@ void GradientEngine::State::replace_state(const Levels& levels, const OwnPast& o
                      levels.newest, sum, expected);
   }
   if (source) return;
-  if (own.arrives) own.arrives(account);
+  if (own.arrives) own.arrives(training_progress);
   if (keeps) {
     model.begin_replacing();
     std::copy(weights.begin(), weights.end(), model.weights().begin());
@@ -289,7 +294,7 @@ GradientEngine::State::Levels GradientEngine::State::gather_levels(bool learner)
   return levels;
 }
 
-Levelled GradientEngine::level(const OwnPast& own) {
+SyncResult GradientEngine::synchronize_state(const OwnPast& own) {
   State& s = *state_;
   if (s.communicator == nullptr || s.communicator->nodes().size() == 1) return {s.model.step()};
   const bool learner = node_leader() && own.learner != nullptr;
@@ -363,7 +368,7 @@ std::string GradientEngine::describe() const {
       s.plan.num_arenas == 1 ? "" : "s", s.rounded() ? ", sums of gradients rounded to bf16" : "");
 }
 
-std::string GradientEngine::describe_place() const {
+std::string GradientEngine::describe_position() const {
   const auto& placed = state_->placed;
   if (placed.domains < 2) return "";
   if (!placed.domain)

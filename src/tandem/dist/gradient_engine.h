@@ -34,7 +34,7 @@
 // After a CommError the engine is of no use any more. Whoever is left makes a new one for the ranks
 // that are left, on the same state, and brings it to the end of a step (elastic jobs):
 //     finish_update()                         completes the update that was interrupted on the node
-//     level()                                 nodes that had not begun it get the newer state
+//     synchronize_state()                     nodes that had not begun it get the newer state
 //
 // gradient_ready() also moves whatever can move without waiting: this rank's slices of buckets that
 // are complete on the node are reduced straight out of the other ranks' arenas, and parts for other
@@ -92,16 +92,16 @@ struct GradientEngineOptions {
   MessageMemory* messages = nullptr;  // must outlive the engine; null: it has its own
 };
 
-struct Levelled {
+struct SyncResult {
   std::uint64_t step = 0;  // that all have now
   bool moved = false;      // weights and optimizer state were sent
 };
 
-// What a node brings to GradientEngine::level().
+// What a node brings to GradientEngine::synchronize_state().
 struct OwnPast {
   // On the node leader: what belongs to its state and is kept elsewhere, opaque here.
-  std::string account = {};
-  // Called on the leaders of nodes that get a newer state, with its account, before it counts: who
+  std::string training_progress = {};
+  // Called on the leaders of nodes that get a newer state, with its progress, before it counts: who
   // keeps it there has both or can tell by the step which one it has.
   std::function<void(const std::string&)> arrives = {};
   // On the leader of a node that has learned the state while the others trained; or null.
@@ -179,12 +179,12 @@ class GradientEngine {
   // pieces).
   bool finish_update(const kernels::Context& context, optim::Optimizer& optimizer);
   // Collective over all ranks, after finish_update(): nodes that are behind the newest get its
-  // weights, optimizer state, record and account. What a node has is kept until the newer state has
-  // come whole and its checksum is right: that takes memory for another copy meanwhile, unless it
-  // has nothing but initial weights. Who has learned the state gets only its record, account and
+  // weights, optimizer state, record and progress. What a node has is kept until the newer state
+  // has come whole and its checksum is right: that takes memory for another copy meanwhile, unless
+  // it has nothing but initial weights. Who has learned the state gets only its record, account and
   // checksum; where that is not the checksum of what it has learned, it gets all. Throws CommError
   // when the checksum of what was sent is wrong.
-  Levelled level(const OwnPast& own = {});
+  SyncResult synchronize_state(const OwnPast& own = {});
 
   // Puts together what the ranks say of their shards, the same number n of values of each:
   // all[L · n], in the order of the shards. Collective. Later calls with the same n allocate
@@ -199,7 +199,7 @@ class GradientEngine {
   std::string describe() const;  // shards, ranks, buckets, arenas; one line
   // From which NUMA node the memory of this rank's slices and arenas is asked for; one line, empty
   // where there is but one node or one rank.
-  std::string describe_place() const;
+  std::string describe_position() const;
 
  private:
   struct State;

@@ -140,7 +140,7 @@ struct GradientEngine::State {
   std::vector<float> gathered_floats;  // only if the ranks have different numbers of shards
 
   // ---- start ----
-  void place();
+  void bind_numa();
   void prefer_own_domain();
   void collapse_own_pages();
   std::vector<std::span<std::byte>> own_pages() const;
@@ -148,7 +148,7 @@ struct GradientEngine::State {
   void plan_remote(const std::vector<comm::Subtree>& node_partials);
   void place_messages(std::size_t send_bytes, std::size_t own_elements);
 
-  // What a node says when level() begins, and the newest that anybody has.
+  // What a node says when synchronize_state() begins, and the newest that anybody has.
   struct Levels {
     std::uint64_t newest = 0;
     int source = 0;  // index of a node that has it

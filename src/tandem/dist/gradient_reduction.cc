@@ -12,7 +12,7 @@
 namespace tandem::dist {
 namespace {
 
-constexpr std::chrono::microseconds kPatience{500};
+constexpr std::chrono::microseconds kTimeout{500};
 constexpr std::size_t kChunk = ModelState::kChunk;
 
 }  // namespace
@@ -287,7 +287,7 @@ void GradientEngine::State::wait_for_more(std::chrono::steady_clock::time_point 
   const std::string_view what(text.data(), std::min(end.size, text.size()));
   const auto target = flag_base + static_cast<std::uint32_t>(bucket) + 1;
   if (several_nodes()) {
-    communicator->progress(kPatience);
+    communicator->progress(kTimeout);
     communicator->check_wait(since, -1, what);
     return;
   }

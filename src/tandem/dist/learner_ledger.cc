@@ -46,7 +46,7 @@ bool LearnerLedger::stalls() {
     most_ = now;
     steps_since_most_ = 0;
   }
-  return steps_since_most_ >= kPatience;
+  return steps_since_most_ >= kTimeout;
 }
 
 }  // namespace tandem::dist

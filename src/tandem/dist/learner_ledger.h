@@ -41,7 +41,7 @@ class LearnerLedger {
   bool stalls();
 
  private:
-  static constexpr int kPatience = 8;  // steps
+  static constexpr int kTimeout = 8;  // steps
   std::size_t present() const;
 
   std::vector<std::optional<std::uint64_t>> steps_;

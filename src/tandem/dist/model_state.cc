@@ -37,10 +37,10 @@ class Pieces {
 ModelState::ModelState(comm::Communicator* communicator, const ModelStateOptions& options)
     : options_(options) {
   if (options.elements == 0) raise<InvalidArgument>("model state: the model has no parameters");
-  const std::size_t bytes = place(nullptr);
+  const std::size_t bytes = lay_out(nullptr);
   if (communicator == nullptr || communicator->size() == 1) {
     own_memory_ = Buffer(bytes);
-    place(own_memory_.data());
+    lay_out(own_memory_.data());
     return;
   }
   guarded_ = communicator->local_size() > 1 && options.pieces.count > 0;
@@ -52,7 +52,7 @@ ModelState::ModelState(comm::Communicator* communicator, const ModelStateOptions
                      communicator->describe_rank(communicator->node().members[0]), memory.size(),
                      bytes);
   }
-  place(memory.data());
+  lay_out(memory.data());
   if (!guarded_) return;
   std::vector<std::span<std::byte>> slots;
   for (int rank = 0; rank < communicator->local_size(); ++rank)
@@ -74,7 +74,7 @@ ModelState::ModelState(const KeptMemory& memory, const ModelStateOptions& option
     : options_(options) {
   if (options.elements == 0) raise<InvalidArgument>("model state: the model has no parameters");
   guarded_ = options.pieces.count > 0;
-  const std::size_t arrays = place(nullptr);
+  const std::size_t arrays = lay_out(nullptr);
   const std::size_t of_worker = guarded_ ? align_up(kept_slots() * slot_bytes(), kPage) : 0;
   const std::size_t bytes = arrays + of_worker * static_cast<std::size_t>(memory.workers);
   struct stat file {};
@@ -90,7 +90,7 @@ ModelState::ModelState(const KeptMemory& memory, const ModelStateOptions& option
   }
   kept_.emplace(memory.descriptor, bytes);
   const std::span<std::byte> mapped = kept_->bytes();
-  place(mapped.data());
+  lay_out(mapped.data());
   if (!guarded_) return;
   std::vector<std::span<std::byte>> slots;
   for (int worker = 0; worker < memory.workers; ++worker) {
@@ -103,7 +103,7 @@ ModelState::ModelState(const KeptMemory& memory, const ModelStateOptions& option
 }
 
 // Returns the bytes that everything takes.
-std::size_t ModelState::place(std::byte* memory) {
+std::size_t ModelState::lay_out(std::byte* memory) {
   Pieces pieces(memory);
   gradient_ = pieces.take<float>(options_.elements);
   weights_ = pieces.take<float>(options_.elements);

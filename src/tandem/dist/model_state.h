@@ -132,7 +132,7 @@ class ModelState {
   std::uint64_t unless_replaced(const std::atomic<std::uint64_t>& step) const {
     return being_replaced() ? 0 : step.load(std::memory_order_acquire);
   }
-  std::size_t place(std::byte* memory);
+  std::size_t lay_out(std::byte* memory);
   void write_record(std::span<const double> values);
   std::size_t kept_slots() const;
   std::size_t num_slots() const {

@@ -27,7 +27,7 @@ SegmentLayout lay_out(std::size_t elements, const ShardPlan& plan, bool leader) 
 
 }  // namespace
 
-void GradientEngine::State::place() {
+void GradientEngine::State::bind_numa() {
   std::vector<int> members = {0};
   if (communicator != nullptr) {
     members = communicator->node().members;

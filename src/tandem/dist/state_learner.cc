@@ -29,15 +29,15 @@ StateLearner::StateLearner(std::unique_ptr<comm::Communicator> connection,
   model_.begin_replacing();
 }
 
-bool StateLearner::wait_for_notice(milliseconds patience) {
+bool StateLearner::wait_for_notice(milliseconds timeout) {
   if (!next_) next_ = connection_->start_receive(words_of(notice_), kSourceRank);
-  if (!connection_->wait_for(*next_, patience)) return false;
+  if (!connection_->wait_for(*next_, timeout)) return false;
   next_.reset();
   return true;
 }
 
-bool StateLearner::take(milliseconds patience) {
-  const auto until = Clock::now() + patience;
+bool StateLearner::take(milliseconds timeout) {
+  const auto until = Clock::now() + timeout;
   bool any = false;
   while (wait_for_notice(std::chrono::ceil<milliseconds>(
       std::max<Clock::duration>(until - Clock::now(), milliseconds(0))))) {
@@ -54,7 +54,7 @@ bool StateLearner::reach(std::uint64_t step) {
   try {
     while (level_at() != step) {
       if (!wait_for_notice(kSilence)) return false;
-      if (notice_.kind == Lesson::kNothing && notice_.step >= step) return false;
+      if (notice_.kind == TransferMessage::kNothing && notice_.step >= step) return false;
       obey_notice();
     }
     return true;
@@ -64,27 +64,28 @@ bool StateLearner::reach(std::uint64_t step) {
 }
 
 void StateLearner::obey_notice() {
-  if (!std::exchange(greeted_, true)) return check_hello();
+  if (!std::exchange(greeted_, true)) return check_handshake();
   switch (notice_.kind) {
-    case Lesson::kChunk:
+    case TransferMessage::kChunk:
       return take_chunk();
-    case Lesson::kGradient:
+    case TransferMessage::kGradient:
       return take_gradient();
-    case Lesson::kNothing:
+    case TransferMessage::kNothing:
       return;
-    case Lesson::kSlow:
+    case TransferMessage::kSlow:
       too_slow_ = true;
       return;
-    case Lesson::kHello:
+    case TransferMessage::kHandshake:
       break;
   }
-  raise<CommError>("the sender of a state said what makes no sense (lesson {})",
+  raise<CommError>("the sender of a state said what makes no sense (message {})",
                    static_cast<std::uint64_t>(notice_.kind));
 }
 
-void StateLearner::check_hello() const {
+void StateLearner::check_handshake() const {
   const std::size_t state = model_.optimizer_state().size();
-  if (notice_.kind == Lesson::kHello && notice_.chunk == model_.elements() && notice_.step == state)
+  if (notice_.kind == TransferMessage::kHandshake && notice_.chunk == model_.elements() &&
+      notice_.step == state)
     return;
   raise<CommError>("the sender has {} weights and {} values of the optimizer, expected {} and {}",
                    notice_.chunk, notice_.step, model_.elements(), state);

@@ -1,6 +1,6 @@
 // The other end of state_source.h: a node that holds nothing takes a job's state while the job
 // trains, and applies the updates that follow with the job's own optimizer. What it has counts for
-// nothing until GradientEngine::level() has found it right in the node's first view
+// nothing until GradientEngine::synchronize_state() has found it right in the node's first view
 // (docs/design/0024): until then the state is being replaced (ModelState::begin_replacing).
 //
 // Thread-safety: one thread.
@@ -14,8 +14,8 @@
 
 #include "tandem/comm/api/communicator.h"
 #include "tandem/dist/learner_ledger.h"
-#include "tandem/dist/lessons.h"
 #include "tandem/dist/model_state.h"
+#include "tandem/dist/transfer_messages.h"
 #include "tandem/kernels/context.h"
 
 namespace tandem::dist {
@@ -30,7 +30,7 @@ class StateLearner {
   // Takes what comes, for about so long or until all of a step is here; returns whether anything
   // has come. Throws CommError when the sender is gone, has another model, or says what makes no
   // sense.
-  bool take(std::chrono::milliseconds patience);
+  bool take(std::chrono::milliseconds timeout);
   // The steps are faster than the connection: there is no hope of becoming level.
   bool too_slow() const { return too_slow_; }
   // All of the state is here, after this step.
@@ -43,9 +43,9 @@ class StateLearner {
   std::vector<std::uint64_t> checksums() const;
 
  private:
-  bool wait_for_notice(std::chrono::milliseconds patience);
+  bool wait_for_notice(std::chrono::milliseconds timeout);
   void obey_notice();
-  void check_hello() const;
+  void check_handshake() const;
   void take_chunk();
   void take_gradient();
   void sum_up(std::size_t chunk);

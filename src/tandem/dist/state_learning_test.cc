@@ -24,7 +24,7 @@ namespace tandem::dist {
 namespace {
 
 using comm::Communicator;
-using comm::testing::CardBoard;
+using comm::testing::PeerInfoBoard;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
@@ -91,7 +91,7 @@ comm::Options short_waits() {
   return options;
 }
 
-std::unique_ptr<Communicator> end_of(CardBoard& board, int rank) {
+std::unique_ptr<Communicator> end_of(PeerInfoBoard& board, int rank) {
   return Communicator::create(rank, 2, board.exchange_of(rank), /*loopback_only=*/true,
                               short_waits());
 }
@@ -118,9 +118,10 @@ class Learners : public ::testing::Test {
                     GradientEngineOptions{.logical_shards = 1, .source = &source_});
   }
   std::unique_ptr<StateLearner> learner_of(StateSource& source, Node& node) {
-    boards_.push_back(std::make_unique<CardBoard>(2));
-    CardBoard& board = *boards_.back();
-    source.teach([&board](const std::function<bool()>&) { return end_of(board, kSourceRank); });
+    boards_.push_back(std::make_unique<PeerInfoBoard>(2));
+    PeerInfoBoard& board = *boards_.back();
+    source.serve_state(
+        [&board](const std::function<bool()>&) { return end_of(board, kSourceRank); });
     return std::make_unique<StateLearner>(end_of(board, kLearnerRank), node.context, node.model,
                                           *node.optimizer);
   }
@@ -129,7 +130,7 @@ class Learners : public ::testing::Test {
   Node job_;
   StateSource source_{job_.model};
   std::optional<GradientEngine> engine_;
-  std::vector<std::unique_ptr<CardBoard>> boards_;
+  std::vector<std::unique_ptr<PeerInfoBoard>> boards_;
 };
 
 class LearnersOf : public Learners, public ::testing::WithParamInterface<optim::OptimizerName> {};
@@ -157,7 +158,7 @@ TEST_F(Learners, AnUpdateThatTheSourceHasNotSeenIsSentAsItIs) {
   Node node;
   const auto learner = learner_of(source_, node);
   train_until_level(*learner);
-  // As level() does with a state from elsewhere.
+  // As synchronize_state() does with a state from elsewhere.
   engine_.emplace(nullptr, job_.context, job_.model,
                   GradientEngineOptions{.logical_shards = 1, .source = &source_});
   for (float& weight : job_.model.weights()) weight += 1;
@@ -185,10 +186,10 @@ TEST_F(Learners, GradientsThatHaveNotGoneAreKept) {
   Node node;
   const auto learner = learner_of(source_, node);
   train_until_level(*learner);
-  const std::uint64_t level = *learner->level_at();
+  const std::uint64_t synchronize_state = *learner->level_at();
   for (int i = 0; i < 2; ++i) job_.step(*engine_);
   ASSERT_TRUE(learner->reach(job_.model.step()));
-  EXPECT_GT(job_.model.step(), level);
+  EXPECT_GT(job_.model.step(), synchronize_state);
   EXPECT_TRUE(node.equals(job_));
 }
 
@@ -233,7 +234,7 @@ TEST_F(Learners, AreNotServedWhereThatCannotBe) {
   std::atomic<bool> go{false};
   StateSource source(job_.model);
   for (std::size_t i = 0; i < StateSource::kMostLearners + 3; ++i) {
-    source.teach([&](const std::function<bool()>& over) -> std::unique_ptr<Communicator> {
+    source.serve_state([&](const std::function<bool()>& over) -> std::unique_ptr<Communicator> {
       while (!go && !over()) std::this_thread::sleep_for(milliseconds(1));
       raise<CommError>("nobody came");
     });
@@ -244,17 +245,18 @@ TEST_F(Learners, AreNotServedWhereThatCannotBe) {
 
 // ---- what a source says that is none ----
 
-class BadLessons : public ::testing::TestWithParam<std::pair<Notice, const char*>> {};
+class BadTransfers : public ::testing::TestWithParam<std::pair<Notice, const char*>> {};
 
-TEST_P(BadLessons, EndTheTransfer) {
+TEST_P(BadTransfers, EndTheTransfer) {
   Node node;
-  CardBoard board(2);
+  PeerInfoBoard board(2);
   std::thread liar([&] {
     const auto communicator = end_of(board, kSourceRank);
-    Notice hello{Lesson::kHello, node.model.elements(), node.model.optimizer_state().size()};
+    Notice handshake{TransferMessage::kHandshake, node.model.elements(),
+                     node.model.optimizer_state().size()};
     Notice notice = GetParam().first;
-    if (notice.kind != Lesson::kHello)
-      communicator->send(std::span<const std::uint64_t>(words_of(hello)), kLearnerRank);
+    if (notice.kind != TransferMessage::kHandshake)
+      communicator->send(std::span<const std::uint64_t>(words_of(handshake)), kLearnerRank);
     communicator->send(std::span<const std::uint64_t>(words_of(notice)), kLearnerRank);
     try {
       while (true) communicator->progress(milliseconds(10));
@@ -274,14 +276,16 @@ TEST_P(BadLessons, EndTheTransfer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Say, BadLessons,
+    Say, BadTransfers,
     ::testing::Values(
-        std::pair(Notice{Lesson::kHello, 5, 10}, "the sender has 5 weights"),
-        std::pair(Notice{Lesson::kChunk, kChunks, 1}, "chunk 6 of a state of 6"),
-        std::pair(Notice{Lesson::kChunk, ~std::uint64_t{0}, 1}, "chunk 18446744073709551615"),
-        std::pair(Notice{Lesson::kGradient, kChunks + 1, 1}, "chunk 7 of a state of 6"),
-        std::pair(Notice{Lesson::kGradient, 0, 1}, "the gradient of step 1 came for a chunk"),
-        std::pair(Notice{static_cast<Lesson>(77), 0, 1}, "makes no sense (lesson 77)")));
+        std::pair(Notice{TransferMessage::kHandshake, 5, 10}, "the sender has 5 weights"),
+        std::pair(Notice{TransferMessage::kChunk, kChunks, 1}, "chunk 6 of a state of 6"),
+        std::pair(Notice{TransferMessage::kChunk, ~std::uint64_t{0}, 1},
+                  "chunk 18446744073709551615"),
+        std::pair(Notice{TransferMessage::kGradient, kChunks + 1, 1}, "chunk 7 of a state of 6"),
+        std::pair(Notice{TransferMessage::kGradient, 0, 1},
+                  "the gradient of step 1 came for a chunk"),
+        std::pair(Notice{static_cast<TransferMessage>(77), 0, 1}, "makes no sense (message 77)")));
 
 // What a source says of the first chunk: chunks as they are after a step, and gradients of steps.
 struct Stream {
@@ -292,7 +296,7 @@ struct Stream {
 void PrintTo(const Stream& stream, std::ostream* out) {
   for (const Notice& notice : stream.said) {
     *out << (&notice == &stream.said.front() ? "" : ", ")
-         << (notice.kind == Lesson::kChunk ? "chunk of " : "gradient of ") << notice.step;
+         << (notice.kind == TransferMessage::kChunk ? "chunk of " : "gradient of ") << notice.step;
   }
 }
 
@@ -301,7 +305,7 @@ class Streams : public ::testing::TestWithParam<Stream> {};
 // Lost, repeated or out of order.
 TEST_P(Streams, AreTakenInOrderOnly) {
   Node node;
-  CardBoard board(2);
+  PeerInfoBoard board(2);
   std::atomic<bool> said = false;
   std::promise<void> heard;
   std::thread source([&] {
@@ -311,10 +315,11 @@ TEST_P(Streams, AreTakenInOrderOnly) {
       communicator->send(std::span<const std::uint64_t>(words_of(notice)), kLearnerRank);
     };
     try {
-      say({Lesson::kHello, node.model.elements(), node.model.optimizer_state().size()});
+      say({TransferMessage::kHandshake, node.model.elements(),
+           node.model.optimizer_state().size()});
       for (const Notice& notice : GetParam().said) {
         say(notice);
-        const std::size_t count = notice.kind == Lesson::kChunk ? 3 : 1;
+        const std::size_t count = notice.kind == TransferMessage::kChunk ? 3 : 1;
         communicator->send(std::span(values).first(count * ModelState::kChunk), kLearnerRank);
       }
     } catch (const CommError&) {  // the learner has heard enough
@@ -342,8 +347,8 @@ TEST_P(Streams, AreTakenInOrderOnly) {
   EXPECT_FALSE(node.model.filled());
 }
 
-constexpr Notice kChunkOf5{Lesson::kChunk, 0, 5};
-Notice gradient_of(std::uint64_t step) { return {Lesson::kGradient, 0, step}; }
+constexpr Notice kChunkOf5{TransferMessage::kChunk, 0, 5};
+Notice gradient_of(std::uint64_t step) { return {TransferMessage::kGradient, 0, step}; }
 
 INSTANTIATE_TEST_SUITE_P(
     Say, Streams,
@@ -369,17 +374,17 @@ void meet(const View& view) {
   Node job, node;
   job.fill();
   StateSource source(job.model);
-  CardBoard board(2);
-  std::atomic<bool> level{false};
+  PeerInfoBoard board(2);
+  std::atomic<bool> synchronize_state{false};
   std::atomic<std::size_t> arrivals{0};
   const auto train = [&] {
     GradientEngine engine(nullptr, job.context, job.model,
                           {.logical_shards = 1, .source = &source});
-    source.teach([&](const std::function<bool()>&) { return end_of(board, kSourceRank); });
+    source.serve_state([&](const std::function<bool()>&) { return end_of(board, kSourceRank); });
     do {
       job.step(engine);
       std::this_thread::sleep_for(milliseconds(20));  // for who learns
-    } while (!level);
+    } while (!synchronize_state);
   };
   const auto errors = comm::testing::run_threads(
       2,
@@ -391,21 +396,21 @@ void meet(const View& view) {
         } else {
           learner.emplace(end_of(board, kLearnerRank), node.context, node.model, *node.optimizer);
           while (view.level_before && !learner->level_at()) learner->take(milliseconds(10));
-          level = true;
+          synchronize_state = true;
           if (view.before_it) view.before_it(node);
         }
         Node& own = trains ? job : node;
         GradientEngine engine(&communicator, own.context, own.model,
                               {.source = trains ? &source : nullptr});
-        const Levelled levelled =
-            engine.level({.account = trains ? "an account" : "",
-                          .arrives =
-                              [&](const std::string& account) {
-                                if (account == "an account" && !node.model.filled()) ++arrivals;
-                              },
-                          .learner = trains ? nullptr : &*learner});
-        EXPECT_EQ(levelled.moved, view.moves);
-        EXPECT_EQ(levelled.step, job.model.step());
+        const SyncResult synced = engine.synchronize_state(
+            {.training_progress = trains ? "an account" : "",
+             .arrives =
+                 [&](const std::string& training_progress) {
+                   if (training_progress == "an account" && !node.model.filled()) ++arrivals;
+                 },
+             .learner = trains ? nullptr : &*learner});
+        EXPECT_EQ(synced.moved, view.moves);
+        EXPECT_EQ(synced.step, job.model.step());
       },
       [](int rank) {
         comm::Options options = short_waits();

@@ -12,7 +12,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/thread_pool.h"
 #include "tandem/dist/learner_ledger.h"
-#include "tandem/dist/lessons.h"
+#include "tandem/dist/transfer_messages.h"
 
 namespace tandem::dist {
 namespace {
@@ -70,7 +70,7 @@ StateSource::~StateSource() {
   for (const auto& session : sessions_) session->thread.join();
 }
 
-void StateSource::teach(ConnectLearner connect) {
+void StateSource::serve_state(ConnectLearner connect) {
   const std::lock_guard lock(mutex_);
   remove_ended();
   if (!can_be_learned(model_) || sessions_.size() >= kMostLearners) return;
@@ -130,7 +130,7 @@ void StateSource::note_gradients(Session& session, const optim::OptimizerStep& u
       continue;
     }
     session.ledger.put_gradient(chunk, update.step);
-    const Notice notice = {.kind = Lesson::kGradient,
+    const Notice notice = {.kind = TransferMessage::kGradient,
                            .chunk = chunk,
                            .step = update.step,
                            .learning_rate = std::bit_cast<std::uint64_t>(update.learning_rate),
@@ -190,7 +190,7 @@ void StateSource::run(Session& session) {
       session.communicator = std::move(communicator);
       session.grew = Clock::now();
     }
-    session.say({.kind = Lesson::kHello,
+    session.say({.kind = TransferMessage::kHandshake,
                  .chunk = model_.elements(),
                  .step = model_.optimizer_state().size()});
     while (next(session)) {
@@ -217,12 +217,12 @@ bool StateSource::next(Session& session) {
   if (missing && session.stalls && !session.told_slow) {
     session.told_slow = true;
     lock.unlock();
-    session.say({.kind = Lesson::kSlow});
+    session.say({.kind = TransferMessage::kSlow});
     return true;
   }
   if (missing && held_ && session.told_nothing != step_) {
     session.told_nothing = step_;
-    const Notice nothing = {.kind = Lesson::kNothing, .step = step_};
+    const Notice nothing = {.kind = TransferMessage::kNothing, .step = step_};
     lock.unlock();
     session.say(nothing);
     return true;
@@ -261,7 +261,7 @@ void StateSource::send_chunk(Session& session, std::size_t chunk,
   for_each_part(model_, chunk, [&](std::span<const float> part) {
     values.insert(values.end(), part.begin(), part.end());
   });
-  const Notice notice = {.kind = Lesson::kChunk, .chunk = chunk, .step = step_};
+  const Notice notice = {.kind = TransferMessage::kChunk, .chunk = chunk, .step = step_};
   session.ledger.put(chunk, notice.step);
   session.grew = Clock::now();
   lock.unlock();

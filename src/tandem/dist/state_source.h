@@ -50,7 +50,7 @@ class StateSource {
   StateSource& operator=(const StateSource&) = delete;
 
   // Serves a learner until it is gone. `connect` is called by the learner's thread.
-  void teach(ConnectLearner connect);
+  void serve_state(ConnectLearner connect);
   std::size_t learners() const;
 
   // ---- by the engine ----

@@ -199,7 +199,7 @@ class Job {
     return 1.0 / static_cast<double>(7 * step + shard + 1);
   }
   bool finish() { return engine_->finish_update(machine_.context, optimizer_); }
-  std::uint64_t level() { return engine_->level().step; }
+  std::uint64_t synchronize_state() { return engine_->synchronize_state().step; }
   ModelState& state() { return state_; }
   MortalOptimizer& optimizer() { return optimizer_; }
 
@@ -256,7 +256,7 @@ void recover(Job& job, Communicator& communicator, std::unique_ptr<Communicator>
   require(job.state().step() == before + (finished ? 1 : 0), "the step after");
   require(hash_of(job.state()) == expected[job.state().step()], "weights after finishing");
   rest->barrier();
-  const std::uint64_t now = job.level();
+  const std::uint64_t now = job.synchronize_state();
   require(hash_of(job.state()) == expected[now], "weights on the level of all");
   if (now == kFatalStep) {
     const std::vector<double> record = job.state().record();

@@ -18,9 +18,9 @@
 namespace tandem::elastic {
 namespace {
 
+using membership::AppMessage;
+using membership::AppMessageKind;
 using membership::Channel;
-using membership::Fact;
-using membership::FactKind;
 using membership::Frame;
 using membership::Message;
 using membership::NodeId;
@@ -156,7 +156,7 @@ class AgentLinks::Outgoing {
     const bool writes = state_ == State::kConnecting || !unsent_.empty();
     waits.push_back({socket_.get(), static_cast<short>(POLLIN | (writes ? POLLOUT : 0)), 0});
   }
-  milliseconds nap(Clock::time_point now) const {
+  milliseconds poll_timeout(Clock::time_point now) const {
     if (state_ == State::kLookup) return kSoon;
     if (state_ == State::kOpen) return milliseconds(60000);
     if (state_ == State::kNone && !wanted()) return milliseconds(60000);
@@ -173,14 +173,14 @@ class AgentLinks::Outgoing {
       next_address(now);
     }
     if (state_ == State::kConnecting) check_connected(now);
-    if (state_ == State::kGreeting || state_ == State::kProving || state_ == State::kOpen) {
+    if (state_ == State::kHandshake || state_ == State::kProving || state_ == State::kOpen) {
       if (!talk()) return fail(now, ECONNRESET);
     }
     if (state_ != State::kNone && state_ != State::kOpen && now >= limit_) fail(now, ETIMEDOUT);
   }
 
  private:
-  enum class State { kNone, kLookup, kConnecting, kGreeting, kProving, kOpen };
+  enum class State { kNone, kLookup, kConnecting, kHandshake, kProving, kOpen };
 
   bool wanted() const { return probing_ || !waiting_.empty(); }
 
@@ -214,28 +214,28 @@ class AgentLinks::Outgoing {
     rendezvous::set_no_delay(socket_);
     rendezvous::retransmit_steadily(socket_);
     rendezvous::watch_host(socket_, kHostSilence);
-    own_greeting_ = make_greeting();
+    own_greeting_ = make_handshake();
     unsent_ = own_greeting_;
     received_.clear();
-    state_ = State::kGreeting;
+    state_ = State::kHandshake;
   }
 
   // False: it has ended, or the peer is not an agent of this job.
   bool talk() {
     const bool alive = read_some(socket_, received_);
     try {
-      if (state_ == State::kGreeting && !greeted()) return alive && write_some(socket_, unsent_);
+      if (state_ == State::kHandshake && !greeted()) return alive && write_some(socket_, unsent_);
       if (state_ == State::kProving && received_.starts_with(kRefusal))
         raise<CommError>("it has another job token (TANDEM_JOB_TOKEN) than this agent");
-      while (auto frame = next_frame(channel_, received_)) hear(*frame);
+      while (auto frame = next_frame(channel_, received_)) handle(*frame);
     } catch (const membership::DamagedFrame& error) {
-      links_.tell_of_damage(address_, error.what());
+      links_.report_damage(address_, error.what());
       return false;
     } catch (const CommError& error) {
       if (state_ == State::kOpen) {
         links_.options_.log(fmt::format("the agent at {}: {}", address_, error.what()));
       } else {
-        links_.news_.strangers.push_back({address_, error.what()});
+        links_.news_.unauthenticated_peers.push_back({address_, error.what()});
       }
       return false;
     }
@@ -243,18 +243,18 @@ class AgentLinks::Outgoing {
   }
 
   bool greeted() {
-    if (received_.size() < kGreetingBytes) return false;
-    if (is_damaged_greeting(received_))
+    if (received_.size() < kHandshakeBytes) return false;
+    if (is_damaged_handshake(received_))
       raise<membership::DamagedFrame>("the first bytes of a connection arrived damaged");
-    if (!is_greeting(received_)) raise<CommError>("what listens there is no agent of tandem run");
-    channel_ = links_.channel(own_greeting_, received_.substr(0, kGreetingBytes));
-    received_.erase(0, kGreetingBytes);
+    if (!is_handshake(received_)) raise<CommError>("what listens there is no agent of tandem run");
+    channel_ = links_.channel(own_greeting_, received_.substr(0, kHandshakeBytes));
+    received_.erase(0, kHandshakeBytes);
     state_ = State::kProving;
-    put(0, Fact{});
+    put(0, AppMessage{});
     return true;
   }
 
-  void hear(const Frame& frame) {
+  void handle(const Frame& frame) {
     if (state_ != State::kProving) return;
     state_ = State::kOpen;
     probing_ = false;
@@ -311,7 +311,7 @@ class AgentLinks::Outgoing {
 };
 
 AgentLinks::AgentLinks(FileDescriptor listener, AgentLinksOptions options)
-    : listener_(std::move(listener)), options_(std::move(options)), lobby_(kIntroduction, 256) {}
+    : listener_(std::move(listener)), options_(std::move(options)), pending_(kIntroduction, 256) {}
 
 AgentLinks::~AgentLinks() = default;
 
@@ -357,26 +357,27 @@ void AgentLinks::nobody_at(const std::string& address) {
 // ---- incoming connections ----
 
 void AgentLinks::let_in() {
-  lobby_.accept_from(listener_, [] { return make_greeting(); });
+  pending_.accept_from(listener_, [] { return make_handshake(); });
   const auto wanted = [&](const std::string& received) -> std::size_t {
-    const std::size_t header = kGreetingBytes + membership::kHeaderBytes;
-    if (received.size() < kGreetingBytes) return kGreetingBytes;
-    if (is_visitor_greeting(received)) return kGreetingBytes;
-    if (!is_greeting(received)) return 0;
+    const std::size_t header = kHandshakeBytes + membership::kHeaderBytes;
+    if (received.size() < kHandshakeBytes) return kHandshakeBytes;
+    if (is_visitor_handshake(received)) return kHandshakeBytes;
+    if (!is_handshake(received)) return 0;
     if (received.size() < header) return header;
     try {
       const std::size_t bytes =
-          membership::frame_bytes(channel({}, {}), received.substr(kGreetingBytes));
-      return bytes > kMostFirstFrame ? 0 : kGreetingBytes + bytes;
+          membership::frame_bytes(channel({}, {}), received.substr(kHandshakeBytes));
+      return bytes > kMostFirstFrame ? 0 : kHandshakeBytes + bytes;
     } catch (const CommError& error) {
-      tell_of_stranger(fmt::format("an agent was shown out: {}", error.what()));
+      report_unauthenticated_peer(fmt::format("an agent was shown out: {}", error.what()));
       return 0;
     }
   };
-  for (rendezvous::Guest& guest : lobby_.take_complete(wanted)) admit(std::move(guest));
+  for (rendezvous::PendingConnection& connection : pending_.take_complete(wanted))
+    admit(std::move(connection));
 }
 
-void AgentLinks::tell_of_stranger(const std::string& text) {
+void AgentLinks::report_unauthenticated_peer(const std::string& text) {
   const auto now = Clock::now();
   if (now < next_notice_) {
     ++untold_;
@@ -389,37 +390,39 @@ void AgentLinks::tell_of_stranger(const std::string& text) {
 }
 
 // The connection is opened anew, and the messages that matter are sent again.
-void AgentLinks::tell_of_damage(const std::string& other, const std::string& what) {
-  tell_of_stranger(fmt::format(
+void AgentLinks::report_damage(const std::string& other, const std::string& what) {
+  report_unauthenticated_peer(fmt::format(
       "the link from the agent at {} to this host is damaged: {}; its connection is opened anew. "
       "Check the network cards, cables and switches between these two hosts",
       other, what));
 }
 
-void AgentLinks::admit(rendezvous::Guest guest) {
-  if (is_visitor_greeting(guest.received)) return news_.visitors.push_back(std::move(guest));
+void AgentLinks::admit(rendezvous::PendingConnection connection) {
+  if (is_visitor_handshake(connection.received))
+    return news_.visitors.push_back(std::move(connection));
   if (incoming_.size() >= kMostIncoming) return;
   auto incoming = std::make_unique<Incoming>();
-  incoming->channel = channel(guest.greeting, guest.received.substr(0, kGreetingBytes));
-  incoming->received = guest.received.substr(kGreetingBytes);
-  incoming->socket = std::move(guest.socket);
+  incoming->channel = channel(connection.challenge, connection.received.substr(0, kHandshakeBytes));
+  incoming->received = connection.received.substr(kHandshakeBytes);
+  incoming->socket = std::move(connection.socket);
   rendezvous::watch_host(incoming->socket, kHostSilence);
   try {
     const auto frame = next_frame(incoming->channel, incoming->received);
     if (!frame) return;
     incoming->from = frame->from;
   } catch (const membership::DamagedFrame& error) {
-    return tell_of_damage(rendezvous::peer_address(incoming->socket), error.what());
+    return report_damage(rendezvous::peer_address(incoming->socket), error.what());
   } catch (const CommError& error) {
-    tell_of_stranger(fmt::format("an agent at {} was shown out: {}",
-                                 rendezvous::peer_address(incoming->socket), error.what()));
+    report_unauthenticated_peer(fmt::format("an agent at {} was shown out: {}",
+                                            rendezvous::peer_address(incoming->socket),
+                                            error.what()));
     // The peer learns the reason. Nothing is proved to it: it could show this agent's proof to
     // another agent.
     std::string refusal(kRefusal);
     write_some(incoming->socket, refusal);
     return;
   }
-  incoming->unsent = membership::encode(incoming->channel, {options_.self, 0, Fact{}});
+  incoming->unsent = membership::encode(incoming->channel, {options_.self, 0, AppMessage{}});
   note_address(incoming->from.id, incoming->from.address);
   incoming_.push_back(std::move(incoming));
 }
@@ -430,12 +433,12 @@ void AgentLinks::take(Frame frame) {
   news_.frames.push_back(std::move(frame));
 }
 
-bool AgentLinks::hear(Incoming& incoming) {
+bool AgentLinks::handle(Incoming& incoming) {
   const bool alive = read_some(incoming.socket, incoming.received);
   try {
     while (auto frame = next_frame(incoming.channel, incoming.received)) take(std::move(*frame));
   } catch (const membership::DamagedFrame& error) {
-    tell_of_damage(incoming.from.address, error.what());
+    report_damage(incoming.from.address, error.what());
     return false;
   } catch (const CommError& error) {
     options_.log(fmt::format("the agent at {}: {}", incoming.from.address, error.what()));
@@ -447,8 +450,8 @@ bool AgentLinks::hear(Incoming& incoming) {
 // ---- the loop ----
 
 void AgentLinks::add_to(std::vector<pollfd>& waits) const {
-  waits.push_back(lobby_.door(listener_));
-  lobby_.add_to(waits);
+  waits.push_back(pending_.listener_poll(listener_));
+  pending_.add_to(waits);
   for (const auto& incoming : incoming_) {
     const short writes = incoming->unsent.empty() ? 0 : POLLOUT;
     waits.push_back({incoming->socket.get(), static_cast<short>(POLLIN | writes), 0});
@@ -456,18 +459,19 @@ void AgentLinks::add_to(std::vector<pollfd>& waits) const {
   for (const auto& [address, link] : outgoing_) link->add_to(waits);
 }
 
-milliseconds AgentLinks::nap() const {
+milliseconds AgentLinks::poll_timeout() const {
   const auto now = Clock::now();
-  milliseconds nap = lobby_.nap(milliseconds(60000));
-  for (const auto& [address, link] : outgoing_) nap = std::min(nap, link->nap(now));
-  return nap;
+  milliseconds poll_timeout = pending_.poll_timeout(milliseconds(60000));
+  for (const auto& [address, link] : outgoing_)
+    poll_timeout = std::min(poll_timeout, link->poll_timeout(now));
+  return poll_timeout;
 }
 
 AgentLinks::News AgentLinks::serve() {
   let_in();
   std::vector<std::string> ended;
   std::erase_if(incoming_, [&](const auto& incoming) {
-    if (hear(*incoming)) return false;
+    if (handle(*incoming)) return false;
     ended.push_back(incoming->from.address);
     return true;
   });

@@ -25,9 +25,9 @@
 #include <string>
 #include <vector>
 
-#include "tandem/elastic/agent_greeting.h"
+#include "tandem/elastic/agent_handshake.h"
 #include "tandem/membership/wire.h"
-#include "tandem/rendezvous/lobby.h"
+#include "tandem/rendezvous/pending_connections.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::elastic {
@@ -51,17 +51,18 @@ class AgentLinks {
   void send(const membership::Peer& to, const membership::Message& message);
 
   void add_to(std::vector<pollfd>& waits) const;
-  std::chrono::milliseconds nap() const;
+  std::chrono::milliseconds poll_timeout() const;
   struct News {
     std::vector<membership::Frame> frames;  // to this agent
     std::vector<membership::NodeId> dead;   // each once
     std::vector<std::string> nobody_at;     // addresses without a listener
-    struct Stranger {
+    struct UnauthenticatedPeer {
       std::string address;
       std::string why;  // the reason why the peer is not an agent of this job
     };
-    std::vector<Stranger> strangers;
-    std::vector<rendezvous::Guest> visitors;  // connections with the handshake of a user's program
+    std::vector<UnauthenticatedPeer> unauthenticated_peers;
+    std::vector<rendezvous::PendingConnection>
+        visitors;  // connections with the handshake of a user's program
   };
   News serve();
   // Returns true if no messages are left for reachable agents.
@@ -72,10 +73,10 @@ class AgentLinks {
   class Outgoing;
 
   void let_in();
-  void admit(rendezvous::Guest guest);
-  void tell_of_stranger(const std::string& text);
-  void tell_of_damage(const std::string& other, const std::string& what);
-  bool hear(Incoming& incoming);
+  void admit(rendezvous::PendingConnection connection);
+  void report_unauthenticated_peer(const std::string& text);
+  void report_damage(const std::string& other, const std::string& what);
+  bool handle(Incoming& incoming);
   void take(membership::Frame frame);
   // `id` is at the address; the node that was there before is dead.
   void note_address(membership::NodeId id, const std::string& address);
@@ -86,7 +87,7 @@ class AgentLinks {
 
   rendezvous::FileDescriptor listener_;
   AgentLinksOptions options_;
-  rendezvous::Lobby lobby_;
+  rendezvous::PendingConnections pending_;
   std::vector<std::unique_ptr<Incoming>> incoming_;
   std::map<std::string, std::unique_ptr<Outgoing>> outgoing_;  // by address
   std::map<std::string, membership::NodeId> at_;               // last known node at each address

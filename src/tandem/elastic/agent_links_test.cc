@@ -6,7 +6,7 @@
 
 #include <variant>
 
-#include "support/stranger.h"
+#include "support/unauthenticated_peer.h"
 #include "tandem/core/error.h"
 #include "tandem/rendezvous/address.h"
 #include "tandem/rendezvous/job_token.h"
@@ -14,14 +14,14 @@
 namespace tandem::elastic {
 namespace {
 
-using membership::Fact;
-using membership::FactKind;
+using membership::AppMessage;
+using membership::AppMessageKind;
 using membership::Frame;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-constexpr milliseconds kPatience{20000};
+constexpr milliseconds kTimeout{20000};
 constexpr milliseconds kGlance{10};
 constexpr std::uint64_t kJob = 7;
 
@@ -61,7 +61,7 @@ class Agent {
 // Serves the agents until `done` or the timeout.
 template <class Done>
 bool serve_until(std::initializer_list<Agent*> agents, Done done) {
-  const rendezvous::Deadline deadline(kPatience);
+  const rendezvous::Deadline deadline(kTimeout);
   while (!done() && !deadline.passed()) {
     std::vector<pollfd> waits;
     for (Agent* agent : agents) agent->links().add_to(waits);
@@ -72,14 +72,15 @@ bool serve_until(std::initializer_list<Agent*> agents, Done done) {
 }
 
 // The first frame of an agent with this token that has received `greeting`, and its own handshake.
-std::string introduction(const std::string& token, std::uint64_t job, const std::string& greeting) {
-  const std::string own = make_greeting();
+std::string introduction(const std::string& token, std::uint64_t job,
+                         const std::string& handshake) {
+  const std::string own = make_handshake();
   membership::Channel channel;
   channel.job = job;
   channel.own_nonce = own;
-  channel.other_nonce = greeting;
+  channel.other_nonce = handshake;
   channel.prove = [&](auto parts) { return rendezvous::prove(token, parts); };
-  return own + membership::encode(channel, {{99, "127.0.0.1:9"}, 0, Fact{}});
+  return own + membership::encode(channel, {{99, "127.0.0.1:9"}, 0, AppMessage{}});
 }
 
 std::string with(std::string text, std::size_t at, char byte) {
@@ -88,55 +89,57 @@ std::string with(std::string text, std::size_t at, char byte) {
 }
 
 // Bytes from a peer outside the job to an agent that has sent `greeting`.
-std::vector<std::string> words_of_strangers(const std::string& token, const std::string& greeting) {
-  const std::string right = introduction(token, kJob, greeting);
+std::vector<std::string> bytes_of_unauthenticated_peers(const std::string& token,
+                                                        const std::string& handshake) {
+  const std::string right = introduction(token, kJob, handshake);
   std::vector<std::string> all = {
       "",
       "GET / HTTP/1.1\r\n\r\n",
       std::string(1000, '\0'),
-      with(right, 7, '9'),                       // another protocol
-      with(right, kGreetingBytes, 'x'),          // another magic
-      with(right, kGreetingBytes + 4, 9),        // another version
-      with(right, kGreetingBytes + 11, '\x7f'),  // 2 GB
-      introduction(token, kJob + 1, greeting),
-      introduction(token, kJob, make_greeting()),  // made for another peer
+      with(right, 7, '9'),                        // another protocol
+      with(right, kHandshakeBytes, 'x'),          // another magic
+      with(right, kHandshakeBytes + 4, 9),        // another version
+      with(right, kHandshakeBytes + 11, '\x7f'),  // 2 GB
+      introduction(token, kJob + 1, handshake),
+      introduction(token, kJob, make_handshake()),  // made for another peer
       right.substr(0, right.size() - 1),
   };
-  if (!token.empty()) all.push_back(introduction("another secret", kJob, greeting));
+  if (!token.empty()) all.push_back(introduction("another secret", kJob, handshake));
   return all;
 }
 
-TEST(AgentLinks, StrangersDisturbNobody) {
+TEST(AgentLinks, UnauthenticatedPeersDisturbNobody) {
   for (const std::string token : {"", "a secret"}) {
-    const rendezvous::Deadline test(kPatience);
+    const rendezvous::Deadline test(kTimeout);
     Agent one(1, token);
     Agent two(2, token);
-    std::vector<rendezvous::FileDescriptor> strangers;
-    const std::size_t kinds = words_of_strangers(token, make_greeting()).size();
+    std::vector<rendezvous::FileDescriptor> unauthenticated_peers;
+    const std::size_t kinds = bytes_of_unauthenticated_peers(token, make_handshake()).size();
     for (std::size_t kind = 0; kind < kinds; ++kind) {
-      strangers.emplace_back(testing::connect_to_port(one.port()));
-      const int stranger = strangers.back().get();
-      std::string greeting;
+      unauthenticated_peers.emplace_back(testing::connect_to_port(one.port()));
+      const int unauthenticated_peer = unauthenticated_peers.back().get();
+      std::string handshake;
       ASSERT_TRUE(serve_until({&one}, [&] {
-        greeting += testing::hear(stranger, kGlance, kGreetingBytes - greeting.size()).bytes;
-        return greeting.size() == kGreetingBytes;
+        handshake +=
+            testing::hear(unauthenticated_peer, kGlance, kHandshakeBytes - handshake.size()).bytes;
+        return handshake.size() == kHandshakeBytes;
       }));
-      testing::say(stranger, words_of_strangers(token, greeting)[kind]);
+      testing::say(unauthenticated_peer, bytes_of_unauthenticated_peers(token, handshake)[kind]);
     }
-    two.links().send(one.peer(), Fact{FactKind::kPlace, {}, "here"});
+    two.links().send(one.peer(), AppMessage{AppMessageKind::kAddress, {}, "here"});
     EXPECT_TRUE(serve_until({&one, &two}, [&] { return !one.frames.empty(); })) << token;
-    one.links().send(two.peer(), Fact{FactKind::kPlace, {}, "there"});
+    one.links().send(two.peer(), AppMessage{AppMessageKind::kAddress, {}, "there"});
     EXPECT_TRUE(serve_until({&one, &two}, [&] { return !two.frames.empty(); })) << token;
     for (const Agent* agent : {&one, &two}) {
       ASSERT_THAT(agent->frames, SizeIs(1));
       EXPECT_THAT(agent->dead, SizeIs(0));
     }
-    EXPECT_EQ(std::get<Fact>(one.frames[0].message).text, "here");
+    EXPECT_EQ(std::get<AppMessage>(one.frames[0].message).text, "here");
     EXPECT_EQ(one.frames[0].from, two.peer());
-    for (const auto& stranger : strangers) {
+    for (const auto& unauthenticated_peer : unauthenticated_peers) {
       bool ended = false;
       EXPECT_TRUE(serve_until({&one}, [&] {
-        ended = ended || testing::hear(stranger.get(), kGlance).ended;
+        ended = ended || testing::hear(unauthenticated_peer.get(), kGlance).ended;
         return ended;
       }));
     }
@@ -154,9 +157,11 @@ TEST(AgentLinks, NobodyKeepsAnAgentFromTheOthers) {
   Agent two(2, "a secret");
   constexpr int kMany = 4000;
   const std::string text(4000, 'x');
-  for (int i = 0; i < 200; ++i) two.links().send(one.peer(), Fact{FactKind::kPlace, {}, text});
+  for (int i = 0; i < 200; ++i)
+    two.links().send(one.peer(), AppMessage{AppMessageKind::kAddress, {}, text});
   ASSERT_TRUE(serve_until({&one, &two}, [&] { return one.frames.size() == 200; }));
-  for (int i = 0; i < kMany; ++i) two.links().send(one.peer(), Fact{FactKind::kPlace, {}, text});
+  for (int i = 0; i < kMany; ++i)
+    two.links().send(one.peer(), AppMessage{AppMessageKind::kAddress, {}, text});
   // Once the socket holds more than one turn takes, a turn is short.
   std::size_t most = 0;
   ASSERT_TRUE(serve_until({&one, &two}, [&] {

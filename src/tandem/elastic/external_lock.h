@@ -25,7 +25,7 @@ class ExternalLock {
   // several times a second.
   virtual bool held() = 0;
   // Time until the next call.
-  virtual std::chrono::milliseconds nap() const = 0;
+  virtual std::chrono::milliseconds poll_timeout() const = 0;
   // Known addresses of the other agents; they may be gone, or belong to other jobs.
   virtual std::vector<std::string> addresses() = 0;
 };

@@ -89,19 +89,19 @@ Computes computes_from(std::string_view text) {
   return computes;
 }
 
-std::string to_text(const Account& account) {
+std::string to_text(const TrainingProgress& training_progress) {
   std::string text;
-  append_text(text, account.progress);
-  for (const auto& record : account.records) append_text(text, record_text(record));
+  append_text(text, training_progress.progress);
+  for (const auto& record : training_progress.records) append_text(text, record_text(record));
   return text;
 }
 
-Account account_from(std::string_view text) {
+TrainingProgress training_progress_from(std::string_view text) {
   Reader reader(text);
-  Account account;
-  account.progress = reader.text();
-  while (!reader.empty()) account.records.push_back(record_from(reader.text()));
-  return account;
+  TrainingProgress training_progress;
+  training_progress.progress = reader.text();
+  while (!reader.empty()) training_progress.records.push_back(record_from(reader.text()));
+  return training_progress;
 }
 
 std::string to_text(const Briefing& briefing) {
@@ -109,7 +109,7 @@ std::string to_text(const Briefing& briefing) {
   for (const bool flag : {briefing.keeps, briefing.paused, briefing.one_node})
     append(text, static_cast<std::uint64_t>(flag ? 1 : 0));
   append_text(text, briefing.why);
-  append_text(text, to_text(briefing.account));
+  append_text(text, to_text(briefing.training_progress));
   append_text(text, to_text(briefing.arrived));
   return text;
 }
@@ -120,8 +120,8 @@ Briefing briefing_from(std::string_view text) {
   for (bool* flag : {&briefing.keeps, &briefing.paused, &briefing.one_node})
     *flag = reader.value<std::uint64_t>() != 0;
   briefing.why = reader.text();
-  briefing.account = account_from(reader.text());
-  briefing.arrived = account_from(reader.text());
+  briefing.training_progress = training_progress_from(reader.text());
+  briefing.arrived = training_progress_from(reader.text());
   return briefing;
 }
 

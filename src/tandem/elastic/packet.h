@@ -20,12 +20,12 @@ enum class PacketKind : std::uint32_t {
   kDecided,   // text: the decision
   kReady,     // has model and data, and can compute; first: the last step of its node, second: the
               // job's logical shards; text: kernels and inputs (ready_text)
-  kPlace,     // from rank 0 of `view`: text is the address for the other ranks
+  kAddress,   // from rank 0 of `view`: text is the address for the other ranks
   kApplied,   // first: a step; text: its record. From the first worker of the node
   kProgress,  // text: the job's progress, followed by the lines to be printed with it, which are
               // `first` bytes; second: 1 if that is further than the start of the view. From the
               // first worker of the node
-  kArrives,   // text: the Account of the state that is about to replace the node's. From the first
+  kArrives,   // text: TrainingProgress of the state that replaces the node's. From the first
               // worker of the node
   kMeasured,  // text: its measurements, for users; opaque here
   kLeft,    // the view, after a step as its header requested, or because of kStop. first: the last
@@ -46,7 +46,7 @@ enum class PacketKind : std::uint32_t {
   kPrinted,       // the lines of kProgress
   kLearn,  // take the state of the job from a member before there is a view. `view` is the number
            // of the attempt; an earlier one is abandoned
-  kTeach   // text: the address of a node that learns
+  kServeState  // text: the address of a node that learns
 };
 
 // The result of kLearn.
@@ -65,12 +65,12 @@ struct Packet {
 };
 
 // The progress that led to the weights of a step: like them, it outlives workers.
-struct Account {
+struct TrainingProgress {
   std::string progress = {};                      // progress of the job; empty: at its beginning
   std::vector<std::vector<double>> records = {};  // records of the steps since
 };
-std::string to_text(const Account& account);
-Account account_from(std::string_view text);  // Throws CommError.
+std::string to_text(const TrainingProgress& training_progress);
+TrainingProgress training_progress_from(std::string_view text);  // Throws CommError.
 
 // The information that a worker gets with a view.
 struct Briefing {
@@ -78,10 +78,10 @@ struct Briefing {
   bool keeps = false;    // is the first worker of its node, which reports the progress to the agent
   bool paused = false;   // too few nodes: save a checkpoint and leave
   bool one_node = true;  // all ranks of the view are on this node
-  // For the first worker of a node: the last Account kept here, and one that arrived with another
-  // state since. The worker reads the memory and uses the one that led to its contents.
-  Account account = {};
-  Account arrived = {};
+  // For the first worker of a node: the last TrainingProgress kept here, and one that arrived with
+  // another state since. The worker reads the memory and uses the one that led to its contents.
+  TrainingProgress training_progress = {};
+  TrainingProgress arrived = {};
 };
 std::string to_text(const Briefing& briefing);
 Briefing briefing_from(std::string_view text);  // Throws CommError.

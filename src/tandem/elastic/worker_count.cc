@@ -31,8 +31,8 @@ int WorkerCount::total() const {
   int total = 0;
   for (const auto& [id, workers] : present_) total += workers;
   for (std::size_t node = present_.size(); node < max_nodes_; ++node) {
-    const std::size_t place = node - present_.size();
-    total += place < absent_.size() ? absent_[place] : own_;
+    const std::size_t endpoint = node - present_.size();
+    total += endpoint < absent_.size() ? absent_[endpoint] : own_;
   }
   return total;
 }

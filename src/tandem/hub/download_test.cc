@@ -525,7 +525,7 @@ TEST_F(DownloadTest, AHolderWithoutProgressIsNamed) {
   const std::string etag = hash_of(bytes_of_length(300'000));
   const FileLock held(hub() / ".locks/models--org--tiny" / (etag + ".lock"), {});
   HubSettings settings = quick();
-  settings.lock_patience = milliseconds(300);
+  settings.lock_timeout = milliseconds(300);
   EXPECT_THAT(error_of([&] { fetch("model.safetensors", settings); }),
               AllOf(HasSubstr(etag + ".lock"), HasSubstr(fmt::format("process {}", ::getpid()))));
   EXPECT_EQ(watcher_.waits, 1);

@@ -50,7 +50,7 @@ FileLock::FileLock(fs::path path, const LockOptions& options) : path_(std::move(
       last_change = Clock::now();
     }
     const auto still = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - last_change);
-    if (Clock::now() - last_change > options.patience) {
+    if (Clock::now() - last_change > options.timeout) {
       raise<IoError>(
           "waited for the lock '{}', which {} holds without progress for {} s; end that process or "
           "remove the file",

@@ -15,7 +15,7 @@ namespace tandem::hub {
 
 struct LockOptions {
   // How long the holder may show no sign of progress before the wait is an error.
-  std::chrono::milliseconds patience{120'000};
+  std::chrono::milliseconds timeout{120'000};
   // Another sign of progress than the lock's text, for holders that write none, such as the size of
   // the file being written. May be empty.
   std::function<std::string()> sign_of_life;

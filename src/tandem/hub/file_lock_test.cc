@@ -46,7 +46,7 @@ TEST_F(FileLockTest, AStandingHolderIsNamed) {
   FileLock held(path(), {});
   std::string told;
   LockOptions options;
-  options.patience = milliseconds(100);
+  options.timeout = milliseconds(100);
   options.waiting = [&](const std::string& holder) { told = holder; };
   EXPECT_THAT([&] { FileLock lock(path(), options); },
               ThrowsMessage<IoError>(AllOf(HasSubstr(path().string()),
@@ -65,7 +65,7 @@ TEST_F(FileLockTest, ASignOfLifeProlongsTheWait) {
   });
   int signs = 0;
   LockOptions options;
-  options.patience = milliseconds(250);
+  options.timeout = milliseconds(250);
   options.sign_of_life = [&] { return std::to_string(++signs); };
   const FileLock lock(path(), options);
   release.join();

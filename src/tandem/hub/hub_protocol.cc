@@ -119,10 +119,11 @@ RepositoryListing parse_listing(std::string_view text, const std::string& url) {
     raise<DataError>("{} answered with '{}'; expected a JSON object with a commit and its files",
                      url, shown(text));
   }
-  for (const Json& sibling : json["siblings"]) {
-    if (!sibling.is_object() || !sibling.contains("rfilename") || !sibling["rfilename"].is_string())
+  for (const Json& local_process : json["siblings"]) {
+    if (!local_process.is_object() || !local_process.contains("rfilename") ||
+        !local_process["rfilename"].is_string())
       continue;
-    const auto& name = sibling["rfilename"].get_ref<const std::string&>();
+    const auto& name = local_process["rfilename"].get_ref<const std::string&>();
     if (is_repository_path(name)) listing.files.push_back(name);
   }
   std::sort(listing.files.begin(), listing.files.end());

@@ -23,7 +23,7 @@ struct HubSettings {
   int retries = 5;                                              // of one request, without progress
   std::chrono::milliseconds first_backoff{1'000};               // doubles up to 8 times itself
   std::chrono::seconds longest_wait{300};                       // a longer Retry-After is an error
-  std::chrono::milliseconds lock_patience{120'000};             // see LockOptions
+  std::chrono::milliseconds lock_timeout{120'000};              // see LockOptions
 };
 
 // HF_ENDPOINT; `token` (--token), HF_TOKEN, HUGGING_FACE_HUB_TOKEN, the file HF_TOKEN_PATH or

@@ -67,7 +67,7 @@ SnapshotDownload::SnapshotDownload(const fs::path& cache_root, const RemoteRepos
               }),
       room_(settings.max_download_bytes) {
   LockOptions options;
-  options.patience = settings.lock_patience;
+  options.timeout = settings.lock_timeout;
   options.waiting = [&](const std::string& holder) { observer_.waiting(repository.name, holder); };
   lock_.emplace(folder_.lock("tandem-" + flat(revision)), options);
 }
@@ -124,7 +124,7 @@ void SnapshotDownload::fetch_blob(const RemoteFile& remote, const std::string& f
   if (complete(is_there(blob))) return;
   folder_.make_blob_folder();
   LockOptions options;
-  options.patience = client_.settings().lock_patience;
+  options.timeout = client_.settings().lock_timeout;
   options.waiting = [&](const std::string& holder) { observer_.waiting(file, holder); };
   options.sign_of_life = [&] {
     lock_->heartbeat(fmt::format("waiting for {}", file));

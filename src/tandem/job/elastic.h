@@ -12,10 +12,10 @@
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/dist/gradient_engine.h"
-#include "tandem/elastic/seat.h"
+#include "tandem/elastic/agent_channel.h"
 #include "tandem/job/console.h"
 #include "tandem/job/world.h"
-#include "tandem/trainer/keeper.h"
+#include "tandem/trainer/elastic_callbacks.h"
 
 namespace tandem::job {
 
@@ -42,10 +42,11 @@ struct Progress {
 };
 
 // Reports the job's progress to the agent. Only the first worker of a node does.
-class ViewKeeper final : public trainer::Keeper {
+class ViewCallbacks final : public trainer::ElasticCallbacks {
  public:
-  ViewKeeper(elastic::Seat& seat, const elastic::Assignment& assignment, const Progress& progress)
-      : seat_(seat),
+  ViewCallbacks(elastic::AgentChannel& channel, const elastic::Assignment& assignment,
+                const Progress& progress)
+      : channel_(channel),
         view_(assignment.view),
         speaks_(assignment.briefing.keeps),
         paused_(assignment.briefing.paused),
@@ -54,9 +55,9 @@ class ViewKeeper final : public trainer::Keeper {
 
   void step_applied(std::uint64_t step, const std::vector<double>& record) override;
   void progress(std::string text) override;
-  bool change_asked() override { return seat_.change_asked(); }
+  bool change_asked() override { return channel_.change_asked(); }
   bool paused() override { return paused_; }
-  bool told_to_leave() override { return seat_.told_to_stop().load(std::memory_order_acquire); }
+  bool leave_ordered() override { return channel_.stop_ordered().load(std::memory_order_acquire); }
 
   // Returns true if reports are accepted; then lines of the log may be passed to it: they are
   // printed with the next progress report.
@@ -69,9 +70,9 @@ class ViewKeeper final : public trainer::Keeper {
   void stage_is_over(Stage stage);
 
  private:
-  void tell(bool got_on);
+  void send_progress(bool got_on);
 
-  elastic::Seat& seat_;
+  elastic::AgentChannel& channel_;
   const std::uint64_t view_;
   const bool speaks_;
   const bool paused_;
@@ -85,8 +86,9 @@ class ViewKeeper final : public trainer::Keeper {
 // printed once for any death. Lines not reported when the view ends are repeated in the next view.
 class DivertedLog {
  public:
-  DivertedLog(Console& console, ViewKeeper& keeper) : console_(console) {
-    if (keeper.speaks()) console_.divert_log([&](const std::string& line) { keeper.print(line); });
+  DivertedLog(Console& console, ViewCallbacks& callbacks) : console_(console) {
+    if (callbacks.speaks())
+      console_.divert_log([&](const std::string& line) { callbacks.print(line); });
   }
   ~DivertedLog() { console_.divert_log({}); }
   DivertedLog(const DivertedLog&) = delete;
@@ -97,40 +99,42 @@ class DivertedLog {
 };
 
 // Connects the ranks of a view. Collective over them. Throws CommError.
-World join_view(elastic::Seat& seat, const elastic::Assignment& assignment, const World& alone);
+World join_view(elastic::AgentChannel& channel, const elastic::Assignment& assignment,
+                const World& alone);
 
 // During its lifetime the communicator fails as soon as the agent requests the end of the view.
 class EnteredView {
  public:
-  EnteredView(elastic::Seat& seat, std::uint64_t view, comm::Communicator& communicator)
-      : seat_(seat) {
-    seat.enter(view, [&communicator] { communicator.life().abort("the view changes"); });
+  EnteredView(elastic::AgentChannel& channel, std::uint64_t view, comm::Communicator& communicator)
+      : channel_(channel) {
+    channel.enter(view, [&communicator] { communicator.life().abort("the view changes"); });
   }
-  ~EnteredView() { seat_.leave(); }
+  ~EnteredView() { channel_.leave(); }
   EnteredView(const EnteredView&) = delete;
   EnteredView& operator=(const EnteredView&) = delete;
 
  private:
-  elastic::Seat& seat_;
+  elastic::AgentChannel& channel_;
 };
 
 // The content of this worker's ready message: `lines` are the command line and all inputs.
-elastic::Seat::Ready ready_to_compute(std::uint64_t step, int shards, std::string kernels,
-                                      const std::string& lines);
+elastic::AgentChannel::Ready ready_to_compute(std::uint64_t step, int shards, std::string kernels,
+                                              const std::string& lines);
 
-// Brings all ranks of a view to the newest step that one of them has (GradientEngine::level), with
-// the job's progress at that step. A node keeps both or neither, for any death meanwhile.
-// `learner`: the state that the node's leader has learned, or null. Collective, after
-// finish_update(). Throws CommError.
-struct LevelPlace {
+// Brings all ranks of a view to the newest step that one of them has
+// (GradientEngine::synchronize_state), with the job's progress at that step. A node keeps both or
+// neither, for any death meanwhile. `learner`: the state that the node's leader has learned, or
+// null. Collective, after finish_update(). Throws CommError.
+struct SyncedProgress {
   Progress progress;
   bool moved = false;  // weights were sent
 };
-LevelPlace level(elastic::Seat& seat, const elastic::Assignment& assignment,
-                 const dist::ModelState& model, dist::GradientEngine& gradients,
-                 comm::Communicator& communicator, dist::StateLearner* learner);
+SyncedProgress synchronize_state(elastic::AgentChannel& channel,
+                                 const elastic::Assignment& assignment,
+                                 const dist::ModelState& model, dist::GradientEngine& gradients,
+                                 comm::Communicator& communicator, dist::StateLearner* learner);
 
 // Reports to the agent that `view` cannot continue, and the damaged link if that is the cause.
-void send_failure(elastic::Seat& seat, std::uint64_t view, const CommError& error);
+void send_failure(elastic::AgentChannel& channel, std::uint64_t view, const CommError& error);
 
 }  // namespace tandem::job

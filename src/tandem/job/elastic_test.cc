@@ -14,7 +14,7 @@
 
 #include "tandem/comm/api/test_ranks.h"
 #include "tandem/core/error.h"
-#include "tandem/elastic/node.h"
+#include "tandem/elastic/elastic_agent.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/kernels/scratch.h"
 
@@ -36,13 +36,13 @@ void require(bool condition, std::string_view what) {
 // restart of the worker.
 class Host {
  public:
-  Host() : node_({.log = [](const std::string&) {}}) {
+  Host() : elastic_agent_({.log = [](const std::string&) {}}) {
     start_worker();
     thread_ = std::thread([this] {
       while (!over_) {
         {
           const std::lock_guard lock(mutex_);
-          node_.serve();
+          elastic_agent_.serve();
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
@@ -55,33 +55,34 @@ class Host {
   void restart_worker() {
     const std::lock_guard lock(mutex_);
     model_.reset();
-    seat_.reset();
-    node_.worker_ended(0, "was killed by SIGKILL", false);
+    channel_.reset();
+    elastic_agent_.worker_ended(0, "was killed by SIGKILL", false);
     start_worker();
   }
   elastic::Assignment next_view() {
-    return seat_->next_view(
+    return channel_->next_view(
         {.step = model_->reachable_step(), .shards = 2, .computes = {"kernels", "fingerprint"}},
         [] {});
   }
-  elastic::Seat& seat() { return *seat_; }
+  elastic::AgentChannel& channel() { return *channel_; }
   dist::ModelState& model() { return *model_; }
 
  private:
   void start_worker() {
-    const elastic::Node::Ticket ticket = node_.open_seat(0);
-    const elastic::SeatCard card{.line = ::dup(ticket.inherited[0]), .memory = ticket.inherited[1]};
-    node_.seat_taken(0);
-    seat_.emplace(card, [] {});
+    const elastic::ElasticAgent::Ticket ticket = elastic_agent_.open_channel(0);
+    const elastic::WorkerInfo info{.line = ::dup(ticket.inherited[0]),
+                                   .memory = ticket.inherited[1]};
+    elastic_agent_.channel_taken(0);
+    channel_.emplace(info, [] {});
     model_.emplace(
-        dist::KeptMemory{.descriptor = card.memory},
+        dist::KeptMemory{.descriptor = info.memory},
         dist::ModelStateOptions{
             .elements = kElements, .optimizer_state_elements = 2 * kElements, .record_values = 2});
   }
 
-  std::mutex mutex_;  // guards node_
-  elastic::Node node_;
-  std::optional<elastic::Seat> seat_;
+  std::mutex mutex_;  // guards elastic_agent_
+  elastic::ElasticAgent elastic_agent_;
+  std::optional<elastic::AgentChannel> channel_;
   std::optional<dist::ModelState> model_;
   std::atomic<bool> over_{false};
   std::thread thread_;
@@ -112,10 +113,10 @@ void put_state(dist::ModelState& model, std::uint64_t step) {
 void compute_to(Host& host, std::uint64_t step) {
   const elastic::Assignment view = host.next_view();
   put_state(host.model(), step);
-  ViewKeeper keeper(host.seat(), view, {});
-  keeper.progress(progress_at(step));
+  ViewCallbacks callbacks(host.channel(), view, {});
+  callbacks.progress(progress_at(step));
   for (const std::uint64_t applied : {step - 1, step})
-    keeper.step_applied(applied, std::vector<double>(2, double(applied)));
+    callbacks.step_applied(applied, std::vector<double>(2, double(applied)));
 }
 
 // The view of a host with step `has`, or without state, that is to receive more.
@@ -141,7 +142,8 @@ Progress level_in(Host& host, const elastic::Assignment& view, Communicator& com
   Machine machine;
   dist::GradientEngine gradients(&communicator, machine.context, host.model(),
                                  {.logical_shards = 2});
-  return level(host.seat(), view, host.model(), gradients, communicator, nullptr).progress;
+  return synchronize_state(host.channel(), view, host.model(), gradients, communicator, nullptr)
+      .progress;
 }
 
 // Alone, after a restart of its worker.
@@ -185,7 +187,8 @@ TEST_P(MovesTogether, TheSourceDiesBehindTheWeights) {
         const elastic::Assignment view = host.next_view();
         Machine machine;
         dist::GradientEngine gradients(&communicator, machine.context, host.model(), {});
-        gradients.level({.account = elastic::to_text(view.briefing.account)});
+        gradients.synchronize_state(
+            {.training_progress = elastic::to_text(view.briefing.training_progress)});
         char byte;
         require(::read(moved[0], &byte, 1) == 1, "the receiver says when");
         ::raise(SIGKILL);
@@ -230,8 +233,8 @@ TEST_P(MovesTogether, TheReceiverIsInterruptedBeforeTheyCount) {
         dist::GradientEngine gradients(&communicator, machine.context, host.model(), {});
         struct Death {};
         try {
-          gradients.level({.arrives = [&](const std::string& account) {
-            host.seat().arrives(view.view, account);
+          gradients.synchronize_state({.arrives = [&](const std::string& training_progress) {
+            host.channel().arrives(view.view, training_progress);
             throw Death();
           }});
         } catch (const Death&) {

@@ -16,14 +16,14 @@
 #include "tandem/job/closing_report.h"
 #include "tandem/job/elastic.h"
 #include "tandem/job/job_output.h"
-#include "tandem/job/learning.h"
 #include "tandem/job/machine.h"
 #include "tandem/job/memory_plan.h"
 #include "tandem/job/model.h"
-#include "tandem/job/output_place.h"
+#include "tandem/job/output_directory.h"
 #include "tandem/job/quantize.h"
 #include "tandem/job/run_reports.h"
 #include "tandem/job/start_report.h"
+#include "tandem/job/state_transfer.h"
 #include "tandem/trainer/trainer.h"
 
 namespace tandem::job {
@@ -48,36 +48,36 @@ struct Start {
 
 // In an elastic job one worker chooses the output directory, looks for a checkpoint and counts the
 // shards, once, and all use its results.
-Start settle_start(Request& request, std::optional<OutputPlace>& place,
+Start settle_start(Request& request, std::optional<OutputDirectory>& directory,
                    const Environment& environment, const World& world, Console& console) {
   trainer::TrainingArguments training = request.arguments.training;
   training.do_train = request.arguments.trains();
   PreparedOutput output;
   const auto prepare = [&] {
-    place.emplace(request, environment, *world.communicator, console);
+    directory.emplace(request, environment, *world.communicator, console);
     agree(*world.communicator, "command line", request.lines());
     training.output_dir = request.arguments.training.output_dir;
-    output = prepare_output(training, *place, *world.communicator, console);
-    place->keep();
+    output = prepare_output(training, *directory, *world.communicator, console);
+    directory->keep();
   };
-  if (!world.seat) {
+  if (!world.channel) {
     prepare();
     return {std::move(output), world.communicator->size()};
   }
   const auto decide = [&] {
     prepare();
     return to_text({training.output_dir, output.resume ? output.resume->native() : "",
-                    world.seat->card().shards});
+                    world.channel->info().shards});
   };
-  const Decision decision = decision_from(world.seat->decision(decide));
+  const Decision decision = decision_from(world.channel->decision(decide));
   set_output_dir(request, decision.output_dir);
   if (!decision.resume.empty()) output.resume = decision.resume;
   return {std::move(output), decision.shards};
 }
 
-Settings settle(Request& request, std::optional<OutputPlace>& place, const Environment& environment,
-                const World& world, Console& console) {
-  Start start = settle_start(request, place, environment, world, console);
+Settings settle(Request& request, std::optional<OutputDirectory>& directory,
+                const Environment& environment, const World& world, Console& console) {
+  Start start = settle_start(request, directory, environment, world, console);
   Settings settings;
   settings.output = std::move(start.output);
   settings.training = request.arguments.training;
@@ -87,7 +87,7 @@ Settings settle(Request& request, std::optional<OutputPlace>& place, const Envir
   split_batch_sizes(training.logical_shards.value_or(start.shards), training);
   if (settings.output.resume && training.do_train)
     adopt_checkpoint_settings(*settings.output.resume, start.shards, training, console);
-  if (world.seat && !training.logical_shards) training.logical_shards = start.shards;
+  if (world.channel && !training.logical_shards) training.logical_shards = start.shards;
   return settings;
 }
 
@@ -99,7 +99,7 @@ std::size_t plan_job_memory(const Arguments& arguments, const trainer::TrainingA
   comm::Communicator& communicator = *world.communicator;
   const std::size_t of_quantization = quantization_bytes(arguments, task.of_trainer);
   MemoryPlan plan = plan_memory(training, machine.context(), communicator, gradients, task,
-                                world.seat ? world.seat->card().workers : 0);
+                                world.channel ? world.channel->info().workers : 0);
   plan.quantization =
       of_quantization + compared_output_bytes(arguments.quantization, task.of_job, communicator);
   const std::size_t planned = print_memory_plan(plan, communicator, console);
@@ -133,7 +133,7 @@ class Stages {
     trainer::Trainer& trainer;
     const dist::GradientEngine& gradients;
     const VolumeMark& volume;
-    ViewKeeper* keeper = nullptr;  // for an elastic job
+    ViewCallbacks* callbacks = nullptr;  // for an elastic job
   };
   explicit Stages(const Parts& parts) : parts_(parts) {}
 
@@ -147,7 +147,7 @@ class Stages {
   Console& console() const { return parts_.process.console; }
 
   bool is_over(Stage stage) const {
-    return parts_.keeper != nullptr && parts_.keeper->stage() > stage;
+    return parts_.callbacks != nullptr && parts_.callbacks->stage() > stage;
   }
   void end_stage(Stage stage);
   void add_results(const std::string& stage, const ordered_json& metrics);
@@ -188,13 +188,13 @@ Outcome Stages::run(const std::optional<fs::path>& resume) {
 
 // A stage is over when its files exist: the writing process may die before that.
 void Stages::end_stage(Stage stage) {
-  if (parts_.keeper == nullptr) return;
+  if (parts_.callbacks == nullptr) return;
   parts_.world.communicator->barrier();
-  parts_.keeper->stage_is_over(stage);
+  parts_.callbacks->stage_is_over(stage);
 }
 
 void Stages::add_results(const std::string& stage, const ordered_json& metrics) {
-  if (parts_.keeper != nullptr) parts_.keeper->add_result(stage, metrics);
+  if (parts_.callbacks != nullptr) parts_.callbacks->add_result(stage, metrics);
   if (parts_.world.is_main()) parts_.reports.add_results(stage, metrics);
 }
 
@@ -327,7 +327,7 @@ std::unique_ptr<RunReports> make_reports(const Prepared& job, const World& world
 
 // The trainer and its stages. `progress`: for an elastic job, with its callbacks.
 Outcome compute(const Prepared& job, const World& world, dist::GradientEngine& gradients,
-                RunReports& reports, const Progress* progress, ViewKeeper* keeper) {
+                RunReports& reports, const Progress* progress, ViewCallbacks* callbacks) {
   const trainer::TrainingArguments& training = job.settings.training;
   trainer::Trainer trainer({.arguments = training,
                             .task = job.model.task,
@@ -340,38 +340,38 @@ Outcome compute(const Prepared& job, const World& world, dist::GradientEngine& g
                             .stop_requested = job.process.stop.requested,
                             .arguments_json = job.request.training_args_json(),
                             .data_fingerprint = job.model.fingerprint,
-                            .keeper = keeper,
+                            .callbacks = callbacks,
                             .volume = &*job.settings.volume});
   if (progress != nullptr && !progress->trainer.empty())
     trainer.go_on({progress->trainer, progress->records});
   const Stages::Parts parts{
       job.request, training, job.task, job.model, job.weights,          job.machine, world,
-      job.process, reports,  trainer,  gradients, *job.settings.volume, keeper};
+      job.process, reports,  trainer,  gradients, *job.settings.volume, callbacks};
   Stages stages(parts);
   const Outcome outcome = stages.run(job.settings.output.resume);
   if (outcome != Outcome::kDone) return outcome;
   Console& console = job.process.console;
-  print_memory_used(job.planned_memory, keeper != nullptr, *world.communicator, console);
+  print_memory_used(job.planned_memory, callbacks != nullptr, *world.communicator, console);
   job.settings.volume->during([&] { reports.write(trainer.state(), trainer.step_history()); });
   if (world.is_main())
     print_closing_report({job.request, job.task, job.process.program, job.started}, console);
   return Outcome::kDone;
 }
 
-// level() for a node that may have learned.
-Progress level_learned(elastic::Seat& seat, const elastic::Assignment& assignment,
-                       dist::ModelState& state, dist::GradientEngine& gradients,
-                       comm::Communicator& communicator, Learning& learning, Console& console) {
-  LevelPlace place = level(seat, assignment, state, gradients, communicator, learning.learner());
-  if (place.moved && learning.learner() != nullptr)
+Progress sync_learned(elastic::AgentChannel& channel, const elastic::Assignment& assignment,
+                      dist::ModelState& state, dist::GradientEngine& gradients,
+                      comm::Communicator& communicator, StateTransfer& transfer, Console& console) {
+  SyncedProgress synced =
+      synchronize_state(channel, assignment, state, gradients, communicator, transfer.learner());
+  if (synced.moved && transfer.learner() != nullptr)
     console.warning_of_host("the state that was learned was not the job's: it came in the view");
-  learning.forget();
-  return std::move(place.progress);
+  transfer.forget();
+  return std::move(synced.progress);
 }
 
 // One view of an elastic job, to the end of the job or of the view (CommError, ViewChanges).
-Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& seat,
-                        const elastic::Assignment& assignment, Learning& learning,
+Outcome compute_in_view(const Prepared& job, const World& view, elastic::AgentChannel& channel,
+                        const elastic::Assignment& assignment, StateTransfer& transfer,
                         std::unique_ptr<RunReports>& reports) {
   comm::Communicator& communicator = *view.communicator;
   Weights& weights = job.weights;
@@ -381,14 +381,14 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
   if (view.is_main()) keep_locked(job.settings.training.output_dir, job.output_lock);
   if (!reports) console.fact("ranks", communicator.describe());
   dist::GradientEngineOptions options = engine_options(job.settings.training, communicator.size());
-  learning.take_part_in(options);
+  transfer.take_part_in(options);
   dist::GradientEngine gradients(&communicator, context, *weights.state, options);
-  if (!reports) tell_place_of_memory(gradients, console);
-  if (gradients.node_leader() && learning.learner() == nullptr) weights.state->clear_remains();
+  if (!reports) log_memory_location(gradients, console);
+  if (gradients.node_leader() && transfer.learner() == nullptr) weights.state->clear_remains();
   communicator.barrier();
   if (weights.optimizer) gradients.finish_update(context, *weights.optimizer);
   const Progress progress =
-      level_learned(seat, assignment, *weights.state, gradients, communicator, learning, console);
+      sync_learned(channel, assignment, *weights.state, gradients, communicator, transfer, console);
   // A joining node has received the job's weights by now and reads none: the others would wait for
   // it.
   fill_weights(job.request.arguments, job.settings.training, job.model, job.task, job.machine,
@@ -403,12 +403,12 @@ Outcome compute_in_view(const Prepared& job, const World& view, elastic::Seat& s
   }
   // Otherwise a checkpoint is read into it now.
   if (gradients.node_leader() && !progress.trainer.empty())
-    learning.source().settled(weights.state->step());
-  ViewKeeper keeper(seat, assignment, progress);
-  if (keeper.paused() && keeper.stage() != Stage::kTrain)
+    transfer.source().settled(weights.state->step());
+  ViewCallbacks callbacks(channel, assignment, progress);
+  if (callbacks.paused() && callbacks.stage() != Stage::kTrain)
     raise<trainer::ViewChanges>("the job waits for more nodes");
-  const DivertedLog diverted(console, keeper);
-  const Outcome outcome = compute(job, view, gradients, *reports, &progress, &keeper);
+  const DivertedLog diverted(console, callbacks);
+  const Outcome outcome = compute(job, view, gradients, *reports, &progress, &callbacks);
   communicator.barrier();  // no rank is done before the files of the job exist
   return outcome;
 }
@@ -419,36 +419,36 @@ int done_code(Outcome outcome) {
 
 // Until the job is over: the end of one view begins the next.
 Outcome compute_in_views(const Prepared& job, const World& alone) {
-  elastic::Seat& seat = *alone.seat;
+  elastic::AgentChannel& channel = *alone.channel;
   std::unique_ptr<RunReports> reports;
-  Learning learning(alone, job.machine.context(), job.weights, job.model.task,
-                    job.settings.training);
-  elastic::Seat::Ready ready =
+  StateTransfer transfer(alone, job.machine.context(), job.weights, job.model.task,
+                         job.settings.training);
+  elastic::AgentChannel::Ready ready =
       ready_to_compute(0, *job.settings.training.logical_shards, job.machine.arithmetic(),
                        job.request.lines() + describe_inputs(job.task, job.model));
   while (true) {
     ready.step = job.weights.state->reachable_step();
-    const elastic::Assignment assignment = seat.next_view(ready, [&] { learning.learn(); });
+    const elastic::Assignment assignment = channel.next_view(ready, [&] { transfer.learn(); });
     bool as_agreed = false;
     try {
-      const World view = join_view(seat, assignment, alone);
-      const EnteredView entered(seat, assignment.view, *view.communicator);
-      const InterruptionScope leaving(seat.told_to_stop());
+      const World view = join_view(channel, assignment, alone);
+      const EnteredView entered(channel, assignment.view, *view.communicator);
+      const InterruptionScope leaving(channel.stop_ordered());
       try {
-        const Outcome outcome = compute_in_view(job, view, seat, assignment, learning, reports);
-        seat.done(done_code(outcome));
+        const Outcome outcome = compute_in_view(job, view, channel, assignment, transfer, reports);
+        channel.done(done_code(outcome));
         view.communicator->close();
         return outcome;
       } catch (const trainer::ViewChanges&) {
         as_agreed = true;
         view.communicator->close();
       } catch (const Interrupted&) {
-        if (!seat.told_to_stop()) throw;  // a user requests the end of the job
+        if (!channel.stop_ordered()) throw;  // a user requests the end of the job
       }
     } catch (const CommError& error) {
-      send_failure(seat, assignment.view, error);
+      send_failure(channel, assignment.view, error);
     }
-    seat.left(assignment.view, job.weights.state->reachable_step(), as_agreed);
+    channel.left(assignment.view, job.weights.state->reachable_step(), as_agreed);
   }
 }
 
@@ -467,8 +467,8 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
     return Outcome::kDone;
   }
   warn_of_no_training(arguments, task.examples(), world.is_main(), console);
-  std::optional<OutputPlace> place;  // on ranks that have one
-  Settings settings = settle(request, place, process.environment, world, console);
+  std::optional<OutputDirectory> directory;  // on ranks that have one
+  Settings settings = settle(request, directory, process.environment, world, console);
 
   Machine machine(process.environment, precision_of(settings.training), communicator);
   console.set_peak_flops(machine.peak_flops());
@@ -486,14 +486,14 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
   const Prepared job{request, settings, task,    model,  weights, settings.output.lock,
                      machine, process,  planned, started};
   Outcome outcome = Outcome::kDone;
-  if (world.seat) {
+  if (world.channel) {
     weights.gradients.reset();  // used by the estimates; each view has its own
     outcome = compute_in_views(job, world);
   } else {
     const std::unique_ptr<RunReports> reports = make_reports(job, world);
     outcome = compute(job, world, *weights.gradients, *reports, nullptr, nullptr);
   }
-  if (outcome == Outcome::kDone && place) place->finish();
+  if (outcome == Outcome::kDone && directory) directory->finish();
   return outcome;
 }
 

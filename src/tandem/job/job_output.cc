@@ -150,18 +150,20 @@ bool is_left_over(const std::string& name) {
 // The checkpoint to resume from, if any: the flag's, else the newest of a previous run in
 // output_dir.
 std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments& training,
-                                               const OutputPlace& place, Console& console) {
+                                               const OutputDirectory& output_directory,
+                                               Console& console) {
   if (training.resume_from_checkpoint) {
     if (training.do_train) require_whole_checkpoint(*training.resume_from_checkpoint, console);
     return fs::path(*training.resume_from_checkpoint);
   }
   const fs::path output_dir = training.output_dir;
   if (!training.do_train || !fs::is_directory(output_dir)) return std::nullopt;
-  if (training.overwrite_output_dir && !place.same_job()) return std::nullopt;
+  if (training.overwrite_output_dir && !output_directory.same_job()) return std::nullopt;
   trainer::restore_replaced_checkpoints(output_dir);
   std::vector<fs::path> checkpoints = trainer::complete_checkpoints(output_dir);
   if (training.overwrite_output_dir) {
-    std::erase_if(checkpoints, [&](const fs::path& one) { return place.is_foreign(one); });
+    std::erase_if(checkpoints,
+                  [&](const fs::path& one) { return output_directory.is_foreign(one); });
     if (checkpoints.empty()) return std::nullopt;
     console.fact("note",
                  "--overwrite_output_dir is of a job's first start; this is a restart, which goes "
@@ -175,7 +177,7 @@ std::optional<fs::path> find_resume_checkpoint(const trainer::TrainingArguments&
                                     last->native()));
     return last;
   }
-  if (place.same_job()) return std::nullopt;
+  if (output_directory.same_job()) return std::nullopt;
   for (const auto& entry : fs::directory_iterator(output_dir)) {
     if (is_left_over(entry.path().filename().string())) continue;
     raise<ConfigError>(
@@ -211,7 +213,8 @@ int shards_of_resumed_run(const fs::path& checkpoint, const trainer::ResumeState
 
 }  // namespace
 
-PreparedOutput prepare_output(const trainer::TrainingArguments& training, const OutputPlace& place,
+PreparedOutput prepare_output(const trainer::TrainingArguments& training,
+                              const OutputDirectory& output_directory,
                               comm::Communicator& communicator, Console& console) {
   const bool is_main = communicator.rank() == 0;
   const bool own_directory = training.save_on_each_node && communicator.local_rank() == 0;
@@ -219,9 +222,10 @@ PreparedOutput prepare_output(const trainer::TrainingArguments& training, const 
   PreparedOutput output;
   std::string resume;
   if (is_main) {
-    output.lock = lock_directory(training.output_dir, place.same_job(), console);
+    output.lock = lock_directory(training.output_dir, output_directory.same_job(), console);
     if (output.lock) remove_abandoned_files(training.output_dir);
-    if (const auto path = find_resume_checkpoint(training, place, console)) resume = path->native();
+    if (const auto path = find_resume_checkpoint(training, output_directory, console))
+      resume = path->native();
   }
   resume = broadcast_text(communicator, resume, 0);
   if (!resume.empty()) output.resume = resume;

@@ -10,7 +10,7 @@
 #include "tandem/core/json.h"
 #include "tandem/core/lock_file.h"
 #include "tandem/job/console.h"
-#include "tandem/job/output_place.h"
+#include "tandem/job/output_directory.h"
 #include "tandem/trainer/training_arguments.h"
 
 namespace tandem::job {
@@ -29,7 +29,8 @@ struct PreparedOutput {
 // is accepted too, and --overwrite_output_dir resumes from a checkpoint of this job. Collective.
 // Waits for the lock of an earlier start of this job; the lock of another job is an error.
 // Throws ConfigError (the directory is not empty, another job has it), IoError.
-PreparedOutput prepare_output(const trainer::TrainingArguments& training, const OutputPlace& place,
+PreparedOutput prepare_output(const trainer::TrainingArguments& training,
+                              const OutputDirectory& output_directory,
                               comm::Communicator& communicator, Console& console);
 
 // Takes the lock of output_dir if it is free, for the process that writes there from now on: in an

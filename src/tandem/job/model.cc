@@ -8,8 +8,8 @@
 #include "tandem/core/file.h"
 #include "tandem/dist/checksum.h"
 #include "tandem/job/agreed_inputs.h"
-#include "tandem/job/alike.h"
 #include "tandem/job/quantize.h"
+#include "tandem/job/shared_error.h"
 #include "tandem/job/start_report.h"
 #include "tandem/models/model_config.h"
 #include "tandem/trainer/optimization.h"
@@ -97,7 +97,7 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
             stages.train ? task.train_fingerprint() : ""};
   };
   std::optional<Model> model;
-  run_alike(communicator, [&] { model.emplace(read()); });
+  run_with_shared_errors(communicator, [&] { model.emplace(read()); });
   if (communicator.size() > 1) agree(communicator, "inputs", describe_inputs(task, *model));
   return std::move(*model);
 }
@@ -113,8 +113,8 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
   const dist::ModelStateOptions state =
       trainer::state_options(layout, training.bf16 ? layout.bf16_size() : 0,
                              weights.optimizer.get(), engine.logical_shards, machine.context());
-  if (world.seat) {
-    const elastic::SeatCard& card = world.seat->card();
+  if (world.channel) {
+    const elastic::WorkerInfo& card = world.channel->info();
     weights.state = std::make_unique<dist::ModelState>(
         dist::KeptMemory{card.memory, card.worker, card.workers}, state);
   } else {
@@ -122,11 +122,11 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
   }
   weights.gradients = std::make_unique<dist::GradientEngine>(&communicator, machine.context(),
                                                              *weights.state, engine);
-  const bool leads = weights.gradients->node_leader() && !world.seat;
+  const bool leads = weights.gradients->node_leader() && !world.channel;
   weights.loaded = quant::load_model(
       model.directory, task.model_config(), layout, machine.context(),
       leads ? weights.state->weights() : std::span<float>(), load_options(arguments, training));
-  if (world.seat) return weights;
+  if (world.channel) return weights;
   if (leads) {
     print_load_report(weights.loaded.report, arguments.model.model_name_or_path, training.do_train,
                       console);

@@ -128,8 +128,8 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
   }
 }
 
-void tell_place_of_memory(const dist::GradientEngine& gradients, Console& console) {
-  const std::string place = gradients.describe_place();
+void log_memory_location(const dist::GradientEngine& gradients, Console& console) {
+  const std::string place = gradients.describe_position();
   if (!place.empty()) console.detail("memory", place);
 }
 
@@ -142,7 +142,7 @@ void print_estimates(const trainer::TrainingArguments& training, const PlannedTa
        .batch_size = static_cast<std::size_t>(training.per_device_train_batch_size)},
       console);
   console.detail("gradients", gradients.describe());
-  tell_place_of_memory(gradients, console);
+  log_memory_location(gradients, console);
   const auto plan = trainer::make_training_plan(
       training, static_cast<std::int64_t>(task.of_trainer.num_train_features()),
       gradients.logical_shards());

@@ -48,7 +48,7 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
                        Console& console);
 
 // The NUMA node of this rank's part of the model's memory, if one was chosen.
-void tell_place_of_memory(const dist::GradientEngine& gradients, Console& console);
+void log_memory_location(const dist::GradientEngine& gradients, Console& console);
 
 // The summation of gradients, what depends on the number of devices, and the disk of the
 // checkpoints; warns if that is too small.

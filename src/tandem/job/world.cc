@@ -28,9 +28,9 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
       environment.get("TANDEM_FLIGHT_RECORD").value_or(training.output_dir);
   comm::read_limits_of_silence(environment, options);
   options.log = events.log;
-  world.seat = elastic::Seat::take(environment);
+  world.channel = elastic::AgentChannel::take(environment);
   if (events.meets) events.meets();
-  if (world.seat) {
+  if (world.channel) {
     world.view_options = options;
     world.view_options.tuning = {};                // there are many views
     world.view_options.flight_record_folder = "";  // and their ends are not failures of the job
@@ -40,7 +40,7 @@ World join_world(const Environment& environment, const trainer::TrainingArgument
   options.on_failure = std::move(events.on_failure);
   world.communicator = comm::Communicator::create(world.identity, std::move(options));
   if (!events.log) return world;
-  if (events.tell_place) {
+  if (events.log_position) {
     events.log(fmt::format("{}; {}", rendezvous::describe(world.identity),
                            world.communicator->describe()));
   }
@@ -56,16 +56,16 @@ ConsoleOptions console_options(const trainer::TrainingArguments& training, const
   const auto is_silent = [](LogLevel level) {
     return level == LogLevel::kWarning || level == LogLevel::kError || level == LogLevel::kCritical;
   };
-  const bool leads = world.seat || world.is_main() ||
+  const bool leads = world.channel || world.is_main() ||
                      (training.log_on_each_node && communicator.local_rank() == 0);
   const LogLevel level = leads ? training.log_level : training.log_level_replica;
   return {.main_process = world.is_main(),
           .details = level == LogLevel::kDebug || level == LogLevel::kDetail,
           .library_lines = !is_silent(level) && (leads || level != LogLevel::kPassive),
-          .only_main_process = world.seat != nullptr,
+          .only_main_process = world.channel != nullptr,
           .progress_bars = !training.disable_tqdm.value_or(false),
           .rank = world.identity.rank,
-          .world_size = world.seat ? world.seat->card().workers : communicator.size()};
+          .world_size = world.channel ? world.channel->info().workers : communicator.size()};
 }
 
 }  // namespace tandem::job

@@ -7,7 +7,7 @@
 
 #include "tandem/comm/api/communicator.h"
 #include "tandem/core/env.h"
-#include "tandem/elastic/seat.h"
+#include "tandem/elastic/agent_channel.h"
 #include "tandem/job/console.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/trainer/training_arguments.h"
@@ -18,15 +18,15 @@ struct World {
   rendezvous::Identity identity;
   std::unique_ptr<comm::Communicator> communicator;
   // For a worker of an elastic job, which is alone here and computes in views; else null.
-  std::unique_ptr<elastic::Seat> seat = nullptr;
+  std::unique_ptr<elastic::AgentChannel> channel = nullptr;
   comm::Options view_options = {};  // for the views' communicators
-  bool is_main() const { return seat ? seat->card().speaks != 0 : communicator->rank() == 0; }
+  bool is_main() const { return channel ? channel->info().speaks != 0 : communicator->rank() == 0; }
 };
 
 // Callbacks of the bootstrap, before there is a console.
 struct WorldEvents {
   std::function<void(const std::string& line)> log;  // of the communication layer; may be empty
-  bool tell_place = false;                           // true if log() also gets this rank's position
+  bool log_position = false;                         // true if log() also gets this rank's position
   // Called before the bootstrap: from then on the other ranks receive its errors. May be empty.
   std::function<void()> meets = {};
   // Called when a peer failed while this process may be inside a kernel. Called on a separate

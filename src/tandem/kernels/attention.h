@@ -7,7 +7,7 @@
 //
 // qkv: [rows, 3H] T, H = heads * head_dim: the queries of all heads, then the keys, then the
 // values. Dropout draws element (query row, key column), both within the sequence, at site
-// dropout.site + head: pass dropout_site(layer, kAttentionPlace).
+// dropout.site + head: pass dropout_site(layer, kAttentionSite).
 #pragma once
 
 #include <cstddef>

@@ -21,7 +21,7 @@ struct Case {
       : shape(s),
         batch(s.lengths, s.pads),
         hidden(s.heads * s.head_dim),
-        dropout{.p = p, .seed = 42, .step = 3, .site = dropout_site(1, kAttentionPlace)},
+        dropout{.p = p, .seed = 42, .step = 3, .site = dropout_site(1, kAttentionSite)},
         qkv(random_values<T>(batch.rows() * 3 * hidden, 1)),
         grad_out(random_values<T>(batch.rows() * hidden, 2)) {}
   Shape shape;
@@ -161,10 +161,10 @@ TEST(Attention, FastVersionsAgreeWithTheReference) {
 }
 
 template <class T>
-void expect_same_bits(const std::string& implementation, const std::string& twin, const Case<T>& c,
-                      const std::string& what) {
+void expect_same_bits(const std::string& implementation, const std::string& reference_run,
+                      const Case<T>& c, const std::string& what) {
   Runtime fast("attention=" + implementation);
-  Runtime slow("attention=" + twin);
+  Runtime slow("attention=" + reference_run);
   const Results<T> got = run(fast.context(), c);
   const Results<T> want = run(slow.context(), c);
   EXPECT_TRUE(same_bits(got.out, want.out)) << what;
@@ -180,19 +180,19 @@ TEST_P(EmulatedAttention, ComputesTheBitsOfTheHardware) {
   const std::string name = GetParam();
   if (const std::string reason = obstacle("attention", name); !reason.empty())
     GTEST_SKIP() << reason;
-  const std::string twin = emulation_of(name);
+  const std::string reference_run = emulation_of(name);
   for (const Shape& shape : kShapes) {
     for (const float p : {0.0f, 0.1f}) {
       const std::string what =
           fmt::format("{} heads {}x{} p {}", name, shape.heads, shape.head_dim, p);
       Case<bfloat16> c(shape, p);
-      expect_same_bits(name, twin, c, what);
-      expect_same_bits(name, twin, Case<float>(shape, p), what + " f32");
+      expect_same_bits(name, reference_run, c, what);
+      expect_same_bits(name, reference_run, Case<float>(shape, p), what + " f32");
       if (p == 0.0f) continue;
       // Probabilities, and products with them, that are denormal.
       for (bfloat16& x : c.qkv) x = to_bfloat16(to_float(x) * 30.0f);
       for (bfloat16& x : c.grad_out) x = to_bfloat16(to_float(x) * 0x1p-120f);
-      expect_same_bits(name, twin, c, what + " denormal");
+      expect_same_bits(name, reference_run, c, what + " denormal");
     }
   }
 }

@@ -249,16 +249,16 @@ TEST(EmulatedVdpbf16ps, EqualsTheHardware) {
       }
     }
     std::vector<float> hardware = sums;
-    std::vector<float> twin = sums;
+    std::vector<float> reference_run = sums;
     pair_dots_avx512bf16(kCount, a.data(), b.data(), hardware.data());
-    emulated::pair_dots(kCount, a.data(), b.data(), twin.data());
+    emulated::pair_dots(kCount, a.data(), b.data(), reference_run.data());
     std::size_t different = 0;
     for (std::size_t i = 0; i < kCount; ++i) {
-      if (bits(hardware[i]) == bits(twin[i])) continue;  // NaN payloads, too
+      if (bits(hardware[i]) == bits(reference_run[i])) continue;  // NaN payloads, too
       if (different++ == 0) {
         ADD_FAILURE() << fmt::format(
             "kind {}: {:08x} · {:08x} + {:08x} is {:08x}, the twin says {:08x}", kind, a[i], b[i],
-            bits(sums[i]), bits(hardware[i]), bits(twin[i]));
+            bits(sums[i]), bits(hardware[i]), bits(reference_run[i]));
       }
     }
     EXPECT_EQ(different, 0u) << "kind " << kind;
@@ -288,11 +288,12 @@ TEST(EmulatedVcvtneps2bf16, EqualsTheHardware) {
     std::vector<float> x(kCount);
     for (float& value : x) value = random_sum(words, static_cast<Kind>(kind));
     std::vector<bfloat16> hardware(kCount);
-    std::vector<bfloat16> twin(kCount);
+    std::vector<bfloat16> reference_run(kCount);
     round_operands_avx512bf16(kCount, x.data(), hardware.data());
-    emulated::round_operands(kCount, x.data(), twin.data());
+    emulated::round_operands(kCount, x.data(), reference_run.data());
     for (std::size_t i = 0; i < kCount; ++i) {
-      ASSERT_EQ(hardware[i].bits, twin[i].bits) << fmt::format("kind {}: {:08x}", kind, bits(x[i]));
+      ASSERT_EQ(hardware[i].bits, reference_run[i].bits)
+          << fmt::format("kind {}: {:08x}", kind, bits(x[i]));
     }
   }
 #else
@@ -369,12 +370,12 @@ TEST(EmulatedTdpbf16ps, EqualsTheHardware) {
           return tile_product(dot, s.rows, s.columns, s.pairs, in.a, in.b, in.sums);
         };
         const std::vector<float> hardware = run(tile_dot_amx);
-        const std::vector<float> twin = run(emulated::tile_dot);
-        for (std::size_t i = 0; i < twin.size(); ++i) {
-          if (differ_where_the_manual_is_silent(hardware[i], twin[i])) continue;
-          ASSERT_TRUE(same(hardware[i], twin[i]))
-              << fmt::format("kind {} {}x{}x{} element {}: {:08x}, the twin says {:08x}", kind,
-                             s.rows, s.columns, s.pairs, i, bits(hardware[i]), bits(twin[i]));
+        const std::vector<float> reference_run = run(emulated::tile_dot);
+        for (std::size_t i = 0; i < reference_run.size(); ++i) {
+          if (differ_where_the_manual_is_silent(hardware[i], reference_run[i])) continue;
+          ASSERT_TRUE(same(hardware[i], reference_run[i])) << fmt::format(
+              "kind {} {}x{}x{} element {}: {:08x}, the twin says {:08x}", kind, s.rows, s.columns,
+              s.pairs, i, bits(hardware[i]), bits(reference_run[i]));
         }
       }
     }

@@ -20,8 +20,8 @@ struct Dropout {
 };
 
 // Numbers of the sites of a model: `place` < 1024 counts the places inside a layer; attention head
-// h has place kAttentionPlace + h.
-inline constexpr std::uint32_t kAttentionPlace = 16;
+// h has place kAttentionSite + h.
+inline constexpr std::uint32_t kAttentionSite = 16;
 constexpr std::uint32_t dropout_site(std::uint32_t layer, std::uint32_t place) {
   return layer * 1024 + place;
 }

@@ -295,10 +295,10 @@ TEST(EmulatedVpdpbusd, EqualsTheHardware) {
     b[i] = static_cast<std::uint32_t>(splitmix64(3 * i + 1));
     hardware[i] = static_cast<std::int32_t>(splitmix64(3 * i + 2));
   }
-  std::vector<std::int32_t> twin = hardware;
+  std::vector<std::int32_t> reference_run = hardware;
   byte_dots_avx512vnni(kCount, a.data(), b.data(), hardware.data());
-  emulated::byte_dots(kCount, a.data(), b.data(), twin.data());
-  EXPECT_EQ(hardware, twin);
+  emulated::byte_dots(kCount, a.data(), b.data(), reference_run.data());
+  EXPECT_EQ(hardware, reference_run);
 #else
   GTEST_SKIP() << "not an x86-64 CPU";
 #endif

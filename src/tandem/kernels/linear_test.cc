@@ -163,10 +163,10 @@ TEST(Linear, SameBitsForAnyNumberOfThreads) {
 }
 
 template <class T>
-void expect_same_bits(const std::string& implementation, const std::string& twin, const Shape& s,
-                      const Operands<T>& in, bool accumulate) {
+void expect_same_bits(const std::string& implementation, const std::string& reference_run,
+                      const Shape& s, const Operands<T>& in, bool accumulate) {
   Runtime fast("gemm=" + implementation);
-  Runtime slow("gemm=" + twin);
+  Runtime slow("gemm=" + reference_run);
   const Results<T> got = run(fast.context(), s, in, accumulate);
   const Results<T> want = run(slow.context(), s, in, accumulate);
   const std::string what = fmt::format("{} {}x{}x{}", implementation, s.M, s.N, s.K);
@@ -182,19 +182,19 @@ class EmulatedGemm : public ::testing::TestWithParam<const char*> {};
 // compared here; see also bf16_instructions_test.cc.
 TEST_P(EmulatedGemm, ComputesTheBitsOfTheHardware) {
   const std::string name = GetParam();
-  const std::string twin = emulation_of(name);
+  const std::string reference_run = emulation_of(name);
   if (const std::string reason = obstacle("gemm", name); !reason.empty()) GTEST_SKIP() << reason;
   bool accumulate = false;
   for (const Shape& s : kShapes) {
     accumulate = !accumulate;
     Operands<bfloat16> in(s);
-    expect_same_bits(name, twin, s, in, accumulate);
-    expect_same_bits(name, twin, s, Operands<float>(s), accumulate);
+    expect_same_bits(name, reference_run, s, in, accumulate);
+    expect_same_bits(name, reference_run, s, Operands<float>(s), accumulate);
     // Products and sums that are denormal.
     for (bfloat16& x : in.x) x = to_bfloat16(to_float(x) * 0x1p-120f);
     for (bfloat16& x : in.grad_out) x = to_bfloat16(to_float(x) * 0x1p-125f);
     for (float& x : in.bias) x *= 0x1p-126f;
-    expect_same_bits(name, twin, s, in, accumulate);
+    expect_same_bits(name, reference_run, s, in, accumulate);
   }
 }
 

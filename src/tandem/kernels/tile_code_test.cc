@@ -257,7 +257,7 @@ Attended attention(const Context& ctx, std::uint32_t rows, std::size_t head_dim)
   constexpr std::size_t kHeads = 2;
   const Batch batch({rows, 3}, 2);
   const std::size_t H = kHeads * head_dim;
-  const Dropout dropout{.p = 0.1f, .seed = 42, .step = 3, .site = dropout_site(1, kAttentionPlace)};
+  const Dropout dropout{.p = 0.1f, .seed = 42, .step = 3, .site = dropout_site(1, kAttentionSite)};
   const auto qkv = random_values<bfloat16>(batch.rows() * 3 * H, 1);
   const auto grad_out = random_values<bfloat16>(batch.rows() * H, 2);
   Attended r{std::vector<bfloat16>(batch.rows() * H), std::vector<bfloat16>(qkv.size()),

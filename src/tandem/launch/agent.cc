@@ -7,7 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/launch/elastic_agent.h"
+#include "tandem/launch/elastic_host.h"
 #include "tandem/launch/open_job.h"
 #include "tandem/launch/signal_inbox.h"
 #include "tandem/launch/worker_group.h"
@@ -68,24 +68,26 @@ class Agent {
   void step() {
     wait();
     while (const auto number = inbox_.take()) take_signal(*number);
-    hear_job();
+    handle_job();
     if (group_) watch_workers();
   }
 
   void wait() {
     std::vector<pollfd> waits{{inbox_.descriptor().get(), POLLIN, 0}};
-    milliseconds nap = std::chrono::minutes(1);
+    milliseconds poll_timeout = std::chrono::minutes(1);
     if (link_) {
       link_->add_to(waits);
-      nap = std::min(nap, link_->nap());
+      poll_timeout = std::min(poll_timeout, link_->poll_timeout());
     }
     const auto now = Clock::now();
     if (group_) {
       group_->add_to(waits);
-      nap = std::min(nap, std::chrono::ceil<milliseconds>(group_->next_due(now) - now));
-      if (group_->any_failed() && !reported_) nap = std::min(nap, kSameMoment);
+      poll_timeout =
+          std::min(poll_timeout, std::chrono::ceil<milliseconds>(group_->next_due(now) - now));
+      if (group_->any_failed() && !reported_) poll_timeout = std::min(poll_timeout, kSameMoment);
     }
-    ::poll(waits.data(), waits.size(), static_cast<int>(std::max(milliseconds(0), nap).count()));
+    ::poll(waits.data(), waits.size(),
+           static_cast<int>(std::max(milliseconds(0), poll_timeout).count()));
   }
 
   milliseconds shutdown_timeout() const {
@@ -124,7 +126,7 @@ class Agent {
     end_code_ = 128 + number;
   }
 
-  void hear_job() {
+  void handle_job() {
     if (!link_ || exit_code_) return;
     try {
       for (const Order& order : link_->serve()) {
@@ -151,7 +153,7 @@ class Agent {
       case Order::Kind::kNote:
         return parts_.log(order.text);
       case Order::Kind::kStart:
-        return start(order.place);
+        return start(order.assignment);
       case Order::Kind::kStop:
         parts_.log(order.text);
         after_stop_ = AfterStop::kReady;
@@ -164,17 +166,17 @@ class Agent {
     }
   }
 
-  void start(const Place& place) {
+  void start(const RankAssignment& assignment) {
     reported_ = false;
     after_stop_ = AfterStop::kNothing;
-    if (place.group_size > 1 || place.round > 1) {
-      parts_.log(
-          fmt::format("round {}: node {} of {}, ranks {} to {} of {}, meeting at {}:{}",
-                      place.round, place.group_rank, place.group_size, place.first_rank,
-                      place.first_rank + static_cast<int>(parts_.placement.workers.size()) - 1,
-                      place.world_size, place.master_addr, place.master_port));
+    if (assignment.group_size > 1 || assignment.round > 1) {
+      parts_.log(fmt::format(
+          "round {}: node {} of {}, ranks {} to {} of {}, bootstrap at {}:{}", assignment.round,
+          assignment.group_rank, assignment.group_size, assignment.first_rank,
+          assignment.first_rank + static_cast<int>(parts_.placement.workers.size()) - 1,
+          assignment.world_size, assignment.master_addr, assignment.master_port));
     }
-    group_ = std::make_unique<WorkerGroup>(parts_, place, logs_, relay_);
+    group_ = std::make_unique<WorkerGroup>(parts_, assignment, logs_, relay_);
   }
 
   void stop_workers() {
@@ -192,7 +194,7 @@ class Agent {
     if (group_->all_succeeded()) {
       reported_ = true;
       if (link_) link_->succeeded();
-      hear_job();
+      handle_job();
     } else if (group_->any_failed()) {
       report_failure();
     }
@@ -201,8 +203,8 @@ class Agent {
   // Ends with the same cause belong in one report, and its workers may still have messages to
   // print.
   void report_failure() {
-    const auto patience = parts_.program.own_job ? kLastWords : kSameMoment;
-    if (!group_->all_ended() && Clock::now() - group_->failed_since() < patience) return;
+    const auto timeout = parts_.program.own_job ? kLastWords : kSameMoment;
+    if (!group_->all_ended() && Clock::now() - group_->failed_since() < timeout) return;
     reported_ = true;
     const Failure& root = root_failure(group_->failures());
     // After exit codes of tandem's own jobs between 1 and 127 a restart would fail again.
@@ -211,7 +213,7 @@ class Agent {
     keep_error_file(root);
     if (link_) link_->failed(group_->failures(), final);
     stop_workers();
-    hear_job();
+    handle_job();
   }
 
   void keep_error_file(const Failure& root) {

@@ -22,13 +22,13 @@
 namespace tandem::launch {
 
 // Address for the agents of a job, if it is already known.
-struct AgentMeeting {
+struct KnownEndpoint {
   rendezvous::FileDescriptor listener;  // at the port; only in the agent of the first host
   std::vector<std::string> hosts;       // names and addresses of the first host
   int port = 0;
 };
 
-class StandIns;
+class Proxies;
 
 struct AgentParts {
   RunOptions options;
@@ -41,10 +41,10 @@ struct AgentParts {
   Console console;
   Log log;  // log lines for users
   // Only for elastic jobs.
-  std::optional<AgentMeeting> meeting;  // none: the address in the options
+  std::optional<KnownEndpoint> known_endpoint;  // none: the address in the options
   std::shared_ptr<elastic::ExternalLock>
-      lock;                             // null: a majority of nodes decides on several hosts
-  std::shared_ptr<StandIns> stand_ins;  // null: the workers have this process's streams
+      lock;                          // null: a majority of nodes decides on several hosts
+  std::shared_ptr<Proxies> proxies;  // null: the workers have this process's streams
   int shards = 0;  // logical shards, unless the job's flags set them; 0: one per worker
   // Receives the state of one of tandem's elastic jobs several times a second, on the agent's
   // thread, which it must not hold up. May be empty.

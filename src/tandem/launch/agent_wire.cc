@@ -16,40 +16,40 @@ void bound(const std::string& text) {
 }
 
 template <class Fields, class M>
-void each_field_of_place(Fields&& fields, M& place) {
-  fields("round", place.round);
-  fields("restart_count", place.restart_count);
-  fields("group_rank", place.group_rank);
-  fields("group_size", place.group_size);
-  fields("first_rank", place.first_rank);
-  fields("world_size", place.world_size);
-  fields("first_role_rank", place.first_role_rank);
-  fields("role_world_size", place.role_world_size);
-  fields("master_addr", place.master_addr);
-  fields("master_port", place.master_port);
+void each_field_of_assignment(Fields&& fields, M& assignment) {
+  fields("round", assignment.round);
+  fields("restart_count", assignment.restart_count);
+  fields("group_rank", assignment.group_rank);
+  fields("group_size", assignment.group_size);
+  fields("first_rank", assignment.first_rank);
+  fields("world_size", assignment.world_size);
+  fields("first_role_rank", assignment.first_role_rank);
+  fields("role_world_size", assignment.role_world_size);
+  fields("master_addr", assignment.master_addr);
+  fields("master_port", assignment.master_port);
 }
 
 template <class Fields, class M>
-void each_field_of_card(Fields&& fields, M& card) {
-  fields("run_id", card.run_id);
-  fields("host", card.host);
-  fields("pid", card.pid);
-  fields("workers", card.workers);
-  fields("role", card.role);
-  fields("node_rank", card.node_rank);
+void each_field_of_info(Fields&& fields, M& info) {
+  fields("run_id", info.run_id);
+  fields("host", info.host);
+  fields("pid", info.pid);
+  fields("workers", info.workers);
+  fields("role", info.role);
+  fields("node_rank", info.node_rank);
 }
 
-json place_json(const Place& place) {
+json assignment_json(const RankAssignment& assignment) {
   JsonWriter writer;
-  each_field_of_place(writer, place);
+  each_field_of_assignment(writer, assignment);
   return writer.data;
 }
 
-Place place_from(const json& data) {
-  Place place;
-  each_field_of_place(JsonReader{data}, place);
-  bound(place.master_addr);
-  return place;
+RankAssignment assignment_from(const json& data) {
+  RankAssignment assignment;
+  each_field_of_assignment(JsonReader{data}, assignment);
+  bound(assignment.master_addr);
+  return assignment;
 }
 
 }  // namespace
@@ -58,20 +58,20 @@ std::string hex(std::span<const unsigned char> bytes) {
   return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 
-json to_json(const AgentCard& card) {
+json to_json(const AgentInfo& info) {
   JsonWriter writer;
-  each_field_of_card(writer, card);
+  each_field_of_info(writer, info);
   return writer.data;
 }
 
-AgentCard card_from(const json& data) {
+AgentInfo info_from(const json& data) {
   try {
-    AgentCard card;
-    each_field_of_card(JsonReader{data}, card);
-    for (const std::string* text : {&card.run_id, &card.host, &card.role}) bound(*text);
-    if (card.workers < 1 || card.workers > kMaxWorkers)
-      raise<DataError>("an agent of {} workers", card.workers);
-    return card;
+    AgentInfo info;
+    each_field_of_info(JsonReader{data}, info);
+    for (const std::string* text : {&info.run_id, &info.host, &info.role}) bound(*text);
+    if (info.workers < 1 || info.workers > kMaxWorkers)
+      raise<DataError>("an agent of {} workers", info.workers);
+    return info;
   } catch (const json::exception&) {
     raise<DataError>("an agent does not introduce itself as agents do");
   }
@@ -81,7 +81,7 @@ json to_json(const Order& order) {
   json data = {{"order", static_cast<int>(order.kind)},
                {"text", order.text},
                {"exit_code", order.exit_code},
-               {"place", place_json(order.place)},
+               {"assignment", assignment_json(order.assignment)},
                {"failures", json::array()}};
   for (const Failure& failure : order.failures) {
     if (data["failures"].size() < kMaxFailures)
@@ -99,7 +99,7 @@ Order order_from(const json& data) {
     order.kind = static_cast<Order::Kind>(kind);
     data.at("text").get_to(order.text);
     data.at("exit_code").get_to(order.exit_code);
-    order.place = place_from(data.at("place"));
+    order.assignment = assignment_from(data.at("assignment"));
     for (const json& failure : data.at("failures"))
       order.failures.push_back(failure_from_json(failure));
     return order;
@@ -115,8 +115,8 @@ json parse(const std::string& line) {
 }
 
 std::string proof(const std::string& token, std::string_view who, const std::string& host_nonce,
-                  const std::string& agent_nonce, const std::string& card) {
-  return hex(rendezvous::prove(token, {"tandem run", who, host_nonce, agent_nonce, card}));
+                  const std::string& agent_nonce, const std::string& info) {
+  return hex(rendezvous::prove(token, {"tandem run", who, host_nonce, agent_nonce, info}));
 }
 
 }  // namespace tandem::launch::wire

@@ -12,22 +12,22 @@
 
 namespace tandem::launch::wire {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 using nlohmann::json;
 
 std::string hex(std::span<const unsigned char> bytes);
 
-json to_json(const AgentCard& card);
+json to_json(const AgentInfo& info);
 json to_json(const Order& order);
 // Throw DataError for an invalid message.
-AgentCard card_from(const json& data);
+AgentInfo info_from(const json& data);
 Order order_from(const json& data);
 // Parses a line as an object; throws DataError.
 json parse(const std::string& line);
 
 // "host": the host's proof to the agent, "agent": the reverse, which covers its card.
 std::string proof(const std::string& token, std::string_view who, const std::string& host_nonce,
-                  const std::string& agent_nonce, const std::string& card);
+                  const std::string& agent_nonce, const std::string& info);
 
 }  // namespace tandem::launch::wire

@@ -28,8 +28,8 @@ using rendezvous::Deadline;
 using rendezvous::FileDescriptor;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPatience{10000};
-constexpr std::size_t kMostGuests = 16;  // of each kind
+constexpr milliseconds kTimeout{10000};
+constexpr std::size_t kMostConnections = 16;  // of each kind
 constexpr milliseconds kHostSilence{3000};
 constexpr std::string_view kAt = " at ";
 constexpr std::size_t kMostAgents = 16384;
@@ -44,7 +44,7 @@ socklen_t address_of(pid_t agent, sockaddr_un& address) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-std::string in_words(const AgentPlace& agent) {
+std::string in_words(const AgentAddress& agent) {
   return agent.pid > 0 ? fmt::format("agent {}", agent.pid)
                        : fmt::format("the agent at {}", agent.address);
 }
@@ -61,11 +61,11 @@ ControlLine connect_here(pid_t agent) {
   return ControlLine(LineSocket(std::move(socket)));
 }
 
-ControlLine connect_there(const AgentPlace& agent, const Deadline& deadline) {
+ControlLine connect_there(const AgentAddress& agent, const Deadline& deadline) {
   const auto where = rendezvous::split_host(agent.address);
   rendezvous::Handshake handshake;
-  handshake.answer_bytes = elastic::kGreetingBytes;
-  handshake.accept = [](const std::string& answer) { return elastic::is_greeting(answer); };
+  handshake.answer_bytes = elastic::kHandshakeBytes;
+  handshake.accept = [](const std::string& answer) { return elastic::is_handshake(answer); };
   const std::string hosts[] = {where->host};
   std::string failure;
   rendezvous::Connected connected =
@@ -77,15 +77,15 @@ ControlLine connect_there(const AgentPlace& agent, const Deadline& deadline) {
         agent.address, failure);
   }
   rendezvous::watch_host(connected.socket, kHostSilence);
-  const std::string greeting = elastic::make_visitor_greeting();
-  if (rendezvous::send_all(connected.socket, std::as_bytes(std::span(greeting)), deadline) !=
+  const std::string challenge = elastic::make_visitor_handshake();
+  if (rendezvous::send_all(connected.socket, std::as_bytes(std::span(challenge)), deadline) !=
       rendezvous::IoStatus::kDone)
     raise<CommError>("{} takes nothing", in_words(agent));
   return {LineSocket(std::move(connected.socket)),
-          {ControlLine::Side::kVisitor, agent.token, connected.answer, greeting}};
+          {ControlLine::Side::kVisitor, agent.token, connected.answer, challenge}};
 }
 
-json object_from(const std::string& line, const AgentPlace& agent) {
+json object_from(const std::string& line, const AgentAddress& agent) {
   json answer = try_parse_json(line);
   if (!answer.is_object()) raise<CommError>("{} answers with no JSON object", in_words(agent));
   const auto error = answer.find("error");
@@ -95,7 +95,8 @@ json object_from(const std::string& line, const AgentPlace& agent) {
 }
 
 // All objects of an answer, without its end marker.
-std::vector<json> ask(const AgentPlace& agent, const ControlRequest& request, milliseconds limit) {
+std::vector<json> ask(const AgentAddress& agent, const ControlRequest& request,
+                      milliseconds limit) {
   const Deadline deadline(limit);
   ControlLine line = agent.pid > 0 ? connect_here(agent.pid) : connect_there(agent, deadline);
   line.send(to_line(request));
@@ -164,7 +165,7 @@ ControlDesk::ControlDesk(pid_t pid, std::string token) : token_(std::move(token)
   sockaddr_un address;
   const socklen_t length = address_of(pid, address);
   if (!socket || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      ::listen(socket.get(), static_cast<int>(kMostGuests)) != 0) {
+      ::listen(socket.get(), static_cast<int>(kMostConnections)) != 0) {
     failure_ = fmt::format("tandem status cannot reach this job: {}", std::strerror(errno));
     return;
   }
@@ -172,45 +173,47 @@ ControlDesk::ControlDesk(pid_t pid, std::string token) : token_(std::move(token)
 }
 
 std::size_t ControlDesk::count(bool local) const {
-  return static_cast<std::size_t>(std::count_if(
-      guests_.begin(), guests_.end(), [&](const Guest& guest) { return guest.local == local; }));
+  return static_cast<std::size_t>(
+      std::count_if(clients_.begin(), clients_.end(),
+                    [&](const Client& client) { return client.local == local; }));
 }
 
 void ControlDesk::add(ControlLine line, bool local) {
-  guests_.push_back({next_++, std::move(line), Clock::now() + kPatience, local});
+  clients_.push_back({next_++, std::move(line), Clock::now() + kTimeout, local});
 }
 
 // Unauthenticated connections do not keep others out: the one that has waited longest is closed.
-void ControlDesk::welcome(rendezvous::Guest visitor) {
+void ControlDesk::welcome(rendezvous::PendingConnection visitor) {
   ControlLine line(
-      LineSocket(std::move(visitor.socket), visitor.received.substr(elastic::kGreetingBytes)),
-      {ControlLine::Side::kAgent, token_, visitor.greeting,
-       visitor.received.substr(0, elastic::kGreetingBytes)});
-  if (count(/*local=*/false) >= kMostGuests) {
-    const auto silent = std::find_if(guests_.begin(), guests_.end(), [](const Guest& guest) {
-      return !guest.local && !guest.asked;
+      LineSocket(std::move(visitor.socket), visitor.received.substr(elastic::kHandshakeBytes)),
+      {ControlLine::Side::kAgent, token_, visitor.challenge,
+       visitor.received.substr(0, elastic::kHandshakeBytes)});
+  if (count(/*local=*/false) >= kMostConnections) {
+    const auto silent = std::find_if(clients_.begin(), clients_.end(), [](const Client& client) {
+      return !client.local && !client.asked;
     });
-    if (silent == guests_.end()) return;
-    guests_.erase(silent);
+    if (silent == clients_.end()) return;
+    clients_.erase(silent);
   }
   add(std::move(line), /*local=*/false);
 }
 
 void ControlDesk::add_to(std::vector<pollfd>& waits) const {
-  if (listener_ && count(/*local=*/true) < kMostGuests)
+  if (listener_ && count(/*local=*/true) < kMostConnections)
     waits.push_back({listener_.get(), POLLIN, 0});
-  for (const Guest& guest : guests_) waits.push_back(guest.line.wait());
+  for (const Client& client : clients_) waits.push_back(client.line.wait());
 }
 
-milliseconds ControlDesk::nap() const {
-  milliseconds nap = std::chrono::minutes(1);
-  for (const Guest& guest : guests_)
-    nap = std::min(nap, std::chrono::ceil<milliseconds>(guest.until - Clock::now()));
-  return std::max(nap, milliseconds(0));
+milliseconds ControlDesk::poll_timeout() const {
+  milliseconds poll_timeout = std::chrono::minutes(1);
+  for (const Client& client : clients_)
+    poll_timeout =
+        std::min(poll_timeout, std::chrono::ceil<milliseconds>(client.until - Clock::now()));
+  return std::max(poll_timeout, milliseconds(0));
 }
 
 void ControlDesk::let_in() {
-  while (listener_ && count(/*local=*/true) < kMostGuests) {
+  while (listener_ && count(/*local=*/true) < kMostConnections) {
     FileDescriptor socket(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) return;
@@ -219,52 +222,52 @@ void ControlDesk::let_in() {
   }
 }
 
-void ControlDesk::hear(Guest& guest, std::vector<Question>& questions) {
-  guest.line.serve();
-  if (guest.asked) return;
+void ControlDesk::handle(Client& client, std::vector<Question>& questions) {
+  client.line.serve();
+  if (client.asked) return;
   try {
-    const auto line = guest.line.take_line();
+    const auto line = client.line.take_line();
     if (!line) return;
-    guest.asked = true;
-    if (!guest.local && token_.empty()) {  // without a token the proof would be worthless
-      guest.line.refuse(kNoToken);
-      guest.finished = true;
+    client.asked = true;
+    if (!client.local && token_.empty()) {  // without a token the proof would be worthless
+      client.line.refuse(kNoToken);
+      client.finished = true;
       return;
     }
-    questions.push_back({guest.number, control_request_from(*line)});
+    questions.push_back({client.number, control_request_from(*line)});
   } catch (const CommError&) {
-    guest.line.refuse(token_.empty() ? kNoToken : kOtherToken);
-    guest.asked = guest.finished = true;
+    client.line.refuse(token_.empty() ? kNoToken : kOtherToken);
+    client.asked = client.finished = true;
   } catch (const DataError& error) {
-    guest.line.send(
+    client.line.send(
         json{{"error", error.what()}}.dump(-1, ' ', false, json::error_handler_t::replace));
-    guest.finished = true;
+    client.finished = true;
   }
 }
 
 std::vector<ControlDesk::Question> ControlDesk::serve() {
   let_in();
   std::vector<Question> questions;
-  for (Guest& guest : guests_) hear(guest, questions);
-  std::erase_if(guests_, [](const Guest& guest) {
-    return !guest.line.ended().empty() || Clock::now() >= guest.until ||
-           (guest.finished && guest.line.all_sent());
+  for (Client& client : clients_) handle(client, questions);
+  std::erase_if(clients_, [](const Client& client) {
+    return !client.line.ended().empty() || Clock::now() >= client.until ||
+           (client.finished && client.line.all_sent());
   });
   return questions;
 }
 
-ControlDesk::Guest* ControlDesk::find(std::uint64_t number) {
-  const auto it = std::find_if(guests_.begin(), guests_.end(),
-                               [&](const Guest& guest) { return guest.number == number; });
-  return it == guests_.end() ? nullptr : &*it;
+ControlDesk::Client* ControlDesk::find(std::uint64_t number) {
+  const auto it = std::find_if(clients_.begin(), clients_.end(),
+                               [&](const Client& client) { return client.number == number; });
+  return it == clients_.end() ? nullptr : &*it;
 }
 
-void ControlDesk::answer(std::uint64_t guest, const std::string& line) {
-  if (Guest* const found = find(guest)) found->line.send(line);
+void ControlDesk::answer(std::uint64_t client, const std::string& line) {
+  if (Client* const found = find(client)) found->line.send(line);
 }
 
-void ControlDesk::finish(std::uint64_t guest) {
-  Guest* const found = find(guest);
+void ControlDesk::finish(std::uint64_t client) {
+  Client* const found = find(client);
   if (found == nullptr) return;
   found->line.send(R"({"end":true})");
   found->finished = true;
@@ -289,7 +292,7 @@ std::vector<pid_t> running_agents() {
   return agents;
 }
 
-JobStatuses ask_status(const AgentPlace& agent, milliseconds limit) {
+JobStatuses ask_status(const AgentAddress& agent, milliseconds limit) {
   JobStatuses statuses;
   for (const json& object : ask(agent, {}, limit)) {
     const auto silent = object.find("silent");
@@ -303,7 +306,8 @@ JobStatuses ask_status(const AgentPlace& agent, milliseconds limit) {
   return statuses;
 }
 
-std::string ask_change(const AgentPlace& agent, const ControlRequest& request, milliseconds limit) {
+std::string ask_change(const AgentAddress& agent, const ControlRequest& request,
+                       milliseconds limit) {
   for (const json& object : ask(agent, request, limit)) {
     const auto done = object.find("done"), silent = object.find("silent");
     if (silent != object.end()) {

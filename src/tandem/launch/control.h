@@ -21,7 +21,7 @@
 
 #include "tandem/launch/control_line.h"
 #include "tandem/launch/job_status.h"
-#include "tandem/rendezvous/lobby.h"
+#include "tandem/rendezvous/pending_connections.h"
 
 namespace tandem::launch {
 
@@ -40,7 +40,7 @@ ControlRequest control_request_from(std::string_view line);
 class ControlDesk {
  public:
   struct Question {
-    std::uint64_t guest = 0;
+    std::uint64_t client = 0;
     ControlRequest request;
   };
 
@@ -49,20 +49,20 @@ class ControlDesk {
   ControlDesk(pid_t pid, std::string token);
   const std::string& failure() const { return failure_; }
   // A connection was accepted at the agents' port.
-  void welcome(rendezvous::Guest visitor);
+  void welcome(rendezvous::PendingConnection visitor);
 
   void add_to(std::vector<pollfd>& waits) const;
   // Latest time of the next call: a silent connection is closed.
-  std::chrono::milliseconds nap() const;
+  std::chrono::milliseconds poll_timeout() const;
   // Received requests. Each connection sends one.
   std::vector<Question> serve();
   // A line of the answer, and its end. No effect if the connection is closed.
-  void answer(std::uint64_t guest, const std::string& line);
-  void finish(std::uint64_t guest);
+  void answer(std::uint64_t client, const std::string& line);
+  void finish(std::uint64_t client);
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Guest {
+  struct Client {
     std::uint64_t number;
     ControlLine line;
     Clock::time_point until;
@@ -73,18 +73,18 @@ class ControlDesk {
   void let_in();
   void add(ControlLine line, bool local);
   std::size_t count(bool local) const;
-  Guest* find(std::uint64_t number);
-  void hear(Guest& guest, std::vector<Question>& questions);
+  Client* find(std::uint64_t number);
+  void handle(Client& client, std::vector<Question>& questions);
 
   std::string token_;
   rendezvous::FileDescriptor listener_;
   std::string failure_;
   std::uint64_t next_ = 1;
-  std::vector<Guest> guests_;
+  std::vector<Client> clients_;
 };
 
 // An agent that receives requests.
-struct AgentPlace {
+struct AgentAddress {
   pid_t pid = 0;             // of this user on this host, or
   std::string address = {};  // "host:port" of any agent of a job
   std::string token = {};    // of that job
@@ -100,9 +100,9 @@ struct JobStatuses {
 
 // Throw ConfigError if the agent refuses or does not exist, and CommError if it does not answer
 // within `limit`.
-JobStatuses ask_status(const AgentPlace& agent, std::chrono::milliseconds limit);
+JobStatuses ask_status(const AgentAddress& agent, std::chrono::milliseconds limit);
 // For other requests; returns the agent's report of the change.
-std::string ask_change(const AgentPlace& agent, const ControlRequest& request,
+std::string ask_change(const AgentAddress& agent, const ControlRequest& request,
                        std::chrono::milliseconds limit);
 
 }  // namespace tandem::launch

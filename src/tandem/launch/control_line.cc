@@ -34,7 +34,7 @@ bool same(std::string_view a, std::string_view b) {
 std::string ControlLine::code(Side sender, std::uint64_t number, std::string_view line) const {
   const rendezvous::ProofCode code = rendezvous::prove(
       proof_->token,
-      {"tandem control", sender == Side::kAgent ? "agent" : "visitor", proof_->agents_greeting,
+      {"tandem control", sender == Side::kAgent ? "agent" : "visitor", proof_->agents_challenge,
        proof_->visitors_greeting, std::to_string(number), line});
   return fmt::format("{:02x}", fmt::join(code, ""));
 }

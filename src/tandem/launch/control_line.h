@@ -22,7 +22,7 @@ class ControlLine {
   struct Proof {
     Side side = Side::kAgent;  // this one
     std::string token;
-    std::string agents_greeting;
+    std::string agents_challenge;
     std::string visitors_greeting;
   };
 

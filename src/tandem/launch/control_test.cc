@@ -14,7 +14,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "support/stranger.h"
+#include "support/unauthenticated_peer.h"
 #include "tandem/core/error.h"
 #include "tandem/elastic/agent_links.h"
 #include "tandem/launch/line_socket.h"
@@ -83,11 +83,11 @@ class Agent {
         for (auto& visitor : links_.serve().visitors) desk_.welcome(std::move(visitor));
         for (const auto& question : desk_.serve()) {
           try {
-            desk_.answer(question.guest, answer_(question.request));
+            desk_.answer(question.client, answer_(question.request));
           } catch (const Error& error) {
-            desk_.answer(question.guest, fmt::format(R"({{"error":"{}"}})", error.what()));
+            desk_.answer(question.client, fmt::format(R"({{"error":"{}"}})", error.what()));
           }
-          desk_.finish(question.guest);
+          desk_.finish(question.client);
         }
       }
     });
@@ -96,7 +96,7 @@ class Agent {
     stop_.store(true);
     thread_.join();
   }
-  AgentPlace place(const std::string& token = "a secret") const {
+  AgentAddress place(const std::string& token = "a secret") const {
     return {.address = rendezvous::join_host("127.0.0.1", port_), .token = token};
   }
   int port() const { return port_; }
@@ -113,7 +113,7 @@ class Agent {
   std::thread thread_;
 };
 
-AgentPlace here() { return {.pid = ::getpid()}; }
+AgentAddress here() { return {.pid = ::getpid()}; }
 std::string status_line() { return R"({"status":)" + to_json(example()) + "}"; }
 
 std::string what(const std::function<void()>& action) {
@@ -135,7 +135,7 @@ TEST(Control, TellsTheStatusAndDoesWhatItIsTold) {
       return R"({"done":"worker 2 is drained"})";
     });
     EXPECT_THAT(running_agents(), Contains(::getpid()));
-    for (const AgentPlace& place : {here(), agent.place()}) {
+    for (const AgentAddress& place : {here(), agent.place()}) {
       const JobStatus status = ask_status(place, kLimit).agents.at(0);
       EXPECT_EQ(for_people(status),
                 fmt::format("job job ?[31m (run_qa.py), agent {} on node0 (node0:29400): view 3 of "
@@ -204,22 +204,22 @@ TEST(Control, VisitorsProveTheToken) {
 }
 
 // Unauthenticated connections make room for new ones.
-TEST(Control, StrangersAtThePortKeepNobodyOut) {
+TEST(Control, UnauthenticatedPeersAtThePortKeepNobodyOut) {
   int asked = 0;
   const Agent agent([&](const ControlRequest&) {
     ++asked;
     return status_line();
   });
-  const std::string greeting = elastic::make_visitor_greeting();
-  std::vector<rendezvous::FileDescriptor> strangers;
+  const std::string handshake_bytes = elastic::make_visitor_handshake();
+  std::vector<rendezvous::FileDescriptor> unauthenticated_peers;
   for (int i = 0; i < 40; ++i) {
-    strangers.emplace_back(testing::connect_to_port(agent.port()));
-    const int stranger = strangers.back().get();
-    ASSERT_EQ(testing::hear(stranger, kLimit, elastic::kGreetingBytes).bytes.size(),
-              elastic::kGreetingBytes);
-    testing::say(stranger, greeting);
-    if (i % 3 == 1) testing::say(stranger, "status\n");
-    if (i % 3 == 2) testing::say(stranger, std::string(64, '0') + " status\n");
+    unauthenticated_peers.emplace_back(testing::connect_to_port(agent.port()));
+    const int unauthenticated_peer = unauthenticated_peers.back().get();
+    ASSERT_EQ(testing::hear(unauthenticated_peer, kLimit, elastic::kHandshakeBytes).bytes.size(),
+              elastic::kHandshakeBytes);
+    testing::say(unauthenticated_peer, handshake_bytes);
+    if (i % 3 == 1) testing::say(unauthenticated_peer, "status\n");
+    if (i % 3 == 2) testing::say(unauthenticated_peer, std::string(64, '0') + " status\n");
   }
   EXPECT_EQ(ask_status(agent.place(), kLimit).agents.at(0).step, 58u);
   EXPECT_EQ(asked, 1);

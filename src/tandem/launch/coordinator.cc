@@ -29,25 +29,25 @@ Order order_of(Order::Kind kind, const std::string& text = "") {
 Coordinator::Coordinator(JobRules rules, Clock::time_point now)
     : rules_(std::move(rules)), last_arrival_(now), gathering_since_(now) {}
 
-Coordinator::AgentId Coordinator::arrive(AgentCard card, Clock::time_point now) {
-  if (card.run_id != rules_.run_id) {
+Coordinator::AgentId Coordinator::arrive(AgentInfo info, Clock::time_point now) {
+  if (info.run_id != rules_.run_id) {
     raise<ConfigError>("this is the job '{}' and not '{}' (--rdzv-id); two jobs need two ports",
-                       rules_.run_id, card.run_id);
+                       rules_.run_id, info.run_id);
   }
   if (phase_ == Phase::kEnded) raise<ConfigError>("the job has ended");
   if (rules_.fixed_places) {
-    if (card.node_rank < 0 || card.node_rank >= rules_.max_nodes) {
-      raise<ConfigError>("--node-rank {} of a job of {} (--nnodes)", card.node_rank,
+    if (info.node_rank < 0 || info.node_rank >= rules_.max_nodes) {
+      raise<ConfigError>("--node-rank {} of a job of {} (--nnodes)", info.node_rank,
                          plural(static_cast<std::size_t>(rules_.max_nodes), "node"));
     }
     for (const auto& [id, agent] : agents_) {
-      if (agent.card.node_rank == card.node_rank)
+      if (agent.info.node_rank == info.node_rank)
         raise<ConfigError>("--node-rank {} is taken by {} (pid {}); each node needs its own",
-                           card.node_rank, agent.card.host, agent.card.pid);
+                           info.node_rank, agent.info.host, agent.info.pid);
     }
   }
   last_arrival_ = now;
-  agents_[next_].card = std::move(card);
+  agents_[next_].info = std::move(info);
   return next_++;
 }
 
@@ -87,7 +87,7 @@ void Coordinator::gone(AgentId id, const std::string& reason, Clock::time_point 
 void Coordinator::lose_member(const Agent& agent, const std::string& reason,
                               Clock::time_point now) {
   const std::string text =
-      fmt::format("{} (pid {}) is gone: {}", agent.card.host, agent.card.pid, reason);
+      fmt::format("{} (pid {}) is gone: {}", agent.info.host, agent.info.pid, reason);
   if (rules_.min_nodes < rules_.max_nodes) return gather(text, now);
   if (restarts_ < rules_.max_restarts) {
     ++restarts_;
@@ -118,7 +118,7 @@ std::vector<Coordinator::AgentId> Coordinator::ready_agents() const {
   }
   if (rules_.fixed_places) {
     std::sort(ready.begin(), ready.end(), [this](AgentId a, AgentId b) {
-      return agents_.at(a).card.node_rank < agents_.at(b).card.node_rank;
+      return agents_.at(a).info.node_rank < agents_.at(b).info.node_rank;
     });
   }
   if (ready.size() > static_cast<std::size_t>(rules_.max_nodes))
@@ -140,30 +140,30 @@ void Coordinator::begin_round() {
   const std::vector<AgentId> members = ready_agents();
   ++round_;
   failures_.clear();
-  Place place{.round = round_,
-              .restart_count = restarts_,
-              .group_size = static_cast<int>(members.size()),
-              .world_size = 0,
-              .master_addr = rules_.master_addr,
-              .master_port = rules_.master_port};
+  RankAssignment assignment{.round = round_,
+                            .restart_count = restarts_,
+                            .group_size = static_cast<int>(members.size()),
+                            .world_size = 0,
+                            .master_addr = rules_.master_addr,
+                            .master_port = rules_.master_port};
   std::map<std::string, int> role_sizes;
   for (const AgentId id : members) {
-    place.world_size += agents_[id].card.workers;
-    role_sizes[agents_[id].card.role] += agents_[id].card.workers;
+    assignment.world_size += agents_[id].info.workers;
+    role_sizes[agents_[id].info.role] += agents_[id].info.workers;
   }
   std::map<std::string, int> role_ranks;
   for (const AgentId id : members) {
     Agent& agent = agents_[id];
-    place.first_role_rank = role_ranks[agent.card.role];
-    place.role_world_size = role_sizes[agent.card.role];
+    assignment.first_role_rank = role_ranks[agent.info.role];
+    assignment.role_world_size = role_sizes[agent.info.role];
     Order order = order_of(Order::Kind::kStart);
-    order.place = place;
+    order.assignment = assignment;
     orders_.emplace_back(id, std::move(order));
     agent.member = true;
     agent.state = State::kRunning;
-    role_ranks[agent.card.role] += agent.card.workers;
-    place.first_rank += agent.card.workers;
-    ++place.group_rank;
+    role_ranks[agent.info.role] += agent.info.workers;
+    assignment.first_rank += agent.info.workers;
+    ++assignment.group_rank;
   }
   phase_ = Phase::kRunning;
 }
@@ -185,9 +185,9 @@ void Coordinator::welcome_newcomers(Clock::time_point now) {
   const bool room = num_members() < static_cast<std::size_t>(rules_.max_nodes);
   for (auto& [id, agent] : agents_) {
     if (agent.member || agent.state != State::kReady) continue;
-    hosts.push_back(agent.card.host);
-    if (room || agent.told_full) continue;
-    agent.told_full = true;
+    hosts.push_back(agent.info.host);
+    if (room || agent.full_logged) continue;
+    agent.full_logged = true;
     orders_.emplace_back(
         id, order_of(Order::Kind::kNote,
                      fmt::format("the job has its {} nodes (--nnodes); waiting until one of them "
@@ -226,7 +226,7 @@ std::string Coordinator::missing() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < rules_.max_nodes; ++rank) {
     if (std::none_of(agents_.begin(), agents_.end(),
-                     [&](const auto& entry) { return entry.second.card.node_rank == rank; })) {
+                     [&](const auto& entry) { return entry.second.info.node_rank == rank; })) {
       ranks.push_back(rank);
     }
   }

@@ -21,7 +21,7 @@
 namespace tandem::launch {
 
 // The self-description of a joining agent.
-struct AgentCard {
+struct AgentInfo {
   std::string run_id;
   std::string host;
   pid_t pid = 0;
@@ -31,7 +31,7 @@ struct AgentCard {
 };
 
 // A node's position in a round.
-struct Place {
+struct RankAssignment {
   int round = 0;
   int restart_count = 0;
   int group_rank = 0;  // of the node
@@ -46,13 +46,13 @@ struct Place {
 
 struct Order {
   enum class Kind {
-    kStart,  // start workers, at `place`
+    kStart,  // start workers, at `assignment`
     kStop,   // stop the workers, because of `text`; then report that the node is ready
     kEnd,    // the job is over with `exit_code`
     kNote,   // log `text` for users
   };
   Kind kind = Kind::kNote;
-  Place place;
+  RankAssignment assignment;
   std::string text;
   int exit_code = 0;
   std::vector<Failure> failures;  // of all nodes, if the job failed
@@ -80,7 +80,7 @@ class Coordinator {
 
   // The first agent to join hosts this coordinator; its workers have the first ranks. Throws
   // ConfigError with the reason why the joining agent cannot take part.
-  AgentId arrive(AgentCard card, Clock::time_point now);
+  AgentId arrive(AgentInfo info, Clock::time_point now);
   void ready(AgentId agent, Clock::time_point now);
   // `final`: no restart would help (a wrong flag, bad data).
   void failed(AgentId agent, std::vector<Failure> failures, bool final, Clock::time_point now);
@@ -98,10 +98,10 @@ class Coordinator {
   enum class Phase { kGathering, kRunning, kFailing, kEnded };
   enum class State { kArrived, kReady, kRunning, kSucceeded, kFailed };
   struct Agent {
-    AgentCard card;
+    AgentInfo info;
     State state = State::kArrived;
     bool member = false;  // of the round
-    bool told_full = false;
+    bool full_logged = false;
   };
 
   std::vector<AgentId> ready_agents() const;

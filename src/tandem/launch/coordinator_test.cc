@@ -19,12 +19,12 @@ class Job {
   explicit Job(JobRules rules) : coordinator_(std::move(rules), now_) {}
 
   int arrive(int workers = 1, int node_rank = -1, const std::string& role = "default") {
-    AgentCard card;
-    card.host = "host";
-    card.workers = workers;
-    card.node_rank = node_rank;
-    card.role = role;
-    const int agent = coordinator_.arrive(card, now_);
+    AgentInfo info;
+    info.host = "host";
+    info.workers = workers;
+    info.node_rank = node_rank;
+    info.role = role;
+    const int agent = coordinator_.arrive(info, now_);
     coordinator_.ready(agent, now_);
     take();
     return agent;
@@ -88,12 +88,12 @@ TEST(Coordinator, BeginsAtOnceWhenAllAreThere) {
   EXPECT_FALSE(job.started(a));
   const int b = job.arrive(3, -1, "y");
   ASSERT_TRUE(job.started(a) && job.started(b));
-  const Place place = job.last(b).place;
-  EXPECT_EQ(place.group_rank, 1);
-  EXPECT_EQ(place.first_rank, 2);
-  EXPECT_EQ(place.world_size, 5);
-  EXPECT_EQ(place.first_role_rank, 0);
-  EXPECT_EQ(place.role_world_size, 3);
+  const RankAssignment assignment = job.last(b).assignment;
+  EXPECT_EQ(assignment.group_rank, 1);
+  EXPECT_EQ(assignment.first_rank, 2);
+  EXPECT_EQ(assignment.world_size, 5);
+  EXPECT_EQ(assignment.first_role_rank, 0);
+  EXPECT_EQ(assignment.role_world_size, 3);
 }
 
 TEST(Coordinator, WaitsForMoreNodesOnlyWhileTheyCome) {
@@ -105,7 +105,7 @@ TEST(Coordinator, WaitsForMoreNodesOnlyWhileTheyCome) {
   EXPECT_FALSE(job.started(a));
   job.pass(seconds(1));
   ASSERT_TRUE(job.started(a));
-  EXPECT_EQ(job.last(a).place.group_size, 2);
+  EXPECT_EQ(job.last(a).assignment.group_size, 2);
 }
 
 TEST(Coordinator, FixedPlacesAreTheNodeRanks) {
@@ -116,8 +116,8 @@ TEST(Coordinator, FixedPlacesAreTheNodeRanks) {
   EXPECT_THROW(job.arrive(1, 1), ConfigError);
   EXPECT_THROW(job.arrive(1, 2), ConfigError);
   const int zero = job.arrive(1, 0);
-  EXPECT_EQ(job.last(zero).place.group_rank, 0);
-  EXPECT_EQ(job.last(one).place.group_rank, 1);
+  EXPECT_EQ(job.last(zero).assignment.group_rank, 0);
+  EXPECT_EQ(job.last(one).assignment.group_rank, 1);
 }
 
 TEST(Coordinator, AFailureRestartsAllAndIsCountedOnce) {
@@ -132,7 +132,7 @@ TEST(Coordinator, AFailureRestartsAllAndIsCountedOnce) {
   EXPECT_FALSE(job.started(b)) << "the other one still stops its workers";
   job.ready(a);
   ASSERT_TRUE(job.started(a) && job.started(b));
-  EXPECT_EQ(job.last(a).place.restart_count, 1);
+  EXPECT_EQ(job.last(a).assignment.restart_count, 1);
   job.fail(a, 0, {.code = 4, .signal = 0});
   job.pass(seconds(1));
   ASSERT_TRUE(job.told(b, Order::Kind::kEnd));
@@ -172,8 +172,8 @@ TEST(Coordinator, NewcomersRestartAllWhenThereIsRoomAndCostNothing) {
   EXPECT_TRUE(job.told(a, Order::Kind::kStop));
   job.ready(a);
   ASSERT_TRUE(job.started(a) && job.started(b));
-  EXPECT_EQ(job.last(a).place.restart_count, 0);
-  EXPECT_EQ(job.last(a).place.group_rank, 0);
+  EXPECT_EQ(job.last(a).assignment.restart_count, 0);
+  EXPECT_EQ(job.last(a).assignment.group_rank, 0);
   const int c = job.arrive();
   EXPECT_TRUE(job.told(c, Order::Kind::kNote)) << "full";
   job.lose(b);
@@ -191,7 +191,7 @@ TEST(Coordinator, ALostNodeIsMissedAtOnce) {
   elastic.ready(a);
   elastic.pass(seconds(3));
   ASSERT_TRUE(elastic.started(a));
-  EXPECT_EQ(elastic.last(a).place.group_size, 1);
+  EXPECT_EQ(elastic.last(a).assignment.group_size, 1);
 
   Job fixed(rules(2, 2));
   const int c = fixed.arrive();

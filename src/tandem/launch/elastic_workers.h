@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "tandem/elastic/node.h"
+#include "tandem/elastic/elastic_agent.h"
 #include "tandem/launch/agent.h"
 #include "tandem/launch/console_writer.h"
-#include "tandem/launch/elastic_member.h"
+#include "tandem/launch/worker_slot.h"
 
 namespace tandem::launch {
 
@@ -20,11 +20,11 @@ class ElasticWorkers {
  public:
   // Starts no process. `parts` and `node` must outlive it. Throws ConfigError without a folder for
   // logs.
-  ElasticWorkers(const AgentParts& parts, elastic::Node& node);
+  ElasticWorkers(const AgentParts& parts, elastic::ElasticAgent& node);
 
-  std::span<ElasticMember> members() { return members_; }
-  std::span<const ElasticMember> members() const { return members_; }
-  int size() const { return static_cast<int>(members_.size()); }
+  std::span<WorkerSlot> slots() { return slots_; }
+  std::span<const WorkerSlot> slots() const { return slots_; }
+  int size() const { return static_cast<int>(slots_.size()); }
   int restarts() const { return restarts_; }
 
   // Throws ConfigError and IoError when one cannot be started.
@@ -47,12 +47,12 @@ class ElasticWorkers {
   Failure describe_end(int worker, const Ending& ending);
 
   const AgentParts& parts_;
-  elastic::Node& node_;
+  elastic::ElasticAgent& elastic_agent_;
   RunLogs logs_;
   OutputRelay relay_;
   ConsoleWriter lines_;
   std::vector<rendezvous::FileDescriptor> stale_;
-  std::vector<ElasticMember> members_;
+  std::vector<WorkerSlot> slots_;
   MemoryKills memory_kills_;
   int restarts_ = 0;
 };

@@ -25,11 +25,11 @@ void make_nonblocking(int descriptor) {
 
 }  // namespace
 
-FrameStream::FrameStream(rendezvous::FileDescriptor in, rendezvous::FileDescriptor out, bool greets)
-    : in_(std::move(in)), out_(std::move(out)), greeted_(greets) {
+FrameStream::FrameStream(rendezvous::FileDescriptor in, rendezvous::FileDescriptor out, bool starts)
+    : in_(std::move(in)), out_(std::move(out)), handshake_done_(starts) {
   make_nonblocking(in_.get());
   make_nonblocking(out_.get());
-  if (greets) unsent_ = kGreeting;
+  if (starts) unsent_ = kHandshake;
 }
 
 void FrameStream::send(const Frame& frame) {
@@ -45,7 +45,7 @@ void FrameStream::send(const Frame& frame) {
 
 std::optional<Frame> FrameStream::take() {
   const std::string_view bytes = std::string_view(received_).substr(taken_);
-  if (!greeted_ || bytes.size() < kHead) return std::nullopt;
+  if (!handshake_done_ || bytes.size() < kHead) return std::nullopt;
   const auto size = read_as<std::uint32_t>(bytes);
   const auto kind = read_as<std::uint8_t>(bytes.substr(sizeof size));
   if (size > kMaxPayload || kind > static_cast<std::uint8_t>(Frame::Kind::kAlive)) {
@@ -88,15 +88,15 @@ void FrameStream::read_in() {
     if (count == 0) ended_ = "its connection ended";
     if (count < 0) ended_ = fmt::format("its connection broke ({})", std::strerror(errno));
     if (count > 0) received_.append(bytes, static_cast<std::size_t>(count));
-    if (!greeted_) await_greeting();
+    if (!handshake_done_) await_greeting();
   }
 }
 
 void FrameStream::await_greeting() {
-  const std::size_t at = received_.find(kGreeting);
+  const std::size_t at = received_.find(kHandshake);
   if (at != std::string::npos) {
-    received_.erase(0, at + kGreeting.size());
-    greeted_ = true;
+    received_.erase(0, at + kHandshake.size());
+    handshake_done_ = true;
   } else if (received_.size() > kMaxNoise) {
     ended_ = "it is no tandem of this version";
   }

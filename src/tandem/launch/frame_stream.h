@@ -40,10 +40,10 @@ class FrameStream {
  public:
   static constexpr std::size_t kMaxPayload = 16 << 20;
   // The daemon's handshake. Output of a login shell before it is skipped.
-  static constexpr std::string_view kGreeting = "tandem mpirun helper 1\n";
+  static constexpr std::string_view kHandshake = "tandem mpirun daemon 2\n";
 
   // Makes both non-blocking. `greets`: send the handshake; otherwise wait for it.
-  FrameStream(rendezvous::FileDescriptor in, rendezvous::FileDescriptor out, bool greets);
+  FrameStream(rendezvous::FileDescriptor in, rendezvous::FileDescriptor out, bool starts);
 
   void send(const Frame& frame);
   // The next complete frame, if it has arrived.
@@ -51,7 +51,7 @@ class FrameStream {
   // Moves as much as possible.
   void serve();
   void add_to(std::vector<pollfd>& waits) const;
-  bool greeted() const { return greeted_; }
+  bool greeted() const { return handshake_done_; }
   // The reason why the stream has ended; empty while it is open. Frames that have arrived can still
   // be taken.
   const std::string& ended() const { return ended_; }
@@ -67,7 +67,7 @@ class FrameStream {
   std::size_t taken_ = 0;
   std::string unsent_;
   std::size_t sent_ = 0;
-  bool greeted_ = false;
+  bool handshake_done_ = false;
   std::string ended_;
 };
 

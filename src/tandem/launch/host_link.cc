@@ -48,7 +48,7 @@ bool may_come(const std::string& words) {
 
 }  // namespace
 
-std::vector<std::string> helper_command(const MpiLine& line, const std::string& self,
+std::vector<std::string> daemon_command(const MpiLine& line, const std::string& self,
                                         const std::string& word, const std::string& host,
                                         bool remote, const HostSettings& settings) {
   if (!remote) return {self, "mpirun", word};
@@ -72,9 +72,9 @@ HostLink::HostLink(HostLinkParts parts) : parts_(std::move(parts)), begun_(Clock
 }
 
 void HostLink::start() {
-  auto [helper_in, to_helper] = make_pipe();
-  auto [from_helper, helper_out] = make_pipe();
-  auto [words, helper_err] = make_pipe();
+  auto [daemon_in, to_daemon] = make_pipe();
+  auto [from_daemon, daemon_out] = make_pipe();
+  auto [words, daemon_err] = make_pipe();
   ::fcntl(words.get(), F_SETFL, O_NONBLOCK);
   WorkerStart start;
   start.command = parts_.command;
@@ -89,12 +89,12 @@ void HostLink::start() {
   }
   start.command.front() = program;
   start.environment = parts_.environment;
-  start.in = helper_in.get();
-  start.out = helper_out.get();
-  start.err = helper_err.get();
+  start.in = daemon_in.get();
+  start.out = daemon_out.get();
+  start.err = daemon_err.get();
   stream_.reset();
   process_ = std::make_unique<Worker>(start);
-  stream_ = std::make_unique<FrameStream>(std::move(from_helper), std::move(to_helper), false);
+  stream_ = std::make_unique<FrameStream>(std::move(from_daemon), std::move(to_daemon), false);
   err_ = std::move(words);
   if (!words_.empty()) earlier_words_ = std::exchange(words_, {});
   heard_ = spoke_ = Clock::now();
@@ -115,7 +115,7 @@ std::optional<Frame> HostLink::take() {
   return frame;
 }
 
-void HostLink::hear_words() {
+void HostLink::handle_lines() {
   char bytes[4096];
   while (err_) {
     const ssize_t count = ::read(err_.get(), bytes, sizeof bytes);
@@ -146,7 +146,7 @@ void HostLink::look_at_end() {
   const auto& ending = process_->poll();
   if (!ending && stream_->ended() != "its connection ended") return lose(stream_->ended());
   if (!ending) return;  // its messages are still to come
-  hear_words();
+  handle_lines();
   const bool again = parts_.remote && ending->code == kSshFailed && may_come(words_) &&
                      Clock::now() - begun_ < kStartLimit;
   if (again) {
@@ -162,7 +162,7 @@ void HostLink::look_at_end() {
 void HostLink::serve(bool listen) {
   if (!lost_.empty() || closed_) return;
   const auto now = Clock::now();
-  hear_words();
+  handle_lines();
   if (again_at_ && now >= *again_at_) {
     again_at_.reset();
     start();

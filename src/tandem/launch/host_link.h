@@ -25,7 +25,7 @@ struct HostLinkParts {
 
 // The command of mpirun's daemon on `host`: ssh, or `self` if the host is this machine. `word`
 // makes `tandem mpirun` the daemon.
-std::vector<std::string> helper_command(const MpiLine& line, const std::string& self,
+std::vector<std::string> daemon_command(const MpiLine& line, const std::string& self,
                                         const std::string& word, const std::string& host,
                                         bool remote, const HostSettings& settings = {});
 
@@ -61,7 +61,7 @@ class HostLink {
 
  private:
   void start();
-  void hear_words();
+  void handle_lines();
   void look_at_end();
   void lose(const std::string& reason);
 

@@ -8,8 +8,8 @@
 namespace tandem::launch {
 namespace {
 
-using membership::Fact;
-using membership::FactKind;
+using membership::AppMessage;
+using membership::AppMessageKind;
 using membership::Peer;
 using nlohmann::json;
 using std::chrono::milliseconds;
@@ -33,31 +33,34 @@ std::string answer_to(const ControlRequest& request, const JobControl::Answer& a
 
 }  // namespace
 
-milliseconds JobControl::nap() const {
-  milliseconds nap = desk_.nap();
+milliseconds JobControl::poll_timeout() const {
+  milliseconds poll_timeout = desk_.poll_timeout();
   for (const auto& [number, open] : open_)
-    nap = std::min(nap, std::chrono::ceil<milliseconds>(open.until - Clock::now()));
-  return std::max(nap, milliseconds(0));
+    poll_timeout =
+        std::min(poll_timeout, std::chrono::ceil<milliseconds>(open.until - Clock::now()));
+  return std::max(poll_timeout, milliseconds(0));
 }
 
 void JobControl::serve(const Answer& answer) {
-  for (rendezvous::Guest& visitor : node_.take_visitors()) desk_.welcome(std::move(visitor));
+  for (rendezvous::PendingConnection& visitor : elastic_agent_.take_visitors())
+    desk_.welcome(std::move(visitor));
   for (const ControlDesk::Question& question : desk_.serve()) take(question, answer);
-  for (const elastic::Node::Said& said : node_.take_said()) hear(said, answer);
+  for (const elastic::ElasticAgent::AppMessageFrom& message : elastic_agent_.take_messages())
+    handle(message, answer);
   give_up_late();
 }
 
 void JobControl::take(const ControlDesk::Question& question, const Answer& answer) {
   const ControlRequest& request = question.request;
-  std::vector<Peer> others = node_.others();
-  if (request.node.empty() || request.node == node_.address()) {
-    desk_.answer(question.guest, answer_to(request, answer));
+  std::vector<Peer> others = elastic_agent_.others();
+  if (request.node.empty() || request.node == elastic_agent_.address()) {
+    desk_.answer(question.client, answer_to(request, answer));
     if (request.kind != ControlRequest::Kind::kStatus || !request.node.empty()) others.clear();
     return pass_on(question, others);
   }
   std::erase_if(others, [&](const Peer& peer) { return peer.address != request.node; });
   if (others.empty()) {
-    desk_.answer(question.guest,
+    desk_.answer(question.client,
                  text_of({{"error", fmt::format("no agent of this job computes at {}; `tandem "
                                                 "status` shows where they are",
                                                 request.node)}}));
@@ -66,36 +69,39 @@ void JobControl::take(const ControlDesk::Question& question, const Answer& answe
 }
 
 void JobControl::pass_on(const ControlDesk::Question& question, const std::vector<Peer>& to) {
-  if (to.empty() || open_.size() >= kMostOpen) return desk_.finish(question.guest);
+  if (to.empty() || open_.size() >= kMostOpen) return desk_.finish(question.client);
   const membership::ViewNumber number{next_++, 0};
   Open& open = open_[number.counter];
-  open.guest = question.guest;
+  open.client = question.client;
   open.until = Clock::now() + kOthers;
   ControlRequest own = question.request;
   own.node.clear();
   for (const Peer& peer : to) {
     open.awaited[peer.id] = peer;
-    node_.tell(peer, Fact{FactKind::kQuestion, number, to_line(own)});
+    elastic_agent_.send_to_agent(peer, AppMessage{AppMessageKind::kQuestion, number, to_line(own)});
   }
 }
 
-void JobControl::hear(const elastic::Node::Said& said, const Answer& answer) {
-  if (said.fact.kind == FactKind::kQuestion) {
+void JobControl::handle(const elastic::ElasticAgent::AppMessageFrom& message,
+                        const Answer& answer) {
+  if (message.app_message.kind == AppMessageKind::kQuestion) {
     std::string reply;
     try {
-      reply = answer_to(control_request_from(said.fact.text), answer);
+      reply = answer_to(control_request_from(message.app_message.text), answer);
     } catch (const DataError& error) {
       reply = text_of({{"error", error.what()}});
     }
-    return node_.tell(said.from, Fact{FactKind::kReply, said.fact.number, std::move(reply)});
+    return elastic_agent_.send_to_agent(
+        message.from,
+        AppMessage{AppMessageKind::kReply, message.app_message.number, std::move(reply)});
   }
-  const auto found = open_.find(said.fact.number.counter);
-  if (found == open_.end() || found->second.awaited.erase(said.from.id) == 0) return;
-  std::string line = said.fact.text;  // of another agent, which may be of another version
+  const auto found = open_.find(message.app_message.number.counter);
+  if (found == open_.end() || found->second.awaited.erase(message.from.id) == 0) return;
+  std::string line = message.app_message.text;  // of another agent, which may be of another version
   std::replace(line.begin(), line.end(), '\n', ' ');
-  desk_.answer(found->second.guest, line);
+  desk_.answer(found->second.client, line);
   if (!found->second.awaited.empty()) return;
-  desk_.finish(found->second.guest);
+  desk_.finish(found->second.client);
   open_.erase(found);
 }
 
@@ -105,8 +111,8 @@ void JobControl::give_up_late() {
     const Open& open = entry.second;
     if (now < open.until) return false;
     for (const auto& [id, peer] : open.awaited)
-      desk_.answer(open.guest, text_of({{"silent", peer.address}}));
-    desk_.finish(open.guest);
+      desk_.answer(open.client, text_of({{"silent", peer.address}}));
+    desk_.finish(open.client);
     return true;
   });
 }

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/elastic/node.h"
+#include "tandem/elastic/elastic_agent.h"
 #include "tandem/launch/control.h"
 
 namespace tandem::launch {
@@ -25,12 +25,12 @@ class JobControl {
   using Answer = std::function<std::string(const ControlRequest&)>;
 
   // `node` must outlive it.
-  JobControl(pid_t pid, std::string token, elastic::Node& node)
-      : node_(node), desk_(pid, std::move(token)) {}
+  JobControl(pid_t pid, std::string token, elastic::ElasticAgent& node)
+      : elastic_agent_(node), desk_(pid, std::move(token)) {}
   const std::string& failure() const { return desk_.failure(); }
 
   void add_to(std::vector<pollfd>& waits) const { desk_.add_to(waits); }
-  std::chrono::milliseconds nap() const;
+  std::chrono::milliseconds poll_timeout() const;
   // Answers the received requests, after Node::serve().
   void serve(const Answer& answer);
 
@@ -38,16 +38,16 @@ class JobControl {
   using Clock = std::chrono::steady_clock;
   // Forwarded to other agents.
   struct Open {
-    std::uint64_t guest = 0;
+    std::uint64_t client = 0;
     std::map<membership::NodeId, membership::Peer> awaited;
     Clock::time_point until;
   };
   void take(const ControlDesk::Question& question, const Answer& answer);
   void pass_on(const ControlDesk::Question& question, const std::vector<membership::Peer>& to);
-  void hear(const elastic::Node::Said& said, const Answer& answer);
+  void handle(const elastic::ElasticAgent::AppMessageFrom& message, const Answer& answer);
   void give_up_late();
 
-  elastic::Node& node_;
+  elastic::ElasticAgent& elastic_agent_;
   ControlDesk desk_;
   std::uint64_t next_ = 1;
   std::map<std::uint64_t, Open> open_;

@@ -14,7 +14,7 @@
 #include "tandem/launch/coordinator.h"
 #include "tandem/launch/line_socket.h"
 #include "tandem/launch/store_server.h"
-#include "tandem/rendezvous/lobby.h"
+#include "tandem/rendezvous/pending_connections.h"
 
 namespace tandem::launch {
 
@@ -32,7 +32,7 @@ class JobLink {
   // is lost.
   virtual std::vector<Order> serve() = 0;
   // Longest sleep before the next call.
-  virtual std::chrono::milliseconds nap() const = 0;
+  virtual std::chrono::milliseconds poll_timeout() const = 0;
   // After the end of the job: notifies the other agents, and waits briefly for that.
   virtual void close() {}
 };
@@ -46,7 +46,7 @@ class JobHost final : public JobLink {
   // With a token, only peers that prove that they have it count as agents, and only the hosts of
   // such agents may use the store; on this host only this process's user and root. `silence`:
   // allowed silence of an agent.
-  JobHost(rendezvous::FileDescriptor listener, JobRules rules, AgentCard own, std::string token,
+  JobHost(rendezvous::FileDescriptor listener, JobRules rules, AgentInfo own, std::string token,
           std::chrono::milliseconds silence, Log log);
   ~JobHost() override;
 
@@ -58,18 +58,18 @@ class JobHost final : public JobLink {
   void leave(const std::string& reason) override;
   void add_to(std::vector<pollfd>& waits) const override;
   std::vector<Order> serve() override;
-  std::chrono::milliseconds nap() const override;
+  std::chrono::milliseconds poll_timeout() const override;
   void close() override;
 
  private:
-  struct Guest;
+  struct AgentConnection;
   void let_in();
-  void admit(rendezvous::Guest guest);
-  void hear_guests();
-  bool hear(Guest& guest);
-  void introduce(Guest& guest, const nlohmann::json& line);
-  void take_word(Guest& guest, const nlohmann::json& line);
-  void drop(Guest& guest, const std::string& reason);
+  void admit(rendezvous::PendingConnection connection);
+  void handle_clients();
+  bool handle(AgentConnection& connection);
+  void introduce(AgentConnection& connection, const nlohmann::json& line);
+  void take_word(AgentConnection& connection, const nlohmann::json& line);
+  void drop(AgentConnection& connection, const std::string& reason);
   void deliver();
   bool may_use_store(const std::string& address) const;
   bool is_of_another_user(const rendezvous::FileDescriptor& socket);
@@ -81,12 +81,12 @@ class JobHost final : public JobLink {
   std::string token_;
   std::chrono::milliseconds silence_;
   Log log_;
-  rendezvous::Lobby lobby_;
+  rendezvous::PendingConnections pending_;
   StoreServer store_;
-  std::vector<std::unique_ptr<Guest>> guests_;
+  std::vector<std::unique_ptr<AgentConnection>> agent_connections_;
   std::vector<Order> own_orders_;
   std::vector<std::string> agent_addresses_;
-  bool told_of_another_user_ = false;
+  bool logged_other_user_ = false;
 };
 
 struct HostAddress {
@@ -97,7 +97,7 @@ struct HostAddress {
 // Connects to the host of the job and introduces this agent, with retries until `timeout`; `check`
 // is called several times a second meanwhile and throws to end the wait. Throws ConfigError if the
 // host refuses this agent, CommError if it is unreachable.
-std::unique_ptr<JobLink> join_job(const HostAddress& where, const AgentCard& card,
+std::unique_ptr<JobLink> join_job(const HostAddress& where, const AgentInfo& info,
                                   const std::string& token, std::chrono::milliseconds timeout,
                                   std::chrono::milliseconds silence, const Log& log,
                                   const std::function<void()>& check);

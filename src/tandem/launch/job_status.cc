@@ -12,8 +12,9 @@ namespace tandem::launch {
 using nlohmann::ordered_json;
 
 int JobStatus::num_computing() const {
-  return static_cast<int>(std::count_if(members.begin(), members.end(),
-                                        [](const Member& member) { return member.rank >= 0; }));
+  return static_cast<int>(
+      std::count_if(members.begin(), members.end(),
+                    [](const WorkerStatus& worker_status) { return worker_status.rank >= 0; }));
 }
 
 std::string to_json(const JobStatus& status) {
@@ -30,11 +31,11 @@ std::string to_json(const JobStatus& status) {
                        {"ranks", status.ranks},
                        {"seconds_lost", status.seconds_lost},
                        {"members", ordered_json::array()}};
-  for (const auto& member : status.members) {
-    json["members"].push_back({{"worker", member.worker},
-                               {"rank", member.rank},
-                               {"pid", member.pid},
-                               {"doing", member.doing}});
+  for (const auto& worker_status : status.members) {
+    json["members"].push_back({{"worker", worker_status.worker},
+                               {"rank", worker_status.rank},
+                               {"pid", worker_status.pid},
+                               {"doing", worker_status.doing}});
   }
   // A name may be invalid UTF-8.
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
@@ -56,10 +57,11 @@ JobStatus job_status_from(const std::string& text) {
     status.nodes = whole_number<int>(json.at("nodes"));
     status.ranks = whole_number<int>(json.at("ranks"));
     status.seconds_lost = json.at("seconds_lost").get<double>();
-    for (const ordered_json& member : json.at("members")) {
-      status.members.push_back(
-          {whole_number<int>(member.at("worker")), whole_number<int>(member.at("rank")),
-           whole_number<int>(member.at("pid")), printable(member.at("doing").get<std::string>())});
+    for (const ordered_json& worker_status : json.at("members")) {
+      status.members.push_back({whole_number<int>(worker_status.at("worker")),
+                                whole_number<int>(worker_status.at("rank")),
+                                whole_number<int>(worker_status.at("pid")),
+                                printable(worker_status.at("doing").get<std::string>())});
     }
     return status;
   } catch (const ordered_json::exception& error) {
@@ -85,10 +87,10 @@ std::string for_people(const JobStatus& status) {
       status.address.empty() ? status.host : fmt::format("{} ({})", status.host, status.address);
   std::string text = fmt::format("job {} ({}), agent {} on {}: {}\n", status.job, status.program,
                                  status.agent, where, progress_line(status));
-  for (const auto& member : status.members) {
-    text += fmt::format("  worker {} {}", member.worker, member.doing);
-    if (member.rank >= 0) text += fmt::format(" as rank {}", member.rank);
-    if (member.pid > 0) text += fmt::format(" (pid {})", member.pid);
+  for (const auto& worker_status : status.members) {
+    text += fmt::format("  worker {} {}", worker_status.worker, worker_status.doing);
+    if (worker_status.rank >= 0) text += fmt::format(" as rank {}", worker_status.rank);
+    if (worker_status.pid > 0) text += fmt::format(" (pid {})", worker_status.pid);
     text += '\n';
   }
   return text;

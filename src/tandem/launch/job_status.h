@@ -10,7 +10,7 @@
 namespace tandem::launch {
 
 struct JobStatus {
-  struct Member {
+  struct WorkerStatus {
     int worker = 0;     // its number on this host
     int rank = -1;      // in the view; -1: it is not computing
     int pid = 0;        // 0: no process
@@ -31,7 +31,7 @@ struct JobStatus {
   std::optional<double> seconds_since_step;
   bool ending = false;   // the job, or this node's part in it
   std::string measured;  // by the first worker, in Prometheus' text form; for programs only
-  std::vector<Member> members;
+  std::vector<WorkerStatus> members;
 
   int num_computing() const;
 };

@@ -77,7 +77,7 @@ class MpiJob {
     begun_ = Clock::now();
     for (int host = 0; host < static_cast<int>(plan_.hosts.size()); ++host) reach(host);
     while (!over()) step();
-    let_helpers_go();
+    let_daemons_go();
     return finish();
   }
 
@@ -119,7 +119,7 @@ class MpiJob {
     parts.host = name;
     parts.remote = remote;
     parts.environment = parts_.inherited;
-    parts.command = helper_command(parts_.line, parts_.self, parts_.helper_word, name, remote,
+    parts.command = daemon_command(parts_.line, parts_.self, parts_.daemon_word, name, remote,
                                    settings_of(host));
     if (parts_.line.verbose) {
       parts_.log(fmt::format("ranks {} on {}: {}", fmt::join(plan_.ranks_on(host), ", "), name,
@@ -180,7 +180,7 @@ class MpiJob {
   }
 
   // Each has a moment to end alone, so that no process is left behind on its host.
-  void let_helpers_go() {
+  void let_daemons_go() {
     for (auto& link : links_) link->close();
     const auto limit = Clock::now() + kFarewell;
     const auto is_gone = [](const auto& link) { return link->gone(); };
@@ -243,7 +243,7 @@ class MpiJob {
       case Frame::Kind::kErr:
         return output_.add(printing(number), frame.kind == Frame::Kind::kErr, frame.payload);
       case Frame::Kind::kPmi:
-        return hear_pmi(number, frame.payload);
+        return handle_pmi(number, frame.payload);
       case Frame::Kind::kInputTaken:
         input_waits_ = false;
         return;
@@ -262,7 +262,7 @@ class MpiJob {
     stop();
   }
 
-  void hear_pmi(int number, const std::string& line) {
+  void handle_pmi(int number, const std::string& line) {
     const bool was_aborted = pmi_.aborted().has_value();
     for (const PmiServer::Reply& reply : pmi_.take(number, line))
       link_of(reply.rank).send({Frame::Kind::kPmi, reply.rank, reply.line});
@@ -324,9 +324,9 @@ class MpiJob {
     failure.victim = is_victim(ending, message, own_job_);
     failures_.push_back(std::move(failure));
     if (!parts_.line.auto_cleanup || stop_at_ || outlived(ending)) return;
-    const Clock::duration patience =
+    const Clock::duration timeout =
         own_job_ ? Clock::duration(kOwnLastWords) : Clock::duration(kSameMoment);
-    stop_at_ = Clock::now() + patience;
+    stop_at_ = Clock::now() + timeout;
   }
 
   // The agents of an elastic job make the others continue or end.

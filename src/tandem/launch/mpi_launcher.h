@@ -14,7 +14,7 @@ namespace tandem::launch {
 struct MpirunParts {
   MpiLine line;
   std::string self;                       // path of this tandem; the same on all hosts
-  std::string helper_word;                // makes `tandem mpirun` the daemon on a host
+  std::string daemon_word;                // makes `tandem mpirun` the daemon on a host
   std::vector<std::string> job_commands;  // run_qa and similar commands
   EnvironmentMap inherited;
   std::string directory;  // working directory of the ranks without -wdir

@@ -80,7 +80,7 @@ MpiLine parse_mpi_line(const std::vector<std::string>& words, const Environment&
 bool is_own_job(const MpiLine& line, const std::vector<std::string>& job_commands);
 
 // Returns true if the processes of tandem's own job are proxies for restartable workers
-// (stand_in.h), unless the user opted out. `inherited`: mpirun's environment.
+// (proxy.h), unless the user opted out. `inherited`: mpirun's environment.
 bool may_be_elastic(const MpiLine& line, const EnvironmentMap& inherited);
 
 }  // namespace tandem::launch

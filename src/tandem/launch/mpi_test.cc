@@ -11,11 +11,11 @@
 #include "tandem/launch/host_link.h"
 #include "tandem/launch/mpi_line.h"
 #include "tandem/launch/pmi_server.h"
+#include "tandem/launch/proxies.h"
 #include "tandem/launch/rank_binding.h"
 #include "tandem/launch/rank_output.h"
 #include "tandem/launch/rank_plan.h"
 #include "tandem/launch/rank_start.h"
-#include "tandem/launch/stand_ins.h"
 
 namespace tandem::launch {
 namespace {
@@ -99,12 +99,12 @@ TEST(MpiLine, RefusesWithTheReason) {
 }
 
 // After "--" a host's name is never an option, for any first character.
-TEST(HelperCommand, OptionsEndBeforeTheHost) {
+TEST(DaemonCommand, OptionsEndBeforeTheHost) {
   const MpiLine line = parse({"-hosts", "a", "prog"}, {{"HYDRA_LAUNCH_EXTRA_ARGS", "-p 2222"}});
-  EXPECT_THAT(helper_command(line, "/opt/it's/tandem", "word", "-oProxyCommand=x", /*remote=*/true),
+  EXPECT_THAT(daemon_command(line, "/opt/it's/tandem", "word", "-oProxyCommand=x", /*remote=*/true),
               ElementsAre("ssh", "-p", "2222", "-x", "-T", "-oBatchMode=yes", "-oConnectTimeout=10",
                           "--", "-oProxyCommand=x", "'/opt/it'\\''s/tandem' mpirun word"));
-  EXPECT_THAT(helper_command(line, "/opt/tandem", "word", "here", /*remote=*/false),
+  EXPECT_THAT(daemon_command(line, "/opt/tandem", "word", "here", /*remote=*/false),
               ElementsAre("/opt/tandem", "mpirun", "word"));
 }
 
@@ -169,7 +169,7 @@ TEST(HostFile, AttributesAreHonoured) {
   EXPECT_EQ(hosts[1].settings.interface, "ib0");
   const auto plan = plan_ranks(parse({"-n", "3", "prog"}), hosts);
   EXPECT_EQ(plan.settings[1].port, 2222);
-  EXPECT_THAT(helper_command(parse({"prog"}), "/opt/tandem", "word", "b", /*remote=*/true,
+  EXPECT_THAT(daemon_command(parse({"prog"}), "/opt/tandem", "word", "b", /*remote=*/true,
                              plan.settings[1]),
               ElementsAre("ssh", "-l", "you", "-p", "2222", "-x", "-T", "-oBatchMode=yes",
                           "-oConnectTimeout=10", "--", "b", "'/opt/tandem' mpirun word"));
@@ -209,16 +209,16 @@ TEST(RankPlan, AMappingIsReadAsItIsWritten) {
 }
 
 // Messages of other processes of this user to an agent.
-TEST(StandIns, ACardIsReadAsItIsWritten) {
-  const StandInCard card{1, {.cpus = {0, 3}, .threads = 2}};
-  const StandInCard read = stand_in_card_from(to_line(card), 2);
+TEST(Proxies, ACardIsReadAsItIsWritten) {
+  const ProxyInfo info{1, {.cpus = {0, 3}, .threads = 2}};
+  const ProxyInfo read = proxy_info_from(to_line(info), 2);
   EXPECT_EQ(read.worker, 1);
   EXPECT_THAT(read.placement.cpus, ElementsAre(0, 3));
   EXPECT_EQ(read.placement.threads, 2);
   for (const char* const bad : {"", "[]", "{}", R"({"worker":2,"cpus":[]})",
                                 R"({"worker":-1,"cpus":[]})", R"({"worker":0,"cpus":[-1]})",
                                 R"({"worker":0,"cpus":[99999]})", R"({"worker":"0","cpus":[]})"})
-    EXPECT_THROW(stand_in_card_from(bad, 2), DataError) << bad;
+    EXPECT_THROW(proxy_info_from(bad, 2), DataError) << bad;
 }
 
 PmiRules two_ranks() {
@@ -335,11 +335,11 @@ TEST(FrameStream, BeginsAtTheGreeting) {
   pair.say("Welcome!\ntandem mp");
   pair.mpirun->serve();
   EXPECT_FALSE(pair.mpirun->greeted());
-  FrameStream helper(std::move(pair.from_mpirun), std::move(pair.to_mpirun), true);
-  helper.send({Frame::Kind::kOut, 5, std::string(200000, 'x')});
+  FrameStream daemon(std::move(pair.from_mpirun), std::move(pair.to_mpirun), true);
+  daemon.send({Frame::Kind::kOut, 5, std::string(200000, 'x')});
   std::optional<Frame> frame;
   for (int i = 0; i < 20 && !frame; ++i) {
-    helper.serve();
+    daemon.serve();
     pair.mpirun->serve();
     frame = pair.mpirun->take();
   }
@@ -350,7 +350,7 @@ TEST(FrameStream, BeginsAtTheGreeting) {
 
 TEST(FrameStream, WhatIsNoFrameEndsIt) {
   TwoStreams pair;
-  pair.say(std::string(FrameStream::kGreeting) + std::string(100, '\xff'));
+  pair.say(std::string(FrameStream::kHandshake) + std::string(100, '\xff'));
   pair.mpirun->serve();
   EXPECT_FALSE(pair.mpirun->take());
   EXPECT_EQ(pair.mpirun->ended(), "it sent something that is no frame");

@@ -45,18 +45,18 @@ milliseconds silence(const RunOptions& options) {
   return std::max(milliseconds(1500), interval * std::clamp(attempts, 1, 1000));
 }
 
-AgentCard card_of(const AgentParts& parts, bool fixed) {
-  AgentCard card;
-  card.run_id = parts.options.rdzv_id;
-  card.host = rendezvous::host_name();
-  card.pid = ::getpid();
-  card.workers = static_cast<int>(parts.placement.workers.size());
-  card.role = parts.options.role;
-  card.node_rank = fixed ? parts.options.node_rank : -1;
-  return card;
+AgentInfo info_of(const AgentParts& parts, bool fixed) {
+  AgentInfo info;
+  info.run_id = parts.options.rdzv_id;
+  info.host = rendezvous::host_name();
+  info.pid = ::getpid();
+  info.workers = static_cast<int>(parts.placement.workers.size());
+  info.role = parts.options.role;
+  info.node_rank = fixed ? parts.options.node_rank : -1;
+  return info;
 }
 
-JobRules rules_of(const AgentParts& parts, const MeetingPlan& plan, int port) {
+JobRules rules_of(const AgentParts& parts, const EndpointPlan& plan, int port) {
   const RunOptions& options = parts.options;
   JobRules rules;
   rules.fixed_places = !plan.local && options.backend == Backend::kStatic;
@@ -82,7 +82,7 @@ struct Ports {
 
 // Ports chosen by a user are not checked: they apply to all agents, and rank 0 reports a port in
 // use. Ports chosen here are followed by free ones.
-Ports open_ports(const MeetingPlan& plan, int max_restarts) {
+Ports open_ports(const EndpointPlan& plan, int max_restarts) {
   constexpr int kTries = 32;
   const int wanted = plan.where.port == 0 ? 1 + std::min(max_restarts, 3) : 0;
   std::vector<Ports> refused;  // kept open, or the kernel would return them again
@@ -139,8 +139,8 @@ HostAddress parse_endpoint(const std::string& endpoint, int default_port) {
   return {where->host, port};
 }
 
-MeetingPlan plan_meeting(const RunOptions& options, const std::vector<std::string>& own_names) {
-  MeetingPlan plan;
+EndpointPlan plan_endpoint(const RunOptions& options, const std::vector<std::string>& own_names) {
+  EndpointPlan plan;
   const bool single = options.standalone || options.max_nodes == 1;
   const bool port_given = options.master_port || !options.rdzv_endpoint.empty();
   if (options.standalone || (single && !port_given)) {
@@ -172,16 +172,16 @@ MeetingPlan plan_meeting(const RunOptions& options, const std::vector<std::strin
 
 std::unique_ptr<JobLink> open_job(const AgentParts& parts, const std::function<void()>& check) {
   const RunOptions& options = parts.options;
-  const MeetingPlan plan = plan_meeting(options, names_of_this_machine());
+  const EndpointPlan plan = plan_endpoint(options, names_of_this_machine());
   const bool fixed = !plan.local && options.backend == Backend::kStatic;
-  const AgentCard card = card_of(parts, fixed);
+  const AgentInfo info = info_of(parts, fixed);
   if (plan.hosts) {
     try {
       Ports ports = open_ports(plan, options.max_restarts);
       const int port = rendezvous::local_port(ports.listener);
       if (!plan.local) warn_of_open_port(parts, port);
       auto host =
-          std::make_unique<JobHost>(std::move(ports.listener), rules_of(parts, plan, port), card,
+          std::make_unique<JobHost>(std::move(ports.listener), rules_of(parts, plan, port), info,
                                     plan.local ? "" : parts.job_token, silence(options), parts.log);
       host->keep_ports(std::move(ports.of_ranks));
       return host;
@@ -189,7 +189,7 @@ std::unique_ptr<JobLink> open_job(const AgentParts& parts, const std::function<v
       if (!plan.may_join) throw;  // otherwise another agent of this machine is the host
     }
   }
-  return join_job(plan.where, card, parts.job_token, join_timeout(options), silence(options),
+  return join_job(plan.where, info, parts.job_token, join_timeout(options), silence(options),
                   parts.log, check);
 }
 

@@ -10,7 +10,7 @@
 namespace tandem::launch {
 
 // Address for the agents, from the options.
-struct MeetingPlan {
+struct EndpointPlan {
   bool local = false;     // one node: no other agent is expected, and only this host can connect
   bool hosts = false;     // this agent listens
   bool may_join = false;  // if the port is in use, another agent of this machine may be the host
@@ -25,7 +25,7 @@ bool names_this_machine(const std::string& host, const std::vector<std::string>&
 std::vector<std::string> names_of_this_machine();
 
 // `own_names`: names and addresses of this machine.
-MeetingPlan plan_meeting(const RunOptions& options, const std::vector<std::string>& own_names);
+EndpointPlan plan_endpoint(const RunOptions& options, const std::vector<std::string>& own_names);
 
 // Timeout for other agents: --rdzv-conf join_timeout or timeout. Throws ConfigError.
 std::chrono::milliseconds join_timeout(const RunOptions& options);

@@ -20,14 +20,14 @@ std::string field(const std::map<std::string, std::string, std::less<>>& fields,
 }  // namespace
 
 PmiServer::PmiServer(PmiRules rules)
-    : rules_(std::move(rules)), members_(static_cast<std::size_t>(rules_.size)) {
-  TANDEM_CHECK(rules_.size > 0 && rules_.program_of.size() == members_.size());
+    : rules_(std::move(rules)), entries_(static_cast<std::size_t>(rules_.size)) {
+  TANDEM_CHECK(rules_.size > 0 && rules_.program_of.size() == entries_.size());
   if (!rules_.mapping.empty()) values_.emplace(kMappingKey, rules_.mapping);
 }
 
 // "cmd=… name=value …", separated by blanks; a word without '=' is ignored.
 std::vector<PmiServer::Reply> PmiServer::take(int rank, std::string_view line) {
-  Member& speaker = member(rank);
+  RankEntry& speaker = entry(rank);
   if (!speaker.broken.empty()) return {};
   Fields fields;
   for (std::string_view rest = line; !rest.empty();) {
@@ -47,7 +47,7 @@ std::vector<PmiServer::Reply> PmiServer::take(int rank, std::string_view line) {
 
 std::vector<PmiServer::Reply> PmiServer::obey(int rank, const std::string& command,
                                               const Fields& fields, std::string_view line) {
-  Member& speaker = member(rank);
+  RankEntry& speaker = entry(rank);
   const auto answer = [&](std::string text) { return std::vector<Reply>{{rank, std::move(text)}}; };
   if (command == "init") {
     speaker.began = true;
@@ -113,15 +113,15 @@ std::string PmiServer::get(const Fields& fields) const {
 }
 
 std::vector<PmiServer::Reply> PmiServer::enter_barrier(int rank) {
-  if (std::exchange(member(rank).in_barrier, true)) {
-    member(rank).broken = "it came to a barrier in which it is";
+  if (std::exchange(entry(rank).in_barrier, true)) {
+    entry(rank).broken = "it came to a barrier in which it is";
     return {};
   }
   if (++num_in_barrier_ < rules_.size) return {};
   num_in_barrier_ = 0;
   std::vector<Reply> replies;
   for (int other = 0; other < rules_.size; ++other) {
-    member(other).in_barrier = false;
+    entry(other).in_barrier = false;
     replies.push_back({other, "cmd=barrier_out"});
   }
   return replies;
@@ -139,15 +139,15 @@ void PmiServer::take_abort(int rank, const Fields& fields) {
   aborted_ = std::move(abort);
 }
 
-void PmiServer::left(int rank) { member(rank).left = true; }
+void PmiServer::left(int rank) { entry(rank).left = true; }
 
 std::optional<PmiServer::Stuck> PmiServer::stuck() const {
   if (num_in_barrier_ == 0) return std::nullopt;
   std::optional<int> waiting;
   std::optional<int> ended;
   for (int rank = 0; rank < rules_.size; ++rank) {
-    if (member(rank).in_barrier && !member(rank).left && !waiting) waiting = rank;
-    if (member(rank).left && !member(rank).in_barrier && !ended) ended = rank;
+    if (entry(rank).in_barrier && !entry(rank).left && !waiting) waiting = rank;
+    if (entry(rank).left && !entry(rank).in_barrier && !ended) ended = rank;
   }
   if (!waiting || !ended) return std::nullopt;
   return Stuck{*waiting, *ended};

@@ -47,9 +47,9 @@ class PmiServer {
   // The first request to end the job.
   const std::optional<Abort>& aborted() const { return aborted_; }
   // The reason why the rank's lines are ignored; empty otherwise.
-  const std::string& broken(int rank) const { return member(rank).broken; }
-  bool began(int rank) const { return member(rank).began; }
-  bool finalized(int rank) const { return member(rank).finalized; }
+  const std::string& broken(int rank) const { return entry(rank).broken; }
+  bool began(int rank) const { return entry(rank).began; }
+  bool finalized(int rank) const { return entry(rank).finalized; }
   // A rank that waits for an ended rank, and that rank.
   struct Stuck {
     int waiting = 0;
@@ -58,7 +58,7 @@ class PmiServer {
   std::optional<Stuck> stuck() const;
 
  private:
-  struct Member {
+  struct RankEntry {
     bool began = false;
     bool finalized = false;
     bool left = false;
@@ -66,8 +66,8 @@ class PmiServer {
     std::string broken;
   };
   using Fields = std::map<std::string, std::string, std::less<>>;
-  const Member& member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
-  Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
+  const RankEntry& entry(int rank) const { return entries_[static_cast<std::size_t>(rank)]; }
+  RankEntry& entry(int rank) { return entries_[static_cast<std::size_t>(rank)]; }
   std::vector<Reply> obey(int rank, const std::string& command, const Fields& fields,
                           std::string_view line);
   std::string put(const Fields& fields);
@@ -76,7 +76,7 @@ class PmiServer {
   void take_abort(int rank, const Fields& fields);
 
   PmiRules rules_;
-  std::vector<Member> members_;
+  std::vector<RankEntry> entries_;
   std::map<std::string, std::string, std::less<>> values_;
   std::size_t bytes_ = 0;
   int num_in_barrier_ = 0;

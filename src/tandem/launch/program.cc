@@ -19,48 +19,48 @@ bool is_executable(const fs::path& path) {
   return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
 }
 
-bool is_job(const ProgramPlaces& places, std::string_view name) {
-  return std::find(places.job_commands.begin(), places.job_commands.end(), name) !=
-         places.job_commands.end();
+bool is_job(const ProgramPaths& paths, std::string_view name) {
+  return std::find(paths.job_commands.begin(), paths.job_commands.end(), name) !=
+         paths.job_commands.end();
 }
 
 // The job command that the script stands for, or empty.
-std::string job_command(const RunOptions& options, const ProgramPlaces& places) {
+std::string job_command(const RunOptions& options, const ProgramPaths& paths) {
   if (options.module) return "";
   const fs::path script(options.script);
   if (options.no_python) {
     const bool names_job = script.filename() == "tandem" && !options.script_arguments.empty() &&
-                           is_job(places, options.script_arguments.front());
+                           is_job(paths, options.script_arguments.front());
     return names_job ? options.script_arguments.front() : "";
   }
   const std::string stem = script.stem().string();
-  if (!is_job(places, stem)) return "";
+  if (!is_job(paths, stem)) return "";
   if (script.extension() == ".py") return stem;
   return script.extension().empty() && !fs::exists(script) ? stem : "";
 }
 
-WorkerProgram own_program(const RunOptions& options, const ProgramPlaces& places,
+WorkerProgram own_program(const RunOptions& options, const ProgramPaths& paths,
                           const std::string& command) {
-  WorkerProgram program{{places.self}, true};
+  WorkerProgram program{{paths.self}, true};
   if (!options.no_python) program.command.push_back(command);
   program.command.insert(program.command.end(), options.script_arguments.begin(),
                          options.script_arguments.end());
   return program;
 }
 
-std::string find_python(const ProgramPlaces& places) {
-  std::string path = find_executable(places.python, places.search_path);
+std::string find_python(const ProgramPaths& paths) {
+  std::string path = find_executable(paths.python, paths.search_path);
   if (path.empty()) {
     raise<ConfigError>(
         "the script needs Python, and there is no program '{}' in PATH; install python3, set "
         "PYTHON_EXEC, or use --no-python for a script that is a program",
-        places.python);
+        paths.python);
   }
   return path;
 }
 
-std::string find_program(const std::string& name, const ProgramPlaces& places) {
-  std::string path = find_executable(name, places.search_path);
+std::string find_program(const std::string& name, const ProgramPaths& paths) {
+  std::string path = find_executable(name, paths.search_path);
   if (path.empty()) {
     raise<ConfigError>(
         "there is no program '{}'{}", name,
@@ -78,15 +78,15 @@ bool is_binary(const fs::path& path) {
 }
 
 // For a script that Python is to read.
-void check_script(const std::string& script, const ProgramPlaces& places) {
+void check_script(const std::string& script, const ProgramPaths& paths) {
   if (!fs::exists(script))
     raise<ConfigError>("there is no script '{}'; tandem's own jobs are {}", script,
-                       fmt::join(places.job_commands, ", "));
+                       fmt::join(paths.job_commands, ", "));
   if (is_binary(script))
     raise<ConfigError>(
         "'{}' is a program, not a Python script: put --no-python before it, or for tandem's own "
         "jobs name one of {} instead of it",
-        script, fmt::join(places.job_commands, ", "));
+        script, fmt::join(paths.job_commands, ", "));
 }
 
 // sys.argv and the name "__main__" as in torchrun's own run_path.
@@ -110,21 +110,21 @@ std::string find_executable(const std::string& name, const std::string& search_p
   return "";
 }
 
-WorkerProgram worker_program(const RunOptions& options, const ProgramPlaces& places) {
-  const std::string job = job_command(options, places);
-  if (!job.empty()) return own_program(options, places, job);
+WorkerProgram worker_program(const RunOptions& options, const ProgramPaths& paths) {
+  const std::string job = job_command(options, paths);
+  if (!job.empty()) return own_program(options, paths, job);
   WorkerProgram program;
   auto& command = program.command;
   if (options.run_path) {
-    command = {find_python(places), "-u", "-c", std::string(kRunPath)};
+    command = {find_python(paths), "-u", "-c", std::string(kRunPath)};
   } else if (options.no_python) {
-    command = {find_program(options.script, places)};
+    command = {find_program(options.script, paths)};
   } else {
-    command = {find_python(places), "-u"};
+    command = {find_python(paths), "-u"};
     if (options.module) command.emplace_back("-m");
   }
   if (!options.no_python || options.run_path) {
-    if (!options.module) check_script(options.script, places);
+    if (!options.module) check_script(options.script, paths);
     command.push_back(options.script);
   }
   command.insert(command.end(), options.script_arguments.begin(), options.script_arguments.end());

@@ -17,7 +17,7 @@ struct WorkerProgram {
   bool own_job = false;
 };
 
-struct ProgramPlaces {
+struct ProgramPaths {
   std::string self;                       // path of the running tandem
   std::vector<std::string> job_commands;  // run_qa and similar commands
   std::string python;                     // name or path of an interpreter
@@ -27,7 +27,7 @@ struct ProgramPlaces {
 // A script …/run_qa.py means `tandem run_qa`, for each of `job_commands`; so does the bare name if
 // no such file exists, and `--no-python tandem run_qa`. Any other script is run by Python, or with
 // --no-python is a program. Throws ConfigError for a missing file.
-WorkerProgram worker_program(const RunOptions& options, const ProgramPlaces& places);
+WorkerProgram worker_program(const RunOptions& options, const ProgramPaths& paths);
 
 // The file that a shell would execute for `name`, relative to the current folder; empty: none.
 std::string find_executable(const std::string& name, const std::string& search_path);

@@ -195,16 +195,16 @@ TEST(RunFlags, RefusalsSayWhy) {
 
 class Programs : public ::testing::Test {
  protected:
-  Programs() : places_{"/opt/tandem", {"run_qa", "run_glue"}, "sh", "/nowhere:/bin"} {
+  Programs() : paths_{"/opt/tandem", {"run_qa", "run_glue"}, "sh", "/nowhere:/bin"} {
     write_file(folder_ / "train.py", "");
   }
   WorkerProgram program(const std::vector<std::string>& words) {
-    return worker_program(parse(words), places_);
+    return worker_program(parse(words), paths_);
   }
   std::string script() const { return (folder_ / "train.py").string(); }
 
   testing::TemporaryFolder folder_;
-  ProgramPlaces places_;
+  ProgramPaths paths_;
 };
 
 TEST_F(Programs, ScriptsOfTheGuidesAreTandemsJobs) {
@@ -232,7 +232,7 @@ TEST_F(Programs, OthersAreStartedAsTorchrunDoes) {
 TEST_F(Programs, WhatIsNotThereIsNamed) {
   EXPECT_THROW(program({"missing.py"}), ConfigError);
   EXPECT_THROW(program({"--no-python", "/bin/no-such-program"}), ConfigError);
-  places_.python = "python-from-nowhere";
+  paths_.python = "python-from-nowhere";
   EXPECT_THROW(program({script()}), ConfigError);
 }
 
@@ -241,16 +241,16 @@ TEST(Templates, AreThoseOfPython) {
             "[t3]$ $nobody ${rank");
 }
 
-TEST(MeetingPlan, WhoHosts) {
+TEST(EndpointPlan, WhoHosts) {
   const std::vector<std::string> own = {"10.0.0.5", "job-worker-0"};
   const auto plan = [&](std::vector<std::string> words) {
     words.emplace_back("x.py");
-    return plan_meeting(parse(words), own);
+    return plan_endpoint(parse(words), own);
   };
   EXPECT_TRUE(plan({}).local);
   EXPECT_EQ(plan({"--standalone", "--rdzv-endpoint", "else:1"}).where.port, 0);
   EXPECT_EQ(plan({"--master-port", "777"}).where.port, 777);
-  const MeetingPlan first = plan({"--nnodes", "2"});
+  const EndpointPlan first = plan({"--nnodes", "2"});
   EXPECT_TRUE(first.hosts);
   EXPECT_EQ(first.where.port, 29500);
   EXPECT_FALSE(plan({"--nnodes", "2", "--node-rank", "1"}).hosts);

@@ -29,7 +29,7 @@ class Server {
   explicit Server(const std::string& token = "") {
     FileDescriptor listener = rendezvous::listen_tcp(true, 0);
     port_ = rendezvous::local_port(listener);
-    host_ = std::make_unique<JobHost>(std::move(listener), JobRules{}, AgentCard{}, token, 10s,
+    host_ = std::make_unique<JobHost>(std::move(listener), JobRules{}, AgentInfo{}, token, 10s,
                                       [](const std::string&) {});
     thread_ = std::thread([this] { serve(); });
   }
@@ -77,13 +77,13 @@ std::string hear(const FileDescriptor& socket, std::size_t size) {
   return text;
 }
 
-const std::string kHello = bytes({0, 0xCE, 0xF7, 0x85, 0x3C});
+const std::string kHandshake = bytes({0, 0xCE, 0xF7, 0x85, 0x3C});
 
 // As torch 2.15 puts it on the wire (TCPStore.cpp), byte by byte.
 TEST(TcpStore, SpeaksTheProtocolByteByByte) {
   const Server server;
   const FileDescriptor socket = server.raw();
-  say(socket, kHello + bytes({13, 1, 2, 3, 4}));  // PING
+  say(socket, kHandshake + bytes({13, 1, 2, 3, 4}));  // PING
   EXPECT_EQ(hear(socket, 4), bytes({1, 2, 3, 4}));
   const std::string key = bytes({1, 0, 0, 0, 0, 0, 0, 0, 'k'});
   const std::string value = bytes({2, 0, 0, 0, 0, 0, 0, 0, 'v', 'w'});
@@ -107,10 +107,10 @@ TEST(TcpStore, RefusesOtherUsersOfTheHost) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   for (const char* token : {"", "a token"}) {
     const Server server(token);
-    const std::string ping = kHello + bytes({13, 1, 2, 3, 4});
+    const std::string ping = kHandshake + bytes({13, 1, 2, 3, 4});
     int status = -1;
-    const pid_t stranger = testing::connect_as(65534, AF_INET, server.port(), ping);
-    ASSERT_EQ(::waitpid(stranger, &status, 0), stranger);
+    const pid_t unauthenticated_peer = testing::connect_as(65534, AF_INET, server.port(), ping);
+    ASSERT_EQ(::waitpid(unauthenticated_peer, &status, 0), unauthenticated_peer);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "it was answered: " << status;
     const pid_t own = testing::connect_as(::geteuid(), AF_INET, server.port(), ping);
     ASSERT_EQ(::waitpid(own, &status, 0), own);
@@ -123,13 +123,14 @@ TEST(TcpStore, RefusesWhatOtherUsersLeftBehind) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   FileDescriptor listener = rendezvous::listen_tcp(true, 0);
   const int port = rendezvous::local_port(listener);
-  JobHost host(std::move(listener), JobRules{}, AgentCard{}, "", 10s, [](const std::string&) {});
+  JobHost host(std::move(listener), JobRules{}, AgentInfo{}, "", 10s, [](const std::string&) {});
   const std::string set = bytes({1, 1, 0, 0, 0, 0, 0, 0, 0, 'k', 1, 0, 0, 0, 0, 0, 0, 0, 'v'});
-  std::string words = kHello;
+  std::string words = kHandshake;
   while (words.size() < 500'000) words += set;  // more than is read at once
-  const pid_t stranger = testing::connect_as(65534, AF_INET, port, words, /*stays=*/false);
+  const pid_t unauthenticated_peer =
+      testing::connect_as(65534, AF_INET, port, words, /*stays=*/false);
   int status = -1;
-  ASSERT_EQ(::waitpid(stranger, &status, 0), stranger);
+  ASSERT_EQ(::waitpid(unauthenticated_peer, &status, 0), unauthenticated_peer);
   EXPECT_EQ(status, 0);
   std::atomic<bool> stop{false};
   std::thread server([&] {
@@ -195,13 +196,13 @@ bool is_closed(const FileDescriptor& socket) {
          rendezvous::IoStatus::kClosed;
 }
 
-TEST(TcpStore, ShowsStrangersOut) {
+TEST(TcpStore, ShowsUnauthenticatedPeersOut) {
   const Server server;
   const std::string huge = bytes({255, 255, 255, 255, 255, 255, 255, 127});
   for (const std::string& text :
        {std::string("GET / HTTP/1.0\r\n\r\n"), bytes({0, 1, 2, 3, 4}) + std::string(20, 'x'),
-        kHello + bytes({99}), kHello + bytes({1}) + huge, kHello + bytes({10}) + huge,
-        kHello + bytes({4, 1, 0, 0, 0, 0, 0, 0, 0, 'z'}) + huge +
+        kHandshake + bytes({99}), kHandshake + bytes({1}) + huge, kHandshake + bytes({10}) + huge,
+        kHandshake + bytes({4, 1, 0, 0, 0, 0, 0, 0, 0, 'z'}) + huge +
             bytes({4, 1, 0, 0, 0, 0, 0, 0, 0, 'z'}) + huge}) {
     const FileDescriptor socket = server.raw();
     say(socket, text);
@@ -212,7 +213,7 @@ TEST(TcpStore, ShowsStrangersOut) {
     SUCCEED();
   }
   const FileDescriptor socket = server.raw();
-  say(socket, kHello + bytes({99}));
+  say(socket, kHandshake + bytes({99}));
   EXPECT_TRUE(is_closed(socket));
   EXPECT_EQ(server.client().ping(1), 1U) << "others are not disturbed";
 }
@@ -222,7 +223,7 @@ TEST(TcpStore, SurvivesNoise) {
   std::mt19937 random(20);
   for (int round = 0; round < 300; ++round) {
     const FileDescriptor socket = server.raw();
-    std::string noise = kHello;
+    std::string noise = kHandshake;
     for (unsigned i = random() % 200; i > 0; --i)
       noise += static_cast<char>(random() % 3 == 0 ? random() % 256 : random() % 20);
     say(socket, noise);
@@ -237,7 +238,7 @@ TEST(TcpStore, WhoAsksWithoutAPauseKeepsItFromNobody) {
   std::string many;
   while (many.size() < 1 << 20) many += set;
   std::atomic<bool> stop{false};
-  say(busy, kHello);
+  say(busy, kHandshake);
   std::thread flood([&] {
     while (!stop) say(busy, many);
   });
@@ -261,7 +262,7 @@ TEST(TcpStore, DoesNotRepeatAValueUntilTheMemoryIsFull) {
   store.set("k", std::string(8 << 20, 'x'));
   EXPECT_EQ(store.multi_get(std::vector<std::string>(3, "k")).size(), 3u);
   const FileDescriptor socket = server.raw();
-  std::string request = kHello + bytes({10, 16, 0, 0, 0, 0, 0, 0, 0});  // MULTI_GET of 16 keys
+  std::string request = kHandshake + bytes({10, 16, 0, 0, 0, 0, 0, 0, 0});  // MULTI_GET of 16 keys
   for (int i = 0; i < 16; ++i) request += bytes({1, 0, 0, 0, 0, 0, 0, 0, 'k'});
   say(socket, request);
   EXPECT_TRUE(is_closed(socket));
@@ -279,8 +280,8 @@ TEST(StoreServer, ShowsOutWhoFillsTheMemory) {
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
     ends.emplace_back(pair[0]);
     const std::string key = bytes({1, 1, 0, 0, 0, 0, 0, 0, 0, 'k'});
-    server.adopt(FileDescriptor(pair[1]), i == 0 ? kHello
-                                                 : kHello + key +
+    server.adopt(FileDescriptor(pair[1]), i == 0 ? kHandshake
+                                                 : kHandshake + key +
                                                        std::string(rendezvous::view_of(kSize)) +
                                                        std::string(kSize - 1, 'x'));
   }

@@ -85,8 +85,8 @@ Prepared prepare(const WorkerStart& start) {
 }
 
 // errno of the child if its program cannot run; 0: it runs; nothing: neither in time.
-std::optional<int> error_of_start(int report, std::chrono::milliseconds patience) {
-  const auto until = std::chrono::steady_clock::now() + patience;
+std::optional<int> error_of_start(int report, std::chrono::milliseconds timeout) {
+  const auto until = std::chrono::steady_clock::now() + timeout;
   while (true) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
@@ -127,7 +127,7 @@ Worker::Worker(const WorkerStart& start) {
   if (pid_ < 0) throw io_error("cannot start", start.command.front(), errno);
   if (pid_ == 0) become_worker(ready, write_end.get(), parent);
   write_end.reset();
-  const std::optional<int> error = error_of_start(report.get(), start.patience);
+  const std::optional<int> error = error_of_start(report.get(), start.timeout);
   if (!error) ::kill(pid_, SIGKILL);  // poll() says how it has ended
   if (error && *error != 0) {
     ::waitpid(pid_, nullptr, 0);

@@ -24,7 +24,7 @@ struct WorkerStart {
   std::vector<int> cpus;       // CPUs that it may use; empty: those of this process
   std::vector<int> inherited;  // more such descriptors
   // Timeout of the program's start: a worker that is stopped before is killed, and has ended.
-  std::chrono::milliseconds patience{10000};
+  std::chrono::milliseconds timeout{10000};
 };
 
 // The end of a process: one of the two is 0.

@@ -23,7 +23,7 @@ void forget_outer_launchers(std::map<std::string, std::string, std::less<>>& env
 }  // namespace
 
 std::map<std::string, std::string, std::less<>> worker_environment(const AgentParts& parts,
-                                                                   const Place& place,
+                                                                   const RankAssignment& assignment,
                                                                    int local_rank,
                                                                    const std::string& error_file) {
   auto environment = parts.inherited;
@@ -33,18 +33,18 @@ std::map<std::string, std::string, std::less<>> worker_environment(const AgentPa
   const auto set = [&](const char* name, std::string value) {
     environment[name] = std::move(value);
   };
-  set("RANK", std::to_string(place.first_rank + local_rank));
+  set("RANK", std::to_string(assignment.first_rank + local_rank));
   set("LOCAL_RANK", std::to_string(options.virtual_local_rank ? 0 : local_rank));
-  set("GROUP_RANK", std::to_string(place.group_rank));
-  set("ROLE_RANK", std::to_string(place.first_role_rank + local_rank));
+  set("GROUP_RANK", std::to_string(assignment.group_rank));
+  set("ROLE_RANK", std::to_string(assignment.first_role_rank + local_rank));
   set("ROLE_NAME", options.role);
   set("LOCAL_WORLD_SIZE", std::to_string(workers));
-  set("WORLD_SIZE", std::to_string(place.world_size));
-  set("GROUP_WORLD_SIZE", std::to_string(place.group_size));
-  set("ROLE_WORLD_SIZE", std::to_string(place.role_world_size));
-  set("MASTER_ADDR", place.master_addr);
-  set("MASTER_PORT", std::to_string(place.master_port));
-  set("TORCHELASTIC_RESTART_COUNT", std::to_string(place.restart_count));
+  set("WORLD_SIZE", std::to_string(assignment.world_size));
+  set("GROUP_WORLD_SIZE", std::to_string(assignment.group_size));
+  set("ROLE_WORLD_SIZE", std::to_string(assignment.role_world_size));
+  set("MASTER_ADDR", assignment.master_addr);
+  set("MASTER_PORT", std::to_string(assignment.master_port));
+  set("TORCHELASTIC_RESTART_COUNT", std::to_string(assignment.restart_count));
   set("TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts));
   set("TORCHELASTIC_RUN_ID", options.rdzv_id);
   set("TORCHELASTIC_USE_AGENT_STORE", "True");
@@ -57,38 +57,40 @@ std::map<std::string, std::string, std::less<>> worker_environment(const AgentPa
   return environment;
 }
 
-WorkerGroup::WorkerGroup(const AgentParts& parts, const Place& place, RunLogs& logs,
+WorkerGroup::WorkerGroup(const AgentParts& parts, const RankAssignment& assignment, RunLogs& logs,
                          OutputRelay& relay)
-    : parts_(parts), place_(place), logs_(logs) {
-  logs.begin_attempt(place.restart_count);
+    : parts_(parts), assignment_(assignment), logs_(logs) {
+  logs.begin_attempt(assignment.restart_count);
   const auto& workers = parts.placement.workers;
   for (int local = 0; local < static_cast<int>(workers.size()); ++local) {
-    const RunLogs::Ends ends = logs.open(place.first_rank + local, local, parts.console, relay);
+    const RunLogs::Ends ends =
+        logs.open(assignment.first_rank + local, local, parts.console, relay);
     WorkerStart start;
     start.command = command_of(parts.program, local);
-    start.environment = worker_environment(parts, place, local, logs.error_file(local).string());
+    start.environment =
+        worker_environment(parts, assignment, local, logs.error_file(local).string());
     start.out = ends.out.get();
     start.err = ends.err.get();
     start.cpus = workers[static_cast<std::size_t>(local)].cpus;
-    members_.push_back({Worker(start), local});
+    slots_.push_back({Worker(start), local});
   }
 }
 
 void WorkerGroup::add_to(std::vector<pollfd>& waits) const {
-  for (const Member& member : members_) {
-    if (!member.seen_ended) waits.push_back({member.worker.end_signal().get(), POLLIN, 0});
+  for (const Slot& slot : slots_) {
+    if (!slot.seen_ended) waits.push_back({slot.worker.end_signal().get(), POLLIN, 0});
   }
 }
 
-void WorkerGroup::note_failure(const Member& member, const Ending& ending) {
+void WorkerGroup::note_failure(const Slot& slot, const Ending& ending) {
   Failure failure;
-  failure.rank = place_.first_rank + member.local_rank;
-  failure.local_rank = member.local_rank;
-  failure.pid = member.worker.pid();
+  failure.rank = assignment_.first_rank + slot.local_rank;
+  failure.local_rank = slot.local_rank;
+  failure.pid = slot.worker.pid();
   failure.host = rendezvous::host_name();
   failure.ending = ending;
   failure.time = now_in_seconds();
-  if (const auto file = read_error_file(logs_.error_file(member.local_rank)))
+  if (const auto file = read_error_file(logs_.error_file(slot.local_rank)))
     failure.message = file->message;
   failure.victim = is_victim(ending, failure.message, parts_.program.own_job);
   failure.out_of_memory = memory_kills_.explain(ending);
@@ -97,12 +99,12 @@ void WorkerGroup::note_failure(const Member& member, const Ending& ending) {
 }
 
 void WorkerGroup::look() {
-  for (Member& member : members_) {
-    if (member.seen_ended) continue;
-    const auto& ending = member.worker.poll();
+  for (Slot& slot : slots_) {
+    if (slot.seen_ended) continue;
+    const auto& ending = slot.worker.poll();
     if (!ending) continue;
-    member.seen_ended = true;
-    if (!ending->ok() && !stopping_) note_failure(member, *ending);
+    slot.seen_ended = true;
+    if (!ending->ok() && !stopping_) note_failure(slot, *ending);
   }
   if (stopping_ && Clock::now() >= kill_at_) kill();
 }
@@ -112,8 +114,8 @@ bool WorkerGroup::all_ended() const { return num_running() == 0; }
 bool WorkerGroup::all_succeeded() const { return all_ended() && failures_.empty() && !stopping_; }
 
 std::size_t WorkerGroup::num_running() const {
-  return static_cast<std::size_t>(std::count_if(
-      members_.begin(), members_.end(), [](const Member& member) { return !member.seen_ended; }));
+  return static_cast<std::size_t>(std::count_if(slots_.begin(), slots_.end(),
+                                                [](const Slot& slot) { return !slot.seen_ended; }));
 }
 
 std::string WorkerGroup::error_text(int local_rank) const {
@@ -124,13 +126,13 @@ std::string WorkerGroup::error_text(int local_rank) const {
 void WorkerGroup::stop(int signal, std::chrono::milliseconds limit) {
   stopping_ = true;
   kill_at_ = Clock::now() + limit;
-  for (Member& member : members_) member.worker.signal(signal);
+  for (Slot& slot : slots_) slot.worker.signal(signal);
 }
 
 void WorkerGroup::kill() { signal(SIGKILL); }
 
 void WorkerGroup::signal(int number) {
-  for (Member& member : members_) member.worker.signal(number);
+  for (Slot& slot : slots_) slot.worker.signal(number);
 }
 
 WorkerGroup::Clock::time_point WorkerGroup::next_due(Clock::time_point now) const {

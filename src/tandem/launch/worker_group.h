@@ -19,7 +19,8 @@ class WorkerGroup {
   using Clock = std::chrono::steady_clock;
 
   // Starts all of them; throws ConfigError and IoError if one cannot be started.
-  WorkerGroup(const AgentParts& parts, const Place& place, RunLogs& logs, OutputRelay& relay);
+  WorkerGroup(const AgentParts& parts, const RankAssignment& assignment, RunLogs& logs,
+              OutputRelay& relay);
 
   void add_to(std::vector<pollfd>& waits) const;
   // Records ended processes.
@@ -45,17 +46,17 @@ class WorkerGroup {
   std::size_t num_running() const;
 
  private:
-  struct Member {
+  struct Slot {
     Worker worker;
     int local_rank = 0;
     bool seen_ended = false;
   };
-  void note_failure(const Member& member, const Ending& ending);
+  void note_failure(const Slot& slot, const Ending& ending);
 
   const AgentParts& parts_;
-  Place place_;
+  RankAssignment assignment_;
   RunLogs& logs_;
-  std::vector<Member> members_;
+  std::vector<Slot> slots_;
   std::vector<Failure> failures_;
   MemoryKills memory_kills_;
   Clock::time_point failed_since_;
@@ -65,7 +66,7 @@ class WorkerGroup {
 
 // torchrun's variables for one worker, added to those that the agent inherited.
 std::map<std::string, std::string, std::less<>> worker_environment(const AgentParts& parts,
-                                                                   const Place& place,
+                                                                   const RankAssignment& assignment,
                                                                    int local_rank,
                                                                    const std::string& error_file);
 

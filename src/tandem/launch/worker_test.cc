@@ -39,7 +39,7 @@ int start_what_never_runs() {
   if (!hold_programs_back()) return kNoFilter;
   WorkerStart start;
   start.command = {"/bin/true"};
-  start.patience = std::chrono::milliseconds(100);
+  start.timeout = std::chrono::milliseconds(100);
   Worker worker(start);
   pollfd end{worker.end_signal().get(), POLLIN, 0};
   if (::poll(&end, 1, 20000) != 1) return 1;

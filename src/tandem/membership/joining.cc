@@ -10,10 +10,10 @@ constexpr int kMostAttempts = 3;
 
 }  // namespace
 
-bool Joining::keeps_back(Time now, const Agent& agent) {
+bool Joining::keeps_back(Time now, const Membership& membership) {
   if (state_ != State::kNot) return state_ != State::kOver;
-  const View& view = agent.view();
-  const bool room = view.members.size() < agent.options().bounds.max_nodes;
+  const View& view = membership.view();
+  const bool room = view.members.size() < membership.options().bounds.max_nodes;
   if (!view.exists() || view.paused || !room) return false;
   state_ = State::kAwaited;
   since_ = now;
@@ -23,8 +23,8 @@ bool Joining::keeps_back(Time now, const Agent& agent) {
 // One member after another; each node begins with a different one.
 std::optional<Peer> Joining::begin(Time now, NodeId self, const View& view) {
   if (state_ != State::kAwaited || view.members.empty()) return std::nullopt;
-  const auto place = self + static_cast<std::uint64_t>(attempts_);
-  source_ = view.members[place % view.members.size()].peer;
+  const auto stagger_delay = self + static_cast<std::uint64_t>(attempts_);
+  source_ = view.members[stagger_delay % view.members.size()].peer;
   state_ = State::kUnderWay;
   since_ = now;
   return source_;
@@ -39,15 +39,15 @@ void Joining::worker_lost() {
   if (state_ == State::kUnderWay) state_ = ++attempts_ < kMostAttempts ? State::kNot : State::kOver;
 }
 
-bool Joining::wake(Time now, const Agent& agent) {
-  if (under_way() && agent.view().exists() && !agent.view().has(source_.id)) {
+bool Joining::wake(Time now, const Membership& membership) {
+  if (under_way() && membership.view().exists() && !membership.view().has(source_.id)) {
     failed(now);
     return true;
   }
   const bool in_vain = state_ == State::kAwaited && now > since_ + kWord;
-  const bool stuck = under_way() && now > since_ + patience_;
+  const bool stuck = under_way() && now > since_ + timeout_;
   // Without a view no node can send the state: this node may be needed for the next view.
-  const bool alone = under_way() && !agent.view().exists();
+  const bool alone = under_way() && !membership.view().exists();
   if (in_vain || stuck || alone) end();
   return in_vain || stuck || alone;
 }

@@ -9,17 +9,17 @@
 
 #include <optional>
 
-#include "tandem/membership/agent.h"
+#include "tandem/membership/membership.h"
 
 namespace tandem::membership {
 
 class Joining {
  public:
   // `patience`: the timeout of a transfer.
-  explicit Joining(Time patience) : patience_(patience) {}
+  explicit Joining(Time timeout) : timeout_(timeout) {}
 
   // Workers of a node that has been in no view are ready. True if they are held back.
-  bool keeps_back(Time now, const Agent& agent);
+  bool keeps_back(Time now, const Membership& membership);
   // The leader has sent Learn: this node may learn. Returns the node to ask for the state; nothing
   // while a transfer is running.
   std::optional<Peer> begin(Time now, NodeId self, const View& view);
@@ -34,12 +34,12 @@ class Joining {
   bool is_over() const { return state_ == State::kOver; }
   // Call periodically. True if an attempt has just failed: the sender is in no view any more, or no
   // message has arrived for too long.
-  bool wake(Time now, const Agent& agent);
+  bool wake(Time now, const Membership& membership);
 
  private:
   enum class State { kNot, kAwaited, kUnderWay, kOver };
 
-  const Time patience_;
+  const Time timeout_;
   State state_ = State::kNot;
   Peer source_;
   int attempts_ = 0;

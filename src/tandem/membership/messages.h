@@ -6,7 +6,7 @@
 //   Beat ⇄ Beat                      the leader and each of its members are alive
 //   Suspect ─→                       a member tells the leader what it has seen
 //   Ended ─→                         the job is over
-//   Fact ─→                          messages between drivers
+//   AppMessage ─→                          messages between drivers
 #pragma once
 
 #include <array>
@@ -44,7 +44,7 @@ struct Credentials {
 // Sent repeatedly until the node is in a view: the answers show when it has to act.
 struct Ask {
   Credentials who;
-  Holding holding;
+  NodeState node_state;
 };
 
 enum class Verdict : std::uint8_t {
@@ -56,7 +56,7 @@ enum class Verdict : std::uint8_t {
   kShow,    // refused by your fingerprint; send your inputs, and the answer shows which differ
 };
 
-struct Told {
+struct AskReply {
   Verdict verdict = Verdict::kWait;
   std::string reason;
   std::uint64_t step = 0;  // that the sender holds
@@ -71,7 +71,7 @@ struct Propose {
 struct Answer {
   ViewNumber number;    // of the proposal
   ViewNumber promised;  // higher than `number`: refused, another proposal is running
-  Holding holding;
+  NodeState node_state;
   std::optional<View> installed;    // if newer than Propose::installed
   std::vector<View> accepted;       // since then, and not known to be installed
   std::vector<NodeId> dead;         // certainly
@@ -108,23 +108,23 @@ struct Ended {
   std::string message;
 };
 
-enum class FactKind : std::uint8_t {
-  kHello,     // the connection is authentic; nothing else
-  kDecision,  // what was decided once for the whole job
-  kPlace,     // the bootstrap address of the workers of view `number`
-  kQuestion,  // forwarded for a person; number: the forwarding node and its count
-  kReply,     // to the kQuestion with this number
-  kLearner,   // listening address of a node that learns the job's state from the receiver
+enum class AppMessageKind : std::uint8_t {
+  kHandshake,  // the connection is authentic; nothing else
+  kDecision,   // what was decided once for the whole job
+  kAddress,    // the bootstrap address of the workers of view `number`
+  kQuestion,   // forwarded for a person; number: the forwarding node and its count
+  kReply,      // to the kQuestion with this number
+  kLearner,    // listening address of a node that learns the job's state from the receiver
 };
 
 // The agent (agent.h) ignores it.
-struct Fact {
-  FactKind kind = FactKind::kHello;
+struct AppMessage {
+  AppMessageKind kind = AppMessageKind::kHandshake;
   ViewNumber number;
   std::string text;
 };
 
-using Message =
-    std::variant<Ask, Told, Propose, Answer, Offer, Accept, Install, Beat, Suspect, Ended, Fact>;
+using Message = std::variant<Ask, AskReply, Propose, Answer, Offer, Accept, Install, Beat, Suspect,
+                             Ended, AppMessage>;
 
 }  // namespace tandem::membership

@@ -77,7 +77,8 @@ bool Rules::may_install(const View& view, const std::set<NodeId>& accepted_by) c
 
 std::uint64_t Rules::highest_step(const Answers& answers) const {
   std::uint64_t highest = 0;
-  for (const auto& [id, heard] : answers) highest = std::max(highest, heard.answer.holding.step);
+  for (const auto& [id, answered] : answers)
+    highest = std::max(highest, answered.answer.node_state.step);
   return highest;
 }
 
@@ -112,8 +113,8 @@ const Fault* Rules::repeated(std::span<const Fault> faults) const {
 
 namespace {
 
-bool reach_each_other(const Heard& a, const Heard& b) {
-  const auto names = [](const Heard& x, NodeId other) {
+bool reach_each_other(const PeerAnswer& a, const PeerAnswer& b) {
+  const auto names = [](const PeerAnswer& x, NodeId other) {
     return std::find(x.answer.unreachable.begin(), x.answer.unreachable.end(), other) !=
            x.answer.unreachable.end();
   };
@@ -121,14 +122,14 @@ bool reach_each_other(const Heard& a, const Heard& b) {
 }
 
 // The nodes that have answered, the members of `base` first and in its order.
-std::vector<const Heard*> in_order(const View& base, const Answers& answers) {
-  std::vector<const Heard*> result;
+std::vector<const PeerAnswer*> in_order(const View& base, const Answers& answers) {
+  std::vector<const PeerAnswer*> result;
   for (const Member& member : base.members) {
     const auto it = answers.find(member.peer.id);
     if (it != answers.end()) result.push_back(&it->second);
   }
-  for (const auto& [id, heard] : answers) {
-    if (!base.has(id)) result.push_back(&heard);
+  for (const auto& [id, answered] : answers) {
+    if (!base.has(id)) result.push_back(&answered);
   }
   return result;
 }
@@ -138,21 +139,21 @@ std::vector<const Heard*> in_order(const View& base, const Answers& answers) {
 View next_view(const Rules& rules, const View& base, const Answers& answers, const Bounds& bounds) {
   View view;
   view.step = rules.highest_step(answers);
-  std::vector<const Heard*> chosen;
-  const std::vector<const Heard*> candidates = in_order(base, answers);
-  for (const Heard* heard : candidates) {
-    const Holding& h = heard->answer.holding;
-    if (h.step == view.step && view.source.id == 0) view.source = heard->peer;
+  std::vector<const PeerAnswer*> chosen;
+  const std::vector<const PeerAnswer*> candidates = in_order(base, answers);
+  for (const PeerAnswer* answered : candidates) {
+    const NodeState& h = answered->answer.node_state;
+    if (h.step == view.step && view.source.id == 0) view.source = answered->peer;
     if (h.workers == 0 || h.leaving || chosen.size() == bounds.max_nodes) continue;
-    const bool reaches_all = std::all_of(chosen.begin(), chosen.end(), [&](const Heard* other) {
-      return reach_each_other(*heard, *other);
-    });
-    if (reaches_all) chosen.push_back(heard);
+    const bool reaches_all =
+        std::all_of(chosen.begin(), chosen.end(),
+                    [&](const PeerAnswer* other) { return reach_each_other(*answered, *other); });
+    if (reaches_all) chosen.push_back(answered);
   }
-  for (const Heard* heard : chosen) {
-    const Holding& h = heard->answer.holding;
-    view.members.push_back({heard->peer, h.workers, h.step});
-    if (h.step == view.step && !view.has(view.source.id)) view.source = heard->peer;
+  for (const PeerAnswer* answered : chosen) {
+    const NodeState& h = answered->answer.node_state;
+    view.members.push_back({answered->peer, h.workers, h.step});
+    if (h.step == view.step && !view.has(view.source.id)) view.source = answered->peer;
   }
   view.paused = rules.must_pause(view.members.size(), bounds);
   return view;

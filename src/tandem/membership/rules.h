@@ -16,11 +16,11 @@
 namespace tandem::membership {
 
 // The answers that a proposer has received, by node.
-struct Heard {
+struct PeerAnswer {
   Peer peer;
   Answer answer;
 };
-using Answers = std::map<NodeId, Heard>;
+using Answers = std::map<NodeId, PeerAnswer>;
 
 struct Bounds {
   std::uint32_t min_nodes = 1;
@@ -52,7 +52,7 @@ class Rules {
 
   // The step at which the next view starts: the highest that any node holds (R2). Nodes that leave
   // count, and nodes whose workers are being restarted. The workers of a view bring its other
-  // members to that step, from any step (dist::GradientEngine::level).
+  // members to that step, from any step (dist::GradientEngine::synchronize_state).
   virtual std::uint64_t highest_step(const Answers& answers) const;
 
   // Fewer nodes than MIN do not train.

@@ -33,11 +33,11 @@ struct ViewNumber {
 
 // The state of a node: `step` is the last step that it has applied, or whose update its workers can
 // finish because the whole gradient is there. Steps are counted from 1; 0: the initial weights.
-struct Holding {
+struct NodeState {
   std::uint64_t step = 0;
   std::uint32_t workers = 0;
   bool leaving = false;  // has been asked to end (SIGTERM)
-  friend bool operator==(const Holding&, const Holding&) = default;
+  friend bool operator==(const NodeState&, const NodeState&) = default;
 };
 
 struct Member {

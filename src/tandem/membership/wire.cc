@@ -25,7 +25,7 @@ template <class A, Is<Peer> M>
 void fields(A& a, M& m) {
   a(m.id, m.address);
 }
-template <class A, Is<Holding> M>
+template <class A, Is<NodeState> M>
 void fields(A& a, M& m) {
   a(m.step, m.workers, m.leaving);
 }
@@ -47,9 +47,9 @@ void fields(A& a, M& m) {
 }
 template <class A, Is<Ask> M>
 void fields(A& a, M& m) {
-  a(m.who, m.holding);
+  a(m.who, m.node_state);
 }
-template <class A, Is<Told> M>
+template <class A, Is<AskReply> M>
 void fields(A& a, M& m) {
   a(m.verdict, m.reason, m.step, m.view);
 }
@@ -59,7 +59,7 @@ void fields(A& a, M& m) {
 }
 template <class A, Is<Answer> M>
 void fields(A& a, M& m) {
-  a(m.number, m.promised, m.holding, m.installed, m.accepted, m.dead, m.unreachable, m.faults);
+  a(m.number, m.promised, m.node_state, m.installed, m.accepted, m.dead, m.unreachable, m.faults);
 }
 template <class A, Is<Offer> M>
 void fields(A& a, M& m) {
@@ -85,7 +85,7 @@ template <class A, Is<Ended> M>
 void fields(A& a, M& m) {
   a(m.code, m.message);
 }
-template <class A, Is<Fact> M>
+template <class A, Is<AppMessage> M>
 void fields(A& a, M& m) {
   a(m.kind, m.number, m.text);
 }
@@ -172,8 +172,8 @@ class Reader {
       value = byte == 1;
     } else if constexpr (std::is_same_v<T, Verdict>) {
       value = choice(Verdict::kShow, "verdict");
-    } else if constexpr (std::is_same_v<T, FactKind>) {
-      value = choice(FactKind::kLearner, "fact");
+    } else if constexpr (std::is_same_v<T, AppMessageKind>) {
+      value = choice(AppMessageKind::kLearner, "fact");
     } else if constexpr (std::is_integral_v<T>) {
       std::uint64_t bits = 0;
       int shift = 0;

@@ -38,7 +38,7 @@ class DoubleModel {
   // [rows, 2]
   Matrix logits() const {
     Matrix x = hidden();
-    drop(x, H, config_.num_hidden_layers, nn::DropoutPlace::kInput, config_.qa_dropout);
+    drop(x, H, config_.num_hidden_layers, nn::DropoutSite::kInput, config_.qa_dropout);
     return linear(x, "qa_outputs", 2, H);
   }
 
@@ -53,10 +53,10 @@ class DoubleModel {
       const auto first = rows.begin() + static_cast<std::ptrdiff_t>(batch_.row_begin[s] * H);
       x.insert(x.end(), first, first + static_cast<std::ptrdiff_t>(H));
     }
-    if (head.drops_input) drop_first_rows(x, L, nn::DropoutPlace::kInput, rate);
+    if (head.drops_input) drop_first_rows(x, L, nn::DropoutSite::kInput, rate);
     x = linear(x, std::string(head.dense), H, H);
     for (double& value : x) value = activation(head.activation, value);
-    drop_first_rows(x, L, nn::DropoutPlace::kHeadHidden, rate);
+    drop_first_rows(x, L, nn::DropoutSite::kHeadHidden, rate);
     return linear(x, std::string(head.output), num_labels, H);
   }
 
@@ -93,7 +93,7 @@ class DoubleModel {
       }
     }
     layer_norm(x, e + "LayerNorm", E);
-    drop(x, E, 0, nn::DropoutPlace::kInput, config_.hidden_dropout_prob);
+    drop(x, E, 0, nn::DropoutSite::kInput, config_.hidden_dropout_prob);
     return E == H ? x : linear(x, base() + "embeddings_project", H, E);
   }
 
@@ -117,7 +117,7 @@ class DoubleModel {
         attention(l, linear(x, name(names.query), H, H), linear(x, name(names.key), H, H),
                   linear(x, name(names.value), H, H));
     Matrix attended = linear(context, name(names.attention_output), H, H);
-    drop(attended, H, l, nn::DropoutPlace::kAttentionOutput,
+    drop(attended, H, l, nn::DropoutSite::kAttentionOutput,
          config_.attention_output_dropout_prob());
     add(attended, x);
     layer_norm(attended, name(names.attention_norm), H);
@@ -125,7 +125,7 @@ class DoubleModel {
     Matrix wide = linear(attended, name(names.intermediate), I, H);
     for (double& value : wide) value = activation(config_.hidden_act, value);
     Matrix y = linear(wide, name(names.output), H, I);
-    drop(y, H, l, nn::DropoutPlace::kFeedForwardOutput, config_.hidden_dropout_prob);
+    drop(y, H, l, nn::DropoutSite::kFeedForwardOutput, config_.hidden_dropout_prob);
     add(y, attended);
     layer_norm(y, name(names.output_norm), H);
     return y;
@@ -155,7 +155,7 @@ class DoubleModel {
       const std::size_t begin = batch_.row_begin[s];
       const std::size_t keys = batch_.key_count[s];
       for (std::size_t head = 0; head < config_.num_attention_heads; ++head) {
-        kernels::Dropout site = dropout_.at(l, nn::DropoutPlace::kAttentionProbabilities,
+        kernels::Dropout site = dropout_.at(l, nn::DropoutSite::kAttentionProbabilities,
                                             config_.attention_probs_dropout_prob);
         site.site += static_cast<std::uint32_t>(head);
         const kernels::DropoutMask mask = kernels::dropout_mask(site, batch_.sample[s]);
@@ -196,7 +196,7 @@ class DoubleModel {
     }
   }
 
-  void drop(Matrix& x, std::size_t columns, std::size_t l, nn::DropoutPlace place, double p) const {
+  void drop(Matrix& x, std::size_t columns, std::size_t l, nn::DropoutSite place, double p) const {
     const kernels::Dropout site = dropout_.at(l, place, p);
     for (std::size_t s = 0; s < batch_.num_sequences(); ++s) {
       const kernels::DropoutMask mask = kernels::dropout_mask(site, batch_.sample[s]);
@@ -209,7 +209,7 @@ class DoubleModel {
   }
 
   // x: [sequences, H], row 0 of each.
-  void drop_first_rows(Matrix& x, std::size_t l, nn::DropoutPlace place, double p) const {
+  void drop_first_rows(Matrix& x, std::size_t l, nn::DropoutSite place, double p) const {
     const kernels::Dropout site = dropout_.at(l, place, p);
     for (std::size_t s = 0; s < batch_.num_sequences(); ++s) {
       const kernels::DropoutMask mask = kernels::dropout_mask(site, batch_.sample[s]);

@@ -42,7 +42,7 @@ class RowHead final : public Head {
   void drop(const nn::Pass& pass, std::span<const float> x, std::span<float> y) const {
     const StageTimer timer(pass.context.profile, "head", "dropout");
     kernels::dropout_forward<float>(pass.context, pass.sequences, linear_.in_features,
-                                    pass.dropout.at(layer_, nn::DropoutPlace::kInput, dropout_),
+                                    pass.dropout.at(layer_, nn::DropoutSite::kInput, dropout_),
                                     x.data(), y.data());
   }
 

@@ -72,10 +72,10 @@ class SequenceHead final : public Head {
                                 x.data());
   }
   kernels::Dropout input_dropout(const nn::Pass& pass) const {
-    return pass.dropout.at(layer_, nn::DropoutPlace::kInput, input_dropout_);
+    return pass.dropout.at(layer_, nn::DropoutSite::kInput, input_dropout_);
   }
   kernels::Dropout hidden_dropout(const nn::Pass& pass) const {
-    return pass.dropout.at(layer_, nn::DropoutPlace::kHeadHidden, dropout_);
+    return pass.dropout.at(layer_, nn::DropoutSite::kHeadHidden, dropout_);
   }
 
   void gather(const nn::Pass& pass, std::span<const float> hidden, std::span<float> first) const {

@@ -49,7 +49,7 @@ std::string_view text(Bytes bytes) {
 // "pytorch_model" of "pytorch_model/data.pkl": the one folder that all members are in.
 std::string find_root(const ZipArchive& archive, const std::string& where) {
   std::string root;
-  for (const auto& [name, content] : archive.members()) {
+  for (const auto& [name, content] : archive.entries()) {
     if (!name.ends_with(kPickleName) || name.find('/') != name.size() - kPickleName.size())
       continue;
     if (!root.empty()) raise<DataError>("{}: two pickles, {} and {}", where, root, name);

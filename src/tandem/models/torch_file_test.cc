@@ -177,8 +177,8 @@ class TorchPickleTest : public ::testing::Test {
  protected:
   fs::path write(std::string_view pickle, std::string_view storage = "") {
     const fs::path path = folder_ / "x.pt";
-    write_zip(path, std::vector<ZipMember>{{"x/data.pkl", bytes_of(pickle)},
-                                           {"x/data/0", bytes_of(storage)}});
+    write_zip(path, std::vector<ZipEntry>{{"x/data.pkl", bytes_of(pickle)},
+                                          {"x/data/0", bytes_of(storage)}});
     return path;
   }
   void expect_refused(std::string_view pickle, const std::string& message,
@@ -292,8 +292,8 @@ TEST_F(TorchPickleTest, RefusesEndlessValues) {
 }
 
 TEST_F(TorchPickleTest, RefusesOtherArchives) {
-  const auto refused = [&](std::vector<ZipMember> members, const std::string& message) {
-    write_zip(folder_ / "x.pt", members);
+  const auto refused = [&](std::vector<ZipEntry> entries, const std::string& message) {
+    write_zip(folder_ / "x.pt", entries);
     EXPECT_THAT([&] { TorchFile file(folder_ / "x.pt"); },
                 ThrowsMessage<DataError>(HasSubstr(message)));
   };

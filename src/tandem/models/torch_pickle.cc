@@ -82,10 +82,10 @@ class Interpreter {
   }
 
  private:
-  PicklePlace place() const { return {where_, at_}; }
+  PickleError error() const { return {where_, at_}; }
   template <class... Args>
   [[noreturn]] void damaged(fmt::format_string<Args...> format, Args&&... args) const {
-    place().damaged(format, std::forward<Args>(args)...);
+    error().damaged(format, std::forward<Args>(args)...);
   }
 
   Bytes take_bytes(std::size_t count) {
@@ -199,7 +199,7 @@ class Interpreter {
       case kBuild:
         return build();
       case kBinPersId:
-        return push(make_storage(*pop(), find_storage_, place()));
+        return push(make_storage(*pop(), find_storage_, error()));
       case kBinPut:
         memo_[take<std::uint8_t>()] = top();
         return;
@@ -298,7 +298,7 @@ class Interpreter {
         if (!arguments->elements.empty()) damaged("an OrderedDict with arguments");
         return push(TorchDict{});
       case TorchGlobal::kRebuildTensor:
-        return push(rebuild_tensor(arguments->elements, place()));
+        return push(rebuild_tensor(arguments->elements, error()));
       case TorchGlobal::kRebuildParameter:  // (tensor, requires_grad, hooks)
         if (arguments->elements.empty() ||
             !std::holds_alternative<TensorView>(arguments->elements[0]->value))

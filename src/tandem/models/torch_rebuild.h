@@ -15,7 +15,7 @@
 namespace tandem::models {
 
 // Where in a pickle something is wrong.
-struct PicklePlace {
+struct PickleError {
   const std::string& where;  // the file
   std::size_t at;            // the byte
 
@@ -29,10 +29,10 @@ struct PicklePlace {
 // The storage that the reference `id` names: ('storage', type, key, device, number of elements).
 // Throws DataError, as the next one.
 TorchStorage make_storage(const TorchNode& id, const FindStorage& find_storage,
-                          const PicklePlace& place);
+                          const PickleError& error);
 
 // _rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks): the tensor's elements
 // must lie one after another inside the storage.
-TensorView rebuild_tensor(const std::vector<TorchNode*>& arguments, const PicklePlace& place);
+TensorView rebuild_tensor(const std::vector<TorchNode*>& arguments, const PickleError& error);
 
 }  // namespace tandem::models

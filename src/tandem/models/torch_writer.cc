@@ -124,8 +124,8 @@ void write_torch_file(const std::filesystem::path& path, const TorchItem& root) 
   const Pickler pickler(root);
   const std::string folder = path.stem().string();
   const auto bytes_of = [](std::string_view text) { return std::as_bytes(std::span(text)); };
-  std::vector<ZipMember> members = {{folder + "/data.pkl", bytes_of(pickler.pickle())},
-                                    {folder + "/byteorder", bytes_of("little")}};
+  std::vector<ZipEntry> members = {{folder + "/data.pkl", bytes_of(pickler.pickle())},
+                                   {folder + "/byteorder", bytes_of("little")}};
   for (const TensorView* tensor : pickler.tensors()) {
     if (byte_size(tensor->dtype, tensor->shape) != tensor->bytes.size()) {
       raise<InvalidArgument>("tensor '{}': {} bytes do not fit {} of shape {}", tensor->name,

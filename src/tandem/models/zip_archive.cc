@@ -17,12 +17,12 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-constexpr std::uint32_t kMemberSignature = 0x04034b50;
+constexpr std::uint32_t kEntrySignature = 0x04034b50;
 constexpr std::uint32_t kDirectorySignature = 0x02014b50;
 constexpr std::uint32_t kEndSignature = 0x06054b50;
 constexpr std::uint32_t kEnd64Signature = 0x06064b50;
 constexpr std::uint32_t kLocator64Signature = 0x07064b50;
-constexpr std::size_t kMemberHeader = 30;
+constexpr std::size_t kEntryHeader = 30;
 constexpr std::size_t kDirectoryHeader = 46;
 constexpr std::size_t kEndRecord = 22;
 constexpr std::size_t kEnd64Record = 56;
@@ -120,13 +120,13 @@ class Reader {
           "writes them: unpack the file and pack it with `zip -0`, or load and save it with torch",
           where_, row.name, row.method, row.size, row.compressed_size);
     }
-    if (row.offset > file_.size() || file_.size() - row.offset < kMemberHeader) truncated(row);
+    if (row.offset > file_.size() || file_.size() - row.offset < kEntryHeader) truncated(row);
     const auto header = static_cast<std::size_t>(row.offset);
-    if (number<std::uint32_t>(file_, header) != kMemberSignature)
+    if (number<std::uint32_t>(file_, header) != kEntrySignature)
       raise<DataError>("{}: '{}' has no header at byte {}", where_, row.name, row.offset);
     const std::size_t name_size = number<std::uint16_t>(file_, header + 26);
     const std::size_t extra_size = number<std::uint16_t>(file_, header + 28);
-    const Bytes rest = file_.subspan(header + kMemberHeader);
+    const Bytes rest = file_.subspan(header + kEntryHeader);
     if (name_size + extra_size > rest.size() || row.size > rest.size() - name_size - extra_size)
       truncated(row);
     if (text(rest.first(name_size)) != row.name)
@@ -227,47 +227,46 @@ class Field32 {
 };
 
 // The fields that a member's own header and its row of the directory share, up to its two sizes.
-std::string common_fields(const ZipMember& member, std::uint32_t crc, Field32& field32) {
+std::string common_fields(const ZipEntry& entry, std::uint32_t crc, Field32& field32) {
   std::string out;
   put<std::uint16_t>(out, 0x0800);  // flags: the name is UTF-8
   put<std::uint16_t>(out, 0);       // method: stored
   put<std::uint32_t>(out, 0);       // no time, so that equal contents are equal files
   put<std::uint32_t>(out, crc);
-  put<std::uint32_t>(out, field32(member.bytes.size()));  // unpacked, packed
-  put<std::uint32_t>(out, field32(member.bytes.size()));
-  put<std::uint16_t>(out, static_cast<std::uint16_t>(member.name.size()));
+  put<std::uint32_t>(out, field32(entry.bytes.size()));  // unpacked, packed
+  put<std::uint32_t>(out, field32(entry.bytes.size()));
+  put<std::uint16_t>(out, static_cast<std::uint16_t>(entry.name.size()));
   return out;
 }
 
 // A header whose extra field is as long as it takes for the bytes to begin at a multiple of 64.
-std::string member_header(const ZipMember& member, std::uint32_t crc, std::uint64_t offset,
-                          std::uint64_t wide_from) {
+std::string entry_header(const ZipEntry& entry, std::uint32_t crc, std::uint64_t offset,
+                         std::uint64_t wide_from) {
   constexpr std::size_t kExtraHeader = 4;
   Field32 field32(wide_from);
   std::string out;
-  put<std::uint32_t>(out, kMemberSignature);
+  put<std::uint32_t>(out, kEntrySignature);
   put<std::uint16_t>(out, 20);  // version that can unpack it
-  out += common_fields(member, crc, field32);
+  out += common_fields(entry, crc, field32);
   const std::string wide = field32.extra();
-  const std::uint64_t end =
-      offset + kMemberHeader + member.name.size() + wide.size() + kExtraHeader;
+  const std::uint64_t end = offset + kEntryHeader + entry.name.size() + wide.size() + kExtraHeader;
   const std::size_t padding = (kAlignment - end % kAlignment) % kAlignment;
   put<std::uint16_t>(out, static_cast<std::uint16_t>(wide.size() + kExtraHeader + padding));
-  out += member.name;
+  out += entry.name;
   out += wide;
   out += "FB";  // the mark of torch's own padding
   put<std::uint16_t>(out, static_cast<std::uint16_t>(padding));
   return out.append(padding, 'Z');
 }
 
-std::string directory_row(const ZipMember& member, std::uint32_t crc, std::uint64_t offset,
+std::string directory_row(const ZipEntry& entry, std::uint32_t crc, std::uint64_t offset,
                           std::uint64_t wide_from) {
   Field32 field32(wide_from);
   std::string out;
   put<std::uint32_t>(out, kDirectorySignature);
   put<std::uint16_t>(out, 20);  // made by
   put<std::uint16_t>(out, 20);  // version that can unpack it
-  out += common_fields(member, crc, field32);
+  out += common_fields(entry, crc, field32);
   const std::uint32_t place = field32(offset);
   const std::string wide = field32.extra();
   put<std::uint16_t>(out, static_cast<std::uint16_t>(wide.size()));
@@ -276,7 +275,7 @@ std::string directory_row(const ZipMember& member, std::uint32_t crc, std::uint6
   put<std::uint16_t>(out, 0);  // attributes
   put<std::uint32_t>(out, 0);
   put<std::uint32_t>(out, place);
-  return out + member.name + wide;
+  return out + entry.name + wide;
 }
 
 // The end in 64-bit numbers, and where it is; followed by the ordinary one, which refers to them.
@@ -317,32 +316,32 @@ std::string end_record(const Directory& directory, std::uint64_t wide_from) {
   return out;
 }
 
-void check_writable(std::span<const ZipMember> members, const std::filesystem::path& path) {
+void check_writable(std::span<const ZipEntry> entries, const std::filesystem::path& path) {
   std::set<std::string_view> names;
-  for (const ZipMember& member : members) {
-    if (!names.insert(member.name).second)
-      raise<InvalidArgument>("{}: '{}' is to be written twice", path.string(), member.name);
+  for (const ZipEntry& entry : entries) {
+    if (!names.insert(entry.name).second)
+      raise<InvalidArgument>("{}: '{}' is to be written twice", path.string(), entry.name);
   }
 }
 
 }  // namespace
 
-void write_zip(const std::filesystem::path& path, std::span<const ZipMember> members,
+void write_zip(const std::filesystem::path& path, std::span<const ZipEntry> entries,
                std::uint64_t wide_from) {
-  check_writable(members, path);
+  check_writable(entries, path);
   AtomicFile file(path);
   std::string rows;
   std::uint64_t offset = 0;
-  for (const ZipMember& member : members) {
-    const std::uint32_t crc = checksum(member.bytes);
-    const std::string header = member_header(member, crc, offset, wide_from);
+  for (const ZipEntry& entry : entries) {
+    const std::uint32_t crc = checksum(entry.bytes);
+    const std::string header = entry_header(entry, crc, offset, wide_from);
     file.write(header);
-    file.write(member.bytes);
-    rows += directory_row(member, crc, offset, wide_from);
-    offset += header.size() + member.bytes.size();
+    file.write(entry.bytes);
+    rows += directory_row(entry, crc, offset, wide_from);
+    offset += header.size() + entry.bytes.size();
   }
   file.write(rows);
-  file.write(end_record({offset, rows.size(), members.size()}, wide_from));
+  file.write(end_record({offset, rows.size(), entries.size()}, wide_from));
   file.commit();
 }
 
@@ -353,19 +352,19 @@ ZipArchive::ZipArchive(Bytes file, std::string where) : where_(std::move(where))
   std::size_t at = 0;
   for (std::uint64_t i = 0; i < place.count; ++i) {
     const Row row = reader.read_row(directory, at);
-    if (!members_.emplace(row.name, reader.content(row)).second)
+    if (!entries_.emplace(row.name, reader.content(row)).second)
       raise<DataError>("{}: the ZIP directory has '{}' twice", where_, row.name);
   }
 }
 
 bool ZipArchive::looks_like_one(Bytes file) {
-  return file.size() >= 4 && (number<std::uint32_t>(file, 0) == kMemberSignature ||
+  return file.size() >= 4 && (number<std::uint32_t>(file, 0) == kEntrySignature ||
                               number<std::uint32_t>(file, 0) == kEndSignature);
 }
 
 std::optional<Bytes> ZipArchive::find(std::string_view name) const {
-  const auto found = members_.find(name);
-  if (found == members_.end()) return std::nullopt;
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) return std::nullopt;
   return found->second;
 }
 

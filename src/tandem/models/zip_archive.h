@@ -28,18 +28,18 @@ class ZipArchive {
   static bool looks_like_one(std::span<const std::byte> file);
 
   // Name and content of every member, by name.
-  const std::map<std::string, std::span<const std::byte>, std::less<>>& members() const {
-    return members_;
+  const std::map<std::string, std::span<const std::byte>, std::less<>>& entries() const {
+    return entries_;
   }
   std::optional<std::span<const std::byte>> find(std::string_view name) const;
 
  private:
   std::string where_;
-  std::map<std::string, std::span<const std::byte>, std::less<>> members_;
+  std::map<std::string, std::span<const std::byte>, std::less<>> entries_;
 };
 
 // A member to be written; does not own its bytes.
-struct ZipMember {
+struct ZipEntry {
   std::string name;
   std::span<const std::byte> bytes;
 };
@@ -48,7 +48,7 @@ struct ZipMember {
 // torch.save has it. Sizes and offsets from `wide_from` on, which is what 32 bits cannot say, are
 // written as 64-bit numbers (a test passes less). Throws IoError, and InvalidArgument for a name
 // twice.
-void write_zip(const std::filesystem::path& path, std::span<const ZipMember> members,
+void write_zip(const std::filesystem::path& path, std::span<const ZipEntry> entries,
                std::uint64_t wide_from = 0xffffffff);
 
 }  // namespace tandem::models

@@ -28,7 +28,7 @@ class ZipArchiveTest : public ::testing::Test {
  protected:
   ZipArchiveTest() {
     write_zip(folder_ / "x.zip",
-              std::vector<ZipMember>{
+              std::vector<ZipEntry>{
                   {"x/a", bytes_of("first")}, {"x/b", bytes_of("")}, {"x/c", bytes_of("third")}});
     file_ = read_file(folder_ / "x.zip");
     directory_ = file_.find("PK\x01\x02");
@@ -52,18 +52,18 @@ class ZipArchiveTest : public ::testing::Test {
 
 TEST_F(ZipArchiveTest, RoundTripWithAlignedMembers) {
   const ZipArchive archive(bytes_of(file_), "x.zip");
-  ASSERT_EQ(archive.members().size(), 3u);
+  ASSERT_EQ(archive.entries().size(), 3u);
   EXPECT_EQ(text_of(*archive.find("x/a")), "first");
   EXPECT_EQ(text_of(*archive.find("x/c")), "third");
   EXPECT_TRUE(archive.find("x/b")->empty());
   EXPECT_EQ(archive.find("x"), std::nullopt);
-  for (const auto& [name, content] : archive.members())
+  for (const auto& [name, content] : archive.entries())
     EXPECT_EQ((reinterpret_cast<const char*>(content.data()) - file_.data()) % 64, 0) << name;
 }
 
 TEST_F(ZipArchiveTest, ACommentMayFollow) {
   set<std::uint16_t>(end_ + 20, 5);
-  EXPECT_EQ(ZipArchive(bytes_of(file_ + "hello"), "x.zip").members().size(), 3u);
+  EXPECT_EQ(ZipArchive(bytes_of(file_ + "hello"), "x.zip").entries().size(), 3u);
   expect_refused(file_ + "hell", "without its end");
 }
 
@@ -132,14 +132,14 @@ TEST_F(ZipArchiveTest, ReadsA64BitDirectory) {
   set<std::uint32_t>(end_ + 16, 0xffffffff);
   std::string file = file_;
   file.insert(end_, end64 + locator);
-  EXPECT_EQ(ZipArchive(bytes_of(file), "x.zip").members().size(), 3u);
+  EXPECT_EQ(ZipArchive(bytes_of(file), "x.zip").entries().size(), 3u);
 }
 
 TEST_F(ZipArchiveTest, WriterRefusesWhatItCannotWrite) {
-  const ZipMember member{"a", bytes_of("x")};
+  const ZipEntry entry{"a", bytes_of("x")};
   EXPECT_THAT(
       [&] {
-        write_zip(folder_ / "y", std::vector{member, member});
+        write_zip(folder_ / "y", std::vector{entry, entry});
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("'a' is to be written twice")));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "y"));
@@ -148,18 +148,18 @@ TEST_F(ZipArchiveTest, WriterRefusesWhatItCannotWrite) {
 // Optimizer states of large models take more than 4 GB; here everything from 20 on is "large".
 TEST_F(ZipArchiveTest, WriterHas64BitSizesAndOffsets) {
   const std::string small = "0123456789", large = "abcdefghijklmnopqrstuvwxyz";
-  const std::vector<ZipMember> members = {
+  const std::vector<ZipEntry> entries = {
       {"first", bytes_of(small)}, {"large", bytes_of(large)}, {"last", bytes_of(small)}};
-  write_zip(folder_ / "wide.zip", members, 20);
+  write_zip(folder_ / "wide.zip", entries, 20);
   const std::string file = read_file(folder_ / "wide.zip");
   EXPECT_NE(file.find("PK\x06\x06"), std::string::npos);
   const ZipArchive archive(bytes_of(file), "wide.zip");
-  ASSERT_EQ(archive.members().size(), members.size());
-  for (const ZipMember& member : members) {
-    const auto found = archive.find(member.name);
-    ASSERT_TRUE(found) << member.name;
-    EXPECT_TRUE(std::ranges::equal(*found, member.bytes)) << member.name;
-    EXPECT_EQ((found->data() - bytes_of(file).data()) % 64, 0) << member.name;
+  ASSERT_EQ(archive.entries().size(), entries.size());
+  for (const ZipEntry& entry : entries) {
+    const auto found = archive.find(entry.name);
+    ASSERT_TRUE(found) << entry.name;
+    EXPECT_TRUE(std::ranges::equal(*found, entry.bytes)) << entry.name;
+    EXPECT_EQ((found->data() - bytes_of(file).data()) % 64, 0) << entry.name;
   }
 }
 

@@ -37,11 +37,11 @@ kernels::EmbeddingIndices indices_of(const EmbeddingsOptions& options, const Pac
 }
 
 kernels::Dropout dropout_of(const Pass& pass, const EmbeddingsOptions& options) {
-  return pass.dropout.at(0, DropoutPlace::kInput, options.dropout);
+  return pass.dropout.at(0, DropoutSite::kInput, options.dropout);
 }
 
 kernels::EmbeddingNoise noise_of(const DropoutStream& stream) {
-  const kernels::Dropout place = stream.at(0, DropoutPlace::kEmbeddingNoise, 0);
+  const kernels::Dropout place = stream.at(0, DropoutSite::kEmbeddingNoise, 0);
   return {.alpha = stream.enabled ? static_cast<float>(stream.embedding_noise) : 0.0f,
           .seed = place.seed,
           .step = place.step,

@@ -83,7 +83,7 @@ void expect_recomputed_layer_norm_has_the_same_bits(const kernels::KernelSet& ke
   };
   const Hidden<T> y = make_hidden();
   dropout_add_layer_norm_forward<T>(pass, parameters, 1e-12,
-                                    pass.dropout.at(1, DropoutPlace::kAttentionOutput, 0.1),
+                                    pass.dropout.at(1, DropoutSite::kAttentionOutput, 0.1),
                                     std::span<const T>(x), residual, saved, y);
   const std::vector<float> sum(saved.sum.begin(), saved.sum.end());
   for (const bool with_residual : {false, true}) {
@@ -215,11 +215,11 @@ TEST(PackedBatch, RefusesSequencesThatDoNotFit) {
 // Two places of a model never share a mask.
 TEST(DropoutStream, NumbersItsSites) {
   const DropoutStream stream{.enabled = true, .seed = 1, .step = 2};
-  EXPECT_EQ(stream.at(0, DropoutPlace::kInput, 0.1).site, 0u);
-  EXPECT_EQ(stream.at(3, DropoutPlace::kFeedForwardOutput, 0.1).site, 3u * 1024 + 2);
-  EXPECT_EQ(stream.at(3, DropoutPlace::kAttentionProbabilities, 0.1).site, 3u * 1024 + 16);
-  EXPECT_EQ(stream.at(3, DropoutPlace::kAttentionOutput, 0.25).p, 0.25f);
-  EXPECT_EQ(DropoutStream{}.at(3, DropoutPlace::kAttentionOutput, 0.25).p, 0.0f);
+  EXPECT_EQ(stream.at(0, DropoutSite::kInput, 0.1).site, 0u);
+  EXPECT_EQ(stream.at(3, DropoutSite::kFeedForwardOutput, 0.1).site, 3u * 1024 + 2);
+  EXPECT_EQ(stream.at(3, DropoutSite::kAttentionProbabilities, 0.1).site, 3u * 1024 + 16);
+  EXPECT_EQ(stream.at(3, DropoutSite::kAttentionOutput, 0.25).p, 0.25f);
+  EXPECT_EQ(DropoutStream{}.at(3, DropoutSite::kAttentionOutput, 0.25).p, 0.0f);
 }
 
 }  // namespace

@@ -17,13 +17,13 @@ namespace tandem::nn {
 // A site is kernels::dropout_site(layer, place); place kInput of layer l is the input of layer l:
 // the embeddings' output for l = 0, the head's input for l = L, where kHeadHidden is that of its
 // last layer.
-enum class DropoutPlace : std::uint32_t {
+enum class DropoutSite : std::uint32_t {
   kInput = 0,
   kAttentionOutput = 1,
   kFeedForwardOutput = 2,
   kEmbeddingNoise = 3,  // drops nothing: the noise that is added to the embeddings of layer 0
   kHeadHidden = 4,
-  kAttentionProbabilities = kernels::kAttentionPlace  // of head 0; head h has the place h further
+  kAttentionProbabilities = kernels::kAttentionSite  // of head 0; head h has the place h further
 };
 
 // The dropout of one pass. enabled = false is the deterministic model, as in evaluation.
@@ -33,12 +33,12 @@ struct DropoutStream {
   std::uint64_t step = 0;      // unique per micro-batch within the run
   double embedding_noise = 0;  // alpha of NEFTune; 0: none
 
-  kernels::Dropout at(std::size_t layer, DropoutPlace place, double p) const {
+  kernels::Dropout at(std::size_t layer, DropoutSite site, double p) const {
     return {.p = enabled ? static_cast<float>(p) : 0.0f,
             .seed = seed,
             .step = step,
             .site = kernels::dropout_site(static_cast<std::uint32_t>(layer),
-                                          static_cast<std::uint32_t>(place))};
+                                          static_cast<std::uint32_t>(site))};
   }
 };
 

@@ -53,11 +53,11 @@ TransformerLayer<T>::TransformerLayer(const Pass& pass, const Pass* first,
       behind_(first == nullptr ? pass : *first),
       options_(options),
       parameters_(parameters),
-      attention_dropout_(pass.dropout.at(options.index, DropoutPlace::kAttentionProbabilities,
+      attention_dropout_(pass.dropout.at(options.index, DropoutSite::kAttentionProbabilities,
                                          options.attention_dropout)),
-      attention_output_dropout_(pass.dropout.at(options.index, DropoutPlace::kAttentionOutput,
+      attention_output_dropout_(pass.dropout.at(options.index, DropoutSite::kAttentionOutput,
                                                 options.attention_output_dropout)),
-      feed_forward_dropout_(pass.dropout.at(options.index, DropoutPlace::kFeedForwardOutput,
+      feed_forward_dropout_(pass.dropout.at(options.index, DropoutSite::kFeedForwardOutput,
                                             options.feed_forward_dropout)) {}
 
 // Every row reads the real rows of its sequence. Backward needs the rows that do not go on, too:

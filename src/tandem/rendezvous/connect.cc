@@ -160,8 +160,8 @@ Connected connect_first(std::span<const std::string> hosts, int port, const Hand
     }
     std::vector<pollfd> waits;
     for (const auto& attempt : attempts) waits.push_back(attempt->wait());
-    const milliseconds nap(head_start.passed() ? 100 : head_start.remaining_ms());
-    ::poll(waits.data(), waits.size(), deadline.remaining_ms(nap));
+    const milliseconds poll_timeout(head_start.passed() ? 100 : head_start.remaining_ms());
+    ::poll(waits.data(), waits.size(), deadline.remaining_ms(poll_timeout));
     for (std::size_t i = 0; i < attempts.size(); ++i) attempts[i]->advance(waits[i].revents != 0);
     if (handshake.check) handshake.check();
   }

@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr milliseconds kPatience{10000};
+constexpr milliseconds kTimeout{10000};
 
 // Completes the handshake with every connection to one port of 127.0.0.2 and further loopback
 // addresses.
@@ -24,12 +24,12 @@ class Greeter {
  public:
   explicit Greeter(const std::string& text) : listener_(listen_tcp(false, 0)) {
     thread_ = std::thread([this, text] {
-      std::vector<FileDescriptor> guests;
+      std::vector<FileDescriptor> connections;
       while (!stop_) {
-        FileDescriptor guest = accept_tcp(listener_, 20);
-        if (!guest) continue;
-        send_all(guest, std::as_bytes(std::span(text)), Deadline(kPatience));
-        guests.push_back(std::move(guest));
+        FileDescriptor connection = accept_tcp(listener_, 20);
+        if (!connection) continue;
+        send_all(connection, std::as_bytes(std::span(text)), Deadline(kTimeout));
+        connections.push_back(std::move(connection));
       }
     });
   }
@@ -50,8 +50,8 @@ Handshake expects(const std::string& text) {
 }
 
 Connected connect_to(const std::vector<std::string>& hosts, int port, const Handshake& handshake,
-                     std::string& failure, milliseconds patience = kPatience) {
-  return connect_first(hosts, port, handshake, Deadline(patience), failure);
+                     std::string& failure, milliseconds timeout = kTimeout) {
+  return connect_first(hosts, port, handshake, Deadline(timeout), failure);
 }
 
 TEST(ConnectFirst, TheFirstAddressThatAnswersRightWins) {

@@ -334,7 +334,7 @@ Identity identify(const Environment& environment) {
 std::string describe(const Identity& identity) {
   if (!identity.distributed()) return identity.source;
   const bool published = identity.pmi_fd && !identity.master_port_given;
-  return fmt::format("rank {} of {} ({}), local {} of {}, meeting {}", identity.rank,
+  return fmt::format("rank {} of {} ({}), local {} of {}, bootstrap {}", identity.rank,
                      identity.world_size, identity.source, identity.local_rank, identity.local_size,
                      published ? std::string("through the process manager")
                                : "at " + join_host(identity.master_addr, identity.master_port));

@@ -71,7 +71,7 @@ std::string interface_choice(const Environment& environment);
 // more than one line.
 std::string job_token_of(const Environment& environment);
 
-// One line for the start-up print: "rank 1 of 4 (Hydra), local 1 of 2, meeting at …".
+// One line for the start-up print: "rank 1 of 4 (Hydra), local 1 of 2, bootstrap at …".
 std::string describe(const Identity& identity);
 
 // The first host of a Slurm node list and the number of its hosts: "n[07-09,12],m1" -> {"n07", 5}.

@@ -53,8 +53,8 @@ void PmiClient::put(std::string_view key, std::string_view value) {
 
 void PmiClient::enter_barrier() { send_line(descriptor_, "cmd=barrier_in"); }
 
-bool PmiClient::passed_barrier(std::chrono::milliseconds patience) {
-  const auto line = next_line("cmd=barrier_in", patience);
+bool PmiClient::passed_barrier(std::chrono::milliseconds timeout) {
+  const auto line = next_line("cmd=barrier_in", timeout);
   if (line) fields_of(*line, "cmd=barrier_in", "barrier_out");
   return line.has_value();
 }
@@ -120,8 +120,8 @@ PmiClient::Fields PmiClient::fields_of(const std::string& answer, std::string_vi
 }
 
 std::optional<std::string> PmiClient::next_line(std::string_view asked,
-                                                std::chrono::milliseconds patience) {
-  const Deadline deadline(patience);
+                                                std::chrono::milliseconds timeout) {
+  const Deadline deadline(timeout);
   while (true) {
     const auto newline = buffer_.find('\n');
     if (newline != std::string::npos) {

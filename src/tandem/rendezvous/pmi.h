@@ -22,9 +22,9 @@ class PmiClient {
   PmiClient(int descriptor, std::chrono::milliseconds timeout);
   // Puts become visible to all ranks with the next barrier. Throws CommError.
   void put(std::string_view key, std::string_view value);
-  // A barrier in two parts: arrive, and wait at most `patience` for the others.
+  // A barrier in two parts: arrive, and wait at most `timeout` for the others.
   void enter_barrier();
-  bool passed_barrier(std::chrono::milliseconds patience);
+  bool passed_barrier(std::chrono::milliseconds timeout);
   std::string get(std::string_view key);
   // Reports that this process may exit on its own from now on. No request may follow.
   void finalize();
@@ -36,7 +36,7 @@ class PmiClient {
   Fields fields_of(const std::string& answer, std::string_view asked,
                    std::string_view expected_command) const;
   // Returns nothing at the deadline.
-  std::optional<std::string> next_line(std::string_view asked, std::chrono::milliseconds patience);
+  std::optional<std::string> next_line(std::string_view asked, std::chrono::milliseconds timeout);
 
   int descriptor_;
   std::chrono::milliseconds timeout_;

@@ -12,11 +12,16 @@
 namespace tandem::rendezvous {
 
 // What a connection is for.
-enum class ConnectionKind : std::uint32_t { kData = 0, kControl = 1, kLocal = 2, kReunion = 3 };
+enum class ConnectionKind : std::uint32_t {
+  kData = 0,
+  kControl = 1,
+  kLocal = 2,
+  kShrinkAgreement = 3
+};
 
 // First message of a listener: an address and port may belong to another program, or to another
 // host.
-struct RankGreeting {
+struct RankChallenge {
   std::uint32_t magic = 0x6d444e57;
   std::uint32_t rank = 0;
   std::uint64_t listener = 0;
@@ -34,7 +39,7 @@ struct Secret {
 };
 
 // Listening address of a rank, as this rank reaches it.
-struct Door {
+struct ListenAddress {
   std::vector<std::string> addresses;  // the most likely first
   int port = 0;
   std::uint64_t listener = 0;  // public name of the listening socket
@@ -43,7 +48,7 @@ struct Door {
 
 // The connecting rank proves with the listener's secret, which only the cards carry, that it
 // belongs to the job.
-struct RankHello {
+struct RankHandshake {
   std::uint32_t magic = 0x6d444e49;
   ConnectionKind kind = ConnectionKind::kData;
   Secret secret;
@@ -55,18 +60,18 @@ struct RankHello {
 
 // True if this is the damaged handshake of a rank that knows `secret`: an unauthenticated peer
 // cannot guess all but a few of its bits.
-inline bool is_damaged(const RankHello& hello, const Secret& secret) {
+inline bool is_damaged(const RankHandshake& rank_handshake, const Secret& secret) {
   constexpr int kFewBits = 8;
-  const int wrong = std::popcount(hello.magic ^ RankHello().magic) +
-                    std::popcount(hello.secret.high ^ secret.high) +
-                    std::popcount(hello.secret.low ^ secret.low);
-  return !is_whole(hello) && wrong <= kFewBits;
+  const int wrong = std::popcount(rank_handshake.magic ^ RankHandshake().magic) +
+                    std::popcount(rank_handshake.secret.high ^ secret.high) +
+                    std::popcount(rank_handshake.secret.low ^ secret.low);
+  return !is_whole(rank_handshake) && wrong <= kFewBits;
 }
 
 inline bool is_greeting_of(std::string_view bytes, std::size_t rank, std::uint64_t listener) {
-  const auto greeting = read_as<RankGreeting>(bytes);
-  return greeting.magic == RankGreeting().magic && greeting.rank == rank &&
-         greeting.listener == listener;
+  const auto challenge = read_as<RankChallenge>(bytes);
+  return challenge.magic == RankChallenge().magic && challenge.rank == rank &&
+         challenge.listener == listener;
 }
 
 }  // namespace tandem::rendezvous

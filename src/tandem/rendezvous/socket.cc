@@ -123,9 +123,9 @@ int local_port(const FileDescriptor& socket) {
   return ntohs(port);
 }
 
-FileDescriptor accept_tcp(const FileDescriptor& listener, int patience_ms) {
+FileDescriptor accept_tcp(const FileDescriptor& listener, int timeout_ms) {
   pollfd wait{listener.get(), POLLIN, 0};
-  if (::poll(&wait, 1, patience_ms) <= 0) return {};
+  if (::poll(&wait, 1, timeout_ms) <= 0) return {};
   FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket) {
     set_no_delay(socket);

@@ -62,9 +62,9 @@ FileDescriptor listen_tcp(bool loopback_only, int port, int loopback_family = AF
 FileDescriptor hold_port(int port);
 int local_port(const FileDescriptor& socket);
 
-// The next connection, or nothing after `patience_ms`. Non-blocking, without delay. Throws
+// The next connection, or nothing after `timeout_ms`. Non-blocking, without delay. Throws
 // ConfigError if no descriptor is left for it.
-FileDescriptor accept_tcp(const FileDescriptor& listener, int patience_ms);
+FileDescriptor accept_tcp(const FileDescriptor& listener, int timeout_ms);
 
 // Numeric address of the other side of a connection, and of this one.
 std::string peer_address(const FileDescriptor& socket);

@@ -39,8 +39,8 @@ std::string about_keys(Query query, std::span<const std::string> keys) {
 }  // namespace
 
 TorchStore::TorchStore(const std::string& host, int port, const Deadline& deadline,
-                       Milliseconds patience)
-    : where_(fmt::format("the store at {}:{}", host, port)), patience_(patience) {
+                       Milliseconds timeout)
+    : where_(fmt::format("the store at {}:{}", host, port)), timeout_(timeout) {
   const std::string hosts[] = {host};
   std::string failure;
   while (!socket_) {
@@ -60,7 +60,7 @@ TorchStore::TorchStore(const std::string& host, int port, const Deadline& deadli
 }
 
 void TorchStore::send(const std::string& request) {
-  if (send_all(socket_, std::as_bytes(std::span(request)), Deadline(patience_)) != IoStatus::kDone)
+  if (send_all(socket_, std::as_bytes(std::span(request)), Deadline(timeout_)) != IoStatus::kDone)
     raise<CommError>("cannot send to {}: it accepts no data; check that its host is running",
                      where_);
 }
@@ -79,7 +79,7 @@ void TorchStore::receive(std::span<std::byte> bytes, Milliseconds limit, std::st
 template <class T>
 T TorchStore::receive_number() {
   T value{};
-  receive(std::as_writable_bytes(std::span(&value, 1)), patience_, "a number");
+  receive(std::as_writable_bytes(std::span(&value, 1)), timeout_, "a number");
   return value;
 }
 
@@ -89,7 +89,7 @@ std::string TorchStore::receive_text(std::size_t max_bytes) {
     raise<CommError>("{} announced a text of {} bytes, expected at most {}", where_, size,
                      max_bytes);
   std::string text(size, '\0');
-  receive(std::as_writable_bytes(std::span(text)), patience_, "a text");
+  receive(std::as_writable_bytes(std::span(text)), timeout_, "a text");
   return text;
 }
 

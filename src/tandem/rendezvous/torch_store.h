@@ -49,7 +49,7 @@ constexpr std::size_t kMaxKeys = 128 << 10;
 
 }  // namespace torch_store
 
-// Waiting requests have their own limit; every other answer is due within `patience`. Throws
+// Waiting requests have their own limit; every other answer is due within `timeout`. Throws
 // CommError, which names the server, if it does not answer, closes, or sends a malformed answer.
 // One thread.
 class TorchStore {
@@ -57,7 +57,7 @@ class TorchStore {
   using Milliseconds = std::chrono::milliseconds;
   // Tries until the deadline.
   TorchStore(const std::string& host, int port, const Deadline& deadline,
-             Milliseconds patience = std::chrono::seconds(30));
+             Milliseconds timeout = std::chrono::seconds(30));
 
   void set(std::string_view key, std::string_view value);
   std::string compare_set(std::string_view key, std::string_view expected,
@@ -95,7 +95,7 @@ class TorchStore {
   FileDescriptor socket_;
   std::string where_;
   std::string address_;
-  Milliseconds patience_;
+  Milliseconds timeout_;
 };
 
 }  // namespace tandem::rendezvous

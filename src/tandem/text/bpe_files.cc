@@ -156,13 +156,13 @@ Json model_section(const TokenizerDefinition& d) {
              {"byte_fallback", false},
              {"ignore_merges", false}};
   }
-  append_member(model, "vocab", vocabulary_json(d));
+  append_entry(model, "vocab", vocabulary_json(d));
   Json merges = Json::array();
   for (const Bpe::Merge& merge : d.bpe.merges) {
     merges.push_back({d.vocabulary[static_cast<std::size_t>(merge.left)],
                       d.vocabulary[static_cast<std::size_t>(merge.right)]});
   }
-  append_member(model, "merges", std::move(merges));
+  append_entry(model, "merges", std::move(merges));
   return model;
 }
 

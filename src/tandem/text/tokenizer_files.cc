@@ -205,7 +205,7 @@ class DefinitionReader {
 
   void append_json(std::string_view key, Json value) {
     if (d_.tokenizer_json.is_null()) d_.tokenizer_json = Json::object();
-    append_member(d_.tokenizer_json, key, std::move(value));
+    append_entry(d_.tokenizer_json, key, std::move(value));
   }
 
   const TokenizerModelType* model_type_of(const dom::object& model) const {

@@ -34,7 +34,7 @@ Json read_object_if_exists(const std::filesystem::path& path) {
   return object;
 }
 
-void append_member(Json& object, std::string_view key, Json value) {
+void append_entry(Json& object, std::string_view key, Json value) {
   object.get_ref<Json::object_t&>().push_back({std::string(key), std::move(value)});
 }
 
@@ -42,7 +42,7 @@ Json convert_object(dom::object members, std::span<const std::string_view> left_
   Json object = Json::object();
   for (const auto& member : members) {
     if (std::find(left_out.begin(), left_out.end(), member.key) == left_out.end())
-      append_member(object, member.key, convert(member.value));
+      append_entry(object, member.key, convert(member.value));
   }
   return object;
 }

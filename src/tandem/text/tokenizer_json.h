@@ -32,7 +32,7 @@ Json convert(simdjson::dom::element element);
 Json convert_object(simdjson::dom::object members, std::span<const std::string_view> left_out = {});
 
 // Without looking whether the key is there.
-void append_member(Json& object, std::string_view key, Json value);
+void append_entry(Json& object, std::string_view key, Json value);
 
 // The value of `key`, or null when it is absent or the value is no object.
 const Json& member(const Json& object, const std::string& key);

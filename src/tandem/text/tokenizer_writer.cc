@@ -34,7 +34,7 @@ Json tokenizer_json(const TokenizerDefinition& d) {
                {"added_tokens", std::move(added)}};
   Json sections = d.model_type->sections(d);
   for (auto section = sections.begin(); section != sections.end(); ++section)
-    append_member(json, section.key(), std::move(*section));
+    append_entry(json, section.key(), std::move(*section));
   return json;
 }
 
@@ -63,7 +63,7 @@ Json sorted_config(const TokenizerDefinition& d) {
   Json decoder = Json::object();
   std::optional<std::int32_t> before;
   for (const AddedToken& token : d.added_tokens) {  // by id
-    if (before != token.id) append_member(decoder, std::to_string(token.id), nullptr);
+    if (before != token.id) append_entry(decoder, std::to_string(token.id), nullptr);
     decoder.back() = sort(added_token_json(token));
     before = token.id;
   }
@@ -109,8 +109,7 @@ Json special_tokens_map(const TokenizerDefinition& d) {
 Json vocabulary_json(const TokenizerDefinition& definition) {
   Json vocabulary = Json::object();
   for (std::size_t id = 0; id < definition.vocabulary.size(); ++id) {
-    if (!definition.vocabulary[id].empty())
-      append_member(vocabulary, definition.vocabulary[id], id);
+    if (!definition.vocabulary[id].empty()) append_entry(vocabulary, definition.vocabulary[id], id);
   }
   return vocabulary;
 }

@@ -223,12 +223,12 @@ Json unigram_sections(const TokenizerDefinition& d) {
   const bool read = !d.tokenizer_json.is_null();
   const Json& source = read ? d.tokenizer_json : d.unigram.made_sections;
   for (const char* key : {"normalizer", "pre_tokenizer"})
-    append_member(sections, key, member(source, key));
-  append_member(sections, "post_processor",
-                read ? member(source, "post_processor")
-                     : template_processing(d.cls_token, d.frame.cls_id, d.sep_token, d.frame.sep_id,
-                                           d.frame.num_separators, d.frame.second_type_id));
-  append_member(sections, "decoder", member(source, "decoder"));
+    append_entry(sections, key, member(source, key));
+  append_entry(sections, "post_processor",
+               read ? member(source, "post_processor")
+                    : template_processing(d.cls_token, d.frame.cls_id, d.sep_token, d.frame.sep_id,
+                                          d.frame.num_separators, d.frame.second_type_id));
+  append_entry(sections, "decoder", member(source, "decoder"));
   Json vocabulary = Json::array();
   for (std::size_t id = 0; id < d.vocabulary.size(); ++id) {
     Json entry = Json::array();
@@ -237,9 +237,9 @@ Json unigram_sections(const TokenizerDefinition& d) {
     vocabulary.push_back(std::move(entry));
   }
   Json model = {{"type", "Unigram"}, {"unk_id", d.unk_id}};
-  append_member(model, "vocab", std::move(vocabulary));
-  append_member(model, "byte_fallback", false);
-  append_member(sections, "model", std::move(model));
+  append_entry(model, "vocab", std::move(vocabulary));
+  append_entry(model, "byte_fallback", false);
+  append_entry(sections, "model", std::move(model));
   return sections;
 }
 

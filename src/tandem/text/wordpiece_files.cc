@@ -145,7 +145,7 @@ Json wordpiece_sections(const TokenizerDefinition& d) {
                 {"unk_token", d.unk_token},
                 {"continuing_subword_prefix", d.wordpiece.continuing_subword_prefix},
                 {"max_input_chars_per_word", d.wordpiece.max_input_chars_per_word}};
-  append_member(model, "vocab", vocabulary_json(d));
+  append_entry(model, "vocab", vocabulary_json(d));
   return {
       {"normalizer", has_normalizer ? normalizer : Json(nullptr)},
       {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},

@@ -47,7 +47,7 @@ std::optional<std::string> find_odd_file(const fs::path& directory) {
     if (!is_read_on_resuming(name) && name != kManifestFile && name != kSchedulerFile) continue;
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0) {
-      if (says_volume_is_gone(errno)) throw io_error("cannot examine", path.native(), errno);
+      if (means_volume_gone(errno)) throw io_error("cannot examine", path.native(), errno);
       return fmt::format("'{}' is damaged: it is a link to a missing file", path.native());
     }
     if (!S_ISREG(info.st_mode)) {

@@ -73,8 +73,8 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   memory_.start(MemoryTracker::Stage::kTrain);
   TANDEM_CHECK(parts_.optimizer != nullptr, "a trainer without an optimizer cannot train");
   if (!continued_) begin_training(resume);
-  if (!begin_told_) tell_begin();
-  if (parts_.keeper != nullptr && parts_.keeper->paused()) save_and_wait();
+  if (!begin_told_) log_start();
+  if (parts_.callbacks != nullptr && parts_.callbacks->paused()) save_and_wait();
   if (!train_until_stopped(!resume && !continued_)) {
     if (state_.global_step > 0 && saved_step_ != state_.global_step) save();
     parts_.observer.train_end();
@@ -90,7 +90,7 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   return {.preempted = false, .metrics = final_metrics_, .step_times = step_times()};
 }
 
-void Trainer::tell_begin() {
+void Trainer::log_start() {
   begin_told_ = true;
   parts_.observer.train_begin({.plan = plan_,
                                .num_parameters = parts_.task.layout().num_trainable_parameters(),
@@ -127,7 +127,7 @@ bool Trainer::train_until_stopped(bool from_the_start) {
     train_start_ = Clock::now();
     return train_to_the_end();
   } catch (const Interrupted&) {
-    if (parts_.keeper != nullptr && parts_.keeper->told_to_leave()) throw;
+    if (parts_.callbacks != nullptr && parts_.callbacks->leave_ordered()) throw;
     return false;  // by an evaluation, on all ranks
   }
 }
@@ -172,9 +172,9 @@ void Trainer::update_once(const StepContext& context, const data::EpochBatches& 
 
   count_step(step.record, learning_rate);
   warn_if_not_finite(step.grad_norm);
-  if (parts_.keeper != nullptr)
-    parts_.keeper->step_applied(static_cast<std::uint64_t>(state_.global_step),
-                                step.record.values());
+  if (parts_.callbacks != nullptr)
+    parts_.callbacks->step_applied(static_cast<std::uint64_t>(state_.global_step),
+                                   step.record.values());
   double loss = 0;  // of this rank
   for (std::size_t i = 0; i < step.own.num_shards(); ++i) loss += step.own.loss(i);
   loss /= static_cast<double>(step.own.num_shards());
@@ -312,7 +312,8 @@ bool Trainer::agreed_to_stop() {
   constexpr std::int64_t kStop = 2;
   constexpr std::int64_t kMeetAgain = 1;
   std::int64_t asked = parts_.stop_requested.load(std::memory_order_relaxed) ? kStop : 0;
-  if (asked == 0 && parts_.keeper != nullptr && parts_.keeper->change_asked()) asked = kMeetAgain;
+  if (asked == 0 && parts_.callbacks != nullptr && parts_.callbacks->change_asked())
+    asked = kMeetAgain;
   if (parts_.communicator.size() > 1)
     parts_.communicator.all_reduce(std::span(&asked, 1), comm::ReduceOp::kMax);
   if (asked == kMeetAgain) raise<ViewChanges>("the ranks meet again after this step");

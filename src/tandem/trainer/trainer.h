@@ -17,7 +17,7 @@
 #include "tandem/optim/optimizer.h"
 #include "tandem/tasks/task.h"
 #include "tandem/trainer/checkpoint.h"
-#include "tandem/trainer/keeper.h"
+#include "tandem/trainer/elastic_callbacks.h"
 #include "tandem/trainer/memory_tracker.h"
 #include "tandem/trainer/observer.h"
 #include "tandem/trainer/optimization.h"
@@ -41,10 +41,10 @@ struct TrainerParts {
   Observer& observer;
   // Set by a signal handler: training ends after the current step, with a checkpoint.
   const std::atomic<bool>& stop_requested;
-  std::string arguments_json;          // for training_args.json
-  std::string data_fingerprint;        // of the training features; a resumed run must have the same
-  Keeper* keeper = nullptr;            // of an elastic job
-  const VolumeMark* volume = nullptr;  // of output_dir: no checkpoint goes elsewhere
+  std::string arguments_json;    // for training_args.json
+  std::string data_fingerprint;  // of the training features; a resumed run must have the same
+  ElasticCallbacks* callbacks = nullptr;  // of an elastic job
+  const VolumeMark* volume = nullptr;     // of output_dir: no checkpoint goes elsewhere
 };
 
 // Where this rank's time in the steps went, in seconds; what is neither part is forward and
@@ -132,7 +132,7 @@ class Trainer {
   Due due() const;
   void evaluate_and_save(const Due& due);
   void make_plan();
-  void tell_begin();
+  void log_start();
   void adopt(const std::string& progress);
   void count_step(const StepRecord& record, double learning_rate);
   void keep_progress();

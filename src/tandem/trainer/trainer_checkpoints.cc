@@ -73,9 +73,9 @@ std::string describe_checkpoint(const LoadedCheckpoint& loaded, const dist::Mode
 }
 
 // What a person should know of a run that goes on from `checkpoint`: where it differs from it.
-void tell_of_resuming(const fs::path& checkpoint, const LoadedCheckpoint& loaded,
-                      const TrainingPlan& plan, const TrainingArguments& arguments,
-                      Observer& observer) {
+void log_resuming(const fs::path& checkpoint, const LoadedCheckpoint& loaded,
+                  const TrainingPlan& plan, const TrainingArguments& arguments,
+                  Observer& observer) {
   if (loaded.resume.from_python) {
     observer.note(fmt::format(
         "'{}' was written by Hugging Face's Trainer: weights, optimizer and steps go on; the state "
@@ -140,7 +140,7 @@ TrainedArenas Trainer::trained_arenas() const {
 void Trainer::resume_from(const fs::path& checkpoint) {
   LoadedCheckpoint loaded = load_checkpoint_state(checkpoint);
   check_resumable(loaded.resume, plan_, parts_.data_fingerprint, resume_.optimizer, checkpoint);
-  tell_of_resuming(checkpoint, loaded, plan_, parts_.arguments, parts_.observer);
+  log_resuming(checkpoint, loaded, plan_, parts_.arguments, parts_.observer);
   if (parts_.gradients.node_leader()) {
     if (!is_main()) require_undamaged(checkpoint);  // rank 0 looked through its own before
     load_checkpoint_arenas(checkpoint, parts_.task.layout(), trained_arenas());

@@ -28,7 +28,7 @@ std::string Trainer::progress() const {
 }
 
 void Trainer::keep_progress() {
-  if (parts_.keeper != nullptr) parts_.keeper->progress(progress());
+  if (parts_.callbacks != nullptr) parts_.callbacks->progress(progress());
 }
 
 void Trainer::adopt(const std::string& progress) {
@@ -68,7 +68,7 @@ void Trainer::go_on(const Continuation& from) {
   parts_.observer.log_so_far({.entries = state_.log_history,
                               .steps = resume_.history.points(),
                               .step = state_.global_step});
-  if (final_metrics_.is_null()) tell_begin();  // a log entry may be due
+  if (final_metrics_.is_null()) log_start();  // a log entry may be due
   keep_progress();
   std::vector<std::vector<double>> records = from.records;
   const auto counted = static_cast<std::uint64_t>(state_.global_step) + records.size();
@@ -82,8 +82,8 @@ void Trainer::go_on(const Continuation& from) {
   for (const std::vector<double>& record : records) {
     learning_rate = learning_rate_->at(state_.global_step);
     count_step(StepRecord(record), learning_rate);
-    if (parts_.keeper != nullptr)
-      parts_.keeper->step_applied(static_cast<std::uint64_t>(state_.global_step), record);
+    if (parts_.callbacks != nullptr)
+      parts_.callbacks->step_applied(static_cast<std::uint64_t>(state_.global_step), record);
   }
   // What may not have been done yet after the newest step.
   if (!records.empty()) return after_step(StepRecord(records.back()).grad_norm(), learning_rate);

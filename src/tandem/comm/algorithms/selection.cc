@@ -211,13 +211,13 @@ std::string Selection::describe() const {
   return text;
 }
 
-std::string_view name_of(NodeWay way) {
-  switch (way) {
-    case NodeWay::kLine:
+std::string_view name_of(NodeAlgorithm algorithm) {
+  switch (algorithm) {
+    case NodeAlgorithm::kLine:
       return "flag line";
-    case NodeWay::kSlot:
+    case NodeAlgorithm::kSlot:
       return "slots";
-    case NodeWay::kStaged:
+    case NodeAlgorithm::kStaged:
       return "staging ring, or in place in communicator memory";
   }
   return "unknown";
@@ -234,9 +234,10 @@ Limits Limits::fixed(int ranks_of_node, int nodes) {
   return limits;
 }
 
-NodeWay select_node_way(Operation operation, std::size_t bytes_in, const Limits& limits) {
-  if (operation == Operation::kBarrier || bytes_in <= kTinyBytes) return NodeWay::kLine;
-  return bytes_in <= limits.slot_bytes ? NodeWay::kSlot : NodeWay::kStaged;
+NodeAlgorithm select_node_algorithm(Operation operation, std::size_t bytes_in,
+                                    const Limits& limits) {
+  if (operation == Operation::kBarrier || bytes_in <= kTinyBytes) return NodeAlgorithm::kLine;
+  return bytes_in <= limits.slot_bytes ? NodeAlgorithm::kSlot : NodeAlgorithm::kStaged;
 }
 
 Algorithm select_between_nodes(const Selection& selection, const Limits& limits,
@@ -252,10 +253,10 @@ Algorithm select_between_nodes(const Selection& selection, const Limits& limits,
   return Algorithm::kExchange;
 }
 
-int select_lanes(std::size_t bytes, int lanes) {
-  constexpr std::size_t kPerLane = 8192;
+int select_rails(std::size_t bytes, int rails) {
+  constexpr std::size_t kPerRail = 8192;
   return static_cast<int>(
-      std::clamp<std::size_t>(bytes / kPerLane, 1, static_cast<std::size_t>(lanes)));
+      std::clamp<std::size_t>(bytes / kPerRail, 1, static_cast<std::size_t>(rails)));
 }
 
 namespace {
@@ -316,8 +317,9 @@ std::string describe_selection(const Selection& selection, const Limits& limits,
     text += fmt::format(
         "within a node of {} ranks, all operations, by bytes that a rank gives:\n"
         "    0-{:<18} {}\n    {}-{:<17} {}\n    {}-{:<14} {}\n",
-        ranks_of_node, kTinyBytes, name_of(NodeWay::kLine), kTinyBytes + 1, limits.slot_bytes,
-        name_of(NodeWay::kSlot), limits.slot_bytes + 1, "max", name_of(NodeWay::kStaged));
+        ranks_of_node, kTinyBytes, name_of(NodeAlgorithm::kLine), kTinyBytes + 1, limits.slot_bytes,
+        name_of(NodeAlgorithm::kSlot), limits.slot_bytes + 1, "max",
+        name_of(NodeAlgorithm::kStaged));
   }
   if (nodes > 1) {
     text += fmt::format("between {} nodes, by bytes of one rank's numbers:\n", nodes);

@@ -56,9 +56,10 @@ struct Limits {
 };
 
 // How the ranks of a node move an operation of `bytes` per rank.
-enum class NodeWay { kLine, kSlot, kStaged };
-std::string_view name_of(NodeWay way);
-NodeWay select_node_way(Operation operation, std::size_t bytes_in, const Limits& limits);
+enum class NodeAlgorithm { kLine, kSlot, kStaged };
+std::string_view name_of(NodeAlgorithm algorithm);
+NodeAlgorithm select_node_algorithm(Operation operation, std::size_t bytes_in,
+                                    const Limits& limits);
 
 // How the nodes' partial sums of an all_reduce (reduce, reduce_scatter) are combined. `aligned`:
 // the ranks of each node are one subtree of the canonical tree. Otherwise only the exchange keeps
@@ -68,7 +69,7 @@ Algorithm select_between_nodes(const Selection& selection, const Limits& limits,
 
 // Ranks per node that use the network for an operation of `bytes`: all, unless the share of each
 // would be too small.
-int select_lanes(std::size_t bytes, int lanes);
+int select_rails(std::size_t bytes, int rails);
 
 // The table for this job as text: every operation with a choice, every size at which the choice
 // changes, the requests, and the notes.

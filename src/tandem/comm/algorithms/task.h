@@ -8,9 +8,9 @@ namespace tandem::comm {
 
 enum class Progress : std::uint8_t { kWaiting, kMoved, kDone };
 
-class Task {
+class CommTask {
  public:
-  virtual ~Task() = default;
+  virtual ~CommTask() = default;
   // Does all work that is possible without waiting. Returns kDone once, and is never called again
   // after it.
   virtual Progress advance() = 0;

@@ -10,11 +10,11 @@
 namespace tandem::comm {
 
 // `state` must outlive the task.
-std::unique_ptr<Task> make_task_across_nodes(Communicator::State& state, const Call& call,
-                                             const Begun& begun);
+std::unique_ptr<CommTask> make_task_across_nodes(Communicator::State& state, const Call& call,
+                                                 const Begun& begun);
 
 // State shared by all stages of one operation.
-struct Job {
+struct Collective {
   Communicator::State& state;
   Call call;
   Begun begun;
@@ -41,16 +41,16 @@ struct Job {
     result.count = call.count;
     return result;
   }
-  Messages messages() const { return {*state.fabric->transport, header()}; }
-  std::unique_ptr<Task> exchange(Round round) const {
+  Messages messages() const { return {*state.comm_context->transport, header()}; }
+  std::unique_ptr<CommTask> exchange(Round round) const {
     return std::make_unique<MessageTask>(messages(), std::move(round));
   }
-  // Rank `lane` of every node, as ranks of the job.
-  std::vector<int> lane_members(int lane) const {
+  // Rank `rail` of every node, as ranks of the job.
+  std::vector<int> rail_members(int rail) const {
     std::vector<int> ranks;
     ranks.reserve(state.nodes.size());
     for (const Node& node : state.nodes)
-      ranks.push_back(state.world(node.members[static_cast<std::size_t>(lane)]));
+      ranks.push_back(state.world(node.members[static_cast<std::size_t>(rail)]));
     return ranks;
   }
   // A node stage announces the operation that contains it, with a separate name for the stage.
@@ -63,16 +63,16 @@ struct Job {
 };
 
 // `result` (on all ranks, of the call's type) = the reduction of the ranks' `in`.
-std::unique_ptr<Task> all_reduce_across_nodes(const Job& job, const std::byte* in,
-                                              std::byte* result, std::size_t elements);
+std::unique_ptr<CommTask> all_reduce_across_nodes(const Collective& collective, const std::byte* in,
+                                                  std::byte* result, std::size_t elements);
 
 // The type in which a node's partial sum is sent when numbers of `type` are reduced: the input of a
 // single rank still has that type.
 DataType wire_type(const Subtree& partial, DataType type);
 
 // Operations on blocks, one per rank.
-std::unique_ptr<Task> reduce_scatter_across_nodes(const Job& job);
-std::unique_ptr<Task> all_gather_across_nodes(const Job& job);
-std::unique_ptr<Task> move_blocks(const Job& job);
+std::unique_ptr<CommTask> reduce_scatter_across_nodes(const Collective& collective);
+std::unique_ptr<CommTask> all_gather_across_nodes(const Collective& collective);
+std::unique_ptr<CommTask> move_blocks(const Collective& collective);
 
 }  // namespace tandem::comm

@@ -37,7 +37,7 @@ void Communicator::check_sizes(const char* operation, std::size_t expected, std:
 
 void Communicator::call(const Call& call) {
   State& s = *state_;
-  const auto inside = s.fabric->helper.enter();
+  const auto inside = s.comm_context->progress_thread.enter();
   s.check_open();
   s.check_peer(call.root, name_of(call.operation));
   if (call.reduces()) check_reducible(call.type, call.op);
@@ -49,20 +49,20 @@ void Communicator::call(const Call& call) {
   }
   const Begun begun = s.begin(call);
   const auto describe = [&] { return comm::describe(call, begun.sequence); };
-  if (s.nodes.size() == 1 &&
-      select_node_way(call.operation, call.in_bytes(s.size), s.limits) != NodeWay::kStaged) {
+  if (s.nodes.size() == 1 && select_node_algorithm(call.operation, call.in_bytes(s.size),
+                                                   s.limits) != NodeAlgorithm::kStaged) {
     SlotTask task({*s.channel, *s.kernels, begun.sequence}, call,
                   whole_reduction(call, s.size, s.node_programs));
     s.drive(task, describe, s.options.timeout);
   } else {
-    const std::unique_ptr<Task> task = s.make_task(call, begun);
+    const std::unique_ptr<CommTask> task = s.make_task(call, begun);
     s.drive(*task, describe, s.options.timeout);
   }
-  s.fabric->recorder.end(begun.ticket);
+  s.comm_context->recorder.end(begun.ticket);
 }
 
 Begun Communicator::State::begin(const Call& call) {
-  fabric->monitor->note_operations(++fabric->operations);
+  comm_context->monitor->note_operations(++comm_context->operations);
   FlightRecorder::Entry entry{sequence++, call.operation, call.type,
                               call.op,    call.root,      call.count};
   // Inside one node op headers carry the hash (node_channel.h).
@@ -70,12 +70,12 @@ Begun Communicator::State::begin(const Call& call) {
     entry.communicator = identity;
     entry.history = history = hash_of_calls(history, call, entry.sequence);
   }
-  return {entry.sequence, entry.history, fabric->recorder.begin(entry)};
+  return {entry.sequence, entry.history, comm_context->recorder.begin(entry)};
 }
 
 Request Communicator::start(const Call& call) {
   State& s = *state_;
-  const auto inside = s.fabric->helper.enter();
+  const auto inside = s.comm_context->progress_thread.enter();
   s.check_open();
   s.check_peer(call.root, name_of(call.operation));
   if (call.reduces()) check_reducible(call.type, call.op);
@@ -96,11 +96,11 @@ Request Communicator::start(const Call& call) {
   return Request(started);
 }
 
-std::unique_ptr<Task> Communicator::State::make_task(const Call& call, const Begun& begun) {
+std::unique_ptr<CommTask> Communicator::State::make_task(const Call& call, const Begun& begun) {
   if (nodes.size() > 1) return make_task_across_nodes(*this, call, begun);
   const NodeContext context{*channel, *kernels, begun.sequence};
   const NodeReduction reduction = whole_reduction(call, size, node_programs);
-  if (select_node_way(call.operation, call.in_bytes(size), limits) != NodeWay::kStaged)
+  if (select_node_algorithm(call.operation, call.in_bytes(size), limits) != NodeAlgorithm::kStaged)
     return std::make_unique<SlotTask>(context, call, reduction);
   return std::make_unique<LargeTask>(context, call, reduction);
 }

@@ -179,8 +179,8 @@ TEST(Collectives, AgreementAndDisagreement) {
 }
 
 TEST(Collectives, SeveralCommunicatorsInOneProcess) {
-  testing::CardBoard first(2);
-  testing::CardBoard second(2);
+  testing::PeerInfoBoard first(2);
+  testing::PeerInfoBoard second(2);
   std::vector<std::string> errors(2);
   const auto rank_main = [&](int rank) {
     try {

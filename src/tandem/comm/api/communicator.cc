@@ -50,12 +50,12 @@ void read_limits_of_silence(const Environment& environment, Options& options) {
 
 std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& identity,
                                                    Options options) {
-  rendezvous::ExchangeOptions exchange_options;
-  exchange_options.timeout = options.timeout;
-  exchange_options.log = options.log;
-  exchange_options.stall_timeout = options.stall_timeout;
+  rendezvous::BootstrapOptions bootstrap_options;
+  bootstrap_options.timeout = options.timeout;
+  bootstrap_options.log = options.log;
+  bootstrap_options.stall_timeout = options.stall_timeout;
   // A process manager ends the other ranks itself.
-  if (!identity.pmi_fd) exchange_options.late_ranks = rendezvous::kLateRanks;
+  if (!identity.pmi_fd) bootstrap_options.late_ranks = rendezvous::kLateRanks;
   auto state = std::make_unique<State>();
   state->options = std::move(options);
   state->rank = identity.rank;
@@ -68,36 +68,37 @@ std::unique_ptr<Communicator> Communicator::create(const rendezvous::Identity& i
                                             state->options.timeout, "");
   }
   bool meets = false;
-  const rendezvous::Exchange exchange =
-      [&, mpi = plugin.get()](const std::string& card) -> rendezvous::Meeting {
+  const rendezvous::Bootstrap bootstrap =
+      [&, mpi = plugin.get()](const std::string& peer_info) -> rendezvous::BootstrapResult {
     meets = true;
-    if (mpi == nullptr) return rendezvous::exchange_cards(identity, card, exchange_options);
+    if (mpi == nullptr)
+      return rendezvous::exchange_peer_info(identity, peer_info, bootstrap_options);
     std::vector<rendezvous::Met> met;
-    for (std::string& text : mpi->exchange(card)) met.push_back({std::move(text), ""});
+    for (std::string& text : mpi->exchange(peer_info)) met.push_back({std::move(text), ""});
     return met;
   };
   try {
-    return connect(std::move(state), exchange, identity.loopback(), identity.interface,
+    return connect(std::move(state), bootstrap, identity.loopback(), identity.interface,
                    std::move(plugin));
   } catch (const Error& error) {
-    if (!meets) rendezvous::tell_of_failure(identity, error.what(), exchange_options);
+    if (!meets) rendezvous::report_failure(identity, error.what(), bootstrap_options);
     throw;
   }
 }
 
 std::unique_ptr<Communicator> Communicator::create(int rank, int world_size,
-                                                   const rendezvous::Exchange& exchange,
+                                                   const rendezvous::Bootstrap& bootstrap,
                                                    bool loopback_only, Options options,
                                                    const std::string& interface) {
   auto state = std::make_unique<State>();
   state->options = std::move(options);
   state->rank = rank;
   state->size = world_size;
-  return connect(std::move(state), exchange, loopback_only, interface, nullptr);
+  return connect(std::move(state), bootstrap, loopback_only, interface, nullptr);
 }
 
 std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state,
-                                                    const rendezvous::Exchange& exchange,
+                                                    const rendezvous::Bootstrap& bootstrap,
                                                     bool loopback_only,
                                                     const std::string& interface,
                                                     std::unique_ptr<PluginFabric> plugin) {
@@ -105,8 +106,8 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
   std::iota(state->members.begin(), state->members.end(), 0);
   if (state->size == 1) return alone(std::move(state));
   const MeshOptions route = mesh_options(state->options, loopback_only, interface);
-  state->fabric = std::make_shared<Fabric>(
-      state->rank, connect_mesh(state->rank, state->size, exchange, route), route, state->options);
+  state->comm_context = std::make_shared<CommContext>(
+      state->rank, connect_mesh(state->rank, state->size, bootstrap, route), route, state->options);
   std::unique_ptr<Communicator> communicator = finish(std::move(state));
   State& own = *communicator->state_;
   own.open_node_streams();
@@ -121,7 +122,7 @@ std::unique_ptr<Communicator> Communicator::alone(std::unique_ptr<State> state) 
   Peer self;
   self.host = rendezvous::host_name();
   self.pid = ::getpid();
-  state->fabric = std::make_shared<Fabric>(std::move(self));
+  state->comm_context = std::make_shared<CommContext>(std::move(self));
   state->group_nodes();
   state->kernels =
       &kernels::select_combine(kernels::CpuFeatures::detect(), state->options.combine_kernels);
@@ -135,29 +136,29 @@ void Communicator::use_plugin(std::unique_ptr<PluginFabric> plugin) {
   try {
     if (!plugin) {
       plugin = std::make_unique<PluginFabric>(s.options.transport, s.rank, s.size,
-                                              s.options.timeout, s.fabric->source_address);
+                                              s.options.timeout, s.comm_context->source_address);
     }
     plugin->connect(all_gather_texts(*this, plugin->address()));
   } catch (const Error& error) {
     life().abort(error.what());
     throw;
   }
-  s.fabric->use_plugin(std::move(*plugin), s.options.timeout);
-  greet_all();
+  s.comm_context->use_plugin(std::move(*plugin), s.options.timeout);
+  send_challenges();
 }
 
 // The bootstrap is not an operation of the user; errors count only those.
 void Communicator::forget_operations() {
   state_->sequence = 0;
   state_->identify(mix(state_->identity, 0));
-  state_->fabric->operations = 0;
+  state_->comm_context->operations = 0;
   std::fill(state_->streams.begin(), state_->streams.end(), State::StreamCounters());
 }
 
 // Libraries connect when the first message is sent, and both sides must be polling then, not inside
 // a kernel. The lower rank of a pair sends first, because libfabric's tcp can lose one of two
 // simultaneous connections. An unreachable rank is an error here, at the start.
-void Communicator::greet_all() {
+void Communicator::send_challenges() {
   std::vector<Request> requests;
   const std::span<const std::byte> nothing;
   for (int peer = rank() + 1; peer < size(); ++peer) {
@@ -183,7 +184,7 @@ std::unique_ptr<Communicator> Communicator::finish(std::unique_ptr<State> state)
       &kernels::select_combine(kernels::CpuFeatures::detect(), state->options.combine_kernels);
   std::unique_ptr<Communicator> communicator(new Communicator(std::move(state)));
   communicator->state_->open_channel();
-  communicator->state_->fabric->helper.add(*communicator->state_);
+  communicator->state_->comm_context->progress_thread.add(*communicator->state_);
   return communicator;
 }
 
@@ -191,11 +192,11 @@ Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(stat
 
 Communicator::~Communicator() {
   if (state_->closed) return;
-  if (state_->family != 0) {
+  if (state_->context_number != 0) {
     close();
     return;
   }
-  state_->fabric->helper.stop();
+  state_->comm_context->progress_thread.stop();
   life().abort("it ended without closing the communicator; look at its output");
 }
 
@@ -203,16 +204,16 @@ void Communicator::close() {
   State& s = *state_;
   if (s.closed) return;
   s.closed = true;
-  Fabric& fabric = *s.fabric;
-  if (s.family == 0) fabric.helper.stop();
-  const auto inside = fabric.helper.enter();
-  fabric.helper.remove(s);
+  CommContext& comm_context = *s.comm_context;
+  if (s.context_number == 0) comm_context.progress_thread.stop();
+  const auto inside = comm_context.progress_thread.enter();
+  comm_context.progress_thread.remove(s);
   s.pending.clear();
   s.outgoing.clear();
   s.channel.reset();
   s.channel_memory.reset();
-  if (s.family == 0) return fabric.end();
-  fabric.families &= ~(std::uint64_t{1} << s.family);
+  if (s.context_number == 0) return comm_context.end();
+  comm_context.contexts &= ~(std::uint64_t{1} << s.context_number);
 }
 
 // ---- identity of the ranks ----
@@ -223,8 +224,8 @@ int Communicator::local_rank() const { return state_->local_rank; }
 const std::vector<Node>& Communicator::nodes() const { return state_->nodes; }
 const Node& Communicator::node() const { return node_of(state_->rank); }
 const Options& Communicator::options() const { return state_->options; }
-Life& Communicator::life() const { return state_->fabric->life; }
-FlightRecorder& Communicator::flight_record() const { return state_->fabric->recorder; }
+Life& Communicator::life() const { return state_->comm_context->life; }
+FlightRecorder& Communicator::flight_record() const { return state_->comm_context->recorder; }
 
 const Node& Communicator::node_of(int rank) const {
   const int index = state_->node_index[static_cast<std::size_t>(rank)];
@@ -243,12 +244,13 @@ std::string Communicator::describe() const {
   }
   if (state_->nodes.size() > 8) text += ", …";
   text += fmt::format("; {} between ranks, shared memory within a node",
-                      state_->fabric->transport->describe());
-  if (!state_->fabric->network.empty()) {
-    text += fmt::format("; between hosts through {}", state_->fabric->network);
+                      state_->comm_context->transport->describe());
+  if (!state_->comm_context->network.empty()) {
+    text += fmt::format("; between hosts through {}", state_->comm_context->network);
   }
-  if (const std::string& helper = state_->fabric->helper.describe(); !helper.empty())
-    text += "; " + helper;
+  if (const std::string& progress_thread = state_->comm_context->progress_thread.describe();
+      !progress_thread.empty())
+    text += "; " + progress_thread;
   return text;
 }
 
@@ -284,8 +286,8 @@ void Communicator::State::plan_sums() {
     if (partial.owner == own)
       node_programs.push_back(sum_program(partial.begin, partial.end, leaves));
   }
-  lanes = size;
-  for (const Node& node : nodes) lanes = std::min(lanes, static_cast<int>(node.members.size()));
+  rails = size;
+  for (const Node& node : nodes) rails = std::min(rails, static_cast<int>(node.members.size()));
 }
 
 void Communicator::State::open_channel() {
@@ -312,9 +314,9 @@ void Communicator::State::open_channel() {
 // ---- waiting and failing ----
 
 void Communicator::State::check_open() const {
-  if (closed || (size > 1 && !fabric->life.among_others()))
+  if (closed || (size > 1 && !comm_context->life.among_others()))
     raise<InvalidArgument>("the communicator is closed");
-  fabric->life.throw_if_failed();
+  comm_context->life.throw_if_failed();
 }
 
 void Communicator::State::check_peer(int peer, std::string_view operation) const {
@@ -323,11 +325,11 @@ void Communicator::State::check_peer(int peer, std::string_view operation) const
 }
 
 void Communicator::State::fail(const std::string& message, const std::string& context) {
-  fabric->monitor->report(message);
+  comm_context->monitor->report(message);
   // The caller has not been notified: its next call throws.
-  if (fabric->helper.inside()) throw CommError(message);
-  const bool ours = fabric->failure.message() == message;
-  fabric->failure.raise_failure(ours ? "" : context);
+  if (comm_context->progress_thread.inside()) throw CommError(message);
+  const bool ours = comm_context->failure.message() == message;
+  comm_context->failure.raise_failure(ours ? "" : context);
 }
 
 }  // namespace tandem::comm

@@ -40,7 +40,7 @@
 #include "tandem/comm/failure/flight_recorder.h"
 #include "tandem/comm/network/transport_options.h"
 #include "tandem/comm/node/node_memory.h"
-#include "tandem/rendezvous/exchange.h"
+#include "tandem/rendezvous/bootstrap.h"
 #include "tandem/rendezvous/identity.h"
 
 namespace tandem::rendezvous {
@@ -130,11 +130,11 @@ class Request {
 };
 
 // A part of a wait that began at `since` and may take `limit` in total; this part lasts at most
-// `patience`.
+// `max_wait`.
 struct Turn {
   std::chrono::steady_clock::time_point since;
   std::chrono::milliseconds limit;
-  std::chrono::microseconds patience;
+  std::chrono::microseconds max_wait;
 };
 
 class Communicator {
@@ -147,7 +147,7 @@ class Communicator {
   // The same with another exchange of the ranks' cards (for tests that run ranks as threads).
   // `interface` as in rendezvous/interfaces.h.
   static std::unique_ptr<Communicator> create(int rank, int world_size,
-                                              const rendezvous::Exchange& exchange,
+                                              const rendezvous::Bootstrap& bootstrap,
                                               bool loopback_only, Options options,
                                               const std::string& interface = "");
   // Without close() the other ranks are notified that this rank gave up.
@@ -325,11 +325,11 @@ class Communicator {
   // wait() in parts, for callers with other work in between; returns whether it is done. Conditions
   // that end wait() with CommError, its limit included, end a part with it too.
   bool wait_a_turn(const Request& request, const Turn& turn);
-  // Waits at most `patience`; returns whether it is done. Ignores deadlines.
-  bool wait_for(const Request& request, std::chrono::microseconds patience);
-  // Moves as much as possible; sleeps at most `patience` for something to move. Throws CommError
+  // Waits at most `max_wait`; returns whether it is done. Ignores deadlines.
+  bool wait_for(const Request& request, std::chrono::microseconds max_wait);
+  // Moves as much as possible; sleeps at most `max_wait` for something to move. Throws CommError
   // after a failure.
-  void progress(std::chrono::microseconds patience = {});
+  void progress(std::chrono::microseconds max_wait = {});
 
   // ---- inside a node ----
   // Waits until `flag`, which rank `writer` raises, reaches `target`: brief spinning, then a futex.
@@ -357,12 +357,12 @@ class Communicator {
                                         rendezvous::FileDescriptor& file);
   friend NodeMemory share_node_memory(Communicator& communicator, std::size_t bytes);
   static std::unique_ptr<Communicator> connect(std::unique_ptr<State> state,
-                                               const rendezvous::Exchange& exchange,
+                                               const rendezvous::Bootstrap& bootstrap,
                                                bool loopback_only, const std::string& interface,
                                                std::unique_ptr<PluginFabric> plugin);
   static std::unique_ptr<Communicator> alone(std::unique_ptr<State> state);
   void use_plugin(std::unique_ptr<PluginFabric> plugin);
-  void greet_all();
+  void send_challenges();
   template <class T>
   static std::byte* bytes_of(std::span<T> data) {
     return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(data.data()));

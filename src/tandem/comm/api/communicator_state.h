@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tandem/comm/algorithms/task.h"
+#include "tandem/comm/api/comm_context.h"
 #include "tandem/comm/api/communicator.h"
-#include "tandem/comm/api/fabric.h"
 #include "tandem/comm/node/node_channel.h"
 #include "tandem/comm/node/node_tasks.h"
 
@@ -27,8 +27,8 @@ struct Begun {
 struct PendingCall {
   Call call;
   Begun begun;
-  std::unique_ptr<Task> task;     // null while it is part of a group
-  std::atomic<bool> done{false};  // a progress thread may have completed it
+  std::unique_ptr<CommTask> task;  // null while it is part of a group
+  std::atomic<bool> done{false};   // a progress thread may have completed it
 };
 
 // A descriptor sent by another rank of the node.
@@ -46,8 +46,9 @@ struct Communicator::State {
   std::vector<int> node_index;  // by rank
   int local_rank = 0;
   bool closed = false;
-  std::shared_ptr<Fabric> fabric;  // never null
-  int family = 0;  // number of this communicator among those that share the fabric; 0: the first
+  std::shared_ptr<CommContext> comm_context;  // never null
+  int context_number =
+      0;  // number of this communicator among those that share the fabric; 0: the first
   const kernels::CombineKernels* kernels = nullptr;
 
   std::uint64_t sequence = 0;  // of the next collective
@@ -73,7 +74,7 @@ struct Communicator::State {
   std::vector<Subtree> partials;          // of all nodes, in tree order; owner: the node
   SumProgram partial_tree;                // over `partials`
   bool aligned = false;                   // every node's ranks are one subtree
-  int lanes = 1;  // ranks per node that use the network: the smallest node's
+  int rails = 1;  // ranks per node that use the network: the smallest node's
 
   Limits limits;              // for the table of algorithms
   std::string tuning;         // source of the limits
@@ -97,7 +98,7 @@ struct Communicator::State {
   std::vector<DescriptorOfRank> exchange_descriptors(const rendezvous::FileDescriptor& own,
                                                      std::size_t bytes);
   const Peer& peer(int r) const {
-    return fabric->peers[static_cast<std::size_t>(members[static_cast<std::size_t>(r)])];
+    return comm_context->peers[static_cast<std::size_t>(members[static_cast<std::size_t>(r)])];
   }
   const Peer& self() const { return peer(rank); }
   int world(int r) const { return members[static_cast<std::size_t>(r)]; }
@@ -105,7 +106,7 @@ struct Communicator::State {
     return nodes[static_cast<std::size_t>(node_index[static_cast<std::size_t>(rank)])].members;
   }
   std::uint8_t channel_number(int stream) const {
-    return static_cast<std::uint8_t>(family * (kChannels + 1) + stream);
+    return static_cast<std::uint8_t>(context_number * (kChannels + 1) + stream);
   }
   void check_open() const;
   void check_peer(int peer, std::string_view operation) const;
@@ -115,20 +116,20 @@ struct Communicator::State {
   Begun begin(const Call& call);
 
   // ---- progress ----
-  std::unique_ptr<Task> make_task(const Call& call, const Begun& begun);
+  std::unique_ptr<CommTask> make_task(const Call& call, const Begun& begun);
   // Advances the started collectives, oldest first.
   Progress advance_pending();
   // Returns true if sends in flight need this rank's help; removes completed ones.
   bool has_outgoing();
   // Advances `task` until it is done, for at most `limit`; `describe` names it in errors.
-  void drive(Task& task, FunctionRef<std::string()> describe, std::chrono::milliseconds limit);
+  void drive(CommTask& task, FunctionRef<std::string()> describe, std::chrono::milliseconds limit);
   // The same for one part of a wait; returns whether the task is done.
-  bool drive_for(Task& task, FunctionRef<std::string()> describe, const Turn& turn);
+  bool drive_for(CommTask& task, FunctionRef<std::string()> describe, const Turn& turn);
   // Sleeps until a message or a neighbour's step may have arrived.
-  void nap(std::chrono::microseconds longest, bool for_messages);
+  void poll_timeout(std::chrono::microseconds longest, bool for_messages);
   // Throws CommError if nothing more can arrive. `since`: start of the wait. May advance the task,
   // and returns how far.
-  Progress check_wait(std::chrono::steady_clock::time_point since, Task& task,
+  Progress check_wait(std::chrono::steady_clock::time_point since, CommTask& task,
                       FunctionRef<std::string()> describe, std::chrono::milliseconds limit);
   // The same for waits without a task; see Communicator::check_wait().
   void check_wait_for_rank(std::chrono::steady_clock::time_point since, int peer,

@@ -10,12 +10,13 @@
 
 namespace tandem::comm {
 
-struct Fabric;
+struct CommContext;
 
 class Life {
  public:
   // False for a rank alone, or after its communicator was closed.
-  Life(Fabric& fabric, bool among_others) : fabric_(fabric), among_others_(among_others) {}
+  Life(CommContext& comm_context, bool among_others)
+      : comm_context_(comm_context), among_others_(among_others) {}
   Life(const Life&) = delete;
   Life& operator=(const Life&) = delete;
 
@@ -29,8 +30,8 @@ class Life {
   bool among_others() const { return among_others_.load(std::memory_order_acquire); }
 
  private:
-  friend struct Fabric;
-  Fabric& fabric_;
+  friend struct CommContext;
+  CommContext& comm_context_;
   std::atomic<bool> among_others_;
 };
 

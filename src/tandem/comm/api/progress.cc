@@ -23,11 +23,11 @@ using std::chrono::milliseconds;
 // another rank.
 constexpr microseconds kSpin{50};
 // Sleeps are limited so that failures, goodbyes and deadlines are checked.
-constexpr microseconds kNap{20000};
+constexpr microseconds kPollTimeout{20000};
 // One system call per rank of another host.
 constexpr milliseconds kBetweenLooksForStalls{200};
 // While sends are in flight that only this rank can advance.
-constexpr microseconds kShortNap{200};
+constexpr microseconds kShortPollTimeout{200};
 // The data connection of a dying rank may close before the monitor has read the reason on the
 // control connection.
 constexpr milliseconds kVerdict{500};
@@ -43,7 +43,7 @@ void cpu_relax() {
 }
 
 // A message as a task.
-class MessageWait final : public Task {
+class MessageWait final : public CommTask {
  public:
   MessageWait(Transport& transport, const Message& message)
       : transport_(transport), message_(message) {}
@@ -62,7 +62,7 @@ class MessageWait final : public Task {
 };
 
 // A started collective as a task: earlier ones come first.
-class PendingWait final : public Task {
+class PendingWait final : public CommTask {
  public:
   PendingWait(std::deque<std::shared_ptr<PendingCall>>& queue, const PendingCall& call,
               FunctionRef<Progress()> advance_all)
@@ -98,7 +98,7 @@ Progress Communicator::State::advance_pending() {
     if (progress != Progress::kDone) return moved ? Progress::kMoved : progress;
     const std::shared_ptr<PendingCall> ended = std::move(pending.front());
     pending.pop_front();
-    fabric->recorder.end(ended->begun.ticket);
+    comm_context->recorder.end(ended->begun.ticket);
     ended->task.reset();
     ended->done.store(true, std::memory_order_release);
     moved = true;
@@ -112,15 +112,15 @@ bool Communicator::State::has_outgoing() {
   return !outgoing.empty();
 }
 
-void Communicator::State::drive(Task& task, FunctionRef<std::string()> describe,
+void Communicator::State::drive(CommTask& task, FunctionRef<std::string()> describe,
                                 milliseconds limit) {
   drive_for(task, describe, {Clock::now(), limit, limit});
 }
 
-bool Communicator::State::drive_for(Task& task, FunctionRef<std::string()> describe,
+bool Communicator::State::drive_for(CommTask& task, FunctionRef<std::string()> describe,
                                     const Turn& turn) {
   if (task.advance() == Progress::kDone) return true;
-  const Monitor::Waiting note(*fabric->monitor);
+  const Monitor::Waiting note(*comm_context->monitor);
   const Clock::time_point begin = Clock::now();
   Clock::time_point idle_since = begin;
   // A wait that has spun once does not spin again in its next part.
@@ -132,12 +132,12 @@ bool Communicator::State::drive_for(Task& task, FunctionRef<std::string()> descr
       progress = task.advance();
     }
     const bool pump = has_outgoing();
-    if (pump && progress == Progress::kWaiting) fabric->transport->progress({});
+    if (pump && progress == Progress::kWaiting) comm_context->transport->progress({});
     if (progress == Progress::kDone) return true;
     const Clock::time_point now = Clock::now();
     if (progress == Progress::kMoved) idle_since = now;
     if (now - idle_since < spin) continue;
-    const bool last = now - begin >= turn.patience && turn.patience < turn.limit;
+    const bool last = now - begin >= turn.max_wait && turn.max_wait < turn.limit;
     // Checks failures, deadlines and goodbyes, then sleeps.
     const bool messages = task.waits_for_messages();
     if (!messages && channel) channel->prepare_sleep();
@@ -157,14 +157,16 @@ bool Communicator::State::drive_for(Task& task, FunctionRef<std::string()> descr
       continue;
     }
     const auto left = std::chrono::duration_cast<microseconds>(
-        std::min<Clock::duration>(turn.limit - (now - turn.since), turn.patience - (now - begin)));
-    nap(std::clamp(left, microseconds(50), pump || !pending.empty() ? kShortNap : kNap), messages);
+        std::min<Clock::duration>(turn.limit - (now - turn.since), turn.max_wait - (now - begin)));
+    poll_timeout(std::clamp(left, microseconds(50),
+                            pump || !pending.empty() ? kShortPollTimeout : kPollTimeout),
+                 messages);
   }
 }
 
-void Communicator::State::nap(microseconds longest, bool for_messages) {
+void Communicator::State::poll_timeout(microseconds longest, bool for_messages) {
   if (for_messages || !channel) {
-    fabric->transport->progress(longest);
+    comm_context->transport->progress(longest);
   } else {
     channel->sleep(longest.count());
   }
@@ -176,7 +178,7 @@ std::string Communicator::State::find_stall() {
   const Clock::time_point now = Clock::now();
   if (now - last_look_for_stalls < kBetweenLooksForStalls) return "";
   last_look_for_stalls = now;
-  return fabric->transport->describe_stall(
+  return comm_context->transport->describe_stall(
       std::max(options.stall_timeout, 2 * options.host_timeout));
 }
 
@@ -185,7 +187,7 @@ namespace {
 // One check of a wait: the awaited rank and its state.
 class WaitCheck {
  public:
-  WaitCheck(Communicator::State& state, Clock::time_point since, Task& task,
+  WaitCheck(Communicator::State& state, Clock::time_point since, CommTask& task,
             FunctionRef<std::string()> describe)
       : state_(state), since_(since), task_(task), describe_(describe) {
     const int waiting_for = task.waiting_for();
@@ -195,19 +197,19 @@ class WaitCheck {
   }
 
   Progress run(milliseconds limit) {
-    const Fabric& fabric = *state_.fabric;
-    if (fabric.failure.is_set()) return after_failure();
+    const CommContext& comm_context = *state_.comm_context;
+    if (comm_context.failure.is_set()) return after_failure();
     if (Clock::now() - since_ >= limit) {
       fail(
           fmt::format("{} {}, as long as the timeout allows; that rank is stalled or busy with "
                       "something else{}",
-                      self(), wait_text(), fabric.monitor->describe_laggard()));
+                      self(), wait_text(), comm_context.monitor->describe_laggard()));
     }
     if (const std::string stall = state_.find_stall(); !stall.empty()) {
       fail(fmt::format("{} {} (TANDEM_STALL_TIMEOUT sets the limit)", self(), stall));
     }
     if (awaited_ < 0) return Progress::kWaiting;
-    if (fabric.monitor->left(awaited_)) return after_goodbye();
+    if (comm_context.monitor->left(awaited_)) return after_goodbye();
     return is_closed() ? after_close() : Progress::kWaiting;
   }
 
@@ -215,7 +217,7 @@ class WaitCheck {
   std::string self() const { return state_.self().describe(); }
   std::string peer_name() const {
     return awaited_ < 0 ? std::string("the other ranks")
-                        : state_.fabric->peers[static_cast<std::size_t>(awaited_)].describe();
+                        : state_.comm_context->peers[static_cast<std::size_t>(awaited_)].describe();
   }
   std::string wait_text() const {
     return fmt::format("waited {:.1f} s for {} in {}", seconds_since(since_), peer_name(),
@@ -225,13 +227,13 @@ class WaitCheck {
   [[noreturn]] void fail(const std::string& message) const { state_.fail(message, context()); }
   // No more messages arrive from this rank.
   bool is_closed() const {
-    return task_.waits_for_messages() && state_.fabric->transport->closed(awaited_);
+    return task_.waits_for_messages() && state_.comm_context->transport->closed(awaited_);
   }
 
   // Work of a rank before it gave up counts: the operation may be complete.
   Progress after_failure() {
     if (task_.advance() == Progress::kDone) return Progress::kDone;
-    state_.fabric->failure.raise_failure(context());
+    state_.comm_context->failure.raise_failure(context());
   }
   // Work of a rank before its goodbye is visible once its messages have ended.
   Progress after_goodbye() {
@@ -245,11 +247,11 @@ class WaitCheck {
   }
   // The monitor may have the reason in a moment.
   Progress after_close() const {
-    Fabric& fabric = *state_.fabric;
+    CommContext& comm_context = *state_.comm_context;
     const Clock::time_point closed_since = Clock::now();
     while (Clock::now() - closed_since < kVerdict) {
-      if (fabric.failure.is_set()) fabric.failure.raise_failure(context());
-      if (fabric.monitor->left(awaited_)) return Progress::kWaiting;
+      if (comm_context.failure.is_set()) comm_context.failure.raise_failure(context());
+      if (comm_context.monitor->left(awaited_)) return Progress::kWaiting;
       std::this_thread::sleep_for(milliseconds(1));
     }
     fail(fmt::format("{} died: its data connection closed", peer_name()));
@@ -257,14 +259,14 @@ class WaitCheck {
 
   Communicator::State& state_;
   Clock::time_point since_;
-  Task& task_;
+  CommTask& task_;
   FunctionRef<std::string()> describe_;
   int awaited_ = -1;  // world rank; -1: no particular rank
 };
 
 }  // namespace
 
-Progress Communicator::State::check_wait(Clock::time_point since, Task& task,
+Progress Communicator::State::check_wait(Clock::time_point since, CommTask& task,
                                          FunctionRef<std::string()> describe, milliseconds limit) {
   return WaitCheck(*this, since, task, describe).run(limit);
 }
@@ -280,14 +282,15 @@ void Communicator::State::start_worker(Communicator& communicator) {
   own.cores = allowed_cores();
   const std::vector<std::string> texts = all_gather_texts(communicator, own.write());
   if (options.transport.is_plugin()) {
-    return fabric->helper.start(-1, fmt::format("no helper thread: {} is called by one thread only",
-                                                fabric->transport->describe()));
+    return comm_context->progress_thread.start(
+        -1, fmt::format("no progress thread: {} is called by one thread only",
+                        comm_context->transport->describe()));
   }
   std::vector<RankCores> ranks;
   for (const int member : node_members())
     ranks.push_back(RankCores::read(texts[static_cast<std::size_t>(member)]));
   const WorkerPlan plan = plan_worker(ranks, local_rank, options.worker);
-  fabric->helper.start(plan.core, plan.text);
+  comm_context->progress_thread.start(plan.core, plan.text);
 }
 
 // ---- the callers' waits ----
@@ -301,10 +304,10 @@ void Communicator::wait(const Request& request, milliseconds limit) {
 bool Communicator::wait_a_turn(const Request& request, const Turn& turn) {
   if (request.done()) return true;
   State& s = *state_;
-  const auto inside = s.fabric->helper.enter();
+  const auto inside = s.comm_context->progress_thread.enter();
   if (request.message_ != nullptr) {
     const Message& message = *request.message_;
-    MessageWait task(*s.fabric->transport, message);
+    MessageWait task(*s.comm_context->transport, message);
     return s.drive_for(
         task, [&] { return comm::describe(message.header); }, turn);
   }
@@ -318,30 +321,30 @@ bool Communicator::wait_a_turn(const Request& request, const Turn& turn) {
       turn);
 }
 
-bool Communicator::wait_for(const Request& request, microseconds patience) {
+bool Communicator::wait_for(const Request& request, microseconds max_wait) {
   const Clock::time_point start = Clock::now();
   while (!request.done()) {
     progress();
     if (request.done()) break;
-    const auto left = std::chrono::duration_cast<microseconds>(patience - (Clock::now() - start));
+    const auto left = std::chrono::duration_cast<microseconds>(max_wait - (Clock::now() - start));
     if (left.count() <= 0) return false;
-    progress(std::min(left, kShortNap));
+    progress(std::min(left, kShortPollTimeout));
   }
   return true;
 }
 
-void Communicator::progress(microseconds patience) {
+void Communicator::progress(microseconds max_wait) {
   State& s = *state_;
-  const auto inside = s.fabric->helper.enter();
+  const auto inside = s.comm_context->progress_thread.enter();
   life().throw_if_failed();
   // One turn of the transport moves only a limited piece per link. The caller may be away for a
   // while: all that can be sent now is sent, within bounds.
   constexpr int kTurns = 64;
   bool moved = s.advance_pending() == Progress::kMoved;
-  if (!moved) moved = s.fabric->transport->progress(patience);
+  if (!moved) moved = s.comm_context->transport->progress(max_wait);
   for (int turn = 1; moved && turn < kTurns; ++turn) {
     moved = s.advance_pending() == Progress::kMoved;
-    if (!moved) moved = s.fabric->transport->progress({});
+    if (!moved) moved = s.comm_context->transport->progress({});
   }
   life().throw_if_failed();
 }
@@ -358,13 +361,13 @@ void Communicator::State::check_wait_for_rank(Clock::time_point since, int await
     return fmt::format("waited {:.1f} s for {}{}", seconds_since(since), what,
                        awaited >= 0 ? " of " + peer(awaited).describe() : "");
   };
-  if (fabric->failure.is_set()) {
-    fabric->failure.raise_failure(fmt::format("; {} {}", self().describe(), describe_wait()));
+  if (comm_context->failure.is_set()) {
+    comm_context->failure.raise_failure(fmt::format("; {} {}", self().describe(), describe_wait()));
   }
   if (Clock::now() - since >= options.timeout) {
     fail(fmt::format("{} {}, as long as the timeout allows; that rank is stalled or busy with "
                      "something else{}",
-                     self().describe(), describe_wait(), fabric->monitor->describe_laggard()),
+                     self().describe(), describe_wait(), comm_context->monitor->describe_laggard()),
          "");
   }
 }
@@ -380,7 +383,7 @@ void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int write
     }
     if (Clock::now() - start > spin) break;
   }
-  const Monitor::Waiting note(*state_->fabric->monitor);
+  const Monitor::Waiting note(*state_->comm_context->monitor);
   FlightRecorder::Entry entry;
   entry.what = FlightRecorder::Kind::kFlag;
   entry.sequence = target;
@@ -389,7 +392,7 @@ void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int write
   while (true) {
     // A rank raises its flags before it sends its goodbye: check in the opposite order.
     const bool gone =
-        writer != state_->rank && state_->fabric->monitor->left(state_->world(writer));
+        writer != state_->rank && state_->comm_context->monitor->left(state_->world(writer));
     const std::uint32_t seen = flag.value.load(std::memory_order_acquire);
     if (flag_reached(flag, target)) return flight_record().end(ticket);
     if (gone) {
@@ -400,7 +403,7 @@ void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int write
           "");
     }
     check_wait(start, writer, what);
-    sleep_on_flag(flag, seen, kNap.count());
+    sleep_on_flag(flag, seen, kPollTimeout.count());
   }
 }
 

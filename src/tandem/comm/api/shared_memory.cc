@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // Sleeps are limited so that failures and deadlines are checked.
-constexpr milliseconds kNap{20};
+constexpr milliseconds kPollTimeout{20};
 
 // Descriptors are sent in separate messages. `bytes`: of a memory file; 0 for an eventfd.
 struct SegmentNote {
@@ -97,7 +97,7 @@ std::vector<DescriptorOfRank> Communicator::State::exchange_descriptors(
     const rendezvous::FileDescriptor& own, std::size_t bytes) {
   const std::vector<int>& group = node_members();
   const auto socket_to = [&](int member) {
-    return fabric->local_sockets[static_cast<std::size_t>(world(member))].get();
+    return comm_context->local_sockets[static_cast<std::size_t>(world(member))].get();
   };
   SegmentNote note;
   note.bytes = bytes;
@@ -120,8 +120,8 @@ std::vector<DescriptorOfRank> Communicator::State::exchange_descriptors(
       received[local].bytes = theirs.bytes;
       if (received[local].file) break;
       if (errno != EAGAIN && errno != EINTR) std::this_thread::sleep_for(milliseconds(1));
-      pollfd waits[2] = {{socket, POLLIN, 0}, {fabric->failure.event(), POLLIN, 0}};
-      ::poll(waits, 2, static_cast<int>(kNap.count()));
+      pollfd waits[2] = {{socket, POLLIN, 0}, {comm_context->failure.event(), POLLIN, 0}};
+      ::poll(waits, 2, static_cast<int>(kPollTimeout.count()));
       check_wait_for_rank(start, group[local], "the shared memory");
     }
   }
@@ -165,7 +165,7 @@ void Communicator::State::open_node_streams() {
                         ? std::move(bell)
                         : std::move(received[static_cast<std::size_t>(local)].file));
   }
-  fabric->streams().use_node_streams(
+  comm_context->streams().use_node_streams(
       std::make_unique<NodeStreams>(std::move(segments), std::move(bells), local_rank),
       std::move(memory), group);
 }

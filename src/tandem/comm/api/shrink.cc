@@ -3,7 +3,7 @@
 
 #include "tandem/comm/api/communicator_state.h"
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/reunion.h"
+#include "tandem/rendezvous/shrink_agreement.h"
 
 namespace tandem::comm {
 namespace {
@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 
 // All ranks that continue have just confirmed it: a rank that has not arrived at the new bootstrap
 // by then has died. Not limited by the deadline, which may have decided which ranks continue.
-constexpr milliseconds kMeeting{5000};
+constexpr milliseconds kBootstrapTimeout{5000};
 
 // Converts ranks of the communicator to ranks of the job, ascending and unique.
 std::vector<int> job_ranks(const std::vector<int>& ranks, const std::vector<int>& members) {
@@ -25,29 +25,29 @@ std::vector<int> job_ranks(const std::vector<int>& ranks, const std::vector<int>
 }
 
 // The ranks in the state of the old communicator's monitor, which continues after a failure.
-class WatchedRanks final : public rendezvous::Roster {
+class WatchedRanks final : public rendezvous::ShrinkPeers {
  public:
-  explicit WatchedRanks(Fabric& fabric) : fabric_(fabric) {}
+  explicit WatchedRanks(CommContext& comm_context) : comm_context_(comm_context) {}
   std::string describe(int rank) const override {
-    return fabric_.peers[static_cast<std::size_t>(rank)].describe();
+    return comm_context_.peers[static_cast<std::size_t>(rank)].describe();
   }
-  bool gone(int rank) const override { return fabric_.monitor->gone(rank); }
-  std::string why_expelled() const override { return fabric_.monitor->why_expelled(); }
-  void expel(int rank, const std::string& why) override { fabric_.monitor->expel(rank, why); }
-  bool may_leave_behind() const override { return fabric_.failure.is_set(); }
+  bool gone(int rank) const override { return comm_context_.monitor->gone(rank); }
+  std::string why_expelled() const override { return comm_context_.monitor->why_expelled(); }
+  void expel(int rank, const std::string& why) override { comm_context_.monitor->expel(rank, why); }
+  bool may_leave_behind() const override { return comm_context_.failure.is_set(); }
 
  private:
-  Fabric& fabric_;
+  CommContext& comm_context_;
 };
 
-rendezvous::ReunionOptions reunion_options(const Communicator::State& state,
-                                           std::vector<int> excluded) {
-  rendezvous::ReunionOptions result;
+rendezvous::ShrinkAgreementOptions shrink_agreement_options(const Communicator::State& state,
+                                                            std::vector<int> excluded) {
+  rendezvous::ShrinkAgreementOptions result;
   result.rank = state.world(state.rank);
   result.members = state.members;
   result.excluded = std::move(excluded);
-  result.key = static_cast<std::uint64_t>(state.family);
-  result.loopback_only = state.fabric->meeting.loopback_only;
+  result.key = static_cast<std::uint64_t>(state.context_number);
+  result.loopback_only = state.comm_context->shrink_endpoint.loopback_only;
   return result;
 }
 
@@ -55,7 +55,7 @@ rendezvous::ReunionOptions reunion_options(const Communicator::State& state,
 
 void Communicator::check_may_shrink(const ShrinkOptions& options) const {
   const State& s = *state_;
-  const auto inside = s.fabric->helper.enter();
+  const auto inside = s.comm_context->progress_thread.enter();
   if (s.closed) raise<InvalidArgument>("shrink: the communicator is closed");
   for (const int rank : options.exclude) {
     s.check_peer(rank, "shrink");
@@ -86,14 +86,15 @@ std::unique_ptr<Communicator> Communicator::shrink(const ShrinkOptions& options)
   const Options& inherited = options.options ? *options.options : s.options;
   if (s.size == 1) return create(0, 1, {}, /*loopback_only=*/true, inherited);
   if (options.abort) life().abort("its program shrinks the communicator");
-  WatchedRanks known(*s.fabric);
-  const ReunionPlace& place = s.fabric->meeting;
-  rendezvous::Reunion reunion(place.listener, place.doors, known,
-                              reunion_options(s, job_ranks(options.exclude, s.members)));
+  WatchedRanks known(*s.comm_context);
+  const ShrinkEndpoint& address = s.comm_context->shrink_endpoint;
+  rendezvous::ShrinkAgreement shrink_agreement(
+      address.listener, address.listen_addresses, known,
+      shrink_agreement_options(s, job_ranks(options.exclude, s.members)));
   const Deadline deadline(options.timeout.value_or(inherited.timeout));
   // Each round but the last fails because a rank has died in it.
   for (int rounds_left = s.size;; --rounds_left) {
-    rendezvous::Agreement agreement = reunion.meet(deadline);
+    rendezvous::Agreement agreement = shrink_agreement.meet(deadline);
     const std::vector<int>& members = agreement.members;
     const auto self = std::find(members.begin(), members.end(), s.world(s.rank));
     if (self == members.end())
@@ -110,27 +111,28 @@ std::unique_ptr<Communicator> Communicator::shrink(const ShrinkOptions& options)
 // The new communicator of the ranks that have agreed to continue; this rank is `new_rank` in it.
 std::unique_ptr<Communicator> Communicator::go_on(int new_rank, rendezvous::Agreement agreement,
                                                   const Options& options) {
-  Fabric& fabric = *state_->fabric;
-  rendezvous::ExchangeOptions exchange_options;
-  exchange_options.timeout = kMeeting;
-  exchange_options.check = [&] {
+  CommContext& comm_context = *state_->comm_context;
+  rendezvous::BootstrapOptions bootstrap_options;
+  bootstrap_options.timeout = kBootstrapTimeout;
+  bootstrap_options.check = [&] {
     for (const int member : agreement.members) {
-      if (!fabric.monitor->gone(member)) continue;
+      if (!comm_context.monitor->gone(member)) continue;
       raise<CommError>("{} died while the ranks that are left were meeting",
-                       fabric.peers[static_cast<std::size_t>(member)].describe());
+                       comm_context.peers[static_cast<std::size_t>(member)].describe());
     }
   };
   const int new_size = static_cast<int>(agreement.members.size());
-  const auto exchange = [&](const std::string& card) {
-    return rendezvous::exchange_cards_at(std::move(agreement.place), new_rank, new_size, card,
-                                         exchange_options);
+  const auto bootstrap = [&](const std::string& peer_info) {
+    return rendezvous::exchange_peer_info_at(std::move(agreement.address), new_rank, new_size,
+                                             peer_info, bootstrap_options);
   };
-  auto communicator = create(new_rank, new_size, exchange, fabric.meeting.loopback_only, options,
-                             fabric.meeting.interface);
+  auto communicator =
+      create(new_rank, new_size, bootstrap, comm_context.shrink_endpoint.loopback_only, options,
+             comm_context.shrink_endpoint.interface);
   // After the barrier all ranks have their communicator.
   communicator->barrier();
   communicator->forget_operations();
-  communicator->state_->fabric->membership = std::move(fabric.membership);
+  communicator->state_->comm_context->membership = std::move(comm_context.membership);
   return communicator;
 }
 

@@ -11,7 +11,7 @@ namespace tandem::comm {
 namespace {
 
 // Numbers that the channel byte of a message header can distinguish.
-constexpr int kMaxFamily = 256 / (Communicator::kChannels + 1) - 1;
+constexpr int kMaxContext = 256 / (Communicator::kChannels + 1) - 1;
 
 // A rank's message for a split: its color and key, and the numbers of its communicators.
 struct Wish {
@@ -26,10 +26,10 @@ int free_number(std::span<const Wish> wishes) {
   std::uint64_t used = 0;
   for (const Wish& wish : wishes) used |= wish.used;
   const int number = std::countr_one(used);
-  if (number > kMaxFamily) {
+  if (number > kMaxContext) {
     raise<InvalidArgument>(
         "split: {} communicators made by split exist already, and there can be no more; close some",
-        kMaxFamily);
+        kMaxContext);
   }
   return number;
 }
@@ -50,18 +50,18 @@ std::vector<int> ranks_of(std::span<const Wish> wishes, int color) {
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   State& s = *state_;
-  const auto inside = s.fabric->helper.enter();
-  const Wish own{color, key, s.fabric->families};
+  const auto inside = s.comm_context->progress_thread.enter();
+  const Wish own{color, key, s.comm_context->contexts};
   std::vector<Wish> wishes(ranks());
   all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(wishes)));
   const int number = free_number(wishes);
   if (color < 0) return nullptr;
-  s.fabric->families |= std::uint64_t{1} << number;
+  s.comm_context->contexts |= std::uint64_t{1} << number;
   const std::vector<int> chosen = ranks_of(wishes, color);
   auto state = std::make_unique<State>();
   state->options = s.options;
-  state->fabric = s.fabric;
-  state->family = number;
+  state->comm_context = s.comm_context;
+  state->context_number = number;
   state->identify(
       mix(mix(s.history, static_cast<std::uint64_t>(number)), static_cast<std::uint64_t>(color)));
   state->size = static_cast<int>(chosen.size());

@@ -40,13 +40,13 @@ inline Options test_options(int /*rank*/) {
 }
 
 // Every rank adds its card and returns with all of them.
-class CardBoard {
+class PeerInfoBoard {
  public:
-  explicit CardBoard(int world_size) : met_(static_cast<std::size_t>(world_size)) {}
-  rendezvous::Exchange exchange_of(int rank) {
-    return [this, rank](const std::string& card) {
+  explicit PeerInfoBoard(int world_size) : met_(static_cast<std::size_t>(world_size)) {}
+  rendezvous::Bootstrap exchange_of(int rank) {
+    return [this, rank](const std::string& peer_info) {
       std::unique_lock lock(mutex_);
-      met_[static_cast<std::size_t>(rank)].card = card;
+      met_[static_cast<std::size_t>(rank)].peer_info = peer_info;
       ++arrived_;
       changed_.notify_all();
       changed_.wait(lock, [this] { return arrived_ == met_.size(); });
@@ -65,7 +65,7 @@ class CardBoard {
 // unless the body throws. Returns the message of each rank's exception, empty without one.
 inline std::vector<std::string> run_threads(int world_size, const Body& body,
                                             const OptionsOf& options_of = test_options) {
-  CardBoard board(world_size);
+  PeerInfoBoard board(world_size);
   std::vector<std::string> errors(static_cast<std::size_t>(world_size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) {

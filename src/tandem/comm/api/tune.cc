@@ -68,7 +68,7 @@ struct Series {
 // Few bytes through slots, many through the ring, among the ranks of a node.
 std::optional<std::size_t> measure_node(Communicator::State& state, double budget) {
   const auto describe = [] { return std::string("measuring at the start"); };
-  const auto drive = [&](Task& task) { state.drive(task, describe, state.options.timeout); };
+  const auto drive = [&](CommTask& task) { state.drive(task, describe, state.options.timeout); };
   std::vector<float> data(kSlotBytes / sizeof(float));
   std::vector<float> sums(data.size());
   std::vector<Subtree> leaves;

@@ -21,13 +21,13 @@ using std::chrono::microseconds;
 // As in the caller's waits (progress.cc): most answers arrive during the spin.
 constexpr microseconds kSpin{50};
 // After that the thread polls at this interval: no wake-up announces data from other ranks.
-constexpr microseconds kNap{50};
+constexpr microseconds kPollTimeout{50};
 // An idle thread is woken; this interval covers a lost wake-up.
-constexpr microseconds kLongNap{100000};
+constexpr microseconds kLongPollTimeout{100000};
 
-void nap(int event, microseconds patience) {
+void poll_timeout(int event, microseconds max_wait) {
   pollfd wait{event, POLLIN, 0};
-  const timespec timeout{0, static_cast<long>(patience.count() * 1000)};
+  const timespec timeout{0, static_cast<long>(max_wait.count() * 1000)};
   ::ppoll(&wait, 1, &timeout, nullptr);
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = ::read(event, &count, sizeof count);
@@ -52,7 +52,7 @@ Worker::Worker(std::function<Progress()> pass, std::function<bool()> has_work, i
   if (error_number == 0) return;
   stop();
   raise<ConfigError>(
-      "the helper thread of this rank cannot run on core {}: {}; look at CCL_WORKER_AFFINITY and "
+      "the progress thread of this rank cannot run on core {}: {}; look at CCL_WORKER_AFFINITY and "
       "at "
       "the cores that the process may use (taskset -p)",
       core, std::strerror(error_number));
@@ -98,7 +98,7 @@ void Worker::run() {
     } else if (progress == Progress::kMoved) {
       idle_since = Clock::now();
     } else if (Clock::now() - idle_since > kSpin) {
-      nap(event_.get(), kNap);
+      poll_timeout(event_.get(), kPollTimeout);
     }
   }
 }
@@ -108,7 +108,7 @@ void Worker::run() {
 void Worker::sleep_until_work() {
   asleep_.store(true, std::memory_order_seq_cst);
   const bool busy = try_pass() != Progress::kDone;
-  if (!busy && !stop_.load(std::memory_order_seq_cst)) nap(event_.get(), kLongNap);
+  if (!busy && !stop_.load(std::memory_order_seq_cst)) poll_timeout(event_.get(), kLongPollTimeout);
   asleep_.store(false, std::memory_order_relaxed);
 }
 

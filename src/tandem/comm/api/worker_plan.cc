@@ -76,10 +76,10 @@ RankCores RankCores::read(const std::string& text) {
 WorkerPlan plan_worker(std::span<const RankCores> ranks, int local_rank,
                        const WorkerOptions& options) {
   const RankCores& own = ranks[static_cast<std::size_t>(local_rank)];
-  if (!own.asks) return {-1, "no helper thread: none asked for (CCL_WORKER_COUNT)"};
+  if (!own.asks) return {-1, "no progress thread: none asked for (CCL_WORKER_COUNT)"};
   if (!options.cores.empty()) {
     const int core = options.cores[static_cast<std::size_t>(local_rank) % options.cores.size()];
-    return {core, fmt::format("a helper thread on core {} (CCL_WORKER_AFFINITY)", core)};
+    return {core, fmt::format("a progress thread on core {} (CCL_WORKER_AFFINITY)", core)};
   }
   // The ranks that may use this one's cores, and the cores they need.
   std::set<int> cores;
@@ -101,16 +101,17 @@ WorkerPlan plan_worker(std::span<const RankCores> ranks, int local_rank,
   const int available = same_mask ? usable : static_cast<int>(cores.size());
   if (available - threads < workers) {
     return {-1,
-            fmt::format("no helper thread: {} cores for {} compute threads and {} helpers leave "
-                        "none spare; set OMP_NUM_THREADS lower, or CCL_WORKER_AFFINITY to "
-                        "insist",
-                        available, threads, workers)};
+            fmt::format(
+                "no progress thread: {} cores for {} compute threads and {} progress threads leave "
+                "none spare; set OMP_NUM_THREADS lower, or CCL_WORKER_AFFINITY to "
+                "insist",
+                available, threads, workers)};
   }
   std::vector<int> order(cores.rbegin(), cores.rend());
   const int core = order[static_cast<std::size_t>(before) % order.size()];
   const bool allowed = std::find(own.cores.begin(), own.cores.end(), core) != own.cores.end();
   const int chosen = allowed ? core : own.cores.back();
-  return {chosen, fmt::format("a helper thread on core {}", chosen)};
+  return {chosen, fmt::format("a progress thread on core {}", chosen)};
 }
 
 }  // namespace tandem::comm

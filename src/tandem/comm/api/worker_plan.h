@@ -36,7 +36,7 @@ struct RankCores {
 
 struct WorkerPlan {
   int core = -1;     // −1: no progress thread
-  std::string text;  // "a helper thread on core 23", "no helper thread: …"
+  std::string text;  // "a progress thread on core 23", "no progress thread: …"
 };
 
 // The plan for local rank `local_rank`. A core is spare if it is left over after the compute

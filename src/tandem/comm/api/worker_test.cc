@@ -60,7 +60,7 @@ TEST(WorkerPlan, NoneWithoutASpareCore) {
   EXPECT_EQ(plan({{true, 2, 2, range(0, 7)}}), std::vector{-1});
   const std::vector<RankCores> ranks = {{true, 1, 1, {0}}};
   EXPECT_THAT(plan_worker(ranks, 0, {1, {}, 1}).text,
-              AllOf(HasSubstr("no helper thread: 1 cores for 1 compute threads"),
+              AllOf(HasSubstr("no progress thread: 1 cores for 1 compute threads"),
                     HasSubstr("OMP_NUM_THREADS lower")));
 }
 
@@ -162,7 +162,7 @@ void expect_done(const Request& request, const std::string& what) {
 }
 
 void start_and_compute(Communicator& comm) {
-  require(comm.describe().find("a helper thread on core") != std::string::npos, comm.describe());
+  require(comm.describe().find("a progress thread on core") != std::string::npos, comm.describe());
   const auto sum = static_cast<float>(comm.size() * (comm.size() + 1) / 2);
   for (int turn = 0; turn < 5; ++turn) {
     std::vector<std::vector<float>> data;
@@ -311,7 +311,7 @@ TEST(Workers, TheReasonIsSaidWhenThereIsNone) {
   const auto errors = run_threads(
       2,
       [](Communicator& comm) {
-        EXPECT_THAT(comm.describe(), HasSubstr("; no helper thread: "));
+        EXPECT_THAT(comm.describe(), HasSubstr("; no progress thread: "));
         std::vector<float> data(1000, 1.0f);
         comm.wait(comm.start_all_reduce(std::span(data), ReduceOp::kSum));
       },

@@ -17,21 +17,21 @@ namespace tandem::comm::c {
 
 // Mutual exclusion of threads that start operations and threads that wait, for a communicator and
 // those split from it.
-class Door {
+class EntryLock {
  public:
   class Entry {
    public:
-    explicit Entry(Door& door) : door_(door) {
-      door_.outside_.fetch_add(1);
-      door_.mutex_.lock();
-      door_.outside_.fetch_sub(1);
+    explicit Entry(EntryLock& entry_lock) : lock_(entry_lock) {
+      lock_.outside_.fetch_add(1);
+      lock_.mutex_.lock();
+      lock_.outside_.fetch_sub(1);
     }
-    ~Entry() { door_.mutex_.unlock(); }
+    ~Entry() { lock_.mutex_.unlock(); }
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
 
    private:
-    Door& door_;
+    EntryLock& lock_;
   };
   // True if another thread wants to enter.
   bool is_wanted() const { return outside_.load() > 0; }
@@ -50,8 +50,8 @@ struct tdmComm {
   bool finalized = false;
   std::vector<tandem::comm::CommunicatorMemory> memory;
   int group_depth = 0;
-  std::vector<tandem::comm::Request> messages;  // of the open group
-  std::shared_ptr<tandem::comm::c::Door> door;  // shared with those split from it
+  std::vector<tandem::comm::Request> messages;             // of the open group
+  std::shared_ptr<tandem::comm::c::EntryLock> entry_lock;  // shared with those split from it
   std::unique_ptr<tandem::comm::c::Mailbox> mailbox;
   // Guarded by the mutex, because any thread may read it.
   std::mutex error_mutex;

@@ -8,7 +8,7 @@
 #include "tandem/comm/api/memory.h"
 #include "tandem/comm/c/handle.h"
 #include "tandem/core/env.h"
-#include "tandem/rendezvous/exchange.h"
+#include "tandem/rendezvous/bootstrap.h"
 
 namespace tandem::comm::c {
 namespace {
@@ -69,7 +69,7 @@ void hand_over(std::unique_ptr<Communicator> communicator, tdmComm_t parent, tdm
   auto handle = std::make_unique<tdmComm>();
   handle->communicator = std::move(communicator);
   handle->parent = parent;
-  handle->door = parent != nullptr ? parent->door : std::make_shared<Door>();
+  handle->entry_lock = parent != nullptr ? parent->entry_lock : std::make_shared<EntryLock>();
   handle->mailbox = std::make_unique<Mailbox>(*handle->communicator);
   if (parent != nullptr) ++parent->children;
   *comm = handle.release();
@@ -78,15 +78,15 @@ void hand_over(std::unique_ptr<Communicator> communicator, tdmComm_t parent, tdm
 // ---- ids ----
 
 // The listeners of the ids created here, until a rank 0 takes them.
-class OpenPlaces {
+class OpenAddresses {
  public:
-  static OpenPlaces& instance() {
-    static OpenPlaces places;
-    return places;
+  static OpenAddresses& instance() {
+    static OpenAddresses addresses;
+    return addresses;
   }
-  void add(rendezvous::MeetingPlace place) {
+  void add(rendezvous::RendezvousAddress address) {
     const std::lock_guard lock(mutex_);
-    listeners_[place.text] = std::move(place.listener);
+    listeners_[address.text] = std::move(address.listener);
   }
   rendezvous::FileDescriptor take(const std::string& text) {
     const std::lock_guard lock(mutex_);
@@ -106,16 +106,16 @@ class OpenPlaces {
   std::map<std::string, rendezvous::FileDescriptor> listeners_;
 };
 
-rendezvous::MeetingPlace place_of(const tdmUniqueId& id, int rank) {
+rendezvous::RendezvousAddress address_of(const tdmUniqueId& id, int rank) {
   const auto* end = std::find(std::begin(id.internal), std::end(id.internal), '\0');
-  rendezvous::MeetingPlace place;
-  place.text.assign(std::begin(id.internal), end);
+  rendezvous::RendezvousAddress address;
+  address.text.assign(std::begin(id.internal), end);
   if (end == std::begin(id.internal) || end == std::end(id.internal)) {
     raise<InvalidArgument>(
         "the id is not one that tdmGetUniqueId made; was it carried to this rank?");
   }
-  if (rank == 0) place.listener = OpenPlaces::instance().take(place.text);
-  return place;
+  if (rank == 0) address.listener = OpenAddresses::instance().take(address.text);
+  return address;
 }
 
 void init_rank(tdmComm_t* comm, int nranks, const tdmUniqueId& id, int rank,
@@ -127,13 +127,14 @@ void init_rank(tdmComm_t* comm, int nranks, const tdmUniqueId& id, int rank,
   }
   const Environment environment = Environment::from_process();
   const Options options = options_of(config, environment, nranks > 1);
-  rendezvous::MeetingPlace place = place_of(id, rank);
-  rendezvous::ExchangeOptions exchange_options;
-  exchange_options.timeout = options.timeout;
-  const auto exchange = [&](const std::string& card) {
-    return rendezvous::exchange_cards_at(std::move(place), rank, nranks, card, exchange_options);
+  rendezvous::RendezvousAddress address = address_of(id, rank);
+  rendezvous::BootstrapOptions bootstrap_options;
+  bootstrap_options.timeout = options.timeout;
+  const auto bootstrap = [&](const std::string& peer_info) {
+    return rendezvous::exchange_peer_info_at(std::move(address), rank, nranks, peer_info,
+                                             bootstrap_options);
   };
-  hand_over(Communicator::create(rank, nranks, exchange, /*loopback_only=*/false, options,
+  hand_over(Communicator::create(rank, nranks, bootstrap, /*loopback_only=*/false, options,
                                  rendezvous::interface_choice(environment)),
             nullptr, comm);
 }
@@ -181,12 +182,12 @@ tdmResult_t tdmGetVersion(int* version) {
 tdmResult_t tdmGetUniqueId(tdmUniqueId* id) {
   return guarded(nullptr, [&] {
     require_not_null(id, "id");
-    auto place = tandem::rendezvous::open_meeting_place(
+    auto address = tandem::rendezvous::open_rendezvous_address(
         tandem::rendezvous::interface_choice(tandem::Environment::from_process()),
         TDM_UNIQUE_ID_BYTES - 1);
     std::memset(id->internal, 0, sizeof id->internal);
-    std::memcpy(id->internal, place.text.data(), place.text.size());
-    OpenPlaces::instance().add(std::move(place));
+    std::memcpy(id->internal, address.text.data(), address.text.size());
+    OpenAddresses::instance().add(std::move(address));
   });
 }
 
@@ -299,7 +300,7 @@ tdmResult_t tdmMemReplace(tdmComm_t comm, void* memory, size_t bytes, int* file)
     auto& communicator = communicator_of(comm);
     require_not_null(memory, "memory");
     require_not_null(file, "file");
-    const Door::Entry inside(*comm->door);
+    const EntryLock::Entry inside(*comm->entry_lock);
     require_no_group(comm, "tdmMemReplace");
     comm->memory.reserve(comm->memory.size() + 1);
     tandem::rendezvous::FileDescriptor made;
@@ -313,7 +314,7 @@ tdmResult_t tdmMemFree(tdmComm_t comm, void* memory) {
   return guarded(comm, [&] {
     communicator_of(comm);
     if (memory == nullptr) return;
-    const Door::Entry inside(*comm->door);
+    const EntryLock::Entry inside(*comm->entry_lock);
     const auto found = std::find_if(comm->memory.begin(), comm->memory.end(), [&](const auto& one) {
       return !one.bytes().empty() && one.bytes().data() == memory;
     });

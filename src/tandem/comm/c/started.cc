@@ -30,7 +30,7 @@ tdmResult_t started(tdmComm_t comm, tdmRequest_t* request, const char* function,
   return guarded(comm, [&] {
     communicator_of(comm);
     require_not_null(request, "request");
-    const Door::Entry inside(*comm->door);
+    const EntryLock::Entry inside(*comm->entry_lock);
     require_no_group(comm, function);
     auto made = std::make_unique<tdmRequest>();
     made->comm = comm;
@@ -72,7 +72,7 @@ void advance(const tdmRequest& request) {
 
 // One part of a wait; returns whether the request has ended.
 bool take_turn(const tdmRequest& request, const Turn& turn) {
-  const Door::Entry inside(*request.comm->door);
+  const EntryLock::Entry inside(*request.comm->entry_lock);
   if (has_ended(request)) return true;
   advance(request);
   if (has_ended(request)) return true;
@@ -81,21 +81,22 @@ bool take_turn(const tdmRequest& request, const Turn& turn) {
     communicator.wait_a_turn(*part, turn);
   } else {
     communicator.check_wait(turn.since, -1, "a message of any rank");
-    communicator.progress(turn.patience);
+    communicator.progress(turn.max_wait);
   }
   request.comm->mailbox->advance();
   return has_ended(request);
 }
 
-bool wait_for(tdmRequest& request, microseconds patience, milliseconds limit) {
+bool wait_for(tdmRequest& request, microseconds max_wait, milliseconds limit) {
   const Clock::time_point start = Clock::now();
   if (request.waited_since == Clock::time_point{}) request.waited_since = start;
   while (true) {
-    const auto left = patience - std::chrono::duration_cast<microseconds>(Clock::now() - start);
+    const auto left = max_wait - std::chrono::duration_cast<microseconds>(Clock::now() - start);
     const microseconds turn = std::min(std::max(left, microseconds(0)), kTurn);
     if (take_turn(request, {request.waited_since, limit, turn})) return true;
     if (left.count() <= 0) return false;
-    for (int i = 0; i < 100 && request.comm->door->is_wanted(); ++i) std::this_thread::yield();
+    for (int i = 0; i < 100 && request.comm->entry_lock->is_wanted(); ++i)
+      std::this_thread::yield();
   }
 }
 
@@ -113,7 +114,7 @@ tdmResult_t end_of(tdmRequest_t* request, int* ended, Wait wait) {
   if (!done) return result;
   const std::unique_ptr<tdmRequest> gone(std::exchange(*request, nullptr));
   if (gone->posted != nullptr) {
-    const Door::Entry inside(*gone->comm->door);
+    const EntryLock::Entry inside(*gone->comm->entry_lock);
     gone->comm->mailbox->forget(gone->posted);
     if (gone->posted->done && gone->source != nullptr) *gone->source = gone->posted->source;
   }
@@ -291,7 +292,7 @@ tdmResult_t tdmWait(tdmRequest_t* request) {
 tdmResult_t tdmTest(tdmRequest_t* request, int* ended) {
   return end_of(request, ended, [&](tdmRequest& one) {
     require_not_null(ended, "ended");
-    const Door::Entry inside(*one.comm->door);
+    const EntryLock::Entry inside(*one.comm->entry_lock);
     if (!has_ended(one)) {
       one.comm->communicator->progress();
       one.comm->mailbox->advance();
@@ -300,9 +301,9 @@ tdmResult_t tdmTest(tdmRequest_t* request, int* ended) {
   });
 }
 
-tdmResult_t tdmWaitFor(tdmRequest_t* request, int patience_us, int limit_ms, int* ended) {
+tdmResult_t tdmWaitFor(tdmRequest_t* request, int timeout_us, int limit_ms, int* ended) {
   return end_of(request, ended, [&](tdmRequest& one) {
     require_not_null(ended, "ended");
-    return wait_for(one, microseconds(std::max(patience_us, 0)), limit_of(one, limit_ms));
+    return wait_for(one, microseconds(std::max(timeout_us, 0)), limit_of(one, limit_ms));
   });
 }

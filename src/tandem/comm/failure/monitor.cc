@@ -31,12 +31,12 @@ constexpr milliseconds kLastWords{100};
 constexpr milliseconds kBeat{250};
 // Interval between two probes of a silent host, or its round-trip time if that is longer; the
 // answer is checked twice per interval.
-constexpr milliseconds kBetweenKnocks{100};
+constexpr milliseconds kBetweenProbes{100};
 // Up to this many ranks every rank sends heartbeats to all; beyond, each to this many neighbours on
 // either side of the ring.
 constexpr std::size_t kAllHear = 16;
 constexpr std::size_t kNeighbours = 4;
-constexpr int kKernelPatience = 4;
+constexpr int kKernelMaxWait = 4;
 
 rendezvous::FileDescriptor open_process(pid_t pid) {
 #ifdef SYS_pidfd_open
@@ -63,7 +63,7 @@ constexpr milliseconds kSilent = 3 * kBeat;
 double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1000; }
 
 // Returns true if ranks a and b of `size` send each other heartbeats.
-bool hear_each_other(std::size_t a, std::size_t b, std::size_t size) {
+bool reach_each_other(std::size_t a, std::size_t b, std::size_t size) {
   const std::size_t distance = a > b ? a - b : b - a;
   return size <= kAllHear || distance <= kNeighbours || size - distance <= kNeighbours;
 }
@@ -83,12 +83,12 @@ Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDes
     // Only control connections: on a data connection the same limit would also end a rank that
     // computes and does not read. The kernel's own limit is the last resort; it does not take round
     // trips and data connections into account.
-    rendezvous::watch_host(control[i], kKernelPatience * options_.host_timeout);
+    rendezvous::watch_host(control[i], kKernelMaxWait * options_.host_timeout);
     rendezvous::retransmit_steadily(control[i]);
     watched_[i].control = std::move(control[i]);
     watched_[i].control_open = true;
     watched_[i].sends_heartbeats =
-        hear_each_other(static_cast<std::size_t>(options_.rank), i, peers.size());
+        reach_each_other(static_cast<std::size_t>(options_.rank), i, peers.size());
     watched_[i].activity_since = watched_[i].heard = Clock::now();
     if (peers[i].pid_is_visible) watched_[i].process = open_process(peers[i].pid);
   }
@@ -153,7 +153,7 @@ void Monitor::poll_once() {
     ranks.push_back(rank);
   }
   const bool soon = somebody_ended || (failure_seen_ && !callback_done_);
-  const auto longest = soon ? 10 : (knocking_ ? kBetweenKnocks / 2 : kBeat).count();
+  const auto longest = soon ? 10 : (knocking_ ? kBetweenProbes / 2 : kBeat).count();
   if (::poll(waits.data(), waits.size(), static_cast<int>(longest)) <= 0) return;
   for (std::size_t i = first_control; i < waits.size(); ++i) {
     if (waits[i].revents == 0) continue;
@@ -240,16 +240,16 @@ milliseconds Monitor::since_answer_of(std::size_t rank) const {
 
 // Returns true if the host of a rank that has been silent for so long answers new connections. A
 // probe from before that silence is not evidence.
-bool Monitor::answers_knocks(std::size_t rank, milliseconds silent, milliseconds round_trip) {
+bool Monitor::answers_probes(std::size_t rank, milliseconds silent, milliseconds round_trip) {
   if (peers_[rank].port == 0) return false;
   Watched& watched = watched_[rank];
-  const auto since_knock = Clock::now() - watched.knocked;
-  const bool of_this_silence = since_knock < silent;
-  if (of_this_silence && watched.knock.answered()) return true;
+  const auto since_probe = Clock::now() - watched.knocked;
+  const bool of_this_silence = since_probe < silent;
+  if (of_this_silence && watched.probe.answered()) return true;
   knocking_ = true;
-  if (of_this_silence && since_knock < std::max(kBetweenKnocks, round_trip)) return false;
+  if (of_this_silence && since_probe < std::max(kBetweenProbes, round_trip)) return false;
   watched.knocked = Clock::now();
-  watched.knock.ask(watched.control, peers_[rank].port);
+  watched.probe.ask(watched.control, peers_[rank].port);
   return false;
 }
 
@@ -258,16 +258,16 @@ bool Monitor::answers_knocks(std::size_t rank, milliseconds silent, milliseconds
 // up to one heartbeat interval.
 Monitor::Silence Monitor::silence_of(std::size_t rank) {
   const PathState path = path_state(watched_[rank].control.get());
-  const auto patience = std::min<milliseconds>(kRoundTrips * path.round_trip, kLongestSilence);
-  Silence silence{since_answer_of(rank), std::max(options_.host_timeout + kBeat, patience), false};
+  const auto max_wait = std::min<milliseconds>(kRoundTrips * path.round_trip, kLongestSilence);
+  Silence silence{since_answer_of(rank), std::max(options_.host_timeout + kBeat, max_wait), false};
   for (std::size_t other = 0; other < watched_.size(); ++other) {
     const bool beside = watched_[other].control_open && other != rank &&
                         peers_[other].node_key == peers_[rank].node_key;
     if (beside) silence.so_far = std::min(silence.so_far, since_answer_of(other));
   }
-  silence.answers_knocks =
-      silence.so_far >= kSilent && answers_knocks(rank, silence.so_far, path.round_trip);
-  if (silence.answers_knocks) silence.limit *= 2;
+  silence.answers_probes =
+      silence.so_far >= kSilent && answers_probes(rank, silence.so_far, path.round_trip);
+  if (silence.answers_probes) silence.limit *= 2;
   return silence;
 }
 
@@ -292,7 +292,7 @@ void Monitor::judge_silence_of(std::size_t rank) {
         fmt::format("its host has answered nothing for {:.1f} s{} "
                     "(TANDEM_HOST_TIMEOUT sets the limit)",
                     seconds(silence.so_far),
-                    silence.answers_knocks ? ", though new connections to it are answered" : ""));
+                    silence.answers_probes ? ", though new connections to it are answered" : ""));
   }
   if (silence.so_far < kSilent) judge_stall(rank);
 }
@@ -367,7 +367,7 @@ void Monitor::spread(const std::string& message, const std::string& text,
   failure_.publish();
 }
 
-void Monitor::say_goodbye() noexcept {
+void Monitor::send_goodbye() noexcept {
   leaving_.store(true, std::memory_order_release);
   send_to_all(Frame::kGoodbye, "");
 }

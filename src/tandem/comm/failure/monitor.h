@@ -11,10 +11,10 @@
 //
 // In a small job heartbeats go to all ranks, in a large one to the neighbours in a ring of the
 // ranks, four times a second. They continue after a failure, because the survivors may meet again
-// (rendezvous/reunion.h) and must not wait for a stopped rank. A heartbeat contains the rank's
-// present activity, so that an error after a long wait can name the rank that holds up the job,
-// which may differ from the awaited rank. It also contains the rank's calls: ranks that wait for
-// each other in different operations (one gathers to rank 0, the other to rank 1) exchange no
+// (rendezvous/shrink_agreement.h) and must not wait for a stopped rank. A heartbeat contains the
+// rank's present activity, so that an error after a long wait can name the rank that holds up the
+// job, which may differ from the awaited rank. It also contains the rank's calls: ranks that wait
+// for each other in different operations (one gathers to rank 0, the other to rank 1) exchange no
 // message that could show the difference.
 #pragma once
 
@@ -30,9 +30,9 @@
 
 #include "tandem/comm/failure/failure.h"
 #include "tandem/comm/failure/flight_recorder.h"
-#include "tandem/comm/failure/knock.h"
 #include "tandem/comm/failure/path_watch.h"
 #include "tandem/comm/failure/peer.h"
+#include "tandem/comm/failure/tcp_probe.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::comm {
@@ -85,7 +85,7 @@ class Monitor {
   // float32 (sum) from 10.0.0.2 arrived with checksum …").
   void report_damage(std::size_t rank, const std::string& what) noexcept;
   // Notifies all ranks that this one ends in order.
-  void say_goodbye() noexcept;
+  void send_goodbye() noexcept;
   // This rank's activity, for the others' messages: operations begun so far, and whether it waits
   // for others now. Any thread; one store each.
   void note_operations(std::uint64_t begun) { operations_.store(begun, std::memory_order_relaxed); }
@@ -129,7 +129,7 @@ class Monitor {
     bool sends_heartbeats = false;
     // Corrected by the time in which this process did not run.
     std::chrono::steady_clock::time_point heard{};
-    Knock knock;
+    TcpProbe probe;
     std::chrono::steady_clock::time_point knocked{};
     Activity activity;
     std::chrono::steady_clock::time_point activity_since{};
@@ -146,10 +146,10 @@ class Monitor {
   struct Silence {
     std::chrono::milliseconds so_far;
     std::chrono::milliseconds limit;
-    bool answers_knocks;
+    bool answers_probes;
   };
   std::chrono::milliseconds since_answer_of(std::size_t rank) const;
-  bool answers_knocks(std::size_t rank, std::chrono::milliseconds silent,
+  bool answers_probes(std::size_t rank, std::chrono::milliseconds silent,
                       std::chrono::milliseconds round_trip);
   Silence silence_of(std::size_t rank);
   void judge_silence();

@@ -1,5 +1,5 @@
 // A process connects to the open ports and names of a job and sends invalid bytes, from the
-// bootstrap to the last reunion: the job continues.
+// bootstrap to the last shrink agreement: the job continues.
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,12 +13,12 @@
 #include <sstream>
 #include <thread>
 
-#include "support/hellos.h"
+#include "support/handshakes.h"
 #include "support/ports.h"
-#include "support/stranger.h"
+#include "support/unauthenticated_peer.h"
 #include "tandem/comm/api/test_ranks.h"
 #include "tandem/comm/network/transport.h"
-#include "tandem/rendezvous/exchange_wire.h"
+#include "tandem/rendezvous/bootstrap_wire.h"
 #include "tandem/rendezvous/rank_wire.h"
 
 namespace tandem::comm {
@@ -102,18 +102,18 @@ class Intruder {
 
  private:
   void intrude() {
-    std::vector<FileDescriptor> guests;
+    std::vector<FileDescriptor> connections;
     while (!stop_) {
       const std::set<std::string> own = own_sockets();
       for (const int port : listening_ports(own))
-        guests.emplace_back(tandem::testing::connect_to_port(port));
-      for (const std::string& name : listening_names(own)) guests.push_back(visit_name(name));
-      std::erase_if(guests, [](const FileDescriptor& guest) { return !guest; });
-      for (const FileDescriptor& guest : guests) {
+        connections.emplace_back(tandem::testing::connect_to_port(port));
+      for (const std::string& name : listening_names(own)) connections.push_back(visit_name(name));
+      std::erase_if(connections, [](const FileDescriptor& connection) { return !connection; });
+      for (const FileDescriptor& connection : connections) {
         visits_ +=
-            ::send(guest.get(), bytes_.data(), bytes_.size(), MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
+            ::send(connection.get(), bytes_.data(), bytes_.size(), MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
       }
-      if (guests.size() > 40) guests.erase(guests.begin(), guests.begin() + 20);
+      if (connections.size() > 40) connections.erase(connections.begin(), connections.begin() + 20);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
@@ -130,18 +130,18 @@ std::string noise() {
   return bytes;
 }
 
-std::string hello(std::uint32_t version, std::uint32_t card_bytes) {
-  wire::Hello hello;
-  hello.version = version;
-  hello.world_size = 3;
-  hello.rank = 2;
-  hello.card_bytes = card_bytes;
-  return std::string(wire::view_of(wire::sealed(hello))) + noise();
+std::string rank_handshake(std::uint32_t version, std::uint32_t peer_info_bytes) {
+  wire::HandshakeMessage rank_handshake;
+  rank_handshake.version = version;
+  rank_handshake.world_size = 3;
+  rank_handshake.rank = 2;
+  rank_handshake.peer_info_bytes = peer_info_bytes;
+  return std::string(wire::view_of(wire::sealed(rank_handshake))) + noise();
 }
 
 // In the right form, without the secret.
-std::string rank_hello(ConnectionKind kind) {
-  return tandem::testing::connection_hello(kind, {}, 2, 0) + noise();
+std::string rank_handshake(ConnectionKind kind) {
+  return tandem::testing::connection_handshake(kind, {}, 2, 0) + noise();
 }
 
 struct Words {
@@ -153,16 +153,16 @@ std::vector<Words> all_words() {
   return {{"Noise", noise()},
           {"Zeros", std::string(500, '\0')},
           {"Http", "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"},
-          {"ForgedHello", hello(wire::kVersion, 100)},
-          {"DamagedHello", std::string(wire::view_of(wire::Hello())) + noise()},
-          {"AnotherVersion", hello(99, 100)},
-          {"EndlessCard", hello(wire::kVersion, 0xffffffff)},
+          {"ForgedHello", rank_handshake(wire::kVersion, 100)},
+          {"DamagedHello", std::string(wire::view_of(wire::HandshakeMessage())) + noise()},
+          {"AnotherVersion", rank_handshake(99, 100)},
+          {"EndlessCard", rank_handshake(wire::kVersion, 0xffffffff)},
           {"AWordAfterNoHello", std::string(1, static_cast<char>(wire::kGaveUp)) + noise()},
-          {"MeshData", rank_hello(ConnectionKind::kData)},
-          {"MeshControl", rank_hello(ConnectionKind::kControl)},
-          {"MeshLocal", rank_hello(ConnectionKind::kLocal)},
-          {"Reunion", rank_hello(ConnectionKind::kReunion)},
-          {"NoKind", rank_hello(static_cast<ConnectionKind>(77))},
+          {"MeshData", rank_handshake(ConnectionKind::kData)},
+          {"MeshControl", rank_handshake(ConnectionKind::kControl)},
+          {"MeshLocal", rank_handshake(ConnectionKind::kLocal)},
+          {"Reunion", rank_handshake(ConnectionKind::kShrinkAgreement)},
+          {"NoKind", rank_handshake(static_cast<ConnectionKind>(77))},
           {"Messages", std::string(view_of(Header())) + noise()}};
 }
 

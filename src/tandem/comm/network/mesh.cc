@@ -11,7 +11,7 @@
 #include <cstring>
 #include <thread>
 
-#include "tandem/comm/network/card.h"
+#include "tandem/comm/network/peer_info.h"
 #include "tandem/core/descriptors.h"
 #include "tandem/core/disagreement.h"
 #include "tandem/core/error.h"
@@ -19,7 +19,7 @@
 #include "tandem/core/random_bits.h"
 #include "tandem/rendezvous/connect.h"
 #include "tandem/rendezvous/interfaces.h"
-#include "tandem/rendezvous/lobby.h"
+#include "tandem/rendezvous/pending_connections.h"
 #include "tandem/rendezvous/rank_wire.h"
 
 namespace tandem::comm {
@@ -30,8 +30,8 @@ using rendezvous::Deadline;
 using rendezvous::FileDescriptor;
 using rendezvous::IoStatus;
 using rendezvous::is_greeting_of;
-using rendezvous::RankGreeting;
-using rendezvous::RankHello;
+using rendezvous::RankChallenge;
+using rendezvous::RankHandshake;
 using rendezvous::read_as;
 using rendezvous::Secret;
 using rendezvous::view_of;
@@ -67,35 +67,35 @@ std::string host_key() {
   return fmt::format("{}/{}/{}", rendezvous::host_name(), boot, file_identity("/proc/self/ns/net"));
 }
 
-Card own_card(const MeshOptions& options, int port) {
-  Card card;
-  card.host = rendezvous::host_name();
-  card.host_key = host_key();
-  card.node_key = card.host_key + '/' + options.node_id;
-  card.pid_namespace = file_identity("/proc/self/ns/pid");
-  card.pid = ::getpid();
-  card.port = port;
-  card.listener = random_bits();
-  card.secret = {random_bits(), random_bits()};
-  card.settings = options.settings;
-  if (!options.loopback_only) card.addresses = rendezvous::own_addresses(options.interface);
-  return card;
+PeerInfo own_peer_info(const MeshOptions& options, int port) {
+  PeerInfo peer_info;
+  peer_info.host = rendezvous::host_name();
+  peer_info.host_key = host_key();
+  peer_info.node_key = peer_info.host_key + '/' + options.node_id;
+  peer_info.pid_namespace = file_identity("/proc/self/ns/pid");
+  peer_info.pid = ::getpid();
+  peer_info.port = port;
+  peer_info.listener = random_bits();
+  peer_info.secret = {random_bits(), random_bits()};
+  peer_info.settings = options.settings;
+  if (!options.loopback_only) peer_info.addresses = rendezvous::own_addresses(options.interface);
+  return peer_info;
 }
 
 // An abstract UNIX address: it has no file and ends with its listener. Every user of the machine
 // can read it (/proc/net/unix).
-socklen_t local_address(const Card& card, std::size_t rank, sockaddr_un& address) {
-  const std::string name = fmt::format("tandem-{:016x}-{}", card.listener, rank);
+socklen_t local_address(const PeerInfo& peer_info, std::size_t rank, sockaddr_un& address) {
+  const std::string name = fmt::format("tandem-{:016x}-{}", peer_info.listener, rank);
   address = {};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-FileDescriptor listen_local(const Card& card, std::size_t rank) {
+FileDescriptor listen_local(const PeerInfo& peer_info, std::size_t rank) {
   FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   sockaddr_un address;
-  const socklen_t length = local_address(card, rank, address);
+  const socklen_t length = local_address(peer_info, rank, address);
   if (!socket || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
       ::listen(socket.get(), 1024) != 0) {
     throw io_error("cannot listen at a UNIX socket for the ranks of this node", "socket", errno);
@@ -110,32 +110,34 @@ class Builder {
         size_(static_cast<std::size_t>(world_size)),
         options_(options),
         listener_(rendezvous::listen_tcp(options.loopback_only, 0)),
-        own_(own_card(options, rendezvous::local_port(listener_))),
+        own_(own_peer_info(options, rendezvous::local_port(listener_))),
         local_listener_(listen_local(own_, rank_)),
-        lobby_(kIntroduction, 4 * size_ + 256) {
-    greeting_.rank = static_cast<std::uint32_t>(rank);
-    greeting_.listener = own_.listener;
+        pending_(kIntroduction, 4 * size_ + 256) {
+    challenge_.rank = static_cast<std::uint32_t>(rank);
+    challenge_.listener = own_.listener;
   }
 
-  Mesh run(const rendezvous::Exchange& exchange) {
-    rendezvous::Meeting meeting = exchange(write_card(own_));
-    vigil_ = meeting.vigil.get();
-    TANDEM_CHECK(meeting.met.size() == size_, "{} cards for {} ranks", meeting.met.size(), size_);
+  Mesh run(const rendezvous::Bootstrap& bootstrap) {
+    rendezvous::BootstrapResult bootstrap_result = bootstrap(write_peer_info(own_));
+    bootstrap_monitor_ = bootstrap_result.bootstrap_monitor.get();
+    TANDEM_CHECK(bootstrap_result.met.size() == size_, "{} cards for {} ranks",
+                 bootstrap_result.met.size(), size_);
     const Deadline deadline(std::min(options_.timeout, kConnectPhase));
-    if (vigil_ != nullptr) vigil_->watch_hosts(options_.host_timeout);
+    if (bootstrap_monitor_ != nullptr) bootstrap_monitor_->watch_hosts(options_.host_timeout);
     try {
-      connect_all(meeting.met, deadline);
+      connect_all(bootstrap_result.met, deadline);
     } catch (const Error& error) {
-      if (vigil_ != nullptr) vigil_->give_up(error.what());
+      if (bootstrap_monitor_ != nullptr) bootstrap_monitor_->give_up(error.what());
       throw;
     }
     // A rank may end as soon as it is done: no rank leaves before all are connected.
-    if (vigil_ != nullptr) vigil_->finish(deadline);
-    mesh_.membership = std::move(meeting.membership);
+    if (bootstrap_monitor_ != nullptr) bootstrap_monitor_->finish(deadline);
+    mesh_.membership = std::move(bootstrap_result.membership);
     mesh_.network = describe_network();
     for (std::size_t i = 0; i < size_; ++i) {
-      mesh_.doors.push_back({candidates(i, meeting.met[i].address), cards_[i].port,
-                             cards_[i].listener, cards_[i].secret});
+      mesh_.listen_addresses.push_back({candidates(i, bootstrap_result.met[i].address),
+                                        peer_infos_[i].port, peer_infos_[i].listener,
+                                        peer_infos_[i].secret});
     }
     mesh_.listener = std::move(listener_);
     return std::move(mesh_);
@@ -144,7 +146,7 @@ class Builder {
  private:
   void connect_all(const std::vector<rendezvous::Met>& met, const Deadline& deadline) {
     for (std::size_t i = 0; i < size_; ++i) {
-      cards_.push_back(read_card(met[i].card, i));
+      peer_infos_.push_back(read_peer_info(met[i].peer_info, i));
       mesh_.peers.push_back(peer(i));
     }
     reserve_for_neighbours();
@@ -171,7 +173,7 @@ class Builder {
 
   void require_equal_settings() const {
     std::vector<std::string> settings;
-    for (const Card& card : cards_) settings.push_back(card.settings);
+    for (const PeerInfo& peer_info : peer_infos_) settings.push_back(peer_info.settings);
     const std::string differences = describe_disagreement(settings, [this](int rank) {
       return mesh_.peers[static_cast<std::size_t>(rank)].describe();
     });
@@ -181,17 +183,18 @@ class Builder {
         differences);
   }
 
-  bool shares_node(std::size_t i) const { return cards_[i].node_key == own_.node_key; }
+  bool shares_node(std::size_t i) const { return peer_infos_[i].node_key == own_.node_key; }
 
   Peer peer(std::size_t i) const {
     Peer peer;
     peer.rank = static_cast<int>(i);
-    peer.host = cards_[i].host;
-    peer.pid = cards_[i].pid;
-    peer.node_key = cards_[i].node_key;
-    peer.port = cards_[i].port;
-    peer.pid_is_visible = cards_[i].host_key == own_.host_key &&
-                          cards_[i].pid_namespace == own_.pid_namespace && peer.pid != ::getpid();
+    peer.host = peer_infos_[i].host;
+    peer.pid = peer_infos_[i].pid;
+    peer.node_key = peer_infos_[i].node_key;
+    peer.port = peer_infos_[i].port;
+    peer.pid_is_visible = peer_infos_[i].host_key == own_.host_key &&
+                          peer_infos_[i].pid_namespace == own_.pid_namespace &&
+                          peer.pid != ::getpid();
     return peer;
   }
 
@@ -203,8 +206,8 @@ class Builder {
       const bool known = std::find(addresses.begin(), addresses.end(), address) != addresses.end();
       if (!address.empty() && !known) addresses.push_back(address);
     };
-    if (cards_[i].host_key == own_.host_key) add("127.0.0.1");
-    const std::vector<std::string>& advertised = cards_[i].addresses;
+    if (peer_infos_[i].host_key == own_.host_key) add("127.0.0.1");
+    const std::vector<std::string>& advertised = peer_infos_[i].addresses;
     const bool loopback = seen_at.rfind("127.", 0) == 0 || seen_at == "::1";
     // Interfaces named by the user keep the order in which they were named.
     const bool excluding = options_.interface.rfind('^', 0) == 0;
@@ -220,61 +223,62 @@ class Builder {
                          const Deadline& deadline) {
     const std::vector<std::string> addresses = candidates(i, seen_at);
     rendezvous::Handshake handshake;
-    handshake.answer_bytes = sizeof(RankGreeting);
+    handshake.answer_bytes = sizeof(RankChallenge);
     handshake.accept = [&](const std::string& answer) {
-      return is_greeting_of(answer, i, cards_[i].listener);
+      return is_greeting_of(answer, i, peer_infos_[i].listener);
     };
     handshake.check = [this] {
-      if (vigil_ != nullptr) vigil_->check();
+      if (bootstrap_monitor_ != nullptr) bootstrap_monitor_->check();
     };
     std::string failure;
     do {
       rendezvous::Connected found =
-          rendezvous::connect_first(addresses, cards_[i].port, handshake, deadline, failure);
-      const RankHello hello = hello_to(i, kind);
-      if (found.socket && send_all(found.socket, std::as_bytes(std::span(&hello, 1)), deadline) ==
-                              IoStatus::kDone) {
+          rendezvous::connect_first(addresses, peer_infos_[i].port, handshake, deadline, failure);
+      const RankHandshake rank_handshake = handshake_to(i, kind);
+      if (found.socket && send_all(found.socket, std::as_bytes(std::span(&rank_handshake, 1)),
+                                   deadline) == IoStatus::kDone) {
         return std::move(found.socket);
       }
-      if (vigil_ != nullptr) vigil_->check();
+      if (bootstrap_monitor_ != nullptr) bootstrap_monitor_->check();
       std::this_thread::sleep_for(milliseconds(20));
     } while (!deadline.passed());
     raise<CommError>(
         "rank {} (host {}) could not connect to {} at port {} of {} within {:.1f} s: {}; check "
         "firewalls, or choose the network with TANDEM_IFNAME",
-        rank_, own_.host, mesh_.peers[i].describe(), cards_[i].port, fmt::join(addresses, ", "),
-        deadline.elapsed_seconds(), failure);
+        rank_, own_.host, mesh_.peers[i].describe(), peer_infos_[i].port,
+        fmt::join(addresses, ", "), deadline.elapsed_seconds(), failure);
   }
 
-  RankHello hello_to(std::size_t i, ConnectionKind kind) const {
-    RankHello hello;
-    hello.kind = kind;
-    hello.secret = cards_[i].secret;
-    hello.rank = static_cast<std::uint32_t>(rank_);
-    hello.target = static_cast<std::uint32_t>(i);
-    return rendezvous::sealed(hello);
+  RankHandshake handshake_to(std::size_t i, ConnectionKind kind) const {
+    RankHandshake rank_handshake;
+    rank_handshake.kind = kind;
+    rank_handshake.secret = peer_infos_[i].secret;
+    rank_handshake.rank = static_cast<std::uint32_t>(rank_);
+    rank_handshake.target = static_cast<std::uint32_t>(i);
+    return rendezvous::sealed(rank_handshake);
   }
 
   // Rank i listened before it sent its address. If it no longer listens, it has given up, and the
   // message with the reason is on its way here.
   FileDescriptor connect_local(std::size_t i) {
     sockaddr_un address;
-    const socklen_t length = local_address(cards_[i], i, address);
-    const RankHello hello = hello_to(i, ConnectionKind::kLocal);
+    const socklen_t length = local_address(peer_infos_[i], i, address);
+    const RankHandshake rank_handshake = handshake_to(i, ConnectionKind::kLocal);
     const Deadline deadline(kReason);
     while (true) {
       FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
       if (socket && ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
           rendezvous::is_of_this_user(socket) &&
-          ::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello) {
+          ::send(socket.get(), &rank_handshake, sizeof rank_handshake, MSG_NOSIGNAL) ==
+              sizeof rank_handshake) {
         return socket;
       }
       const int error = errno;
       if (out_of_descriptors(error)) {
         raise_out_of_descriptors("cannot connect to " + mesh_.peers[i].describe(), error);
       }
-      if (vigil_ != nullptr) vigil_->check();
-      if (vigil_ == nullptr || deadline.passed()) {
+      if (bootstrap_monitor_ != nullptr) bootstrap_monitor_->check();
+      if (bootstrap_monitor_ == nullptr || deadline.passed()) {
         raise<CommError>("rank {} could not reach {} of the same node through a UNIX socket: {}",
                          rank_, mesh_.peers[i].describe(), std::strerror(error));
       }
@@ -301,45 +305,51 @@ class Builder {
         raise<CommError>("rank {} (host {}) waited {:.1f} s for connections from {}", rank_,
                          own_.host, deadline.elapsed_seconds(), missing());
       }
-      std::vector<pollfd> waits = {lobby_.door(listener_), lobby_.door(local_listener_)};
-      lobby_.add_to(waits);
-      if (vigil_ != nullptr) vigil_->add_to(waits);
-      ::poll(waits.data(), waits.size(), deadline.remaining_ms(lobby_.nap(milliseconds(500))));
-      if (vigil_ != nullptr) vigil_->check();
-      lobby_.accept_from(listener_, [&] { return std::string(view_of(greeting_)); });
-      lobby_.accept_from(local_listener_, [] { return std::string(); });
-      const auto wanted = [](const std::string&) { return sizeof(RankHello); };
-      for (rendezvous::Guest& guest : lobby_.take_complete(wanted)) welcome(std::move(guest));
+      std::vector<pollfd> waits = {pending_.listener_poll(listener_),
+                                   pending_.listener_poll(local_listener_)};
+      pending_.add_to(waits);
+      if (bootstrap_monitor_ != nullptr) bootstrap_monitor_->add_to(waits);
+      ::poll(waits.data(), waits.size(),
+             deadline.remaining_ms(pending_.poll_timeout(milliseconds(500))));
+      if (bootstrap_monitor_ != nullptr) bootstrap_monitor_->check();
+      pending_.accept_from(listener_, [&] { return std::string(view_of(challenge_)); });
+      pending_.accept_from(local_listener_, [] { return std::string(); });
+      const auto wanted = [](const std::string&) { return sizeof(RankHandshake); };
+      for (rendezvous::PendingConnection& connection : pending_.take_complete(wanted))
+        welcome(std::move(connection));
     }
   }
 
-  void welcome(rendezvous::Guest guest) {
-    const auto hello = read_as<RankHello>(guest.received);
-    if (rendezvous::is_damaged(hello, own_.secret)) {
+  void welcome(rendezvous::PendingConnection connection) {
+    const auto rank_handshake = read_as<RankHandshake>(connection.received);
+    if (rendezvous::is_damaged(rank_handshake, own_.secret)) {
       raise<CommError>(
           "the link from a rank at {} to rank {} (host {}) is damaged: the first frame of a "
           "connection arrived with a wrong checksum; check the network cards, cables and switches "
           "between these two hosts",
-          rendezvous::peer_address(guest.socket), rank_, own_.host);
+          rendezvous::peer_address(connection.socket), rank_, own_.host);
     }
     const bool genuine =
-        hello.magic == RankHello().magic && rendezvous::is_whole(hello) &&
-        hello.secret == own_.secret && hello.target == rank_ && hello.rank > rank_ &&
-        hello.rank < size_ && hello.kind <= ConnectionKind::kLocal &&
-        (hello.kind == ConnectionKind::kLocal) == rendezvous::is_local(guest.socket);
+        rank_handshake.magic == RankHandshake().magic && rendezvous::is_whole(rank_handshake) &&
+        rank_handshake.secret == own_.secret && rank_handshake.target == rank_ &&
+        rank_handshake.rank > rank_ && rank_handshake.rank < size_ &&
+        rank_handshake.kind <= ConnectionKind::kLocal &&
+        (rank_handshake.kind == ConnectionKind::kLocal) == rendezvous::is_local(connection.socket);
     if (!genuine) return;
-    if (hello.kind == ConnectionKind::kLocal && !rendezvous::is_of_this_user(guest.socket)) return;
-    auto& sockets = hello.kind == ConnectionKind::kData      ? mesh_.data
-                    : hello.kind == ConnectionKind::kControl ? mesh_.control
-                                                             : mesh_.local;
-    sockets[hello.rank] = std::move(guest.socket);
+    if (rank_handshake.kind == ConnectionKind::kLocal &&
+        !rendezvous::is_of_this_user(connection.socket))
+      return;
+    auto& sockets = rank_handshake.kind == ConnectionKind::kData      ? mesh_.data
+                    : rank_handshake.kind == ConnectionKind::kControl ? mesh_.control
+                                                                      : mesh_.local;
+    sockets[rank_handshake.rank] = std::move(connection.socket);
   }
 
   // "eth0 (10.0.0.3)": the interface through which data for other hosts leaves this one.
   std::string describe_network() const {
     std::vector<std::string> ways;
     for (std::size_t i = 0; i < size_; ++i) {
-      if (!mesh_.data[i] || cards_[i].host_key == own_.host_key) continue;
+      if (!mesh_.data[i] || peer_infos_[i].host_key == own_.host_key) continue;
       const std::string way = fmt::format("{} ({})", rendezvous::own_interface(mesh_.data[i]),
                                           rendezvous::own_address(mesh_.data[i]));
       if (std::find(ways.begin(), ways.end(), way) == ways.end()) ways.push_back(way);
@@ -351,24 +361,24 @@ class Builder {
   std::size_t size_;
   MeshOptions options_;
   FileDescriptor listener_;
-  Card own_;
+  PeerInfo own_;
   FileDescriptor local_listener_;
-  rendezvous::Lobby lobby_;
-  RankGreeting greeting_;
-  rendezvous::Vigil* vigil_ = nullptr;
-  std::vector<Card> cards_;
+  rendezvous::PendingConnections pending_;
+  RankChallenge challenge_;
+  rendezvous::BootstrapMonitor* bootstrap_monitor_ = nullptr;
+  std::vector<PeerInfo> peer_infos_;
   Mesh mesh_;
 };
 
 }  // namespace
 
-Mesh connect_mesh(int rank, int world_size, const rendezvous::Exchange& exchange,
+Mesh connect_mesh(int rank, int world_size, const rendezvous::Bootstrap& bootstrap,
                   const MeshOptions& options) {
   // Before any rank waits for this one. Rank 0 uses separate connections for the bootstrap.
   const auto peers = static_cast<std::size_t>(world_size - 1);
   reserve_descriptors(kOfTheRank + kPerPeer * peers + (rank == 0 ? peers : 1),
                       fmt::format("rank {} of {}", rank, world_size));
-  return Builder(rank, world_size, options).run(exchange);
+  return Builder(rank, world_size, options).run(bootstrap);
 }
 
 }  // namespace tandem::comm

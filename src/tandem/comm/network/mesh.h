@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tandem/comm/failure/peer.h"
-#include "tandem/rendezvous/exchange.h"
+#include "tandem/rendezvous/bootstrap.h"
 #include "tandem/rendezvous/rank_wire.h"
 #include "tandem/rendezvous/socket.h"
 
@@ -21,8 +21,8 @@ struct Mesh {
   std::vector<rendezvous::FileDescriptor> control;
   std::vector<rendezvous::FileDescriptor> local;
   // By rank, this one included. The ranks keep their listeners after they are connected: if the
-  // communicator fails, the survivors find each other there (rendezvous/reunion.h).
-  std::vector<rendezvous::Door> doors;
+  // communicator fails, the survivors find each other there (rendezvous/shrink_agreement.h).
+  std::vector<rendezvous::ListenAddress> listen_addresses;
   rendezvous::FileDescriptor listener;  // this rank's
   rendezvous::Membership membership;    // this rank's, in a process manager's job
   // "eth0 (10.0.0.3)": this rank's interface to other hosts; empty if there are none.
@@ -44,7 +44,7 @@ struct MeshOptions {
 // to every j < i. Returns when all ranks are connected. Throws ConfigError if their settings
 // differ. Throws CommError with the rank that was unreachable, did not connect, gave up or died,
 // and the time waited.
-Mesh connect_mesh(int rank, int world_size, const rendezvous::Exchange& exchange,
+Mesh connect_mesh(int rank, int world_size, const rendezvous::Bootstrap& bootstrap,
                   const MeshOptions& options);
 
 }  // namespace tandem::comm

@@ -20,12 +20,12 @@ namespace {
 using rendezvous::FileDescriptor;
 using rendezvous::Met;
 using std::chrono::milliseconds;
-using testing::CardBoard;
+using testing::PeerInfoBoard;
 
 // Runs `meanwhile` with all cards after the bootstrap and before the ranks connect to each other;
 // returns whether all connected.
 bool connect_two_ranks(const std::function<void(const std::vector<Met>&)>& meanwhile) {
-  CardBoard board(2);
+  PeerInfoBoard board(2);
   std::barrier met(2);
   std::array<bool, 2> connected{};
   std::vector<std::thread> ranks;
@@ -34,13 +34,13 @@ bool connect_two_ranks(const std::function<void(const std::vector<Met>&)>& meanw
       MeshOptions options;
       options.timeout = milliseconds(20000);
       options.loopback_only = true;
-      const auto exchange = [&](const std::string& card) {
-        rendezvous::Meeting meeting = board.exchange_of(rank)(card);
-        if (rank == 0) meanwhile(meeting.met);
+      const auto bootstrap = [&](const std::string& peer_info) {
+        rendezvous::BootstrapResult bootstrap_result = board.exchange_of(rank)(peer_info);
+        if (rank == 0) meanwhile(bootstrap_result.met);
         met.arrive_and_wait();
-        return meeting;
+        return bootstrap_result;
       };
-      const Mesh mesh = connect_mesh(rank, 2, exchange, options);
+      const Mesh mesh = connect_mesh(rank, 2, bootstrap, options);
       const auto other = static_cast<std::size_t>(1 - rank);
       connected[static_cast<std::size_t>(rank)] =
           mesh.data[other] && mesh.control[other] && mesh.local[other];
@@ -72,10 +72,10 @@ TEST(Mesh, NoNameOfASocketTellsASecret) {
     const std::string names = read_file("/proc/net/unix");
     EXPECT_THAT(names, ::testing::HasSubstr("@tandem-"));
     for (const Met& one : met) {
-      const std::vector<std::string> card = lines_of(one.card);
-      ASSERT_GE(card.size(), 10u);
+      const std::vector<std::string> peer_info = lines_of(one.peer_info);
+      ASSERT_GE(peer_info.size(), 10u);
       for (const std::size_t secret : {8u, 9u}) {
-        const auto value = std::stoull(card[secret]);
+        const auto value = std::stoull(peer_info[secret]);
         EXPECT_EQ(names.find(fmt::format("{:016x}", value)), std::string::npos);
         EXPECT_EQ(names.find(fmt::format("{}", value)), std::string::npos);
       }
@@ -86,32 +86,34 @@ TEST(Mesh, NoNameOfASocketTellsASecret) {
 // A process that has a socket's name but not the secret receives nothing, and does not disturb the
 // ranks.
 TEST(Mesh, AStrangerAtTheLocalSocketIsLeftOut) {
-  std::vector<FileDescriptor> strangers;
+  std::vector<FileDescriptor> unauthenticated_peers;
   EXPECT_TRUE(connect_two_ranks([&](const std::vector<Met>& met) {
-    const auto listener = std::stoull(lines_of(met[0].card)[7]);
+    const auto listener = std::stoull(lines_of(met[0].peer_info)[7]);
     const auto [address, length] = local_address(listener);
     for (const std::uint64_t guess : {std::uint64_t{0}, std::uint64_t{listener}}) {
       FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
       ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
-      rendezvous::RankHello hello;
-      hello.kind = rendezvous::ConnectionKind::kLocal;
-      hello.rank = 1;
-      hello.secret = {guess, guess};
-      hello = rendezvous::sealed(hello);
-      ASSERT_EQ(::send(socket.get(), &hello, sizeof hello, 0), static_cast<ssize_t>(sizeof hello));
-      strangers.push_back(std::move(socket));
+      rendezvous::RankHandshake rank_handshake;
+      rank_handshake.kind = rendezvous::ConnectionKind::kLocal;
+      rank_handshake.rank = 1;
+      rank_handshake.secret = {guess, guess};
+      rank_handshake = rendezvous::sealed(rank_handshake);
+      ASSERT_EQ(::send(socket.get(), &rank_handshake, sizeof rank_handshake, 0),
+                static_cast<ssize_t>(sizeof rank_handshake));
+      unauthenticated_peers.push_back(std::move(socket));
     }
   }));
-  for (const FileDescriptor& stranger : strangers) {
+  for (const FileDescriptor& unauthenticated_peer : unauthenticated_peers) {
     char byte;
-    EXPECT_EQ(::recv(stranger.get(), &byte, 1, 0), 0) << "the stranger was let in";
+    EXPECT_EQ(::recv(unauthenticated_peer.get(), &byte, 1, 0), 0)
+        << "the unauthenticated peer was let in";
   }
 }
 
 // A process of another user that has the secret: its exit code is 0 if its connection was closed.
 // It has sent its handshake when this returns.
 pid_t visit_as_another_user(const sockaddr_un& address, socklen_t length,
-                            const rendezvous::RankHello& hello) {
+                            const rendezvous::RankHandshake& rank_handshake) {
   int said[2];
   if (::pipe(said) != 0) return -1;
   const pid_t child = ::fork();
@@ -127,10 +129,11 @@ pid_t visit_as_another_user(const sockaddr_un& address, socklen_t length,
   ::dup2(said[1], 3);
   ::close_range(4, ~0u, 0);
   const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  const bool asked = ::setresuid(65534, 65534, 65534) == 0 &&
-                     ::connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
-                     ::send(socket, &hello, sizeof hello, 0) == ssize_t{sizeof hello} &&
-                     ::write(3, &byte, 1) == 1;
+  const bool asked =
+      ::setresuid(65534, 65534, 65534) == 0 &&
+      ::connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+      ::send(socket, &rank_handshake, sizeof rank_handshake, 0) == ssize_t{sizeof rank_handshake} &&
+      ::write(3, &byte, 1) == 1;
   ::_exit(asked && ::recv(socket, &byte, 1, 0) == 0 ? 0 : 1);
 }
 
@@ -139,14 +142,14 @@ TEST(Mesh, AnotherUserWhoKnowsTheSecretIsLeftOut) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   pid_t visitor = -1;
   EXPECT_TRUE(connect_two_ranks([&](const std::vector<Met>& met) {
-    const std::vector<std::string> card = lines_of(met[0].card);
-    rendezvous::RankHello hello;
-    hello.kind = rendezvous::ConnectionKind::kLocal;
-    hello.rank = 1;
-    hello.secret = {std::stoull(card[8]), std::stoull(card[9])};
-    hello = rendezvous::sealed(hello);
-    const auto [address, length] = local_address(std::stoull(card[7]));
-    visitor = visit_as_another_user(address, length, hello);
+    const std::vector<std::string> peer_info = lines_of(met[0].peer_info);
+    rendezvous::RankHandshake rank_handshake;
+    rank_handshake.kind = rendezvous::ConnectionKind::kLocal;
+    rank_handshake.rank = 1;
+    rank_handshake.secret = {std::stoull(peer_info[8]), std::stoull(peer_info[9])};
+    rank_handshake = rendezvous::sealed(rank_handshake);
+    const auto [address, length] = local_address(std::stoull(peer_info[7]));
+    visitor = visit_as_another_user(address, length, rank_handshake);
   }));
   int status = -1;
   ASSERT_EQ(::waitpid(visitor, &status, 0), visitor);

@@ -67,7 +67,7 @@ Progress ChainTask::advance() {
 }
 
 void SequenceTask::then(std::function<void()> work) {
-  parts_.push_back([work = std::move(work)]() -> std::unique_ptr<Task> {
+  parts_.push_back([work = std::move(work)]() -> std::unique_ptr<CommTask> {
     work();
     return nullptr;
   });

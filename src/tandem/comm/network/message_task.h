@@ -47,7 +47,7 @@ struct Round {
   void receive(int peer, std::span<std::byte> bytes) { transfers.push_back({peer, false, bytes}); }
 };
 
-class MessageTask final : public Task {
+class MessageTask final : public CommTask {
  public:
   MessageTask(const Messages& messages, Round round)
       : messages_(messages), round_(std::move(round)) {}
@@ -64,7 +64,7 @@ class MessageTask final : public Task {
 };
 
 // Tasks in sequence; each is created when the previous one is done.
-class ChainTask : public Task {
+class ChainTask : public CommTask {
  public:
   Progress advance() final;
   int waiting_for() const final { return task_ ? task_->waiting_for() : -1; }
@@ -73,16 +73,16 @@ class ChainTask : public Task {
  protected:
   virtual std::size_t parts() const = 0;
   // May return null: no task to wait for.
-  virtual std::unique_ptr<Task> make(std::size_t part) = 0;
+  virtual std::unique_ptr<CommTask> make(std::size_t part) = 0;
 
  private:
   std::size_t next_ = 0;
-  std::unique_ptr<Task> task_;
+  std::unique_ptr<CommTask> task_;
 };
 
 class SequenceTask final : public ChainTask {
  public:
-  using Part = std::function<std::unique_ptr<Task>()>;  // may return null: no work
+  using Part = std::function<std::unique_ptr<CommTask>()>;  // may return null: no work
   void add(Part part) { parts_.push_back(std::move(part)); }
   // A part that needs no waiting.
   void then(std::function<void()> work);
@@ -91,7 +91,7 @@ class SequenceTask final : public ChainTask {
 
  protected:
   std::size_t parts() const override { return parts_.size(); }
-  std::unique_ptr<Task> make(std::size_t part) override { return parts_[part](); }
+  std::unique_ptr<CommTask> make(std::size_t part) override { return parts_[part](); }
 
  private:
   std::vector<Part> parts_;

@@ -90,8 +90,8 @@ std::shared_ptr<const Message> PluginTransport::receive(int peer, const Header& 
   return inboxes_.post(peer, expected, bytes);
 }
 
-bool PluginTransport::progress(microseconds patience) {
-  const Clock::time_point end = Clock::now() + patience;
+bool PluginTransport::progress(microseconds max_wait) {
+  const Clock::time_point end = Clock::now() + max_wait;
   for (int round = 0;; ++round) {
     if (!inboxes_.disagreed() && !stopped() && poll_library()) return true;
     if (any_broken_) report_broken_links();
@@ -259,7 +259,7 @@ void PluginTransport::read_packets(std::size_t peer) {
     link.posted_packets.pop_front();
     read_packet(peer, *operation->packet);
     give_back(operation);
-    if (!link.said_goodbye) post_packet(peer);
+    if (!link.goodbye_sent) post_packet(peer);
   }
 }
 
@@ -274,7 +274,7 @@ void PluginTransport::read_packet(std::size_t peer, const Packet& packet) {
                           number, head.frame.sum(), head.frame.checksum));
   }
   if (header.magic == kGoodbyeMagic) {
-    links_[peer].said_goodbye = true;
+    links_[peer].goodbye_sent = true;
     return;
   }
   std::shared_ptr<Incoming> incoming = inboxes_.begin(peer, header);
@@ -327,7 +327,7 @@ void PluginTransport::sleep(microseconds limit, int round) const {
 void PluginTransport::report_broken_links() {
   for (std::size_t peer = 0; peer < links_.size(); ++peer) {
     const Link& link = links_[peer];
-    const bool broken = link.broken_since != Clock::time_point{} && !link.said_goodbye;
+    const bool broken = link.broken_since != Clock::time_point{} && !link.goodbye_sent;
     if (!broken || monitor_.left(static_cast<int>(peer))) continue;
     if (Clock::now() - link.broken_since < kVerdict || failure_.is_set()) continue;
     monitor_.report(fmt::format("{} lost its connection to {}: {} ({})", peers_[rank_].describe(),

@@ -42,7 +42,7 @@ class PluginTransport final : public Transport {
                                       std::span<const std::byte> bytes) override;
   std::shared_ptr<const Message> receive(int peer, const Header& expected,
                                          std::span<std::byte> bytes) override;
-  bool progress(std::chrono::microseconds patience) override;
+  bool progress(std::chrono::microseconds max_wait) override;
   bool closed(int peer) const override { return links_[static_cast<std::size_t>(peer)].closed(); }
 
  private:
@@ -78,7 +78,7 @@ class PluginTransport final : public Transport {
   };
   struct Link {
     bool broken = false;
-    bool said_goodbye = false;
+    bool goodbye_sent = false;
     std::uint32_t packets_sent = 0;
     std::uint32_t packets_received = 0;
     std::size_t sends_under_way = 0;   // includes waiting ones
@@ -90,7 +90,7 @@ class PluginTransport final : public Transport {
     std::deque<Operation*> posted_packets;  // in the order in which they will be filled
     std::chrono::steady_clock::time_point broken_since{};
     std::string reason;  // why the link broke
-    bool closed() const { return broken || (said_goodbye && bodies_under_way == 0); }
+    bool closed() const { return broken || (goodbye_sent && bodies_under_way == 0); }
   };
 
   Operation* take(bool with_packet);

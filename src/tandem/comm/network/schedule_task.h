@@ -15,7 +15,7 @@ namespace tandem::comm {
 // complete sums are rounded to `type`. The input of one rank had that type, so it is exact.
 DataType wire_type(const Step& step, DataType sums, DataType type);
 
-class ScheduleTask final : public Task {
+class ScheduleTask final : public CommTask {
  public:
   // Destination of complete sums.
   struct Finish {

@@ -123,18 +123,18 @@ std::string StreamTransport::describe_stall(std::chrono::milliseconds limit) {
   return text;
 }
 
-bool StreamTransport::progress(std::chrono::microseconds patience) {
+bool StreamTransport::progress(std::chrono::microseconds max_wait) {
   const bool moved = move(neighbours_);
-  if (moved) patience = {};
-  if (patience.count() == 0) {
+  if (moved) max_wait = {};
+  if (max_wait.count() == 0) {
     const bool all = ++calls_ % kCallsBetweenLooks == 0;
-    if (all || far_.size() > kFewSockets) return poll_sockets(all, patience) || moved;
+    if (all || far_.size() > kFewSockets) return poll_sockets(all, max_wait) || moved;
     return move(far_) || moved;
   }
-  if (!streams_) return poll_sockets(true, patience);
+  if (!streams_) return poll_sockets(true, max_wait);
   streams_->prepare_sleep();
   const bool moved_meanwhile = move(neighbours_);
-  const bool moved_later = poll_sockets(true, moved_meanwhile ? patience.zero() : patience);
+  const bool moved_later = poll_sockets(true, moved_meanwhile ? max_wait.zero() : max_wait);
   streams_->wake_up();
   return move(neighbours_) || moved_meanwhile || moved_later;
 }
@@ -153,7 +153,7 @@ bool StreamTransport::move(std::span<const std::size_t> peers) {
 }
 
 // Polls the sockets of other nodes' ranks; with `all`, those of neighbours too.
-bool StreamTransport::poll_sockets(bool all, std::chrono::microseconds patience) {
+bool StreamTransport::poll_sockets(bool all, std::chrono::microseconds max_wait) {
   bool moved = false;
   std::vector<pollfd> waits;
   std::vector<std::size_t> ranks;
@@ -167,8 +167,8 @@ bool StreamTransport::poll_sockets(bool all, std::chrono::microseconds patience)
   // After a disagreement only the failure is still of interest.
   waits.push_back({failure_.event(), POLLIN, 0});
   if (streams_ && !inboxes_.disagreed()) waits.push_back({streams_->bell(), POLLIN, 0});
-  const timespec timeout{static_cast<time_t>(patience.count() / 1000000),
-                         static_cast<long>(patience.count() % 1000000 * 1000)};
+  const timespec timeout{static_cast<time_t>(max_wait.count() / 1000000),
+                         static_cast<long>(max_wait.count() % 1000000 * 1000)};
   if (::ppoll(waits.data(), waits.size(), &timeout, nullptr) <= 0 || inboxes_.disagreed())
     return false;
   for (std::size_t i = 0; i < ranks.size(); ++i) {

@@ -41,7 +41,7 @@ class StreamTransport final : public Transport {
                                       std::span<const std::byte> bytes) override;
   std::shared_ptr<const Message> receive(int peer, const Header& expected,
                                          std::span<std::byte> bytes) override;
-  bool progress(std::chrono::microseconds patience) override;
+  bool progress(std::chrono::microseconds max_wait) override;
   std::string describe_stall(std::chrono::milliseconds limit) override;
   bool closed(int peer) const override;
 
@@ -99,7 +99,7 @@ class StreamTransport final : public Transport {
   std::ptrdiff_t get(Link& link, std::span<std::byte> target);
   std::ptrdiff_t get_from_socket(Link& link, std::span<std::byte> target);
   bool move(std::span<const std::size_t> peers);
-  bool poll_sockets(bool all, std::chrono::microseconds patience);
+  bool poll_sockets(bool all, std::chrono::microseconds max_wait);
   void look_at_connection(Link& link);
   static std::span<std::byte> wanted(Link& link);
   bool take(std::size_t peer, std::span<const std::byte> bytes);

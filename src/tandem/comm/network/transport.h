@@ -65,9 +65,9 @@ class Transport {
                                               std::span<const std::byte> bytes) = 0;
   virtual std::shared_ptr<const Message> receive(int peer, const Header& expected,
                                                  std::span<std::byte> bytes) = 0;
-  // Moves as much as possible. If nothing moves, sleeps until something can, `patience` passes or
+  // Moves as much as possible. If nothing moves, sleeps until something can, `max_wait` passes or
   // the communicator fails. Returns true if anything moved.
-  virtual bool progress(std::chrono::microseconds patience) = 0;
+  virtual bool progress(std::chrono::microseconds max_wait) = 0;
   // "cannot get …": messages to a host have made no progress for `limit`, though its connections
   // are open; empty if there is no stall or it cannot be detected. Call it regularly during a long
   // wait.

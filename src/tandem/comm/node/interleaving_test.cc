@@ -215,7 +215,7 @@ TEST(StagingRing, ALooserRuleIsCaught) {
 
 // ---- op headers: two lines and slots per rank ----
 
-struct Announcer {
+struct HeaderWriter {
   std::uint8_t announced = 0;
   bool settled = true;
   bool writing = false;
@@ -223,17 +223,17 @@ struct Announcer {
   // The operation whose data is in the line; counts as its sequence.
   std::array<std::uint8_t, 2> line{};
   std::array<std::uint8_t, 2> data{};
-  auto operator<=>(const Announcer&) const = default;
+  auto operator<=>(const HeaderWriter&) const = default;
 };
-using AnnounceState = std::array<Announcer, kMaxRanks>;
+using OpHeaderState = std::array<HeaderWriter, kMaxRanks>;
 
-struct AnnounceModel {
+struct OpHeaderModel {
   int ranks;
   // By operation: −1: every rank waits for every rank; otherwise all wait for this rank only.
   std::vector<int> roots;
   bool check_previous = true;  // the rule: operation n only after all announced n − 1
 
-  bool all_at(const AnnounceState& state, int me, std::uint8_t operation) const {
+  bool all_at(const OpHeaderState& state, int me, std::uint8_t operation) const {
     for (int other = 0; other < ranks; ++other) {
       if (other != me && state[static_cast<std::size_t>(other)].line[operation % 2] != operation)
         return false;
@@ -241,16 +241,16 @@ struct AnnounceModel {
     return true;
   }
 
-  std::string steps(const AnnounceState& state, int me, std::vector<AnnounceState>& next) const {
-    const Announcer& own = state[static_cast<std::size_t>(me)];
+  std::string steps(const OpHeaderState& state, int me, std::vector<OpHeaderState>& next) const {
+    const HeaderWriter& own = state[static_cast<std::size_t>(me)];
     const auto change = [&](auto edit) {
-      AnnounceState changed = state;
+      OpHeaderState changed = state;
       edit(changed[static_cast<std::size_t>(me)]);
       next.push_back(changed);
     };
     const std::uint8_t now = own.announced;
     if (own.writing) {  // the data is written; now the sequence
-      change([&](Announcer& s) {
+      change([&](HeaderWriter& s) {
         s.writing = false;
         s.announced = static_cast<std::uint8_t>(now + 1);
         s.line[(now + 1) % 2] = s.announced;
@@ -267,14 +267,14 @@ struct AnnounceModel {
       if (root >= 0) {
         if (root != me && state[static_cast<std::size_t>(root)].line[now % 2] != now) return "";
         if (!take(root)) return "a rank read the data of another operation";
-        change([](Announcer& s) { s.reading = false; });
+        change([](HeaderWriter& s) { s.reading = false; });
         return "";
       }
       if (!all_at(state, me, now)) return "";
       for (int source = 0; source < ranks; ++source) {
         if (!take(source)) return "a rank read the data of another operation";
       }
-      change([](Announcer& s) {
+      change([](HeaderWriter& s) {
         s.reading = false;
         s.settled = true;
       });
@@ -282,7 +282,7 @@ struct AnnounceModel {
     }
     if (now == roots.size()) return "";
     if (check_previous && !own.settled && !all_at(state, me, now)) return "";
-    change([&](Announcer& s) {
+    change([&](HeaderWriter& s) {
       s.writing = true;
       s.data[(now + 1) % 2] = static_cast<std::uint8_t>(now + 1);
     });
@@ -290,18 +290,18 @@ struct AnnounceModel {
   }
 
   std::string run() const {
-    return explore<AnnounceState>(
-        AnnounceState{},
-        [this](const AnnounceState& state, std::vector<AnnounceState>& next) {
+    return explore<OpHeaderState>(
+        OpHeaderState{},
+        [this](const OpHeaderState& state, std::vector<OpHeaderState>& next) {
           for (int me = 0; me < ranks; ++me) {
             const std::string wrong = steps(state, me, next);
             if (!wrong.empty()) return wrong;
           }
           return std::string();
         },
-        [this](const AnnounceState& state) {
+        [this](const OpHeaderState& state) {
           for (int me = 0; me < ranks; ++me) {
-            const Announcer& one = state[static_cast<std::size_t>(me)];
+            const HeaderWriter& one = state[static_cast<std::size_t>(me)];
             if (one.announced != roots.size() || one.reading) return false;
           }
           return true;
@@ -309,16 +309,16 @@ struct AnnounceModel {
   }
 };
 
-TEST(Announcements, TwoLinesAreEnough) {
+TEST(OpHeaders, TwoLinesAreEnough) {
   for (const auto& roots : std::vector<std::vector<int>>{
            {-1, -1, -1, -1}, {0, 0, 0, 0, 0}, {0, 1, 0, 1}, {-1, 0, 0, -1, 1, 1, -1}}) {
-    EXPECT_EQ((AnnounceModel{2, roots}.run()), "");
-    EXPECT_EQ((AnnounceModel{3, roots}.run()), "");
+    EXPECT_EQ((OpHeaderModel{2, roots}.run()), "");
+    EXPECT_EQ((OpHeaderModel{3, roots}.run()), "");
   }
 }
 
-TEST(Announcements, WithoutLookingBackTheyAreNot) {
-  EXPECT_NE((AnnounceModel{2, {0, 0, 0, 0}, false}.run()), "");
+TEST(OpHeaders, WithoutLookingBackTheyAreNot) {
+  EXPECT_NE((OpHeaderModel{2, {0, 0, 0, 0}, false}.run()), "");
 }
 
 // ---- sleeping and waking ----

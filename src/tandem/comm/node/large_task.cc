@@ -21,8 +21,8 @@ Progress LargeTask::advance() {
   NodeChannel& channel = context_.channel;
   bool moved = false;
   if (state_ == State::kStart) {
-    if (!channel.may_announce(missing_)) return Progress::kWaiting;
-    announce();
+    if (!channel.may_post_header(missing_)) return Progress::kWaiting;
+    post_header();
     state_ = State::kAnnounced;
     moved = true;
   }
@@ -55,14 +55,15 @@ Progress LargeTask::advance() {
   return Progress::kDone;
 }
 
-void LargeTask::announce() {
+void LargeTask::post_header() {
   NodeChannel& channel = context_.channel;
   Locations where;
   if (!plan_ && call_.in != nullptr)
     where.in = channel.locate(call_.in, call_.in_bytes(channel.size()));
   if (!plan_ && call_.out != nullptr)
     where.out = channel.locate(call_.out, call_.out_bytes(channel.size()));
-  channel.announce(call_, context_.collective, context_.whole, std::as_bytes(std::span(&where, 1)));
+  channel.post_header(call_, context_.collective, context_.whole,
+                      std::as_bytes(std::span(&where, 1)));
 }
 
 namespace {

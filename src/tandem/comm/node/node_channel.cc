@@ -54,13 +54,13 @@ NodeChannel::NodeChannel(std::vector<std::span<std::byte>> segments, int local_r
 
 // ---- op headers ----
 
-bool NodeChannel::may_announce(int& missing) {
+bool NodeChannel::may_post_header(int& missing) {
   if (settled_) return true;
   return all_announced(missing);
 }
 
-void NodeChannel::announce(const Call& call, std::uint64_t collective, const Whole& whole,
-                           std::span<const std::byte> data) {
+void NodeChannel::post_header(const Call& call, std::uint64_t collective, const Whole& whole,
+                              std::span<const std::byte> data) {
   ++sequence_;
   const bool is_stage = whole.history != 0;
   const Call& named = is_stage ? whole.call : call;

@@ -87,10 +87,10 @@ class NodeChannel {
   // ---- op headers ----
   // Returns true if the next operation may be announced; otherwise sets `missing` to a rank that
   // has not announced the last one.
-  bool may_announce(int& missing);
+  bool may_post_header(int& missing);
   // `data`: up to kTinyBytes that the other ranks read through tiny().
-  void announce(const Call& call, std::uint64_t collective, const Whole& whole,
-                std::span<const std::byte> data);
+  void post_header(const Call& call, std::uint64_t collective, const Whole& whole,
+                   std::span<const std::byte> data);
   // Returns true if local rank `local` has announced the same operation as this rank.
   bool announced(int local);
   // Returns true if all ranks have; otherwise sets `missing`.

@@ -63,13 +63,13 @@ SharedSegment::SharedSegment(int descriptor, std::size_t bytes) : size_(bytes) {
 }
 
 SharedSegment::SharedSegment(const rendezvous::FileDescriptor& descriptor,
-                             std::span<std::byte> place)
-    : size_(place.size()), unmaps_(false) {
-  if (place.empty()) return;
-  void* address = ::mmap(place.data(), place.size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                         descriptor.get(), 0);
+                             std::span<std::byte> mapping)
+    : size_(mapping.size()), unmaps_(false) {
+  if (mapping.empty()) return;
+  void* address = ::mmap(mapping.data(), mapping.size(), PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_FIXED, descriptor.get(), 0);
   if (address == MAP_FAILED) {
-    raise<IoError>("cannot map {} MiB of shared memory over other memory: {}", place.size() >> 20,
+    raise<IoError>("cannot map {} MiB of shared memory over other memory: {}", mapping.size() >> 20,
                    std::strerror(errno));
   }
   data_ = static_cast<std::byte*>(address);

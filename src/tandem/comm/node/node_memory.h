@@ -48,7 +48,7 @@ class SharedSegment {
   SharedSegment(int descriptor, std::size_t bytes);
   // Maps it over `place`: whole pages that are already mapped and stay mapped after the segment
   // ends. Throws IoError.
-  SharedSegment(const rendezvous::FileDescriptor& descriptor, std::span<std::byte> place);
+  SharedSegment(const rendezvous::FileDescriptor& descriptor, std::span<std::byte> mapping);
   ~SharedSegment();
   SharedSegment(SharedSegment&& other) noexcept;
   SharedSegment& operator=(SharedSegment&& other) noexcept;

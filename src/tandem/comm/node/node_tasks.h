@@ -38,7 +38,7 @@ struct NodeContext {
 // Up to kSlotBytes from each rank, in one step. Every rank writes its contribution to its line (up
 // to 56 bytes) or slot and reads from those of the others. If all ranks need the result, every rank
 // computes all of it, in the same order.
-class SlotTask final : public Task {
+class SlotTask final : public CommTask {
  public:
   // `reduction` is used only by calls that reduce, and must outlive the task.
   SlotTask(const NodeContext& context, const Call& call, const NodeReduction& reduction)
@@ -47,7 +47,7 @@ class SlotTask final : public Task {
   int waiting_for() const override { return missing_; }
 
  private:
-  void announce();
+  void post_header();
   bool sources_announced();
   bool is_source(int local) const;
   bool needs_sources() const;
@@ -63,7 +63,7 @@ class SlotTask final : public Task {
 };
 
 // Larger operations between private buffers: through the staging ring (staging.h).
-class StagedTask final : public Task {
+class StagedTask final : public CommTask {
  public:
   StagedTask(const NodeContext& context, StagedPlan plan, const NodeReduction& reduction);
   Progress advance() override;
@@ -97,7 +97,7 @@ class StagedTask final : public Task {
 // Large operations: announces the location of the buffers. If all buffers that other ranks must
 // reach are in memory of the communicator, it works on them in place (each rank reduces its slice
 // of all buffers, or copies directly from them). Otherwise it stages.
-class LargeTask final : public Task {
+class LargeTask final : public CommTask {
  public:
   LargeTask(const NodeContext& context, const Call& call, const NodeReduction& reduction);
   // A part of an operation across nodes, staged along this plan; `call` is compared between the
@@ -109,7 +109,7 @@ class LargeTask final : public Task {
 
  private:
   enum class State { kStart, kAnnounced, kDirectDone, kStaged };
-  void announce();
+  void post_header();
   bool all_reachable() const;
   void work_directly();
   void reduce_directly();

@@ -44,7 +44,7 @@ struct Rank {
     reduction.how = {call.type, call.op};
     reduction.programs = programs;
     const std::size_t bytes = call.in_bytes(channel.size());
-    std::unique_ptr<Task> task;
+    std::unique_ptr<CommTask> task;
     if (bytes <= kSlotBytes) {
       task = std::make_unique<SlotTask>(context, call, reduction);
     } else {

@@ -14,8 +14,8 @@ using Pointers = std::array<const std::byte*, NodeChannel::kMaxRanks>;
 
 Progress SlotTask::advance() {
   if (!announced_) {
-    if (!context_.channel.may_announce(missing_)) return Progress::kWaiting;
-    announce();
+    if (!context_.channel.may_post_header(missing_)) return Progress::kWaiting;
+    post_header();
     announced_ = true;
   }
   if (needs_sources()) {
@@ -25,7 +25,7 @@ Progress SlotTask::advance() {
   return Progress::kDone;
 }
 
-void SlotTask::announce() {
+void SlotTask::post_header() {
   NodeChannel& channel = context_.channel;
   std::span<const std::byte> data;
   if (is_source(channel.local_rank())) data = {call_.in, call_.in_bytes(channel.size())};
@@ -34,7 +34,7 @@ void SlotTask::announce() {
     std::memcpy(channel.next_slot(), data.data(), data.size());
     data = {};
   }
-  channel.announce(call_, context_.collective, context_.whole, data);
+  channel.post_header(call_, context_.collective, context_.whole, data);
 }
 
 bool SlotTask::is_source(int local) const {

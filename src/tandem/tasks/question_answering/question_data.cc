@@ -123,7 +123,7 @@ class Loader {
 
   void report(std::string_view split, std::span<const fs::path> files, const FeatureSet& features) {
     describe_features(split, files, features, log_);
-    maker_.tell(split);
+    maker_.log_notes(split);
   }
 
   const tasks::QaArguments& data_;

@@ -175,7 +175,7 @@ LabelledPairs RerankingJob::with_features(std::span<const PairRows> parts, std::
       });
   if (const std::size_t cut = labelled.features.num_truncated(); cut > 0)
     log.fact(name, fmt::format("{} pairs were cut to {} tokens", cut, max_tokens_));
-  maker.tell(name);
+  maker.log_notes(name);
   return labelled;
 }
 

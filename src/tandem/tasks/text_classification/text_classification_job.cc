@@ -267,7 +267,7 @@ LabelledTexts TextClassificationJob::with_features(RawExamples raw, tasks::Start
                      texts.features.num_truncated() == 0
                          ? ""
                          : fmt::format(", {} of them cut to fit", texts.features.num_truncated())));
-  maker.tell(part);
+  maker.log_notes(part);
   return texts;
 }
 

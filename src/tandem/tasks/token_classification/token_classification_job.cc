@@ -133,7 +133,7 @@ void TokenClassificationJob::load_data(const tasks::DataParts& parts) {
   if (parts.stages.train) {
     FeatureSet features = build(*train_, arguments_.max_train_samples, maker);
     describe_features("train", parts.files.train, features, parts.log);
-    maker.tell("train");
+    maker.log_notes("train");
     task_->set_train_features(std::move(features));
   }
   train_.reset();
@@ -145,7 +145,7 @@ void TokenClassificationJob::load_data(const tasks::DataParts& parts) {
     sentences.reset();
     set.features = build(set.sentences, max_samples, maker);
     describe_features(name, files, set.features, parts.log);
-    maker.tell(name);
+    maker.log_notes(name);
     task_->set_evaluation(split, std::move(set));
   };
   evaluate_on(Split::kEval, eval_, "validation", parts.files.validation,

@@ -1,0 +1,346 @@
+// The bootstrap on every rank but rank 0.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/address.h"
+#include "tandem/rendezvous/bootstrap_roles.h"
+#include "tandem/rendezvous/bootstrap_wire.h"
+#include "tandem/rendezvous/connect.h"
+
+namespace tandem::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using wire::HandshakeMessage;
+using wire::Reply;
+
+constexpr milliseconds kRetry{50};
+constexpr milliseconds kLook{500};
+// A failed rank logs that it tries to notify rank 0 when this much time has passed.
+constexpr milliseconds kSoonTold{1000};
+// Until rank 0 is authenticated, the buffer grows only with bytes that have arrived.
+constexpr std::size_t kPiece = 1 << 16;
+
+std::string describe(const Rank0Address& point) {
+  return join_host(point.hosts.front(), point.port);
+}
+
+[[noreturn]] void not_rank_0(const Identity& identity, const Rank0Address& point) {
+  raise<CommError>(
+      "rank {}: what listens at {} is not rank 0 of this job; set MASTER_PORT to another port on "
+      "all ranks",
+      identity.rank, describe(point));
+}
+
+// Returns when rank 0 has sent its handshake or the time has passed.
+Connected reach_rank_0(const Identity& identity, const Rank0Address& point,
+                       const Deadline& deadline, Notices& notices, const LookAround& look_around) {
+  bool unauthenticated_peer = false;
+  Handshake handshake;
+  handshake.answer_bytes = sizeof(wire::Challenge);
+  handshake.check = look_around;
+  handshake.accept = [&](const std::string& answer) {
+    const auto challenge = wire::read_as<wire::Challenge>(answer);
+    const bool right = challenge.magic == wire::kMagic && challenge.job == point.job;
+    const bool damaged = challenge.magic == wire::kMagic && wire::is_damaged(challenge);
+    unauthenticated_peer = unauthenticated_peer || !(right || damaged);
+    return right && !damaged;  // a damaged handshake is sent again
+  };
+  std::string failure;
+  while (true) {
+    Connected found = connect_first(point.hosts, point.port, handshake, deadline, failure);
+    if (found.socket) return found;
+    if (unauthenticated_peer && point.hosts.size() == 1) not_rank_0(identity, point);
+    if (deadline.passed()) {
+      raise<CommError>(
+          "rank {} could not reach rank 0 at {} within {:.1f} s: {}; check that rank 0 was "
+          "started, and that MASTER_ADDR and MASTER_PORT are the same everywhere",
+          identity.rank, describe(point), deadline.elapsed_seconds(), failure);
+    }
+    notices.maybe(deadline, [&] {
+      return fmt::format("rank {} tries to reach rank 0 at {} since {:.0f} s: {}", identity.rank,
+                         describe(point), deadline.elapsed_seconds(), failure);
+    });
+    if (look_around) look_around();
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+// Used by a rank that has failed: rank 0 may start later, or never.
+Connected reach_to_notify(const Identity& identity, const Rank0Address& point,
+                          const BootstrapOptions& options) {
+  const BootstrapOptions quiet;
+  Notices notices(quiet);
+  const milliseconds limit = options.late_rank_0;
+  try {
+    return reach_rank_0(identity, point, Deadline(std::min(limit, kSoonTold)), notices, {});
+  } catch (const CommError&) {
+    if (limit <= kSoonTold) throw;
+  }
+  if (options.log) {
+    options.log(
+        fmt::format("rank {} tries for {:.0f} s to tell rank 0 at {} that it has failed; Ctrl-C "
+                    "ends it at once",
+                    identity.rank, std::chrono::duration<double>(limit).count(), describe(point)));
+  }
+  return reach_rank_0(identity, point, Deadline(limit - kSoonTold), notices, {});
+}
+
+// Rank 0 received a damaged handshake.
+class DamagedHandshake : public CommError {
+ public:
+  using CommError::CommError;
+};
+
+// Reply of rank 0 to this rank, and the proof that it comes from rank 0.
+class Line {
+ public:
+  Line(const Identity& identity, const Rank0Address& point, Connected connected,
+       std::function<void(const std::string&)> log, LookAround look_around)
+      : rank_(identity.rank),
+        where_(describe(point)),
+        token_(identity.job_token),
+        socket_(std::move(connected.socket)),
+        challenge_(wire::read_as<wire::Challenge>(connected.answer)),
+        nonce_sent_(make_nonce()),
+        max_table_bytes_(static_cast<std::size_t>(identity.world_size) *
+                         (wire::kMaxPeerInfoBytes + wire::kMaxTextBytes)),
+        log_(std::move(log)),
+        look_around_(std::move(look_around)) {
+    watch_host(socket_, kStartSilence);
+    if (challenge_.version != wire::kVersion) {
+      raise<ConfigError>(
+          "rank 0 at {} speaks version {} of the rendezvous, rank {} version {}: run the same "
+          "tandem everywhere",
+          where_, challenge_.version, rank_, wire::kVersion);
+    }
+  }
+
+  const FileDescriptor& socket() const { return socket_; }
+  const std::string& where() const { return where_; }
+  void look_around() const {
+    if (look_around_) look_around_();
+  }
+
+  // `gave_up`: the rank has failed, and `card` holds the reason.
+  void introduce(const Identity& identity, const std::string& peer_info, const Deadline& deadline,
+                 bool gave_up = false) {
+    HandshakeMessage rank_handshake;
+    rank_handshake.world_size = static_cast<std::uint32_t>(identity.world_size);
+    rank_handshake.rank = static_cast<std::uint32_t>(rank_);
+    rank_handshake.has_token = token_.empty() ? 0 : 1;
+    rank_handshake.peer_info_bytes = static_cast<std::uint32_t>(peer_info.size());
+    rank_handshake.gave_up = gave_up ? 1 : 0;
+    rank_handshake.nonce = nonce_sent_;
+    rank_handshake.proof =
+        wire::handshake_proof(token_, challenge_.nonce, rank_handshake, peer_info);
+    const std::string bytes =
+        std::string(wire::view_of(wire::sealed_handshake(rank_handshake, peer_info))) + peer_info;
+    send_all(socket_, std::as_bytes(std::span(bytes)), deadline);  // a failure shows in the reply
+  }
+
+  // Reads replies until one decides; returns its text, or throws its error.
+  std::string hear(const Deadline& deadline) {
+    while (true) {
+      wire::Status status = wire::kOk;
+      std::string text = handle_one(deadline, status);
+      if (status != wire::kNotice) return text;
+      if (log_) log_(text);
+    }
+  }
+
+ private:
+  std::string handle_one(const Deadline& deadline, wire::Status& status) {
+    Reply reply;
+    receive(std::as_writable_bytes(std::span(&reply, 1)), deadline);
+    if (reply.magic == wire::kMagic && !is_whole(reply)) raise_damage("a reply");
+    const std::size_t most = reply.status == wire::kOk ? max_table_bytes_ : wire::kMaxTextBytes;
+    if (reply.magic != wire::kMagic || reply.bytes > most) {
+      raise<CommError>("rank {} received an invalid answer of rank 0 from {}", rank_, where_);
+    }
+    std::string text;
+    while (text.size() < reply.bytes) {
+      const std::size_t done = text.size();
+      text.resize(std::min(done + kPiece, static_cast<std::size_t>(reply.bytes)));
+      receive(std::as_writable_bytes(std::span(text).subspan(done)), deadline);
+    }
+    if (crc32c(text) != reply.text_checksum) raise_damage("a text");
+    status = static_cast<wire::Status>(reply.status);
+    if (reply.status == wire::kDamaged) throw DamagedHandshake(text);
+    if (reply.status == wire::kConfigError) throw ConfigError(text);
+    if (reply.status != wire::kOk && reply.status != wire::kNotice) throw CommError(text);
+    const auto expected =
+        wire::reply_proof(token_, challenge_.nonce, nonce_sent_, reply.status, text);
+    if (!same_proof(reply.proof, expected)) {
+      raise<ConfigError>(
+          "rank {} refused what listens at {} as rank 0: it does not know this rank's "
+          "TANDEM_JOB_TOKEN; give all ranks the same one",
+          rank_, where_);
+    }
+    return text;
+  }
+
+  [[noreturn]] void raise_damage(std::string_view what) const {
+    raise<CommError>(
+        "the link from rank 0 at {} to rank {} is damaged: {} arrived with a wrong checksum; check "
+        "the network cards, cables and switches between these two hosts",
+        where_, rank_, what);
+  }
+
+  void receive(std::span<std::byte> bytes, const Deadline& deadline) const {
+    while (!deadline.passed()) {
+      pollfd wait{socket_.get(), POLLIN, 0};
+      const int ready = ::poll(&wait, 1, deadline.remaining_ms(kLook));
+      if (ready > 0 || (ready < 0 && errno != EINTR)) break;
+      look_around();
+    }
+    const IoStatus status = receive_all(socket_, bytes, deadline);
+    if (status == IoStatus::kDone) return;
+    raise<CommError>(
+        "rank {} waited {:.1f} s for rank 0 at {} to start the job, but {}", rank_,
+        deadline.elapsed_seconds(), where_,
+        status == IoStatus::kTimeout
+            ? "it did not answer; look at rank 0's output"
+            : "it closed the connection; look at rank 0's output, and whether another program "
+              "holds that port");
+  }
+
+  int rank_;
+  std::string where_;
+  std::string token_;
+  FileDescriptor socket_;
+  wire::Challenge challenge_;
+  Nonce nonce_sent_;
+  std::size_t max_table_bytes_;
+  std::function<void(const std::string&)> log_;  // may be empty
+  LookAround look_around_;
+};
+
+class ClientMonitor final : public BootstrapMonitor {
+ public:
+  ClientMonitor(int rank, Line line) : rank_(rank), line_(std::move(line)) {}
+
+  void watch_hosts(milliseconds silence) override { watch_host(line_.socket(), silence); }
+
+  void add_to(std::vector<pollfd>& waits) const override {
+    waits.push_back({line_.socket().get(), POLLIN, 0});
+  }
+
+  void check() override {
+    char byte = 0;
+    const ssize_t count = ::recv(line_.socket().get(), &byte, 1, MSG_PEEK);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return line_.look_around();
+    if (count <= 0) {
+      raise<CommError>("rank 0 (at {}) died while the ranks were connecting to each other{}",
+                       line_.where(), silence_if(count < 0 ? errno : 0));
+    }
+    line_.hear(Deadline(kGrace));
+    all_ready_ = true;
+  }
+
+  void finish(const Deadline& deadline) override {
+    say(wire::kReady, "");
+    const Deadline timeout(
+        std::chrono::ceil<milliseconds>(std::chrono::duration<double>(deadline.limit_seconds())) +
+        kGrace);
+    while (!all_ready_) {
+      if (timeout.passed()) {
+        raise<CommError>("rank {} waited {:.1f} s for rank 0 at {} to say that all ranks are ready",
+                         rank_, timeout.elapsed_seconds(), line_.where());
+      }
+      pollfd wait{line_.socket().get(), POLLIN, 0};
+      ::poll(&wait, 1, timeout.remaining_ms(milliseconds(500)));
+      check();
+    }
+  }
+
+  void give_up(std::string_view reason) noexcept override {
+    try {
+      say(wire::kGaveUp, reason.substr(0, wire::kMaxTextBytes));
+    } catch (...) {  // no memory: the end of the connection is the message
+    }
+  }
+
+ private:
+  void say(wire::Word word, std::string_view text) {
+    wire::WordHead head;
+    head.word = word;
+    head.bytes = static_cast<std::uint32_t>(text.size());
+    head.text_checksum = crc32c(text);
+    const std::string bytes = std::string(wire::view_of(wire::sealed(head))) + std::string(text);
+    send_all(line_.socket(), std::as_bytes(std::span(bytes)), Deadline(kGrace));
+  }
+
+  int rank_;
+  Line line_;
+  bool all_ready_ = false;
+};
+
+std::string take_text(std::string_view& from) {
+  if (from.size() >= sizeof(std::uint32_t)) {
+    const auto length = wire::read_as<std::uint32_t>(from);
+    from.remove_prefix(sizeof length);
+    if (from.size() >= length) {
+      std::string text(from.substr(0, length));
+      from.remove_prefix(length);
+      return text;
+    }
+  }
+  raise<CommError>("rank 0 sent a broken table of ranks");
+}
+
+}  // namespace
+
+BootstrapResult join_rank_0(const Identity& identity, const std::string& peer_info,
+                            const BootstrapOptions& options, const Rank0Address& point,
+                            const LookAround& look_around) {
+  const Deadline deadline(options.timeout);
+  Notices notices(options);
+  std::string reached;
+  std::optional<std::string> table;
+  std::optional<Line> line;
+  for (int tries = 1; !table; ++tries) {
+    Connected connected = reach_rank_0(identity, point, deadline, notices, look_around);
+    reached = connected.address;
+    line.emplace(identity, point, std::move(connected), options.log, look_around);
+    line->introduce(identity, peer_info, deadline);
+    try {
+      table = line->hear(Deadline(options.timeout + kGrace));
+    } catch (const DamagedHandshake& error) {
+      if (tries == wire::kMostTries) throw;
+      if (options.log) options.log(error.what());
+      line.reset();
+    }
+  }
+  BootstrapResult bootstrap_result;
+  std::string_view rest = *table;
+  for (int rank = 0; rank < identity.world_size; ++rank) {
+    Met entry;
+    entry.peer_info = take_text(rest);
+    entry.address = take_text(rest);
+    bootstrap_result.met.push_back(std::move(entry));
+  }
+  bootstrap_result.met[0].address = reached;
+  bootstrap_result.bootstrap_monitor =
+      std::make_unique<ClientMonitor>(identity.rank, std::move(*line));
+  return bootstrap_result;
+}
+
+void notify_rank_0(const Identity& identity, const std::string& reason,
+                   const BootstrapOptions& options, const Rank0Address& point) {
+  Line line(identity, point, reach_to_notify(identity, point, options), {}, {});
+  const Deadline deadline(kGrace);
+  line.introduce(identity, reason.substr(0, wire::kMaxTextBytes), deadline, /*gave_up=*/true);
+  try {
+    line.hear(deadline);
+  } catch (const CommError&) {  // it has the report, and ends as well
+  }
+}
+
+}  // namespace tandem::rendezvous

@@ -1,0 +1,500 @@
+// The bootstrap on rank 0.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
+#include "tandem/core/error.h"
+#include "tandem/core/text_layout.h"
+#include "tandem/rendezvous/bootstrap_roles.h"
+#include "tandem/rendezvous/bootstrap_wire.h"
+#include "tandem/rendezvous/pending_connections.h"
+
+namespace tandem::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using wire::HandshakeMessage;
+using wire::Reply;
+
+// Timeout of the handshake.
+constexpr milliseconds kIntroduction{10000};
+// A process that is refused repeatedly does not fill the ranks' logs.
+constexpr std::size_t kMaxNotices = 8;
+
+struct Arrival {
+  FileDescriptor socket;
+  std::string peer_info;
+  std::string address;
+  Nonce challenge{};
+  Nonce handshake{};
+  std::string said;  // since the exchange
+  bool ready = false;
+};
+
+std::size_t introduction_bytes(const std::string& received) {
+  if (received.size() < sizeof(HandshakeMessage)) {
+    const auto magic = wire::view_of(wire::kMagic);
+    const std::size_t known = std::min(received.size(), magic.size());
+    return received.compare(0, known, magic, 0, known) == 0 ? sizeof(HandshakeMessage) : 0;
+  }
+  const auto handshake = wire::read_as<HandshakeMessage>(received);
+  if (handshake.magic != wire::kMagic) return 0;
+  if (wire::is_damaged(handshake)) return sizeof handshake;
+  if (handshake.peer_info_bytes > wire::kMaxPeerInfoBytes) return 0;
+  return sizeof handshake + (handshake.version == wire::kVersion ? handshake.peer_info_bytes : 0);
+}
+
+// The connected ranks, and the messages to them.
+class Ranks {
+ public:
+  Ranks(std::size_t world_size, std::string token)
+      : arrived_(world_size), token_(std::move(token)) {}
+
+  std::size_t size() const { return arrived_.size(); }
+  std::optional<Arrival>& operator[](std::size_t rank) { return arrived_[rank]; }
+  const std::string& token() const { return token_; }
+
+  template <class Condition>
+  std::string list(Condition condition) const {
+    std::string text;
+    std::size_t count = 0;
+    for (std::size_t rank = 0; rank < size(); ++rank) {
+      if (!condition(arrived_[rank])) continue;
+      if (++count <= 16) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
+    }
+    return fmt::format("rank{} {}{}", count == 1 ? "" : "s", text, count > 16 ? ", …" : "");
+  }
+
+  void answer(const Arrival& to, wire::Status status, const std::string& text) const {
+    const Deadline timeout(kGrace);
+    Reply reply;
+    reply.status = status;
+    reply.bytes = text.size();
+    reply.text_checksum = crc32c(text);
+    reply.proof = wire::reply_proof(token_, to.challenge, to.handshake, status, text);
+    reply = wire::sealed(reply);
+    if (send_all(to.socket, std::as_bytes(std::span(&reply, 1)), timeout) == IoStatus::kDone)
+      send_all(to.socket, std::as_bytes(std::span(text)), timeout);
+  }
+
+  void answer_all(wire::Status status, const std::string& text) const {
+    for (std::size_t rank = 1; rank < size(); ++rank) {
+      if (arrived_[rank]) answer(*arrived_[rank], status, text);
+    }
+  }
+
+  // For the logs of all ranks, including those that connect later.
+  void notify(const std::string& text) {
+    if (notices_.size() >= kMaxNotices) return;
+    notices_.push_back(text);
+    answer_all(wire::kNotice, text);
+  }
+  bool may_notify() const { return notices_.size() < kMaxNotices; }
+
+  void add(std::size_t rank, Arrival arrival) {
+    arrived_[rank] = std::move(arrival);
+    for (const std::string& text : notices_) answer(*arrived_[rank], wire::kNotice, text);
+  }
+
+  // Notifies all connected ranks, then throws.
+  [[noreturn]] void fail(wire::Status status, const std::string& message) const {
+    answer_all(status, message);
+    if (status == wire::kConfigError) throw ConfigError(message);
+    throw CommError(message);
+  }
+
+ private:
+  std::vector<std::optional<Arrival>> arrived_;
+  std::string token_;
+  std::vector<std::string> notices_;
+};
+
+class Server {
+ public:
+  Server(const Identity& identity, const std::string& peer_info, const BootstrapOptions& options,
+         FileDescriptor listener, std::uint64_t job, const LookAround& look_around, Ranks& ranks)
+      : listener_(std::move(listener)),
+        port_(local_port(listener_)),
+        job_(job),
+        deadline_(options.timeout),
+        notices_(options),
+        log_(options.log),
+        check_(options.check),
+        look_around_(look_around),
+        ranks_(ranks),
+        pending_(kIntroduction, static_cast<std::size_t>(identity.world_size) + 256) {
+    ranks_[0].emplace();
+    ranks_[0]->peer_info = peer_info;
+  }
+
+  void run() {
+    while (num_arrived_ < ranks_.size()) {
+      if (deadline_.passed()) give_up_waiting();
+      check();
+      notices_.maybe(deadline_, [&] {
+        return fmt::format("rank 0 waits at port {} for {} since {:.0f} s", port_, missing(),
+                           deadline_.elapsed_seconds());
+      });
+      poll_once();
+    }
+  }
+
+  // The job has failed because of `text`: ranks that connect within `limit` are notified.
+  void notify_late_ranks(wire::Status status, const std::string& text, milliseconds limit) {
+    if (limit.count() == 0 || num_arrived_ == ranks_.size()) return;
+    if (log_) log_(fmt::format("{}; {}", text, stays(limit)));
+    stay_to_notify(status, text, limit);
+  }
+
+  // For a rank 0 that has failed earlier; its process has logged the reason.
+  void report_failure(const std::string& reason, milliseconds limit) {
+    if (log_) log_(stays(limit));
+    stay_to_notify(wire::kCommError, failure_of(0, host_name(), reason), limit);
+  }
+
+ private:
+  std::string stays(milliseconds limit) const {
+    return fmt::format("rank 0 stays {:.0f} s to tell {}",
+                       std::chrono::duration<double>(limit).count(), missing());
+  }
+
+  static std::string failure_of(std::uint32_t rank, const std::string& where,
+                                const std::string& reason) {
+    std::string text = fmt::format("rank {} ({}) failed before the ranks had met: {}", rank, where,
+                                   printable(reason, /*lines=*/true));
+    if (text.size() > wire::kMaxTextBytes) text.resize(wire::kMaxTextBytes);
+    return text;
+  }
+
+  void stay_to_notify(wire::Status status, const std::string& text, milliseconds limit) {
+    const Deadline stay(limit);
+    while (!stay.passed() && num_arrived_ < ranks_.size()) {
+      std::vector<pollfd> waits{pending_.listener_poll(listener_)};
+      pending_.add_to(waits);
+      ::poll(waits.data(), waits.size(),
+             stay.remaining_ms(pending_.poll_timeout(milliseconds(500))));
+      pending_.accept_from(listener_, [&] { return challenge(); });
+      for (PendingConnection& connection : pending_.take_complete(introduction_bytes)) {
+        const auto handshake = wire::read_as<HandshakeMessage>(connection.received);
+        Arrival arrival = arrival_of(std::move(connection));
+        if (is_damaged(handshake, arrival) || why_refused(handshake, arrival) ||
+            handshake.rank >= ranks_.size())
+          continue;
+        ranks_.answer(arrival, status, text);
+        if (!ranks_[handshake.rank]) ++num_arrived_;
+        ranks_[handshake.rank] = std::move(arrival);  // open until it has read
+      }
+    }
+  }
+
+  void check() {
+    try {
+      if (check_) check_();
+      if (look_around_) look_around_();
+    } catch (const CommError& error) {
+      ranks_.fail(wire::kCommError, error.what());
+    }
+  }
+
+  void poll_once() {
+    std::vector<pollfd> waits{pending_.listener_poll(listener_)};
+    std::vector<std::size_t> present;
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
+      if (!ranks_[rank]) continue;
+      waits.push_back({ranks_[rank]->socket.get(), POLLIN, 0});
+      present.push_back(rank);
+    }
+    pending_.add_to(waits);
+    const int timeout = deadline_.remaining_ms(pending_.poll_timeout(milliseconds(500)));
+    if (::poll(waits.data(), waits.size(), timeout) < 0) return;
+    for (std::size_t i = 0; i < present.size(); ++i) {
+      if (waits[1 + i].revents != 0) rank_went_away(present[i]);
+    }
+    pending_.accept_from(listener_, [&] { return challenge(); });
+    for (PendingConnection& connection : pending_.take_complete(introduction_bytes))
+      accept_rank(std::move(connection));
+  }
+
+  std::string challenge() const {
+    wire::Challenge challenge;
+    challenge.has_token = ranks_.token().empty() ? 0 : 1;
+    challenge.job = job_;
+    challenge.nonce = make_nonce();
+    return std::string(wire::view_of(wire::sealed(challenge)));
+  }
+
+  // True if the handshake arrived damaged; then the rank is asked to send it again.
+  bool is_damaged(const HandshakeMessage& handshake, const Arrival& arrival) const {
+    const bool of_this_version = handshake.version == wire::kVersion;
+    if (!wire::is_damaged(handshake) &&
+        (!of_this_version || crc32c(arrival.peer_info) == handshake.peer_info_checksum))
+      return false;
+    ranks_.answer(arrival, wire::kDamaged,
+                  fmt::format("the link from the rank at {} to rank 0 on host {} is damaged: its "
+                              "first frame arrived with a wrong checksum; check the network cards, "
+                              "cables and switches between these two hosts",
+                              arrival.address, host_name()));
+    return true;
+  }
+
+  static Arrival arrival_of(PendingConnection connection) {
+    Arrival arrival;
+    arrival.address = peer_address(connection.socket);
+    arrival.socket = std::move(connection.socket);
+    arrival.peer_info = connection.received.substr(sizeof(HandshakeMessage));
+    arrival.challenge = wire::read_as<wire::Challenge>(connection.challenge).nonce;
+    arrival.handshake = wire::read_as<HandshakeMessage>(connection.received).nonce;
+    return arrival;
+  }
+
+  void accept_rank(PendingConnection connection) {
+    const auto handshake = wire::read_as<HandshakeMessage>(connection.received);
+    Arrival arrival = arrival_of(std::move(connection));
+    if (is_damaged(handshake, arrival)) return;
+    if (const auto why = why_refused(handshake, arrival)) return refuse(handshake, arrival, *why);
+    if (handshake.world_size != ranks_.size()) {
+      reject(arrival,
+             fmt::format("the ranks disagree on the world size: rank 0 has {}, rank {} "
+                         "({}) has {}",
+                         ranks_.size(), handshake.rank, arrival.address, handshake.world_size));
+    }
+    if (handshake.rank >= ranks_.size() || ranks_[handshake.rank]) {
+      reject(arrival,
+             fmt::format("two processes say that they are rank {} (one of them at {}); check the "
+                         "launcher's settings, or give jobs that run at the same time different "
+                         "values of MASTER_PORT",
+                         handshake.rank, arrival.address));
+    }
+    const std::string failure = handshake.gave_up != 0
+                                    ? failure_of(handshake.rank, arrival.address, arrival.peer_info)
+                                    : "";
+    watch_host(arrival.socket, kStartSilence);
+    ranks_.add(handshake.rank, std::move(arrival));
+    ++num_arrived_;
+    if (!failure.empty()) ranks_.fail(wire::kCommError, failure);
+  }
+
+  // The reason to refuse a process; nothing if it knows the token.
+  std::optional<std::string> why_refused(const HandshakeMessage& handshake,
+                                         const Arrival& arrival) const {
+    if (handshake.version != wire::kVersion) {
+      return fmt::format(
+          "it speaks version {} of the rendezvous, rank 0 version {}; run the same tandem "
+          "everywhere",
+          handshake.version, wire::kVersion);
+    }
+    const bool here = !ranks_.token().empty();
+    const bool there = handshake.has_token != 0;
+    if (here == there &&
+        same_proof(handshake.proof, wire::handshake_proof(ranks_.token(), arrival.challenge,
+                                                          handshake, arrival.peer_info))) {
+      return std::nullopt;
+    }
+    return fmt::format("{}; give all ranks the same TANDEM_JOB_TOKEN",
+                       here && there ? "its TANDEM_JOB_TOKEN is not rank 0's"
+                       : here        ? "it has no TANDEM_JOB_TOKEN, rank 0 has one"
+                                     : "it has a TANDEM_JOB_TOKEN, rank 0 has none");
+  }
+
+  // The process is notified, the ranks log it, and the right rank may still connect.
+  void refuse(const HandshakeMessage& handshake, const Arrival& arrival, const std::string& why) {
+    const std::string text =
+        fmt::format("rank 0 on host {} refused a process at {} that says it is rank {}: {}",
+                    host_name(), arrival.address, handshake.rank, why);
+    ranks_.answer(arrival, wire::kConfigError, text);
+    if (!ranks_.may_notify()) return;
+    if (log_) log_(text);
+    ranks_.notify(text);
+    if (handshake.rank < ranks_.size() && !ranks_[handshake.rank]) last_refusal_ = text;
+  }
+
+  [[noreturn]] void reject(const Arrival& arrival, const std::string& message) {
+    ranks_.answer(arrival, wire::kConfigError, message);
+    ::shutdown(arrival.socket.get(), SHUT_WR);
+    ranks_.fail(wire::kConfigError, message);
+  }
+
+  void rank_went_away(std::size_t rank) {
+    const std::string address = ranks_[rank]->address;
+    ranks_[rank].reset();
+    ranks_.fail(wire::kCommError,
+                fmt::format("rank {} ({}) ended while the job was starting, {:.1f} s after rank 0; "
+                            "look at its output",
+                            rank, address, deadline_.elapsed_seconds()));
+  }
+
+  [[noreturn]] void give_up_waiting() {
+    ranks_.fail(wire::kCommError,
+                fmt::format("rank 0 waited {:.1f} s at port {} of host {} for {} of {}, which did "
+                            "not come; check that all ranks were started and can reach this "
+                            "address{}",
+                            deadline_.elapsed_seconds(), port_, host_name(), missing(),
+                            ranks_.size(), last_refusal_.empty() ? "" : "; " + last_refusal_));
+  }
+
+  std::string missing() const {
+    return ranks_.list([](const std::optional<Arrival>& one) { return !one.has_value(); });
+  }
+
+  FileDescriptor listener_;
+  int port_;
+  std::uint64_t job_;
+  Deadline deadline_;
+  Notices notices_;
+  const std::function<void(const std::string&)>& log_;
+  const std::function<void()>& check_;
+  const LookAround& look_around_;
+  Ranks& ranks_;
+  PendingConnections pending_;
+  std::size_t num_arrived_ = 1;
+  std::string last_refusal_;  // from a process that claimed the number of a missing rank
+};
+
+class ServerMonitor final : public BootstrapMonitor {
+ public:
+  ServerMonitor(Ranks ranks, LookAround look_around)
+      : ranks_(std::move(ranks)), look_around_(std::move(look_around)) {}
+
+  void watch_hosts(milliseconds silence) override {
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
+      watch_host(ranks_[rank]->socket, silence);
+    }
+  }
+
+  void add_to(std::vector<pollfd>& waits) const override {
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
+      waits.push_back({const_cast<Ranks&>(ranks_)[rank]->socket.get(), POLLIN, 0});
+    }
+  }
+
+  void check() override {
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) listen_to(rank);
+    try {
+      if (look_around_) look_around_();
+    } catch (const CommError& error) {
+      ranks_.fail(wire::kCommError, error.what());
+    }
+  }
+
+  void finish(const Deadline& deadline) override {
+    while (num_ready_ + 1 < ranks_.size()) {
+      if (deadline.passed()) {
+        ranks_.fail(wire::kCommError, fmt::format("rank 0 waited {:.1f} s until all ranks had "
+                                                  "connected to each other; not ready: {}",
+                                                  deadline.elapsed_seconds(), unready()));
+      }
+      std::vector<pollfd> waits;
+      add_to(waits);
+      ::poll(waits.data(), waits.size(), deadline.remaining_ms(milliseconds(500)));
+      check();
+    }
+    ranks_.answer_all(wire::kOk, "");
+  }
+
+  void give_up(std::string_view reason) noexcept override {
+    try {
+      ranks_.answer_all(wire::kCommError, std::string(reason.substr(0, wire::kMaxTextBytes)));
+    } catch (...) {  // no memory: the end of the connections is the message
+    }
+  }
+
+ private:
+  std::string unready() const {
+    return ranks_.list([first = true](const std::optional<Arrival>& one) mutable {
+      const bool is_rank_0 = std::exchange(first, false);
+      return !is_rank_0 && !one->ready;
+    });
+  }
+
+  void listen_to(std::size_t rank) {
+    Arrival& one = *ranks_[rank];
+    char bytes[1024];
+    while (one.said.size() <= sizeof(wire::WordHead) + wire::kMaxTextBytes) {
+      const ssize_t count = ::recv(one.socket.get(), bytes, sizeof bytes, 0);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno == EAGAIN) return take_words(rank);
+      if (count <= 0) {
+        const int error = count < 0 ? errno : 0;
+        take_words(rank);
+        ranks_.fail(wire::kCommError, fmt::format("rank {} ({}) died while the ranks were "
+                                                  "connecting to each other{}; look at its output",
+                                                  rank, one.address, silence_if(error)));
+      }
+      one.said.append(bytes, static_cast<std::size_t>(count));
+    }
+    take_words(rank);  // more than the protocol allows: unread bytes would wake the poll forever
+  }
+
+  void take_words(std::size_t rank) {
+    std::string& said = ranks_[rank]->said;
+    while (said.size() >= sizeof(wire::WordHead)) {
+      const auto head = wire::read_as<wire::WordHead>(said);
+      if (head.magic != wire::kMagic || !wire::is_whole(head) || head.bytes > wire::kMaxTextBytes)
+        fail_of_damage(rank);
+      if (said.size() < sizeof head + head.bytes) return;
+      const std::string text = said.substr(sizeof head, head.bytes);
+      said.erase(0, sizeof head + head.bytes);
+      if (crc32c(text) != head.text_checksum) fail_of_damage(rank);
+      if (head.word != wire::kReady) ranks_.fail(wire::kCommError, text);
+      num_ready_ += ranks_[rank]->ready ? 0 : 1;
+      ranks_[rank]->ready = true;
+    }
+  }
+
+  [[noreturn]] void fail_of_damage(std::size_t rank) {
+    ranks_.fail(wire::kCommError,
+                fmt::format("the link from rank {} ({}) to rank 0 on host {} is damaged: a frame "
+                            "arrived with a wrong checksum; check the network cards, cables and "
+                            "switches between these two hosts",
+                            rank, ranks_[rank]->address, host_name()));
+  }
+
+  Ranks ranks_;
+  LookAround look_around_;
+  std::size_t num_ready_ = 0;
+};
+
+void append_text(std::string& to, const std::string& text) {
+  const auto length = static_cast<std::uint32_t>(text.size());
+  to += wire::view_of(length);
+  to += text;
+}
+
+}  // namespace
+
+void notify_ranks(const Identity& identity, const std::string& reason,
+                  const BootstrapOptions& options, FileDescriptor listener) {
+  Ranks ranks(static_cast<std::size_t>(identity.world_size), identity.job_token);
+  Server(identity, "", options, std::move(listener), 0, {}, ranks)
+      .report_failure(reason, options.late_ranks);
+}
+
+BootstrapResult receive_ranks(const Identity& identity, const std::string& peer_info,
+                              const BootstrapOptions& options, FileDescriptor listener,
+                              std::uint64_t job, const LookAround& look_around) {
+  Ranks ranks(static_cast<std::size_t>(identity.world_size), identity.job_token);
+  Server server(identity, peer_info, options, std::move(listener), job, look_around, ranks);
+  try {
+    server.run();
+  } catch (const ConfigError& error) {
+    server.notify_late_ranks(wire::kConfigError, error.what(), options.late_ranks);
+    throw;
+  } catch (const CommError& error) {
+    server.notify_late_ranks(wire::kCommError, error.what(), options.late_ranks);
+    throw;
+  }
+  BootstrapResult result;
+  std::string table;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    result.met.push_back({ranks[rank]->peer_info, ranks[rank]->address});
+    append_text(table, result.met.back().peer_info);
+    append_text(table, result.met.back().address);
+  }
+  ranks.answer_all(wire::kOk, table);
+  result.bootstrap_monitor = std::make_unique<ServerMonitor>(std::move(ranks), look_around);
+  return result;
+}
+
+}  // namespace tandem::rendezvous

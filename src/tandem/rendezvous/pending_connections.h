@@ -1,0 +1,58 @@
+// Pending connections: accepted and not yet authenticated. Any program may connect to an open port,
+// such as port scanners, web browsers, and programs that send nothing or a byte a minute. Until its
+// timeout such a connection costs only a descriptor.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::rendezvous {
+
+struct PendingConnection {
+  FileDescriptor socket;
+  std::string challenge;  // bytes sent to it
+  std::string received;   // bytes received from it, complete when it leaves the queue
+};
+
+class PendingConnections {
+ public:
+  // A connection that has not finished its handshake within `timeout` is closed. At `capacity`,
+  // new connections stay in the listen backlog until the oldest pending one is a second old; then
+  // it is closed to make room.
+  PendingConnections(std::chrono::milliseconds timeout, std::size_t capacity)
+      : timeout_(timeout), capacity_(capacity) {}
+
+  // Accepts connections from `listener` while there is room. `greeting` makes the first message to
+  // each (may be empty).
+  void accept_from(const FileDescriptor& listener, const std::function<std::string()>& challenge);
+  void add_to(std::vector<pollfd>& waits) const;
+  // How to poll the listener: not at all at `capacity`. Room comes when a connection
+  // leaves or with time.
+  pollfd listener_poll(const FileDescriptor& listener) const;
+  // At most `limit`, less if there will be room before.
+  std::chrono::milliseconds poll_timeout(std::chrono::milliseconds limit) const;
+  // Reads from the pending connections and returns those with a complete handshake. `wanted`
+  // computes its length from the bytes so far (a result above their number: still unknown); 0
+  // closes the connection.
+  std::vector<PendingConnection> take_complete(
+      const std::function<std::size_t(const std::string& received)>& wanted);
+
+ private:
+  struct Waiting {
+    PendingConnection connection;
+    Deadline limit;
+  };
+  bool has_room() const;
+
+  std::chrono::milliseconds timeout_;
+  std::size_t capacity_;
+  std::vector<Waiting> waiting_;  // by time of arrival
+};
+
+}  // namespace tandem::rendezvous

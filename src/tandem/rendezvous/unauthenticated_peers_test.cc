@@ -1,0 +1,451 @@
+// Unauthenticated connections to rank 0's port while a job starts, and ranks without the token.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "support/ports.h"
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/bootstrap.h"
+#include "tandem/rendezvous/bootstrap_wire.h"
+#include "tandem/rendezvous/connect.h"
+
+namespace tandem::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using tandem::testing::free_port;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr milliseconds kTimeout{20000};
+
+struct Outcome {
+  std::vector<Met> met;
+  std::string error;
+  bool config_error = false;
+  std::string log;
+  double seconds = 0;
+};
+
+// A rank of a job in a thread of its own.
+class Rank {
+ public:
+  Rank(int rank, int world_size, int port, const std::string& token = "",
+       milliseconds timeout = kTimeout, milliseconds late_ranks = {}, int local_size = 0) {
+    identity_.rank = rank;
+    identity_.world_size = world_size;
+    identity_.local_size = local_size != 0 ? local_size : world_size;
+    identity_.local_rank = rank % identity_.local_size;
+    identity_.master_port = port;
+    identity_.job_token = token;
+    thread_ = std::thread([this, timeout, late_ranks] { run(timeout, late_ranks); });
+  }
+  ~Rank() {
+    if (thread_.joinable()) thread_.join();
+  }
+  Outcome wait() {
+    thread_.join();
+    return outcome_;
+  }
+
+ private:
+  void run(milliseconds timeout, milliseconds late_ranks) {
+    BootstrapOptions options;
+    options.timeout = timeout;
+    options.late_ranks = late_ranks;
+    options.log = [this](const std::string& line) { outcome_.log += line + "\n"; };
+    const Deadline clock(timeout);
+    try {
+      BootstrapResult bootstrap_result =
+          exchange_peer_info(identity_, fmt::format("card {}", identity_.rank), options);
+      bootstrap_result.bootstrap_monitor->finish(Deadline(timeout));
+      outcome_.met = bootstrap_result.met;
+    } catch (const ConfigError& error) {
+      outcome_.error = error.what();
+      outcome_.config_error = true;
+    } catch (const Error& error) {
+      outcome_.error = error.what();
+    }
+    outcome_.seconds = clock.elapsed_seconds();
+  }
+  Identity identity_;
+  Outcome outcome_;
+  std::thread thread_;
+};
+
+FileDescriptor visit(int port) {
+  const std::vector<std::string> host = {"127.0.0.1"};
+  const Deadline deadline(kTimeout);
+  std::string failure;
+  while (!deadline.passed()) {
+    Connected found = connect_first(host, port, Handshake(), deadline, failure);
+    if (found.socket) return std::move(found.socket);
+  }
+  ADD_FAILURE() << failure;
+  return {};
+}
+
+void say(const FileDescriptor& socket, const std::string& bytes) {
+  send_all(socket, std::as_bytes(std::span(bytes)), Deadline(milliseconds(2000)));
+}
+
+struct UnauthenticatedPeer {
+  const char* name;
+  void (*visit)(int port, std::vector<FileDescriptor>& stay);
+};
+
+class UnauthenticatedPeers : public ::testing::TestWithParam<UnauthenticatedPeer> {};
+
+TEST_P(UnauthenticatedPeers, DoNotDisturbTheStart) {
+  const int port = free_port();
+  Rank zero(0, 3, port);
+  std::vector<FileDescriptor> stay;
+  GetParam().visit(port, stay);
+  Rank one(1, 3, port);
+  GetParam().visit(port, stay);
+  Rank two(2, 3, port);
+  for (Rank* rank : {&zero, &one, &two}) {
+    const Outcome outcome = rank->wait();
+    EXPECT_EQ(outcome.error, "");
+    ASSERT_EQ(outcome.met.size(), 3u);
+    EXPECT_EQ(outcome.met[2].peer_info, "card 2");
+    EXPECT_LT(outcome.seconds, 8.0) << "an unauthenticated peer's patience was waited for";
+  }
+}
+
+std::string half_a_handshake() {
+  return std::string(wire::view_of(wire::HandshakeMessage()))
+      .substr(0, sizeof(wire::HandshakeMessage) / 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, UnauthenticatedPeers,
+    ::testing::Values(
+        UnauthenticatedPeer{"ConnectAndLeave", [](int port, auto&) { visit(port); }},
+        UnauthenticatedPeer{"WebBrowser",
+                            [](int port, auto& stay) {
+                              stay.push_back(visit(port));
+                              say(stay.back(), "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n");
+                            }},
+        UnauthenticatedPeer{"Silence", [](int port, auto& stay) { stay.push_back(visit(port)); }},
+        UnauthenticatedPeer{"HalfAHello",
+                            [](int port, auto& stay) {
+                              stay.push_back(visit(port));
+                              say(stay.back(), half_a_handshake());
+                            }},
+        UnauthenticatedPeer{"AnEndlessCard",
+                            [](int port, auto& stay) {
+                              wire::HandshakeMessage rank_handshake;
+                              rank_handshake.peer_info_bytes = 0xffffffff;
+                              stay.push_back(visit(port));
+                              say(stay.back(),
+                                  std::string(wire::view_of(wire::sealed(rank_handshake))) +
+                                      std::string(100000, 'x'));
+                            }},
+        UnauthenticatedPeer{"ACardThatNeverComes",
+                            [](int port, auto& stay) {
+                              wire::HandshakeMessage rank_handshake;
+                              rank_handshake.peer_info_bytes = 1000;
+                              stay.push_back(visit(port));
+                              say(stay.back(), std::string(wire::view_of(
+                                                   wire::sealed_handshake(rank_handshake, ""))));
+                            }},
+        UnauthenticatedPeer{"AForgedRank",  // the right form, the wrong proof
+                            [](int port, auto& stay) {
+                              wire::HandshakeMessage rank_handshake;
+                              rank_handshake.world_size = 3;
+                              rank_handshake.rank = 2;
+                              stay.push_back(visit(port));
+                              say(stay.back(), std::string(wire::view_of(
+                                                   wire::sealed_handshake(rank_handshake, ""))));
+                            }},
+        UnauthenticatedPeer{"Reset",
+                            [](int port, auto&) {
+                              const FileDescriptor socket = visit(port);
+                              const linger at_once{1, 0};
+                              ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once,
+                                           sizeof at_once);
+                            }},
+        UnauthenticatedPeer{"ACrowd",
+                            [](int port, auto& stay) {
+                              for (int i = 0; i < 300; ++i) {
+                                stay.push_back(visit(port));
+                                say(stay.back(), "T");
+                              }
+                            }}),
+    [](const auto& instance) { return std::string(instance.param.name); });
+
+wire::Challenge challenge_on(const FileDescriptor& socket) {
+  wire::Challenge challenge;
+  receive_all(socket, std::as_writable_bytes(std::span(&challenge, 1)), Deadline(kTimeout));
+  return challenge;
+}
+
+// The status and text of rank 0's next reply.
+std::pair<std::uint32_t, std::string> reply_on(const FileDescriptor& socket) {
+  wire::Reply reply;
+  receive_all(socket, std::as_writable_bytes(std::span(&reply, 1)), Deadline(kTimeout));
+  std::string text(std::min<std::uint64_t>(reply.bytes, 4096), ' ');
+  receive_all(socket, std::as_writable_bytes(std::span(text)), Deadline(kTimeout));
+  return {reply.status, text};
+}
+
+// Another version of tandem, or random bytes that look like one: it is notified, the ranks log it,
+// and the job starts.
+TEST(Versions, ThatDifferAreRefusedAndTheJobStarts) {
+  for (const std::string token : {"", "secret"}) {
+    const int port = free_port();
+    Rank zero(0, 3, port, token);
+    Rank two(2, 3, port, token);
+    const FileDescriptor other = visit(port);
+    challenge_on(other);
+    wire::HandshakeMessage rank_handshake;
+    rank_handshake.version = 99;
+    rank_handshake.rank = 1;
+    say(other,
+        std::string(wire::view_of(wire::sealed(rank_handshake))) + "a card in a form of its own");
+    const auto [status, text] = reply_on(other);
+    EXPECT_EQ(status, wire::kConfigError);
+    EXPECT_THAT(text, AllOf(HasSubstr("rank 1"), HasSubstr("it speaks version 99"),
+                            HasSubstr("the same tandem everywhere")));
+    Rank one(1, 3, port, token);
+    for (Rank* rank : {&zero, &one, &two}) {
+      const Outcome outcome = rank->wait();
+      EXPECT_EQ(outcome.error, "");
+      EXPECT_THAT(outcome.log, HasSubstr("it speaks version 99")) << "every rank is notified";
+    }
+  }
+}
+
+TEST(Versions, OfRankZeroToo) {
+  const FileDescriptor listener = listen_tcp(true, 0);
+  Rank one(1, 2, local_port(listener));
+  const FileDescriptor victim = accept_tcp(listener, 5000);
+  wire::Challenge challenge;
+  challenge.version = wire::kVersion + 1;
+  say(victim, std::string(wire::view_of(wire::sealed(challenge))));
+  const Outcome outcome = one.wait();
+  EXPECT_TRUE(outcome.config_error);
+  EXPECT_THAT(outcome.error,
+              HasSubstr(fmt::format("speaks version {} of the rendezvous, rank 1 version {}",
+                                    wire::kVersion + 1, wire::kVersion)));
+}
+
+TEST(JobToken, RanksThatKnowItMeet) {
+  const int port = free_port();
+  Rank zero(0, 2, port, "correct horse");
+  Rank one(1, 2, port, "correct horse");
+  EXPECT_EQ(zero.wait().error, "");
+  EXPECT_EQ(one.wait().error, "");
+}
+
+// A job without a token gets advice, once, on rank 0.
+TEST(JobToken, AJobBetweenHostsWithoutOneIsWarned) {
+  for (const std::string token : {"", "secret"}) {
+    const int port = free_port();
+    Rank zero(0, 2, port, token, kTimeout, {}, /*local_size=*/1);
+    Rank one(1, 2, port, token, kTimeout, {}, /*local_size=*/1);
+    EXPECT_EQ(one.wait().log, "");
+    const Outcome outcome = zero.wait();
+    EXPECT_EQ(outcome.error, "");
+    if (!token.empty()) {
+      EXPECT_EQ(outcome.log, "");
+      continue;
+    }
+    EXPECT_THAT(outcome.log,
+                AllOf(HasSubstr(fmt::format(
+                          "no TANDEM_JOB_TOKEN: any process that can reach port {}", port)),
+                      HasSubstr("export TANDEM_JOB_TOKEN=$(openssl rand -hex 16)")));
+  }
+}
+
+struct Tokens {
+  const char* name;
+  const char* rank_0;
+  const char* rank_1;
+  const char* expected;
+};
+
+class WrongTokens : public ::testing::TestWithParam<Tokens> {};
+
+TEST_P(WrongTokens, AreAClearErrorOnBothSides) {
+  const int port = free_port();
+  Rank zero(0, 2, port, GetParam().rank_0, milliseconds(1500));
+  Rank one(1, 2, port, GetParam().rank_1, milliseconds(1500));
+  const Outcome refused = one.wait();
+  EXPECT_TRUE(refused.config_error);
+  EXPECT_THAT(refused.error, AllOf(HasSubstr("refused"), HasSubstr("rank 1"),
+                                   HasSubstr(GetParam().expected), HasSubstr("TANDEM_JOB_TOKEN")));
+  const Outcome waited = zero.wait();
+  EXPECT_THAT(waited.log, HasSubstr(GetParam().expected));
+  EXPECT_THAT(waited.error, AllOf(HasSubstr("rank 1"), HasSubstr(GetParam().expected)));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, WrongTokens,
+                         ::testing::Values(Tokens{"Different", "one", "another",
+                                                  "its TANDEM_JOB_TOKEN is not rank 0's"},
+                                           Tokens{"OnlyRankZero", "one", "",
+                                                  "it has no TANDEM_JOB_TOKEN, rank 0 has one"},
+                                           Tokens{"OnlyTheOther", "", "another",
+                                                  "it has a TANDEM_JOB_TOKEN, rank 0 has none"}),
+                         [](const auto& instance) { return std::string(instance.param.name); });
+
+TEST(JobToken, AWrongOneDoesNotEndAJobWhoseRightRankComes) {
+  const int port = free_port();
+  Rank zero(0, 2, port, "right");
+  EXPECT_NE(Rank(1, 2, port, "wrong").wait().error, "");
+  EXPECT_EQ(Rank(1, 2, port, "right").wait().error, "");
+  EXPECT_EQ(zero.wait().error, "");
+}
+
+// Sends the handshake of rank 0 of a job with a token to the next connection.
+std::pair<FileDescriptor, wire::Challenge> pose_as_rank_0(const FileDescriptor& listener) {
+  FileDescriptor victim = accept_tcp(listener, 5000);
+  wire::Challenge challenge;
+  challenge.has_token = 1;
+  say(victim, std::string(wire::view_of(wire::sealed(challenge))));
+  return {std::move(victim), challenge};
+}
+
+// A peer cannot make a rank allocate memory before rank 0 is authenticated.
+TEST(JobToken, AFalseRankZeroCannotAnnounceAHugeTable) {
+  const FileDescriptor listener = listen_tcp(true, 0);
+  Rank one(1, 2, local_port(listener), "right");
+  const auto [victim, challenge] = pose_as_rank_0(listener);
+  wire::Reply reply;
+  reply.bytes = 1u << 30;
+  say(victim, std::string(wire::view_of(wire::sealed(reply))));
+  EXPECT_THAT(one.wait().error, HasSubstr("received an invalid answer of rank 0"));
+}
+
+// Rank 1 connected and exited; rank 2 connects after rank 0 has failed, and need not wait for its
+// own timeout.
+TEST(LateRanks, AreToldWhyTheJobFailed) {
+  const int port = free_port();
+  Rank zero(0, 3, port, "", kTimeout, milliseconds(10000));
+  FileDescriptor rank_1 = visit(port);
+  wire::HandshakeMessage rank_handshake;
+  rank_handshake.world_size = 3;
+  rank_handshake.rank = 1;
+  rank_handshake.proof = wire::handshake_proof("", challenge_on(rank_1).nonce, rank_handshake, "");
+  say(rank_1, std::string(wire::view_of(wire::sealed_handshake(rank_handshake, ""))));
+  const FileDescriptor unauthenticated_peer = visit(port);
+  challenge_on(unauthenticated_peer);
+  wire::HandshakeMessage strange;
+  strange.version = 99;
+  say(unauthenticated_peer, std::string(wire::view_of(wire::sealed(strange))));
+  // Rank 1 receives the notice of the refused process: rank 0 has handled it.
+  EXPECT_EQ(reply_on(rank_1).first, wire::kNotice);
+  rank_1.reset();
+  const Outcome two = Rank(2, 3, port).wait();
+  EXPECT_THAT(two.error, AllOf(HasSubstr("rank 1"), HasSubstr("ended while the job was starting")));
+  EXPECT_EQ(zero.wait().error, two.error);
+}
+
+// A process that took rank 0's port must not receive the secrets of the cards.
+TEST(JobToken, AFalseRankZeroIsFoundOut) {
+  const FileDescriptor listener = listen_tcp(true, 0);
+  Rank one(1, 2, local_port(listener), "right");
+  const auto [victim, challenge] = pose_as_rank_0(listener);
+  wire::HandshakeMessage rank_handshake;
+  receive_all(victim, std::as_writable_bytes(std::span(&rank_handshake, 1)), Deadline(kTimeout));
+  wire::Reply reply;
+  reply.proof = wire::reply_proof("guess", challenge.nonce, rank_handshake.nonce, wire::kOk, "");
+  say(victim, std::string(wire::view_of(wire::sealed(reply))));
+  EXPECT_THAT(one.wait().error,
+              AllOf(HasSubstr("refused what listens at"), HasSubstr("TANDEM_JOB_TOKEN")));
+}
+
+// A code for one handshake is invalid in another.
+TEST(JobToken, CodesDependOnEveryPart) {
+  const ProofCode code = prove("token", {"ab", "c"});
+  EXPECT_TRUE(same_proof(code, prove("token", {"ab", "c"})));
+  EXPECT_FALSE(same_proof(code, prove("Token", {"ab", "c"})));
+  EXPECT_FALSE(same_proof(code, prove("token", {"a", "bc"})));
+  EXPECT_FALSE(same_proof(code, prove("token", {"ab", "c", ""})));
+  EXPECT_NE(make_nonce(), make_nonce());
+}
+
+BootstrapResult join_job(int rank, int size, int port) {
+  Identity identity;
+  identity.rank = identity.local_rank = rank;
+  identity.world_size = identity.local_size = size;
+  identity.master_port = port;
+  BootstrapOptions options;
+  options.timeout = kTimeout;
+  return exchange_peer_info(identity, "card", options);
+}
+
+TEST(BootstrapMonitor, ARankThatEndsBeforeAllAreReadyIsNamed) {
+  const int port = free_port();
+  const auto join = [&](int rank) { return join_job(rank, 3, port); };
+  const auto error_of = [&](int rank) {
+    try {
+      BootstrapResult bootstrap_result = join(rank);
+      bootstrap_result.bootstrap_monitor->finish(Deadline(kTimeout));
+    } catch (const CommError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  std::string zero, two;
+  std::thread first([&] { zero = error_of(0); });
+  std::thread third([&] { two = error_of(2); });
+  join(1);  // and exits without a message
+  first.join();
+  third.join();
+  EXPECT_THAT(zero, AllOf(HasSubstr("rank 1"), HasSubstr("died while the ranks were connecting")));
+  EXPECT_EQ(two, zero);
+}
+
+// Longer than the longest reason: rank 0 polled forever without reading it.
+TEST(BootstrapMonitor, ARankThatSaysTooMuchEndsTheWait) {
+  const int port = free_port();
+  const auto join = [&](int rank) { return join_job(rank, 2, port); };
+  std::string error;
+  std::thread first([&] {
+    try {
+      BootstrapResult bootstrap_result = join(0);
+      bootstrap_result.bootstrap_monitor->finish(Deadline(kTimeout));
+    } catch (const CommError& failure) {
+      error = failure.what();
+    }
+  });
+  const BootstrapResult second = join(1);
+  std::vector<pollfd> sockets;
+  second.bootstrap_monitor->add_to(sockets);
+  const std::string words(3 * wire::kMaxTextBytes, 'x');
+  EXPECT_EQ(::send(sockets.front().fd, words.data(), words.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(words.size()));
+  first.join();
+  EXPECT_THAT(error, HasSubstr("is damaged"));
+}
+
+TEST(BootstrapMonitor, TheReasonOfARankThatGivesUpReachesAll) {
+  const int port = free_port();
+  std::vector<std::string> errors(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      BootstrapResult bootstrap_result = join_job(rank, 3, port);
+      if (rank == 2)
+        return bootstrap_result.bootstrap_monitor->give_up("rank 2 found no route to rank 1");
+      try {
+        bootstrap_result.bootstrap_monitor->finish(Deadline(kTimeout));
+      } catch (const CommError& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(errors[0], HasSubstr("found no route to rank 1"));
+  EXPECT_THAT(errors[1], HasSubstr("found no route to rank 1"));
+}
+
+}  // namespace
+}  // namespace tandem::rendezvous

@@ -1,0 +1,42 @@
+// Who keeps, for an elastic job, what has to outlive the process that trains (docs/elastic.md). The
+// weights lie in the node's memory; this is the rest: counters, the log, where the job is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tandem/core/error.h"
+
+namespace tandem::trainer {
+
+// All ranks have agreed to meet again in another view, after a step that is complete.
+class ViewChanges : public Error {
+ public:
+  using Error::Error;
+};
+
+class ElasticCallbacks {
+ public:
+  virtual ~ElasticCallbacks() = default;
+  // Step `step` is applied on this node; `record` is that of the step.
+  virtual void step_applied(std::uint64_t step, const std::vector<double>& record) = 0;
+  // Trainer::progress() has changed by more than applied steps.
+  virtual void progress(std::string text) = 0;
+  // Whether this rank wants all to meet again after this step.
+  virtual bool change_asked() = 0;
+  // There are too few nodes to train: the job is saved, and all meet again when there are more.
+  virtual bool paused() = 0;
+  // Whether this rank has to leave at once: computations throw Interrupted because of that, and not
+  // because a person wants the job to stop.
+  virtual bool leave_ordered() = 0;
+};
+
+// Where a job goes on: what ElasticCallbacks::progress() was given last, and the records of the
+// steps since.
+struct Continuation {
+  std::string progress;
+  std::vector<std::vector<double>> records;
+};
+
+}  // namespace tandem::trainer

@@ -1,0 +1,102 @@
+// What comes to the port at which the ranks that are left meet again. Who does not know the
+// listener's secret disturbs nobody: the host goes on waiting and ends the connection.
+//
+// The first byte of an input: 1: the hello at its beginning gets the secret; 2: the input begins
+// after a right hello.
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "fuzz/memory.h"
+#include "fuzz/require.h"
+#include "fuzz/waiting.h"
+#include "support/handshakes.h"
+#include "support/unauthenticated_peer.h"
+#include "tandem/core/error.h"
+#include "tandem/rendezvous/shrink_agreement.h"
+
+namespace {
+
+using namespace tandem;
+using namespace std::chrono_literals;
+using rendezvous::ConnectionKind;
+using rendezvous::FileDescriptor;
+using rendezvous::RankHandshake;
+
+constexpr rendezvous::Secret kSecret{1234567, 7654321};
+
+// All live, and nothing else is known, until `stop`.
+class ShrinkPeers final : public rendezvous::ShrinkPeers {
+ public:
+  explicit ShrinkPeers(const std::atomic<bool>& stop) : stop_(stop) {}
+  std::string describe(int rank) const override { return fmt::format("rank {}", rank); }
+  bool gone(int) const override { return stop_; }
+  std::string why_expelled() const override { return "the end"; }
+  void expel(int, const std::string&) override { fuzz::require(false); }
+  bool may_leave_behind() const override { return false; }
+
+ private:
+  const std::atomic<bool>& stop_;
+};
+
+// Rank 0 of three, which waits for the two others.
+class Host {
+ public:
+  bool ended() const { return waiting_.ended(); }
+  int port() const { return rendezvous::local_port(listener_); }
+
+ private:
+  void wait(const std::atomic<bool>& stop) {
+    ShrinkPeers peers(stop);
+    const std::vector<rendezvous::ListenAddress> listen_addresses(3,
+                                                                  {{"127.0.0.1"}, 1, 77, kSecret});
+    rendezvous::ShrinkAgreementOptions options;
+    options.members = {0, 1, 2};
+    options.loopback_only = true;
+    rendezvous::ShrinkAgreement shrink_agreement(listener_, listen_addresses, peers, options);
+    try {
+      (void)shrink_agreement.meet(rendezvous::Deadline(24h));
+      fuzz::require(stop);    // one unauthenticated peer is never two ranks
+    } catch (const Error&) {  // the ranks disagree, or the end
+    }
+  }
+
+  FileDescriptor listener_ = rendezvous::listen_tcp(true, 0);
+  fuzz::Waiting waiting_{[this](const std::atomic<bool>& stop) { wait(stop); }};
+};
+
+std::string with_secret(std::string_view input) {
+  auto rank_handshake = rendezvous::read_as<RankHandshake>(input);
+  rank_handshake.secret = kSecret;
+  return std::string(rendezvous::view_of(rendezvous::sealed(rank_handshake))) +
+         std::string(input.substr(sizeof rank_handshake));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static std::unique_ptr<Host> host;
+  if (size == 0 || size > 65536) return 0;
+  const fuzz::MemoryLimit limit(8 * size + (std::size_t{1} << 20));
+  if (!host || host->ended()) host = std::make_unique<Host>();
+  std::string input(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const bool follows = (data[0] & 2) != 0;
+  const bool knows = (data[0] & 1) != 0 && input.size() >= sizeof(RankHandshake);
+  if (follows)
+    input = testing::connection_handshake(ConnectionKind::kShrinkAgreement, kSecret, 1, 0) + input;
+  if (!follows && knows) input = with_secret(input);
+  const FileDescriptor unauthenticated_peer = fuzz::visit(*host, host->port());
+  fuzz::require(static_cast<bool>(unauthenticated_peer));
+  testing::say(unauthenticated_peer.get(), input);
+  ::shutdown(unauthenticated_peer.get(), SHUT_WR);
+  fuzz::require(testing::hear(unauthenticated_peer.get(), fuzz::kTimeout).ended);
+  if (follows || knows)
+    fuzz::settle(*host, host->port());
+  else
+    fuzz::require(!host->ended());
+  return 0;
+}
