@@ -150,7 +150,7 @@ def blocks_of(kind, text):
 def plain(sentence):
     """Without links and emphasis."""
     sentence = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", sentence)
-    return re.sub(r"\*{1,3}(?=\S)|(?<=\S)\*{1,3}", "", sentence).replace("`", "").lstrip("([ ")
+    return re.sub(r"\*{1,3}(?=\S)|(?<=\S)\*{1,3}", "", sentence).replace("`", "").lstrip("([ ").rstrip()
 
 
 def sentences_of(text):

@@ -15,9 +15,9 @@ constexpr std::size_t align_up(std::size_t value, std::size_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
 }
 
-// Zeroed anonymous memory, 2 MiB-aligned with huge pages requested when large; pages are first
-// touched by whoever writes first. Movable, not copyable. Throws IoError when the system has no
-// memory.
+// Zeroed anonymous memory, 2 MiB-aligned with huge pages requested when large; a page belongs to
+// the NUMA node of the thread that first writes to it. Movable, not copyable. Throws IoError when
+// the system has no memory.
 class Buffer {
  public:
   Buffer() = default;

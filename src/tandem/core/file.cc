@@ -218,7 +218,7 @@ void remove_abandoned_files(const std::filesystem::path& directory) noexcept {
       if (!entry.is_directory() && is_temporary_name(entry.path().filename().native()))
         ::unlink(entry.path().c_str());
     }
-  } catch (const std::exception&) {  // not readable: whoever writes there will say so
+  } catch (const std::exception&) {  // not readable: the writer reports the error
   }
 }
 

@@ -28,7 +28,7 @@ void read_in_pieces(const std::filesystem::path& path, std::span<std::byte> piec
 // any other failure.
 std::vector<std::filesystem::path> list_directory(const std::filesystem::path& directory);
 
-// Who may have written a file that is mapped.
+// The users that may have written a mapped file.
 enum class Writers : std::uint8_t {
   kAnybody,
   kThisUser,  // or root: its owner is no other user, and not everybody may write to it
@@ -79,7 +79,7 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
-// AtomicFile for a text that is at hand.
+// AtomicFile for a text in memory.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
 // Removes the temporary files that killed writers left in a directory, which must be this process's

@@ -9,8 +9,8 @@ namespace tandem {
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 // Maps `bytes` for reading and writing as mmap() does with these flags (MAP_FIXED is not one of
-// them). Large memory begins at a multiple of kHugePage, and huge pages are asked for it. Null
-// where there is none; errno says why.
+// them). Large memory begins at a multiple of kHugePage, and huge pages are asked for it. Returns
+// null if the mapping fails; errno says why.
 std::byte* map_memory(std::size_t bytes, int flags, int descriptor);
 
 // Makes a huge page of each block (kHugePage at a multiple of it) that begins in `area`, memory of

@@ -1,4 +1,4 @@
-// Ends a long computation early, from outside: with the parallel loop at hand.
+// Ends a long computation early, from outside: at its current parallel loop.
 #pragma once
 
 #include <atomic>
@@ -16,9 +16,9 @@ class Interrupted : public Error {
 };
 
 // While it lives, ThreadPool::parallel_for called on this thread throws Interrupted as soon as
-// `flag` is true, and so does throw_if_interrupted(), in the tasks of such a loop, too. Of the
-// scopes of a thread the innermost counts. (A thread's own state, because a computation is some
-// hundred calls deep in libraries that have no other need to know.)
+// `flag` is true, and so does throw_if_interrupted(), in the tasks of such a loop, too. The
+// innermost scope of a thread counts. (A thread's own state, because a computation is some hundred
+// calls deep in libraries that have no other need to know.)
 class InterruptionScope {
  public:
   explicit InterruptionScope(const std::atomic<bool>& flag);

@@ -24,7 +24,7 @@ class LockFile {
   LockFile(LockFile&& other) noexcept;
   LockFile& operator=(LockFile&& other) noexcept;
 
-  // Replaces the text by "process PID on HOST<more>". A full disk is no error.
+  // Replaces the text by "process PID on HOST<more>". A full disk is ignored.
   void describe_holder(std::string_view more);
   // The file goes with the lock, where nobody else waits for it.
   void remove_at_end() { removes_ = true; }

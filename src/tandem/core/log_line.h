@@ -19,8 +19,8 @@ inline EnumNames enum_names(LogFormat) { return kLogFormatNames; }
 // TANDEM_LOG_FORMAT; text when it is not set. Throws ConfigError for another value.
 LogFormat log_format(const Environment& environment);
 
-// What --log_format (or --log-format) says among `words`, the last one counts; nothing where it is
-// not there or has a value that is none, which whoever reads the flags will say.
+// The last value of --log_format (or --log-format) in `words`. Nothing if the flag is absent or its
+// value is invalid; the flag parser reports invalid values.
 std::optional<LogFormat> find_log_format(std::span<const std::string> words);
 
 struct LogLine {

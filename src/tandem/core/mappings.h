@@ -7,7 +7,7 @@
 
 namespace tandem {
 
-// Of MappedFile. What is mapped beside some hundreds of other files is not noted.
+// Called by MappedFile. Once some hundred files are mapped, further ones are not recorded.
 void note_mapping(const std::byte* begin, std::size_t size, const std::string& path);
 void forget_mapping(const std::byte* begin);
 

@@ -28,7 +28,7 @@ std::vector<MemoryLimit> memory_limits(const std::filesystem::path& root = "/");
 // control group; 0 where it does not tell.
 std::uint64_t out_of_memory_kills(const std::filesystem::path& root = "/");
 
-// RLIMIT_AS; the greatest value when there is none. It bounds address space, used or not.
+// RLIMIT_AS; the greatest value without a limit. It bounds address space, used or not.
 std::size_t address_space_limit();
 // " (RLIMIT_AS, 'ulimit -v', allows 400 MiB of address space)" for errors; empty without a limit.
 std::string describe_address_space_limit();

@@ -16,12 +16,12 @@ struct MemoryUsage {
 
   // What belongs to this process alone.
   std::size_t own() const { return anonymous + file; }
-  // Of the processes that share memory, the sum of this is what they took together at most.
+  // Summed over the processes that share memory: the most memory that they used together.
   std::size_t peak_share() const { return peak < shared ? 0 : peak - shared + shared_share; }
 };
 
 MemoryUsage memory_usage();
-// Of the process that started this one, without shared_share; all 0 where the kernel does not tell.
+// Usage of the parent process, without shared_share; all 0 if the kernel does not report it.
 MemoryUsage memory_usage_of_parent();
 
 // Resident at this moment, shared memory counted whole; cheap. 0 where the kernel does not tell.

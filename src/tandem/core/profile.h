@@ -26,7 +26,7 @@ class Profile {
   // In the order in which they first ran.
   std::span<const Stage> stages() const { return std::span(stages_).first(size_); }
   Duration total() const;
-  // Of all parts of the stages called `name`.
+  // Total time of the stages called `name`.
   Duration time_of(std::string_view name) const;
   void clear() { size_ = 0; }
 

@@ -57,7 +57,7 @@ std::string advice_on(int error_number) {
     case ENOSPC:
     case EDQUOT:
       return "; make room there (--save_total_limit keeps fewer checkpoints), then start again: "
-             "the job goes on from the newest one";
+             "the job resumes from the newest one";
     case EROFS:
       return "; mount the volume for writing (readOnly: false), or write to another one";
     case EACCES:

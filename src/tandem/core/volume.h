@@ -14,8 +14,8 @@ namespace tandem {
 
 inline constexpr int kVolumeGone = 201;  // exit code
 
-// The volume, or the way to its server, is gone: whoever is started again may find it mounted anew.
-// io_error() throws it itself for such errors.
+// The volume, or the way to its server, is gone. After a restart the process may find it mounted
+// again. io_error() throws this type for such errors.
 class VolumeGone : public IoError {
  public:
   using IoError::IoError;

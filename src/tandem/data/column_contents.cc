@@ -47,7 +47,7 @@ bool is_date(std::string_view cell) {
          cell.find(':') != cell.npos;
 }
 
-// Of a text column of a file without types.
+// Classifies a text column of a file without types.
 void classify_cells(Column column, ColumnContents& contents) {
   column.valid.resize(column.size, 1);
   bool any = false, dates = true;

@@ -12,7 +12,7 @@ namespace tandem::data {
 
 struct ColumnContents {
   enum class Kind {
-    kTexts,  // at least one of which is no number, truth value or date
+    kTexts,  // at least one is not a number, a boolean or a date
     kLists,  // of texts or whole numbers
     kOther,
   };

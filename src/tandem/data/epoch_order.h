@@ -67,7 +67,7 @@ class EpochBatches {
   std::size_t batch_size_;
   std::size_t num_shards_;
   std::size_t steps_;
-  // Of the batches of a sampler in order_, and the end of the last one; else empty.
+  // Begin of each batch of a batch sampler in order_, and the end of the last one; otherwise empty.
   std::vector<std::size_t> begins_;
 };
 

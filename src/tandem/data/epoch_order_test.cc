@@ -119,7 +119,7 @@ TEST(EpochBatches, UnevenBatchesAreNotFilledUp) {
   ASSERT_EQ(three.size(), 2u);
   EXPECT_THAT(three.batch(1, 1), ElementsAre(16, 17, 18, 19));
   EXPECT_THAT(three.batch(1, 2), ElementsAre(20, 21, 22));
-  // A full last round is the same either way; a shard without a sample is no order.
+  // A full last round is the same either way; a shard without a sample is refused.
   EXPECT_THAT(EpochBatches(sequential_order(12), 2, 2, false, false).batch(2, 1),
               ElementsAre(10, 11));
   EXPECT_THROW(EpochBatches(sequential_order(10), 2, 2, false, false), InvalidArgument);

@@ -69,8 +69,7 @@ char32_t decode_unicode_escape(std::string_view raw, std::size_t& at) {
   if (!first) raise<DataError>("not valid JSON: \\u needs four hexadecimal digits");
   const std::size_t length = json_escape_length(raw, at);
   if (length == 0) {
-    raise<DataError>("{} is half of a surrogate pair, which is no text; expected both halves",
-                     raw.substr(at, 6));
+    raise<DataError>("{} is half of a surrogate pair; expected both halves", raw.substr(at, 6));
   }
   const std::size_t second = at + 6;
   at += length;

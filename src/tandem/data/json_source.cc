@@ -45,7 +45,7 @@ class JsonRows {
   Form form() const { return form_; }
   // kSplit: the list of the columns' names.
   JsonCursor column_list() const { return JsonCursor(text_, columns_); }
-  // Of the first row, or of the object of columns.
+  // Cursor at the first row, or of the object of columns.
   JsonCursor begin() const { return JsonCursor(text_, begin_); }
 
   template <class Visit>

@@ -17,8 +17,8 @@ namespace tandem::data {
 // has null there. next() gives all rows at once, and only the values of the columns that it is
 // asked for are looked at: json_column.h has their types, json_cursor.h what may be a value.
 //
-// Throws DataError that says which row and line: broken JSON, a row that is no object, a key twice,
-// no row at all, and for the columns that are read what JsonColumnWriter refuses.
+// Throws DataError that names the row and line: for invalid JSON, a row that is not an object, a
+// repeated key, a file without rows, and for the wanted columns whatever JsonColumnWriter refuses.
 std::unique_ptr<TableSource> open_json(std::string_view text);
 
 }  // namespace tandem::data

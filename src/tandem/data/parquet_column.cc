@@ -200,7 +200,7 @@ class LeafReader {
     }
   }
 
-  // Whoever copies the values later takes this much, however small the file is.
+  // Bytes that a copy of the values takes, however small the file is.
   void count_text(std::string_view text) {
     const bool repeated = text.data() == last_text_.data() && text.size() == last_text_.size();
     repeated ? memory_.budget.take_repeated_text(text.size())

@@ -46,7 +46,7 @@ Column::Kind kind_of(ParquetType type) {
   }
 }
 
-// Of the bits that read_parquet_leaf() gives for float16, float and double.
+// Value of the bits that read_parquet_leaf() gives for float16, float and double.
 double number_of(ParquetType type, std::int64_t bits) {
   if (type == ParquetType::kDouble) return std::bit_cast<double>(bits);
   if (type == ParquetType::kFixedLenByteArray)
@@ -54,7 +54,7 @@ double number_of(ParquetType type, std::int64_t bits) {
   return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
 }
 
-// Of the bits that it gives for integers.
+// Value of the bits that it gives for integers.
 std::int64_t integer_of(const ParquetNode& node, std::int64_t bits) {
   if (node.meaning != ParquetMeaning::kUnsigned) return bits;
   if (node.type == ParquetType::kInt32) return static_cast<std::uint32_t>(bits);

@@ -18,7 +18,7 @@ class ReadBudget {
   static constexpr std::uint64_t kBytesPerByte = 256, kFreeBytes = std::uint64_t{64} << 20;
   static constexpr std::uint64_t kValuesPerByte = 8, kFreeValues = std::uint64_t{1} << 18;
 
-  // `advice`: what to do about a file that is no attack.
+  // `advice`: what the user can do about a harmless file.
   explicit ReadBudget(std::uint64_t file_bytes, std::string_view advice = "write it as JSON lines")
       : file_bytes_(file_bytes),
         advice_(advice),

@@ -177,7 +177,7 @@ class RowCollector {
     }
   }
 
-  // Of several columns of a name the first.
+  // If several columns share a name, the first one counts.
   std::vector<std::size_t> find(std::span<const std::string> names) const {
     std::unordered_map<std::string_view, std::size_t> places;
     for (std::size_t i = 0; i < names.size(); ++i) places.try_emplace(names[i], i);

@@ -45,9 +45,9 @@ class Rows {
   std::span<const std::string> file_columns() const { return file_columns_; }
   // Those that were chosen, in the order of the choice.
   std::span<const Column> columns() const { return columns_; }
-  // Null when there is none of this name among them.
+  // Null if no column has this name.
   const Column* find(std::string_view name) const;
-  // The column of this name; throws DataError where there is none, or where it has no texts.
+  // The column of this name; throws DataError if it is missing or has no texts.
   const Column& texts(std::string_view name) const;
   // The first file's name.
   const std::string& file() const { return parts_.front().file; }

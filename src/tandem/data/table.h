@@ -29,7 +29,7 @@ struct Column {
   // only is kOther, too, of the type "null".
   bool is_unreadable() const { return kind == Kind::kOther && type != "null"; }
   bool is_null(std::size_t i) const { return !valid.empty() && valid[i] == 0; }
-  // The field of this name of a struct; null when there is none.
+  // The field of this name of a struct; null if it is missing.
   const Column* field(std::string_view field_name) const;
 
   std::string name;
@@ -54,7 +54,7 @@ struct Table {
 class TableSource {
  public:
   virtual ~TableSource() = default;
-  // Of the top-level columns, in file order.
+  // Names of the top-level columns, in file order.
   virtual std::span<const std::string> column_names() const = 0;
   // Reads the next rows of these columns (indices of column_names(), the same in every call), in
   // this order; false when there are no more. Texts stay valid until the next call.
