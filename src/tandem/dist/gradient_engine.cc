@@ -139,7 +139,7 @@ void GradientEngine::State::update_owned(const kernels::Context& context,
                                          const optim::OptimizerStep& step) {
   for (const Range& range : owned)
     optimizer.step(context, step, model.arenas(), range.begin, range.end, model.guard());
-  // Whoever is alone on its node is done: a failure that the barrier notices changes nothing.
+  // A rank that is alone on its node is done here. A failure in the barrier does not change that.
   if (local.size() == 1) model.end_update(step.step);
   node_barrier("the weight update");
   model.end_update(step.step);
@@ -223,7 +223,7 @@ void GradientEngine::State::count_from_now(const Levels& levels, std::span<const
   model.set_filled();
 }
 
-// Of the leaders: the states that were learned count from now on, if they are right.
+// Called by the leaders. Activates the transferred states whose checksum is right.
 void GradientEngine::State::confirm_learned(const Levels& levels, const OwnPast& own,
                                             bool learned) {
   std::vector<double> record = model.record();
@@ -243,7 +243,7 @@ void GradientEngine::State::confirm_learned(const Levels& levels, const OwnPast&
   count_from_now(levels, record);
 }
 
-// Of the leaders: all hold the newest state afterwards.
+// Called by the leaders. Afterwards all nodes have the newest state.
 void GradientEngine::State::replace_state(const Levels& levels, const OwnPast& own) {
   std::vector<double> record = model.record();
   const bool source = is_source(levels);

@@ -9,8 +9,8 @@
 //     comm/algorithms/summation_tree.h over the shards,
 // f32 additions, one final multiplication by the f32 value of 1/L. A rank adds what the tree lets
 // it add by itself (the largest subtrees inside its run: "partials"); the owner of each slice of
-// the gradient adds the partials in tree order. Whoever does an addition, it is the same addition:
-// W, nodes and transports never change a bit.
+// the gradient adds the partials in tree order. The additions do not depend on the rank that does
+// them, so W, nodes and transports never change a bit.
 //
 // With bf16_gradients every node of the tree is rounded to bf16 once: the shards' gradients (the
 // leaves), each sum after its f32 addition, and the root before the multiplication. The rounding
@@ -31,8 +31,8 @@
 //     update()                                each node updates its copy once, its ranks share the
 //                                             work; everybody sees the new weights
 //
-// After a CommError the engine is of no use any more. Whoever is left makes a new one for the ranks
-// that are left, on the same state, and brings it to the end of a step (elastic jobs):
+// After a CommError the engine is unusable. The surviving ranks build a new one on the same state
+// and bring it to the end of a step (elastic jobs):
 //     finish_update()                         completes the update that was interrupted on the node
 //     synchronize_state()                     nodes that had not begun it get the newer state
 //
@@ -181,9 +181,9 @@ class GradientEngine {
   // Collective over all ranks, after finish_update(): nodes that are behind the newest get its
   // weights, optimizer state, record and progress. What a node has is kept until the newer state
   // has come whole and its checksum is right: that takes memory for another copy meanwhile, unless
-  // it has nothing but initial weights. Who has learned the state gets only its record, account and
-  // checksum; where that is not the checksum of what it has learned, it gets all. Throws CommError
-  // when the checksum of what was sent is wrong.
+  // it has nothing but initial weights. A node that already received the state gets only the
+  // record, the training progress and the checksum. If the checksum does not match, it gets the
+  // full state. Throws CommError when the checksum of what was sent is wrong.
   SyncResult synchronize_state(const OwnPast& own = {});
 
   // Puts together what the ranks say of their shards, the same number n of values of each:
@@ -194,7 +194,7 @@ class GradientEngine {
   // place, and afterwards those of all shards. Collective.
   void gather(std::span<float> all);
 
-  // Of the ranks that there are; with `workers` > 0 as if so many on this node were all.
+  // For the present ranks; with `workers` > 0, for a job of that many ranks on this node alone.
   MemoryPerNode memory_of_node(int workers = 0) const;
   std::string describe() const;  // shards, ranks, buckets, arenas; one line
   // From which NUMA node the memory of this rank's slices and arenas is asked for; one line, empty

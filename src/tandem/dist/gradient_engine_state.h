@@ -134,7 +134,7 @@ struct GradientEngine::State {
   std::vector<std::uint64_t> tickets;
   std::size_t next_gather = 0;
 
-  // Of gather().
+  // Buffers of gather().
   std::vector<double> own_values;
   std::vector<double> gathered;
   std::vector<float> gathered_floats;  // only if the ranks have different numbers of shards

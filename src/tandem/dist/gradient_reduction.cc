@@ -190,7 +190,7 @@ void GradientEngine::State::send_partials(std::size_t bucket) {
   }
 }
 
-// Of this rank's slices of earlier buckets.
+// Number of elements in this rank's slices of earlier buckets.
 std::size_t GradientEngine::State::elements_before(std::size_t bucket) const {
   std::size_t before = 0;
   for (std::size_t b = 0; b < bucket; ++b) before += slice(b, rank).size();
@@ -238,8 +238,8 @@ void GradientEngine::State::reduce_slice(std::size_t bucket) {
   }
 }
 
-// Slices that other nodes reduced lie in place, or their roots are still to be multiplied; whoever
-// took them computes their part of the norm.
+// Slices that other nodes reduced lie in place, or their roots are still to be multiplied; the rank
+// that received them computes their part of the norm.
 void GradientEngine::State::take_gathered(std::size_t bucket) {
   for (const RemoteNode& node : remote) {
     for (const int member : node.served) {

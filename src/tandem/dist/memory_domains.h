@@ -1,9 +1,9 @@
 // On which NUMA node of a machine the memory of a rank lies.
 //
-// A page comes from the node of whoever touches it first, and one rank fills weights for all. So
-// before that each rank says of its own slices, and of its gradient arenas, that they shall come
-// from its own node. Nothing is moved later: a rank that gets other slices in another view reads
-// what lies elsewhere. No bit depends on any of it.
+// A page comes from the node of the thread that touches it first, and one rank fills weights for
+// all. So before that each rank says of its own slices, and of its gradient arenas, that they shall
+// come from its own node. Nothing is moved later: a rank that gets other slices in another view
+// reads what lies elsewhere. No bit depends on any of it.
 //
 // Thread-safety: one thread.
 #pragma once
@@ -23,13 +23,13 @@ namespace tandem::dist {
 
 class MemoryDomains {
  public:
-  // Of this machine. None where hwloc cannot read it.
+  // Domains of this machine; no domain if hwloc cannot read it.
   MemoryDomains();
-  // Of a machine that hwloc describes in a word ("pack:2 numa:2 core:4 pu:2"). Throws
+  // Domains of a synthetic machine in hwloc's notation ("pack:2 numa:2 core:4 pu:2"). Throws
   // InvalidArgument.
   explicit MemoryDomains(const std::string& synthetic);
 
-  // NUMA nodes that have CPUs. A second memory at the same CPUs (HBM, CXL) is none of its own.
+  // NUMA nodes that have CPUs. A second memory at the same CPUs (HBM, CXL) is not counted.
   int count() const { return count_; }
   // The number, in the kernel's order, of the node that has all of `cpus`; nothing where they
   // belong to several, or the machine has only one.

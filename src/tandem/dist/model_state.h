@@ -1,16 +1,16 @@
 // The memory of a training job that outlives a set of ranks: weights, what the optimizer keeps, the
-// mean gradient of the newest step. Everything in it is a function of the step, not of who computed
-// it, so whoever has it mapped can go on.
+// mean gradient of the newest step. Everything in it is a function of the step alone, so any
+// process that maps it can continue.
 //
 // There is one copy per node, in memory shared by its ranks; every rank maps all of it, and what is
 // mapped stays when others die. A world of one uses ordinary memory. Gradients of shards, buckets
 // and flags belong to one set of ranks: gradient_engine.h.
 //
 // A step on a node is computing, reduced (the mean gradient is whole: begin_update), then applied
-// (all weights are updated). step() is the last applied one. If ranks die in between, whoever is
-// left finishes the update, for the gradient, the update's parameters and what was overwritten lie
-// here too (update_journal.h): GradientEngine::finish_update(). A rank must be dead before others
-// finish for it: a stopped process would go on writing when it wakes up.
+// (all weights are updated). step() is the last applied one. If ranks die in between, the survivors
+// finish the update with GradientEngine::finish_update(): the gradient, the update's parameters and
+// the overwritten values are here too (update_journal.h). A rank must be dead before others finish
+// for it: a stopped process would go on writing when it wakes up.
 //
 // Thread-safety: reading is safe for all; who writes what and when is said at each array.
 #pragma once
@@ -106,7 +106,7 @@ class ModelState {
   void restore_pieces() { journal_.restore(); }
   // What begin_update() of the newest step was given: also for a rank that did not get there.
   std::vector<double> record() const;
-  // Null where there is nobody to finish: in ordinary memory.
+  // Null in ordinary memory, where no other rank could finish an update.
   optim::UpdateGuard* guard() { return guarded_ ? &journal_ : nullptr; }
   // What an optimizer needs.
   optim::ParameterArenas arenas() const {
@@ -115,7 +115,7 @@ class ModelState {
             .gradients = gradient_,
             .state = optimizer_state_};
   }
-  // Of this rank, beside the arrays.
+  // Size of this rank's undo log.
   std::size_t undo_bytes() const { return guarded_ ? num_slots() * slot_bytes() : 0; }
 
   // ---- for the engine ----

@@ -74,7 +74,7 @@ void GradientEngine::State::bind_numa() {
 }
 
 // Each array of the optimizer's state is as long as the model, or has an order of its own: then its
-// pages lie where they are touched first, which is by whoever updates them.
+// pages lie where they are touched first, by the rank that updates them.
 std::vector<std::span<std::byte>> GradientEngine::State::own_pages() const {
   std::vector<std::span<std::byte>> pages;
   const auto add = [&]<class T>(std::span<T> array) {

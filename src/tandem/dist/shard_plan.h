@@ -1,5 +1,5 @@
-// Who sums what: pure functions from (ranks, nodes, shards, elements) to plans. Nothing here
-// communicates.
+// Division of the sums among ranks: pure functions from (ranks, nodes, shards, elements) to plans.
+// Nothing here communicates.
 #pragma once
 
 #include <cstddef>

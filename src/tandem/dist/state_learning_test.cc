@@ -243,7 +243,7 @@ TEST_F(Learners, AreNotServedWhereThatCannotBe) {
   go = true;
 }
 
-// ---- what a source says that is none ----
+// ---- sources that send invalid messages ----
 
 class BadTransfers : public ::testing::TestWithParam<std::pair<Notice, const char*>> {};
 

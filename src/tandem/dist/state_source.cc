@@ -147,7 +147,7 @@ void StateSource::reduced(const optim::OptimizerStep& update) {
   changed_.notify_all();
 }
 
-// Nobody looks at what waits until it is copied.
+// Waiting gradients are not read before they are copied.
 void StateSource::keep_gradient(ThreadPool& threads) {
   const std::lock_guard lock(mutex_);
   std::vector<GradientOfChunk*> left;

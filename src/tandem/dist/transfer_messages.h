@@ -27,7 +27,7 @@ struct Notice {
   TransferMessage kind = TransferMessage::kHandshake;
   std::uint64_t chunk = 0;
   std::uint64_t step = 0;
-  // Of kGradient, the bits of f64: what the update of `step` takes.
+  // Parameters of the update of `step` in a kGradient message, as the bits of f64.
   std::uint64_t learning_rate = 0;
   std::uint64_t gradient_scale = 0;
 };
@@ -53,7 +53,7 @@ void for_each_part(const ModelState& model, std::size_t chunk, const Visit& visi
     visit(state.subspan(arena + range.begin, range.size()));
 }
 
-// Of the chunk's part of the state as it is now.
+// Checksum of the chunk in the present state.
 inline std::uint64_t checksum_of_chunk(const ModelState& model, std::size_t chunk) {
   Checksum sum(chunk);
   for_each_part(model, chunk, [&](std::span<const float> part) { sum.add(part); });

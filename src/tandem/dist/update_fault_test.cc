@@ -420,7 +420,7 @@ class SharedUpdate {
 };
 
 // Two threads update step after step until a signal ends them wherever they are, in the middle of a
-// kernel mostly; whoever is left finishes the step that was begun.
+// kernel mostly; the survivor finishes the step that was begun.
 TEST(UpdateFaults, AKillAtAnyInstant) {
   constexpr int kDeaths = 60;
   const nn::ParameterLayout layout = test_layout();

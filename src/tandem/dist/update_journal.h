@@ -3,10 +3,10 @@
 // outlives every rank.
 //
 // A thread names the piece in its slot, updates it block by block, the slot's undo log keeping what
-// each block was (kernels/undo_log.h), notes the piece as done, and clears the name. Whoever
-// finishes the update looks at the slots that have a name: what the log has is put back, and the
-// piece is noted as done up to there. Then all that is not done is updated. A process may die
-// between any two stores, also of those who finish: what they do twice gives the same.
+// each block was (kernels/undo_log.h), notes the piece as done, and clears the name. The rank that
+// finishes the update looks at the slots that have a name: it restores what the log holds and notes
+// the piece as done up to there. Then it updates all that is not done. A process may die between
+// any two stores, also of those who finish: what they do twice gives the same.
 //
 // Memory order: what a dead process has stored can be seen by the others in the order in which it
 // was stored; release stores keep the compiler to that order too.

@@ -137,7 +137,7 @@ void convert_texts(Json& dictionary) {
 
 Json parse_dictionary(const Flag& flag, std::string_view text) {
   if (text.empty()) return Json::object();
-  // Of a flag that is refused the reason is worth more than what is wrong with a file.
+  // The reason why a flag is refused is more useful than an error in its file.
   if (flag.verdict == Verdict::kRefused) {
     const Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     return value.is_object() ? value : Json(text);

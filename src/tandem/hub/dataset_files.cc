@@ -117,7 +117,7 @@ bool is_readable(const DatasetQuery& query, const std::string& name) {
          query.extensions.end();
 }
 
-// Of the names those that can be read and have the most common ending, as `datasets` takes them.
+// The readable names with the most common ending, as `datasets` chooses them.
 std::vector<std::string> of_one_format(const DatasetQuery& query,
                                        const std::vector<std::string>& names) {
   std::map<std::string, std::vector<std::string>> by_extension;

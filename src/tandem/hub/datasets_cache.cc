@@ -60,7 +60,7 @@ std::optional<std::size_t> rows_of(const json& info, const std::string& split) {
   return rows->get<std::size_t>();
 }
 
-// dataset_info.json of an entry; an empty object when there is none.
+// dataset_info.json of an entry; an empty object if it is missing.
 json info_of(const fs::path& entry) {
   const auto text = read_file_if_exists(entry / "dataset_info.json");
   json info = try_parse_json(text.value_or("{}"));
@@ -136,8 +136,8 @@ bool downloaded_from(const fs::path& entry, const std::string& name) {
 
 // Those of the data set `name` as datasets 2.13 and older placed them. Without a configuration in
 // the data set's card its name stands in the configuration's place; then the data set has one,
-// which later versions call "default". Without `config` of all configurations; another one may be
-// found elsewhere, so that is no error.
+// which later versions call "default". Without `config`, the entries of all configurations. An
+// unknown `config` is accepted here, because another place may have it.
 EntriesByConfig old_entries(const fs::path& root, const std::string& name,
                             const DatasetQuery& query) {
   const std::optional<std::string>& config = query.config;

@@ -19,9 +19,9 @@ std::vector<std::filesystem::path> datasets_cache_roots(const DatasetQuery& quer
                                                         const Environment& environment);
 
 // The newest entry <root>/<org___name>/<config>/<version>/<hash>/ for query.name under one of its
-// aliases, with its files <name>-<split>.arrow or their shards. Places that were looked at in vain
-// are added to `looked_at`. Throws DataError that lists the configurations when there are several
-// and none was named, or the named one is not among them.
+// aliases, with its files <name>-<split>.arrow or their shards. Places without a match are added to
+// `looked_at`. Throws DataError that lists the configurations when there are several and none was
+// named, or the named one is not among them.
 //
 // datasets 2.13 and older named the entries of data sets without a loading script after the format
 // that was read: <root>/<org___builder>/<config>/0.0.0/<hash>/ (without an org <builder>/…),

@@ -1,4 +1,4 @@
-// Who watches downloads: the console. The library never prints; it tells the observer.
+// Interface for progress of downloads, implemented by the console. The library itself never prints.
 #pragma once
 
 #include <cstdint>

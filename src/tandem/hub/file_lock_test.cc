@@ -52,7 +52,7 @@ TEST_F(FileLockTest, AStandingHolderIsNamed) {
               ThrowsMessage<IoError>(AllOf(HasSubstr(path().string()),
                                            HasSubstr(fmt::format("process {}", ::getpid())),
                                            HasSubstr("without progress"))));
-  // Words for people: no progress that is none, and nothing of how life is shown.
+  // The text is for people: without progress that did not happen, without heartbeat details.
   EXPECT_THAT(told, ::testing::MatchesRegex(fmt::format("process {} on [^ ]+", ::getpid())));
 }
 

@@ -84,7 +84,7 @@ void set_network(CURL* handle, const HttpRequest& request, const HttpOptions& op
 }
 
 // The file of certificates that libcurl was built for, or that of another distribution: a portable
-// program runs on systems that keep it elsewhere. Empty if there is none.
+// program runs on systems that keep it elsewhere. Empty if no such file exists.
 std::string system_certificates() {
   const curl_version_info_data* version = ::curl_version_info(CURLVERSION_NOW);
   std::vector<const char*> files;

@@ -44,8 +44,8 @@ std::optional<std::chrono::seconds> parse_retry_after(std::string_view text, std
 std::optional<std::string> origin_of(std::string_view url);
 
 // Where a Location leads from `base`: absolute, or from the root or "//host" of the same scheme.
-// Nothing for other relative forms and other schemes, and from https to http: whoever sits in
-// between could send what they like.
+// Nothing for other relative forms and other schemes, and from https to http, where an attacker on
+// the path could send anything.
 std::optional<std::string> resolve_location(std::string_view base, std::string_view location);
 
 }  // namespace tandem::hub

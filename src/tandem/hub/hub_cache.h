@@ -53,9 +53,8 @@ struct Attempt {
   std::string problem;
 };
 
-// The directory or the snapshot, without any connection; nothing when there is none, with all
-// places in `attempts`. Throws ConfigError for an empty name and a revision that would leave the
-// cache.
+// The directory or the snapshot, without any connection; nothing if neither exists, with all places
+// in `attempts`. Throws ConfigError for an empty name and a revision that would leave the cache.
 std::optional<Resolved> find_cached(const Query& query, const Environment& environment,
                                     std::vector<Attempt>& attempts);
 

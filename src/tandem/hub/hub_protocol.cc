@@ -79,7 +79,7 @@ RemoteFile parse_remote_file(const HttpHeaders& headers, const std::string& url)
   const auto name = parse_etag(*etag);
   if (!name) not_a_hub("the ETag '" + shown(*etag) + "'");
   file.etag = *name;
-  // Of an answer that redirects, Content-Length is the size of a page nobody reads.
+  // The Content-Length of a redirect is the size of its unused page.
   const auto location = headers.find("location");
   auto size = headers.find("x-linked-size");
   if (!size && !location) size = headers.find("content-length");

@@ -15,7 +15,8 @@ std::string trimmed(std::string text) {
   return text;
 }
 
-// A token goes into a header: what would end the header, or is no token, is refused unprinted.
+// A token goes into a header: a text that would end the header or is not a token is refused without
+// printing it.
 std::string checked_token(const std::string& text, const std::string& source) {
   std::string token = trimmed(text);
   const bool clean = std::all_of(token.begin(), token.end(), [](char c) {

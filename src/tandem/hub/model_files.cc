@@ -24,7 +24,7 @@ const std::vector<std::string> kTokenizerExtras = {"merges.txt", "tokenizer_conf
 const std::vector<std::string> kWeightFiles = {"model.safetensors", "model.safetensors.index.json",
                                                "pytorch_model.bin", "pytorch_model.bin.index.json"};
 
-// Of sentence-transformers; modules.json names the directories of further ones.
+// Files of sentence-transformers; modules.json names the directories of further ones.
 const std::string kModules = "modules.json";
 const std::vector<std::string> kSentenceFiles = {
     "config_sentence_transformers.json", "sentence_bert_config.json",

@@ -20,7 +20,7 @@ inline constexpr SplitWords kSplitWords[] = {{"train", {"train", "training", "",
                                              {"test", {"test", "testing", "eval", "evaluation"}}};
 
 struct SplitNames {
-  // A split that takes the place of the part's own.
+  // A split to use instead of the part's own.
   std::optional<std::string> train = {}, validation = {}, test = {};
   std::vector<std::string> removed = {};  // splits that are as good as absent
 };

@@ -162,7 +162,7 @@ struct Attention {
                       s.scores);
   }
 
-  // P and dS take the place of the scores: a row of them begins where the row of scores began.
+  // P and dS overwrite the scores: a row of them begins where the row of scores began.
   static Element* in_place(float* scores) { return reinterpret_cast<Element*>(scores); }
 
   static void clear(Element* row, std::size_t first, std::size_t last) {

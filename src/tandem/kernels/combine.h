@@ -52,7 +52,7 @@ struct CombineKernels {
 };
 
 // The fastest implementation that `cpu` runs, or the one named. Throws ConfigError for a name that
-// does not exist or that this CPU cannot run. The result lives for ever.
+// does not exist or that this CPU cannot run. The result is never destroyed.
 const CombineKernels& select_combine(const CpuFeatures& cpu, std::string_view forced = {});
 
 }  // namespace tandem::kernels

@@ -49,8 +49,8 @@ RowsByTarget sort_by_target(const Context& ctx, std::size_t rows, const std::int
   const auto begin = memory.first(table_rows + 2);
   const auto sorted = memory.last(rows);
   std::fill(begin.begin(), begin.end(), 0u);
-  // begin[id + 2] counts the rows of id; sums make begin[id + 1] the place of its first row; each
-  // row that is put there moves it on, at last to the first row of id + 1.
+  // begin[id + 2] counts the rows of id; sums make begin[id + 1] the position of its first row.
+  // Each row that is stored there advances it, at last to the first row of id + 1.
   for (std::size_t row = 0; row < rows; ++row) {
     if (ids[row] != skip) ++begin[static_cast<std::size_t>(ids[row]) + 2];
   }

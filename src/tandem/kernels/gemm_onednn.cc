@@ -19,7 +19,7 @@
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/kernels/machine_kernels.h"
 
-// Of the OpenMP runtime that oneDNN uses (libgomp): an ICV of the calling thread.
+// Function of the OpenMP runtime that oneDNN uses (libgomp). Sets an ICV of the calling thread.
 extern "C" void omp_set_num_threads(int num_threads);
 
 namespace tandem::kernels {

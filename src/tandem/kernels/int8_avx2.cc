@@ -51,7 +51,7 @@ struct Int8Unit {
   TANDEM_SIMD void to_float(const Sums& sums, std::int32_t zero_point, const std::int32_t* row_sums,
                             Vec (&to)[2]) {
     unroll<2>([&](auto i) __attribute__((always_inline)) {
-      // Of the halves of the two vectors in turns: features 0 1 4 5 2 3 6 7.
+      // The halves of the two vectors alternate: features 0 1 4 5 2 3 6 7.
       const __m256i mixed = _mm256_hadd_epi32(sums.v[2 * i], sums.v[2 * i + 1]);
       const __m256i sum = _mm256_permute4x64_epi64(mixed, 0xD8);
       const __m256i row =

@@ -185,8 +185,8 @@ struct AdagradFactors {
   float grad_scale, weight_decay, lr, eps, keep, start;
 };
 
-// `copy` may be null, and `buffer` where there is no momentum.
-// `undo`: where the elements are kept before they are overwritten; or null.
+// `copy` may be null, and `buffer` too without momentum. `undo`: where the elements are kept before
+// they are overwritten; or null.
 struct OptimizerKernels {
   void (*adamw)(const AdamWFactors&, std::size_t count, const float* grad, float* parameters,
                 float* exp_avg, float* exp_avg_sq, bfloat16* copy, const UndoLog* undo);

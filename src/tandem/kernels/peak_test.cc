@@ -17,8 +17,8 @@ TEST(Peak, EveryLoopSaysWhatItDid) {
     EXPECT_GT(flops, 0) << family.name;
     EXPECT_EQ(family.registers(30), 3 * flops) << family.name;
     if (family.l1 == nullptr) continue;
-    // Two FLOPs per element of the block, which holds pairs of bf16 in the place of floats, and
-    // with tiles each element meets 16 rows; a loop may leave the end of the block out.
+    // Two FLOPs per element of the block, which holds pairs of bf16 instead of floats, and with
+    // tiles each element meets 16 rows; a loop may leave the end of the block out.
     const double elements = (family.dtype == "bf16" ? 2.0 : 1.0) * kL1Floats;
     const double most = (family.name == "amx" ? 16.0 : 1.0) * 2.0 * elements;
     const double per_block = family.l1(1, zeros.as<float>().data());

@@ -117,7 +117,7 @@ double worst_in_units(void (*f)(std::size_t, const float*, float*), Exact exact,
   return worst;
 }
 
-// Of a function with |f(x)| <= |x| and its derivative, in f64.
+// A function with |f(x)| <= |x| and its derivative, in f64.
 struct ExactActivation {
   double (*value)(double);
   double (*slope)(double);
