@@ -15,7 +15,7 @@ ModelConfig validated(ModelConfig config) {
   return config;
 }
 
-// Of the matrices: what a product with each reads.
+// Number of weights in matrices, which is what a product with each of them reads.
 double num_weights(const nn::ParameterLayout& layout) {
   std::size_t total = 0;
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
@@ -171,7 +171,7 @@ void EncoderModel::forward(const kernels::Context& context, const nn::Weights& w
   activations.pass_ = ++memory.passes;
   memory.arena.reset();
   plan(memory.arena, {batch.rows(), batch.num_sequences()}, activations);
-  // Whoever observes linear layers is to see what they read of all rows.
+  // An observer of linear layers must see their inputs for all rows.
   if (!head_->shape().reads_first_rows || weights.observer != nullptr) {
     encoder_.forward(pass, batch, activations.encoder_, nullptr);
     head_->forward(pass, activations.encoder_.output, activations.head_, logits);

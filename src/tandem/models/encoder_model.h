@@ -43,9 +43,9 @@ class Activations {
   const BatchShape& capacity() const { return capacity_; }
   PassKind kind() const { return kind_; }
   nn::Precision precision() const { return encoder_.precision(); }
-  // Of the memory, whoever shares it.
+  // Size of the memory, including what others share.
   std::size_t bytes() const { return memory_->arena.capacity(); }
-  // Of the last batch; equals bytes() when that had as many rows as there is room for.
+  // Bytes that the last batch used; equals bytes() if that batch filled the capacity.
   std::size_t bytes_used() const { return memory_->arena.used(); }
 
   // The rows [R, H] between layers after the last forward: k = 0 the embeddings' output, k = l + 1

@@ -28,9 +28,9 @@ struct HeadShape {
   // The class of transformers is the family's prefix and this: "ForQuestionAnswering".
   std::string class_suffix;
   Unit unit = Unit::kSequence;
-  // Of each sequence the head reads its first row alone. Then no other row is computed behind the
-  // attention of the last layer, and the head gets these rows as sequences of one row; but all rows
-  // in a forward pass that somebody observes (Weights::observer).
+  // The head reads only the first row of each sequence. Then no other row is computed behind the
+  // attention of the last layer, and the head gets these rows as sequences of one row. A forward
+  // pass with an observer (Weights::observer) computes all rows.
   bool reads_first_rows = false;
   std::size_t num_labels = 0;  // logits
   // f32 values that a pass needs room for from forward to backward, and how many more in training.

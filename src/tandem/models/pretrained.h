@@ -43,8 +43,8 @@ struct LoadOptions {
 // Parameters that the file lacks are drawn from the seed as torch draws them (torch_random.h), from
 // the embeddings to the head; a lone missing head is Hugging Face's to 1e-8. Throws IoError, and
 // DataError for a directory without the file, an invalid file, another shape (the message names the
-// tensor and both shapes), a dtype that is no float, a parameter given twice, or a file without any
-// parameter of the model.
+// tensor and both shapes), a dtype that is not a float type, a parameter given twice, or a file
+// without any parameter of the model.
 LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                            const nn::ParameterLayout& layout, std::span<float> weights,
                            const LoadOptions& options = {});

@@ -16,7 +16,7 @@
 
 namespace tandem::models {
 
-// The bytes of the storage of this key; nothing when there is none.
+// The bytes of the storage of this key; nothing if it is unknown.
 using FindStorage = std::function<std::optional<std::span<const std::byte>>(std::string_view key)>;
 
 // What becomes of classes outside the list of torch_names.cc, in files such as training_args.bin:

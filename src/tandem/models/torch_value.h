@@ -49,9 +49,9 @@ class TorchValue {
 
   // Entries of a list, a tuple or a dict.
   std::size_t size() const;
-  // Entry of a list or tuple, or of a dict under this int; DataError when there is none.
+  // Entry of a list or tuple, or of a dict under this int; DataError if it is missing.
   TorchValue operator[](std::int64_t index) const;
-  // Entry of a dict under this string; DataError when there is none.
+  // Entry of a dict under this string; DataError if it is missing.
   TorchValue operator[](std::string_view key) const;
   std::optional<TorchValue> find(std::string_view key) const;  // nothing when absent
   std::optional<TorchValue> find(std::int64_t key) const;
@@ -60,8 +60,8 @@ class TorchValue {
   // Entries of a list or tuple.
   std::vector<TorchValue> elements() const;
 
-  // Of an object: "module name" of its class, and its attributes, a dict (nothing when it has
-  // none).
+  // For an object: "module name" of its class, and its dict of attributes (nothing without
+  // attributes).
   std::string_view class_name() const;
   std::optional<TorchValue> attributes() const;
 

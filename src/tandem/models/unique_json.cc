@@ -30,7 +30,7 @@ class KeyCheck final : public JsonEvents {
       raise<DataError>("{} has the key '{}' twice; expected unique names", where_, name);
     return true;
   }
-  // Whoever parses the text says what is wrong.
+  // The parser of the text reports what is wrong.
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
     return false;
   }

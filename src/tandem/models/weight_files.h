@@ -21,7 +21,7 @@ inline constexpr std::string_view kWeightFileNames[] = {
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
     "pytorch_model.bin.index.json"};
 
-// The file of `directory` that would be read. Throws DataError when there is none; names weights of
+// The file of `directory` that would be read. Throws DataError if it is missing; names weights of
 // TensorFlow and Flax when only those are there.
 std::filesystem::path find_weights(const std::filesystem::path& directory);
 

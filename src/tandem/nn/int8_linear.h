@@ -16,7 +16,7 @@ namespace tandem::nn {
 
 struct Int8Linear {
   kernels::Int8Weight weight;
-  // Of the layer's input; nothing: each row has its own (dynamic).
+  // Range of the layer's input; nothing: each row has its own (dynamic).
   std::optional<kernels::Int8Range> input;
 };
 
@@ -24,8 +24,8 @@ struct Int8Linear {
 // value are one layer, [3H, H]. Layers that are not here run as without int8.
 class Int8Linears {
  public:
-  // Runs `linear` with these weights, in the place of those that were set before. Throws
-  // InvalidArgument when they have another shape than the layer.
+  // Runs `linear` with these weights, which replace earlier ones. Throws InvalidArgument when they
+  // have another shape than the layer.
   void set(const Linear& linear, Int8Linear int8) {
     const kernels::Int8Weight& weight = int8.weight;
     if (weight.out_features() != linear.out_features ||
@@ -36,8 +36,8 @@ class Int8Linears {
     }
     linears_.insert_or_assign(linear.weight, std::move(int8));
   }
-  // Takes a layer out, so that it runs in f32 again; nothing if there is none. set() brings it
-  // back.
+  // Takes a layer out, so that it runs in f32 again; nothing if the layer is not here. set() brings
+  // it back.
   std::optional<Int8Linear> take(std::size_t offset) {
     auto node = linears_.extract(offset);
     if (node.empty()) return std::nullopt;

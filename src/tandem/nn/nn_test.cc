@@ -138,7 +138,8 @@ void expect_packed_after_some_passes() {
   EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(T)), 0);
 }
 
-// Whoever is asked once has not packed for nothing; who is asked often gets the same bits sooner.
+// A layer that runs once is not packed for nothing. A layer that runs often gives the same bits
+// sooner.
 TEST(PackedLinears, LayersArePackedAfterSomePasses) {
   expect_packed_after_some_passes<float>();
   expect_packed_after_some_passes<bfloat16>();

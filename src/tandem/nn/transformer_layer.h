@@ -51,8 +51,8 @@ struct TransformerLayerParameters {
   LayerNormParameters output_norm;
 };
 
-// What forward saves for backward: only what is dear to compute. The outputs of LayerNorm and of
-// the activation are a third of all that forward makes, and backward recomputes them in one pass
+// What forward saves for backward: only what is expensive to compute. The outputs of LayerNorm and
+// of the activation are a third of all that forward makes, and backward recomputes them in one pass
 // over memory each.
 template <class T>
 struct TransformerLayerActivations {

@@ -43,11 +43,12 @@ struct OptimizerOptions {
   double momentum = 0;
   double dampening = 0;
   bool nesterov = false;
-  // Of adagrad.
+  // --optim_args of adagrad.
   double adagrad_lr_decay = 0;
   double adagrad_epsilon = 1e-10;
   double initial_accumulator_value = 0;
-  // Of adafactor, which Hugging Face's Trainer runs with scale_parameter and relative_step off.
+  // Options of adafactor, which Hugging Face's Trainer runs with scale_parameter and relative_step
+  // off.
   double clip_threshold = 1.0;
   double decay_rate = -0.8;
   double squared_gradient_epsilon = 1e-30;

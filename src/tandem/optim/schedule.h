@@ -139,7 +139,7 @@ class MetricSchedule {
     std::optional<double> best;  // unset: nothing measured yet
     std::uint64_t num_bad = 0;
     std::uint64_t cooldown_left = 0;
-    // Of greedy alone.
+    // Used by greedy alone.
     std::uint64_t num_good = 0;
     std::uint64_t warmup_left = 0;
     std::int64_t reset_left = 0;  // reductions at min_lr before everything begins anew

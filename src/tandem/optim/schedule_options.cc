@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 3> kRampNames = {"linear", "cosine", "1-s
 constexpr std::array<std::string_view, 2> kModes = {"min", "max"};
 constexpr std::array<std::string_view, 2> kThresholdModes = {"rel", "abs"};
 
-// The settings that are given, taken out one by one: what is left in the end is nobody's.
+// The given settings, taken out one by one. A setting that is left in the end is unknown.
 class Settings {
  public:
   Settings(ScheduleType type, const json& kwargs) : type_(type), left_(kwargs) {

@@ -1,5 +1,5 @@
-// Who keeps what an update is about to overwrite, so that somebody else can finish an update that
-// its process did not survive.
+// Keeps the values that an update is about to overwrite, so that another process can finish the
+// update if this one dies.
 #pragma once
 
 #include <cstddef>

@@ -143,7 +143,7 @@ struct Moments {
   Moments operator-(const Moments& other) const {
     return {count - other.count, sum - other.sum, squares - other.squares};
   }
-  // Of (value − end)² over these values.
+  // Sum of (value − end)² over these values.
   double squared_distance(double end) const { return squares - 2 * end * sum + end * end * count; }
 };
 
@@ -165,7 +165,7 @@ class HistogramError {
     }
   }
 
-  // Of the range [low, high], in all values together.
+  // Squared error of the range [low, high] over all values.
   double of(double low, double high) const {
     const std::size_t first = bin_at(low), last = bin_at(high);
     const Moments left = before_[first];

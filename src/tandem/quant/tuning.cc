@@ -34,7 +34,7 @@ class Search {
   }
 
   const TuningResult& result() const { return result_; }
-  // Of which more is better.
+  // The metric with the sign that makes more better.
   double quality(double metric) const { return options_.greater_is_better ? metric : -metric; }
 
  private:

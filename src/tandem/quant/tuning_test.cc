@@ -104,7 +104,7 @@ TEST(Tuning, RelativeDrop) {
   EXPECT_DOUBLE_EQ(relative_drop(0.5, 0.4, false), -0.2);
 }
 
-// Of a loss the smallest is the best, and one that rises too far is not accepted.
+// The smallest loss is the best, and a loss that rises too far is not accepted.
 TEST(Tuning, ALossMayNotRise) {
   FakeEvaluation evaluation{
       {{"histogram []", 0.7}, {"min-max []", 0.6}, {"min-max [layer.2]", 0.52}}};

@@ -23,7 +23,7 @@ struct Chart {
   std::vector<Series> series;
 };
 
-// Lines have the classes series-0 … series-(kSeriesColours - 1), in turns.
+// Lines have the classes series-0 … series-(kSeriesColours - 1), repeated.
 inline constexpr std::size_t kSeriesColours = 8;
 
 // An <svg> element: axes with names and round numbers, one line per series, the values as tooltips,

@@ -33,7 +33,7 @@ struct RunRecord {
 // The points of one key of the log, by step.
 std::vector<Point> points_of_log(const RunRecord& run, const std::string& key);
 
-// The text of report.json. A number that is none (NaN) becomes null.
+// The text of report.json. NaN becomes null.
 std::string to_json(const RunRecord& run);
 
 // Reads report.json of a run's output_dir; without one what the Trainer of transformers leaves

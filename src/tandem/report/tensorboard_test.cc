@@ -82,7 +82,7 @@ TEST(EventFile, IsReadAfterThoseThatAreThere) {
     EXPECT_GT(name, last);
     last = name;
   }
-  // Of a host whose clock is ahead, and files that are none of TensorBoard's.
+  // A file of a host whose clock is ahead, and files that TensorBoard did not write.
   const fs::path ahead = folder / "runs/events.out.tfevents.5000000000.zz.9.0";
   for (const fs::path& file : {ahead, folder / "runs/events.out.tfevents.9999999999.a.1.0",
                                folder / "runs/events.out.tfevents.77777777777.a.1.0",
@@ -99,8 +99,7 @@ TEST(TensorBoardObserver, WritesLogEntriesUnderTransformersTags) {
   EXPECT_EQ(tensorboard_tag("test_f1"), "test/f1");
 }
 
-// Whoever goes on with a job writes its log from the beginning, once, and takes the place of what
-// the files before it have.
+// A resumed job writes its log from the beginning, once, and replaces the entries of earlier files.
 TEST(TensorBoardObserver, GoesOnWithTheWholeLog) {
   const testing::TemporaryFolder folder;
   TensorBoardObserver observer({.directory = folder / "runs",
