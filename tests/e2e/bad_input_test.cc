@@ -408,7 +408,7 @@ TEST_F(BadInput, LabelsAndTags) {
   run_task("run_ner", tagged + R"({"tokens": ["a"], "ner_tags": ["O", "B-x"]})", tagged, "json",
            "row 2 (line 2): 1 words in \"tokens\" and 2 tags");
   run_task("run_ner", tagged, R"({"tokens": ["a"], "ner_tags": ["B-z"]})", "json",
-           "word 0 ('a') has the tag 'B-z', which is none of the model's: B-x, O");
+           "word 0 ('a') has the tag 'B-z', which the model does not have; expected one of B-x, O");
   run_task("run_ner", R"({"tokens": ["a"], "ner_tags": ["O"]})", tagged, "json",
            "row 1 (line 1): 'O' is the only tag in the training data");
 }

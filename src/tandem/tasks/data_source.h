@@ -24,8 +24,7 @@ struct DataSource {
   std::optional<std::string> train_file;
   std::optional<std::string> validation_file;
   std::optional<std::string> test_file;
-  // Splits that take the place of train, validation and test; single files are splits of these
-  // names.
+  // Splits to use instead of train, validation and test; single files are splits of these names.
   std::optional<std::string> train_split_name, validation_split_name, test_split_name;
   std::optional<std::string> remove_splits;  // comma list of splits that are as good as absent
   bool evaluate_on_test = false;             // where there is no validation split

@@ -89,7 +89,7 @@ class EncoderTask : public Task {
 
  protected:
   // The sequences must stay where they are as long as the task uses them: members of the derived
-  // class. A second evaluation set of a split takes the place of the first.
+  // class. A second evaluation set of a split replaces the first.
   void set_train_sequences(const TokenSequences& sequences);
   // The same for training features of several sequences each: feature i is the sequences
   // [begins[i], begins[i + 1]). `begins` must stay where it is, too.

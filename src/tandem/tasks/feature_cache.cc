@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kExtension = ".features";
 
-// Who writes into a folder holds its lock with the others who do, and who removes what killed
-// writers left holds it alone. The kernel gives it back when its holder ends, however it ends.
+// Writers of a folder share its lock; a process that removes the leftovers of killed writers holds
+// it alone. The kernel releases the lock however its holder ends.
 class WritersLock {
  public:
   // Waits for a moment at most: nobody holds it alone for longer than it takes to list the folder.
@@ -175,7 +175,7 @@ void FeatureCache::remove_oldest() const {
       bytes += file.bytes;
     } else if (file.path.filename().string().find(".tmp-") != std::string::npos &&
                file.used < yesterday) {
-      // Of a writer that was killed, where the file system has no locks to tell so at once.
+      // Left by a killed writer, on a file system without locks that would show it at once.
       fs::remove(file.path, error);
     }
   }

@@ -113,7 +113,7 @@ FeatureFields FeatureFields::parse(FieldBytes bytes, std::shared_ptr<const void>
   if (checksum(0, bytes.subspan(kChecksumEnd)) != header.checksum) {
     fail("its checksum is wrong: it was changed, or not written to its end");
   }
-  // A checksum is no seal: sizes may still be anything.
+  // A right checksum does not authenticate the file: sizes may still be anything.
   if (header.num_fields > bytes.size() / sizeof(std::uint64_t)) fail("a size in it is wrong");
   std::vector<std::uint64_t> sizes(header.num_fields);
   const FieldBytes listed = take(sizes.size() * sizeof(std::uint64_t));

@@ -35,7 +35,7 @@ void write_fields(const std::filesystem::path& path, std::string_view key,
 // The fields of a file, in order.
 class FeatureFields {
  public:
-  // Nothing when there is no file. Throws DataError for a file of another format or key, and one
+  // Nothing if the file is missing. Throws DataError for a file of another format or key, and one
   // that is cut off or changed, and IoError, also for a file that another user wrote or may have
   // written: what the fields say of each other is not checked.
   static std::optional<FeatureFields> map(const std::filesystem::path& path, std::string_view key);
@@ -44,7 +44,7 @@ class FeatureFields {
   static FeatureFields parse(FieldBytes bytes, std::shared_ptr<const void> memory,
                              std::string_view key, std::string_view name);
 
-  // Each takes the next field; throws DataError when it is none of this type.
+  // Each takes the next field; throws DataError if its type is another.
   template <class T>
   void take(StoredArray<T>& field) {
     const FieldBytes bytes = next(sizeof(T), /*array=*/true);
@@ -92,8 +92,8 @@ void write_feature_file(const std::filesystem::path& path, std::string_view key,
   write_fields(path, key, collected.fields());
 }
 
-// The features of the file, which stays mapped while a copy of them lives; nothing when there is no
-// file. Throws what FeatureFields does.
+// The features of the file, which stays mapped while a copy of them lives; nothing if the file is
+// missing. Throws what FeatureFields does.
 template <class Set>
 std::optional<Set> read_feature_file(const std::filesystem::path& path, std::string_view key) {
   std::optional<FeatureFields> fields = FeatureFields::map(path, key);

@@ -172,7 +172,7 @@ TEST_F(FeatureFileTest, AnythingElseIsRefused) {
   }
 }
 
-// Whoever can write a file can make its checksum right, too.
+// An attacker who can write a file can also make its checksum right.
 TEST_F(FeatureFileTest, SizesThatLieAreRefusedThoughTheChecksumIsRight) {
   write_feature_file(path_, "key", build(20));
   const std::string whole = read_file(path_);

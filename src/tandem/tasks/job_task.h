@@ -27,7 +27,7 @@
 
 namespace tandem::tasks {
 
-// Whom a task tells what it found before the first step.
+// Receives what a task finds before the first step.
 class StartLog {
  public:
   virtual ~StartLog() = default;
@@ -161,7 +161,7 @@ class JobTask {
   virtual LeadingMetrics leading_metrics() const = 0;
   // Nothing where no command of tandem uses such a model.
   virtual std::optional<TryCommand> try_command() const { return std::nullopt; }
-  // Of the last evaluation of the validation set.
+  // Section on the last evaluation of the validation set.
   virtual ReportSection report_section() const { return {}; }
 };
 

@@ -7,7 +7,7 @@
 
 namespace tandem::tasks {
 
-// Empty: there is none. `searchable`: it has a form and a list of entries for report.js.
+// Empty if a task has no section. `searchable`: it has a form and a list of entries for report.js.
 struct ReportSection {
   std::string html;
   bool searchable = false;

@@ -43,8 +43,8 @@ class TaskArguments {
   virtual std::unique_ptr<JobTask> make_job() const = 0;
 };
 
-// Of a task whose flags fill `Arguments`, a struct that derives from DataSource or is one, and
-// whose examples are rows of data files.
+// The arguments of a task whose flags fill `Arguments`, a struct that derives from DataSource or is
+// one, and whose examples are rows of data files.
 template <class Arguments>
 class DataTaskArguments : public TaskArguments {
  public:

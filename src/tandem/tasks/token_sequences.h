@@ -70,7 +70,7 @@ std::vector<std::uint32_t> evaluation_order(const TokenSequences& sequences, Pad
 class Fingerprint {
  public:
   Fingerprint() = default;
-  // Of the tokens of all sequences, and how they are padded.
+  // Fingerprint of the tokens of all sequences and of their padding.
   Fingerprint(const TokenSequences& sequences, Padding padding);
 
   // Numbers; of f32 the bits.

@@ -35,7 +35,7 @@ std::string similarity_named(const std::string& name) {
       "--similarity_fn_name: found '{}', expected cosine, dot, euclidean or manhattan", name);
 }
 
-// Of each text column. Throws ConfigError for a text that is no such JSON, and for other columns.
+// The prompt of each text column. Throws ConfigError for invalid JSON and for unknown columns.
 std::vector<std::string> prompts_of(const std::optional<std::string>& given,
                                     const std::vector<const data::Column*>& columns) {
   std::vector<std::string> prompts(columns.size());

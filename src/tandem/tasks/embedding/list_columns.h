@@ -33,7 +33,7 @@ struct FlatRows {
 // column, or in a column named neg, negative or negatives, gives columns NAME_1, NAME_2 …, as many
 // as the longest list has, but at most `most_negatives`; a shorter list is repeated in turn, as
 // FlagEmbedding does. Throws DataError that names the row and the column: an empty list, a list
-// with a value that is no text, a list in the first column.
+// with a value that is not a text, a list in the first column.
 FlatRows without_lists(const data::Rows& rows, std::span<const std::string> names,
                        std::size_t most_negatives);
 

@@ -53,7 +53,7 @@ struct LossNeeds {
 // All losses, in the order of the help text.
 std::span<const LossNeeds> losses();
 
-// Throws ConfigError, which lists the names, if there is none.
+// Throws ConfigError, which lists the names, if the name is unknown.
 const LossNeeds& loss_needs(std::string_view name);
 
 // Throws ConfigError with what was found and expected if data with `columns` text columns and

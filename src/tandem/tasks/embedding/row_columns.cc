@@ -17,7 +17,7 @@ constexpr std::size_t kMostNegatives = 7;
 
 constexpr std::string_view kLabelNames[] = {"label", "labels", "score", "scores"};
 
-// The name of the label's column; empty: there is none.
+// The name of the label's column; empty without labels.
 std::string label_name(const data::Rows& rows, const std::optional<std::string>& given) {
   const auto has = [&](std::string_view name) { return rows.find(name) != nullptr; };
   if (given) {
@@ -48,7 +48,7 @@ struct Labels {
   std::vector<float> values;  // [rows, per_row]
 };
 
-// Of the first `count` rows: a number in each, or a list of equally many numbers.
+// Labels of the first `count` rows: a number in each, or a list of equally many numbers.
 Labels labels_in(const data::Rows& rows, const std::string& name, std::size_t count) {
   data::Column column = *rows.find(name);
   if (rows.untyped()) data::infer_type(column);

@@ -154,8 +154,8 @@ class Postprocess : public ::testing::Test {
 TEST_F(Postprocess, RanksSpansAndLeavesOutInvalidOnes) {
   PostprocessOptions options;
   options.max_answer_length = 2;
-  // Position 1 is the question, 7 the [SEP]: their high logits must not count. Start d before end b
-  // is no span.
+  // Position 1 is the question, 7 the [SEP]: their high logits must not count. Start d with end b
+  // is not a span.
   const Predictions out =
       run(abcd_, 16, {0, 9, 0, 1, 5, 2, 4, 9}, {0, 9, 0, 1, 3, 6, 2, 9}, options);
   ASSERT_EQ(out.predictions.size(), 1u);

@@ -24,8 +24,9 @@ std::span<const data::QuestionExample> used_examples(const EvaluationSet& set) {
   return set.questions.examples().first(set.features.statistics().num_examples);
 }
 
-// Of a version-2 evaluation that --max_eval_samples or --max_predict_samples cut: questions that
-// no feature is left for get the answer "", which is right where there is none. Nothing otherwise.
+// A warning for a version-2 evaluation that --max_eval_samples or --max_predict_samples cut:
+// questions without a feature get the answer "", which is right for unanswerable ones. Nothing
+// otherwise.
 std::optional<std::string> flattery(std::span<const data::QuestionExample> examples,
                                     const FeatureSet& features) {
   std::vector<bool> seen(examples.size());

@@ -36,7 +36,7 @@ class QuestionAnsweringTask final : public tasks::ExampleTask<EvaluationSet> {
 
   // What evaluate() makes of the outputs of a split and holds beside them; 0 without the split.
   std::size_t answers_bytes(tasks::Split split) const;
-  // Of the training features: their tokens, labels and padding.
+  // Fingerprint of the training features: their tokens, labels and padding.
   std::string train_fingerprint() const override;
 
   // What the last evaluation of the validation set got wrong, at most `limit` of it in full;
@@ -46,7 +46,7 @@ class QuestionAnsweringTask final : public tasks::ExampleTask<EvaluationSet> {
  private:
   tasks::Evaluation evaluate_set(const EvaluationSet& set,
                                  const tasks::EvaluationInput& input) override;
-  // Of questions to evaluate: their ids, tokens and places in the text.
+  // Fingerprint of the questions to evaluate: their ids, tokens and positions in the text.
   std::string fingerprint(const EvaluationSet& set) const override;
   void reserve_labels(std::size_t sequences, std::size_t rows) override;
   void load_labels(std::span<const std::uint32_t> features, const nn::PackedBatch& batch) override;

@@ -42,8 +42,8 @@ double value_of(const EvaluatorResult& result, std::string_view key) {
   return 0;
 }
 
-// Adds prefix + metric + suffix: the largest value over the functions. With one function there is
-// none.
+// Adds prefix + metric + suffix: the largest value over the functions. With one function, nothing
+// is added.
 void add_largest(EvaluatorResult& result, Functions functions, std::string_view metric,
                  bool function_first) {
   if (functions.size() < 2) return;

@@ -49,7 +49,7 @@ EvaluatorResult binary_classification(const Embeddings& a, const Embeddings& b,
 EvaluatorResult triplet(const Embeddings& anchors, const Embeddings& positives,
                         const Embeddings& negatives, Functions functions, const std::string& name);
 
-// Of one similarity function, with the hits of all queries.
+// The hits of all queries under one similarity function.
 struct SearchResult {
   Similarity function = Similarity::kCosine;
   std::vector<QueryHits> queries;
@@ -78,11 +78,11 @@ EvaluatorResult cross_encoder_reranking(std::span<const RankedQuery> queries,
 EvaluatorResult cross_encoder_correlation(std::span<const float> scores,
                                           std::span<const double> labels, const std::string& name);
 
-// Of one output: scores and labels that are 0 or 1.
+// For one output: scores and labels that are 0 or 1.
 EvaluatorResult cross_encoder_binary(std::span<const float> scores, std::span<const int> labels,
                                      const std::string& name);
 
-// Of several outputs: the class with the highest score.
+// For several outputs: the class with the highest score.
 EvaluatorResult cross_encoder_classes(std::span<const int> predictions, std::span<const int> labels,
                                       const std::string& name);
 

@@ -50,7 +50,7 @@ double euclidean_with(double shift, Vector a, Vector b) {
   return std::sqrt(sum);
 }
 
-// At distance 0 there is no direction: the gradient is 0.
+// At distance 0 the direction is undefined, and the gradient is 0.
 void add_euclidean_with(double shift, Vector a, Vector b, double slope, Gradient grad_a,
                         Gradient grad_b) {
   const double value = euclidean_with(shift, a, b);

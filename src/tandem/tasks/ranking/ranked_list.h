@@ -19,7 +19,7 @@ double ndcg_at(std::size_t k, std::span<const int> relevant, std::span<const flo
 
 enum class Ties { kEarlierFirst, kLaterFirst };
 
-// 1 / rank of the first relevant document among the first k; 0 when there is none.
+// 1 / rank of the first relevant document among the first k; 0 without one.
 double reciprocal_rank_at(std::size_t k, std::span<const int> relevant,
                           std::span<const float> scores, Ties ties);
 

@@ -133,7 +133,7 @@ class Judgements {
     missing_[of_query->second].push_back(document);
     unknown_documents_.add("document", document, where);
   }
-  // Removes what was said twice. Of each query.
+  // Removes duplicates. Returns the relevant documents of each query.
   std::vector<Relevant> finish(const std::filesystem::path& path, std::vector<std::string>& notes) {
     for (std::size_t query = 0; query < relevant_.size(); ++query) {
       keep_distinct(relevant_[query].documents);

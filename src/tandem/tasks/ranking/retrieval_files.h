@@ -46,7 +46,7 @@ struct RetrievalSet {
 // stands for two texts, no query that is left.
 RetrievalSet read_retrieval_set(const RetrievalFiles& files);
 
-// Of equal scores, the document with the greater id comes first, as there.
+// Among equal scores, the document with the greater id comes first, as there.
 BreakTie greater_id_first(const RetrievalTexts& corpus);
 
 // What retrieval_scores() takes. hits: of each query.

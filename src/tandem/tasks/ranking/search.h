@@ -29,7 +29,7 @@ class Search {
          BreakTie before);
   // The next documents of the corpus.
   void add(const Embeddings& documents, const kernels::Context& context);
-  // Of each query, the best first.
+  // The hits of each query, the best first.
   std::vector<std::vector<Hit>> take_hits();
 
  private:

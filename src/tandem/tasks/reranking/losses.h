@@ -45,7 +45,7 @@ struct LossNeeds {
 // All losses, in the order of the help text.
 std::span<const LossNeeds> losses();
 
-// Throws ConfigError, which lists the names, if there is none.
+// Throws ConfigError, which lists the names, if the name is unknown.
 const LossNeeds& loss_needs(std::string_view name);
 
 // The loss when none is named, for a model with `outputs` numbers for each pair.

@@ -12,7 +12,7 @@ namespace {
 
 using Logits = std::span<const std::span<const float>>;
 
-// Of the samples for the evaluator: the score and the label of each pair.
+// The score and the label of each pair of the evaluator's samples.
 struct ScoredPairs {
   std::vector<float> scores;
   std::vector<double> labels;

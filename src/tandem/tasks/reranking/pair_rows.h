@@ -24,7 +24,7 @@ enum class RowForm {
 
 struct PairRows {
   data::Rows rows;
-  // Of each pair, row after row. Views belong to `rows`.
+  // One entry per pair, row after row. Views belong to `rows`.
   std::vector<std::string_view> queries, passages;
   std::vector<float> labels;             // of each pair, or of each row; empty: there are none
   std::size_t labels_per_row = 0;        // kTuples

@@ -11,7 +11,7 @@
 
 namespace tandem::text_classification {
 
-// Whose rules hold for columns, labels and files.
+// The script whose rules hold for columns, labels and files.
 enum class Script { kGlue, kClassification };
 
 struct ClassificationArguments : tasks::DataSource {

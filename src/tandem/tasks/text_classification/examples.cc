@@ -89,7 +89,7 @@ class Labeller {
     if (cells.is_null(row)) fail(row, "the label is missing");
     if (cells.kind == Column::Kind::kNumber) return cells.numbers[row];
     if (cells.kind == Column::Kind::kInteger) return static_cast<double>(cells.integers[row]);
-    fail(row, "the label '{}' is no number, which regression needs",
+    fail(row, "the label '{}' is not a number, which regression needs",
          label_text(cells, row).value_or(""));
   }
 

@@ -89,7 +89,7 @@ struct PlacedLabel {
 };
 std::vector<PlacedLabel> other_labels(const RawExamples& raw, const LabelSet& known);
 // "'dev.csv', row 2 (line 3): 0.5": the first example whose label is a number and not a whole one;
-// nothing when there is none.
+// nothing if all are whole.
 std::optional<std::string> first_fraction(const RawExamples& raw);
 
 // "1: 39 (60.94%), 0: 25 (39.06%)": how often each label occurs, in the order of the rows.

@@ -30,7 +30,7 @@ struct GlueTask {
 };
 
 std::span<const GlueTask> glue_tasks();
-// Null when there is none of this name, in lower case.
+// Null if no task has this name, in lower case.
 const GlueTask* find_glue_task(std::string_view name);
 
 }  // namespace tandem::text_classification

@@ -36,7 +36,8 @@ struct LabelSet {
   std::vector<std::string> config_names() const;
 };
 
-// A cell in Python's words: "17", "True", "positive"; nothing when it is null. `column` is no list.
+// A cell in Python's words: "17", "True", "positive"; nothing when it is null. `column` must not be
+// a list.
 std::optional<std::string> label_text(const data::Column& column, std::size_t i);
 // A number that stands for no label, as GLUE's test sets have.
 bool is_no_label(const data::Column& column, std::size_t i);

@@ -38,7 +38,7 @@ std::string python_quoted(const std::string& text) {
   return out + quote;
 }
 
-// As Python prints a list. Of more than `most` labels the number of those left out is said.
+// As Python prints a list. Beyond `most` labels, the text ends with the number of omitted ones.
 std::string list_text(const LabelSet& labels, const auto& is_on,
                       std::size_t most = std::numeric_limits<std::size_t>::max()) {
   std::string text = "[";

@@ -20,7 +20,7 @@ struct Mistake {
   std::string place;
 };
 
-// Of a matrix that people can read.
+// The most labels of a confusion matrix that people can read.
 inline constexpr std::size_t kMostOfMatrix = 30;
 
 struct Mistakes {
@@ -33,7 +33,7 @@ struct Mistakes {
   std::vector<Mistake> shown;  // the first ones in order; kRegression: the worst ones
 };
 
-// Of a set with labels and the model's logits of each text, [outputs].
+// `examples` have labels; `logits` of each text are [outputs].
 Mistakes find_mistakes(const ExampleSet& examples, const LabelSet& labels,
                        std::span<const std::span<const float>> logits, std::size_t limit);
 

@@ -63,7 +63,7 @@ class Pcg64 {
     step();
   }
 
-  // Of a number of 64 bits first the lower half, then the upper.
+  // Returns the lower half of a 64-bit number first, then the upper half.
   std::uint32_t next() {
     if (has_upper_) {
       has_upper_ = false;

@@ -161,7 +161,7 @@ void TextClassificationJob::note_unlearnt(const LabelSet& of_train) {
   }
 }
 
-// One fraction among whole numbers is enough, and whoever meant classes should learn of it.
+// One fraction among whole numbers is enough for regression, so a user who meant classes is warned.
 void TextClassificationJob::note_regression() {
   const auto fraction = first_fraction(*train_);
   notes_.push_back(

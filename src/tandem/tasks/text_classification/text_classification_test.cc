@@ -372,7 +372,7 @@ TEST_F(Examples, WhatIsWrongIsNamed) {
               HasSubstr("there is no column \"label\", found \"sentence\" (texts), "
                         "\"lable\" (numbers)"));
   EXPECT_THAT(error_of("sentence,label\na,0.5\nb,1\n", "sentence,label\nx,good\n"),
-              HasSubstr("the label 'good' is no number, which regression needs"));
+              HasSubstr("the label 'good' is not a number, which regression needs"));
 }
 
 // One fraction in a column of CSV makes numbers of all its cells; the row with the fraction is the

@@ -32,7 +32,7 @@ std::vector<std::int32_t> tokens(const tasks::TokenSequences& set, std::size_t i
   return ids;
 }
 
-// As run_ner.py has them, -100 where there is none.
+// As run_ner.py has them, -100 without a label.
 std::vector<int> labels(const FeatureSet& set, std::size_t i) {
   std::vector<int> labels(set.num_real_tokens(i), -100);
   for (const Position& position : set.positions(i))

@@ -31,9 +31,10 @@ std::string inside_name(std::string name) {
     const auto tags = sentences.tags(row);
     for (std::size_t i = 0; i < tags.size(); ++i) {
       if (ids[tags[i]] != kUnknown) continue;
-      raise<DataError>("{}: word {} ('{}') has the tag '{}', which is none of the model's: {}",
-                       sentences.place(row), i, sentences.words(row)[i],
-                       sentences.tag_names()[tags[i]], fmt::join(names, ", "));
+      raise<DataError>(
+          "{}: word {} ('{}') has the tag '{}', which the model does not have; expected one of {}",
+          sentences.place(row), i, sentences.words(row)[i], sentences.tag_names()[tags[i]],
+          fmt::join(names, ", "));
     }
   }
   TANDEM_CHECK(false, "a tag without a row");

@@ -37,7 +37,7 @@ class SentenceSet {
     return std::span(words_->children.front().texts)
         .subspan(words_->begins[sentence], length(sentence));
   }
-  // Of all words.
+  // Total size of all words.
   std::size_t num_bytes() const;
   bool has_tags() const { return !tags_.empty() || !names_.empty(); }
   // For each word the index of its tag's name in tag_names(); empty without tags.

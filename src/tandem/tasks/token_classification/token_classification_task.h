@@ -53,11 +53,11 @@ class TokenClassificationTask final : public tasks::ExampleTask<EvaluationSet> {
   std::string_view prediction_prefix() const override { return "predict"; }
 
  private:
-  // Of the validation set, or of a test set with tags: {loss, precision, recall, f1, accuracy}, or
-  // with entity_level {loss, <type>_precision, <type>_recall, <type>_f1, <type>_number …,
-  // overall_precision …}. The loss is the mean over batches of eval_batch_size sentences in the
-  // order of the file, each weighed by its sentences, as the Trainer's is; the batch size changes
-  // it. Predictions of the test set go to predictions.txt.
+  // Metrics of the validation set, or of a test set with tags: {loss, precision, recall, f1,
+  // accuracy}, or with entity_level {loss, <type>_precision, <type>_recall, <type>_f1,
+  // <type>_number …, overall_precision …}. The loss is the mean over batches of eval_batch_size
+  // sentences in the order of the file, each weighed by its sentences, as the Trainer's is; the
+  // batch size changes it. Predictions of the test set go to predictions.txt.
   tasks::Evaluation evaluate_set(const EvaluationSet& set,
                                  const tasks::EvaluationInput& input) override;
   std::string fingerprint(const EvaluationSet& set) const override;

@@ -30,8 +30,8 @@ struct WrongTags {
   std::vector<WrongSentence> shown;  // the first ones, in the order of the file
 };
 
-// tags: ids of all positions of `features`, which are of `sentences`. Of a word with several labels
-// (label_all_tokens) the first counts.
+// tags: ids of all positions of `features`, which are of `sentences`. If a word has several labels
+// (label_all_tokens), the first one counts.
 WrongTags find_wrong_tags(const SentenceSet& sentences, const FeatureSet& features,
                           std::span<const std::string> labels, std::span<const std::uint32_t> tags,
                           std::size_t limit);
