@@ -97,7 +97,7 @@ TEST_F(OtherFiles, ACheckpointOfAnotherRunIsNotGoneOnFrom) {
     run_ok(in(node, command_here(flags)));
   }
   const Words resumed = command_here({"--resume_from_checkpoint", "out/checkpoint-7"});
-  const std::string name = "checkpoint to go on from, 'out/checkpoint-7'";
+  const std::string name = "checkpoint to resume from, 'out/checkpoint-7'";
   expect_disagreement(run_both(resumed), name, "checksum of the weights: ");
   expect_disagreement(run_agents(resumed), name, "checksum of the weights: ");
 }

@@ -21,7 +21,7 @@ char32_t byte_symbol(unsigned char byte);
 // Immutable, so thread-safe.
 class Bpe {
  public:
-  // Of a merge: the ids of both parts and of what they become. Its rank is its place in the list.
+  // The ids of both parts of a merge and of its result. Its rank is its place in the list.
   struct Merge {
     std::int32_t left, right, result;
   };

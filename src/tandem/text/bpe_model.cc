@@ -134,7 +134,7 @@ class BpeEncoder {
     out_.word_ids.push_back(out_.next_word);
   }
 
-  // RobertaProcessing's: the space that was put in front of a text is none of the text's.
+  // As RobertaProcessing: the space that was put in front of a text is not a part of the text.
   void trim(Blanks blanks, Span& span) const {
     const bool first = out_.ids.empty() || span.begin == 0;
     if (blanks.leading == 1 && first && parts_.options.trim_with_prefix_space) blanks.leading = 0;

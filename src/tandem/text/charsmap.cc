@@ -124,7 +124,7 @@ std::optional<std::string_view> Charsmap::find(std::string_view text) const {
   return std::nullopt;
 }
 
-// Appends the replacement of `text`, which is old_count characters; false: there is none.
+// Appends the replacement of `text`, which is old_count characters; false without one.
 bool Charsmap::replace(std::string_view text, std::int64_t old_count,
                        std::vector<Change>& changes) const {
   const auto replacement = find(text);
@@ -134,8 +134,9 @@ bool Charsmap::replace(std::string_view text, std::int64_t old_count,
     const char32_t c = next_code_point(*replacement, at);
     changes.push_back({c, new_count < old_count ? 0 : 1});
   }
-  // What is missing is removed behind the last character, whichever that is. At the beginning there
-  // is none: then, in the crate, nothing moves up, and all places behind are early.
+  // A shorter replacement removes the missing characters behind the last character. At the
+  // beginning no character precedes: then the crate moves nothing up, and all later positions are
+  // early.
   if (new_count < old_count && !changes.empty()) changes.back().change += new_count - old_count;
   return true;
 }
@@ -192,7 +193,7 @@ void Charsmap::apply(std::vector<Encoding::Character>& characters,
   characters.swap(other);
 }
 
-// A character that was inserted shares the place of the one before it.
+// An inserted character has the source position of the one before it.
 void Charsmap::deal_out(const std::vector<Encoding::Character>& characters,
                         const std::vector<Change>& changes, std::vector<Encoding::Character>& out) {
   out.clear();

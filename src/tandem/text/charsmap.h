@@ -28,8 +28,8 @@ class Charsmap {
              std::vector<Encoding::Character>& other) const;
 
  private:
-  // A character of the result. 0: it takes the place of one character; −n: and n characters behind
-  // that one vanish; 1: it was inserted.
+  // A character of the result. `change` is 0: it replaces one character; −n: it replaces one, and n
+  // further characters vanish; 1: it was inserted.
   struct Change {
     char32_t code_point;
     std::int64_t change;

@@ -214,7 +214,7 @@ class SmallFamily : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
-// The tokenizer.json that is made where there is none is the one that Hugging Face's tools make.
+// A tokenizer.json that tandem makes equals the one that Hugging Face's tools make.
 TEST_F(SmallFamily, SavesWhatItRead) {
   copy("roberta", {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"});
   expect_saves("roberta", {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json",

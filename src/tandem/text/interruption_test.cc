@@ -1,4 +1,4 @@
-// A text may be as long as a request: whoever gives it up does not wait until it is tokenized.
+// A text may be as long as a request. A caller that gives up does not wait until it is tokenized.
 #include "tandem/core/interruption.h"
 
 #include <gtest/gtest.h>

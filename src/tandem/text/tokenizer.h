@@ -36,8 +36,8 @@ struct Span {
 struct Encoding {
   std::vector<std::int32_t> ids;
   std::vector<Span> offsets;
-  // Of encode_words(): the word that a token comes from. Of encode(): the pre-tokenizer's word or
-  // added token, numbered from 0 in the order of the text. Never descends.
+  // From encode_words(): the word that a token comes from. From encode(): the pre-tokenizer's word
+  // or added token, numbered from 0 in the order of the text. Never descends.
   std::vector<std::uint32_t> word_ids;
 
   // Scratch of Tokenizer::encode: a stretch of text in normalized form, and the original position
@@ -62,8 +62,8 @@ struct Encoding {
 // What a command line may set over a tokenizer's files, as keyword arguments of
 // AutoTokenizer.from_pretrained do.
 struct TokenizerOptions {
-  // Of byte-level BPE, ignored by other models: put a space in front of every text, so that a first
-  // word gets the tokens that it has inside of a text. run_ner sets it for RoBERTa.
+  // Used by byte-level BPE, ignored by other models: put a space in front of every text, so that a
+  // first word gets the tokens that it has inside of a text. run_ner sets it for RoBERTa.
   std::optional<bool> add_prefix_space;
 };
 

@@ -264,7 +264,7 @@ class DefinitionReader {
     keep_last_of_each();
   }
 
-  // Of several added tokens with one text; an id stays.
+  // Keeps the last of several added tokens with one text, under its id.
   void keep_last_of_each() {
     std::unordered_map<std::string_view, std::size_t> last;
     for (std::size_t i = 0; i < d_.added_tokens.size(); ++i) {

@@ -34,7 +34,7 @@ Json convert_object(simdjson::dom::object members, std::span<const std::string_v
 // Without looking whether the key is there.
 void append_entry(Json& object, std::string_view key, Json value);
 
-// The value of `key`, or null when it is absent or the value is no object.
+// The value of `key`, or null when it is absent or `object` is not an object.
 const Json& member(const Json& object, const std::string& key);
 
 // The same as T; DataError that names `path` when it is of another type.

@@ -48,7 +48,7 @@ std::size_t match(const ReplaceStep& replace, const Characters& characters, std:
              : 0;
 }
 
-// The new characters take the place of the last one that they replace.
+// The new characters have the source position of the last character that they replace.
 void apply(const ReplaceStep& replace, Characters& characters, Characters& other) {
   other.clear();
   InterruptionCheck check;
@@ -175,7 +175,7 @@ class UnigramEncoder {
   char32_t metaspaced(char32_t c) const { return c == ' ' ? parts_.options.replacement : c; }
 
   // The word is out_.bytes from byte `begin` on, made of the characters from `first` on and, where
-  // it is the first one, of the "▁" in front, which shares the place of the character behind it.
+  // it is the first one, of the "▁" in front, which has the position of the character behind it.
   void encode_word(std::size_t begin, std::size_t first) {
     const std::string_view word = std::string_view(out_.bytes).substr(begin);
     parts_.unigram.encode(word, scratch_.work);

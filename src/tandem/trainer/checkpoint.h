@@ -6,7 +6,7 @@
 // most a tmp- directory, which nobody takes for a checkpoint and the next run removes.
 //
 //   model.safetensors or pytorch_model.bin, config.json, tokenizer files: as in output_dir
-//   optimizer.pt, scheduler.pt as Hugging Face's Trainer, which goes on from them
+//   optimizer.pt, scheduler.pt as Hugging Face's Trainer, which resumes from them
 //                              (python_checkpoint.h)
 //   trainer_state.json         as Hugging Face
 //   training_args.json         the arguments of the run that wrote it

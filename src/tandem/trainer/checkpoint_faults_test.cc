@@ -228,7 +228,7 @@ class CheckpointFaults : public ::testing::Test {
                                      .optimization = &optimization});
   }
 
-  // What the next run would go on from: the value of its newest checkpoint, which is complete.
+  // The value of the newest complete checkpoint, from which the next run would resume.
   std::optional<float> newest() {
     restore_replaced_checkpoints(folder_.path());
     const auto last = last_checkpoint(folder_.path());

@@ -49,8 +49,8 @@ std::optional<std::string> damage_of(const fs::path& path, const FileSum& writte
   return std::nullopt;
 }
 
-// Of an entry of the directory itself, whatever was made of the manifest. The system takes a name
-// up to its first zero byte.
+// Whether `name` can be an entry of the directory itself: the manifest may be damaged. The system
+// takes a name up to its first zero byte.
 bool is_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;

@@ -21,7 +21,8 @@ struct FileSum {
 // By name, which is that of an entry of the checkpoint's directory.
 using Manifest = std::map<std::string, FileSum>;
 
-// Nothing when the text is no manifest. One that is can be written, and reads back as itself.
+// Nothing if the text is not a manifest. A parsed manifest can be written, and reads back as
+// itself.
 std::optional<Manifest> parse_manifest(std::string_view text);
 std::string to_json(const Manifest& manifest);
 
@@ -40,8 +41,8 @@ bool is_read_on_resuming(std::string_view name);
 // not list are not looked at. Reads everything. Throws IoError.
 std::optional<std::string> find_change(const std::filesystem::path& directory);
 
-// Why find_change() cannot speak for a checkpoint of tandem's, all of which are written with a
-// manifest: it has none, or one that does not list some of the files a run goes on from. A sentence
+// Why find_change() cannot check a checkpoint of tandem's, which are all written with a manifest:
+// the manifest is missing, or does not list some of the files from which a run resumes. A sentence
 // without an end; nothing when all are listed, or when the checkpoint is Hugging Face's.
 std::optional<std::string> find_unchecked(const std::filesystem::path& directory);
 

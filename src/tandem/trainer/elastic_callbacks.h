@@ -1,5 +1,6 @@
-// Who keeps, for an elastic job, what has to outlive the process that trains (docs/elastic.md). The
-// weights lie in the node's memory; this is the rest: counters, the log, where the job is.
+// Callbacks that keep what must outlive the training process of an elastic job (docs/elastic.md).
+// The weights are in the node's memory; the callbacks keep the rest: counters, the log, the
+// position of the job.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Who watches a run: the console, TensorBoard, the report. The trainer never prints; it tells
-// observers.
+// Interface for the progress of a run, implemented by the console, TensorBoard and the report. The
+// trainer itself never prints.
 #pragma once
 
 #include <cstddef>

@@ -30,7 +30,7 @@ class LearningRate {
   // Throws ConfigError (--lr_scheduler_kwargs).
   LearningRate(const TrainingArguments& arguments, const TrainingPlan& plan);
 
-  // Of update `step`, counted from 0.
+  // The rate of update `step`, counted from 0.
   double at(std::int64_t step) const;
   // Whether the rate follows a metric; if so, measured() is called after each evaluation.
   bool follows_metric() const { return metric_schedule_ != nullptr; }

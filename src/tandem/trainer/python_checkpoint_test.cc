@@ -34,8 +34,8 @@ models::EncoderModel make_model(const models::Family& family, std::string_view h
       });
 }
 
-// Of tests/parity/trainer_goes_on.py --write-names: what the Trainer's optimizer numbers, for every
-// family and class, in the group with weight decay and in that without.
+// Golden values from tests/parity/trainer_goes_on.py --write-names: the parameters that the
+// Trainer's optimizer numbers, for every family and class, with and without weight decay.
 TEST(PythonCheckpoint, ParametersAreNumberedAsTheTrainerDoes) {
   const auto golden = nlohmann::json::parse(
       read_file(fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/parameter_names.json"));

@@ -35,8 +35,8 @@ struct ResumeState {
   StepHistory history;  // of the steps so far; empty in checkpoints of versions without it
 
   std::string to_json() const;
-  // Of tandem_state.json. Throws DataError, with `where` in its text, when it is damaged: a value
-  // is absent, of another kind or none that a run can have.
+  // Parses tandem_state.json. Throws DataError, with `where` in its text, if it is damaged: a value
+  // is missing, of another type or impossible.
   static ResumeState parse(std::string_view text, std::string_view where);
 };
 

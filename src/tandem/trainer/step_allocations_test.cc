@@ -18,7 +18,7 @@
 
 namespace {
 
-// Of the whole program, while `counting`: the step's worker threads too.
+// Allocations of the whole program while `counting`, including the step's worker threads.
 std::atomic<bool> counting{false};
 std::atomic<std::size_t> allocations{0};
 

@@ -40,7 +40,7 @@ StepPoint step_point_from_json(const ordered_json& json) {
           .grad_norm = number_or_nan(json.at(3))};
 }
 
-// Of neighbours that stand for equally many steps.
+// Mean of two neighbours that stand for equally many steps.
 StepPoint mean_of(const StepPoint& a, const StepPoint& b) {
   return {.step = b.step,
           .loss = rounded((a.loss + b.loss) / 2),

@@ -16,7 +16,7 @@
 
 namespace tandem::trainer {
 
-// What every step of a run uses; all of it is owned by whoever trains.
+// What every step of a run uses. The caller owns all of it.
 struct StepContext {
   const kernels::Context& kernels;
   tasks::Task& task;

@@ -81,7 +81,7 @@ class Trainer {
   std::string progress() const;
   // Goes on where `from` says, with the weights that the ranks have; the newest step may be one
   // that nobody has counted yet. What follows that step (log, evaluation, checkpoint) is done if
-  // it was not. Collective; every rank gives the same. Throws DataError for a text that is none.
+  // it was not. Collective; every rank gives the same. Throws DataError for an invalid text.
   void go_on(const Continuation& from);
 
   // Evaluations from here on run the linear layers of `int8`, which outlives the trainer, on 8-bit
@@ -171,7 +171,7 @@ class Trainer {
   TrainerState state_;
   ResumeState resume_;  // losses since the last log and the history of the steps live here
   std::optional<LearningRate> learning_rate_;
-  // Of all shards, the same on every rank:
+  // Totals over all shards, the same on every rank:
   std::vector<double> losses_;                  // by logical shard, since the last log
   std::int64_t uncounted_tokens_ = 0;           // not in state_.num_input_tokens_seen yet
   std::int64_t uncounted_computed_tokens_ = 0;  // not in state_.total_flos yet

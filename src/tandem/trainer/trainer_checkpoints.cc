@@ -1,4 +1,4 @@
-// Checkpoints as the training loop uses them: going on from one, writing them, coming back to the
+// Checkpoints as the training loop uses them: resuming from one, writing them, returning to the
 // best.
 #include <algorithm>
 #include <numeric>
@@ -72,7 +72,7 @@ std::string describe_checkpoint(const LoadedCheckpoint& loaded, const dist::Mode
   return text;
 }
 
-// What a person should know of a run that goes on from `checkpoint`: where it differs from it.
+// Logs how a run that resumes from `checkpoint` differs from the run that wrote it.
 void log_resuming(const fs::path& checkpoint, const LoadedCheckpoint& loaded,
                   const TrainingPlan& plan, const TrainingArguments& arguments,
                   Observer& observer) {
@@ -148,7 +148,7 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   }
   parts_.communicator.barrier();
   if (parts_.communicator.size() > 1) {
-    agree(parts_.communicator, fmt::format("checkpoint to go on from, '{}'", checkpoint.native()),
+    agree(parts_.communicator, fmt::format("checkpoint to resume from, '{}'", checkpoint.native()),
           describe_checkpoint(loaded, parts_.model, parts_.kernels.threads));
   }
   // What is about this run (steps, intervals) is the new plan's; what happened so far is the
@@ -245,8 +245,8 @@ void Trainer::load_best_model() {
   // By rank 0 only: other hosts need not have it, and may have that of another run.
   if (is_main()) read_weights(*state_.best_model_checkpoint, parts_.task.layout(), parts_.model);
   parts_.gradients.broadcast_weights();
-  // Nobody says that training is over before all nodes have them: a view that ends here begins with
-  // this again, a later one would evaluate other weights on one host.
+  // Training ends only when all nodes have the weights. A view that fails here repeats the
+  // broadcast. Without the barrier, a later view could evaluate other weights on one host.
   parts_.communicator.barrier();
   refresh_bf16_weights();
 }

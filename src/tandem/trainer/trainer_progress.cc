@@ -72,7 +72,7 @@ void Trainer::go_on(const Continuation& from) {
   keep_progress();
   std::vector<std::vector<double>> records = from.records;
   const auto counted = static_cast<std::uint64_t>(state_.global_step) + records.size();
-  // One more was finished by those who are left, or whoever would have said so is gone.
+  // The survivors finished one more step, or the rank that would have recorded it is dead.
   if (parts_.model.step() == counted + 1) records.push_back(parts_.model.record());
   TANDEM_CHECK(
       static_cast<std::uint64_t>(state_.global_step) + records.size() == parts_.model.step(),

@@ -237,7 +237,7 @@ TEST(Checkpoint, ThoseOfAnotherRunAreSetAside) {
       std::filesystem::create_directories(folder / fmt::format("checkpoint-{}", step));
   };
   make({3, 5, 20});
-  // A run that goes on from step 5 keeps what led there.
+  // A run that resumes from step 5 keeps what led there.
   set_stale_checkpoints_aside(folder.path(), folder / "checkpoint-5");
   EXPECT_THAT(sorted_names(folder.path()),
               ElementsAre("checkpoint-3", "checkpoint-5", "stale-checkpoint-20"));
@@ -261,7 +261,7 @@ TEST(Checkpoint, WhatIsSetAsideStaysUntilAnotherOneIs) {
   for (const char* name :
        {"stale-checkpoint-4", "stale-checkpoint-4-2", "damaged-checkpoint-4", "checkpoint-2"})
     std::filesystem::create_directories(folder / name);
-  // Nothing new is stale: the run goes on from its newest checkpoint.
+  // Nothing new is stale: the run resumes from its newest checkpoint.
   EXPECT_FALSE(set_stale_checkpoints_aside(folder.path(), folder / "checkpoint-2").kept);
   EXPECT_EQ(sorted_names(folder.path()).size(), 4);
   // The checkpoint that a run resumes from is not removed, whatever its name.

@@ -29,8 +29,8 @@ enum class SamplingStrategy { kRandom, kSequential, kGroupByLength };
 using LrSchedulerType = optim::ScheduleType;
 using OptimizerName = optim::OptimizerName;
 
-// Whose library carries messages between ranks (comm/network/transport_options.h). kCcl: tandem's
-// own.
+// The library that carries messages between ranks (comm/network/transport_options.h). kCcl:
+// tandem's own.
 enum class DdpBackend { kCcl, kMpi, kGloo };
 
 // transformers' log levels; kPassive leaves the default (info on the main process).

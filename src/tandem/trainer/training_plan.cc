@@ -57,7 +57,7 @@ TrainingPlan plan_epoch(const TrainingArguments& arguments, std::int64_t num_fea
     raise<ConfigError>(
         "--accelerator_config: with even_batches false the last {} of the {} batches of an epoch "
         "are "
-        "too few for {} ranks, and the others would wait for ever; leave even_batches at true, or "
+        "too few for {} ranks, and the others would wait forever; leave even_batches at true, or "
         "pass --dataloader_drop_last",
         batches % logical_shards, batches, logical_shards);
   }
