@@ -8,8 +8,8 @@
 
 namespace tandem::apps {
 
-// What the agent takes from the environment; its lines for people go to `voice`. Throws ConfigError
-// for a value that is none.
+// The agent's parts from the environment. It logs with `log_prefix`. Throws ConfigError for an
+// invalid value.
 launch::AgentParts agent_parts(const Environment& environment, const LogPrefix& log_prefix);
 
 // launch::run_agent(), with the port for metrics and probes where the job is tandem's own. SIGPIPE

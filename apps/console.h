@@ -52,9 +52,9 @@ class Console final : public job::Console {
   void evaluation_end() override;
   void saving(const std::filesystem::path& directory) override;
   void note(std::string_view text) override;
-  // Of the job: all ranks know it, and the main process says it.
+  // A warning about the job. All ranks know it, and the main process logs it.
   void warning(std::string_view text) override;
-  // Of one host, which the text names.
+  // A warning about one host, which the text names.
   void warning_of_host(std::string_view text) override;
 
  private:

@@ -47,7 +47,7 @@ bool knows(const Asked& asked, const JobStatus& status) {
                      [&](const JobStatus& known) { return same_agent(known, status); });
 }
 
-// Of those that `job` names, or all. Who ends meanwhile is none.
+// Agents of `job`, or of all jobs. Agents that exit during the scan are skipped.
 std::vector<Asked> ask_here(const std::string& job) {
   std::vector<Asked> found;
   for (const pid_t agent : launch::running_agents()) {

@@ -98,7 +98,7 @@ void write_log_once(const job::World& world, const Environment& environment,
   try {
     communicator.barrier();
     communicator.close();
-  } catch (const CommError&) {  // whoever is gone needs no waiting for
+  } catch (const CommError&) {  // a dead rank needs no waiting for
   }
 }
 
@@ -107,7 +107,7 @@ int exit_code(job::Outcome outcome) {
   return outcome == job::Outcome::kStopped ? StopSignals::exit_code() : 0;
 }
 
-// Who else is told of the job: Prometheus and Kubernetes, where the environment asks for them.
+// Further observers of the job: Prometheus and Kubernetes, if the environment asks for them.
 class Watchers {
  public:
   Watchers(const Environment& environment, const job::World& world, Console& console) {

@@ -31,7 +31,7 @@ int run_job(const JobCommand& command, const Invocation& invocation, bool& meets
 void notify_ranks_of_current_error(const Environment& environment,
                                    const LogPrefix& log_prefix) noexcept;
 
-// For the agent that started this process, and whoever reads such files: why a job failed.
+// Writes the reason of a job's failure for the agent that started this process.
 void leave_reason(const Environment& environment, std::string_view reason);
 
 }  // namespace tandem::apps

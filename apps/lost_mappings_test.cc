@@ -56,7 +56,7 @@ TEST(LostMappings, LeaveOtherErrorsOfTheBusAsTheyAre) {
         (void)first;
       },
       ::testing::KilledBySignal(SIGBUS), "");
-  // Nobody catches it but a sanitizer, which reports it and exits.
+  // The signal is caught only by a sanitizer, which reports it and exits.
   const auto ends = [](int status) {
     return testing::kSanitized ? WIFEXITED(status) && WEXITSTATUS(status) != kVolumeGone
                                : ::testing::KilledBySignal(SIGBUS)(status);

@@ -30,11 +30,11 @@ class StopSignals {
 
   // True once a signal has come.
   const std::atomic<bool>& requested() const;
-  // Of the signal that has come: "SIGTERM", 143. Also where it came to another rank only.
+  // Name and code of the received signal: "SIGTERM", 143. Also if only another rank received it.
   static std::string_view name();
   static int exit_code();
 
-  // For as long as it lives, a first signal is left to whoever looks at requested().
+  // While it lives, a first signal only sets requested().
   class Training {
    public:
     explicit Training(StopSignals& signals);

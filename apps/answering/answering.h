@@ -25,9 +25,9 @@ struct AnswerOptions {
   std::size_t max_seq_length = 384;
   std::size_t doc_stride = 128;
   question_answering::PostprocessOptions postprocess;
-  // Of all questions together. The work is in the windows, and their number is not in proportion to
-  // the text: windows that share all but one token are as many as the text has tokens. A token may
-  // be as long as the text, and answers overlap.
+  // The most windows of all questions together. The work is in the windows, and their number is not
+  // in proportion to the text: windows that share all but one token are as many as the text has
+  // tokens. A token may be as long as the text, and answers overlap.
   std::size_t max_windows = kNoLimit;
   std::size_t max_answer_bytes = kNoLimit;
 };

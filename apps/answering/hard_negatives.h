@@ -46,7 +46,7 @@ struct MiningModel {
 
 // Finds negatives for the queries among all answers and `corpus`. Calls write(row) for each row, in
 // the order of the queries. Repeated queries are one query with several answers; repeated documents
-// are one. A document that repeats the query's own text is no negative, which differs from
+// are one. A document that repeats the query's own text is not a negative, which differs from
 // sentence-transformers. Memory: the embeddings of the queries and of one piece of the documents.
 // Throws ConfigError for options that contradict each other.
 MinedRows mine_hard_negatives(std::span<const QueryAnswer> rows,

@@ -1,5 +1,5 @@
-// A trained model in memory, ready for whoever asks: what `tandem ask`, `tandem predict` and
-// `tandem serve` compute with.
+// A trained model in memory, ready for requests: it computes for `tandem ask`, `tandem predict` and
+// `tandem serve`.
 #pragma once
 
 #include <functional>

@@ -18,8 +18,8 @@ namespace tandem::apps {
 struct LabelOptions {
   static constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
-  // Of a text, special tokens among them; never more than the model takes. A longer text is cut, or
-  // read in windows if its words get labels.
+  // Tokens of a text, including special tokens; never more than the model takes. A longer text is
+  // cut, or read in windows if its words get labels.
   std::size_t max_seq_length = 512;
   std::size_t stride = 64;             // tokens that neighbouring windows share
   std::size_t max_windows = kNoLimit;  // of all texts together
@@ -65,8 +65,8 @@ class Labeller {
                                                    const LabelOptions& options,
                                                    std::optional<Scores> scores = {},
                                                    const std::stop_token& cancelled = {});
-  // For each text its tokens. Of windows that share a token that one counts in which it is farther
-  // from the border. Throws as label_texts() does, and for a pair.
+  // The tokens of each text. If windows share a token, the window counts in which the token is
+  // farther from the border. Throws as label_texts() does, and for a pair.
   std::vector<std::vector<LabelledToken>> label_tokens(std::span<const LabelledText> texts,
                                                        const LabelOptions& options,
                                                        const std::stop_token& cancelled = {});

@@ -1,5 +1,5 @@
 // Sequences of several requests (windows of a text for a question, texts to label) computed side by
-// side: whoever asks about a short text does not wait for the end of a long one.
+// side: a request with a short text does not wait for the end of a long one.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ namespace tandem::apps {
 
 // One thread takes the windows of everybody's requests in turn, one of each, computes a batch of
 // them and hands out the logits. A batch has as few windows as the machine computes in about a
-// tenth of a second (at least one), so that whoever comes next waits no longer. Thread-safe.
+// tenth of a second (at least one), so that the next request waits no longer. Thread-safe.
 class WindowScheduler {
  public:
   // Head::num_logits(): of rows, or of sequences.
@@ -34,7 +34,7 @@ class WindowScheduler {
   static constexpr std::size_t kMaxWindows = 64;  // of one batch
 
   WindowScheduler(NumLogits num_logits, Forward forward);
-  // Nobody may be waiting in logits_of().
+  // No thread may be waiting in logits_of().
   ~WindowScheduler();
   WindowScheduler(const WindowScheduler&) = delete;
   WindowScheduler& operator=(const WindowScheduler&) = delete;

@@ -36,7 +36,7 @@ class ContractTable : public ::testing::Test {
 
   const std::vector<std::string>& section(const std::string& number) { return sections_[number]; }
 
-  // What we say of a flag; fails the test when there is no row.
+  // Our verdict on a flag; fails the test if its row is missing.
   std::optional<Verdict> verdict_of(const std::string& name) {
     const auto found = verdicts_.find(name);
     if (found == verdicts_.end()) {

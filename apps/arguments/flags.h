@@ -33,8 +33,8 @@ FlagTable training_flags();      // trainer::TrainingArguments, machine_flags() 
 FlagTable machine_flags();       // of numbers, devices, ranks and the Hub
 FlagTable quantization_flags();  // of optimum-intel's run_qa.py
 
-// Everything that the command of a task accepts. A row of the task takes the place of the shared
-// one of its name, as --label_smoothing_factor of tasks that have labels.
+// Everything that the command of a task accepts. A row of the task replaces the shared row of its
+// name, as --label_smoothing_factor of tasks that have labels.
 FlagTable command_flags(const tasks::TaskArguments& task);
 
 }  // namespace tandem::apps

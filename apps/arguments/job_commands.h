@@ -23,7 +23,7 @@ struct JobCommand {
   FlagTable flags() const { return command_flags(*arguments()); }
 };
 
-// Of a row: a task's own arguments, a TaskArguments.
+// Makes a task's own arguments, a TaskArguments, for its row.
 template <class T>
 std::unique_ptr<tasks::TaskArguments> make_arguments() {
   return std::make_unique<T>();

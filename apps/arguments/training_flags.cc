@@ -94,7 +94,7 @@ FlagTable job_flags() {
                  flag("do_predict", field<&TrainingArguments::do_predict>(),
                       "predict answers of the test questions"),
                  flag("resume_from_checkpoint", field<&TrainingArguments::resume_from_checkpoint>(),
-                      "checkpoint directory to go on from")
+                      "checkpoint directory to resume from")
                      .as_path(),
                  flag("seed", field<&TrainingArguments::seed>(),
                       "seed of the new head, the data order and dropout")

@@ -88,7 +88,7 @@ class Attention {
                      worst_error(got_grad, want_grad, grad_bound)});
   }
 
-  // Of the scores and the weighted sums; what backward recomputes does not count.
+  // FLOPs of the scores and the weighted sums, without what backward recomputes.
   double forward_flops() const { return 4 * static_cast<double>(H_) * batch_.pairs(); }
 
  private:

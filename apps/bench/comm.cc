@@ -154,7 +154,7 @@ CommLimits limits_of(Communicator& communicator, const std::vector<int>& cores,
 }
 
 // All backends on the same buffers, except where these must be the communicator's: each verified,
-// then their rounds in turns.
+// then their rounds alternately.
 std::vector<CommRow> measure_size(Rank& rank, const CommBenchOptions& options,
                                   const std::string& name, const std::string& memory,
                                   std::size_t bytes) {
@@ -324,7 +324,7 @@ Bench add_comm(CLI::App& parent) {
   app->add_option(
       "--backend", options->backends,
       "what carries messages between ranks, as run_qa's --ddp_backend: ccl, mpi or gloo; "
-      "several, separated by commas, are timed in turns");
+      "several, separated by commas, are timed alternately");
   const auto size = CLI::AsSizeValue(/*kb_is_1000=*/false);
   app->add_option("--min", options->min_bytes, "smallest buffer, e.g. 8 or 4K")->transform(size);
   app->add_option("--max", options->max_bytes, "largest buffer, e.g. 256M")->transform(size);

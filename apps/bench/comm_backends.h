@@ -1,4 +1,5 @@
-// The backends that `tandem bench comm` times in turns: a communicator each, over the same ranks.
+// The backends that `tandem bench comm` times alternately: a communicator each, over the same
+// ranks.
 #pragma once
 
 #include <functional>

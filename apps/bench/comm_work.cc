@@ -25,7 +25,7 @@ bool is_in_place(Operation operation) {
   return operation == Operation::kAllReduce || operation == Operation::kBroadcast;
 }
 
-// Of one buffer, with space to the next.
+// Bytes of one buffer, including the space to the next.
 std::size_t room_of(std::size_t bytes) { return (bytes + 64) / 64 * 64; }
 
 double given(int rank, std::size_t i) {

@@ -22,7 +22,7 @@ struct WorkShape {
   comm::ReduceOp reduction = comm::ReduceOp::kSum;
   std::size_t bytes = 0;  // of the larger of its two buffers
 
-  // Of all buffers, with the space between them; 0 for barriers.
+  // Bytes of all buffers, including the space between them; 0 for barriers.
   std::size_t memory_bytes() const;
 };
 

@@ -1,5 +1,5 @@
-// How the benches measure: the thing timed and a calibrator run in turns on the same threads, and
-// the ratio is taken per pair, so that a machine that is slow for a while is slow for both.
+// How the benches measure: the thing timed and a calibrator run alternately on the same threads,
+// and the ratio is taken per pair, so that a machine that is slow for a while is slow for both.
 #pragma once
 
 #include <cstddef>
@@ -27,15 +27,15 @@ struct Samples {
   std::vector<double> seconds;  // of one execution
   std::vector<double> peaks;    // the calibrator's rate: mean of before and after
 
-  // Of `work` (FLOPs or bytes) per execution.
+  // Rates if each execution does `work` (FLOPs or bytes).
   Statistics rates(double work) const;
   Statistics shares(double work) const;  // rate / peak
 };
 
 double seconds_of(FunctionRef<void()> work);
 
-// Times all of `works` in turns, the calibrator between any two. One untimed execution comes first;
-// a round executes as often as it takes to fill 20 ms.
+// Times all of `works` alternately, the calibrator between any two. One untimed execution comes
+// first; a round executes as often as it takes to fill 20 ms.
 std::vector<Samples> measure(int rounds, FunctionRef<double()> calibrate,
                              std::span<const std::function<void()>> works);
 

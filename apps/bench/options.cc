@@ -21,7 +21,8 @@ kernels::Precision Options::precision() const {
 
 void Options::add_filters_to(CLI::App& app) {
   app.add_option("--only", only, "only what has this text in its name");
-  app.add_option("--against", against, "time another implementation in turns, e.g. onednn");
+  app.add_option("--against", against,
+                 "also time another implementation, alternately, e.g. onednn");
 }
 
 void BatchOptions::add_to(CLI::App& app) {

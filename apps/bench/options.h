@@ -22,7 +22,7 @@ struct Options {
   std::string dtype;    // one of those of add_to(), or empty: what the bench does by default
   int rounds = 5;
   std::string only;     // substring of the names that run
-  std::string against;  // another implementation to time in turns, or empty
+  std::string against;  // another implementation to time alternately, or empty
   bool json = false;
 
   // What the kernels must be able to run: `dtype` may leave bf16 out.

@@ -53,7 +53,7 @@ void report(Session& session, std::string_view name, std::string_view unit, int 
                         {"rate", to_json(rate)}});
 }
 
-// On one core and on all, in turns.
+// Alternates between one core and all cores.
 void time_loop(Session& session, ThreadPool& one, const std::string& name, const Loop& loop) {
   const bool several = session.threads().num_threads() > 1;
   std::vector<double> single;

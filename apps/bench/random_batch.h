@@ -20,7 +20,7 @@ enum class Head { kSpans, kTexts, kTokens };
 
 // As the Hub names tasks: "question-answering", "text-classification", "token-classification".
 std::vector<std::string> head_names();
-// Throws InvalidArgument for a name that is none of them.
+// Throws InvalidArgument for an unknown name.
 Head head_of(const std::string& name);
 
 class RandomBatch final : public tasks::Task {

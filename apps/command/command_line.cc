@@ -77,7 +77,7 @@ CommandDescription describe(CLI::App& app) {
   return described;
 }
 
-// Of the subcommand that the words named, or of the command.
+// Prints the help of the named subcommand, or of the command.
 void print_help(CLI::App& app) {
   const auto parts = app.get_subcommands();
   CommandDescription described = describe(parts.empty() ? app : *parts.front());

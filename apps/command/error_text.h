@@ -14,7 +14,7 @@ std::string error_text(std::string_view message, std::optional<std::size_t> colu
 // The columns of standard error for error_text().
 std::optional<std::size_t> error_columns();
 
-// Prints it to standard error; for whoever has no log (log_prefix.h).
+// Prints it to standard error; for processes without a log (log_prefix.h).
 void print_error(std::string_view message);
 
 }  // namespace tandem::apps

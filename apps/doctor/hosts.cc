@@ -179,7 +179,7 @@ class HostCheck {
     const std::string version = value_of(output, "version");
     if (version.empty()) {
       return report_.problem(topic_,
-                             fmt::format("there is no tandem, neither in PATH nor at {}", program),
+                             fmt::format("tandem is missing; searched PATH and {}", program),
                              "install the same build at the same place on all hosts, or share the "
                              "directory");
     }

@@ -28,7 +28,7 @@ class EtcdSilent : public CommError {
 };
 
 // Every call throws EtcdSilent when no member answers within the limit, and ConfigError for what is
-// wrong again the next time: a password, a permission, what answers there is no etcd. One thread.
+// wrong again the next time: a password, a permission, a server other than etcd. One thread.
 class EtcdClient {
  public:
   explicit EtcdClient(EtcdOptions options) : options_(std::move(options)) {}

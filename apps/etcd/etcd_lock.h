@@ -1,5 +1,6 @@
-// An elastic job's lock in etcd: a key with a lease. Whoever has it goes on when nodes fall silent;
-// beside it every agent keeps its address, for those that come when the endpoint's host is gone.
+// An elastic job's lock in etcd: a key with a lease. If nodes become unreachable, the holder
+// continues. Next to the lock, every agent keeps its address for nodes that join after the
+// endpoint's host is gone.
 #pragma once
 
 #include <condition_variable>

@@ -57,7 +57,7 @@ void add_replicated_jobs(const Node* jobs, const std::string& path, const std::s
   }
 }
 
-// Of "500m", "8", "128Gi": in units; nothing for what is no amount.
+// The amount in units, from "500m", "8" or "128Gi"; nothing for an invalid amount.
 std::optional<double> amount(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);

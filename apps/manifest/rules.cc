@@ -90,9 +90,10 @@ void check_choice(const Node& node, std::string_view choices, const std::string&
       std::find(words.begin(), words.end(), node.text) != words.end())
     return;
   const auto near = flags::nearest(node.text, words);
-  findings.push_back({node.line, path,
-                      fmt::format("{} is none of {}", kind_of(node), fmt::join(words, ", ")),
-                      fmt::format("write {}", near ? *near : words.front())});
+  findings.push_back(
+      {node.line, path,
+       fmt::format("found {}, expected one of {}", kind_of(node), fmt::join(words, ", ")),
+       fmt::format("write {}", near ? *near : words.front())});
 }
 
 }  // namespace

@@ -107,10 +107,10 @@ std::string metrics_port() {
   return fmt::format("ports:\n  - name: metrics\n    containerPort: {}\n", kMetricsPort);
 }
 
-// Of a container whose process is the agent of tandem's own job: it has the port from its first
-// moment, and is ready before it trains, since a headless Service names only pods that are ready,
-// and the pods of a job have to find each other first. Processes that train leave little of a CPU
-// quota to others, so an answer may take its time.
+// For a container whose process is the agent of tandem's own job. The agent has the port from its
+// first moment, and is ready before it trains, since a headless Service names only pods that are
+// ready, and the pods of a job have to find each other first. Processes that train leave little of
+// a CPU quota to others, so an answer may take its time.
 std::string agent_port(const ManifestJob& job) {
   if (!is_job_command(job.command.front())) return metrics_port();
   return metrics_port() +
@@ -165,8 +165,8 @@ std::string pod_template(const ManifestJob& job, const Container& container,
       indented(node_selector(job), 2), indented(container_text(job, container), 4), job.claim);
 }
 
-// What ends with 1, 2 or 70 is wrong again the next time (docs/errors.md); an evicted pod is no
-// failure.
+// A job that ends with 1, 2 or 70 would fail again (docs/errors.md). Evictions do not count as
+// failures.
 constexpr const char* kFailurePolicy =
     "podFailurePolicy:\n  rules:\n    - action: Ignore\n      onPodConditions:\n        - type: "
     "DisruptionTarget\n    - action: FailJob\n      onExitCodes:\n        operator: In\n        "

@@ -32,7 +32,7 @@ struct CommandDescription {
   std::vector<CommandDescription> parts;  // subcommands
 };
 
-// What stands behind the options and is no flag: a script, a question.
+// A positional argument behind the options: a script, a question.
 inline OptionDescription argument(std::string value, std::string help) {
   OptionDescription described;
   described.value = std::move(value);
@@ -41,8 +41,8 @@ inline OptionDescription argument(std::string value, std::string help) {
   return described;
 }
 
-// The word that asks a command to throw its description instead of running: whoever makes help also
-// makes the manual and the completion.
+// The word that asks a command to throw its description instead of running: the generator of help
+// also generates the manual and the completion.
 inline constexpr std::string_view kDescribe = "--describe-command-line";
 
 }  // namespace tandem::apps

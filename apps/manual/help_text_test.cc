@@ -18,7 +18,7 @@ using ::testing::Not;
 
 const std::string kProgram = TANDEM_BINARY_DIR "/bin/tandem";
 
-// Of the lines that could be broken: a long word stays whole.
+// Length of the longest line that could be broken: a long word stays whole.
 std::size_t longest_line(const std::string& text) {
   std::size_t longest = 0;
   std::istringstream lines(text);

@@ -75,7 +75,7 @@ struct Ownership {
   }
 };
 
-// Of one rank, in bytes but for messages.
+// Traffic of one rank, in bytes except for messages.
 struct RankTraffic {
   double sent, received, messages, reduced, buffers;
 };

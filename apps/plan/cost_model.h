@@ -29,7 +29,7 @@
 
 namespace tandem::apps::plan {
 
-// Of one rank while all ranks of its node are at work.
+// Speed of one rank while all ranks of its node work.
 struct MachineProfile {
   double peak_flops = 0;           // FLOP/s of multiply-adds on registers
   double share_of_peak = 0;        // that forward and backward reach; (0, 1]

@@ -251,7 +251,7 @@ std::string describe(const Options& options, const MachineProfile& profile) {
       1e-9 * profile.reduce_bandwidth);
 }
 
-// Of an elastic job on this cluster.
+// Goodput of an elastic job on this cluster.
 double goodput_of(const Options& options, const MachineProfile& profile, const Cluster& cluster,
                   const Workload& workload, const Prediction& undisturbed) {
   membership::NodeFailures failures;

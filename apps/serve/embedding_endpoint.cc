@@ -50,7 +50,7 @@ std::string string_of(const std::string& name, const json& value) {
 }
 
 std::size_t dimensions_of(const json& value) {
-  constexpr std::int64_t kMost = 1 << 20;  // whoever embeds knows the model's number
+  constexpr std::int64_t kMost = 1 << 20;  // a client of embeddings knows the model's number
   if (!value.is_number_integer() || value.get<std::int64_t>() < 1 ||
       value.get<std::int64_t>() > kMost)
     raise<DataError>("dimensions is {}, expected a positive integer", shown(value));

@@ -13,9 +13,9 @@
 namespace tandem::apps {
 
 // At most `slots` items run at once, of one address at most half of the slots (at least one), so
-// that one client leaves room for others. Of the addresses that wait, the one with the fewest
-// running items is next, then the one that was not served for longest; of one address the item that
-// waits longest. Item: a pointer. Not thread-safe.
+// that one client leaves room for others. The next item belongs to the waiting address with the
+// fewest running items, then to the one that was not served for longest. Items of one address keep
+// their order. Item: a pointer. Not thread-safe.
 template <class Item>
 class FairQueue {
  public:

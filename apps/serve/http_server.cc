@@ -66,8 +66,8 @@ SocketAddress parse_address(const std::string& text, std::uint16_t port) {
   return address;
 }
 
-// Who counts as one: an IPv4 address, also when it comes as ::ffff:a.b.c.d; the network of an IPv6
-// address, of which a host may use any.
+// Identity of a client: an IPv4 address, also if it comes as ::ffff:a.b.c.d; the network of an IPv6
+// address, since a host may use any address of it.
 std::string address_key(const sockaddr* address) {
   const auto bytes = [](const void* data, std::size_t size) {
     return std::string(static_cast<const char*>(data), size);
@@ -96,7 +96,7 @@ struct Exchange {
   HttpRequest request;
   Clock::time_point began;  // its headers are there
   bool too_large = false;
-  // Of a request that is computed:
+  // While the request is computed:
   std::thread thread;
   std::stop_source cancelled;
   HttpResponse answer;    // written by the thread
@@ -498,15 +498,15 @@ class HttpServer::Implementation {
   }
 
   // libmicrohttpd then sees the end of the connection and forgets it, except for one whose trailers
-  // end with the last byte of its memory: that one it would neither read nor close for ever.
+  // end with the last byte of its memory: it would never read or close that one.
   static void close(Connection& connection) {
     shutdown(connection.descriptor, SHUT_RDWR);
     MHD_set_connection_option(connection.handle, MHD_CONNECTION_OPTION_TIMEOUT, 1U);
     connection.closing = true;
   }
 
-  // Whoever is late loses the connection. libmicrohttpd's own time-out starts anew with every byte,
-  // so that a byte a second would hold a connection for ever.
+  // Closes overdue connections. libmicrohttpd's own time-out restarts with every byte, so that one
+  // byte per second would hold a connection forever.
   void close_overdue() {
     const auto now = Clock::now();
     for (Connection* connection : connections_) {
@@ -555,7 +555,8 @@ class HttpServer::Implementation {
     return count;
   }
 
-  // Nobody new is accepted; whoever has not sent a whole request by now is dropped.
+  // New connections are not accepted. Clients that have not sent a whole request by now are
+  // dropped.
   void send_last_answers() {
     const MHD_socket listening = MHD_quiesce_daemon(daemon_);
     if (listening != MHD_INVALID_SOCKET) ::close(listening);

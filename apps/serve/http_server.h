@@ -63,8 +63,8 @@ struct HttpHandlers {
   // The form of an error that the server itself finds. Called on any thread.
   std::function<HttpResponse(const HttpRequest& request, int status, const std::string& message)>
       error;
-  // What whoever runs the server should know, at most once a minute: that it accepts nobody because
-  // no descriptor is left. Called on the thread of run(); may be empty.
+  // Warns the operator, at most once a minute, that connections are not accepted because no
+  // descriptor is left. Called on the thread of run(); may be empty.
   std::function<void(const std::string& message)> warn = {};
   // Called on the thread of run() for each answer to a request with readable headers, `seconds`
   // after these; may be empty.
@@ -72,14 +72,14 @@ struct HttpHandlers {
 };
 
 // Refused with 400: headers that two readers may understand in two ways (two of Host,
-// Content-Length or Transfer-Encoding, a length that is no number, a length beside a transfer
+// Content-Length or Transfer-Encoding, a length that is not a number, a length beside a transfer
 // coding, a malformed name); with 501 another transfer coding than chunked; with 413 a body over
 // max_body_bytes. The connection is closed after each of these, because the beginning of the next
 // request is unknown.
 //
-// Of the requests to compute, max_running run at once. The others wait in a queue that is fair
-// between addresses (fair_queue.h). As many requests wait and run as there may be connections;
-// one more is refused, with 429 for its address and with 503 for all.
+// At most max_running requests are computed at once. The others wait in a queue that is fair
+// between addresses (fair_queue.h). As many requests wait and run as there may be connections; one
+// more is refused, with 429 for its address and with 503 for all.
 //
 // A connection that is slower than request_limit is closed. So are, when an address or all together
 // hold more than the limits, the connections that wait longest for their client: idle ones keep
@@ -95,7 +95,7 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
   std::uint16_t port() const;
-  // Of the thread of run() only, for example in a handler.
+  // Only on the thread of run(), for example in a handler.
   HttpLoad load() const;
   // How many descriptors a server opens at most.
   static std::size_t descriptors(const HttpServerOptions& options);

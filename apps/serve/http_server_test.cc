@@ -89,8 +89,8 @@ std::size_t largest_trailer(std::uint16_t port) {
   return fits;
 }
 
-// Such connections libmicrohttpd neither reads nor closes, whatever their sockets say: without a
-// time-out they would hold all its places for ever.
+// libmicrohttpd neither reads nor closes such connections, whatever their sockets report. Without a
+// time-out they would occupy the server forever.
 TEST(HttpServer, ConnectionsThatFillTheirMemoryToTheLastByteAreForgotten) {
   constexpr unsigned kConnections = 8;
   const Server server({.max_connections = kConnections, .request_limit = 500ms, .tick = 1ms});

@@ -154,7 +154,7 @@ bool InferenceService::is_allowed(const std::string& host) const {
   if (std::find(allowed.begin(), allowed.end(), "*") != allowed.end()) return true;
   const std::optional<std::string> name = host_name(host);
   if (!name) return false;
-  // Whoever names it by its address did not get here through a name of somebody else.
+  // A client that uses the address was not redirected here through another site's name.
   const bool address = is_address(AF_INET, *name) || is_address(AF_INET6, *name);
   return names_loopback(*name) || (address && !options_.loopback_only) ||
          std::find(allowed.begin(), allowed.end(), *name) != allowed.end();

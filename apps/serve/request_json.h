@@ -10,8 +10,8 @@
 
 namespace tandem::apps {
 
-// A value for a message. What is nested is only named: writing it out would recurse as deep as
-// whoever sent it likes.
+// A value for a message. What is nested is only named: writing it out would recurse as deep as the
+// client chose.
 std::string shown(const nlohmann::json& value);
 
 // object[key], a text. Throws DataError; `expected` is what the object should be: "an object with

@@ -28,7 +28,7 @@ std::optional<std::string> id_of(const json& object) {
   return std::nullopt;
 }
 
-// The member's text; empty: there is none.
+// The member's text; empty if it is missing.
 std::string text_of(const json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return "";

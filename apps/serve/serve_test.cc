@@ -71,7 +71,7 @@ TEST(Serve, RefusesLargeRequestsBeforeAndWhileTheyArrive) {
   EXPECT_THAT(server.exchange(question("one two")), StartsWith("HTTP/1.1 200 OK"));
 }
 
-// Whoever drips a byte now and then is cut off; others get their answers meanwhile.
+// A client that sends a byte now and then is cut off. Other clients get their answers meanwhile.
 TEST(Serve, ClosesSlowClients) {
   const Server server({"--request_timeout", "0.5"});
   Client silent(server.port());
@@ -151,7 +151,7 @@ std::string endless_question() {
   return question(text, R"({"max_seq_len": 64, "doc_stride": 57})");
 }
 
-// Of each request nothing stays, whether it was answered or refused.
+// No memory of a request remains, whether it was answered or refused.
 TEST(Serve, TakesNoMoreMemoryAfter5000Requests) {
   if (testing::kSanitized) GTEST_SKIP() << "the address sanitizer keeps what is freed";
   Server server;
@@ -192,7 +192,7 @@ TEST(Serve, AnswersSideBySide) {
   const std::string alone = server.exchange(question(kText, R"({"top_k": 20})"));
   Client endless(server.port());
   ASSERT_TRUE(endless.send(endless_question()));
-  // Whoever asks meanwhile is answered, and with the same bits.
+  // Other requests are answered meanwhile, with the same bits.
   EXPECT_EQ(body_of(server.exchange(question(kText, R"({"top_k": 20})"))), body_of(alone));
   EXPECT_THAT(server.exchange("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
               StartsWith("HTTP/1.1 200 OK"));
@@ -251,7 +251,7 @@ std::size_t count_in_proc(Server& server, const char* folder) {
   return static_cast<std::size_t>(std::distance(entries, {}));
 }
 
-// Of all its threads so far, those that have ended, too.
+// Processor time of all its threads so far, including ended ones.
 double processor_seconds(Server& server) {
   const std::string line = read_file(fmt::format("/proc/{}/stat", server.process().pid()));
   std::istringstream fields(line.substr(line.rfind(')') + 1));  // a name may hold spaces
@@ -263,7 +263,8 @@ double processor_seconds(Server& server) {
 }
 
 // Long before the model has anything to do: after the signal all questions together take less of
-// the processors than it takes to tokenize one of them. (Of time nobody can say on a busy machine.)
+// the processors than it takes to tokenize one of them. (Elapsed time means little on a busy
+// machine.)
 TEST(Serve, EndsWhileItTokenizes) {
   constexpr std::size_t kQuestions = 4;
   Server server({"--max_windows", "1000000", "--max_request_bytes", "8000000"});
@@ -290,7 +291,7 @@ TEST(Serve, EndsWhileItTokenizes) {
   EXPECT_THAT(result.out, ::testing::EndsWith("tandem: stopped\n"));
 }
 
-// It hears why there is no answer.
+// The client gets the reason why it gets no answer.
 TEST(Serve, GivesUpWhoseClientHasClosedItsHalf) {
   const Server server(kOneAtATime);
   const auto endless = occupy(server);
@@ -300,7 +301,7 @@ TEST(Serve, GivesUpWhoseClientHasClosedItsHalf) {
   EXPECT_THAT(response, HasSubstr("the client closed its side of the connection"));
 }
 
-// The soft limit is no limit.
+// The server raises the soft limit.
 TEST(Serve, HasRoomForItsConnections) {
   const testing::TemporaryFolder folder;
   const std::string serve = fmt::format(
@@ -436,8 +437,8 @@ TEST_F(ServePage, ShowsTheAnswerInTheText) {
                                             answer["end"].get<int>())));
 }
 
-// Somebody who has no text at hand gets one; the model has a title, its path is where a pointer
-// rests on it.
+// A visitor without a text gets one; the model has a title, its path is where a pointer rests on
+// it.
 TEST_F(ServePage, HasAnExampleAndATitle) {
   const Server server;
   const std::string page =
