@@ -218,7 +218,7 @@ def check_token(folder):
         limit = time.monotonic() + 60
         while first.process.poll() is None and second.process.poll() is None and time.monotonic() < limit:
             time.sleep(0.05)
-        # Whoever has the endpoint waits for others; the other one learns that it is none of them.
+        # The agent with the endpoint waits for others. The other agent is refused.
         guest = second if first.process.poll() is None else first
         guest.end(1, "TANDEM_JOB_TOKEN", "the same")
 

@@ -118,7 +118,7 @@ def check_rivals_results():
 
 
 def check_failures():
-    """When a job is said to get on, and what it is said to have computed again, of lines of a job whose rank 7 was killed at 10 s."""
+    """Time of recovery and repeated steps, from the log lines of a job whose rank 7 was killed at 10 s."""
     line = lambda pid, step: f'{{"pid": {pid}, "step": {step}}}\n'
     run = types.SimpleNamespace(lines=[(8, line(6, 1)), (8, line(7, 1)), (9, line(6, 2)), (9, line(7, 2))])
     side = compare_failures.Rival(options(), "torchrun", "rank", None)
@@ -148,7 +148,7 @@ def check_failures():
 
 
 def check_confidence():
-    """Of 100 values the 40th and the 61st hold the median with 95 %."""
+    """The 40th and the 61st of 100 values bound the median with 95 %."""
     assert compare_elastic.with_confidence([*range(100, 0, -1)]) == [50.5, 40, 61]
     assert compare_elastic.with_confidence([3, 1, 2]) == [2, 1, 3]
     starts = [{"plain": [1, 2, 4], "elastic": [start, 2 * start, 400]} for start in (1.1, 0.9, 1.5, 1.0, 1.2, 1.3)]

@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What README's lines have in the place of this machine's.
+# Placeholders in README's lines for what differs on this machine.
 PROGRAM, FOLDER, LAUNCHER = "build/release/bin/tandem", "build/demo", "/usr/bin/mpirun.mpich"
 ANY = "…"
 

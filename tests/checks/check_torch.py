@@ -1,7 +1,7 @@
 """The wheel of python/ with a real torch: check_torch.py TANDEM LIBRARY
 
 Runs python/tests/operations.py, shared_memory.py, training.py and names.py under torchrun, groups.py under `tandem run`,
-launched.py under each mpirun that there is, and the quick cases of faults.py, with LIBRARY in the place of the wheel's.
+launched.py under each mpirun that there is, and the quick cases of faults.py, with LIBRARY instead of the wheel's.
 Exits 77 where scripts/fetch_torch.sh has not been run and TORCH_PYTHON names no Python with torch."""
 
 import os

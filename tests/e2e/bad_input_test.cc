@@ -296,7 +296,7 @@ TEST_F(BadInput, DiskFullDuringACheckpoint) {
   EXPECT_TRUE(fs::exists(disk / "checkpoint-3" / "optimizer.pt"));
   EXPECT_FALSE(fs::exists(disk / "checkpoint-6"));
   EXPECT_FALSE(fs::exists(disk / "tmp-checkpoint-6"));
-  // The older checkpoint is whole: a run that keeps only one goes on from it.
+  // The older checkpoint is whole: a run that keeps only one resumes from it.
   const ProcessResult resumed =
       testing::run(train_command("out", {"--save_strategy", "no", "--max_steps", "5"}),
                    {{"OMP_NUM_THREADS", "1"}});

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 class Bits : public JobTest {};
 
-// Of every task.
+// Runs for every task.
 class TaskBits : public Bits, public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
@@ -255,7 +255,7 @@ TEST_F(Bits, InterruptedByHandLeavesACheckpoint) {
   EXPECT_TRUE(fs::exists(*checkpoint / "model.safetensors"));
 }
 
-// Whoever is in a hurry asks twice: the step, which takes minutes here, is not waited for.
+// A second signal ends the process without waiting for the step, which takes minutes here.
 TEST_F(Bits, ASecondSignalEndsTrainingAtOnce) {
   for (const int number : {SIGINT, SIGTERM}) {
     Process process(
@@ -275,7 +275,7 @@ TEST_F(Bits, ASecondSignalEndsTrainingAtOnce) {
   }
 }
 
-// Evaluation, and all else outside of training, does not hold up whoever wants the machine back.
+// A signal ends evaluation, and all other work outside of training, at once.
 TEST_F(Bits, TerminatedDuringAnEvaluationEndsAtOnce) {
   const Words evaluation = {kProgram,
                             "run_qa",
@@ -309,9 +309,9 @@ TEST_F(Bits, AFifoAsDataFileIsRefused) {
   EXPECT_FALSE(fs::exists(path("out") / "model.safetensors"));
 }
 
-// An evaluation between two steps is no reason to wait: it is given up, on ranks too that no signal
-// has reached, and the run that goes on from the checkpoint makes up for it. Here the best of the
-// evaluations decides which weights stay.
+// A signal aborts an evaluation between two steps, also on ranks without the signal. The run that
+// resumes from the checkpoint repeats the evaluation. Here the best of the evaluations decides
+// which weights stay.
 TEST_F(Bits, TerminatedInAnEvaluationBetweenStepsMakesUpForIt) {
   const Words flags = {"--do_eval",
                        "--validation_file",

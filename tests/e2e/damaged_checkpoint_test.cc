@@ -1,4 +1,4 @@
-// Checkpoints of which a disk or a copy changed something: nobody goes on from them unknowingly.
+// Checkpoints that a disk or a copy has changed are detected before a run resumes from them.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -108,7 +108,7 @@ TEST_F(DamagedCheckpoint, ThatWasNamedIsRefusedWithTheOneBeforeIt) {
   EXPECT_THAT(result.err, HasSubstr("model.safetensors' is damaged"));
   EXPECT_THAT(result.err, HasSubstr("pass --resume_from_checkpoint " +
                                     (path("whole") / "checkpoint-8").native()));
-  // Who changed it on purpose says so.
+  // Removing the manifest accepts a deliberate change.
   flip_a_bit(checkpoint / "model.safetensors");
   flip_a_bit(checkpoint / "manifest.json");
   EXPECT_EQ(run(job("out", resume), {}).exit_code, 1);

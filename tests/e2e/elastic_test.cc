@@ -207,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 // While one worker is stopped the others come to the reduction of the gradients and wait there for
-// its part: whoever is killed now dies in the middle of it.
+// its part: a worker killed now dies in the middle of the reduction.
 TEST_F(ElasticTest, AWorkerDiesInAReduction) {
   constexpr int kSteps = 120;
   Process calm(command("calm", kSteps));
@@ -354,7 +354,7 @@ TEST_F(ElasticTest, WhatIsMissingIsSaidOnce) {
   EXPECT_THAT(result.err, HasSubstr("root failure: "));
 }
 
-// Where memory runs out at the same step whenever it is tried, a worker is killed there for ever.
+// If memory runs out at the same step in every attempt, a worker is killed there forever.
 TEST_F(ElasticTest, AWorkerThatIsKilledAtOneStepAgainAndAgainEndsTheJob) {
   Process job(with_workers(
       command("job", 3, {"--max_train_samples", "5000", "--gradient_accumulation_steps", "100000"}),
@@ -400,8 +400,8 @@ TEST_F(ElasticTest, WorkersThatHangAgainEndTheJob) {
 }
 
 // Each of its processes is killed in its first step (memory that is enough for the others, say),
-// and the others get on meanwhile: without it. The next one is kept from coming for a second, in
-// which one worker alone applies a step.
+// and the others continue without it. The replacement is held back for a second, in which the other
+// worker applies a step alone.
 TEST_F(ElasticTest, AWorkerThatNeverHelpsIsGivenUp) {
   Process job(with_workers(
       command("job", 1000, {"--max_train_samples", "5000", "--gradient_accumulation_steps", "3"}),

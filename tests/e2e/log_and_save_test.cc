@@ -181,7 +181,8 @@ TEST_F(LogAndSave, OnlyImprovementsAreSavedAndOnlyTheModel) {
       run(train_command("resumed", {"--resume_from_checkpoint", checkpoint.native()}), {});
   EXPECT_EQ(resumed.exit_code, 1);
   EXPECT_THAT(resumed.err, HasSubstr("written with --save_only_model"));
-  // What was there before the training is no rival: here it has the same F1 as every evaluation.
+  // The model before training does not compete for the best: here it has the same F1 as every
+  // evaluation.
   run_ok(train_command("still", with(flags, {"--model_name_or_path", path("job").native(),
                                              "--learning_rate", "1e-12", "--eval_on_start"})));
   EXPECT_THAT(steps_with("still", "eval_f1"), ElementsAre(0, 2, 4, 6, 8, 10, 12));

@@ -160,7 +160,7 @@ TEST_F(Memory, MoreThanPlannedHasAPlus) {
   ASSERT_TRUE(std::regex_search(out, match, kLine)) << out;
   const double used = std::stod(match[1]), planned = std::stod(match[2]);
   const double more = std::stod(match[4]) * (match[3] == "+" ? 1 : -1);
-  // Of whole MiB, and the share of a tenth.
+  // The sizes are rounded to MiB, the share to a tenth.
   EXPECT_GE(more, 100 * ((used - 0.5) / (planned + 0.5) - 1) - 0.05) << match[0];
   EXPECT_LE(more, 100 * ((used + 0.5) / (planned - 0.5) - 1) + 0.05) << match[0];
 }
@@ -184,9 +184,8 @@ TEST_F(MemoryOfMiniLm, ThePlanHoldsInInt8) {
   EXPECT_NEAR(planned, used, 0.05 * used);
 }
 
-// Of what is planned the rows of the word embeddings' moments that no text names are never written:
-// in training on few words most of them are missing. What is used
-// beyond the plan has no such reason.
+// The plan includes the moments of all word embeddings, but only rows of used words are written:
+// training on few words leaves most of them out. Memory beyond the plan has no such excuse.
 TEST_F(MemoryOfMiniLm, ThePlanHoldsForSmallBatches) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
   if (!std::filesystem::exists(minilm_dir() / "model.safetensors"))

@@ -27,7 +27,7 @@ class TandemMpirun : public JobTest {
   }
 };
 
-// With a program of MPI, compiled with MPICH's compiler; skipped where there is none.
+// With a program of MPI, compiled with MPICH's compiler; skipped if it is missing.
 class TandemMpirunOfMpich : public TandemMpirun {
  protected:
   void SetUp() override {
@@ -48,7 +48,7 @@ TEST_F(TandemMpirunOfMpich, RunsItsPrograms) {
   EXPECT_THAT(two.out, HasSubstr("rank 1 of 2: pi 3.1416"));
 }
 
-// Nobody waits for a rank that is gone, and the last line names it.
+// The job does not wait for a dead rank, and the last line names it.
 TEST_F(TandemMpirunOfMpich, ADeadRankEndsTheJob) {
   for (const auto& [how, code, words] :
        {std::tuple{"abort", 7, "asked to end the job with exit code 7"},

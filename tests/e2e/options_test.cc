@@ -210,7 +210,7 @@ TEST_F(Options, ADirectoryIsOneJobs) {
     EXPECT_THAT(refused.err, AllOf(HasSubstr("another job is running in"),
                                    HasSubstr(fmt::format("process {} on ", ::getpid()))));
   }
-  // What a killed run left is no job, and goes.
+  // Leftovers of a killed run do not count as a job and are removed.
   EXPECT_TRUE(fs::exists(path("job") / ".tandem-lock"));
   write_file(path("job") / ".tandem-writable.tmp-0123456789abcdef", "");
   write_file(path("job") / "tandem-flight-host-rank0-1.txt", "");
@@ -386,7 +386,7 @@ TEST_F(Options, EpochStrategies) {
     if (entry.contains("loss")) logged.push_back(entry.at("step"));
   }
   EXPECT_EQ(logged, (std::vector<int>{10, 20}));
-  // The arguments, whatever the strategies make of them; 500 where there is none.
+  // The arguments, regardless of the strategies; 500 by default.
   EXPECT_EQ(state.at("logging_steps"), 4);
   EXPECT_EQ(state.at("save_steps"), 7);
   EXPECT_EQ(state.at("eval_steps"), 500);

@@ -64,8 +64,8 @@ class Quantization : public JobTest {
   }
 };
 
-// The guides' oldest command, with training in front: the int8 model answers as well, and the same
-// from its files, whoever reads them.
+// The guides' oldest command, with training in front: the int8 model answers as well, and its saved
+// files give the same answers.
 TEST_F(Quantization, ATrainedModelStaysWithinTheTolerance) {
   const ProcessResult result = run_ok({kProgram,
                                        "run_qa",

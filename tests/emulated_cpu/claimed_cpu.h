@@ -1,5 +1,5 @@
-// A processor of another class than the machine's: what it shows, and what computes in the place of
-// the instructions that the machine lacks.
+// A processor of another class than the machine's: the features it claims, and the code that
+// emulates instructions that the machine lacks.
 #pragma once
 
 #include <array>

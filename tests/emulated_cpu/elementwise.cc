@@ -1,4 +1,4 @@
-// What kernels_avx512.cc has beside products and attention, with plain C++ in the place of the
+// What kernels_avx512.cc has beside products and attention, with plain C++ instead of the
 // instructions: the same templates, the same bits, any CPU.
 #include "emulated_cpu/emulated_kernels.h"
 #include "emulated_cpu/vectors.h"

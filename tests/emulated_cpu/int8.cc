@@ -1,5 +1,5 @@
-// The products of int8_avx512vnni.cc with plain C++ in the place of vpdpbusd: the same template,
-// the same bits, any CPU.
+// The products of int8_avx512vnni.cc with plain C++ instead of vpdpbusd: the same template, the
+// same bits, any CPU.
 #include <array>
 #include <cstring>
 

@@ -1,5 +1,5 @@
-// The machine of programs that can claim to run on another processor: linked as an object, it takes
-// the place of machine_combine.cc and machine_kernels.cc.
+// The machine of programs that can claim to run on another processor: linked as an object, it
+// replaces machine_combine.cc and machine_kernels.cc.
 #include "emulated_cpu/claimed_cpu.h"
 #include "tandem/core/env.h"
 #include "tandem/kernels/combine_tables.h"

@@ -1,5 +1,5 @@
 // The products and attention of kernels_avx512.cc, kernels_avx512bf16.cc and kernels_amx.cc with
-// plain C++ in the place of the instructions: the same templates, the same bits, any CPU.
+// plain C++ instead of the instructions: the same templates, the same bits, any CPU.
 #include "emulated_cpu/emulated_kernels.h"
 #include "emulated_cpu/tiles.h"
 #include "emulated_cpu/vectors.h"

@@ -14,14 +14,14 @@ namespace tandem::fuzz {
 struct Growth {
   std::string head, middle, tail;              // there once
   std::string open, close;                     // many times before and behind the middle
-  std::size_t number_at = 0, number_size = 0;  // in `open`: what a number takes the place of
+  std::size_t number_at = 0, number_size = 0;  // in `open`: the part that a number replaces
   bool only_digits = false;                    // it may stand where JSON expects a number
 };
 
 // Number i is always the same one. Pieces are members of lists, lines or words as a rule.
 Growth make_growth(std::uint64_t number, const std::vector<std::string_view>& inputs);
 
-// Of about `bytes`, and of one piece at least.
+// A text of about `bytes`, with at least one piece.
 std::string grown(const Growth& growth, std::size_t bytes);
 
 }  // namespace tandem::fuzz

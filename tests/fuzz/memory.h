@@ -19,7 +19,7 @@ class MemoryLimit {
   std::ptrdiff_t before_, limit_;
 };
 
-// Of all inputs so far the one that came nearest to its limit; zeros before the first.
+// The input so far that came nearest to its limit; zeros before the first.
 struct Taken {
   std::ptrdiff_t bytes = 0, limit = 0;
 };

@@ -34,7 +34,7 @@ using namespace tandem;
 
 using Inputs = std::vector<std::pair<std::string, std::string>>;  // path and content
 
-// Of half of the mutations; a lasting one of each byte would be more.
+// Bytes kept for half of the mutations; one kept byte per mutation would be more.
 constexpr std::ptrdiff_t kMostKept = 256 << 10;
 
 // What runs now, for the message of a failure.

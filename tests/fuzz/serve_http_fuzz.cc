@@ -94,7 +94,7 @@ void check_answer(std::string_view answer, bool head) {
   fuzz::require(end != std::string_view::npos);
   const std::string_view headers = answer.substr(0, end);
   if (count(headers, "\r\nContent-Security-Policy: ") == 0) {
-    // Of libmicrohttpd itself, of which 0.9.75 sends the headers of such answers twice.
+    // An answer of libmicrohttpd itself: version 0.9.75 sends the headers of such answers twice.
     fuzz::require(headers[9] == '4' || headers[9] == '5');
     return;
   }

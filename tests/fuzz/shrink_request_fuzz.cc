@@ -1,5 +1,5 @@
-// What comes to the port at which the ranks that are left meet again. Who does not know the
-// listener's secret disturbs nobody: the host goes on waiting and ends the connection.
+// What comes to the port of the shrink agreement, where surviving ranks connect. A peer without the
+// listener's secret does not disturb them: the host continues to wait and closes the connection.
 //
 // The first byte of an input: 1: the hello at its beginning gets the secret; 2: the input begins
 // after a right hello.

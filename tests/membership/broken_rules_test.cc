@@ -9,7 +9,7 @@ namespace {
 
 using namespace membership;
 
-// The first violation among the schedules of some seeds; empty if there is none.
+// The first violation among the schedules of some seeds; empty without one.
 std::string find_violation(const Rules& rules, const Breaks& breaks, Schedule schedule,
                            std::uint64_t seeds) {
   for (schedule.seed = 1; schedule.seed <= seeds; ++schedule.seed) {
@@ -23,7 +23,7 @@ bool found(const std::string& violation, const std::string& invariant) {
   return violation.find(invariant) != std::string::npos;
 }
 
-// Nobody dies, and there are many rival proposals.
+// No node dies, and there are many rival proposals.
 Schedule rivals() {
   Schedule schedule;
   schedule.deaths = false;

@@ -68,7 +68,7 @@ std::string live(Report& report, std::size_t nodes) {
 }
 
 void transfer(Report& report, std::size_t nodes) {
-  // Of BERT-base; weights and both moments in f32, and a step of half a second.
+  // The state of BERT-base: weights and both moments in f32, and a step of half a second.
   const std::uint64_t state = 1'300'000'000;
   const Transfer transfer = learn(state, state / 3, 0.5, {});
   ViewChange cost;

@@ -444,7 +444,7 @@ TEST(Rules, MoreThanHalfOrHalfWithTheFirst) {
   EXPECT_TRUE(kRules.may_follow(four, {1, 4}, {}));
   EXPECT_FALSE(kRules.may_follow(four, {2, 3}, {}));
   EXPECT_FALSE(kRules.may_follow(four, {1}, {}));
-  // Who is certainly dead has no voice, also as the first.
+  // A node known to be dead has no vote, even the first one.
   EXPECT_TRUE(kRules.may_follow(four, {2, 3}, {1}));
   EXPECT_TRUE(kRules.may_follow(four, {4}, {1, 2, 3}));
   EXPECT_TRUE(kRules.may_follow(four, {2}, {1, 4}));
@@ -461,7 +461,7 @@ TEST(Rules, TwoThatDoNotReachEachOtherAreNotInOneView) {
   EXPECT_FALSE(next.has(3));
 }
 
-// Whoever has workers; those that are behind get the state in the view.
+// A view takes nodes with workers; nodes that are behind get the state in the view.
 TEST(Rules, AViewBeginsAtTheHighestStep) {
   Answers answers;
   answers[1] = {{1, "n"}, answer({2, 1}, 0)};

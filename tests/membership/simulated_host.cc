@@ -58,7 +58,7 @@ const Values* Host::learned(std::uint64_t step) {
 
 void Host::learned_counts() { ++world.outcome_.learned; }
 
-// Who listens to it, and to whom it listens, learns that the connection has ended.
+// Peers at both ends of its transfers see that the connection has ended.
 void Host::end_process() {
   world.end_transfers(*this);
   agent.reset();

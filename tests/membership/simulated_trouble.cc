@@ -62,7 +62,7 @@ void World::lose_workers(Host& host) {
 
 void World::suspect_falsely(Host& host) {
   if (!can_act(host)) return;
-  note(&host, "suspects whoever is before it");
+  note(&host, "suspects the earlier members");
   std::vector<NodeId> silent;
   for (const Member& member : host.agent->view().members) {
     if (member.peer.id == host.self.id) break;

@@ -142,7 +142,7 @@ struct Host final : Surroundings {
   bool leaving = false;
   bool gone = false;  // has left for good
   Time paused_until{};
-  // Of the process:
+  // State of the process:
   Peer self;
   std::unique_ptr<Membership> agent;
   std::unique_ptr<Workers> workers;

@@ -71,7 +71,7 @@ void Workers::ask_for_state(Time now) {
 
 std::uint64_t Workers::stop() {
   if (doing_ == Doing::kApplying) {
-    // By whoever is left, or by a worker that has been started again.
+    // Done by the survivors, or by a restarted worker.
     if (breaks_.forget_undo) done_ = 0;
     apply_some(Time{0}, kChunks);
   }
@@ -269,7 +269,8 @@ void Workers::copy_some(Time now, std::size_t chunks) {
   around_.wake_after(due_ - now);
 }
 
-// Who dies in the middle of a copy leaves nothing: the next to come begins with initial weights.
+// A node that dies in the middle of a copy keeps nothing: its successor begins with initial
+// weights.
 void Workers::forget_replaced() {
   if (breaks_.keep_half_copies) {
     at_.fill(newest_);

@@ -83,7 +83,7 @@ class Workers {
   const std::array<std::uint64_t, kChunks>& steps() const { return at_; }
   bool whole() const;
   std::uint64_t step() const;
-  // Nobody writes to it now.
+  // Whether no worker writes to the memory now.
   bool readable() const {
     return doing_ == Doing::kComputing || doing_ == Doing::kReducing || doing_ == Doing::kHalted;
   }

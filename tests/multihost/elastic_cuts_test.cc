@@ -10,8 +10,8 @@ constexpr std::chrono::seconds kShrinkAgreement{3};
 
 class ElasticCuts : public ElasticHosts {};
 
-// Of two hosts the one that was there first goes on, which may be either. The other one says what
-// it waits for, and joins again.
+// The host that was there first continues; it may be either of the two. The other one logs what it
+// waits for, and joins again.
 TEST_F(ElasticCuts, OneSideGoesOnAndTheOtherJoinsAgain) {
   begin({});
   ASSERT_TRUE(both_compute(0));
@@ -32,8 +32,8 @@ TEST_F(ElasticCuts, OneSideGoesOnAndTheOtherJoinsAgain) {
   expect_bits_of(*calm_job(kSteps));
 }
 
-// By default an interruption of the network of 1.8 s is none, wherever between two words of the
-// agents it begins: the view stays.
+// By default, the view survives a network interruption of 1.8 s, wherever between two messages of
+// the agents it begins.
 TEST_F(ElasticCuts, AnInterruptionOfNearlyTwoSecondsIsNoLoss) {
   if (const std::string reason = SlowCable::why_not(); !reason.empty()) GTEST_SKIP() << reason;
   host(0).shell("ip link del wire");

@@ -29,8 +29,8 @@ TEST_F(ElasticHosts, WorkersDieOnBoth) {
   expect_bits_of(*calm_job(kSteps));
 }
 
-// Agent and worker of a host are killed at once, the endpoint's too. Who comes back gets the state
-// from who is left, and may have an older CPU: the bits are the same.
+// Agent and worker of a host are killed at once, the endpoint's too. A host that rejoins gets the
+// state from the survivors. It may have an older CPU: the bits are the same.
 class LostHost : public ElasticHosts, public ::testing::WithParamInterface<int> {};
 
 TEST_P(LostHost, IsMissedByNobodyAndComesBack) {
@@ -165,7 +165,7 @@ TEST_F(ElasticHosts, ALonelyHostSaysSo) {
   EXPECT_THAT(end(1, 200).err, HasSubstr("no network interface but loopback"));
 }
 
-// Who would compute something else is told why, and the job goes on.
+// A host with different settings is refused with the reason, and the job continues.
 TEST_F(ElasticHosts, WhoComputesSomethingElseIsRefused) {
   agents_[0] = agent(0, {});
   ASSERT_TRUE(printed(*agents_[0], fmt::format("/{} [", kSteps)));
@@ -184,7 +184,7 @@ TEST_F(ElasticHosts, WhoComputesSomethingElseIsRefused) {
   expect_bits_of(*calm_job(kSteps));
 }
 
-// Who waits for a host that it has refused says so, and why, until it gives up.
+// A host that waits for a refused one logs that, and why, until it gives up.
 TEST_F(ElasticHosts, AJobThatCannotBeginNamesWhoWasRefused) {
   agents_[0] = agent(0, {.count = "2", .conf = ",join_timeout=20"});
   agents_[1] = agent(1, {.count = "2", .flags = {"--seed", "7"}});

@@ -1,5 +1,5 @@
-// Hosts that join an elastic job learn its state while the others train, whoever is lost meanwhile,
-// and the bits are those of a job that nobody disturbed.
+// Hosts that join an elastic job get its state while the others train, also if hosts are lost
+// meanwhile. The bits are those of an undisturbed job.
 #include <algorithm>
 
 #include "multihost/elastic_hosts.h"
@@ -72,7 +72,7 @@ TEST_F(ElasticJoins, TheJoinerIsKilledWhileItLearns) {
   expect_the_learner_to_help();
 }
 
-// Of two hosts that train, the one that sends: the other one is asked.
+// Two hosts train, and the sending one is killed. The learner asks the other one.
 TEST_F(ElasticJoins, TheSourceIsKilledWhileItSends) {
   add_third_host();
   const Nodes nodes{.count = "1:3", .flags = {"--logical_shards", "4"}};

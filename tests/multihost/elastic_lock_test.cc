@@ -43,7 +43,7 @@ TEST_F(ElasticLock, WhoReachesEtcdGoesOn) {
   expect_bits_of(*calm_job(kSteps));
 }
 
-// Nobody computes for longer than the lease; nothing is lost but the time.
+// No host computes for longer than the lease; only time is lost.
 TEST_F(ElasticLock, WithoutEtcdTheJobWaits) {
   begin(nodes());
   ASSERT_TRUE(both_compute(0));

@@ -61,8 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Loss{"Rank0sWhileSaving", "Saving model checkpoint to", true}),
     [](const auto& test) { return test.param.name; });
 
-// Of three hosts two are lost for good, at once and with certainty: the third one brings the job to
-// its end.
+// Two of three hosts are lost for good, at once and with certainty. The third one finishes the job.
 TEST_F(ElasticHosts, TwoOfThreeAreLostAtOnce) {
   add_third_host();
   const Nodes nodes{.count = "1:3", .flags = {"--logical_shards", "4"}};

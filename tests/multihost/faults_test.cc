@@ -177,7 +177,7 @@ TEST_F(Faults, AWayThatDropsLargePacketsIsNamed) {
   EXPECT_EQ(hosts.node1.processes(), std::vector<std::string>());
 }
 
-// Who knows that a network has interruptions says how long they are; the job goes on where it was.
+// If the user states how long interruptions of the network are, the job continues after one.
 TEST_F(Faults, AnInterruptionWithinTheLimitIsNoFailure) {
   const TwoHosts hosts(folder());
   ProbeJob job(hosts.node0, hosts.node1, {"fault", "none", "middle", "3"},
@@ -237,9 +237,9 @@ TEST_F(SlowLink, WithADeepQueueIsNoFailure) {
   expect_nothing_left(hosts);
 }
 
-// By default an interruption of 1.8 s is none, whether the ranks send all the time or wait for one
-// that computes, and wherever in the second between two heartbeats it begins. TCP's own tries come
-// too late to show it.
+// By default, a job survives an interruption of 1.8 s, whether the ranks send all the time or wait
+// for one that computes, and wherever between two heartbeats it begins. TCP's own tries come too
+// late to show it.
 class Interruption : public SlowLink, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(Interruption, OfNearlyTwoSecondsIsNoFailure) {
@@ -266,8 +266,8 @@ TEST_P(Interruption, OfNearlyTwoSecondsIsNoFailure) {
 INSTANTIATE_TEST_SUITE_P(All, Interruption, ::testing::Values("none", "compute"),
                          [](const auto& instance) { return std::string(instance.param); });
 
-// Something on the way answers in the place of a host that has gone, or forgets connections: new
-// ones being answered delays the end, by as long as the limit, but does not prevent it.
+// A device on the path answers instead of a dead host, or forgets connections. Answered new
+// connections delay the end by the limit, but do not prevent it.
 TEST_F(SlowLink, AnAnswerToNewConnectionsAloneIsNoLife) {
   if (const std::string reason = SlowCable::why_not(); !reason.empty()) GTEST_SKIP() << reason;
   const TwoHosts hosts(folder());

@@ -33,8 +33,8 @@ class Host {
   std::string shell(const std::string& script) const;
   // Replaces /etc/hosts; programs that run see the new names at once.
   void set_names(const std::string& text) const;
-  // A secure shell server that lets in whoever holds the folder's key, and a client that uses it:
-  // `ssh NAME` works between the hosts of one folder.
+  // A secure shell server that accepts the folder's key, and a client that uses it: `ssh NAME`
+  // works between the hosts of one folder.
   void start_sshd();
   // Commands of the processes that still run on this host, without those that make it a host and
   // without the dead: its first process collects nobody. What is about to end has 5 s to do so.

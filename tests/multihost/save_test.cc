@@ -37,7 +37,7 @@ TEST_F(SaveOnEachNode, CheckpointsAndTheModelAreOnBothAndGoOnThere) {
   EXPECT_TRUE(fs::exists(path("disk0") / "train_results.json"));
   EXPECT_FALSE(fs::exists(path("disk1") / "train_results.json"));
 
-  // Both lose the last checkpoint and what came after it, and go on from their own copies.
+  // Both lose the last checkpoint and what came after it, and resume from their own copies.
   for (const char* disk : {"disk0", "disk1"}) {
     fs::remove_all(path(disk) / "checkpoint-12");
     fs::remove(path(disk) / "model.safetensors");

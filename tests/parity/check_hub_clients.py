@@ -65,7 +65,7 @@ def check_tokens(client, url, new):
     assert entities, "the model finds nothing"
     for one in entities:
         assert one.word == TEXT[one.start:one.end] and one.entity_group in ("PER",), one
-        # Whole words: what stands before and behind is no letter.
+        # Whole words: the characters before and behind are not letters.
         assert not re.match(r"\w\w", TEXT[max(one.start - 1, 0):one.start + 1]) or one.start == 0, one
         assert not re.match(r"\w\w", TEXT[one.end - 1:one.end + 1]), one
     if new:

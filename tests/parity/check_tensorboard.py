@@ -45,7 +45,7 @@ def scalars_of(directory, name):
 
 
 def kill_who_writes(tandem, output, expect):
-    """Whoever goes on writes the log again from its beginning: a host that is lost may take the newest entries of its file along."""
+    """A resumed job writes the log again from its beginning: a lost host may take the newest entries of its file along."""
     runs = output / "runs"
     said = output.with_name("stderr")
     job = subprocess.Popen(

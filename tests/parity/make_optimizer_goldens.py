@@ -157,7 +157,7 @@ def make_schedules():
                         "plateaus": rates_after_metrics("reduce_lr_on_plateau", PLATEAUS)})
 
 
-# Of transformers 5.23, which has it and not adamw_hf: a file of its own.
+# A separate file: transformers 5.23 has greedy but not adamw_hf.
 def make_greedy():
     write("greedy", {"learning_rate": 1e-3, "rows": rates_after_metrics("greedy", GREEDIES)})
 

@@ -1,5 +1,5 @@
-// A client of NFSv4 for kernels that have none: libnfs speaks to the server, libfuse to the kernel.
-// Of tests.
+// A client of NFSv4 for kernels that have none: libnfs connects to the server, libfuse to the
+// kernel. Used by tests.
 //
 //   nfs_mount SERVER EXPORT DIRECTORY NAME SECONDS
 //
@@ -52,7 +52,7 @@ static struct handle* of(struct fuse_file_info* info) {
   return (struct handle*)(uintptr_t)info->fh;
 }
 
-// Nothing, and words about it, where there is no server.
+// Returns null and prints the reason if the server cannot be reached.
 static struct nfs_context* connect_to_server(void) {
   static unsigned number;
   struct nfs_context* client = nfs_init_context();

@@ -197,6 +197,6 @@ PORT = server.server_address[1]
 threading.Thread(target=server.serve_forever, daemon=True).start()
 (ROOT / "port.tmp").write_text(str(PORT))
 os.rename(ROOT / "port.tmp", ROOT / "port")
-deadline = time.monotonic() + 600  # a test that was killed leaves nothing behind for ever
+deadline = time.monotonic() + 600  # a killed test leaves no server behind
 while time.monotonic() < deadline and os.getppid() != 1:
     time.sleep(0.2)

@@ -20,7 +20,7 @@ struct Growing {
   bool linear() const { return large <= kMostRatio * std::max(small, kLeastSeconds); }
 };
 
-// Of all threads of the process.
+// Processor time of all threads of the process during `work`.
 template <class Work>
 double processor_seconds(Work&& work) {
   const auto now = [] {

@@ -10,7 +10,7 @@
 namespace tandem::testing {
 
 // MPI_Finalize of Debian's MPICH closes each connection and then waits in a barrier that moves no
-// bytes. Over UCX's TCP a rank may wait for ever for another one that is in this barrier already,
+// bytes. Over UCX's TCP a rank may wait forever for another one that is in this barrier already,
 // under MPICH's own mpiexec as well (openucx/ucx#2254). So the program has its own
 // ucp_disconnect_nb, found before UCX's: the connections end with the process. All that a launcher
 // sees of MPI_Finalize stays.

@@ -61,7 +61,7 @@ std::string unwrapped(const std::string& printed);
 // or prints nothing of the kind for a minute.
 bool prints(Process& process, const std::string& text);
 
-// The lines of a text, and the last of them, which is empty where there is none.
+// The lines of a text, and the last of them, which is empty for an empty text.
 std::vector<std::string> lines_of(const std::string& text);
 std::string last_line(const std::string& text);
 

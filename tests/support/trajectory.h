@@ -101,8 +101,8 @@ struct WayError {
   double difference = 0;  // ‖w − w'‖, estimated, where the golden has projections
 };
 
-// What f32 cannot tell apart is no error: weights of a LayerNorm near 1 move by a few thousand
-// times their last place in twenty steps.
+// Differences below f32's resolution do not count: weights of a LayerNorm near 1 move by a few
+// thousand times their last place in twenty steps.
 inline double beyond_rounding(double error, double weight) {
   constexpr double kPlaces = 2;
   const float size = std::abs(static_cast<float>(weight));
