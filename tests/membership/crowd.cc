@@ -41,9 +41,9 @@ void Crowd::start(std::size_t contact, std::uint32_t workers) {
   options.last_step = kLastStep;
   options.bootstrap_node = contact == kNone;
   if (contact != kNone) options.contacts.push_back(nodes_[contact].peer.address);
-  Node node;
+  CrowdNode node;
   node.peer = options.self;
-  node.agent = std::make_unique<Membership>(
+  node.membership = std::make_unique<Membership>(
       options, rules_, NodeState{workers > 0 ? step_ : 0, workers, false}, time());
   nodes_.push_back(std::move(node));
   later(now_, [this, i] { obey(i); });
@@ -51,41 +51,42 @@ void Crowd::start(std::size_t contact, std::uint32_t workers) {
 
 ViewChange Crowd::meet() { return change(nodes_.size()); }
 
-std::size_t Crowd::at_place(std::size_t place) const {
-  return index_of(view_.members.at(place).peer);
+std::size_t Crowd::at_position(std::size_t position) const {
+  return index_of(view_.members.at(position).peer);
 }
 
 // Its process and what is on its way to it end.
-std::unique_ptr<Membership> Crowd::take_away(std::size_t place) {
-  return std::move(nodes_[at_place(place)].agent);
+std::unique_ptr<Membership> Crowd::take_away(std::size_t position) {
+  return std::move(nodes_[at_position(position)].membership);
 }
 
 // Members have a connection to the first one, which tells them of its end.
-ViewChange Crowd::lose(std::size_t place) {
-  const NodeId dead = view_.members.at(place).peer.id;
-  take_away(place);
-  const std::size_t hear = place == 0 ? members() : 1;
-  for (std::size_t other = 0; other < hear; ++other) {
-    const std::size_t i = at_place(other);
-    later(now_ + nanoseconds(network_.latency_seconds),
-          [this, i, dead] { act(i, [&](Membership& agent) { agent.peer_dead(time(), dead); }); });
+ViewChange Crowd::lose(std::size_t position) {
+  const NodeId dead = view_.members.at(position).peer.id;
+  take_away(position);
+  const std::size_t notified = position == 0 ? members() : 1;
+  for (std::size_t other = 0; other < notified; ++other) {
+    const std::size_t i = at_position(other);
+    later(now_ + nanoseconds(network_.latency_seconds), [this, i, dead] {
+      act(i, [&](Membership& membership) { membership.peer_dead(time(), dead); });
+    });
   }
   return change(members() - 1);
 }
 
-ViewChange Crowd::silence(std::size_t place) {
-  take_away(place);
+ViewChange Crowd::silence(std::size_t position) {
+  take_away(position);
   return change(members() - 1);
 }
 
 ViewChange Crowd::join() {
-  start(at_place(0), 0);
+  start(at_position(0), 0);
   return change(members() + 1);
 }
 
 ViewChange Crowd::finish() {
-  for (std::size_t place = 0; place < members(); ++place) {
-    const std::size_t i = at_place(place);
+  for (std::size_t position = 0; position < members(); ++position) {
+    const std::size_t i = at_position(position);
     later(now_, [this, i] {
       act(i, [&](Membership& a) { a.applied(time(), view_.number, kLastStep, false); });
     });
@@ -93,9 +94,10 @@ ViewChange Crowd::finish() {
   return ending(0);
 }
 
-ViewChange Crowd::fail(std::size_t place) {
+ViewChange Crowd::fail(std::size_t position) {
   code_ = 1;
-  act(at_place(place), [&](Membership& agent) { agent.fail(time(), 1, "the data are wrong"); });
+  act(at_position(position),
+      [&](Membership& membership) { membership.fail(time(), 1, "the data are wrong"); });
   return ending(1);
 }
 
@@ -141,28 +143,28 @@ ViewChange Crowd::ending(std::int32_t code) {
 }
 
 void Crowd::act(std::size_t i, const std::function<void(Membership&)>& input) {
-  if (!nodes_[i].agent) return;
-  input(*nodes_[i].agent);
+  if (!nodes_[i].membership) return;
+  input(*nodes_[i].membership);
   obey(i);
 }
 
 // ---- what an agent asks for ----
 
 void Crowd::obey(std::size_t i) {
-  Node& node = nodes_[i];
-  if (!node.agent) return;
-  for (const Order& order : node.agent->take_orders())
+  CrowdNode& node = nodes_[i];
+  if (!node.membership) return;
+  for (const Order& order : node.membership->take_orders())
     std::visit([&](const auto& o) { on(i, o); }, order);
-  const Time wake = node.agent->next_wake();
+  const Time wake = node.membership->next_wake();
   if (wake == kNever) return;
-  if (node.agent->waiting_for().empty()) violation_ = "named waits: it does not say for what";
+  if (node.membership->waiting_for().empty()) violation_ = "named waits: it does not say for what";
   const Nanoseconds at = std::max<Nanoseconds>(now_, 1'000'000 * (wake - kStart).count());
   if (at >= node.wakes_at) return;
   node.wakes_at = at;
   later(at, [this, i, at] {
     if (nodes_[i].wakes_at != at) return;
     nodes_[i].wakes_at = kNeverWakes;
-    act(i, [&](Membership& agent) { agent.wake(time()); });
+    act(i, [&](Membership& membership) { membership.wake(time()); });
   });
 }
 
@@ -171,19 +173,19 @@ void Crowd::on(std::size_t i, const Send& order) {
   count(order.message);
   const std::size_t to = index_of(order.to);
   const Nanoseconds takes = nanoseconds(static_cast<double>(bytes_) / network_.bytes_per_second);
-  Node& sender = nodes_[i];
-  Node& receiver = nodes_[to];
+  CrowdNode& sender = nodes_[i];
+  CrowdNode& receiver = nodes_[to];
   sender.sent_until = std::max(now_, sender.sent_until) + takes;
   receiver.received_until = std::max(sender.sent_until, receiver.received_until + takes);
   const Nanoseconds at = receiver.received_until + nanoseconds(network_.latency_seconds);
   later(at, [this, to, from = sender.peer, message = order.message] {
-    act(to, [&](Membership& agent) { agent.receive(time(), from, *message); });
+    act(to, [&](Membership& membership) { membership.receive(time(), from, *message); });
   });
 }
 
 void Crowd::on(std::size_t i, const StopWorkers&) {
   later(now_ + nanoseconds(network_.stop_seconds),
-        [this, i] { act(i, [&](Membership& agent) { agent.stopped(time(), step_); }); });
+        [this, i] { act(i, [&](Membership& membership) { membership.stopped(time(), step_); }); });
 }
 
 void Crowd::on(std::size_t i, const RunView& order) {
@@ -208,8 +210,9 @@ void Crowd::on(std::size_t, const AskReconfigurationPoint&) {
 
 void Crowd::on(std::size_t i, const Learn&) {
   if (std::exchange(nodes_[i].learns, true)) return;
-  later(now_ + nanoseconds(kTransfer),
-        [this, i] { act(i, [&](Membership& agent) { agent.workers_changed(time(), 1); }); });
+  later(now_ + nanoseconds(kTransfer), [this, i] {
+    act(i, [&](Membership& membership) { membership.workers_changed(time(), 1); });
+  });
 }
 
 void Crowd::on(std::size_t, const End& order) {

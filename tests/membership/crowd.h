@@ -23,12 +23,12 @@ class Crowd {
 
   // Each runs the world until all that are there compute in one view, and says what that cost.
   ViewChange meet();                      // all ask the bootstrap node, and the first view is made
-  ViewChange lose(std::size_t place);     // of the view: its process dies, and its kernel says so
-  ViewChange silence(std::size_t place);  // its host is gone without a word
-  ViewChange join();                      // one more comes, and learns
+  ViewChange lose(std::size_t position);  // of the view: its process dies, and its kernel says so
+  ViewChange silence(std::size_t position);  // its host is gone without a word
+  ViewChange join();                         // one more comes, and learns
   // The job ends: all apply the last step, or one finds that the data are wrong.
   ViewChange finish();
-  ViewChange fail(std::size_t place);
+  ViewChange fail(std::size_t position);
 
   std::size_t members() const { return view_.members.size(); }
   // What must not be; empty: nothing of it has happened.
@@ -36,9 +36,9 @@ class Crowd {
 
  private:
   using Nanoseconds = std::int64_t;
-  struct Node {
+  struct CrowdNode {
     membership::Peer peer;
-    std::unique_ptr<membership::Membership> agent;
+    std::unique_ptr<membership::Membership> membership;
     Nanoseconds sent_until = 0, received_until = 0;
     Nanoseconds wakes_at = kNeverWakes;
     bool learns = false;
@@ -46,8 +46,8 @@ class Crowd {
   static constexpr Nanoseconds kNeverWakes = INT64_MAX;
 
   void start(std::size_t contact, std::uint32_t workers);
-  std::size_t at_place(std::size_t place) const;
-  std::unique_ptr<membership::Membership> take_away(std::size_t place);
+  std::size_t at_position(std::size_t position) const;
+  std::unique_ptr<membership::Membership> take_away(std::size_t position);
   membership::Time time() const;
   void later(Nanoseconds at, std::function<void()> what);
   void run_until(const std::function<bool()>& done);
@@ -69,7 +69,7 @@ class Crowd {
   std::uint32_t most_;
   membership::Rules rules_;
   membership::Channel channel_;
-  std::vector<Node> nodes_;
+  std::vector<CrowdNode> nodes_;
   using Item = std::pair<std::pair<Nanoseconds, std::uint64_t>, std::function<void()>>;
   struct Later {
     bool operator()(const Item& a, const Item& b) const { return a.first > b.first; }

@@ -29,9 +29,9 @@ MembershipOptions options(NodeId id, Bounds bounds) {
 }
 
 template <class T>
-std::vector<T> orders_of(Membership& agent) {
+std::vector<T> orders_of(Membership& membership) {
   std::vector<T> result;
-  for (const Order& order : agent.take_orders()) {
+  for (const Order& order : membership.take_orders()) {
     if (const T* o = std::get_if<T>(&order)) result.push_back(*o);
   }
   return result;
@@ -39,9 +39,9 @@ std::vector<T> orders_of(Membership& agent) {
 
 // The messages of kind T among its orders.
 template <class T>
-std::vector<T> sent(Membership& agent) {
+std::vector<T> sent(Membership& membership) {
   std::vector<T> result;
-  for (const Send& send : orders_of<Send>(agent)) {
+  for (const Send& send : orders_of<Send>(membership)) {
     if (const T* message = std::get_if<T>(send.message.get())) result.push_back(*message);
   }
   return result;
@@ -61,29 +61,29 @@ Answer answer(ViewNumber number, std::uint64_t step) {
 Membership leader_of_three(Time quiet = Limits().quiet) {
   MembershipOptions own = options(1, {3, 3});
   own.limits.quiet = quiet;
-  Membership agent(own, kRules, {0, 1, false}, kStart);
+  Membership membership(own, kRules, {0, 1, false}, kStart);
   const Ask ask{{"x", {"amx"}, {}, 4}, {0, 1, false}};
-  agent.receive(kStart, kTwo, ask);
-  agent.receive(kStart, kThree, ask);
-  const std::vector<Propose> proposals = sent<Propose>(agent);
+  membership.receive(kStart, kTwo, ask);
+  membership.receive(kStart, kThree, ask);
+  const std::vector<Propose> proposals = sent<Propose>(membership);
   EXPECT_EQ(proposals.size(), 2u);
   const ViewNumber number = proposals.at(0).number;
-  agent.receive(kStart, kTwo, answer(number, 0));
-  agent.receive(kStart, kThree, answer(number, 0));
-  EXPECT_EQ(sent<Offer>(agent).size(), 2u);
-  agent.receive(kStart, kTwo, Accept{number});
-  EXPECT_EQ(agent.phase(), Membership::Phase::kOffering);
-  EXPECT_THAT(agent.waiting_for(), HasSubstr("n3"));
-  agent.receive(kStart, kThree, Accept{number});
-  EXPECT_EQ(agent.phase(), Membership::Phase::kRunning);
-  EXPECT_EQ(agent.view().members.size(), 3u);
-  return agent;
+  membership.receive(kStart, kTwo, answer(number, 0));
+  membership.receive(kStart, kThree, answer(number, 0));
+  EXPECT_EQ(sent<Offer>(membership).size(), 2u);
+  membership.receive(kStart, kTwo, Accept{number});
+  EXPECT_EQ(membership.phase(), Membership::Phase::kOffering);
+  EXPECT_THAT(membership.waiting_for(), HasSubstr("n3"));
+  membership.receive(kStart, kThree, Accept{number});
+  EXPECT_EQ(membership.phase(), Membership::Phase::kRunning);
+  EXPECT_EQ(membership.view().members.size(), 3u);
+  return membership;
 }
 
 TEST(Membership, FoundsAJobOfOneAtOnce) {
-  Membership agent(options(1, {1, 4}), kRules, {0, 1, false}, kStart);
-  agent.wake(kStart);
-  const std::vector<RunView> runs = orders_of<RunView>(agent);
+  Membership membership(options(1, {1, 4}), kRules, {0, 1, false}, kStart);
+  membership.wake(kStart);
+  const std::vector<RunView> runs = orders_of<RunView>(membership);
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].view.members.size(), 1u);
   EXPECT_FALSE(runs[0].view.paused);
@@ -92,67 +92,67 @@ TEST(Membership, FoundsAJobOfOneAtOnce) {
 TEST(Membership, DoesNotFoundWhileAnAddressMayKnowOfAJob) {
   MembershipOptions with_contact = options(1, {1, 4});
   with_contact.contacts = {"n2"};
-  Membership agent(with_contact, kRules, {0, 1, false}, kStart);
-  agent.wake(kStart);
-  EXPECT_TRUE(orders_of<RunView>(agent).empty());
-  EXPECT_NE(agent.waiting_for(), "");
-  agent.nobody_at(kStart, "n2");
-  EXPECT_EQ(orders_of<RunView>(agent).size(), 1u);
+  Membership membership(with_contact, kRules, {0, 1, false}, kStart);
+  membership.wake(kStart);
+  EXPECT_TRUE(orders_of<RunView>(membership).empty());
+  EXPECT_NE(membership.waiting_for(), "");
+  membership.nobody_at(kStart, "n2");
+  EXPECT_EQ(orders_of<RunView>(membership).size(), 1u);
 }
 
 TEST(Membership, BeginsWithAsManyWorkersAsItIsTold) {
   Bounds bounds{1, 2};
   bounds.first_workers = 3;
-  Membership agent(options(1, bounds), kRules, {0, 2, false}, kStart);
-  agent.wake(kStart);
-  EXPECT_TRUE(orders_of<RunView>(agent).empty());
-  EXPECT_THAT(agent.waiting_for(), HasSubstr("3 workers to begin; 2 are ready"));
-  agent.receive(kStart, kTwo, Ask{{"x", {"amx"}, {}, 4}, {0, 0, false}});
-  EXPECT_TRUE(sent<Propose>(agent).empty());
-  agent.receive(kStart, kTwo, Ask{{"x", {"amx"}, {}, 4}, {0, 1, false}});
-  EXPECT_EQ(sent<Propose>(agent).size(), 1u);
+  Membership membership(options(1, bounds), kRules, {0, 2, false}, kStart);
+  membership.wake(kStart);
+  EXPECT_TRUE(orders_of<RunView>(membership).empty());
+  EXPECT_THAT(membership.waiting_for(), HasSubstr("3 workers to begin; 2 are ready"));
+  membership.receive(kStart, kTwo, Ask{{"x", {"amx"}, {}, 4}, {0, 0, false}});
+  EXPECT_TRUE(sent<Propose>(membership).empty());
+  membership.receive(kStart, kTwo, Ask{{"x", {"amx"}, {}, 4}, {0, 1, false}});
+  EXPECT_EQ(sent<Propose>(membership).size(), 1u);
 }
 
 TEST(Membership, InstallsWhenAllHaveAccepted) {
-  Membership agent = leader_of_three();
-  EXPECT_EQ(orders_of<RunView>(agent).size(), 1u);
+  Membership membership = leader_of_three();
+  EXPECT_EQ(orders_of<RunView>(membership).size(), 1u);
 }
 
 // With an external lock: another may have it from now on, so nothing is computed until it is back.
 TEST(Membership, WhoLosesTheLockComputesNothing) {
   MembershipOptions locked = options(1, {1, 4});
   locked.external_lock = true;
-  Membership agent(locked, kRules, {0, 1, false}, kStart);
-  agent.wake(kStart);
-  EXPECT_EQ(orders_of<TakeLock>(agent).size(), 1u);
-  agent.lock(kStart, true);
-  EXPECT_EQ(orders_of<RunView>(agent).size(), 1u);
-  agent.lock(kStart, false);
-  EXPECT_EQ(orders_of<StopWorkers>(agent).size(), 1u);
-  EXPECT_THAT(agent.waiting_for(), HasSubstr("external lock"));
-  agent.stopped(kStart, 3);
-  EXPECT_TRUE(orders_of<RunView>(agent).empty());
-  agent.lock(kStart, true);
-  const std::vector<RunView> runs = orders_of<RunView>(agent);
+  Membership membership(locked, kRules, {0, 1, false}, kStart);
+  membership.wake(kStart);
+  EXPECT_EQ(orders_of<TakeLock>(membership).size(), 1u);
+  membership.lock(kStart, true);
+  EXPECT_EQ(orders_of<RunView>(membership).size(), 1u);
+  membership.lock(kStart, false);
+  EXPECT_EQ(orders_of<StopWorkers>(membership).size(), 1u);
+  EXPECT_THAT(membership.waiting_for(), HasSubstr("external lock"));
+  membership.stopped(kStart, 3);
+  EXPECT_TRUE(orders_of<RunView>(membership).empty());
+  membership.lock(kStart, true);
+  const std::vector<RunView> runs = orders_of<RunView>(membership);
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].view.step, 3u);
 }
 
 // A certain loss: stop, ask, at once; nobody waits for a limit.
 TEST(Membership, ProposesAtOnceWhenALossIsCertain) {
-  Membership agent = leader_of_three();
-  agent.take_orders();
-  agent.applied(kStart, agent.view().number, 1, false);
-  agent.peer_dead(kStart, kThree.id);
-  EXPECT_EQ(agent.phase(), Membership::Phase::kProposing);
-  std::vector<Order> orders = agent.take_orders();
+  Membership membership = leader_of_three();
+  membership.take_orders();
+  membership.applied(kStart, membership.view().number, 1, false);
+  membership.peer_dead(kStart, kThree.id);
+  EXPECT_EQ(membership.phase(), Membership::Phase::kProposing);
+  std::vector<Order> orders = membership.take_orders();
   ASSERT_EQ(orders.size(), 2u);
   EXPECT_TRUE(std::holds_alternative<StopWorkers>(orders[1]));
   const auto& proposal = std::get<Propose>(*std::get<Send>(orders[0]).message);
-  agent.receive(kStart, kTwo, answer(proposal.number, 2));
-  EXPECT_TRUE(agent.take_orders().empty());  // until its own workers have stopped
-  agent.stopped(kStart, 1);
-  const std::vector<Offer> offers = sent<Offer>(agent);
+  membership.receive(kStart, kTwo, answer(proposal.number, 2));
+  EXPECT_TRUE(membership.take_orders().empty());  // until its own workers have stopped
+  membership.stopped(kStart, 1);
+  const std::vector<Offer> offers = sent<Offer>(membership);
   ASSERT_EQ(offers.size(), 1u);
   EXPECT_EQ(offers[0].view.step, 2u);  // rule R2: the highest
   EXPECT_EQ(offers[0].view.source, kTwo);
@@ -160,28 +160,28 @@ TEST(Membership, ProposesAtOnceWhenALossIsCertain) {
 }
 
 TEST(Membership, WaitsForASilentMemberUpToTheLimit) {
-  Membership agent = leader_of_three();
+  Membership membership = leader_of_three();
   const Limits limits;
-  agent.receive(kStart + limits.silent / 2, kTwo, Beat{agent.view().number, 0});
-  agent.wake(kStart + limits.silent - Time(1));
-  EXPECT_EQ(agent.phase(), Membership::Phase::kRunning);
-  agent.wake(kStart + limits.silent + limits.beat);
-  EXPECT_EQ(agent.phase(), Membership::Phase::kProposing);
+  membership.receive(kStart + limits.silent / 2, kTwo, Beat{membership.view().number, 0});
+  membership.wake(kStart + limits.silent - Time(1));
+  EXPECT_EQ(membership.phase(), Membership::Phase::kRunning);
+  membership.wake(kStart + limits.silent + limits.beat);
+  EXPECT_EQ(membership.phase(), Membership::Phase::kProposing);
 }
 
 // After an interruption of the network the agents hear each other later than their workers do.
 TEST(Membership, WaitsLongerForASilentMemberThanItsWorkersDo) {
   const auto phase_of = [](bool workers_fail) {
-    Membership agent = leader_of_three(Time(4000));
+    Membership membership = leader_of_three(Time(4000));
     const Limits limits;
     const Time later = kStart + limits.silent + limits.beat;
-    agent.wake(later);
-    EXPECT_EQ(agent.phase(), Membership::Phase::kRunning);
+    membership.wake(later);
+    EXPECT_EQ(membership.phase(), Membership::Phase::kRunning);
     if (workers_fail)
-      agent.step_failed(later, agent.view().number, {}, {});
+      membership.step_failed(later, membership.view().number, {}, {});
     else
-      agent.wake(kStart + Time(4000) + limits.beat);
-    return agent.phase();
+      membership.wake(kStart + Time(4000) + limits.beat);
+    return membership.phase();
   };
   EXPECT_EQ(phase_of(true), Membership::Phase::kProposing);
   EXPECT_EQ(phase_of(false), Membership::Phase::kProposing);
@@ -189,54 +189,54 @@ TEST(Membership, WaitsLongerForASilentMemberThanItsWorkersDo) {
 
 // The workers may notice a silent host before its agent has been silent for long enough.
 TEST(Membership, DecidesAsSoonAsWhoHasNotAnsweredIsSilent) {
-  Membership agent = leader_of_three();
+  Membership membership = leader_of_three();
   const Limits limits;
-  agent.receive(kStart + limits.beat, kThree, Beat{agent.view().number, 0});
-  agent.take_orders();
+  membership.receive(kStart + limits.beat, kThree, Beat{membership.view().number, 0});
+  membership.take_orders();
   const Time failed = kStart + limits.silent;
-  agent.step_failed(failed, agent.view().number, {}, {});
-  const std::vector<Propose> proposals = sent<Propose>(agent);
+  membership.step_failed(failed, membership.view().number, {}, {});
+  const std::vector<Propose> proposals = sent<Propose>(membership);
   ASSERT_EQ(proposals.size(), 2u);
-  agent.receive(failed, kTwo, answer(proposals[0].number, 0));
-  agent.stopped(failed, 0);
-  EXPECT_EQ(agent.next_wake(), kStart + limits.beat + limits.silent);
-  agent.wake(agent.next_wake());
-  const std::vector<Offer> offers = sent<Offer>(agent);
+  membership.receive(failed, kTwo, answer(proposals[0].number, 0));
+  membership.stopped(failed, 0);
+  EXPECT_EQ(membership.next_wake(), kStart + limits.beat + limits.silent);
+  membership.wake(membership.next_wake());
+  const std::vector<Offer> offers = sent<Offer>(membership);
   ASSERT_EQ(offers.size(), 1u);
   EXPECT_EQ(offers[0].view.members.size(), 2u);
 }
 
 TEST(Membership, KeepsItsPromise) {
-  Membership agent = leader_of_three();
-  agent.take_orders();
-  agent.receive(kStart, kTwo, Propose{{50, kTwo.id}, agent.view().number});
-  EXPECT_TRUE(sent<Answer>(agent).empty());  // its workers have to stop
-  agent.stopped(kStart, 0);
-  EXPECT_EQ(sent<Answer>(agent).size(), 1u);
-  agent.receive(kStart, kThree, Propose{{49, kThree.id}, agent.view().number});
-  const std::vector<Answer> refusals = sent<Answer>(agent);
+  Membership membership = leader_of_three();
+  membership.take_orders();
+  membership.receive(kStart, kTwo, Propose{{50, kTwo.id}, membership.view().number});
+  EXPECT_TRUE(sent<Answer>(membership).empty());  // its workers have to stop
+  membership.stopped(kStart, 0);
+  EXPECT_EQ(sent<Answer>(membership).size(), 1u);
+  membership.receive(kStart, kThree, Propose{{49, kThree.id}, membership.view().number});
+  const std::vector<Answer> refusals = sent<Answer>(membership);
   ASSERT_EQ(refusals.size(), 1u);
   EXPECT_EQ(refusals[0].promised, (ViewNumber{50, kTwo.id}));
 }
 
 TEST(Membership, DoesNotStopForWhoIsNotInItsView) {
-  Membership agent = leader_of_three();
-  agent.take_orders();
-  agent.receive(kStart, {9, "n9"}, Propose{{50, 9}, {0, 0}});
-  EXPECT_EQ(agent.phase(), Membership::Phase::kRunning);
-  EXPECT_EQ(sent<AskReply>(agent).size(), 1u);
+  Membership membership = leader_of_three();
+  membership.take_orders();
+  membership.receive(kStart, {9, "n9"}, Propose{{50, 9}, {0, 0}});
+  EXPECT_EQ(membership.phase(), Membership::Phase::kRunning);
+  EXPECT_EQ(sent<AskReply>(membership).size(), 1u);
 }
 
 TEST(Membership, RefusesOtherKernelsAndGoesOn) {
-  Membership agent = leader_of_three();
-  agent.take_orders();
-  agent.receive(kStart, {9, "n9"}, Ask{{"n9", {"avx2"}, {}, 4}, {0, 1, false}});
-  const std::vector<AskReply> answers = sent<AskReply>(agent);
+  Membership membership = leader_of_three();
+  membership.take_orders();
+  membership.receive(kStart, {9, "n9"}, Ask{{"n9", {"avx2"}, {}, 4}, {0, 1, false}});
+  const std::vector<AskReply> answers = sent<AskReply>(membership);
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(answers[0].verdict, Verdict::kRefuse);
   EXPECT_THAT(answers[0].reason, HasSubstr("amx on the job's hosts"));
   EXPECT_THAT(answers[0].reason, HasSubstr("avx2"));
-  EXPECT_EQ(agent.phase(), Membership::Phase::kRunning);
+  EXPECT_EQ(membership.phase(), Membership::Phase::kRunning);
 }
 
 // A host with another command line, which says at first no more than that it is another.
@@ -276,19 +276,19 @@ TEST(Membership, TellsWhichLinesDifferAndRemembersWhoWasRefused) {
 }
 
 TEST(Membership, ShowsItsInputsToWhoAsks) {
-  Membership agent(with_inputs(options(2, {1, 4})), kRules, {0, 1, false}, kStart);
-  agent.wake(kStart);
-  EXPECT_EQ(sent<Ask>(agent).at(0).who.inputs, "");
-  agent.receive(kStart, {1, "n1"}, AskReply{Verdict::kShow, "", 0, std::nullopt});
-  EXPECT_EQ(sent<Ask>(agent).at(0).who.inputs, "learning_rate=0.5\nseed=1\n");
+  Membership membership(with_inputs(options(2, {1, 4})), kRules, {0, 1, false}, kStart);
+  membership.wake(kStart);
+  EXPECT_EQ(sent<Ask>(membership).at(0).who.inputs, "");
+  membership.receive(kStart, {1, "n1"}, AskReply{Verdict::kShow, "", 0, std::nullopt});
+  EXPECT_EQ(sent<Ask>(membership).at(0).who.inputs, "learning_rate=0.5\nseed=1\n");
 }
 
 // It may itself be the one that differs.
 TEST(Membership, RefusesNobodyBeforeItIsInTheJob) {
-  Membership agent(with_inputs(options(2, {1, 4})), kRules, {0, 1, false}, kStart);
-  agent.receive(kStart, {9, "a9"}, other_inputs("learning_rate=0.1\n"));
-  EXPECT_EQ(sent<AskReply>(agent).at(0).verdict, Verdict::kWait);
-  EXPECT_TRUE(agent.refused().empty());
+  Membership membership(with_inputs(options(2, {1, 4})), kRules, {0, 1, false}, kStart);
+  membership.receive(kStart, {9, "a9"}, other_inputs("learning_rate=0.1\n"));
+  EXPECT_EQ(sent<AskReply>(membership).at(0).verdict, Verdict::kWait);
+  EXPECT_TRUE(membership.refused().empty());
 }
 
 TEST(Rules, OtherKernelsAreNamedByTheirOperationsAlone) {
@@ -316,9 +316,9 @@ TEST(Rules, AHostileReasonIsBoundedAndPrintable) {
 }
 
 TEST(Membership, EndsWithTheReasonWhenItIsRefused) {
-  Membership agent(options(2, {1, 4}), kRules, {0, 1, false}, kStart);
-  agent.receive(kStart, {1, "n1"}, AskReply{Verdict::kRefuse, "other files", 0, std::nullopt});
-  const std::vector<End> ends = orders_of<End>(agent);
+  Membership membership(options(2, {1, 4}), kRules, {0, 1, false}, kStart);
+  membership.receive(kStart, {1, "n1"}, AskReply{Verdict::kRefuse, "other files", 0, std::nullopt});
+  const std::vector<End> ends = orders_of<End>(membership);
   ASSERT_EQ(ends.size(), 1u);
   EXPECT_EQ(ends[0].code, 1);
   EXPECT_THAT(ends[0].message, HasSubstr("other files"));
@@ -327,17 +327,17 @@ TEST(Membership, EndsWithTheReasonWhenItIsRefused) {
 // A job of two that is at `step`, as its leader tells agent 3, which holds nothing.
 Membership newcomer(std::uint64_t step, View& view) {
   MembershipOptions own = options(3, {1, 4});
-  Membership agent(own, kRules, {0, 0, false}, kStart);
+  Membership membership(own, kRules, {0, 0, false}, kStart);
   view.number = {7, 1};
   view.members = {{{1, "n1"}, 1, step}, {kTwo, 1, step}};
-  agent.receive(kStart, {1, "n1"}, AskReply{Verdict::kLearn, "", step, view});
-  return agent;
+  membership.receive(kStart, {1, "n1"}, AskReply{Verdict::kLearn, "", step, view});
+  return membership;
 }
 
 TEST(Membership, WhoIsBehindMayLearn) {
   View view;
-  Membership agent = newcomer(9, view);
-  const std::vector<Learn> orders = orders_of<Learn>(agent);
+  Membership membership = newcomer(9, view);
+  const std::vector<Learn> orders = orders_of<Learn>(membership);
   ASSERT_EQ(orders.size(), 1u);
   EXPECT_EQ(orders[0].view, view);
   EXPECT_EQ(orders[0].step, 9u);
@@ -345,57 +345,57 @@ TEST(Membership, WhoIsBehindMayLearn) {
 
 TEST(Joining, KeepsWorkersBackUntilTheStateIsThere) {
   View view;
-  const Membership agent = newcomer(9, view);
+  const Membership membership = newcomer(9, view);
   Joining joining(Time(1000));
   EXPECT_FALSE(joining.begin(kStart, 4, view)) << "nobody is ready";
-  EXPECT_TRUE(joining.keeps_back(kStart, agent));
+  EXPECT_TRUE(joining.keeps_back(kStart, membership));
   EXPECT_EQ(joining.begin(kStart, 4, view), (Peer{1, "n1"}));
   EXPECT_FALSE(joining.begin(kStart, 4, view)) << "it is under way";
-  EXPECT_TRUE(joining.under_way() && joining.keeps_back(kStart, agent));
+  EXPECT_TRUE(joining.under_way() && joining.keeps_back(kStart, membership));
   joining.end();
-  EXPECT_FALSE(joining.under_way() || joining.keeps_back(kStart, agent));
+  EXPECT_FALSE(joining.under_way() || joining.keeps_back(kStart, membership));
 }
 
 TEST(Joining, AsksOneAfterAnotherAndComesInTheEnd) {
   View view;
-  const Membership agent = newcomer(9, view);
+  const Membership membership = newcomer(9, view);
   Joining joining(Time(1000));
-  ASSERT_TRUE(joining.keeps_back(kStart, agent));
+  ASSERT_TRUE(joining.keeps_back(kStart, membership));
   EXPECT_EQ(joining.begin(kStart, 4, view), (Peer{1, "n1"}));
   joining.failed(kStart);
   ASSERT_FALSE(joining.is_over());
   EXPECT_EQ(joining.begin(kStart, 4, view), kTwo);
   joining.worker_lost();
-  ASSERT_TRUE(joining.keeps_back(kStart, agent)) << "its successor begins again";
+  ASSERT_TRUE(joining.keeps_back(kStart, membership)) << "its successor begins again";
   EXPECT_EQ(joining.begin(kStart, 4, view), (Peer{1, "n1"}));
   joining.failed(kStart);
   EXPECT_TRUE(joining.is_over());
-  EXPECT_FALSE(joining.keeps_back(kStart, agent));
+  EXPECT_FALSE(joining.keeps_back(kStart, membership));
 }
 
 TEST(Joining, WaitsNeitherForAWordNorForATransferForEver) {
   View view;
-  const Membership agent = newcomer(9, view);
+  const Membership membership = newcomer(9, view);
   Joining unheard(Time(1000)), slow(Time(1000));
-  ASSERT_TRUE(unheard.keeps_back(kStart, agent) && slow.keeps_back(kStart, agent));
-  EXPECT_FALSE(unheard.wake(kStart + Time(1999), agent));
-  EXPECT_TRUE(unheard.wake(kStart + Time(2001), agent));
+  ASSERT_TRUE(unheard.keeps_back(kStart, membership) && slow.keeps_back(kStart, membership));
+  EXPECT_FALSE(unheard.wake(kStart + Time(1999), membership));
+  EXPECT_TRUE(unheard.wake(kStart + Time(2001), membership));
   ASSERT_TRUE(slow.begin(kStart, 4, view));
-  EXPECT_FALSE(slow.wake(kStart + Time(999), agent));
-  EXPECT_TRUE(slow.wake(kStart + Time(1001), agent));
-  EXPECT_FALSE(slow.keeps_back(kStart + Time(1001), agent));
+  EXPECT_FALSE(slow.wake(kStart + Time(999), membership));
+  EXPECT_TRUE(slow.wake(kStart + Time(1001), membership));
+  EXPECT_FALSE(slow.keeps_back(kStart + Time(1001), membership));
 }
 
 TEST(Joining, AsksAnotherOneWhenTheSenderIsInNoView) {
   View view;
-  Membership agent = newcomer(9, view);
+  Membership membership = newcomer(9, view);
   Joining joining(Time(1000));
-  ASSERT_TRUE(joining.keeps_back(kStart, agent));
+  ASSERT_TRUE(joining.keeps_back(kStart, membership));
   ASSERT_EQ(joining.begin(kStart, 4, view), (Peer{1, "n1"}));
   view.number.counter = 8;
   view.members.erase(view.members.begin());
-  agent.receive(kStart, kTwo, AskReply{Verdict::kLearn, "", 9, view});
-  EXPECT_TRUE(joining.wake(kStart, agent));
+  membership.receive(kStart, kTwo, AskReply{Verdict::kLearn, "", 9, view});
+  EXPECT_TRUE(joining.wake(kStart, membership));
   EXPECT_FALSE(joining.is_over());
   EXPECT_EQ(joining.begin(kStart, 4, view), kTwo);
 }
@@ -416,12 +416,12 @@ TEST(Joining, KeepsNobodyBackWhoIsNeededOrHasNoPlace) {
 }
 
 TEST(Membership, EndsTheJobForABug) {
-  Membership agent = leader_of_three();
-  agent.take_orders();
-  agent.fail(kStart, 70, "a check failed");
-  EXPECT_EQ(sent<Ended>(agent).size(), 2u);
-  EXPECT_EQ(agent.phase(), Membership::Phase::kEnded);
-  EXPECT_EQ(agent.next_wake(), kNever);
+  Membership membership = leader_of_three();
+  membership.take_orders();
+  membership.fail(kStart, 70, "a check failed");
+  EXPECT_EQ(sent<Ended>(membership).size(), 2u);
+  EXPECT_EQ(membership.phase(), Membership::Phase::kEnded);
+  EXPECT_EQ(membership.next_wake(), kNever);
 }
 
 TEST(Membership, RefusesImpossibleOptions) {

@@ -14,7 +14,7 @@ constexpr Time kTransfer{4000};
 
 void World::happen(Host& host, Packet& packet) {
   if (!host.power) return;
-  if (!host.agent || (packet.to.id != 0 && packet.to.id != host.self.id)) {
+  if (!host.membership || (packet.to.id != 0 && packet.to.id != host.self.id)) {
     return refuse(packet, host);
   }
   deliver(host, packet);
@@ -33,7 +33,7 @@ void World::deliver(Host& host, const Packet& packet) {
   if (const auto* message = std::get_if<Message>(&packet.payload)) {
     if (const auto* app_message = std::get_if<AppMessage>(message))
       return begin_to_serve_state(host, packet.from, app_message->number.counter);
-    host.agent->receive(now_, packet.from, *message);
+    host.membership->receive(now_, packet.from, *message);
   } else if (host.ended) {
     return;
   } else if (const auto* frame = std::get_if<Frame>(&packet.payload)) {
@@ -44,43 +44,43 @@ void World::deliver(Host& host, const Packet& packet) {
 }
 
 void World::happen(Host& host, WakeAgent& wake) {
-  if (!host.agent || wake.id != host.self.id) return;
+  if (!host.membership || wake.id != host.self.id) return;
   host.wakes_at = kNever;
-  host.agent->wake(now_);
-  if (!host.joining->wake(now_, *host.agent)) return;
+  host.membership->wake(now_);
+  if (!host.joining->wake(now_, *host.membership)) return;
   host.learner.reset();
   if (host.joining->is_over()) report_workers(host);
 }
 
 void World::happen(Host& host, WakeWorkers& wake) {
-  if (host.agent && wake.id == host.self.id && !host.ended) host.workers->wake(now_);
+  if (host.membership && wake.id == host.self.id && !host.ended) host.workers->wake(now_);
 }
 
 void World::happen(Host& host, Stopped& stopped) {
-  if (!host.agent || stopped.id != host.self.id) return;
+  if (!host.membership || stopped.id != host.self.id) return;
   const std::uint64_t step = host.workers->stop();
   outcome_.last_step = std::max(outcome_.last_step, step);
-  host.agent->stopped(now_, step);
+  host.membership->stopped(now_, step);
 }
 
 void World::happen(Host& host, HearDeath& news) {
-  if (!host.agent || news.id != host.self.id) return;
+  if (!host.membership || news.id != host.self.id) return;
   note(&host, fmt::format("hears that {} is dead", news.dead % 1000));
-  host.agent->peer_dead(now_, news.dead);
+  host.membership->peer_dead(now_, news.dead);
 }
 
 void World::happen(Host& host, HearNobody& news) {
-  if (host.agent && news.id == host.self.id) host.agent->nobody_at(now_, news.address);
+  if (host.membership && news.id == host.self.id) host.membership->nobody_at(now_, news.address);
 }
 
 void World::happen(Host& host, WorkersBack& back) {
-  if (!host.agent || back.id != host.self.id || host.ended) return;
+  if (!host.membership || back.id != host.self.id || host.ended) return;
   host.ready = true;
   report_workers(host);
 }
 
 void World::happen(Host& host, Start&) {
-  if (host.agent || host.gone) return;
+  if (host.membership || host.gone) return;
   host.power = true;
   host.self = {random_() | 1, fmt::format("n{}", host.index)};
   MembershipOptions options;
@@ -101,7 +101,7 @@ void World::happen(Host& host, Start&) {
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     if (i != host.index) options.contacts.push_back(fmt::format("n{}", i));
   }
-  host.agent = std::make_unique<Membership>(options, rules_, NodeState(), now_);
+  host.membership = std::make_unique<Membership>(options, rules_, NodeState(), now_);
   host.workers =
       std::make_unique<Workers>(host.self, reference_[0], 0, host.foreign ? 7 : 0, breaks_, host);
   host.joining = std::make_unique<Joining>(kTransfer);
@@ -126,7 +126,7 @@ Message through_bytes(const membership::Frame& frame) {
 
 }  // namespace
 
-void World::say(Host& from, const Peer& to, const Message& message) {
+void World::send(Host& from, const Peer& to, const Message& message) {
   if (!schedule_.wire) return post(from, to, message);
   post(from, to, through_bytes({from.self, to.id, message}));
 }
@@ -143,7 +143,7 @@ void World::happen(Host&, LockCheck&) {
   at(now_ + Time(100), lock_side_, LockCheck{});
   Host* holder = nullptr;
   for (const auto& host : hosts_) {
-    if (host->agent && host->self.id == lock_holder_) holder = host.get();
+    if (host->membership && host->self.id == lock_holder_) holder = host.get();
   }
   if (lock_holder_ == 0 || (holder && reach_[holder->index][lock_side_])) {
     lock_lost_ = kNever;
@@ -154,7 +154,7 @@ void World::happen(Host&, LockCheck&) {
   lock_holder_ = 0;
   lock_lost_ = kNever;
   if (!holder) return;
-  holder->agent->lock(now_, false);
+  holder->membership->lock(now_, false);
   obey(*holder);
 }
 

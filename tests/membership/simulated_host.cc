@@ -18,19 +18,19 @@ bool Host::poisoned(std::uint64_t step, std::uint32_t begin, std::uint32_t) {
   return world.poison_ == step && begin == 0;
 }
 void Host::worker_failed(std::uint64_t step) {
-  agent->worker_fault(world.now_, step, "signal 11");
+  membership->worker_fault(world.now_, step, "signal 11");
   ready = false;
   world.end_transfers(*this);
-  agent->workers_changed(world.now_, 0);
+  membership->workers_changed(world.now_, 0);
   world.at(world.now_ + Time(50 + world.random(400)), index, WorkersBack{self.id});
 }
 void Host::applied(ViewNumber view, std::uint64_t step, bool reconfiguration_point) {
   world.outcome_.last_step = std::max(world.outcome_.last_step, step);
   world.log_step(step, workers->weights()[0]);
-  agent->applied(world.now_, view, step, reconfiguration_point);
+  membership->applied(world.now_, view, step, reconfiguration_point);
 }
 void Host::step_failed(ViewNumber view, const std::vector<NodeId>& silent) {
-  agent->step_failed(world.now_, view, {}, silent);
+  membership->step_failed(world.now_, view, {}, silent);
 }
 void Host::violation(const std::string& what) { world.violation(this, what); }
 
@@ -61,7 +61,7 @@ void Host::learned_counts() { ++world.outcome_.learned; }
 // Peers at both ends of its transfers see that the connection has ended.
 void Host::end_process() {
   world.end_transfers(*this);
-  agent.reset();
+  membership.reset();
   workers.reset();
   joining.reset();
 }

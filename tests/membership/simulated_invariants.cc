@@ -58,9 +58,9 @@ void World::check_bits(const Host& host) {
 }
 
 void World::check_after(const Host& host) {
-  if (!host.agent) return;
+  if (!host.membership) return;
   check_bits(host);
-  if (!host.ended && host.agent->waiting_for().empty()) {
+  if (!host.ended && host.membership->waiting_for().empty()) {
     violation(&host, "named waits: it does not say what it waits for");
   }
 }
@@ -69,7 +69,7 @@ bool World::finished() const {
   bool anybody = false;
   for (const auto& host : hosts_) {
     if (host->gone) continue;
-    if (!host->agent || !host->ended) return false;
+    if (!host->membership || !host->ended) return false;
     anybody = true;
   }
   return anybody || healed_;

@@ -33,9 +33,9 @@ Host::Ledger World::new_ledger() const {
 
 // As elastic::Node does.
 void World::report_workers(Host& host) {
-  if (host.ready && !host.begun && host.joining->keeps_back(now_, *host.agent)) return;
-  host.agent->workers_changed(now_, host.ready ? 1 : 0);
-  if (host.ready && !host.begun) host.agent->nobody_at(now_, "");
+  if (host.ready && !host.begun && host.joining->keeps_back(now_, *host.membership)) return;
+  host.membership->workers_changed(now_, host.ready ? 1 : 0);
+  if (host.ready && !host.begun) host.membership->nobody_at(now_, "");
 }
 
 void World::on(Host& host, Learn& order) {
@@ -44,12 +44,12 @@ void World::on(Host& host, Learn& order) {
   if (!source) return;
   note(&host, fmt::format("learns step {} from {}", order.step, source->address));
   host.learner = {*source, ++streams_, 0, new_ledger(), {}};
-  say(host, *source, AppMessage{AppMessageKind::kLearner, {streams_, 0}, ""});
+  send(host, *source, AppMessage{AppMessageKind::kLearner, {streams_, 0}, ""});
   at(now_ + kMeeting, host.index, NobodyServesState{host.self.id, streams_});
 }
 
 void World::happen(Host& host, NobodyServesState& late) {
-  if (!host.agent || late.id != host.self.id || !host.learner) return;
+  if (!host.membership || late.id != host.self.id || !host.learner) return;
   if (host.learner->stream == late.stream && host.learner->received == 0) fail_to_learn(host);
 }
 
@@ -63,7 +63,7 @@ void World::fail_to_learn(Host& host) {
 
 void World::take(Host& host, const Peer& from, const TransferMessage& transfer) {
   if (!host.learner || host.learner->stream != transfer.stream) {
-    if (Host& source = *hosts_[static_cast<std::size_t>(from.address[1] - '0')]; source.agent)
+    if (Host& source = *hosts_[static_cast<std::size_t>(from.address[1] - '0')]; source.membership)
       at(now_ + kReset, source.index, StreamEnds{from.id, transfer.stream});
     return;
   }
@@ -92,7 +92,7 @@ void World::begin_to_serve_state(Host& host, const Peer& learner, std::uint64_t 
 
 // A chunk to each of those that miss one.
 void World::happen(Host& host, ServeState& serve_state) {
-  if (!host.agent || serve_state.id != host.self.id) return;
+  if (!host.membership || serve_state.id != host.self.id) return;
   host.teaches = !host.pupils.empty();
   if (!host.teaches) return;
   for (Host::Pupil& pupil : host.pupils) {
@@ -120,7 +120,7 @@ void World::send_transfer(Host& host, Host::Pupil& pupil, TransferMessage transf
 }
 
 void World::happen(Host& host, StreamEnds& end) {
-  if (host.agent && end.id == host.self.id) end_stream(host, end.stream);
+  if (host.membership && end.id == host.self.id) end_stream(host, end.stream);
 }
 
 void World::end_stream(Host& host, std::uint64_t stream) {

@@ -7,16 +7,16 @@
 namespace tandem::simulation {
 
 void World::obey(Host& host) {
-  while (host.agent) {
-    std::vector<Order> orders = host.agent->take_orders();
+  while (host.membership) {
+    std::vector<Order> orders = host.membership->take_orders();
     if (orders.empty()) break;
     for (Order& order : orders) {
       std::visit([&](auto& o) { on(host, o); }, order);
-      if (!host.agent) return;
+      if (!host.membership) return;
     }
   }
-  if (!host.agent) return;
-  const Time wake = host.agent->next_wake();
+  if (!host.membership) return;
+  const Time wake = host.membership->next_wake();
   if (wake < host.wakes_at) {
     host.wakes_at = wake;
     at(std::max(wake, now_), host.index, WakeAgent{host.self.id});
@@ -31,7 +31,7 @@ void World::on(Host& host, Send& order) {
       note(&host, fmt::format("→ {} {}", order.to.address, names[order.message->index()]));
     }
   }
-  say(host, order.to, *order.message);
+  send(host, order.to, *order.message);
 }
 
 void World::on(Host& host, StopWorkers&) {
@@ -64,7 +64,7 @@ void World::on(Host& host, TakeLock&) {
   if (lock_holder_ != 0 && lock_holder_ != host.self.id) return;
   if (!reach_[host.index][lock_side_]) return;
   lock_holder_ = host.self.id;
-  host.agent->lock(now_, true);
+  host.membership->lock(now_, true);
 }
 
 void World::on(Host& host, DropLock&) {

@@ -7,7 +7,7 @@
 namespace tandem::simulation {
 
 void World::die(Host& host, bool power_off) {
-  if (!host.agent) return;
+  if (!host.membership) return;
   note(&host, power_off ? "loses power" : "is killed");
   const NodeId id = host.self.id;
   host.end_process();
@@ -15,7 +15,7 @@ void World::die(Host& host, bool power_off) {
   ++outcome_.deaths;
   if (power_off) return;
   for (const auto& other : hosts_) {
-    if (other->agent && reach_[host.index][other->index] && chance(0.9)) {
+    if (other->membership && reach_[host.index][other->index] && chance(0.9)) {
       at(now_ + Time(random(50)), other->index, HearDeath{other->self.id, id});
     }
   }
@@ -31,7 +31,7 @@ void World::cut() {
 }
 
 bool World::can_act(const Host& host) const {
-  return host.agent && !host.ended && now_ >= host.paused_until;
+  return host.membership && !host.ended && now_ >= host.paused_until;
 }
 
 void World::cut_one_link(Host& host) {
@@ -55,7 +55,7 @@ void World::lose_workers(Host& host) {
   host.workers->break_down();
   host.ready = false;
   end_transfers(host);
-  host.agent->workers_changed(now_, 0);
+  host.membership->workers_changed(now_, 0);
   at(now_ + Time(20 + random(1000)), host.index, WorkersBack{host.self.id});
   obey(host);
 }
@@ -64,11 +64,11 @@ void World::suspect_falsely(Host& host) {
   if (!can_act(host)) return;
   note(&host, "suspects the earlier members");
   std::vector<NodeId> silent;
-  for (const Member& member : host.agent->view().members) {
+  for (const Member& member : host.membership->view().members) {
     if (member.peer.id == host.self.id) break;
     silent.push_back(member.peer.id);
   }
-  host.agent->step_failed(now_, host.agent->view().number, {}, silent);
+  host.membership->step_failed(now_, host.membership->view().number, {}, silent);
   obey(host);
 }
 
@@ -80,7 +80,7 @@ void World::leave(Host& host) {
   }
   host.leaving = true;
   note(&host, "is told to leave");
-  host.agent->leave(now_);
+  host.membership->leave(now_);
   obey(host);
 }
 
@@ -135,7 +135,7 @@ void World::heal() {
   note(nullptr, "all is healed");
   join_nets();
   for (const auto& host : hosts_) {
-    if (!host->agent) at(now_ + Time(random(500)), host->index, Start{});
+    if (!host->membership) at(now_ + Time(random(500)), host->index, Start{});
   }
 }
 

@@ -144,7 +144,7 @@ struct Host final : Surroundings {
   Time paused_until{};
   // State of the process:
   Peer self;
-  std::unique_ptr<Membership> agent;
+  std::unique_ptr<Membership> membership;
   std::unique_ptr<Workers> workers;
   std::unique_ptr<Joining> joining;
   std::optional<Learner> learner;
@@ -184,7 +184,7 @@ class World {
   void happen(Host& host, WorkersBack& back);
   void happen(Host& host, Start& start);
   void happen(Host& host, LockCheck& check);
-  void say(Host& from, const Peer& to, const Message& message);
+  void send(Host& from, const Peer& to, const Message& message);
   void post(Host& from, const Peer& to, const Payload& payload);
   void refuse(const Packet& packet, const Host& by);
   void deliver(Host& host, const Packet& packet);

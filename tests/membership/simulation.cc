@@ -90,9 +90,9 @@ void World::violation(const Host* host, const std::string& what) {
 std::string World::waits() const {
   std::string all;
   for (const auto& host : hosts_) {
-    if (!host->agent) continue;
+    if (!host->membership) continue;
     all += fmt::format("; {}: {}", host->self.address,
-                       host->ended ? "has ended" : host->agent->waiting_for());
+                       host->ended ? "has ended" : host->membership->waiting_for());
   }
   return all;
 }

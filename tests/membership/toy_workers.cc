@@ -106,13 +106,13 @@ void Workers::wake(Time now) {
   if (broken_ || doing_ == Doing::kNothing || doing_ == Doing::kHalted) return;
   if (doing_ == Doing::kComputing && now >= due_) {
     const auto size = static_cast<std::uint32_t>(view_.members.size());
-    std::uint32_t place = 0;
-    while (view_.members[place].peer.id != self_.id) ++place;
+    std::uint32_t position = 0;
+    while (view_.members[position].peer.id != self_.id) ++position;
     Part part{view_.number,
               computing_,
               self_.id,
-              kShards * place / size,
-              kShards * (place + 1) / size,
+              kShards * position / size,
+              kShards * (position + 1) / size,
               {},
               reconfiguration_point_asked_,
               false};
