@@ -28,12 +28,12 @@ TextSearch::TextSearch(const tasks::ranking::SimilarityFunction& function,
                                        kernels::Precision::kFloat32)),
       scratch_(num_threads) {}
 
-void TextSearch::compute(const Jobs& jobs) {
+void TextSearch::compute(const Requests& requests) {
   std::vector<float> queries;
   std::size_t most = 0;
-  for (const auto& job : jobs) {
-    queries.insert(queries.end(), job->query.begin(), job->query.end());
-    most = std::max(most, job->top_k);
+  for (const auto& request : requests) {
+    queries.insert(queries.end(), request->query.begin(), request->query.end());
+    most = std::max(most, request->top_k);
   }
   // The caller may be given up, the others are not.
   const std::atomic<bool> never{false};
@@ -43,48 +43,49 @@ void TextSearch::compute(const Jobs& jobs) {
   search.add(Embeddings{.values = corpus_, .width = width_},
              kernels::Context{threads_, kernels_, scratch_});
   auto hits = search.take_hits();
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    hits[i].resize(std::min(hits[i].size(), jobs[i]->top_k));
-    jobs[i]->hits = std::move(hits[i]);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    hits[i].resize(std::min(hits[i].size(), requests[i]->top_k));
+    requests[i]->hits = std::move(hits[i]);
   }
 }
 
 void TextSearch::answer_some(std::unique_lock<std::mutex>& lock) {
   const auto end =
       waiting_.begin() + static_cast<std::ptrdiff_t>(std::min(kAtOnce, waiting_.size()));
-  const Jobs jobs(waiting_.begin(), end);
+  const Requests requests(waiting_.begin(), end);
   waiting_.erase(waiting_.begin(), end);
   computing_ = true;
   lock.unlock();
   std::exception_ptr failure;
   try {
-    compute(jobs);
+    compute(requests);
   } catch (...) {
     failure = std::current_exception();
   }
   lock.lock();
   computing_ = false;
-  for (const auto& job : jobs) {
-    job->failure = failure;
-    job->done = true;
+  for (const auto& request : requests) {
+    request->failure = failure;
+    request->done = true;
   }
   changed_.notify_all();
 }
 
 std::vector<Hit> TextSearch::find(std::vector<float> query, std::size_t top_k,
                                   const std::stop_token& cancelled) {
-  const auto job = std::make_shared<Job>(Job{.query = std::move(query), .top_k = top_k});
+  const auto request =
+      std::make_shared<SearchRequest>(SearchRequest{.query = std::move(query), .top_k = top_k});
   std::unique_lock lock(mutex_);
-  waiting_.push_back(job);
-  while (!job->done) {
-    if (!changed_.wait(lock, cancelled, [&] { return job->done || !computing_; })) {
-      std::erase(waiting_, job);
+  waiting_.push_back(request);
+  while (!request->done) {
+    if (!changed_.wait(lock, cancelled, [&] { return request->done || !computing_; })) {
+      std::erase(waiting_, request);
       throw Interrupted("the search was given up");
     }
-    if (!job->done) answer_some(lock);
+    if (!request->done) answer_some(lock);
   }
-  if (job->failure) std::rethrow_exception(job->failure);
-  return std::move(job->hits);
+  if (request->failure) std::rethrow_exception(request->failure);
+  return std::move(request->hits);
 }
 
 }  // namespace tandem::apps

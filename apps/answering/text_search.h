@@ -34,17 +34,17 @@ class TextSearch {
   std::size_t texts() const { return corpus_.size() / width_; }
 
  private:
-  struct Job {
+  struct SearchRequest {
     std::vector<float> query;
     std::size_t top_k = 0;
     std::vector<tasks::ranking::Hit> hits = {};
     std::exception_ptr failure = nullptr;
     bool done = false;
   };
-  using Jobs = std::vector<std::shared_ptr<Job>>;
+  using Requests = std::vector<std::shared_ptr<SearchRequest>>;
 
   void answer_some(std::unique_lock<std::mutex>& lock);
-  void compute(const Jobs& jobs);
+  void compute(const Requests& requests);
 
   const tasks::ranking::SimilarityFunction& function_;
   std::vector<float> corpus_;
@@ -54,7 +54,7 @@ class TextSearch {
   kernels::Scratch scratch_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::deque<std::shared_ptr<Job>> waiting_;
+  std::deque<std::shared_ptr<SearchRequest>> waiting_;
   bool computing_ = false;  // one of the callers, for all
 };
 

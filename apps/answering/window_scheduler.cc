@@ -12,8 +12,8 @@ constexpr std::chrono::duration<double> kBatchTime{0.1};
 }  // namespace
 
 // The windows of one caller.
-struct WindowScheduler::Job {
-  Job(std::shared_ptr<const tasks::TokenSequences> all, const NumLogits& num_logits)
+struct WindowScheduler::WindowRequest {
+  WindowRequest(std::shared_ptr<const tasks::TokenSequences> all, const NumLogits& num_logits)
       : sequences(std::move(all)), missing(sequences->size()) {
     begin.push_back(0);
     for (std::size_t i = 0; i < sequences->size(); ++i)
@@ -47,41 +47,41 @@ WindowScheduler::~WindowScheduler() {
 
 std::vector<float> WindowScheduler::logits_of(
     std::shared_ptr<const tasks::TokenSequences> sequences, const std::stop_token& cancelled) {
-  const auto job = std::make_shared<Job>(std::move(sequences), num_logits_);
+  const auto request = std::make_shared<WindowRequest>(std::move(sequences), num_logits_);
   std::unique_lock lock(mutex_);
-  if (!job->done()) {
-    waiting_.push_back(job);
+  if (!request->done()) {
+    waiting_.push_back(request);
     changed_.notify_all();
   }
-  if (!changed_.wait(lock, cancelled, [&] { return job->done(); })) {
-    job->abandoned = true;
-    std::erase(waiting_, job);
+  if (!changed_.wait(lock, cancelled, [&] { return request->done(); })) {
+    request->abandoned = true;
+    std::erase(waiting_, request);
     interrupt_if_unwanted();
     raise<Interrupted>("the request was given up");
   }
-  if (job->error) std::rethrow_exception(job->error);
-  return std::move(job->logits);
+  if (request->error) std::rethrow_exception(request->error);
+  return std::move(request->logits);
 }
 
 // A batch of which every window was given up would only keep the others waiting.
 void WindowScheduler::interrupt_if_unwanted() {
   const bool unwanted =
       !running_.empty() && std::all_of(running_.begin(), running_.end(),
-                                       [](const Piece& piece) { return piece.job->abandoned; });
+                                       [](const Piece& piece) { return piece.request->abandoned; });
   if (unwanted) interrupted_.store(true, std::memory_order_relaxed);
 }
 
-// One window of each job in turn; a job that has more goes to the end of the queue.
+// One window of each request in turn; a request that has more goes to the end of the queue.
 std::vector<WindowScheduler::Piece> WindowScheduler::next_batch() {
   std::vector<Piece> pieces;
   std::size_t rows = 0;
   while (!waiting_.empty() && pieces.size() < kMaxWindows) {
-    std::shared_ptr<Job> job = waiting_.front();
-    rows += job->sequences->num_real_tokens(job->next);
+    std::shared_ptr<WindowRequest> request = waiting_.front();
+    rows += request->sequences->num_real_tokens(request->next);
     if (!pieces.empty() && rows > rows_limit_) break;
     waiting_.pop_front();
-    pieces.push_back({job, job->next++});
-    if (job->next < job->sequences->size()) waiting_.push_back(job);
+    pieces.push_back({request, request->next++});
+    if (request->next < request->sequences->size()) waiting_.push_back(request);
   }
   return pieces;
 }
@@ -104,10 +104,10 @@ void WindowScheduler::run() {
     lock.lock();
     for (const Piece& piece : pieces) {
       if (error) {
-        piece.job->error = error;
-        std::erase(waiting_, piece.job);
+        piece.request->error = error;
+        std::erase(waiting_, piece.request);
       } else {
-        --piece.job->missing;
+        --piece.request->missing;
       }
     }
     running_.clear();
@@ -123,7 +123,7 @@ void WindowScheduler::compute(const std::vector<Piece>& pieces) {
   for (const Piece& piece : pieces) {
     ids.clear();
     types.clear();
-    piece.job->sequences->append_tokens(piece.window, ids, types);
+    piece.request->sequences->append_tokens(piece.window, ids, types);
     batch.append(ids, types, batch.num_sequences());
   }
   std::vector<float> logits(num_logits_(batch.rows(), batch.num_sequences()));
@@ -137,9 +137,9 @@ void WindowScheduler::compute(const std::vector<Piece>& pieces) {
                                          std::min(kBatchTime / time, 1e6));
   const float* from = logits.data();
   for (const Piece& piece : pieces) {
-    Job& job = *piece.job;
-    const std::size_t count = job.begin[piece.window + 1] - job.begin[piece.window];
-    std::copy_n(from, count, job.logits.data() + job.begin[piece.window]);
+    WindowRequest& request = *piece.request;
+    const std::size_t count = request.begin[piece.window + 1] - request.begin[piece.window];
+    std::copy_n(from, count, request.logits.data() + request.begin[piece.window]);
     from += count;
   }
 }

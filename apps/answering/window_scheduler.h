@@ -46,9 +46,9 @@ class WindowScheduler {
                                const std::stop_token& cancelled);
 
  private:
-  struct Job;
+  struct WindowRequest;
   struct Piece {  // a window of a batch
-    std::shared_ptr<Job> job;
+    std::shared_ptr<WindowRequest> request;
     std::size_t window;
   };
 
@@ -62,7 +62,8 @@ class WindowScheduler {
   std::atomic<bool> interrupted_{false};  // the forward that runs
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::deque<std::shared_ptr<Job>> waiting_;  // jobs with windows that no batch holds yet
+  // Requests with windows that no batch holds yet.
+  std::deque<std::shared_ptr<WindowRequest>> waiting_;
   std::vector<Piece> running_;
   std::size_t rows_limit_ = 512;  // of a batch of more than one window
   bool end_ = false;

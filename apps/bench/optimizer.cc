@@ -32,22 +32,22 @@ constexpr kernels::AdamWStep kStep = {.lr = 1e-5, .weight_decay = 0.01, .step = 
 // Two steps of `count` elements from the same start with both versions.
 double adamw_error(const Context& fast, const Context& reference, bool with_copy) {
   constexpr std::size_t kCount = 100'003;
-  struct State {
+  struct OptimizerState {
     Array<float> grad, p, m, v;
     Array<bfloat16> copy;
   };
   const auto update = [&](const Context& ctx) {
-    State s{Array<float>::random(ctx.threads, kCount, 1),
-            Array<float>::random(ctx.threads, kCount, 2), Array<float>(kCount),
-            Array<float>(kCount), Array<bfloat16>(kCount)};
+    OptimizerState s{Array<float>::random(ctx.threads, kCount, 1),
+                     Array<float>::random(ctx.threads, kCount, 2), Array<float>(kCount),
+                     Array<float>(kCount), Array<bfloat16>(kCount)};
     for (int i = 0; i < 2; ++i) {
       kernels::adamw(ctx, kCount, kStep, s.grad.data(), s.p.data(), s.m.data(), s.v.data(),
                      with_copy ? s.copy.data() : nullptr);
     }
     return s;
   };
-  const State got = update(fast);
-  const State want = update(reference);
+  const OptimizerState got = update(fast);
+  const OptimizerState want = update(reference);
   constexpr double kBound = 4 * kFloatEpsilon;
   return std::max({worst_error(got.p.span(), want.p.span(), kBound),
                    worst_error(got.m.span(), want.m.span(), kBound),

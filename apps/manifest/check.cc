@@ -13,16 +13,16 @@ namespace {
 
 constexpr std::size_t kLongestLabel = 63;
 
-void add(Findings& findings, const Node* where, const Node& object, std::string field,
+void add(Findings& findings, const YamlNode* where, const YamlNode& object, std::string field,
          std::string problem, std::string fix) {
   findings.push_back({where == nullptr ? object.line : where->line, std::move(field),
                       std::move(problem), std::move(fix)});
 }
 
 // Names become those of hosts. `longest_suffix`: what the operator appends for a pod.
-void check_name(const Node& object, std::string_view longest_suffix, Findings& findings) {
+void check_name(const YamlNode& object, std::string_view longest_suffix, Findings& findings) {
   static const std::regex kLabel("[a-z0-9]([-a-z0-9]*[a-z0-9])?");
-  const Node* name = object.find({"metadata", "name"});
+  const YamlNode* name = object.find({"metadata", "name"});
   if (name == nullptr) {
     add(findings, nullptr, object, "metadata.name", "the object has no name",
         "add metadata: name: NAME");
@@ -38,10 +38,10 @@ void check_name(const Node& object, std::string_view longest_suffix, Findings& f
   }
 }
 
-void check_elastic(const Node& object, Findings& findings) {
-  const Node* policy = object.find({"spec", "elasticPolicy"});
-  const Node* worker = object.find({"spec", "pytorchReplicaSpecs", "Worker"});
-  const Node* master = object.find({"spec", "pytorchReplicaSpecs", "Master"});
+void check_elastic(const YamlNode& object, Findings& findings) {
+  const YamlNode* policy = object.find({"spec", "elasticPolicy"});
+  const YamlNode* worker = object.find({"spec", "pytorchReplicaSpecs", "Worker"});
+  const YamlNode* master = object.find({"spec", "pytorchReplicaSpecs", "Master"});
   if (policy == nullptr) return;
   const auto least = policy->int_of({"minReplicas"});
   const auto most = policy->int_of({"maxReplicas"});
@@ -70,7 +70,7 @@ void check_elastic(const Node& object, Findings& findings) {
   }
 }
 
-void check_processes(const Node* value, const Node& object, Findings& findings) {
+void check_processes(const YamlNode* value, const YamlNode& object, Findings& findings) {
   if (value == nullptr || value->is_null()) return;
   static const std::regex kProcesses("auto|cpu|[1-9][0-9]{0,3}");
   if (std::regex_match(value->text, kProcesses)) return;
@@ -79,8 +79,8 @@ void check_processes(const Node* value, const Node& object, Findings& findings) 
       "write \"auto\" (one for each memory domain) or a number in quotes");
 }
 
-void check_pytorch_job(const Node& object, Findings& findings) {
-  const Node* replicas = object.find({"spec", "pytorchReplicaSpecs"});
+void check_pytorch_job(const YamlNode& object, Findings& findings) {
+  const YamlNode* replicas = object.find({"spec", "pytorchReplicaSpecs"});
   check_name(object, "-worker-0", findings);
   check_elastic(object, findings);
   check_processes(object.find({"spec", "nprocPerNode"}), object, findings);
@@ -92,8 +92,8 @@ void check_pytorch_job(const Node& object, Findings& findings) {
   }
 }
 
-void check_mpi_job(const Node& object, Findings& findings) {
-  const Node* replicas = object.find({"spec", "mpiReplicaSpecs"});
+void check_mpi_job(const YamlNode& object, Findings& findings) {
+  const YamlNode* replicas = object.find({"spec", "mpiReplicaSpecs"});
   check_name(object, "-launcher-abcde", findings);
   if (replicas == nullptr) return;
   for (const std::string_view name : {"Launcher", "Worker"}) {
@@ -109,11 +109,11 @@ void check_mpi_job(const Node& object, Findings& findings) {
 }
 
 // A batch Job: of the file itself, or inside a JobSet.
-void check_job_spec(const Node& spec, const std::string& path, Findings& findings) {
+void check_job_spec(const YamlNode& spec, const std::string& path, Findings& findings) {
   const std::string restart = spec.text_of({"template", "spec", "restartPolicy"});
   const bool policy = spec.find("podFailurePolicy") != nullptr;
   if (restart != "Never" && (restart != "OnFailure" || policy)) {
-    const Node* where = spec.find({"template", "spec", "restartPolicy"});
+    const YamlNode* where = spec.find({"template", "spec", "restartPolicy"});
     add(findings, where, spec, path + ".template.spec.restartPolicy",
         fmt::format("'{}' where a Job{} takes {}", restart.empty() ? "Always" : restart,
                     policy ? " with a podFailurePolicy" : "",
@@ -136,14 +136,15 @@ void check_job_spec(const Node& spec, const std::string& path, Findings& finding
 }
 
 // The pods of an Indexed Job reach each other under a headless Service's name.
-void check_indexed_job(const Node& object, const std::vector<Node>& all, Findings& findings) {
-  const Node* spec = object.find("spec");
+void check_indexed_job(const YamlNode& object, const std::vector<YamlNode>& all,
+                       Findings& findings) {
+  const YamlNode* spec = object.find("spec");
   check_name(object, "-0", findings);
   if (spec == nullptr) return;
   check_job_spec(*spec, "spec", findings);
   if (spec->int_of({"parallelism"}).value_or(1) < 2) return;
   const std::string subdomain = spec->text_of({"template", "spec", "subdomain"});
-  for (const Node& other : all) {
+  for (const YamlNode& other : all) {
     if (other.text_of({"kind"}) == "Service" && other.text_of({"metadata", "name"}) == subdomain &&
         other.text_of({"spec", "clusterIP"}) == "None")
       return;
@@ -155,17 +156,17 @@ void check_indexed_job(const Node& object, const std::vector<Node>& all, Finding
       "add a Service with clusterIP: None, and its name as subdomain");
 }
 
-void check_replicated(const Node* jobs, const std::string& path, Findings& findings) {
+void check_replicated(const YamlNode* jobs, const std::string& path, Findings& findings) {
   if (jobs == nullptr) return;
   for (std::size_t i = 0; i < jobs->items.size(); ++i) {
-    if (const Node* spec = jobs->items[i].find({"template", "spec"}))
+    if (const YamlNode* spec = jobs->items[i].find({"template", "spec"}))
       check_job_spec(*spec, fmt::format("{}[{}].template.spec", path, i), findings);
   }
 }
 
-void check_secret(const Node& object, Findings& findings) {
+void check_secret(const YamlNode& object, Findings& findings) {
   static const std::regex kBase64("([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?");
-  const Node* data = object.find("data");
+  const YamlNode* data = object.find("data");
   if (data == nullptr) return;
   for (const Field& field : data->fields) {
     if (std::regex_match(field.value.text, kBase64)) continue;
@@ -176,7 +177,7 @@ void check_secret(const Node& object, Findings& findings) {
 
 }  // namespace
 
-void check_object(const Node& object, const std::vector<Node>& all, Findings& findings) {
+void check_object(const YamlNode& object, const std::vector<YamlNode>& all, Findings& findings) {
   const std::string kind = object.text_of({"kind"});
   if (kind == "PyTorchJob") check_pytorch_job(object, findings);
   if (kind == "MPIJob") check_mpi_job(object, findings);
@@ -196,10 +197,10 @@ void check_object(const Node& object, const std::vector<Node>& all, Findings& fi
 
 Findings check_text(const std::string& text) {
   Findings findings;
-  const std::vector<Node> objects = formats::read_yaml(text, findings);
+  const std::vector<YamlNode> objects = formats::read_yaml(text, findings);
   if (objects.empty() && findings.empty())
     findings.push_back({1, "", "the file holds no object", "see tandem manifest --help"});
-  for (const Node& object : objects) {
+  for (const YamlNode& object : objects) {
     if (Rules::builtin().check(object, findings)) check_object(object, objects, findings);
   }
   std::stable_sort(findings.begin(), findings.end(),

@@ -12,6 +12,6 @@ namespace tandem::apps::manifest {
 Findings check_text(const std::string& text);
 
 // The rules of one object beyond types. `all`: every object of the file.
-void check_object(const Node& object, const std::vector<Node>& all, Findings& findings);
+void check_object(const YamlNode& object, const std::vector<YamlNode>& all, Findings& findings);
 
 }  // namespace tandem::apps::manifest

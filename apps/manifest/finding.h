@@ -8,6 +8,6 @@ namespace tandem::apps::manifest {
 using formats::Field;
 using formats::Finding;
 using formats::Findings;
-using formats::Node;
+using formats::YamlNode;
 
 }  // namespace tandem::apps::manifest

@@ -11,26 +11,27 @@
 namespace tandem::apps::manifest {
 namespace {
 
-const Node kNothing;
+const YamlNode kNothing;
 
 // The entries of a list, or none.
-const std::vector<Node>& items(const Node* list) {
+const std::vector<YamlNode>& items(const YamlNode* list) {
   return list == nullptr ? kNothing.items : list->items;
 }
 
 // The entry of a list whose field `name` is `value`.
-const Node* named(const Node* list, std::string_view name, std::string_view value) {
-  for (const Node& item : items(list)) {
+const YamlNode* named(const YamlNode* list, std::string_view name, std::string_view value) {
+  for (const YamlNode& item : items(list)) {
     if (item.text_of({name}) == value) return &item;
   }
   return nullptr;
 }
 
-void add_replicas(const Node& object, std::string_view field, bool mpi, std::vector<Pods>& pods) {
-  const Node* specs = object.find({"spec", field});
+void add_replicas(const YamlNode& object, std::string_view field, bool mpi,
+                  std::vector<Pods>& pods) {
+  const YamlNode* specs = object.find({"spec", field});
   if (specs == nullptr) return;
   for (const Field& replica : specs->fields) {
-    const Node* spec = replica.value.find({"template", "spec"});
+    const YamlNode* spec = replica.value.find({"template", "spec"});
     if (spec == nullptr) continue;
     pods.push_back({spec, fmt::format("spec.{}.{}.template.spec", field, replica.name),
                     replica.value.int_of({"replicas"}).value_or(1),
@@ -38,19 +39,19 @@ void add_replicas(const Node& object, std::string_view field, bool mpi, std::vec
   }
 }
 
-void add_job(const Node& job_spec, const std::string& path, long jobs, const std::string& container,
-             std::vector<Pods>& pods) {
-  const Node* spec = job_spec.find({"template", "spec"});
+void add_job(const YamlNode& job_spec, const std::string& path, long jobs,
+             const std::string& container, std::vector<Pods>& pods) {
+  const YamlNode* spec = job_spec.find({"template", "spec"});
   if (spec == nullptr) return;
   pods.push_back({spec, path + ".template.spec",
                   jobs * job_spec.int_of({"parallelism"}).value_or(1), true, container});
 }
 
-void add_replicated_jobs(const Node* jobs, const std::string& path, const std::string& container,
-                         std::vector<Pods>& pods) {
+void add_replicated_jobs(const YamlNode* jobs, const std::string& path,
+                         const std::string& container, std::vector<Pods>& pods) {
   const auto& list = items(jobs);
   for (std::size_t i = 0; i < list.size(); ++i) {
-    const Node* spec = list[i].find({"template", "spec"});
+    const YamlNode* spec = list[i].find({"template", "spec"});
     if (spec == nullptr) continue;
     add_job(*spec, fmt::format("{}[{}].template.spec", path, i),
             list[i].int_of({"replicas"}).value_or(1), container, pods);
@@ -73,7 +74,7 @@ std::optional<double> amount(const std::string& text) {
 
 class PodCheck {
  public:
-  PodCheck(const Pods& pods, const std::vector<Node>& all, Findings& findings)
+  PodCheck(const Pods& pods, const std::vector<YamlNode>& all, Findings& findings)
       : pods_(pods), all_(all), findings_(findings) {}
 
   void run() {
@@ -92,11 +93,11 @@ class PodCheck {
   }
 
  private:
-  void add(const Node& where, const std::string& field, std::string problem, std::string fix) {
+  void add(const YamlNode& where, const std::string& field, std::string problem, std::string fix) {
     findings_.push_back({where.line, pods_.path + "." + field, std::move(problem), std::move(fix)});
   }
 
-  void check_container(const Node& container, const std::string& path) {
+  void check_container(const YamlNode& container, const std::string& path) {
     check_image(container, path);
     check_resources(container, path);
     check_environment(container, path);
@@ -106,8 +107,8 @@ class PodCheck {
     check_output_dir(container, path);
   }
 
-  void check_image(const Node& container, const std::string& path) {
-    const Node* image = container.find("image");
+  void check_image(const YamlNode& container, const std::string& path) {
+    const YamlNode* image = container.find("image");
     if (image == nullptr) {
       add(container, path + ".image", "no image", "add image: NAME:TAG");
     } else if (image->text.find_first_of("<> ") != std::string::npos) {
@@ -116,8 +117,8 @@ class PodCheck {
     }
   }
 
-  void check_resources(const Node& container, const std::string& path) {
-    const Node* limits = container.find({"resources", "limits"});
+  void check_resources(const YamlNode& container, const std::string& path) {
+    const YamlNode* limits = container.find({"resources", "limits"});
     if (limits == nullptr) return;
     for (const std::string_view what : {"cpu", "memory"}) {
       const std::string limit = limits->text_of({what});
@@ -137,9 +138,9 @@ class PodCheck {
     }
   }
 
-  void check_environment(const Node& container, const std::string& path) {
+  void check_environment(const YamlNode& container, const std::string& path) {
     std::set<std::string> seen;
-    for (const Node& variable : items(container.find("env"))) {
+    for (const YamlNode& variable : items(container.find("env"))) {
       const std::string name = variable.text_of({"name"});
       if (!seen.insert(name).second)
         add(variable, path + ".env", fmt::format("{} is set twice", name), "remove one of the two");
@@ -147,7 +148,7 @@ class PodCheck {
     }
   }
 
-  void check_threads(const Node& container, const Node& variable, const std::string& path) {
+  void check_threads(const YamlNode& container, const YamlNode& variable, const std::string& path) {
     const auto threads = amount(variable.text_of({"value"}));
     const auto cores = amount(container.text_of({"resources", "limits", "cpu"}));
     if (threads && cores && *threads > *cores) {
@@ -157,11 +158,11 @@ class PodCheck {
     }
   }
 
-  const Node* volume(std::string_view name) const {
+  const YamlNode* volume(std::string_view name) const {
     return named(pods_.spec->find("volumes"), "name", name);
   }
 
-  void check_mounts(const Node& container, const std::string& path) {
+  void check_mounts(const YamlNode& container, const std::string& path) {
     const auto& mounts = items(container.find("volumeMounts"));
     for (std::size_t i = 0; i < mounts.size(); ++i) {
       const std::string name = mounts[i].text_of({"name"});
@@ -171,9 +172,9 @@ class PodCheck {
     }
   }
 
-  void check_shared_memory(const Node& container, const std::string& path) {
-    const Node* mount = named(container.find("volumeMounts"), "mountPath", "/dev/shm");
-    const Node* shm = mount == nullptr ? nullptr : volume(mount->text_of({"name"}));
+  void check_shared_memory(const YamlNode& container, const std::string& path) {
+    const YamlNode* mount = named(container.find("volumeMounts"), "mountPath", "/dev/shm");
+    const YamlNode* shm = mount == nullptr ? nullptr : volume(mount->text_of({"name"}));
     if (shm != nullptr && shm->text_of({"emptyDir", "medium"}) == "Memory") return;
     add(mount == nullptr ? container : *mount, path + ".volumeMounts",
         "/dev/shm has the 64 MB that containers get, too little for libraries that use it",
@@ -181,10 +182,10 @@ class PodCheck {
   }
 
   // The words of a command that is a list, or one long text for a shell.
-  static std::vector<std::string> words_of(const Node& container) {
+  static std::vector<std::string> words_of(const YamlNode& container) {
     std::vector<std::string> words;
     for (const std::string_view field : {"command", "args"}) {
-      for (const Node& item : items(container.find(field))) {
+      for (const YamlNode& item : items(container.find(field))) {
         for (std::size_t begin = 0; begin < item.text.size();) {
           const std::size_t end =
               std::min(item.text.find_first_of(" \t\n;", begin), item.text.size());
@@ -197,10 +198,10 @@ class PodCheck {
   }
 
   // The mount under which a path lies: the longest.
-  static const Node* mount_of(const Node& container, const std::string& path) {
-    const Node* best = nullptr;
+  static const YamlNode* mount_of(const YamlNode& container, const std::string& path) {
+    const YamlNode* best = nullptr;
     std::size_t length = 0;
-    for (const Node& mount : items(container.find("volumeMounts"))) {
+    for (const YamlNode& mount : items(container.find("volumeMounts"))) {
       std::string at = mount.text_of({"mountPath"});
       while (!at.empty() && at.back() == '/') at.pop_back();
       const bool holds =
@@ -213,14 +214,14 @@ class PodCheck {
     return best;
   }
 
-  void check_output_dir(const Node& container, const std::string& path) {
+  void check_output_dir(const YamlNode& container, const std::string& path) {
     const std::vector<std::string> words = words_of(container);
     const auto flag = std::find(words.begin(), words.end(), "--output_dir");
     if (flag == words.end() || flag + 1 == words.end()) return;
     const std::string& directory = *(flag + 1);
-    const Node* mount = mount_of(container, directory);
-    const Node* source = mount == nullptr ? nullptr : volume(mount->text_of({"name"}));
-    const Node& where =
+    const YamlNode* mount = mount_of(container, directory);
+    const YamlNode* source = mount == nullptr ? nullptr : volume(mount->text_of({"name"}));
+    const YamlNode& where =
         *(container.find("args") != nullptr ? container.find("args") : container.find("command"));
     if (mount == nullptr || (source != nullptr && source->find("emptyDir") != nullptr)) {
       add(where, path + ".command",
@@ -238,9 +239,9 @@ class PodCheck {
   // A volume that one node may write to, for pods on several.
   void check_claims() {
     if (pods_.count < 2) return;
-    for (const Node& source : items(pods_.spec->find("volumes"))) {
+    for (const YamlNode& source : items(pods_.spec->find("volumes"))) {
       const std::string name = source.text_of({"persistentVolumeClaim", "claimName"});
-      for (const Node& object : all_) {
+      for (const YamlNode& object : all_) {
         if (name.empty() || object.text_of({"kind"}) != "PersistentVolumeClaim" ||
             object.text_of({"metadata", "name"}) != name)
           continue;
@@ -249,9 +250,9 @@ class PodCheck {
     }
   }
 
-  void check_access(const Node& claim, const std::string& name) {
-    const Node* modes = claim.find({"spec", "accessModes"});
-    for (const Node& mode : items(modes)) {
+  void check_access(const YamlNode& claim, const std::string& name) {
+    const YamlNode* modes = claim.find({"spec", "accessModes"});
+    for (const YamlNode& mode : items(modes)) {
       if (mode.text == "ReadWriteMany") return;
     }
     findings_.push_back(
@@ -261,13 +262,13 @@ class PodCheck {
   }
 
   const Pods& pods_;
-  const std::vector<Node>& all_;
+  const std::vector<YamlNode>& all_;
   Findings& findings_;
 };
 
 }  // namespace
 
-std::vector<Pods> pods_of(const Node& object) {
+std::vector<Pods> pods_of(const YamlNode& object) {
   std::vector<Pods> pods;
   const std::string kind = object.text_of({"kind"});
   if (kind == "PyTorchJob") add_replicas(object, "pytorchReplicaSpecs", false, pods);
@@ -278,12 +279,12 @@ std::vector<Pods> pods_of(const Node& object) {
     add_replicated_jobs(object.find({"spec", "template", "spec", "replicatedJobs"}),
                         "spec.template.spec.replicatedJobs", "node", pods);
   }
-  const Node* spec = object.find("spec");
+  const YamlNode* spec = object.find("spec");
   if (kind == "Job" && spec != nullptr) add_job(*spec, "spec", 1, "", pods);
   return pods;
 }
 
-void check_pods(const Pods& pods, const std::vector<Node>& all, Findings& findings) {
+void check_pods(const Pods& pods, const std::vector<YamlNode>& all, Findings& findings) {
   PodCheck(pods, all, findings).run();
 }
 

@@ -9,18 +9,18 @@
 namespace tandem::apps::manifest {
 
 struct Pods {
-  const Node* spec = nullptr;  // a PodSpec
-  std::string path;            // of it
+  const YamlNode* spec = nullptr;  // a PodSpec
+  std::string path;                // of it
   long count = 1;
   bool computes = true;        // not only a launcher
   std::string main_container;  // the name that the operator looks for; empty: any
 };
 
 // The pods that an object makes; those of a file's job, its launcher included.
-std::vector<Pods> pods_of(const Node& object);
+std::vector<Pods> pods_of(const YamlNode& object);
 
 // Images, resources, volumes, /dev/shm, OMP_NUM_THREADS, where --output_dir lies. `all`: every
 // object of the file, for claims.
-void check_pods(const Pods& pods, const std::vector<Node>& all, Findings& findings);
+void check_pods(const Pods& pods, const std::vector<YamlNode>& all, Findings& findings);
 
 }  // namespace tandem::apps::manifest

@@ -29,36 +29,36 @@ std::string_view inside(std::string_view type, std::size_t front) {
   return type.substr(front, type.size() - front - 1);
 }
 
-std::string kind_of(const Node& node) {
-  if (node.kind == Node::Kind::kMap) return "a map";
-  if (node.kind == Node::Kind::kList) return "a list";
+std::string kind_of(const YamlNode& node) {
+  if (node.kind == YamlNode::Kind::kMap) return "a map";
+  if (node.kind == YamlNode::Kind::kList) return "a list";
   if (node.quoted) return fmt::format("the text \"{}\"", node.text);
   if (node.is_bool()) return fmt::format("the truth value {}", node.text);
   if (node.is_number()) return fmt::format("the number {}", node.text);
   return fmt::format("'{}'", node.text);
 }
 
-void wrong_type(const Node& node, const std::string& path, const std::string& expected,
+void wrong_type(const YamlNode& node, const std::string& path, const std::string& expected,
                 const std::string& fix, Findings& findings) {
   findings.push_back(
       {node.line, path, fmt::format("{} where {} is expected", kind_of(node), expected), fix});
 }
 
-bool is_quantity(const Node& node) {
+bool is_quantity(const YamlNode& node) {
   static const std::regex kQuantity(
       R"([-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+|[KMGTPE]i|[numkMGTPE])?)");
-  return node.kind == Node::Kind::kScalar && node.text.size() < 64 &&
+  return node.kind == YamlNode::Kind::kScalar && node.text.size() < 64 &&
          std::regex_match(node.text, kQuantity);
 }
 
-bool is_text(const Node& node) {
-  return node.kind == Node::Kind::kScalar && !node.is_bool() && !node.is_number();
+bool is_text(const YamlNode& node) {
+  return node.kind == YamlNode::Kind::kScalar && !node.is_bool() && !node.is_number();
 }
 
 // Scalars by the names of their types. True where `type` is one of them.
-bool check_scalar(const Node& node, std::string_view type, const std::string& path,
+bool check_scalar(const YamlNode& node, std::string_view type, const std::string& path,
                   Findings& findings) {
-  const bool scalar = node.kind == Node::Kind::kScalar;
+  const bool scalar = node.kind == YamlNode::Kind::kScalar;
   if (type == "string") {
     if (!is_text(node))
       wrong_type(node, path, "text",
@@ -83,10 +83,10 @@ bool check_scalar(const Node& node, std::string_view type, const std::string& pa
   return true;
 }
 
-void check_choice(const Node& node, std::string_view choices, const std::string& path,
+void check_choice(const YamlNode& node, std::string_view choices, const std::string& path,
                   Findings& findings) {
   const auto words = split(choices, '|');
-  if (node.kind == Node::Kind::kScalar &&
+  if (node.kind == YamlNode::Kind::kScalar &&
       std::find(words.begin(), words.end(), node.text) != words.end())
     return;
   const auto near = flags::nearest(node.text, words);
@@ -127,7 +127,7 @@ std::vector<std::string> Rules::objects() const {
   return names;
 }
 
-bool Rules::check(const Node& object, Findings& findings) const {
+bool Rules::check(const YamlNode& object, Findings& findings) const {
   const std::string name =
       fmt::format("{} {}", object.text_of({"apiVersion"}), object.text_of({"kind"}));
   const auto found = types_.find(name);
@@ -144,19 +144,19 @@ bool Rules::check(const Node& object, Findings& findings) const {
   return false;
 }
 
-void Rules::check_value(const Node& node, std::string_view type, const std::string& path,
+void Rules::check_value(const YamlNode& node, std::string_view type, const std::string& path,
                         Findings& findings) const {
   if (type == "any" || node.is_null()) return;  // null: as if the field were not there
   if (check_scalar(node, type, path, findings)) return;
   if (type.starts_with("enum(")) return check_choice(node, inside(type, 5), path, findings);
   if (type.front() == '[') {
-    if (node.kind != Node::Kind::kList)
+    if (node.kind != YamlNode::Kind::kList)
       return wrong_type(node, path, "a list", "begin each entry with '- '", findings);
     for (std::size_t i = 0; i < node.items.size(); ++i)
       check_value(node.items[i], inside(type, 1), fmt::format("{}[{}]", path, i), findings);
     return;
   }
-  if (node.kind != Node::Kind::kMap)
+  if (node.kind != YamlNode::Kind::kMap)
     return wrong_type(node, path, "a map", "write its fields as 'name: value' below it", findings);
   if (type.front() == '{') {
     for (const Field& field : node.fields)
@@ -168,7 +168,7 @@ void Rules::check_value(const Node& node, std::string_view type, const std::stri
   check_map(node, found->second, path, findings);
 }
 
-void Rules::check_map(const Node& node, const TypeRules& rules, const std::string& path,
+void Rules::check_map(const YamlNode& node, const TypeRules& rules, const std::string& path,
                       Findings& findings) const {
   const std::string before = path.empty() ? "" : path + ".";
   for (const Field& field : node.fields) {
@@ -185,7 +185,7 @@ void Rules::check_map(const Node& node, const TypeRules& rules, const std::strin
                              : "remove it, or see whether it is indented as it should be"});
   }
   for (const auto& [name, rule] : rules) {
-    const Node* value = node.find(name);
+    const YamlNode* value = node.find(name);
     if (rule.required && (value == nullptr || value->is_null()))
       findings.push_back({node.line, before + name, "the field is missing", "add it"});
   }

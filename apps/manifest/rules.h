@@ -27,12 +27,12 @@ class Rules {
   std::vector<std::string> objects() const;
   // Adds what is wrong with the types of an object: fields that do not exist, wrong types, missing
   // fields. False: apiVersion and kind name no object of the rules, which is a finding, too.
-  bool check(const Node& object, Findings& findings) const;
+  bool check(const YamlNode& object, Findings& findings) const;
 
  private:
-  void check_value(const Node& node, std::string_view type, const std::string& path,
+  void check_value(const YamlNode& node, std::string_view type, const std::string& path,
                    Findings& findings) const;
-  void check_map(const Node& node, const TypeRules& rules, const std::string& path,
+  void check_map(const YamlNode& node, const TypeRules& rules, const std::string& path,
                  Findings& findings) const;
 
   std::map<std::string, TypeRules, std::less<>> types_;

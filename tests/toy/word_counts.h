@@ -115,7 +115,7 @@ class WordCounts final : public tasks::ExampleTask<Texts> {
 };
 
 // What a job asks of it.
-class Job final : public tasks::ExampleJob<WordCounts, tasks::DataSource> {
+class WordCountsJob final : public tasks::ExampleJob<WordCounts, tasks::DataSource> {
  public:
   using ExampleJob::ExampleJob;
   tasks::Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
@@ -145,7 +145,7 @@ class CommandLine final : public tasks::DataTaskArguments<tasks::DataSource> {
   }
   std::vector<std::string> metrics() const override { return {"accuracy"}; }
   std::unique_ptr<tasks::JobTask> make_job() const override {
-    return std::make_unique<Job>(arguments());
+    return std::make_unique<WordCountsJob>(arguments());
   }
 };
 

@@ -64,7 +64,7 @@ Table ArrowBatch::read(std::span<const ArrowField> fields, std::span<const std::
 }
 
 // FieldNode: {length, null_count}.
-ArrowBatch::Node ArrowBatch::next_node() {
+ArrowBatch::FieldNode ArrowBatch::next_node() {
   if (node_ >= nodes_.size()) raise<DataError>("it has fewer columns than the schema");
   const std::uint32_t i = node_++;
   const auto length = nodes_.number(i, 0, 2), null_count = nodes_.number(i, 1, 2);
@@ -148,7 +148,7 @@ Column ArrowBatch::read_column(const ArrowField& field) {
   return column;
 }
 
-void ArrowBatch::read_validity(const Node& node, Column& column) {
+void ArrowBatch::read_validity(const FieldNode& node, Column& column) {
   column.size = node.length;
   budget_.take_values(node.length);  // buffers may be those of another column
   const CheckedBytes bits = next_buffer();

@@ -26,17 +26,17 @@ class ArrowBatch {
   Table read(std::span<const ArrowField> fields, std::span<const std::size_t> columns);
 
  private:
-  struct Node {
+  struct FieldNode {
     std::size_t length = 0, null_count = 0;
   };
 
-  Node next_node();
+  FieldNode next_node();
   CheckedBytes next_buffer();
   // The next buffer, which must hold `count` values of `width` bytes.
   CheckedBytes next_values(const ArrowField& field, std::size_t count, std::size_t width);
   CheckedBytes decompress(CheckedBytes buffer);
   Column read_column(const ArrowField& field);
-  void read_validity(const Node& node, Column& column);
+  void read_validity(const FieldNode& node, Column& column);
   void read_texts(const ArrowField& field, Column& column);
   void read_text_views(const ArrowField& field, Column& column);
   std::uint32_t next_view_buffers();

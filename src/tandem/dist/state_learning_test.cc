@@ -46,8 +46,8 @@ float noise(std::uint64_t i, std::uint64_t step) {
 }
 
 // A node: its memory, and what it computes with.
-struct Node {
-  explicit Node(optim::OptimizerName name = optim::OptimizerName::kAdamwTorch)
+struct TestNode {
+  explicit TestNode(optim::OptimizerName name = optim::OptimizerName::kAdamwTorch)
       : optimizer(optim::make_optimizer({.name = name, .weight_decay = 0.01}, layout)),
         model(nullptr, {.elements = layout.size(),
                         .bf16_elements = layout.bf16_size(),
@@ -71,7 +71,7 @@ struct Node {
         {.step = step, .learning_rate = 0.01 / static_cast<double>(step), .gradient_scale = 0.5},
         record);
   }
-  bool equals(const Node& other) const {
+  bool equals(const TestNode& other) const {
     return std::ranges::equal(model.weights(), other.model.weights()) &&
            std::ranges::equal(model.optimizer_state(), other.model.optimizer_state());
   }
@@ -98,7 +98,7 @@ std::unique_ptr<Communicator> end_of(PeerInfoBoard& board, int rank) {
 
 // The job trains until the learner has all of a step. A learner has as long for a gradient as the
 // job for a step, and a slow build takes its time for both.
-void train_job_until_level(Node& job, GradientEngine& engine, StateLearner& learner) {
+void train_job_until_level(TestNode& job, GradientEngine& engine, StateLearner& learner) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!learner.level_at()) {
     const auto begin = std::chrono::steady_clock::now();
@@ -117,7 +117,7 @@ class Learners : public ::testing::Test {
     engine_.emplace(nullptr, job_.context, job_.model,
                     GradientEngineOptions{.logical_shards = 1, .source = &source_});
   }
-  std::unique_ptr<StateLearner> learner_of(StateSource& source, Node& node) {
+  std::unique_ptr<StateLearner> learner_of(StateSource& source, TestNode& node) {
     boards_.push_back(std::make_unique<PeerInfoBoard>(2));
     PeerInfoBoard& board = *boards_.back();
     source.serve_state(
@@ -127,7 +127,7 @@ class Learners : public ::testing::Test {
   }
   void train_until_level(StateLearner& learner) { train_job_until_level(job_, *engine_, learner); }
 
-  Node job_;
+  TestNode job_;
   StateSource source_{job_.model};
   std::optional<GradientEngine> engine_;
   std::vector<std::unique_ptr<PeerInfoBoard>> boards_;
@@ -136,7 +136,7 @@ class Learners : public ::testing::Test {
 class LearnersOf : public Learners, public ::testing::WithParamInterface<optim::OptimizerName> {};
 
 TEST_P(LearnersOf, BecomeLevelWhileTheJobTrains) {
-  Node job(GetParam()), node(GetParam());
+  TestNode job(GetParam()), node(GetParam());
   job.fill();
   StateSource source(job.model);
   GradientEngine engine(nullptr, job.context, job.model, {.logical_shards = 1, .source = &source});
@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, LearnersOf,
                                            optim::OptimizerName::kAdagrad));
 
 TEST_F(Learners, AnUpdateThatTheSourceHasNotSeenIsSentAsItIs) {
-  Node node;
+  TestNode node;
   const auto learner = learner_of(source_, node);
   train_until_level(*learner);
   // As synchronize_state() does with a state from elsewhere.
@@ -170,7 +170,7 @@ TEST_F(Learners, AnUpdateThatTheSourceHasNotSeenIsSentAsItIs) {
 }
 
 TEST_F(Learners, SeveralAtOnce) {
-  Node one, other;
+  TestNode one, other;
   const auto first = learner_of(source_, one);
   train_until_level(*first);
   const auto second = learner_of(source_, other);
@@ -183,7 +183,7 @@ TEST_F(Learners, SeveralAtOnce) {
 
 // The gradient is overwritten by the next backward, whether it has gone or not.
 TEST_F(Learners, GradientsThatHaveNotGoneAreKept) {
-  Node node;
+  TestNode node;
   const auto learner = learner_of(source_, node);
   train_until_level(*learner);
   const std::uint64_t synchronize_state = *learner->level_at();
@@ -195,7 +195,7 @@ TEST_F(Learners, GradientsThatHaveNotGoneAreKept) {
 
 // Gradients that find no room are left out, and their chunks are sent again.
 TEST_F(Learners, WhoTakesNothingForAWhileBecomesLevelLater) {
-  Node node;
+  TestNode node;
   const auto learner = learner_of(source_, node);
   train_until_level(*learner);
   for (int i = 0; i < 6; ++i) job_.step(*engine_);
@@ -208,7 +208,7 @@ TEST_F(Learners, WhoTakesNothingForAWhileBecomesLevelLater) {
 }
 
 TEST_F(Learners, HearWhenTheSourceIsGone) {
-  Node node, job;
+  TestNode node, job;
   job.fill();
   auto source = std::make_unique<StateSource>(job.model);
   const auto learner = learner_of(*source, node);
@@ -218,7 +218,7 @@ TEST_F(Learners, HearWhenTheSourceIsGone) {
 }
 
 TEST_F(Learners, ThatAreGoneAreForgotten) {
-  Node node;
+  TestNode node;
   auto learner = learner_of(source_, node);
   train_until_level(*learner);
   learner.reset();
@@ -229,7 +229,7 @@ TEST_F(Learners, ThatAreGoneAreForgotten) {
 
 // Neither Adafactor's state, nor more learners than there is memory for.
 TEST_F(Learners, AreNotServedWhereThatCannotBe) {
-  Node adafactor(optim::OptimizerName::kAdafactor);
+  TestNode adafactor(optim::OptimizerName::kAdafactor);
   EXPECT_FALSE(can_be_learned(adafactor.model));
   std::atomic<bool> go{false};
   StateSource source(job_.model);
@@ -248,7 +248,7 @@ TEST_F(Learners, AreNotServedWhereThatCannotBe) {
 class BadTransfers : public ::testing::TestWithParam<std::pair<Notice, const char*>> {};
 
 TEST_P(BadTransfers, EndTheTransfer) {
-  Node node;
+  TestNode node;
   PeerInfoBoard board(2);
   std::thread liar([&] {
     const auto communicator = end_of(board, kSourceRank);
@@ -304,7 +304,7 @@ class Streams : public ::testing::TestWithParam<Stream> {};
 
 // Lost, repeated or out of order.
 TEST_P(Streams, AreTakenInOrderOnly) {
-  Node node;
+  TestNode node;
   PeerInfoBoard board(2);
   std::atomic<bool> said = false;
   std::promise<void> heard;
@@ -367,11 +367,11 @@ INSTANTIATE_TEST_SUITE_P(
 struct View {
   bool moves = false;  // weights
   bool level_before = true;
-  std::function<void(Node&)> before_it = {};  // at the node that has learned
+  std::function<void(TestNode&)> before_it = {};  // at the node that has learned
 };
 
 void meet(const View& view) {
-  Node job, node;
+  TestNode job, node;
   job.fill();
   StateSource source(job.model);
   PeerInfoBoard board(2);
@@ -399,7 +399,7 @@ void meet(const View& view) {
           synchronize_state = true;
           if (view.before_it) view.before_it(node);
         }
-        Node& own = trains ? job : node;
+        TestNode& own = trains ? job : node;
         GradientEngine engine(&communicator, own.context, own.model,
                               {.source = trains ? &source : nullptr});
         const SyncResult synced = engine.synchronize_state(
@@ -430,7 +430,7 @@ void meet(const View& view) {
 TEST(LearnersView, WhatWasLearnedCounts) { meet({}); }
 
 TEST(LearnersView, WhatWasLearnedWrongIsSentAgain) {
-  meet({.moves = true, .before_it = [](Node& node) { node.model.optimizer_state()[7] += 1; }});
+  meet({.moves = true, .before_it = [](TestNode& node) { node.model.optimizer_state()[7] += 1; }});
 }
 
 TEST(LearnersView, WhoHasNotLearnedAllGetsAll) { meet({.moves = true, .level_before = false}); }

@@ -158,9 +158,9 @@ std::uint64_t hash_of(const ModelState& state) {
 }
 
 // One rank's part of a job.
-class Job {
+class UpdateJob {
  public:
-  Job(Communicator* communicator, optim::OptimizerName name)
+  UpdateJob(Communicator* communicator, optim::OptimizerName name)
       : optimizer_(optim::make_optimizer({.name = name, .weight_decay = 0.01}, layout_)),
         state_(communicator, {.elements = layout_.size(),
                               .bf16_elements = layout_.bf16_size(),
@@ -217,7 +217,7 @@ class Job {
 
 // The hash after each step, of one rank alone.
 std::vector<std::uint64_t> reference(optim::OptimizerName name) {
-  Job job(nullptr, name);
+  UpdateJob job(nullptr, name);
   std::vector<std::uint64_t> hashes = {hash_of(job.state())};
   for (std::uint64_t step = 1; step <= kSteps; ++step) {
     job.step(step);
@@ -241,7 +241,7 @@ struct World {
 };
 
 // Until all who are to die have died: meets the others that are left and finishes the update.
-void recover(Job& job, Communicator& communicator, std::unique_ptr<Communicator>& rest,
+void recover(UpdateJob& job, Communicator& communicator, std::unique_ptr<Communicator>& rest,
              const std::vector<std::uint64_t>& expected, const Death* own) {
   job.leave();
   rest = (rest ? *rest : communicator).shrink();
@@ -261,14 +261,14 @@ void recover(Job& job, Communicator& communicator, std::unique_ptr<Communicator>
   if (now == kFatalStep) {
     const std::vector<double> record = job.state().record();
     for (std::size_t shard = 0; shard < kShards; ++shard)
-      require(record[shard] == Job::loss(shard, now), "record");
+      require(record[shard] == UpdateJob::loss(shard, now), "record");
   }
   rest->barrier();
 }
 
 void live(Communicator& communicator, const World& world, const Deaths& deaths,
           const std::vector<std::uint64_t>& expected) {
-  Job job(&communicator, world.optimizer);
+  UpdateJob job(&communicator, world.optimizer);
   const auto found = deaths.find(communicator.rank());
   const Death* own = found == deaths.end() ? nullptr : &found->second;
   std::unique_ptr<Communicator> rest;

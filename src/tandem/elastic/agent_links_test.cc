@@ -25,10 +25,10 @@ constexpr milliseconds kTimeout{20000};
 constexpr milliseconds kGlance{10};
 constexpr std::uint64_t kJob = 7;
 
-class Agent {
+class TestAgent {
  public:
-  Agent(std::uint64_t id, const std::string& token)
-      : Agent(id, token, rendezvous::listen_tcp(/*loopback_only=*/true, 0)) {}
+  TestAgent(std::uint64_t id, const std::string& token)
+      : TestAgent(id, token, rendezvous::listen_tcp(/*loopback_only=*/true, 0)) {}
 
   membership::Peer peer() const { return {id_, rendezvous::join_host("127.0.0.1", port_)}; }
   int port() const { return port_; }
@@ -44,7 +44,7 @@ class Agent {
   std::vector<std::string> log;
 
  private:
-  Agent(std::uint64_t id, const std::string& token, rendezvous::FileDescriptor listener)
+  TestAgent(std::uint64_t id, const std::string& token, rendezvous::FileDescriptor listener)
       : id_(id),
         port_(rendezvous::local_port(listener)),
         links_(
@@ -60,13 +60,13 @@ class Agent {
 
 // Serves the agents until `done` or the timeout.
 template <class Done>
-bool serve_until(std::initializer_list<Agent*> agents, Done done) {
+bool serve_until(std::initializer_list<TestAgent*> agents, Done done) {
   const rendezvous::Deadline deadline(kTimeout);
   while (!done() && !deadline.passed()) {
     std::vector<pollfd> waits;
-    for (Agent* agent : agents) agent->links().add_to(waits);
+    for (TestAgent* agent : agents) agent->links().add_to(waits);
     ::poll(waits.data(), waits.size(), 10);
-    for (Agent* agent : agents) agent->serve();
+    for (TestAgent* agent : agents) agent->serve();
   }
   return done();
 }
@@ -111,8 +111,8 @@ std::vector<std::string> bytes_of_unauthenticated_peers(const std::string& token
 TEST(AgentLinks, UnauthenticatedPeersDisturbNobody) {
   for (const std::string token : {"", "a secret"}) {
     const rendezvous::Deadline test(kTimeout);
-    Agent one(1, token);
-    Agent two(2, token);
+    TestAgent one(1, token);
+    TestAgent two(2, token);
     std::vector<rendezvous::FileDescriptor> unauthenticated_peers;
     const std::size_t kinds = bytes_of_unauthenticated_peers(token, make_handshake()).size();
     for (std::size_t kind = 0; kind < kinds; ++kind) {
@@ -130,7 +130,7 @@ TEST(AgentLinks, UnauthenticatedPeersDisturbNobody) {
     EXPECT_TRUE(serve_until({&one, &two}, [&] { return !one.frames.empty(); })) << token;
     one.links().send(two.peer(), AppMessage{AppMessageKind::kAddress, {}, "there"});
     EXPECT_TRUE(serve_until({&one, &two}, [&] { return !two.frames.empty(); })) << token;
-    for (const Agent* agent : {&one, &two}) {
+    for (const TestAgent* agent : {&one, &two}) {
       ASSERT_THAT(agent->frames, SizeIs(1));
       EXPECT_THAT(agent->dead, SizeIs(0));
     }
@@ -153,8 +153,8 @@ TEST(AgentLinks, UnauthenticatedPeersDisturbNobody) {
 
 // A peer that sends as fast as it can is read alternately with the others.
 TEST(AgentLinks, NobodyKeepsAnAgentFromTheOthers) {
-  Agent one(1, "a secret");
-  Agent two(2, "a secret");
+  TestAgent one(1, "a secret");
+  TestAgent two(2, "a secret");
   constexpr int kMany = 4000;
   const std::string text(4000, 'x');
   for (int i = 0; i < 200; ++i)

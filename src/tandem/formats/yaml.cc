@@ -62,23 +62,23 @@ class Reader {
   Reader& operator=(const Reader&) = delete;
 
   // Appends to `documents` as they come, so that those before a mistake are there.
-  void read(std::vector<Node>& documents) {
+  void read(std::vector<YamlNode>& documents) {
     for (;;) {
       const Event event(parser_);
       if (event.get().type == YAML_STREAM_END_EVENT) return;
       if (event.get().type != YAML_DOCUMENT_START_EVENT) continue;
       anchors_.clear();
       const Event first(parser_);
-      Node node = value(first, 0);
+      YamlNode node = value(first, 0);
       if (!node.is_null()) documents.push_back(std::move(node));
     }
   }
 
  private:
-  Node value(const Event& event, int depth) {
+  YamlNode value(const Event& event, int depth) {
     if (depth > kDeepest) throw SyntaxProblem{event.line(), "too deeply nested"};
     if (++values_ > kMostValues) throw SyntaxProblem{event.line(), "too many values"};
-    Node node;
+    YamlNode node;
     node.line = event.line();
     const yaml_event_t& raw = event.get();
     switch (raw.type) {
@@ -100,8 +100,8 @@ class Reader {
     }
   }
 
-  void read_list(Node& node, int depth) {
-    node.kind = Node::Kind::kList;
+  void read_list(YamlNode& node, int depth) {
+    node.kind = YamlNode::Kind::kList;
     for (;;) {
       const Event event(parser_);
       if (event.get().type == YAML_SEQUENCE_END_EVENT) return;
@@ -109,15 +109,15 @@ class Reader {
     }
   }
 
-  void read_map(Node& node, int depth) {
-    node.kind = Node::Kind::kMap;
+  void read_map(YamlNode& node, int depth) {
+    node.kind = YamlNode::Kind::kMap;
     std::map<std::string, int> seen;
-    std::vector<Node> merged;
+    std::vector<YamlNode> merged;
     for (;;) {
       const Event event(parser_);
       if (event.get().type == YAML_MAPPING_END_EVENT) return merge(merged, seen, node);
-      const Node key = value(event, depth + 1);
-      if (key.kind != Node::Kind::kScalar) throw SyntaxProblem{key.line, "a name was expected"};
+      const YamlNode key = value(event, depth + 1);
+      if (key.kind != YamlNode::Kind::kScalar) throw SyntaxProblem{key.line, "a name was expected"};
       const auto [first, fresh] = seen.emplace(key.text, key.line);
       if (!fresh) {
         findings_.push_back({key.line, key.text,
@@ -125,7 +125,7 @@ class Reader {
                              "remove one of the two"});
       }
       const Event of_value(parser_);
-      Node of_key = value(of_value, depth + 1);
+      YamlNode of_key = value(of_value, depth + 1);
       if (key.text == "<<" && !key.quoted) {
         add_merged(std::move(of_key), key.line, merged);
       } else {
@@ -135,11 +135,12 @@ class Reader {
   }
 
   // The value of a merge key: a map, or a list of maps (YAML 1.1, yaml.org/type/merge.html).
-  static void add_merged(Node value, int line, std::vector<Node>& merged) {
-    const bool is_list = value.kind == Node::Kind::kList;
-    std::vector<Node> maps = is_list ? std::move(value.items) : std::vector<Node>{std::move(value)};
-    for (Node& map : maps) {
-      if (map.kind != Node::Kind::kMap)
+  static void add_merged(YamlNode value, int line, std::vector<YamlNode>& merged) {
+    const bool is_list = value.kind == YamlNode::Kind::kList;
+    std::vector<YamlNode> maps =
+        is_list ? std::move(value.items) : std::vector<YamlNode>{std::move(value)};
+    for (YamlNode& map : maps) {
+      if (map.kind != YamlNode::Kind::kMap)
         throw SyntaxProblem{line, "behind << a map or a list of maps was expected"};
       merged.push_back(std::move(map));
     }
@@ -147,21 +148,21 @@ class Reader {
 
   // A field of the map itself wins over a merged one, and an earlier map over a later one. `names`
   // are those that the map has.
-  static void merge(const std::vector<Node>& merged, std::map<std::string, int>& names,
-                    Node& node) {
-    for (const Node& map : merged) {
+  static void merge(const std::vector<YamlNode>& merged, std::map<std::string, int>& names,
+                    YamlNode& node) {
+    for (const YamlNode& map : merged) {
       for (const Field& field : map.fields) {
         if (names.emplace(field.name, field.line).second) node.fields.push_back(field);
       }
     }
   }
 
-  Node keep(const std::string& anchor, Node node) {
+  YamlNode keep(const std::string& anchor, YamlNode node) {
     if (!anchor.empty()) anchors_[anchor] = node;
     return node;
   }
 
-  Node anchored(const std::string& name, int line) {
+  YamlNode anchored(const std::string& name, int line) {
     const auto found = anchors_.find(name);
     if (found == anchors_.end()) throw SyntaxProblem{line, fmt::format("no &{} before it", name)};
     // What it repeats counts, so that a few nested ones cannot fill the memory.
@@ -169,16 +170,16 @@ class Reader {
     if (values_ > kMostValues) throw SyntaxProblem{line, "too many values"};
     return found->second;
   }
-  static std::size_t size(const Node& node) {
+  static std::size_t size(const YamlNode& node) {
     std::size_t count = 1;
-    for (const Node& item : node.items) count += size(item);
+    for (const YamlNode& item : node.items) count += size(item);
     for (const Field& field : node.fields) count += 1 + size(field.value);
     return count;
   }
 
   yaml_parser_t parser_{};
   Findings& findings_;
-  std::map<std::string, Node> anchors_;
+  std::map<std::string, YamlNode> anchors_;
   std::size_t values_ = 0;
 };
 
@@ -212,8 +213,8 @@ Finding explain(const std::vector<std::string>& lines, const SyntaxProblem& prob
 
 }  // namespace
 
-std::vector<Node> read_yaml(const std::string& text, Findings& findings) {
-  std::vector<Node> documents;
+std::vector<YamlNode> read_yaml(const std::string& text, Findings& findings) {
+  std::vector<YamlNode> documents;
   Findings twice;
   try {
     Reader(text, twice).read(documents);
@@ -234,52 +235,52 @@ std::vector<Node> read_yaml(const std::string& text, Findings& findings) {
   return documents;
 }
 
-const Node* Node::find(std::string_view name) const {
+const YamlNode* YamlNode::find(std::string_view name) const {
   for (const Field& field : fields) {
     if (field.name == name) return &field.value;
   }
   return nullptr;
 }
 
-const Node* Node::find(std::initializer_list<std::string_view> path) const {
-  const Node* node = this;
+const YamlNode* YamlNode::find(std::initializer_list<std::string_view> path) const {
+  const YamlNode* node = this;
   for (const std::string_view name : path) {
     if (node != nullptr) node = node->find(name);
   }
   return node;
 }
 
-std::string Node::text_of(std::initializer_list<std::string_view> path) const {
-  const Node* node = find(path);
+std::string YamlNode::text_of(std::initializer_list<std::string_view> path) const {
+  const YamlNode* node = find(path);
   return node != nullptr && node->kind == Kind::kScalar ? node->text : "";
 }
 
-std::optional<long> Node::int_of(std::initializer_list<std::string_view> path) const {
-  const Node* node = find(path);
+std::optional<long> YamlNode::int_of(std::initializer_list<std::string_view> path) const {
+  const YamlNode* node = find(path);
   long value = 0;
   if (node == nullptr || !node->is_int()) return std::nullopt;
   std::from_chars(node->text.data(), node->text.data() + node->text.size(), value);
   return value;
 }
 
-bool Node::is_null() const {
+bool YamlNode::is_null() const {
   return kind == Kind::kScalar && !quoted && one_of(text, {"", "~", "null", "Null", "NULL"});
 }
 
-bool Node::is_bool() const {
+bool YamlNode::is_bool() const {
   return kind == Kind::kScalar && !quoted &&
          one_of(text, {"true", "True", "TRUE", "false", "False", "FALSE", "yes", "Yes", "YES", "no",
                        "No", "NO", "on", "On", "ON", "off", "Off", "OFF"});
 }
 
-bool Node::is_int() const {
+bool YamlNode::is_int() const {
   if (kind != Kind::kScalar || quoted) return false;
   const std::size_t begin = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
   return text.size() > begin && text.size() < 19 &&
          text.find_first_not_of("0123456789", begin) == std::string::npos;
 }
 
-bool Node::is_number() const {
+bool YamlNode::is_number() const {
   static const std::regex kNumber(R"([-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?)");
   return kind == Kind::kScalar && !quoted && text.size() < 64 && std::regex_match(text, kNumber);
 }

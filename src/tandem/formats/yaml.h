@@ -22,18 +22,18 @@ using Findings = std::vector<Finding>;
 struct Field;
 
 // A value of a document. Immutable once read.
-struct Node {
+struct YamlNode {
   enum class Kind { kScalar, kMap, kList };
   Kind kind = Kind::kScalar;
   int line = 0;
   std::string text;     // of a scalar
   bool quoted = false;  // or a block of text: it is text, whatever it looks like
   std::vector<Field> fields;
-  std::vector<Node> items;
+  std::vector<YamlNode> items;
 
   // The value of a field, or of a field of a field …; null where one is missing.
-  const Node* find(std::string_view name) const;
-  const Node* find(std::initializer_list<std::string_view> path) const;
+  const YamlNode* find(std::string_view name) const;
+  const YamlNode* find(std::initializer_list<std::string_view> path) const;
   // The text of such a scalar; empty if it is missing.
   std::string text_of(std::initializer_list<std::string_view> path) const;
   // The number of such a scalar; nothing if it is missing or not a number.
@@ -48,12 +48,12 @@ struct Node {
 struct Field {
   std::string name;
   int line = 0;
-  Node value;
+  YamlNode value;
 };
 
 // The documents of a text. What is no YAML becomes a finding, and the documents before it are
 // returned; a field that occurs twice in one map becomes one too. Aliases are followed. Texts are
 // hostile: depth and number of values are bounded.
-std::vector<Node> read_yaml(const std::string& text, Findings& findings);
+std::vector<YamlNode> read_yaml(const std::string& text, Findings& findings);
 
 }  // namespace tandem::formats

@@ -16,7 +16,7 @@ namespace tandem::hub {
 namespace {
 
 using formats::Field;
-using formats::Node;
+using formats::YamlNode;
 
 // --- reading ---
 
@@ -47,40 +47,42 @@ bool is_true(const std::string& text) {
   return text == "true" || text == "True" || text == "TRUE" || text == "yes" || text == "on";
 }
 
-std::vector<std::string> texts_of(const Node& node, const std::string& where) {
-  if (node.kind == Node::Kind::kScalar) return {node.text};
+std::vector<std::string> texts_of(const YamlNode& node, const std::string& where) {
+  if (node.kind == YamlNode::Kind::kScalar) return {node.text};
   std::vector<std::string> texts;
-  for (const Node& item : node.items) {
-    if (item.kind != Node::Kind::kScalar) wrong(where, item.line, "expected the path of files");
+  for (const YamlNode& item : node.items) {
+    if (item.kind != YamlNode::Kind::kScalar) wrong(where, item.line, "expected the path of files");
     texts.push_back(item.text);
   }
-  if (node.kind == Node::Kind::kMap) wrong(where, node.line, "expected a path or a list of paths");
+  if (node.kind == YamlNode::Kind::kMap)
+    wrong(where, node.line, "expected a path or a list of paths");
   return texts;
 }
 
 // A text or a list of texts is the split "train"; a map has splits; a list of maps has
 // {split, path}.
-void read_data_files(const Node& node, const std::string& where, CardConfiguration& configuration) {
-  const auto add = [&](const std::string& split, const Node& paths) {
+void read_data_files(const YamlNode& node, const std::string& where,
+                     CardConfiguration& configuration) {
+  const auto add = [&](const std::string& split, const YamlNode& paths) {
     configuration.patterns.emplace_back(split, texts_of(paths, where));
   };
-  if (node.kind == Node::Kind::kMap) {
+  if (node.kind == YamlNode::Kind::kMap) {
     for (const Field& field : node.fields) add(field.name, field.value);
     return;
   }
-  const bool has_maps = !node.items.empty() && node.items.front().kind == Node::Kind::kMap;
+  const bool has_maps = !node.items.empty() && node.items.front().kind == YamlNode::Kind::kMap;
   if (!has_maps) return add("train", node);
-  for (const Node& item : node.items) {
-    const Node* split = item.find("split");
-    const Node* path = item.find("path");
+  for (const YamlNode& item : node.items) {
+    const YamlNode* split = item.find("split");
+    const YamlNode* path = item.find("path");
     if (split == nullptr || path == nullptr)
       wrong(where, item.line, "data_files: expected entries with split and path");
     add(split->text, *path);
   }
 }
 
-CardConfiguration read_configuration(const Node& node, const std::string& where) {
-  if (node.kind != Node::Kind::kMap)
+CardConfiguration read_configuration(const YamlNode& node, const std::string& where) {
+  if (node.kind != YamlNode::Kind::kMap)
     wrong(where, node.line, "configs: expected entries with config_name and data_files");
   constexpr std::string_view kWithoutEffect[] = {"description", "version", "license", "citation"};
   CardConfiguration configuration;
@@ -191,13 +193,14 @@ std::vector<CardConfiguration> read_card(std::string_view text, bool whole_text,
   const std::string matter = whole_text ? std::string(text) : front_matter(text);
   if (matter.empty()) return {};
   formats::Findings findings;
-  const std::vector<Node> documents = formats::read_yaml(matter, findings);
+  const std::vector<YamlNode> documents = formats::read_yaml(matter, findings);
   if (!findings.empty()) wrong(where, findings.front().line, findings.front().problem);
-  const Node* configs = documents.empty() ? nullptr : documents.front().find("configs");
+  const YamlNode* configs = documents.empty() ? nullptr : documents.front().find("configs");
   std::vector<CardConfiguration> all;
   if (configs == nullptr || configs->is_null()) return all;
-  if (configs->kind != Node::Kind::kList) wrong(where, configs->line, "configs: expected a list");
-  for (const Node& node : configs->items) all.push_back(read_configuration(node, where));
+  if (configs->kind != YamlNode::Kind::kList)
+    wrong(where, configs->line, "configs: expected a list");
+  for (const YamlNode& node : configs->items) all.push_back(read_configuration(node, where));
   return all;
 }
 

@@ -9,7 +9,7 @@
 namespace tandem::kernels::testing {
 namespace {
 
-struct State {
+struct OptimizerState {
   std::vector<float> p, rows, columns;
   std::vector<bfloat16> copy;
 };
@@ -22,10 +22,10 @@ constexpr AdafactorStep step_number(int t) {
           .grad_scale = 0.5f};
 }
 
-State run(const Context& ctx, std::size_t rows, std::size_t columns) {
+OptimizerState run(const Context& ctx, std::size_t rows, std::size_t columns) {
   const std::size_t count = rows * columns;
-  State s{random_values(count, 1), std::vector<float>(rows), std::vector<float>(columns),
-          std::vector<bfloat16>(count)};
+  OptimizerState s{random_values(count, 1), std::vector<float>(rows), std::vector<float>(columns),
+                   std::vector<bfloat16>(count)};
   for (int t = 1; t <= 2; ++t) {
     const auto grad = random_values(count, 10 + static_cast<std::uint64_t>(t));
     adafactor_matrix(ctx, rows, columns, step_number(t), grad.data(), s.p.data(), s.rows.data(),
@@ -72,7 +72,7 @@ TEST(Adafactor, MatrixMatchesTheFormulaInF64) {
   Runtime runtime;
   for (const auto& [rows, columns] :
        {std::pair<std::size_t, std::size_t>{1, 5}, {3, 1}, {2, 700}, {200, 33}}) {
-    const State got = run(runtime.context(), rows, columns);
+    const OptimizerState got = run(runtime.context(), rows, columns);
     const std::vector<double> want = in_f64(rows, columns);
     for (std::size_t i = 0; i < want.size(); ++i) {
       ASSERT_NEAR(got.p[i], want[i], 1e-6) << rows << "x" << columns << " " << i;
@@ -101,8 +101,8 @@ TEST(Adafactor, VectorMatchesTheFormulaInF64) {
 TEST(Adafactor, SameBitsForAnyThreads) {
   Runtime one("", 1);
   Runtime three("", 3);
-  const State want = run(one.context(), 1000, 96);
-  const State got = run(three.context(), 1000, 96);
+  const OptimizerState want = run(one.context(), 1000, 96);
+  const OptimizerState got = run(three.context(), 1000, 96);
   EXPECT_TRUE(same_bits(got.p, want.p) && same_bits(got.rows, want.rows) &&
               same_bits(got.columns, want.columns));
 }

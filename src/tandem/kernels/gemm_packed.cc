@@ -14,7 +14,7 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
 
 // How a product is cut; a function of its sizes, the kernel's blocks and the tiles chosen for the
 // machine.
-struct Plan {
+struct PackedPlan {
   std::size_t tile_rows, tile_columns;
   std::size_t row_tiles, column_tiles;
   std::size_t slice;  // elements of the reduction per slice, whole units
@@ -36,9 +36,9 @@ std::size_t part_of(std::size_t size, std::size_t limit, std::size_t granule) {
 constexpr std::size_t kLeastTiles = 4;
 
 template <class T>
-Plan plan_of(const PackedGemmOf<T>& kernel, const GemmTiles& tiles, std::size_t m, std::size_t n,
-             std::size_t k, bool a_is_rows) {
-  Plan plan;
+PackedPlan plan_of(const PackedGemmOf<T>& kernel, const GemmTiles& tiles, std::size_t m,
+                   std::size_t n, std::size_t k, bool a_is_rows) {
+  PackedPlan plan;
   const std::size_t units = num_chunks(k, kernel.reduced_per_unit);
   plan.b_packed_ahead =
       (a_is_rows || kernel.every_b_ahead) && round_up(n, kernel.nr) * units <= kPackAheadUnits;
@@ -230,7 +230,7 @@ class Product {
   const GemmOperand<T>& a_;
   const GemmOperand<T>& b_;
   std::size_t m_, n_, k_;
-  Plan plan_;
+  PackedPlan plan_;
   std::size_t slice_units_ = 0;
   std::size_t a_units_ = 0;
   std::size_t b_units_ = 0;

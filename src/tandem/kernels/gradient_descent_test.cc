@@ -11,17 +11,18 @@ namespace {
 
 constexpr std::size_t kCount = 40003;  // several chunks and a ragged end
 
-struct State {
+struct OptimizerState {
   std::vector<float> p, s;
   std::vector<bfloat16> copy;
-  friend bool operator==(const State& a, const State& b) {
+  friend bool operator==(const OptimizerState& a, const OptimizerState& b) {
     return same_bits(a.p, b.p) && same_bits(a.s, b.s) && same_bits(a.copy, b.copy);
   }
 };
 
 template <class Step>
-State run(const Context& ctx, Step step, bool with_state) {
-  State state{random_values(kCount, 1), std::vector<float>(kCount), std::vector<bfloat16>(kCount)};
+OptimizerState run(const Context& ctx, Step step, bool with_state) {
+  OptimizerState state{random_values(kCount, 1), std::vector<float>(kCount),
+                       std::vector<bfloat16>(kCount)};
   for (step.step = 1; step.step <= 3; ++step.step) {
     const auto grad = random_values(kCount, 10 + static_cast<std::uint64_t>(step.step));
     float* const s = with_state ? state.s.data() : nullptr;
@@ -78,14 +79,14 @@ double adagrad_in_f64(const AdagradStep& s, std::size_t i) {
 TEST(GradientDescent, ReferenceMatchesTheFormulasInF64) {
   Runtime runtime("optimizer=reference");
   for (const SgdStep& step : kSgdSteps) {
-    const State got = run(runtime.context(), step, step.momentum != 0);
+    const OptimizerState got = run(runtime.context(), step, step.momentum != 0);
     for (std::size_t i = 0; i < 40; ++i) {
       ASSERT_NEAR(got.p[i], sgd_in_f64(step, i), 1e-6) << i;
       ASSERT_EQ(got.copy[i], to_bfloat16(got.p[i]));
     }
   }
   for (const AdagradStep& step : kAdagradSteps) {
-    const State got = run(runtime.context(), step, true);
+    const OptimizerState got = run(runtime.context(), step, true);
     for (std::size_t i = 0; i < 40; ++i) {
       ASSERT_NEAR(got.p[i], adagrad_in_f64(step, i), 1e-6) << i;
       ASSERT_EQ(got.copy[i], to_bfloat16(got.p[i]));

@@ -69,9 +69,9 @@ TEST(LineSocket, WhatComesWhileItSendsWakesWhoWaits) {
 using Answer = std::function<std::string(const ControlRequest&)>;
 
 // An agent in a thread, until the end of the test. Its job has no other agent, so it answers alone.
-class Agent {
+class TestAgent {
  public:
-  explicit Agent(Answer answer, const std::string& token = "a secret")
+  explicit TestAgent(Answer answer, const std::string& token = "a secret")
       : desk_(::getpid(), token), answer_(std::move(answer)) {
     EXPECT_EQ(desk_.failure(), "");
     thread_ = std::thread([this] {
@@ -92,7 +92,7 @@ class Agent {
       }
     });
   }
-  ~Agent() {
+  ~TestAgent() {
     stop_.store(true);
     thread_.join();
   }
@@ -128,7 +128,7 @@ std::string what(const std::function<void()>& action) {
 TEST(Control, TellsTheStatusAndDoesWhatItIsTold) {
   std::vector<std::string> done;
   {
-    const Agent agent([&](const ControlRequest& request) -> std::string {
+    const TestAgent agent([&](const ControlRequest& request) -> std::string {
       if (request.kind == ControlRequest::Kind::kStatus) return status_line();
       if (request.kind == ControlRequest::Kind::kResize) raise<ConfigError>("not so many");
       done.push_back(to_line(request));
@@ -171,7 +171,7 @@ TEST(Control, RefusesWhatItDoesNotKnow) {
 
 // More silent connections than it admits: the next one is answered when they are closed.
 TEST(Control, SilentGuestsKeepNobodyOutForEver) {
-  const Agent agent([](const ControlRequest&) { return status_line(); });
+  const TestAgent agent([](const ControlRequest&) { return status_line(); });
   const std::string name = fmt::format("tandem-run/{}/{}", ::geteuid(), ::getpid());
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -190,13 +190,13 @@ TEST(Control, SilentGuestsKeepNobodyOutForEver) {
 TEST(Control, VisitorsProveTheToken) {
   const auto never = [](const ControlRequest&) -> std::string { throw std::logic_error("asked"); };
   {
-    const Agent agent(never);
+    const TestAgent agent(never);
     for (const char* token : {"another", ""}) {
       EXPECT_THAT(what([&] { ask_status(agent.place(token), kLimit); }),
                   HasSubstr("another TANDEM_JOB_TOKEN"));
     }
   }
-  const Agent open(never, "");
+  const TestAgent open(never, "");
   for (const char* token : {"a secret", ""}) {
     EXPECT_THAT(what([&] { ask_status(open.place(token), kLimit); }),
                 HasSubstr("without TANDEM_JOB_TOKEN"));
@@ -206,7 +206,7 @@ TEST(Control, VisitorsProveTheToken) {
 // Unauthenticated connections make room for new ones.
 TEST(Control, UnauthenticatedPeersAtThePortKeepNobodyOut) {
   int asked = 0;
-  const Agent agent([&](const ControlRequest&) {
+  const TestAgent agent([&](const ControlRequest&) {
     ++asked;
     return status_line();
   });

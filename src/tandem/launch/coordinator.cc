@@ -57,14 +57,14 @@ void Coordinator::ready(AgentId agent, Clock::time_point now) {
 }
 
 void Coordinator::succeeded(AgentId agent, Clock::time_point now) {
-  Agent& one = agents_.at(agent);
+  AgentRecord& one = agents_.at(agent);
   if (one.state == State::kRunning) one.state = State::kSucceeded;
   tick(now);
 }
 
 void Coordinator::failed(AgentId agent, std::vector<Failure> failures, bool final,
                          Clock::time_point now) {
-  Agent& one = agents_.at(agent);
+  AgentRecord& one = agents_.at(agent);
   if (!one.member || (phase_ != Phase::kRunning && phase_ != Phase::kFailing)) return;
   one.state = State::kFailed;
   final_failure_ |= final;
@@ -77,14 +77,14 @@ void Coordinator::failed(AgentId agent, std::vector<Failure> failures, bool fina
 void Coordinator::gone(AgentId id, const std::string& reason, Clock::time_point now) {
   const auto found = agents_.find(id);
   if (found == agents_.end()) return;
-  const Agent agent = std::move(found->second);
+  const AgentRecord agent = std::move(found->second);
   agents_.erase(found);
   if (agent.member && phase_ == Phase::kRunning) lose_member(agent, reason, now);
   tick(now);
 }
 
 // A job of fixed size cannot continue without the node, and restarts are counted.
-void Coordinator::lose_member(const Agent& agent, const std::string& reason,
+void Coordinator::lose_member(const AgentRecord& agent, const std::string& reason,
                               Clock::time_point now) {
   const std::string text =
       fmt::format("{} (pid {}) is gone: {}", agent.info.host, agent.info.pid, reason);
@@ -153,7 +153,7 @@ void Coordinator::begin_round() {
   }
   std::map<std::string, int> role_ranks;
   for (const AgentId id : members) {
-    Agent& agent = agents_[id];
+    AgentRecord& agent = agents_[id];
     assignment.first_role_rank = role_ranks[agent.info.role];
     assignment.role_world_size = role_sizes[agent.info.role];
     Order order = order_of(Order::Kind::kStart);

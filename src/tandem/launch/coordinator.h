@@ -97,7 +97,7 @@ class Coordinator {
  private:
   enum class Phase { kGathering, kRunning, kFailing, kEnded };
   enum class State { kArrived, kReady, kRunning, kSucceeded, kFailed };
-  struct Agent {
+  struct AgentRecord {
     AgentInfo info;
     State state = State::kArrived;
     bool member = false;  // of the round
@@ -111,7 +111,7 @@ class Coordinator {
   void welcome_newcomers(Clock::time_point now);
   void settle_failure(Clock::time_point now);
   void end(int exit_code, const std::string& text);
-  void lose_member(const Agent& agent, const std::string& reason, Clock::time_point now);
+  void lose_member(const AgentRecord& agent, const std::string& reason, Clock::time_point now);
   void check_join_timeout(Clock::time_point now);
   std::size_t num_members() const;
   bool all_members(State state) const;
@@ -119,7 +119,7 @@ class Coordinator {
 
   JobRules rules_;
   Phase phase_ = Phase::kGathering;
-  std::map<AgentId, Agent> agents_;
+  std::map<AgentId, AgentRecord> agents_;
   AgentId next_ = 0;
   int round_ = 0;
   int restarts_ = 0;

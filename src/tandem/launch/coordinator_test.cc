@@ -14,9 +14,9 @@ namespace {
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-class Job {
+class SimulatedJob {
  public:
-  explicit Job(JobRules rules) : coordinator_(std::move(rules), now_) {}
+  explicit SimulatedJob(JobRules rules) : coordinator_(std::move(rules), now_) {}
 
   int arrive(int workers = 1, int node_rank = -1, const std::string& role = "default") {
     AgentInfo info;
@@ -83,7 +83,7 @@ JobRules rules(int min_nodes, int max_nodes, int max_restarts = 0) {
 }
 
 TEST(Coordinator, BeginsAtOnceWhenAllAreThere) {
-  Job job(rules(2, 2));
+  SimulatedJob job(rules(2, 2));
   const int a = job.arrive(2, -1, "x");
   EXPECT_FALSE(job.started(a));
   const int b = job.arrive(3, -1, "y");
@@ -97,7 +97,7 @@ TEST(Coordinator, BeginsAtOnceWhenAllAreThere) {
 }
 
 TEST(Coordinator, WaitsForMoreNodesOnlyWhileTheyCome) {
-  Job job(rules(1, 4));
+  SimulatedJob job(rules(1, 4));
   const int a = job.arrive();
   job.pass(seconds(1));
   job.arrive();
@@ -111,7 +111,7 @@ TEST(Coordinator, WaitsForMoreNodesOnlyWhileTheyCome) {
 TEST(Coordinator, FixedPlacesAreTheNodeRanks) {
   JobRules fixed = rules(2, 2);
   fixed.fixed_places = true;
-  Job job(fixed);
+  SimulatedJob job(fixed);
   const int one = job.arrive(1, 1);
   EXPECT_THROW(job.arrive(1, 1), ConfigError);
   EXPECT_THROW(job.arrive(1, 2), ConfigError);
@@ -121,7 +121,7 @@ TEST(Coordinator, FixedPlacesAreTheNodeRanks) {
 }
 
 TEST(Coordinator, AFailureRestartsAllAndIsCountedOnce) {
-  Job job(rules(2, 2, 1));
+  SimulatedJob job(rules(2, 2, 1));
   const int a = job.arrive();
   const int b = job.arrive();
   job.fail(b, 1, {.code = 3, .signal = 0});
@@ -143,7 +143,7 @@ TEST(Coordinator, AFailureRestartsAllAndIsCountedOnce) {
 TEST(Coordinator, TheCauseIsNamedNotTheVictim) {
   JobRules own = rules(2, 2);
   own.own_job = true;
-  Job job(own);
+  SimulatedJob job(own);
   const int a = job.arrive();
   const int b = job.arrive();
   job.fail(a, 0, {.code = 200, .signal = 0}, false, true);
@@ -155,14 +155,14 @@ TEST(Coordinator, TheCauseIsNamedNotTheVictim) {
 }
 
 TEST(Coordinator, WhatNoRestartHelpsEndsTheJob) {
-  Job job(rules(1, 1, 9));
+  SimulatedJob job(rules(1, 1, 9));
   const int a = job.arrive();
   job.fail(a, 0, {.code = 2, .signal = 0}, true);
   EXPECT_TRUE(job.told(a, Order::Kind::kEnd));
 }
 
 TEST(Coordinator, NewcomersRestartAllWhenThereIsRoomAndCostNothing) {
-  Job job(rules(1, 2));
+  SimulatedJob job(rules(1, 2));
   const int a = job.arrive();
   job.pass(seconds(3));
   ASSERT_TRUE(job.started(a));
@@ -183,7 +183,7 @@ TEST(Coordinator, NewcomersRestartAllWhenThereIsRoomAndCostNothing) {
 }
 
 TEST(Coordinator, ALostNodeIsMissedAtOnce) {
-  Job elastic(rules(1, 2));
+  SimulatedJob elastic(rules(1, 2));
   const int a = elastic.arrive();
   const int b = elastic.arrive();
   elastic.lose(b);
@@ -193,7 +193,7 @@ TEST(Coordinator, ALostNodeIsMissedAtOnce) {
   ASSERT_TRUE(elastic.started(a));
   EXPECT_EQ(elastic.last(a).assignment.group_size, 1);
 
-  Job fixed(rules(2, 2));
+  SimulatedJob fixed(rules(2, 2));
   const int c = fixed.arrive();
   fixed.lose(fixed.arrive());
   ASSERT_TRUE(fixed.told(c, Order::Kind::kEnd));
@@ -201,7 +201,7 @@ TEST(Coordinator, ALostNodeIsMissedAtOnce) {
 }
 
 TEST(Coordinator, EndsWhenAllHaveSucceededOrTooFewCome) {
-  Job job(rules(2, 2));
+  SimulatedJob job(rules(2, 2));
   const int a = job.arrive();
   const int b = job.arrive();
   job.succeed(a);
@@ -210,7 +210,7 @@ TEST(Coordinator, EndsWhenAllHaveSucceededOrTooFewCome) {
   ASSERT_TRUE(job.told(a, Order::Kind::kEnd));
   EXPECT_EQ(job.last(a).exit_code, 0);
 
-  Job lonely(rules(2, 2));
+  SimulatedJob lonely(rules(2, 2));
   const int c = lonely.arrive();
   lonely.pass(seconds(601));
   ASSERT_TRUE(lonely.told(c, Order::Kind::kEnd));

@@ -41,24 +41,24 @@ std::string read_of(int process, const char* file) {
   }
 }
 
-struct State {
+struct ProcessState {
   int parent = 0;
   char letter = '?';
 };
 
 // "4711 (any name) S 4710 …"
-std::optional<State> state_of(int process) {
+std::optional<ProcessState> state_of(int process) {
   const std::string text = read_of(process, "stat");
   const std::size_t at = text.rfind(") ");
   if (at == std::string::npos || text.size() < at + 5) return std::nullopt;
   const std::string_view rest = std::string_view(text).substr(at + 4);
   const auto parent = to_int(rest.substr(0, rest.find(' ')));
   if (!parent) return std::nullopt;
-  return State{*parent, text[at + 2]};
+  return ProcessState{*parent, text[at + 2]};
 }
 
-std::map<int, State> all_processes() {
-  std::map<int, State> processes;
+std::map<int, ProcessState> all_processes() {
+  std::map<int, ProcessState> processes;
   std::error_code unreadable;
   for (fs::directory_iterator entry("/proc", unreadable), end; entry != end;
        entry.increment(unreadable)) {
@@ -90,19 +90,19 @@ bool of_this_user(int process) {
   return ::stat(folder.c_str(), &status) == 0 && status.st_uid == ::geteuid();
 }
 
-int parent_of(int process, const std::map<int, State>& processes) {
+int parent_of(int process, const std::map<int, ProcessState>& processes) {
   const auto found = processes.find(process);
   return found == processes.end() ? 0 : found->second.parent;
 }
 
 // The nearest ancestor of this process that is not a rank; 0: not visible.
-int manager(const std::map<int, State>& processes, const RankVariables& variables) {
+int manager(const std::map<int, ProcessState>& processes, const RankVariables& variables) {
   int process = ::getpid();
   while (process > 0 && rank_of(process, variables)) process = parent_of(process, processes);
   return process;
 }
 
-bool descends(int process, int ancestor, const std::map<int, State>& processes) {
+bool descends(int process, int ancestor, const std::map<int, ProcessState>& processes) {
   for (std::size_t depth = 0; process > 0 && depth < processes.size(); ++depth) {
     process = parent_of(process, processes);
     if (process == ancestor) return true;
@@ -130,7 +130,7 @@ std::string name_of(const LocalProcess& rank) {
 
 std::vector<LocalProcess> find_local_processes(const RankVariables& variables) {
   if (variables.rank.empty()) return {};
-  const std::map<int, State> processes = all_processes();
+  const std::map<int, ProcessState> processes = all_processes();
   const int root = manager(processes, variables);
   std::map<int, LocalProcess> ranks;
   std::set<int> present;  // a running process waits for it

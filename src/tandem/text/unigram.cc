@@ -40,7 +40,7 @@ Unigram::Unigram(std::span<const std::string> vocabulary, std::span<const double
 // length) decides between equal ones.
 void Unigram::offer(Work& work, std::size_t begin, std::size_t end, std::int32_t id,
                     double score) const {
-  Work::Node& node = work.nodes[end];
+  Work::PathNode& node = work.nodes[end];
   const double candidate = score + work.nodes[begin].score;
   if (node.id < 0 || candidate > node.score)
     node = {candidate, static_cast<std::uint32_t>(begin), id};
@@ -93,7 +93,7 @@ void Unigram::collect(std::string_view text, Work& work) const {
   InterruptionCheck check;
   for (std::size_t end = text.size(); end > 0;) {
     check.count();
-    const Work::Node& last = work.nodes[end];
+    const Work::PathNode& last = work.nodes[end];
     std::size_t begin = last.begin;
     std::int32_t id = last.id;
     if (id == unk_id_) {

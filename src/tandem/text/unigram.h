@@ -26,12 +26,12 @@ class Unigram {
   };
   // Scratch, and the result in `pieces`.
   struct Work {
-    struct Node {  // the best path that ends at a byte
+    struct PathNode {  // the best path that ends at a byte
       double score;
       std::uint32_t begin;  // of its last token
       std::int32_t id;      // −1: no path
     };
-    std::vector<Node> nodes;
+    std::vector<PathNode> nodes;
     std::vector<Piece> pieces;
   };
 

@@ -18,8 +18,8 @@
 namespace tandem::comm {
 namespace {
 
-struct Node {
-  explicit Node(int ranks) : bytes(NodeStreams::segment_bytes(ranks)) {
+struct TestNode {
+  explicit TestNode(int ranks) : bytes(NodeStreams::segment_bytes(ranks)) {
     for (int i = 0; i < ranks; ++i) {
       buffers.emplace_back(bytes);
       std::memset(buffers.back().data(), 0, bytes);
@@ -116,7 +116,7 @@ class StreamsOneMapping : public ::testing::TestWithParam<int> {};
 
 TEST_P(StreamsOneMapping, CarryBytesInOrderAndWake) {
   const int ranks = GetParam();
-  const Node node(ranks);
+  const TestNode node(ranks);
   std::atomic<int> sleeps{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < ranks; ++i) {
@@ -150,7 +150,7 @@ TEST(NodeStreams, MemoryIsBounded) {
 
 // A full ring accepts no more bytes, and exactly the bytes that were read are free again.
 TEST(NodeStreams, AFullRingTakesWhatWasRead) {
-  const Node node(2);
+  const TestNode node(2);
   NodeStreams writer = node.streams_of(0);
   NodeStreams reader = node.streams_of(1);
   const std::size_t ring = NodeStreams::ring_bytes(2);

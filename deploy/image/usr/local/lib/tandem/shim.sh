@@ -1,10 +1,10 @@
-# Sourced by the programs of this image that stand in for others: one line of the log says so.
+# Sourced by the shims of this image, which replace other programs: each logs one line that says so.
 # As JSON where the job's log is (--log_format json, TANDEM_LOG_FORMAT).
 case " ${TANDEM_LOG_FORMAT:-} $* " in
   " json "* | *" --log_format json "* | *" --log_format=json "* | *" --log-format json "* | *" --log-format=json "*) json_lines=1 ;;
   *) json_lines=0 ;;
 esac
-say() {
+log() {
   if [ $json_lines = 0 ]; then
     echo "tandem image: $*" >&2
   else
@@ -13,9 +13,9 @@ say() {
   fi
 }
 
-say_preloads() {
+log_preloads() {
   case ":${LD_PRELOAD:-}:" in
-    *libiomp5*) say "libiomp5.so in LD_PRELOAD is GNU's OpenMP here; tandem has its own threads" ;;
+    *libiomp5*) log "libiomp5.so in LD_PRELOAD is GNU's OpenMP here; tandem has its own threads" ;;
   esac
 }
 
