@@ -277,10 +277,10 @@ TEST(Console, LinesOfATextThatHasSomeAreShortToo) {
       "  seed: 1 != 2\n  a_name_of_some_length: a value of some length (from args) != another "
       "value "
       "(from trainer_state.json)");
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  std::istringstream lines(said);
+  const std::string errors = ::testing::internal::GetCapturedStderr();
+  std::istringstream lines(errors);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(text_columns(line), kLineColumns);
-  EXPECT_THAT(said, HasSubstr("\n  seed: 1 != 2\n  a_name_of_some_length: a value"));
+  EXPECT_THAT(errors, HasSubstr("\n  seed: 1 != 2\n  a_name_of_some_length: a value"));
 }
 
 TEST(Console, EveryLineIsAJsonObject) {

@@ -61,7 +61,7 @@ TEST(RunQaArguments, NamesOfTransformers523) {
 }
 
 TEST(RunQaArguments, AnUnknownFlagMayBeAPartOfAnother) {
-  const auto said = [](const std::string& line) -> std::string {
+  const auto warning_of = [](const std::string& line) -> std::string {
     try {
       parse_more(line);
     } catch (const ConfigError& error) {
@@ -69,10 +69,10 @@ TEST(RunQaArguments, AnUnknownFlagMayBeAPartOfAnother) {
     }
     return "";
   };
-  EXPECT_THAT(said("--batch_size 4"),
+  EXPECT_THAT(warning_of("--batch_size 4"),
               HasSubstr("--batch_size (did you mean --per_device_train_batch_size or "
                         "--per_device_eval_batch_size?)"));
-  EXPECT_THAT(said("--epochs 4"), HasSubstr("--epochs (did you mean --num_train_epochs?)"));
+  EXPECT_THAT(warning_of("--epochs 4"), HasSubstr("--epochs (did you mean --num_train_epochs?)"));
 }
 
 TEST(RunQaArguments, GuidesCommandOfTheSecondGeneration) {

@@ -164,10 +164,10 @@ TEST(RunQaFlags, EveryRowParsesNotesOrRefusesAsItSays) {
       ParsedRunQa parsed;
       ASSERT_NO_THROW(parsed = parse(words));
       EXPECT_TRUE(parsed.given.contains(std::string(flag.name)));
-      const auto says = [&](const std::string& note) {
+      const auto is_about = [&](const std::string& note) {
         return note.starts_with(fmt::format("--{} has no effect", flag.name));
       };
-      EXPECT_EQ(std::count_if(parsed.notes.begin(), parsed.notes.end(), says),
+      EXPECT_EQ(std::count_if(parsed.notes.begin(), parsed.notes.end(), is_about),
                 flag.verdict == Verdict::kNote ? 1 : 0);
     } else {
       const Failure failed = failure_of(words);

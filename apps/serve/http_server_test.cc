@@ -42,7 +42,7 @@ class Server {
 class Client {
  public:
   // From 127.1.1.`host`: every client may have an address of its own.
-  Client(std::uint16_t port, std::uint32_t host, const std::string& says)
+  Client(std::uint16_t port, std::uint32_t host, const std::string& request)
       : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in from{}, to{};
     from.sin_family = to.sin_family = AF_INET;
@@ -51,8 +51,8 @@ class Client {
     to.sin_port = htons(port);
     EXPECT_EQ(bind(descriptor_, reinterpret_cast<sockaddr*>(&from), sizeof from), 0);
     EXPECT_EQ(connect(descriptor_, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
-    EXPECT_EQ(send(descriptor_, says.data(), says.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(says.size()));
+    EXPECT_EQ(send(descriptor_, request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
   }
   ~Client() { close(descriptor_); }
   Client(const Client&) = delete;

@@ -339,8 +339,8 @@ TEST(Serve, SaysOnceThatNoDescriptorIsLeft) {
     EXPECT_THAT(server.exchange("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
                 StartsWith("HTTP/1.1 200 OK"));
   }
-  const std::string said = server.process().err_so_far();
-  EXPECT_EQ(said.find(warning), said.rfind(warning)) << said;
+  const std::string logged = server.process().err_so_far();
+  EXPECT_EQ(logged.find(warning), logged.rfind(warning)) << logged;
 }
 
 // However long they may stay otherwise.

@@ -15,7 +15,7 @@ struct Backend {
   bool equals_form = false;  // -x NAME=VALUE instead of -env NAME VALUE
   std::string flag;          // --ddp_backend
   std::string transport;     // CCL_ATL_TRANSPORT
-  std::string said;          // in the start report
+  std::string expected;      // in the start report
 };
 
 class Backends : public JobTest, public ::testing::WithParamInterface<Backend> {
@@ -26,7 +26,7 @@ class Backends : public JobTest, public ::testing::WithParamInterface<Backend> {
     const auto plugins = std::filesystem::path(TANDEM_BINARY_DIR) / TANDEM_PLUGIN_FOLDER;
     if (!backend.plugin.empty() && !std::filesystem::exists(plugins / backend.plugin))
       GTEST_SKIP() << backend.plugin << " was not built: its library is not installed";
-    if (backend.said.find("MPI") != std::string::npos) expect_leaks_of_mpi();
+    if (backend.expected.find("MPI") != std::string::npos) expect_leaks_of_mpi();
   }
 
   static void add_variable(Words& words, const std::string& name, const std::string& value) {
@@ -62,7 +62,7 @@ class Backends : public JobTest, public ::testing::WithParamInterface<Backend> {
     run_ok(train_command("one" + shards, {"--logical_shards", shards}));
     const ProcessResult result = run_ok(on_two_nodes("several" + shards, ranks), port());
     EXPECT_NE(result.out.find("on 2 nodes"), std::string::npos) << result.out;
-    EXPECT_NE(result.out.find(GetParam().said), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find(GetParam().expected), std::string::npos) << result.out;
     EXPECT_TRUE(weights("one" + shards) == weights("several" + shards)) << "other weights";
   }
 };

@@ -181,7 +181,7 @@ struct Meeting {
   const char *job, *other;  // classes; /x: nothing beyond x is executed
   const char* kernels;      // TANDEM_KERNELS of both
   bool bf16;
-  std::vector<const char*> told;  // all of it; none: it joins
+  std::vector<const char*> expected_texts;  // all of it; none: it joins
 };
 
 void PrintTo(const Meeting& meeting, std::ostream* out) { *out << meeting.name; }
@@ -227,7 +227,7 @@ TEST_P(ElasticCpuClasses, MeetInOneJob) {
   Process job(command(), as(meeting.job));
   ASSERT_TRUE(printed(job, "/3000 ["));
   Process other(command(), as(meeting.other));
-  if (meeting.told.empty()) {
+  if (meeting.expected_texts.empty()) {
     EXPECT_TRUE(printed(job, "2 of 2 workers go on"));
     stop(other);
     return stop(job);
@@ -237,10 +237,10 @@ TEST_P(ElasticCpuClasses, MeetInOneJob) {
   const std::string reason = unwrapped(refused.err);
   EXPECT_THAT(reason, HasSubstr("refused by the job"));
   EXPECT_THAT(reason, HasSubstr("computes with other kernels than the job"));
-  for (const char* text : meeting.told) EXPECT_THAT(reason, HasSubstr(text));
+  for (const char* text : meeting.expected_texts) EXPECT_THAT(reason, HasSubstr(text));
   for (const char* operation : {"gemm", "attention", "layer_norm", "int8", "processor"}) {
     const bool differs = std::any_of(
-        meeting.told.begin(), meeting.told.end(),
+        meeting.expected_texts.begin(), meeting.expected_texts.end(),
         [&](const char* text) { return std::string_view(text).starts_with(operation); });
     EXPECT_EQ(reason.find(fmt::format(" {}: ", operation)) != reason.npos, differs) << operation;
   }

@@ -39,9 +39,9 @@ TEST_F(DamagedCheckpoint, IsPassedOverWhenNobodyNamedIt) {
     SCOPED_TRACE(file);
     const fs::path output = copy_of("whole", "out");
     flip_a_bit(output / "checkpoint-12" / file);
-    const std::string said = run_ok(job("out", {"--save_total_limit", "1"})).err;
-    EXPECT_THAT(said, HasSubstr((output / "checkpoint-12" / file).native() + "' is damaged"));
-    EXPECT_THAT(said, HasSubstr("the run resumes from '" + (output / "checkpoint-8").native()));
+    const std::string logged = run_ok(job("out", {"--save_total_limit", "1"})).err;
+    EXPECT_THAT(logged, HasSubstr((output / "checkpoint-12" / file).native() + "' is damaged"));
+    EXPECT_THAT(logged, HasSubstr("the run resumes from '" + (output / "checkpoint-8").native()));
     EXPECT_TRUE(fs::exists(output / "damaged-checkpoint-12"));
     EXPECT_TRUE(fs::exists(output / "checkpoint-12"));  // this run's
     EXPECT_TRUE(weights("out") == weights("whole"));
@@ -57,7 +57,7 @@ TEST_F(DamagedCheckpoint, IsPassedOverWhateverIsInThePlaceOfItsFiles) {
     const char* file;
     bool has_manifest;
     void (*replace)(const fs::path&);
-    const char* said;
+    const char* logged;
   };
   const auto fifo = [](const fs::path& file) {
     fs::remove(file);
@@ -79,9 +79,9 @@ TEST_F(DamagedCheckpoint, IsPassedOverWhateverIsInThePlaceOfItsFiles) {
     const fs::path output = copy_of("whole", "out");
     if (!one.has_manifest) fs::remove(output / "checkpoint-12" / "manifest.json");
     one.replace(output / "checkpoint-12" / one.file);
-    const std::string said = run_ok(job("out")).err;
-    EXPECT_THAT(said, HasSubstr(one.said));
-    EXPECT_THAT(said, HasSubstr("the run resumes from '" + (output / "checkpoint-8").native()));
+    const std::string logged = run_ok(job("out")).err;
+    EXPECT_THAT(logged, HasSubstr(one.logged));
+    EXPECT_THAT(logged, HasSubstr("the run resumes from '" + (output / "checkpoint-8").native()));
     EXPECT_TRUE(fs::exists(output / "damaged-checkpoint-12"));
     EXPECT_TRUE(weights("out") == weights("whole"));
     fs::remove_all(output);

@@ -150,7 +150,7 @@ struct Event {
   const char* when;          // as soon as this has been printed
   std::vector<int> workers;  // in the order in which they were started
   int signal;
-  const char* said;  // by the agent; who is back soon may be missing in no view
+  const char* logged;  // by the agent; who is back soon may be missing in no view
   int steps = 120;
   const char* command = "run_qa";
 };
@@ -172,7 +172,7 @@ TEST_P(ElasticEvents, LeaveTheBitsOfAnUndisturbedJob) {
   for (const int worker : event.workers)
     ::kill(workers[static_cast<std::size_t>(worker)], event.signal);
   const ProcessResult result = end(job);
-  EXPECT_THAT(result.err, HasSubstr(event.said));
+  EXPECT_THAT(result.err, HasSubstr(event.logged));
   expect_equal_results("calm", "job");
 }
 
@@ -306,7 +306,7 @@ TEST_F(ElasticTest, AnEntryOfTheLogIsPrintedOnce) {
 }
 
 // What `tandem COMMAND WORDS` prints about the agent; it must do so within 20 s.
-std::string tell(const std::string& command, const std::vector<std::string>& words) {
+std::string run_control(const std::string& command, const std::vector<std::string>& words) {
   std::vector<std::string> all = {kProgram, command};
   all.insert(all.end(), words.begin(), words.end());
   const ProcessResult result = testing::run(all, {}, std::chrono::seconds(20));
@@ -320,26 +320,28 @@ TEST_F(ElasticTest, WorkersAreDrainedAndComeBack) {
   Process job(command("job", kSteps), {{"TANDEM_STATUS_INTERVAL", "1"}});
   ASSERT_TRUE(printed(job, "/400 ["));
   const std::string agent = std::to_string(job.pid());
-  EXPECT_THAT(tell("status", {agent}), HasSubstr("3 of 3 workers compute"));
+  EXPECT_THAT(run_control("status", {agent}), HasSubstr("3 of 3 workers compute"));
 
-  EXPECT_THAT(tell("drain", {"1", "--job", agent}), HasSubstr("worker 1 is drained; 2 go on"));
+  EXPECT_THAT(run_control("drain", {"1", "--job", agent}),
+              HasSubstr("worker 1 is drained; 2 go on"));
   ASSERT_TRUE(printed(job, "2 of 3 workers go on"));
-  const std::string status = tell("status", {agent});
+  const std::string status = run_control("status", {agent});
   EXPECT_THAT(status, HasSubstr("worker 1 is drained"));
   EXPECT_THAT(status, HasSubstr("0 workers lost so far"));
-  EXPECT_THAT(tell("resize", {"1", "--job", agent}), HasSubstr("1 of 3 workers take part"));
+  EXPECT_THAT(run_control("resize", {"1", "--job", agent}), HasSubstr("1 of 3 workers take part"));
   ASSERT_TRUE(printed(job, "1 of 3 workers go on"));
-  EXPECT_THAT(tell("drain", {"0", "--job", agent}), HasSubstr("is the only one"));
-  EXPECT_THAT(tell("drain", {"7", "--job", agent}), HasSubstr("there is no worker 7"));
-  EXPECT_THAT(tell("resize", {"4", "--job", agent}), HasSubstr("1 to 3 workers of the job, not 4"));
-  EXPECT_THAT(tell("resize", {"3", "--job", agent}), HasSubstr("3 of 3 workers take part"));
+  EXPECT_THAT(run_control("drain", {"0", "--job", agent}), HasSubstr("is the only one"));
+  EXPECT_THAT(run_control("drain", {"7", "--job", agent}), HasSubstr("there is no worker 7"));
+  EXPECT_THAT(run_control("resize", {"4", "--job", agent}),
+              HasSubstr("1 to 3 workers of the job, not 4"));
+  EXPECT_THAT(run_control("resize", {"3", "--job", agent}), HasSubstr("3 of 3 workers take part"));
 
   const ProcessResult result = end(job);
   EXPECT_THAT(result.err, HasSubstr("worker 1 was drained"));
   EXPECT_THAT(result.err, HasSubstr("3 of 3 workers go on"));
   EXPECT_THAT(result.err, HasSubstr(" workers lost so far"));  // the line of every second
   expect_equal_results("calm", "job");
-  EXPECT_THAT(tell("status", {agent}), HasSubstr("no job of `tandem run` with the name"));
+  EXPECT_THAT(run_control("status", {agent}), HasSubstr("no job of `tandem run` with the name"));
 }
 
 // All of them find it out, each alone, and the job ends with the first.
@@ -348,9 +350,9 @@ TEST_F(ElasticTest, WhatIsMissingIsSaidOnce) {
   *(std::find(words.begin(), words.end(), "--model_name_or_path") + 1) = "/nowhere";
   const ProcessResult result = Process(words).wait();
   EXPECT_EQ(result.exit_code, 1);
-  const std::string said = "error: the model '/nowhere' was not found";
-  EXPECT_THAT(result.err, HasSubstr(said));
-  EXPECT_EQ(result.err.find(said), result.err.rfind(said)) << result.err;
+  const std::string logged = "error: the model '/nowhere' was not found";
+  EXPECT_THAT(result.err, HasSubstr(logged));
+  EXPECT_EQ(result.err.find(logged), result.err.rfind(logged)) << result.err;
   EXPECT_THAT(result.err, HasSubstr("root failure: "));
 }
 
@@ -418,7 +420,7 @@ TEST_F(ElasticTest, AWorkerThatNeverHelpsIsGivenUp) {
   };
   // Where this process was late a step has been applied, and the count begins again.
   const auto limit = steady_clock::now() + std::chrono::seconds(60);
-  for (std::string said; said.find(given_up) == said.npos && steady_clock::now() < limit;) {
+  for (std::string logged; logged.find(given_up) == logged.npos && steady_clock::now() < limit;) {
     seen.push_back(new_worker(job, seen));
     ::kill(seen.back(), SIGSTOP);
     wait_for("1 of 2 workers go on", killed);
@@ -429,8 +431,8 @@ TEST_F(ElasticTest, AWorkerThatNeverHelpsIsGivenUp) {
     ::kill(seen.back(), SIGKILL);
     do {  // until the agent has said whether it is started again
       std::this_thread::sleep_for(milliseconds(1));
-      said = job.err_so_far();
-    } while (job.running() && said.find("started again", killed) == said.npos &&
+      logged = job.err_so_far();
+    } while (job.running() && logged.find("started again", killed) == logged.npos &&
              steady_clock::now() < limit);
   }
   ASSERT_TRUE(printed(job, given_up));

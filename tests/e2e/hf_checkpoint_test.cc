@@ -139,12 +139,13 @@ TEST_F(HuggingFaceCheckpoint, OptimizerAndScheduleAreWrittenAsTheTrainerDoes) {
 TEST_F(HuggingFaceCheckpoint, MoreRanksGoOnWithIt) {
   const Words command = resume_command(golden() / "checkpoint-10", "ranks");
   run_ranks(command, 2);
-  const std::string said =
+  const std::string logged =
       run_ok(resume_command(golden() / "checkpoint-10", "shards", {"--logical_shards", "2"})).err;
-  EXPECT_NE(said.find("was written with 1: the run goes on at step 10 of 20 with 8 features a step "
-                      "instead of 4"),
-            std::string::npos)
-      << said;
+  EXPECT_NE(
+      logged.find("was written with 1: the run goes on at step 10 of 20 with 8 features a step "
+                  "instead of 4"),
+      std::string::npos)
+      << logged;
   expect_equal_results("ranks", "shards");
   EXPECT_EQ(losses("ranks").size(), 20u);
 }

@@ -36,7 +36,7 @@ TEST_F(Launch, HydraWithTheGuidesForm) {
   expect_same_as_two_shards("hydra");
 }
 
-std::size_t times_told(const std::string& words) {
+std::size_t times_logged(const std::string& words) {
   std::size_t times = 0;
   for (std::size_t at = 0; (at = words.find("tandem: error:", at)) != std::string::npos; ++at)
     ++times;
@@ -51,7 +51,7 @@ TEST_F(Launch, AWrongFlagIsToldOncePerJob) {
       run(join({mpiexec, "-n", "4"}, train_command("wrong", {"--no_such_flag"})));
   EXPECT_EQ(result.exit_code, 2) << result.out << result.err;
   const std::string words = result.out + result.err;
-  EXPECT_EQ(times_told(words), 1u) << words;
+  EXPECT_EQ(times_logged(words), 1u) << words;
   EXPECT_EQ(words.find("usage:"), words.rfind("usage:")) << words;
 }
 
@@ -66,7 +66,7 @@ TEST_F(Launch, WhatAllRanksMissIsToldOncePerJob) {
           run(join({mpiexec, "-n", "3"}, train_command("missing", {flag, value})));
       const std::string words = result.out + result.err;
       EXPECT_EQ(result.exit_code, 1) << words;
-      EXPECT_EQ(times_told(words), 1u) << words;
+      EXPECT_EQ(times_logged(words), 1u) << words;
       EXPECT_NE(words.find(value), std::string::npos) << words;
     }
   }
@@ -202,10 +202,10 @@ TEST_F(Launch, ARankZeroThatComesLaterHearsWhoHasFailed) {
   EXPECT_NE(one.err_so_far().find("learning_rate"), std::string::npos) << one.err_so_far();
   std::this_thread::sleep_for(std::chrono::seconds(7));
   Process zero(train_command("job", {"--ddp_timeout", "60"}), rank_variables(0, 2, port));
-  const ProcessResult told = zero.wait(std::chrono::seconds(50));
-  EXPECT_EQ(told.exit_code, 200) << told.err;
-  EXPECT_NE(unwrapped(told.err).find("failed before the ranks had met"), std::string::npos)
-      << told.err;
+  const ProcessResult of_rank_0 = zero.wait(std::chrono::seconds(50));
+  EXPECT_EQ(of_rank_0.exit_code, 200) << of_rank_0.err;
+  EXPECT_NE(unwrapped(of_rank_0.err).find("failed before the ranks had met"), std::string::npos)
+      << of_rank_0.err;
   EXPECT_EQ(one.wait(std::chrono::seconds(50)).exit_code, 2);
 }
 

@@ -195,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(Mpirun, KilledMpirun,
 
 // One line names the hosts that have not answered after 4 s, and what ssh said.
 TEST_F(TandemMpirun, LogsWhatItWaitsFor) {
-  for (const auto& [script, said] : std::vector<std::pair<std::string, std::string>>{
+  for (const auto& [script, logged] : std::vector<std::pair<std::string, std::string>>{
            {"sleep 300", "its daemon has not answered yet;"},
            {"echo 'Warning: added b to the known hosts' >&2; sleep 300",
             "its daemon has not answered yet (Warning: added b to the known hosts)"},
@@ -212,7 +212,7 @@ TEST_F(TandemMpirun, LogsWhatItWaitsFor) {
     const std::string err = unwrapped(job.err_so_far());
     EXPECT_THAT(err, HasSubstr("waiting for host a.invalid with ranks 0, 1: "));
     EXPECT_THAT(err, HasSubstr("; host b.invalid with ranks 2: "));
-    EXPECT_THAT(err, HasSubstr(said));
+    EXPECT_THAT(err, HasSubstr(logged));
     job.signal(SIGKILL);
     job.wait(30s);
   }

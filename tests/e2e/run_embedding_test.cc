@@ -43,7 +43,7 @@ class RunEmbedding : public JobTest {
     return json::parse(read_file(path(output) / "all_results.json"));
   }
   // What the job said, its columns as one blank.
-  static std::string said(const ProcessResult& result) {
+  static std::string output_of(const ProcessResult& result) {
     std::string text = result.out + result.err;
     text.erase(
         std::unique(text.begin(), text.end(), [](char a, char b) { return a == ' ' && b == ' '; }),
@@ -54,7 +54,7 @@ class RunEmbedding : public JobTest {
     SCOPED_TRACE(fmt::format("{}", fmt::join(flags, " ")));
     const ProcessResult result = run(train_command("refused", flags));
     EXPECT_NE(result.exit_code, 0) << result.out;
-    for (const std::string& part : parts) EXPECT_THAT(said(result), HasSubstr(part));
+    for (const std::string& part : parts) EXPECT_THAT(output_of(result), HasSubstr(part));
   }
 };
 
@@ -109,7 +109,7 @@ TEST_F(RunEmbedding, ChoosesByTheBestSearch) {
       "best", with(with(eval_flags(), search_flags("q1\td1\t1\nq2\td2\t1\n")),
                    {"--eval_strategy", "steps", "--eval_steps", "6", "--save_steps", "6",
                     "--metric_for_best_model", "cosine_ndcg@10", "--load_best_model_at_end"})));
-  EXPECT_THAT(said(result), HasSubstr("search: 2 queries, 3 documents"));
+  EXPECT_THAT(output_of(result), HasSubstr("search: 2 queries, 3 documents"));
   const json found = results("best");
   EXPECT_TRUE(found.contains("eval_loss"));
   EXPECT_EQ(found.at("eval_cosine_accuracy@3"), 1.0);
@@ -152,10 +152,11 @@ TEST_F(RunEmbedding, ColumnsChooseLossAndEvaluator) {
     const ProcessResult result =
         run_ok(train_command("chosen", {"--train_file", data, "--do_eval", "--validation_file",
                                         data, "--max_steps", "2", "--overwrite_output_dir"}));
-    EXPECT_THAT(said(result), HasSubstr(one.loss + ", chosen by the columns"));
+    EXPECT_THAT(output_of(result), HasSubstr(one.loss + ", chosen by the columns"));
     EXPECT_TRUE(results("chosen").contains(one.metric)) << one.metric;
     if (one.rows.find("id") != one.rows.npos) {
-      EXPECT_THAT(said(result), HasSubstr("the columns id are not read as texts and are left out"));
+      EXPECT_THAT(output_of(result),
+                  HasSubstr("the columns id are not read as texts and are left out"));
     }
   }
 }
@@ -172,7 +173,7 @@ TEST_F(RunEmbedding, SavesWhatTheModelIs) {
   EXPECT_EQ(json::parse(read_file(path("cls") / "sentence_bert_config.json")).at("max_seq_length"),
             64);
   const Words further = {"--model_name_or_path", path("cls").native(), "--max_steps", "2"};
-  EXPECT_THAT(said(run_ok(train_command("further", further))), HasSubstr("pooling: cls"));
+  EXPECT_THAT(output_of(run_ok(train_command("further", further))), HasSubstr("pooling: cls"));
   expect_refused(with(further, {"--pooling_mode", "mean"}),
                  {"--pooling_mode", "has modules.json, whose modules are used"});
 }
@@ -196,7 +197,8 @@ TEST_F(RunEmbedding, ReadsFlagEmbeddingsFiles) {
                          R"({"query": "Who?", "pos": ["Ada."], "neg": ["Wine."]})"
                          "\n");
   const ProcessResult result = run_ok(train_command("flag", {"--train_file", rows}));
-  EXPECT_THAT(said(result), AllOf(HasSubstr("query, pos, neg_1"), HasSubstr("3 rows of 3 texts")));
+  EXPECT_THAT(output_of(result),
+              AllOf(HasSubstr("query, pos, neg_1"), HasSubstr("3 rows of 3 texts")));
   expect_refused({"--train_file", rows, "--max_seq_length", "12", "--prompts",
                   "find the text that answers this question of ours"},
                  {"--prompts: ", "expected fewer than the 12"});
@@ -208,12 +210,12 @@ TEST_F(RunEmbedding, ReadsFlagEmbeddingsFiles) {
 
 TEST_F(RunEmbedding, SaysHowManyNegativesThereAre) {
   const ProcessResult local = run_ok(train_command("local", {"--logical_shards", "4"}));
-  EXPECT_THAT(said(local),
+  EXPECT_THAT(output_of(local),
               AllOf(HasSubstr("negatives: 3 for each anchor"),
                     HasSubstr("--gather_across_devices compares it with the 15 of all 4")));
   const ProcessResult all =
       run_ok(train_command("all", {"--logical_shards", "4", "--gather_across_devices"}));
-  EXPECT_THAT(said(all), HasSubstr("negatives: 15 for each anchor"));
+  EXPECT_THAT(output_of(all), HasSubstr("negatives: 15 for each anchor"));
 }
 
 TEST_F(RunEmbedding, BadInputIsNamed) {
@@ -253,14 +255,15 @@ TEST_F(RunEmbedding, BadInputIsNamed) {
 TEST_F(RunEmbedding, QueriesWithoutRelevantDocumentsAreLeftOut) {
   const ProcessResult result =
       run_ok(train_command("some", with(eval_flags(), search_flags("q1\td1\t1\n"))));
-  EXPECT_THAT(said(result), HasSubstr("1 of 2 queries have no relevant document and are left out"));
+  EXPECT_THAT(output_of(result),
+              HasSubstr("1 of 2 queries have no relevant document and are left out"));
 }
 
 // As in sentence-transformers, such a document counts as relevant and is never found.
 TEST_F(RunEmbedding, JudgementsOfUnknownDocumentsAreNamed) {
   const ProcessResult result =
       run_ok(train_command("unknown", with(eval_flags(), search_flags("q1\td9\t1\n"))));
-  EXPECT_THAT(said(result), HasSubstr("the first is document 'd9'"));
+  EXPECT_THAT(output_of(result), HasSubstr("the first is document 'd9'"));
   EXPECT_EQ(results("unknown").at("eval_cosine_recall@10"), 0);
 }
 
@@ -271,7 +274,7 @@ TEST_F(RunEmbedding, TrainsOnSeveralLabelsOfARow) {
   };
   const std::string margins = file("margins.jsonl", row("[0.5, 0.25]") + row("[0, 1]"));
   const ProcessResult result = run_ok(train_command("margins", {"--train_file", margins}));
-  EXPECT_THAT(said(result), HasSubstr("MarginMSELoss, chosen by the columns"));
+  EXPECT_THAT(output_of(result), HasSubstr("MarginMSELoss, chosen by the columns"));
   expect_refused({"--train_file", file("ragged.jsonl", row("[0.5, 0.25]") + row("[1]"))},
                  {"row 2", "\"labels\"", "found 1 labels, expected 2"});
   expect_refused({"--train_file", margins, "--loss", "MSELoss"},

@@ -27,7 +27,7 @@ std::pair<rendezvous::FileDescriptor, rendezvous::FileDescriptor> ends() {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0 || size > 100000) return 0;
   const bool proves = data[0] % 2 != 0;
-  const std::string said(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const std::string sent(reinterpret_cast<const char*>(data) + 1, size - 1);
   static launch::ControlDesk desk(1, "a secret");  // listens at no agent's number
   // A line of 64 KB is kept as received, as taken, and 100 bytes of it in an answer. The desk lives
   // on: of those who are still there it keeps 16.
@@ -40,9 +40,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                            {Side::kVisitor, "a secret", challenge, visitor});
   if (proves) {
     desk.welcome({std::move(own), challenge, visitor});
-    line.send(said);
+    line.send(sent);
   } else {
-    desk.welcome({std::move(own), challenge, visitor + said});
+    desk.welcome({std::move(own), challenge, visitor + sent});
   }
   for (int i = 0; i < 3; ++i) {
     for (const auto& question : desk.serve()) {

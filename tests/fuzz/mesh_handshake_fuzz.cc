@@ -133,13 +133,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Words words = words_of(flags, input.substr(1), *rank);
   const FileDescriptor unauthenticated_peer = rank->visit((flags & 16) != 0);
   fuzz::require(static_cast<bool>(unauthenticated_peer));
-  testing::say(unauthenticated_peer.get(), words.bytes);
+  testing::send_bytes(unauthenticated_peer.get(), words.bytes);
   ::shutdown(unauthenticated_peer.get(), SHUT_WR);
   if (words.right) {  // it keeps the connection, and may have all now
     fuzz::settle(*rank, rank->peer_info().port);
     return 0;
   }
-  fuzz::require(testing::hear(unauthenticated_peer.get(), fuzz::kTimeout).ended);
+  fuzz::require(testing::receive_bytes(unauthenticated_peer.get(), fuzz::kTimeout).ended);
   fuzz::require(!rank->ended());
   return 0;
 }

@@ -75,19 +75,19 @@ bool pose_as_rank_0(const FileDescriptor& rank, std::string_view input, const st
     input.remove_prefix(sizeof challenge);
   }
   challenge = wire::sealed(challenge);
-  testing::say(rank.get(), wire::view_of(challenge));
+  testing::send_bytes(rank.get(), wire::view_of(challenge));
   const bool proves = (flags & 2) != 0 && input.size() >= sizeof(wire::Reply);
   std::string reply(input);
   if (proves) {
     const std::string rank_handshake =
-        testing::hear(rank.get(), fuzz::kTimeout, sizeof(wire::HandshakeMessage)).bytes;
+        testing::receive_bytes(rank.get(), fuzz::kTimeout, sizeof(wire::HandshakeMessage)).bytes;
     if (rank_handshake.size() < sizeof(wire::HandshakeMessage))
       return false;  // it does not like the greeting
     reply = proved(input, token, challenge.nonce, rank_handshake);
   }
-  testing::say(rank.get(), reply);
+  testing::send_bytes(rank.get(), reply);
   ::shutdown(rank.get(), SHUT_WR);
-  fuzz::require(testing::hear(rank.get(), fuzz::kTimeout).ended);
+  fuzz::require(testing::receive_bytes(rank.get(), fuzz::kTimeout).ended);
   return proves;
 }
 
@@ -97,10 +97,10 @@ void refuse_next(const FileDescriptor& listener) {
   if (!rank) return;
   wire::Reply reply;
   reply.status = wire::kCommError;
-  testing::say(rank.get(), std::string(wire::view_of(wire::sealed(wire::Challenge()))) +
-                               std::string(wire::view_of(wire::sealed(reply))));
+  testing::send_bytes(rank.get(), std::string(wire::view_of(wire::sealed(wire::Challenge()))) +
+                                      std::string(wire::view_of(wire::sealed(reply))));
   ::shutdown(rank.get(), SHUT_WR);
-  fuzz::require(testing::hear(rank.get(), fuzz::kTimeout).ended);
+  fuzz::require(testing::receive_bytes(rank.get(), fuzz::kTimeout).ended);
 }
 
 }  // namespace

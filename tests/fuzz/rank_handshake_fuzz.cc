@@ -87,7 +87,8 @@ Introduction introduce(std::string_view input, const RankZero& rank, const FileD
                 std::string(rest),
             false};
   }
-  const testing::Heard challenge = testing::hear(at.get(), fuzz::kTimeout, sizeof(wire::Challenge));
+  const testing::ReceivedBytes challenge =
+      testing::receive_bytes(at.get(), fuzz::kTimeout, sizeof(wire::Challenge));
   fuzz::require(challenge.bytes.size() == sizeof(wire::Challenge));
   const auto rank_handshake = wire::read_as<wire::HandshakeMessage>(input);
   input.remove_prefix(sizeof rank_handshake);
@@ -108,9 +109,9 @@ void meet(std::unique_ptr<RankZero>& rank, const std::string& token, std::string
   fuzz::require(static_cast<bool>(unauthenticated_peer));
   const bool proves = !input.empty() && (input.front() & 1) != 0;
   const Introduction introduction = introduce(input, *rank, unauthenticated_peer);
-  testing::say(unauthenticated_peer.get(), introduction.bytes);
+  testing::send_bytes(unauthenticated_peer.get(), introduction.bytes);
   ::shutdown(unauthenticated_peer.get(), SHUT_WR);
-  fuzz::require(testing::hear(unauthenticated_peer.get(), fuzz::kTimeout).ended);
+  fuzz::require(testing::receive_bytes(unauthenticated_peer.get(), fuzz::kTimeout).ended);
   if (proves) fuzz::settle(*rank, rank->port());
   fuzz::require(!rank->accepted() || introduction.right);
   fuzz::require(proves || !rank->ended());

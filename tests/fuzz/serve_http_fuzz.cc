@@ -114,13 +114,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const int before = target.requests();
   const int descriptor = testing::connect_to_port(target.port(), next_address());
   fuzz::require(descriptor >= 0);
-  testing::say(descriptor, input.substr(0, size / 2));
-  testing::say(descriptor, input.substr(size / 2));
+  testing::send_bytes(descriptor, input.substr(0, size / 2));
+  testing::send_bytes(descriptor, input.substr(size / 2));
   shutdown(descriptor, SHUT_WR);
-  const testing::Heard heard = testing::hear(descriptor, fuzz::kTimeout);
+  const testing::ReceivedBytes received = testing::receive_bytes(descriptor, fuzz::kTimeout);
   close(descriptor);
-  fuzz::require(heard.ended);
+  fuzz::require(received.ended);
   fuzz::require(target.requests() - before <= 1);
-  if (!heard.reset) check_answer(heard.bytes, input.find("HEAD") != std::string_view::npos);
+  if (!received.reset) check_answer(received.bytes, input.find("HEAD") != std::string_view::npos);
   return 0;
 }

@@ -91,9 +91,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!follows && knows) input = with_secret(input);
   const FileDescriptor unauthenticated_peer = fuzz::visit(*host, host->port());
   fuzz::require(static_cast<bool>(unauthenticated_peer));
-  testing::say(unauthenticated_peer.get(), input);
+  testing::send_bytes(unauthenticated_peer.get(), input);
   ::shutdown(unauthenticated_peer.get(), SHUT_WR);
-  fuzz::require(testing::hear(unauthenticated_peer.get(), fuzz::kTimeout).ended);
+  fuzz::require(testing::receive_bytes(unauthenticated_peer.get(), fuzz::kTimeout).ended);
   if (follows || knows)
     fuzz::settle(*host, host->port());
   else

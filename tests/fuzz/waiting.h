@@ -78,9 +78,9 @@ template <class Rank>
 void be_shown_out(const Rank& rank, int port) {
   const rendezvous::Deadline deadline(kTimeout);
   const rendezvous::FileDescriptor unauthenticated_peer = visit(rank, port);
-  if (unauthenticated_peer) testing::say(unauthenticated_peer.get(), std::string(512, 0));
+  if (unauthenticated_peer) testing::send_bytes(unauthenticated_peer.get(), std::string(512, 0));
   while (!rank.ended() &&
-         !testing::hear(unauthenticated_peer.get(), std::chrono::milliseconds(5)).ended)
+         !testing::receive_bytes(unauthenticated_peer.get(), std::chrono::milliseconds(5)).ended)
     require(!deadline.passed());
 }
 

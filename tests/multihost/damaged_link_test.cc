@@ -82,7 +82,7 @@ TEST_F(DamagedLink, AnElasticJobComputesDamagedStepsAgain) {
   flip_until(3, 1500);
   end(0);
   end(1);
-  EXPECT_THAT(said(*agents_[0]) + said(*agents_[1]), ContainsRegex(kNamed));
+  EXPECT_THAT(output_of(*agents_[0]) + output_of(*agents_[1]), ContainsRegex(kNamed));
   expect_bits_of(*calm_job(kSteps));
 }
 

@@ -17,7 +17,7 @@ TEST_F(ElasticCuts, OneSideGoesOnAndTheOtherJoinsAgain) {
   ASSERT_TRUE(both_compute(0));
   const std::size_t joined[] = {joins(0), joins(1)};
   cut();
-  const int first = who_says("without the node at");
+  const int first = node_that_logs("without the node at");
   ASSERT_GE(first, 0);
   const int other = 1 - first;
   hold(first);
@@ -44,7 +44,7 @@ TEST_F(ElasticCuts, AnInterruptionOfNearlyTwoSecondsIsNoLoss) {
   const std::size_t views = times(0, "workers go on after");
   for (const int between : {200, 700}) {
     std::this_thread::sleep_for(std::chrono::milliseconds(between));
-    ASSERT_TRUE(agents_[0]->running()) << said(*agents_[0]);
+    ASSERT_TRUE(agents_[0]->running()) << output_of(*agents_[0]);
     cable.lose(SlowCable::Loses::kEverything);
     std::this_thread::sleep_for(std::chrono::milliseconds(1800));
     cable.lose(SlowCable::Loses::kNothing);
@@ -52,7 +52,8 @@ TEST_F(ElasticCuts, AnInterruptionOfNearlyTwoSecondsIsNoLoss) {
   }
   end(0);
   end(1);
-  EXPECT_EQ(times(0, "workers go on after"), views) << said(*agents_[0]) << said(*agents_[1]);
+  EXPECT_EQ(times(0, "workers go on after"), views)
+      << output_of(*agents_[0]) << output_of(*agents_[1]);
   expect_bits_of(*calm_job(kLong));
 }
 

@@ -103,7 +103,7 @@ class ElasticHosts : public TwoHostsJob {
       if (fits(answer)) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-    ADD_FAILURE() << "node" << node << " has this status: " << answer << said(*agents_[node]);
+    ADD_FAILURE() << "node" << node << " has this status: " << answer << output_of(*agents_[node]);
   }
   // Until the worker of `node` is prepared and waits for a view.
   void prepared(int node) const {
@@ -127,9 +127,9 @@ class ElasticHosts : public TwoHostsJob {
   void cut() const { hosts_->node1.shell("ip link set wire down"); }
   void mend() const { hosts_->node1.shell("ip link set wire up"); }
 
-  static std::string said(Process& agent) { return agent.out_so_far() + agent.err_so_far(); }
+  static std::string output_of(Process& agent) { return agent.out_so_far() + agent.err_so_far(); }
   // Waits until `node` has said `text` once more than `before`.
-  bool says_again(int node, const std::string& text, std::size_t before) {
+  bool logs_again(int node, const std::string& text, std::size_t before) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::chrono::steady_clock::now() < limit) {
       if (times(node, text) > before) return true;
@@ -137,32 +137,33 @@ class ElasticHosts : public TwoHostsJob {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     ADD_FAILURE() << "node" << node << " did not say '" << text
-                  << "' again: " << said(*agents_[node]);
+                  << "' again: " << output_of(*agents_[node]);
     return false;
   }
   std::size_t times(int node, const std::string& text) const {
-    const std::string all = said(*agents_[node]);
+    const std::string all = output_of(*agents_[node]);
     std::size_t count = 0;
     for (std::size_t at = all.find(text); at != all.npos; at = all.find(text, at + 1)) ++count;
     return count;
   }
 
   // The node whose agent is the first to say it; -1 where none does.
-  int who_says(const std::string& text) const {
+  int node_that_logs(const std::string& text) const {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::chrono::steady_clock::now() < limit) {
       for (const int node : {0, 1})
         if (times(node, text) > 0) return node;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    ADD_FAILURE() << "nobody said '" << text << "': " << said(*agents_[0]) << said(*agents_[1]);
+    ADD_FAILURE() << "nobody said '" << text << "': " << output_of(*agents_[0])
+                  << output_of(*agents_[1]);
     return -1;
   }
 
   // How often a node has come to the job, as `node` has said.
   std::size_t joins(int node) const { return times(node, "with the node at"); }
   bool sees_another_join(int node, std::size_t before) {
-    return says_again(node, "with the node at", before);
+    return logs_again(node, "with the node at", before);
   }
 
   // They compute together, which `node` is to have said. Either may have rank 0, which shows steps.
@@ -172,10 +173,10 @@ class ElasticHosts : public TwoHostsJob {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::chrono::steady_clock::now() < limit) {
       for (const auto& agent : agents_)
-        if (agent && said(*agent).find(progress) != std::string::npos) return true;
+        if (agent && output_of(*agent).find(progress) != std::string::npos) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    ADD_FAILURE() << "no step was shown: " << said(*agents_[0]) << said(*agents_[1]);
+    ADD_FAILURE() << "no step was shown: " << output_of(*agents_[0]) << output_of(*agents_[1]);
     return false;
   }
   ProcessResult end(int node, int code = 0) {

@@ -175,7 +175,7 @@ TEST_F(ElasticHosts, WhoComputesSomethingElseIsRefused) {
   EXPECT_THAT(end(1, 1).err,
               AllOf(HasSubstr("refused by the job: node1 would"), HasSubstr(differs)));
   EXPECT_TRUE(printed(*agents_[0], "node1 was refused: node1 would"));
-  EXPECT_THAT(said(*agents_[0]), HasSubstr(differs));
+  EXPECT_THAT(output_of(*agents_[0]), HasSubstr(differs));
   agents_[1] = agent(1, {.variables = {{"TANDEM_KERNELS", "layer_norm=reference"}}});
   EXPECT_THAT(end(1, 1).err, AllOf(HasSubstr("other instructions round differently"),
                                    HasSubstr(":\n  layer_norm: "), Not(HasSubstr("gemm"))));

@@ -28,7 +28,7 @@ class ElasticJoins : public ElasticHosts {
     for (const int node : nodes) ASSERT_TRUE(printed(*agents_[node], kLearns));
   }
   void expect_learned(int node) {
-    const std::string out = said(*agents_[node]);
+    const std::string out = output_of(*agents_[node]);
     EXPECT_THAT(out, HasSubstr(kLevel));
     EXPECT_THAT(out, Not(HasSubstr("comes inside the first view")));
     EXPECT_THAT(out, Not(HasSubstr(kWrong)));

@@ -43,7 +43,7 @@ TEST_P(LostAfterTraining, IsMissedByNobody) {
   const Words flags = long_evaluation();
   begin({.flags = flags});
   ASSERT_TRUE(both_compute(0));
-  const int main = who_says(loss.when);
+  const int main = node_that_logs(loss.when);
   ASSERT_GE(main, 0);
   const int lost = loss.rank0 ? main : 1 - main;
   lose(lost);
@@ -98,10 +98,10 @@ TEST_F(ElasticHosts, AJobGrowsAndShrinks) {
   const std::size_t pairs = times(0, "2 of 4 workers go on");
   resize(0, 1);
   resize(1, 1);
-  ASSERT_TRUE(says_again(0, "2 of 4 workers go on", pairs));
+  ASSERT_TRUE(logs_again(0, "2 of 4 workers go on", pairs));
   const std::size_t threes = times(0, "3 of 4 workers go on");
   resize(1, 2);
-  ASSERT_TRUE(says_again(0, "3 of 4 workers go on", threes));
+  ASSERT_TRUE(logs_again(0, "3 of 4 workers go on", threes));
   end(0);
   end(1);
   expect_bits_of(*calm_job(nodes.steps, nodes.flags));

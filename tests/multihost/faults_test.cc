@@ -20,9 +20,9 @@ double now_ms() {
 }
 
 // The time after `word` in what a rank said; -1 without one.
-double time_after(const std::string& said, const std::string& word) {
-  const std::size_t at = said.find(word);
-  return at == std::string::npos ? -1 : std::stod(said.substr(at + word.size()));
+double time_after(const std::string& output, const std::string& word) {
+  const std::size_t at = output.find(word);
+  return at == std::string::npos ? -1 : std::stod(output.substr(at + word.size()));
 }
 
 struct Case {
@@ -51,18 +51,18 @@ TEST_P(Faults, AreNamedByAllSurvivorsInTime) {
   const TwoHosts hosts(folder());
   ProbeJob job(hosts.node0, hosts.node1,
                {"fault", fault.kind, fault.phase, std::to_string(fault.victim)});
-  std::vector<std::string> said(4);
+  std::vector<std::string> output(4);
   for (int rank = 0; rank < 4; ++rank) {
     if (rank == fault.victim) continue;
     const ProcessResult result = job[rank].wait(std::chrono::seconds(40));
     EXPECT_EQ(result.exit_code, 200) << result.out << result.err;
-    said[static_cast<std::size_t>(rank)] = result.out;
+    output[static_cast<std::size_t>(rank)] = result.out;
   }
   const double start = time_after(job[fault.victim].out_so_far(), "fault at ");
   ASSERT_GT(start, 0) << job[fault.victim].out_so_far();
   for (int rank = 0; rank < 4; ++rank) {
     if (rank == fault.victim) continue;
-    const std::string& words = said[static_cast<std::size_t>(rank)];
+    const std::string& words = output[static_cast<std::size_t>(rank)];
     const double delay = time_after(words, "failed at ") - start;
     const bool same_node = rank / 2 == fault.victim / 2;
     RecordProperty(fmt::format("rank_{}_ms", rank), fmt::format("{:.1f}", delay));
@@ -129,7 +129,7 @@ TEST_P(SilentHost, IsNamedByAllInTime) {
   if (phase == "middle") {
     job.wait_for_all_to_send("is in the middle");
   } else {
-    job.wait_until_said(3, "fault at");
+    job.wait_until_printed(3, "fault at");
   }
   hosts.node1.shell("ip link set wire down");
   const double start = now_ms();
@@ -232,7 +232,8 @@ TEST_F(SlowLink, WithADeepQueueIsNoFailure) {
         "ip route replace 10.77.0.0/24 dev wire initcwnd 1000 initrwnd 1000");
   }
   ProbeJob job(hosts.node0, hosts.node1, {"sum", "200000"}, {{"TANDEM_STALL_TIMEOUT", "10"}});
-  for (const std::string& said : job.wait_for_success()) EXPECT_THAT(said, HasSubstr("summed in "));
+  for (const std::string& output : job.wait_for_success())
+    EXPECT_THAT(output, HasSubstr("summed in "));
   EXPECT_GT(line.cable.longest_wait().count(), 3) << "the queue was not deep";
   expect_nothing_left(hosts);
 }

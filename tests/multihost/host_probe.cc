@@ -36,7 +36,7 @@ struct Fault {
   int victim = -1;
 };
 
-void say(int rank, const std::string& text) {
+void print_line(int rank, const std::string& text) {
   const std::string line = fmt::format("rank {}: {}\n", rank, text);
   [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, line.data(), line.size());
 }
@@ -65,7 +65,7 @@ void disagree(const std::string& how, Communicator& communicator) {
 void commit(const Fault& fault, int rank, const std::string& phase, Communicator* communicator) {
   if (fault.victim != rank || fault.phase != phase || fault.kind == "none") return;
   if (is_mismatch(fault) && communicator == nullptr) return;
-  say(rank, fmt::format("fault at {:.1f}", now_ms()));
+  print_line(rank, fmt::format("fault at {:.1f}", now_ms()));
   if (fault.kind == "kill") ::raise(SIGKILL);
   if (fault.kind == "stop") ::raise(SIGSTOP);
   if (fault.kind == "exit") ::_exit(0);
@@ -79,7 +79,7 @@ void work(Communicator& communicator, const Fault& fault) {
   std::vector<float> data(10000, 1.0f);
   if (is_mismatch(fault)) commit(fault, rank, "init", &communicator);
   for (int i = 0; i < 20; ++i) communicator.all_reduce(std::span(data), ReduceOp::kSum);
-  say(rank, "is in the middle");
+  print_line(rank, "is in the middle");
   if (fault.phase == "middle") {
     for (int i = 0;; ++i) {
       if (i == 20) commit(fault, rank, "middle", &communicator);
@@ -97,7 +97,7 @@ void add(std::size_t count, Communicator& communicator) {
   communicator.all_reduce(std::span(data), ReduceOp::kSum);
   const auto expected = static_cast<float>(communicator.size());
   if (std::count(data.begin(), data.end(), expected) == static_cast<std::ptrdiff_t>(count))
-    say(communicator.rank(), fmt::format("summed in {:.0f}", now_ms() - start));
+    print_line(communicator.rank(), fmt::format("summed in {:.0f}", now_ms() - start));
 }
 
 // A rank that stops while it connects is given up at the timeout, for nobody watches it yet.
@@ -107,7 +107,7 @@ tandem::comm::Options options_of(const Fault& fault) {
   options.timeout = std::chrono::seconds(stops_at_start ? 4 : fault.kind == "compute" ? 120 : 20);
   options.stall_timeout = std::chrono::seconds(1);
   tandem::comm::read_limits_of_silence(tandem::Environment::from_process(), options);
-  options.log = [](const std::string& line) { say(-1, line); };
+  options.log = [](const std::string& line) { print_line(-1, line); };
   return options;
 }
 
@@ -132,15 +132,15 @@ int main(int argc, char** argv) {
         fault.victim < 0 ? Communicator::create(identity, options_of(fault))
                          : Communicator::create(rank, identity.world_size, bootstrap,
                                                 /*loopback_only=*/false, options_of(fault));
-    say(rank, communicator->describe());
+    print_line(rank, communicator->describe());
     if (fault.victim >= 0) work(*communicator, fault);
     if (argc == 3) add(static_cast<std::size_t>(std::atol(argv[2])), *communicator);
     std::int64_t sum = communicator->rank();
     communicator->all_reduce(std::span(&sum, 1), ReduceOp::kSum);
-    say(rank, fmt::format("sum {}", sum));
+    print_line(rank, fmt::format("sum {}", sum));
     communicator->close();
   } catch (const tandem::Error& error) {
-    say(rank, fmt::format("failed at {:.1f}: {}", now_ms(), error.what()));
+    print_line(rank, fmt::format("failed at {:.1f}: {}", now_ms(), error.what()));
     return error.exit_code();
   }
   return 0;

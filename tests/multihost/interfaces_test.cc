@@ -15,12 +15,13 @@ using ::testing::HasSubstr;
 
 using Interfaces = MultiHost;
 
-void expect_sum(const std::vector<std::string>& said, const std::string& way0,
+void expect_sum(const std::vector<std::string>& output, const std::string& way0,
                 const std::string& way1) {
-  for (std::size_t rank = 0; rank < said.size(); ++rank) {
-    EXPECT_THAT(said[rank], AllOf(HasSubstr("sum 6"),
-                                  HasSubstr("4 ranks on 2 nodes: node0 (0, 1), node1 (2, 3)"),
-                                  HasSubstr("between hosts through " + (rank < 2 ? way0 : way1))));
+  for (std::size_t rank = 0; rank < output.size(); ++rank) {
+    EXPECT_THAT(
+        output[rank],
+        AllOf(HasSubstr("sum 6"), HasSubstr("4 ranks on 2 nodes: node0 (0, 1), node1 (2, 3)"),
+              HasSubstr("between hosts through " + (rank < 2 ? way0 : way1))));
   }
 }
 
@@ -76,7 +77,7 @@ TEST_F(Interfaces, ANameThatResolvesLate) {
   const TwoHosts hosts(folder());
   ProbeJob job(hosts.node0, hosts.node1, {"meet"}, {{"MASTER_ADDR", "worker-0"}});
   std::this_thread::sleep_for(std::chrono::milliseconds(700));
-  EXPECT_FALSE(job.anybody_said("sum"));
+  EXPECT_FALSE(job.any_rank_printed("sum"));
   for (const Host* host : {&hosts.node0, &hosts.node1}) {
     host->set_names("127.0.0.1 localhost\n10.77.0.10 worker-0\n");
   }
@@ -133,8 +134,8 @@ TEST_F(Interfaces, OnlyLoopback) {
   for (const auto& [address, local_size] : {std::pair{"", "4"}, std::pair{"localhost", "2"}}) {
     ProbeJob job(host, host, {"meet"},
                  {{"MASTER_ADDR", address}, {"LOCAL_WORLD_SIZE", local_size}});
-    for (const std::string& said : job.wait_for_success()) {
-      EXPECT_THAT(said, AllOf(HasSubstr("sum 6"), HasSubstr("4 ranks on 1 node: alone")));
+    for (const std::string& output : job.wait_for_success()) {
+      EXPECT_THAT(output, AllOf(HasSubstr("sum 6"), HasSubstr("4 ranks on 1 node: alone")));
     }
   }
 }

@@ -31,14 +31,14 @@ class ProbeJob {
     start(rank, rank < 2 ? first_ : second_);
   }
 
-  bool anybody_said(const std::string& text) const {
+  bool any_rank_printed(const std::string& text) const {
     for (const auto& rank : ranks_) {
       if (rank->out_so_far().find(text) != std::string::npos) return true;
     }
     return false;
   }
   // Waits until a rank has said it, or fails the test.
-  void wait_until_said(int rank, const std::string& text) {
+  void wait_until_printed(int rank, const std::string& text) {
     Process& process = (*this)[rank];
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (process.out_so_far().find(text) == std::string::npos) {
@@ -51,18 +51,19 @@ class ProbeJob {
     }
   }
   void wait_for_all_to_send(const std::string& text) {
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) wait_until_said(rank, text);
+    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
+      wait_until_printed(rank, text);
   }
   Process& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
   // Every rank must end well; their words by rank.
   std::vector<std::string> wait_for_success() {
-    std::vector<std::string> said;
+    std::vector<std::string> outputs;
     for (const auto& rank : ranks_) {
       const ProcessResult result = rank->wait(std::chrono::seconds(40));
       EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-      said.push_back(result.out);
+      outputs.push_back(result.out);
     }
-    return said;
+    return outputs;
   }
 
  private:

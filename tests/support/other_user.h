@@ -40,11 +40,11 @@ inline pid_t connect_as(uid_t user, int family, int port, std::string_view words
     address.sin_port = htons(static_cast<std::uint16_t>(port));
     std::memcpy(&where, &address, sizeof address);
   }
-  char heard = 0;
+  char byte = 0;
   if (::connect(socket, reinterpret_cast<const sockaddr*>(&where), size) != 0 ||
       ::send(socket, words.data(), words.size(), MSG_NOSIGNAL) < 0)
     ::_exit(1);
-  ::_exit(stays && ::recv(socket, &heard, 1, 0) > 0 ? 2 : 0);
+  ::_exit(stays && ::recv(socket, &byte, 1, 0) > 0 ? 2 : 0);
 }
 
 // Ends the visitor, if it has not ended, and gives its exit code; below 0: it had to be ended.

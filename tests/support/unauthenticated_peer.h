@@ -42,7 +42,7 @@ inline int connect_to_port(int port, std::uint32_t from = INADDR_LOOPBACK) {
 }
 
 // False when the other side takes no more.
-inline bool say(int descriptor, std::string_view bytes) {
+inline bool send_bytes(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
@@ -52,35 +52,35 @@ inline bool say(int descriptor, std::string_view bytes) {
   return true;
 }
 
-struct Heard {
+struct ReceivedBytes {
   std::string bytes;
   bool ended = false;  // by the other side
   bool reset = false;  // it ended with bytes unread: the last of its own may be lost
 };
 
 // Until the other side ends, `most` bytes have come or the limit.
-inline Heard hear(int descriptor, std::chrono::milliseconds limit,
-                  std::size_t most = std::size_t{1} << 24) {
+inline ReceivedBytes receive_bytes(int descriptor, std::chrono::milliseconds limit,
+                                   std::size_t most = std::size_t{1} << 24) {
   using Clock = std::chrono::steady_clock;
-  Heard heard;
+  ReceivedBytes received;
   const auto deadline = Clock::now() + limit;
   std::array<char, 4096> buffer;
-  while (heard.bytes.size() < most) {
+  while (received.bytes.size() < most) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     pollfd wait{.fd = descriptor, .events = POLLIN, .revents = 0};
     const int ready = left.count() > 0 ? ::poll(&wait, 1, static_cast<int>(left.count())) : 0;
     if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return heard;
+    if (ready <= 0) return received;
     const ssize_t size =
-        ::recv(descriptor, buffer.data(), std::min(buffer.size(), most - heard.bytes.size()), 0);
+        ::recv(descriptor, buffer.data(), std::min(buffer.size(), most - received.bytes.size()), 0);
     if (size < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    heard.ended = size <= 0;
-    heard.reset = size < 0;
-    if (heard.ended) return heard;
-    heard.bytes.append(buffer.data(), static_cast<std::size_t>(size));
+    received.ended = size <= 0;
+    received.reset = size < 0;
+    if (received.ended) return received;
+    received.bytes.append(buffer.data(), static_cast<std::size_t>(size));
   }
-  return heard;
+  return received;
 }
 
 }  // namespace tandem::testing

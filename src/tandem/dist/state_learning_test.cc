@@ -289,13 +289,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 // What a source says of the first chunk: chunks as they are after a step, and gradients of steps.
 struct Stream {
-  std::vector<Notice> said;
+  std::vector<Notice> sent;
   const char* refused;  // with these words; empty: it is not
 };
 
 void PrintTo(const Stream& stream, std::ostream* out) {
-  for (const Notice& notice : stream.said) {
-    *out << (&notice == &stream.said.front() ? "" : ", ")
+  for (const Notice& notice : stream.sent) {
+    *out << (&notice == &stream.sent.front() ? "" : ", ")
          << (notice.kind == TransferMessage::kChunk ? "chunk of " : "gradient of ") << notice.step;
   }
 }
@@ -306,38 +306,38 @@ class Streams : public ::testing::TestWithParam<Stream> {};
 TEST_P(Streams, AreTakenInOrderOnly) {
   TestNode node;
   PeerInfoBoard board(2);
-  std::atomic<bool> said = false;
-  std::promise<void> heard;
+  std::atomic<bool> sent = false;
+  std::promise<void> received;
   std::thread source([&] {
     const auto communicator = end_of(board, kSourceRank);
     const std::vector<float> values(3 * ModelState::kChunk, 0.5f);
-    const auto say = [&](Notice notice) {
+    const auto send_notice = [&](Notice notice) {
       communicator->send(std::span<const std::uint64_t>(words_of(notice)), kLearnerRank);
     };
     try {
-      say({TransferMessage::kHandshake, node.model.elements(),
-           node.model.optimizer_state().size()});
-      for (const Notice& notice : GetParam().said) {
-        say(notice);
+      send_notice({TransferMessage::kHandshake, node.model.elements(),
+                   node.model.optimizer_state().size()});
+      for (const Notice& notice : GetParam().sent) {
+        send_notice(notice);
         const std::size_t count = notice.kind == TransferMessage::kChunk ? 3 : 1;
         communicator->send(std::span(values).first(count * ModelState::kChunk), kLearnerRank);
       }
     } catch (const CommError&) {  // the learner has heard enough
     }
-    said = true;
-    heard.get_future().wait();  // an end that comes early is all that the learner would see
+    sent = true;
+    received.get_future().wait();  // an end that comes early is all that the learner would see
   });
   std::string refused;
   {
     StateLearner learner(end_of(board, kLearnerRank), node.context, node.model, *node.optimizer);
     try {
-      while (learner.take(milliseconds(200)) || !said) {
+      while (learner.take(milliseconds(200)) || !sent) {
       }
     } catch (const CommError& error) {
       refused = error.what();
     }
   }
-  heard.set_value();
+  received.set_value();
   source.join();
   if (*GetParam().refused == 0) {
     EXPECT_EQ(refused, "");

@@ -120,11 +120,13 @@ TEST(AgentLinks, UnauthenticatedPeersDisturbNobody) {
       const int unauthenticated_peer = unauthenticated_peers.back().get();
       std::string handshake;
       ASSERT_TRUE(serve_until({&one}, [&] {
-        handshake +=
-            testing::hear(unauthenticated_peer, kGlance, kHandshakeBytes - handshake.size()).bytes;
+        handshake += testing::receive_bytes(unauthenticated_peer, kGlance,
+                                            kHandshakeBytes - handshake.size())
+                         .bytes;
         return handshake.size() == kHandshakeBytes;
       }));
-      testing::say(unauthenticated_peer, bytes_of_unauthenticated_peers(token, handshake)[kind]);
+      testing::send_bytes(unauthenticated_peer,
+                          bytes_of_unauthenticated_peers(token, handshake)[kind]);
     }
     two.links().send(one.peer(), AppMessage{AppMessageKind::kAddress, {}, "here"});
     EXPECT_TRUE(serve_until({&one, &two}, [&] { return !one.frames.empty(); })) << token;
@@ -139,7 +141,7 @@ TEST(AgentLinks, UnauthenticatedPeersDisturbNobody) {
     for (const auto& unauthenticated_peer : unauthenticated_peers) {
       bool ended = false;
       EXPECT_TRUE(serve_until({&one}, [&] {
-        ended = ended || testing::hear(unauthenticated_peer.get(), kGlance).ended;
+        ended = ended || testing::receive_bytes(unauthenticated_peer.get(), kGlance).ended;
         return ended;
       }));
     }

@@ -59,23 +59,23 @@ class NodeLearning : public testing::TwoNodes {
 };
 
 TEST_F(NodeLearning, IsAMemberWhenItIsLevel) {
-  second.say(learns_at(1, "a place"));
+  second.send_packet(learns_at(1, "a place"));
   until([&] { return !first.taught.empty(); });
   EXPECT_THAT(first.taught, ElementsAre("a place"));
   expect_no_change();
-  second.say(learned(1, Learned::kLevel));
+  second.send_packet(learned(1, Learned::kLevel));
   until_both_compute();
   EXPECT_THAT(second.log, Contains(HasSubstr("the state of step 3 is here")));
 }
 
 TEST_F(NodeLearning, WhatIsSaidAgainChangesNothing) {
-  for (int i = 0; i < 2; ++i) second.say(learns_at(1, "a place"));
+  for (int i = 0; i < 2; ++i) second.send_packet(learns_at(1, "a place"));
   until([&] { return first.taught.size() == 2; });
-  for (int i = 0; i < 3; ++i) second.say(learned(1, Learned::kLevel));
+  for (int i = 0; i < 3; ++i) second.send_packet(learned(1, Learned::kLevel));
   until_both_compute();
-  second.say(learned(1, Learned::kNever, "said too late"));
-  second.say(learned(1, Learned::kNothing, "said too late"));
-  second.say(learns_at(1, "another place"));
+  second.send_packet(learned(1, Learned::kNever, "said too late"));
+  second.send_packet(learned(1, Learned::kNothing, "said too late"));
+  second.send_packet(learns_at(1, "another place"));
   serve_for(kGlance);
   EXPECT_EQ(times(second, "this node joins"), 1u);
   EXPECT_THAT(second.log, Each(Not(HasSubstr("said too late"))));
@@ -86,23 +86,23 @@ TEST_F(NodeLearning, WhatIsSaidAgainChangesNothing) {
 
 TEST_F(NodeLearning, MessagesOfAnotherTransferAreIgnored) {
   for (const std::uint64_t transfer : {std::uint64_t{0}, std::uint64_t{2}, ~std::uint64_t{0}}) {
-    second.say(learns_at(transfer, "a place"));
-    second.say(learned(transfer, Learned::kLevel));
-    second.say(learned(transfer, Learned::kNever));
+    second.send_packet(learns_at(transfer, "a place"));
+    second.send_packet(learned(transfer, Learned::kLevel));
+    second.send_packet(learned(transfer, Learned::kNever));
   }
   expect_no_change();
   EXPECT_THAT(first.taught, IsEmpty());
   // A failed attempt is over: its late messages belong to an old state transfer, too.
-  second.say(learned(1, Learned::kNothing, "nobody came"));
+  second.send_packet(learned(1, Learned::kNothing, "nobody came"));
   until([&] { return second.learns.size() == 2; });
-  second.say(learned(1, Learned::kLevel));
+  second.send_packet(learned(1, Learned::kLevel));
   expect_no_change();
-  second.say(learned(2, Learned::kLevel));
+  second.send_packet(learned(2, Learned::kLevel));
   until_both_compute();
 }
 
 TEST_F(NodeLearning, WhoCannotLearnIsAMemberAllTheSame) {
-  second.say(learned(1, Learned::kNever, "not with this optimizer"));
+  second.send_packet(learned(1, Learned::kNever, "not with this optimizer"));
   until_both_compute();
   EXPECT_THAT(second.log, Contains(AllOf(HasSubstr("not with this optimizer"),
                                          HasSubstr("it comes inside the first view"))));
@@ -112,7 +112,7 @@ TEST_F(NodeLearning, AsksThreeTimes) {
   for (std::uint64_t transfer = 1; transfer < 4; ++transfer) {
     until([&] { return second.learns.size() == transfer; });
     EXPECT_EQ(second.learns.back(), transfer);
-    second.say(learned(transfer, Learned::kNothing, "nobody came"));
+    second.send_packet(learned(transfer, Learned::kNothing, "nobody came"));
   }
   until_both_compute();
   EXPECT_EQ(times(second, "another node is asked"), 2u);
@@ -124,7 +124,7 @@ TEST_F(NodeLearning, AsksThreeTimes) {
 class Nonsense : public NodeLearning, public ::testing::WithParamInterface<Packet> {};
 
 TEST_P(Nonsense, EndsTheWorkerThatLearns) {
-  second.say(GetParam());
+  second.send_packet(GetParam());
   std::vector<int> stuck;
   until([&] {
     stuck = second.node().take_stuck();
@@ -137,7 +137,7 @@ TEST_P(Nonsense, EndsTheWorkerThatLearns) {
   second.start();
   second.be_ready();
   until([&] { return second.learns.size() == 2; });
-  second.say(learned(second.learns.back(), Learned::kLevel));
+  second.send_packet(learned(second.learns.back(), Learned::kLevel));
   until_both_compute();
 }
 
@@ -206,9 +206,9 @@ class NodeLearningOfTwo : public NodeLearning {
 };
 
 TEST_F(NodeLearningOfTwo, AWorkerThatDoesNotLearnIsNotHeard) {
-  second.say(learns_at(1, "a place"), 1);
-  second.say(learned(1, Learned::kLevel), 1);
-  second.say(learned(1, Learned::kNothing), 1);
+  second.send_packet(learns_at(1, "a place"), 1);
+  second.send_packet(learned(1, Learned::kLevel), 1);
+  second.send_packet(learned(1, Learned::kNothing), 1);
   expect_no_change();
   EXPECT_THAT(first.taught, IsEmpty());
 }

@@ -35,9 +35,9 @@ class Pair {
               .late_limit = limits.late,
               .leave_limit = limits.leave}) {
     for (const int worker : {0, 1}) start(worker);
-    say(0, testing::ready());
+    send_packet(0, testing::ready());
     if (!both_ready) return;
-    say(1, testing::ready());
+    send_packet(1, testing::ready());
     EXPECT_EQ(view_of(0), 1u);
     EXPECT_EQ(view_of(1), 1u);
   }
@@ -47,14 +47,15 @@ class Pair {
     lines_[worker] = PacketSocket(rendezvous::FileDescriptor(::dup(ticket.inherited[0])));
     node.channel_taken(worker);
   }
-  void say(int worker, const Packet& packet) {
+  void send_packet(int worker, const Packet& packet) {
     lines_[worker].send(packet);
     node.serve();
   }
   // The worker leaves a view that cannot continue.
   void leave_failed(int worker, std::uint64_t view) {
-    say(worker, {.kind = PacketKind::kFailed, .view = view, .text = "the state arrived damaged"});
-    say(worker, {.kind = PacketKind::kLeft, .view = view});
+    send_packet(worker,
+                {.kind = PacketKind::kFailed, .view = view, .text = "the state arrived damaged"});
+    send_packet(worker, {.kind = PacketKind::kLeft, .view = view});
   }
   void close_line(int worker) {
     lines_[worker] = PacketSocket();
@@ -102,8 +103,8 @@ TEST(NodeTest, AViewWaitsToHearHowAWorkerHasEnded) {
               ElementsAre(HasSubstr("1 of 2 workers go on after step 0: worker 1 was drained")));
 
   pair.start(1);
-  pair.say(1, testing::ready());
-  pair.say(0, {.kind = PacketKind::kLeft, .view = 2, .second = 1});
+  pair.send_packet(1, testing::ready());
+  pair.send_packet(0, {.kind = PacketKind::kLeft, .view = 2, .second = 1});
   EXPECT_EQ(pair.view_of(1), 3u);
   EXPECT_THAT(pair.log.back(), HasSubstr("after step 0: worker 1 is back"));
 }
@@ -160,8 +161,8 @@ TEST(NodeTest, TheFirstViewDoesNotWaitForWhoIsLate) {
   pair.node.serve();
   EXPECT_EQ(pair.view_of(0), 1u);
   EXPECT_THAT(pair.log, ElementsAre(HasSubstr("worker 1 is not ready"), HasSubstr("1 of 2")));
-  pair.say(1, testing::ready());
-  pair.say(0, {.kind = PacketKind::kLeft, .view = 1, .second = 1});
+  pair.send_packet(1, testing::ready());
+  pair.send_packet(0, {.kind = PacketKind::kLeft, .view = 1, .second = 1});
   EXPECT_EQ(pair.view_of(1), 2u);
 }
 
@@ -179,7 +180,8 @@ TEST(NodeTest, ViewsThatFailInVainEndTheJobAndSayWhatWasSaid) {
 
 TEST(NodeTest, AStepOrALossBeginsTheCountOfViewsInVainAgain) {
   Pair pair;
-  pair.say(0, {.kind = PacketKind::kApplied, .view = 1, .first = 1, .text = record_text({})});
+  pair.send_packet(0,
+                   {.kind = PacketKind::kApplied, .view = 1, .first = 1, .text = record_text({})});
   for (const int worker : {0, 1}) pair.leave_failed(worker, 1);
   for (std::uint64_t view = 2; view < 9; ++view) {
     for (const int worker : {0, 1}) pair.leave_failed(worker, view);
@@ -187,8 +189,8 @@ TEST(NodeTest, AStepOrALossBeginsTheCountOfViewsInVainAgain) {
   pair.leave_failed(0, 9);
   pair.node.worker_ended(1, "was killed by SIGKILL", false);
   pair.start(1);
-  pair.say(1, testing::ready());
-  pair.say(0, {.kind = PacketKind::kLeft, .view = 10, .second = 1});
+  pair.send_packet(1, testing::ready());
+  pair.send_packet(0, {.kind = PacketKind::kLeft, .view = 10, .second = 1});
   EXPECT_EQ(pair.fail_until_the_end(), 10);
   ASSERT_TRUE(pair.node.end());
   EXPECT_THAT(pair.node.end()->message,
@@ -200,7 +202,7 @@ TEST(NodeTest, WhereAViewBeginsIsNoProgress) {
   const auto failures = [](Pair& pair, std::uint64_t got_on) {
     int failed = 0;
     for (std::uint64_t view = 1; view != 0 && failed < 20; view = pair.view_of(0)) {
-      pair.say(0, {PacketKind::kProgress, view, 0, got_on, "after step 7"});
+      pair.send_packet(0, {PacketKind::kProgress, view, 0, got_on, "after step 7"});
       for (const int worker : {0, 1}) pair.leave_failed(worker, view);
       ++failed;
     }
@@ -217,7 +219,7 @@ TEST(NodeTest, WhereAViewBeginsIsNoProgress) {
 TEST(NodeTest, LinesOfStepsFollowTheLineOfTheirView) {
   Pair pair;
   const auto print = [&](std::uint64_t view, const std::string& line) {
-    pair.say(0, {PacketKind::kProgress, view, line.size(), 1, line});
+    pair.send_packet(0, {PacketKind::kProgress, view, line.size(), 1, line});
   };
   print(1, "step 1\n");
   pair.leave_failed(0, 1);
@@ -234,7 +236,7 @@ TEST(NodeTest, LinesOfStepsFollowTheLineOfTheirView) {
 TEST(NodeTest, WhoIsStartedAgainHasNotHelpedYet) {
   Pair pair;
   const auto apply = [&](std::uint64_t view, std::uint64_t step) {
-    pair.say(0, {PacketKind::kApplied, view, step, 0, record_text({})});
+    pair.send_packet(0, {PacketKind::kApplied, view, step, 0, record_text({})});
   };
   EXPECT_FALSE(pair.node.has_helped(1));
   apply(1, 1);
@@ -243,8 +245,8 @@ TEST(NodeTest, WhoIsStartedAgainHasNotHelpedYet) {
   pair.node.worker_ended(1, "was killed by SIGKILL", false);
   pair.start(1);
   apply(2, 2);
-  pair.say(1, testing::ready());
-  pair.say(0, {.kind = PacketKind::kLeft, .view = 2, .first = 2, .second = 1});
+  pair.send_packet(1, testing::ready());
+  pair.send_packet(0, {.kind = PacketKind::kLeft, .view = 2, .first = 2, .second = 1});
   EXPECT_FALSE(pair.node.has_helped(1));
   apply(3, 3);
   EXPECT_TRUE(pair.node.has_helped(1));

@@ -40,25 +40,25 @@ class Lone {
     ranks = 0;
   }
   void be_ready() {
-    if (decides_) say({.kind = PacketKind::kDecided});
+    if (decides_) send_packet({.kind = PacketKind::kDecided});
     Packet packet = ready();
     packet.first = step_;
     for (const PacketSocket& line : lines_) line.send(packet);
   }
   void apply(std::uint64_t step) {
     step_ = step;
-    say({PacketKind::kApplied, view, step, 0, record_text({})});
+    send_packet({PacketKind::kApplied, view, step, 0, record_text({})});
   }
   // A view that cannot continue.
   void fail() {
-    say({.kind = PacketKind::kFailed, .view = view, .text = "the state arrived damaged"});
+    send_packet({.kind = PacketKind::kFailed, .view = view, .text = "the state arrived damaged"});
     leave(false);
   }
-  void say(const Packet& packet, int worker = 0) { line(worker).send(packet); }
+  void send_packet(const Packet& packet, int worker = 0) { line(worker).send(packet); }
   void serve() {
     agent_.serve();
     lines_[0].read();
-    while (const auto packet = lines_[0].take()) hear(*packet);
+    while (const auto packet = lines_[0].take()) receive(*packet);
   }
 
   std::uint64_t view = 0;             // the newest of the node's views
@@ -71,7 +71,7 @@ class Lone {
 
  private:
   PacketSocket& line(int worker) { return lines_[static_cast<std::size_t>(worker)]; }
-  void hear(const Packet& packet) {
+  void receive(const Packet& packet) {
     if (packet.kind == PacketKind::kRun) {
       view = packet.view;
       ranks = static_cast<int>(packet.second);
@@ -85,7 +85,7 @@ class Lone {
   }
   void leave(bool as_agreed) {
     ranks = 0;
-    say({PacketKind::kLeft, view, step_, as_agreed ? 1u : 0u, ""});
+    send_packet({PacketKind::kLeft, view, step_, as_agreed ? 1u : 0u, ""});
     be_ready();
   }
   ElasticEndpoint endpoint(const Lone* bootstrap_node) {

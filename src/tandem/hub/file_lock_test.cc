@@ -44,16 +44,16 @@ TEST_F(FileLockTest, OneHoldsTheOthersWait) {
 
 TEST_F(FileLockTest, AStandingHolderIsNamed) {
   FileLock held(path(), {});
-  std::string told;
+  std::string reported;
   LockOptions options;
   options.timeout = milliseconds(100);
-  options.waiting = [&](const std::string& holder) { told = holder; };
+  options.waiting = [&](const std::string& holder) { reported = holder; };
   EXPECT_THAT([&] { FileLock lock(path(), options); },
               ThrowsMessage<IoError>(AllOf(HasSubstr(path().string()),
                                            HasSubstr(fmt::format("process {}", ::getpid())),
                                            HasSubstr("without progress"))));
   // The text is for people: without progress that did not happen, without heartbeat details.
-  EXPECT_THAT(told, ::testing::MatchesRegex(fmt::format("process {} on [^ ]+", ::getpid())));
+  EXPECT_THAT(reported, ::testing::MatchesRegex(fmt::format("process {} on [^ ]+", ::getpid())));
 }
 
 // Somebody who shows life is waited for, longer than the patience.

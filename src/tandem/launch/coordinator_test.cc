@@ -60,7 +60,7 @@ class SimulatedJob {
   bool started(int agent) {
     return !orders[agent].empty() && last(agent).kind == Order::Kind::kStart;
   }
-  bool told(int agent, Order::Kind kind) {
+  bool received(int agent, Order::Kind kind) {
     return !orders[agent].empty() && last(agent).kind == kind;
   }
 
@@ -127,7 +127,7 @@ TEST(Coordinator, AFailureRestartsAllAndIsCountedOnce) {
   job.fail(b, 1, {.code = 3, .signal = 0});
   job.pass(seconds(1));
   EXPECT_THAT(job.last(a).text, HasSubstr("restart 1 of 1"));
-  EXPECT_TRUE(job.told(b, Order::Kind::kStop));
+  EXPECT_TRUE(job.received(b, Order::Kind::kStop));
   job.ready(b);
   EXPECT_FALSE(job.started(b)) << "the other one still stops its workers";
   job.ready(a);
@@ -135,7 +135,7 @@ TEST(Coordinator, AFailureRestartsAllAndIsCountedOnce) {
   EXPECT_EQ(job.last(a).assignment.restart_count, 1);
   job.fail(a, 0, {.code = 4, .signal = 0});
   job.pass(seconds(1));
-  ASSERT_TRUE(job.told(b, Order::Kind::kEnd));
+  ASSERT_TRUE(job.received(b, Order::Kind::kEnd));
   EXPECT_EQ(job.last(b).exit_code, 1);
   EXPECT_EQ(job.last(b).failures.front().ending.code, 4);
 }
@@ -147,9 +147,9 @@ TEST(Coordinator, TheCauseIsNamedNotTheVictim) {
   const int a = job.arrive();
   const int b = job.arrive();
   job.fail(a, 0, {.code = 200, .signal = 0}, false, true);
-  EXPECT_FALSE(job.told(a, Order::Kind::kEnd)) << "the cause may still be on its way";
+  EXPECT_FALSE(job.received(a, Order::Kind::kEnd)) << "the cause may still be on its way";
   job.fail(b, 1, {.code = 0, .signal = SIGKILL});
-  ASSERT_TRUE(job.told(a, Order::Kind::kEnd));
+  ASSERT_TRUE(job.received(a, Order::Kind::kEnd));
   EXPECT_EQ(job.last(a).exit_code, 137);
   EXPECT_EQ(root_failure(job.last(a).failures).rank, 1);
 }
@@ -158,7 +158,7 @@ TEST(Coordinator, WhatNoRestartHelpsEndsTheJob) {
   SimulatedJob job(rules(1, 1, 9));
   const int a = job.arrive();
   job.fail(a, 0, {.code = 2, .signal = 0}, true);
-  EXPECT_TRUE(job.told(a, Order::Kind::kEnd));
+  EXPECT_TRUE(job.received(a, Order::Kind::kEnd));
 }
 
 TEST(Coordinator, NewcomersRestartAllWhenThereIsRoomAndCostNothing) {
@@ -169,15 +169,15 @@ TEST(Coordinator, NewcomersRestartAllWhenThereIsRoomAndCostNothing) {
   const int b = job.arrive();
   EXPECT_TRUE(job.started(a)) << "perhaps more come";
   job.pass(seconds(3));
-  EXPECT_TRUE(job.told(a, Order::Kind::kStop));
+  EXPECT_TRUE(job.received(a, Order::Kind::kStop));
   job.ready(a);
   ASSERT_TRUE(job.started(a) && job.started(b));
   EXPECT_EQ(job.last(a).assignment.restart_count, 0);
   EXPECT_EQ(job.last(a).assignment.group_rank, 0);
   const int c = job.arrive();
-  EXPECT_TRUE(job.told(c, Order::Kind::kNote)) << "full";
+  EXPECT_TRUE(job.received(c, Order::Kind::kNote)) << "full";
   job.lose(b);
-  EXPECT_TRUE(job.told(a, Order::Kind::kStop));
+  EXPECT_TRUE(job.received(a, Order::Kind::kStop));
   job.ready(a);
   EXPECT_TRUE(job.started(c));
 }
@@ -196,7 +196,7 @@ TEST(Coordinator, ALostNodeIsMissedAtOnce) {
   SimulatedJob fixed(rules(2, 2));
   const int c = fixed.arrive();
   fixed.lose(fixed.arrive());
-  ASSERT_TRUE(fixed.told(c, Order::Kind::kEnd));
+  ASSERT_TRUE(fixed.received(c, Order::Kind::kEnd));
   EXPECT_THAT(fixed.last(c).text, HasSubstr("needs all 2 nodes"));
 }
 
@@ -207,13 +207,13 @@ TEST(Coordinator, EndsWhenAllHaveSucceededOrTooFewCome) {
   job.succeed(a);
   EXPECT_TRUE(job.started(a));
   job.succeed(b);
-  ASSERT_TRUE(job.told(a, Order::Kind::kEnd));
+  ASSERT_TRUE(job.received(a, Order::Kind::kEnd));
   EXPECT_EQ(job.last(a).exit_code, 0);
 
   SimulatedJob lonely(rules(2, 2));
   const int c = lonely.arrive();
   lonely.pass(seconds(601));
-  ASSERT_TRUE(lonely.told(c, Order::Kind::kEnd));
+  ASSERT_TRUE(lonely.received(c, Order::Kind::kEnd));
   EXPECT_THAT(lonely.last(c).text, HasSubstr("1 of at least 2 nodes came within 600 s"));
 }
 

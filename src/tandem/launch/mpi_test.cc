@@ -321,7 +321,7 @@ struct TwoStreams {
     from_mpirun = FileDescriptor(back[0]);
   }
   ~TwoStreams() { ::close(noise); }
-  void say(const std::string& bytes) const {
+  void send_bytes(const std::string& bytes) const {
     EXPECT_EQ(::write(noise, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   }
   int noise = -1;
@@ -332,7 +332,7 @@ struct TwoStreams {
 // Output of a login shell is skipped, and a frame in several parts is one frame.
 TEST(FrameStream, BeginsAtTheGreeting) {
   TwoStreams pair;
-  pair.say("Welcome!\ntandem mp");
+  pair.send_bytes("Welcome!\ntandem mp");
   pair.mpirun->serve();
   EXPECT_FALSE(pair.mpirun->greeted());
   FrameStream daemon(std::move(pair.from_mpirun), std::move(pair.to_mpirun), true);
@@ -350,13 +350,13 @@ TEST(FrameStream, BeginsAtTheGreeting) {
 
 TEST(FrameStream, WhatIsNoFrameEndsIt) {
   TwoStreams pair;
-  pair.say(std::string(FrameStream::kHandshake) + std::string(100, '\xff'));
+  pair.send_bytes(std::string(FrameStream::kHandshake) + std::string(100, '\xff'));
   pair.mpirun->serve();
   EXPECT_FALSE(pair.mpirun->take());
   EXPECT_EQ(pair.mpirun->ended(), "it sent something that is no frame");
   TwoStreams chatter;
   for (int i = 0; i < 3; ++i) {
-    chatter.say(std::string(30000, 'x'));
+    chatter.send_bytes(std::string(30000, 'x'));
     chatter.mpirun->serve();
   }
   EXPECT_EQ(chatter.mpirun->ended(), "it is no tandem of this version");

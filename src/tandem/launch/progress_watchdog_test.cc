@@ -58,7 +58,7 @@ class Busy {
     start.command = {"/bin/sh", "-c", "while :; do :; done"};
     slots_[0].process.emplace(start);
   }
-  void say(elastic::PacketKind kind) {
+  void send_packet(elastic::PacketKind kind) {
     line_.send({.kind = kind});
     elastic_agent_.serve();
   }
@@ -80,9 +80,9 @@ class Busy {
 TEST(ProgressWatchdog, WhoWorksIsLeftAloneUnlessItDecides) {
   constexpr milliseconds kLimit{2000};
   Busy reads(kLimit), decides(kLimit), has_decided(kLimit);
-  decides.say(elastic::PacketKind::kAsk);
-  has_decided.say(elastic::PacketKind::kAsk);
-  has_decided.say(elastic::PacketKind::kDecided);
+  decides.send_packet(elastic::PacketKind::kAsk);
+  has_decided.send_packet(elastic::PacketKind::kAsk);
+  has_decided.send_packet(elastic::PacketKind::kDecided);
   const auto least = IdleTime::Clock::now() + 2 * kLimit;
   const auto most = least + 20 * kLimit;
   bool killed = false;

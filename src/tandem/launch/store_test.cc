@@ -66,11 +66,11 @@ std::string bytes(std::initializer_list<int> values) {
   return text;
 }
 
-void say(const FileDescriptor& socket, const std::string& text) {
+void send_bytes(const FileDescriptor& socket, const std::string& text) {
   rendezvous::send_all(socket, std::as_bytes(std::span(text)), Deadline(20s));
 }
 
-std::string hear(const FileDescriptor& socket, std::size_t size) {
+std::string receive_bytes(const FileDescriptor& socket, std::size_t size) {
   std::string text(size, '\0');
   EXPECT_EQ(rendezvous::receive_all(socket, std::as_writable_bytes(std::span(text)), Deadline(20s)),
             rendezvous::IoStatus::kDone);
@@ -83,22 +83,22 @@ const std::string kHandshake = bytes({0, 0xCE, 0xF7, 0x85, 0x3C});
 TEST(TcpStore, SpeaksTheProtocolByteByByte) {
   const Server server;
   const FileDescriptor socket = server.raw();
-  say(socket, kHandshake + bytes({13, 1, 2, 3, 4}));  // PING
-  EXPECT_EQ(hear(socket, 4), bytes({1, 2, 3, 4}));
+  send_bytes(socket, kHandshake + bytes({13, 1, 2, 3, 4}));  // PING
+  EXPECT_EQ(receive_bytes(socket, 4), bytes({1, 2, 3, 4}));
   const std::string key = bytes({1, 0, 0, 0, 0, 0, 0, 0, 'k'});
   const std::string value = bytes({2, 0, 0, 0, 0, 0, 0, 0, 'v', 'w'});
-  say(socket, bytes({1}) + key + value + bytes({3}) + key);  // SET, GET
-  EXPECT_EQ(hear(socket, 10), value);
+  send_bytes(socket, bytes({1}) + key + value + bytes({3}) + key);  // SET, GET
+  EXPECT_EQ(receive_bytes(socket, 10), value);
   const std::string one = bytes({1, 0, 0, 0, 0, 0, 0, 0});
-  say(socket, bytes({5}) + one + key + bytes({6}) + one + key);  // CHECK, WAIT
-  EXPECT_EQ(hear(socket, 2), bytes({0, 0}));
+  send_bytes(socket, bytes({5}) + one + key + bytes({6}) + one + key);  // CHECK, WAIT
+  EXPECT_EQ(receive_bytes(socket, 2), bytes({0, 0}));
   const std::string number = bytes({1, 0, 0, 0, 0, 0, 0, 0, 'n'});
-  say(socket, bytes({4}) + number + bytes({5, 0, 0, 0, 0, 0, 0, 0}));  // ADD
-  EXPECT_EQ(hear(socket, 8), bytes({5, 0, 0, 0, 0, 0, 0, 0}));
-  say(socket, bytes({3}) + number);
-  EXPECT_EQ(hear(socket, 9), bytes({1, 0, 0, 0, 0, 0, 0, 0, '5'}));
-  say(socket, bytes({6}) + one + bytes({1, 0, 0, 0, 0, 0, 0, 0, 'x'}) + bytes({12}));
-  EXPECT_EQ(hear(socket, 1), bytes({1}));  // WAIT, then CANCEL_WAIT: canceled
+  send_bytes(socket, bytes({4}) + number + bytes({5, 0, 0, 0, 0, 0, 0, 0}));  // ADD
+  EXPECT_EQ(receive_bytes(socket, 8), bytes({5, 0, 0, 0, 0, 0, 0, 0}));
+  send_bytes(socket, bytes({3}) + number);
+  EXPECT_EQ(receive_bytes(socket, 9), bytes({1, 0, 0, 0, 0, 0, 0, 0, '5'}));
+  send_bytes(socket, bytes({6}) + one + bytes({1, 0, 0, 0, 0, 0, 0, 0, 'x'}) + bytes({12}));
+  EXPECT_EQ(receive_bytes(socket, 1), bytes({1}));  // WAIT, then CANCEL_WAIT: canceled
 }
 
 // The protocol has no secret: data stored by another user would fill the memory of this one's
@@ -205,7 +205,7 @@ TEST(TcpStore, ShowsUnauthenticatedPeersOut) {
         kHandshake + bytes({4, 1, 0, 0, 0, 0, 0, 0, 0, 'z'}) + huge +
             bytes({4, 1, 0, 0, 0, 0, 0, 0, 0, 'z'}) + huge}) {
     const FileDescriptor socket = server.raw();
-    say(socket, text);
+    send_bytes(socket, text);
     ::shutdown(socket.get(), SHUT_WR);
     std::string rest(64, '\0');
     while (::recv(socket.get(), rest.data(), 0, MSG_PEEK) > 0) {
@@ -213,7 +213,7 @@ TEST(TcpStore, ShowsUnauthenticatedPeersOut) {
     SUCCEED();
   }
   const FileDescriptor socket = server.raw();
-  say(socket, kHandshake + bytes({99}));
+  send_bytes(socket, kHandshake + bytes({99}));
   EXPECT_TRUE(is_closed(socket));
   EXPECT_EQ(server.client().ping(1), 1U) << "others are not disturbed";
 }
@@ -226,7 +226,7 @@ TEST(TcpStore, SurvivesNoise) {
     std::string noise = kHandshake;
     for (unsigned i = random() % 200; i > 0; --i)
       noise += static_cast<char>(random() % 3 == 0 ? random() % 256 : random() % 20);
-    say(socket, noise);
+    send_bytes(socket, noise);
   }
   EXPECT_EQ(server.client().ping(9), 9U);
 }
@@ -238,22 +238,22 @@ TEST(TcpStore, WhoAsksWithoutAPauseKeepsItFromNobody) {
   std::string many;
   while (many.size() < 1 << 20) many += set;
   std::atomic<bool> stop{false};
-  say(busy, kHandshake);
+  send_bytes(busy, kHandshake);
   std::thread flood([&] {
-    while (!stop) say(busy, many);
+    while (!stop) send_bytes(busy, many);
   });
   std::this_thread::sleep_for(200ms);
-  std::string heard;
+  std::string answer;
   try {
     TorchStore other = server.client();
     other.set("a", "1");
-    heard = other.get("a", 20s);
+    answer = other.get("a", 20s);
   } catch (const Error& error) {
-    heard = error.what();
+    answer = error.what();
   }
   stop = true;
   flood.join();
-  EXPECT_EQ(heard, "1");
+  EXPECT_EQ(answer, "1");
 }
 
 TEST(TcpStore, DoesNotRepeatAValueUntilTheMemoryIsFull) {
@@ -264,7 +264,7 @@ TEST(TcpStore, DoesNotRepeatAValueUntilTheMemoryIsFull) {
   const FileDescriptor socket = server.raw();
   std::string request = kHandshake + bytes({10, 16, 0, 0, 0, 0, 0, 0, 0});  // MULTI_GET of 16 keys
   for (int i = 0; i < 16; ++i) request += bytes({1, 0, 0, 0, 0, 0, 0, 0, 'k'});
-  say(socket, request);
+  send_bytes(socket, request);
   EXPECT_TRUE(is_closed(socket));
   EXPECT_EQ(store.ping(1), 1U);
 }

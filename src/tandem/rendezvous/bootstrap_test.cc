@@ -166,10 +166,11 @@ TEST(Bootstrap, AFailedRankWaitsForNobodyThatALauncherEnds) {
 
 TEST(Bootstrap, AFailedRankSaysThatNobodyHeardIt) {
   BootstrapOptions options;
-  std::string said;
-  options.log = [&](const std::string& line) { said += line; };
+  std::string logged;
+  options.log = [&](const std::string& line) { logged += line; };
   report_failure(identity_of(1, 2, free_port()), "x", options);
-  EXPECT_THAT(said, AllOf(HasSubstr("could not be notified"), HasSubstr("could not reach rank 0")));
+  EXPECT_THAT(logged,
+              AllOf(HasSubstr("could not be notified"), HasSubstr("could not reach rank 0")));
 }
 
 TEST(Bootstrap, RanksMeetAtTheLoopbackAddressOfIPv6) {

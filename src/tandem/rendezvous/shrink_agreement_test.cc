@@ -42,7 +42,7 @@ class ShrinkAgreementTest : public ::testing::Test {
   }
 
   // Rank `rank` meets the others; its members or the error as text. `told`: what it knows.
-  std::string meet(int rank, Known& told, std::vector<int> excluded = {},
+  std::string meet(int rank, Known& known, std::vector<int> excluded = {},
                    milliseconds limit = milliseconds(20000)) {
     ShrinkAgreementOptions options;
     options.rank = rank;
@@ -50,7 +50,7 @@ class ShrinkAgreementTest : public ::testing::Test {
     options.excluded = std::move(excluded);
     options.loopback_only = true;
     ShrinkAgreement shrink_agreement(listeners_[static_cast<std::size_t>(rank)], listen_addresses_,
-                                     told, options);
+                                     known, options);
     try {
       return fmt::format("{}", fmt::join(shrink_agreement.meet(Deadline(limit)).members, " "));
     } catch (const ConfigError& error) {
@@ -67,9 +67,9 @@ class ShrinkAgreementTest : public ::testing::Test {
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       threads.emplace_back([&, i] {
-        Known told;
-        told.dead = dead;
-        results[i] = meet(ranks[i], told, excluded.empty() ? std::vector<int>() : excluded[i]);
+        Known known;
+        known.dead = dead;
+        results[i] = meet(ranks[i], known, excluded.empty() ? std::vector<int>() : excluded[i]);
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -100,35 +100,35 @@ TEST_F(ShrinkAgreementTest, DifferentExclusionsAreAnErrorOfBoth) {
 }
 
 TEST_F(ShrinkAgreementTest, WhoLivesAndDoesNotComeIsLeftBehindOnlyAfterAFailure) {
-  Known told;
-  told.dead = {1};
-  EXPECT_THAT(meet(0, told, {}, milliseconds(100)), HasSubstr("CommError: rank 0 waited"));
-  EXPECT_TRUE(told.expelled.empty());
-  told.failed = true;
-  EXPECT_EQ(meet(0, told, {}, milliseconds(100)), "0");
-  EXPECT_THAT(told.expelled, ElementsAre(2));
+  Known known;
+  known.dead = {1};
+  EXPECT_THAT(meet(0, known, {}, milliseconds(100)), HasSubstr("CommError: rank 0 waited"));
+  EXPECT_TRUE(known.expelled.empty());
+  known.failed = true;
+  EXPECT_EQ(meet(0, known, {}, milliseconds(100)), "0");
+  EXPECT_THAT(known.expelled, ElementsAre(2));
 }
 
 // Nothing more is waited for, or kept, of who does not know the host's secret.
 TEST_F(ShrinkAgreementTest, UnauthenticatedPeersAreShownOutAtTheirFirstWords) {
-  Known told;
-  told.dead = {1};
-  told.failed = true;
+  Known known;
+  known.dead = {1};
+  known.failed = true;
   std::string result;
-  std::thread host([&] { result = meet(0, told, {}, milliseconds(4000)); });
+  std::thread host([&] { result = meet(0, known, {}, milliseconds(4000)); });
   const FileDescriptor unauthenticated_peer(testing::connect_to_port(local_port(listeners_[0])));
-  testing::say(
+  testing::send_bytes(
       unauthenticated_peer.get(),
       testing::connection_handshake(ConnectionKind::kShrinkAgreement, {9, 9}, /*rank=*/2, 0));
-  EXPECT_TRUE(testing::hear(unauthenticated_peer.get(), milliseconds(3000)).ended);
+  EXPECT_TRUE(testing::receive_bytes(unauthenticated_peer.get(), milliseconds(3000)).ended);
   host.join();
   EXPECT_EQ(result, "0");
 }
 
 TEST_F(ShrinkAgreementTest, WhoIsCountedOutMeetsNobody) {
-  Known told;
-  told.dead = {2};
-  EXPECT_THAT(meet(2, told), HasSubstr("which count it out: no heartbeat"));
+  Known known;
+  known.dead = {2};
+  EXPECT_THAT(meet(2, known), HasSubstr("which count it out: no heartbeat"));
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ FileDescriptor visit(int port) {
   return {};
 }
 
-void say(const FileDescriptor& socket, const std::string& bytes) {
+void send_bytes(const FileDescriptor& socket, const std::string& bytes) {
   send_all(socket, std::as_bytes(std::span(bytes)), Deadline(milliseconds(2000)));
 }
 
@@ -130,40 +130,42 @@ INSTANTIATE_TEST_SUITE_P(
         UnauthenticatedPeer{"WebBrowser",
                             [](int port, auto& stay) {
                               stay.push_back(visit(port));
-                              say(stay.back(), "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n");
+                              send_bytes(stay.back(), "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n");
                             }},
         UnauthenticatedPeer{"Silence", [](int port, auto& stay) { stay.push_back(visit(port)); }},
         UnauthenticatedPeer{"HalfAHello",
                             [](int port, auto& stay) {
                               stay.push_back(visit(port));
-                              say(stay.back(), half_a_handshake());
+                              send_bytes(stay.back(), half_a_handshake());
                             }},
         UnauthenticatedPeer{"AnEndlessCard",
                             [](int port, auto& stay) {
                               wire::HandshakeMessage rank_handshake;
                               rank_handshake.peer_info_bytes = 0xffffffff;
                               stay.push_back(visit(port));
-                              say(stay.back(),
-                                  std::string(wire::view_of(wire::sealed(rank_handshake))) +
-                                      std::string(100000, 'x'));
+                              send_bytes(stay.back(),
+                                         std::string(wire::view_of(wire::sealed(rank_handshake))) +
+                                             std::string(100000, 'x'));
                             }},
-        UnauthenticatedPeer{"ACardThatNeverComes",
-                            [](int port, auto& stay) {
-                              wire::HandshakeMessage rank_handshake;
-                              rank_handshake.peer_info_bytes = 1000;
-                              stay.push_back(visit(port));
-                              say(stay.back(), std::string(wire::view_of(
-                                                   wire::sealed_handshake(rank_handshake, ""))));
-                            }},
-        UnauthenticatedPeer{"AForgedRank",  // the right form, the wrong proof
-                            [](int port, auto& stay) {
-                              wire::HandshakeMessage rank_handshake;
-                              rank_handshake.world_size = 3;
-                              rank_handshake.rank = 2;
-                              stay.push_back(visit(port));
-                              say(stay.back(), std::string(wire::view_of(
-                                                   wire::sealed_handshake(rank_handshake, ""))));
-                            }},
+        UnauthenticatedPeer{
+            "ACardThatNeverComes",
+            [](int port, auto& stay) {
+              wire::HandshakeMessage rank_handshake;
+              rank_handshake.peer_info_bytes = 1000;
+              stay.push_back(visit(port));
+              send_bytes(stay.back(),
+                         std::string(wire::view_of(wire::sealed_handshake(rank_handshake, ""))));
+            }},
+        UnauthenticatedPeer{
+            "AForgedRank",  // the right form, the wrong proof
+            [](int port, auto& stay) {
+              wire::HandshakeMessage rank_handshake;
+              rank_handshake.world_size = 3;
+              rank_handshake.rank = 2;
+              stay.push_back(visit(port));
+              send_bytes(stay.back(),
+                         std::string(wire::view_of(wire::sealed_handshake(rank_handshake, ""))));
+            }},
         UnauthenticatedPeer{"Reset",
                             [](int port, auto&) {
                               const FileDescriptor socket = visit(port);
@@ -175,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(
                             [](int port, auto& stay) {
                               for (int i = 0; i < 300; ++i) {
                                 stay.push_back(visit(port));
-                                say(stay.back(), "T");
+                                send_bytes(stay.back(), "T");
                               }
                             }}),
     [](const auto& instance) { return std::string(instance.param.name); });
@@ -207,8 +209,8 @@ TEST(Versions, ThatDifferAreRefusedAndTheJobStarts) {
     wire::HandshakeMessage rank_handshake;
     rank_handshake.version = 99;
     rank_handshake.rank = 1;
-    say(other,
-        std::string(wire::view_of(wire::sealed(rank_handshake))) + "a card in a form of its own");
+    send_bytes(other, std::string(wire::view_of(wire::sealed(rank_handshake))) +
+                          "a card in a form of its own");
     const auto [status, text] = reply_on(other);
     EXPECT_EQ(status, wire::kConfigError);
     EXPECT_THAT(text, AllOf(HasSubstr("rank 1"), HasSubstr("it speaks version 99"),
@@ -228,7 +230,7 @@ TEST(Versions, OfRankZeroToo) {
   const FileDescriptor victim = accept_tcp(listener, 5000);
   wire::Challenge challenge;
   challenge.version = wire::kVersion + 1;
-  say(victim, std::string(wire::view_of(wire::sealed(challenge))));
+  send_bytes(victim, std::string(wire::view_of(wire::sealed(challenge))));
   const Outcome outcome = one.wait();
   EXPECT_TRUE(outcome.config_error);
   EXPECT_THAT(outcome.error,
@@ -308,7 +310,7 @@ std::pair<FileDescriptor, wire::Challenge> pose_as_rank_0(const FileDescriptor& 
   FileDescriptor victim = accept_tcp(listener, 5000);
   wire::Challenge challenge;
   challenge.has_token = 1;
-  say(victim, std::string(wire::view_of(wire::sealed(challenge))));
+  send_bytes(victim, std::string(wire::view_of(wire::sealed(challenge))));
   return {std::move(victim), challenge};
 }
 
@@ -319,7 +321,7 @@ TEST(JobToken, AFalseRankZeroCannotAnnounceAHugeTable) {
   const auto [victim, challenge] = pose_as_rank_0(listener);
   wire::Reply reply;
   reply.bytes = 1u << 30;
-  say(victim, std::string(wire::view_of(wire::sealed(reply))));
+  send_bytes(victim, std::string(wire::view_of(wire::sealed(reply))));
   EXPECT_THAT(one.wait().error, HasSubstr("received an invalid answer of rank 0"));
 }
 
@@ -333,12 +335,12 @@ TEST(LateRanks, AreToldWhyTheJobFailed) {
   rank_handshake.world_size = 3;
   rank_handshake.rank = 1;
   rank_handshake.proof = wire::handshake_proof("", challenge_on(rank_1).nonce, rank_handshake, "");
-  say(rank_1, std::string(wire::view_of(wire::sealed_handshake(rank_handshake, ""))));
+  send_bytes(rank_1, std::string(wire::view_of(wire::sealed_handshake(rank_handshake, ""))));
   const FileDescriptor unauthenticated_peer = visit(port);
   challenge_on(unauthenticated_peer);
   wire::HandshakeMessage strange;
   strange.version = 99;
-  say(unauthenticated_peer, std::string(wire::view_of(wire::sealed(strange))));
+  send_bytes(unauthenticated_peer, std::string(wire::view_of(wire::sealed(strange))));
   // Rank 1 receives the notice of the refused process: rank 0 has handled it.
   EXPECT_EQ(reply_on(rank_1).first, wire::kNotice);
   rank_1.reset();
@@ -356,7 +358,7 @@ TEST(JobToken, AFalseRankZeroIsFoundOut) {
   receive_all(victim, std::as_writable_bytes(std::span(&rank_handshake, 1)), Deadline(kTimeout));
   wire::Reply reply;
   reply.proof = wire::reply_proof("guess", challenge.nonce, rank_handshake.nonce, wire::kOk, "");
-  say(victim, std::string(wire::view_of(wire::sealed(reply))));
+  send_bytes(victim, std::string(wire::view_of(wire::sealed(reply))));
   EXPECT_THAT(one.wait().error,
               AllOf(HasSubstr("refused what listens at"), HasSubstr("TANDEM_JOB_TOKEN")));
 }

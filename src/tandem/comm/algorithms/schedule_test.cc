@@ -276,28 +276,28 @@ TEST(Schedule, BroadcastReachesAllFromEveryRoot) {
 // last.
 TEST(Schedule, BarrierHearsOfEverybody) {
   for (int participants = 1; participants <= 64; ++participants) {
-    std::vector<std::vector<bool>> heard(static_cast<std::size_t>(participants));
+    std::vector<std::vector<bool>> notified(static_cast<std::size_t>(participants));
     std::vector<Schedule> schedules;
     int rounds = 0;
     for (int me = 0; me < participants; ++me) {
-      heard[static_cast<std::size_t>(me)].resize(static_cast<std::size_t>(participants));
-      heard[static_cast<std::size_t>(me)][static_cast<std::size_t>(me)] = true;
+      notified[static_cast<std::size_t>(me)].resize(static_cast<std::size_t>(participants));
+      notified[static_cast<std::size_t>(me)][static_cast<std::size_t>(me)] = true;
       schedules.push_back(schedule_barrier(participants, me));
       for (const Step& step : schedules.back().steps) rounds = std::max(rounds, step.round + 1);
     }
     for (int round = 0; round < rounds; ++round) {
-      const auto before = heard;
+      const auto before = notified;
       for (int me = 0; me < participants; ++me) {
         for (const Step& step : schedules[static_cast<std::size_t>(me)].steps) {
           if (step.round != round || step.kind != Step::Kind::kReceive) continue;
           for (std::size_t i = 0; i < before.size(); ++i) {
             if (before[static_cast<std::size_t>(step.peer)][i])
-              heard[static_cast<std::size_t>(me)][i] = true;
+              notified[static_cast<std::size_t>(me)][i] = true;
           }
         }
       }
     }
-    for (const auto& of_one : heard)
+    for (const auto& of_one : notified)
       ASSERT_EQ(std::count(of_one.begin(), of_one.end(), true), participants);
   }
 }

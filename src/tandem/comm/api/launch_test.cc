@@ -281,7 +281,7 @@ struct Backend {
   std::string launch;    // command line before the probe of one group of ranks; {} is their number
   std::string variable;  // how a variable is set for a group
   std::string argument;  // argument of the probe
-  std::string said;      // expected in the description of the ranks
+  std::string expected;  // expected in the description of the ranks
 };
 
 class Backends : public ::testing::TestWithParam<Backend> {
@@ -312,11 +312,11 @@ TEST_P(Backends, CarryCollectivesOnOneNodeAndOnTwo) {
   const Result one = shell(command({"a"}, 2));
   EXPECT_EQ(one.exit_code, 0) << one.output;
   EXPECT_THAT(one.output, AllOf(HasSubstr("rank 1 of 2 local 1 of 2 sum 1"),
-                                HasSubstr("2 ranks on 1 node"), HasSubstr(GetParam().said)));
+                                HasSubstr("2 ranks on 1 node"), HasSubstr(GetParam().expected)));
   const Result two = shell(command({"a", "b"}, 2));
   EXPECT_EQ(two.exit_code, 0) << two.output;
   EXPECT_THAT(two.output, AllOf(HasSubstr("rank 3 of 4 local 1 of 2 sum 6"),
-                                HasSubstr("4 ranks on 2 nodes"), HasSubstr(GetParam().said)));
+                                HasSubstr("4 ranks on 2 nodes"), HasSubstr(GetParam().expected)));
 }
 
 TEST_P(Backends, NameBothSidesOfADisagreement) {

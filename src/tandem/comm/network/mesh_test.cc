@@ -114,19 +114,19 @@ TEST(Mesh, AStrangerAtTheLocalSocketIsLeftOut) {
 // It has sent its handshake when this returns.
 pid_t visit_as_another_user(const sockaddr_un& address, socklen_t length,
                             const rendezvous::RankHandshake& rank_handshake) {
-  int said[2];
-  if (::pipe(said) != 0) return -1;
+  int ready[2];
+  if (::pipe(ready) != 0) return -1;
   const pid_t child = ::fork();
   char byte = 0;
   if (child != 0) {
-    ::close(said[1]);
-    EXPECT_EQ(::read(said[0], &byte, 1), 1) << "it could not ask";
-    ::close(said[0]);
+    ::close(ready[1]);
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1) << "it could not ask";
+    ::close(ready[0]);
     return child;
   }
   // Only system calls, since the other threads do not exist here. A listener that it kept open
   // would seem alive.
-  ::dup2(said[1], 3);
+  ::dup2(ready[1], 3);
   ::close_range(4, ~0u, 0);
   const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   const bool asked =
