@@ -263,8 +263,7 @@ double processor_seconds(Server& server) {
 }
 
 // Long before the model has anything to do: after the signal all questions together take less of
-// the processors than it takes to tokenize one of them. (Elapsed time means little on a busy
-// machine.)
+// the processors than it takes to tokenize one of them. (A busy machine distorts elapsed time.)
 TEST(Serve, EndsWhileItTokenizes) {
   constexpr std::size_t kQuestions = 4;
   Server server({"--max_windows", "1000000", "--max_request_bytes", "8000000"});
@@ -437,8 +436,7 @@ TEST_F(ServePage, ShowsTheAnswerInTheText) {
                                             answer["end"].get<int>())));
 }
 
-// A visitor without a text gets one; the model has a title, its path is where a pointer rests on
-// it.
+// A visitor without a text gets one. The model has a title with its path as tooltip.
 TEST_F(ServePage, HasAnExampleAndATitle) {
   const Server server;
   const std::string page =

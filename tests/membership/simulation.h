@@ -1,6 +1,6 @@
 // Jobs of agents in a world that a seed makes: messages are late, lost, said twice and overtaken;
 // networks are cut, machines stop for a while, processes and hosts die and come back, workers fail,
-// nodes join and leave. The agents are those of production (membership/membership.h, joining.h), and so
+// nodes join and leave. The agents are those of production (membership.h, joining.h), and so
 // is the ledger of nodes that learn (dist/learner_ledger.h); the workers are a toy (toy_job.h).
 // After every event the invariants are checked:
 //
