@@ -189,7 +189,7 @@ TEST_F(Launch, ARankThatFailsInItsFlagsEndsTheOthers) {
       EXPECT_NE(words.find("learning_rate"), std::string::npos) << words;
       if (rank == wrong) continue;
       EXPECT_NE(words.find(fmt::format("rank {} (", wrong)), std::string::npos) << words;
-      EXPECT_NE(words.find("failed before the ranks had met"), std::string::npos) << words;
+      EXPECT_NE(words.find("failed before all ranks were connected"), std::string::npos) << words;
     }
   }
 }
@@ -198,20 +198,21 @@ TEST_F(Launch, ARankThatFailsInItsFlagsEndsTheOthers) {
 TEST_F(Launch, ARankZeroThatComesLaterHearsWhoHasFailed) {
   const int port = free_port();
   Process one(train_command("job", {"--learning_rate", "fast"}), rank_variables(1, 2, port));
-  ASSERT_TRUE(prints(one, "rank 1 tries for 30 s to tell rank 0"));
+  ASSERT_TRUE(prints(one, "rank 1 tries for 30 s to report its failure to rank 0"));
   EXPECT_NE(one.err_so_far().find("learning_rate"), std::string::npos) << one.err_so_far();
   std::this_thread::sleep_for(std::chrono::seconds(7));
   Process zero(train_command("job", {"--ddp_timeout", "60"}), rank_variables(0, 2, port));
   const ProcessResult of_rank_0 = zero.wait(std::chrono::seconds(50));
   EXPECT_EQ(of_rank_0.exit_code, 200) << of_rank_0.err;
-  EXPECT_NE(unwrapped(of_rank_0.err).find("failed before the ranks had met"), std::string::npos)
+  EXPECT_NE(unwrapped(of_rank_0.err).find("failed before all ranks were connected"),
+            std::string::npos)
       << of_rank_0.err;
   EXPECT_EQ(one.wait(std::chrono::seconds(50)).exit_code, 2);
 }
 
 TEST_F(Launch, ARankThatTriesToTellOfItsFailureEndsAtASignal) {
   Process one(train_command("job", {"--learning_rate", "fast"}), rank_variables(1, 2, free_port()));
-  ASSERT_TRUE(prints(one, "rank 1 tries for 30 s to tell rank 0"));
+  ASSERT_TRUE(prints(one, "rank 1 tries for 30 s to report its failure to rank 0"));
   one.signal(SIGINT);
   EXPECT_EQ(one.wait(std::chrono::seconds(20)).exit_code, 128 + SIGINT);
 }

@@ -149,14 +149,14 @@ World join_view(elastic::AgentChannel& channel, const elastic::Assignment& assig
     channel.send_address(assignment.view, address.text);
   } else {
     auto text = channel.address(assignment.view);
-    if (!text) raise<CommError>("the view was given up before its ranks had met");
+    if (!text) raise<CommError>("the view was abandoned before its ranks were connected");
     address.text = std::move(*text);
   }
   rendezvous::BootstrapOptions bootstrap_options;
   bootstrap_options.timeout = kBootstrapTimeout;
   bootstrap_options.check = [&] {
     if (channel.is_stopped(assignment.view))
-      raise<CommError>("the view was given up before its ranks had met");
+      raise<CommError>("the view was abandoned before its ranks were connected");
   };
   const auto bootstrap = [&](const std::string& info) {
     return rendezvous::exchange_peer_info_at(std::move(address), assignment.rank, assignment.size,

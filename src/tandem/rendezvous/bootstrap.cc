@@ -52,7 +52,7 @@ Rank0Address read_address_text(const std::string& text) {
     point.hosts.assign(parts.begin() + 2, parts.end());
   }
   if (point.port <= 0) {
-    raise<CommError>("the process manager returned a broken address of rank 0: '{}'", text);
+    raise<CommError>("the process manager returned a malformed address of rank 0: '{}'", text);
   }
   return point;
 }
@@ -159,7 +159,8 @@ std::string_view silence_if(int error_number) {
 
 BootstrapResult exchange_peer_info(const Identity& identity, const std::string& peer_info,
                                    const BootstrapOptions& options) {
-  TANDEM_CHECK(peer_info.size() <= wire::kMaxPeerInfoBytes, "card of {} bytes", peer_info.size());
+  TANDEM_CHECK(peer_info.size() <= wire::kMaxPeerInfoBytes, "peer info of {} bytes",
+               peer_info.size());
   if (!identity.distributed()) return BootstrapResult({{peer_info, ""}});
   if (identity.pmi_fd) return bootstrap_through_pmi(identity, peer_info, options);
   const WaitingMark mark;
@@ -212,7 +213,8 @@ RendezvousAddress open_rendezvous_address(const std::string& interface, std::siz
 BootstrapResult exchange_peer_info_at(RendezvousAddress address, int rank, int world_size,
                                       const std::string& peer_info,
                                       const BootstrapOptions& options) {
-  TANDEM_CHECK(peer_info.size() <= wire::kMaxPeerInfoBytes, "card of {} bytes", peer_info.size());
+  TANDEM_CHECK(peer_info.size() <= wire::kMaxPeerInfoBytes, "peer info of {} bytes",
+               peer_info.size());
   const std::size_t comma = address.text.find(',');
   if (comma != 2 * sizeof(Nonce) || std::count(address.text.begin(), address.text.end(), ',') < 3) {
     raise<InvalidArgument>("malformed bootstrap address: found {} bytes", address.text.size());
@@ -226,8 +228,8 @@ BootstrapResult exchange_peer_info_at(RendezvousAddress address, int rank, int w
   if (rank != 0) return join_rank_0(identity, peer_info, options, point, options.check);
   if (!address.listener)
     raise<InvalidArgument>(
-        "the bootstrap needs a listener on rank 0: found none; call open_meeting_place() on rank "
-        "0");
+        "the bootstrap needs a listener on rank 0: found none; call open_rendezvous_address() "
+        "there");
   return receive_ranks(identity, peer_info, options, std::move(address.listener), point.job);
 }
 

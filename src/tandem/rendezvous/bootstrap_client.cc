@@ -33,8 +33,8 @@ std::string describe(const Rank0Address& point) {
 
 [[noreturn]] void not_rank_0(const Identity& identity, const Rank0Address& point) {
   raise<CommError>(
-      "rank {}: what listens at {} is not rank 0 of this job; set MASTER_PORT to another port on "
-      "all ranks",
+      "rank {}: the process that listens at {} is not rank 0 of this job; set MASTER_PORT to "
+      "another port on all ranks",
       identity.rank, describe(point));
 }
 
@@ -64,7 +64,7 @@ Connected reach_rank_0(const Identity& identity, const Rank0Address& point,
           identity.rank, describe(point), deadline.elapsed_seconds(), failure);
     }
     notices.maybe(deadline, [&] {
-      return fmt::format("rank {} tries to reach rank 0 at {} since {:.0f} s: {}", identity.rank,
+      return fmt::format("rank {} has tried to reach rank 0 at {} for {:.0f} s: {}", identity.rank,
                          describe(point), deadline.elapsed_seconds(), failure);
     });
     if (look_around) look_around();
@@ -85,7 +85,7 @@ Connected reach_to_notify(const Identity& identity, const Rank0Address& point,
   }
   if (options.log) {
     options.log(
-        fmt::format("rank {} tries for {:.0f} s to tell rank 0 at {} that it has failed; Ctrl-C "
+        fmt::format("rank {} tries for {:.0f} s to report its failure to rank 0 at {}; Ctrl-C "
                     "ends it at once",
                     identity.rank, std::chrono::duration<double>(limit).count(), describe(point)));
   }
@@ -116,8 +116,8 @@ class Line {
     watch_host(socket_, kStartSilence);
     if (challenge_.version != wire::kVersion) {
       raise<ConfigError>(
-          "rank 0 at {} speaks version {} of the rendezvous, rank {} version {}: run the same "
-          "tandem everywhere",
+          "rank 0 at {} has version {} of the rendezvous protocol, rank {} has version {}; "
+          "install the same tandem on all hosts",
           where_, challenge_.version, rank_, wire::kVersion);
     }
   }
@@ -179,8 +179,8 @@ class Line {
         wire::reply_proof(token_, challenge_.nonce, nonce_sent_, reply.status, text);
     if (!same_proof(reply.proof, expected)) {
       raise<ConfigError>(
-          "rank {} refused what listens at {} as rank 0: it does not know this rank's "
-          "TANDEM_JOB_TOKEN; give all ranks the same one",
+          "rank {} refused the process at {} as rank 0: it does not know this rank's "
+          "TANDEM_JOB_TOKEN; give all ranks the same token",
           rank_, where_);
     }
     return text;
@@ -251,8 +251,9 @@ class ClientMonitor final : public BootstrapMonitor {
         kGrace);
     while (!all_ready_) {
       if (timeout.passed()) {
-        raise<CommError>("rank {} waited {:.1f} s for rank 0 at {} to say that all ranks are ready",
-                         rank_, timeout.elapsed_seconds(), line_.where());
+        raise<CommError>(
+            "rank {} waited {:.1f} s for rank 0 at {} to report that all ranks are ready", rank_,
+            timeout.elapsed_seconds(), line_.where());
       }
       pollfd wait{line_.socket().get(), POLLIN, 0};
       ::poll(&wait, 1, timeout.remaining_ms(milliseconds(500)));
@@ -292,7 +293,7 @@ std::string take_text(std::string_view& from) {
       return text;
     }
   }
-  raise<CommError>("rank 0 sent a broken table of ranks");
+  raise<CommError>("rank 0 sent a malformed table of ranks");
 }
 
 }  // namespace

@@ -134,8 +134,8 @@ class Server {
       if (deadline_.passed()) give_up_waiting();
       check();
       notices_.maybe(deadline_, [&] {
-        return fmt::format("rank 0 waits at port {} for {} since {:.0f} s", port_, missing(),
-                           deadline_.elapsed_seconds());
+        return fmt::format("rank 0 has waited {:.0f} s at port {} for {}",
+                           deadline_.elapsed_seconds(), port_, missing());
       });
       poll_once();
     }
@@ -156,14 +156,14 @@ class Server {
 
  private:
   std::string stays(milliseconds limit) const {
-    return fmt::format("rank 0 stays {:.0f} s to tell {}",
+    return fmt::format("rank 0 stays {:.0f} s to notify {}",
                        std::chrono::duration<double>(limit).count(), missing());
   }
 
   static std::string failure_of(std::uint32_t rank, const std::string& where,
                                 const std::string& reason) {
-    std::string text = fmt::format("rank {} ({}) failed before the ranks had met: {}", rank, where,
-                                   printable(reason, /*lines=*/true));
+    std::string text = fmt::format("rank {} ({}) failed before all ranks were connected: {}", rank,
+                                   where, printable(reason, /*lines=*/true));
     if (text.size() > wire::kMaxTextBytes) text.resize(wire::kMaxTextBytes);
     return text;
   }
@@ -262,7 +262,7 @@ class Server {
     }
     if (handshake.rank >= ranks_.size() || ranks_[handshake.rank]) {
       reject(arrival,
-             fmt::format("two processes say that they are rank {} (one of them at {}); check the "
+             fmt::format("two processes claim to be rank {} (one of them at {}); check the "
                          "launcher's settings, or give jobs that run at the same time different "
                          "values of MASTER_PORT",
                          handshake.rank, arrival.address));
@@ -281,8 +281,8 @@ class Server {
                                          const Arrival& arrival) const {
     if (handshake.version != wire::kVersion) {
       return fmt::format(
-          "it speaks version {} of the rendezvous, rank 0 version {}; run the same tandem "
-          "everywhere",
+          "it has version {} of the rendezvous protocol, rank 0 has version {}; install the same "
+          "tandem on all hosts",
           handshake.version, wire::kVersion);
     }
     const bool here = !ranks_.token().empty();
@@ -301,7 +301,7 @@ class Server {
   // The process is notified, the ranks log it, and the right rank may still connect.
   void refuse(const HandshakeMessage& handshake, const Arrival& arrival, const std::string& why) {
     const std::string text =
-        fmt::format("rank 0 on host {} refused a process at {} that says it is rank {}: {}",
+        fmt::format("rank 0 on host {} refused a process at {} that claims to be rank {}: {}",
                     host_name(), arrival.address, handshake.rank, why);
     ranks_.answer(arrival, wire::kConfigError, text);
     if (!ranks_.may_notify()) return;
@@ -328,7 +328,7 @@ class Server {
   [[noreturn]] void give_up_waiting() {
     ranks_.fail(wire::kCommError,
                 fmt::format("rank 0 waited {:.1f} s at port {} of host {} for {} of {}, which did "
-                            "not come; check that all ranks were started and can reach this "
+                            "not connect; check that all ranks were started and can reach this "
                             "address{}",
                             deadline_.elapsed_seconds(), port_, host_name(), missing(),
                             ranks_.size(), last_refusal_.empty() ? "" : "; " + last_refusal_));

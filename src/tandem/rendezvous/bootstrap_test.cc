@@ -138,8 +138,9 @@ TEST(Bootstrap, ARankThatFailedBeforeTellsAllWhy) {
     for (const int rank : {0, 1, 2}) {
       if (rank == failed) continue;
       const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
-      EXPECT_THAT(outcome.error, AllOf(HasSubstr(fmt::format("rank {} (", failed)),
-                                       HasSubstr("failed before the ranks had met: bad? flag")));
+      EXPECT_THAT(outcome.error,
+                  AllOf(HasSubstr(fmt::format("rank {} (", failed)),
+                        HasSubstr("failed before all ranks were connected: bad? flag")));
       EXPECT_FALSE(outcome.config_error);
     }
   }
@@ -243,7 +244,7 @@ TEST(Bootstrap, TwoProcessesWithOneRankAreAnError) {
                   milliseconds(5000));
   for (const Outcome& outcome : outcomes) {
     EXPECT_TRUE(outcome.config_error);
-    EXPECT_THAT(outcome.error, HasSubstr("two processes say that they are rank 1"));
+    EXPECT_THAT(outcome.error, HasSubstr("two processes claim to be rank 1"));
   }
 }
 

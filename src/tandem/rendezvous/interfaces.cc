@@ -65,7 +65,7 @@ std::vector<std::string> split_names(std::string_view text) {
         fmt::format("{}{} ({})", present.empty() ? "" : ", ", entry.interface, entry.address);
   }
   raise<ConfigError>(
-      "the network interfaces asked for are '{}' (TANDEM_IFNAME, CCL_KVS_IFACE or "
+      "the requested network interfaces are '{}' (TANDEM_IFNAME, CCL_KVS_IFACE or "
       "GLOO_SOCKET_IFNAME), but host {} has no interface '{}' that is up and has an address; it "
       "has {}",
       choice, host_name(), name, present.empty() ? "none" : present);

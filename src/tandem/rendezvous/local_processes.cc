@@ -172,8 +172,8 @@ void LocalProcessWatch::check(const std::function<bool(const LocalProcess&)>& ma
     stopped[rank.rank] = since;
     if (now - since < limit_) continue;
     raise<CommError>(
-        "{} keeps the ranks from meeting: it is stopped since {:.0f} s; was it stopped, or is a "
-        "debugger attached? (TANDEM_STALL_TIMEOUT sets the limit)",
+        "{} keeps the ranks from connecting: it has been stopped for {:.0f} s; send it SIGCONT or "
+        "detach the debugger (TANDEM_STALL_TIMEOUT sets the limit)",
         name_of(rank), std::chrono::duration<double>(now - since).count());
   }
   stopped_since_ = std::move(stopped);
@@ -184,7 +184,7 @@ std::string LocalProcessWatch::missing() const {
   std::string text;
   for (const LocalProcess& rank : ranks) {
     if (rank.waits) continue;
-    text += fmt::format("{}{} has not come", text.empty() ? "" : ", ", name_of(rank));
+    text += fmt::format("{}{} has not connected", text.empty() ? "" : ", ", name_of(rank));
   }
   if (ranks.empty() || !text.empty()) return text;
   return fmt::format("all {} ranks of host {} have connected; a rank of another host is missing",

@@ -48,7 +48,7 @@ class LocalProcessWatch {
   // Call often; it checks once a second. Throws CommError with the name of a rank for which the
   // others wait, as `matters` shows, and which has been stopped for `limit`.
   void check(const std::function<bool(const LocalProcess&)>& matters);
-  // "rank 1 (process 4711 of host n1) has not come", or that all of this host have; empty where
+  // "rank 1 (process 4711 of host n1) has not connected", or that all of this host have; empty if
   // nothing is known.
   std::string missing() const;
 

@@ -194,9 +194,10 @@ class ShrinkAgreement::Host {
     clients_[rank] = std::move(connection.socket);
     if (excluded == options_.excluded) return;
     fail(Verdict::kDisagree,
-         fmt::format("the ranks disagree on whom to exclude: {} excludes {}, {} excludes {} (ranks "
-                     "of the job)",
-                     self(), list(options_.excluded), describe({rank}), list(excluded)));
+         fmt::format(
+             "the ranks disagree on the ranks to exclude: {} excludes {}, {} excludes {} (ranks "
+             "of the job)",
+             self(), list(options_.excluded), describe({rank}), list(excluded)));
   }
 
   void answer(const FileDescriptor& socket, Verdict verdict, const std::vector<int>& members,
@@ -364,7 +365,7 @@ int ShrinkAgreement::find_host() const {
 
 void ShrinkAgreement::check_expelled() const {
   if (!peers_.gone(options_.rank)) return;
-  raise<CommError>("{} cannot shrink with the others, which count it out: {}",
+  raise<CommError>("{} cannot shrink with the others, which excluded it: {}",
                    peers_.describe(options_.rank), peers_.why_expelled());
 }
 

@@ -96,7 +96,7 @@ TEST_F(ShrinkAgreementTest, WhoIsExcludedIsNotWaitedFor) {
 
 TEST_F(ShrinkAgreementTest, DifferentExclusionsAreAnErrorOfBoth) {
   EXPECT_THAT(meet_all({0, 1}, {}, {{2}, {}}),
-              Each(HasSubstr("ConfigError: the ranks disagree on whom to exclude")));
+              Each(HasSubstr("ConfigError: the ranks disagree on the ranks to exclude")));
 }
 
 TEST_F(ShrinkAgreementTest, WhoLivesAndDoesNotComeIsLeftBehindOnlyAfterAFailure) {
@@ -128,7 +128,7 @@ TEST_F(ShrinkAgreementTest, UnauthenticatedPeersAreShownOutAtTheirFirstWords) {
 TEST_F(ShrinkAgreementTest, WhoIsCountedOutMeetsNobody) {
   Known known;
   known.dead = {2};
-  EXPECT_THAT(meet(2, known), HasSubstr("which count it out: no heartbeat"));
+  EXPECT_THAT(meet(2, known), HasSubstr("which excluded it: no heartbeat"));
 }
 
 }  // namespace

@@ -213,13 +213,13 @@ TEST(Versions, ThatDifferAreRefusedAndTheJobStarts) {
                           "a card in a form of its own");
     const auto [status, text] = reply_on(other);
     EXPECT_EQ(status, wire::kConfigError);
-    EXPECT_THAT(text, AllOf(HasSubstr("rank 1"), HasSubstr("it speaks version 99"),
-                            HasSubstr("the same tandem everywhere")));
+    EXPECT_THAT(text, AllOf(HasSubstr("rank 1"), HasSubstr("it has version 99"),
+                            HasSubstr("the same tandem on all hosts")));
     Rank one(1, 3, port, token);
     for (Rank* rank : {&zero, &one, &two}) {
       const Outcome outcome = rank->wait();
       EXPECT_EQ(outcome.error, "");
-      EXPECT_THAT(outcome.log, HasSubstr("it speaks version 99")) << "every rank is notified";
+      EXPECT_THAT(outcome.log, HasSubstr("it has version 99")) << "every rank is notified";
     }
   }
 }
@@ -233,9 +233,9 @@ TEST(Versions, OfRankZeroToo) {
   send_bytes(victim, std::string(wire::view_of(wire::sealed(challenge))));
   const Outcome outcome = one.wait();
   EXPECT_TRUE(outcome.config_error);
-  EXPECT_THAT(outcome.error,
-              HasSubstr(fmt::format("speaks version {} of the rendezvous, rank 1 version {}",
-                                    wire::kVersion + 1, wire::kVersion)));
+  EXPECT_THAT(outcome.error, HasSubstr(fmt::format(
+                                 "has version {} of the rendezvous protocol, rank 1 has version {}",
+                                 wire::kVersion + 1, wire::kVersion)));
 }
 
 TEST(JobToken, RanksThatKnowItMeet) {
@@ -360,7 +360,7 @@ TEST(JobToken, AFalseRankZeroIsFoundOut) {
   reply.proof = wire::reply_proof("guess", challenge.nonce, rank_handshake.nonce, wire::kOk, "");
   send_bytes(victim, std::string(wire::view_of(wire::sealed(reply))));
   EXPECT_THAT(one.wait().error,
-              AllOf(HasSubstr("refused what listens at"), HasSubstr("TANDEM_JOB_TOKEN")));
+              AllOf(HasSubstr("refused the process at"), HasSubstr("TANDEM_JOB_TOKEN")));
 }
 
 // A code for one handshake is invalid in another.

@@ -145,7 +145,7 @@ exec sleep 60
   EXPECT_NE(result.exit_code, 0);
   EXPECT_NE(result.exit_code, 124) << "still running after 50 s";
   EXPECT_THAT(result.output,
-              ContainsRegex("rank 0 \\(process [0-9]+ of host .*it is stopped since"));
+              ContainsRegex("rank 0 \\(process [0-9]+ of host .*it has been stopped for"));
 }
 
 TEST_F(Hydra, ARankThatNeverComesToTheMeetingIsNamed) {
@@ -155,7 +155,7 @@ TEST_F(Hydra, ARankThatNeverComesToTheMeetingIsNamed) {
                   kProbe));
   EXPECT_NE(result.exit_code, 0);
   EXPECT_NE(result.exit_code, 124) << "still running after 50 s";
-  EXPECT_THAT(result.output, ContainsRegex("rank 1 \\(process [0-9]+ of host .*has not come"));
+  EXPECT_THAT(result.output, ContainsRegex("rank 1 \\(process [0-9]+ of host .*has not connected"));
 }
 
 // A shell between Hydra and the rank hides the death from Hydra until the shell ends, too: the

@@ -300,7 +300,7 @@ TEST(ShrinkThreads, DifferentExclusionsAreAnErrorOfAll) {
     EXPECT_EQ(rest->size(), 1);
   });
   for (const std::size_t rank : {0, 2}) {
-    EXPECT_THAT(errors[rank], AllOf(HasSubstr("disagree on whom to exclude"),
+    EXPECT_THAT(errors[rank], AllOf(HasSubstr("disagree on the ranks to exclude"),
                                     HasSubstr("excludes none"), HasSubstr("excludes 3")));
   }
 }

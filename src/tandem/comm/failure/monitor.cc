@@ -304,8 +304,8 @@ void Monitor::judge_stall(std::size_t rank) {
   const std::string state =
       peers_[rank].pid_is_visible ? process_state(peers_[rank].pid) : std::string();
   const std::string message = fmt::format(
-      "{} stalled: its host answers, but the process has not said a word for {:.1f} s{}; was it "
-      "stopped, or is a debugger attached? (TANDEM_STALL_TIMEOUT sets the limit)",
+      "{} stalled: its host answers, but the process has sent nothing for {:.1f} s{}; send it "
+      "SIGCONT or detach the debugger (TANDEM_STALL_TIMEOUT sets the limit)",
       peers_[rank].describe(), seconds(options_.stall_timeout),
       state.empty() ? "" : fmt::format(" (state {})", state));
   mark_gone(rank, message);
@@ -326,8 +326,8 @@ std::string Monitor::describe_laggard() const {
   if (last == nullptr) return "";
   const double seconds = std::chrono::duration<double>(Clock::now() - last->activity_since).count();
   return fmt::format(
-      "; {} holds up the others: it has begun {} operations, this rank {}, and waits "
-      "for nobody since {:.1f} s",
+      "; {} holds up the others: it has begun {} operations, this rank {}, and has "
+      "waited for no rank for {:.1f} s",
       peers_[static_cast<std::size_t>(last - watched_.data())].describe(),
       last->activity.operations, own, seconds);
 }

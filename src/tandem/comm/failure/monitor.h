@@ -101,7 +101,7 @@ class Monitor {
     std::atomic<bool>& flag_;
   };
   // "; rank 3 (host node1, pid 17) holds up the others: it has begun 12 operations, this rank 13,
-  // and waits for nobody since 4.2 s"; empty if the heartbeats do not show it. Any thread.
+  // and has waited for no rank for 4.2 s"; empty if the heartbeats do not show it. Any thread.
   std::string describe_laggard() const;
 
  private:
