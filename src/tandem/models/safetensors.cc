@@ -201,7 +201,7 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
   std::set<std::string_view> names;
   for (const TensorView& tensor : tensors) {
     if (!names.insert(tensor.name).second) {
-      raise<InvalidArgument>("tensor '{}' is to be written twice", tensor.name);
+      raise<InvalidArgument>("tensor '{}' occurs twice; expected distinct names", tensor.name);
     }
     if (byte_size(tensor.dtype, tensor.shape) != tensor.bytes.size()) {
       raise<InvalidArgument>("tensor '{}': {} bytes do not fit {} of shape {}", tensor.name,

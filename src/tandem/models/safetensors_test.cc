@@ -122,7 +122,7 @@ TEST_F(SafetensorsTest, WriterRefusesWhatDoesNotFit) {
       [&] {
         write_safetensors(folder_ / "x", std::vector{good, good});
       },
-      ThrowsMessage<InvalidArgument>(HasSubstr("'a' is to be written twice")));
+      ThrowsMessage<InvalidArgument>(HasSubstr("'a' occurs twice")));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "x"));
 }
 

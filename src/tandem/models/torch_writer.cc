@@ -144,7 +144,7 @@ void write_torch_state_dict(const std::filesystem::path& path,
   std::set<std::string_view> names;
   for (const TensorView& tensor : tensors) {
     if (!names.insert(tensor.name).second)
-      raise<InvalidArgument>("tensor '{}' is to be written twice", tensor.name);
+      raise<InvalidArgument>("tensor '{}' occurs twice; expected distinct names", tensor.name);
     dict.set(tensor.name, TorchItem{tensor});
   }
   write_torch_file(path, TorchItem{std::move(dict)});

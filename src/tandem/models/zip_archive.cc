@@ -320,7 +320,7 @@ void check_writable(std::span<const ZipEntry> entries, const std::filesystem::pa
   std::set<std::string_view> names;
   for (const ZipEntry& entry : entries) {
     if (!names.insert(entry.name).second)
-      raise<InvalidArgument>("{}: '{}' is to be written twice", path.string(), entry.name);
+      raise<InvalidArgument>("{}: '{}' occurs twice; expected distinct names", path.string(), entry.name);
   }
 }
 

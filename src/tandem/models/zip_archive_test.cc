@@ -141,7 +141,7 @@ TEST_F(ZipArchiveTest, WriterRefusesWhatItCannotWrite) {
       [&] {
         write_zip(folder_ / "y", std::vector{entry, entry});
       },
-      ThrowsMessage<InvalidArgument>(HasSubstr("'a' is to be written twice")));
+      ThrowsMessage<InvalidArgument>(HasSubstr("'a' occurs twice")));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "y"));
 }
 
