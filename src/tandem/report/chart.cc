@@ -194,6 +194,9 @@ bool has_line(const Chart& chart) {
                      [](const Series& one) { return finite_points(one) > 1; });
 }
 
+// f32 results have errors from the seventh digit on: 8 percent would be 8.00001.
+constexpr int kTileDigits = 4;
+
 std::string chart_or_number(const Chart& chart) {
   if (has_line(chart)) return svg_chart(chart);
   std::string text;
@@ -202,7 +205,7 @@ std::string chart_or_number(const Chart& chart) {
       if (!std::isfinite(point.y)) continue;
       const std::string name =
           series.name.empty() ? chart.title : fmt::format("{}: {}", chart.title, series.name);
-      text += number_tile(name, fmt::format("{:.6g}", point.y),
+      text += number_tile(name, fmt::format("{:.{}g}", point.y, kTileDigits),
                           fmt::format("{}, {} {:g}", chart.y_name, chart.x_name, point.x));
     }
   }

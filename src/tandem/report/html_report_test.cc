@@ -127,6 +127,12 @@ TEST(Chart, ASinglePointIsANumber) {
   EXPECT_EQ(chart_or_number(chart),
             "<div class=\"number\"><span>Loss</span><b>3.25</b><small>nat, step "
             "75</small></div>\n");
+  chart.series[0].points = {{75, 8.00001}};
+  EXPECT_THAT(chart_or_number(chart), HasSubstr("<b>8</b>"));
+  chart.series[0].points = {{75, 85.9612}};
+  EXPECT_THAT(chart_or_number(chart), HasSubstr("<b>85.96</b>"));
+  chart.series[0].points = {{75, 0.0123456}};
+  EXPECT_THAT(chart_or_number(chart), HasSubstr("<b>0.01235</b>"));
   chart.series[0].points.push_back({80, 3});
   EXPECT_THAT(chart_or_number(chart), HasSubstr("<svg"));
   chart.series.clear();
