@@ -241,7 +241,8 @@ TEST_F(RunEmbedding, BadInputIsNamed) {
   expect_refused({"--loss", "TripletLoss"}, {"--loss TripletLoss: found 2 text columns"});
   expect_refused({"--matryoshka_dims", "16,x"}, {"--matryoshka_dims: found 'x'"});
   expect_refused({"--scale", "20", "--temperature", "0.05"}, {"--temperature and --scale"});
-  expect_refused({"--batch_sampler", "group_by_label"}, {"--batch_sampler: found"});
+  expect_refused({"--batch_sampler", "by_label"}, {"--batch_sampler: found", "group_by_label"});
+  expect_refused({"--batch_sampler", "group_by_label"}, {"found 0 labels a row"});
   expect_refused({"--prompts", R"({"query": "q: "})"}, {"--prompts", "anchor, positive"});
   expect_refused({"--pooling_mode", "best"}, {"--pooling_mode: found 'best'", "lasttoken"});
   expect_refused({"--evaluator", "best"}, {"--evaluator: found 'best'", "triplet"});
@@ -281,6 +282,42 @@ TEST_F(RunEmbedding, TrainsOnSeveralLabelsOfARow) {
                  {"--loss MSELoss: found labels of 2 numbers"});
   expect_refused({"--train_file", file("one.jsonl", row("0.5")), "--loss", "MSELoss"},
                  {"--loss MSELoss: found labels of 1 numbers"});
+}
+
+// 6 texts of each of 4 classes; batches of all ranks are one group.
+TEST_F(RunEmbedding, ClassesTrainInBatchesOfPairs) {
+  std::string rows;
+  for (int row = 0; row < 24; ++row)
+    rows += json{{"text", fmt::format("{} is in group {}", row * 7, row % 4)}, {"label", row % 4}}
+                .dump() +
+            "\n";
+  const Words data = {"--train_file",    file("classes.jsonl", rows),
+                      "--loss",          "BatchAllTripletLoss",
+                      "--batch_sampler", "group_by_label",
+                      "--max_steps",     "6"};
+  const Words gathered = with(data, {"--gather_across_devices", "--logical_shards", "2"});
+  run_ok(train_command("one", gathered));
+  run_ranks(train_command("two", gathered), 2, 2);
+  expect_equal_results("one", "two");
+  EXPECT_EQ(results("one").at("train_samples"), 24);
+  for (const char* loss :
+       {"BatchHardTripletLoss", "BatchSemiHardTripletLoss", "BatchHardSoftMarginTripletLoss"})
+    run_ok(train_command(loss, with(data, {"--loss", loss, "--distance_metric", "cosine"})));
+  expect_refused(with(data, {"--per_device_train_batch_size", "5"}),
+                 {"found a batch of 5 rows, expected an even number"});
+  expect_refused(with(data, {"--distance_metric", "manhattan"}),
+                 {"found 'manhattan', expected one of euclidean, cosine"});
+}
+
+TEST_F(RunEmbedding, PromptsOutsideThePoolingAreRefused) {
+  run_ok(train_command("model", {"--max_steps", "1"}));
+  const fs::path pooling = path("model") / "1_Pooling/config.json";
+  json config = json::parse(read_file(pooling));
+  config["include_prompt"] = false;
+  write_file(pooling, config.dump());
+  const Words further = {"--model_name_or_path", path("model").native(), "--max_steps", "1"};
+  run_ok(train_command("further", further));
+  expect_refused(with(further, {"--prompts", "query: "}), {"--prompts: the model leaves"});
 }
 
 TEST_F(RunEmbedding, ATeacherIsImitated) {

@@ -18,6 +18,7 @@
 #include "tandem/models/sentence_files.h"
 #include "tandem/tasks/embedding/embedding_task.h"
 #include "tandem/tasks/embedding/losses.h"
+#include "tandem/tasks/embedding/no_duplicates.h"
 
 namespace tandem::testing {
 namespace {
@@ -65,10 +66,11 @@ class EmbeddingTrajectory : public SharedDataTest {
     const json& arguments = run.golden.at("arguments");
     if (!run.batches.empty()) {
       const std::size_t epoch = 60 / arguments.at("per_device_train_batch_size").get<std::size_t>();
-      return [batches = run.batches, epoch](const tasks::EpochRequest& request) {
+      const auto recorded = [batches = run.batches, epoch](const tasks::EpochRequest& request) {
         const std::size_t begin = std::min(epoch * request.epoch, batches.size() - 1);
         return Batches(batches.begin() + static_cast<std::ptrdiff_t>(begin), batches.end());
       };
+      return {recorded, 60};
     }
     if (arguments.value("batch_sampler", "") != "no_duplicates") return {};
     const auto read =

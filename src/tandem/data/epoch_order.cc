@@ -12,19 +12,23 @@ namespace tandem::data {
 
 // Fisher-Yates as aten's randperm_cpu writes it: position i swaps with one of the N − i positions
 // from i on.
-std::vector<std::uint32_t> epoch_permutation(std::size_t num_samples, std::uint64_t seed,
-                                             std::uint64_t epoch) {
+std::vector<std::uint32_t> permutation(std::size_t num_samples, std::mt19937& generator) {
   if (num_samples >= std::numeric_limits<std::uint32_t>::max() / 20) {
     raise<InvalidArgument>("cannot shuffle {} samples: at most {} are supported", num_samples,
                            std::numeric_limits<std::uint32_t>::max() / 20 - 1);
   }
-  std::mt19937 generator(static_cast<std::uint32_t>(seed + epoch));  // torch keeps the low 32 bits
   std::vector<std::uint32_t> order = sequential_order(num_samples);
   for (std::size_t i = 0; i + 1 < num_samples; ++i) {
     const std::size_t z = generator() % (num_samples - i);
     std::swap(order[i], order[i + z]);
   }
   return order;
+}
+
+std::vector<std::uint32_t> epoch_permutation(std::size_t num_samples, std::uint64_t seed,
+                                             std::uint64_t epoch) {
+  std::mt19937 generator(static_cast<std::uint32_t>(seed + epoch));  // torch keeps the low 32 bits
+  return permutation(num_samples, generator);
 }
 
 std::vector<std::uint32_t> sequential_order(std::size_t num_samples) {

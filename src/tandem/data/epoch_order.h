@@ -4,14 +4,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <span>
 #include <vector>
 
 namespace tandem::data {
 
+// The permutation of 0 … num_samples−1 that torch.randperm draws next from the generator. Throws
+// InvalidArgument for num_samples >= 2^32 / 20, where torch would switch to another algorithm.
+std::vector<std::uint32_t> permutation(std::size_t num_samples, std::mt19937& generator);
+
 // The permutation of 0 … num_samples−1 in epoch `epoch`: torch.randperm with a fresh mt19937 seeded
-// seed + epoch, which is what accelerate's SeedableRandomSampler draws. Throws InvalidArgument for
-// num_samples >= 2^32 / 20, where torch would switch to another algorithm.
+// seed + epoch, which is what accelerate's SeedableRandomSampler draws. Throws what permutation()
+// throws.
 std::vector<std::uint32_t> epoch_permutation(std::size_t num_samples, std::uint64_t seed,
                                              std::uint64_t epoch);
 

@@ -88,8 +88,8 @@ FlagTable loss_flags() {
                "factor of that similarity")
               .at_least(0),
           flag("margin", field<&Arguments::margin>(),
-               "of TripletLoss (default: 5), ContrastiveLoss and OnlineContrastiveLoss (default: "
-               "0.5)"),
+               "of TripletLoss and the Batch…TripletLoss classes (default: 5), ContrastiveLoss and "
+               "OnlineContrastiveLoss (default: 0.5)"),
           flag("distance_metric", field<&Arguments::distance_metric>(),
                "of losses with a margin: euclidean, cosine or manhattan (default: that of the "
                "class)"),
@@ -104,9 +104,8 @@ FlagTable loss_flags() {
           flag("gather_across_devices", field<&Arguments::gather_across_devices>(),
                "compare the rows of all devices, not only those of each device"),
           flag("batch_sampler", field<&Arguments::batch_sampler>(),
-               "batch_sampler (random rows), or no_duplicates and no_duplicates_hashed (no text "
-               "twice in "
-               "a batch)"),
+               "batch_sampler (random rows), no_duplicates and no_duplicates_hashed (no text twice "
+               "in a batch), or group_by_label (every label of a batch has at least two rows)"),
       });
 }
 
@@ -151,10 +150,10 @@ std::vector<std::string> CommandLine::metrics() const {
 void CommandLine::check(const Stages& stages, std::string_view evaluation_flag) {
   const std::string& sampler = arguments_.batch_sampler;
   if (sampler != "batch_sampler" && sampler != "no_duplicates" &&
-      sampler != "no_duplicates_hashed") {
+      sampler != "no_duplicates_hashed" && sampler != "group_by_label") {
     raise<ConfigError>(
-        "--batch_sampler: found '{}', expected batch_sampler, no_duplicates or "
-        "no_duplicates_hashed",
+        "--batch_sampler: found '{}', expected batch_sampler, no_duplicates, "
+        "no_duplicates_hashed or group_by_label",
         sampler);
   }
   if (arguments_.evaluator)

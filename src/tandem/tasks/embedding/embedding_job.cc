@@ -8,6 +8,8 @@
 #include <unordered_map>
 
 #include "tandem/core/error.h"
+#include "tandem/tasks/embedding/group_by_label.h"
+#include "tandem/tasks/embedding/no_duplicates.h"
 
 namespace tandem::tasks::embedding {
 
@@ -56,13 +58,18 @@ std::vector<std::string> prompts_of(const std::optional<std::string>& given,
   return prompts;
 }
 
-// Throws ConfigError for a prompt that leaves no room for a text.
-void check_prompt(const text::Tokenizer& tokenizer, const std::string& prompt,
-                  std::size_t max_tokens) {
+// Throws ConfigError for a prompt that leaves no room for a text or that the model does not pool.
+void check_prompt(const EmbeddingTask& task, const std::string& prompt, std::size_t max_tokens) {
+  if (prompt.empty()) return;
+  if (!task.files().include_prompt) {
+    raise<ConfigError>(
+        "--prompts: the model leaves the tokens of prompts out of its pooling (include_prompt "
+        "false), which tandem does not compute; leave the flag out");
+  }
   text::Encoding encoding;
-  tokenizer.encode(prompt, encoding);
+  task.tokenizer().encode(prompt, encoding);
   const std::size_t tokens = encoding.ids.size() + text::SequenceTemplate::kSpecialTokensOfOne;
-  if (prompt.empty() || tokens < max_tokens) return;
+  if (tokens < max_tokens) return;
   raise<ConfigError>(
       "--prompts: '{}' has {} tokens with the special ones, expected fewer than the {} of "
       "--max_seq_length; shorten it",
@@ -219,7 +226,7 @@ TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
   TokenizedRows rows;
   if (part) {
     const std::vector<std::string> prompts = prompts_of(arguments_.prompts, part->texts);
-    for (const std::string& prompt : prompts) check_prompt(task_->tokenizer(), prompt, max_tokens_);
+    for (const std::string& prompt : prompts) check_prompt(*task_, prompt, max_tokens_);
     rows.rows = part->count;
     rows.columns = part->texts.size();
     for (std::size_t column = 0; column < prompts.size(); ++column) {
@@ -249,8 +256,18 @@ TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
   return rows;
 }
 
+std::span<const float> EmbeddingJob::classes(const RowColumns& part) {
+  if (part.labels_per_row == 1) return part.labels;
+  raise<ConfigError>(
+      "--batch_sampler group_by_label: found {} labels a row, expected one; name the column with "
+      "--label_column or use another --batch_sampler",
+      part.labels_per_row);
+}
+
 Sampler EmbeddingJob::sampler(const RowColumns& part) const {
-  if (!arguments_.batch_sampler.starts_with("no_duplicates")) return {};
+  if (arguments_.batch_sampler == "group_by_label")
+    return group_by_label(classes(part), arguments_.gather_across_devices);
+  if (arguments_.batch_sampler == "batch_sampler") return {};
   std::unordered_map<std::string_view, std::uint32_t> numbers;
   std::vector<std::uint32_t> values;
   for (const data::Column* column : part.texts) {
@@ -279,6 +296,7 @@ void EmbeddingJob::describe_training(const TrainingShape& shape, StartLog& log) 
   check_group(loss_needs(loss_->name),
               shape.batch_size * (arguments_.gather_across_devices ? shape.shards : 1),
               task_->train_columns());
+  if (arguments_.batch_sampler == "group_by_label") check_batch_of_labels(shape.batch_size);
   if (!loss_needs(loss_->name).in_batch_negatives) return;
   const std::size_t columns = task_->train_columns();
   const auto negatives = [&](std::size_t rows) { return rows * (columns - 1) - 1; };

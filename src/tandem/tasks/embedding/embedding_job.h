@@ -45,6 +45,7 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   models::SentenceFiles sentence_files(const std::filesystem::path& directory,
                                        std::size_t hidden_size) const;
   Sampler sampler(const RowColumns& part) const;
+  static std::span<const float> classes(const RowColumns& part);
   // Tokenizes a part, the texts of a search, or both.
   TokenizedRows tokenize(const std::optional<RowColumns>& part,
                          const ranking::RetrievalSet* retrieval, std::string_view name,

@@ -11,8 +11,8 @@
 #include "tandem/tasks/embedding/gathered_loss.h"
 #include "tandem/tasks/embedding/group_loss.h"
 #include "tandem/tasks/embedding/loss.h"
-#include "tandem/tasks/embedding/no_duplicates.h"
 #include "tandem/tasks/embedding/piece_encoder.h"
+#include "tandem/tasks/embedding/sampler.h"
 #include "tandem/tasks/encoder_task.h"
 #include "tandem/tasks/step_contrast.h"
 #include "tandem/tasks/text_classification/text_features.h"
@@ -70,14 +70,17 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   // The encoder alone in the directory itself, and the files of sentence-transformers.
   void save_pretrained(const std::filesystem::path& directory,
                        std::span<const float> weights) const override;
-  std::size_t num_train_features() const override { return train_.rows; }
+  // The rows of an epoch. A sampler may leave rows out.
+  std::size_t num_train_features() const override {
+    return sampler_ ? sampler_.epoch_rows : train_.rows;
+  }
   // Rows are compared within their batch, so batches are not rearranged by cost.
   std::span<const float> train_costs() const override { return {}; }
   std::vector<std::uint32_t> train_lengths() const override;
   std::vector<std::vector<std::uint32_t>> train_batches(
       const EpochRequest& request) const override {
     if (!sampler_) return {};
-    return sampler_(request);
+    return sampler_.batches(request);
   }
   BatchSize load_train_batch(std::span<const std::uint32_t> features,
                              std::uint64_t first_sample) override;

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/tasks/embedding/batch_triplet_loss.h"
 #include "tandem/tasks/embedding/matryoshka_loss.h"
 #include "tandem/tasks/embedding/ranking_loss.h"
 #include "tandem/tasks/embedding/score_losses.h"
@@ -31,6 +33,10 @@ constexpr std::array kLosses = {
     LossNeeds{.name = "OnlineContrastiveLoss", .labels = LabelKind::kBinary, .compares_rows = true},
     LossNeeds{"MarginMSELoss", 3, 0, LabelKind::kMargins},
     LossNeeds{"MSELoss", 1, 0, LabelKind::kEmbedding},
+    LossNeeds{"BatchAllTripletLoss", 1, 1, LabelKind::kClass, false, true},
+    LossNeeds{"BatchHardTripletLoss", 1, 1, LabelKind::kClass, false, true},
+    LossNeeds{"BatchSemiHardTripletLoss", 1, 1, LabelKind::kClass, false, true},
+    LossNeeds{"BatchHardSoftMarginTripletLoss", 1, 1, LabelKind::kClass, false, true},
 };
 
 template <class Value>
@@ -121,6 +127,14 @@ std::unique_ptr<EmbeddingLoss> make_triplet(const LossOptions& options) {
                          options.margin.value_or(5));
 }
 
+std::unique_ptr<EmbeddingLoss> make_batch_triplet(const LossOptions& options,
+                                                  TripletChoice choice) {
+  static constexpr std::array<Choice<Distance>, 2> kDistances = {
+      {{"euclidean", &ranking::kEuclideanPair}, {"cosine", &ranking::kCosineDistancePair}}};
+  return make_batch_triplet_loss(*chosen("--distance_metric", options.distance_metric, kDistances),
+                                 choice, options.margin.value_or(5));
+}
+
 std::unique_ptr<EmbeddingLoss> make_contrastive(const LossOptions& options, ScoreLoss loss) {
   static constexpr std::array<Choice<Distance>, 3> kDistances = {
       {{"cosine", &ranking::kCosineDistancePair},
@@ -144,8 +158,13 @@ std::unique_ptr<EmbeddingLoss> make_whole_loss(const LossOptions& options) {
   if (name == "ContrastiveLoss") return make_contrastive(options, contrastive);
   if (name == "OnlineContrastiveLoss") return make_contrastive(options, online_contrastive);
   if (name == "MarginMSELoss") return make_score_loss(ranking::kDotPair, margin_mse, 0);
-  TANDEM_CHECK(name == "MSELoss");
-  return make_teacher_loss();
+  if (name == "MSELoss") return make_teacher_loss();
+  static constexpr std::array<Choice<TripletChoice>, 4> kTriplets = {
+      {{"BatchAllTripletLoss", TripletChoice::kAll},
+       {"BatchHardTripletLoss", TripletChoice::kHardest},
+       {"BatchSemiHardTripletLoss", TripletChoice::kSemiHard},
+       {"BatchHardSoftMarginTripletLoss", TripletChoice::kHardestSoftMargin}}};
+  return make_batch_triplet(options, chosen("--loss", name, kTriplets));
 }
 
 std::string expected_columns(const LossNeeds& needs) {
@@ -164,6 +183,8 @@ std::string expected_labels(const LossNeeds& needs, std::size_t columns) {
       return "a column with one score a row";
     case LabelKind::kBinary:
       return "a column with one label a row, 0 or 1";
+    case LabelKind::kClass:
+      return "a column with one class a row, a whole number";
     case LabelKind::kMargins:
       return fmt::format("{} margins or {} scores a row", columns - 2, columns - 1);
     case LabelKind::kEmbedding:
@@ -178,6 +199,7 @@ bool labels_fit(const LossNeeds& needs, std::size_t columns, std::size_t labels)
       return true;
     case LabelKind::kScore:
     case LabelKind::kBinary:
+    case LabelKind::kClass:
       return labels == 1;
     case LabelKind::kMargins:
       return labels + 2 == columns || labels + 1 == columns;
@@ -214,22 +236,32 @@ void check_data(const LossNeeds& needs, std::size_t columns, std::size_t labels)
                     needs.name, labels, expected_labels(needs, columns)));
 }
 
+namespace {
+
+bool is_good_label(const LossNeeds& needs, float label) {
+  if (needs.labels == LabelKind::kBinary) return label == 0 || label == 1;
+  if (needs.labels == LabelKind::kClass) return std::nearbyint(label) == label;
+  return label >= needs.min_label && label <= needs.max_label;
+}
+
+std::string expected_label(const LossNeeds& needs) {
+  if (needs.labels == LabelKind::kBinary) return "0 or 1";
+  if (needs.labels == LabelKind::kClass) return "a whole number";
+  if (needs.max_label == std::numeric_limits<float>::max()) return "a finite number";
+  return fmt::format("{} to {}", needs.min_label, needs.max_label);
+}
+
+}  // namespace
+
 std::optional<BadLabel> find_bad_label(const LossNeeds& needs, std::span<const float> labels,
                                        std::size_t labels_per_row) {
   if (needs.labels == LabelKind::kNone) return std::nullopt;
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    const float label = labels[i];
-    if (needs.labels == LabelKind::kBinary ? label == 0 || label == 1
-                                           : label >= needs.min_label && label <= needs.max_label)
-      continue;
-    const std::string expected = needs.labels == LabelKind::kBinary ? "0 or 1"
-                                 : needs.max_label == std::numeric_limits<float>::max()
-                                     ? "a finite number"
-                                     : fmt::format("{} to {}", needs.min_label, needs.max_label);
+    if (is_good_label(needs, labels[i])) continue;
     return BadLabel{i / labels_per_row,
                     fmt::format("found the label {}, expected {} for {}; change the labels or use "
                                 "another loss",
-                                label, expected, needs.name)};
+                                labels[i], expected_label(needs), needs.name)};
   }
   return std::nullopt;
 }

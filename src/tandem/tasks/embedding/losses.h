@@ -34,6 +34,7 @@ enum class LabelKind {
   kNone,
   kScore,      // one number a row
   kBinary,     // 0 or 1
+  kClass,      // the number of a class
   kMargins,    // a difference of scores for each negative, or the scores of positive and negatives
   kEmbedding,  // the embedding of a teacher
 };

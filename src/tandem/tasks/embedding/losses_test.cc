@@ -96,6 +96,10 @@ std::vector<Case> cases() {
       {{.name = "MarginMSELoss"}, 4, 3},
       {{.name = "MSELoss"}, 2, 10},
       {{.name = "MSELoss"}, 2, 20},
+      {{.name = "BatchAllTripletLoss", .margin = 1}, 1, 1},
+      {{.name = "BatchHardTripletLoss"}, 1, 1},
+      {{.name = "BatchSemiHardTripletLoss", .margin = 0.5, .distance_metric = "cosine"}, 1, 1},
+      {{.name = "BatchHardSoftMarginTripletLoss"}, 1, 1},
       {{.name = "MultipleNegativesRankingLoss", .matryoshka_dims = {4, 10}}, 3},
       {{.name = "CoSENTLoss", .matryoshka_dims = {10, 6}, .matryoshka_weights = {1, 0.5}}, 2, 1},
   };
@@ -243,9 +247,42 @@ std::vector<Reference> score_references() {
   };
 }
 
-void expect_reference(const Reference& reference) {
-  Data data{5, reference.of.columns, 6, {}, reference.labels};
-  for (std::size_t i = 0; i < 30 * reference.of.columns; ++i) {
+// With 12 rows, one column and the classes `a`, one row of another class, one class and twelve.
+std::vector<Reference> batch_triplet_references() {
+  const std::vector<float> mixed = {0, 1, 0, 2, 1, 0, 2, 1, 0, 2, 1, 0};
+  std::vector<float> one(12, 3), all_equal(12, 5), all_different(12);
+  one.back() = 4;
+  std::iota(all_different.begin(), all_different.end(), 0.0f);
+  const auto of = [](const char* kind, std::optional<double> margin, const char* distance = "") {
+    return Case{
+        {.name = std::string("Batch") + kind, .margin = margin, .distance_metric = distance}, 1};
+  };
+  return {
+      {of("AllTripletLoss", 0.5), mixed, 0.82252713, -0.13870699},
+      {of("AllTripletLoss", {}), mixed, 4.96506486, 0.01120851},
+      {of("AllTripletLoss", 0.3, "cosine"), one, 0.58948556, 0.11428768},
+      {of("AllTripletLoss", 0.5), all_equal, 0, 0},
+      {of("AllTripletLoss", {}), all_different, 0, 0},
+      {of("HardTripletLoss", 0.5), mixed, 1.89518223, 0.03023658},
+      {of("HardTripletLoss", {}), one, 5.53934456, 0.44267729},
+      {of("HardTripletLoss", {}), all_equal, 5, 0},
+      {of("HardTripletLoss", {}), all_different, 3.72321355, 0.11887282},
+      {of("HardTripletLoss", 0.3, "cosine"), all_different, 0.09480481, 0.07586931},
+      {of("SemiHardTripletLoss", 0.5), mixed, 0.32759135, -0.14334898},
+      {of("SemiHardTripletLoss", {}), one, 4.89050960, 0.65329422},
+      {of("SemiHardTripletLoss", 0.5), all_equal, 2.90127830, -0.15965588},
+      {of("SemiHardTripletLoss", 0.3, "cosine"), mixed, 0.15842269, -0.00057583},
+      {of("SemiHardTripletLoss", {}), all_different, 0, 0},
+      {of("HardSoftMarginTripletLoss", {}), mixed, 1.65317709, 0.01815101},
+      {of("HardSoftMarginTripletLoss", {}), all_equal, 0.69314718, 0},
+      {of("HardSoftMarginTripletLoss", {}, "cosine"), one, 1.07975562, 0.06274996},
+      {of("HardSoftMarginTripletLoss", {}), all_different, 0.26236939, 0.02558361},
+  };
+}
+
+void expect_reference(const Reference& reference, std::size_t rows = 5) {
+  Data data{rows, reference.of.columns, 6, {}, reference.labels};
+  for (std::size_t i = 0; i < rows * 6 * reference.of.columns; ++i) {
     const auto x = static_cast<double>(i);
     data.values.push_back(static_cast<float>(std::sin(1.3 * x * x + 0.7 * x + 0.1)));
   }
@@ -260,6 +297,7 @@ void expect_reference(const Reference& reference) {
 TEST(EmbeddingLosses, EveryArgumentGivesTheValuesOfTheClass) {
   for (const Reference& reference : ranking_references()) expect_reference(reference);
   for (const Reference& reference : score_references()) expect_reference(reference);
+  for (const Reference& reference : batch_triplet_references()) expect_reference(reference, 12);
 }
 
 TEST(EmbeddingLosses, HardnessIsATermWithoutAGradient) {
@@ -278,7 +316,7 @@ TEST(EmbeddingLosses, ZeroVectorsAndEqualTextsAreFinite) {
     const auto loss = make_loss(of.options);
     Data data = random_data(4, of.columns, 10, of.labels);
     std::fill(data.values.begin(), data.values.begin() + 10, 0.0f);
-    std::copy_n(&data.values[20], 10, &data.values[4 * 10 + 20]);
+    std::copy_n(&data.values[20], 10, &data.values[of.columns > 1 ? 4 * 10 + 20 : 30]);
     const Result result = compute(*loss, data);
     EXPECT_TRUE(std::isfinite(result.loss)) << text_of(of);
     for (const float value : result.gradient) EXPECT_FALSE(std::isnan(value)) << text_of(of);
@@ -324,6 +362,8 @@ TEST(EmbeddingLosses, NamesTheRowOfALabelOutsideItsRange) {
   EXPECT_EQ(score->problem,
             "found the label 4.25, expected -1 to 1 for CosineSimilarityLoss; change the labels or "
             "use another loss");
+  EXPECT_FALSE(found("BatchAllTripletLoss", {7, -1, 0}));
+  EXPECT_EQ(found("BatchAllTripletLoss", {7, 1.5f})->row, 1u);
   EXPECT_EQ(found("ContrastiveLoss", {1, 0.5f})->row, 1u);
   EXPECT_EQ(found("OnlineContrastiveLoss", {2, 0})->row, 0u);
   EXPECT_EQ(found("CoSENTLoss", {1, std::nanf("")})->row, 1u);

@@ -90,32 +90,19 @@ class Greedy {
   std::set<std::pair<std::uint32_t, std::uint32_t>> heads_;
 };
 
-// Each batch as `parts` batches whose sizes differ by at most one; a batch with fewer rows is left
-// out.
-Batches split(const Batches& batches, std::size_t parts) {
-  Batches all;
-  for (const auto& batch : batches) {
-    if (batch.size() < parts) continue;
-    for (std::size_t part = 0; part < parts; ++part) {
-      const auto begin = batch.begin() + static_cast<std::ptrdiff_t>(part * batch.size() / parts);
-      const auto end =
-          batch.begin() + static_cast<std::ptrdiff_t>((part + 1) * batch.size() / parts);
-      all.emplace_back(begin, end);
-    }
-  }
-  return all;
-}
-
 }  // namespace
 
 Sampler no_duplicates(std::vector<std::uint32_t> values, std::size_t columns, bool over_shards) {
+  const std::size_t rows = values.size() / columns;
   const auto shared = std::make_shared<const std::vector<std::uint32_t>>(std::move(values));
-  return [shared, columns, over_shards](const EpochRequest& request) {
-    const auto order = data::epoch_permutation(shared->size() / columns, 0, request.epoch);
+  const auto batches = [shared, columns, rows, over_shards](const EpochRequest& request) {
+    const auto order = data::epoch_permutation(rows, 0, request.epoch);
     Greedy greedy(*shared, columns);
     if (!over_shards) return greedy.batches(order, request.batch_size);
-    return split(greedy.batches(order, request.batch_size * request.shards), request.shards);
+    return split_batches(greedy.batches(order, request.batch_size * request.shards),
+                         request.shards);
   };
+  return {batches, rows};
 }
 
 }  // namespace tandem::tasks::embedding

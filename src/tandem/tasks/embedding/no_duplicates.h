@@ -3,16 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
-#include "tandem/tasks/task.h"
+#include "tandem/tasks/embedding/sampler.h"
 
 namespace tandem::tasks::embedding {
-
-using Batches = std::vector<std::vector<std::uint32_t>>;
-// The batches of an epoch.
-using Sampler = std::function<Batches(const EpochRequest&)>;
 
 // `values` [columns, rows] has equal numbers for equal texts. The permutation is torch's for the
 // seed 0 + epoch: the seed of the run changes nothing, as in sentence-transformers. A batch takes,

@@ -68,7 +68,7 @@ TEST(NoDuplicates, BatchesAreThoseOfTheRule) {
         const Texts texts = random_texts(131, columns, different, ++seed);
         const Sampler sampler = no_duplicates(texts.values, columns, false);
         const auto order = data::epoch_permutation(texts.rows(), 0, 3);
-        EXPECT_EQ(sampler({.seed = 7, .epoch = 3, .batch_size = size, .shards = 2}),
+        EXPECT_EQ(sampler.batches({.seed = 7, .epoch = 3, .batch_size = size, .shards = 2}),
                   plain(texts, order, size))
             << columns << " columns, " << different << " texts, batches of " << size;
       }
@@ -83,14 +83,14 @@ TEST(NoDuplicates, ManyRowsWithOneTextTakeNoLonger) {
   std::vector<std::uint32_t> values(kRows, 0);
   for (std::uint32_t row = 0; row < kRows; ++row) values.push_back(1 + row);
   const Batches batches =
-      no_duplicates(std::move(values), 2, false)({.seed = 0, .epoch = 0, .batch_size = 64});
+      no_duplicates(std::move(values), 2, false).batches({.seed = 0, .epoch = 0, .batch_size = 64});
   EXPECT_EQ(batches.size(), kRows);
 }
 
 TEST(NoDuplicates, NoTextIsTwiceInAStepOfSeveralShards) {
   const Texts texts = random_texts(400, 2, 250, 5);
-  const Batches batches =
-      no_duplicates(texts.values, 2, true)({.seed = 0, .epoch = 1, .batch_size = 8, .shards = 3});
+  const Batches batches = no_duplicates(texts.values, 2, true)
+                              .batches({.seed = 0, .epoch = 1, .batch_size = 8, .shards = 3});
   ASSERT_EQ(batches.size() % 3, 0u);
   for (std::size_t step = 0; step < batches.size() / 3; ++step) {
     std::set<std::uint32_t> taken;
@@ -143,7 +143,7 @@ TEST_F(NoDuplicatesGoldens, BatchesAreThoseOfSentenceTransformers) {
     const Sampler sampler = no_duplicates(texts.values, texts.columns, false);
     const auto trained = golden["batches"].get<Batches>();
     for (std::size_t i = 0; i < trained.size(); ++i) {
-      const Batches epoch = sampler({.seed = 42, .epoch = i / length, .batch_size = size});
+      const Batches epoch = sampler.batches({.seed = 42, .epoch = i / length, .batch_size = size});
       EXPECT_EQ(trained[i], epoch[i % length]) << entry.path() << ", batch " << i;
     }
     ++compared;
