@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -303,6 +304,36 @@ TEST_F(ElasticTest, AnEntryOfTheLogIsPrintedOnce) {
     if (entries[i].find("runtime") != std::string::npos) continue;
     EXPECT_EQ(entries[i], expected[i]) << "entry " << i;
   }
+}
+
+// One slow pipe takes the lines of the agent and of its workers.
+TEST_F(ElasticTest, AViewIsLoggedBeforeItsSteps) {
+  constexpr int kSteps = 120;
+  const Words slow_pipe = {
+      "/bin/sh", "-c",
+      "\"$@\" 2>&1 | while IFS= read -r line; do sleep 0.002; echo \"$line\"; done", "sh"};
+  Process job(with(slow_pipe, command("job", kSteps, {"--logging_steps", "1"})));
+  const auto limit = steady_clock::now() + std::chrono::seconds(120);
+  for (const std::size_t entries : {7, 33, 59}) {
+    while (job.running() && log_entries(job.out_so_far()).size() < entries &&
+           steady_clock::now() < limit)
+      std::this_thread::sleep_for(milliseconds(1));
+    for (const pid_t child : children(job.pid())) {
+      const std::vector<pid_t> workers = children(child);
+      if (!workers.empty() && is_started(workers.front())) ::kill(workers.front(), SIGKILL);
+    }
+  }
+  static const std::regex kView("view [0-9]+: .* workers go on after step ([0-9]+)");
+  std::size_t losses = 0, views = 0;
+  std::smatch view;
+  for (const std::string& line : testing::lines_of(end(job).out)) {
+    if (line.starts_with("{'loss'")) ++losses;
+    if (!std::regex_search(line, view, kView)) continue;
+    ++views;
+    EXPECT_LE(losses, std::stoul(view[1])) << line;
+  }
+  EXPECT_EQ(losses, std::size_t{kSteps});
+  EXPECT_GE(views, 1U);
 }
 
 // What `tandem COMMAND WORDS` prints about the agent; it must do so within 20 s.
