@@ -1,8 +1,9 @@
-"""The cells of trainer_goes_on.py: every task, family and optimizer whose checkpoints cross between tandem and transformers' Trainer.
+"""The cells of trainer_goes_on.py: tasks, families and optimizers whose checkpoints cross between tandem and transformers' Trainer.
 
 A cell's model is tiny, has its head and no dropout. Its features are padded, as the scripts pad them, and the same on both sides.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -145,6 +146,21 @@ TASKS = {
     "run_classification, numbers": Number(golden_rows("regression")),
     "run_ner": Words(golden_rows("ner")),
 }
+
+
+def all_cells():
+    return list(itertools.product(TASKS, FAMILIES, OPTIMIZERS))
+
+
+def pairwise_cells():
+    """Every task with every family, and each of both with every optimizer: the optimizers take turns along both sides of the table."""
+    optimizers = list(OPTIMIZERS)
+    found = [(task, family, optimizers[(row + column) % len(optimizers)]) for row, task in enumerate(TASKS) for column, family in enumerate(FAMILIES)]
+    for first, second in itertools.combinations(range(3), 2):
+        missing = {(cell[first], cell[second]) for cell in all_cells()} - {(cell[first], cell[second]) for cell in found}
+        if missing:
+            raise AssertionError(f"no cell has {sorted(missing)}: there are more optimizers than tasks or families")
+    return found
 
 
 def load_tokenizer(folder):

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Checkpoints cross between tandem and Hugging Face's Trainer: each resumes the other's as its own.
 
-    trainer_goes_on.py TANDEM [TEXT]          only cells and cases whose name contains TEXT
+    trainer_goes_on.py TANDEM                 all cases, and cells in which each pair of task, family and optimizer occurs
+    trainer_goes_on.py TANDEM TEXT            all cells and cases whose name contains TEXT; "" for all
     trainer_goes_on.py --write-names          makes golden/parameter_names.json
 
-- Cells (checkpoint_cells.py): every task, family and optimizer. tandem and the Trainer both train from the same weights to step 10 and save
+- Cells (checkpoint_cells.py): a task, a family and an optimizer. tandem and the Trainer both train from the same weights to step 10 and save
   checkpoint-5; each then resumes from the other's. The weights at step 10 must be those of the run that wrote the checkpoint.
 - Cases: a tiny BERT for question answering with several schedules, gradient accumulation and two ranks. tandem trains for 20 steps and saves checkpoint-10; the Trainer
   resumes from it. The learning rates must be tandem's, too.
@@ -197,15 +198,13 @@ def check_cells(tandem, scratch, only):
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"  # of tandem's runs: these models are too small for more
     good, count = True, 0
-    for task_name in cells.TASKS:
-        for family in cells.FAMILIES:
-            for optimizer in cells.OPTIMIZERS:
-                name = f"{task_name}, {family}, {optimizer}"
-                if only not in name:
-                    continue
-                with tempfile.TemporaryDirectory(dir=scratch) as folder:
-                    good &= cell(tandem, pathlib.Path(folder), name, task_name, family, optimizer)
-                count += 1
+    for task_name, family, optimizer in cells.all_cells() if only is not None else cells.pairwise_cells():
+        name = f"{task_name}, {family}, {optimizer}"
+        if (only or "") not in name:
+            continue
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
+            good &= cell(tandem, pathlib.Path(folder), name, task_name, family, optimizer)
+        count += 1
     print(f"{count} cells")
     return good
 
@@ -242,7 +241,7 @@ def write_names():
 def check_cases(tandem, scratch, only):
     good, skipped = True, []
     for number, (name, ranks, options) in enumerate(CASES):
-        if only not in name:
+        if (only or "") not in name:
             continue
         if ranks > 1 and not trainer_loads_with_two_ranks():
             skipped.append(name)
@@ -259,7 +258,7 @@ def check_cases(tandem, scratch, only):
 
 
 def main():
-    tandem, only = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2] if len(sys.argv) > 2 else ""
+    tandem, only = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2] if len(sys.argv) > 2 else None
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, accelerate {accelerate.__version__}")
     with tempfile.TemporaryDirectory() as scratch:
         good = check_names(scratch)
