@@ -2,7 +2,6 @@
 
 import array
 import json
-import pathlib
 import random
 import shutil
 import struct

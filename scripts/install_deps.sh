@@ -4,7 +4,8 @@
 #   scripts/install_deps.sh --tests   and Open MPI, a headless browser for the tests of pages, clang-format for the check of the sources'
 #                                     form, and an ssh server for the tests of several hosts, where installing it starts no service,
 #                                     and podman for the test of the image
-#   scripts/install_deps.sh --dev     and clang, clang-format-14, clang-tidy, ccache for work on tandem itself
+#   scripts/install_deps.sh --dev     and clang, clang-format-14, clang-tidy, ccache for work on tandem itself, and ruff from PyPI in
+#                                     build/dev-venv
 #   scripts/install_deps.sh --release what scripts/release.sh and scripts/check_release.sh need
 #   scripts/install_deps.sh --aarch64   and a compiler for aarch64 and qemu, which runs what it makes (scripts/aarch64.sh)
 #   scripts/install_deps.sh --libraries   installs nothing, names the packages of libraries that the program cannot be built without
@@ -64,6 +65,17 @@ keep_mpirun_of_hydra() {
   fi
 }
 
+# What tools/check_python.py runs: versions of ruff differ in what they write.
+install_ruff() {
+  local version=0.17.6 venv=build/dev-venv
+  [ "${1:-}" = --dev ] || return 0
+  cd "$(dirname "${BASH_SOURCE[0]}")/.."
+  [ "$("$venv/bin/ruff" --version 2> /dev/null)" = "ruff $version" ] && return 0
+  if ! python3 -m venv "$venv" || ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "ruff==$version" < /dev/null; then
+    echo "install_deps: ruff $version could not be installed from PyPI: the test check_python will be skipped" >&2
+  fi
+}
+
 is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2> /dev/null)" = installed ]; }
 
 had_open_mpi=no
@@ -75,6 +87,7 @@ for package in "${packages[@]}"; do
 done
 if [ ${#missing[@]} -eq 0 ]; then
   keep_mpirun_of_hydra
+  install_ruff "$@"
   echo "install_deps: all ${#packages[@]} packages are there"
   exit 0
 fi
@@ -96,4 +109,5 @@ if ! apt update || ! apt install -y --no-install-recommends "${missing[@]}" > /d
   exit 1
 fi
 keep_mpirun_of_hydra
+install_ruff "$@"
 echo "install_deps: installed ${#missing[@]} packages"

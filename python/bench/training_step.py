@@ -107,7 +107,7 @@ def measure(groups, name, arguments):
             if isinstance(kind.net, DistributedDataParallel):
                 bare[backend].append(slowest(kind.step(without_communication=True)))
     rows = []
-    for backend, kind in running.items():
+    for backend in running:
         step = statistics.median(seconds[backend])
         share = max(0.0, 1 - statistics.median(bare[backend]) / step) if bare[backend] else None
         rows.append({"what": name, "backend": backend, "model": arguments.model, "ranks": dist.get_world_size(),

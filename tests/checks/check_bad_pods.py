@@ -22,7 +22,7 @@ from support import DEMO, ROOT, Failed, Process, Scratch, environment, job_flags
 
 sys.path.append(str(ROOT / "tests/support"))
 
-from ports import free_port  # noqa: E402: found by the line above
+from ports import free_port  # noqa: E402 - found by the line above
 
 TANDEM = str(pathlib.Path(sys.argv[1]).resolve())
 INSIDE = "--inside"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks that relative links of the documents, and paths in `code` that look like files of the project, exist, and that links to a heading find it."""
 
+import functools
 import pathlib
 import re
 import sys
@@ -13,13 +14,12 @@ TOPS = ("src/", "apps/", "scripts/", "tools/", "tests/", "examples/", "docs/", "
 
 
 
-def headings_of(document, known={}):
+@functools.cache
+def headings_of(document):
     """Anchors of a document, as GitHub makes them."""
-    if document not in known:
-        text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.M | re.S)
-        titles = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.*)$", text, re.M)]
-        known[document] = {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
-    return known[document]
+    text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.M | re.S)
+    titles = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.*)$", text, re.M)]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
 findings = []

@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "examples/demo"
 sys.path.append(str(ROOT / "tests/support"))
 
-from ports import free_port  # noqa: E402: found by the line above
+from ports import free_port  # noqa: E402 - found by the line above
 
 
 class Failed(Exception):

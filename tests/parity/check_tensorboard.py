@@ -105,7 +105,7 @@ def main():
         history = json.loads((output / "trainer_state.json").read_text())["log_history"]
         expected = 0
         for entry in history:
-            for key, value in entry.items():
+            for key in entry:
                 # The last evaluation is done twice, with the same answers in another time.
                 if key == "step" or key.startswith("eval_") and key.endswith(("_runtime", "_per_second")):
                     continue

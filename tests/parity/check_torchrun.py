@@ -23,7 +23,7 @@ PYTHON = os.environ.get("TANDEM_PARITY_PYTHON", str(ROOT / "build/test-data/venv
 LIMIT = 240
 sys.path.append(str(ROOT / "tests/support"))
 
-from ports import free_port  # noqa: E402: found by the line above
+from ports import free_port  # noqa: E402 - found by the line above
 
 # What a worker says of itself: its arguments and the variables that launchers set.
 WORKER = """

@@ -23,7 +23,6 @@ import time
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-import numpy as np
 import torch
 import transformers
 from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer, Trainer, TrainingArguments, default_data_collator

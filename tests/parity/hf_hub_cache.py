@@ -10,7 +10,6 @@ link. Then each uses the other's cache offline, and each continues a file that t
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile

@@ -51,7 +51,7 @@ CASES = [
 
 try:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    import accelerate  # noqa: F401: the Trainer asks for it late
+    import accelerate  # noqa: F401 - the Trainer asks for it late
     import torch
     import transformers
     from safetensors.torch import load_file

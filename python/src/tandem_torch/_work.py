@@ -1,6 +1,5 @@
 """What an operation returns, and the thread that completes futures."""
 
-import ctypes
 import queue
 import threading
 from datetime import timedelta
