@@ -13,6 +13,7 @@ Rules:
   tasks      nothing under src/ but its own folder, and tests, includes a header of one task: tandem/tasks/<task>/x.h
   apps       nothing under src/ includes a header of apps/ or tests/ (tests may use tests/support)
   json       nlohmann/json.hpp is included by src/tandem/core/json.h only, which keeps its templates from being compiled again
+  slow       a header includes simdjson or CLI11 only where SLOW_HEADERS lets it: each costs a source seconds
   header     every header begins with `#pragma once`
   getenv     the environment is read in src/tandem/core/env.cc only
   printing   libraries neither print nor end the process; they throw (docs/errors.md)
@@ -124,6 +125,12 @@ def layer_of_include(path):
     return parts[1] if parts[0] == "tandem" and len(parts) > 2 else None
 
 
+# Headers of libraries that take seconds to compile, and the headers of ours that may include them: the sources of one folder share these.
+SLOW_HEADERS = {
+    "simdjson.h": ("src/tandem/text/tokenizer_json.h", "src/tandem/text/tokenizer_model.h"),
+    "CLI/CLI.hpp": ("apps/command/command_line.h",),
+}
+
 # Folders under tasks/ that are no task, and features of texts: every task may include them.
 SHARED_BY_TASKS = ("tandem/tasks/ranking/", "tandem/tasks/text_classification/text_features.h")
 
@@ -148,6 +155,8 @@ def check_includes(name, lines):
             continue
         if target == "nlohmann/json.hpp" and name != "src/tandem/core/json.h":
             yield number, "include \"tandem/core/json.h\" instead, or nlohmann/json_fwd.hpp where a name is enough"
+        if name.endswith(".h") and name not in SLOW_HEADERS.get(target, (name,)):
+            yield number, f"<{target}> takes seconds to compile: include it in sources only (SLOW_HEADERS)"
         of_one_task = target.startswith("tandem/tasks/") and target.count("/") > 2 and not target.startswith(SHARED_BY_TASKS)
         if of_one_task and name.startswith("src/") and not is_test(name):
             if not name.startswith("src/" + target[:target.rindex("/") + 1]):
@@ -297,6 +306,9 @@ def self_test():
         "src/tandem/trainer/t_test.cc": ('#include "tandem/tasks/toy/toy.h"\n', []),
         "src/tandem/tasks/toy/toy.cc": ('#include "tandem/tasks/toy/toy.h"\n', []),
         "src/tandem/core/json.h": ("#pragma once\n#include <nlohmann/json.hpp>\n", []),
+        "src/tandem/core/slow.h": ("#pragma once\n#include <simdjson.h>\n", ["core/slow.h:2: <simdjson.h> takes seconds"]),
+        "src/tandem/core/slow.cc": ("#include <simdjson.h>\n#include <CLI/CLI.hpp>\n", []),
+        "src/tandem/text/tokenizer_json.h": ("#pragma once\n#include <simdjson.h>\n", []),
         "src/tandem/optim/o.cc": ("#include <nlohmann/json.hpp>\n", ["optim/o.cc:1: include \"tandem/core/json.h\" instead"]),
         "apps/toys/x.cc": ("", ["apps/toys: the folder is not in the table"]),
     }
