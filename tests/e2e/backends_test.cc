@@ -59,7 +59,7 @@ class Backends : public JobTest, public ::testing::WithParamInterface<Backend> {
 
   void expect_bits_of_one_rank(int ranks) {
     const std::string shards = std::to_string(2 * ranks);
-    run_ok(train_command("one" + shards, {"--logical_shards", shards}));
+    run_reference(train_command("one" + shards, {"--logical_shards", shards}), "one" + shards);
     const ProcessResult result = run_ok(on_two_nodes("several" + shards, ranks), port());
     EXPECT_NE(result.out.find("on 2 nodes"), std::string::npos) << result.out;
     EXPECT_NE(result.out.find(GetParam().expected), std::string::npos) << result.out;
@@ -80,7 +80,7 @@ TEST_P(Backends, DamagedMessagesAreNamedOrTheBitsAreTheSame) {
   std::filesystem::create_directories(path("plugins"));
   std::filesystem::create_symlink(std::filesystem::path(TANDEM_BINARY_DIR) / "damaging_plugin.so",
                                   path("plugins") / backend.plugin);
-  run_ok(train_command("one", {"--logical_shards", "2"}));
+  run_reference(train_command("one", {"--logical_shards", "2"}), "one");
   int named = 0;
   for (const int every : {0, 1, 7, 40, 150, 1000000}) {
     const std::string output = fmt::format("every{}", every);

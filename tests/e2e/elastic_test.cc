@@ -44,6 +44,10 @@ class ElasticTest : public JobTest {
     all.push_back(task_name() + ".py");
     return with(with(all, words), more);
   }
+  // The reference is a job that nobody disturbs.
+  ProcessResult run_calm(int steps, const Words& more = {}) const {
+    return run_reference(command("calm", steps, more), "calm", {});
+  }
   std::string task_name() const { return train_command("x").at(1); }
 
   static std::vector<pid_t> children(pid_t pid) {
@@ -132,8 +136,7 @@ TEST_F(ElasticTest, TheKernelKillsAWorkerWhenMemoryRunsOut) {
   const ControlGroup group(std::size_t{512} << 20);
   if (!group.works()) GTEST_SKIP() << "no control group can be made here (needs root)";
   constexpr int kSteps = 120;
-  Process calm(command("calm", kSteps));
-  end(calm);
+  run_calm(kSteps);
   Process job(group.inside(command("job", kSteps)));
   ASSERT_TRUE(printed(job, "/120 ["));
   for (const pid_t worker : children(job.pid()))
@@ -164,8 +167,7 @@ TEST_P(ElasticEvents, LeaveTheBitsOfAnUndisturbedJob) {
   const Event& event = GetParam();
   if (event.signal == SIGSEGV) let_faults_kill();
   use(demo_task(event.command));
-  Process calm(command("calm", event.steps));
-  end(calm);
+  run_calm(event.steps);
   Process job(command("job", event.steps), {{"TANDEM_STALL_TIMEOUT", "1"}});
   ASSERT_TRUE(printed(job, event.when));
   const std::vector<pid_t> workers = three_workers(job);
@@ -211,8 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
 // its part: a worker killed now dies in the middle of the reduction.
 TEST_F(ElasticTest, AWorkerDiesInAReduction) {
   constexpr int kSteps = 120;
-  Process calm(command("calm", kSteps));
-  end(calm);
+  run_calm(kSteps);
   Process job(command("job", kSteps));
   ASSERT_TRUE(printed(job, "/120 ["));
   const std::vector<pid_t> workers = three_workers(job);
@@ -230,8 +231,7 @@ TEST_F(ElasticTest, TheCalibrationOfAnInt8ModelIsDoneAgain) {
                        "--quantization_approach",   "static",
                        "--num_calibration_samples", "300",
                        "--tolerance_criterion",     "1"};
-  Process calm(command("calm", 20, flags));
-  end(calm);
+  run_calm(20, flags);
   Process job(command("job", 20, flags));
   ASSERT_TRUE(printed(job, "calibration: 300 of"));
   ::kill(three_workers(job).at(1), SIGKILL);
@@ -286,8 +286,8 @@ TEST_F(ElasticCpus, OfAnotherKindAreRefusedWithOneDnn) {
 TEST_F(ElasticTest, AnEntryOfTheLogIsPrintedOnce) {
   constexpr int kSteps = 120;
   const Words often = {"--logging_steps", "1", "--eval_strategy", "steps", "--eval_steps", "40"};
-  Process calm(command("calm", kSteps, often));
-  const std::vector<std::string> expected = log_entries(end(calm).out);
+  const ProcessResult calm = run_calm(kSteps, often);
+  const std::vector<std::string> expected = log_entries(calm.out);
   ASSERT_GT(expected.size(), static_cast<std::size_t>(kSteps));
   Process job(command("job", kSteps, often));
   const auto limit = steady_clock::now() + std::chrono::seconds(120);
@@ -346,8 +346,7 @@ std::string run_control(const std::string& command, const std::vector<std::strin
 
 TEST_F(ElasticTest, WorkersAreDrainedAndComeBack) {
   constexpr int kSteps = 400;
-  Process calm(command("calm", kSteps));
-  end(calm);
+  run_calm(kSteps);
   Process job(command("job", kSteps), {{"TANDEM_STATUS_INTERVAL", "1"}});
   ASSERT_TRUE(printed(job, "/400 ["));
   const std::string agent = std::to_string(job.pid());
@@ -407,8 +406,7 @@ TEST_F(ElasticTest, AWorkerThatIsKilledAtOneStepAgainAndAgainEndsTheJob) {
 // Rank 0 hangs while it decides where the job begins: another one does it.
 TEST_F(ElasticTest, AWorkerThatHangsBeforeItIsReadyIsStartedAgain) {
   constexpr int kSteps = 60;
-  Process calm(command("calm", kSteps));
-  end(calm);
+  run_calm(kSteps);
   Process job(with_workers(command("job", kSteps), "3", {"--rdzv-conf", "join_timeout=6"}));
   ::kill(new_worker(job, {}), SIGSTOP);
   const ProcessResult result = end(job);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "support/process.h"
+#include "support/reference_job.h"
 #include "support/test_support.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
@@ -225,6 +226,15 @@ class JobTest : public ::testing::Test {
     ProcessResult result = run(command, variables);
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
     return result;
+  }
+
+  // As run_ok, of a job with whose results in path(output) those of others are compared: it is run
+  // once for all tests.
+  ProcessResult run_reference(const Words& command, const std::string& output,
+                              const Variables& variables = {{"OMP_NUM_THREADS", "1"}}) const {
+    ReferenceJob job = reference_job(command, path(output).native(), variables);
+    std::filesystem::create_directory_symlink(job.folder, path(output));
+    return std::move(job.result);
   }
 
   // The demo job that `launcher` starts: its words end with the job's command.

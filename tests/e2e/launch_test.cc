@@ -16,7 +16,7 @@ namespace {
 class Launch : public JobTest {
  protected:
   void expect_same_as_two_shards(const std::string& output) {
-    run_ok(train_command("reference", {"--logical_shards", "2"}));
+    run_reference(train_command("reference", {"--logical_shards", "2"}), "reference");
     EXPECT_TRUE(weights("reference") == weights(output));
   }
   static Words join(Words launcher, const Words& command) {

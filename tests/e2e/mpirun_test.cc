@@ -249,7 +249,7 @@ TEST_F(TandemMpirun, RefusesWithTheReason) {
 }
 
 TEST_F(TandemMpirun, OwnJobsTrainAsElsewhere) {
-  run_ok(train_command("reference", {"--logical_shards", "2"}));
+  run_reference(train_command("reference", {"--logical_shards", "2"}), "reference");
   const auto result = train_under(mpirun({"-n", "2", kProgram, "run_qa"}), "job");
   EXPECT_THAT(result.out, HasSubstr("2 ranks on 1 node"));
   EXPECT_TRUE(weights("reference") == weights("job"));

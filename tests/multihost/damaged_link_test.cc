@@ -53,8 +53,7 @@ constexpr char kNamed[] = "the link from .*rank .*is damaged: ";
 
 // One bit in every so many packets: the sooner, the earlier in the job's start.
 TEST_F(DamagedLink, APlainJobEndsWithItsNameOrTheSameWeights) {
-  const auto calm = calm_job(kSteps);
-  ASSERT_EQ(calm->wait().exit_code, 0);
+  run_calm_job(kSteps);
   int ended = 0;
   for (const std::uint32_t every : {3u, 10u, 25u, 60u, 400u, 3000u}) {
     cable_->flip(every);
@@ -83,7 +82,7 @@ TEST_F(DamagedLink, AnElasticJobComputesDamagedStepsAgain) {
   end(0);
   end(1);
   EXPECT_THAT(output_of(*agents_[0]) + output_of(*agents_[1]), ContainsRegex(kNamed));
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 // From the first packet on, until a host has left.
@@ -96,7 +95,7 @@ TEST_F(DamagedLink, OneThatDamagesRepeatedlyIsNamedAndAHostLeaves) {
   EXPECT_THAT(zero.exit_code + one.exit_code, AnyOf(0, 200)) << zero.err << one.err;
   EXPECT_THAT(zero.err + one.err, ContainsRegex(kNamed));
   EXPECT_THAT(zero.err + one.err, HasSubstr("This node leaves the job; repair the link"));
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 TEST_F(DamagedLink, AnElasticJobStartsOverOne) {
@@ -112,7 +111,7 @@ TEST_F(DamagedLink, AnElasticJobStartsOverOne) {
     done = done || result.exit_code == 0;
   }
   EXPECT_GT(cable_->flipped(), 0u);
-  if (done) expect_bits_of(*calm_job(kSteps));
+  if (done) expect_bits_of_calm_job(kSteps);
 }
 
 }  // namespace

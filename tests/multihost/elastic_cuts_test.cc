@@ -29,7 +29,7 @@ TEST_F(ElasticCuts, OneSideGoesOnAndTheOtherJoinsAgain) {
   ASSERT_TRUE(sees_another_join(first, joined[first]));
   end(0);
   end(1);
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 // By default, the view survives a network interruption of 1.8 s, wherever between two messages of
@@ -54,7 +54,7 @@ TEST_F(ElasticCuts, AnInterruptionOfNearlyTwoSecondsIsNoLoss) {
   end(1);
   EXPECT_EQ(times(0, "workers go on after"), views)
       << output_of(*agents_[0]) << output_of(*agents_[1]);
-  expect_bits_of(*calm_job(kLong));
+  expect_bits_of_calm_job(kLong);
 }
 
 }  // namespace

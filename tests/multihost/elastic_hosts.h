@@ -30,10 +30,9 @@ class ElasticHosts : public TwoHostsJob {
   }
   std::string program() const { return train_command("job").at(1) + ".py"; }
   // A job on one host that nobody disturbs. It has two logical shards as those on two hosts have.
-  std::unique_ptr<Process> calm_job(int steps, const Words& flags = {}) const {
-    Words words = {kProgram, "run", "--standalone", "--nproc-per-node", "2", program()};
-    return std::make_unique<Process>(with(words, job_flags("calm", steps, flags)),
-                                     Variables{{"OMP_NUM_THREADS", "1"}});
+  void run_calm_job(int steps, const Words& flags = {}) const {
+    const Words words = {kProgram, "run", "--standalone", "--nproc-per-node", "2", program()};
+    run_reference(with(words, job_flags("calm", steps, flags)), "calm");
   }
 
   struct Nodes {
@@ -184,9 +183,8 @@ class ElasticHosts : public TwoHostsJob {
     EXPECT_EQ(result.exit_code, code) << "node" << node << ": " << result.out << result.err;
     return result;
   }
-  void expect_bits_of(Process& calm) const {
-    const ProcessResult result = calm.wait();
-    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  void expect_bits_of_calm_job(int steps, const Words& flags = {}) const {
+    run_calm_job(steps, flags);
     EXPECT_TRUE(weights("job") == weights("calm")) << "the weights differ";
   }
 

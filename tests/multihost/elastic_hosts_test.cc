@@ -26,7 +26,7 @@ TEST_F(ElasticHosts, WorkersDieOnBoth) {
   signal_worker(1, "SEGV");
   EXPECT_THAT(end(0).err, HasSubstr("was killed by SIGKILL"));
   EXPECT_THAT(end(1).err, HasSubstr("was killed by SIGSEGV"));
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 // Agent and worker of a host are killed at once, the endpoint's too. A host that rejoins gets the
@@ -48,7 +48,7 @@ TEST_P(LostHost, IsMissedByNobodyAndComesBack) {
   ASSERT_TRUE(sees_another_join(left, before));
   end(left);
   end(lost);
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 INSTANTIATE_TEST_SUITE_P(Node, LostHost, ::testing::Values(0, 1));
@@ -61,7 +61,7 @@ TEST_F(ElasticHosts, AHostIsLostBeforeTheFirstView) {
   begin_again(1, {.count = "2"});
   end(0);
   end(1);
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 class DrainedHost : public ElasticHosts, public ::testing::WithParamInterface<int> {};
@@ -83,7 +83,7 @@ TEST_P(DrainedHost, LeavesAfterAStepAndComesBack) {
   ASSERT_TRUE(sees_another_join(left, before));
   end(0);
   end(1);
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 INSTANTIATE_TEST_SUITE_P(Node, DrainedHost, ::testing::Values(0, 1));
@@ -127,7 +127,7 @@ TEST_F(ElasticHosts, AnyAgentTellsAndDoesWhatConcernsOthers) {
   EXPECT_THAT(end(1).err, HasSubstr("drained: this node leaves the job after a step"));
   EXPECT_THAT(tandem(0, "drain node0"), HasSubstr("no other host computes"));
   end(0);
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 // Fewer than MIN: a checkpoint, and who is left waits with its process as it is.
@@ -146,7 +146,7 @@ TEST_F(ElasticHosts, BelowMinTheJobIsSavedAndWaits) {
   };
   const std::filesystem::directory_iterator saved(path("job")), end_of_saved;
   EXPECT_EQ(std::count_if(saved, end_of_saved, is_checkpoint), 1);
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 // What waits says for what, and ends.
@@ -181,7 +181,7 @@ TEST_F(ElasticHosts, WhoComputesSomethingElseIsRefused) {
                                    HasSubstr(":\n  layer_norm: "), Not(HasSubstr("gemm"))));
   release(0);
   end(0);
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 // A host that waits for a refused one logs that, and why, until it gives up.

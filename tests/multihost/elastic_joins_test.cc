@@ -41,7 +41,7 @@ class ElasticJoins : public ElasticHosts {
     end(0);
     end(1);
     expect_learned(1);
-    expect_bits_of(*calm_job(kSteps));
+    expect_bits_of_calm_job(kSteps);
   }
 };
 
@@ -60,7 +60,7 @@ TEST_F(ElasticJoins, TwoHostsLearnAtOnce) {
   ASSERT_TRUE(printed(*agents_[0], "3 of 3 workers go on"));
   for (const int node : {0, 1, 2}) end(node);
   for (const int node : {1, 2}) expect_learned(node);
-  expect_bits_of(*calm_job(kSteps, nodes.flags));
+  expect_bits_of_calm_job(kSteps, nodes.flags);
 }
 
 TEST_F(ElasticJoins, TheJoinerIsKilledWhileItLearns) {
@@ -91,7 +91,7 @@ TEST_F(ElasticJoins, TheSourceIsKilledWhileItSends) {
   end(1 - source);
   end(2);
   expect_learned(2);
-  expect_bits_of(*calm_job(kSteps, nodes.flags));
+  expect_bits_of_calm_job(kSteps, nodes.flags);
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST_F(ElasticLock, WhoReachesEtcdGoesOn) {
   ASSERT_TRUE(sees_another_join(1, before));
   end(0);
   end(1);
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 // No host computes for longer than the lease; only time is lost.
@@ -56,7 +56,7 @@ TEST_F(ElasticLock, WithoutEtcdTheJobWaits) {
   start_etcd();
   end(0);
   end(1);
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 // The endpoint's host is gone for good.
@@ -74,7 +74,7 @@ TEST_F(ElasticLock, WhoComesFindsTheOthersWithoutTheEndpoint) {
   end(1);
   const ProcessResult result = another->wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 }  // namespace

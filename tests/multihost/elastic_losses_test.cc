@@ -50,7 +50,7 @@ TEST_P(LostAfterTraining, IsMissedByNobody) {
   agents_[lost]->wait();
   const ProcessResult left = end(1 - lost);
   EXPECT_THAT(left.err, ::testing::HasSubstr("1 of 2 workers go on"));
-  EXPECT_EQ(calm_job(kSteps, flags)->wait().exit_code, 0);
+  run_calm_job(kSteps, flags);
   expect_equal_results("calm", "job");
 }
 
@@ -70,7 +70,7 @@ TEST_F(ElasticHosts, TwoOfThreeAreLostAtOnce) {
   lose(0);
   lose(1);
   EXPECT_THAT(end(2).err, ::testing::HasSubstr("1 of 3 workers go on"));
-  expect_bits_of(*calm_job(kSteps, nodes.flags));
+  expect_bits_of_calm_job(kSteps, nodes.flags);
 }
 
 // No process is left that computes. What both hosts hold is mapped by those who come.
@@ -80,7 +80,7 @@ TEST_F(ElasticHosts, AllWorkersDieAtOnce) {
   signal_worker(0, "KILL");
   signal_worker(1, "KILL");
   for (const int node : {0, 1}) EXPECT_THAT(end(node).err, ::testing::HasSubstr("SIGKILL"));
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 // One worker, four on two hosts, two, three.
@@ -104,7 +104,7 @@ TEST_F(ElasticHosts, AJobGrowsAndShrinks) {
   ASSERT_TRUE(logs_again(0, "3 of 4 workers go on", threes));
   end(0);
   end(1);
-  expect_bits_of(*calm_job(nodes.steps, nodes.flags));
+  expect_bits_of_calm_job(nodes.steps, nodes.flags);
 }
 
 }  // namespace

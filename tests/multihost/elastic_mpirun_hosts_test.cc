@@ -38,7 +38,7 @@ TEST_F(ElasticMpirunHosts, RanksAndHostsAreMissedByNobody) {
   lose(1);
   ASSERT_TRUE(printed(*agents_[0], "without the node at"));
   EXPECT_THAT(end(0).err, HasSubstr("the job has finished without them"));
-  expect_bits_of(*calm_job(kSteps));
+  expect_bits_of_calm_job(kSteps);
 }
 
 // The job begins with all ranks: one that ends whenever it is started ends it, on all hosts.
