@@ -8,12 +8,21 @@
 #   runs the program of tests once more for each of the classes of processors (default: all) that is below this machine's, so that one
 #   machine shows what others do. EMULATED: for those above as well; the program then links tandem_claimed_machine, and
 #   EMULATED_FILTER names the tests that are fast enough there.
-# tandem_add_test(core_test SRCS a_test.cc … DEPS tandem::core … [LABELS unit] [TIMEOUT 60] [SERIAL | LOCK name] [OPTIMIZED])
+# tandem_add_test(core_test SRCS a_test.cc … DEPS tandem::core … [LABELS unit] [TIMEOUT 60] [QUIET | LOCK name] [OPTIMIZED])
 #   makes one GoogleTest program whose cases ctest lists one by one. Its own sources are compiled without optimisation and see the
 #   headers of tandem_add_precompiled_headers(); OPTIMIZED: as the program is, for tests that compute much themselves.
-#   SERIAL: each case runs alone, for tests that assert milliseconds. LOCK: one case at a time among those with the same lock.
+#   QUIET: for tests that assert milliseconds and compute little; they run first, two at a time on two cores. LOCK: one case at a time among
+#   those with the same lock. Cases of tests/waiting_tests.txt run beside all others; those of tests/slow_tests.txt are not quick.
 # tandem_optimize_test_sources(a_test.cc …)
 #   compiles these sources of such programs with -O1, for tests that make and compare millions of numbers themselves.
+
+# Tests take slots, of which scripts/run_tests.sh gives ten to two cores: one that computes takes three, one whose threads keep two cores
+# busy six, one that waits one, and one that asserts milliseconds five. ctest starts those of high COST first, so that these have only one
+# another for company.
+set(TANDEM_SLOTS 3)
+set(TANDEM_SLOTS_OF_TWO_CORES 6)
+set(TANDEM_SLOTS_OF_QUIET 5)
+set(TANDEM_SLOTS_OF_WAITING 1)
 
 set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
 
@@ -112,7 +121,7 @@ function(tandem_optimize_test_sources)
 endfunction()
 
 function(tandem_add_test name)
-  cmake_parse_arguments(ARG "SERIAL;OPTIMIZED" "TIMEOUT;LOCK" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "QUIET;OPTIMIZED" "TIMEOUT;LOCK" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT TANDEM_BUILD_TESTS)
     return()
   endif()
@@ -135,19 +144,47 @@ function(tandem_add_test name)
   target_compile_definitions(${name} PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              TANDEM_BINARY_DIR="${PROJECT_BINARY_DIR}")
   set(cost 0)
-  if(ARG_LOCK)
+  set(slots ${TANDEM_SLOTS})
+  if(ARG_QUIET)
+    set(cost 300)
+    set(slots ${TANDEM_SLOTS_OF_QUIET})
+  elseif(ARG_LOCK)
     set(cost 100)  # a chain of cases begins early
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 DISCOVERY_MODE PRE_TEST
-                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${cost} RUN_SERIAL ${ARG_SERIAL} RESOURCE_LOCK "${ARG_LOCK}")
-  # The daily loop of a developer: ctest -L quick.
-  if(ARG_LABELS STREQUAL "unit" OR ARG_LABELS STREQUAL "comm")
-    list(APPEND ARG_LABELS quick)
+                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${cost} PROCESSORS ${slots})
+  tandem_schedule_tests(${name}_TESTS "${ARG_LABELS}" "${ARG_LOCK}")
+endfunction()
+
+# Labels, slots and lock of the cases of a list of gtest_discover_tests(). The daily loop of a developer is ctest -L quick.
+function(tandem_schedule_tests list labels lock)
+  set(quick_labels ${labels})
+  if(labels STREQUAL "unit" OR labels STREQUAL "comm")
+    list(APPEND quick_labels quick)
   endif()
-  # Not among the properties above: a list there loses its brackets, and with it what follows.
-  set(labels ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake)
-  file(WRITE ${labels} "if(${name}_TESTS)\n  set_tests_properties(\${${name}_TESTS} PROPERTIES LABELS \"${ARG_LABELS}\")\nendif()\n")
-  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${labels})
+  foreach(kind waiting slow)
+    set(file ${PROJECT_SOURCE_DIR}/tests/${kind}_tests.txt)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    file(STRINGS ${file} ${kind} REGEX "^[^#]")
+    list(JOIN ${kind} "|" ${kind})
+  endforeach()
+  # Not among the properties of gtest_discover_tests(): a list there loses its brackets, and with it what follows.
+  set(file ${CMAKE_CURRENT_BINARY_DIR}/${list}_schedule.cmake)
+  file(CONFIGURE OUTPUT ${file} @ONLY CONTENT [=[
+foreach(test IN LISTS @list@)
+  if(test MATCHES "^(@slow@)")
+    set_tests_properties("${test}" PROPERTIES LABELS "@labels@")
+  else()
+    set_tests_properties("${test}" PROPERTIES LABELS "@quick_labels@")
+  endif()
+  if(test MATCHES "^(@waiting@)")
+    set_tests_properties("${test}" PROPERTIES PROCESSORS @TANDEM_SLOTS_OF_WAITING@ COST 200)
+  else()
+    set_tests_properties("${test}" PROPERTIES RESOURCE_LOCK "@lock@")
+  endif()
+endforeach()
+]=])
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${file})
 endfunction()
 
 function(tandem_add_cpu_class_tests name)
@@ -176,6 +213,6 @@ function(tandem_add_cpu_class_tests name)
   foreach(class ${ARG_CLASSES})
     add_test(NAME ${name}_as_${class}
       COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/run_as_cpu_class.py ${emulated} ${class} $<TARGET_FILE:${name}> --gtest_brief=1 --gtest_filter=${ARG_FILTER})
-    set_tests_properties(${name}_as_${class} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77 PROCESSORS 2)
+    set_tests_properties(${name}_as_${class} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77 PROCESSORS ${TANDEM_SLOTS_OF_TWO_CORES})
   endforeach()
 endfunction()
