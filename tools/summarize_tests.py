@@ -78,7 +78,15 @@ def test_seconds(text):
         return {}
 
 
-def summarize(text, status, requirements=None, whole=False, missing=()):
+def stale_lines(texts, names):
+    """Failures for the lines of {list of tests: its text} with which no name begins."""
+    for name, text in texts.items():
+        for line in text.splitlines():
+            if line and not line.startswith("#") and not any(re.match(line, found) for found in names):
+                yield f"FAILED {line}: tests/{name} has it, and no test is called so"
+
+
+def summarize(text, status, requirements=None, whole=False, missing=(), lists=None):
     """The lines to print and the exit code, from the text of the JUnit file and ctest's own exit status."""
     try:
         cases = list(ElementTree.fromstring(text).iter("testcase"))
@@ -94,6 +102,8 @@ def summarize(text, status, requirements=None, whole=False, missing=()):
             reasons[reason].append(name)
     for pattern in requirements.unmatched([name_of(case) for case in cases]) if requirements and whole else []:
         failures.append(f"FAILED {pattern}: tests/required_tests.txt requires it, and no test is called so")
+    if whole:
+        failures += stale_lines(lists or {}, [name_of(case) for case in cases])
     if status != 0 and not failed:
         failures.append(f"FAILED ctest: it ended with status {status} although no test failed")
     lines = []
@@ -151,6 +161,8 @@ def self_test_of_requirements(passing, skipping):
          "FAILED renamed: tests/required_tests.txt requires it, and no test is called so"),
         (summarize('<testsuite><testcase name="d/x  # GetParam() = 5" status="run"/></testsuite>', 0, of_parameter, whole=True),
          "1 passed, 0 failed, 0 skipped", 0, "1 passed, 0 failed, 0 skipped"),
+        (summarize(both, 0, whole=True, lists={"slow_tests.txt": "# names\na\nrenamed[.]\n"}), "1 passed, 1 failed, 1 skipped", 1,
+         "FAILED renamed[.]: tests/slow_tests.txt has it, and no test is called so"),
         (summarize(both, 0, stale), "1 passed, 0 failed, 1 skipped", 0, "SKIPPED 1: needs a CPU with AMX"),
         (summarize(both, 0, elsewhere, missing=gone), "1 passed, 0 failed, 1 skipped", 0, gone[0]),
     ]
@@ -173,7 +185,8 @@ def main():
     whole, missing = "--whole" in sys.argv[3:], required_tests.missing_things()
     if whole:  # not as failed: it is this run that will be recorded
         missing = make_results.tests_away(make_results.load(make_results.ROOT / "docs/results/data"), text.count("<testcase ")) + missing
-    lines, code = summarize(text, int(sys.argv[2]), requirements, whole, missing)
+    lists = {path.name: path.read_text(encoding="utf-8") for path in required_tests.LIST.parent.glob("*_tests.txt") if path != required_tests.LIST}
+    lines, code = summarize(text, int(sys.argv[2]), requirements, whole, missing, lists)
     if whole:
         log = results.parent / ".ninja_log"
         compiled = object_seconds(log.read_text(encoding="utf-8", errors="replace")) if log.exists() else {}
