@@ -21,6 +21,7 @@ FOLDERS = ("src", "apps", "cmake")
 EXTENSIONS = {
     "task": ("token classification", r"tasks/token_classification/", r"token_?classification"),
     "head": ("…ForSequenceClassification's", r"models/sequence_head\.", r"sequence_head\.(?:h|cc)|make_sequence_head"),
+    "kind of layer": ("BERT's", r"models/layers/post_norm/", r"post_?norm"),
     "family": ("ELECTRA", r"models/families/electra\.cc", r"kelectra\b|electra\.cc"),
     "tokenizer model": ("Unigram", r"text/(?:unigram|sentencepiece)", r"unigram"),
     "kernel": ("int8 products on AVX2", r"kernels/int8_avx2\.", r"int8_?avx2"),

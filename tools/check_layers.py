@@ -11,6 +11,7 @@ Rules:
   picture    the table in docs/architecture.md says the same
   folders    the same between the folders of a library that has some (FOLDERS)
   tasks      nothing under src/ but its own folder, and tests, includes a header of one task: tandem/tasks/<task>/x.h
+  slot       only families, kinds of layers and tests include a header of a kind of layer: tandem/models/layers/<kind>/x.h
   apps       nothing under src/ includes a header of apps/ or tests/ (tests may use tests/support)
   json       nlohmann/json.hpp is included by src/tandem/core/json.h only, which keeps its templates from being compiled again
   slow       a header includes simdjson or CLI11 only where SLOW_HEADERS lets it: each costs a source seconds
@@ -73,6 +74,10 @@ SOURCES = (*HEADERS, ".cc")
 # The same inside a library that has folders: what each of them may include of the others; "." are the files that lie beside the
 # folders, which may include all of them. Tests may include all.
 FOLDERS = {
+    "models": {
+        "layers": ["."],
+        "families": [".", "layers"],
+    },
     "kernels": {
         "simd": [],
         "amx": ["simd"],
@@ -135,6 +140,10 @@ SLOW_HEADERS = {
 SHARED_BY_TASKS = ("tandem/tasks/ranking/", "tandem/tasks/text_classification/text_features.h")
 
 
+# What may include a header of a kind of layer; the last is test support.
+USERS_OF_LAYERS = ("src/tandem/models/layers/", "src/tandem/models/families/", "src/tandem/models/test_models.h")
+
+
 def is_test(name):
     return name.endswith(("_test.cc", "_bench.cc", "_probe.cc", "_test_support.h"))  # a probe is a program that a test starts
 
@@ -161,6 +170,8 @@ def check_includes(name, lines):
         if of_one_task and name.startswith("src/") and not is_test(name):
             if not name.startswith("src/" + target[:target.rindex("/") + 1]):
                 yield number, f"\"{target}\" is one task's; {folder} knows what all tasks share"
+        if target.startswith("tandem/models/layers/") and not is_test(name) and not name.startswith(USERS_OF_LAYERS):
+            yield number, f"\"{target}\" is one kind of layer's; {folder} knows what all kinds share (tandem/models/layer.h)"
         layer = layer_of_include(target)
         if layer and layer not in LAYERS:
             yield number, f"\"{target}\": the folder {layer} is not in the table of layers"
@@ -305,6 +316,8 @@ def self_test():
         "src/tandem/trainer/t.cc": ('#include "tandem/tasks/task.h"\n#include "tandem/tasks/toy/toy.h"\n', ["trainer/t.cc:2: \"tandem/tasks/toy/toy.h\" is one"]),
         "src/tandem/trainer/t_test.cc": ('#include "tandem/tasks/toy/toy.h"\n', []),
         "src/tandem/tasks/toy/toy.cc": ('#include "tandem/tasks/toy/toy.h"\n', []),
+        "src/tandem/quant/q.cc": ('#include "tandem/models/layers/toy/toy.h"\n', ["quant/q.cc:1: \"tandem/models/layers/toy/toy.h\" is one kind"]),
+        "src/tandem/models/families/toy.cc": ('#include "tandem/models/layers/toy/toy.h"\n', []),
         "src/tandem/core/json.h": ("#pragma once\n#include <nlohmann/json.hpp>\n", []),
         "src/tandem/core/slow.h": ("#pragma once\n#include <simdjson.h>\n", ["core/slow.h:2: <simdjson.h> takes seconds"]),
         "src/tandem/core/slow.cc": ("#include <simdjson.h>\n#include <CLI/CLI.hpp>\n", []),

@@ -158,13 +158,10 @@ Workload workload_of(const Options& options, const models::ModelConfig& config) 
                           lengths_of(options), bench::head_of(options.task));
   Workload workload;
   workload.activations = task.plan_training(options.batch);
-  double pairs = 0;
-  for (const double length : lengths_of(options)) {
+  for (const std::uint32_t length : lengths_of(options)) {
     workload.tokens += length;
-    pairs += length * length;
+    workload.flops += task.model().training_flops(length, length);
   }
-  workload.flops =
-      task.model().training_flops(workload.tokens, static_cast<double>(options.batch), pairs);
   workload.layers = config.num_hidden_layers;
   workload.elements = task.layout().size();
   const std::size_t rows =

@@ -1,7 +1,8 @@
-// A family that is not tandem's own: BERT's layers under other names.
+// A family that is not tandem's own, of layers that are not either.
 #include "toy/toy_family.h"
 
 #include "tandem/models/model_config.h"
+#include "toy/toy_layers.h"
 
 namespace tandem::toy {
 namespace {
@@ -20,21 +21,15 @@ constexpr ConfigKey kKeys[] = {
     {"dropout", &ModelConfig::hidden_dropout_prob},
 };
 
+constexpr ToyLayers kLayers;
+
 }  // namespace
 
 constinit const models::Family kToy = {
     .model_type = "toy",
     .class_prefix = "Toy",
     .base_prefix = "toy.",
-    .layer = {.layers = "blocks.",
-              .query = "attention.q",
-              .key = "attention.k",
-              .value = "attention.v",
-              .attention_output = "attention.o",
-              .attention_norm = "attention.norm",
-              .intermediate = "up",
-              .output = "down",
-              .output_norm = "norm"},
+    .layers = &kLayers,
     .sequence_head = {.dense = "pooler",
                       .output = "classifier",
                       .activation = kernels::Activation::kTanh,

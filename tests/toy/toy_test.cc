@@ -1,4 +1,4 @@
-// A job whose task, head and family are not tandem's own (run_toy.cc): it trains, evaluates, saves,
+// A job whose task, head, family and layers are not tandem's own (run_toy.cc): it trains, evaluates, saves,
 // resumes and runs in int8 like the others.
 #include <gmock/gmock.h>
 

@@ -16,6 +16,7 @@
 #include "tandem/core/error.h"
 #include "tandem/kernels/dropout.h"
 #include "tandem/models/encoder_model.h"
+#include "tandem/models/test_models.h"
 
 namespace tandem::models::testing {
 
@@ -109,7 +110,7 @@ class DoubleModel {
   }
 
   Matrix layer(std::size_t l, const Matrix& x) const {
-    const LayerNames& names = config_.family->layer;
+    const PostNormNames& names = layer_names(*config_.family);
     const auto name = [&](std::string_view part) {
       return fmt::format("{}{}{}.{}", base(), names.layers, l, part);
     };

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <string>
 
 #include "tandem/kernels/reduce.h"
@@ -27,6 +27,22 @@ nn::EmbeddingsOptions embeddings_options(const ModelConfig& config) {
           .dropout = config.hidden_dropout_prob};
 }
 
+double weights_of(const nn::Linear& linear) {
+  return static_cast<double>(linear.out_features) * static_cast<double>(linear.in_features);
+}
+
+// A head that reads first rows gets those of the last layer that mixes rows.
+std::size_t last_mixing(const LayerTable& table) {
+  std::size_t last = table.layers.size() - 1;
+  while (last > 0 && !table.layers[last].layer->traits().mixes_rows) --last;
+  return last;
+}
+
+template <class T>
+constexpr nn::Precision precision_of() {
+  return std::is_same_v<T, float> ? nn::Precision::kFloat32 : nn::Precision::kBfloat16;
+}
+
 nn::EmbeddingsParameters add_embeddings(ParameterLayout& layout, const std::string& name,
                                         const nn::EmbeddingsOptions& options) {
   const std::size_t E = options.width;
@@ -48,11 +64,10 @@ nn::EmbeddingsParameters add_embeddings(ParameterLayout& layout, const std::stri
 
 Encoder::Encoder(const ModelConfig& config, ParameterLayout& layout)
     : hidden_size_(config.hidden_size),
-      layers_(config.num_hidden_layers),
+      table_(config.family->layers->make(config, layout)),
+      layers_end_(layout.size()),
+      last_mixing_(last_mixing(table_)),
       embeddings_options_(embeddings_options(config)) {
-  for (std::size_t index = layers_.size(); index-- > 0;) {
-    layers_[index] = make_layer(config, index, layout);
-  }
   const std::string name = fmt::format("{}embeddings", config.family->base_prefix);
   if (config.has_projection()) {
     projection_ = layout.add_linear("embeddings project", name + "_project", hidden_size_,
@@ -62,77 +77,106 @@ Encoder::Encoder(const ModelConfig& config, ParameterLayout& layout)
   end_ = layout.size();
 }
 
-Encoder::Layer Encoder::make_layer(const ModelConfig& config, std::size_t index,
-                                   ParameterLayout& layout) const {
-  const LayerNames& names = config.family->layer;
-  const auto name = [&](std::string_view part) {
-    return fmt::format("{}{}{}.{}", config.family->base_prefix, names.layers, index, part);
-  };
-  const std::size_t H = config.hidden_size;
-  const std::size_t I = config.intermediate_size;
+double Encoder::multiply_adds(double rows, double keys, bool first_row) const {
+  double sum = 0;
+  for (std::size_t l = 0; l < table_.layers.size(); ++l) {
+    const double in = first_row && l > last_mixing_ ? 1 : rows;
+    const double out = first_row && l >= last_mixing_ ? 1 : rows;
+    sum += layer(l).multiply_adds({.rows = in, .keys = keys, .output_rows = out});
+  }
+  if (projection_) sum += weights_of(*projection_) * rows;
+  return sum;
+}
 
-  Layer layer;
-  layer.options = {.index = index,
-                   .hidden_size = H,
-                   .num_heads = config.num_attention_heads,
-                   .intermediate_size = I,
-                   .activation = config.hidden_act,
-                   .layer_norm_eps = config.layer_norm_eps,
-                   .attention_dropout = config.attention_probs_dropout_prob,
-                   .attention_output_dropout = config.attention_output_dropout_prob(),
-                   .feed_forward_dropout = config.hidden_dropout_prob};
-  layer.parameters.output_norm = layout.add_layer_norm(name(names.output_norm), H);
-  layer.parameters.output = layout.add_linear("down", name(names.output), H, I);
-  layer.parameters.intermediate = layout.add_linear("up", name(names.intermediate), I, H);
-  layer.parameters.attention_norm = layout.add_layer_norm(name(names.attention_norm), H);
-  layer.parameters.attention_output =
-      layout.add_linear("attention output", name(names.attention_output), H, H);
-  // Query, key and value one behind the other, so that one product with a [3H, H] matrix computes
-  // all three.
-  const std::array qkv = {name(names.query), name(names.key), name(names.value)};
-  layer.parameters.qkv = layout.add_linear("qkv", qkv, H, H);
-  layer.end = layout.size();
-  return layer;
+// first_rows: 0, or the rows that alone go on after the last layer whose rows read each other.
+LayerRows Encoder::rows_of(std::size_t l, std::size_t rows, std::size_t first_rows) const {
+  if (first_rows == 0 || l < last_mixing_) return {.all = rows};
+  if (l == last_mixing_) return {.all = rows, .first = first_rows};
+  return {.all = first_rows};
+}
+
+// The largest of any layer, with and without first rows.
+LayerBytes Encoder::bytes_of(std::size_t rows, std::size_t first_rows, nn::Precision precision,
+                             bool training) const {
+  LayerBytes largest;
+  for (std::size_t l = 0; l < table_.layers.size(); ++l) {
+    for (const std::size_t first : {std::size_t{0}, first_rows}) {
+      const LayerBytes bytes = layer(l).bytes(rows_of(l, rows, first), precision, training);
+      largest.kept = std::max(largest.kept, bytes.kept);
+      largest.saved = std::max(largest.saved, bytes.saved);
+      largest.scratch = std::max(largest.scratch, bytes.scratch);
+    }
+  }
+  return largest;
+}
+
+// Whether the output of layer l stays from forward to backward.
+template <class T>
+bool Encoder::keeps_output(PassKind kind, std::size_t l) const {
+  return EncoderTensors<T>::keeps_hidden(kind) ||
+         (is_training(kind) && !layer(l).traits().restores_output);
+}
+
+// The first layer's input went through dropout, so it is kept as it is; a checkpointed layer is
+// recomputed from its residual too.
+template <class T>
+void Encoder::plan_hidden(Arena& arena, std::size_t rows, PassKind kind,
+                          EncoderTensors<T>& tensors) const {
+  using Hidden = nn::Hidden<T>;
+  const std::size_t H = hidden_size_, L = table_.layers.size();
+  const std::span<float> stream = Hidden::allocate_stream(arena, rows, H);
+  const auto allocate = [&](bool own_residual) {
+    return Hidden::allocate(arena, rows, H,
+                            own_residual ? Hidden::allocate_stream(arena, rows, H) : stream);
+  };
+  const bool training = is_training(kind);
+  tensors.hidden.resize(L + 1);
+  tensors.hidden[0] = allocate(kind == PassKind::kCheckpointed ||
+                               (training && layer(0).traits().backward_reads_residual));
+  std::optional<Hidden> shared;
+  for (std::size_t l = 0; l < L; ++l) {
+    if (keeps_output<T>(kind, l)) {
+      tensors.hidden[l + 1] = allocate(true);
+      continue;
+    }
+    if (!shared) shared = training ? allocate(false) : tensors.hidden[0];
+    tensors.hidden[l + 1] = *shared;
+  }
+}
+
+template <class T>
+void Encoder::plan_layers(Arena& arena, std::size_t rows, std::size_t first_rows, PassKind kind,
+                          EncoderTensors<T>& tensors) const {
+  const bool training = is_training(kind), saves = kind == PassKind::kTraining;
+  const LayerBytes largest = bytes_of(rows, first_rows, precision_of<T>(), training);
+  LayerMemory all;
+  all.scratch = arena.allocate<std::byte>(largest.scratch);
+  if (!saves) all.saved = arena.allocate<std::byte>(largest.saved);
+  if (!training) all.kept = arena.allocate<std::byte>(largest.kept);
+  tensors.layers.assign(table_.layers.size(), all);
+  for (std::size_t l = 0; training && l < table_.layers.size(); ++l) {
+    const LayerBytes own =
+        layer(l).bytes(rows_of(l, rows, saves ? first_rows : 0), precision_of<T>(), training);
+    tensors.layers[l].kept = arena.allocate<std::byte>(own.kept);
+    if (saves) tensors.layers[l].saved = arena.allocate<std::byte>(own.saved);
+  }
+  if (table_.shared) {
+    tensors.shared =
+        arena.allocate<std::byte>(table_.shared->bytes(rows, precision_of<T>(), training));
+  }
 }
 
 template <class T>
 void Encoder::plan_tensors(Arena& arena, std::size_t rows, std::size_t first_rows, PassKind kind,
                            EncoderTensors<T>& tensors) const {
-  using Hidden = nn::Hidden<T>;
-  using TransformerLayer = nn::TransformerLayer<T>;
-  const bool training = is_training(kind);
-  const bool keeps_hidden = EncoderTensors<T>::keeps_hidden(kind);
-  const std::size_t H = hidden_size_;
-  const std::span<float> stream = Hidden::allocate_stream(arena, rows, H);
-
   tensors.embeddings = nn::EmbeddingsActivations::allocate(arena, embeddings_options_, rows);
   if (projection_) {
     const std::size_t size = rows * embeddings_options_.width;
     tensors.embedded = arena.allocate<float>(size);
-    if (training) tensors.grad_embedded = arena.allocate<float>(size);
+    if (is_training(kind)) tensors.grad_embedded = arena.allocate<float>(size);
   }
-  tensors.hidden.resize(layers_.size() + 1);
-  tensors.layers.resize(layers_.size());
-  // The first layer's input went through dropout, so it is kept as it is; a checkpointed layer
-  // is recomputed from its residual too.
-  const std::span<float> first_stream =
-      kind == PassKind::kCheckpointed ? Hidden::allocate_stream(arena, rows, H) : stream;
-  tensors.hidden[0] = Hidden::allocate(arena, rows, H, first_stream);
-  const Hidden shared =
-      training && !keeps_hidden ? Hidden::allocate(arena, rows, H, stream) : tensors.hidden[0];
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
-    const bool own_memory = kind == PassKind::kTraining || l == 0;
-    const bool narrow = first_rows > 0 && kind == PassKind::kTraining && l + 1 == layers_.size();
-    tensors.layers[l] = own_memory ? TransformerLayer::allocate(arena, layers_[l].options,
-                                                                {rows, narrow ? first_rows : rows})
-                                   : tensors.layers[0];
-    if (kind == PassKind::kCheckpointed && l > 0) {
-      tensors.layers[l].output_norm = nn::LayerNormActivations::allocate(arena, rows, H);
-    }
-    tensors.hidden[l + 1] = keeps_hidden ? Hidden::allocate(arena, rows, H, stream) : shared;
-  }
-  tensors.scratch = TransformerLayer::allocate_scratch(arena, layers_[0].options, rows, first_rows,
-                                                       stream, training);
+  plan_hidden(arena, rows, kind, tensors);
+  plan_layers(arena, rows, first_rows, kind, tensors);
 }
 
 void Encoder::plan(Arena& arena, std::size_t rows, std::size_t first_rows, PassKind kind,
@@ -180,44 +224,39 @@ void Encoder::embeddings_backward(const nn::Pass& pass, const nn::PackedBatch& b
                           grads);
 }
 
-// The last layer alone may go on with first rows only: the others' rows all read each other.
+// The last layer whose rows read each other may go on with first rows only; the layers behind it
+// then have no others.
 template <class T>
-nn::TransformerLayer<T> Encoder::layer(const nn::Pass& pass, const nn::Pass* first_rows,
-                                       std::size_t l) const {
-  return {pass, l + 1 == layers_.size() ? first_rows : nullptr, layers_[l].options,
-          layers_[l].parameters};
+LayerPass<T> Encoder::layer_pass(const nn::Pass& pass, const EncoderTensors<T>& tensors,
+                                 PassKind kind, const nn::Pass* first_rows, std::size_t l) const {
+  const bool behind = first_rows != nullptr && l > last_mixing_;
+  const nn::Pass& rows = behind ? *first_rows : pass;
+  const std::size_t size = rows.rows() * hidden_size_;
+  return {.rows = rows,
+          .first_rows = l == last_mixing_ ? first_rows : nullptr,
+          .kind = kind,
+          .x = tensors.hidden[l].first(size),
+          .y = tensors.hidden[l + 1].first(size),
+          .memory = tensors.layers[l],
+          .shared = tensors.shared};
 }
 
 template <class T>
-void Encoder::layers_forward(const nn::Pass& pass, const nn::PackedBatch& batch,
-                             const EncoderTensors<T>& tensors, const nn::Pass* first_rows) const {
-  embeddings_forward(pass, batch, tensors);
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
-    layer<T>(pass, first_rows, l)
-        .forward(tensors.hidden[l], tensors.layers[l], tensors.scratch, tensors.hidden[l + 1]);
-  }
+void Encoder::layers_forward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
+                             const nn::Pass* first_rows) const {
+  if (table_.shared) table_.shared->forward(pass, tensors.shared);
+  for (std::size_t l = 0; l < table_.layers.size(); ++l)
+    layer(l).forward(layer_pass(pass, tensors, kind, first_rows, l));
 }
 
 void Encoder::forward(const nn::Pass& pass, const nn::PackedBatch& batch,
                       const EncoderActivations& activations, const nn::Pass* first_rows) const {
-  std::visit([&](const auto& tensors) { layers_forward(pass, batch, tensors, first_rows); },
-             activations.tensors);
-}
-
-// What the backward of `layer`, the one with index l, reads and forward did not keep.
-template <class T>
-void Encoder::recompute(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
-                        const nn::TransformerLayer<T>& layer, std::size_t l) const {
-  const bool checkpointed = kind == PassKind::kCheckpointed;
-  if (!checkpointed) layer.recompute_from_sums(tensors.layers[l], tensors.scratch);
-  if (l > 0 && !EncoderTensors<T>::keeps_hidden(kind)) {
-    const Layer& before = layers_[l - 1];
-    nn::layer_norm_recompute<T>(pass, before.parameters.output_norm,
-                                tensors.layers[l - 1].output_norm,
-                                /*residual=*/checkpointed, tensors.hidden[l]);
-  }
-  if (checkpointed)
-    layer.recompute_from_input(tensors.hidden[l], tensors.layers[l], tensors.scratch);
+  std::visit(
+      [&](const auto& tensors) {
+        embeddings_forward(pass, batch, tensors);
+        layers_forward(pass, tensors, activations.kind, first_rows);
+      },
+      activations.tensors);
 }
 
 template <class T>
@@ -225,12 +264,20 @@ void Encoder::layers_backward(const nn::Pass& pass, const EncoderTensors<T>& ten
                               const nn::Pass* first_rows, std::span<float> grad,
                               const nn::Gradients& grads,
                               FunctionRef<void(std::size_t end)> gradient_ready) const {
-  for (std::size_t l = layers_.size(); l-- > 0;) {
-    const nn::TransformerLayer<T> layer = this->layer<T>(pass, first_rows, l);
-    recompute(pass, tensors, kind, layer, l);
-    layer.backward(tensors.hidden[l], tensors.layers[l], tensors.scratch, grad, grads);
-    gradient_ready(layers_[l].end);
+  if (table_.shared) table_.shared->clear_sums(pass, tensors.shared);
+  for (std::size_t l = table_.layers.size(); l-- > 0;) {
+    const LayerPass<T> given = layer_pass(pass, tensors, kind, first_rows, l);
+    if (l > 0 && !keeps_output<T>(kind, l - 1)) {
+      const bool residual =
+          kind == PassKind::kCheckpointed || layer(l).traits().backward_reads_residual;
+      layer(l - 1).restore_output(layer_pass(pass, tensors, kind, first_rows, l - 1), residual);
+    }
+    layer(l).backward(given, grad.first(given.rows.rows() * hidden_size_), grads);
+    gradient_ready(table_.layers[l].end);
   }
+  if (!table_.shared) return;
+  table_.shared->backward(pass, tensors.shared, grads);
+  gradient_ready(layers_end_);
 }
 
 void Encoder::backward(const nn::Pass& pass, const nn::PackedBatch& batch,

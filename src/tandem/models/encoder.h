@@ -1,5 +1,5 @@
-// The encoder that all families share: embeddings and a stack of transformer layers. They differ in
-// parameter names and in what ModelConfig says (family.h). EncoderModel puts a head on it.
+// The encoder that all families share: embeddings and a table of layers (layer.h). Families differ
+// in parameter names and in what ModelConfig says (family.h). EncoderModel puts a head on it.
 #pragma once
 
 #include <cstddef>
@@ -12,37 +12,27 @@
 #include "tandem/core/bfloat16.h"
 #include "tandem/core/buffer.h"
 #include "tandem/core/thread_pool.h"
+#include "tandem/models/layer.h"
 #include "tandem/models/model_config.h"
 #include "tandem/nn/embeddings.h"
+#include "tandem/nn/hidden.h"
 #include "tandem/nn/packed_batch.h"
 #include "tandem/nn/parameter_layout.h"
 #include "tandem/nn/pass.h"
-#include "tandem/nn/transformer_layer.h"
 
 namespace tandem::models {
 
-// What a forward pass keeps of the layers' activations.
-//   kInference:    nothing; all layers run in the memory of one.
-//   kTraining:     all that backward cannot recompute in one pass over memory.
-//   kCheckpointed: each layer's output (as the sum that its last LayerNorm normalises); backward
-//                  computes two thirds of each layer's forward once more. --gradient_checkpointing
-enum class PassKind { kInference, kTraining, kCheckpointed };
-
-// Whether a backward pass can follow.
-constexpr bool is_training(PassKind kind) { return kind != PassKind::kInference; }
-
-// The activations of one pass; T is the type that products read (nn/transformer_layer.h).
+// The activations of one pass; T is the type that products read.
 template <class T>
 struct EncoderTensors {
   nn::EmbeddingsActivations embeddings;
   // With a projection: [R, E] what it reads, and that memory's gradient (training only).
   std::span<float> embedded, grad_embedded;
-  // [L + 1] the embeddings' output, then each layer's. The layers' are all the same memory unless
-  // keeps_hidden(); backward then brings each back when it is needed.
+  // [L + 1] the embeddings' output, then each layer's. Those that their layer can restore are all
+  // the same memory unless keeps_hidden(); backward then brings each back when it is needed.
   std::vector<nn::Hidden<T>> hidden;
-  // [L] all the same memory in inference, all but output_norm when checkpointed.
-  std::vector<nn::TransformerLayerActivations<T>> layers;
-  nn::TransformerLayerScratch<T> scratch;
+  std::vector<LayerMemory> layers;  // [L] what is shared is the same memory in all
+  std::span<std::byte> shared;      // of the table's SharedPart
 
   // In f32 the residual stream has a matrix per layer anyway.
   static constexpr bool keeps_hidden(PassKind kind) {
@@ -65,8 +55,8 @@ struct EncoderActivations {
 
 class Encoder {
  public:
-  // Appends the encoder's parameters to `layout`: layer L-1 … layer 0, the projection of the
-  // embeddings if there is one, embeddings. `config` is valid.
+  // Appends the encoder's parameters to `layout`: layer L-1 … layer 0, what the layers share, the
+  // projection of the embeddings if there is one, embeddings. `config` is valid.
   Encoder(const ModelConfig& config, nn::ParameterLayout& layout);
 
   // Lays the activations for `rows` rows of a pass of `kind` out in `arena`, in the precision that
@@ -82,32 +72,39 @@ class Encoder {
                const EncoderActivations& activations, const nn::Pass* first_rows) const;
 
   // activations.grad begins with the gradient of output and is overwritten. first_rows as in the
-  // forward pass before. gradient_ready(end) is called after each layer and after the embeddings,
-  // when grads [0, end) are final.
+  // forward pass before. gradient_ready(end) is called after each layer, after what they share and
+  // after the embeddings, when grads [0, end) are final.
   void backward(const nn::Pass& pass, const nn::PackedBatch& batch,
                 const EncoderActivations& activations, const nn::Pass* first_rows,
                 const nn::Gradients& grads,
                 FunctionRef<void(std::size_t end)> gradient_ready) const;
 
+  // The number for the products of one forward pass of a sequence with `rows` rows, `keys` of them
+  // real tokens.
+  // first_row: the head reads the first row alone.
+  double multiply_adds(double rows, double keys, bool first_row) const;
+
  private:
-  struct Layer {
-    nn::TransformerLayerOptions options;
-    nn::TransformerLayerParameters parameters;
-    std::size_t end = 0;  // of the arena's prefix that is final after this layer's backward
-  };
-  Layer make_layer(const ModelConfig& config, std::size_t index, nn::ParameterLayout& layout) const;
+  const Layer& layer(std::size_t l) const { return *table_.layers[l].layer; }
+  LayerRows rows_of(std::size_t l, std::size_t rows, std::size_t first_rows) const;
+  LayerBytes bytes_of(std::size_t rows, std::size_t first_rows, nn::Precision precision,
+                      bool training) const;
   template <class T>
-  nn::TransformerLayer<T> layer(const nn::Pass& pass, const nn::Pass* first_rows,
-                                std::size_t l) const;
+  bool keeps_output(PassKind kind, std::size_t l) const;
+  template <class T>
+  void plan_hidden(Arena& arena, std::size_t rows, PassKind kind, EncoderTensors<T>& tensors) const;
+  template <class T>
+  void plan_layers(Arena& arena, std::size_t rows, std::size_t first_rows, PassKind kind,
+                   EncoderTensors<T>& tensors) const;
   template <class T>
   void plan_tensors(Arena& arena, std::size_t rows, std::size_t first_rows, PassKind kind,
                     EncoderTensors<T>& tensors) const;
   template <class T>
-  void recompute(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
-                 const nn::TransformerLayer<T>& layer, std::size_t l) const;
+  LayerPass<T> layer_pass(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
+                          const nn::Pass* first_rows, std::size_t l) const;
   template <class T>
-  void layers_forward(const nn::Pass& pass, const nn::PackedBatch& batch,
-                      const EncoderTensors<T>& tensors, const nn::Pass* first_rows) const;
+  void layers_forward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
+                      const nn::Pass* first_rows) const;
   template <class T>
   void layers_backward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
                        const nn::Pass* first_rows, std::span<float> grad,
@@ -123,7 +120,9 @@ class Encoder {
                            const nn::Gradients& grads) const;
 
   std::size_t hidden_size_;
-  std::vector<Layer> layers_;  // in the order of forward
+  LayerTable table_;
+  std::size_t layers_end_;   // of the parameters of the table
+  std::size_t last_mixing_;  // the last layer whose rows read each other: behind it any rows may go
   nn::EmbeddingsOptions embeddings_options_;
   nn::EmbeddingsParameters embeddings_;
   std::optional<nn::Linear> projection_;  // from the embeddings to the first layer

@@ -37,31 +37,19 @@ std::string EncoderModel::architecture() const {
   return fmt::format("{}{}", config_.family->class_prefix, head_->shape().class_suffix);
 }
 
-double EncoderModel::training_flops(double rows, double sequences, double query_key_pairs) const {
-  const auto hidden = static_cast<double>(config_.hidden_size);
-  const auto layers = static_cast<double>(config_.num_hidden_layers);
-  const double qkv = 3 * hidden * hidden;
-  const double behind_attention =
-      hidden * hidden + 2 * hidden * static_cast<double>(config_.intermediate_size);
-  const double last_rows = head_->shape().reads_first_rows ? sequences : rows;
-  const double linear =
-      (layers * qkv + (layers - 1) * behind_attention) * rows + behind_attention * last_rows;
-  const double projection_weights =
-      config_.has_projection() ? hidden * static_cast<double>(config_.embedding_width()) : 0;
-  const double multiply_adds = linear + projection_weights * rows +
-                               head_weights_ * head_->units(rows, sequences) +
-                               2 * hidden * layers * query_key_pairs;
+double EncoderModel::training_flops(std::size_t rows, std::size_t keys) const {
+  const auto of_rows = static_cast<double>(rows);
+  const double multiply_adds =
+      encoder_.multiply_adds(of_rows, static_cast<double>(keys), head_->shape().reads_first_rows) +
+      head_weights_ * head_->units(of_rows, 1.0);
   return 3 * (2 * multiply_adds);
 }
 
 double EncoderModel::training_flops(const nn::PackedBatch& batch) const {
-  double query_key_pairs = 0;
-  for (std::size_t i = 0; i < batch.num_sequences(); ++i) {
-    query_key_pairs +=
-        static_cast<double>(batch.row_begin[i + 1] - batch.row_begin[i]) * batch.key_count[i];
-  }
-  return training_flops(static_cast<double>(batch.rows()),
-                        static_cast<double>(batch.num_sequences()), query_key_pairs);
+  double flops = 0;
+  for (std::size_t i = 0; i < batch.num_sequences(); ++i)
+    flops += training_flops(batch.row_begin[i + 1] - batch.row_begin[i], batch.key_count[i]);
+  return flops;
 }
 
 void EncoderModel::plan(Arena& arena, const BatchShape& batch, Activations& activations) const {

@@ -122,10 +122,10 @@ class EncoderModel {
                 std::span<float> grads, bool accumulate,
                 FunctionRef<void(std::size_t end)> gradient_ready) const;
 
-  // Operations of the matrix products of one training pass, 2 per multiply-add: per row every
-  // weight of the linear layers that it goes through once, per query row and key the score and the
-  // weighted sum. Backward costs twice the forward pass.
-  double training_flops(double rows, double sequences, double query_key_pairs) const;
+  // Operations of the products of one training pass, 2 per multiply-add: of a sequence with `rows`
+  // rows, `keys` of them real tokens, or of all sequences of a batch. Backward costs twice the
+  // forward pass.
+  double training_flops(std::size_t rows, std::size_t keys) const;
   double training_flops(const nn::PackedBatch& batch) const;
 
  private:

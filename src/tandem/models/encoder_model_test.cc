@@ -295,8 +295,8 @@ TEST_P(EncoderModelTest, AnnouncesEachGroupWhenItsGradientsAreFinal) {
     return model.layout().find(fmt::format("{}{}.weight", family.base_prefix, name))->offset;
   };
   const auto offset_of_layer = [&](int layer) {
-    return offset_of_norm(
-        fmt::format("{}{}.{}", family.layer.layers, layer, family.layer.output_norm));
+    const PostNormNames& names = models::testing::layer_names(family);
+    return offset_of_norm(fmt::format("{}{}.{}", names.layers, layer, names.output_norm));
   };
   const std::size_t end_of_layers = offset_of_norm(
       model.config().has_projection() ? "embeddings_project" : "embeddings.LayerNorm");

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tandem/models/encoder_model.h"
+#include "tandem/models/layers/post_norm/post_norm.h"
 #include "tandem/models/test_models.h"
 #include "tandem/nn/linear.h"
 
@@ -28,19 +29,21 @@ constexpr ConfigKey kToyKeys[] = {
     {"dropout", &ModelConfig::hidden_dropout_prob},
 };
 
+constexpr PostNorm kToyLayers({.layers = "blocks.",
+                               .query = "attention.q",
+                               .key = "attention.k",
+                               .value = "attention.v",
+                               .attention_output = "attention.o",
+                               .attention_norm = "attention.norm",
+                               .intermediate = "up",
+                               .output = "down",
+                               .output_norm = "norm"});
+
 constinit const Family kToy = {
     .model_type = "toy",
     .class_prefix = "Toy",
     .base_prefix = "toy.",
-    .layer = {.layers = "blocks.",
-              .query = "attention.q",
-              .key = "attention.k",
-              .value = "attention.v",
-              .attention_output = "attention.o",
-              .attention_norm = "attention.norm",
-              .intermediate = "up",
-              .output = "down",
-              .output_norm = "norm"},
+    .layers = &kToyLayers,
     .sequence_head = {.dense = "pooler",
                       .output = "classifier",
                       .activation = kernels::Activation::kTanh,

@@ -1,5 +1,5 @@
-// What differs between the families of encoders: the keys of config.json, the names of tensors and
-// classes, and a few switches of a layer. A family is one file in models/families/ and one line of
+// What differs between the families of encoders: the keys of config.json, the kind of their layers,
+// the names of tensors and classes, and a few switches. A family is one file in models/families/ and one line of
 // the table in families.cc; nothing else asks which family a model is of
 // (docs/extending/family.md).
 #pragma once
@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "tandem/kernels/activation.h"
+#include "tandem/models/layer.h"
 #include "tandem/nn/embeddings.h"
 
 namespace tandem::models {
@@ -29,20 +30,6 @@ struct ConfigKey {
       field;
 };
 
-// The names of the parts of a transformer layer, between base_prefix with the layer's number and
-// ".weight" or ".bias".
-struct LayerNames {
-  std::string_view layers;  // "encoder.layer.", the number follows
-  std::string_view query;
-  std::string_view key;
-  std::string_view value;
-  std::string_view attention_output;
-  std::string_view attention_norm;
-  std::string_view intermediate;
-  std::string_view output;
-  std::string_view output_norm;
-};
-
 // What …ForSequenceClassification puts on the first row of each sequence: dropout?, a dense layer
 // H → H, its activation, dropout, and the layer of the labels (sequence_head.h).
 struct SequenceHeadParts {
@@ -57,7 +44,8 @@ struct Family {
   std::string_view
       class_prefix;  // of the classes of transformers: "Bert" of "BertForQuestionAnswering"
   std::string_view base_prefix;  // of the encoder's tensors: "bert."
-  LayerNames layer;
+  // The layers with the names of their parts: an entry lives as long as the program.
+  const LayerKind* layers;
   SequenceHeadParts sequence_head;
   // Tensors of the pre-training heads, which checkpoints of the family may carry, begin with these.
   std::span<const std::string_view> pretraining_heads;

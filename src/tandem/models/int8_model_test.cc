@@ -109,7 +109,7 @@ TEST_P(Int8ModelTest, AnObserverSeesEachLinearLayerOnceInOrder) {
   const ModelConfig& config = test_.model.config();
   const std::size_t H = config.hidden_size;
   const std::size_t I = config.intermediate_size;
-  const LayerNames& parts = GetParam()->layer;
+  const PostNormNames& parts = models::testing::layer_names(*GetParam());
   std::vector<std::string> names, want_names;
   std::vector<std::size_t> in_features, want_in_features;
   for (const Recorder::Input& input : seen.inputs) {

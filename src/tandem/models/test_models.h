@@ -15,6 +15,7 @@
 #include "tandem/kernels/context.h"
 #include "tandem/kernels/reduce.h"
 #include "tandem/models/encoder_model.h"
+#include "tandem/models/layers/post_norm/post_norm.h"
 #include "tandem/models/model_config.h"
 #include "tandem/models/pretrained.h"
 #include "tandem/models/row_head.h"
@@ -31,6 +32,11 @@ inline void PrintTo(const Family* family, std::ostream* out) { *out << family->m
 }  // namespace tandem::models
 
 namespace tandem::models::testing {
+
+// The names of the parts of a layer, for families with BERT's layers.
+inline const PostNormNames& layer_names(const Family& family) {
+  return dynamic_cast<const PostNorm&>(*family.layers).names();
+}
 
 // Threads, kernels and scratch memory with one owner.
 class TestContext {

@@ -1,6 +1,7 @@
 // The rows that flow from layer to layer.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -21,7 +22,8 @@ struct Hidden {
   std::span<float> residual;  // [R, H]
   std::span<T> operand;       // [R, H]
 
-  // The second output of a LayerNorm kernel: null when operand and residual are the same memory.
+  // The second output of a LayerNorm kernel: null when operand and residual are the same memory, or
+  // when no product reads these rows.
   T* copy() const {
     if constexpr (std::is_same_v<T, float>) {
       return nullptr;
@@ -31,7 +33,9 @@ struct Hidden {
   }
 
   // The first `size` values.
-  Hidden first(std::size_t size) const { return {residual.first(size), operand.first(size)}; }
+  Hidden first(std::size_t size) const {
+    return {residual.first(size), operand.first(std::min(size, operand.size()))};
+  }
 
   // `stream`: [rows·hidden_size], from allocate_stream().
   static Hidden allocate(Arena& arena, std::size_t rows, std::size_t hidden_size,

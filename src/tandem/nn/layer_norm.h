@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <span>
 
-#include "tandem/core/buffer.h"
 #include "tandem/core/profile.h"
 #include "tandem/kernels/layer_norm.h"
 #include "tandem/nn/hidden.h"
@@ -19,15 +18,11 @@ struct LayerNormActivations {
   std::span<float> mean;  // [R]
   std::span<float> rstd;  // [R] 1/√(variance + ε)
 
-  static LayerNormActivations allocate(Arena& arena, std::size_t rows, std::size_t hidden_size) {
-    return {arena.allocate<float>(rows * hidden_size), arena.allocate<float>(rows),
-            arena.allocate<float>(rows)};
-  }
-
-  // Those of the first `rows` rows.
-  LayerNormActivations first(std::size_t rows) const {
-    const std::size_t hidden_size = sum.size() / mean.size();
-    return {sum.first(rows * hidden_size), mean.first(rows), rstd.first(rows)};
+  // memory: an Arena or a Region.
+  template <class Memory>
+  static LayerNormActivations allocate(Memory& memory, std::size_t rows, std::size_t hidden_size) {
+    return {memory.template allocate<float>(rows * hidden_size),
+            memory.template allocate<float>(rows), memory.template allocate<float>(rows)};
   }
 };
 

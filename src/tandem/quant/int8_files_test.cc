@@ -91,10 +91,11 @@ class Int8Files : public ::testing::TestWithParam<const models::Family*> {
     model_.model.forward(context, weights, batch, {}, activations, logits);
     return logits;
   }
+  const models::PostNormNames& names() const { return models::testing::layer_names(*GetParam()); }
   std::string prefix() const {
-    return fmt::format("{}{}", GetParam()->base_prefix, GetParam()->layer.layers);
+    return fmt::format("{}{}", GetParam()->base_prefix, names().layers);
   }
-  std::string query() const { return fmt::format("{}0.{}", prefix(), GetParam()->layer.query); }
+  std::string query() const { return fmt::format("{}0.{}", prefix(), names().query); }
   // Saves a good model, changes its tensors, and expects load() to say what is wrong.
   void expect_broken(const std::function<void(Tensors&)>& change,
                      const std::vector<std::string>& needles) {

@@ -50,8 +50,8 @@ void EncoderTask::set_train_sequences(const TokenSequences& sequences,
   for (std::uint32_t i = 0; i < num_train_features(); ++i) {
     double flops = 0;
     for (const std::uint32_t sequence : sequences_of({&i, 1}, room)) {
-      const auto rows = static_cast<double>(sequences.num_real_tokens(sequence));
-      flops += model_.training_flops(rows, 1, rows * rows);
+      const std::size_t rows = sequences.num_real_tokens(sequence);
+      flops += model_.training_flops(rows, rows);
     }
     train_costs_.push_back(static_cast<float>(flops));
   }

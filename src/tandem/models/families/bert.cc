@@ -12,7 +12,7 @@ constinit const Family kBert = {
     .model_type = "bert",
     .class_prefix = "Bert",
     .base_prefix = "bert.",
-    .layer = kBertLayer,
+    .layers = &kBertLayers,
     .sequence_head = {.dense = "bert.pooler.dense",
                       .output = "classifier",
                       .activation = kernels::Activation::kTanh,

@@ -5,19 +5,20 @@
 #include <cstddef>
 
 #include "tandem/models/family.h"
+#include "tandem/models/layers/post_norm/post_norm.h"
 #include "tandem/models/model_config.h"
 
 namespace tandem::models {
 
-inline constexpr LayerNames kBertLayer = {.layers = "encoder.layer.",
-                                          .query = "attention.self.query",
-                                          .key = "attention.self.key",
-                                          .value = "attention.self.value",
-                                          .attention_output = "attention.output.dense",
-                                          .attention_norm = "attention.output.LayerNorm",
-                                          .intermediate = "intermediate.dense",
-                                          .output = "output.dense",
-                                          .output_norm = "output.LayerNorm"};
+inline constexpr PostNorm kBertLayers({.layers = "encoder.layer.",
+                                       .query = "attention.self.query",
+                                       .key = "attention.self.key",
+                                       .value = "attention.self.value",
+                                       .attention_output = "attention.output.dense",
+                                       .attention_norm = "attention.output.LayerNorm",
+                                       .intermediate = "intermediate.dense",
+                                       .output = "output.dense",
+                                       .output_norm = "output.LayerNorm"});
 
 inline constexpr std::array kBertKeys = {
     ConfigKey{"vocab_size", &ModelConfig::vocab_size},

@@ -1,6 +1,7 @@
 // DistilBERT (Sanh et al. 2019), transformers' DistilBertModel: BERT's layers under other names,
 // without token types and without dropout behind the attention.
 #include "tandem/models/family.h"
+#include "tandem/models/layers/post_norm/post_norm.h"
 #include "tandem/models/model_config.h"
 
 namespace tandem::models {
@@ -23,6 +24,16 @@ constexpr ConfigKey kKeys[] = {
     {"sinusoidal_pos_embds", &ModelConfig::sinusoidal_pos_embds},
 };
 
+constexpr PostNorm kLayers({.layers = "transformer.layer.",
+                            .query = "attention.q_lin",
+                            .key = "attention.k_lin",
+                            .value = "attention.v_lin",
+                            .attention_output = "attention.out_lin",
+                            .attention_norm = "sa_layer_norm",
+                            .intermediate = "ffn.lin1",
+                            .output = "ffn.lin2",
+                            .output_norm = "output_layer_norm"});
+
 constexpr std::string_view kPretrainingHeads[] = {"cls.", "vocab_"};
 
 }  // namespace
@@ -31,15 +42,7 @@ constinit const Family kDistilBert = {
     .model_type = "distilbert",
     .class_prefix = "DistilBert",
     .base_prefix = "distilbert.",
-    .layer = {.layers = "transformer.layer.",
-              .query = "attention.q_lin",
-              .key = "attention.k_lin",
-              .value = "attention.v_lin",
-              .attention_output = "attention.out_lin",
-              .attention_norm = "sa_layer_norm",
-              .intermediate = "ffn.lin1",
-              .output = "ffn.lin2",
-              .output_norm = "output_layer_norm"},
+    .layers = &kLayers,
     .sequence_head = {.dense = "pre_classifier",
                       .output = "classifier",
                       .activation = kernels::Activation::kRelu,

@@ -23,7 +23,7 @@ constinit const Family kElectra = {
     .model_type = "electra",
     .class_prefix = "Electra",
     .base_prefix = "electra.",
-    .layer = kBertLayer,
+    .layers = &kBertLayers,
     // GELU with the error function, whatever hidden_act says.
     .sequence_head = {.dense = "classifier.dense",
                       .output = "classifier.out_proj",

@@ -13,7 +13,7 @@ constexpr Family roberta_like(std::string_view model_type, std::string_view clas
   return {.model_type = model_type,
           .class_prefix = class_prefix,
           .base_prefix = "roberta.",
-          .layer = kBertLayer,
+          .layers = &kBertLayers,
           .sequence_head = {.dense = "classifier.dense",
                             .output = "classifier.out_proj",
                             .activation = kernels::Activation::kTanh,

@@ -58,16 +58,14 @@ BatchSize PieceEncoder::load(const TokenSequences& sequences,
 }
 
 BatchSize PieceEncoder::size() const {
-  double rows = 0, pairs = 0;
+  BatchSize size;
   for (const std::uint32_t i : indices_) {
-    const auto own = static_cast<double>(sequences_->num_real_tokens(i));
-    rows += own;
-    pairs += own * own;
+    const std::size_t rows = sequences_->num_real_tokens(i);
+    size.real_tokens += rows;
+    size.flops += model_.training_flops(rows, rows);
   }
-  const auto tokens = static_cast<std::size_t>(rows);
-  return {.real_tokens = tokens,
-          .computed_tokens = tokens,
-          .flops = model_.training_flops(rows, static_cast<double>(indices_.size()), pairs)};
+  size.computed_tokens = size.real_tokens;
+  return size;
 }
 
 void PieceEncoder::fill(const Piece& piece, Pass& pass) const {

@@ -1,0 +1,36 @@
+// The layer of BERT and its relatives: post-LayerNorm, with biases (post_norm_pass.h has the
+// formulas).
+#pragma once
+
+#include <string_view>
+
+#include "tandem/models/layer.h"
+
+namespace tandem::models {
+
+// The names of the parts, between the encoder's prefix with the layer's number and ".weight" or
+// ".bias".
+struct PostNormNames {
+  std::string_view layers;  // "encoder.layer.", the number follows
+  std::string_view query;
+  std::string_view key;
+  std::string_view value;
+  std::string_view attention_output;
+  std::string_view attention_norm;
+  std::string_view intermediate;
+  std::string_view output;
+  std::string_view output_norm;
+};
+
+class PostNorm final : public LayerKind {
+ public:
+  constexpr explicit PostNorm(const PostNormNames& names) : names_(names) {}
+
+  const PostNormNames& names() const { return names_; }
+  LayerTable make(const ModelConfig& config, nn::ParameterLayout& layout) const override;
+
+ private:
+  PostNormNames names_;
+};
+
+}  // namespace tandem::models
