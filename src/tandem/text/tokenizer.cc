@@ -110,6 +110,16 @@ void Tokenizer::encode_words(std::span<const std::string_view> words, Encoding& 
 
 const SequenceTemplate& Tokenizer::sequence_template() const { return state_->frame; }
 std::int32_t Tokenizer::unk_token_id() const { return state_->definition.unk_id; }
+
+std::optional<std::int32_t> Tokenizer::mask_token_id() const {
+  const auto& added = state_->definition.added_tokens;
+  const auto found = std::find_if(added.begin(), added.end(), [&](const AddedToken& token) {
+    return !token.content.empty() && token.content == state_->definition.mask_token;
+  });
+  if (found == added.end()) return std::nullopt;
+  return found->id;
+}
+
 const std::vector<std::string>& Tokenizer::notes() const { return state_->definition.notes; }
 bool Tokenizer::marks_continuations() const {
   return state_->definition.model_type->name == "WordPiece" &&

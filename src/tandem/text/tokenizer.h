@@ -106,6 +106,8 @@ class Tokenizer {
   // The special tokens around one text and around a pair.
   const SequenceTemplate& sequence_template() const;
   std::int32_t unk_token_id() const;
+  // Nothing when the files name no mask token, or one that has no id.
+  std::optional<std::int32_t> mask_token_id() const;
   // Whether a token that continues a word has a mark ("##ing"), as WordPiece's have.
   bool marks_continuations() const;
 

@@ -1,0 +1,58 @@
+// From the data flags of `tandem run_mlm` to the pieces that it trains on and evaluates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "tandem/hub/dataset_files.h"
+#include "tandem/hub/download_observer.h"
+#include "tandem/hub/model_arguments.h"
+#include "tandem/tasks/data_source.h"
+#include "tandem/tasks/job_task.h"
+#include "tandem/tasks/masked_language/text_pieces.h"
+#include "tandem/text/tokenizer.h"
+
+namespace tandem::masked_language {
+
+struct CorpusOptions {
+  std::size_t max_seq_length = 0;  // choose_max_seq_length()
+  bool line_by_line = false;
+  std::uint32_t validation_split_percentage = 5;
+  // --max_train_samples, --max_eval_samples: the first pieces.
+  std::optional<std::int64_t> max_train_samples, max_eval_samples;
+  std::optional<int> preprocessing_num_workers;  // threads; they do not change the pieces
+  bool overwrite_cache = false;
+};
+
+// Empty parts for stages that are not asked for.
+struct Corpus {
+  TextPieces train, validation;
+};
+
+// tasks::check_data_source() for files of text_file_extensions(): without a validation file the
+// training file is split.
+void check_corpus_source(const tasks::DataSource& source, const tasks::Stages& stages,
+                         std::string_view evaluation_flag);
+
+// tasks::find_data_files() under the same rule. Without a validation part `validation` stays empty,
+// and read_corpus() splits the training part.
+hub::DatasetFiles find_corpus_files(const tasks::DataSource& source, const tasks::Stages& stages,
+                                    const hub::ModelArguments& model,
+                                    const Environment& environment,
+                                    hub::DownloadObserver& downloads);
+
+// --max_seq_length: at most the tokenizer's; unset: the tokenizer's, or 1,024 where that is larger.
+// Logs a warning where the result is not what was asked for.
+std::size_t choose_max_seq_length(std::optional<std::int64_t> given, std::size_t tokenizer_length,
+                                  tasks::StartLog& log);
+
+// Reads, tokenizes and cuts the parts that the stages need. A corpus of more than a few megabytes
+// goes into a file of the feature cache while it is read, or into a temporary file without a cache.
+// The pieces are the same for any number of threads. Logs what the parts are. Throws DataError,
+// ConfigError, IoError.
+Corpus read_corpus(const tasks::DataParts& parts, const CorpusOptions& options,
+                   const text::Tokenizer& tokenizer);
+
+}  // namespace tandem::masked_language

@@ -1,0 +1,78 @@
+// The rows of text of a corpus, block by block: files larger than memory are mapped and never read
+// whole. Rows are those of `datasets`, so that pieces and splits equal the official script's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem::masked_language {
+
+// .txt, and what data::row_file_extensions() lists.
+std::span<const std::string_view> text_file_extensions();
+
+// Some rows that follow each other. Views are valid until the next call of TextRows::next().
+struct RowBlock {
+  std::uint64_t first_row = 0;  // counted over all files of the set
+  std::vector<std::string_view> texts;
+};
+
+// A half-open range of rows.
+struct RowRange {
+  std::uint64_t begin = 0;
+  std::uint64_t end = std::numeric_limits<std::uint64_t>::max();
+};
+
+// Reads files that are parts of one set, one after the other. Used by one thread.
+//   .txt     a row per line, without its line break (\n, \r\n or \r); blank lines are rows
+//   others   the column of `column`, or "text" if there is one, else the first
+// Every error is a DataError or IoError that names the file, and the row where there is one: bytes
+// that are not UTF-8, UTF-16, a file without a row, a column without texts, a null.
+class TextRows {
+ public:
+  explicit TextRows(std::span<const std::filesystem::path> files);
+  ~TextRows();
+  TextRows(const TextRows&) = delete;
+  TextRows& operator=(const TextRows&) = delete;
+
+  // The rows that come next, about `bytes` bytes of text or fewer, at least one row. False: there
+  // are no more.
+  bool next(RowBlock& block, std::size_t bytes);
+  // The column that texts come from, once next() was called; empty for .txt files.
+  const std::string& column() const { return column_; }
+  // For an error about a row of the last block: "'train.txt', row 17".
+  std::string place(std::uint64_t row) const;
+
+ private:
+  class File;
+  class LineFile;
+  class TableFile;
+  void open_next();
+
+  std::vector<std::filesystem::path> files_;
+  std::size_t next_file_ = 0;
+  std::unique_ptr<File> file_;
+  std::uint64_t file_begin_ = 0;  // the first row of the file
+  std::uint64_t next_row_ = 0;
+  std::string column_;
+};
+
+// Reads all files to count their rows. Throws what TextRows throws.
+std::uint64_t count_rows(std::span<const std::filesystem::path> files);
+
+// What --validation_split_percentage makes of a training part without a validation part: its first
+// rows validate, the others train. The boundary is rounded as `datasets` rounds train[:5%], half to
+// even. percent <= 100.
+struct SplitRows {
+  RowRange validation, train;
+};
+SplitRows split_rows(std::uint64_t num_rows, std::uint32_t percent);
+
+}  // namespace tandem::masked_language
