@@ -1,4 +1,4 @@
-// A file of features, as somebody could leave it in a cache. Size and checksum in its header are
+// A file of features, as somebody could leave it in a cache. Size and checksum at its end are
 // made right, so that mutations get further: they protect from accidents only.
 #include <zlib.h>
 
@@ -18,17 +18,17 @@ namespace {
 using namespace tandem;
 using namespace tandem::tasks;
 
-constexpr std::size_t kSizeAt = 8;
-constexpr std::size_t kChecksumAt = 16;
-constexpr std::size_t kSummedFrom = 24;
+// From the end of the file.
+constexpr std::size_t kSizeAt = 32;
+constexpr std::size_t kChecksumAt = 8;
 
 void seal(std::string& file) {
-  if (file.size() < kSummedFrom) return;
+  if (file.size() < kSizeAt) return;
   const std::uint64_t size = file.size();
-  std::memcpy(file.data() + kSizeAt, &size, sizeof(size));
-  const std::uint64_t sum = crc32(0, reinterpret_cast<const Bytef*>(file.data() + kSummedFrom),
-                                  static_cast<uInt>(size - kSummedFrom));
-  std::memcpy(file.data() + kChecksumAt, &sum, sizeof(sum));
+  std::memcpy(file.data() + size - kSizeAt, &size, sizeof(size));
+  const std::uint64_t sum =
+      crc32(0, reinterpret_cast<const Bytef*>(file.data()), static_cast<uInt>(size - kChecksumAt));
+  std::memcpy(file.data() + size - kChecksumAt, &sum, sizeof(sum));
 }
 
 // Reads the fields as the tasks do: an array, texts, a number, an array again; and every byte of

@@ -15,20 +15,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<char, 8> kMagic = {'t', 'd', 'm', 'f', 'e', 'a', 't', '3'};
+constexpr std::array<char, 8> kMagic = {'t', 'd', 'm', 'f', 'e', 'a', 't', '4'};
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 
-// The beginning of a file, in the byte order of the machine: a cache does not travel. Behind it
-// follow the bytes of each field as 64-bit numbers, the key, and the fields, each at a multiple of
-// kAlignment.
-struct Header {
+// The end of a file, in the byte order of the machine: a cache does not travel. The file begins
+// with kMagic. The fields follow, each at a multiple of kAlignment, then the bytes of each field as
+// 64-bit numbers, the key, and this.
+struct Trailer {
   std::array<char, 8> magic;
   std::uint64_t file_bytes;
-  std::uint64_t checksum;  // CRC-32 of everything behind this number
   std::uint64_t key_bytes, num_fields;
+  std::uint64_t checksum;  // CRC-32 of everything before this number
 };
-static_assert(std::is_trivially_copyable_v<Header>);
-constexpr std::size_t kChecksumEnd = offsetof(Header, checksum) + sizeof(std::uint64_t);
+static_assert(std::is_trivially_copyable_v<Trailer>);
+constexpr std::size_t kChecksumBytes = sizeof(Trailer) - offsetof(Trailer, checksum);
 
 std::uint64_t checksum(std::uint64_t before, FieldBytes bytes) {
   while (!bytes.empty()) {
@@ -40,50 +41,78 @@ std::uint64_t checksum(std::uint64_t before, FieldBytes bytes) {
   return before;
 }
 
-std::size_t aligned(std::size_t bytes) {
+std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-// Sizes and key as a file has them behind its header.
-std::string index_of(std::string_view key, std::span<const FieldBytes> fields) {
-  std::string index;
-  for (const FieldBytes field : fields) {
-    const std::uint64_t size = field.size();
-    index.append(reinterpret_cast<const char*>(&size), sizeof(size));
-  }
-  return index.append(key);
 }
 
 }  // namespace
 
-void write_fields(const fs::path& path, std::string_view key, std::span<const FieldBytes> fields) {
-  static constexpr std::array<std::byte, kAlignment> kZeros{};
-  const std::string index = index_of(key, fields);
-  Header header{kMagic, 0, 0, key.size(), fields.size()};
-  std::vector<FieldBytes> parts;
-  const auto add = [&](FieldBytes part) {
-    parts.push_back(part);
-    header.file_bytes += part.size();
-  };
-  const auto pad = [&] {
-    add(std::span(kZeros).first(aligned(header.file_bytes) - header.file_bytes));
-  };
-  add(std::as_bytes(std::span(&header, 1)));
-  add(std::as_bytes(std::span(index)));
+// --- writing ---
+
+// A name of its own, so that ranks that write the same file at once do not disturb each other; the
+// first one stays.
+FeatureFileWriter::FeatureFileWriter(fs::path path, std::string_view key)
+    : file_(std::move(path)), key_(key) {
+  buffer_.reserve(kBufferBytes);
+  put(std::as_bytes(std::span(kMagic)));
   pad();
-  for (const FieldBytes field : fields) {
-    add(field);
-    pad();
-  }
-  std::uint64_t sum = checksum(0, parts.front().subspan(kChecksumEnd));
-  for (const FieldBytes part : std::span(parts).subspan(1)) sum = checksum(sum, part);
-  header.checksum = sum;
-  // A name of its own, so that ranks that write the same file at once do not disturb each other;
-  // the first one stays.
-  AtomicFile file(path);
-  for (const FieldBytes part : parts) file.write(part);
-  file.publish_if_new();
 }
+
+void FeatureFileWriter::append(FieldBytes bytes) {
+  field_bytes_ += bytes.size();
+  put(bytes);
+}
+
+void FeatureFileWriter::end_field() {
+  sizes_.push_back(std::exchange(field_bytes_, 0));
+  pad();
+}
+
+void FeatureFileWriter::publish() {
+  TANDEM_CHECK(field_bytes_ == 0, "the last field has no end");
+  put(std::as_bytes(std::span(sizes_)));
+  put(std::as_bytes(std::span(key_)));
+  Trailer trailer{kMagic, file_bytes_ + sizeof(Trailer), key_.size(), sizes_.size(), 0};
+  const FieldBytes bytes = std::as_bytes(std::span(&trailer, 1));
+  put(bytes.first(sizeof(Trailer) - kChecksumBytes));
+  flush();
+  trailer.checksum = checksum_;
+  put(bytes.last(kChecksumBytes));
+  flush();
+  file_.publish_if_new();
+}
+
+void FeatureFileWriter::put(FieldBytes bytes) {
+  file_bytes_ += bytes.size();
+  while (!bytes.empty()) {
+    const FieldBytes part = bytes.first(std::min(bytes.size(), kBufferBytes - buffer_.size()));
+    buffer_.insert(buffer_.end(), part.begin(), part.end());
+    bytes = bytes.subspan(part.size());
+    if (buffer_.size() == kBufferBytes) flush();
+  }
+}
+
+void FeatureFileWriter::pad() {
+  static constexpr std::array<std::byte, kAlignment> kZeros{};
+  put(std::span(kZeros).first(static_cast<std::size_t>(aligned(file_bytes_) - file_bytes_)));
+}
+
+void FeatureFileWriter::flush() {
+  checksum_ = checksum(checksum_, buffer_);
+  file_.write(buffer_);
+  buffer_.clear();
+}
+
+void write_fields(const fs::path& path, std::string_view key, std::span<const FieldBytes> fields) {
+  FeatureFileWriter writer(path, key);
+  for (const FieldBytes field : fields) {
+    writer.append(field);
+    writer.end_field();
+  }
+  writer.publish();
+}
+
+// --- reading ---
 
 std::optional<FeatureFields> FeatureFields::map(const fs::path& path, std::string_view key) {
   std::error_code error;
@@ -98,33 +127,40 @@ FeatureFields FeatureFields::parse(FieldBytes bytes, std::shared_ptr<const void>
   const auto fail = [&](std::string_view problem) {
     raise<DataError>("file of features '{}': {}", name, problem);
   };
-  std::size_t at = 0;
-  const auto take = [&](std::uint64_t size) {
-    if (at > bytes.size() || size > bytes.size() - at) fail("a size in it is wrong");
-    return bytes.subspan(std::exchange(at, at + size), size);
-  };
-  Header header;
-  if (bytes.size() < sizeof(header)) fail("cut off");
-  std::memcpy(&header, take(sizeof(header)).data(), sizeof(header));
-  if (header.magic != kMagic) fail("another format");
-  if (header.file_bytes != bytes.size()) {
-    fail(fmt::format("{} bytes, expected {}", bytes.size(), header.file_bytes));
-  }
-  if (checksum(0, bytes.subspan(kChecksumEnd)) != header.checksum) {
+  Trailer trailer;
+  if (bytes.size() < kAlignment + sizeof(trailer)) fail("cut off");
+  if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) fail("another format");
+  std::memcpy(&trailer, bytes.last(sizeof(trailer)).data(), sizeof(trailer));
+  if (trailer.magic != kMagic || trailer.file_bytes != bytes.size())
+    fail(fmt::format("cut off or changed, found {} bytes", bytes.size()));
+  if (checksum(0, bytes.first(bytes.size() - kChecksumBytes)) != trailer.checksum) {
     fail("its checksum is wrong: it was changed, or not written to its end");
   }
   // A right checksum does not authenticate the file: sizes may still be anything.
-  if (header.num_fields > bytes.size() / sizeof(std::uint64_t)) fail("a size in it is wrong");
-  std::vector<std::uint64_t> sizes(header.num_fields);
-  const FieldBytes listed = take(sizes.size() * sizeof(std::uint64_t));
+  FieldBytes left = bytes.first(bytes.size() - sizeof(trailer));
+  const auto require = [&](bool fits) {
+    if (!fits) fail("a size in it is wrong");
+  };
+  const auto take_last = [&](std::uint64_t size) {
+    require(size <= left.size());
+    const FieldBytes last = left.last(static_cast<std::size_t>(size));
+    left = left.first(left.size() - last.size());
+    return last;
+  };
+  const FieldBytes own_key = take_last(trailer.key_bytes);
+  require(trailer.num_fields <= left.size() / sizeof(std::uint64_t));
+  std::vector<std::uint64_t> sizes(static_cast<std::size_t>(trailer.num_fields));
+  const FieldBytes listed = take_last(sizes.size() * sizeof(std::uint64_t));
   if (!sizes.empty()) std::memcpy(sizes.data(), listed.data(), listed.size());
-  const FieldBytes own_key = take(header.key_bytes);
   if (std::string_view(reinterpret_cast<const char*>(own_key.data()), own_key.size()) != key)
     fail("features of another key");
   FeatureFields fields;
+  std::uint64_t at = kAlignment;
   for (const std::uint64_t size : sizes) {
-    at = aligned(at);
-    fields.fields_.push_back(take(size));
+    require(at <= left.size() && size <= left.size() - at);
+    fields.fields_.push_back(
+        left.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(size)));
+    at = aligned(at + size);
   }
   fields.memory_ = std::move(memory);
   return fields;

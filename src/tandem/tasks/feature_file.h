@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <filesystem>
@@ -19,16 +20,43 @@
 #include <utility>
 #include <vector>
 
+#include "tandem/core/file.h"
 #include "tandem/tasks/stored_array.h"
 
 namespace tandem::tasks {
 
 using FieldBytes = std::span<const std::byte>;
 
-// Writes the fields under a temporary name and gives it this one, unless there is such a file: that
-// one stays, for others may have mapped it. The file is not synced: what a crash leaves of it is
-// noticed by its checksum. `key` names what the features were made of, see
-// FeatureFields. Throws IoError.
+// Writes a file of fields piece by piece, so that a field may be larger than memory. The file has a
+// temporary name until publish(); without it the destructor removes the file. The file is not
+// synced: what a crash leaves of it is noticed by its checksum. `key` names what the features were
+// made of, see FeatureFields. Every function throws IoError.
+class FeatureFileWriter {
+ public:
+  FeatureFileWriter(std::filesystem::path path, std::string_view key);
+
+  // Adds bytes to the current field.
+  void append(FieldBytes bytes);
+  void end_field();
+  // Gives the file its name after the last field, unless there is such a file: that one stays, for
+  // others may have mapped it.
+  void publish();
+
+ private:
+  void put(FieldBytes bytes);
+  void pad();
+  void flush();
+
+  AtomicFile file_;
+  std::string key_;
+  std::vector<std::uint64_t> sizes_;  // of the fields that are complete
+  std::uint64_t field_bytes_ = 0;     // of the current field
+  std::uint64_t file_bytes_ = 0;
+  std::uint64_t checksum_ = 0;
+  std::vector<std::byte> buffer_;  // not written yet
+};
+
+// Writes all fields with a FeatureFileWriter. Throws IoError.
 void write_fields(const std::filesystem::path& path, std::string_view key,
                   std::span<const FieldBytes> fields);
 

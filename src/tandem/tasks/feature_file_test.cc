@@ -161,10 +161,11 @@ TEST_F(FeatureFileTest, AnythingElseIsRefused) {
   EXPECT_THAT(error(), HasSubstr("a.features': cut off"));
   write_file(path_, whole.substr(0, whole.size() - 1));
   EXPECT_THAT(error(),
-              HasSubstr(fmt::format("{} bytes, expected {}", whole.size() - 1, whole.size())));
+              HasSubstr(fmt::format("cut off or changed, found {} bytes", whole.size() - 1)));
   write_file(path_, "x" + whole.substr(1));
   EXPECT_THAT(error(), HasSubstr("another format"));
-  for (std::size_t at = 24; at < whole.size(); at += 997) {
+  constexpr std::size_t kBehindFields = 40;  // key_bytes, num_fields and more
+  for (std::size_t at = 8; at < whole.size() - kBehindFields; at += 997) {
     std::string changed = whole;
     changed[at] = static_cast<char>(changed[at] ^ 4);
     write_file(path_, changed);
@@ -176,18 +177,18 @@ TEST_F(FeatureFileTest, AnythingElseIsRefused) {
 TEST_F(FeatureFileTest, SizesThatLieAreRefusedThoughTheChecksumIsRight) {
   write_feature_file(path_, "key", build(20));
   const std::string whole = read_file(path_);
-  constexpr std::size_t kChecksum = 16;
-  constexpr std::size_t kKeyBytes = 24;
-  constexpr std::size_t kNumFields = 32;
-  constexpr std::size_t kFirstField = 40;
-  for (const std::size_t at : {kKeyBytes, kNumFields, kFirstField}) {
+  const std::size_t checksum_at = whole.size() - 8;
+  const std::size_t num_fields_at = whole.size() - 16;
+  const std::size_t key_bytes_at = whole.size() - 24;
+  const std::size_t last_field_at = whole.size() - 40 - std::string_view("key").size() - 8;
+  for (const std::size_t at : {key_bytes_at, num_fields_at, last_field_at}) {
     for (const std::uint64_t size :
          {std::uint64_t{1} << 20, std::uint64_t{1} << 61, ~std::uint64_t{0}}) {
       std::string changed = whole;
       std::memcpy(changed.data() + at, &size, sizeof(size));
-      const std::uint64_t sum = crc32(0, reinterpret_cast<const Bytef*>(changed.data() + kKeyBytes),
-                                      static_cast<uInt>(changed.size() - kKeyBytes));
-      std::memcpy(changed.data() + kChecksum, &sum, sizeof(sum));
+      const std::uint64_t sum =
+          crc32(0, reinterpret_cast<const Bytef*>(changed.data()), static_cast<uInt>(checksum_at));
+      std::memcpy(changed.data() + checksum_at, &sum, sizeof(sum));
       write_file(path_, changed);
       EXPECT_THAT(error(), HasSubstr("a size in it is wrong")) << at << " " << size;
     }

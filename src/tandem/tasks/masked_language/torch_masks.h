@@ -46,6 +46,10 @@ class TorchMasks {
   std::uint64_t words_drawn() const { return words_drawn_; }
 
  private:
+  // Stand for the tokens of a batch whose replacement is decided but not drawn yet; no token has
+  // such an id.
+  static constexpr std::uint32_t kMasked = 0xffffffff, kRandom = 0xfffffffe;
+
   std::uint32_t word();
   // One draw of a Bernoulli variable as torch makes it for an f32 tensor.
   bool bernoulli(float probability);
