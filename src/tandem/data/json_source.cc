@@ -21,9 +21,16 @@ constexpr std::string_view kExpected =
     "expected JSON lines, a list of objects, or an object with such a list as \"data\" (pandas: "
     "orient=\"records\", with or without lines=True)";
 
+// A part of a text of JSON lines: where it begins, and how many rows and lines are before it.
+struct JsonPart {
+  std::size_t begin = 0, rows = 0, lines = 0;
+};
+
 // The rows of a text, whatever its form. visit(cursor) consumes the value of a row.
 class JsonRows {
  public:
+  // The rows behind `part` of a text that has lines of JSON.
+  JsonRows(std::string_view text, const JsonPart& part) : text_(text), begin_(part.begin) {}
   explicit JsonRows(std::string_view text) : text_(text) {
     JsonCursor cursor(text);
     if (cursor.at_end()) raise<DataError>("the file is empty");
@@ -99,10 +106,16 @@ class JsonRows {
 
 class JsonSource final : public TableSource {
  public:
-  explicit JsonSource(std::string_view text)
-      : text_(without_byte_order_mark(text)),
-        rows_(text_),
-        budget_(text.size(), "leave out the columns that few rows have") {
+  explicit JsonSource(std::string_view text) : JsonSource(JsonRows(text), text, {}) {}
+  // The rows of a text without byte order mark that JsonParts has cut off.
+  JsonSource(std::string_view text, const JsonPart& part)
+      : JsonSource(JsonRows(text, part), text, part) {}
+
+  JsonSource(const JsonRows& rows, std::string_view text, const JsonPart& part)
+      : text_(text),
+        rows_(rows),
+        part_(part),
+        budget_(text.size() - part.begin, "leave out the columns that few rows have") {
     if (rows_.form() == JsonRows::Form::kColumns) {
       find_columns();
     } else {
@@ -137,8 +150,9 @@ class JsonSource final : public TableSource {
   }
 
   std::string place(std::size_t row) const override {
-    return line(row) == 0 ? fmt::format("row {}", row + 1)
-                          : fmt::format("row {} (line {})", row + 1, line(row));
+    const std::size_t number = part_.rows + row + 1;
+    return line(row) == 0 ? fmt::format("row {}", number)
+                          : fmt::format("row {} (line {})", number, line(row));
   }
   std::size_t line(std::size_t row) const override { return row < lines_.size() ? lines_[row] : 0; }
 
@@ -174,7 +188,7 @@ class JsonSource final : public TableSource {
       JsonCursor cursor = rows_.column_list();
       cursor.elements([&] { column_of(cursor.string()); });
     }
-    std::size_t line = 1, counted = 0;
+    std::size_t line = part_.lines + 1, counted = part_.begin;
     rows_.for_each([&](JsonCursor& cursor) {
       const char c = cursor.peek();
       if (rows_.form() == JsonRows::Form::kLines) {
@@ -262,6 +276,7 @@ class JsonSource final : public TableSource {
 
   std::string_view text_;
   JsonRows rows_;
+  JsonPart part_;
   ReadBudget budget_;
   std::deque<std::string> keys_, texts_;
   JsonColumnWriter writer_{texts_};
@@ -275,10 +290,85 @@ class JsonSource final : public TableSource {
   bool given_ = false;
 };
 
+// JSON lines, a JsonSource for each part. Rows end where values do, for a row may have several lines.
+class JsonParts final : public TableSource {
+ public:
+  JsonParts(std::string_view text, std::size_t part_bytes) : text_(text), part_bytes_(part_bytes) {
+    open_next();
+    const auto names = source_->column_names();
+    names_.assign(names.begin(), names.end());
+  }
+
+  std::span<const std::string> column_names() const override { return names_; }
+
+  bool next(std::span<const std::size_t> columns, Table& table) override {
+    while (true) {
+      if (!source_ && !open_next()) return false;
+      const auto own = source_->column_names();
+      std::vector<std::size_t> found, wanted;  // in the part, and which of `columns`
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        const auto at = std::find(own.begin(), own.end(), names_[columns[c]]);
+        if (at == own.end()) continue;
+        found.push_back(static_cast<std::size_t>(at - own.begin()));
+        wanted.push_back(c);
+      }
+      Table part;
+      if (!source_->next(found, part)) {
+        source_.reset();
+        continue;
+      }
+      table = {.num_rows = part.num_rows, .columns = {}};
+      for (const std::size_t i : columns) table.columns.push_back(nulls(names_[i], part.num_rows));
+      for (std::size_t c = 0; c < wanted.size(); ++c)
+        table.columns[wanted[c]] = std::move(part.columns[c]);
+      return true;
+    }
+  }
+
+  std::string place(std::size_t row) const override { return source_->place(row); }
+  std::size_t line(std::size_t row) const override { return source_->line(row); }
+
+ private:
+  static Column nulls(std::string_view name, std::size_t rows) {
+    Column column = JsonColumnWriter::begin(name);
+    column.size = rows;
+    column.valid.assign(rows, 0);
+    return column;
+  }
+
+  // False at the end of the text.
+  bool open_next() {
+    const JsonPart part = next_;
+    JsonCursor cursor(text_, part.begin);
+    if (cursor.at_end()) return false;
+    while (!cursor.at_end() && cursor.position() - part.begin < part_bytes_) {
+      cursor.skip();
+      ++next_.rows;
+    }
+    next_.begin = cursor.position();
+    const std::string_view cut = text_.substr(part.begin, next_.begin - part.begin);
+    next_.lines += static_cast<std::size_t>(std::count(cut.begin(), cut.end(), '\n'));
+    source_ = std::make_unique<JsonSource>(text_.substr(0, next_.begin), part);
+    return true;
+  }
+
+  std::string_view text_;
+  std::size_t part_bytes_;
+  JsonPart next_;
+  std::unique_ptr<JsonSource> source_;  // of the current part
+  std::vector<std::string> names_;
+};
+
 }  // namespace
 
 std::unique_ptr<TableSource> open_json(std::string_view text) {
-  return std::make_unique<JsonSource>(text);
+  return std::make_unique<JsonSource>(without_byte_order_mark(text));
+}
+
+std::unique_ptr<TableSource> open_json_in_parts(std::string_view text, std::size_t part_bytes) {
+  text = without_byte_order_mark(text);
+  if (JsonRows(text).form() != JsonRows::Form::kLines) return std::make_unique<JsonSource>(text);
+  return std::make_unique<JsonParts>(text, part_bytes);
 }
 
 }  // namespace tandem::data

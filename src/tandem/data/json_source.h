@@ -1,6 +1,7 @@
 // Rows of JSON objects as a table.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string_view>
 
@@ -20,5 +21,10 @@ namespace tandem::data {
 // Throws DataError that names the row and line: for invalid JSON, a row that is not an object, a
 // repeated key, a file without rows, and for the wanted columns whatever JsonColumnWriter refuses.
 std::unique_ptr<TableSource> open_json(std::string_view text);
+
+// The same for a text that may be larger than memory: of JSON lines, next() gives the rows of about
+// `part_bytes` bytes at a time. The columns are the keys of the first part. The other forms are
+// given at once.
+std::unique_ptr<TableSource> open_json_in_parts(std::string_view text, std::size_t part_bytes);
 
 }  // namespace tandem::data

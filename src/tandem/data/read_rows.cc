@@ -297,6 +297,15 @@ bool is_row_file(const fs::path& path) {
   return std::find(kExtensions.begin(), kExtensions.end(), path.extension()) != kExtensions.end();
 }
 
+std::unique_ptr<TableSource> open_row_file(const fs::path& path,
+                                           std::span<const std::byte> content) {
+  constexpr std::size_t kPartBytes = std::size_t{8} << 20;
+  const Format& format = format_of(path);
+  if (content.empty()) raise<DataError>("the file is empty");
+  const bool json = path.extension() == ".json" || path.extension() == ".jsonl";
+  return json ? open_json_in_parts(as_text(content), kPartBytes) : format.open(content);
+}
+
 Rows read_rows(std::span<const fs::path> paths, const RowOptions& options) {
   TANDEM_CHECK(!paths.empty(), "no file to read");
   RowCollector collector(options);

@@ -86,6 +86,13 @@ class Rows {
 // cannot be read.
 Rows read_rows(std::span<const std::filesystem::path> paths, const RowOptions& options = {});
 
+// The rows of one file as tables, for a file that may be larger than memory: JSON lines come in
+// parts of some megabytes, CSV, Arrow and Parquet as they do otherwise. `content` must outlive the
+// source. The ending of the name says what the file is, as above. Throws DataError, without the
+// file's name.
+std::unique_ptr<TableSource> open_row_file(const std::filesystem::path& path,
+                                           std::span<const std::byte> content);
+
 // Rows of a file that is in memory. `name` stands in messages, and its ending says what the file
 // is. `content` needs to live only during the call.
 Rows read_rows(std::string_view name, std::span<const std::byte> content,

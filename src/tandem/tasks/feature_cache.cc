@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/interruption.h"
 #include "tandem/core/own_program.h"
 #include "tandem/hub/file_hash.h"
 #include "tandem/text/tokenizer.h"
@@ -114,24 +116,21 @@ FeatureCache::FeatureCache(std::optional<fs::path> folder, fs::path tokenizer_di
       overwrite_(overwrite),
       begin_(fs::file_time_type::clock::now()) {}
 
-void FeatureCache::find_or_keep(std::string_view data_key, const Steps& steps) {
-  const std::string key = fmt::format("program: {}\n{}{}", program_identity(), data_key,
-                                      tokenizer_key(tokenizer_directory_));
+FeatureCache::Entry FeatureCache::entry(std::string_view data_key) const {
+  std::string key = fmt::format("program: {}\n{}{}", program_identity(), data_key,
+                                tokenizer_key(tokenizer_directory_));
   const std::string digest = hub::sha256(std::as_bytes(std::span(key)));
-  const fs::path path = *folder_ / (digest.substr(0, 32) + std::string(kExtension));
+  return {*folder_ / (digest.substr(0, 32) + std::string(kExtension)), std::move(key)};
+}
+
+void FeatureCache::find_or_keep(std::string_view data_key, const Steps& steps) {
+  const Entry wanted = entry(data_key);
   if (const auto lock = WritersLock::alone(*folder_); lock.held()) remove_abandoned_files(*folder_);
-  if (find(path, key, steps)) return;
+  if (find(wanted, steps.read)) return;
   steps.make();
   try {
-    fs::create_directories(*folder_);
-    const auto lock = WritersLock::of_writer(*folder_);
-    // What find() would not have. Another pod's of the same key, made meanwhile, stays.
-    if (replaces_) fs::remove(path);
-    steps.write(path, key);
-    remove_oldest();
-    notes_.push_back(fmt::format("features are kept in {} for the next run", path.string()));
     // The heap's copy goes; the file's is shared by all ranks of the node.
-    steps.read(path, key);
+    write_and_read(wanted, steps.read, steps.write);
   } catch (const Error& error) {
     notes_.push_back(fmt::format("features are not kept for the next run: {}", error.what()));
   } catch (const fs::filesystem_error& error) {
@@ -139,13 +138,67 @@ void FeatureCache::find_or_keep(std::string_view data_key, const Steps& steps) {
   }
 }
 
-bool FeatureCache::find(const fs::path& path, std::string_view key, const Steps& steps) {
+void FeatureCache::write_and_read(const Entry& entry, Read read, Write write) {
+  fs::create_directories(*folder_);
+  const auto lock = WritersLock::of_writer(*folder_);
+  // What find() would not have. Another pod's of the same key, made meanwhile, stays.
+  if (replaces_) fs::remove(entry.path);
+  write(entry.path, entry.key);
+  remove_oldest(entry.path);
+  notes_.push_back(fmt::format("features are kept in {} for the next run", entry.path.string()));
+  read(entry.path, entry.key);
+}
+
+// A file of a large corpus takes minutes and gigabytes, so that two writers would be one too many.
+void FeatureCache::find_or_write(std::string_view data_key, Read read, Write write) {
+  try {
+    const Entry wanted = entry(data_key);
+    fs::create_directories(*folder_);
+    if (const auto lock = WritersLock::alone(*folder_); lock.held())
+      remove_abandoned_files(*folder_);
+    if (find(wanted, read)) return;
+    const std::optional<LockFile> writer = lock_of_writer(wanted);
+    const std::size_t notes = notes_.size();
+    if (find(wanted, read)) return;  // written by the process that had the lock
+    notes_.resize(notes);
+    bool written = false;
+    write_and_read(
+        wanted,
+        [&](const fs::path& path, std::string_view key) { return written = read(path, key); },
+        write);
+    if (!written) raise<IoError>("file of features '{}': removed meanwhile", wanted.path.string());
+  } catch (const fs::filesystem_error& error) {
+    throw io_error("cannot use the folder of features", folder_->native(), error.code().value());
+  }
+}
+
+// Waits while another process has the lock. Nothing where the file system has no locks.
+std::optional<LockFile> FeatureCache::lock_of_writer(const Entry& entry) {
+  constexpr auto kPollInterval = std::chrono::milliseconds(100);
+  const fs::path path = fs::path(entry.path) += ".lock";
+  try {
+    while (true) {
+      if (auto lock = LockFile::try_acquire(path)) {
+        lock->describe_holder(" writes features");
+        lock->remove_at_end();
+        return lock;
+      }
+      throw_if_interrupted();
+      std::this_thread::sleep_for(kPollInterval);
+    }
+  } catch (const IoError&) {
+    return std::nullopt;
+  }
+}
+
+bool FeatureCache::find(const Entry& entry, Read read) {
+  const fs::path& path = entry.path;
   std::error_code error;
   const auto written = fs::last_write_time(path, error);
   replaces_ = !error;
   if (error || (overwrite_ && written < begin_)) return false;
   try {
-    if (!steps.read(path, key)) return false;
+    if (!read(path, entry.key)) return false;
     // So that remove_oldest() knows what is in use.
     if (!overwrite_) fs::last_write_time(path, fs::file_time_type::clock::now(), error);
     notes_.push_back(
@@ -157,7 +210,7 @@ bool FeatureCache::find(const fs::path& path, std::string_view key, const Steps&
   }
 }
 
-void FeatureCache::remove_oldest() const {
+void FeatureCache::remove_oldest(const fs::path& kept) const {
   struct File {
     fs::path path;
     fs::file_time_type used;
@@ -171,7 +224,7 @@ void FeatureCache::remove_oldest() const {
     const File file{entry.path(), entry.last_write_time(error), entry.file_size(error)};
     if (error) continue;  // gone meanwhile
     if (file.path.extension() == kExtension) {
-      files.push_back(file);
+      if (file.path != kept) files.push_back(file);
       bytes += file.bytes;
     } else if (file.path.filename().string().find(".tmp-") != std::string::npos &&
                file.used < yesterday) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tandem/core/env.h"
+#include "tandem/core/lock_file.h"
 #include "tandem/core/thread_pool.h"
 #include "tandem/tasks/feature_file.h"
 
@@ -82,19 +83,50 @@ class FeatureCache {
     return *std::move(set);
   }
 
-  // What get() did, for the console; taken away by the call.
+  // Whether there is a folder.
+  bool enabled() const { return folder_.has_value(); }
+  // Features that may be larger than memory: write(path, key) makes them and writes the file of
+  // this path and key. Precondition: enabled(). Of the processes of a host one writes, and the
+  // others wait for it. Throws what write() throws, and IoError, because there is no copy elsewhere.
+  template <class Set>
+  Set get_file(FunctionRef<std::string()> key,
+               FunctionRef<void(const std::filesystem::path& path, std::string_view key)> write) {
+    std::optional<Set> set;
+    find_or_write(
+        key(),
+        [&](const std::filesystem::path& path, std::string_view whole_key) {
+          if (auto found = read_feature_file<Set>(path, whole_key)) set = std::move(found);
+          return set.has_value();
+        },
+        write);
+    return *std::move(set);
+  }
+
+  // What the last calls did, for the console; taken away by the call.
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
  private:
   // What depends on the type of the features.
+  using Read = FunctionRef<bool(const std::filesystem::path& path, std::string_view key)>;
+  using Write = FunctionRef<void(const std::filesystem::path& path, std::string_view key)>;
   struct Steps {
-    FunctionRef<bool(const std::filesystem::path& path, std::string_view key)> read;
+    Read read;
     FunctionRef<void()> make;
-    FunctionRef<void(const std::filesystem::path& path, std::string_view key)> write;
+    Write write;
   };
-  void find_or_keep(std::string_view key, const Steps& steps);
-  bool find(const std::filesystem::path& path, std::string_view key, const Steps& steps);
-  void remove_oldest() const;
+  // The file of some features, and what it must say of itself.
+  struct Entry {
+    std::filesystem::path path;
+    std::string key;
+  };
+  Entry entry(std::string_view data_key) const;
+  void find_or_keep(std::string_view data_key, const Steps& steps);
+  void find_or_write(std::string_view data_key, Read read, Write write);
+  bool find(const Entry& entry, Read read);
+  void write_and_read(const Entry& entry, Read read, Write write);
+  static std::optional<LockFile> lock_of_writer(const Entry& entry);
+  // All but `kept`, while the folder is too large.
+  void remove_oldest(const std::filesystem::path& kept) const;
 
   const std::optional<std::filesystem::path> folder_;
   const std::filesystem::path tokenizer_directory_;

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,31 +29,40 @@ struct RowRange {
   std::uint64_t end = std::numeric_limits<std::uint64_t>::max();
 };
 
-// Reads files that are parts of one set, one after the other. Used by one thread.
+// Reads files that are parts of one set, one after the other. Used by one thread; place() by any.
 //   .txt     a row per line, without its line break (\n, \r\n or \r); blank lines are rows
-//   others   the column of `column`, or "text" if there is one, else the first
-// Every error is a DataError or IoError that names the file, and the row where there is one: bytes
-// that are not UTF-8, UTF-16, a file without a row, a column without texts, a null.
+//   others   a column of texts; a null is an error
+// Throws DataError that names the file, and the row where there is one: UTF-16, what the readers of
+// tables refuse, a missing column, a missing text, a text of more than 64 MiB, no row in all files.
+// Bytes of a .txt file that are not UTF-8 are left to the tokenizer. Throws IoError if a file cannot
+// be read.
 class TextRows {
  public:
-  explicit TextRows(std::span<const std::filesystem::path> files);
+  // `column` of files with columns; empty: "text" if the first one has it, else its first column.
+  // Opens the first file.
+  explicit TextRows(std::span<const std::filesystem::path> files, std::string column = {});
   ~TextRows();
   TextRows(const TextRows&) = delete;
   TextRows& operator=(const TextRows&) = delete;
 
-  // The rows that come next, about `bytes` bytes of text or fewer, at least one row. False: there
-  // are no more.
+  // The rows that come next, about `bytes` bytes of text or fewer, but at least one row. False:
+  // there are no more.
   bool next(RowBlock& block, std::size_t bytes);
-  // The column that texts come from, once next() was called; empty for .txt files.
+  // Instead of next(): reads all files, and says how many rows they have.
+  std::uint64_t count();
+  // The column that texts come from; empty while all files were .txt.
   const std::string& column() const { return column_; }
-  // For an error about a row of the last block: "'train.txt', row 17".
+  // For an error about a row of the last block: "data file 'train.txt', line 17".
   std::string place(std::uint64_t row) const;
 
  private:
   class File;
   class LineFile;
   class TableFile;
-  void open_next();
+  bool open_next();
+  template <class Read>
+  auto in_file(Read&& read) const;
+  std::string first_name() const { return files_.front().string(); }
 
   std::vector<std::filesystem::path> files_;
   std::size_t next_file_ = 0;
@@ -63,9 +71,6 @@ class TextRows {
   std::uint64_t next_row_ = 0;
   std::string column_;
 };
-
-// Reads all files to count their rows. Throws what TextRows throws.
-std::uint64_t count_rows(std::span<const std::filesystem::path> files);
 
 // What --validation_split_percentage makes of a training part without a validation part: its first
 // rows validate, the others train. The boundary is rounded as `datasets` rounds train[:5%], half to
