@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "tandem/kernels/dropout_simd.h"
 #include "tandem/kernels/kernel_tables.h"
@@ -304,6 +305,47 @@ void convert(std::size_t count, const From* from, To* to) {
 }
 
 template <class V>
+float largest(std::size_t count, const float* x) {
+  const V none = V::set1(-std::numeric_limits<float>::infinity());
+  V most = none;
+  for_each_vector<V>(
+      count, [&](auto at) __attribute__((always_inline)) {
+        most = V::max(most, at.keep_or(at.load(x), none));
+      });
+  alignas(64) float lanes[V::kLanes];
+  V::store(most, lanes);
+  float of_all = lanes[0];
+  for (std::size_t i = 1; i < V::kLanes; ++i) of_all = lanes[i] > of_all ? lanes[i] : of_all;
+  return of_all;
+}
+
+// e^(x - shift), where the difference is at most 0.
+template <class V>
+[[gnu::always_inline]] inline V shifted_exp(V x, float shift) {
+  return exp_within(V::max(V::set1(-105.0f), x - V::set1(shift)));
+}
+
+// In 16 lanes, one order on every instruction set.
+template <class Vec>
+float exp_sum(std::size_t count, float shift, const float* x) {
+  using V = SixteenLanes<Vec>;
+  V sum = V::zero();
+  for_each_vector<V>(
+      count, [&](auto at) __attribute__((always_inline)) {
+        sum = sum + at.keep(shifted_exp(at.load(x), shift));
+      });
+  return V::sum(sum);
+}
+
+template <class V>
+void scaled_exp(std::size_t count, float shift, float factor, const float* x, float* y) {
+  for_each_vector<V>(
+      count, [&](auto at) __attribute__((always_inline)) {
+        at.store(shifted_exp(at.load(x), shift) * V::set1(factor), y);
+      });
+}
+
+template <class V>
 constexpr ReduceKernels reduce_kernels() {
   return {.f32 = {add_column_sums<V, float>},
           .bf16 = {add_column_sums<V, bfloat16>},
@@ -311,7 +353,10 @@ constexpr ReduceKernels reduce_kernels() {
           .add = add<V>,
           .scale = scale<V>,
           .to_bf16 = convert<V, float, bfloat16>,
-          .to_f32 = convert<V, bfloat16, float>};
+          .to_f32 = convert<V, bfloat16, float>,
+          .largest = largest<V>,
+          .exp_sum = exp_sum<V>,
+          .scaled_exp = scaled_exp<V>};
 }
 
 // --- the elementary functions themselves ---

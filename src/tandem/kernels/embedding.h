@@ -68,6 +68,9 @@ struct EmbeddingBackward {
   std::int32_t padding_idx = -1;       // rows with this word id add nothing to grad_word; -1: none
   std::int32_t padding_position = -1;  // the same of grad_position
   bool accumulate = false;  // otherwise every gradient, whole tables included, is overwritten
+  // grad_word has a part of the gradient already, whatever `accumulate` says: the output layer that
+  // shares the table.
+  bool word_begun = false;
 };
 
 // Rows are added to the tables in row order, whatever the number of threads.

@@ -210,6 +210,12 @@ struct ReduceKernels {
   void (*scale)(std::size_t count, float factor, const float* x, float* y);
   void (*to_bf16)(std::size_t count, const float* from, bfloat16* to);
   void (*to_f32)(std::size_t count, const bfloat16* from, float* to);
+  // The parts of a softmax. A NaN among x makes exp_sum NaN; largest may skip it. No x - shift is
+  // above 0.
+  float (*largest)(std::size_t count, const float* x);
+  float (*exp_sum)(std::size_t count, float shift, const float* x);  // of e^(x - shift)
+  // y = factor e^(x - shift). y may be x.
+  void (*scaled_exp)(std::size_t count, float shift, float factor, const float* x, float* y);
 };
 
 // --- int8: int8.h ---

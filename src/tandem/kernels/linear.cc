@@ -30,6 +30,19 @@ void linear_forward(const Context& ctx, std::size_t M, std::size_t N, std::size_
 }
 
 template <class T>
+void linear_forward_f32(const Context& ctx, std::size_t M, std::size_t N, std::size_t K, const T* x,
+                        const T* weight, const float* bias, float* y) {
+  run(ctx, Gemm<T, float>{.m = M,
+                          .n = N,
+                          .k = K,
+                          .a = {.data = x, .ld = K, .reduction_is_row = true},
+                          .b = {.data = weight, .ld = K, .reduction_is_row = true},
+                          .bias = bias,
+                          .c = y,
+                          .accumulate = false});
+}
+
+template <class T>
 void linear_forward(const Context& ctx, std::size_t M, const PackedWeight<T>& weight, const T* x,
                     const float* bias, T* y) {
   const std::size_t K = weight.in_features();
@@ -76,6 +89,10 @@ template void linear_forward(const Context&, std::size_t, std::size_t, std::size
                              const float*, const float*, float*);
 template void linear_forward(const Context&, std::size_t, std::size_t, std::size_t, const bfloat16*,
                              const bfloat16*, const float*, bfloat16*);
+template void linear_forward_f32(const Context&, std::size_t, std::size_t, std::size_t,
+                                 const float*, const float*, const float*, float*);
+template void linear_forward_f32(const Context&, std::size_t, std::size_t, std::size_t,
+                                 const bfloat16*, const bfloat16*, const float*, float*);
 template void linear_forward(const Context&, std::size_t, const PackedWeight<float>&, const float*,
                              const float*, float*);
 template void linear_forward(const Context&, std::size_t, const PackedWeight<bfloat16>&,

@@ -73,6 +73,19 @@ void scale(const KernelSet& kernels, std::size_t count, float factor, const floa
   kernels.reduce->scale(count, factor, x, y);
 }
 
+float largest(const KernelSet& kernels, std::size_t count, const float* x) {
+  return kernels.reduce->largest(count, x);
+}
+
+float exp_sum(const KernelSet& kernels, std::size_t count, float shift, const float* x) {
+  return kernels.reduce->exp_sum(count, shift, x);
+}
+
+void scaled_exp(const KernelSet& kernels, std::size_t count, float shift, float factor,
+                const float* x, float* y) {
+  kernels.reduce->scaled_exp(count, shift, factor, x, y);
+}
+
 double squared_norm(const KernelSet& kernels, std::size_t count, const float* x) {
   return kernels.reduce->squared_norm(count, x);
 }

@@ -33,6 +33,14 @@ void convert(const KernelSet& kernels, std::size_t count, const bfloat16* from, 
 // y = factor x. y may be x.
 void scale(const KernelSet& kernels, std::size_t count, float factor, const float* x, float* y);
 
+// Parts of a softmax. The largest value; a NaN may be skipped.
+float largest(const KernelSet& kernels, std::size_t count, const float* x);
+// The sum of e^(x - shift), in f32. No x is above shift; a NaN makes it NaN.
+float exp_sum(const KernelSet& kernels, std::size_t count, float shift, const float* x);
+// y = factor e^(x - shift). No x is above shift. y may be x.
+void scaled_exp(const KernelSet& kernels, std::size_t count, float shift, float factor,
+                const float* x, float* y);
+
 // The sum of x^2, in f64. Its order depends on `count` and the kernels only: ranks that sum the
 // same chunks get the same partial sums.
 double squared_norm(const KernelSet& kernels, std::size_t count, const float* x);

@@ -1,4 +1,8 @@
 // The reference sums and conversions.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "tandem/kernels/kernel_tables.h"
 
 namespace tandem::kernels {
@@ -35,6 +39,23 @@ void to_f32(std::size_t count, const bfloat16* from, float* to) {
   for (std::size_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
 }
 
+float largest(std::size_t count, const float* x) {
+  float most = -std::numeric_limits<float>::infinity();
+  for (std::size_t i = 0; i < count; ++i) most = std::max(most, x[i]);
+  return most;
+}
+
+float exp_sum(std::size_t count, float shift, const float* x) {
+  double sum = 0;
+  for (std::size_t i = 0; i < count; ++i) sum += std::exp(static_cast<double>(x[i]) - shift);
+  return static_cast<float>(sum);
+}
+
+void scaled_exp(std::size_t count, float shift, float factor, const float* x, float* y) {
+  for (std::size_t i = 0; i < count; ++i)
+    y[i] = static_cast<float>(factor * std::exp(static_cast<double>(x[i]) - shift));
+}
+
 }  // namespace
 
 const ReduceKernels kReduceReference = {
@@ -45,6 +66,9 @@ const ReduceKernels kReduceReference = {
     .scale = scale,
     .to_bf16 = to_bf16,
     .to_f32 = to_f32,
+    .largest = largest,
+    .exp_sum = exp_sum,
+    .scaled_exp = scaled_exp,
 };
 
 }  // namespace tandem::kernels

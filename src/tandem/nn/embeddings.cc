@@ -103,7 +103,8 @@ void embeddings_backward(const Pass& pass, const EmbeddingsOptions& options,
       .grad_beta = grads.at(parameters.norm.bias),
       .padding_idx = options.padding_idx,
       .padding_position = options.positions == Positions::kTokens ? options.padding_idx : -1,
-      .accumulate = grads.accumulate};
+      .accumulate = grads.accumulate,
+      .word_begun = grads.words_begun};
   kernels::embedding_backward(pass.context, pass.sequences, options.width,
                               indices_of(options, batch, saved), dropout_of(pass, options), args);
   if (!options.positions_trainable) {

@@ -46,6 +46,9 @@ struct Weights {
 struct Gradients {
   std::span<float> f32;
   bool accumulate = false;
+  // The gradient of the word embeddings has a part already, whatever `accumulate` says: an output
+  // layer that shares their table wrote it.
+  bool words_begun = false;
 
   float* at(std::size_t offset) const { return f32.data() + offset; }
 };
