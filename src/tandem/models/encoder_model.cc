@@ -30,7 +30,7 @@ EncoderModel::EncoderModel(ModelConfig config, const MakeHead& make_head)
     : config_(validated(std::move(config))),
       head_(make_head(config_, layout_)),
       head_end_(layout_.size()),
-      head_weights_(num_weights(layout_)),
+      head_weights_(head_->shape().outside ? 0 : num_weights(layout_)),
       encoder_(config_, layout_) {}
 
 std::string EncoderModel::architecture() const {
@@ -179,7 +179,7 @@ void EncoderModel::backward(const kernels::Context& context, const nn::Weights& 
   check_pass(weights, batch, activations, grad_logits.size());
   check_backward(weights, activations, grads.size());
   const nn::Pass pass{context, weights, batch.sequences(), dropout};
-  const nn::Gradients gradients{grads, accumulate};
+  const nn::Gradients gradients{grads, accumulate, head_->shape().shares_word_embeddings};
   const EncoderActivations& encoder = activations.encoder_;
   const bool reads_first_rows = head_->shape().reads_first_rows;
   const nn::Pass given = reads_first_rows ? first_rows(pass, activations) : pass;

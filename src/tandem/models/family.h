@@ -39,6 +39,21 @@ struct SequenceHeadParts {
   bool drops_input;  // whether there is dropout in front of the dense layer too
 };
 
+// What …ForMaskedLM puts on the rows whose tokens it predicts: a dense layer, an activation, a
+// LayerNorm, and the output layer over the vocabulary (masked_language_head.h). Without a name of
+// the dense layer the family has no such class.
+struct MaskedLanguageHeadParts {
+  std::string_view dense = {};   // "cls.predictions.transform.dense"
+  std::string_view norm = {};    // "cls.predictions.transform.LayerNorm"
+  std::string_view output = {};  // module of the output matrix: "cls.predictions.decoder"
+  std::string_view bias = {};    // of the output layer: "cls.predictions.bias"
+  // The order in which the class defines the parts, as far as families differ.
+  bool bias_first = false;
+  bool norm_before_dense = false;
+  std::optional<kernels::Activation> activation = {};  // unset: hidden_act
+  std::optional<double> layer_norm_eps = {};           // unset: that of config.json
+};
+
 struct Family {
   std::string_view model_type;  // of config.json: "bert"
   std::string_view
@@ -47,6 +62,7 @@ struct Family {
   // The layers with the names of their parts: an entry lives as long as the program.
   const LayerKind* layers;
   SequenceHeadParts sequence_head;
+  MaskedLanguageHeadParts masked_language_head = {};
   // Tensors of the pre-training heads, which checkpoints of the family may carry, begin with these.
   std::span<const std::string_view> pretraining_heads;
   // Whether there is dropout between the attention's output projection and its residual.

@@ -36,6 +36,11 @@ struct HeadShape {
   // f32 values that a pass needs room for from forward to backward, and how many more in training.
   std::size_t memory = 0;
   std::size_t training_memory = 0;
+  // The task computes the head (masked_language_head.h): the logits are the last hidden states, and
+  // the head has no products here.
+  bool outside = false;
+  // backward() comes after the head has written its part of the gradient of the word embeddings.
+  bool shares_word_embeddings = false;
 };
 
 class Head {

@@ -242,6 +242,8 @@ ModelConfig ModelConfig::parse(std::string_view text, std::string_view where,
     std::visit([&](const auto field) { reader.read(key.name, config.*field); }, key.field);
   }
   read_other_names(reader, config);
+  const auto tie = json.find("tie_word_embeddings");  // null in some files
+  if (tie != json.end() && tie->is_boolean()) config.tie_word_embeddings = tie->get<bool>();
   ModelLabels labels = read_labels(json, where);
   config.labels = std::move(labels.names);
   config.label_error = std::move(labels.error);

@@ -39,6 +39,8 @@ struct ModelConfig {
   double layer_norm_eps = 1e-12;
   double initializer_range = 0.02;
   bool sinusoidal_pos_embds = false;  // DistilBERT: the position table is fixed
+  // The output matrix of a language model's head is the table of word embeddings.
+  bool tie_word_embeddings = true;
   // The names of the head's outputs, by id (model_labels.h). Empty: the file has none, or
   // label_error says why they cannot be used.
   std::vector<std::string> labels;

@@ -37,6 +37,14 @@ const nn::ParameterSpec* target_of(const nn::ParameterLayout& layout, std::strin
   return layout.find(std::string(prefix) + name);
 }
 
+// The bias of an output layer under its other name, as files have it that lack the first one.
+const nn::ParameterSpec* target_of_alias(const nn::ParameterLayout& layout, const Family& family,
+                                         const WeightFiles& files, std::string_view tensor_name) {
+  const MaskedLanguageHeadParts& head = family.masked_language_head;
+  if (head.output.empty() || tensor_name != std::string(head.output) + ".bias") return nullptr;
+  return files.find(head.bias) == nullptr ? layout.find(head.bias) : nullptr;
+}
+
 // Tensors that checkpoints of the family carry for other tasks: pooler, heads of pre-training, and
 // buffers, which are of any dtype.
 bool belongs_to_other_tasks(const Family& family, std::string_view name) {
@@ -181,6 +189,8 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
   for (std::size_t i = 0; i < files.tensors().size(); ++i) {
     const TensorView& tensor = files.tensors()[i];
     const nn::ParameterSpec* parameter = target_of(layout, prefix, tensor.name);
+    if (parameter == nullptr)
+      parameter = target_of_alias(layout, *config.family, files, tensor.name);
     const bool caller_reads = taken(tensor, parameter);
     if (parameter == nullptr) {
       if (caller_reads) continue;

@@ -29,6 +29,13 @@ constinit const Family kElectra = {
                       .output = "classifier.out_proj",
                       .activation = kernels::Activation::kGelu,
                       .drops_input = true},
+    // Of the generator.
+    .masked_language_head = {.dense = "generator_predictions.dense",
+                             .norm = "generator_predictions.LayerNorm",
+                             .output = "generator_lm_head",
+                             .bias = "generator_lm_head.bias",
+                             .norm_before_dense = true,
+                             .activation = kernels::Activation::kGelu},
     .pretraining_heads = kPretrainingHeads,
     .attention_output_dropout = true,
     .positions = nn::Positions::kRows,
