@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tandem/tasks/embedding/command_line.h"
+#include "tandem/tasks/masked_language/command_line.h"
 #include "tandem/tasks/question_answering/command_line.h"
 #include "tandem/tasks/reranking/command_line.h"
 #include "tandem/tasks/text_classification/command_line.h"
@@ -29,6 +30,9 @@ constexpr JobCommand kJobCommands[] = {
     {"run_embedding", "sentence embeddings", "the arguments of sentence-transformers",
      "fine-tune and evaluate a bi-encoder, as the trainer of sentence-transformers",
      make_arguments<tasks::embedding::CommandLine>},
+    {"run_mlm", "masked language modelling", "Hugging Face's run_mlm.py",
+     "adapt an encoder to texts by masked language modelling, as run_mlm.py",
+     make_arguments<masked_language::CommandLine>},
     {"run_reranker", "reranking passages for queries", "the arguments of sentence-transformers",
      "fine-tune and evaluate a cross-encoder that ranks passages for queries",
      make_arguments<tasks::reranking::CommandLine>},

@@ -121,7 +121,7 @@ TEST(Completion, InBash) {
   EXPECT_THAT(
       bash_offers(script, "tandem ru", 1),
       ::testing::UnorderedElementsAre("run", "run_qa", "run_ner", "run_glue", "run_classification",
-                                      "run_embedding", "run_reranker"));
+                                      "run_embedding", "run_mlm", "run_reranker"));
   EXPECT_THAT(bash_offers(script, "tandem run_qa --learning", 2),
               ::testing::ElementsAre("--learning_rate"));
   EXPECT_THAT(bash_offers(script, "tandem run_qa --eval_strategy ''", 3),

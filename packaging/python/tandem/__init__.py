@@ -9,10 +9,10 @@
 Every job runs in a process of its own. Nothing here needs torch or transformers.
 """
 
-from ._jobs import TandemError, run_classification, run_embedding, run_glue, run_ner, run_qa
+from ._jobs import TandemError, run_classification, run_embedding, run_glue, run_mlm, run_ner, run_qa
 from ._models import Model, load
 from ._program import program, version
 
 __all__ = ["Model", "TandemError", "load", "program", "run_classification", "run_embedding",
-           "run_glue", "run_ner", "run_qa", "version"]
+           "run_glue", "run_mlm", "run_ner", "run_qa", "version"]
 __version__ = version()

@@ -128,6 +128,11 @@ def run_ner(*, workers: Optional[int] = None, **flags: Flag) -> Dict[str, Any]:
     return run_job("run_ner", flags, workers)
 
 
+def run_mlm(*, workers: Optional[int] = None, **flags: Flag) -> Dict[str, Any]:
+    """Masked language modelling: `tandem run_mlm`."""
+    return run_job("run_mlm", flags, workers)
+
+
 def run_embedding(*, workers: Optional[int] = None, **flags: Flag) -> Dict[str, Any]:
     """Sentence embeddings: `tandem run_embedding`."""
     return run_job("run_embedding", flags, workers)

@@ -25,7 +25,8 @@ tasks::TaskSettings task_settings(const trainer::TrainingArguments& training,
           .eval_batch_size = static_cast<std::size_t>(training.per_device_eval_batch_size),
           .weight_format = training.save_safetensors ? models::WeightFormat::kSafetensors
                                                      : models::WeightFormat::kTorch,
-          .model_directory = model_directory};
+          .model_directory = model_directory,
+          .seed = static_cast<std::uint64_t>(training.seed)};
 }
 
 // ddp_bucket_cap_mb in f32 elements.

@@ -84,7 +84,11 @@ class Quantizer {
 
   Evaluated evaluate(const nn::Weights& weights, const fs::path& directory) const;
   double metric_of(const Evaluated& evaluated) const;
-  bool greater_is_better() const { return !metric_.ends_with("loss") && !metric_.ends_with("mse"); }
+  bool greater_is_better() const {
+    for (const tasks::LeadingMetric& metric : parts_.of_job.leading_metrics().metrics)
+      if (result_key(metric.key) == metric_) return !metric.less_is_better;
+    return !metric_.ends_with("loss") && !metric_.ends_with("mse");
+  }
   double drop(double baseline, double metric) const {
     return quant::relative_drop(baseline, metric, greater_is_better());
   }

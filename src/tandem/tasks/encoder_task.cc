@@ -248,6 +248,19 @@ void EncoderTask::reserve_labels(std::size_t, std::size_t) {}
 
 void EncoderTask::load_labels(std::span<const std::uint32_t>, const nn::PackedBatch&) {}
 
+void EncoderTask::alter_batch(std::optional<Split>, std::span<const std::uint32_t>,
+                              nn::PackedBatch&) {}
+
+EncoderTask::TrainingPass EncoderTask::training_pass() {
+  TANDEM_CHECK(training_ != nullptr, "plan_training() comes first");
+  Pass& pass = *training_;
+  const std::size_t size = model_.num_logits(pass.batch);
+  const auto part = [&](std::vector<float>& values) {
+    return std::span(values).first(std::min(size, values.size()));
+  };
+  return {pass.batch, pass.activations, part(pass.logits), part(pass.grad_logits)};
+}
+
 double EncoderTask::loss(const kernels::Context&, const nn::PackedBatch&, std::span<const float>,
                          float, float*) {
   TANDEM_CHECK(false, "a task overrides loss(), or forward() and backward()");
@@ -261,6 +274,7 @@ BatchSize EncoderTask::load_train_batch(std::span<const std::uint32_t> features,
   fill_batch(*train_, sequences_of(features, loaded_sequences_), options_.padding, first_sample,
              batch);
   set_group_samples(features, first_sample, batch);
+  alter_batch(std::nullopt, features, batch);
   load_labels(features, batch);
   return {.real_tokens =
               std::accumulate(batch.key_count.begin(), batch.key_count.end(), std::size_t{0}),
@@ -304,8 +318,9 @@ void EncoderTask::predict(const kernels::Context& context, const nn::Weights& we
                           std::size_t begin, std::size_t end, std::vector<float>& output) {
   const EvaluationSequences& set = evaluation(split);
   if (!inference_) plan_evaluation();
-  fill_batch(*set.sequences, std::span(set.order).subspan(begin, end - begin), options_.padding, 0,
-             inference_->batch);
+  const std::span features = std::span(set.order).subspan(begin, end - begin);
+  fill_batch(*set.sequences, features, options_.padding, 0, inference_->batch);
+  alter_batch(split, features, inference_->batch);
   const std::size_t size = model_.num_logits(inference_->batch);
   output.resize(output.size() + size);
   model_.forward(context, weights, inference_->batch, {}, inference_->activations,

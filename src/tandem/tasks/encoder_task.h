@@ -49,9 +49,9 @@ class EncoderTask : public Task {
   // Allocates what the evaluation sets need and returns the bytes of activations. After
   // plan_training() an evaluation runs in the memory of training, which is idle between two steps:
   // the bytes are then what it needs beyond that. The first predict() does it otherwise.
-  std::size_t plan_evaluation();
+  virtual std::size_t plan_evaluation();
   // Values that the model gives for the evaluation set that has most of them.
-  std::size_t num_outputs() const;
+  virtual std::size_t num_outputs() const;
   // Rows of the matrices when these training features are a batch.
   virtual std::size_t train_batch_rows(std::span<const std::uint32_t> features) const;
 
@@ -98,6 +98,20 @@ class EncoderTask : public Task {
 
   // Memory of training that is idle between two steps, for evaluations; or null.
   virtual const models::Activations* idle_memory() const;
+
+  // Changes the tokens of a batch of the sequences `indices`, for a model that reads other tokens
+  // than its features have, such as masks. split: unset in training.
+  virtual void alter_batch(std::optional<Split> split, std::span<const std::uint32_t> indices,
+                           nn::PackedBatch& batch);
+
+  // The batch of the last load_train_batch() and what its pass computes in, for a task with its own
+  // forward() and backward(). After plan_training().
+  struct TrainingPass {
+    const nn::PackedBatch& batch;
+    models::Activations& activations;
+    std::span<float> logits, grad_logits;  // [EncoderModel::num_logits(batch)]
+  };
+  TrainingPass training_pass();
 
   // The next three are for tasks whose features are sequences; a task that overrides
   // load_train_batch(), forward() and backward() does not need them.

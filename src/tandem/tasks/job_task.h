@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -45,6 +47,7 @@ struct TaskSettings {
   std::size_t eval_batch_size = 8;
   models::WeightFormat weight_format = models::WeightFormat::kSafetensors;
   std::filesystem::path model_directory = {};  // of the weights to begin with
+  std::uint64_t seed = 42;
 };
 
 // How training features are dealt out.
@@ -145,6 +148,8 @@ class JobTask {
   // --- what a run leaves ---
   // The result files of evaluations of a split, beside metrics.
   virtual std::vector<std::string> result_files(Split) const { return {}; }
+  // Adds to the results of a split what the script computes of them, without their prefix.
+  virtual void complete_results(Split, nlohmann::ordered_json&) const {}
   // Whether a prediction leaves predict_results.json, as run_qa's does.
   virtual bool saves_predict_results() const { return true; }
   // A split may have several sets, which are evaluated one after the other; only the first one in

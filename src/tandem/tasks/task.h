@@ -16,6 +16,10 @@
 #include "tandem/nn/pass.h"
 #include "tandem/nn/weights.h"
 
+namespace tandem::data {
+class EpochBatches;  // epoch_order.h
+}
+
 namespace tandem::tasks {
 
 // The set that is evaluated: --do_eval's validation set or --do_predict's test set.
@@ -35,6 +39,12 @@ struct EpochRequest {
   std::uint64_t epoch = 0;
   std::size_t batch_size = 0;  // features of a shard
   std::size_t shards = 1;      // batch k belongs to shard k mod shards
+};
+
+struct EpochBegin {
+  std::uint64_t epoch = 0;
+  const data::EpochBatches& batches;
+  std::size_t first_batch = 0;
 };
 
 struct Evaluation;   // evaluation.h
@@ -65,6 +75,9 @@ class Task {
   virtual std::vector<std::vector<std::uint32_t>> train_batches(const EpochRequest&) const {
     return {};
   }
+  // An epoch begins, or goes on behind its first `first_batch` batches of each shard; its batches
+  // follow in their order. For tasks whose samples change from epoch to epoch.
+  virtual void begin_epoch(const EpochBegin&) {}
   // Allocates what training batches of up to `batch_size` features need, so that steps allocate
   // nothing; returns the bytes.
   virtual std::size_t plan_training(std::size_t batch_size) = 0;

@@ -149,7 +149,12 @@ bool Trainer::train_to_the_end() {
   while (state_.global_step < plan_.total_steps) {
     const std::int64_t epoch = updates_into_data() / plan_.updates_per_epoch;
     const data::EpochBatches order = epoch_batches(arguments, plan_, parts_.task, epoch);
-    for (std::int64_t update = updates_into_data() - epoch * plan_.updates_per_epoch;
+    const std::int64_t first_update = updates_into_data() - epoch * plan_.updates_per_epoch;
+    parts_.task.begin_epoch(
+        {.epoch = static_cast<std::uint64_t>(epoch),
+         .batches = order,
+         .first_batch = static_cast<std::size_t>(first_update * plan_.accumulation_steps)});
+    for (std::int64_t update = first_update;
          update < plan_.updates_per_epoch && state_.global_step < plan_.total_steps; ++update) {
       update_once(context, order, update, step);
       if (agreed_to_stop()) return false;

@@ -1,0 +1,23 @@
+// The flags of run_mlm.py that are masked language modelling's own.
+#pragma once
+
+#include "tandem/tasks/masked_language/masked_language_arguments.h"
+#include "tandem/tasks/task_arguments.h"
+
+namespace tandem::masked_language {
+
+class CommandLine final : public tasks::DataTaskArguments<MaskedLanguageArguments> {
+ public:
+  using DataTaskArguments::DataTaskArguments;
+
+  std::string_view command() const override { return "run_mlm"; }
+  flags::FlagTable flags() const override;
+  std::vector<std::string> metrics() const override { return {"loss", "accuracy", "perplexity"}; }
+  bool greater_is_better(std::string_view metric) const override {
+    return metric.ends_with("accuracy");
+  }
+  void check(const tasks::Stages& stages, std::string_view evaluation_flag) override;
+  std::unique_ptr<tasks::JobTask> make_job() const override;
+};
+
+}  // namespace tandem::masked_language

@@ -1,0 +1,33 @@
+// What `tandem run_mlm` adds to what every job does.
+#pragma once
+
+#include "tandem/tasks/encoder_job.h"
+#include "tandem/tasks/masked_language/masked_language_arguments.h"
+#include "tandem/tasks/masked_language/masked_language_task.h"
+
+namespace tandem::masked_language {
+
+class MaskedLanguageJob final
+    : public tasks::ExampleJob<MaskedLanguageTask, MaskedLanguageArguments> {
+ public:
+  using ExampleJob::ExampleJob;
+
+  std::string_view examples() const override { return "pieces of text"; }
+  void describe(tasks::StartLog& log) const override;
+  hub::DatasetFiles find_data(const tasks::Stages& stages, const hub::ModelArguments& model,
+                              const Environment& environment,
+                              hub::DownloadObserver& downloads) const override;
+  tasks::Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
+                         const tasks::TaskSettings& settings) override;
+  void load_data(const tasks::DataParts& parts) override;
+  void describe_training(const tasks::TrainingShape& shape, tasks::StartLog& log) const override;
+
+  // perplexity, as the script writes it beside eval_loss.
+  void complete_results(tasks::Split split, nlohmann::ordered_json& metrics) const override;
+  std::string main_metric() const override { return "perplexity"; }
+  std::string title() const override { return "masked language modelling"; }
+  tasks::CardTask card_task() const override;
+  tasks::LeadingMetrics leading_metrics() const override;
+};
+
+}  // namespace tandem::masked_language

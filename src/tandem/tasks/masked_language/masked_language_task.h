@@ -1,0 +1,83 @@
+// Training and evaluation of masked language modelling, as the trainer sees it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tandem/models/masked_language_head.h"
+#include "tandem/tasks/encoder_task.h"
+#include "tandem/tasks/masked_language/batch_masks.h"
+#include "tandem/tasks/masked_language/masking.h"
+#include "tandem/tasks/masked_language/text_pieces.h"
+
+namespace tandem::masked_language {
+
+struct MaskedLanguageOptions {
+  MaskingOptions masking;
+  std::uint64_t seed = 42;  // of the masks
+  bool torch_masks = false;
+};
+
+class MaskedLanguageTask final : public tasks::EncoderTask {
+ public:
+  // `tokenizer` must outlive the task. Throws ConfigError for a config and a tokenizer that do not
+  // belong together, and for a family without the head.
+  MaskedLanguageTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
+                     const tasks::EncoderTaskOptions& options,
+                     const MaskedLanguageOptions& mask_options);
+
+  void set_train(TextPieces pieces);
+  void set_evaluation(TextPieces pieces);
+
+  // --- EncoderTask ---
+  std::string train_fingerprint() const override;
+  std::string evaluation_fingerprint(tasks::Split split) const override;
+  std::size_t plan_training(std::size_t batch_size) override {
+    return EncoderTask::plan_training(batch_size);
+  }
+  std::size_t plan_training(std::size_t batch_size, std::size_t max_rows) override;
+  std::size_t plan_calibration(std::size_t batch_size) override;
+  std::size_t plan_evaluation() override;
+  std::size_t num_outputs() const override;
+
+  // --- Task ---
+  void begin_epoch(const tasks::EpochBegin& epoch) override;
+  tasks::BatchSize load_train_batch(std::span<const std::uint32_t> features,
+                                    std::uint64_t first_sample) override;
+  // 0, with gradients of 0, for a batch in which no token is chosen.
+  double forward(const kernels::Context& context, const nn::Weights& weights,
+                 const nn::DropoutStream& dropout) override;
+  void backward(const kernels::Context& context, const nn::Weights& weights,
+                const nn::DropoutStream& dropout, double loss_scale, std::span<float> grads,
+                bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) override;
+  // Of each piece: its loss in two parts, the tokens that are right, the tokens that are chosen.
+  void predict(const kernels::Context& context, const nn::Weights& weights, tasks::Split split,
+               std::size_t begin, std::size_t end, std::vector<float>& output) override;
+  std::size_t output_size(tasks::Split split, std::size_t begin, std::size_t end) const override;
+  tasks::Evaluation evaluate(tasks::Split split, std::span<const float> output,
+                             const std::filesystem::path& directory, const std::string& prefix,
+                             ThreadPool& threads) override;
+
+ private:
+  void alter_batch(std::optional<tasks::Split> split, std::span<const std::uint32_t> indices,
+                   nn::PackedBatch& batch) override;
+  // Room for the head over a batch of `rows` rows. Returns the bytes beyond what it has.
+  std::size_t plan_head(std::size_t rows, bool training);
+
+  MaskedLanguageOptions mask_options_;
+  models::MaskedLanguageHead head_;
+  TextPieces train_, eval_;
+  BatchMasks masks_;
+  // Of the current batch:
+  std::vector<std::uint32_t> rows_;    // whose tokens are predicted
+  std::vector<std::int32_t> targets_;  // their tokens
+  std::vector<std::uint32_t> chosen_;  // how many each piece has
+  std::vector<float> hidden_;          // of an evaluation
+  bool begins_evaluation_ = false;
+  std::size_t head_bytes_ = 0;  // planned
+};
+
+}  // namespace tandem::masked_language
