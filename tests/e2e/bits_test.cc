@@ -29,7 +29,7 @@ class TaskBits : public Bits, public ::testing::WithParamInterface<const char*> 
 
 INSTANTIATE_TEST_SUITE_P(Tasks, TaskBits,
                          ::testing::Values("run_qa", "run_ner", "run_glue", "run_classification",
-                                           "run_embedding", "run_reranker"),
+                                           "run_embedding", "run_reranker", "run_mlm"),
                          [](const auto& task) { return std::string(task.param); });
 
 TEST_P(TaskBits, ThreadsAndRanksDoNotMatter) {
@@ -67,7 +67,7 @@ class InstructionSets : public TaskBits {};
 
 INSTANTIATE_TEST_SUITE_P(Tasks, InstructionSets,
                          ::testing::Values("run_qa", "run_ner", "run_glue", "run_classification",
-                                           "run_embedding"),
+                                           "run_embedding", "run_mlm"),
                          [](const auto& task) { return std::string(task.param); });
 
 // On one machine, and where ranks have CPUs of two kinds. Where this CPU lacks a class, the test

@@ -116,6 +116,17 @@ class JobTest : public ::testing::Test {
             {"--do_eval", "--validation_file", file},
             {}};
   }
+  // The sentences, each a piece of its own.
+  DemoTask masked_language() const {
+    const std::string file = rows_file("texts.json", [](const nlohmann::json& sentence) {
+      return nlohmann::json{
+          {"text", fmt::format("{}", fmt::join(words_of(sentence, "tokens"), " "))}};
+    });
+    return {"run_mlm",
+            {"--train_file", file, "--max_seq_length", "64", "--line_by_line"},
+            {"--do_eval", "--validation_file", file},
+            {}};
+  }
   // Sentences with the tags that are in them.
   DemoTask multi_label_classification() const {
     return task_of(
@@ -168,6 +179,7 @@ class JobTest : public ::testing::Test {
     if (command == "run_reranker") return ranked_lists();
     if (command == "run_classification") return multi_label_classification();
     if (command == "run_embedding") return embedding();
+    if (command == "run_mlm") return masked_language();
     return question_answering();
   }
   void use(DemoTask task) { task_ = std::move(task); }

@@ -1,0 +1,173 @@
+// `tandem run_mlm` as a person runs it: bits, results, files, the way into other tasks, and bad
+// input.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "e2e/job.h"
+#include "tandem/core/json.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class RunMlm : public JobTest {
+ protected:
+  void SetUp() override { use(demo_task("run_mlm")); }
+
+  std::string file(const std::string& name, const std::string& content) const {
+    write_file(path(name), content);
+    return path(name).native();
+  }
+  // 200 lines that repeat a few sentences, some of them blank.
+  std::string lines() const {
+    std::string text;
+    for (int row = 0; row < 200; ++row) {
+      constexpr const char* kSentences[] = {"Ada Lovelace lives in London.",
+                                            "The ship carries wine to Norway.", "",
+                                            "Rain is expected in the mountains on Monday."};
+      text += kSentences[row % 4] + std::string("\n");
+    }
+    return file("lines.txt", text);
+  }
+  Words joined(const std::string& output, const Words& more = {}) const {
+    return with(Words{kProgram, "run_mlm", "--model_name_or_path", (kDemo / "model").native(),
+                      "--output_dir", path(output).native(), "--train_file", lines(),
+                      "--max_seq_length", "32", "--learning_rate", "1e-3"},
+                more);
+  }
+  json results(const std::string& output) const {
+    return json::parse(read_file(path(output) / "all_results.json"));
+  }
+  // What the job logged, its columns as one blank.
+  static std::string logged(const ProcessResult& result) {
+    std::string text = result.out + result.err;
+    text.erase(
+        std::unique(text.begin(), text.end(), [](char a, char b) { return a == ' ' && b == ' '; }),
+        text.end());
+    return text;
+  }
+  void expect_refused(const Words& command, const std::vector<std::string>& parts) const {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(command, " ")));
+    const ProcessResult result = run(command);
+    EXPECT_NE(result.exit_code, 0) << result.out;
+    for (const std::string& part : parts) EXPECT_THAT(logged(result), HasSubstr(part));
+  }
+  std::set<std::string> tensors(const std::string& output) const {
+    const std::string bytes = weights(output);
+    std::uint64_t size = 0;
+    std::memcpy(&size, bytes.data(), sizeof size);
+    std::set<std::string> names;
+    for (const auto& [name, value] : json::parse(bytes.substr(8, size)).items())
+      if (name != "__metadata__") names.insert(name);
+    return names;
+  }
+};
+
+TEST_F(RunMlm, LearnsAndLeavesWhatTheScriptLeaves) {
+  run_ok(joined("before", {"--do_eval"}));
+  run_ok(joined("out", {"--do_train", "--do_eval", "--max_steps", "40"}));
+  const json found = results("out");
+  EXPECT_EQ(found.at("perplexity"), found.at("eval_perplexity"));
+  EXPECT_NEAR(found.at("perplexity").get<double>(), std::exp(found.at("eval_loss").get<double>()),
+              1e-6);
+  EXPECT_GT(found.at("eval_accuracy").get<double>(), 0.2);
+  EXPECT_GT(found.at("train_samples").get<int>(), 0);
+  EXPECT_GT(found.at("eval_samples").get<int>(), 0);
+  EXPECT_LT(found.at("perplexity").get<double>(), results("before").at("perplexity").get<double>());
+
+  const json config = json::parse(read_file(path("out") / "config.json"));
+  EXPECT_EQ(config.at("architectures"), json::array({"BertForMaskedLM"}));
+  const std::set<std::string> names = tensors("out");
+  EXPECT_TRUE(names.contains("cls.predictions.bias"));
+  EXPECT_TRUE(names.contains("cls.predictions.transform.dense.weight"));
+  EXPECT_FALSE(names.contains("cls.predictions.decoder.weight"));
+  for (const std::string& name : names) EXPECT_THAT(name, Not(HasSubstr("pooler")));
+  EXPECT_THAT(read_file(path("out") / "README.md"),
+              AllOf(HasSubstr("fill-mask"), HasSubstr("Masked Language Modeling")));
+  EXPECT_THAT(read_file(path("out") / "report.html"), HasSubstr("<span>Perplexity</span>"));
+}
+
+// The head and the words are read back: an evaluation alone gives the same result.
+TEST_F(RunMlm, TheSavedModelIsTheTrainedOne) {
+  run_ok(joined("out", {"--do_train", "--do_eval", "--max_steps", "8"}));
+  run_ok(joined("again", {"--do_eval", "--model_name_or_path", path("out").native()}));
+  EXPECT_EQ(results("out").at("eval_loss"), results("again").at("eval_loss"));
+  EXPECT_EQ(results("out").at("eval_accuracy"), results("again").at("eval_accuracy"));
+}
+
+TEST_F(RunMlm, TheModelGoesOnIntoOtherTasks) {
+  run_ok(joined("adapted", {"--do_train", "--max_steps", "4"}));
+  for (const char* command : {"run_qa", "run_glue", "run_ner", "run_embedding", "run_reranker"}) {
+    SCOPED_TRACE(command);
+    use(demo_task(command));
+    const ProcessResult result = run_ok(
+        train_command(std::string("after_") + command,
+                      {"--model_name_or_path", path("adapted").native(), "--max_steps", "2"}));
+    EXPECT_THAT(logged(result), Not(HasSubstr("embeddings.word_embeddings")));
+  }
+}
+
+// The first loss is that of the same weights: the dropout of a row does not depend on padding.
+TEST_F(RunMlm, PaddingChangesRoundingOnly) {
+  const Words few = {"--max_steps", "2", "--logging_steps", "1"};
+  run_ok(train_command("packed", few));
+  run_ok(train_command("padded", with(few, {"--pad_to_max_length", "true"})));
+  ASSERT_EQ(losses("packed").size(), 2u);
+  EXPECT_NEAR(losses("packed")[0], losses("padded")[0], 1e-3);
+}
+
+TEST_F(RunMlm, WholeWordsAreAnotherTask) {
+  run_ok(joined("tokens", {"--do_eval"}));
+  run_ok(joined("words", {"--do_eval", "--whole_word_mask"}));
+  EXPECT_NE(results("tokens").at("eval_loss"), results("words").at("eval_loss"));
+}
+
+// Masks of an evaluation are the same in every evaluation, and those of training are not.
+TEST_F(RunMlm, EvaluationsDrawTheSameMasks) {
+  run_ok(joined("out", {"--do_train", "--do_eval", "--max_steps", "4", "--learning_rate", "0",
+                        "--eval_strategy", "steps", "--eval_steps", "2", "--logging_steps", "1"}));
+  const json state = json::parse(read_file(path("out") / "trainer_state.json"));
+  std::set<double> losses;
+  for (const json& entry : state.at("log_history"))
+    if (entry.contains("eval_loss")) losses.insert(entry.at("eval_loss").get<double>());
+  EXPECT_EQ(losses.size(), 1u);
+}
+
+TEST_F(RunMlm, BadInputIsRefused) {
+  expect_refused(joined("refused", {"--do_predict"}), {"--do_predict"});
+  expect_refused({kProgram, "run_mlm", "--model_name_or_path", (kDemo / "model").native(),
+                  "--output_dir", path("refused").native(), "--do_train"},
+                 {"--train_file"});
+  expect_refused(joined("refused", {"--do_train", "--mlm_probability", "1.5"}),
+                 {"mlm_probability"});
+  // The demo's model has dropout.
+  expect_refused(joined("refused", {"--do_train", "--torch_masks"}), {"dropout"});
+
+  fs::copy(kDemo / "model", path("no_mask"));
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
+    const auto text = read_file_if_exists(path("no_mask") / name);
+    if (!text) continue;
+    json content = json::parse(*text);
+    content.erase("mask_token");
+    if (content.contains("added_tokens")) {
+      json kept = json::array();
+      for (const json& token : content["added_tokens"])
+        if (token.at("content") != "[MASK]") kept.push_back(token);
+      content["added_tokens"] = kept;
+    }
+    write_file(path("no_mask") / name, content.dump());
+  }
+  expect_refused(
+      joined("refused", {"--do_train", "--model_name_or_path", path("no_mask").native()}),
+      {"mask token"});
+}
+
+}  // namespace
+}  // namespace tandem::testing

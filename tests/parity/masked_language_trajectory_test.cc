@@ -1,0 +1,157 @@
+// Masked language modelling against the Trainer with run_mlm's data and masks (goldens in
+// ../shared/data/golden/next/mlm): the masks of every batch, losses, gradient norms, learning
+// rates, where every parameter went, and the evaluation behind it. The new head is torch's draw.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "parity/training_run.h"
+#include "support/test_support.h"
+#include "tandem/core/file.h"
+#include "tandem/core/json.h"
+#include "tandem/tasks/evaluation.h"
+#include "tandem/tasks/masked_language/masked_language_task.h"
+#include "tandem/tasks/masked_language/piece_builder.h"
+
+namespace tandem::testing {
+namespace {
+
+using masked_language::MaskedLanguageTask;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+fs::path next() { return shared_data() / "golden/next"; }
+
+class MaskedLanguageTrajectory : public SharedDataTest,
+                                 public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    SharedDataTest::SetUp();
+    if (!IsSkipped() && !fs::exists(next() / "mlm"))
+      GTEST_SKIP() << "needs goldens, which are absent: " << next() / "mlm";
+  }
+
+  // The features of the golden, whose special tokens are 0, 2 and 3.
+  static masked_language::TextPieces pieces_of(const json& rows, const text::Tokenizer& tokenizer) {
+    using Token = masked_language::StoredToken;
+    masked_language::PieceStore store(tokenizer, {.max_seq_length = 32, .line_by_line = true},
+                                      nullptr);
+    for (const json& row : rows) {
+      std::vector<std::uint32_t> tokens;
+      for (const json& id : row) {
+        const auto token = id.get<std::uint32_t>();
+        const bool special = token == 0 || token == 2 || token == 3;
+        tokens.push_back(token | (special ? Token::kSpecial : 0));
+      }
+      store.add_row(tokens);
+    }
+    return store.finish();
+  }
+
+  static void append_flat(const json& values, std::vector<double>& flat) {
+    if (values.is_array())
+      for (const json& value : values) append_flat(value, flat);
+    else
+      flat.push_back(values.get<double>());
+  }
+  static void expect_new_parameters(const json& golden, const nn::ParameterLayout& layout,
+                                    std::span<const float> weights) {
+    for (const auto& [name, values] : golden.items()) {
+      const nn::ParameterSpec* parameter = layout.find(name);
+      ASSERT_NE(parameter, nullptr) << name;
+      std::vector<double> flat;
+      append_flat(values, flat);
+      ASSERT_EQ(flat.size(), parameter->size) << name;
+      for (std::size_t i = 0; i < flat.size(); ++i)
+        ASSERT_NEAR(weights[parameter->offset + i], flat[i], 1e-8) << name << " " << i;
+    }
+  }
+
+  // eval_loss of the weights.
+  double evaluate(MaskedLanguageTask& task, std::span<const float> weights) {
+    std::vector<float> output;
+    const std::size_t batch = task.options().eval_batch_size;
+    const std::size_t count = task.num_features(tasks::Split::kEval);
+    for (std::size_t begin = 0; begin < count; begin += batch) {
+      task.predict({threads_, kernels_, scratch_}, {weights, {}}, tasks::Split::kEval, begin,
+                   std::min(begin + batch, count), output);
+    }
+    return task.evaluate(tasks::Split::kEval, output, {}, "eval", threads_)
+        .metrics.at("loss")
+        .get<double>();
+  }
+
+  ThreadPool threads_{available_cores()};
+  kernels::KernelSet kernels_ = kernels::select_kernels(kernels::CpuFeatures::detect());
+  kernels::Scratch scratch_{threads_.num_threads()};
+};
+
+INSTANTIATE_TEST_SUITE_P(Runs, MaskedLanguageTrajectory,
+                         ::testing::Values("joined", "line_by_line", "accumulation_2", "two_epochs",
+                                           "two_epochs_evaluated"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST_P(MaskedLanguageTrajectory, IsThatOfTheTrainer) {
+  const json golden =
+      json::parse(read_file(next() / "mlm" / fmt::format("trajectory_{}.json", GetParam())));
+  const json& given = golden.at("arguments");
+  const json& steps = golden.at("steps");
+  trainer::TrainingArguments arguments;
+  arguments.per_device_train_batch_size = given.at("per_device_train_batch_size");
+  arguments.per_device_eval_batch_size = given.at("per_device_eval_batch_size");
+  arguments.gradient_accumulation_steps = given.value("gradient_accumulation_steps", 1);
+  arguments.learning_rate = given.at("learning_rate");
+  arguments.max_steps = given.at("max_steps");
+  if (given.contains("eval_strategy")) arguments.eval_strategy = trainer::IntervalStrategy::kEpoch;
+
+  const fs::path model = next() / golden.at("model").get<std::string>();
+  const auto tokenizer = text::Tokenizer::load(model);
+  MaskedLanguageTask task(
+      models::ModelConfig::load(model), tokenizer, {},
+      {.masking = {.probability = golden.at("mlm_probability"),
+                   .mask_token_id = static_cast<std::uint32_t>(tokenizer.mask_token_id().value()),
+                   .vocabulary_size = static_cast<std::uint32_t>(tokenizer.vocab_size())},
+       .seed = golden.at("seed"),
+       .torch_masks = true});
+  const auto pieces = pieces_of(golden.at("original"), tokenizer);
+  task.set_train(pieces);
+  std::size_t evaluated = 0;
+  for (const json& batch : golden.at("evaluation_batches")) evaluated += batch.at("rows").size();
+  task.set_evaluation(pieces.first(evaluated));
+
+  const auto last = static_cast<std::int64_t>(steps.size());
+  std::vector<float> initial;
+  double eval_loss = 0;
+  const TrainingRecord record = record_task(
+      {.model = model, .config = task.model().config(), .arguments = arguments, .steps = last},
+      task, {threads_, kernels_, scratch_},
+      [&](std::int64_t step, const nn::ParameterLayout& layout, std::span<const float> weights) {
+        if (step == 0) {
+          initial.assign(weights.begin(), weights.end());
+          expect_new_parameters(golden.at("new_parameters"), layout, weights);
+        }
+        if (step != last) return;
+        EXPECT_EQ(other_ways(golden.at("parameters"), layout, {initial, weights},
+                             {.length = 1e-4, .value = 1e-4, .difference = 4e-3}, moves_by_noise),
+                  std::vector<std::string>());
+        // The Trainer evaluates behind an epoch's end by itself, before this.
+        if (!given.contains("eval_strategy")) eval_loss = evaluate(task, weights);
+      });
+  ASSERT_EQ(record.losses.size(), steps.size());
+  std::vector<double> losses;
+  for (const json& step : steps) {
+    double sum = 0;  // each is divided by their number
+    for (const json& loss : step.at("losses")) sum += loss.get<double>();
+    losses.push_back(sum);
+  }
+  expect_steps(record, losses, steps, {.loss = 1e-4, .norm = 1e-3});
+  if (eval_loss != 0) {
+    const double want = golden.at("eval_loss");
+    EXPECT_NEAR(eval_loss, want, 1e-5 * want);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing
