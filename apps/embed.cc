@@ -22,7 +22,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
-#include "tandem/models/weight_files.h"
+#include "tandem/models/pretrained/weight_files.h"
 
 namespace tandem::apps {
 namespace {

@@ -24,7 +24,7 @@
 #include "tandem/data/read_questions.h"
 #include "tandem/hub/file_hash.h"
 #include "tandem/hub/model_files.h"
-#include "tandem/models/weight_files.h"
+#include "tandem/models/pretrained/weight_files.h"
 #include "tandem/tasks/text_classification/inspect.h"
 #include "tandem/tasks/token_classification/inspect.h"
 #include "tandem/text/tokenizer.h"
@@ -207,9 +207,9 @@ struct Sums {
 };
 
 // In double, in the order of the elements.
-Sums sums_of(const models::TensorView& tensor) {
+Sums sums_of(const formats::TensorView& tensor) {
   std::vector<float> values(tensor.size());
-  models::copy_to_float(tensor, values);
+  formats::copy_to_float(tensor, values);
   Sums sums;
   for (const float value : values) {
     sums.sum += value;
@@ -223,12 +223,12 @@ ordered_json json_number(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json(fmt::format("{}", value));
 }
 
-ordered_json describe_tensor(const models::TensorView& tensor) {
+ordered_json describe_tensor(const formats::TensorView& tensor) {
   ordered_json line;
   line["name"] = tensor.name;
-  line["dtype"] = std::string(models::to_string(tensor.dtype));
+  line["dtype"] = std::string(formats::to_string(tensor.dtype));
   line["shape"] = tensor.shape;
-  if (models::is_float(tensor.dtype)) {
+  if (formats::is_float(tensor.dtype)) {
     const Sums sums = sums_of(tensor);
     line["sum"] = json_number(sums.sum);
     line["norm"] = json_number(std::sqrt(sums.squares));
@@ -245,7 +245,7 @@ void inspect_weights(const ModelOptions& options, const Environment& environment
   const fs::path named = options.model;
   const models::WeightFiles tensors(
       fs::is_regular_file(named) ? named : options.resolve(environment, {.weights = true}));
-  for (const models::TensorView& tensor : tensors.tensors()) {
+  for (const formats::TensorView& tensor : tensors.tensors()) {
     output << python_json(describe_tensor(tensor)) << '\n';
   }
 }

@@ -10,7 +10,7 @@
 #include "apps/arguments/job_commands.h"
 #include "apps/command/commands.h"
 #include "apps/command/log_prefix.h"
-#include "tandem/models/family.h"
+#include "tandem/models/encoder/family.h"
 
 namespace tandem::apps {
 

@@ -162,10 +162,10 @@ void read_pairs(Options& options, Input& input) {
         return std::vector<std::string>{options.query_column, options.answer_column};
       }});
   const data::Rows& rows = input.pair_rows;
-  const data::Column& queries = rows.texts(options.query_column);
-  const data::Column& answers = rows.texts(options.answer_column);
+  const formats::Column& queries = rows.texts(options.query_column);
+  const formats::Column& answers = rows.texts(options.answer_column);
   for (std::size_t row = 0; row < rows.size(); ++row) {
-    for (const data::Column* column : {&queries, &answers})
+    for (const formats::Column* column : {&queries, &answers})
       if (column->is_null(row))
         raise<DataError>("{}: column '{}' is empty, expected a text", rows.place(row),
                          column->name);
@@ -184,7 +184,7 @@ void read_corpus(const std::string& path, Input& input) {
         files, {.choose = [](std::span<const std::string>) -> std::vector<std::string> {
           return {"text"};
         }});
-    const data::Column& texts = input.corpus_rows.texts("text");
+    const formats::Column& texts = input.corpus_rows.texts("text");
     for (std::size_t row = 0; row < texts.size; ++row)
       if (!texts.is_null(row)) input.corpus.push_back(texts.texts[row]);
   } else {

@@ -20,7 +20,7 @@ FOLDERS = ("src", "apps", "cmake")
 # What is new: an example of it, the paths of its own files, and what names it elsewhere.
 EXTENSIONS = {
     "task": ("token classification", r"tasks/token_classification/", r"token_?classification"),
-    "head": ("…ForSequenceClassification's", r"models/sequence_head\.", r"sequence_head\.(?:h|cc)|make_sequence_head"),
+    "head": ("…ForSequenceClassification's", r"models/heads/sequence_head\.", r"sequence_head\.(?:h|cc)|make_sequence_head"),
     "kind of layer": ("BERT's", r"models/layers/post_norm/", r"post_?norm"),
     "family": ("ELECTRA", r"models/families/electra\.cc", r"kelectra\b|electra\.cc"),
     "tokenizer model": ("Unigram", r"text/(?:unigram|sentencepiece)", r"unigram"),

@@ -35,21 +35,21 @@ LAYERS = {
     "kernels": [],
     "nn": ["kernels"],
     "optim": ["nn", "kernels"],
-    "models": ["nn", "kernels"],
+    "text": [],
+    "formats": ["text"],
+    "models": ["formats", "nn", "kernels"],
     "rendezvous": [],
     "comm": ["rendezvous", "kernels"],
     "membership": [],
     "elastic": ["membership", "rendezvous"],
     "dist": ["optim", "comm", "kernels"],
-    "formats": [],
     "hub": ["formats"],
     "flags": [],
     "launch": ["elastic", "flags", "rendezvous"],
-    "text": [],
-    "data": ["text"],
-    "tasks": ["models", "data", "flags", "text", "hub", "nn", "kernels"],
-    "quant": ["tasks", "data", "models", "comm", "nn", "kernels"],
-    "trainer": ["tasks", "dist", "optim", "data", "models", "comm", "nn", "kernels"],
+    "data": ["formats", "text"],
+    "tasks": ["formats", "models", "data", "flags", "text", "hub", "nn", "kernels"],
+    "quant": ["tasks", "data", "formats", "models", "comm", "nn", "kernels"],
+    "trainer": ["tasks", "dist", "optim", "data", "formats", "models", "comm", "nn", "kernels"],
     "report": ["trainer", "tasks"],
     "job": ["report", "trainer", "quant", "tasks", "dist", "optim", "models", "text", "hub", "comm", "elastic", "rendezvous", "nn", "kernels"],
     "apps/manual": [],
@@ -75,8 +75,11 @@ SOURCES = (*HEADERS, ".cc")
 # folders, which may include all of them. Tests may include all.
 FOLDERS = {
     "models": {
-        "layers": ["."],
-        "families": [".", "layers"],
+        "encoder": [],
+        "layers": ["encoder"],
+        "families": ["encoder", "layers"],
+        "pretrained": ["encoder"],
+        "heads": ["encoder", "pretrained"],
     },
     "kernels": {
         "simd": [],
@@ -171,7 +174,7 @@ def check_includes(name, lines):
             if not name.startswith("src/" + target[:target.rindex("/") + 1]):
                 yield number, f"\"{target}\" is one task's; {folder} knows what all tasks share"
         if target.startswith("tandem/models/layers/") and not is_test(name) and not name.startswith(USERS_OF_LAYERS):
-            yield number, f"\"{target}\" is one kind of layer's; {folder} knows what all kinds share (tandem/models/layer.h)"
+            yield number, f"\"{target}\" is one kind of layer's; {folder} knows what all kinds share (tandem/models/encoder/layer.h)"
         layer = layer_of_include(target)
         if layer and layer not in LAYERS:
             yield number, f"\"{target}\": the folder {layer} is not in the table of layers"

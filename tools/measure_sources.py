@@ -37,7 +37,7 @@ LONG = {
     "apps/serve/http_server.cc": "one state machine for connections",
     "src/tandem/elastic/elastic_agent.cc ElasticAgent::handle": "a case for each kind of packet",
     "src/tandem/kernels/kernel_set.cc tables": "the table of operations",
-    "src/tandem/models/torch_pickle.cc step": "a case for each instruction of pickle",
+    "src/tandem/formats/torch_pickle.cc step": "a case for each instruction of pickle",
     "src/tandem/tasks/text_classification/command_line.cc data_flags": "a table of flags",
     "src/tandem/trainer/train_step.cc train_step": "the algorithm of a step",
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "apps/answering/inference_model.h"
-#include "tandem/models/sentence_files.h"
+#include "tandem/models/heads/sentence_files.h"
 
 namespace tandem::apps {
 

@@ -7,8 +7,8 @@
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/kernels/reduce.h"
-#include "tandem/models/row_head.h"
-#include "tandem/models/sequence_head.h"
+#include "tandem/models/heads/row_head.h"
+#include "tandem/models/heads/sequence_head.h"
 #include "tandem/quant/load_model.h"
 #include "tandem/tasks/question_answering/span_head.h"
 

@@ -18,7 +18,7 @@
 #include "tandem/hub/model_files.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/kernels/scratch.h"
-#include "tandem/models/encoder_model.h"
+#include "tandem/models/encoder/encoder_model.h"
 #include "tandem/nn/int8_linear.h"
 #include "tandem/nn/packed_linear.h"
 #include "tandem/text/tokenizer.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "apps/answering/inference_model.h"
-#include "tandem/models/cross_encoder_files.h"
+#include "tandem/models/heads/cross_encoder_files.h"
 
 namespace tandem::apps {
 

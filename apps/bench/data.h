@@ -13,7 +13,7 @@
 #include "tandem/core/thread_pool.h"
 #include "tandem/kernels/dropout.h"
 #include "tandem/kernels/sequences.h"
-#include "tandem/models/model_config.h"
+#include "tandem/models/encoder/model_config.h"
 
 namespace tandem::apps::bench {
 

@@ -11,8 +11,8 @@
 #include "tandem/core/profile.h"
 #include "tandem/kernels/cross_entropy.h"
 #include "tandem/kernels/dropout.h"
-#include "tandem/models/row_head.h"
-#include "tandem/models/sequence_head.h"
+#include "tandem/models/heads/row_head.h"
+#include "tandem/models/heads/sequence_head.h"
 #include "tandem/tasks/evaluation.h"
 #include "tandem/tasks/question_answering/span_head.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/models/encoder_model.h"
+#include "tandem/models/encoder/encoder_model.h"
 #include "tandem/tasks/task.h"
 
 namespace tandem::apps::bench {

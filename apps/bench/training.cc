@@ -1,7 +1,7 @@
 #include "apps/bench/training.h"
 
 #include "tandem/kernels/reduce.h"
-#include "tandem/models/pretrained.h"
+#include "tandem/models/pretrained/pretrained.h"
 
 namespace tandem::apps::bench {
 

@@ -12,7 +12,7 @@
 #include "tandem/data/epoch_order.h"
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/kernels/context.h"
-#include "tandem/models/model_config.h"
+#include "tandem/models/encoder/model_config.h"
 #include "tandem/optim/optimizer.h"
 #include "tandem/trainer/train_step.h"
 #include "tandem/trainer/training_plan.h"

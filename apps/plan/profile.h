@@ -9,7 +9,7 @@
 #include "apps/bench/random_batch.h"
 #include "apps/plan/cost_model.h"
 #include "tandem/core/env.h"
-#include "tandem/models/model_config.h"
+#include "tandem/models/encoder/model_config.h"
 
 namespace tandem::apps::plan {
 

@@ -10,8 +10,8 @@
 
 #include "e2e/job.h"
 #include "tandem/core/json.h"
-#include "tandem/models/tensor_view.h"
-#include "tandem/models/weight_files.h"
+#include "tandem/formats/tensor_view.h"
+#include "tandem/models/pretrained/weight_files.h"
 
 namespace tandem::testing {
 namespace {
@@ -141,15 +141,15 @@ TEST_F(EmbedGoldens, TheRealMiniLm) {
   const json golden = read_golden("real_minilm.json");
   const Vectors found = embed(minilm_dir().native(), lines_file(golden["texts"], "texts"));
   const models::WeightFiles tensors(golden_ / "embeddings" / "real_minilm.safetensors");
-  const models::TensorView* expected = nullptr;
-  for (const models::TensorView& tensor : tensors.tensors()) {
+  const formats::TensorView* expected = nullptr;
+  for (const formats::TensorView& tensor : tensors.tensors()) {
     if (tensor.shape == std::vector<std::size_t>{found.size(), 384} &&
-        (expected == nullptr || tensor.dtype == models::DType::kF64))
+        (expected == nullptr || tensor.dtype == formats::DType::kF64))
       expected = &tensor;
   }
   ASSERT_NE(expected, nullptr);
   std::vector<float> values(expected->size());
-  models::copy_to_float(*expected, values);
+  formats::copy_to_float(*expected, values);
   Vectors vectors;
   for (std::size_t i = 0; i < found.size(); ++i)
     vectors.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(i * 384),

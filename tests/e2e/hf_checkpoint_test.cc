@@ -5,7 +5,7 @@
 
 #include "e2e/job.h"
 #include "tandem/core/json.h"
-#include "tandem/models/torch_file.h"
+#include "tandem/formats/torch_file.h"
 
 namespace tandem::testing {
 namespace {
@@ -78,7 +78,7 @@ TEST_F(HuggingFaceCheckpoint, GoesOnWithTheTrainersLosses) {
 
 // Keys in order, types and plain values; of tensors type and shape. `skip`: values that follow from
 // the step. param_names are ours alone.
-void expect_same_shape(const models::TorchValue& ours, const models::TorchValue& theirs,
+void expect_same_shape(const formats::TorchValue& ours, const formats::TorchValue& theirs,
                        const std::set<std::string_view>& skip) {
   ASSERT_EQ(ours.type_name(), theirs.type_name()) << ours.where();
   if (ours.is_tensor()) {
@@ -119,15 +119,15 @@ void expect_same_shape(const models::TorchValue& ours, const models::TorchValue&
 TEST_F(HuggingFaceCheckpoint, OptimizerAndScheduleAreWrittenAsTheTrainerDoes) {
   run_ok(resume_command(golden() / "checkpoint-10", "out"));
   const fs::path ours = path("out") / "checkpoint-20";
-  const models::TorchFile optimizer(ours / "optimizer.pt");
-  const models::TorchFile official(golden() / "checkpoint-10" / "optimizer.pt");
+  const formats::TorchFile optimizer(ours / "optimizer.pt");
+  const formats::TorchFile official(golden() / "checkpoint-10" / "optimizer.pt");
   expect_same_shape(optimizer.root(), official.root(), {"lr"});
   EXPECT_EQ(optimizer.root()["state"].size(), 39u);
   float step = 0;
-  models::copy_to_float(optimizer.root()["state"][0]["step"].as_tensor(), std::span(&step, 1));
+  formats::copy_to_float(optimizer.root()["state"][0]["step"].as_tensor(), std::span(&step, 1));
   EXPECT_EQ(step, 20);
-  const models::TorchFile schedule(ours / "scheduler.pt");
-  const models::TorchFile official_schedule(golden() / "checkpoint-10" / "scheduler.pt");
+  const formats::TorchFile schedule(ours / "scheduler.pt");
+  const formats::TorchFile official_schedule(golden() / "checkpoint-10" / "scheduler.pt");
   expect_same_shape(schedule.root(), official_schedule.root(),
                     {"last_epoch", "_step_count", "_last_lr"});
   EXPECT_EQ(schedule.root()["last_epoch"].as_int(), 20);

@@ -4,7 +4,7 @@
 #include "e2e/job.h"
 #include "support/trajectory.h"
 #include "tandem/core/json.h"
-#include "tandem/models/weight_files.h"
+#include "tandem/models/pretrained/weight_files.h"
 
 namespace tandem::testing {
 namespace {
@@ -217,9 +217,9 @@ class LabelGolden : public Labels, public ::testing::WithParamInterface<const ch
     }
     return with(with(words, {"--do_train", "--do_eval", "--do_predict"}), more);
   }
-  static std::vector<float> values_of(const models::TensorView& tensor) {
+  static std::vector<float> values_of(const formats::TensorView& tensor) {
     std::vector<float> values(tensor.size());
-    models::copy_to_float(tensor, values);
+    formats::copy_to_float(tensor, values);
     return values;
   }
   // A step of no length leaves the weights that training begins with, those of a new head among
@@ -234,7 +234,7 @@ class LabelGolden : public Labels, public ::testing::WithParamInterface<const ch
     for (const json& parameter : task_.at("parameters")) {
       const std::string name = parameter.at("name");
       if (moves_by_noise(name)) continue;
-      const models::TensorView *start = before.find(name), *end = after.find(name);
+      const formats::TensorView *start = before.find(name), *end = after.find(name);
       ASSERT_TRUE(start != nullptr && end != nullptr) << name;
       const std::vector<float> from = values_of(*start), to = values_of(*end);
       EXPECT_EQ(other_way({from, to}, parameter, kTolerance), "") << name;

@@ -5,7 +5,7 @@
 #include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
-#include "tandem/models/model_config.h"
+#include "tandem/models/encoder/model_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tandem;

@@ -13,7 +13,7 @@
 namespace {
 
 using namespace tandem;
-using data::Column;
+using formats::Column;
 using Kind = Column::Kind;
 
 // As many values as the column says, whatever its kind.

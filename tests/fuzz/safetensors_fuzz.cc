@@ -7,7 +7,7 @@
 #include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
-#include "tandem/models/safetensors.h"
+#include "tandem/formats/safetensors.h"
 
 namespace {
 
@@ -28,9 +28,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // tree is there at a time.
   const fuzz::MemoryLimit limit(64 * size + 65536);
   try {
-    const models::SafetensorsContent content(std::as_bytes(std::span(file)), "input");
-    for (const models::TensorView& tensor : content.tensors()) {
-      fuzz::require(models::byte_size(tensor.dtype, tensor.shape) == tensor.bytes.size());
+    const formats::SafetensorsContent content(std::as_bytes(std::span(file)), "input");
+    for (const formats::TensorView& tensor : content.tensors()) {
+      fuzz::require(formats::byte_size(tensor.dtype, tensor.shape) == tensor.bytes.size());
       unsigned sum = 0;
       for (const std::byte byte : tensor.bytes) sum += static_cast<unsigned>(byte);
       fuzz::require(sum <= 255u * size);

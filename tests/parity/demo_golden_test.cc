@@ -12,8 +12,8 @@
 #include "parity/training_run.h"
 #include "tandem/core/env.h"
 #include "tandem/core/json.h"
+#include "tandem/formats/safetensors.h"
 #include "tandem/kernels/cross_entropy.h"
-#include "tandem/models/safetensors.h"
 #include "tandem/tasks/question_answering/metrics.h"
 #include "tandem/tasks/question_answering/postprocess.h"
 #include "tandem/tasks/question_answering/span_head.h"
@@ -186,7 +186,7 @@ TEST_P(DemoModel, LogitsLossAndGradients) {
   if (bf16) {
     EXPECT_NEAR(loss, expected.at("loss_bf16_autocast").get<double>(), 4e-3);
   }
-  const models::SafetensorsFile tensors(golden_path("model_" + name + ".safetensors"));
+  const formats::SafetensorsFile tensors(golden_path("model_" + name + ".safetensors"));
   for (std::size_t side = 0; side < 2 && !bf16; ++side) {
     std::vector<float> golden_logits(8 * length);
     copy_to_float(*tensors.find(padding_name + (side == 0 ? ".start" : ".end") + "_logits.f32"),
@@ -234,7 +234,7 @@ void expect_answers(bool v2) {
   const qa::FeatureSet features = features_of(text::Tokenizer::load(demo("model")), questions,
                                               golden, Padding::kMaxSeqLength, /*labels=*/false);
   const std::size_t length = golden.at("max_seq_length");
-  const models::SafetensorsFile tensors(golden_path("postprocess.safetensors"));
+  const formats::SafetensorsFile tensors(golden_path("postprocess.safetensors"));
   std::vector<float> start(features.size() * length), end(start.size());
   copy_to_float(*tensors.find("start_logits"), start);
   copy_to_float(*tensors.find("end_logits"), end);

@@ -15,7 +15,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/data/read_rows.h"
-#include "tandem/models/sentence_files.h"
+#include "tandem/models/heads/sentence_files.h"
 #include "tandem/tasks/embedding/embedding_task.h"
 #include "tandem/tasks/embedding/losses.h"
 #include "tandem/tasks/embedding/no_duplicates.h"
@@ -117,7 +117,7 @@ class EmbeddingTrajectory : public SharedDataTest {
     made.texts = text_classification::build_text_features(tokenizer, texts, {}, 64, threads_,
                                                           [](std::size_t) { return ""; });
     if (run.golden.contains("label") && run.golden.at("label").is_string()) {
-      const data::Column* label = read.find(run.golden.at("label").get<std::string>());
+      const formats::Column* label = read.find(run.golden.at("label").get<std::string>());
       made.labels.assign(label->numbers.begin(), label->numbers.end());
       made.labels_per_row = 1;
     }

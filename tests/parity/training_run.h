@@ -15,7 +15,7 @@
 #include "tandem/data/read_questions.h"
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/kernels/context.h"
-#include "tandem/models/pretrained.h"
+#include "tandem/models/pretrained/pretrained.h"
 #include "tandem/tasks/question_answering/question_answering_task.h"
 #include "tandem/trainer/optimization.h"
 #include "tandem/trainer/trainer.h"

@@ -1,7 +1,7 @@
 // A family that is not tandem's own, of layers that are not either.
 #include "toy/toy_family.h"
 
-#include "tandem/models/model_config.h"
+#include "tandem/models/encoder/model_config.h"
 #include "toy/toy_layers.h"
 
 namespace tandem::toy {

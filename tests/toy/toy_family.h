@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tandem/models/family.h"
+#include "tandem/models/encoder/family.h"
 
 namespace tandem::toy {
 

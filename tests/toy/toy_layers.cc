@@ -9,7 +9,7 @@
 
 #include "tandem/core/region.h"
 #include "tandem/kernels/first_rows.h"
-#include "tandem/models/model_config.h"
+#include "tandem/models/encoder/model_config.h"
 #include "tandem/nn/linear.h"
 
 namespace tandem::toy {

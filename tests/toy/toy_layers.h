@@ -2,7 +2,7 @@
 // parameter that all layers share.
 #pragma once
 
-#include "tandem/models/layer.h"
+#include "tandem/models/encoder/layer.h"
 
 namespace tandem::toy {
 

@@ -5,9 +5,9 @@
 
 #include <cmath>
 
-#include "tandem/models/encoder_model.h"
-#include "tandem/models/pooling_head.h"
-#include "tandem/models/sequence_head.h"
+#include "tandem/models/encoder/encoder_model.h"
+#include "tandem/models/heads/pooling_head.h"
+#include "tandem/models/heads/sequence_head.h"
 #include "tandem/models/test_models.h"
 #include "toy/toy_family.h"
 

@@ -6,8 +6,8 @@
 
 #include "e2e/job.h"
 #include "tandem/core/json.h"
-#include "tandem/models/encoder_model.h"
-#include "tandem/models/pretrained.h"
+#include "tandem/models/encoder/encoder_model.h"
+#include "tandem/models/pretrained/pretrained.h"
 #include "toy/toy_family.h"
 #include "toy/word_counts.h"
 

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "tandem/kernels/cross_entropy.h"
-#include "tandem/models/head.h"
+#include "tandem/models/encoder/head.h"
 #include "tandem/nn/linear.h"
 #include "tandem/tasks/encoder_job.h"
 #include "tandem/tasks/example_task.h"
@@ -76,7 +76,7 @@ class WordCounts final : public tasks::ExampleTask<Texts> {
 
   Texts read(std::span<const std::filesystem::path> files, ThreadPool& threads) const {
     const data::Rows rows = data::read_rows(files);
-    const data::Column& column = rows.texts("text");
+    const formats::Column& column = rows.texts("text");
     Texts texts{text_classification::build_text_features(
         tokenizer(), column.texts, {}, model().config().max_tokens(), threads,
         [&](std::size_t i) { return rows.place(i); })};

@@ -11,7 +11,7 @@
 namespace tandem::data {
 namespace {
 
-using Kind = Column::Kind;
+using Kind = formats::Column::Kind;
 
 // pandas.read_csv: what is missing.
 bool is_missing(std::string_view cell) {
@@ -48,7 +48,7 @@ bool is_date(std::string_view cell) {
 }
 
 // Classifies a text column of a file without types.
-void classify_cells(Column column, ColumnContents& contents) {
+void classify_cells(formats::Column column, ColumnContents& contents) {
   column.valid.resize(column.size, 1);
   bool any = false, dates = true;
   for (std::size_t i = 0; i < column.size; ++i) {
@@ -74,7 +74,7 @@ void classify_cells(Column column, ColumnContents& contents) {
   }
 }
 
-std::string words_of(const Column& column) {
+std::string words_of(const formats::Column& column) {
   switch (column.kind) {
     case Kind::kInteger:
     case Kind::kNumber:
@@ -96,11 +96,11 @@ ColumnContents column_contents(const RowLoader& read, std::string_view name) {
     const Rows rows = read({.choose = [&](std::span<const std::string>) {
       return std::vector<std::string>{std::string(name)};
     }});
-    const Column& column = rows.columns().front();
+    const formats::Column& column = rows.columns().front();
     if (column.kind == Kind::kText && rows.untyped()) {
       classify_cells(column, contents);
     } else if (column.kind == Kind::kList) {
-      const Column& elements = column.children.front();
+      const formats::Column& elements = column.children.front();
       contents.list_of_texts = elements.kind == Kind::kText;
       const bool classes = contents.list_of_texts || elements.kind == Kind::kInteger;
       if (classes) contents.kind = ColumnContents::Kind::kLists;

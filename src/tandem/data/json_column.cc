@@ -9,7 +9,7 @@
 namespace tandem::data {
 namespace {
 
-using Kind = Column::Kind;
+using Kind = formats::Column::Kind;
 
 constexpr int kDeepestList = 64;
 
@@ -31,7 +31,7 @@ std::string_view name_of(Kind kind) {
 }
 
 // Room for one more value, whatever it is; null for now where that shows.
-void add_placeholder(Column& column) {
+void add_placeholder(formats::Column& column) {
   ++column.size;
   column.valid.push_back(1);
   if (column.kind == Kind::kText) column.texts.emplace_back();
@@ -40,7 +40,7 @@ void add_placeholder(Column& column) {
   if (column.kind == Kind::kList) column.begins.push_back(column.begins.back());
 }
 
-void fill_nulls(Column& column, Kind kind) {
+void fill_nulls(formats::Column& column, Kind kind) {
   if (kind == Kind::kText) column.texts.resize(column.size);
   if (kind == Kind::kInteger || kind == Kind::kBool) column.integers.resize(column.size);
   if (kind == Kind::kNumber) column.numbers.resize(column.size);
@@ -50,7 +50,7 @@ void fill_nulls(Column& column, Kind kind) {
 }
 
 // Makes the column one that values of `kind` fit into.
-void adopt(Column& column, Kind kind) {
+void adopt(formats::Column& column, Kind kind) {
   if (column.kind == kind || (column.kind == Kind::kNumber && kind == Kind::kInteger)) return;
   if (column.kind == Kind::kInteger && kind == Kind::kNumber) {
     column.numbers.assign(column.integers.begin(), column.integers.end());
@@ -66,7 +66,7 @@ void adopt(Column& column, Kind kind) {
 }
 
 template <class T>
-T parse(std::string_view token, const Column& column, std::string_view what) {
+T parse(std::string_view token, const formats::Column& column, std::string_view what) {
   T value{};
   const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
   if (error != std::errc() || end != token.data() + token.size())
@@ -76,19 +76,19 @@ T parse(std::string_view token, const Column& column, std::string_view what) {
 
 }  // namespace
 
-Column JsonColumnWriter::begin(std::string_view name) {
-  Column column;
+formats::Column JsonColumnWriter::begin(std::string_view name) {
+  formats::Column column;
   column.name = name;
   column.type = name_of(Kind::kOther);
   return column;
 }
 
-void JsonColumnWriter::add_null(Column& column) {
+void JsonColumnWriter::add_null(formats::Column& column) {
   add_placeholder(column);
   column.valid.back() = 0;
 }
 
-void JsonColumnWriter::add(Column& column, JsonCursor& cursor, int depth) {
+void JsonColumnWriter::add(formats::Column& column, JsonCursor& cursor, int depth) {
   const char c = cursor.peek();
   if (c == '{') {
     raise<DataError>("\"{}\" is an object; expected text, a number, true, false or a list",
@@ -100,19 +100,19 @@ void JsonColumnWriter::add(Column& column, JsonCursor& cursor, int depth) {
     raise<DataError>("\"{}\" has lists of more than {} levels", column.name, kDeepestList);
   adopt(column, Kind::kList);
   add_placeholder(column);
-  Column& elements = column.children.front();
+  formats::Column& elements = column.children.front();
   cursor.elements([&] { add(elements, cursor, depth + 1); });
   column.begins.back() = elements.size;
 }
 
-void JsonColumnWriter::add_text(Column& column, std::string_view raw) {
-  require_utf8(raw, [&] { return fmt::format("\"{}\"", column.name); });
+void JsonColumnWriter::add_text(formats::Column& column, std::string_view raw) {
+  formats::require_utf8(raw, [&] { return fmt::format("\"{}\"", column.name); });
   adopt(column, Kind::kText);
   add_placeholder(column);
   column.texts.back() = decode_json_string(raw, texts_);
 }
 
-void JsonColumnWriter::add_scalar(Column& column, std::string_view token) {
+void JsonColumnWriter::add_scalar(formats::Column& column, std::string_view token) {
   if (token == "null" || token == "NaN") return add_null(column);
   if (token.ends_with("Infinity"))
     raise<DataError>("\"{}\" is {}, expected a finite number", column.name, token);

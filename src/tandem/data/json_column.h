@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tandem/data/json_cursor.h"
-#include "tandem/data/table.h"
+#include "tandem/formats/table.h"
 
 namespace tandem::data {
 
@@ -18,15 +18,15 @@ class JsonColumnWriter {
   explicit JsonColumnWriter(std::deque<std::string>& texts) : texts_(texts) {}
 
   // An empty column.
-  static Column begin(std::string_view name);
-  void add_null(Column& column);
+  static formats::Column begin(std::string_view name);
+  void add_null(formats::Column& column);
   // Consumes the value. Throws DataError that names the column: an object, values of different
   // types, Infinity, a number that is too large, text that is not UTF-8.
-  void add(Column& column, JsonCursor& cursor, int depth = 0);
+  void add(formats::Column& column, JsonCursor& cursor, int depth = 0);
 
  private:
-  void add_text(Column& column, std::string_view raw);
-  void add_scalar(Column& column, std::string_view token);
+  void add_text(formats::Column& column, std::string_view raw);
+  void add_scalar(formats::Column& column, std::string_view token);
 
   std::deque<std::string>& texts_;
 };

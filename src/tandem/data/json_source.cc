@@ -12,7 +12,7 @@
 #include "tandem/core/text_file.h"
 #include "tandem/data/json_column.h"
 #include "tandem/data/json_cursor.h"
-#include "tandem/data/read_budget.h"
+#include "tandem/formats/read_budget.h"
 
 namespace tandem::data {
 namespace {
@@ -104,7 +104,7 @@ class JsonRows {
   bool in_object_ = false;  // the list of rows is a member of an object
 };
 
-class JsonSource final : public TableSource {
+class JsonSource final : public formats::TableSource {
  public:
   explicit JsonSource(std::string_view text) : JsonSource(JsonRows(text), text, {}) {}
   // The rows of a text without byte order mark that JsonParts has cut off.
@@ -126,7 +126,7 @@ class JsonSource final : public TableSource {
 
   std::span<const std::string> column_names() const override { return names_; }
 
-  bool next(std::span<const std::size_t> columns, Table& table) override {
+  bool next(std::span<const std::size_t> columns, formats::Table& table) override {
     table = {};
     if (std::exchange(given_, true)) return false;
     table.num_rows = num_rows_;
@@ -134,7 +134,7 @@ class JsonSource final : public TableSource {
     table.columns.reserve(columns.size());
     for (const std::size_t i : columns) {
       budget_.take_values(num_rows_);
-      Column& column = table.columns.emplace_back(JsonColumnWriter::begin(names_[i]));
+      formats::Column& column = table.columns.emplace_back(JsonColumnWriter::begin(names_[i]));
       if (wanted_[i] == nullptr) wanted_[i] = &column;
     }
     row_ = 0;
@@ -175,7 +175,8 @@ class JsonSource final : public TableSource {
     const std::string_view name = decode_json_string(key, keys_);
     const auto [found, is_new] = index_.try_emplace(name, names_.size());
     if (is_new) {
-      require_utf8(name, [&] { return fmt::format("the name of column {}", names_.size() + 1); });
+      formats::require_utf8(
+          name, [&] { return fmt::format("the name of column {}", names_.size() + 1); });
       names_.emplace_back(name);
     } else if (name.data() != key.data()) {
       keys_.pop_back();
@@ -238,7 +239,7 @@ class JsonSource final : public TableSource {
 
   // --- values ---
 
-  void read_row(JsonCursor& cursor, Table& table) {
+  void read_row(JsonCursor& cursor, formats::Table& table) {
     in_row([&] {
       std::size_t column = 0;
       const auto read = [&](std::size_t i) {
@@ -257,7 +258,7 @@ class JsonSource final : public TableSource {
       }
     });
     ++row_;
-    for (Column& column : table.columns) {  // what a row lacks is null
+    for (formats::Column& column : table.columns) {  // what a row lacks is null
       if (column.size < row_) writer_.add_null(column);
     }
   }
@@ -277,21 +278,21 @@ class JsonSource final : public TableSource {
   std::string_view text_;
   JsonRows rows_;
   JsonPart part_;
-  ReadBudget budget_;
+  formats::ReadBudget budget_;
   std::deque<std::string> keys_, texts_;
   JsonColumnWriter writer_{texts_};
   std::unordered_map<std::string_view, std::size_t> index_;
   std::vector<std::string> names_;
   std::vector<std::size_t> lines_;
-  std::vector<std::size_t> begins_;  // Form::kColumns: of the columns' objects
-  std::vector<Column*> wanted_;      // by column; null: skipped
+  std::vector<std::size_t> begins_;       // Form::kColumns: of the columns' objects
+  std::vector<formats::Column*> wanted_;  // by column; null: skipped
   std::size_t num_rows_ = 0;
   std::size_t row_ = 0;  // being read
   bool given_ = false;
 };
 
 // JSON lines, a JsonSource for each part. Rows end where values do, for a row may have several lines.
-class JsonParts final : public TableSource {
+class JsonParts final : public formats::TableSource {
  public:
   JsonParts(std::string_view text, std::size_t part_bytes) : text_(text), part_bytes_(part_bytes) {
     open_next();
@@ -301,7 +302,7 @@ class JsonParts final : public TableSource {
 
   std::span<const std::string> column_names() const override { return names_; }
 
-  bool next(std::span<const std::size_t> columns, Table& table) override {
+  bool next(std::span<const std::size_t> columns, formats::Table& table) override {
     while (true) {
       if (!source_ && !open_next()) return false;
       const auto own = source_->column_names();
@@ -312,7 +313,7 @@ class JsonParts final : public TableSource {
         found.push_back(static_cast<std::size_t>(at - own.begin()));
         wanted.push_back(c);
       }
-      Table part;
+      formats::Table part;
       if (!source_->next(found, part)) {
         source_.reset();
         continue;
@@ -329,8 +330,8 @@ class JsonParts final : public TableSource {
   std::size_t line(std::size_t row) const override { return source_->line(row); }
 
  private:
-  static Column nulls(std::string_view name, std::size_t rows) {
-    Column column = JsonColumnWriter::begin(name);
+  static formats::Column nulls(std::string_view name, std::size_t rows) {
+    formats::Column column = JsonColumnWriter::begin(name);
     column.size = rows;
     column.valid.assign(rows, 0);
     return column;
@@ -361,11 +362,12 @@ class JsonParts final : public TableSource {
 
 }  // namespace
 
-std::unique_ptr<TableSource> open_json(std::string_view text) {
+std::unique_ptr<formats::TableSource> open_json(std::string_view text) {
   return std::make_unique<JsonSource>(without_byte_order_mark(text));
 }
 
-std::unique_ptr<TableSource> open_json_in_parts(std::string_view text, std::size_t part_bytes) {
+std::unique_ptr<formats::TableSource> open_json_in_parts(std::string_view text,
+                                                         std::size_t part_bytes) {
   text = without_byte_order_mark(text);
   if (JsonRows(text).form() != JsonRows::Form::kLines) return std::make_unique<JsonSource>(text);
   return std::make_unique<JsonParts>(text, part_bytes);

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string_view>
 
-#include "tandem/data/table.h"
+#include "tandem/formats/table.h"
 
 namespace tandem::data {
 
@@ -20,11 +20,12 @@ namespace tandem::data {
 //
 // Throws DataError that names the row and line: for invalid JSON, a row that is not an object, a
 // repeated key, a file without rows, and for the wanted columns whatever JsonColumnWriter refuses.
-std::unique_ptr<TableSource> open_json(std::string_view text);
+std::unique_ptr<formats::TableSource> open_json(std::string_view text);
 
 // The same for a text that may be larger than memory: of JSON lines, next() gives the rows of about
 // `part_bytes` bytes at a time. The columns are the keys of the first part. The other forms are
 // given at once.
-std::unique_ptr<TableSource> open_json_in_parts(std::string_view text, std::size_t part_bytes);
+std::unique_ptr<formats::TableSource> open_json_in_parts(std::string_view text,
+                                                         std::size_t part_bytes);
 
 }  // namespace tandem::data

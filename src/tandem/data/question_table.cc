@@ -30,13 +30,13 @@ constexpr std::size_t kNumPositional = 3;
 
 class RowReader {
  public:
-  RowReader(TableSource& source, const ReadOptions& options, QuestionSet::Builder& builder)
+  RowReader(formats::TableSource& source, const ReadOptions& options, QuestionSet::Builder& builder)
       : source_(source), options_(options), builder_(builder) {
     find_columns();
   }
 
   void read() {
-    Table table;
+    formats::Table table;
     while (source_.next(columns_, table)) {
       counted_ = {};
       for (row_ = 0; row_ < table.num_rows; ++row_) read_row(table);
@@ -77,24 +77,24 @@ class RowReader {
     builder_.set_columns({name(kQuestion), name(kContext), name(kAnswers)});
   }
 
-  const Column* column(const Table& table, Role role) const {
+  const formats::Column* column(const formats::Table& table, Role role) const {
     return place_[role] ? &table.columns[*place_[role]] : nullptr;
   }
 
-  void read_row(const Table& table) {
+  void read_row(const formats::Table& table) {
     id_.clear();
     id_ = read_id(table);
     example_ = {};
     example_.id = id_;
-    if (const Column* title = column(table, kTitle);
-        title != nullptr && title->kind == Column::Kind::kText && !title->is_null(row_)) {
+    if (const formats::Column* title = column(table, kTitle);
+        title != nullptr && title->kind == formats::Column::Kind::kText && !title->is_null(row_)) {
       example_.title = title->texts[row_];
     }
     example_.question = get_text(*column(table, kQuestion));
     example_.context = get_text(*column(table, kContext));
     count_context();
     answers_.clear();
-    if (const Column* answers = column(table, kAnswers)) read_answers(*answers);
+    if (const formats::Column* answers = column(table, kAnswers)) read_answers(*answers);
     example_.answers = answers_;
     builder_.add(example_);
   }
@@ -115,26 +115,26 @@ class RowReader {
                      fmt::format(format, std::forward<Args>(args)...));
   }
 
-  [[noreturn]] void wrong_type(const Column& column, std::string_view expected) const {
+  [[noreturn]] void wrong_type(const formats::Column& column, std::string_view expected) const {
     fail("column \"{}\" has the type {}, expected {}", column.name, column.type, expected);
   }
 
-  std::string read_id(const Table& table) const {
-    const Column* id = column(table, kId);
+  std::string read_id(const formats::Table& table) const {
+    const formats::Column* id = column(table, kId);
     if (id == nullptr) return std::to_string(builder_.size());
     if (id->is_null(row_)) fail("column \"id\" is null");
     switch (id->kind) {
-      case Column::Kind::kText:
+      case formats::Column::Kind::kText:
         return std::string(id->texts[row_]);
-      case Column::Kind::kInteger:
+      case formats::Column::Kind::kInteger:
         return std::to_string(id->integers[row_]);
       default:
         wrong_type(*id, "text");
     }
   }
 
-  std::string_view get_text(const Column& column) const {
-    if (column.kind != Column::Kind::kText) wrong_type(column, "text");
+  std::string_view get_text(const formats::Column& column) const {
+    if (column.kind != formats::Column::Kind::kText) wrong_type(column, "text");
     if (column.is_null(row_)) fail("column \"{}\" is null", column.name);
     return column.texts[row_];
   }
@@ -145,17 +145,17 @@ class RowReader {
     answers_.push_back({text, start});
   }
 
-  void read_answers(const Column& answers) {
+  void read_answers(const formats::Column& answers) {
     if (answers.is_null(row_)) {
       if (options_.require_answers) fail("column \"{}\" is null", answers.name);
       return;
     }
     switch (answers.kind) {
-      case Column::Kind::kStruct:
+      case formats::Column::Kind::kStruct:
         return read_answer_lists(answers);
-      case Column::Kind::kList:
+      case formats::Column::Kind::kList:
         return read_answer_structs(answers);
-      case Column::Kind::kText:
+      case formats::Column::Kind::kText:
         return read_answer_json(answers, answers.texts[row_]);
       default:
         wrong_type(answers, kAnswersType);
@@ -166,17 +166,18 @@ class RowReader {
       "struct<text: list<string>, answer_start: list<int>>, a list of such structs, or JSON text";
 
   // struct<text: list<string>, answer_start: list<int32>>
-  void read_answer_lists(const Column& answers) {
-    const auto list = [&](std::string_view name, Column::Kind kind) -> const Column& {
-      const Column* field = answers.field(name);
-      if (field == nullptr || field->kind != Column::Kind::kList ||
+  void read_answer_lists(const formats::Column& answers) {
+    const auto list = [&](std::string_view name,
+                          formats::Column::Kind kind) -> const formats::Column& {
+      const formats::Column* field = answers.field(name);
+      if (field == nullptr || field->kind != formats::Column::Kind::kList ||
           (field->children.front().kind != kind && field->children.front().size != 0)) {
         wrong_type(answers, kAnswersType);
       }
       return *field;
     };
-    const Column& texts = list("text", Column::Kind::kText);
-    const Column& starts = list("answer_start", Column::Kind::kInteger);
+    const formats::Column& texts = list("text", formats::Column::Kind::kText);
+    const formats::Column& starts = list("answer_start", formats::Column::Kind::kInteger);
     const std::size_t count = length(texts), num_starts = length(starts);
     if (count != num_starts) {
       fail("column \"{}\" has {} texts but {} answer_starts", answers.name, count, num_starts);
@@ -188,12 +189,13 @@ class RowReader {
   }
 
   // list<struct<text: string, answer_start: int32>>
-  void read_answer_structs(const Column& answers) {
-    const Column& elements = answers.children.front();
-    const Column* texts = elements.field("text");
-    const Column* starts = elements.field("answer_start");
-    if (elements.kind != Column::Kind::kStruct || texts == nullptr || starts == nullptr ||
-        texts->kind != Column::Kind::kText || starts->kind != Column::Kind::kInteger) {
+  void read_answer_structs(const formats::Column& answers) {
+    const formats::Column& elements = answers.children.front();
+    const formats::Column* texts = elements.field("text");
+    const formats::Column* starts = elements.field("answer_start");
+    if (elements.kind != formats::Column::Kind::kStruct || texts == nullptr || starts == nullptr ||
+        texts->kind != formats::Column::Kind::kText ||
+        starts->kind != formats::Column::Kind::kInteger) {
       wrong_type(answers, kAnswersType);
     }
     for (std::size_t i = answers.begins[row_]; i < answers.begins[row_ + 1]; ++i) {
@@ -202,18 +204,18 @@ class RowReader {
     }
   }
 
-  std::size_t length(const Column& list) const {
+  std::size_t length(const formats::Column& list) const {
     return list.is_null(row_) ? 0 : list.begins[row_ + 1] - list.begins[row_];
   }
 
-  void add_answer_of(const Column& texts, std::size_t text, const Column& starts,
+  void add_answer_of(const formats::Column& texts, std::size_t text, const formats::Column& starts,
                      std::size_t start) {
     if (texts.is_null(text)) fail("an answer's text is null");
     if (starts.is_null(start)) fail("an answer's answer_start is null");
     add_answer(texts.texts[text], starts.integers[start]);
   }
 
-  [[noreturn]] void not_json(const Column& answers, std::string_view json,
+  [[noreturn]] void not_json(const formats::Column& answers, std::string_view json,
                              const std::string& problem) const {
     fail(
         "column \"{}\" is not JSON: {}; expected {{\"text\": [\"…\"], \"answer_start\": [17]}} (in "
@@ -222,7 +224,7 @@ class RowReader {
   }
 
   // {"text": ["…"], "answer_start": [17]} or [{"text": "…", "answer_start": 17}]
-  void read_answer_json(const Column& answers, std::string_view json) {
+  void read_answer_json(const formats::Column& answers, std::string_view json) {
     if (json.empty() && !options_.require_answers) return;
     dom::element element;
     if (const auto error = parser_.parse(json.data(), json.size()).get(element)) {
@@ -253,8 +255,8 @@ class RowReader {
   }
 
   template <class Add>
-  void read_answer_lists(const Column& answers, std::string_view json, const dom::object& lists,
-                         const Add& add) {
+  void read_answer_lists(const formats::Column& answers, std::string_view json,
+                         const dom::object& lists, const Add& add) {
     dom::array texts, starts;
     if (lists["text"].get(texts) || lists["answer_start"].get(starts))
       not_json(answers, json, kNoLists);
@@ -272,7 +274,7 @@ class RowReader {
   static constexpr const char* kNoLists =
       "it is no object with the lists \"text\" and \"answer_start\"";
 
-  TableSource& source_;
+  formats::TableSource& source_;
   const ReadOptions options_;
   QuestionSet::Builder& builder_;
   std::vector<std::size_t> columns_;                         // to read, of the source
@@ -288,7 +290,7 @@ class RowReader {
 
 }  // namespace
 
-void read_table_questions(TableSource& source, const ReadOptions& options,
+void read_table_questions(formats::TableSource& source, const ReadOptions& options,
                           QuestionSet::Builder& builder) {
   RowReader(source, options, builder).read();
 }

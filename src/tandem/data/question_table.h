@@ -2,13 +2,13 @@
 #pragma once
 
 #include "tandem/data/read_questions.h"
-#include "tandem/data/table.h"
+#include "tandem/formats/table.h"
 
 namespace tandem::data {
 
 // Adds the questions of all rows to `builder`. Throws DataError that says which row, and its id,
 // but not which file.
-void read_table_questions(TableSource& source, const ReadOptions& options,
+void read_table_questions(formats::TableSource& source, const ReadOptions& options,
                           QuestionSet::Builder& builder);
 
 }  // namespace tandem::data

@@ -10,12 +10,12 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/data/arrow_stream.h"
-#include "tandem/data/csv_source.h"
 #include "tandem/data/json_questions.h"
-#include "tandem/data/parquet_file.h"
 #include "tandem/data/question_checks.h"
 #include "tandem/data/question_table.h"
+#include "tandem/formats/arrow_stream.h"
+#include "tandem/formats/csv_source.h"
+#include "tandem/formats/parquet_file.h"
 
 namespace tandem::data {
 namespace {
@@ -28,16 +28,16 @@ constexpr std::array<std::string_view, 5> kExtensions = {".json", ".jsonl", ".cs
 // The parser reads a little past the end; with room for it the text is copied once.
 constexpr std::size_t kRoomForParser = 64;
 
-using Opener = std::unique_ptr<TableSource> (*)(std::span<const std::byte>);
+using Opener = std::unique_ptr<formats::TableSource> (*)(std::span<const std::byte>);
 
 // How to open a file with rows; null for JSON.
 Opener opener_of(const fs::path& path) {
   const fs::path extension = path.extension();
-  if (extension == ".arrow") return open_arrow;
-  if (extension == ".parquet") return open_parquet;
+  if (extension == ".arrow") return formats::open_arrow;
+  if (extension == ".parquet") return formats::open_parquet;
   if (extension == ".csv") {
     return [](std::span<const std::byte> bytes) {
-      return open_csv({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+      return formats::open_csv({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     };
   }
   return nullptr;

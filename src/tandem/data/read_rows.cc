@@ -11,16 +11,16 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/data/arrow_stream.h"
-#include "tandem/data/csv_source.h"
 #include "tandem/data/json_source.h"
-#include "tandem/data/parquet_file.h"
+#include "tandem/formats/arrow_stream.h"
+#include "tandem/formats/csv_source.h"
+#include "tandem/formats/parquet_file.h"
 
 namespace tandem::data {
 namespace {
 
 namespace fs = std::filesystem;
-using Kind = Column::Kind;
+using Kind = formats::Column::Kind;
 
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -28,17 +28,21 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 
 struct Format {
   std::string_view extension;
-  std::unique_ptr<TableSource> (*open)(std::span<const std::byte>);
+  std::unique_ptr<formats::TableSource> (*open)(std::span<const std::byte>);
   bool untyped = false;
 };
 
 constexpr std::array kFormats = {
-    Format{".csv", [](std::span<const std::byte> bytes) { return open_csv(as_text(bytes)); }, true},
-    Format{".tsv", [](std::span<const std::byte> bytes) { return open_tsv(as_text(bytes)); }, true},
+    Format{".csv",
+           [](std::span<const std::byte> bytes) { return formats::open_csv(as_text(bytes)); },
+           true},
+    Format{".tsv",
+           [](std::span<const std::byte> bytes) { return formats::open_tsv(as_text(bytes)); },
+           true},
     Format{".json", [](std::span<const std::byte> bytes) { return open_json(as_text(bytes)); }},
     Format{".jsonl", [](std::span<const std::byte> bytes) { return open_json(as_text(bytes)); }},
-    Format{".parquet", open_parquet},
-    Format{".arrow", open_arrow}};
+    Format{".parquet", formats::open_parquet},
+    Format{".arrow", formats::open_arrow}};
 
 constexpr auto kExtensions = [] {
   std::array<std::string_view, kFormats.size()> extensions;
@@ -78,15 +82,16 @@ Rows::~Rows() = default;
 Rows::Rows(Rows&&) noexcept = default;
 Rows& Rows::operator=(Rows&&) noexcept = default;
 
-const Column* Rows::find(std::string_view name) const {
-  const auto found = std::find_if(columns_.begin(), columns_.end(),
-                                  [&](const Column& column) { return column.name == name; });
+const formats::Column* Rows::find(std::string_view name) const {
+  const auto found =
+      std::find_if(columns_.begin(), columns_.end(),
+                   [&](const formats::Column& column) { return column.name == name; });
   return found == columns_.end() ? nullptr : &*found;
 }
 
-const Column& Rows::texts(std::string_view name) const {
-  const Column* const column = find(name);
-  if (column == nullptr || column->kind != Column::Kind::kText)
+const formats::Column& Rows::texts(std::string_view name) const {
+  const formats::Column* const column = find(name);
+  if (column == nullptr || column->kind != formats::Column::Kind::kText)
     raise<DataError>("{}: expected a column \"{}\" with texts", file(), name);
   return *column;
 }
@@ -149,7 +154,7 @@ class RowCollector {
   }
 
  private:
-  void add_tables(const fs::path& path, TableSource& source) {
+  void add_tables(const fs::path& path, formats::TableSource& source) {
     const bool first = rows_.parts_.empty();
     const auto names = source.column_names();
     if (first) {
@@ -159,7 +164,7 @@ class RowCollector {
     }
     rows_.parts_.push_back({path.string(), rows_.size_});
     const std::vector<std::size_t> columns = find(names);
-    Table table;
+    formats::Table table;
     while (source.next(columns, table)) {
       for (std::size_t row = 0; row < table.num_rows; ++row)
         rows_.lines_.push_back(static_cast<std::uint32_t>(source.line(row)));
@@ -169,9 +174,9 @@ class RowCollector {
     }
   }
 
-  void begin_columns(const Table& table) {
-    for (const Column& from : table.columns) {
-      Column& to = rows_.columns_.emplace_back();
+  void begin_columns(const formats::Table& table) {
+    for (const formats::Column& from : table.columns) {
+      formats::Column& to = rows_.columns_.emplace_back();
       to.name = from.name;
       to.type = from.type;
     }
@@ -194,7 +199,7 @@ class RowCollector {
   }
 
   // Makes both columns of one kind where a part has nulls only or integers among numbers.
-  static void agree(Column& from, Column& to) {
+  static void agree(formats::Column& from, formats::Column& to) {
     if (from.kind == to.kind) return;
     if (from.kind == Kind::kInteger && to.kind == Kind::kNumber) {
       from.numbers.assign(from.integers.begin(), from.integers.end());
@@ -214,7 +219,7 @@ class RowCollector {
     }
   }
 
-  static void fill_with_nulls(Column& column, const Column& like) {
+  static void fill_with_nulls(formats::Column& column, const formats::Column& like) {
     column.valid.assign(column.size, 0);
     column.kind = like.kind;
     column.type = like.type;
@@ -225,13 +230,13 @@ class RowCollector {
     if (like.kind != Kind::kList) return;
     column.begins.assign(column.size + 1, 0);
     column.children.clear();
-    Column& elements = column.children.emplace_back();
+    formats::Column& elements = column.children.emplace_back();
     elements.name = like.children.front().name;
     elements.type = "null";
   }
 
   // Appends `from`, which is used up, to `to`; texts are copied.
-  void append(Column& from, Column& to) {
+  void append(formats::Column& from, formats::Column& to) {
     if (from.kind == Kind::kStruct) from.kind = Kind::kOther;
     if (from.kind == Kind::kOther && !from.is_unreadable()) from.valid.assign(from.size, 0);
     if (to.size == 0) to.type = from.type;
@@ -246,12 +251,12 @@ class RowCollector {
 
   // A text that is the one before it again is not kept twice: a dictionary of a small file may name
   // a large text often (ReadBudget).
-  std::string_view kept(std::string_view text, const Column& column) {
+  std::string_view kept(std::string_view text, const formats::Column& column) {
     const bool again = !column.texts.empty() && column.texts.back() == text;
     return again ? column.texts.back() : rows_.storage_->store(text);
   }
 
-  static void append_validity(const Column& from, Column& to) {
+  static void append_validity(const formats::Column& from, formats::Column& to) {
     if (from.valid.empty() && to.valid.empty()) return;
     if (to.valid.empty()) to.valid.assign(to.size, 1);
     if (from.valid.empty()) {
@@ -262,8 +267,8 @@ class RowCollector {
   }
 
   // A part of an array may lie in the middle of its elements: only those of its lists are kept.
-  void append_lists(Column& from, Column& to) {
-    Column& elements = to.children.front();
+  void append_lists(formats::Column& from, formats::Column& to) {
+    formats::Column& elements = to.children.front();
     slice(from.children.front(), from.begins.front(), from.begins.back());
     for (std::size_t i = 1; i < from.begins.size(); ++i)
       to.begins.push_back(elements.size + from.begins[i] - from.begins.front());
@@ -271,7 +276,7 @@ class RowCollector {
   }
 
   // Keeps the values [begin, end).
-  static void slice(Column& column, std::size_t begin, std::size_t end) {
+  static void slice(formats::Column& column, std::size_t begin, std::size_t end) {
     if (begin == 0 && end == column.size) return;
     const auto keep = [&](auto& values, std::size_t last) {
       if (values.empty()) return;
@@ -297,8 +302,8 @@ bool is_row_file(const fs::path& path) {
   return std::find(kExtensions.begin(), kExtensions.end(), path.extension()) != kExtensions.end();
 }
 
-std::unique_ptr<TableSource> open_row_file(const fs::path& path,
-                                           std::span<const std::byte> content) {
+std::unique_ptr<formats::TableSource> open_row_file(const fs::path& path,
+                                                    std::span<const std::byte> content) {
   constexpr std::size_t kPartBytes = std::size_t{8} << 20;
   const Format& format = format_of(path);
   if (content.empty()) raise<DataError>("the file is empty");
@@ -350,7 +355,7 @@ bool parse_bool(std::string_view text, std::int64_t& value) {
 
 // Whether all values that are there can be read so; they are then in `values`.
 template <class T, class Parse>
-bool parse_all(const Column& column, std::vector<T>& values, Parse&& parse) {
+bool parse_all(const formats::Column& column, std::vector<T>& values, Parse&& parse) {
   values.assign(column.size, T{});
   bool any = false;
   for (std::size_t i = 0; i < column.size; ++i) {
@@ -363,7 +368,7 @@ bool parse_all(const Column& column, std::vector<T>& values, Parse&& parse) {
 
 }  // namespace
 
-void infer_type(Column& column) {
+void infer_type(formats::Column& column) {
   if (column.kind != Kind::kText) return;
   const auto become = [&](Kind kind, std::string_view type) {
     column.kind = kind;

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tandem/data/table.h"
+#include "tandem/formats/table.h"
 
 namespace tandem::data {
 
@@ -44,11 +44,11 @@ class Rows {
   // All names of the first file, in file order, read or not.
   std::span<const std::string> file_columns() const { return file_columns_; }
   // Those that were chosen, in the order of the choice.
-  std::span<const Column> columns() const { return columns_; }
+  std::span<const formats::Column> columns() const { return columns_; }
   // Null if no column has this name.
-  const Column* find(std::string_view name) const;
+  const formats::Column* find(std::string_view name) const;
   // The column of this name; throws DataError if it is missing or has no texts.
-  const Column& texts(std::string_view name) const;
+  const formats::Column& texts(std::string_view name) const;
   // The first file's name.
   const std::string& file() const { return parts_.front().file; }
   // For an error about a row: "'train.csv', row 17 (line 18)".
@@ -69,7 +69,7 @@ class Rows {
   std::unique_ptr<Storage> storage_;  // of the texts
   std::size_t size_ = 0;
   std::vector<std::string> file_columns_;
-  std::vector<Column> columns_;
+  std::vector<formats::Column> columns_;
   std::vector<Part> parts_;
   std::vector<std::uint32_t> lines_;  // per row; empty: the formats have no lines
   std::string schema_;                // of `datasets`, JSON
@@ -90,8 +90,8 @@ Rows read_rows(std::span<const std::filesystem::path> paths, const RowOptions& o
 // parts of some megabytes, CSV, Arrow and Parquet as they do otherwise. `content` must outlive the
 // source. The ending of the name says what the file is, as above. Throws DataError, without the
 // file's name.
-std::unique_ptr<TableSource> open_row_file(const std::filesystem::path& path,
-                                           std::span<const std::byte> content);
+std::unique_ptr<formats::TableSource> open_row_file(const std::filesystem::path& path,
+                                                    std::span<const std::byte> content);
 
 // Rows of a file that is in memory. `name` stands in messages, and its ending says what the file
 // is. `content` needs to live only during the call.
@@ -101,6 +101,6 @@ Rows read_rows(std::string_view name, std::span<const std::byte> content,
 // A text column of a file without types becomes what its values are, as pandas reads them: integers
 // when all are, numbers when all are, truth values when all are True or False (also true, TRUE);
 // text otherwise. Empty cells stay null. Columns of other kinds are left alone.
-void infer_type(Column& column);
+void infer_type(formats::Column& column);
 
 }  // namespace tandem::data

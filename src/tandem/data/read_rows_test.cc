@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Kind = Column::Kind;
+using Kind = formats::Column::Kind;
 
 Rows rows_of(std::string_view name, std::string_view text, const RowOptions& options = {}) {
   return read_rows(name, std::as_bytes(std::span(text)), options);
@@ -34,7 +34,7 @@ TEST(ReadRows, JsonLinesHaveTypedColumns) {
                             "{\"n\": 2.5, \"tokens\": [], \"s\": \"\u00e9\", \"b\": false}\n");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_THAT(rows.file_columns(), ElementsAre("tokens", "n", "x", "b", "s"));
-  const Column& tokens = *rows.find("tokens");
+  const formats::Column& tokens = *rows.find("tokens");
   ASSERT_EQ(tokens.kind, Kind::kList);
   EXPECT_THAT(tokens.begins, ElementsAre(0, 2, 2));
   EXPECT_THAT(tokens.children.front().texts, ElementsAre("a", "b"));
@@ -71,7 +71,7 @@ TEST(ReadRows, CsvAndTsvAreTexts) {
 TEST(ReadRows, TypesOfTexts) {
   const auto kind_of = [](std::string_view cells) {
     Rows rows = rows_of("a.csv", std::string("c,d\n") + std::string(cells));
-    Column column = *rows.find("c");
+    formats::Column column = *rows.find("c");
     infer_type(column);
     return column.kind;
   };

@@ -10,7 +10,7 @@
 #include "tandem/core/own_program.h"
 #include "tandem/core/text_layout.h"
 #include "tandem/hub/file_hash.h"
-#include "tandem/models/weight_files.h"
+#include "tandem/models/pretrained/weight_files.h"
 #include "tandem/quant/quantization_config.h"
 
 namespace tandem::job {
@@ -22,7 +22,7 @@ constexpr std::size_t kMostLines = 32000;
 std::string sha256_of_weights(const std::filesystem::path& directory) {
   const models::WeightFiles file(directory);
   std::string sums;
-  for (const models::TensorView& tensor : file.tensors())
+  for (const formats::TensorView& tensor : file.tensors())
     sums += fmt::format("{} {}\n", tensor.name, hub::sha256(tensor.bytes));
   return hub::sha256(std::as_bytes(std::span(sums)));
 }

@@ -13,7 +13,7 @@
 #include "tandem/job/arguments.h"
 #include "tandem/job/console.h"
 #include "tandem/job/world.h"
-#include "tandem/models/family.h"
+#include "tandem/models/encoder/family.h"
 #include "tandem/tasks/job_task.h"
 
 namespace tandem::job {

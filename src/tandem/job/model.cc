@@ -11,7 +11,7 @@
 #include "tandem/job/quantize.h"
 #include "tandem/job/shared_error.h"
 #include "tandem/job/start_report.h"
-#include "tandem/models/model_config.h"
+#include "tandem/models/encoder/model_config.h"
 #include "tandem/trainer/optimization.h"
 #include "tandem/trainer/train_step.h"
 

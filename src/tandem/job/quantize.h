@@ -10,7 +10,7 @@
 #include "tandem/job/arguments.h"
 #include "tandem/job/console.h"
 #include "tandem/kernels/context.h"
-#include "tandem/models/model_config.h"
+#include "tandem/models/encoder/model_config.h"
 #include "tandem/nn/int8_linear.h"
 #include "tandem/tasks/job_task.h"
 #include "tandem/tasks/task.h"

@@ -14,7 +14,7 @@
 #include "tandem/job/memory_plan.h"
 #include "tandem/job/rank_threads.h"
 #include "tandem/kernels/context.h"
-#include "tandem/models/pretrained.h"
+#include "tandem/models/pretrained/pretrained.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/report/html_report.h"
 #include "tandem/tasks/job_task.h"

@@ -15,7 +15,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/kernels/dropout.h"
-#include "tandem/models/encoder_model.h"
+#include "tandem/models/encoder/encoder_model.h"
 #include "tandem/models/test_models.h"
 
 namespace tandem::models::testing {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tandem/models/encoder_model.h"
+#include "tandem/models/encoder/encoder_model.h"
 #include "tandem/models/layers/post_norm/post_norm.h"
 #include "tandem/models/test_models.h"
 #include "tandem/nn/linear.h"

@@ -11,10 +11,10 @@
 #include "support/trajectory.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
-#include "tandem/models/encoder_model.h"
-#include "tandem/models/masked_language_head.h"
-#include "tandem/models/pretrained.h"
-#include "tandem/models/safetensors.h"
+#include "tandem/formats/safetensors.h"
+#include "tandem/models/encoder/encoder_model.h"
+#include "tandem/models/heads/masked_language_head.h"
+#include "tandem/models/pretrained/pretrained.h"
 #include "tandem/models/test_models.h"
 
 namespace tandem::models {
@@ -146,11 +146,11 @@ TEST_P(MaskedLanguageGoldenTest, IsSavedAsItWas) {
   const tandem::testing::TemporaryFolder folder;
   save_pretrained(folder.path(), model_->config(), model_->architecture(), model_->layout(),
                   weights_);
-  const SafetensorsFile before(directory_ / "model.safetensors");
-  const SafetensorsFile after(folder.path() / "model.safetensors");
+  const formats::SafetensorsFile before(directory_ / "model.safetensors");
+  const formats::SafetensorsFile after(folder.path() / "model.safetensors");
   ASSERT_EQ(before.tensors().size(), after.tensors().size());
-  for (const TensorView& tensor : before.tensors()) {
-    const TensorView* saved = after.find(tensor.name);
+  for (const formats::TensorView& tensor : before.tensors()) {
+    const formats::TensorView* saved = after.find(tensor.name);
     ASSERT_NE(saved, nullptr) << tensor.name;
     EXPECT_EQ(saved->shape, tensor.shape);
     EXPECT_TRUE(std::equal(saved->bytes.begin(), saved->bytes.end(), tensor.bytes.begin(),

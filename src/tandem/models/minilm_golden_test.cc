@@ -9,10 +9,10 @@
 
 #include "support/test_support.h"
 #include "tandem/core/json.h"
+#include "tandem/formats/safetensors.h"
 #include "tandem/kernels/cross_entropy.h"
-#include "tandem/models/encoder_model.h"
-#include "tandem/models/pretrained.h"
-#include "tandem/models/safetensors.h"
+#include "tandem/models/encoder/encoder_model.h"
+#include "tandem/models/pretrained/pretrained.h"
 #include "tandem/models/test_models.h"
 
 namespace tandem::models {
@@ -130,10 +130,10 @@ class MiniLmGoldenTest : public tandem::testing::MiniLmTest {
   }
 
   void expect_logits(const Step& step, double tolerance) const {
-    const SafetensorsFile file(golden("model_batch8.safetensors"));
+    const formats::SafetensorsFile file(golden("model_batch8.safetensors"));
     for (std::size_t side = 0; side < 2; ++side) {
       std::vector<float> expected(kFeatures * kMaxLength);
-      copy_to_float(*file.find(side == 0 ? "start_logits" : "end_logits"), expected);
+      formats::copy_to_float(*file.find(side == 0 ? "start_logits" : "end_logits"), expected);
       double worst = 0;
       for (std::size_t row = 0; row < expected.size(); ++row) {
         worst = std::max(
@@ -193,10 +193,10 @@ TEST_F(MiniLmGoldenTest, LoadsTheBareEncoderAndDrawsTheHead) {
   EXPECT_TRUE(report_.unused.empty()) << report_.unused.front();
   EXPECT_FALSE(report_.ignored.empty());  // its pooler
 
-  const SafetensorsFile file(golden("qa_head_seed42.safetensors"));
+  const formats::SafetensorsFile file(golden("qa_head_seed42.safetensors"));
   const nn::ParameterSpec* weight = model_->layout().find("qa_outputs.weight");
   std::vector<float> expected(weight->size);
-  copy_to_float(*file.find("qa_outputs.weight"), expected);
+  formats::copy_to_float(*file.find("qa_outputs.weight"), expected);
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_NEAR(weights_[weight->offset + i], expected[i], 1e-8) << i;
   }
@@ -226,9 +226,9 @@ TEST_F(MiniLmGoldenTest, StepMatchesHuggingFace) {
 // Real rows do not see pads: without padding their logits are the same, with the reference kernels
 // and the default ones.
 TEST_F(MiniLmGoldenTest, PackedRowsMatchHuggingFace) {
-  const SafetensorsFile file(golden("model_batch8.safetensors"));
+  const formats::SafetensorsFile file(golden("model_batch8.safetensors"));
   std::vector<float> start(kFeatures * kMaxLength);
-  copy_to_float(*file.find("start_logits"), start);
+  formats::copy_to_float(*file.find("start_logits"), start);
   for (const char* kernels : {"reference", ""}) {
     TestContext context(2, kernels);
     const Features features = train_features(2, /*padded=*/false);

@@ -10,12 +10,12 @@
 #include "support/test_support.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
+#include "tandem/formats/safetensors.h"
 #include "tandem/kernels/cross_entropy.h"
 #include "tandem/kernels/squared_error.h"
-#include "tandem/models/encoder_model.h"
-#include "tandem/models/pretrained.h"
-#include "tandem/models/safetensors.h"
-#include "tandem/models/sequence_head.h"
+#include "tandem/models/encoder/encoder_model.h"
+#include "tandem/models/heads/sequence_head.h"
+#include "tandem/models/pretrained/pretrained.h"
 #include "tandem/models/test_models.h"
 
 namespace tandem::models {
@@ -243,12 +243,12 @@ TEST_P(TaskGoldenTest, TheCheckpointLoadsAndTheHeadIsTorchsDraw) {
   EXPECT_THAT(
       report_.ignored,
       UnorderedElementsAreArray(expected_.at("unexpected_keys").get<std::vector<std::string>>()));
-  const SafetensorsFile heads(golden(GetParam(), "heads.safetensors"));
+  const formats::SafetensorsFile heads(golden(GetParam(), "heads.safetensors"));
   for (const std::string& name : report_.newly_initialized) {
     const nn::ParameterSpec* parameter = model_->layout().find(name);
     std::vector<float> want(parameter->size);
-    copy_to_float(*heads.find(fmt::format("{}.{}.{}", GetParam().model, GetParam().task, name)),
-                  want);
+    formats::copy_to_float(
+        *heads.find(fmt::format("{}.{}.{}", GetParam().model, GetParam().task, name)), want);
     for (std::size_t i = 0; i < want.size(); ++i) {
       ASSERT_NEAR(weights_[parameter->offset + i], want[i], 1e-8) << name << " " << i;
     }

@@ -14,11 +14,11 @@
 #include "tandem/core/thread_pool.h"
 #include "tandem/kernels/context.h"
 #include "tandem/kernels/reduce.h"
-#include "tandem/models/encoder_model.h"
+#include "tandem/models/encoder/encoder_model.h"
+#include "tandem/models/encoder/model_config.h"
+#include "tandem/models/heads/row_head.h"
 #include "tandem/models/layers/post_norm/post_norm.h"
-#include "tandem/models/model_config.h"
-#include "tandem/models/pretrained.h"
-#include "tandem/models/row_head.h"
+#include "tandem/models/pretrained/pretrained.h"
 
 // Names for test listings.
 namespace tandem::kernels {

@@ -9,16 +9,16 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/models/safetensors.h"
-#include "tandem/models/weight_files.h"
+#include "tandem/formats/safetensors.h"
+#include "tandem/models/pretrained/weight_files.h"
 #include "tandem/quant/quantization_config.h"
 
 namespace tandem::quant {
 namespace {
 
 namespace fs = std::filesystem;
-using models::DType;
-using models::TensorView;
+using formats::DType;
+using formats::TensorView;
 
 // The kernels take inputs as u8, the format as s8: the same grid, moved by this.
 constexpr int kSignedShift = 128;
@@ -135,26 +135,26 @@ class ModuleReader {
     const std::vector<std::size_t> expected(shape);
     if (found == nullptr) {
       fail(suffix, "missing",
-           fmt::format("{}, for '{}.weight' is I8", models::shape_to_string(expected), name_));
+           fmt::format("{}, for '{}.weight' is I8", formats::shape_to_string(expected), name_));
     }
     if (found->shape != expected)
-      fail(suffix, models::shape_to_string(found->shape), models::shape_to_string(expected));
+      fail(suffix, formats::shape_to_string(found->shape), formats::shape_to_string(expected));
     return *found;
   }
   const TensorView& tensor(std::string_view suffix, DType dtype,
                            std::initializer_list<std::size_t> shape) const {
     const TensorView& found = shaped(suffix, shape);
     if (found.dtype != dtype)
-      fail(suffix, models::to_string(found.dtype), models::to_string(dtype));
+      fail(suffix, formats::to_string(found.dtype), formats::to_string(dtype));
     return found;
   }
   std::vector<float> floats(std::string_view suffix,
                             std::initializer_list<std::size_t> shape) const {
     const TensorView& found = shaped(suffix, shape);
-    if (!models::is_float(found.dtype))
-      fail(suffix, models::to_string(found.dtype), models::kFloatNames);
+    if (!formats::is_float(found.dtype))
+      fail(suffix, formats::to_string(found.dtype), formats::kFloatNames);
     std::vector<float> values(found.size());
-    models::copy_to_float(found, values);
+    formats::copy_to_float(found, values);
     return values;
   }
 
@@ -282,7 +282,7 @@ void save_int8(const fs::path& directory, const models::ModelConfig& config,
     std::string module = parameter.name.substr(0, parameter.name.size() - kWeight.size());
     if (!quantized.contains(module)) quantization.ignore.push_back(std::move(module));
   }
-  models::write_safetensors(directory / "model.safetensors", tensors.tensors());
+  formats::write_safetensors(directory / "model.safetensors", tensors.tensors());
   write_file(directory / "config.json", config_json(config, architecture, quantization));
 }
 

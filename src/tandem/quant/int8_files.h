@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tandem/models/model_config.h"
-#include "tandem/models/pretrained.h"
+#include "tandem/models/encoder/model_config.h"
+#include "tandem/models/pretrained/pretrained.h"
 #include "tandem/nn/parameter_layout.h"
 #include "tandem/quant/quantized_model.h"
 

@@ -11,7 +11,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
-#include "tandem/models/safetensors.h"
+#include "tandem/formats/safetensors.h"
 #include "tandem/models/test_models.h"
 #include "tandem/quant/quantization_config.h"
 
@@ -19,9 +19,9 @@ namespace tandem::quant {
 namespace {
 
 namespace fs = std::filesystem;
-using models::DType;
+using formats::DType;
+using formats::TensorView;
 using models::ModelConfig;
-using models::TensorView;
 using models::testing::TestContext;
 using models::testing::TestModel;
 using nlohmann::json;
@@ -39,7 +39,7 @@ struct Owned {
 using Tensors = std::map<std::string, Owned>;
 
 Tensors read_tensors(const fs::path& directory) {
-  const models::SafetensorsFile file(directory / "model.safetensors");
+  const formats::SafetensorsFile file(directory / "model.safetensors");
   Tensors tensors;
   for (const TensorView& view : file.tensors()) {
     tensors[view.name] = {view.dtype,
@@ -55,7 +55,7 @@ void write_tensors(const fs::path& directory, const Tensors& tensors) {
     views.push_back({name, tensor.dtype, tensor.shape,
                      std::as_bytes(std::span(tensor.bytes.data(), tensor.bytes.size()))});
   }
-  models::write_safetensors(directory / "model.safetensors", views);
+  formats::write_safetensors(directory / "model.safetensors", views);
 }
 
 // A tiny model with made-up input ranges, and where it is saved.

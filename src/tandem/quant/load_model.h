@@ -7,8 +7,8 @@
 #include <span>
 
 #include "tandem/kernels/context.h"
-#include "tandem/models/model_config.h"
-#include "tandem/models/pretrained.h"
+#include "tandem/models/encoder/model_config.h"
+#include "tandem/models/pretrained/pretrained.h"
 #include "tandem/nn/int8_linear.h"
 #include "tandem/nn/parameter_layout.h"
 

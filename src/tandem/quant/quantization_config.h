@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tandem/models/model_config.h"
+#include "tandem/models/encoder/model_config.h"
 
 namespace tandem::quant {
 

@@ -15,8 +15,8 @@
 #include <optional>
 #include <vector>
 
-#include "tandem/models/encoder_model.h"
-#include "tandem/models/pretrained.h"
+#include "tandem/models/encoder/encoder_model.h"
+#include "tandem/models/pretrained/pretrained.h"
 #include "tandem/tasks/task.h"
 #include "tandem/tasks/token_sequences.h"
 #include "tandem/text/tokenizer.h"

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "tandem/models/model_config.h"
+#include "tandem/models/encoder/model_config.h"
 
 namespace tandem::tasks {
 

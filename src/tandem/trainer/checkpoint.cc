@@ -14,8 +14,8 @@
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/core/volume.h"
-#include "tandem/models/safetensors.h"
-#include "tandem/models/weight_files.h"
+#include "tandem/formats/safetensors.h"
+#include "tandem/models/pretrained/weight_files.h"
 #include "tandem/trainer/checkpoint_manifest.h"
 #include "tandem/trainer/python_checkpoint.h"
 
@@ -101,18 +101,18 @@ void remove_checkpoint(const fs::path& checkpoint) {
 }
 
 // `tensor`: of `file`, or null when it has none of this name.
-void load_tensor(const models::TensorView* tensor, const fs::path& file, const std::string& name,
+void load_tensor(const formats::TensorView* tensor, const fs::path& file, const std::string& name,
                  const std::vector<std::size_t>& shape, std::span<float> destination) {
   if (tensor == nullptr) {
     raise<DataError>("'{}' has no tensor '{}': it is not a checkpoint of this model and optimizer",
                      file.native(), name);
   }
-  if (tensor->dtype != models::DType::kF32 || tensor->shape != shape) {
+  if (tensor->dtype != formats::DType::kF32 || tensor->shape != shape) {
     raise<DataError>("'{}': tensor '{}' is {} {}, expected F32 {}", file.native(), name,
-                     models::to_string(tensor->dtype), models::shape_to_string(tensor->shape),
-                     models::shape_to_string(shape));
+                     formats::to_string(tensor->dtype), formats::shape_to_string(tensor->shape),
+                     formats::shape_to_string(shape));
   }
-  models::copy_to_float(*tensor, destination);
+  formats::copy_to_float(*tensor, destination);
 }
 
 // Checkpoints of output_dir, oldest first.
@@ -249,7 +249,7 @@ void load_checkpoint_arenas(const fs::path& directory, const nn::ParameterLayout
     load_python_optimizer(directory, layout, arenas);
     return;
   }
-  const models::SafetensorsFile state(directory / kOldOptimizerFile);
+  const formats::SafetensorsFile state(directory / kOldOptimizerFile);
   for (const optim::StateTensor& tensor : arenas.state_tensors) {
     load_tensor(state.find(tensor.name), state.path(), tensor.name, tensor.shape,
                 arenas.optimizer_state.subspan(tensor.offset, tensor.size));

@@ -10,8 +10,8 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/volume.h"
-#include "tandem/models/torch_file.h"
-#include "tandem/models/weight_files.h"
+#include "tandem/formats/torch_file.h"
+#include "tandem/models/pretrained/weight_files.h"
 #include "tandem/trainer/checkpoint_manifest.h"
 #include "tandem/trainer/python_checkpoint.h"
 #include "tandem/trainer/resume_state.h"
@@ -65,8 +65,9 @@ void read_forms(const fs::path& directory) {
   (void)TrainerState::parse(read_file(state), state.native());
   if (is_there(own)) (void)ResumeState::parse(read_file(own), own.native());
   const models::WeightFiles weights(directory);
-  if (is_there(optimizer)) const models::TorchFile file(optimizer);
-  if (is_python_checkpoint(directory) && is_there(schedule)) const models::TorchFile file(schedule);
+  if (is_there(optimizer)) const formats::TorchFile file(optimizer);
+  if (is_python_checkpoint(directory) && is_there(schedule))
+    const formats::TorchFile file(schedule);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@
 
 #include "support/test_support.h"
 #include "tandem/core/error.h"
-#include "tandem/models/model_config.h"
+#include "tandem/models/encoder/model_config.h"
 #include "tandem/tasks/question_answering/question_answering_task.h"
 #include "tandem/trainer/checkpoint.h"
 #include "tandem/trainer/python_checkpoint.h"

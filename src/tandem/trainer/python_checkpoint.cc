@@ -10,16 +10,16 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/core/whole_number.h"
-#include "tandem/models/safetensors.h"
-#include "tandem/models/torch_file.h"
-#include "tandem/models/torch_writer.h"
+#include "tandem/formats/safetensors.h"
+#include "tandem/formats/torch_file.h"
+#include "tandem/formats/torch_writer.h"
 
 namespace tandem::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using models::TorchItem;
-using models::TorchValue;
+using formats::TorchItem;
+using formats::TorchValue;
 using optim::OptimizerName;
 
 constexpr std::string_view kOptimizerFile = "optimizer.pt";
@@ -144,7 +144,7 @@ std::vector<ParameterOrder> possible_orders(const Groups& groups, const nn::Para
 // The states of an optimizer.pt, taken in one order of the parameters.
 class StateReader {
  public:
-  StateReader(const models::TorchFile& file, std::span<const std::int64_t> numbers,
+  StateReader(const formats::TorchFile& file, std::span<const std::int64_t> numbers,
               const ParameterOrder& order)
       : path_(file.path().native()), states_(file.root()["state"]) {
     for (std::size_t i = 0; i < order.size(); ++i) numbers_[order[i]] = numbers[i];
@@ -161,8 +161,8 @@ class StateReader {
   // All tensors of the arenas, which fit.
   void read(const TrainedArenas& arenas) const {
     for (const optim::StateTensor& tensor : arenas.state_tensors) {
-      models::copy_to_float(find(tensor)->as_tensor(),
-                            arenas.optimizer_state.subspan(tensor.offset, tensor.size));
+      formats::copy_to_float(find(tensor)->as_tensor(),
+                             arenas.optimizer_state.subspan(tensor.offset, tensor.size));
     }
   }
 
@@ -185,14 +185,14 @@ class StateReader {
       return fmt::format("'{}' has no {} of {}: pass the --optim that the run had", path_, key,
                          parameter);
     }
-    const models::TensorView& found = value->as_tensor();
-    if (found.dtype == models::DType::kF32 && found.shape == tensor.shape) return std::nullopt;
+    const formats::TensorView& found = value->as_tensor();
+    if (found.dtype == formats::DType::kF32 && found.shape == tensor.shape) return std::nullopt;
     return fmt::format(
         "'{}': {} of {} (parameter {}) is {} {}, expected F32 {}: the file is another model's, or "
         "its parameters have another order; pass the checkpoint as --model_name_or_path to start "
         "from its weights",
-        path_, key, parameter, number->second, models::to_string(found.dtype),
-        models::shape_to_string(found.shape), models::shape_to_string(tensor.shape));
+        path_, key, parameter, number->second, formats::to_string(found.dtype),
+        formats::shape_to_string(found.shape), formats::shape_to_string(tensor.shape));
   }
 
   std::string path_;
@@ -349,7 +349,7 @@ ResumeState python_resume_state(const fs::path& directory, const TrainerState& s
     logged = step;
   }
   if (fs::exists(directory / kSchedulerFile)) {
-    const models::TorchFile scheduler(directory / kSchedulerFile);
+    const formats::TorchFile scheduler(directory / kSchedulerFile);
     resume.metric_schedule = metric_schedule_of(scheduler.root());
   }
   return resume;
@@ -362,7 +362,7 @@ ParameterOrder python_parameter_order(const nn::ParameterLayout& layout,
 
 void load_python_optimizer(const fs::path& directory, const nn::ParameterLayout& layout,
                            const TrainedArenas& arenas) {
-  const models::TorchFile file(directory / kOptimizerFile);
+  const formats::TorchFile file(directory / kOptimizerFile);
   const Groups groups = groups_of(file.root());
   check_groups(groups, layout, file.path());
   std::string reason;
@@ -388,16 +388,16 @@ void write_python_optimizer(const fs::path& directory, const nn::ParameterLayout
     if (count == StepCount::kInt) entries[i].set("step", state.step);
     if (count == StepCount::kTensor) {
       entries[i].set("step",
-                     models::TensorView{
-                         "step", models::DType::kF32, {}, std::as_bytes(std::span(&steps[i], 1))});
+                     formats::TensorView{
+                         "step", formats::DType::kF32, {}, std::as_bytes(std::span(&steps[i], 1))});
     }
   }
   for (const optim::StateTensor& tensor : arenas.state_tensors) {
     const auto [key, parameter] = split_name(tensor.name);
     entries[numbers.at(parameter)].set(
-        std::string(key), models::TensorView{tensor.name, models::DType::kF32, tensor.shape,
-                                             std::as_bytes(arenas.optimizer_state.subspan(
-                                                 tensor.offset, tensor.size))});
+        std::string(key), formats::TensorView{tensor.name, formats::DType::kF32, tensor.shape,
+                                              std::as_bytes(arenas.optimizer_state.subspan(
+                                                  tensor.offset, tensor.size))});
   }
   TorchItem::Dict states;
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -412,7 +412,7 @@ void write_python_optimizer(const fs::path& directory, const nn::ParameterLayout
   root.set("param_groups",
            list_of_two(parameter_group(state, true, order, 0, decaying),
                        parameter_group(state, false, order, decaying, order.size())));
-  models::write_torch_file(directory / kOptimizerFile, {std::move(root)});
+  formats::write_torch_file(directory / kOptimizerFile, {std::move(root)});
 }
 
 void write_python_schedule(const fs::path& directory, const OptimizationState& state) {
@@ -429,7 +429,7 @@ void write_python_schedule(const fs::path& directory, const OptimizationState& s
   }
   root.set("_last_lr", twice({state.next_learning_rate}));
   if (!state.metric_schedule) root.set("lr_lambdas", twice({TorchItem::Dict()}));
-  models::write_torch_file(directory / kSchedulerFile, {std::move(root)});
+  formats::write_torch_file(directory / kSchedulerFile, {std::move(root)});
 }
 
 }  // namespace tandem::trainer

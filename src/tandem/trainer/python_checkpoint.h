@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tandem/models/parameter_order.h"
+#include "tandem/models/pretrained/parameter_order.h"
 #include "tandem/nn/parameter_layout.h"
 #include "tandem/optim/optimizer.h"
 #include "tandem/optim/schedule.h"

@@ -8,9 +8,9 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
-#include "tandem/models/sequence_head.h"
+#include "tandem/formats/torch_writer.h"
+#include "tandem/models/heads/sequence_head.h"
 #include "tandem/models/test_models.h"
-#include "tandem/models/torch_writer.h"
 
 namespace tandem::trainer {
 namespace {
@@ -113,39 +113,39 @@ struct FileOptions {
 void write_adamw(const fs::path& folder, const nn::ParameterLayout& layout,
                  const ParameterOrder& order, FileOptions options = {}) {
   std::vector<std::vector<float>> values;
-  models::TorchItem::Dict states;
+  formats::TorchItem::Dict states;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const nn::ParameterSpec& parameter = *layout.find(order[i]);
     values.emplace_back(parameter.size, mark_of(order[i]));
-    models::TorchItem::Dict state;
+    formats::TorchItem::Dict state;
     for (const char* key : {"exp_avg", "exp_avg_sq"}) {
-      state.set(key, models::TensorView{key, models::DType::kF32, parameter.shape,
-                                        std::as_bytes(std::span(values.back()))});
+      state.set(key, formats::TensorView{key, formats::DType::kF32, parameter.shape,
+                                         std::as_bytes(std::span(values.back()))});
     }
-    states.set(static_cast<std::int64_t>(i), models::TorchItem{std::move(state)});
+    states.set(static_cast<std::int64_t>(i), formats::TorchItem{std::move(state)});
   }
   if (options.groups.empty()) {
     const auto decaying = static_cast<std::size_t>(std::ranges::count_if(
         order, [&](std::string_view name) { return layout.find(name)->weight_decay; }));
     options.groups = {decaying, order.size() - decaying};
   }
-  models::TorchItem::List groups;
+  formats::TorchItem::List groups;
   std::size_t next = 0;
   for (const std::size_t size : options.groups) {
-    models::TorchItem::List numbers, names;
+    formats::TorchItem::List numbers, names;
     for (const std::size_t end = next + size; next < end; ++next) {
       numbers.elements.push_back({static_cast<std::int64_t>(next)});
       names.elements.push_back({std::string(order[next])});
     }
-    models::TorchItem::Dict group;
+    formats::TorchItem::Dict group;
     group.set("params", std::move(numbers));
     if (options.names) group.set("param_names", std::move(names));
     groups.elements.push_back({std::move(group)});
   }
-  models::TorchItem::Dict root;
+  formats::TorchItem::Dict root;
   root.set("state", std::move(states));
   root.set("param_groups", std::move(groups));
-  models::write_torch_file(folder / "optimizer.pt", {std::move(root)});
+  formats::write_torch_file(folder / "optimizer.pt", {std::move(root)});
 }
 
 // Reads the file; each parameter's moments must be its own.

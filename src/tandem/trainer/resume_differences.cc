@@ -3,13 +3,13 @@
 #include <optional>
 
 #include "tandem/core/error.h"
-#include "tandem/models/torch_file.h"
+#include "tandem/formats/torch_file.h"
 
 namespace tandem::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using models::TorchValue;
+using formats::TorchValue;
 
 constexpr std::string_view kStateFile = "trainer_state.json";
 constexpr std::string_view kArgumentsFile = "training_args.bin";
@@ -84,7 +84,7 @@ std::string resume_differences(const fs::path& checkpoint, const TrainerState& s
   const fs::path file = checkpoint / kArgumentsFile;
   if (fs::exists(file)) {
     try {
-      const models::TorchFile content(file, models::PickledObjects::kDescribed);
+      const formats::TorchFile content(file, formats::PickledObjects::kDescribed);
       const auto attributes = content.root().attributes();
       if (!attributes) raise<DataError>("{}: an object without attributes", file.native());
       compare_arguments(*attributes, arguments, differences);

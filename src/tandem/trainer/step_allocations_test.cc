@@ -12,7 +12,7 @@
 
 #include "tandem/data/epoch_order.h"
 #include "tandem/data/read_questions.h"
-#include "tandem/models/pretrained.h"
+#include "tandem/models/pretrained/pretrained.h"
 #include "tandem/tasks/question_answering/question_answering_task.h"
 #include "tandem/trainer/train_step.h"
 

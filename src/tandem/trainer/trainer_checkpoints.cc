@@ -9,7 +9,7 @@
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/dist/checksum.h"
-#include "tandem/models/weight_files.h"
+#include "tandem/models/pretrained/weight_files.h"
 #include "tandem/trainer/checkpoint_damage.h"
 #include "tandem/trainer/python_checkpoint.h"
 #include "tandem/trainer/resume_differences.h"
@@ -118,10 +118,10 @@ void read_weights(const fs::path& checkpoint, const nn::ParameterLayout& layout,
   require_undamaged(checkpoint);
   const models::WeightFiles file(checkpoint);
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
-    const models::TensorView* tensor = file.find_parameter(parameter.name);
+    const formats::TensorView* tensor = file.find_parameter(parameter.name);
     if (tensor == nullptr)
       raise<DataError>("'{}' has no tensor '{}'", file.path().native(), parameter.name);
-    models::copy_to_float(*tensor, model.weights().subspan(parameter.offset, parameter.size));
+    formats::copy_to_float(*tensor, model.weights().subspan(parameter.offset, parameter.size));
   }
 }
 

@@ -10,7 +10,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
-#include "tandem/models/safetensors.h"
+#include "tandem/formats/safetensors.h"
 #include "tandem/models/test_models.h"
 #include "tandem/trainer/checkpoint.h"
 #include "tandem/trainer/evaluation.h"
@@ -300,19 +300,19 @@ TEST(Checkpoint, AnOptimizerInSafetensorsIsStillRead) {
   std::vector<float> weights(model.layout().size(), 1.0f);
   std::vector<float> kept(optimizer->state_elements(), 2.0f), read(kept.size());
   const testing::TemporaryFolder folder;
-  std::vector<models::TensorView> tensors;
+  std::vector<formats::TensorView> tensors;
   for (const nn::ParameterSpec& parameter : model.layout().parameters()) {
     tensors.push_back(
-        {parameter.name, models::DType::kF32, parameter.shape,
+        {parameter.name, formats::DType::kF32, parameter.shape,
          std::as_bytes(std::span(weights).subspan(parameter.offset, parameter.size))});
   }
-  models::write_safetensors(folder / "model.safetensors", tensors, {});
+  formats::write_safetensors(folder / "model.safetensors", tensors, {});
   tensors.clear();
   for (const optim::StateTensor& tensor : optimizer->state_tensors()) {
-    tensors.push_back({tensor.name, models::DType::kF32, tensor.shape,
+    tensors.push_back({tensor.name, formats::DType::kF32, tensor.shape,
                        std::as_bytes(std::span(kept).subspan(tensor.offset, tensor.size))});
   }
-  models::write_safetensors(folder / "optimizer.safetensors", tensors, {});
+  formats::write_safetensors(folder / "optimizer.safetensors", tensors, {});
   load_checkpoint_arenas(
       folder.path(), model.layout(),
       {.weights = weights, .optimizer_state = read, .state_tensors = optimizer->state_tensors()});

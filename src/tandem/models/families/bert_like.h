@@ -4,9 +4,9 @@
 #include <array>
 #include <cstddef>
 
-#include "tandem/models/family.h"
+#include "tandem/models/encoder/family.h"
+#include "tandem/models/encoder/model_config.h"
 #include "tandem/models/layers/post_norm/post_norm.h"
-#include "tandem/models/model_config.h"
 
 namespace tandem::models {
 

@@ -1,8 +1,8 @@
 // DistilBERT (Sanh et al. 2019), transformers' DistilBertModel: BERT's layers under other names,
 // without token types and without dropout behind the attention.
-#include "tandem/models/family.h"
+#include "tandem/models/encoder/family.h"
+#include "tandem/models/encoder/model_config.h"
 #include "tandem/models/layers/post_norm/post_norm.h"
-#include "tandem/models/model_config.h"
 
 namespace tandem::models {
 namespace {

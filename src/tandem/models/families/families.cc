@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "tandem/models/family.h"
+#include "tandem/models/encoder/family.h"
 
 namespace tandem::models {
 namespace {

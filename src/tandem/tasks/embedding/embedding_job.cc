@@ -15,9 +15,9 @@ namespace tandem::tasks::embedding {
 
 namespace {
 
-std::string names(const std::vector<const data::Column*>& columns) {
+std::string names(const std::vector<const formats::Column*>& columns) {
   std::vector<std::string_view> all;
-  for (const data::Column* column : columns) all.push_back(column->name);
+  for (const formats::Column* column : columns) all.push_back(column->name);
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
@@ -39,7 +39,7 @@ std::string similarity_named(const std::string& name) {
 
 // The prompt of each text column. Throws ConfigError for invalid JSON and for unknown columns.
 std::vector<std::string> prompts_of(const std::optional<std::string>& given,
-                                    const std::vector<const data::Column*>& columns) {
+                                    const std::vector<const formats::Column*>& columns) {
   std::vector<std::string> prompts(columns.size());
   if (!given) return prompts;
   if (!given->starts_with("{")) return std::vector<std::string>(columns.size(), *given);
@@ -48,7 +48,7 @@ std::vector<std::string> prompts_of(const std::optional<std::string>& given,
     raise<ConfigError>("--prompts: found '{}', expected a text or a JSON object", *given);
   for (const auto& [name, prompt] : json.items()) {
     const auto column = std::find_if(columns.begin(), columns.end(),
-                                     [&](const data::Column* one) { return one->name == name; });
+                                     [&](const formats::Column* one) { return one->name == name; });
     if (column == columns.end() || !prompt.is_string()) {
       raise<ConfigError>("--prompts: found {}: {}, expected a text for one of the columns {}", name,
                          prompt.dump(), names(columns));
@@ -270,7 +270,7 @@ Sampler EmbeddingJob::sampler(const RowColumns& part) const {
   if (arguments_.batch_sampler == "batch_sampler") return {};
   std::unordered_map<std::string_view, std::uint32_t> numbers;
   std::vector<std::uint32_t> values;
-  for (const data::Column* column : part.texts) {
+  for (const formats::Column* column : part.texts) {
     for (std::size_t row = 0; row < part.count; ++row) {
       const auto next = static_cast<std::uint32_t>(numbers.size());
       values.push_back(numbers.emplace(column->texts[row], next).first->second);

@@ -8,8 +8,8 @@
 #include "tandem/core/profile.h"
 #include "tandem/kernels/cpu_features.h"
 #include "tandem/kernels/kernel_set.h"
-#include "tandem/models/embedding_head.h"
-#include "tandem/models/sentence_writer.h"
+#include "tandem/models/heads/embedding_head.h"
+#include "tandem/models/heads/sentence_writer.h"
 #include "tandem/tasks/evaluation.h"
 
 namespace tandem::tasks::embedding {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/models/sentence_files.h"
+#include "tandem/models/heads/sentence_files.h"
 #include "tandem/tasks/embedding/evaluations.h"
 #include "tandem/tasks/embedding/gathered_loss.h"
 #include "tandem/tasks/embedding/group_loss.h"

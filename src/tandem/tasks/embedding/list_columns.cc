@@ -9,8 +9,8 @@
 namespace tandem::tasks::embedding {
 namespace {
 
-using data::Column;
-using Kind = data::Column::Kind;
+using formats::Column;
+using Kind = formats::Column::Kind;
 
 struct Element {
   std::size_t begin = 0, end = 0;  // in the column's children[0]

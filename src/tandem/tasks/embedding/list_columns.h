@@ -18,11 +18,11 @@ namespace tandem::tasks::embedding {
 std::vector<std::string> flag_embedding_columns(const data::Rows& rows);
 
 // Whether a column has lists of texts.
-bool is_text_list(const data::Column& column);
+bool is_text_list(const formats::Column& column);
 
 // Rows without lists. Texts belong to the rows that they were made of.
 struct FlatRows {
-  std::vector<data::Column> columns;
+  std::vector<formats::Column> columns;
   std::vector<std::uint32_t> rows;  // of each flat row: the row that it was made of
   // Rows with fewer negatives than columns, whose negatives are repeated in turn.
   std::size_t with_repeated = 0;

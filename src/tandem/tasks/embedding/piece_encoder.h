@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "tandem/models/encoder_model.h"
+#include "tandem/models/encoder/encoder_model.h"
 #include "tandem/tasks/task.h"
 #include "tandem/tasks/token_sequences.h"
 

@@ -33,7 +33,7 @@ class Found {
 void find_empty(const RowsToCheck& rows, std::vector<std::string>& warnings) {
   Found found;
   for (std::size_t row = 0; row < rows.count; ++row) {
-    for (const data::Column* column : rows.texts) {
+    for (const formats::Column* column : rows.texts) {
       if (!is_blank(column->texts[row])) continue;
       found.add(rows, row, fmt::format("column \"{}\" has an empty text", column->name));
       break;

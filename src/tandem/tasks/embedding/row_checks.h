@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "tandem/data/table.h"
+#include "tandem/formats/table.h"
 
 namespace tandem::tasks::embedding {
 
 struct RowsToCheck {
-  std::vector<const data::Column*> texts;
+  std::vector<const formats::Column*> texts;
   std::size_t count = 0;                          // rows, the first ones of the columns
   std::function<std::string(std::size_t)> place;  // of a row, for messages
   bool has_labels = false;

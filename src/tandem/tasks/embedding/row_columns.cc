@@ -30,17 +30,17 @@ std::string label_name(const data::Rows& rows, const std::optional<std::string>&
 }
 
 // A number or a truth value; NaN for anything else.
-double number_at(const data::Column& column, std::size_t i) {
+double number_at(const formats::Column& column, std::size_t i) {
   if (column.is_null(i)) return std::nan("");
-  if (column.kind == data::Column::Kind::kNumber) return column.numbers[i];
-  if (column.kind == data::Column::Kind::kInteger || column.kind == data::Column::Kind::kBool)
+  if (column.kind == formats::Column::Kind::kNumber) return column.numbers[i];
+  if (column.kind == formats::Column::Kind::kInteger || column.kind == formats::Column::Kind::kBool)
     return static_cast<double>(column.integers[i]);
   return std::nan("");
 }
 
-std::string_view kind_of_value(const data::Column& column, std::size_t i) {
+std::string_view kind_of_value(const formats::Column& column, std::size_t i) {
   if (column.is_null(i)) return "no value";
-  return column.kind == data::Column::Kind::kText ? "a text" : "another value";
+  return column.kind == formats::Column::Kind::kText ? "a text" : "another value";
 }
 
 struct Labels {
@@ -50,10 +50,10 @@ struct Labels {
 
 // Labels of the first `count` rows: a number in each, or a list of equally many numbers.
 Labels labels_in(const data::Rows& rows, const std::string& name, std::size_t count) {
-  data::Column column = *rows.find(name);
+  formats::Column column = *rows.find(name);
   if (rows.untyped()) data::infer_type(column);
-  const bool lists = column.kind == data::Column::Kind::kList;
-  const data::Column& numbers = lists ? column.children.at(0) : column;
+  const bool lists = column.kind == formats::Column::Kind::kList;
+  const formats::Column& numbers = lists ? column.children.at(0) : column;
   Labels labels{lists && count > 0 ? column.begins[1] - column.begins[0] : 1, {}};
   for (std::size_t row = 0; row < count; ++row) {
     const std::size_t begin = lists ? column.begins[row] : row;
@@ -96,9 +96,9 @@ std::vector<std::string> choose_texts(const ColumnChoice& choice, RowColumns& fo
   if (!choice.texts.empty()) return choice.texts;
   std::vector<std::string> names = flag_embedding_columns(found.rows);
   const bool all = names.empty();
-  for (const data::Column& column : found.rows.columns()) {
+  for (const formats::Column& column : found.rows.columns()) {
     if (column.name == found.label) continue;
-    const bool is_text = column.kind == data::Column::Kind::kText || is_text_list(column);
+    const bool is_text = column.kind == formats::Column::Kind::kText || is_text_list(column);
     if (all && is_text)
       names.push_back(column.name);
     else if (std::find(names.begin(), names.end(), column.name) == names.end())
@@ -109,7 +109,7 @@ std::vector<std::string> choose_texts(const ColumnChoice& choice, RowColumns& fo
 
 void take_texts(std::span<const std::string> names, RowColumns& found) {
   const bool lists = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    const data::Column* column = found.rows.find(name);
+    const formats::Column* column = found.rows.find(name);
     return column != nullptr && is_text_list(*column);
   });
   if (!lists) {
@@ -117,11 +117,11 @@ void take_texts(std::span<const std::string> names, RowColumns& found) {
     return;
   }
   found.flat = without_lists(found.rows, names, kMostNegatives);
-  for (const data::Column& column : found.flat.columns) found.texts.push_back(&column);
+  for (const formats::Column& column : found.flat.columns) found.texts.push_back(&column);
 }
 
 void check_texts(const RowColumns& found) {
-  for (const data::Column* column : found.texts) {
+  for (const formats::Column* column : found.texts) {
     for (std::size_t row = 0; row < found.count; ++row) {
       if (!column->is_null(row)) continue;
       raise<DataError>("{}: column \"{}\": found no value, expected a text", found.place(row),

@@ -25,7 +25,7 @@ struct RowColumns {
   data::Rows rows;
   FlatRows flat;          // of `rows`, where a chosen column has lists; else empty
   std::size_t count = 0;  // rows that are used, the first ones
-  std::vector<const data::Column*> texts;
+  std::vector<const formats::Column*> texts;
   std::string label;                  // name of the column; empty: none
   std::size_t labels_per_row = 0;     // several where the column has lists of numbers
   std::vector<float> labels;          // [count, labels_per_row]

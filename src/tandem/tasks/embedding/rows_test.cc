@@ -26,7 +26,7 @@ std::vector<std::vector<std::string>> texts_of(const FlatRows& flat) {
   std::vector<std::vector<std::string>> all;
   for (std::size_t row = 0; row < flat.rows.size(); ++row) {
     all.emplace_back();
-    for (const data::Column& column : flat.columns) all.back().emplace_back(column.texts[row]);
+    for (const formats::Column& column : flat.columns) all.back().emplace_back(column.texts[row]);
   }
   return all;
 }
@@ -41,7 +41,7 @@ TEST(ListColumns, FlagEmbeddingsFilesHaveARowForEachPositive) {
   EXPECT_THAT(names, ElementsAre("query", "pos", "neg"));
   const FlatRows flat = without_lists(rows, names, 7);
   Names columns;
-  for (const data::Column& column : flat.columns) columns.push_back(column.name);
+  for (const formats::Column& column : flat.columns) columns.push_back(column.name);
   EXPECT_THAT(columns, ElementsAre("query", "pos", "neg_1", "neg_2", "neg_3"));
   EXPECT_THAT(texts_of(flat), ElementsAre(ElementsAre("q1", "p1", "n1", "n2", "n3"),
                                           ElementsAre("q1", "p2", "n1", "n2", "n3"),
@@ -109,8 +109,8 @@ Names warnings_of(std::string_view lines, bool has_labels = false) {
                     .count = rows.size(),
                     .place = [&](std::size_t row) { return rows.place(row); },
                     .has_labels = has_labels};
-  for (const data::Column& column : rows.columns())
-    if (column.kind == data::Column::Kind::kText) check.texts.push_back(&column);
+  for (const formats::Column& column : rows.columns())
+    if (column.kind == formats::Column::Kind::kText) check.texts.push_back(&column);
   return row_warnings(check);
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/models/masked_language_head.h"
+#include "tandem/models/heads/masked_language_head.h"
 #include "tandem/tasks/encoder_task.h"
 #include "tandem/tasks/masked_language/batch_masks.h"
 #include "tandem/tasks/masked_language/masking.h"

@@ -10,13 +10,13 @@
 #include "tandem/core/file.h"
 #include "tandem/core/text_file.h"
 #include "tandem/data/read_rows.h"
-#include "tandem/data/table.h"
+#include "tandem/formats/table.h"
 
 namespace tandem::masked_language {
 namespace {
 
 namespace fs = std::filesystem;
-using data::Column;
+using formats::Column;
 
 constexpr std::string_view kLines = ".txt";
 // What tokenizing a row takes is about fifty times its bytes.
@@ -167,9 +167,9 @@ class TextRows::TableFile final : public File {
   }
 
   const MappedFile file_;
-  std::unique_ptr<data::TableSource> source_;
+  std::unique_ptr<formats::TableSource> source_;
   std::array<std::size_t, 1> index_{};
-  data::Table table_;
+  formats::Table table_;
   std::uint64_t table_begin_ = 0;  // the first row of the table
   std::size_t used_ = 0;           // rows of the table that were given
 };

@@ -9,7 +9,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/data/read_questions.h"
-#include "tandem/models/pretrained.h"
+#include "tandem/models/pretrained/pretrained.h"
 #include "tandem/models/test_models.h"
 
 namespace tandem::question_answering {

@@ -1,6 +1,6 @@
 #include "tandem/tasks/question_answering/span_head.h"
 
-#include "tandem/models/row_head.h"
+#include "tandem/models/heads/row_head.h"
 
 namespace tandem::question_answering {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "tandem/models/encoder_model.h"
+#include "tandem/models/encoder/encoder_model.h"
 
 namespace tandem::question_answering {
 

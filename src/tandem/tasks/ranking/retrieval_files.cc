@@ -14,8 +14,8 @@
 namespace tandem::tasks::ranking {
 namespace {
 
-using data::Column;
 using data::Rows;
+using formats::Column;
 
 Rows read_columns(const std::filesystem::path& path, std::vector<std::string> required,
                   const std::string& optional) {

@@ -12,7 +12,7 @@
 namespace tandem::tasks::reranking {
 namespace {
 
-using data::Column;
+using formats::Column;
 
 bool is_list_of(const Column& column, Column::Kind kind) {
   return column.kind == Column::Kind::kList && column.children.size() == 1 &&

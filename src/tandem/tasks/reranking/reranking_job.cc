@@ -7,7 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
-#include "tandem/models/cross_encoder_files.h"
+#include "tandem/models/heads/cross_encoder_files.h"
 #include "tandem/tasks/reranking/pair_evaluators.h"
 
 namespace tandem::tasks::reranking {

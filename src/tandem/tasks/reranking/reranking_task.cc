@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "tandem/core/file.h"
-#include "tandem/models/sequence_head.h"
+#include "tandem/models/heads/sequence_head.h"
 #include "tandem/tasks/reranking/pair_evaluators.h"
 
 namespace tandem::tasks::reranking {

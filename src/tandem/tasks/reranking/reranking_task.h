@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/models/sentence_files.h"
+#include "tandem/models/heads/sentence_files.h"
 #include "tandem/tasks/example_task.h"
 #include "tandem/tasks/reranking/losses.h"
 #include "tandem/tasks/text_classification/text_features.h"

@@ -15,7 +15,7 @@
 namespace tandem::text_classification {
 namespace {
 
-using data::Column;
+using formats::Column;
 
 bool has(std::span<const std::string> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -241,7 +241,7 @@ RawExamples ExampleReader::read(std::span<const std::filesystem::path> files,
   }
   if (const Column* labels = raw.rows.find(arguments_.label_column())) {
     raw.labels = *labels;
-    if (raw.rows.untyped()) infer_type(raw.labels);
+    if (raw.rows.untyped()) data::infer_type(raw.labels);
     check_label_type(raw, part != "test");
   }
   raw.used.resize(raw.rows.size());

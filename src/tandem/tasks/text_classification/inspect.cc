@@ -29,7 +29,7 @@ LabelSet labels_of(const RawExamples& raw, const ClassificationArguments& argume
     bool differs = false;
     return glue_labels(*find_glue_task(*arguments.task_name), {}, differs);
   }
-  const data::Column* column = &raw.labels;
+  const formats::Column* column = &raw.labels;
   return collect_labels(problem_of(raw, arguments), std::span(&column, 1), arguments.script);
 }
 

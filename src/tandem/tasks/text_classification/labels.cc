@@ -12,7 +12,7 @@
 namespace tandem::text_classification {
 namespace {
 
-using data::Column;
+using formats::Column;
 
 std::string lower(std::string_view text) {
   std::string out(text);

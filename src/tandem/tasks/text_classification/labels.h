@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tandem/data/table.h"
+#include "tandem/formats/table.h"
 #include "tandem/tasks/text_classification/classification_arguments.h"
 #include "tandem/tasks/text_classification/glue_tasks.h"
 
@@ -38,13 +38,13 @@ struct LabelSet {
 
 // A cell in Python's words: "17", "True", "positive"; nothing when it is null. `column` must not be
 // a list.
-std::optional<std::string> label_text(const data::Column& column, std::size_t i);
+std::optional<std::string> label_text(const formats::Column& column, std::size_t i);
 // A number that stands for no label, as GLUE's test sets have.
-bool is_no_label(const data::Column& column, std::size_t i);
+bool is_no_label(const formats::Column& column, std::size_t i);
 
 // Labels of single sentences, pairs or numbers as run_glue and run_classification order them:
 // integers by value (run_glue) or as text (run_classification), texts by code point.
-LabelSet collect_labels(Problem problem, std::span<const data::Column* const> columns,
+LabelSet collect_labels(Problem problem, std::span<const formats::Column* const> columns,
                         Script script);
 
 // The labels of a GLUE task in the model's order where `of_model` has the same names, whatever

@@ -37,7 +37,7 @@ inline GoldenRows read_golden_rows(const GoldenTask& task) {
   const std::vector<std::filesystem::path> files{tandem::testing::shared_data() / "tasks" /
                                                  task.file};
   RawExamples raw = reader.read(files, std::nullopt, "train", 64);
-  const data::Column* column = &raw.labels;
+  const formats::Column* column = &raw.labels;
   GoldenRows rows;
   rows.labels = collect_labels(problem_of(raw, arguments), std::span(&column, 1), arguments.script);
   rows.examples = make_examples(std::move(raw), rows.labels, " ", task.pairs, true);

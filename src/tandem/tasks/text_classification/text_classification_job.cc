@@ -113,7 +113,7 @@ LabelSet TextClassificationJob::choose_labels(std::span<const std::string> of_mo
 // run_glue takes the labels of the training data, run_classification those of all parts.
 LabelSet TextClassificationJob::labels_of_data(Problem problem) {
   if (problem != Problem::kMultiLabel) require_labels(*train_);
-  std::vector<const data::Column*> columns{&train_->labels};
+  std::vector<const formats::Column*> columns{&train_->labels};
   if (problem == Problem::kRegression && !arguments_.do_regression) note_regression();
   const LabelSet of_train = collect_labels(problem, columns, arguments_.script);
   if (arguments_.script == Script::kClassification) {

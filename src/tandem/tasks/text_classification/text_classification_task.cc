@@ -12,7 +12,7 @@
 #include "tandem/kernels/cross_entropy.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/kernels/squared_error.h"
-#include "tandem/models/sequence_head.h"
+#include "tandem/models/heads/sequence_head.h"
 
 namespace tandem::text_classification {
 namespace {

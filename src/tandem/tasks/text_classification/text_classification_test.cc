@@ -126,7 +126,7 @@ TEST(LabelGolden, FeaturesAndLabels) {
     arguments.script = command == "run_glue" ? Script::kGlue : Script::kClassification;
     ExampleReader reader(arguments);
     RawExamples raw = reader.read(std::vector{folder / "rows.json"}, std::nullopt, "train", {});
-    const data::Column* column = &raw.labels;
+    const formats::Column* column = &raw.labels;
     const LabelSet labels =
         collect_labels(problem_of(raw, arguments), std::span(&column, 1), arguments.script);
     EXPECT_EQ(labels.names, task.at("labels").get<std::vector<std::string>>());
@@ -177,7 +177,7 @@ class Examples : public ::testing::Test {
   }
 
   LabelSet labels_of(const RawExamples& raw) const {
-    const data::Column* column = &raw.labels;
+    const formats::Column* column = &raw.labels;
     return collect_labels(problem_of(raw, arguments_), std::span(&column, 1), arguments_.script);
   }
 
@@ -348,7 +348,7 @@ TEST_F(ReportedColumns, LabelsOfTypesOfParquet) {
     return ExampleReader(arguments).read(files, std::nullopt, "train", std::nullopt);
   };
   const RawExamples halves = read("lab_f16.parquet");
-  EXPECT_EQ(halves.labels.kind, data::Column::Kind::kNumber);
+  EXPECT_EQ(halves.labels.kind, formats::Column::Kind::kNumber);
   EXPECT_FALSE(halves.labels.is_null(0));
   try {
     read("lab_dec.parquet");

@@ -12,7 +12,7 @@
 namespace tandem::token_classification {
 namespace {
 
-using data::Column;
+using formats::Column;
 using Kind = Column::Kind;
 
 constexpr std::string_view kExample =

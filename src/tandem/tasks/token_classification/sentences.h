@@ -58,14 +58,14 @@ class SentenceSet {
   std::size_t length(std::size_t sentence) const {
     return words_->begins[sentence + 1] - words_->begins[sentence];
   }
-  void require_as_many(const data::Column& tags) const;
-  void take_names(const data::Column& tags);
-  void take_numbers(const data::Column& tags);
+  void require_as_many(const formats::Column& tags) const;
+  void take_names(const formats::Column& tags);
+  void take_numbers(const formats::Column& tags);
 
   data::Rows rows_;
-  const data::Column* words_ = nullptr;  // in rows_
-  std::string tags_column_;              // empty: not read
-  std::vector<std::uint32_t> tags_;      // of all words
+  const formats::Column* words_ = nullptr;  // in rows_
+  std::string tags_column_;                 // empty: not read
+  std::vector<std::uint32_t> tags_;         // of all words
   std::vector<std::string> names_;
   bool declared_ = false;
 };

@@ -7,7 +7,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/kernels/cross_entropy.h"
-#include "tandem/models/row_head.h"
+#include "tandem/models/heads/row_head.h"
 #include "tandem/tasks/token_classification/predictions_file.h"
 
 namespace tandem::token_classification {

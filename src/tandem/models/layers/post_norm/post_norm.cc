@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "tandem/models/encoder/model_config.h"
 #include "tandem/models/layers/post_norm/post_norm_pass.h"
-#include "tandem/models/model_config.h"
 
 namespace tandem::models {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "tandem/models/layer.h"
+#include "tandem/models/encoder/layer.h"
 
 namespace tandem::models {
 

@@ -20,7 +20,7 @@
 
 #include "tandem/core/region.h"
 #include "tandem/kernels/activation.h"
-#include "tandem/models/layer.h"
+#include "tandem/models/encoder/layer.h"
 #include "tandem/nn/hidden.h"
 #include "tandem/nn/layer_norm.h"
 #include "tandem/nn/pass.h"

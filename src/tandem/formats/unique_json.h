@@ -1,0 +1,15 @@
+// JSON of files that others wrote, in which no object may have a key twice (JSON itself leaves open
+// which of the two would count). For sources of this library.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tandem/core/json.h"
+
+namespace tandem::formats {
+
+// Throws DataError that names `where`, for example "model.safetensors: the header".
+nlohmann::json parse_unique_json(std::string_view text, const std::string& where);
+
+}  // namespace tandem::formats

@@ -1,0 +1,194 @@
+#include "tandem/models/encoder/encoder_model.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <utility>
+
+#include "tandem/core/error.h"
+
+namespace tandem::models {
+namespace {
+
+ModelConfig validated(ModelConfig config) {
+  config.validate("model configuration");
+  return config;
+}
+
+// Number of weights in matrices, which is what a product with each of them reads.
+double num_weights(const nn::ParameterLayout& layout) {
+  std::size_t total = 0;
+  for (const nn::ParameterSpec& parameter : layout.parameters()) {
+    if (parameter.shape.size() == 2) total += parameter.size;
+  }
+  return static_cast<double>(total);
+}
+
+}  // namespace
+
+EncoderModel::EncoderModel(ModelConfig config, const MakeHead& make_head)
+    : config_(validated(std::move(config))),
+      head_(make_head(config_, layout_)),
+      head_end_(layout_.size()),
+      head_weights_(head_->shape().outside ? 0 : num_weights(layout_)),
+      encoder_(config_, layout_) {}
+
+std::string EncoderModel::architecture() const {
+  return fmt::format("{}{}", config_.family->class_prefix, head_->shape().class_suffix);
+}
+
+double EncoderModel::training_flops(std::size_t rows, std::size_t keys) const {
+  const auto of_rows = static_cast<double>(rows);
+  const double multiply_adds =
+      encoder_.multiply_adds(of_rows, static_cast<double>(keys), head_->shape().reads_first_rows) +
+      head_weights_ * head_->units(of_rows, 1.0);
+  return 3 * (2 * multiply_adds);
+}
+
+double EncoderModel::training_flops(const nn::PackedBatch& batch) const {
+  double flops = 0;
+  for (std::size_t i = 0; i < batch.num_sequences(); ++i)
+    flops += training_flops(batch.row_begin[i + 1] - batch.row_begin[i], batch.key_count[i]);
+  return flops;
+}
+
+void EncoderModel::plan(Arena& arena, const BatchShape& batch, Activations& activations) const {
+  const PassKind kind = activations.kind_;
+  encoder_.plan(arena, batch.rows, head_->shape().reads_first_rows ? batch.sequences : 0, kind,
+                activations.encoder_);
+  const std::size_t memory = head_->memory(batch.rows, batch.sequences, is_training(kind));
+  activations.head_ = memory == 0 ? std::span<float>() : arena.allocate<float>(memory);
+}
+
+Activations EncoderModel::make_activations(const BatchShape& capacity, nn::Precision precision,
+                                           PassKind kind, const Activations* within) const {
+  Activations activations;
+  if (within != nullptr) activations.memory_ = within->memory_;
+  activations.capacity_ = capacity;
+  activations.kind_ = kind;
+  if (precision == nn::Precision::kBfloat16) {
+    activations.encoder_.tensors.emplace<EncoderTensors<bfloat16>>();
+  }
+  Arena measure;
+  plan(measure, capacity, activations);
+  Activations::Memory& memory = *activations.memory_;
+  ++memory.passes;  // whatever lay in it is given up
+  if (memory.arena.capacity() < measure.used()) memory.arena = Arena(measure.used());
+  memory.arena.reset();
+  plan(memory.arena, capacity, activations);
+  if (head_->shape().reads_first_rows) {
+    activations.first_row_begin_.resize(capacity.sequences + 1);
+    std::iota(activations.first_row_begin_.begin(), activations.first_row_begin_.end(), 0u);
+    activations.first_key_count_.assign(capacity.sequences, 1);
+  }
+  return activations;
+}
+
+// The pass of the first row of each sequence, as sequences of one row.
+nn::Pass EncoderModel::first_rows(const nn::Pass& pass, const Activations& activations) const {
+  const std::size_t count = pass.sequences.count();
+  return {pass.context,
+          pass.weights,
+          {.row_begin = std::span(activations.first_row_begin_).first(count + 1),
+           .key_count = std::span(activations.first_key_count_).first(count),
+           .sample = pass.sequences.sample},
+          pass.dropout};
+}
+
+void EncoderModel::check_pass(const nn::Weights& weights, const nn::PackedBatch& batch,
+                              const Activations& activations, std::size_t logits_size) const {
+  const std::size_t rows = batch.rows();
+  if (rows == 0 || rows > activations.capacity().rows ||
+      batch.num_sequences() > activations.capacity().sequences) {
+    raise<InvalidArgument>(
+        "the batch has {} rows in {} sequences; expected 1 to {} rows in at most {}", rows,
+        batch.num_sequences(), activations.capacity().rows, activations.capacity().sequences);
+  }
+  if (batch.row_begin.back() != rows || batch.token_type_ids.size() != rows) {
+    raise<InvalidArgument>(
+        "the batch has {} input ids, {} token types, and sequences of {} rows in all; expected "
+        "equal "
+        "numbers",
+        rows, batch.token_type_ids.size(), batch.row_begin.back());
+  }
+  if (weights.f32.size() != layout_.size() ||
+      (!weights.bf16.empty() && weights.bf16.size() != layout_.bf16_size())) {
+    raise<InvalidArgument>(
+        "the weights have {} f32 and {} bf16 elements; expected {} and {} (or none)",
+        weights.f32.size(), weights.bf16.size(), layout_.size(), layout_.bf16_size());
+  }
+  if ((weights.int8 != nullptr || weights.observer != nullptr) && !weights.bf16.empty()) {
+    raise<InvalidArgument>(
+        "int8 layers and observers of linear layers need f32; found bf16 weights");
+  }
+  if (weights.observer != nullptr && is_training(activations.kind())) {
+    raise<InvalidArgument>("an observer of linear layers needs activations of an inference");
+  }
+  if (weights.precision() != activations.precision()) {
+    raise<InvalidArgument>("the activations were made for another precision than the weights have");
+  }
+  if (logits_size != num_logits(batch)) {
+    raise<InvalidArgument>("room for {} logits; expected {} for {} rows in {} sequences",
+                           logits_size, num_logits(batch), rows, batch.num_sequences());
+  }
+}
+
+void EncoderModel::check_backward(const nn::Weights& weights, const Activations& activations,
+                                  std::size_t grads_size) const {
+  if (!is_training(activations.kind())) {
+    raise<InvalidArgument>("backward needs activations of a training pass; found inference");
+  }
+  if (activations.pass_ != activations.memory_->passes) {
+    raise<InvalidArgument>(
+        "backward after another pass in the same memory; it must follow its own forward");
+  }
+  if (weights.int8 != nullptr) {
+    raise<InvalidArgument>("backward through int8 layers; they are for evaluation only");
+  }
+  if (grads_size != layout_.size()) {
+    raise<InvalidArgument>("room for {} gradients; expected {}", grads_size, layout_.size());
+  }
+}
+
+void EncoderModel::forward(const kernels::Context& context, const nn::Weights& weights,
+                           const nn::PackedBatch& batch, const nn::DropoutStream& dropout,
+                           Activations& activations, std::span<float> logits) const {
+  check_pass(weights, batch, activations, logits.size());
+  const nn::Pass pass{context, weights, batch.sequences(), dropout};
+  Activations::Memory& memory = *activations.memory_;
+  activations.pass_ = ++memory.passes;
+  memory.arena.reset();
+  plan(memory.arena, {batch.rows(), batch.num_sequences()}, activations);
+  // An observer of linear layers must see their inputs for all rows.
+  if (!head_->shape().reads_first_rows || weights.observer != nullptr) {
+    encoder_.forward(pass, batch, activations.encoder_, nullptr);
+    head_->forward(pass, activations.encoder_.output, activations.head_, logits);
+    return;
+  }
+  const nn::Pass first = first_rows(pass, activations);
+  encoder_.forward(pass, batch, activations.encoder_, &first);
+  head_->forward(first, activations.encoder_.output.first(first.rows() * config_.hidden_size),
+                 activations.head_, logits);
+}
+
+void EncoderModel::backward(const kernels::Context& context, const nn::Weights& weights,
+                            const nn::PackedBatch& batch, const nn::DropoutStream& dropout,
+                            std::span<const float> grad_logits, Activations& activations,
+                            std::span<float> grads, bool accumulate,
+                            FunctionRef<void(std::size_t end)> gradient_ready) const {
+  check_pass(weights, batch, activations, grad_logits.size());
+  check_backward(weights, activations, grads.size());
+  const nn::Pass pass{context, weights, batch.sequences(), dropout};
+  const nn::Gradients gradients{grads, accumulate, head_->shape().shares_word_embeddings};
+  const EncoderActivations& encoder = activations.encoder_;
+  const bool reads_first_rows = head_->shape().reads_first_rows;
+  const nn::Pass given = reads_first_rows ? first_rows(pass, activations) : pass;
+  const std::size_t size = given.rows() * config_.hidden_size;
+  head_->backward(given, encoder.output.first(size), activations.head_, grad_logits,
+                  encoder.grad.first(size), gradients);
+  gradient_ready(head_end_);
+  encoder_.backward(pass, batch, encoder, reads_first_rows ? &given : nullptr, gradients,
+                    gradient_ready);
+}
+
+}  // namespace tandem::models

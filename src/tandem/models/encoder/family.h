@@ -1,0 +1,95 @@
+// What differs between the families of encoders: the keys of config.json, the kind of their layers,
+// the names of tensors and classes, and a few switches. A family is one file in models/families/ and one line of
+// the table in families.cc; nothing else asks which family a model is of
+// (docs/extending/family.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "tandem/kernels/activation.h"
+#include "tandem/models/encoder/layer.h"
+#include "tandem/nn/embeddings.h"
+
+namespace tandem::models {
+
+struct ModelConfig;
+
+// A key of config.json and the field of ModelConfig that it holds. An int32 is the id of a token,
+// or null, which is −1; an optional may be null.
+struct ConfigKey {
+  const char* name;
+  std::variant<std::size_t ModelConfig::*, std::int32_t ModelConfig::*, double ModelConfig::*,
+               std::optional<double> ModelConfig::*, bool ModelConfig::*,
+               kernels::Activation ModelConfig::*>
+      field;
+};
+
+// What …ForSequenceClassification puts on the first row of each sequence: dropout?, a dense layer
+// H → H, its activation, dropout, and the layer of the labels (sequence_head.h).
+struct SequenceHeadParts {
+  std::string_view dense;   // "pre_classifier"
+  std::string_view output;  // "classifier"
+  kernels::Activation activation;
+  bool drops_input;  // whether there is dropout in front of the dense layer too
+};
+
+// What …ForMaskedLM puts on the rows whose tokens it predicts: a dense layer, an activation, a
+// LayerNorm, and the output layer over the vocabulary (masked_language_head.h). Without a name of
+// the dense layer the family has no such class.
+struct MaskedLanguageHeadParts {
+  std::string_view dense = {};   // "cls.predictions.transform.dense"
+  std::string_view norm = {};    // "cls.predictions.transform.LayerNorm"
+  std::string_view output = {};  // module of the output matrix: "cls.predictions.decoder"
+  std::string_view bias = {};    // of the output layer: "cls.predictions.bias"
+  // The order in which the class defines the parts, as far as families differ.
+  bool bias_first = false;
+  bool norm_before_dense = false;
+  std::optional<kernels::Activation> activation = {};  // unset: hidden_act
+  std::optional<double> layer_norm_eps = {};           // unset: that of config.json
+};
+
+struct Family {
+  std::string_view model_type;  // of config.json: "bert"
+  std::string_view
+      class_prefix;  // of the classes of transformers: "Bert" of "BertForQuestionAnswering"
+  std::string_view base_prefix;  // of the encoder's tensors: "bert."
+  // The layers with the names of their parts: an entry lives as long as the program.
+  const LayerKind* layers;
+  SequenceHeadParts sequence_head;
+  MaskedLanguageHeadParts masked_language_head = {};
+  // Tensors of the pre-training heads, which checkpoints of the family may carry, begin with these.
+  std::span<const std::string_view> pretraining_heads;
+  // Whether there is dropout between the attention's output projection and its residual.
+  bool attention_output_dropout;
+  nn::Positions positions;  // how the tokens of a text are numbered
+  // Whether a text says of each token to which part it belongs; else all have the type 0.
+  bool reads_token_types;
+  // All fields that config.json can set. A field without a key keeps the family's default.
+  std::span<const ConfigKey> keys;
+  // A JSON object: what the family's class in transformers writes into config.json whether or not
+  // the file that was read had it.
+  const char* written_defaults;
+  // Makes the defaults of ModelConfig, which are BERT's, those of the family's class in
+  // transformers.
+  void (*set_defaults)(ModelConfig& config);
+};
+
+// In the order in which messages list them. An entry lives as long as the program.
+extern const Family kBert;
+extern const Family kDistilBert;
+extern const Family kElectra;
+extern const Family kRoberta;
+extern const Family kXlmRoberta;
+std::span<const Family* const> families();
+
+// The family of this model_type; null when the table has none.
+const Family* find_family(std::string_view model_type,
+                          std::span<const Family* const> table = families());
+
+}  // namespace tandem::models

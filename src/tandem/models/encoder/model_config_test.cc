@@ -1,0 +1,363 @@
+#include "tandem/models/encoder/model_config.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/linear.h"
+#include "support/test_support.h"
+#include "tandem/core/error.h"
+#include "tandem/core/json.h"
+
+namespace tandem::models {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+TEST(ModelConfig, ReadsBert) {
+  const ModelConfig config = ModelConfig::parse(
+      R"({"model_type": "bert", "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 3,
+          "num_attention_heads": 4, "intermediate_size": 128, "max_position_embeddings": 77,
+          "type_vocab_size": 1, "pad_token_id": null, "hidden_act": "gelu_new",
+          "hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.0, "layer_norm_eps": 1e-5,
+          "initializer_range": 0.01, "use_cache": true})",
+      "config.json");
+  EXPECT_EQ(config.family, &kBert);
+  EXPECT_EQ(config.vocab_size, 100u);
+  EXPECT_EQ(config.hidden_size, 64u);
+  EXPECT_EQ(config.num_hidden_layers, 3u);
+  EXPECT_EQ(config.num_attention_heads, 4u);
+  EXPECT_EQ(config.head_dim(), 16u);
+  EXPECT_EQ(config.intermediate_size, 128u);
+  EXPECT_EQ(config.max_position_embeddings, 77u);
+  EXPECT_EQ(config.type_vocab_size, 1u);
+  EXPECT_EQ(config.pad_token_id, -1);
+  EXPECT_EQ(config.hidden_act, kernels::Activation::kGeluNew);
+  EXPECT_EQ(config.hidden_dropout_prob, 0.2);
+  EXPECT_EQ(config.attention_output_dropout_prob(), 0.2);
+  EXPECT_EQ(config.attention_probs_dropout_prob, 0.0);
+  EXPECT_EQ(config.qa_dropout, 0.0);
+  EXPECT_EQ(config.layer_norm_eps, 1e-5);
+  EXPECT_EQ(config.initializer_range, 0.01);
+}
+
+TEST(ModelConfig, ReadsDistilBert) {
+  const ModelConfig config = ModelConfig::parse(
+      R"({"model_type": "distilbert", "vocab_size": 100, "dim": 64, "n_layers": 3, "n_heads": 4,
+          "hidden_dim": 128, "dropout": 0.2, "attention_dropout": 0.3, "activation": "relu",
+          "qa_dropout": 0.4, "sinusoidal_pos_embds": true})",
+      "config.json");
+  EXPECT_EQ(config.family, &kDistilBert);
+  EXPECT_EQ(config.hidden_size, 64u);
+  EXPECT_EQ(config.num_hidden_layers, 3u);
+  EXPECT_EQ(config.num_attention_heads, 4u);
+  EXPECT_EQ(config.intermediate_size, 128u);
+  EXPECT_EQ(config.type_vocab_size, 0u);
+  EXPECT_EQ(config.hidden_act, kernels::Activation::kRelu);
+  EXPECT_EQ(config.hidden_dropout_prob, 0.2);
+  EXPECT_EQ(config.attention_output_dropout_prob(), 0.0);
+  EXPECT_EQ(config.attention_probs_dropout_prob, 0.3);
+  EXPECT_EQ(config.qa_dropout, 0.4);
+  EXPECT_EQ(config.layer_norm_eps, 1e-12);
+  EXPECT_TRUE(config.sinusoidal_pos_embds);
+}
+
+TEST(ModelConfig, DefaultsAreThoseOfHuggingFace) {
+  const ModelConfig bert = ModelConfig::parse(R"({"model_type": "bert"})", "test");
+  EXPECT_EQ(bert.num_hidden_layers, 12u);
+  EXPECT_EQ(bert.type_vocab_size, 2u);
+  const ModelConfig distilbert = ModelConfig::parse(R"({"model_type": "distilbert"})", "test");
+  EXPECT_EQ(distilbert.num_hidden_layers, 6u);
+  EXPECT_EQ(distilbert.intermediate_size, 3072u);
+  EXPECT_EQ(distilbert.qa_dropout, 0.1);
+}
+
+TEST(ModelConfig, ReadsElectra) {
+  const ModelConfig base = ModelConfig::parse(
+      R"({"model_type": "electra", "embedding_size": 768, "hidden_size": 768})", "test");
+  EXPECT_FALSE(base.has_projection());
+  const ModelConfig small = ModelConfig::parse(R"({"model_type": "electra"})", "test");
+  EXPECT_EQ(small.embedding_width(), 128u);
+  EXPECT_EQ(small.hidden_size, 256u);
+  EXPECT_EQ(small.num_attention_heads, 4u);
+  EXPECT_EQ(small.intermediate_size, 1024u);
+  EXPECT_TRUE(small.has_projection());
+  EXPECT_EQ(small.max_tokens(), 512u);
+}
+
+TEST(ModelConfig, ReadsRobertaAndXlmRoberta) {
+  for (const char* type : {"roberta", "xlm-roberta"}) {
+    const ModelConfig config = ModelConfig::parse(
+        fmt::format(R"({{"model_type": "{}", "max_position_embeddings": 514}})", type), "test");
+    EXPECT_EQ(config.family->base_prefix, "roberta.");
+    EXPECT_EQ(config.pad_token_id, 1);
+    EXPECT_EQ(config.max_tokens(), 512u);  // positions 0 and 1 are never a token's
+    EXPECT_THAT(config.to_json("X"), HasSubstr("\"bos_token_id\": 0,"));
+  }
+}
+
+TEST(ModelConfig, RatesOfHeadsFallBackToTheEncoders) {
+  const auto parse = [](const char* json) { return ModelConfig::parse(json, "test"); };
+  const ModelConfig bert = parse(R"({"model_type": "bert", "hidden_dropout_prob": 0.3})");
+  EXPECT_EQ(bert.token_head_dropout_prob(), 0.3);
+  EXPECT_EQ(bert.sequence_head_dropout_prob(), 0.3);
+  const ModelConfig own = parse(R"({"model_type": "roberta", "classifier_dropout": 0.25})");
+  EXPECT_EQ(own.token_head_dropout_prob(), 0.25);
+  EXPECT_EQ(own.sequence_head_dropout_prob(), 0.25);
+  EXPECT_EQ(parse(R"({"model_type": "electra", "classifier_dropout": null})").classifier_dropout,
+            std::nullopt);
+  const ModelConfig distilbert = parse(R"({"model_type": "distilbert", "dropout": 0.15})");
+  EXPECT_EQ(distilbert.token_head_dropout_prob(), 0.15);
+  EXPECT_EQ(distilbert.sequence_head_dropout_prob(), 0.2);
+}
+
+TEST(ModelConfig, NumLabelsStandsForNames) {
+  const auto config =
+      ModelConfig::parse(R"({"model_type": "bert", "num_labels": 3})", "config.json");
+  EXPECT_EQ(config.labels, (std::vector<std::string>{"LABEL_0", "LABEL_1", "LABEL_2"}));
+  const auto saved = ModelConfig::parse(config.to_json("BertForTokenClassification"), "saved");
+  EXPECT_EQ(saved.labels, config.labels);
+  EXPECT_EQ(saved.source.find("num_labels"), std::string::npos);
+}
+
+// A few bytes may not make a head, and files, of any size.
+TEST(ModelConfig, ManyLabelsNeedNames) {
+  const auto parse = [](std::size_t count) {
+    return ModelConfig::parse(fmt::format(R"({{"model_type": "bert", "num_labels": {}}})", count),
+                              "config.json");
+  };
+  EXPECT_EQ(parse(16384).labels.size(), 16384u);
+  EXPECT_THAT([&] { parse(16385).usable_labels(); },
+              ThrowsMessage<ConfigError>(HasSubstr("num_labels is 16385; expected a number from 1 "
+                                                   "to 16384, or a name for each in id2label")));
+}
+
+TEST(ModelConfig, ManyLabelsTakeTimeInProportion) {
+  EXPECT_TRUE(testing::takes_linear_time(
+      [](std::size_t count) {
+        ModelConfig config;
+        for (std::size_t i = 0; i < count; ++i) config.labels.push_back(fmt::format("label {}", i));
+        const auto saved = ModelConfig::parse(config.to_json("X"), "saved");
+        EXPECT_EQ(saved.labels, config.labels);
+      },
+      4000));
+}
+
+TEST(ModelConfig, WhatNestsDeepIsRefused) {
+  const std::string deep(200'000, '['), end(200'000, ']');
+  EXPECT_THAT(
+      [&] {
+        ModelConfig::parse(R"({"model_type": "bert", "hidden_size": )" + deep + end + "}", "c");
+      },
+      ThrowsMessage<ConfigError>(
+          HasSubstr("not valid JSON: values inside of more than 64 others")));
+}
+
+TEST(ModelConfig, LabelsSurviveASaveAndALoad) {
+  ModelConfig config;
+  EXPECT_TRUE(ModelConfig::parse(config.to_json("X"), "test").labels.empty());
+  config.labels = {"negative", "so so", "positive"};
+  config.problem_type = "single_label_classification";
+  const std::string json = config.to_json("BertForSequenceClassification");
+  EXPECT_THAT(json, HasSubstr("\"so so\": 1"));
+  const ModelConfig again = ModelConfig::parse(json, "test");
+  EXPECT_EQ(again.labels, config.labels);
+  EXPECT_EQ(again.problem_type, config.problem_type);
+  EXPECT_EQ(again.to_json("BertForSequenceClassification"), json);
+}
+
+// Expected values: transformers 4.57.6, AutoConfig.from_pretrained(…).id2label and num_labels. It
+// fails to name an output that has no entry; tandem calls it LABEL_<id>.
+TEST(ModelConfig, ReadsLabelsInEveryFormThatTransformersReads) {
+  using Names = std::vector<std::string>;
+  const auto labels = [](const std::string& keys) {
+    return ModelConfig::parse(R"({"model_type": "bert", )" + keys + "}", "config.json").labels;
+  };
+  EXPECT_EQ(labels(R"("id2label": {"0": 0, "1": 1})"), (Names{"0", "1"}));
+  EXPECT_EQ(labels(R"("id2label": {"0": -1, "1": 2.5})"), (Names{"-1", "2.5"}));
+  EXPECT_EQ(labels(R"("id2label": {"0": true, "1": false, "2": null})"),
+            (Names{"True", "False", "None"}));
+  EXPECT_EQ(labels(R"("id2label": {"1": "a", "2": "b", "3": "c"})"), (Names{"LABEL_0", "a", "b"}));
+  EXPECT_EQ(labels(R"("id2label": {"0": "a", "2": "b"})"), (Names{"a", "LABEL_1"}));
+  EXPECT_EQ(labels(R"("id2label": {"10": "k", "9": "j", "00": "a", " 1 ": "b", "+2": "c"})"),
+            (Names{"a", "b", "c", "LABEL_3", "LABEL_4"}));
+  EXPECT_EQ(labels(R"("id2label": {"0": "a", "1": "b", "2": "c"}, "num_labels": 2)"),
+            (Names{"a", "b", "c"}));
+  EXPECT_EQ(labels(R"("id2label": {"0": "a"}, "num_labels": "two")"), (Names{"a"}));
+  EXPECT_EQ(labels(R"("id2label": null, "num_labels": 2)"), (Names{"LABEL_0", "LABEL_1"}));
+
+  const auto both = ModelConfig::parse(
+      R"({"model_type": "bert", "id2label": {"0": "a", "1": "b", "2": "c"}, "num_labels": 2})",
+      "config.json");
+  EXPECT_THAT(both.notes, ::testing::ElementsAre(HasSubstr(
+                              "config.json: num_labels is 2, but id2label has 3 labels; id2label "
+                              "is used")));
+}
+
+// What run_glue.py writes for whole numbers is saved again as it was read.
+TEST(ModelConfig, SavesTheMapsOfLabelsAsTheyWereRead) {
+  for (const char* maps : {R"("id2label": {"0": 0, "1": 1}, "label2id": {"0": 0, "1": 1})",
+                           R"("id2label": {"1": "a", "2": "b"}, "label2id": {"a": 1, "b": 2})",
+                           R"("id2label": {"0": "a", "1": "a"}, "label2id": {"a": 0, "A": 7})",
+                           R"("id2label": {"0": true}, "label2id": {"true": 0})"}) {
+    const std::string text = fmt::format(R"({{"model_type": "bert", {}}})", maps);
+    const auto before = parse_json(text);
+    const auto after =
+        parse_json(ModelConfig::parse(text, "c").to_json("BertForSequenceClassification"));
+    EXPECT_EQ(after["id2label"], before["id2label"]) << maps;
+    EXPECT_EQ(after["label2id"], before["label2id"]) << maps;
+  }
+  ModelConfig other = ModelConfig::parse(
+      R"({"model_type": "bert", "id2label": {"0": 0, "1": 1}, "label2id": {"0": 0, "1": 1}})", "c");
+  other.labels = {"no", "yes"};
+  const auto saved = parse_json(other.to_json("X"));
+  EXPECT_EQ(saved["id2label"], parse_json(R"({"0": "no", "1": "yes"})"));
+  EXPECT_EQ(saved["label2id"], parse_json(R"({"no": 0, "yes": 1})"));
+}
+
+// A model for question answering has no use for them.
+TEST(ModelConfig, LabelsAreRefusedOnlyWhereTheyAreNeeded) {
+  const auto expect_unusable = [](const std::string& keys, const char* message) {
+    const auto config =
+        ModelConfig::parse(R"({"model_type": "bert", )" + keys + "}", "dir/config.json");
+    EXPECT_TRUE(config.labels.empty());
+    EXPECT_NE(config.to_json("BertForQuestionAnswering"), "");
+    EXPECT_THAT([&] { config.usable_labels(); },
+                ThrowsMessage<ConfigError>(
+                    ::testing::AllOf(HasSubstr("dir/config.json: "), HasSubstr(message))));
+  };
+  expect_unusable(R"("id2label": ["a", "b"])", "id2label is of type array; expected an object");
+  expect_unusable(R"("id2label": {"a": 0, "b": 1})", R"(id2label has the key "a"; expected whole)");
+  expect_unusable(R"("id2label": {"0": ["a"]})", R"(names the id 0 ["a"]; expected a string)");
+  expect_unusable(R"("id2label": {"": "a"})", R"(id2label has the key ""; expected whole)");
+  expect_unusable(R"("num_labels": 0)", "num_labels is 0; expected");
+  expect_unusable(R"("num_labels": "two")", R"(num_labels is "two"; expected a number)");
+  EXPECT_TRUE(ModelConfig::parse(R"({"model_type": "bert"})", "c").usable_labels().empty());
+}
+
+TEST(ModelConfig, RefusesWhatItCannotRun) {
+  const auto expect_refused = [](const char* json, const char* message) {
+    EXPECT_THAT([&] { ModelConfig::parse(json, "dir/config.json"); },
+                ThrowsMessage<ConfigError>(
+                    ::testing::AllOf(HasSubstr("dir/config.json: "), HasSubstr(message))))
+        << json;
+  };
+  expect_refused(R"({"model_type": "bert", )", "not valid JSON");
+  expect_refused("[]", "found array; expected a JSON object");
+  expect_refused(
+      "{}",
+      "model_type is missing; tandem supports bert, distilbert, electra, roberta and xlm-roberta");
+  expect_refused(R"({"model_type": "gpt2"})", "model_type is gpt2; tandem supports bert, ");
+  expect_refused(R"({"model_type": "roberta", "pad_token_id": null})",
+                 "pad_token_id is null; expected an id below max_position_embeddings 512 - 1");
+  expect_refused(R"({"model_type": "roberta", "max_position_embeddings": 2})",
+                 "pad_token_id is 1; expected an id below max_position_embeddings 2 - 1");
+  expect_refused(R"({"model_type": "electra", "embedding_size": 0})",
+                 "embedding_size is 0; expected 1 to 65535");
+  expect_refused(R"({"model_type": "bert", "classifier_dropout": 1})",
+                 "classifier_dropout is 1; expected a probability in [0, 1)");
+  expect_refused(R"({"model_type": "bert", "classifier_dropout": "no"})",
+                 R"(classifier_dropout is "no"; expected a number)");
+  expect_refused(R"({"model_type": "bert", "hidden_size": 100})",
+                 "hidden_size 100 is not a multiple of num_attention_heads 12");
+  expect_refused(R"({"model_type": "distilbert", "dim": 100})",
+                 "dim 100 is not a multiple of n_heads 12");
+  expect_refused(R"({"model_type": "bert", "hidden_size": -768})",
+                 "hidden_size is -768; expected a non-negative integer");
+  expect_refused(R"({"model_type": "bert", "num_attention_heads": 0})",
+                 "num_attention_heads is 0; expected 1 to 65535");
+  expect_refused(R"({"model_type": "bert", "hidden_act": "swish"})",
+                 "activation 'swish' is not supported; expected one of gelu,");
+  expect_refused(R"({"model_type": "bert", "position_embedding_type": "relative_key"})",
+                 "position_embedding_type is \"relative_key\"; expected \"absolute\"");
+  expect_refused(R"({"model_type": "bert", "is_decoder": true})",
+                 "is_decoder is true; expected false: tandem runs encoders only");
+  expect_refused(R"({"model_type": "bert", "hidden_dropout_prob": 1.0})",
+                 "hidden_dropout_prob is 1; expected a probability in [0, 1)");
+  expect_refused(R"({"model_type": "bert", "layer_norm_eps": 0})", "layer_norm_eps is 0");
+  expect_refused(R"({"model_type": "bert", "layer_norm_eps": "1e-12"})",
+                 R"(layer_norm_eps is "1e-12"; expected a number)");
+  expect_refused(R"({"model_type": "bert", "vocab_size": 10, "pad_token_id": 10})",
+                 "pad_token_id is 10; expected null or an id below vocab_size 10");
+  expect_refused(R"({"model_type": "bert", "problem_type": "ranking"})",
+                 "problem_type is \"ranking\"; expected null or one of regression, ");
+  expect_refused(R"({"model_type": "distilbert", "sinusoidal_pos_embds": 1})",
+                 "sinusoidal_pos_embds is 1; expected true or false");
+}
+
+// As transformers saves it: keys of the source stay, also unknown ones; sorted, 2 spaces, newline.
+TEST(ModelConfig, WritesWhatHuggingFaceWrites) {
+  ModelConfig config = ModelConfig::parse(
+      R"({"model_type": "distilbert", "dim": 64, "n_heads": 4, "tie_weights_": true, "dtype": "bfloat16",
+          "hidden_dim": 96, "vocab_size": 50, "architectures": ["DistilBertForMaskedLM"], "seq_classif_dropout": 0.2})",
+      "test");
+  config.name_or_path = "distilbert-base-uncased";
+  EXPECT_EQ(config.to_json("DistilBertForQuestionAnswering"), R"({
+  "_name_or_path": "distilbert-base-uncased",
+  "activation": "gelu",
+  "architectures": [
+    "DistilBertForQuestionAnswering"
+  ],
+  "attention_dropout": 0.1,
+  "dim": 64,
+  "dropout": 0.1,
+  "hidden_dim": 96,
+  "initializer_range": 0.02,
+  "max_position_embeddings": 512,
+  "model_type": "distilbert",
+  "n_heads": 4,
+  "n_layers": 6,
+  "pad_token_id": 0,
+  "qa_dropout": 0.1,
+  "seq_classif_dropout": 0.2,
+  "sinusoidal_pos_embds": false,
+  "tie_weights_": true,
+  "torch_dtype": "float32",
+  "transformers_version": "4.46.0",
+  "vocab_size": 50
+}
+)");
+}
+
+TEST(ModelConfig, KeepsTheTransformersVersionThatItWasReadWith) {
+  const auto written = [](const std::string& keys) {
+    const ModelConfig config = ModelConfig::parse("{\"model_type\": \"bert\"" + keys + "}", "test");
+    return nlohmann::json::parse(config.to_json("BertForQuestionAnswering"))
+        .at("transformers_version")
+        .get<std::string>();
+  };
+  for (const char* version : {"4.8.2", "4.57.1", "5.24.0", "5.0.0.dev0"}) {
+    EXPECT_EQ(written(fmt::format(", \"transformers_version\": \"{}\"", version)), version);
+  }
+  // What names no version gets the newest whose form this is.
+  for (const char* keys : {"", ", \"transformers_version\": null", ", \"transformers_version\": 5",
+                           ", \"transformers_version\": \"\""}) {
+    EXPECT_EQ(written(keys), "4.46.0") << keys;
+  }
+}
+
+TEST(ModelConfig, SurvivesASaveAndALoad) {
+  ModelConfig config;
+  config.layer_norm_eps = 1e-12;
+  config.pad_token_id = -1;
+  config.hidden_act = kernels::Activation::kGeluNew;
+  const std::string json = config.to_json("BertForQuestionAnswering");
+  EXPECT_THAT(json, HasSubstr("\"layer_norm_eps\": 1e-12,"));
+  const ModelConfig again = ModelConfig::parse(json, "test");
+  EXPECT_EQ(again.pad_token_id, -1);
+  EXPECT_EQ(again.hidden_act, kernels::Activation::kGeluNew);
+  EXPECT_EQ(again.to_json("BertForQuestionAnswering"), json);
+}
+
+class MiniLmConfigTest : public tandem::testing::MiniLmTest {};
+
+TEST_F(MiniLmConfigTest, ReadsARealConfig) {
+  const ModelConfig config = ModelConfig::load(tandem::testing::minilm_dir());
+  EXPECT_EQ(config.hidden_size, 384u);
+  EXPECT_EQ(config.num_attention_heads, 12u);
+  EXPECT_THAT(config.to_json("BertForQuestionAnswering"), HasSubstr("\"use_cache\": true,"));
+}
+
+}  // namespace
+}  // namespace tandem::models

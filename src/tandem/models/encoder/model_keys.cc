@@ -1,0 +1,175 @@
+#include "tandem/models/encoder/model_keys.h"
+
+#include <algorithm>
+
+#include "tandem/core/error.h"
+#include "tandem/core/json.h"
+#include "tandem/models/encoder/family.h"
+
+namespace tandem::models {
+namespace {
+
+constexpr KeyUse kHonoured = KeyUse::kHonoured;
+constexpr KeyUse kIrrelevant = KeyUse::kIrrelevant;
+constexpr KeyUse kRefused = KeyUse::kRefused;
+
+constexpr std::string_view kBertLike = "bert electra roberta xlm-roberta";
+constexpr std::string_view kShape = "the shape of the model";
+constexpr std::string_view kRate = "a rate of dropout";
+constexpr std::string_view kEncoder = "tandem runs encoders only";
+constexpr std::string_view kOutputs = "what a Python call returns";
+constexpr std::string_view kGeneration = "for text generation";
+constexpr std::string_view kMemory = "saves memory; the result is the same";
+constexpr std::string_view kUnread = "a description that transformers does not read";
+constexpr std::string_view kChoice = "for multiple choice only";
+constexpr std::string_view kToken = "the tokenizer has its own";
+constexpr std::string_view kBackend = "how it is computed; the result is the same";
+
+constexpr KnownKey kKeys[] = {
+    {"model_type", "", kHonoured, "chooses the family; others are refused"},
+    {"vocab_size", "", kHonoured, kShape},
+    {"max_position_embeddings", "", kHonoured, kShape},
+    {"hidden_size", "", kHonoured, "the shape of the model; in DistilBERT another name of dim"},
+    {"num_hidden_layers", "", kHonoured, "the shape; in DistilBERT another name of n_layers"},
+    {"num_attention_heads", "", kHonoured, "the shape; in DistilBERT another name of n_heads"},
+    {"intermediate_size", kBertLike, kHonoured, kShape},
+    {"type_vocab_size", kBertLike, kHonoured, kShape},
+    {"embedding_size", "electra", kHonoured, kShape},
+    {"dim", "distilbert", kHonoured, kShape},
+    {"n_layers", "distilbert", kHonoured, kShape},
+    {"n_heads", "distilbert", kHonoured, kShape},
+    {"hidden_dim", "distilbert", kHonoured, kShape},
+    {"hidden_act", kBertLike, kHonoured, "the activation; unknown ones are refused"},
+    {"activation", "distilbert", kHonoured, "the activation; unknown ones are refused"},
+    {"hidden_dropout_prob", kBertLike, kHonoured, kRate},
+    {"attention_probs_dropout_prob", kBertLike, kHonoured, kRate},
+    {"classifier_dropout", kBertLike, kHonoured, kRate},
+    {"dropout", "distilbert", kHonoured, kRate},
+    {"attention_dropout", "distilbert", kHonoured, kRate},
+    {"qa_dropout", "distilbert", kHonoured, kRate},
+    {"seq_classif_dropout", "distilbert", kHonoured, kRate},
+    {"layer_norm_eps", kBertLike, kHonoured, "the epsilon of LayerNorm"},
+    {"initializer_range", "", kHonoured, "the standard deviation of new weights"},
+    {"pad_token_id", "", kHonoured, "the row without a gradient; RoBERTa's first position"},
+    {"sinusoidal_pos_embds", "distilbert", kHonoured, "fixed positions"},
+    {"tie_word_embeddings", "", kHonoured, "the output matrix of run_mlm is that of the words"},
+    {"id2label", "", kHonoured, "the labels; read only by tasks that have labels"},
+    {"label2id", "", kHonoured, "kept with id2label, from which ids are taken"},
+    {"num_labels", "", kHonoured, "the number of labels without id2label"},
+    {"problem_type", "", kHonoured, "the loss of text classification"},
+    {"architectures", "", kHonoured, "what predict and serve do with the model"},
+    {"tokenizer_class", "", kHonoured, "where tokenizer_config.json names none"},
+    {"quantization_config", "", kHonoured, "int8 as tandem writes it; others are refused"},
+    {"position_embedding_type", "", kRefused, "tandem has absolute positions only",
+     R"(["absolute"])"},
+    {"is_decoder", "", kRefused, kEncoder, "[false]"},
+    {"add_cross_attention", "", kRefused, kEncoder, "[false]"},
+    {"is_encoder_decoder", "", kRefused, kEncoder, "[false]"},
+    {"tie_encoder_decoder", "", kRefused, kEncoder, "[false]"},
+    {"cross_attention_hidden_size", "", kRefused, kEncoder},
+    {"is_causal", "", kRefused, kEncoder, "[false]"},
+    {"pruned_heads", "", kRefused, "tandem has all heads in every layer", "[{}]"},
+    {"per_layer_config", "", kRefused, "all layers are alike", "[{}]"},
+    {"transformers_weights", "", kRefused, "it names another file of weights"},
+    {"adapters", "", kRefused, "tandem has no adapters",
+     R"([{}, {"adapters": {}, "config_map": {}}])"},
+    {"chunk_size_feed_forward", "", kIrrelevant, kMemory},
+    {"gradient_checkpointing", "", kIrrelevant, kMemory},
+    {"use_cache", "", kIrrelevant, kGeneration},
+    {"output_past", "", kIrrelevant, kGeneration},
+    {"output_attentions", "", kIrrelevant, kOutputs},
+    {"output_hidden_states", "", kIrrelevant, kOutputs},
+    {"return_dict", "", kIrrelevant, kOutputs},
+    {"use_return_dict", "", kIrrelevant, kOutputs},
+    {"torchscript", "", kIrrelevant, kOutputs},
+    {"keys_to_ignore_at_inference", "", kIrrelevant, kOutputs},
+    {"torch_dtype", "", kIrrelevant, "weights are kept in float32, as in transformers 4"},
+    {"dtype", "", kIrrelevant, "weights are kept in float32, as in transformers 4"},
+    {"use_bfloat16", "", kIrrelevant, "for TensorFlow"},
+    {"tf_legacy_loss", "", kIrrelevant, "for TensorFlow"},
+    {"attn_implementation", "", kIrrelevant, kBackend},
+    {"_attn_implementation", "", kIrrelevant, kBackend},
+    {"_attn_implementation_internal", "", kIrrelevant, kBackend},
+    {"_attn_implementation_autoset", "", kIrrelevant, kBackend},
+    {"experts_implementation", "", kIrrelevant, kBackend},
+    {"distributed_config", "", kIrrelevant, kBackend},
+    {"_pre_quantization_dtype", "", kIrrelevant, kBackend},
+    {"tie_weights_", "", kIrrelevant, "the head of language models"},
+    {"bos_token_id", "", kIrrelevant, kToken},
+    {"eos_token_id", "", kIrrelevant, kToken},
+    {"sep_token_id", "", kIrrelevant, kToken},
+    {"cls_token_id", "", kIrrelevant, kToken},
+    {"mask_token_id", "", kIrrelevant, kToken},
+    {"unk_token_id", "", kIrrelevant, kToken},
+    {"eos_token_ids", "", kIrrelevant, kToken},
+    {"decoder_start_token_id", "", kIrrelevant, kGeneration},
+    {"prefix", "", kIrrelevant, kGeneration},
+    {"task_specific_params", "", kIrrelevant, kGeneration},
+    {"max_length", "", kIrrelevant, kGeneration},
+    {"min_length", "", kIrrelevant, kGeneration},
+    {"do_sample", "", kIrrelevant, kGeneration},
+    {"early_stopping", "", kIrrelevant, kGeneration},
+    {"num_beams", "", kIrrelevant, kGeneration},
+    {"num_beam_groups", "", kIrrelevant, kGeneration},
+    {"diversity_penalty", "", kIrrelevant, kGeneration},
+    {"temperature", "", kIrrelevant, kGeneration},
+    {"top_k", "", kIrrelevant, kGeneration},
+    {"top_p", "", kIrrelevant, kGeneration},
+    {"typical_p", "", kIrrelevant, kGeneration},
+    {"repetition_penalty", "", kIrrelevant, kGeneration},
+    {"length_penalty", "", kIrrelevant, kGeneration},
+    {"no_repeat_ngram_size", "", kIrrelevant, kGeneration},
+    {"encoder_no_repeat_ngram_size", "", kIrrelevant, kGeneration},
+    {"bad_words_ids", "", kIrrelevant, kGeneration},
+    {"num_return_sequences", "", kIrrelevant, kGeneration},
+    {"output_scores", "", kIrrelevant, kGeneration},
+    {"return_dict_in_generate", "", kIrrelevant, kGeneration},
+    {"forced_bos_token_id", "", kIrrelevant, kGeneration},
+    {"forced_eos_token_id", "", kIrrelevant, kGeneration},
+    {"remove_invalid_values", "", kIrrelevant, kGeneration},
+    {"exponential_decay_length_penalty", "", kIrrelevant, kGeneration},
+    {"suppress_tokens", "", kIrrelevant, kGeneration},
+    {"begin_suppress_tokens", "", kIrrelevant, kGeneration},
+    {"summary_type", "", kIrrelevant, kChoice},
+    {"summary_use_proj", "", kIrrelevant, kChoice},
+    {"summary_activation", "", kIrrelevant, kChoice},
+    {"summary_last_dropout", "", kIrrelevant, kChoice},
+    {"summary_first_dropout", "", kIrrelevant, kChoice},
+    {"summary_proj_to_labels", "", kIrrelevant, kChoice},
+    {"auto_map", "", kIrrelevant, "code of the repository is not run"},
+    {"finetuning_task", "", kIrrelevant, kUnread},
+    {"transformers_version", "", kIrrelevant, kUnread},
+    {"name_or_path", "", kIrrelevant, kUnread},
+    {"_name_or_path", "", kIrrelevant, kUnread},
+    {"_commit_hash", "", kIrrelevant, kUnread},
+    {"_num_labels", "", kIrrelevant, kUnread},
+    {"language", "", kIrrelevant, kUnread},
+    {"name", "", kIrrelevant, kUnread},
+    {"directionality", "", kIrrelevant, kUnread},
+    {"pooler_fc_size", "", kIrrelevant, kUnread},
+    {"pooler_num_attention_heads", "", kIrrelevant, kUnread},
+    {"pooler_num_fc_layers", "", kIrrelevant, kUnread},
+    {"pooler_size_per_head", "", kIrrelevant, kUnread},
+    {"pooler_type", "", kIrrelevant, kUnread},
+    {"sbert_ce_default_activation_function", "", kIrrelevant,
+     "of the package sentence-transformers"},
+    {"sentence_transformers", "", kIrrelevant, "of the package sentence-transformers"},
+};
+
+}  // namespace
+
+std::span<const KnownKey> model_keys() { return kKeys; }
+
+void check_model_keys(const nlohmann::json& config, const Family& family, std::string_view where,
+                      std::vector<std::string>& notes) {
+  KeyFindings findings = check_keys(config, kKeys, family.model_type);
+  if (!findings.refusal.empty()) raise<ConfigError>("{}: {}", where, findings.refusal);
+  std::erase_if(findings.unknown, [&](const std::string& name) {
+    return std::any_of(family.keys.begin(), family.keys.end(),
+                       [&](const ConfigKey& key) { return key.name == name; });
+  });
+  if (std::string note = unknown_keys_note(findings, where); !note.empty())
+    notes.push_back(std::move(note));
+}
+
+}  // namespace tandem::models

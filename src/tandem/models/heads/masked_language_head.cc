@@ -1,0 +1,232 @@
+#include "tandem/models/heads/masked_language_head.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tandem/core/error.h"
+#include "tandem/core/profile.h"
+#include "tandem/kernels/activation.h"
+#include "tandem/nn/linear.h"
+
+namespace tandem::models {
+namespace {
+
+const MaskedLanguageHeadParts& parts_of(const ModelConfig& config) {
+  const MaskedLanguageHeadParts& parts = config.family->masked_language_head;
+  if (parts.dense.empty()) {
+    raise<ConfigError>("model_type {} has no head for masked language modelling",
+                       config.family->model_type);
+  }
+  return parts;
+}
+
+// What the layer before the output layer gives: its matrix has the width of the embeddings.
+std::size_t width_of(const ModelConfig& config) { return config.embedding_width(); }
+
+void add_output(const ModelConfig& config, bool with_bias, nn::ParameterLayout& layout) {
+  const MaskedLanguageHeadParts& parts = parts_of(config);
+  if (!config.tie_word_embeddings) {
+    layout.add(std::string(parts.output) + ".weight", {config.vocab_size, width_of(config)},
+               nn::ParameterKind::kWeight);
+  }
+  if (with_bias) layout.add(std::string(parts.bias), {config.vocab_size}, nn::ParameterKind::kBias);
+}
+
+// The reverse of the order in which the class of transformers defines them.
+void add_parameters(const ModelConfig& config, nn::ParameterLayout& layout) {
+  const MaskedLanguageHeadParts& parts = parts_of(config);
+  const auto add_norm = [&] { layout.add_layer_norm(std::string(parts.norm), width_of(config)); };
+  add_output(config, !parts.bias_first, layout);
+  if (!parts.norm_before_dense) add_norm();
+  layout.add_linear("transform", std::string(parts.dense), width_of(config), config.hidden_size);
+  if (parts.norm_before_dense) add_norm();
+  if (parts.bias_first)
+    layout.add(std::string(parts.bias), {config.vocab_size}, nn::ParameterKind::kBias);
+}
+
+// Passes hidden states on and their gradient back.
+class HiddenStates final : public Head {
+ public:
+  HiddenStates(const ModelConfig& config, nn::ParameterLayout& layout)
+      : Head({.class_suffix = "ForMaskedLM",
+              .unit = HeadShape::Unit::kRow,
+              .num_labels = config.hidden_size,
+              .outside = true,
+              .shares_word_embeddings = config.tie_word_embeddings}) {
+    add_parameters(config, layout);
+  }
+
+  void forward(const nn::Pass&, std::span<const float> hidden, std::span<float>,
+               std::span<float> logits) const override {
+    std::copy_n(hidden.begin(), logits.size(), logits.begin());
+  }
+  void backward(const nn::Pass&, std::span<const float>, std::span<float>,
+                std::span<const float> grad_logits, std::span<float> grad_hidden,
+                const nn::Gradients&) const override {
+    std::copy_n(grad_logits.begin(), grad_hidden.size(), grad_hidden.begin());
+  }
+};
+
+std::size_t offset_of(const nn::ParameterLayout& layout, const std::string& name) {
+  const nn::ParameterSpec* const found = layout.find(name);
+  TANDEM_CHECK(found != nullptr, "the layout has no {}", name);
+  return found->offset;
+}
+
+std::string output_matrix(const ModelConfig& config) {
+  return config.tie_word_embeddings
+             ? fmt::format("{}embeddings.word_embeddings.weight", config.family->base_prefix)
+             : fmt::format("{}.weight", parts_of(config).output);
+}
+
+constexpr std::size_t kRowsPerChunk = 32;
+
+}  // namespace
+
+std::unique_ptr<Head> make_masked_language_head(const ModelConfig& config,
+                                                nn::ParameterLayout& layout) {
+  return std::make_unique<HiddenStates>(config, layout);
+}
+
+MaskedLanguageHead::MaskedLanguageHead(const ModelConfig& config, const nn::ParameterLayout& layout)
+    : hidden_size_(config.hidden_size),
+      width_(width_of(config)),
+      vocabulary_(config.vocab_size),
+      activation_(parts_of(config).activation.value_or(config.hidden_act)),
+      layer_norm_eps_(parts_of(config).layer_norm_eps.value_or(config.layer_norm_eps)),
+      output_{offset_of(layout, output_matrix(config)),
+              offset_of(layout, std::string(parts_of(config).bias))} {
+  const std::string dense(parts_of(config).dense);
+  const std::string norm(parts_of(config).norm);
+  dense_ = {.weight = offset_of(layout, dense + ".weight"),
+            .bias = offset_of(layout, dense + ".bias"),
+            .out_features = width_,
+            .in_features = hidden_size_,
+            .name = "transform"};
+  norm_ = {offset_of(layout, norm + ".weight"), offset_of(layout, norm + ".bias")};
+}
+
+void MaskedLanguageHead::plan(Arena& arena, std::size_t rows, Rows& planned) const {
+  planned.chosen = arena.allocate<float>(rows * hidden_size_);
+  planned.dense = arena.allocate<float>(rows * width_);
+  planned.active = arena.allocate<float>(rows * width_);
+  planned.normed = arena.allocate<float>(rows * width_);
+  planned.norm = nn::LayerNormActivations::allocate(arena, rows, width_);
+  if (!training_) return;
+  planned.grad = arena.allocate<float>(rows * width_);
+  planned.grad_chosen = arena.allocate<float>(rows * hidden_size_);
+}
+
+std::size_t MaskedLanguageHead::reserve(std::size_t rows, nn::Precision precision, bool training) {
+  training_ = training_ || training;
+  Arena measure;
+  plan(measure, rows, pass_.at);
+  if (arena_.capacity() < measure.used()) arena_ = Arena(measure.used());
+  return measure.used() + loss_.reserve(rows, vocabulary_, width_, precision, training_);
+}
+
+nn::Pass MaskedLanguageHead::pass_of(const kernels::Context& context,
+                                     const nn::Weights& weights) const {
+  return {context,
+          weights,
+          {.row_begin = pass_.row_begin, .key_count = pass_.key_count, .sample = {}},
+          {}};
+}
+
+nn::VocabularyLayer MaskedLanguageHead::layer_of(const nn::Weights& weights) const {
+  return {.rows = pass_.rows.size(),
+          .vocabulary = vocabulary_,
+          .width = width_,
+          .x = pass_.at.normed.data(),
+          .weight = weights.vector(output_.weight),
+          .bias = weights.vector(output_.bias),
+          .targets = pass_.targets};
+}
+
+void MaskedLanguageHead::gather(const kernels::Context& context,
+                                std::span<const float> hidden) const {
+  const StageTimer timer(context.profile, "transform", "gather");
+  const std::size_t count = pass_.rows.size();
+  context.threads.parallel_for(num_chunks(count, kRowsPerChunk), [&](std::size_t chunk, int) {
+    const std::size_t end = std::min(count, (chunk + 1) * kRowsPerChunk);
+    for (std::size_t i = chunk * kRowsPerChunk; i < end; ++i) {
+      std::copy_n(hidden.data() + pass_.rows[i] * hidden_size_, hidden_size_,
+                  pass_.at.chosen.data() + i * hidden_size_);
+    }
+  });
+}
+
+double MaskedLanguageHead::forward(const kernels::Context& context, const nn::Weights& weights,
+                                   std::span<const float> hidden,
+                                   std::span<const std::uint32_t> rows,
+                                   std::span<const std::int32_t> targets) {
+  Arena measure;
+  plan(measure, rows.size(), pass_.at);
+  if (arena_.capacity() < measure.used()) arena_ = Arena(measure.used());
+  arena_.reset();
+  plan(arena_, rows.size(), pass_.at);
+  pass_.rows = rows;
+  pass_.targets = targets;
+  pass_.row_begin[1] = pass_.key_count[0] = static_cast<std::uint32_t>(rows.size());
+  if (!rows.empty()) {
+    const Rows& at = pass_.at;
+    const nn::Pass pass = pass_of(context, weights);
+    gather(context, hidden);
+    nn::linear_forward<float>(pass, dense_, at.chosen, at.dense);
+    kernels::activation_forward<float>(context, activation_, at.dense.size(), at.dense.data(),
+                                       at.active.data());
+    nn::dropout_add_layer_norm_forward<float>(pass, norm_, layer_norm_eps_, {}, at.active, {},
+                                              at.norm, {at.normed, at.normed});
+  }
+  return loss_.forward(context, layer_of(weights), weights.precision());
+}
+
+namespace {
+
+void clear(const nn::Gradients& grads, std::size_t offset, std::size_t size) {
+  std::fill_n(grads.at(offset), size, 0.0f);
+}
+
+}  // namespace
+
+void MaskedLanguageHead::backward(const kernels::Context& context, const nn::Weights& weights,
+                                  double scale, std::span<float> grad_hidden,
+                                  const nn::Gradients& grads) {
+  TANDEM_CHECK(training_, "reserve() for training comes first");
+  const Rows& at = pass_.at;
+  loss_.backward(context, layer_of(weights), weights.precision(), scale,
+                 {.x = at.grad.data(),
+                  .weight = grads.at(output_.weight),
+                  .bias = grads.at(output_.bias),
+                  .accumulate = grads.accumulate});
+  std::fill(grad_hidden.begin(), grad_hidden.end(), 0.0f);
+  if (pass_.rows.empty()) {
+    if (grads.accumulate) return;
+    clear(grads, norm_.weight, width_);
+    clear(grads, norm_.bias, width_);
+    clear(grads, dense_.weight, width_ * hidden_size_);
+    clear(grads, dense_.bias, width_);
+    return;
+  }
+  const nn::Pass pass = pass_of(context, weights);
+  nn::dropout_add_layer_norm_backward<float>(pass, norm_, {}, at.norm, at.grad, {}, grads);
+  kernels::activation_backward<float>(context, activation_, at.dense.size(), at.dense.data(),
+                                      at.grad.data(), at.grad.data());
+  nn::linear_backward<float, float>(pass, dense_, at.chosen, at.grad, at.grad_chosen,
+                                    /*accumulate_grad_x=*/false, grads);
+  for (std::size_t i = 0; i < pass_.rows.size(); ++i) {
+    std::copy_n(at.grad_chosen.data() + i * hidden_size_, hidden_size_,
+                grad_hidden.data() + pass_.rows[i] * hidden_size_);
+  }
+}
+
+double MaskedLanguageHead::training_flops(std::size_t rows) const {
+  const auto width = static_cast<double>(width_);
+  const double multiply_adds =
+      width * static_cast<double>(hidden_size_) + width * static_cast<double>(vocabulary_);
+  return 3 * (2 * multiply_adds * static_cast<double>(rows));
+}
+
+}  // namespace tandem::models

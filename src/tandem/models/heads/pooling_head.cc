@@ -1,0 +1,145 @@
+#include "tandem/models/heads/pooling_head.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tandem/core/error.h"
+#include "tandem/core/profile.h"
+#include "tandem/core/thread_pool.h"
+
+namespace tandem::models {
+namespace {
+
+constexpr PoolingName kNames[] = {
+    {Pooling::kCls, "cls", "pooling_mode_cls_token"},
+    {Pooling::kMax, "max", "pooling_mode_max_tokens"},
+    {Pooling::kMean, "mean", "pooling_mode_mean_tokens"},
+    {Pooling::kMeanSqrtLen, "mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"},
+    {Pooling::kWeightedMean, "weightedmean", "pooling_mode_weightedmean_tokens"},
+    {Pooling::kLastToken, "lasttoken", "pooling_mode_lasttoken"}};
+
+// The factor of token i of n in a sum; 0: the token does not count.
+float weight_of(Pooling pooling, std::size_t i, std::size_t n) {
+  switch (pooling) {
+    case Pooling::kCls:
+      return i == 0 ? 1.0f : 0.0f;
+    case Pooling::kLastToken:
+      return i == n - 1 ? 1.0f : 0.0f;
+    case Pooling::kMean:
+      return static_cast<float>(1.0 / static_cast<double>(n));
+    case Pooling::kMeanSqrtLen:
+      return static_cast<float>(1.0 / std::sqrt(static_cast<double>(n)));
+    case Pooling::kWeightedMean: {
+      const double count = static_cast<double>(n);
+      return static_cast<float>(static_cast<double>(i + 1) / (count * (count + 1) / 2));
+    }
+    case Pooling::kMax:
+      break;
+  }
+  return 0.0f;
+}
+
+// The tokens of one text: [n, H].
+struct Tokens {
+  std::span<const float> hidden;
+  std::size_t n, width;
+
+  float at(std::size_t i, std::size_t column) const { return hidden[i * width + column]; }
+  // The first token with the largest value of a column.
+  std::size_t largest(std::size_t column) const {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < n; ++i) {
+      if (at(i, column) > at(best, column)) best = i;
+    }
+    return best;
+  }
+};
+
+void pool(Pooling pooling, const Tokens& tokens, std::span<float> out) {
+  if (pooling == Pooling::kMax) {
+    for (std::size_t c = 0; c < tokens.width; ++c) out[c] = tokens.at(tokens.largest(c), c);
+    return;
+  }
+  std::fill(out.begin(), out.end(), 0.0f);
+  for (std::size_t i = 0; i < tokens.n; ++i) {
+    const float weight = weight_of(pooling, i, tokens.n);
+    if (weight == 0.0f) continue;
+    for (std::size_t c = 0; c < tokens.width; ++c) out[c] += weight * tokens.at(i, c);
+  }
+}
+
+// Adds to the gradient of the tokens, [n, H].
+void pool_backward(Pooling pooling, const Tokens& tokens, std::span<const float> grad,
+                   std::span<float> grad_hidden) {
+  if (pooling == Pooling::kMax) {
+    for (std::size_t c = 0; c < tokens.width; ++c)
+      grad_hidden[tokens.largest(c) * tokens.width + c] += grad[c];
+    return;
+  }
+  for (std::size_t i = 0; i < tokens.n; ++i) {
+    const float weight = weight_of(pooling, i, tokens.n);
+    if (weight == 0.0f) continue;
+    for (std::size_t c = 0; c < tokens.width; ++c)
+      grad_hidden[i * tokens.width + c] += weight * grad[c];
+  }
+}
+
+class PoolingHead final : public Head {
+ public:
+  PoolingHead(const std::vector<Pooling>& poolings, const ModelConfig& config)
+      : Head({.class_suffix = "Model",
+              .unit = HeadShape::Unit::kSequence,
+              .reads_first_rows = poolings == std::vector{Pooling::kCls},
+              .num_labels = poolings.size() * config.hidden_size}),
+        poolings_(poolings),
+        width_(config.hidden_size) {}
+
+  void forward(const nn::Pass& pass, std::span<const float> hidden, std::span<float>,
+               std::span<float> logits) const override {
+    const StageTimer timer(pass.context.profile, "head", "pooling");
+    pass.context.threads.parallel_for(pass.sequences.count(), [&](std::size_t text, int) {
+      for (std::size_t p = 0; p < poolings_.size(); ++p)
+        pool(poolings_[p], tokens_of(pass, hidden, text), part(logits, text, p));
+    });
+  }
+
+  void backward(const nn::Pass& pass, std::span<const float> hidden, std::span<float>,
+                std::span<const float> grad_logits, std::span<float> grad_hidden,
+                const nn::Gradients&) const override {
+    const StageTimer timer(pass.context.profile, "head", "pooling backward");
+    pass.context.threads.parallel_for(pass.sequences.count(), [&](std::size_t text, int) {
+      const std::size_t begin = pass.sequences.row_begin[text] * width_;
+      const std::span<float> grad =
+          grad_hidden.subspan(begin, pass.sequences.rows_of(text) * width_);
+      std::fill(grad.begin(), grad.end(), 0.0f);
+      for (std::size_t p = 0; p < poolings_.size(); ++p)
+        pool_backward(poolings_[p], tokens_of(pass, hidden, text), part(grad_logits, text, p),
+                      grad);
+    });
+  }
+
+ private:
+  Tokens tokens_of(const nn::Pass& pass, std::span<const float> hidden, std::size_t text) const {
+    const std::size_t n = pass.sequences.key_count[text];
+    return {hidden.subspan(pass.sequences.row_begin[text] * width_, n * width_), n, width_};
+  }
+  template <class T>
+  std::span<T> part(std::span<T> values, std::size_t text, std::size_t pooling) const {
+    return values.subspan((text * poolings_.size() + pooling) * width_, width_);
+  }
+
+  std::vector<Pooling> poolings_;
+  std::size_t width_;
+};
+
+}  // namespace
+
+std::span<const PoolingName> pooling_names() { return kNames; }
+
+std::unique_ptr<Head> make_pooling_head(const std::vector<Pooling>& poolings,
+                                        const ModelConfig& config, nn::ParameterLayout&) {
+  if (poolings.empty()) throw InvalidArgument("a pooling head needs at least one pooling");
+  return std::make_unique<PoolingHead>(poolings, config);
+}
+
+}  // namespace tandem::models

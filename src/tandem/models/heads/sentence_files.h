@@ -1,0 +1,69 @@
+// The files that sentence-transformers keeps beside an encoder: which modules turn the hidden
+// states of a text into its embedding, which prompts belong to the model, how long a text may be.
+// Sources: sentence_transformers 2.0 to 6.2 (modules.json, N_Pooling, N_Dense, N_Normalize,
+// config_sentence_transformers.json, sentence_bert_config.json).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tandem/models/heads/pooling_head.h"
+
+namespace tandem::models {
+
+enum class DenseActivation : std::uint8_t { kIdentity, kTanh, kRelu, kGelu, kSigmoid };
+
+// By the name of a class of torch.nn, "torch.nn.modules.activation.Tanh". Throws DataError that
+// begins with `where` for every other name.
+DenseActivation activation_named(const std::string& type, const std::string& where);
+// The path of the class: what activation_named() reads.
+std::string activation_path(DenseActivation activation);
+// The value of the activation at x.
+float activate(DenseActivation activation, double x);
+
+// y = activation(W x + b), in f32 with sums in f64.
+struct DenseModule {
+  std::size_t in_features = 0;
+  std::size_t out_features = 0;
+  std::vector<float> weight;  // [out_features, in_features]
+  std::vector<float> bias;    // [out_features]; empty: none
+  DenseActivation activation = DenseActivation::kTanh;
+};
+
+// x / max(|x|, 1e-12).
+struct NormalizeModule {};
+
+using EmbeddingModule = std::variant<DenseModule, NormalizeModule>;
+
+struct SentenceFiles {
+  bool from_modules_json = false;  // false: a bare encoder, which gets the mean of its tokens
+  std::vector<Pooling> poolings{Pooling::kMean};
+  bool include_prompt = true;            // whether tokens of the prompt count in the pooling
+  std::vector<EmbeddingModule> modules;  // behind the pooling, in the order of computation
+  // Those of the model; a model that names neither has these two.
+  std::map<std::string, std::string> prompts{{"document", ""}, {"query", ""}};
+  std::optional<std::string> default_prompt_name;
+  std::string similarity = "cosine";
+  std::optional<std::size_t> max_seq_length;  // special tokens included
+  bool do_lower_case = false;
+};
+
+// Values of an embedding of an encoder with `hidden_size`.
+std::size_t embedding_size(const SentenceFiles& files, std::size_t hidden_size);
+
+// Reads the directory of a model. A directory without modules.json is a bare encoder. Throws
+// DataError that names the file: a module that tandem does not compute, a first module that is not
+// a Transformer, sizes that do not fit together, a path that leads out of the directory.
+SentenceFiles read_sentence_files(const std::filesystem::path& directory, std::size_t hidden_size);
+
+// Applies the modules behind the pooling to one text: `pooled` is replaced by the embedding.
+void apply_modules(std::span<const EmbeddingModule> modules, std::vector<float>& pooled);
+
+}  // namespace tandem::models

@@ -1,0 +1,18 @@
+// The head of tasks that say something of a whole text: labels from the first row of each sequence,
+// as the family does it (Family::sequence_head).
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "tandem/models/encoder/head.h"
+
+namespace tandem::models {
+
+// The head of …ForSequenceClassification. Logits are [sequences, num_labels] =
+// output(dropout(activation(dense(dropout?(first rows))))); the two masks are independent, of the
+// rate sequence_head_dropout_prob().
+std::unique_ptr<Head> make_sequence_head(std::size_t num_labels, const ModelConfig& config,
+                                         nn::ParameterLayout& layout);
+
+}  // namespace tandem::models

@@ -1,0 +1,105 @@
+#include "tandem/models/pretrained/parameter_order.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "tandem/models/encoder/family.h"
+
+namespace tandem::models {
+namespace {
+
+using Parameters = std::vector<const nn::ParameterSpec*>;
+
+std::string_view module_of(const nn::ParameterSpec& parameter) {
+  return std::string_view(parameter.name).substr(0, parameter.name.rfind('.'));
+}
+
+// The linear layer that reads `parameter`; null for other parameters.
+const nn::Linear* linear_of(const nn::ParameterLayout& layout, const nn::ParameterSpec& parameter) {
+  const auto reads = [&](const nn::Linear& linear) {
+    const std::size_t weights = linear.out_features * linear.in_features;
+    return (parameter.offset >= linear.weight && parameter.offset < linear.weight + weights) ||
+           (parameter.offset >= linear.bias &&
+            parameter.offset < linear.bias + linear.out_features);
+  };
+  const auto found = std::ranges::find_if(layout.linears(), reads);
+  return found == layout.linears().end() ? nullptr : &*found;
+}
+
+// Parameters that the layout added together: those of a module, or of the modules of one linear
+// layer, which stand in the order of their definition.
+bool same_unit(const nn::ParameterLayout& layout, const nn::ParameterSpec& a,
+               const nn::ParameterSpec& b) {
+  if (module_of(a) == module_of(b)) return true;
+  const nn::Linear* linear = linear_of(layout, a);
+  return linear != nullptr && linear == linear_of(layout, b);
+}
+
+// A unit with several modules (query, key, value) has all weights first in the layout.
+void append_by_module(Parameters unit, Parameters& all) {
+  std::vector<std::string_view> modules;
+  for (const nn::ParameterSpec* parameter : unit) {
+    if (std::ranges::find(modules, module_of(*parameter)) == modules.end())
+      modules.push_back(module_of(*parameter));
+  }
+  for (const std::string_view module : modules) {
+    std::ranges::copy_if(unit, std::back_inserter(all), [&](const nn::ParameterSpec* parameter) {
+      return module_of(*parameter) == module;
+    });
+  }
+}
+
+// Whether the family of these parameters numbers positions as RoBERTa does.
+bool is_roberta_like(std::string_view name) {
+  return std::ranges::any_of(families(), [&](const Family* family) {
+    return family->positions == nn::Positions::kTokens && name.starts_with(family->base_prefix);
+  });
+}
+
+void move_positions_behind_norm(Parameters& all) {
+  const auto position = std::ranges::find_if(all, [](const nn::ParameterSpec* parameter) {
+    return parameter->name.ends_with("embeddings.position_embeddings.weight") &&
+           is_roberta_like(parameter->name);
+  });
+  const auto norm = std::ranges::find_if(all, [](const nn::ParameterSpec* parameter) {
+    return parameter->name.ends_with("embeddings.LayerNorm.bias");
+  });
+  if (position < norm && norm != all.end()) std::rotate(position, position + 1, norm + 1);
+}
+
+// The head's parameters are those without the prefix of an encoder.
+void move_head_first(Parameters& all) {
+  std::ranges::stable_partition(all, [](const nn::ParameterSpec* parameter) {
+    return std::ranges::none_of(families(), [&](const Family* family) {
+      return parameter->name.starts_with(family->base_prefix);
+    });
+  });
+}
+
+}  // namespace
+
+DefinitionOrder newest_definition_order(std::string_view model_type) {
+  return model_type == kXlmRoberta.model_type ? DefinitionOrder::kTransformers5HeadFirst
+                                              : DefinitionOrder::kTransformers5;
+}
+
+std::vector<const nn::ParameterSpec*> parameters_as_defined(const nn::ParameterLayout& layout,
+                                                            DefinitionOrder order) {
+  // Backward finishes the units in the reverse order of their definition.
+  const std::vector<nn::ParameterSpec>& parameters = layout.parameters();
+  Parameters all;
+  for (std::size_t end = parameters.size(); end > 0;) {
+    std::size_t begin = end - 1;
+    while (begin > 0 && same_unit(layout, parameters[begin - 1], parameters[end - 1])) --begin;
+    Parameters unit;
+    for (std::size_t i = begin; i < end; ++i) unit.push_back(&parameters[i]);
+    append_by_module(std::move(unit), all);
+    end = begin;
+  }
+  if (order != DefinitionOrder::kTransformers4) move_positions_behind_norm(all);
+  if (order == DefinitionOrder::kTransformers5HeadFirst) move_head_first(all);
+  return all;
+}
+
+}  // namespace tandem::models

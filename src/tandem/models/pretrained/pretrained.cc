@@ -1,0 +1,309 @@
+#include "tandem/models/pretrained/pretrained.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "tandem/core/error.h"
+#include "tandem/formats/safetensors.h"
+#include "tandem/formats/torch_file.h"
+#include "tandem/models/pretrained/parameter_order.h"
+#include "tandem/models/pretrained/torch_random.h"
+#include "tandem/models/pretrained/weight_files.h"
+
+namespace tandem::models {
+namespace {
+
+// Old checkpoints, converted from TensorFlow, call the parameters of LayerNorm gamma and beta.
+std::string modern_name(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kSuffixes = {
+      {{".gamma", ".weight"}, {".beta", ".bias"}}};
+  for (const auto& [old_suffix, new_suffix] : kSuffixes) {
+    if (name.ends_with(old_suffix)) {
+      return std::string(name.substr(0, name.size() - old_suffix.size())).append(new_suffix);
+    }
+  }
+  return std::string(name);
+}
+
+// The parameter that a tensor of the file is for: of the same name, or of that name behind the base
+// prefix.
+const nn::ParameterSpec* target_of(const nn::ParameterLayout& layout, std::string_view prefix,
+                                   std::string_view tensor_name) {
+  const std::string name = modern_name(tensor_name);
+  if (const nn::ParameterSpec* same = layout.find(name)) return same;
+  return layout.find(std::string(prefix) + name);
+}
+
+// The bias of an output layer under its other name, as files have it that lack the first one.
+const nn::ParameterSpec* target_of_alias(const nn::ParameterLayout& layout, const Family& family,
+                                         const WeightFiles& files, std::string_view tensor_name) {
+  const MaskedLanguageHeadParts& head = family.masked_language_head;
+  if (head.output.empty() || tensor_name != std::string(head.output) + ".bias") return nullptr;
+  return files.find(head.bias) == nullptr ? layout.find(head.bias) : nullptr;
+}
+
+// Tensors that checkpoints of the family carry for other tasks: pooler, heads of pre-training, and
+// buffers, which are of any dtype.
+bool belongs_to_other_tasks(const Family& family, std::string_view name) {
+  const auto begins_name = [&](std::string_view head) { return name.starts_with(head); };
+  return std::any_of(family.pretraining_heads.begin(), family.pretraining_heads.end(),
+                     begins_name) ||
+         name.starts_with("pooler.") || name.find(".pooler.") != std::string_view::npos ||
+         name.ends_with("position_ids") || name.ends_with("embeddings.token_type_ids");
+}
+
+void check_fits(const formats::TensorView& tensor, const nn::ParameterSpec& parameter,
+                const std::filesystem::path& file, std::string_view base_prefix) {
+  if (tensor.shape != parameter.shape) {
+    const std::string_view advice =
+        parameter.name.starts_with(base_prefix)
+            ? "do config.json and these weights belong together?"
+            : "the head was trained for another number of labels; a job draws it anew with "
+              "--ignore_mismatched_sizes";
+    raise<DataError>("{}: tensor '{}' has shape {}; the model needs {} for {} ({})", file.string(),
+                     tensor.name, formats::shape_to_string(tensor.shape),
+                     formats::shape_to_string(parameter.shape), parameter.name, advice);
+  }
+  if (!formats::is_float(tensor.dtype)) {
+    raise<DataError>("{}: tensor '{}' is {}; expected {}", file.string(), tensor.name,
+                     to_string(tensor.dtype), formats::kFloatNames);
+  }
+}
+
+std::string describe_shapes(const formats::TensorView& tensor, const nn::ParameterSpec& parameter) {
+  return fmt::format("{}: found shape {} in the checkpoint and {} in the model", parameter.name,
+                     formats::shape_to_string(tensor.shape),
+                     formats::shape_to_string(parameter.shape));
+}
+
+[[noreturn]] void nothing_found(const WeightFiles& files, const ModelConfig& config,
+                                const nn::ParameterLayout& layout) {
+  raise<DataError>(
+      "{}: holds no parameter of a {} model; its tensors are called '{}' and the like, expected "
+      "'{}'",
+      files.path().string(), config.family->model_type,
+      files.tensors().empty() ? "" : files.tensors().front().name, layout.parameters().back().name);
+}
+
+std::span<float> values_of(const nn::ParameterSpec& parameter, std::span<float> weights) {
+  return weights.subspan(parameter.offset, parameter.size);
+}
+
+// Alignment gaps hold 0, so that norms and checksums of whole arenas mean something.
+void clear_gaps(const nn::ParameterLayout& layout, std::span<float> weights) {
+  std::size_t end = 0;
+  for (const nn::ParameterSpec& parameter : layout.parameters()) {
+    std::fill(weights.begin() + end, weights.begin() + parameter.offset, 0.0f);
+    end = parameter.end();
+  }
+  std::fill(weights.begin() + end, weights.end(), 0.0f);
+}
+
+// "Attention Is All You Need", section 3.5: row p is sin and cos of p / 10000^(2i/H), interleaved.
+void fill_sinusoidal_positions(std::span<float> table, std::size_t hidden_size) {
+  for (std::size_t element = 0; element < table.size(); ++element) {
+    const std::size_t position = element / hidden_size;
+    const std::size_t column = element % hidden_size;
+    const double exponent =
+        2.0 * static_cast<double>(column / 2) / static_cast<double>(hidden_size);
+    const double angle = static_cast<double>(position) / std::pow(10000.0, exponent);
+    table[element] = static_cast<float>(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
+  }
+}
+
+// Whether row pad_token_id of this table is the padding's: 0, and without a gradient.
+bool has_padding_row(const ModelConfig& config, const nn::ParameterSpec& parameter) {
+  return config.pad_token_id >= 0 && (parameter.name.ends_with("word_embeddings.weight") ||
+                                      (config.family->positions == nn::Positions::kTokens &&
+                                       parameter.name.ends_with("position_embeddings.weight")));
+}
+
+void initialize_parameter(const ModelConfig& config, const nn::ParameterSpec& parameter,
+                          std::span<float> values, TorchGenerator& generator) {
+  switch (parameter.kind) {
+    case nn::ParameterKind::kBias:
+      return std::fill(values.begin(), values.end(), 0.0f);
+    case nn::ParameterKind::kLayerNormWeight:
+      return std::fill(values.begin(), values.end(), 1.0f);
+    case nn::ParameterKind::kWeight:
+      return generator.fill_normal(values, 0.0, config.initializer_range);
+    case nn::ParameterKind::kEmbedding:
+      break;
+  }
+  if (!parameter.trainable) return fill_sinusoidal_positions(values, config.hidden_size);
+  generator.fill_normal(values, 0.0, config.initializer_range);
+  if (has_padding_row(config, parameter)) {
+    const std::size_t width = parameter.shape[1];
+    const std::span<float> padding_row =
+        values.subspan(static_cast<std::size_t>(config.pad_token_id) * width, width);
+    std::fill(padding_row.begin(), padding_row.end(), 0.0f);
+  }
+}
+
+// Fills the parameters that are not `loaded` (one flag per parameter), from the embeddings to the
+// head as the modules of the model stand, and returns their names in that order.
+std::vector<std::string> initialize_missing(const ModelConfig& config,
+                                            const nn::ParameterLayout& layout,
+                                            const std::vector<bool>& loaded,
+                                            std::span<float> weights, std::uint64_t seed) {
+  std::vector<std::string> names;
+  TorchGenerator generator(seed);
+  const std::vector<nn::ParameterSpec>& parameters = layout.parameters();
+  for (std::size_t i = parameters.size(); i-- > 0;) {
+    if (loaded[i]) continue;
+    initialize_parameter(config, parameters[i], values_of(parameters[i], weights), generator);
+    names.push_back(parameters[i].name);
+  }
+  return names;
+}
+
+void check_size(const nn::ParameterLayout& layout, std::size_t size) {
+  if (size != layout.size()) {
+    raise<InvalidArgument>("room for {} weights; expected {}", size, layout.size());
+  }
+}
+
+}  // namespace
+
+LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
+                           const nn::ParameterLayout& layout, std::span<float> weights,
+                           const LoadOptions& options) {
+  return load_pretrained(
+      model_dir, config, layout, weights, options,
+      [](const formats::TensorView&, const nn::ParameterSpec*) { return false; });
+}
+
+LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
+                           const nn::ParameterLayout& layout, std::span<float> weights,
+                           const LoadOptions& options, TensorTaken taken) {
+  check_size(layout, weights.size());
+  const WeightFiles files(model_dir);
+  const std::string_view prefix = config.family->base_prefix;
+  const nn::ParameterSpec* const first = layout.parameters().data();
+
+  LoadReport report;
+  report.file = files.path();
+  std::vector<bool> loaded(layout.parameters().size(), false);
+  std::vector<std::size_t> drawn_anew;  // of another shape
+  for (std::size_t i = 0; i < files.tensors().size(); ++i) {
+    const formats::TensorView& tensor = files.tensors()[i];
+    const nn::ParameterSpec* parameter = target_of(layout, prefix, tensor.name);
+    if (parameter == nullptr)
+      parameter = target_of_alias(layout, *config.family, files, tensor.name);
+    const bool caller_reads = taken(tensor, parameter);
+    if (parameter == nullptr) {
+      if (caller_reads) continue;
+      (belongs_to_other_tasks(*config.family, tensor.name) ? report.ignored : report.unused)
+          .push_back(tensor.name);
+      continue;
+    }
+    const auto index = static_cast<std::size_t>(parameter - first);
+    if (loaded[index]) {
+      raise<DataError>(
+          "{}: tensor '{}' is a second value of {}; expected one (with or without the prefix '{}')",
+          files.file_of(i).string(), tensor.name, parameter->name, prefix);
+    }
+    loaded[index] = true;
+    if (caller_reads) continue;
+    if (options.ignore_mismatched_sizes && tensor.shape != parameter->shape) {
+      drawn_anew.push_back(index);
+      report.mismatched.push_back(describe_shapes(tensor, *parameter));
+      continue;
+    }
+    check_fits(tensor, *parameter, files.file_of(i), prefix);
+    formats::copy_to_float(tensor, values_of(*parameter, weights));
+  }
+  if (std::find(loaded.begin(), loaded.end(), true) == loaded.end())
+    nothing_found(files, config, layout);
+  for (const std::size_t index : drawn_anew) loaded[index] = false;
+  clear_gaps(layout, weights);
+  report.newly_initialized = initialize_missing(config, layout, loaded, weights, options.seed);
+  return report;
+}
+
+void initialize_parameters(const ModelConfig& config, const nn::ParameterLayout& layout,
+                           std::span<float> weights, std::uint64_t seed) {
+  check_size(layout, weights.size());
+  clear_gaps(layout, weights);
+  const std::vector<bool> none_loaded(layout.parameters().size(), false);
+  initialize_missing(config, layout, none_loaded, weights, seed);
+}
+
+namespace {
+
+// Tensors in the order in which transformers defines the parameters.
+std::vector<formats::TensorView> tensors_to_save(const ModelConfig& config,
+                                                 const nn::ParameterLayout& layout,
+                                                 std::span<const float> weights) {
+  check_size(layout, weights.size());
+  std::vector<formats::TensorView> tensors;
+  for (const nn::ParameterSpec* parameter :
+       parameters_as_defined(layout, newest_definition_order(config.family->model_type))) {
+    tensors.push_back(
+        {.name = parameter->name,
+         .dtype = formats::DType::kF32,
+         .shape = parameter->shape,
+         .bytes = std::as_bytes(weights.subspan(parameter->offset, parameter->size))});
+  }
+  return tensors;
+}
+
+void write_model(const std::filesystem::path& model_dir, const ModelConfig& config,
+                 std::string_view architecture, const std::vector<formats::TensorView>& tensors,
+                 WeightFormat format) {
+  if (format == WeightFormat::kSafetensors) {
+    formats::write_safetensors(model_dir / "model.safetensors", tensors);
+  } else {
+    formats::write_torch_state_dict(model_dir / "pytorch_model.bin", tensors);
+  }
+  write_file(model_dir / "config.json", config.to_json(architecture));
+}
+
+}  // namespace
+
+void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
+                     std::string_view architecture, const nn::ParameterLayout& layout,
+                     std::span<const float> weights, WeightFormat format) {
+  write_model(model_dir, config, architecture, tensors_to_save(config, layout, weights), format);
+}
+
+std::vector<KeptTensor> read_pooler(const std::filesystem::path& model_dir) {
+  constexpr std::string_view kPooler = "pooler.";
+  std::vector<KeptTensor> kept;
+  const WeightFiles files(model_dir);
+  for (const formats::TensorView& tensor : files.tensors()) {
+    const std::size_t begin = tensor.name.find(kPooler);
+    if (begin == std::string::npos || (begin > 0 && tensor.name[begin - 1] != '.') ||
+        !formats::is_float(tensor.dtype))
+      continue;
+    KeptTensor& one = kept.emplace_back();
+    one.name = tensor.name.substr(begin);
+    one.shape = tensor.shape;
+    one.values.resize(tensor.size());
+    formats::copy_to_float(tensor, one.values);
+  }
+  return kept;
+}
+
+void save_bare_encoder(const std::filesystem::path& model_dir, const ModelConfig& config,
+                       std::string_view architecture, const nn::ParameterLayout& layout,
+                       std::span<const float> weights, std::span<const KeptTensor> kept,
+                       WeightFormat format) {
+  const std::string_view prefix = config.family->base_prefix;
+  std::vector<formats::TensorView> tensors = tensors_to_save(config, layout, weights);
+  std::erase_if(
+      tensors, [&](const formats::TensorView& tensor) { return !tensor.name.starts_with(prefix); });
+  for (formats::TensorView& tensor : tensors) tensor.name.erase(0, prefix.size());
+  for (const KeptTensor& one : kept) {
+    tensors.push_back({.name = one.name,
+                       .dtype = formats::DType::kF32,
+                       .shape = one.shape,
+                       .bytes = std::as_bytes(std::span(one.values))});
+  }
+  write_model(model_dir, config, architecture, tensors, format);
+}
+
+}  // namespace tandem::models
