@@ -1,5 +1,5 @@
-// A job whose task, head, family and layers are not tandem's own (run_toy.cc): it trains, evaluates, saves,
-// resumes and runs in int8 like the others.
+// A job whose task, head, family and layers are not tandem's own (run_toy.cc): it trains,
+// evaluates, saves, resumes and runs in int8 like the others.
 #include <gmock/gmock.h>
 
 #include <random>

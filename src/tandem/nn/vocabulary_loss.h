@@ -62,7 +62,7 @@ class VocabularyLoss {
   // for a target outside the vocabulary.
   double forward(const kernels::Context& context, const VocabularyLayer& layer,
                  Precision precision);
-  // Of the last forward(), a value for each row.
+  // A value for each row of the last forward().
   std::span<const VocabularyRow> rows() const { return rows_; }
   // Gradients of scale · the loss of the last forward(), with the same arguments.
   void backward(const kernels::Context& context, const VocabularyLayer& layer, Precision precision,

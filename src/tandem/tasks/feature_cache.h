@@ -86,8 +86,8 @@ class FeatureCache {
   // Whether there is a folder.
   bool enabled() const { return folder_.has_value(); }
   // Features that may be larger than memory: write(path, key) makes them and writes the file of
-  // this path and key. Precondition: enabled(). Of the processes of a host one writes, and the
-  // others wait for it. Throws what write() throws, and IoError, because there is no copy elsewhere.
+  // this path and key. Precondition: enabled(). One process of a host writes, and the others
+  // wait for it. Throws what write() throws, and IoError, because there is no copy elsewhere.
   template <class Set>
   Set get_file(FunctionRef<std::string()> key,
                FunctionRef<void(const std::filesystem::path& path, std::string_view key)> write) {

@@ -29,7 +29,7 @@ constinit const Family kElectra = {
                       .output = "classifier.out_proj",
                       .activation = kernels::Activation::kGelu,
                       .drops_input = true},
-    // Of the generator.
+    // The generator has this head.
     .masked_language_head = {.dense = "generator_predictions.dense",
                              .norm = "generator_predictions.LayerNorm",
                              .output = "generator_lm_head",

@@ -3,7 +3,7 @@
 // embeddings unless ModelConfig::tie_word_embeddings is false.
 //
 // A batch has many rows and few of them are predicted, so the head is in two parts.
-// make_masked_language_head() gives the model the parameters, and hidden states in the place of
+// make_masked_language_head() gives the model the parameters, and hidden states instead of
 // logits. MaskedLanguageHead computes with the rows that the task chooses.
 #pragma once
 
@@ -39,7 +39,7 @@ class MaskedLanguageHead {
   double forward(const kernels::Context& context, const nn::Weights& weights,
                  std::span<const float> hidden, std::span<const std::uint32_t> rows,
                  std::span<const std::int32_t> targets);
-  // Of the last forward(), a value for each row.
+  // A value for each row of the last forward().
   std::span<const nn::VocabularyRow> results() const { return loss_.rows(); }
   // Gradients of scale · the loss of the last forward(): grad_hidden [R, H], overwritten, and those
   // of the head's parameters. EncoderModel::backward() of grad_hidden comes next.

@@ -19,8 +19,8 @@ FlagTable data_flags() {
       "lines, Parquet or Arrow");
   for (const flags::Flag& row : {
            flag("validation_split_percentage", field<&Arguments::validation_split_percentage>(),
-                "share of the training rows, the first ones, that is the validation part where "
-                "there is none")
+                "share of the training rows, the first ones, that becomes the validation part if "
+                "no other is given")
                .between(0, 100),
            flag("streaming", field<&Arguments::streaming>(),
                 "accepted: a corpus of any size is read through a fixed memory")

@@ -53,7 +53,7 @@ class MaskedLanguageTask final : public tasks::EncoderTask {
   void backward(const kernels::Context& context, const nn::Weights& weights,
                 const nn::DropoutStream& dropout, double loss_scale, std::span<float> grads,
                 bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) override;
-  // Of each piece: its loss in two parts, the tokens that are right, the tokens that are chosen.
+  // Appends for each piece: its loss in two parts, and how many tokens are right and are chosen.
   void predict(const kernels::Context& context, const nn::Weights& weights, tasks::Split split,
                std::size_t begin, std::size_t end, std::vector<float>& output) override;
   std::size_t output_size(tasks::Split split, std::size_t begin, std::size_t end) const override;
@@ -71,10 +71,9 @@ class MaskedLanguageTask final : public tasks::EncoderTask {
   models::MaskedLanguageHead head_;
   TextPieces train_, eval_;
   BatchMasks masks_;
-  // Of the current batch:
-  std::vector<std::uint32_t> rows_;    // whose tokens are predicted
-  std::vector<std::int32_t> targets_;  // their tokens
-  std::vector<std::uint32_t> chosen_;  // how many each piece has
+  std::vector<std::uint32_t> rows_;    // of the current batch, those whose tokens are predicted
+  std::vector<std::int32_t> targets_;  // the tokens of these rows
+  std::vector<std::uint32_t> chosen_;  // how many of them each piece has
   std::vector<float> hidden_;          // of an evaluation
   bool begins_evaluation_ = false;
   std::size_t head_bytes_ = 0;  // planned

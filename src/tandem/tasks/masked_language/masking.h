@@ -1,6 +1,6 @@
-// Which tokens of a piece of text the model must predict, and what it sees in their place: masks by
-// counter. A mask is a pure function of (seed, epoch, sample, position), so ranks, threads, padding,
-// batches and resuming do not change it. torch_masks.h has Hugging Face's stream instead.
+// Which tokens of a piece of text the model must predict, and what it sees in their place: masks
+// by counter. A mask is a pure function of (seed, epoch, sample, position), so ranks, threads,
+// padding, batches and resuming do not change it. torch_masks.h has Hugging Face's stream instead.
 #pragma once
 
 #include <cstdint>
@@ -44,10 +44,10 @@ struct MaskedPiece {
 // the mask.
 void check_masking(const MaskingOptions& options);
 
-// Every token that is not special is chosen with `probability`. Of the chosen ones 80 % become the
+// Every token that is not special is chosen with `probability`. 80 % of the chosen ones become the
 // mask, 10 % a random token, and 10 % stay as they are.
-// With whole_words a word is chosen or left as a whole, and every token of a chosen word becomes the
-// mask, as in transformers.
+// With whole_words a word is chosen or left as a whole, and every token of a chosen word becomes
+// the mask, as in transformers.
 MaskedPiece mask_piece(const TextPiece& piece, const MaskingOptions& options, const MaskKey& key);
 // The same into memory that is reused. `out` may not be part of `piece`.
 void mask_piece(const TextPiece& piece, const MaskingOptions& options, const MaskKey& key,

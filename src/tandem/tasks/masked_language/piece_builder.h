@@ -52,8 +52,8 @@ class PieceStore {
   std::uint64_t num_tokens_ = 0;
 };
 
-// Tokenizes the rows in parallel and adds those in `range` to the store, in order. The result is the
-// same for any number of threads. Returns how many rows there are up to the end of the range.
+// Tokenizes the rows in parallel and adds those in `range` to the store, in order. The result is
+// the same for any number of threads. Returns how many rows there are up to the end of the range.
 // Throws DataError that names the row.
 std::uint64_t add_rows(TextRows& rows, RowRange range, const text::Tokenizer& tokenizer,
                        const PieceOptions& options, ThreadPool& threads, PieceStore& store);

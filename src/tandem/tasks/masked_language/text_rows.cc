@@ -236,8 +236,8 @@ std::string TextRows::place(std::uint64_t row) const {
                      file_->place(row - file_begin_));
 }
 
-// datasets: int(round(boundary * num_examples / 100.0)), and Python rounds half to even, as nearbyint
-// does in the mode that programs begin in.
+// datasets: int(round(boundary * num_examples / 100.0)), and Python rounds half to even, as
+// nearbyint does in the mode that programs begin in.
 SplitRows split_rows(std::uint64_t num_rows, std::uint32_t percent) {
   TANDEM_CHECK(percent <= 100, "more than 100 %");
   const double rounded = std::nearbyint(static_cast<double>(percent * num_rows) / 100.0);

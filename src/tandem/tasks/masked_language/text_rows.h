@@ -33,9 +33,9 @@ struct RowRange {
 //   .txt     a row per line, without its line break (\n, \r\n or \r); blank lines are rows
 //   others   a column of texts; a null is an error
 // Throws DataError that names the file, and the row where there is one: UTF-16, what the readers of
-// tables refuse, a missing column, a missing text, a text of more than 64 MiB, no row in all files.
-// Bytes of a .txt file that are not UTF-8 are left to the tokenizer. Throws IoError if a file cannot
-// be read.
+// tables refuse, a missing column, a missing text, a text of more than 64 MiB, no row in all
+// files. Bytes of a .txt file that are not UTF-8 are left to the tokenizer. Throws IoError if a
+// file cannot be read.
 class TextRows {
  public:
   // `column` of files with columns; empty: "text" if the first one has it, else its first column.
