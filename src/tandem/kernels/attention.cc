@@ -15,9 +15,15 @@ namespace {
 // sequence, then those of the next one.
 class Heads {
  public:
+  // kept: f32 values that the caller has room for until the next operation.
   Heads(const Context& ctx, const Sequences& sequences, std::size_t heads, std::size_t head_dim,
-        const Dropout& dropout)
-      : ctx_(ctx), sequences_(sequences), heads_(heads), head_dim_(head_dim), dropout_(dropout) {
+        const Dropout& dropout, const PositionBias* bias, std::size_t kept = 0)
+      : ctx_(ctx),
+        sequences_(sequences),
+        heads_(heads),
+        head_dim_(head_dim),
+        dropout_(dropout),
+        bias_(bias) {
     check_sequences(sequences);
     if (head_dim < 1 || head_dim > kMaxHeadDim) {
       raise<InvalidArgument>("attention heads of {} columns; supported are 1 to {}", head_dim,
@@ -26,7 +32,14 @@ class Heads {
     for (std::size_t i = 0; i < sequences.count(); ++i)
       longest_ = std::max(longest_, sequences.rows_of(i));
     check_dropout(sequences, longest_, dropout);
-    order_ = ctx.scratch.shared<std::uint32_t>(sequences.count());
+    if (bias != nullptr && longest_ > bias->reach + 1) {
+      raise<InvalidArgument>("a sequence of {} rows with a bias for distances up to {}", longest_,
+                             bias->reach);
+    }
+    const std::span<std::uint32_t> memory =
+        ctx.scratch.shared<std::uint32_t>(sequences.count() + kept);
+    order_ = memory.first(sequences.count());
+    kept_ = reinterpret_cast<float*>(memory.data() + sequences.count());
     order_longest_first(sequences, order_);
   }
 
@@ -48,6 +61,8 @@ class Heads {
       head.ld_qkv = 3 * hidden();
       head.ld_out = hidden();
       head.scale = 1.0f / std::sqrt(static_cast<float>(head_dim_));
+      if (bias_ != nullptr)
+        head.bias = bias_->values + index * (2 * bias_->reach + 1) + bias_->reach;
       head.mask = mask_of_sequence(sequences_, dropout, sequence);
       head.scratch = ctx_.scratch.of_thread<float>(thread, scratch_size).data();
       visit(sequences_.row_begin[sequence], index, head);
@@ -56,6 +71,8 @@ class Heads {
 
   std::size_t hidden() const { return heads_ * head_dim_; }
   std::size_t rows() const { return sequences_.rows(); }
+  const Sequences& sequences() const { return sequences_; }
+  float* kept() const { return kept_; }
 
  private:
   const Context& ctx_;
@@ -63,8 +80,10 @@ class Heads {
   std::size_t heads_;
   std::size_t head_dim_;
   const Dropout& dropout_;
+  const PositionBias* bias_;
   std::size_t longest_ = 0;
   std::span<std::uint32_t> order_;
+  float* kept_ = nullptr;
 };
 
 template <class T>
@@ -88,29 +107,66 @@ void forward(const Context& ctx, const Heads& all, std::size_t queries, const T*
   });
 }
 
+// The sums by distance of each (sequence, head), in the memory that Heads keeps: 2 rows values, of
+// which the one of distance 0 is in the middle.
+class BiasGradients {
+ public:
+  static std::size_t size(const PositionBias* bias, const Sequences& sequences, std::size_t heads) {
+    return bias == nullptr ? 0 : 2 * sequences.rows() * heads;
+  }
+
+  BiasGradients(const Heads& all, std::size_t heads) : all_(all), heads_(heads) {}
+
+  // Of the sequence of `rows` rows that begins at `row`.
+  float* of(std::size_t row, std::size_t index, std::size_t rows) const {
+    return all_.kept() + 2 * row * heads_ + 2 * index * rows + rows;
+  }
+
+  // Added to the band's gradient, one head after the other in parallel.
+  void add_to(const Context& ctx, const PositionBias& bias, float* gradient) const {
+    const Sequences& sequences = all_.sequences();
+    ctx.threads.parallel_for(heads_, [&](std::size_t index, int) {
+      float* middle = gradient + index * (2 * bias.reach + 1) + bias.reach;
+      for (std::size_t i = 0; i < sequences.count(); ++i) {
+        const auto rows = static_cast<std::ptrdiff_t>(sequences.rows_of(i));
+        const auto keys = static_cast<std::ptrdiff_t>(sequences.key_count[i]);
+        const float* sums = of(sequences.row_begin[i], index, sequences.rows_of(i));
+        for (std::ptrdiff_t at = 1 - rows; at < keys; ++at) middle[at] += sums[at];
+      }
+    });
+  }
+
+ private:
+  const Heads& all_;
+  std::size_t heads_;
+};
+
 }  // namespace
 
 template <class T>
 void attention_forward(const Context& ctx, const Sequences& sequences, std::size_t heads,
                        std::size_t head_dim, const Dropout& dropout, const T* qkv, T* out,
-                       float* log_sum_exp) {
-  const Heads all(ctx, sequences, heads, head_dim, dropout);
+                       float* log_sum_exp, const PositionBias* bias) {
+  const Heads all(ctx, sequences, heads, head_dim, dropout, bias);
   forward(ctx, all, all.rows(), qkv, out, log_sum_exp);
 }
 
 template <class T>
 void attention_forward_first_rows(const Context& ctx, const Sequences& sequences, std::size_t heads,
                                   std::size_t head_dim, const Dropout& dropout, const T* qkv,
-                                  T* out, float* log_sum_exp) {
-  const Heads all(ctx, sequences, heads, head_dim, dropout);
+                                  T* out, float* log_sum_exp, const PositionBias* bias) {
+  const Heads all(ctx, sequences, heads, head_dim, dropout, bias);
   forward(ctx, all, 1, qkv, out, log_sum_exp);
 }
 
 template <class T>
 void attention_backward(const Context& ctx, const Sequences& sequences, std::size_t heads,
                         std::size_t head_dim, const Dropout& dropout, const T* qkv, const T* out,
-                        const float* log_sum_exp, const T* grad_out, T* grad_qkv) {
-  const Heads all(ctx, sequences, heads, head_dim, dropout);
+                        const float* log_sum_exp, const T* grad_out, T* grad_qkv,
+                        const PositionBias* bias, float* grad_bias) {
+  const Heads all(ctx, sequences, heads, head_dim, dropout, bias,
+                  BiasGradients::size(bias, sequences, heads));
+  const BiasGradients gradients(all, heads);
   all.for_each<T>([&](std::size_t row, std::size_t index, AttentionHead<T>& head) {
     const std::size_t column = index * head_dim;
     point_to_qkv(head, qkv, row, column);
@@ -124,25 +180,28 @@ void attention_backward(const Context& ctx, const Sequences& sequences, std::siz
                     .grad_out = grad_out + offset,
                     .grad_q = grad_q,
                     .grad_k = grad_q + all.hidden(),
-                    .grad_v = grad_q + 2 * all.hidden()});
+                    .grad_v = grad_q + 2 * all.hidden(),
+                    .grad_bias = bias == nullptr ? nullptr : gradients.of(row, index, head.rows)});
   });
+  if (bias != nullptr) gradients.add_to(ctx, *bias, grad_bias);
 }
 
 template void attention_forward(const Context&, const Sequences&, std::size_t, std::size_t,
-                                const Dropout&, const float*, float*, float*);
+                                const Dropout&, const float*, float*, float*, const PositionBias*);
 template void attention_forward(const Context&, const Sequences&, std::size_t, std::size_t,
-                                const Dropout&, const bfloat16*, bfloat16*, float*);
+                                const Dropout&, const bfloat16*, bfloat16*, float*,
+                                const PositionBias*);
 template void attention_forward_first_rows(const Context&, const Sequences&, std::size_t,
                                            std::size_t, const Dropout&, const float*, float*,
-                                           float*);
+                                           float*, const PositionBias*);
 template void attention_forward_first_rows(const Context&, const Sequences&, std::size_t,
                                            std::size_t, const Dropout&, const bfloat16*, bfloat16*,
-                                           float*);
+                                           float*, const PositionBias*);
 template void attention_backward(const Context&, const Sequences&, std::size_t, std::size_t,
                                  const Dropout&, const float*, const float*, const float*,
-                                 const float*, float*);
+                                 const float*, float*, const PositionBias*, float*);
 template void attention_backward(const Context&, const Sequences&, std::size_t, std::size_t,
                                  const Dropout&, const bfloat16*, const bfloat16*, const float*,
-                                 const bfloat16*, bfloat16*);
+                                 const bfloat16*, bfloat16*, const PositionBias*, float*);
 
 }  // namespace tandem::kernels

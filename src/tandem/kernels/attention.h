@@ -2,8 +2,8 @@
 // probabilities are never stored: backward recomputes them from the log-sum-exp of each row (Dao et
 // al. 2022, "FlashAttention", with the blocking of a CPU).
 //
-//   scores = Q K^T / sqrt(D), over the sequence's key_count keys;   P = softmax(scores);   out =
-//   dropout(P) V
+//   scores = Q K^T / sqrt(D) + bias, over the sequence's key_count keys;   P = softmax(scores);
+//   out = dropout(P) V
 //
 // qkv: [rows, 3H] T, H = heads * head_dim: the queries of all heads, then the keys, then the
 // values. Dropout draws element (query row, key column), both within the sequence, at site
@@ -21,26 +21,37 @@ namespace tandem::kernels {
 
 inline constexpr std::size_t kMaxHeadDim = 256;
 
+// The bias of the scores by head and by distance, key - query: a band, 2 reach + 1 values per head.
+// T5 and MPNet have one; the rows of the band repeat the few values that the model has.
+struct PositionBias {
+  std::size_t reach = 0;          // distances -reach … reach
+  const float* values = nullptr;  // [heads, 2 reach + 1]
+};
+
 // out: [rows, H] T, overwritten.   log_sum_exp: [heads, rows] f32, saved for backward.   T: float
 // or bfloat16; all sums in f32. Throws InvalidArgument for bad sequences or dropout, or head_dim
-// outside [1, kMaxHeadDim].
+// outside [1, kMaxHeadDim].   bias: null, or a band; InvalidArgument for a sequence of more than
+// reach + 1 rows.
 template <class T>
 void attention_forward(const Context& ctx, const Sequences& sequences, std::size_t heads,
                        std::size_t head_dim, const Dropout& dropout, const T* qkv, T* out,
-                       float* log_sum_exp);
+                       float* log_sum_exp, const PositionBias* bias = nullptr);
 
 // The same bits for the first row of each sequence alone. The other rows of out and of log_sum_exp
 // are not written.
 template <class T>
 void attention_forward_first_rows(const Context& ctx, const Sequences& sequences, std::size_t heads,
                                   std::size_t head_dim, const Dropout& dropout, const T* qkv,
-                                  T* out, float* log_sum_exp);
+                                  T* out, float* log_sum_exp, const PositionBias* bias = nullptr);
 
 // grad_qkv: [rows, 3H] T, overwritten (zeros for the keys and values of pad rows).   grad_out:
-// [rows, H] T. qkv, out, log_sum_exp, dropout: as in forward.
+// [rows, H] T. qkv, out, log_sum_exp, dropout, bias: as in forward.   grad_bias: with a bias only,
+// the band's gradient, [heads, 2 reach + 1] f32, added to: for each distance first over the rows of
+// a sequence, then over the sequences in their order.
 template <class T>
 void attention_backward(const Context& ctx, const Sequences& sequences, std::size_t heads,
                         std::size_t head_dim, const Dropout& dropout, const T* qkv, const T* out,
-                        const float* log_sum_exp, const T* grad_out, T* grad_qkv);
+                        const float* log_sum_exp, const T* grad_out, T* grad_qkv,
+                        const PositionBias* bias = nullptr, float* grad_bias = nullptr);
 
 }  // namespace tandem::kernels

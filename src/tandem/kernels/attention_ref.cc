@@ -16,9 +16,15 @@ double dot(std::size_t count, const T* a, const T* b) {
   return sum;
 }
 
+std::ptrdiff_t distance(std::size_t row, std::size_t key) {
+  return static_cast<std::ptrdiff_t>(key) - static_cast<std::ptrdiff_t>(row);
+}
+
 template <class T>
 double score(const AttentionHead<T>& h, std::size_t row, std::size_t key) {
-  return dot(h.head_dim, h.q + row * h.ld_qkv, h.k + key * h.ld_qkv) * static_cast<double>(h.scale);
+  const double product =
+      dot(h.head_dim, h.q + row * h.ld_qkv, h.k + key * h.ld_qkv) * static_cast<double>(h.scale);
+  return h.bias == nullptr ? product : product + static_cast<double>(h.bias[distance(row, key)]);
 }
 
 template <class T>
@@ -105,10 +111,26 @@ void backward_keys_values(const AttentionHeadBackward<T>& b) {
   }
 }
 
+// Gradients of the bias, one distance at a time.
+template <class T>
+void backward_bias(const AttentionHeadBackward<T>& b) {
+  const auto rows = static_cast<std::ptrdiff_t>(b.head.rows);
+  const auto keys = static_cast<std::ptrdiff_t>(b.head.keys);
+  for (std::ptrdiff_t at = 1 - rows; at < keys; ++at) {
+    double sum = 0;
+    for (std::ptrdiff_t row = std::max<std::ptrdiff_t>(0, -at); row < std::min(rows, keys - at);
+         ++row)
+      sum +=
+          element(b, static_cast<std::size_t>(row), static_cast<std::size_t>(row + at)).grad_score;
+    b.grad_bias[at] = static_cast<float>(sum);
+  }
+}
+
 template <class T>
 void backward(const AttentionHeadBackward<T>& b) {
   backward_queries(b);
   backward_keys_values(b);
+  if (b.grad_bias != nullptr) backward_bias(b);
 }
 
 std::size_t scratch_size(std::size_t, std::size_t) { return 1; }

@@ -9,6 +9,8 @@
 // rescaling. Backward recomputes the scores, and P from the saved log-sum-exp:
 //   dV = (factor P)^T dO,   dS = P (factor dO V^T - delta),   dQ = scale dS K,   dK = scale dS^T Q,
 //   delta = row sums of dO O.
+// A bias by distance is added to each row of scores before its softmax, from the place of the band
+// where the row's distances begin; its gradient collects the rows of dS there, in their order.
 // Rows are padded to kMr, columns to kNr and reductions to kDepth units; padding is zero or is
 // never read as part of a reduction.
 //
@@ -29,6 +31,7 @@
 #include <cstdint>
 #include <cstring>
 #include <numbers>
+#include <type_traits>
 
 #include "tandem/kernels/dropout_simd.h"
 #include "tandem/kernels/gemm_simd.h"
@@ -188,6 +191,16 @@ struct Attention {
     return V::largest(largest);
   }
 
+  // The scores are not scaled yet, so neither is what is added to them.
+  static void add_bias(const AttentionHead<T>& h, std::size_t row, float* scores) {
+    const float* bias = h.bias - row;
+    const V unscaled = V::set1(1.0f / h.scale);
+    for_each_vector<V>(
+        h.keys, [&](auto at) __attribute__((always_inline)) {
+          at.store(V::fma(at.load(bias), unscaled, at.load(scores)), scores);
+        });
+  }
+
   // Turns a row of scores into exp(scale (score - largest)), dropped; gives the largest score and
   // the sum before dropout.
   struct RowSum {
@@ -233,6 +246,7 @@ struct Attention {
         if (const std::size_t next = row + kBlock; next < h.rows)
           fetch_row<Access::kRead>(h.head_dim, h.q + next * h.ld_qkv);
         fetch_row<Access::kWrite>(h.head_dim, h.out + row * h.ld_out);
+        if (h.bias != nullptr) add_bias(h, row, s.scores + i * s.keys);
         sums[i] = softmax_row(h.mask, static_cast<std::uint32_t>(row), h.keys, h.scale,
                               s.scores + i * s.keys);
       }
@@ -267,10 +281,12 @@ struct Attention {
     return Row::sum(sum);
   }
 
-  // One row: scores become dropout(P), grad_scores (which hold dO V^T) become dS.
+  // One row: scores become dropout(P), grad_scores (which hold dO V^T) become dS. grad_bias: where
+  // kBias, dS is added to it before it is rounded.
+  template <bool kBias>
   static void backward_row(const DropoutMask& mask, std::uint32_t row, std::size_t num_keys,
                            float scale, float log_sum_exp, float delta, float* scores,
-                           float* grad_scores) {
+                           float* grad_scores, [[maybe_unused]] float* grad_bias) {
     const V shift = V::set1(-log_sum_exp * kLog2E);
     const V scales = V::set1(scale * kLog2E);
     const V offset = V::set1(delta);
@@ -279,8 +295,9 @@ struct Attention {
           const V p = exp2_below(V::fma(at.load(scores), scales, shift));
           const V grad_p = at.load(grad_scores);
           Inner::store_operand(at, p * factor, in_place(scores));
-          Inner::store_operand(at, p * V::fma(factor, grad_p, V::zero() - offset),
-                               in_place(grad_scores));
+          const V grad_score = p * V::fma(factor, grad_p, V::zero() - offset);
+          if constexpr (kBias) at.store(at.load(grad_bias) + grad_score, grad_bias);
+          Inner::store_operand(at, grad_score, in_place(grad_scores));
         });
     clear(in_place(scores), num_keys, padded(num_keys));
     clear(in_place(grad_scores), num_keys, padded(num_keys));
@@ -319,10 +336,16 @@ struct Attention {
     pack_transpose(h.keys, h.head_dim, h.k, h.ld_qkv, s.k_along);
     pack_transpose(h.keys, h.head_dim, h.v, h.ld_qkv, s.v_along);
     pack_rows(h.keys, h.head_dim, h.k, h.ld_qkv, s.k_across);
+    if (b.grad_bias != nullptr) clear_bias(b);
     for (std::size_t first = 0; first < h.rows; first += kBlock)
       backward_block(products, b, s, first, h.rows - first < kBlock ? h.rows - first : kBlock);
     store_key_gradient(h, s, s.grad_k, h.scale, b.grad_k);
     store_key_gradient(h, s, s.grad_v, 1.0f, b.grad_v);
+  }
+
+  static void clear_bias(const AttentionHeadBackward<T>& b) {
+    std::memset(b.grad_bias - (b.head.rows - 1), 0,
+                (b.head.rows + b.head.keys - 1) * sizeof(float));
   }
 
   static void backward_block(Products& products, const AttentionHeadBackward<T>& b,
@@ -345,8 +368,17 @@ struct Attention {
         fetch_row<Access::kRead>(h.head_dim, b.out + next * h.ld_out);
       }
       fetch_row<Access::kWrite>(h.head_dim, b.grad_q + row * h.ld_qkv);
-      backward_row(h.mask, static_cast<std::uint32_t>(row), h.keys, h.scale, h.log_sum_exp[row],
-                   delta[i], s.scores + i * s.keys, s.grad_scores + i * s.keys);
+      const auto backward_of_row = [&](auto with_bias, float* grad_bias) {
+        backward_row<with_bias.value>(h.mask, static_cast<std::uint32_t>(row), h.keys, h.scale,
+                                      h.log_sum_exp[row], delta[i], s.scores + i * s.keys,
+                                      s.grad_scores + i * s.keys, grad_bias);
+      };
+      if (b.grad_bias == nullptr) {
+        backward_of_row(std::false_type(), nullptr);
+      } else {
+        add_bias(h, row, s.scores + i * s.keys);
+        backward_of_row(std::true_type(), b.grad_bias - row);
+      }
     }
     const bool later = first > 0;
     Products::pack_block(rows, h.head_dim, operand(grad_out, h.ld_out, false), s.grad_out_across);

@@ -1,5 +1,8 @@
 #include "tandem/kernels/attention.h"
 
+#include <algorithm>
+
+#include "tandem/core/error.h"
 #include "tandem/kernels/kernel_test_support.h"
 
 namespace tandem::kernels::testing {
@@ -15,20 +18,36 @@ const Shape kShapes[] = {{{1}, 0, 1, 32},       {{5, 1, 7}, 0, 2, 32},   {{17, 6
                          {{384, 33}, 5, 1, 32}, {{129, 64}, 64, 1, 128}, {{40, 9}, 2, 3, 20},
                          {{70}, 1, 1, 256},     {{31}, 0, 2, 7},         {{145}, 20, 1, 33}};
 
+enum class Bias { kNone, kByDistance };
+
 template <class T>
 struct Case {
-  Case(const Shape& s, float p)
+  Case(const Shape& s, float p, Bias with = Bias::kNone)
       : shape(s),
         batch(s.lengths, s.pads),
         hidden(s.heads * s.head_dim),
         dropout{.p = p, .seed = 42, .step = 3, .site = dropout_site(1, kAttentionSite)},
         qkv(random_values<T>(batch.rows() * 3 * hidden, 1)),
-        grad_out(random_values<T>(batch.rows() * hidden, 2)) {}
+        grad_out(random_values<T>(batch.rows() * hidden, 2)) {
+    if (with == Bias::kNone) return;
+    // A reach beyond the longest sequence: the rest of the band is not read.
+    reach = *std::max_element(s.lengths.begin(), s.lengths.end()) + 2;
+    band = random_values<float>(s.heads * (2 * reach + 1), 3);
+  }
+  bool has_bias() const { return !band.empty(); }
+  PositionBias bias() const { return {.reach = reach, .values = band.data()}; }
+  // Of a key for a query of a head.
+  double bias_of(std::size_t head, std::size_t row, std::size_t key) const {
+    return has_bias() ? static_cast<double>(band[head * (2 * reach + 1) + reach + key - row]) : 0.0;
+  }
+
   Shape shape;
   Batch batch;
   std::size_t hidden;
   Dropout dropout;
   std::vector<T> qkv, grad_out;
+  std::size_t reach = 0;
+  std::vector<float> band;  // empty: no bias
 };
 
 template <class T>
@@ -36,20 +55,23 @@ struct Results {
   std::vector<T> out;
   std::vector<float> log_sum_exp;
   std::vector<T> grad_qkv;
+  std::vector<float> grad_bias;
 };
 
 template <class T>
 Results<T> run(const Context& ctx, const Case<T>& c, const Results<T>* forward = nullptr) {
-  Results<T> r{std::vector<T>(c.batch.rows() * c.hidden),
-               std::vector<float>(c.shape.heads * c.batch.rows()),
-               std::vector<T>(c.qkv.size(), to_storage<T>(7.0f))};
+  Results<T> r{
+      std::vector<T>(c.batch.rows() * c.hidden), std::vector<float>(c.shape.heads * c.batch.rows()),
+      std::vector<T>(c.qkv.size(), to_storage<T>(7.0f)), std::vector<float>(c.band.size())};
+  const PositionBias bias = c.bias();
+  const PositionBias* const added = c.has_bias() ? &bias : nullptr;
   attention_forward(ctx, c.batch.sequences(), c.shape.heads, c.shape.head_dim, c.dropout,
-                    c.qkv.data(), r.out.data(), r.log_sum_exp.data());
+                    c.qkv.data(), r.out.data(), r.log_sum_exp.data(), added);
   // Both versions differentiate the same saved values, so that only backward is compared.
   const Results<T>& saved = forward != nullptr ? *forward : r;
   attention_backward(ctx, c.batch.sequences(), c.shape.heads, c.shape.head_dim, c.dropout,
                      c.qkv.data(), saved.out.data(), saved.log_sum_exp.data(), c.grad_out.data(),
-                     r.grad_qkv.data());
+                     r.grad_qkv.data(), added, r.grad_bias.data());
   return r;
 }
 
@@ -94,7 +116,8 @@ struct OperandRounding {
       for (std::size_t key = 0; key < sequences.key_count[sequence]; ++key) {
         const std::size_t k = q_of(key) + H;
         const std::size_t v = k + H;
-        const double p = std::exp(scale * dot(c.qkv, q_of(row), c.qkv, k) - lse);
+        const double p =
+            std::exp(scale * dot(c.qkv, q_of(row), c.qkv, k) + c.bias_of(head, row, key) - lse);
         const double grad_p = dot(c.grad_out, out_of(row), c.qkv, v);
         // Kept or dropped.
         const double grad_s = p * std::max(std::abs(keep * grad_p - delta), std::abs(delta));
@@ -139,11 +162,15 @@ void compare(const std::string& implementation, const Case<T>& c, const Results<
       what + " log_sum_exp");
   expect_near(got.grad_qkv, want.grad_qkv, allowed(grad_bound, operands.grad_qkv),
               what + " grad_qkv");
+  // dS is added up before it is rounded.
+  const double bias_bound = rounding * std::max(1.0, largest_magnitude(want.grad_bias)) * 2.0;
+  expect_near(
+      got.grad_bias, want.grad_bias, [&](std::size_t) { return bias_bound; }, what + " grad_bias");
 }
 
 template <class T>
-void compare_all(const Shape& shape, float p) {
-  const Case<T> c(shape, p);
+void compare_all(const Shape& shape, float p, Bias bias) {
+  const Case<T> c(shape, p, bias);
   Runtime reference("reference");
   const Results<T> want = run(reference.context(), c);
   const OperandRounding operands(c, want);
@@ -154,8 +181,10 @@ void compare_all(const Shape& shape, float p) {
 TEST(Attention, FastVersionsAgreeWithTheReference) {
   for (const Shape& shape : kShapes) {
     for (const float p : {0.0f, 0.1f}) {
-      compare_all<float>(shape, p);
-      compare_all<bfloat16>(shape, p);
+      for (const Bias bias : {Bias::kNone, Bias::kByDistance}) {
+        compare_all<float>(shape, p, bias);
+        compare_all<bfloat16>(shape, p, bias);
+      }
     }
   }
 }
@@ -170,6 +199,7 @@ void expect_same_bits(const std::string& implementation, const std::string& refe
   EXPECT_TRUE(same_bits(got.out, want.out)) << what;
   EXPECT_TRUE(same_bits(got.log_sum_exp, want.log_sum_exp)) << what;
   EXPECT_TRUE(same_bits(got.grad_qkv, want.grad_qkv)) << what;
+  EXPECT_TRUE(same_bits(got.grad_bias, want.grad_bias)) << what;
 }
 
 class EmulatedAttention : public ::testing::TestWithParam<const char*> {};
@@ -188,6 +218,10 @@ TEST_P(EmulatedAttention, ComputesTheBitsOfTheHardware) {
       Case<bfloat16> c(shape, p);
       expect_same_bits(name, reference_run, c, what);
       expect_same_bits(name, reference_run, Case<float>(shape, p), what + " f32");
+      expect_same_bits(name, reference_run, Case<bfloat16>(shape, p, Bias::kByDistance),
+                       what + " bias");
+      expect_same_bits(name, reference_run, Case<float>(shape, p, Bias::kByDistance),
+                       what + " f32 bias");
       if (p == 0.0f) continue;
       // Probabilities, and products with them, that are denormal.
       for (bfloat16& x : c.qkv) x = to_bfloat16(to_float(x) * 30.0f);
@@ -211,18 +245,82 @@ TEST(Attention, ReferenceBackwardIsTheDerivativeOfForward) {
   }
 }
 
+TEST(Attention, ReferenceBackwardIsTheDerivativeByTheBias) {
+  for (const float p : {0.0f, 0.25f}) {
+    Case<float> c({{6, 4}, 1, 2, 5}, p, Bias::kByDistance);
+    Runtime runtime("reference");
+    const Results<float> r = run(runtime.context(), c);
+    const auto loss = [&] { return weighted_sum(run(runtime.context(), c).out, c.grad_out); };
+    expect_gradient(c.qkv, r.grad_qkv, loss, fmt::format("qkv, p = {}", p));
+    expect_gradient(c.band, r.grad_bias, loss, fmt::format("bias, p = {}", p));
+  }
+}
+
+// The gradient of the bias is a sum over sequences in their order: that of a batch is that of its
+// sequences, one after the other.
+TEST(Attention, TheGradientOfABiasIsAddedTo) {
+  for (const std::string& name : fast_implementations("attention")) {
+    Runtime runtime("attention=" + name);
+    const Case<float> c({{9, 33, 5}, 2, 2, 20}, 0.1f, Bias::kByDistance);
+    const Results<float> all = run(runtime.context(), c);
+    const Sequences sequences = c.batch.sequences();
+    const PositionBias bias = c.bias();
+    std::vector<float> sum(c.band.size());
+    for (std::size_t i = 0; i < sequences.count(); ++i) {
+      const std::size_t begin = sequences.row_begin[i], rows = sequences.rows_of(i);
+      const std::vector<std::uint32_t> row_begin = {0, static_cast<std::uint32_t>(rows)};
+      std::vector<float> lse, grad_qkv(rows * 3 * c.hidden);
+      for (std::size_t head = 0; head < c.shape.heads; ++head) {
+        const auto* from = all.log_sum_exp.data() + head * c.batch.rows() + begin;
+        lse.insert(lse.end(), from, from + rows);
+      }
+      attention_backward(
+          runtime.context(),
+          {row_begin, sequences.key_count.subspan(i, 1), sequences.sample.subspan(i, 1)},
+          c.shape.heads, c.shape.head_dim, c.dropout, c.qkv.data() + begin * 3 * c.hidden,
+          all.out.data() + begin * c.hidden, lse.data(), c.grad_out.data() + begin * c.hidden,
+          grad_qkv.data(), &bias, sum.data());
+    }
+    EXPECT_TRUE(same_bits(sum, all.grad_bias)) << name;
+  }
+}
+
+TEST(Attention, ABiasOfZerosChangesNoBit) {
+  for (const std::string& name : fast_implementations("attention")) {
+    Runtime runtime("attention=" + name);
+    const Case<bfloat16> plain({{40, 9}, 2, 3, 20}, 0.1f);
+    Case<bfloat16> with_bias({{40, 9}, 2, 3, 20}, 0.1f, Bias::kByDistance);
+    std::fill(with_bias.band.begin(), with_bias.band.end(), 0.0f);
+    const Results<bfloat16> want = run(runtime.context(), plain);
+    const Results<bfloat16> got = run(runtime.context(), with_bias);
+    EXPECT_TRUE(same_bits(got.out, want.out)) << name;
+    EXPECT_TRUE(same_bits(got.grad_qkv, want.grad_qkv)) << name;
+  }
+}
+
+TEST(Attention, ABiasMustReachAllRows) {
+  Runtime runtime;
+  Case<float> c({{6, 4}, 0, 1, 8}, 0.0f, Bias::kByDistance);
+  c.reach = 5;
+  run(runtime.context(), c);
+  c.reach = 4;
+  EXPECT_THROW(run(runtime.context(), c), InvalidArgument);
+}
+
 // What reductions are padded with must be zeros, whatever the scratch memory held before.
 TEST(Attention, ScratchMayHoldAnything) {
   for (const std::string& name : fast_implementations("attention")) {
     for (const Shape& shape : {Shape{{17, 3}, 1, 2, 20}, Shape{{150}, 3, 1, 64}}) {
-      const Case<bfloat16> c(shape, 0.1f);
+      const Case<bfloat16> c(shape, 0.1f, Bias::kByDistance);
       Runtime runtime("attention=" + name, 1);
       const Results<bfloat16> want = run(runtime.context(), c);
       for (float& x : runtime.context().scratch.of_thread<float>(0, Scratch::kThreadBytes / 4))
         x = std::nanf("");
+      for (float& x : runtime.context().scratch.shared<float>(1 << 16)) x = std::nanf("");
       const Results<bfloat16> got = run(runtime.context(), c);
       EXPECT_TRUE(same_bits(got.out, want.out)) << name;
       EXPECT_TRUE(same_bits(got.grad_qkv, want.grad_qkv)) << name;
+      EXPECT_TRUE(same_bits(got.grad_bias, want.grad_bias)) << name;
     }
   }
 }
@@ -286,14 +384,15 @@ template <class T>
 void first_rows_alone(const std::string& implementation) {
   Runtime runtime("attention=" + implementation, 2, kPrecisionOf<T>);
   for (const Shape& shape : kShapes) {
-    const Case<T> c(shape, 0.1f);
+    const Case<T> c(shape, 0.1f, Bias::kByDistance);
+    const PositionBias bias = c.bias();
     const Results<T> all = run(runtime.context(), c);
     const T untouched = to_storage<T>(7.0f);
     std::vector<T> want(all.out.size(), untouched), out = want;
     std::vector<float> log_sum_exp(all.log_sum_exp.size());
     attention_forward_first_rows(runtime.context(), c.batch.sequences(), shape.heads,
                                  shape.head_dim, c.dropout, c.qkv.data(), out.data(),
-                                 log_sum_exp.data());
+                                 log_sum_exp.data(), &bias);
     for (std::size_t i = 0; i < shape.lengths.size(); ++i) {
       const std::size_t begin = c.batch.sequences().row_begin[i] * c.hidden;
       std::copy_n(all.out.begin() + begin, c.hidden, want.begin() + begin);
@@ -313,7 +412,7 @@ TEST(Attention, FirstRowsAloneHaveTheSameBits) {
 TEST(Attention, SameBitsForAnyNumberOfThreads) {
   for (const auto& row : implementations("attention", CpuFeatures::detect())) {
     if (!row.reason.empty()) continue;
-    const Case<bfloat16> c({{50, 7, 33}, 2, 2, 32}, 0.1f);
+    const Case<bfloat16> c({{50, 7, 33}, 2, 2, 32}, 0.1f, Bias::kByDistance);
     Runtime one("attention=" + row.implementation, 1);
     const Results<bfloat16> want = run(one.context(), c);
     for (const int num_threads : {2, 3}) {
@@ -321,6 +420,7 @@ TEST(Attention, SameBitsForAnyNumberOfThreads) {
       const Results<bfloat16> got = run(many.context(), c);
       EXPECT_TRUE(same_bits(got.out, want.out)) << row.implementation;
       EXPECT_TRUE(same_bits(got.grad_qkv, want.grad_qkv)) << row.implementation;
+      EXPECT_TRUE(same_bits(got.grad_bias, want.grad_bias)) << row.implementation;
     }
   }
 }

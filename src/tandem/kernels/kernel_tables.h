@@ -70,6 +70,8 @@ struct AttentionHead {
   std::size_t ld_qkv = 0, ld_out = 0;  // elements between rows
   const T *q = nullptr, *k = nullptr, *v = nullptr;
   float scale = 1;  // 1 / sqrt(head_dim)
+  // bias[key - row] is added to the scaled score; null: nothing is. Distances 1 - rows … keys - 1.
+  const float* bias = nullptr;
   DropoutMask mask;
   float* log_sum_exp = nullptr;  // [rows], written by forward, read by backward
   T* out = nullptr;              // written by forward
@@ -83,6 +85,8 @@ struct AttentionHeadBackward {
   const T* grad_out = nullptr;
   T *grad_q = nullptr, *grad_k = nullptr,
     *grad_v = nullptr;  // rows `ld_qkv` apart; pad rows of k and v included
+  // The sum of dS by distance, overwritten; the distances and the null of head.bias.
+  float* grad_bias = nullptr;
 };
 
 template <class T>
