@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Small tokenizers of RoBERTa and XLM-R, and what the package `tokenizers` makes of some texts with them.
+"""Small tokenizers of MPNet, RoBERTa and XLM-R, and what the package `tokenizers` makes of some texts with them.
 
     build/test-data/venv/bin/python tests/parity/make_tokenizer_goldens.py
 
-The package's Unigram trainer gives other pieces every time; what it gave is stored. Writes tests/parity/golden/tokenizers: `roberta` (byte-level BPE), `xlmr` (Unigram as transformers converts a SentencePiece model, with that model) and `xlmr_older` (the layout of the files that were
+The package's Unigram trainer gives other pieces every time; what it gave is stored. Writes tests/parity/golden/tokenizers: `mpnet` (the demo's WordPiece), `roberta` (byte-level BPE), `xlmr` (Unigram as transformers converts a SentencePiece model, with that model) and `xlmr_older` (the layout of the files that were
 published with XLM-R), all trained on the texts of examples/demo; and tokens.json, whose cases tests/parity/README.md describes. The table of replacements is a small one of our own in SentencePiece's
 format, since a published one has 300 KB.
 """
@@ -139,6 +139,25 @@ def make_roberta():
     return tokenizer
 
 
+def make_mpnet():
+    """The demo's WordPiece vocabulary between RoBERTa's special tokens."""
+    words = [word for word in (DEMO / "model/vocab.txt").read_text(encoding="utf-8").splitlines() if word not in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")]
+    vocabulary = {word: i for i, word in enumerate([*SPECIAL, *words, "<mask>"])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100, continuing_subword_prefix="##"))
+    tokenizer.normalizer = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False)
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "[UNK]", AddedToken("<mask>", lstrip=True, normalized=False)])
+    folder = OUT / "mpnet"
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in vocabulary), encoding="utf-8")
+    config = {"do_lower_case": True, "model_max_length": 128, "strip_accents": None, "tokenize_chinese_chars": True, "tokenizer_class": "MPNetTokenizer", **NAMES, "unk_token": "[UNK]"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    return tokenizer
+
+
 def unigram_pieces():
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
@@ -182,13 +201,13 @@ def main():
     table, pieces, metaspace = charsmap(replacements()), unigram_pieces(), pre_tokenizers.Metaspace(prepend_scheme="always")
     precompiled = normalizers.Precompiled(table)
     assert base64.b64decode(json.loads(precompiled.__getstate__())["precompiled_charsmap"]) == table
-    roberta = make_roberta()
+    roberta, mpnet = make_roberta(), make_mpnet()
     converted = normalizers.Sequence([precompiled, normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), "\u2581")])
     xlmr, folder = make_xlmr("xlmr", pieces, converted, metaspace, decoders.Metaspace(prepend_scheme="always"))
     (folder / "sentencepiece.bpe.model").write_bytes(sentencepiece_model(pieces, table))
     split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
     older, _ = make_xlmr("xlmr_older", pieces, precompiled, split, decoders.Metaspace(prepend_scheme="always"))
-    goldens = {"tokenizers": tokenizers.__version__, "roberta": cases(roberta), "roberta_prefix_space": cases(with_prefix_space(roberta)), "xlmr": cases(xlmr), "xlmr_older": cases(older)}
+    goldens = {"tokenizers": tokenizers.__version__, "mpnet": cases(mpnet), "roberta": cases(roberta), "roberta_prefix_space": cases(with_prefix_space(roberta)), "xlmr": cases(xlmr), "xlmr_older": cases(older)}
     (OUT / "tokens.json").write_text(json.dumps(goldens, separators=(",", ":")) + "\n")
 
 

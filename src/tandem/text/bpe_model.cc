@@ -5,34 +5,15 @@
 
 #include "tandem/core/interruption.h"
 #include "tandem/text/added_tokens.h"
+#include "tandem/text/blanks.h"
 #include "tandem/text/bpe.h"
 #include "tandem/text/byte_level_words.h"
-#include "tandem/text/character_table.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::text {
 namespace {
 
-// White space at both ends of a token, in characters.
-struct Blanks {
-  std::uint32_t leading = 0, trailing = 0;
-};
-
-bool is_blank(char32_t c) { return c == byte_symbol(' ') || is_white_space(c); }
-
-Blanks blanks_of(std::string_view token) {
-  Blanks blanks;
-  bool only_blanks = true;
-  for (std::size_t at = 0; at < token.size();) {
-    const bool blank = is_blank(next_code_point(token, at));
-    only_blanks = only_blanks && blank;
-    blanks.leading += only_blanks;
-    blanks.trailing = blank ? blanks.trailing + 1 : 0;
-  }
-  return blanks;
-}
-
-std::vector<Blanks> blanks_of(const std::vector<std::string>& vocabulary) {
+std::vector<Blanks> blanks_of_all(const std::vector<std::string>& vocabulary) {
   std::vector<Blanks> blanks;
   for (const std::string& token : vocabulary) blanks.push_back(blanks_of(token));
   return blanks;
@@ -44,7 +25,7 @@ struct BpeParts {
       : options(d.bpe),
         bpe(d.vocabulary, d.bpe.byte_ids, d.bpe.merges, d.bpe.ignore_merges),
         normalized_tokens(select_added_tokens(d.added_tokens, true)),
-        blanks(blanks_of(d.vocabulary)) {}
+        blanks(blanks_of_all(d.vocabulary)) {}
 
   const BpeOptions& options;
   ByteLevelWords words;
@@ -127,19 +108,13 @@ class BpeEncoder {
   }
 
   void emit(std::int32_t id, Span span, Blanks blanks) {
-    if (parts_.options.trim_offsets && (blanks.leading > 0 || blanks.trailing > 0))
-      trim(blanks, span);
+    if (parts_.options.trim_offsets && (blanks.leading > 0 || blanks.trailing > 0)) {
+      const bool first = out_.ids.empty() || span.begin == 0;
+      trim_blanks(blanks, first && parts_.options.trim_with_prefix_space, span);
+    }
     out_.ids.push_back(id);
     out_.offsets.push_back(span);
     out_.word_ids.push_back(out_.next_word);
-  }
-
-  // As RobertaProcessing: the space that was put in front of a text is not a part of the text.
-  void trim(Blanks blanks, Span& span) const {
-    const bool first = out_.ids.empty() || span.begin == 0;
-    if (blanks.leading == 1 && first && parts_.options.trim_with_prefix_space) blanks.leading = 0;
-    span.begin = std::min(span.begin + blanks.leading, span.end);
-    if (span.end >= blanks.trailing) span.end = std::max(span.end - blanks.trailing, span.begin);
   }
 
   const BpeParts& parts_;

@@ -1,4 +1,4 @@
-// Tests of the tokenizers of RoBERTa and XLM-R: goldens of Hugging Face, oracles, files and their
+// Tests of the tokenizers of MPNet, RoBERTa and XLM-R: goldens of Hugging Face, oracles, files and their
 // errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -149,6 +149,7 @@ void expect_cases(const Tokenizer& tokenizer, const char* key) {
 }
 
 TEST(SmallFamilies, TokensOfHuggingFace) {
+  expect_cases(Tokenizer::load(small("mpnet")), "mpnet");
   expect_cases(Tokenizer::load(small("roberta")), "roberta");
   expect_cases(Tokenizer::load(small("roberta"), {.add_prefix_space = true}),
                "roberta_prefix_space");

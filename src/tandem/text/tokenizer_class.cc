@@ -2,8 +2,19 @@
 
 #include <utility>
 
+#include "tandem/text/tokenizer_model.h"
+
 namespace tandem::text {
 namespace {
+
+constexpr SpecialTokenDefaults kMpnetTokens = {.unk = "[UNK]",
+                                               .sep = "</s>",
+                                               .pad = "<pad>",
+                                               .cls = "<s>",
+                                               .mask = "<mask>",
+                                               .bos = "<s>",
+                                               .eos = "</s>",
+                                               .mask_takes_blanks = true};
 
 // Classes that transformers 4.57 and 5 define as copies or other names of BERT's and RoBERTa's are
 // listed with them.
@@ -17,6 +28,7 @@ constexpr TokenizerClass kClasses[] = {
     {"LayoutLMTokenizer", "WordPiece", true},
     {"MobileBertTokenizer", "WordPiece", true},
     {"SqueezeBertTokenizer", "WordPiece", true},
+    {"MPNetTokenizer", "WordPiece", false, &kMpnetTokens},
     {"RobertaTokenizer", "BPE", false},
     {"BartTokenizer", "BPE", false},
     {"LongformerTokenizer", "BPE", false},
@@ -24,11 +36,9 @@ constexpr TokenizerClass kClasses[] = {
 };
 
 constexpr std::pair<std::string_view, std::string_view> kClassesOfModels[] = {
-    {"bert", "BertTokenizer"},
-    {"distilbert", "DistilBertTokenizer"},
-    {"electra", "ElectraTokenizer"},
-    {"roberta", "RobertaTokenizer"},
-    {"xlm-roberta", "XLMRobertaTokenizer"}};
+    {"bert", "BertTokenizer"},       {"distilbert", "DistilBertTokenizer"},
+    {"electra", "ElectraTokenizer"}, {"mpnet", "MPNetTokenizer"},
+    {"roberta", "RobertaTokenizer"}, {"xlm-roberta", "XLMRobertaTokenizer"}};
 
 }  // namespace
 

@@ -143,11 +143,17 @@ class DefinitionReader {
     }
   }
 
+  // The special tokens of the class, or else of the type of model.
+  const SpecialTokenDefaults& special_tokens() const {
+    const bool of_class = class_ != nullptr && class_->special_tokens != nullptr;
+    return of_class ? *class_->special_tokens : d_.model_type->special_tokens;
+  }
+
   // The type is known: what the files do not name has its family's name, and names that the family
   // does not have are unknown keys like others.
   void choose_model_type(const TokenizerModelType& type) {
     d_.model_type = &type;
-    const SpecialTokenDefaults& defaults = type.special_tokens;
+    const SpecialTokenDefaults& defaults = special_tokens();
     const std::string_view names[] = {defaults.unk,  defaults.sep, defaults.pad, defaults.cls,
                                       defaults.mask, defaults.bos, defaults.eos};
     static_assert(std::size(names) == std::size(kSpecialTokens));
@@ -417,7 +423,7 @@ class DefinitionReader {
                        const std::unordered_map<std::string_view, std::int32_t>& ids) const {
     const auto found = ids.find(name);
     if (found == ids.end()) {
-      const SpecialTokenDefaults& names = d_.model_type->special_tokens;
+      const SpecialTokenDefaults& names = special_tokens();
       raise<DataError>(
           "'{}': the vocabulary of {} entries has no {} \"{}\"; a vocabulary of this type needs "
           "{}, "
@@ -443,8 +449,8 @@ class DefinitionReader {
     AddedToken token;
     token.content = name;
     const bool is_mask = name == d_.mask_token;
-    token.normalized = !is_mask && d_.model_type->special_tokens.normalized;
-    token.lstrip = is_mask && d_.model_type->special_tokens.mask_takes_blanks;
+    token.normalized = !is_mask && special_tokens().normalized;
+    token.lstrip = is_mask && special_tokens().mask_takes_blanks;
     if (flagged) token = *flags->second;
     token.id = id->second;
     token.special = true;

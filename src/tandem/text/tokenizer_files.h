@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -34,6 +35,8 @@ struct WordPieceOptions {
   std::string continuing_subword_prefix = "##";
   std::size_t max_input_chars_per_word = 100;
   NormalizerOptions normalizer;
+  // Of the post-processor: set where offsets lose white space; add_prefix_space there.
+  std::optional<bool> trims_with_prefix_space;
 };
 
 struct BpeOptions {

@@ -53,6 +53,11 @@ constexpr PopularTokenizer kPopular[] = {
     {"xlm-roberta-base", R"({"model_max_length": 512})"},
     {"electra-small", R"({"do_lower_case": true, "model_max_length": 512})"},
     {"all-MiniLM-L6-v2", kBertPadded},
+    {"all-mpnet-base-v2", R"({"do_lower_case": true, "bos_token": "<s>", "eos_token": "</s>",
+      "sep_token": "</s>", "cls_token": "<s>", "unk_token": "[UNK]", "pad_token": "<pad>",
+      "mask_token": "<mask>", "tokenize_chinese_chars": true, "strip_accents": null,
+      "model_max_length": 512, "special_tokens_map_file": null,
+      "name_or_path": "microsoft/mpnet-base", "tokenizer_class": "MPNetTokenizer"})"},
     {"bge-small", kBertNow},
     {"e5-small-v2", kBertNow},
     {"multilingual-e5-small", kXlmRoberta},
@@ -84,8 +89,9 @@ TEST(TokenizerKeys, PopularModelsHaveNoUnknownKey) {
 TEST(TokenizerKeys, RealTokenizerFilesHaveNoUnknownKey) {
   const std::filesystem::path source = TANDEM_SOURCE_DIR;
   for (const char* name :
-       {"examples/demo/model", "tests/parity/golden/tokenizers/roberta",
-        "tests/parity/golden/tokenizers/xlmr", "tests/parity/golden/tokenizers/xlmr_older"}) {
+       {"examples/demo/model", "tests/parity/golden/tokenizers/mpnet",
+        "tests/parity/golden/tokenizers/roberta", "tests/parity/golden/tokenizers/xlmr",
+        "tests/parity/golden/tokenizers/xlmr_older"}) {
     EXPECT_THAT(Tokenizer::load(source / name).notes(), IsEmpty()) << name;
   }
 }

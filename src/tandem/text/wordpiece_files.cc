@@ -62,6 +62,9 @@ void check_pre_tokenizer(const Path& path, const TokenizerDefinition& d) {
   expect_type(section, "pre_tokenizer", "BertPreTokenizer", path);
 }
 
+// Whether the class is MPNet's, which puts two separators between the texts of a pair.
+bool is_mpnet(const TokenizerDefinition& d) { return d.tokenizer_class == "MPNetTokenizer"; }
+
 // transformers 5 builds the tokenizer of a class anew from its vocabulary and its settings.
 void note_what_versions_differ_in(TokenizerDefinition& d) {
   const WordPieceOptions usual;
@@ -76,8 +79,9 @@ void note_what_versions_differ_in(TokenizerDefinition& d) {
     note(fmt::format("max_input_chars_per_word = {}", d.wordpiece.max_input_chars_per_word));
   if (d.wordpiece.continuing_subword_prefix != usual.continuing_subword_prefix)
     note(fmt::format("continuing_subword_prefix = \"{}\"", d.wordpiece.continuing_subword_prefix));
-  if (d.frame.num_separators != 1 || d.frame.second_type_id != 1)
-    note("a post_processor that is not BERT's");
+  const bool usual_frame = is_mpnet(d) ? d.frame.num_separators == 2
+                                       : d.frame.num_separators == 1 && d.frame.second_type_id == 1;
+  if (!usual_frame) note("a post_processor that is not the class's");
 }
 
 Json optional_json(std::optional<bool> value) { return value ? Json(*value) : Json(nullptr); }
@@ -95,7 +99,8 @@ void read_wordpiece_json(const TokenizerJsonSource& source, TokenizerDefinition&
   read_model(source, definition);
   read_normalizer(source.path, definition);
   check_pre_tokenizer(source.path, definition);
-  apply_post_processor(source.path, definition);
+  definition.wordpiece.trims_with_prefix_space =
+      apply_post_processor(source.path, definition).trims_with_prefix_space;
 }
 
 void read_vocab_txt(std::string_view text, const Path& path, TokenizerDefinition& definition) {
@@ -116,6 +121,7 @@ void read_vocab_txt(std::string_view text, const Path& path, TokenizerDefinition
 void apply_wordpiece_config(const Json& config, const Path& path, TokenizerDefinition& d) {
   if (d.exact) return;  // keeps what tokenizer.json says
   const bool read = !d.tokenizer_json.is_null();
+  if (!read && is_mpnet(d)) d.frame.num_separators = 2;
   if (read && member(d.tokenizer_json, "normalizer").is_null()) {
     // transformers 4 does not read such a file, and 5 gives the class its own normalizer.
     d.tokenizer_json["normalizer"] = {{"type", "BertNormalizer"}};
@@ -123,7 +129,9 @@ void apply_wordpiece_config(const Json& config, const Path& path, TokenizerDefin
   }
   NormalizerOptions& normalizer = d.wordpiece.normalizer;
   normalizer.lowercase = value_or(config, "do_lower_case", true, path);
-  normalizer.handle_chinese_chars = value_or(config, "tokenize_chinese_chars", true, path);
+  // MPNetTokenizerFast keeps what the normalizer of tokenizer.json says of ideographs.
+  if (!read || !is_mpnet(d))
+    normalizer.handle_chinese_chars = value_or(config, "tokenize_chinese_chars", true, path);
   normalizer.strip_accents = optional_bool(config, "strip_accents", path);
   if (read) note_what_versions_differ_in(d);
 }
@@ -150,8 +158,8 @@ Json wordpiece_sections(const TokenizerDefinition& d) {
       {"normalizer", has_normalizer ? normalizer : Json(nullptr)},
       {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
       {"post_processor",
-       keep("post_processor",
-            template_processing(d.cls_token, d.frame.cls_id, d.sep_token, d.frame.sep_id, 1, 1))},
+       keep("post_processor", template_processing(d.cls_token, d.frame.cls_id, d.sep_token,
+                                                  d.frame.sep_id, d.frame.num_separators, 1))},
       {"decoder", keep("decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}})},
       {"model", std::move(model)}};
 }

@@ -7,6 +7,7 @@
 
 #include "tandem/core/interruption.h"
 #include "tandem/text/added_tokens.h"
+#include "tandem/text/blanks.h"
 #include "tandem/text/character_table.h"
 #include "tandem/text/normalizer.h"
 #include "tandem/text/utf8.h"
@@ -122,6 +123,16 @@ class TextEncoder {
     out_.word_ids.push_back(out_.next_word);
   }
 
+  // A token that was cut out of a text with the white space that it takes.
+  void emit_added_token(std::int32_t id, std::string_view swallowed, Span span) {
+    if (const auto prefix_space = parts_.definition.wordpiece.trims_with_prefix_space) {
+      const bool first = out_.ids.empty() || span.begin == 0;
+      trim_blanks(blanks_of(swallowed), first && *prefix_space, span);
+    }
+    emit(id, span.begin, span.end);
+    ++out_.next_word;
+  }
+
  private:
   ByteKind kind_of(char c) const { return parts_.kinds[static_cast<unsigned char>(c)]; }
   bool is_separator(char c) const {
@@ -157,8 +168,11 @@ class TextEncoder {
         parts_.normalized_tokens, out_.characters,
         [&](std::size_t begin, std::size_t end) { encode_words(begin, end); },
         [&](std::int32_t id, std::size_t begin, std::size_t end) {
-          emit_characters(id, begin, end);
-          ++out_.next_word;
+          out_.bytes.clear();
+          for (std::size_t i = begin; i < end; ++i)
+            append_utf8(out_.characters[i].code_point, out_.bytes);
+          emit_added_token(id, out_.bytes,
+                           {out_.characters[begin].source, out_.characters[end - 1].source + 1});
         });
     return index + static_cast<std::uint32_t>(count_code_points(stretch));
   }
@@ -222,6 +236,11 @@ class WordPieceModel final : public TokenizerModel {
   std::uint32_t encode(std::string_view stretch, std::uint32_t index,
                        Encoding& out) const override {
     return TextEncoder(parts_, out).encode(stretch, index);
+  }
+
+  void append_added_token(std::int32_t id, std::string_view swallowed, Span span,
+                          Encoding& out) const override {
+    TextEncoder(parts_, out).emit_added_token(id, swallowed, span);
   }
 
  private:
