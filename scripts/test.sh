@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 scripts/install_deps.sh --tests
 scripts/build.sh release
 scripts/fetch_minilm.sh || echo "test: no MiniLM encoder: the tests of the real model will be skipped"
+scripts/fetch_mpnet.sh || echo "test: no encoder all-mpnet-base-v2: its test will be skipped"
 scripts/fetch_python_packages.sh || echo "test: no Python packages: the tests that compare with them will be skipped"
 scripts/fetch_hub_clients.sh || echo "test: no huggingface_hub: the test with Hugging Face's client will be skipped"
 

@@ -33,6 +33,7 @@ CPU_CLASSES = {
 THINGS = {
     "shared-data": "../shared/data, real questions and goldens of the official packages",
     "minilm": "the MiniLM encoder, build/test-data/minilm",
+    "mpnet": "the encoder all-mpnet-base-v2, build/test-data/mpnet",
     "python-packages": "the official Python packages, build/test-data/venv",
     "trainer-packages": "torch, transformers and accelerate, in build/test-data/venv or around TANDEM_PARITY_PYTHON",
     "hub-clients": "two versions of huggingface_hub, and numpy, build/test-data/hub-clients",
@@ -108,6 +109,7 @@ def machine(build_folder):
     things = {
         "shared-data": (ROOT.parent / "shared" / "data" / "README.md").exists(),
         "minilm": (TEST_DATA / "minilm" / "model.safetensors").exists(),
+        "mpnet": (TEST_DATA / "mpnet" / "modules.json").exists(),
         "python-packages": python.exists(),
         "trainer-packages": has_trainer(pathlib.Path(os.environ.get("TANDEM_PARITY_PYTHON", python))),
         "hub-clients": all((TEST_DATA / "hub-clients" / version).exists() for version in ("old", "new", "numpy")),
@@ -173,6 +175,7 @@ def missing_things():
     if not (ROOT.parent / "shared" / "data" / "README.md").exists():
         lines.append(f"MISSING {ROOT.parent}/shared/data: the tests on real questions and goldens were skipped")
     for folder, script, tests in (("minilm", "fetch_minilm.sh", "of the real model"),
+                                  ("mpnet", "fetch_mpnet.sh", "of the real all-mpnet-base-v2"),
                                   ("venv", "fetch_python_packages.sh", "that compare with the official packages")):
         if (TEST_DATA / folder).exists():
             continue

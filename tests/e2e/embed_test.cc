@@ -92,6 +92,26 @@ class EmbedGoldens : public Embed {
   json read_golden(const std::string& name) const {
     return json::parse(read_file(golden_ / "embeddings" / name));
   }
+  // The embeddings of a model from the Hub against those of real_<name>.
+  void expect_real(const std::string& name, const fs::path& model, std::size_t width) const {
+    const json golden = read_golden(fmt::format("real_{}.json", name));
+    const Vectors found = embed(model.native(), lines_file(golden["texts"], "texts"));
+    const models::WeightFiles tensors(golden_ / "embeddings" /
+                                      fmt::format("real_{}.safetensors", name));
+    const formats::TensorView* expected = nullptr;
+    for (const formats::TensorView& tensor : tensors.tensors()) {
+      if (tensor.shape == std::vector<std::size_t>{found.size(), width} &&
+          (expected == nullptr || tensor.dtype == formats::DType::kF64))
+        expected = &tensor;
+    }
+    ASSERT_NE(expected, nullptr);
+    std::vector<float> values(expected->size());
+    formats::copy_to_float(*expected, values);
+    Vectors vectors;
+    for (auto row = values.begin(); row != values.end(); row += static_cast<std::ptrdiff_t>(width))
+      vectors.emplace_back(row, row + static_cast<std::ptrdiff_t>(width));
+    expect_near(found, vectors, expected->name);
+  }
   fs::path golden_;
 };
 
@@ -138,23 +158,15 @@ TEST_F(EmbedGoldens, EveryPooling) {
 TEST_F(EmbedGoldens, TheRealMiniLm) {
   if (!fs::exists(minilm_dir() / "modules.json"))
     GTEST_SKIP() << "needs the MiniLM encoder: scripts/fetch_minilm.sh";
-  const json golden = read_golden("real_minilm.json");
-  const Vectors found = embed(minilm_dir().native(), lines_file(golden["texts"], "texts"));
-  const models::WeightFiles tensors(golden_ / "embeddings" / "real_minilm.safetensors");
-  const formats::TensorView* expected = nullptr;
-  for (const formats::TensorView& tensor : tensors.tensors()) {
-    if (tensor.shape == std::vector<std::size_t>{found.size(), 384} &&
-        (expected == nullptr || tensor.dtype == formats::DType::kF64))
-      expected = &tensor;
-  }
-  ASSERT_NE(expected, nullptr);
-  std::vector<float> values(expected->size());
-  formats::copy_to_float(*expected, values);
-  Vectors vectors;
-  for (std::size_t i = 0; i < found.size(); ++i)
-    vectors.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(i * 384),
-                         values.begin() + static_cast<std::ptrdiff_t>((i + 1) * 384));
-  expect_near(found, vectors, expected->name);
+  expect_real("minilm", minilm_dir(), 384);
+}
+
+TEST_F(EmbedGoldens, TheRealMpnet) {
+  const fs::path model = fs::path(TANDEM_SOURCE_DIR) / "build/test-data/mpnet";
+  if (!fs::exists(model / "modules.json"))
+    GTEST_SKIP()
+        << "needs the encoder all-mpnet-base-v2, which is absent: run scripts/fetch_mpnet.sh";
+  expect_real("mpnet", model, 768);
 }
 
 // Bits: alone or among others, with one thread or three, in a file or a pipe.
