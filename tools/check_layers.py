@@ -143,8 +143,8 @@ SLOW_HEADERS = {
 SHARED_BY_TASKS = ("tandem/tasks/ranking/", "tandem/tasks/text_classification/text_features.h")
 
 
-# What may include a header of a kind of layer; the last is test support.
-USERS_OF_LAYERS = ("src/tandem/models/layers/", "src/tandem/models/families/", "src/tandem/models/test_models.h")
+# What may include a header of a kind of layer; the last two are test support.
+USERS_OF_LAYERS = ("src/tandem/models/layers/", "src/tandem/models/families/", "src/tandem/models/double_model.h", "src/tandem/models/test_models.h")
 
 
 def is_test(name):

@@ -29,6 +29,7 @@ const std::map<std::string, fs::path> kTokenizers = {
     {"bert", kDemo / "model"},
     {"distilbert", kDemo / "model"},
     {"electra", kDemo / "model"},
+    {"mpnet", fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/tokenizers/mpnet"},
     {"roberta", fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/tokenizers/roberta"},
     {"xlm-roberta", fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/tokenizers/xlmr_older"},
 };

@@ -31,6 +31,7 @@ FAMILIES = {
     "distilbert": ("DistilBert", DEMO / "model",
                    {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "initializer_range": 0.2, "max_position_embeddings": 64, "dropout": 0.0,
                     "attention_dropout": 0.0, "qa_dropout": 0.0, "seq_classif_dropout": 0.0}),
+    "mpnet": ("MPNet", GOLDEN / "tokenizers/mpnet", {key: value for key, value in ROBERTA_SHAPE.items() if key != "type_vocab_size"}),
     "roberta": ("Roberta", GOLDEN / "tokenizers/roberta", ROBERTA_SHAPE),
     "xlm-roberta": ("XLMRoberta", GOLDEN / "tokenizers/xlmr_older", ROBERTA_SHAPE),
     "electra": ("Electra", DEMO / "model", {**SHAPE, "embedding_size": 16, "max_position_embeddings": 64}),

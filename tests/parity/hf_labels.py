@@ -36,7 +36,7 @@ try:
     import torch
     import transformers
     from transformers import (AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer, BertModel, DistilBertModel, ElectraConfig,
-                              ElectraModel, RobertaConfig, RobertaModel, XLMRobertaConfig, XLMRobertaModel, pipeline, set_seed)
+                              ElectraModel, MPNetConfig, MPNetModel, RobertaConfig, RobertaModel, XLMRobertaConfig, XLMRobertaModel, pipeline, set_seed)
 except ImportError:
     if not VENV_PYTHON.exists() or os.environ.get("TANDEM_CHECK_IN_VENV"):
         print("SKIPPED: needs the packages torch and transformers: install them into build/test-data/venv, or name a Python that has them in TANDEM_PARITY_PYTHON")
@@ -49,12 +49,13 @@ SHAPE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, interme
 def save_encoder(name, folder):
     """As people find it on the Hub: an encoder, its tokenizer, no head."""
     set_seed(3)
-    source = {"roberta": GOLDEN / "tokenizers/roberta", "xlm-roberta": GOLDEN / "tokenizers/xlmr_older"}.get(name, DEMO)
+    source = {"mpnet": GOLDEN / "tokenizers/mpnet", "roberta": GOLDEN / "tokenizers/roberta", "xlm-roberta": GOLDEN / "tokenizers/xlmr_older"}.get(name, DEMO)
     # A DistilBERT has no token types, which the tokenizer of the demo's BERT gives.
     tokenizer = AutoTokenizer.from_pretrained(source, **({"model_input_names": ["input_ids", "attention_mask"]} if name == "distilbert" else {}))
     positions = dict(max_position_embeddings=66, type_vocab_size=1, pad_token_id=1, layer_norm_eps=1e-5)
     model = {"bert": lambda: BertModel.from_pretrained(DEMO, dtype=torch.float32),
              "distilbert": lambda: DistilBertModel.from_pretrained(GOLDEN / "distilbert", dtype=torch.float32),
+             "mpnet": lambda: MPNetModel(MPNetConfig(vocab_size=len(tokenizer), max_position_embeddings=66, layer_norm_eps=1e-5, **SHAPE)),
              "roberta": lambda: RobertaModel(RobertaConfig(vocab_size=len(tokenizer), **SHAPE, **positions)),
              "xlm-roberta": lambda: XLMRobertaModel(XLMRobertaConfig(vocab_size=len(tokenizer), **SHAPE, **positions)),
              "electra": lambda: ElectraModel(ElectraConfig(vocab_size=len(tokenizer), embedding_size=16, max_position_embeddings=64, **SHAPE))}[name]()
@@ -179,7 +180,7 @@ def main():
     tasks = {task["name"]: task for task in json.loads((GOLDEN / "labels.json").read_text())["tasks"]}
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
-        for name in ("bert", "distilbert", "roberta", "xlm-roberta", "electra"):
+        for name in ("bert", "distilbert", "mpnet", "roberta", "xlm-roberta", "electra"):
             encoder = save_encoder(name, scratch / name)
             good &= from_tandem(tandem, name, encoder, tasks, scratch)
             good &= from_transformers(tandem, name, encoder, scratch)

@@ -14,7 +14,7 @@ import platform
 import torch
 from safetensors.torch import save_file
 from transformers import (AutoConfig, AutoModel, AutoModelForQuestionAnswering, AutoModelForSequenceClassification, AutoModelForTokenClassification, BertConfig,
-                          DistilBertConfig, ElectraConfig, RobertaConfig, XLMRobertaConfig, set_seed)
+                          DistilBertConfig, ElectraConfig, MPNetConfig, RobertaConfig, XLMRobertaConfig, set_seed)
 from transformers.trainer_pt_utils import LabelSmoother
 
 GOLDEN = pathlib.Path(__file__).resolve().parent / "golden/families"
@@ -25,6 +25,7 @@ CONFIGS = {
     "distilbert": DistilBertConfig(vocab_size=50, dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=20, dropout=0.0, attention_dropout=0.0,
                                    qa_dropout=0.0, seq_classif_dropout=0.0),
     "electra": ElectraConfig(**SHAPE, **NO_DROPOUT, embedding_size=12),
+    "mpnet": MPNetConfig(**SHAPE, **NO_DROPOUT, layer_norm_eps=1e-5),
     "roberta": RobertaConfig(**SHAPE, **NO_DROPOUT, type_vocab_size=1, layer_norm_eps=1e-5),
     "xlmr": XLMRobertaConfig(**SHAPE, **NO_DROPOUT, type_vocab_size=1, layer_norm_eps=1e-5),
 }

@@ -16,6 +16,7 @@
 #include "tandem/core/error.h"
 #include "tandem/kernels/dropout.h"
 #include "tandem/models/encoder/encoder_model.h"
+#include "tandem/models/layers/post_norm/relative_bias.h"
 #include "tandem/models/test_models.h"
 
 namespace tandem::models::testing {
@@ -167,7 +168,8 @@ class DoubleModel {
             double score = 0;
             for (std::size_t d = head * D; d < (head + 1) * D; ++d)
               score += q[r * H + d] * k[(begin + j) * H + d];
-            p[j] = std::exp(score / std::sqrt(static_cast<double>(D)));
+            p[j] = std::exp(score / std::sqrt(static_cast<double>(D)) +
+                            relative_bias(head, r - begin, j));
             total += p[j];
           }
           for (std::size_t j = 0; j < keys; ++j) {
@@ -179,6 +181,16 @@ class DoubleModel {
       }
     }
     return out;
+  }
+
+  // 0 for families without one.
+  double relative_bias(std::size_t head, std::size_t row, std::size_t key) const {
+    const PostNormNames& names = layer_names(*config_.family);
+    if (names.relative_bias.empty()) return 0;
+    const auto distance = static_cast<std::ptrdiff_t>(key) - static_cast<std::ptrdiff_t>(row);
+    return parameter(fmt::format(
+        "{}{}.weight", base(),
+        names.relative_bias))[relative_bucket(distance) * config_.num_attention_heads + head];
   }
 
   void layer_norm(Matrix& x, const std::string& name, std::size_t columns) const {

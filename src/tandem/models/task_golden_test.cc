@@ -1,5 +1,6 @@
 // Every family with every task's head against what Hugging Face computes: the project's own goldens
-// (tests/parity/README.md) and those of shared/data/golden/tasks (README there).
+// (tests/parity/README.md), those of shared/data/golden/tasks and those of
+// shared/data/golden/next/encoders (READMEs there).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 
 #include "support/golden_files.h"
 #include "support/test_support.h"
+#include "support/trajectory.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/formats/safetensors.h"
@@ -27,8 +29,10 @@ using nn::Precision;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAreArray;
 
+enum class Source { kProject, kTasks, kEncoders };
+
 struct GoldenCase {
-  bool shared;        // not the project's own
+  Source source;
   std::string model;  // "roberta"
   std::string task;   // "single"
 };
@@ -39,9 +43,9 @@ void PrintTo(const GoldenCase& golden_case, std::ostream* out) {
 
 std::vector<GoldenCase> project_cases() {
   std::vector<GoldenCase> cases;
-  for (const char* model : {"bert", "distilbert", "roberta", "xlmr", "electra"}) {
+  for (const char* model : {"bert", "distilbert", "mpnet", "roberta", "xlmr", "electra"}) {
     for (const char* task : {"single", "regression", "multilabel", "ner", "qa"})
-      cases.push_back({false, model, task});
+      cases.push_back({Source::kProject, model, task});
   }
   return cases;
 }
@@ -51,16 +55,24 @@ std::vector<GoldenCase> shared_cases() {
   for (const char* model : {"minilm", "distilbert", "roberta", "xlmr", "electra"}) {
     for (const char* task : {"single", "pair", "regression", "multilabel", "ner", "qa"}) {
       if (std::string_view(model) != "minilm" || std::string_view(task) != "qa")
-        cases.push_back({true, model, task});
+        cases.push_back({Source::kTasks, model, task});
     }
   }
+  for (const char* task : {"single", "ner", "qa"})
+    cases.push_back({Source::kEncoders, "mpnet", task});
   return cases;
 }
 
 std::filesystem::path golden(const GoldenCase& golden_case, const std::string& name) {
-  return golden_case.shared ? tandem::testing::shared_data() / "golden" / "tasks" / name
-                            : std::filesystem::path(TANDEM_SOURCE_DIR) / "tests" / "parity" /
-                                  "golden" / "families" / name;
+  switch (golden_case.source) {
+    case Source::kTasks:
+      return tandem::testing::shared_data() / "golden" / "tasks" / name;
+    case Source::kEncoders:
+      return tandem::testing::shared_data() / "golden" / "next" / name;
+    case Source::kProject:
+      break;
+  }
+  return std::filesystem::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/families" / name;
 }
 
 std::filesystem::path model_dir(const GoldenCase& golden_case) {
@@ -69,9 +81,29 @@ std::filesystem::path model_dir(const GoldenCase& golden_case) {
              : golden(golden_case, "models") / ("tiny-" + golden_case.model);
 }
 
+// The name of a task in the goldens of encoders.
+std::string encoder_task(const std::string& task) {
+  if (task == "single") return "sequence";
+  return task == "ner" ? "tokens" : task;
+}
+
+// The part of a task, in the form of the other goldens.
+json expected_of_encoder(const GoldenCase& golden_case) {
+  const json all = json::parse(
+      read_file(golden(golden_case, fmt::format("encoders/{}.json", golden_case.model))));
+  json expected = all.at(encoder_task(golden_case.task));
+  expected["inputs"] = all.at("inputs");
+  expected["inputs"].update(expected.at("labels"));
+  expected["num_labels"] = expected.at("extra").value("num_labels", 2);
+  expected["hidden_states_f64"] = all.at("hidden_states_f64");
+  return expected;
+}
+
 json expected_of(const GoldenCase& golden_case) {
+  if (golden_case.source == Source::kEncoders) return expected_of_encoder(golden_case);
   const std::string name = fmt::format("{}_{}.json", golden_case.model, golden_case.task);
-  if (!golden_case.shared) return json::parse(read_file(golden(golden_case, "batch_" + name)));
+  if (golden_case.source == Source::kProject)
+    return json::parse(read_file(golden(golden_case, "batch_" + name)));
   return tandem::testing::read_gzip_json(golden(golden_case, "batch8_" + name + ".gz"));
 }
 
@@ -113,7 +145,8 @@ double distance(std::span<const float> found, const json& expected) {
 class TaskGoldenTest : public ::testing::TestWithParam<GoldenCase> {
  protected:
   void SetUp() override {
-    if (GetParam().shared && !std::filesystem::exists(golden(GetParam(), "README.md"))) {
+    if (GetParam().source != Source::kProject &&
+        !std::filesystem::exists(golden(GetParam(), "README.md"))) {
       GTEST_SKIP() << "needs the shared test data, which is absent: "
                    << tandem::testing::shared_data();
     }
@@ -192,6 +225,23 @@ class TaskGoldenTest : public ::testing::TestWithParam<GoldenCase> {
     return logits;
   }
 
+  // Of the second text, after the embeddings and after each layer; not of a last layer that computes
+  // first rows alone.
+  void expect_hidden_states(const Activations& activations) const {
+    if (!expected_.contains("hidden_states_f64")) return;
+    const json& states = expected_["hidden_states_f64"];
+    ASSERT_EQ(states.size(), model_->config().num_hidden_layers + 1);
+    const std::size_t H = model_->config().hidden_size;
+    const std::size_t given = states.size() - (GetParam().task == "single" ? 1 : 0);
+    for (std::size_t k = 0; k < given; ++k) {
+      const auto found = activations.hidden_state<float>(k).subspan(batch_.row_begin[1] * H);
+      const std::vector<float> want = flat_of<float>(states[k]);
+      ASSERT_EQ(want.size(), batch_.key_count[1] * H);
+      for (std::size_t i = 0; i < want.size(); ++i)
+        ASSERT_NEAR(found[i], want[i], 2e-5) << "after layer " << k << ", value " << i;
+    }
+  }
+
   void expect_gradients(std::span<const float> grads) const {
     const json& gradients = expected_.at("gradients");
     ASSERT_EQ(gradients.size(), model_->layout().parameters().size());
@@ -206,6 +256,10 @@ class TaskGoldenTest : public ::testing::TestWithParam<GoldenCase> {
       }
       EXPECT_NEAR(norm(found) / want_norm, 1, 1e-4) << name;
       EXPECT_LE(distance(found, want.at("first8_f64")), 1e-4 * want_norm) << name;
+      if (want.contains("projections_f64")) {
+        const json projections = {{"projections", want["projections_f64"]}};
+        EXPECT_LE(tandem::testing::distance(found, projections), 1e-4 * want_norm) << name;
+      }
       if (want.contains("row")) {
         const std::size_t row = want.at("row");
         EXPECT_LE(distance(found.subspan(row * parameter->shape[1]), want.at("row_first8_f64")),
@@ -243,12 +297,17 @@ TEST_P(TaskGoldenTest, TheCheckpointLoadsAndTheHeadIsTorchsDraw) {
   EXPECT_THAT(
       report_.ignored,
       UnorderedElementsAreArray(expected_.at("unexpected_keys").get<std::vector<std::string>>()));
-  const formats::SafetensorsFile heads(golden(GetParam(), "heads.safetensors"));
+  const GoldenCase& given = GetParam();
+  const bool of_encoders = given.source == Source::kEncoders;
+  const formats::SafetensorsFile heads(
+      golden(given, of_encoders ? fmt::format("encoders/{}_heads.safetensors", given.model)
+                                : "heads.safetensors"));
+  const std::string prefix =
+      of_encoders ? encoder_task(given.task) : fmt::format("{}.{}", given.model, given.task);
   for (const std::string& name : report_.newly_initialized) {
     const nn::ParameterSpec* parameter = model_->layout().find(name);
     std::vector<float> want(parameter->size);
-    formats::copy_to_float(
-        *heads.find(fmt::format("{}.{}.{}", GetParam().model, GetParam().task, name)), want);
+    formats::copy_to_float(*heads.find(fmt::format("{}.{}", prefix, name)), want);
     for (std::size_t i = 0; i < want.size(); ++i) {
       ASSERT_NEAR(weights_[parameter->offset + i], want[i], 1e-8) << name << " " << i;
     }
@@ -272,6 +331,7 @@ TEST_P(TaskGoldenTest, AStepMatchesHuggingFace) {
   }
   EXPECT_NEAR(loss(context, logits, 0, grad_logits.data()), expected_.at("loss_f64").get<double>(),
               1e-6);
+  expect_hidden_states(activations);
   model_->backward(context, weights, batch_, {}, grad_logits, activations, grads, false,
                    [](std::size_t) {});
   expect_gradients(grads);

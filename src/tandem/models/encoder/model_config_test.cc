@@ -97,6 +97,30 @@ TEST(ModelConfig, ReadsRobertaAndXlmRoberta) {
   }
 }
 
+// The padding is the code's, not the file's.
+TEST(ModelConfig, ReadsMpnet) {
+  const ModelConfig config = ModelConfig::parse(
+      R"({"model_type": "mpnet", "max_position_embeddings": 514, "pad_token_id": 7,
+          "classifier_dropout": 0.5, "type_vocab_size": 2})",
+      "test");
+  EXPECT_EQ(config.vocab_size, 30527u);
+  EXPECT_EQ(config.pad_token_id, 1);
+  EXPECT_EQ(config.type_vocab_size, 0u);
+  EXPECT_EQ(config.max_tokens(), 512u);
+  EXPECT_EQ(config.sequence_head_dropout_prob(), 0.1);
+  EXPECT_THAT(config.notes,
+              ::testing::ElementsAre(HasSubstr("classifier_dropout, type_vocab_size")));
+  const std::string saved = config.to_json("MPNetForQuestionAnswering");
+  EXPECT_THAT(saved, HasSubstr("\"relative_attention_num_buckets\": 32,"));
+  EXPECT_THAT(saved, HasSubstr("\"pad_token_id\": 7,"));
+  EXPECT_THAT(
+      [] {
+        ModelConfig::parse(R"({"model_type": "mpnet", "relative_attention_num_buckets": 16})",
+                           "test");
+      },
+      ThrowsMessage<ConfigError>(HasSubstr("relative_attention_num_buckets is 16; expected 32")));
+}
+
 TEST(ModelConfig, RatesOfHeadsFallBackToTheEncoders) {
   const auto parse = [](const char* json) { return ModelConfig::parse(json, "test"); };
   const ModelConfig bert = parse(R"({"model_type": "bert", "hidden_dropout_prob": 0.3})");
@@ -247,7 +271,8 @@ TEST(ModelConfig, RefusesWhatItCannotRun) {
   expect_refused("[]", "found array; expected a JSON object");
   expect_refused(
       "{}",
-      "model_type is missing; tandem supports bert, distilbert, electra, roberta and xlm-roberta");
+      "model_type is missing; tandem supports bert, distilbert, electra, mpnet, roberta and "
+      "xlm-roberta");
   expect_refused(R"({"model_type": "gpt2"})", "model_type is gpt2; tandem supports bert, ");
   expect_refused(R"({"model_type": "roberta", "pad_token_id": null})",
                  "pad_token_id is null; expected an id below max_position_embeddings 512 - 1");

@@ -13,7 +13,9 @@ constexpr KeyUse kHonoured = KeyUse::kHonoured;
 constexpr KeyUse kIrrelevant = KeyUse::kIrrelevant;
 constexpr KeyUse kRefused = KeyUse::kRefused;
 
-constexpr std::string_view kBertLike = "bert electra roberta xlm-roberta";
+constexpr std::string_view kBertLike = "bert electra mpnet roberta xlm-roberta";
+constexpr std::string_view kWithTokenTypes = "bert electra roberta xlm-roberta";
+constexpr std::string_view kWithPadding = "bert distilbert electra roberta xlm-roberta";
 constexpr std::string_view kShape = "the shape of the model";
 constexpr std::string_view kRate = "a rate of dropout";
 constexpr std::string_view kEncoder = "tandem runs encoders only";
@@ -33,7 +35,7 @@ constexpr KnownKey kKeys[] = {
     {"num_hidden_layers", "", kHonoured, "the shape; in DistilBERT another name of n_layers"},
     {"num_attention_heads", "", kHonoured, "the shape; in DistilBERT another name of n_heads"},
     {"intermediate_size", kBertLike, kHonoured, kShape},
-    {"type_vocab_size", kBertLike, kHonoured, kShape},
+    {"type_vocab_size", kWithTokenTypes, kHonoured, kShape},
     {"embedding_size", "electra", kHonoured, kShape},
     {"dim", "distilbert", kHonoured, kShape},
     {"n_layers", "distilbert", kHonoured, kShape},
@@ -43,14 +45,16 @@ constexpr KnownKey kKeys[] = {
     {"activation", "distilbert", kHonoured, "the activation; unknown ones are refused"},
     {"hidden_dropout_prob", kBertLike, kHonoured, kRate},
     {"attention_probs_dropout_prob", kBertLike, kHonoured, kRate},
-    {"classifier_dropout", kBertLike, kHonoured, kRate},
+    {"classifier_dropout", kWithTokenTypes, kHonoured, kRate},
     {"dropout", "distilbert", kHonoured, kRate},
     {"attention_dropout", "distilbert", kHonoured, kRate},
     {"qa_dropout", "distilbert", kHonoured, kRate},
     {"seq_classif_dropout", "distilbert", kHonoured, kRate},
     {"layer_norm_eps", kBertLike, kHonoured, "the epsilon of LayerNorm"},
     {"initializer_range", "", kHonoured, "the standard deviation of new weights"},
-    {"pad_token_id", "", kHonoured, "the row without a gradient; RoBERTa's first position"},
+    {"pad_token_id", kWithPadding, kHonoured,
+     "the row without a gradient; RoBERTa's first position"},
+    {"pad_token_id", "mpnet", kIrrelevant, "transformers has 1 whatever the file says"},
     {"sinusoidal_pos_embds", "distilbert", kHonoured, "fixed positions"},
     {"tie_word_embeddings", "", kHonoured, "the output matrix of run_mlm is that of the words"},
     {"id2label", "", kHonoured, "the labels; read only by tasks that have labels"},
@@ -60,6 +64,8 @@ constexpr KnownKey kKeys[] = {
     {"architectures", "", kHonoured, "what predict and serve do with the model"},
     {"tokenizer_class", "", kHonoured, "where tokenizer_config.json names none"},
     {"quantization_config", "", kHonoured, "int8 as tandem writes it; others are refused"},
+    {"relative_attention_num_buckets", "mpnet", kRefused, "transformers computes with 32 buckets",
+     "[32]"},
     {"position_embedding_type", "", kRefused, "tandem has absolute positions only",
      R"(["absolute"])"},
     {"is_decoder", "", kRefused, kEncoder, "[false]"},

@@ -68,6 +68,13 @@ constexpr PopularModel kPopularModels[] = {
       "num_hidden_layers": 12, "output_past": true, "pad_token_id": 1,
       "position_embedding_type": "absolute", "transformers_version": "4.17.0.dev0",
       "type_vocab_size": 1, "use_cache": true, "vocab_size": 250002})"},
+    {"all-mpnet-base-v2", R"({"_name_or_path": "microsoft/mpnet-base", "architectures":
+      ["MPNetForMaskedLM"], "attention_probs_dropout_prob": 0.1, "bos_token_id": 0,
+      "eos_token_id": 2, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768,
+      "initializer_range": 0.02, "intermediate_size": 3072, "layer_norm_eps": 1e-05,
+      "max_position_embeddings": 514, "model_type": "mpnet", "num_attention_heads": 12,
+      "num_hidden_layers": 12, "pad_token_id": 1, "relative_attention_num_buckets": 32,
+      "transformers_version": "4.8.2", "vocab_size": 30527})"},
     {"electra-small-discriminator", R"({"architectures": ["ElectraForPreTraining"],
       "attention_probs_dropout_prob": 0.1, "embedding_size": 128, "hidden_act": "gelu",
       "hidden_dropout_prob": 0.1, "hidden_size": 256, "initializer_range": 0.02,

@@ -5,9 +5,13 @@
 #include "tandem/models/encoder/family.h"
 
 namespace tandem::models {
+
+extern const Family kMpnet;
+
 namespace {
 
-constexpr std::array kFamilies = {&kBert, &kDistilBert, &kElectra, &kRoberta, &kXlmRoberta};
+constexpr std::array kFamilies = {&kBert,  &kDistilBert, &kElectra,
+                                  &kMpnet, &kRoberta,    &kXlmRoberta};
 
 }  // namespace
 

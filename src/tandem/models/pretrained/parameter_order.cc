@@ -50,11 +50,9 @@ void append_by_module(Parameters unit, Parameters& all) {
   }
 }
 
-// Whether the family of these parameters numbers positions as RoBERTa does.
+// Whether these parameters are of RoBERTa or XLM-R.
 bool is_roberta_like(std::string_view name) {
-  return std::ranges::any_of(families(), [&](const Family* family) {
-    return family->positions == nn::Positions::kTokens && name.starts_with(family->base_prefix);
-  });
+  return name.starts_with(kRoberta.base_prefix) || name.starts_with(kXlmRoberta.base_prefix);
 }
 
 void move_positions_behind_norm(Parameters& all) {
@@ -66,6 +64,21 @@ void move_positions_behind_norm(Parameters& all) {
     return parameter->name.ends_with("embeddings.LayerNorm.bias");
   });
   if (position < norm && norm != all.end()) std::rotate(position, position + 1, norm + 1);
+}
+
+// What the layers share is defined behind them, and finished by backward after them. Its module is
+// that of the layers.
+void move_shared_behind_layers(Parameters& all) {
+  constexpr std::string_view kShared = "relative_attention_bias.weight";
+  const auto shared = std::ranges::find_if(
+      all, [&](const nn::ParameterSpec* parameter) { return parameter->name.ends_with(kShared); });
+  if (shared == all.end()) return;
+  const std::string_view name = (*shared)->name;
+  const std::string_view module = name.substr(0, name.size() - kShared.size());
+  const auto end = std::find_if(shared, all.end(), [&](const nn::ParameterSpec* parameter) {
+    return !parameter->name.starts_with(module);
+  });
+  std::rotate(shared, shared + 1, end);
 }
 
 // The head's parameters are those without the prefix of an encoder.
@@ -97,6 +110,7 @@ std::vector<const nn::ParameterSpec*> parameters_as_defined(const nn::ParameterL
     append_by_module(std::move(unit), all);
     end = begin;
   }
+  move_shared_behind_layers(all);
   if (order != DefinitionOrder::kTransformers4) move_positions_behind_norm(all);
   if (order == DefinitionOrder::kTransformers5HeadFirst) move_head_first(all);
   return all;

@@ -125,6 +125,9 @@ void initialize_parameter(const ModelConfig& config, const nn::ParameterSpec& pa
                           std::span<float> values, TorchGenerator& generator) {
   switch (parameter.kind) {
     case nn::ParameterKind::kBias:
+      // One of attention scores is a table.
+      if (parameter.shape.size() == 2)
+        return generator.fill_normal(values, 0.0, config.initializer_range);
       return std::fill(values.begin(), values.end(), 0.0f);
     case nn::ParameterKind::kLayerNormWeight:
       return std::fill(values.begin(), values.end(), 1.0f);

@@ -5,14 +5,16 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "tandem/models/encoder/model_config.h"
 #include "tandem/models/layers/post_norm/post_norm_pass.h"
+#include "tandem/models/layers/post_norm/relative_bias.h"
 
 namespace tandem::models {
 namespace {
 
-PostNormOptions options_of(const ModelConfig& config, std::size_t index) {
+PostNormOptions options_of(const ModelConfig& config, std::size_t index, const RelativeBias* bias) {
   return {.index = index,
           .hidden_size = config.hidden_size,
           .num_heads = config.num_attention_heads,
@@ -21,7 +23,8 @@ PostNormOptions options_of(const ModelConfig& config, std::size_t index) {
           .layer_norm_eps = config.layer_norm_eps,
           .attention_dropout = config.attention_probs_dropout_prob,
           .attention_output_dropout = config.attention_output_dropout_prob(),
-          .feed_forward_dropout = config.hidden_dropout_prob};
+          .feed_forward_dropout = config.hidden_dropout_prob,
+          .bias = bias};
 }
 
 PostNormParameters add_parameters(const PostNormNames& names, const ModelConfig& config,
@@ -85,10 +88,21 @@ class PostNormLayer final : public LayerOf<PostNormLayer> {
 }  // namespace
 
 LayerTable PostNorm::make(const ModelConfig& config, nn::ParameterLayout& layout) const {
-  return make_table(config.num_hidden_layers, layout, [&](std::size_t index) {
-    return std::make_unique<PostNormLayer>(options_of(config, index),
+  std::unique_ptr<RelativeBias> bias;
+  if (!names_.relative_bias.empty()) {
+    bias =
+        std::make_unique<RelativeBias>(config.num_attention_heads, config.max_position_embeddings);
+  }
+  LayerTable table = make_table(config.num_hidden_layers, layout, [&](std::size_t index) {
+    return std::make_unique<PostNormLayer>(options_of(config, index, bias.get()),
                                            add_parameters(names_, config, index, layout));
   });
+  if (bias) {
+    bias->add_to(layout,
+                 fmt::format("{}{}.weight", config.family->base_prefix, names_.relative_bias));
+  }
+  table.shared = std::move(bias);
+  return table;
 }
 
 }  // namespace tandem::models

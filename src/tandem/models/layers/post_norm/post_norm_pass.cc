@@ -4,8 +4,8 @@
 #include <type_traits>
 
 #include "tandem/core/profile.h"
-#include "tandem/kernels/attention.h"
 #include "tandem/kernels/first_rows.h"
+#include "tandem/models/layers/post_norm/relative_bias.h"
 #include "tandem/nn/linear.h"
 
 namespace tandem::models {
@@ -89,6 +89,12 @@ nn::Hidden<T> PostNormPass<T>::attended() const {
   }
 }
 
+template <class T>
+std::optional<kernels::PositionBias> PostNormPass<T>::position_bias() const {
+  if (options_.bias == nullptr) return std::nullopt;
+  return options_.bias->band(rows_, pass_.shared);
+}
+
 // Every row reads the real rows of its sequence. Backward needs the rows that do not go on, too:
 // their gradient is 0 only where their probabilities are finite.
 template <class T>
@@ -97,9 +103,10 @@ void PostNormPass<T>::attend(bool training) const {
   const StageTimer timer(rows_.context.profile, "attention", "forward");
   const auto attention = first_rows_only() && !training ? kernels::attention_forward_first_rows<T>
                                                         : kernels::attention_forward<T>;
+  const auto bias = position_bias();
   attention(rows_.context, rows_.sequences, options_.num_heads, options_.head_dim(),
             attention_dropout_, tensors_.qkv.data(), tensors_.context.data(),
-            tensors_.log_sum_exp.data());
+            tensors_.log_sum_exp.data(), bias ? &*bias : nullptr);
 }
 
 // From the attention's output up to the activation: all that backward reads, the last LayerNorm
@@ -199,10 +206,12 @@ void PostNormPass<T>::attention_backward(std::span<float> grad, const nn::Gradie
   const std::span<T> grad_qkv = tensors_.grad_wide.first(tensors_.qkv.size());
   {
     const StageTimer timer(rows_.context.profile, "attention", "backward");
-    kernels::attention_backward<T>(rows_.context, rows_.sequences, options_.num_heads,
-                                   options_.head_dim(), attention_dropout_, tensors_.qkv.data(),
-                                   tensors_.context.data(), tensors_.log_sum_exp.data(),
-                                   tensors_.grad_context.data(), grad_qkv.data());
+    const auto bias = position_bias();
+    kernels::attention_backward<T>(
+        rows_.context, rows_.sequences, options_.num_heads, options_.head_dim(), attention_dropout_,
+        tensors_.qkv.data(), tensors_.context.data(), tensors_.log_sum_exp.data(),
+        tensors_.grad_context.data(), grad_qkv.data(), bias ? &*bias : nullptr,
+        bias ? options_.bias->band_sums(rows_, pass_.shared) : nullptr);
   }
   linear_backward<T, float>(rows_, parameters_.qkv, pass_.x.operand, grad_qkv, grad,
                             /*accumulate_grad_x=*/true, grads);

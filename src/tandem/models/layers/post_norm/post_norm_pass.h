@@ -2,11 +2,12 @@
 // and explicit backward:
 //
 //   qkv      = x·Wqkvᵀ + bqkv
-//   context  = dropout(softmax(q·kᵀ/√D))·v                        for each head
+//   context  = dropout(softmax(q·kᵀ/√D + bias))·v                 for each head
 //   attended = LayerNorm(x + dropout(context·Woᵀ + bo))
 //   y        = LayerNorm(attended + dropout(act(attended·W1ᵀ + b1)·W2ᵀ + b2))
 //
-// BERT and DistilBERT differ only in names and in one dropout probability. Letters: R rows of all
+// BERT and DistilBERT differ only in names and in one dropout probability; MPNet alone has a bias of
+// the scores. Letters: R rows of all
 // sequences, H hidden size, A heads, D = H/A, I intermediate size. T is the type that matrix
 // products read: float, or bfloat16 (then sums, LayerNorm, softmax and the residual stream are
 // still f32). All matrices are row-major.
@@ -16,10 +17,12 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "tandem/core/region.h"
 #include "tandem/kernels/activation.h"
+#include "tandem/kernels/attention.h"
 #include "tandem/models/encoder/layer.h"
 #include "tandem/nn/hidden.h"
 #include "tandem/nn/layer_norm.h"
@@ -27,6 +30,8 @@
 #include "tandem/nn/weights.h"
 
 namespace tandem::models {
+
+class RelativeBias;  // relative_bias.h
 
 struct PostNormOptions {
   std::size_t index = 0;  // l in 0 … L-1: which dropout masks are its own
@@ -38,6 +43,7 @@ struct PostNormOptions {
   double attention_dropout = 0;         // of the probabilities
   double attention_output_dropout = 0;  // before the first residual
   double feed_forward_dropout = 0;      // before the second residual
+  const RelativeBias* bias = nullptr;   // of the scores, the table's SharedPart; null: none
 
   std::size_t head_dim() const { return hidden_size / num_heads; }
 };
@@ -97,6 +103,7 @@ class PostNormPass {
   std::span<const float> residual() const;
   nn::Hidden<T> attended() const;
 
+  std::optional<kernels::PositionBias> position_bias() const;
   void attend(bool training) const;
   void forward_to_activation() const;
   void recompute() const;
