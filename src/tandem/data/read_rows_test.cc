@@ -7,6 +7,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/data/json_source.h"
 
 namespace tandem::data {
 namespace {
@@ -170,6 +171,44 @@ TEST(ReadRows, BadFilesAreNamed) {
   EXPECT_THAT(error_of("a.json", "{\"a\": 1}\n[1]"), HasSubstr("row 2 (line 2): a row is an"));
   EXPECT_THAT(error_of("a.json", "{\"a\": 1}\n{\"a\": "), HasSubstr("not valid JSON: line 2"));
   EXPECT_THAT(error_of("a.json", "[]"), HasSubstr("no row in it"));
+}
+
+// JSON lines in parts of any size have the same rows, numbers and lines as at once.
+TEST(JsonInParts, HaveTheSameRows) {
+  const std::string text =
+      "\xef\xbb\xbf{\"text\": \"a\", \"n\": 1}\n\n{\"text\":\n\"b\\nc\"} {\"text\": null}\n"
+      "{\"data\": [1], \"text\": \"d\"}\n{\"other\": {}, \"n\": 2}\n";
+  const auto read = [](TableSource& source) {
+    std::vector<std::string> rows;
+    const std::vector<std::size_t> columns{0, 1};
+    for (Table table; source.next(columns, table);) {
+      for (std::size_t row = 0; row < table.num_rows; ++row) {
+        const Column &words = table.columns[0], &numbers = table.columns[1];
+        rows.push_back(fmt::format("{} {} {}: {} {}", words.name, numbers.name, source.place(row),
+                                   words.is_null(row) ? "null" : words.texts[row],
+                                   numbers.is_null(row) ? 0 : numbers.integers[row]));
+      }
+    }
+    return rows;
+  };
+  const std::vector<std::string> whole = read(*open_json(text));
+  ASSERT_EQ(whole.size(), 5u);
+  EXPECT_EQ(whole[3], "text n row 4 (line 5): d 0");
+  for (std::size_t bytes = 1; bytes <= text.size(); ++bytes)
+    EXPECT_EQ(read(*open_json_in_parts(text, bytes)), whole) << bytes;
+}
+
+// Other forms come at once.
+TEST(JsonInParts, OtherFormsAreOnePart) {
+  const std::vector<std::size_t> columns{0};
+  for (const char* text : {R"([{"a": 1}, {"a": 2}])", R"({"data": [{"a": 1}, {"a": 2}]})",
+                           R"({"a": {"0": 1, "1": 2}})"}) {
+    const auto source = open_json_in_parts(text, 1);
+    Table table;
+    ASSERT_TRUE(source->next(columns, table)) << text;
+    EXPECT_EQ(table.num_rows, 2u) << text;
+    EXPECT_FALSE(source->next(columns, table)) << text;
+  }
 }
 
 }  // namespace

@@ -148,8 +148,8 @@ TEST_F(TextPiecesTest, AThousandRowsAreJoined) {
 
 TEST_F(TextPiecesTest, ARowLongerThanAPiece) {
   std::string row;
-  for (int i = 0; i < 1000; ++i) row += "boat ";
-  const fs::path path = file("far\n" + row + "\nfar\n");
+  for (int i = 0; i < 1000; ++i) row += ". ";  // a token each
+  const fs::path path = file(".\n" + row + "\n.\n");
   const TextPieces joined = make({path}, tokenizer_, {.max_seq_length = 7});
   EXPECT_EQ(joined.num_tokens() + joined.counts().dropped_tokens, 1000u + 2u + 3u * 2u);
   EXPECT_EQ(joined.num_tokens() % 7, 0u);
@@ -217,7 +217,7 @@ TEST_F(TextPiecesTest, RowsThatAreNotUtf8AreNamed) {
 }
 
 TEST_F(TextPiecesTest, BytesOfZeroAreText) {
-  const TextPieces pieces = make({file(std::string("a\0b\n", 4))}, tokenizer_,
+  const TextPieces pieces = make({file(std::string("abc\0d\n", 6))}, tokenizer_,
                                  {.max_seq_length = 16, .line_by_line = true});
   EXPECT_EQ(pieces.size(), 1u);
 }
@@ -241,7 +241,7 @@ TEST_F(TextPiecesTest, TheFirstPieces) {
 
 TEST_F(TextPiecesTest, WhatABatchGets) {
   const TextPieces pieces =
-      make({file("boat\n")}, tokenizer_, {.max_seq_length = 16, .line_by_line = true});
+      make({file(".\n")}, tokenizer_, {.max_seq_length = 16, .line_by_line = true});
   std::vector<std::int32_t> ids{7}, types{1};
   pieces.append_tokens(0, ids, types);
   EXPECT_THAT(ids, ElementsAre(7, tokenizer_.sequence_template().cls_id, ids[2],
