@@ -245,4 +245,9 @@ std::size_t choose_max_seq_length(std::optional<std::int64_t> given, std::size_t
   return kMost;
 }
 
+Corpus read_corpus(const tasks::DataParts& parts, const CorpusOptions& options,
+                   const text::Tokenizer& tokenizer) {
+  return CorpusReader(parts, options, tokenizer).read();
+}
+
 }  // namespace tandem::masked_language

@@ -21,8 +21,9 @@ struct CorpusOptions {
   bool line_by_line = false;
   std::uint32_t validation_split_percentage = 5;
   // --max_train_samples, --max_eval_samples: the first pieces.
-  std::optional<std::int64_t> max_train_samples, max_eval_samples;
-  std::optional<int> preprocessing_num_workers;  // threads; they do not change the pieces
+  std::optional<std::int64_t> max_train_samples = std::nullopt, max_eval_samples = std::nullopt;
+  std::optional<int> preprocessing_num_workers =
+      std::nullopt;  // threads; they do not change the pieces
   bool overwrite_cache = false;
 };
 

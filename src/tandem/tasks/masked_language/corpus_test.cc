@@ -39,6 +39,15 @@ class Log final : public tasks::StartLog {
 
 fs::path model() { return fs::path(TANDEM_SOURCE_DIR) / "examples/demo/model"; }
 
+using Files = std::vector<fs::path>;
+
+hub::DatasetFiles parts(Files train, Files validation = {}) {
+  hub::DatasetFiles files;
+  files.train = std::move(train);
+  files.validation = std::move(validation);
+  return files;
+}
+
 class CorpusTest : public ::testing::Test {
  protected:
   CorpusTest() : tokenizer_(text::Tokenizer::load(model())) {}
@@ -83,12 +92,12 @@ class CorpusTest : public ::testing::Test {
 };
 
 TEST_F(CorpusTest, TheFirstRowsValidate) {
-  const hub::DatasetFiles files{.train = {file("a.txt", numbered(100))}};
+  const hub::DatasetFiles files = parts({file("a.txt", numbered(100))});
   const CorpusOptions by_line{.line_by_line = true};
   const Corpus corpus = read(files, by_line);
   EXPECT_EQ(corpus.train.size(), 95u);
   EXPECT_EQ(corpus.validation.size(), 5u);
-  const Corpus whole = read({.train = files.train, .validation = files.train}, by_line);
+  const Corpus whole = read(parts(files.train, files.train), by_line);
   EXPECT_EQ(whole.train.size(), 100u);
   for (std::size_t i = 0; i < 100; ++i) {
     EXPECT_EQ(i < 5 ? corpus.validation.piece(i).ids : corpus.train.piece(i - 5).ids,
@@ -101,7 +110,7 @@ TEST_F(CorpusTest, TheFirstRowsValidate) {
 
 // As in the script, the rows are split off though nothing is evaluated.
 TEST_F(CorpusTest, TrainingAloneIsSplitToo) {
-  const hub::DatasetFiles files{.train = {file("a.txt", numbered(100))}};
+  const hub::DatasetFiles files = parts({file("a.txt", numbered(100))});
   const CorpusOptions half{.line_by_line = true, .validation_split_percentage = 50};
   EXPECT_EQ(read(files, half, {.train = true}).train.size(), 50u);
   EXPECT_EQ(read(files, half, {.train = true}).validation.size(), 0u);
@@ -111,7 +120,7 @@ TEST_F(CorpusTest, TrainingAloneIsSplitToo) {
 }
 
 TEST_F(CorpusTest, SamplesArePieces) {
-  const hub::DatasetFiles files{.train = {file("a.txt", numbered(1000))}};
+  const hub::DatasetFiles files = parts({file("a.txt", numbered(1000))});
   const Corpus corpus = read(files, {.max_train_samples = 7, .max_eval_samples = 1'000'000});
   EXPECT_EQ(corpus.train.size(), 7u);
   EXPECT_GT(corpus.validation.size(), 7u);
@@ -120,27 +129,27 @@ TEST_F(CorpusTest, SamplesArePieces) {
 TEST_F(CorpusTest, TheColumnIsThatOfTheTrainingPart) {
   const fs::path train = file("a.csv", "words,n\nx y,1\n");
   const CorpusOptions by_line{.line_by_line = true};
-  read({.train = {train}, .validation = {file("b.csv", "n,words\n2,z\n")}}, by_line);
+  read(parts({train}, {file("b.csv", "n,words\n2,z\n")}), by_line);
   EXPECT_THAT(log_.lines, Contains("columns: texts from \"words\""));
-  EXPECT_THAT(error({.train = {train}, .validation = {file("c.csv", "z\n2\n")}}, by_line),
+  EXPECT_THAT(error(parts({train}, {file("c.csv", "z\n2\n")}), by_line),
               HasSubstr("c.csv': found no column \"words\""));
 }
 
 TEST_F(CorpusTest, NoPieceIsAnError) {
   const fs::path one = file("a.txt", "row\n");
-  EXPECT_THAT(error({.train = {one}, .validation = {one}}),
+  EXPECT_THAT(error(parts({one}, {one})),
               AllOf(HasSubstr("the train part: found no piece of 16 tokens in 1 rows"),
                     HasSubstr("--line_by_line")));
-  EXPECT_THAT(error({.train = {file("b.txt", numbered(9))}}, {.line_by_line = true}),
+  EXPECT_THAT(error(parts({file("b.txt", numbered(9))}), {.line_by_line = true}),
               AllOf(HasSubstr("the validation part"), HasSubstr("validation_split_percentage")));
 }
 
 // dataset_info.json of the cache of `datasets` counts the rows.
 TEST_F(CorpusTest, RowsThatAreMissingAreAnError) {
   const fs::path path = file("a.txt", numbered(100));
-  EXPECT_THAT(
-      error({.train = {path}, .validation = {path}, .train_rows = 101}, {.line_by_line = true}),
-      HasSubstr("found 100 rows, expected 101"));
+  hub::DatasetFiles files = parts({path}, {path});
+  files.train_rows = 101;
+  EXPECT_THAT(error(files, {.line_by_line = true}), HasSubstr("found 100 rows, expected 101"));
 }
 
 TEST_F(CorpusTest, MaxSeqLength) {
@@ -157,7 +166,11 @@ TEST_F(CorpusTest, MaxSeqLength) {
 }
 
 TEST_F(CorpusTest, DataThatAStageNeeds) {
-  const auto refused = [](const tasks::DataSource& source, const tasks::Stages& stages) {
+  using Name = std::optional<std::string> tasks::DataSource::*;
+  using Names = std::vector<std::pair<Name, const char*>>;
+  const auto refused = [](const Names& names, const tasks::Stages& stages) {
+    tasks::DataSource source;
+    for (const auto& [name, value] : names) source.*name = value;
     try {
       check_corpus_source(source, stages, "--do_eval");
     } catch (const ConfigError& error) {
@@ -165,14 +178,18 @@ TEST_F(CorpusTest, DataThatAStageNeeds) {
     }
     return std::string();
   };
-  const tasks::Stages both{.train = true, .eval = true};
-  EXPECT_EQ(refused({.train_file = "a.txt"}, both), "");
-  EXPECT_EQ(refused({.validation_file = "a.txt"}, {.eval = true}), "");
-  EXPECT_EQ(refused({.dataset_name = "x"}, both), "");
+  constexpr Name kTrain = &tasks::DataSource::train_file;
+  constexpr Name kValidation = &tasks::DataSource::validation_file;
+  const tasks::Stages both{.train = true, .eval = true}, eval{.eval = true};
+  EXPECT_EQ(refused({{kTrain, "a.txt"}}, both), "");
+  EXPECT_EQ(refused({{kTrain, "a.txt"}}, eval), "");
+  EXPECT_EQ(refused({{kValidation, "a.txt"}}, eval), "");
+  EXPECT_EQ(refused({{&tasks::DataSource::dataset_name, "x"}}, both), "");
   EXPECT_THAT(refused({}, both), HasSubstr("no data"));
-  EXPECT_THAT(refused({.validation_file = "a.txt"}, both), HasSubstr("--train_file"));
-  EXPECT_THAT(refused({.test_file = "a.txt"}, {.eval = true}), HasSubstr("--validation_file"));
-  EXPECT_THAT(refused({.train_file = "a.docx"}, both), HasSubstr(".txt, .csv"));
+  EXPECT_THAT(refused({{kValidation, "a.txt"}}, both), HasSubstr("--train_file"));
+  EXPECT_THAT(refused({{&tasks::DataSource::test_file, "a.txt"}}, eval),
+              HasSubstr("--validation_file"));
+  EXPECT_THAT(refused({{kTrain, "a.docx"}}, both), HasSubstr(".txt, .csv"));
 }
 
 // --- large corpora ---
