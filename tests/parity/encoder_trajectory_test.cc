@@ -1,5 +1,5 @@
-// Training of encoders against the Trainer (goldens in ../shared/data/golden/next/encoders): losses,
-// gradient norms, learning rates, and where every parameter went.
+// Training of encoders against the Trainer (goldens in ../shared/data/golden/next/encoders):
+// losses, gradient norms, learning rates, and where every parameter went.
 #include <gtest/gtest.h>
 
 #include <string>

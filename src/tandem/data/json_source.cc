@@ -291,7 +291,8 @@ class JsonSource final : public formats::TableSource {
   bool given_ = false;
 };
 
-// JSON lines, a JsonSource for each part. Rows end where values do, for a row may have several lines.
+// JSON lines, a JsonSource for each part. Rows end where values do, for a row may have several
+// lines.
 class JsonParts final : public formats::TableSource {
  public:
   JsonParts(std::string_view text, std::size_t part_bytes) : text_(text), part_bytes_(part_bytes) {

@@ -178,12 +178,12 @@ TEST(JsonInParts, HaveTheSameRows) {
   const std::string text =
       "\xef\xbb\xbf{\"text\": \"a\", \"n\": 1}\n\n{\"text\":\n\"b\\nc\"} {\"text\": null}\n"
       "{\"data\": [1], \"text\": \"d\"}\n{\"other\": {}, \"n\": 2}\n";
-  const auto read = [](TableSource& source) {
+  const auto read = [](formats::TableSource& source) {
     std::vector<std::string> rows;
     const std::vector<std::size_t> columns{0, 1};
-    for (Table table; source.next(columns, table);) {
+    for (formats::Table table; source.next(columns, table);) {
       for (std::size_t row = 0; row < table.num_rows; ++row) {
-        const Column &words = table.columns[0], &numbers = table.columns[1];
+        const formats::Column &words = table.columns[0], &numbers = table.columns[1];
         rows.push_back(fmt::format("{} {} {}: {} {}", words.name, numbers.name, source.place(row),
                                    words.is_null(row) ? "null" : words.texts[row],
                                    numbers.is_null(row) ? 0 : numbers.integers[row]));
@@ -204,7 +204,7 @@ TEST(JsonInParts, OtherFormsAreOnePart) {
   for (const char* text : {R"([{"a": 1}, {"a": 2}])", R"({"data": [{"a": 1}, {"a": 2}]})",
                            R"({"a": {"0": 1, "1": 2}})"}) {
     const auto source = open_json_in_parts(text, 1);
-    Table table;
+    formats::Table table;
     ASSERT_TRUE(source->next(columns, table)) << text;
     EXPECT_EQ(table.num_rows, 2u) << text;
     EXPECT_FALSE(source->next(columns, table)) << text;

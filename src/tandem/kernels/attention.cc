@@ -117,7 +117,7 @@ class BiasGradients {
 
   BiasGradients(const Heads& all, std::size_t heads) : all_(all), heads_(heads) {}
 
-  // Of the sequence of `rows` rows that begins at `row`.
+  // The partial gradient of the sequence of `rows` rows that begins at `row`.
   float* of(std::size_t row, std::size_t index, std::size_t rows) const {
     return all_.kept() + 2 * row * heads_ + 2 * index * rows + rows;
   }

@@ -9,8 +9,8 @@
 // rescaling. Backward recomputes the scores, and P from the saved log-sum-exp:
 //   dV = (factor P)^T dO,   dS = P (factor dO V^T - delta),   dQ = scale dS K,   dK = scale dS^T Q,
 //   delta = row sums of dO O.
-// A bias by distance is added to each row of scores before its softmax, from the place of the band
-// where the row's distances begin; its gradient collects the rows of dS there, in their order.
+// A bias by distance is added to each row of scores before its softmax. The band's values for a row
+// begin at the row's first distance; the gradient sums the rows of dS there, in their order.
 // Rows are padded to kMr, columns to kNr and reductions to kDepth units; padding is zero or is
 // never read as part of a reduction.
 //

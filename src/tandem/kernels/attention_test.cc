@@ -36,7 +36,7 @@ struct Case {
   }
   bool has_bias() const { return !band.empty(); }
   PositionBias bias() const { return {.reach = reach, .values = band.data()}; }
-  // Of a key for a query of a head.
+  // The bias of a key for a query of a head.
   double bias_of(std::size_t head, std::size_t row, std::size_t key) const {
     return has_bias() ? static_cast<double>(band[head * (2 * reach + 1) + reach + key - row]) : 0.0;
   }

@@ -25,7 +25,8 @@ template <class T>
 void linear_forward_f32(const Context& ctx, std::size_t M, std::size_t N, std::size_t K, const T* x,
                         const T* weight, const float* bias, float* y);
 
-// The bits of linear_forward().   x: [M, weight.in_features()] T.   y: [M, weight.out_features()] T.
+// The bits of linear_forward().   x: [M, weight.in_features()] T.   y: [M, weight.out_features()]
+// T.
 template <class T>
 void linear_forward(const Context& ctx, std::size_t M, const PackedWeight<T>& weight, const T* x,
                     const float* bias, T* y);

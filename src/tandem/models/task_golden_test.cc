@@ -225,8 +225,8 @@ class TaskGoldenTest : public ::testing::TestWithParam<GoldenCase> {
     return logits;
   }
 
-  // Of the second text, after the embeddings and after each layer; not of a last layer that computes
-  // first rows alone.
+  // Compares those of the second text, after embeddings and layers; not of a last layer that
+  // computes first rows alone.
   void expect_hidden_states(const Activations& activations) const {
     if (!expected_.contains("hidden_states_f64")) return;
     const json& states = expected_["hidden_states_f64"];

@@ -18,7 +18,7 @@ struct Blanks {
 Blanks blanks_of(std::string_view token);
 
 // The span without the blanks. One leading blank stays in the span of the first token of a text if
-// the tokenizer puts a space in front of texts: that space is none of the text's.
+// the tokenizer puts a space in front of texts, because the text does not have that space.
 void trim_blanks(Blanks blanks, bool first_with_prefix_space, Span& span);
 
 }  // namespace tandem::text

@@ -1,5 +1,5 @@
-// Tests of the tokenizers of MPNet, RoBERTa and XLM-R: goldens of Hugging Face, oracles, files and their
-// errors.
+// Tests of the tokenizers of MPNet, RoBERTa and XLM-R: goldens of Hugging Face, oracles, files and
+// their errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unicode/brkiter.h>

@@ -35,7 +35,7 @@ struct WordPieceOptions {
   std::string continuing_subword_prefix = "##";
   std::size_t max_input_chars_per_word = 100;
   NormalizerOptions normalizer;
-  // Of the post-processor: set where offsets lose white space; add_prefix_space there.
+  // add_prefix_space of a post-processor that trims white space from offsets.
   std::optional<bool> trims_with_prefix_space;
 };
 

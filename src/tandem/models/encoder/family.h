@@ -1,6 +1,6 @@
 // What differs between the families of encoders: the keys of config.json, the kind of their layers,
-// the names of tensors and classes, and a few switches. A family is one file in models/families/ and one line of
-// the table in families.cc; nothing else asks which family a model is of
+// the names of tensors and classes, and a few switches. A family is one file in models/families/
+// and one line of the table in families.cc; nothing else asks which family a model is of
 // (docs/extending/family.md).
 #pragma once
 

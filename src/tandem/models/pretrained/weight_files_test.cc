@@ -126,8 +126,8 @@ TEST_F(WeightFilesTest, RefusesWhatIsNoIndex) {
   refused(R"({"weight_map": {"a": "x", "a": "y"}})", "has the key 'a' twice");
 }
 
-// write_torch_state_dict() writes what torch wrote, as the reader sees it. That torch reads it too is
-// shown by tests/parity/hf_weight_forms.py.
+// write_torch_state_dict() writes what torch wrote, as the reader sees it. That torch reads it too
+// is shown by tests/parity/hf_weight_forms.py.
 TEST_F(WeightFilesTest, TorchsOwnFileWrittenAgainIsTheSame) {
   const formats::TorchFile official(fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/torch" /
                                     "pytorch_model.bin");

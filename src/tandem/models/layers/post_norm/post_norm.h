@@ -20,8 +20,8 @@ struct PostNormNames {
   std::string_view intermediate;
   std::string_view output;
   std::string_view output_norm;
-  // The table of the bias by distance that all layers share (relative_bias.h), between the encoder's
-  // prefix and ".weight"; empty: the layers have none.
+  // The table of the bias by distance that all layers share (relative_bias.h), between the
+  // encoder's prefix and ".weight"; empty: the layers have none.
   std::string_view relative_bias = {};
 };
 

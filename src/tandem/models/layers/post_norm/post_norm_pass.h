@@ -6,8 +6,8 @@
 //   attended = LayerNorm(x + dropout(context·Woᵀ + bo))
 //   y        = LayerNorm(attended + dropout(act(attended·W1ᵀ + b1)·W2ᵀ + b2))
 //
-// BERT and DistilBERT differ only in names and in one dropout probability; MPNet alone has a bias of
-// the scores. Letters: R rows of all
+// BERT and DistilBERT differ only in names and in one dropout probability; MPNet alone has a bias
+// of the scores. Letters: R rows of all
 // sequences, H hidden size, A heads, D = H/A, I intermediate size. T is the type that matrix
 // products read: float, or bfloat16 (then sums, LayerNorm, softmax and the residual stream are
 // still f32). All matrices are row-major.

@@ -18,7 +18,7 @@ namespace tandem::models {
 inline constexpr std::size_t kRelativeBuckets = 32;  // rows of the table
 
 // The bucket of distance = key − query: 0 … 15 for keys up to the query, 16 … 31 for keys behind
-// it. Of each half, 8 buckets hold one distance, and 8 hold ranges that grow to 128.
+// it. 8 buckets of each half hold one distance, and 8 hold ranges that grow to 128.
 std::size_t relative_bucket(std::ptrdiff_t distance);
 
 class RelativeBias final : public SharedPart {
