@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "apps/monitor/agent_metrics.h"
+#include "tandem/elastic/agent/elastic_host.h"
 
 namespace tandem::apps {
 
@@ -20,13 +21,16 @@ launch::AgentParts agent_parts(const Environment& environment, const LogPrefix& 
   return parts;
 }
 
-int run_agent_process(launch::AgentParts parts, const Environment& environment) {
+int run_agent_process(launch::AgentParts parts, std::shared_ptr<elastic::ExternalLock> lock,
+                      const Environment& environment) {
   std::signal(SIGPIPE, SIG_IGN);
   AgentMetrics metrics;
   std::unique_ptr<MetricsServer> server;
   if (parts.program.own_job) server = agent_server(metrics, environment, parts.log);
   if (server)
     parts.publish = [&metrics](const launch::JobStatus& status) { metrics.publish(status); };
+  if (elastic::is_elastic(parts))
+    return elastic::run_elastic_agent(std::move(parts), std::move(lock));
   return launch::run_agent(std::move(parts));
 }
 

@@ -2,8 +2,11 @@
 // worker take from it alike.
 #pragma once
 
+#include <memory>
+
 #include "apps/command/log_prefix.h"
 #include "tandem/core/env.h"
+#include "tandem/elastic/lock/external_lock.h"
 #include "tandem/launch/agent.h"
 
 namespace tandem::apps {
@@ -12,8 +15,10 @@ namespace tandem::apps {
 // invalid value.
 launch::AgentParts agent_parts(const Environment& environment, const LogPrefix& log_prefix);
 
-// launch::run_agent(), with the port for metrics and probes where the job is tandem's own. SIGPIPE
-// is ignored from here on. Throws ConfigError and CommError.
-int run_agent_process(launch::AgentParts parts, const Environment& environment);
+// launch::run_agent(), or for tandem's own jobs elastic::run_elastic_agent() and the port for
+// metrics and probes. `lock`: of an elastic job, or null. SIGPIPE is ignored from here on. Throws
+// ConfigError and CommError.
+int run_agent_process(launch::AgentParts parts, std::shared_ptr<elastic::ExternalLock> lock,
+                      const Environment& environment);
 
 }  // namespace tandem::apps

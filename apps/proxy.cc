@@ -55,7 +55,7 @@ std::optional<int> run_proxy_for_rank(std::string_view command, const Invocation
   parts.agent = agent_of(command, invocation, agents);
   parts.log = parts.agent.log;
   parts.run_agent = [&environment](launch::AgentParts agent) {
-    return run_agent_process(std::move(agent), environment);
+    return run_agent_process(std::move(agent), nullptr, environment);
   };
   std::signal(SIGPIPE, SIG_IGN);
   return launch::run_proxy(std::move(parts));

@@ -13,10 +13,10 @@
 #include "apps/command/log_prefix.h"
 #include "apps/command/own_path.h"
 #include "apps/command/terminal.h"
-#include "apps/etcd/etcd_lock.h"
 #include "apps/manual/manual.h"
 #include "tandem/core/env.h"
 #include "tandem/core/error.h"
+#include "tandem/elastic/lock/etcd_lock.h"
 #include "tandem/launch/agent.h"
 #include "tandem/launch/pinning.h"
 #include "tandem/launch/placement.h"
@@ -170,16 +170,17 @@ int run(const Invocation& invocation) {
   if (options.log_format == LogFormat::kJson)
     parts.inherited["TANDEM_LOG_FORMAT"] = enum_name(options.log_format);
   parts.job_token = job_token(options, environment);
+  std::shared_ptr<elastic::ExternalLock> lock;
   if (program.own_job && options.max_nodes > 1) {
-    if (auto lock =
-            etcd_lock_options(options.rdzv_conf, environment, options.rdzv_id, parts.job_token)) {
-      lock->log = parts.log;
-      parts.lock = std::make_shared<EtcdLock>(std::move(*lock));
+    if (auto of_etcd = elastic::etcd_lock_options(options.rdzv_conf, environment, options.rdzv_id,
+                                                  parts.job_token)) {
+      of_etcd->log = parts.log;
+      lock = std::make_shared<elastic::EtcdLock>(std::move(*of_etcd));
     }
   }
   parts.program = program;
   parts.options = std::move(options);
-  return run_agent_process(std::move(parts), environment);
+  return run_agent_process(std::move(parts), std::move(lock), environment);
 }
 
 }  // namespace tandem::apps

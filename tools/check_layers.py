@@ -40,8 +40,6 @@ LAYERS = {
     "models": ["formats", "nn", "kernels"],
     "rendezvous": [],
     "comm": ["rendezvous", "kernels"],
-    "membership": [],
-    "elastic": ["membership", "rendezvous"],
     "dist": ["optim", "comm", "kernels"],
     "hub": ["formats"],
     "flags": [],
@@ -59,10 +57,9 @@ LAYERS = {
     "apps/serve": ["apps/answering", "apps/command", "text"],
     "apps/monitor": ["apps/serve", "launch", "elastic", "hub", "trainer"],
     "apps/doctor": ["apps/command", "launch", "hub", "rendezvous"],
-    "apps/etcd": ["elastic", "hub", "text", "comm", "rendezvous"],
     "apps/manifest": ["apps/command", "flags", "formats"],
     "apps/bench": ["apps/command", "flags", "trainer", "tasks", "dist", "optim", "data", "hub", "text", "models", "comm", "rendezvous", "kernels"],
-    "apps/plan": ["apps/bench", "apps/command", "dist", "membership", "comm", "models"],
+    "apps/plan": ["apps/bench", "apps/command", "dist", "elastic", "comm", "models"],
     "apps": ["everything"],
 }
 
@@ -94,6 +91,13 @@ FOLDERS = {
         "c": [".", "api", "algorithms"],
         "oneccl": ["."],
         "plugins": ["network"],
+    },
+    "elastic": {
+        "protocol": [],
+        "lock": ["protocol"],
+        "worker": [],
+        "transfer": ["worker"],
+        "agent": ["protocol", "lock", "worker"],
     },
 }
 

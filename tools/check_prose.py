@@ -39,7 +39,7 @@ IDIOMS = (
 # Identifiers of C++ that have a standard word: folders ("" is everywhere), what the words of an identifier must not be, and what to write instead. A word counts
 # inside compounds (own_card, AgentCard) and in the plural. Exceptions follow from the folders: hub and report have data-set and model cards, models have families,
 # plugins have libfabric's fabrics, kernels have vector lanes, the schedules of learning rates have torch's patience.
-PROTOCOL = ("src/tandem/comm/", "src/tandem/elastic/", "src/tandem/launch/", "src/tandem/membership/", "src/tandem/rendezvous/")
+PROTOCOL = ("src/tandem/comm/", "src/tandem/elastic/", "src/tandem/launch/", "src/tandem/rendezvous/")
 RETIRED_NAMES = (
     (("",), "vigil", "BootstrapMonitor"), (("",), "lobby", "PendingConnections"), (("",), "reunion", "ShrinkAgreement"), (("",), "roster", "ShrinkPeers"), (("",), "seat", "AgentChannel, WorkerChannel"),
     (("",), "keeper", "ElasticCallbacks"), (("",), "founder", "bootstrap node"), (("",), "comer", "joining node"), (("",), "asker", "requester"), (("",), "crier", "broadcast fan-out"),
@@ -47,7 +47,7 @@ RETIRED_NAMES = (
     (("",), "sibling", "local_processes"), (("",), "twin", "reference"), (("",), "guest", "connection, client"), (("",), "stranger", "unauthenticated_peer"), (("",), "standin", "proxy"),
     (PROTOCOL, "hello", "handshake"), (PROTOCOL, "card", "PeerInfo, info"), (PROTOCOL, "door", "ListenAddress"), (PROTOCOL, "account", "TrainingProgress"), (PROTOCOL, "holding", "NodeState"),
     (PROTOCOL, "patience", "timeout, max_wait"), (PROTOCOL, "helper", "daemon, ProgressThread"),
-    (("src/tandem/elastic/", "src/tandem/membership/", "tests/membership/"), "fact", "AppMessage"), (("src/tandem/elastic/", "src/tandem/membership/"), "boundary", "reconfiguration point"),
+    (("src/tandem/elastic/", "tests/membership/"), "fact", "AppMessage"), (("src/tandem/elastic/",), "boundary", "reconfiguration point"),
     (("src/tandem/comm/api/",), "lane", "rail"), (("src/tandem/comm/api/",), "family", "context"),
     (("src/tandem/job/", "src/tandem/dist/", "src/tandem/elastic/"), "account", "TrainingProgress"),
 )

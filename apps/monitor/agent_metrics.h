@@ -9,7 +9,7 @@
 
 #include "apps/monitor/metrics.h"
 #include "tandem/core/env.h"
-#include "tandem/elastic/agent_channel.h"
+#include "tandem/elastic/worker/agent_channel.h"
 #include "tandem/launch/job_link.h"
 #include "tandem/launch/job_status.h"
 

@@ -25,7 +25,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "tandem/membership/goodput.h"
+#include "tandem/elastic/protocol/goodput.h"
 
 namespace tandem::apps::plan {
 
@@ -113,7 +113,7 @@ struct Prediction {
 
 Prediction predict(const MachineProfile& profile, const Cluster& cluster, const Workload& workload);
 
-// Steps per second of an elastic job whose nodes fail (tandem/membership/goodput.h), over those of
+// Steps per second of an elastic job whose nodes fail (elastic/protocol/goodput.h), over those of
 // the same job undisturbed. The logical shards are those of the whole cluster, one per rank: with
 // fewer nodes the busiest rank computes several.
 double goodput(const MachineProfile& profile, const Cluster& cluster, const Workload& workload,

@@ -9,8 +9,8 @@
 #include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
-#include "tandem/elastic/agent_links.h"
 #include "tandem/launch/control.h"
+#include "tandem/rendezvous/agent_handshake.h"
 
 namespace {
 
@@ -33,8 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // on: of those who are still there it keeps 16.
   const fuzz::MemoryLimit limit(16 * size + (std::size_t{256} << 10));
   auto [own, other] = ends();
-  const std::string challenge = elastic::make_handshake(),
-                    visitor = elastic::make_visitor_handshake();
+  const std::string challenge = rendezvous::make_handshake(),
+                    visitor = rendezvous::make_visitor_handshake();
   using Side = launch::ControlLine::Side;
   launch::ControlLine line(launch::LineSocket(std::move(other)),
                            {Side::kVisitor, "a secret", challenge, visitor});

@@ -9,7 +9,7 @@
 #include "fuzz/require.h"
 #include "tandem/core/crc32c.h"
 #include "tandem/core/error.h"
-#include "tandem/membership/wire.h"
+#include "tandem/elastic/protocol/wire.h"
 #include "tandem/rendezvous/job_token.h"
 #include "tandem/rendezvous/plain_bytes.h"
 

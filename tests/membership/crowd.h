@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "membership/scale.h"
-#include "tandem/membership/membership.h"
-#include "tandem/membership/wire.h"
+#include "tandem/elastic/protocol/membership.h"
+#include "tandem/elastic/protocol/wire.h"
 
 namespace tandem::simulation {
 

@@ -1,12 +1,12 @@
 // One agent at a time, by hand: the order of a few messages that everything else rests on.
-#include "tandem/membership/membership.h"
+#include "tandem/elastic/protocol/membership.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tandem/core/error.h"
-#include "tandem/membership/joining.h"
+#include "tandem/elastic/protocol/joining.h"
 
 namespace tandem::membership {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-#include "tandem/dist/learner_ledger.h"
+#include "tandem/elastic/transfer/learner_ledger.h"
 
 namespace tandem::simulation {
 
@@ -13,7 +13,7 @@ Transfer learn(std::uint64_t bytes, std::uint64_t gradient_bytes, double step_se
   constexpr std::uint64_t kChunkBytes = 4 << 20;
   const auto chunks = static_cast<std::size_t>((bytes + kChunkBytes - 1) / kChunkBytes);
   const double of_gradient = static_cast<double>(gradient_bytes) / static_cast<double>(chunks);
-  dist::LearnerLedger ledger(chunks);
+  elastic::LearnerLedger ledger(chunks);
   Transfer result;
   std::uint64_t step = 1;
   double now = 0;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tandem/membership/goodput.h"
+#include "tandem/elastic/protocol/goodput.h"
 
 namespace tandem::simulation {
 
@@ -32,7 +32,7 @@ Transfer learn(std::uint64_t bytes, std::uint64_t gradient_bytes, double step_se
                const Network& network);
 
 // Nodes that fail at random, event by event, with the view changes that the simulator measures: the
-// steps per second that are left. membership/goodput.h has the formula.
+// steps per second that are left. protocol/goodput.h has the formula.
 double steps_of_failing_nodes(const std::vector<double>& speed,
                               const membership::NodeFailures& failures, double end);
 

@@ -9,7 +9,7 @@
 
 #include "membership/crowd.h"
 #include "tandem/core/error.h"
-#include "tandem/membership/goodput.h"
+#include "tandem/elastic/protocol/goodput.h"
 
 namespace tandem::simulation {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "membership/simulated_world.h"
-#include "tandem/membership/wire.h"
+#include "tandem/elastic/protocol/wire.h"
 
 namespace tandem::simulation {
 namespace {

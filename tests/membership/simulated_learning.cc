@@ -13,7 +13,7 @@ constexpr Time kMeeting{1500};
 constexpr Time kReset{300};  // until an end of a stream hears that the other one is gone
 
 // Takes gradients of any step.
-class TakesAny final : public dist::LearnerLedger {
+class TakesAny final : public elastic::LearnerLedger {
  public:
   using LearnerLedger::LearnerLedger;
   bool takes_gradient(std::size_t chunk, std::uint64_t) const override {
@@ -26,7 +26,7 @@ class TakesAny final : public dist::LearnerLedger {
 
 Host::Ledger World::new_ledger() const {
   if (breaks_.any_gradient) return std::make_unique<TakesAny>(kChunks);
-  return std::make_unique<dist::LearnerLedger>(kChunks);
+  return std::make_unique<elastic::LearnerLedger>(kChunks);
 }
 
 // ---- the learner ----

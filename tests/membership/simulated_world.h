@@ -14,9 +14,9 @@
 
 #include "membership/simulation.h"
 #include "membership/toy_workers.h"
-#include "tandem/dist/learner_ledger.h"
-#include "tandem/membership/joining.h"
-#include "tandem/membership/membership.h"
+#include "tandem/elastic/protocol/joining.h"
+#include "tandem/elastic/protocol/membership.h"
+#include "tandem/elastic/transfer/learner_ledger.h"
 
 namespace tandem::simulation {
 
@@ -117,7 +117,7 @@ struct Host final : Surroundings {
   void violation(const std::string& what) override;
   void end_process();
 
-  using Ledger = std::unique_ptr<dist::LearnerLedger>;
+  using Ledger = std::unique_ptr<elastic::LearnerLedger>;
   // A learner that this node's workers serve, and what it has.
   struct Pupil {
     Peer peer;

@@ -1,7 +1,8 @@
 // Jobs of agents in a world that a seed makes: messages are late, lost, said twice and overtaken;
 // networks are cut, machines stop for a while, processes and hosts die and come back, workers fail,
-// nodes join and leave. The agents are those of production (membership.h, joining.h), and so
-// is the ledger of nodes that learn (dist/learner_ledger.h); the workers are a toy (toy_job.h).
+// nodes join and leave. The agents are those of production (protocol/membership.h, joining.h), and
+// so is the ledger of nodes that learn (transfer/learner_ledger.h); the workers are a toy
+// (toy_job.h).
 // After every event the invariants are checked:
 //
 //   one view per number    all that install a number install the same view, and of two views that
@@ -24,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/membership/rules.h"
+#include "tandem/elastic/protocol/rules.h"
 
 namespace tandem::simulation {
 

@@ -11,7 +11,7 @@
 
 #include "membership/simulation.h"
 #include "membership/toy_job.h"
-#include "tandem/membership/membership.h"
+#include "tandem/elastic/protocol/membership.h"
 
 namespace tandem::simulation {
 

@@ -1,4 +1,4 @@
-#include "tandem/membership/wire.h"
+#include "tandem/elastic/protocol/wire.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

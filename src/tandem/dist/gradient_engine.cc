@@ -7,9 +7,8 @@
 #include "tandem/core/error.h"
 #include "tandem/dist/checksum.h"
 #include "tandem/dist/gradient_engine_state.h"
-#include "tandem/dist/state_learner.h"
-#include "tandem/dist/state_source.h"
-#include "tandem/dist/transfer_messages.h"
+#include "tandem/dist/state_chunks.h"
+#include "tandem/dist/state_observer.h"
 #include "tandem/kernels/reduce.h"
 
 namespace tandem::dist {
@@ -126,7 +125,7 @@ void GradientEngine::gather(std::span<float> all) {
 void GradientEngine::update(const kernels::Context& context, optim::Optimizer& optimizer,
                             const optim::OptimizerStep& step, std::span<const double> record) {
   ModelState& model = state_->model;
-  StateSource* const source = state_->source();
+  StateObserver* const source = state_->source();
   model.begin_update(step, record);
   if (source != nullptr) source->reduced(step);
   state_->kept = false;
@@ -325,7 +324,7 @@ std::span<float> GradientEngine::gradient(std::size_t shard) const {
                s.run.begin, s.run.end);
   const ShardStep& step = s.plan.steps[shard - s.run.begin];
   // What learners have not got yet of the last step's lies there.
-  StateSource* const source = state_->source();
+  StateObserver* const source = state_->source();
   if (source != nullptr && !std::exchange(state_->kept, true)) source->keep_gradient(s.threads);
   return {s.local[s.local_rank].arena(static_cast<std::size_t>(step.arena)), s.model.elements()};
 }

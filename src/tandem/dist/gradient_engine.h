@@ -65,8 +65,8 @@
 
 namespace tandem::dist {
 
-class StateLearner;
-class StateSource;
+class LearnedState;
+class StateObserver;
 
 // Memory for messages between nodes, which outlives the engines that use it, one at a time: what
 // has been touched once is not touched for the first time again, while other nodes wait. Given back
@@ -88,7 +88,7 @@ struct GradientEngineOptions {
   std::size_t bucket_elements = std::size_t{1} << 20;  // rounded up to whole chunks; 4 MiB
   // Of an elastic job: where nodes that come learn the state from. It is told when it may be read;
   // it must outlive the engine.
-  StateSource* source = nullptr;
+  StateObserver* source = nullptr;
   MessageMemory* messages = nullptr;  // must outlive the engine; null: it has its own
 };
 
@@ -105,7 +105,7 @@ struct OwnPast {
   // keeps it there has both or can tell by the step which one it has.
   std::function<void(const std::string&)> arrives = {};
   // On the leader of a node that has learned the state while the others trained; or null.
-  StateLearner* learner = nullptr;
+  LearnedState* learner = nullptr;
 };
 
 // Bytes that the ranks of one node hold together, all of them touched in a step.

@@ -169,7 +169,7 @@ struct GradientEngine::State {
   void update_owned(const kernels::Context& context, optim::Optimizer& optimizer,
                     const optim::OptimizerStep& step);
   // Null where nobody learns from this process.
-  StateSource* source() const { return local_rank == 0 ? options.source : nullptr; }
+  StateObserver* source() const { return local_rank == 0 ? options.source : nullptr; }
   bool several_nodes() const { return !remote.empty(); }
   bool rounded() const { return options.bf16_gradients; }
   // Partials travel as this type.

@@ -5,7 +5,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/dist/gradient_engine_state.h"
-#include "tandem/dist/state_source.h"
+#include "tandem/dist/state_observer.h"
 #include "tandem/dist/tree_sum.h"
 #include "tandem/kernels/reduce.h"
 

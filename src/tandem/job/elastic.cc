@@ -180,7 +180,7 @@ elastic::AgentChannel::Ready ready_to_compute(std::uint64_t step, int shards, st
 SyncedProgress synchronize_state(elastic::AgentChannel& channel,
                                  const elastic::Assignment& assignment,
                                  const dist::ModelState& model, dist::GradientEngine& gradients,
-                                 comm::Communicator& communicator, dist::StateLearner* learner) {
+                                 comm::Communicator& communicator, dist::LearnedState* learner) {
   std::string own;
   if (assignment.briefing.keeps)
     own = elastic::to_text(training_progress_of(assignment.briefing, model.step()));

@@ -12,7 +12,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/dist/gradient_engine.h"
-#include "tandem/elastic/agent_channel.h"
+#include "tandem/elastic/worker/agent_channel.h"
 #include "tandem/job/console.h"
 #include "tandem/job/world.h"
 #include "tandem/trainer/elastic_callbacks.h"
@@ -132,7 +132,7 @@ struct SyncedProgress {
 SyncedProgress synchronize_state(elastic::AgentChannel& channel,
                                  const elastic::Assignment& assignment,
                                  const dist::ModelState& model, dist::GradientEngine& gradients,
-                                 comm::Communicator& communicator, dist::StateLearner* learner);
+                                 comm::Communicator& communicator, dist::LearnedState* learner);
 
 // Reports to the agent that `view` cannot continue, and the damaged link if that is the cause.
 void send_failure(elastic::AgentChannel& channel, std::uint64_t view, const CommError& error);

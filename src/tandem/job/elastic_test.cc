@@ -14,7 +14,7 @@
 
 #include "tandem/comm/api/test_ranks.h"
 #include "tandem/core/error.h"
-#include "tandem/elastic/elastic_agent.h"
+#include "tandem/elastic/agent/elastic_agent.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/kernels/scratch.h"
 

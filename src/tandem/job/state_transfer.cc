@@ -59,7 +59,7 @@ StateTransfer::StateTransfer(const World& alone, const kernels::Context& context
   if (!weights.optimizer) return;
   channel_.on_learner([this](const std::string& address) {
     source_.serve_state([this, address](const std::function<bool()>& over) {
-      return meet({.listener = {}, .text = address}, dist::kSourceRank, alone_, over);
+      return meet({.listener = {}, .text = address}, elastic::kSourceRank, alone_, over);
     });
   });
 }
@@ -69,7 +69,7 @@ StateTransfer::~StateTransfer() { channel_.on_learner({}); }
 void StateTransfer::learn() {
   using elastic::Learned;
   learner_.reset();
-  if (!weights_.optimizer || !dist::can_be_learned(*weights_.state)) {
+  if (!weights_.optimizer || !elastic::can_be_learned(*weights_.state)) {
     const char* const why = "this optimizer's state is not learned chunk by chunk";
     return channel_.learned(Learned::kNever, 0, weights_.optimizer ? why : "nothing is trained");
   }
@@ -105,7 +105,7 @@ void StateTransfer::begin() {
   rendezvous::RendezvousAddress address =
       rendezvous::open_rendezvous_address(alone_.identity.interface, kMostAddress);
   channel_.learns_at(address.text);
-  learner_.emplace(meet(std::move(address), dist::kLearnerRank, alone_,
+  learner_.emplace(meet(std::move(address), elastic::kLearnerRank, alone_,
                         [this] { return channel_.transfer_is_over(); }),
                    context_, *weights_.state, *weights_.optimizer);
 }

@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "tandem/dist/gradient_engine.h"
-#include "tandem/dist/state_learner.h"
-#include "tandem/dist/state_source.h"
-#include "tandem/elastic/agent_channel.h"
+#include "tandem/elastic/transfer/state_learner.h"
+#include "tandem/elastic/transfer/state_source.h"
+#include "tandem/elastic/worker/agent_channel.h"
 #include "tandem/job/model.h"
 #include "tandem/job/world.h"
 #include "tandem/kernels/context.h"
@@ -31,9 +31,9 @@ class StateTransfer {
   // The callbacks for elastic::Seat::next_view().
   void learn();
   // The learned state for the view that begins, or null.
-  dist::StateLearner* learner() { return learner_ ? &*learner_ : nullptr; }
+  elastic::StateLearner* learner() { return learner_ ? &*learner_ : nullptr; }
   void forget() { learner_.reset(); }
-  dist::StateSource& source() { return source_; }
+  elastic::StateSource& source() { return source_; }
   // Called with the engine of each view.
   void take_part_in(dist::GradientEngineOptions& engine) {
     engine.source = &source_;
@@ -52,9 +52,9 @@ class StateTransfer {
   tasks::Task& task_;
   const trainer::TrainingArguments& training_;
   bool rehearsed_ = false;
-  dist::StateSource source_;
+  elastic::StateSource source_;
   dist::MessageMemory messages_;
-  std::optional<dist::StateLearner> learner_;
+  std::optional<elastic::StateLearner> learner_;
 };
 
 }  // namespace tandem::job

@@ -7,7 +7,7 @@
 
 #include "tandem/comm/api/communicator.h"
 #include "tandem/core/env.h"
-#include "tandem/elastic/agent_channel.h"
+#include "tandem/elastic/worker/agent_channel.h"
 #include "tandem/job/console.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/trainer/training_arguments.h"

@@ -7,7 +7,6 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/launch/elastic_host.h"
 #include "tandem/launch/open_job.h"
 #include "tandem/launch/signal_inbox.h"
 #include "tandem/launch/worker_group.h"
@@ -270,9 +269,6 @@ class Agent {
 
 }  // namespace
 
-int run_agent(AgentParts parts) {
-  if (is_elastic(parts)) return run_elastic_agent(std::move(parts));
-  return Agent(std::move(parts)).run();
-}
+int run_agent(AgentParts parts) { return Agent(std::move(parts)).run(); }
 
 }  // namespace tandem::launch

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "tandem/core/env.h"
-#include "tandem/elastic/external_lock.h"
 #include "tandem/launch/attempt_logs.h"
 #include "tandem/launch/job_link.h"
 #include "tandem/launch/job_status.h"
@@ -42,9 +41,7 @@ struct AgentParts {
   Log log;  // log lines for users
   // Only for elastic jobs.
   std::optional<KnownEndpoint> known_endpoint;  // none: the address in the options
-  std::shared_ptr<elastic::ExternalLock>
-      lock;                          // null: a majority of nodes decides on several hosts
-  std::shared_ptr<Proxies> proxies;  // null: the workers have this process's streams
+  std::shared_ptr<Proxies> proxies;             // null: the workers have this process's streams
   int shards = 0;  // logical shards, unless the job's flags set them; 0: one per worker
   // Receives the state of one of tandem's elastic jobs several times a second, on the agent's
   // thread, which it must not hold up. May be empty.

@@ -16,8 +16,8 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/core/text_layout.h"
-#include "tandem/elastic/agent_links.h"
 #include "tandem/rendezvous/address.h"
+#include "tandem/rendezvous/agent_handshake.h"
 #include "tandem/rendezvous/connect.h"
 
 namespace tandem::launch {
@@ -64,8 +64,8 @@ ControlLine connect_here(pid_t agent) {
 ControlLine connect_there(const AgentAddress& agent, const Deadline& deadline) {
   const auto where = rendezvous::split_host(agent.address);
   rendezvous::Handshake handshake;
-  handshake.answer_bytes = elastic::kHandshakeBytes;
-  handshake.accept = [](const std::string& answer) { return elastic::is_handshake(answer); };
+  handshake.answer_bytes = rendezvous::kHandshakeBytes;
+  handshake.accept = [](const std::string& answer) { return rendezvous::is_handshake(answer); };
   const std::string hosts[] = {where->host};
   std::string failure;
   rendezvous::Connected connected =
@@ -77,7 +77,7 @@ ControlLine connect_there(const AgentAddress& agent, const Deadline& deadline) {
         agent.address, failure);
   }
   rendezvous::watch_host(connected.socket, kHostSilence);
-  const std::string challenge = elastic::make_visitor_handshake();
+  const std::string challenge = rendezvous::make_visitor_handshake();
   if (rendezvous::send_all(connected.socket, std::as_bytes(std::span(challenge)), deadline) !=
       rendezvous::IoStatus::kDone)
     raise<CommError>("{} takes nothing", in_words(agent));
@@ -185,9 +185,9 @@ void ControlDesk::add(ControlLine line, bool local) {
 // Unauthenticated connections do not keep others out: the one that has waited longest is closed.
 void ControlDesk::welcome(rendezvous::PendingConnection visitor) {
   ControlLine line(
-      LineSocket(std::move(visitor.socket), visitor.received.substr(elastic::kHandshakeBytes)),
+      LineSocket(std::move(visitor.socket), visitor.received.substr(rendezvous::kHandshakeBytes)),
       {ControlLine::Side::kAgent, token_, visitor.challenge,
-       visitor.received.substr(0, elastic::kHandshakeBytes)});
+       visitor.received.substr(0, rendezvous::kHandshakeBytes)});
   if (count(/*local=*/false) >= kMostConnections) {
     const auto silent = std::find_if(clients_.begin(), clients_.end(), [](const Client& client) {
       return !client.local && !client.asked;

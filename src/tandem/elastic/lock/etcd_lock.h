@@ -1,0 +1,89 @@
+// An elastic job's lock in etcd: a key with a lease. If nodes become unreachable, the holder
+// continues. Next to the lock, every agent keeps its address for nodes that join after the
+// endpoint's host is gone.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tandem/elastic/lock/etcd_client.h"
+#include "tandem/elastic/lock/external_lock.h"
+
+namespace tandem::elastic {
+
+struct EtcdLockOptions {
+  EtcdOptions etcd;
+  std::string prefix = "/tandem";
+  std::string job;                           // what tells it from other jobs
+  int lease_seconds = 10;                    // at least 2
+  std::chrono::milliseconds timeout{30000};  // for etcd's first answer
+  std::function<void(const std::string&)> log;
+};
+
+// The member functions are for one thread; a thread of its own speaks with etcd.
+//
+// Fencing: the lease is renewed four times in its time. held() is false once three quarters have
+// passed since the last renewal was *asked* for, so before etcd can give the lock to another.
+class EtcdLock final : public ExternalLock {
+ public:
+  // Asks for a lease. Throws ConfigError when etcd refuses, or has not answered within `patience`.
+  explicit EtcdLock(EtcdLockOptions options);
+  ~EtcdLock() override;
+  EtcdLock(const EtcdLock&) = delete;
+  EtcdLock& operator=(const EtcdLock&) = delete;
+
+  void join(membership::NodeId self, const std::string& address) override;
+  void want(bool wanted) override;
+  void note_dead(membership::NodeId node) override;
+  bool held() override;
+  std::chrono::milliseconds poll_timeout() const override { return std::chrono::milliseconds(50); }
+  std::vector<std::string> addresses() override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string lock_key() const { return root_ + "lock"; }
+  std::chrono::milliseconds round() const;
+  void first_answer();
+  void run();
+  void serve();
+  void renew();
+  void seek_lock();
+  void give_back();
+  void log_problem(const std::string& problem);
+
+  const EtcdLockOptions options_;
+  const std::string root_;  // of the job's keys
+  // The thread's, after the constructor.
+  EtcdClient etcd_;
+  std::int64_t lease_ = 0;
+  Clock::time_point lease_asked_{};
+  bool published_ = false;
+  bool logged_ = false;  // of a problem that is not over
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string self_, address_;
+  bool wanted_ = false;
+  bool ends_ = false;
+  bool news_ = false;
+  std::set<std::string> dead_;
+  std::optional<Clock::time_point> held_until_;
+  std::vector<std::string> addresses_;
+  std::thread thread_;
+};
+
+// What --rdzv-conf etcd=URL|URL, etcd_lease=SECONDS and etcd_prefix=/KEY ask for, and etcdctl's
+// ETCDCTL_USER, ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY; nothing where etcd is not among the
+// keys. Throws ConfigError.
+std::optional<EtcdLockOptions> etcd_lock_options(
+    const std::map<std::string, std::string>& rdzv_conf, const Environment& environment,
+    const std::string& job_id, const std::string& job_token);
+
+}  // namespace tandem::elastic

@@ -1,0 +1,259 @@
+#include "tandem/elastic/worker/agent_channel.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <utility>
+
+#include "tandem/core/error.h"
+
+namespace tandem::elastic {
+namespace {
+
+constexpr std::chrono::seconds kPrinting{1};
+
+}  // namespace
+
+std::string to_text(const WorkerInfo& info) {
+  return fmt::format("{}:{}:{}:{}:{}:{}", info.line, info.memory, info.worker, info.workers,
+                     info.shards, info.speaks);
+}
+
+std::unique_ptr<AgentChannel> AgentChannel::take(const Environment& environment) {
+  const auto text = environment.get("TANDEM_AGENT");
+  if (!text) return nullptr;
+  std::array<int, 6> numbers{};
+  const char* at = text->data();
+  const char* const end = at + text->size();
+  for (int& number : numbers) {
+    const auto [next, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || number < 0)
+      raise<ConfigError>("TANDEM_AGENT is '{}', which only tandem run sets; unset it", *text);
+    at = next != end && *next == ':' ? next + 1 : next;
+  }
+  const WorkerInfo info{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
+  if (info.worker >= info.workers || ::fcntl(info.line, F_GETFD) < 0 ||
+      ::fcntl(info.memory, F_GETFD) < 0) {
+    raise<ConfigError>("TANDEM_AGENT is '{}', but its agent has not started this process; unset it",
+                       *text);
+  }
+  return std::make_unique<AgentChannel>(info, [] { ::_exit(CommError("").exit_code()); });
+}
+
+AgentChannel::AgentChannel(const WorkerInfo& info, std::function<void()> agent_gone)
+    : info_(info),
+      agent_gone_(std::move(agent_gone)),
+      socket_(rendezvous::FileDescriptor(info.line)),
+      end_event_(::eventfd(0, EFD_CLOEXEC)) {
+  ::fcntl(info.line, F_SETFD, FD_CLOEXEC);
+  ::fcntl(info.memory, F_SETFD, FD_CLOEXEC);
+  if (!end_event_) throw io_error("cannot create", "eventfd", errno);
+  thread_ = std::thread([this] { listen(); });
+}
+
+AgentChannel::~AgentChannel() {
+  ::eventfd_write(end_event_.get(), 1);
+  thread_.join();
+}
+
+void AgentChannel::send(const Packet& packet) {
+  const std::lock_guard lock(send_mutex_);
+  socket_.send(packet);
+}
+
+void AgentChannel::listen() {
+  while (true) {
+    pollfd waits[2] = {{socket_.descriptor().get(), POLLIN, 0}, {end_event_.get(), POLLIN, 0}};
+    ::poll(waits, 2, -1);
+    if (waits[1].revents != 0) return;
+    bool alive = socket_.read();
+    try {
+      while (auto packet = socket_.take()) handle(std::move(*packet));
+    } catch (const CommError&) {
+      alive = false;
+    }
+    if (!alive) return agent_gone_();
+  }
+}
+
+void AgentChannel::handle(Packet packet) {
+  const std::lock_guard lock(mutex_);
+  switch (packet.kind) {
+    case PacketKind::kDecide:
+    case PacketKind::kDecision:
+      decision_ = std::move(packet);
+      break;
+    case PacketKind::kRun:
+      change_ = false;
+      run_ = std::move(packet);
+      break;
+    case PacketKind::kMeet:
+      meet_ = std::move(packet);
+      break;
+    case PacketKind::kStop:
+      stopped_view_ = std::max(stopped_view_, packet.view);
+      if (entered_ != 0 && entered_ <= stopped_view_) {
+        stop_.store(true, std::memory_order_release);
+        if (abort_) abort_();
+      }
+      break;
+    case PacketKind::kChange:
+      change_ = true;
+      break;
+    case PacketKind::kPrinted:
+      if (prints_ > 0) --prints_;
+      break;
+    case PacketKind::kEndRequested:
+      end_requested_ = true;
+      break;
+    case PacketKind::kLearn:
+      learn_asked_ = packet.view;
+      break;
+    case PacketKind::kServeState:
+      if (serve_state_) serve_state_(packet.text);
+      break;
+    default:
+      raise<CommError>("an agent said what only workers say");
+  }
+  changed_.notify_all();
+}
+
+std::string AgentChannel::decision(const std::function<std::string()>& decide) {
+  send({.kind = PacketKind::kAsk});
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return decision_.has_value(); });
+    if (decision_->kind == PacketKind::kDecision) return decision_->text;
+  }
+  std::string text = decide();
+  send({.kind = PacketKind::kDecided, .text = text});
+  return text;
+}
+
+Assignment AgentChannel::next_view(const Ready& ready, const std::function<void()>& learn) {
+  send({.kind = PacketKind::kReady,
+        .first = ready.step,
+        .second = static_cast<std::uint64_t>(ready.shards),
+        .text = ready_text(ready.computes)});
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return run_ || learn_asked_; });
+    if (run_) break;
+    learns_ = *std::exchange(learn_asked_, std::nullopt);
+    lock.unlock();
+    learn();
+    lock.lock();
+  }
+  learn_asked_.reset();
+  const Packet packet = *std::exchange(run_, std::nullopt);
+  return {packet.view, static_cast<int>(packet.first), static_cast<int>(packet.second),
+          briefing_from(packet.text)};
+}
+
+bool AgentChannel::transfer_is_over() {
+  const std::lock_guard lock(mutex_);
+  return run_ || learn_asked_;
+}
+
+void AgentChannel::learns_at(const std::string& address) {
+  send({.kind = PacketKind::kLearnsAt, .view = learns_, .text = address});
+}
+
+void AgentChannel::learned(Learned what, std::uint64_t step, const std::string& why) {
+  send({.kind = PacketKind::kLearned,
+        .view = learns_,
+        .first = static_cast<std::uint64_t>(what),
+        .second = step,
+        .text = why});
+}
+
+void AgentChannel::on_learner(std::function<void(const std::string& address)> serve_state) {
+  const std::lock_guard lock(mutex_);
+  serve_state_ = std::move(serve_state);
+}
+
+void AgentChannel::send_address(std::uint64_t view, const std::string& address) {
+  send({.kind = PacketKind::kAddress, .view = view, .text = address});
+}
+
+std::optional<std::string> AgentChannel::address(std::uint64_t view) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return stopped_view_ >= view || (meet_ && meet_->view == view); });
+  if (stopped_view_ >= view) return std::nullopt;
+  return std::exchange(meet_, std::nullopt)->text;
+}
+
+void AgentChannel::enter(std::uint64_t view, std::function<void()> abort) {
+  const std::lock_guard lock(mutex_);
+  entered_ = view;
+  abort_ = std::move(abort);
+  if (stopped_view_ < view) return;
+  stop_ = true;
+  abort_();
+}
+
+bool AgentChannel::is_stopped(std::uint64_t view) {
+  const std::lock_guard lock(mutex_);
+  return stopped_view_ >= view;
+}
+
+void AgentChannel::leave() {
+  const std::lock_guard lock(mutex_);
+  entered_ = 0;
+  abort_ = nullptr;
+  stop_ = false;
+}
+
+void AgentChannel::applied(std::uint64_t view, std::uint64_t step,
+                           const std::vector<double>& record) {
+  send({.kind = PacketKind::kApplied, .view = view, .first = step, .text = record_text(record)});
+}
+
+void AgentChannel::progress(std::uint64_t view, std::string text, const std::string& lines,
+                            bool got_on) {
+  if (!lines.empty()) {
+    const std::lock_guard lock(mutex_);
+    ++prints_;
+  }
+  send({.kind = PacketKind::kProgress,
+        .view = view,
+        .first = lines.size(),
+        .second = got_on ? 1u : 0u,
+        .text = std::move(text) + lines});
+  if (lines.empty()) return;
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kPrinting, [&] { return prints_ == 0; });
+}
+
+void AgentChannel::arrives(std::uint64_t view, const std::string& training_progress) {
+  send({.kind = PacketKind::kArrives, .view = view, .text = training_progress});
+}
+
+void AgentChannel::measured(std::string text) {
+  send({.kind = PacketKind::kMeasured, .text = std::move(text)});
+}
+
+void AgentChannel::failed(std::uint64_t view, const std::string& why,
+                          std::optional<std::pair<int, int>> damaged) {
+  Packet packet{.kind = PacketKind::kFailed, .view = view, .text = why};
+  if (damaged) {
+    packet.first = static_cast<std::uint64_t>(damaged->first) + 1;
+    packet.second = static_cast<std::uint64_t>(damaged->second) + 1;
+  }
+  send(packet);
+}
+
+void AgentChannel::left(std::uint64_t view, std::uint64_t step, bool as_agreed) {
+  send({.kind = PacketKind::kLeft, .view = view, .first = step, .second = as_agreed ? 1u : 0u});
+}
+
+void AgentChannel::done(int code) {
+  send({.kind = PacketKind::kDone, .first = static_cast<std::uint64_t>(code)});
+}
+
+}  // namespace tandem::elastic
