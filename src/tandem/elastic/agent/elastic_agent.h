@@ -22,16 +22,20 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tandem/elastic/agent/agent_links.h"
-#include "tandem/elastic/agent/damaged_links.h"
-#include "tandem/elastic/agent/step_time.h"
-#include "tandem/elastic/agent/worker_count.h"
+#include "tandem/elastic/agent/agent_state.h"
+#include "tandem/elastic/agent/current_view.h"
+#include "tandem/elastic/agent/failed_views.h"
+#include "tandem/elastic/agent/idle_watch.h"
+#include "tandem/elastic/agent/job_progress.h"
+#include "tandem/elastic/agent/start_decision.h"
+#include "tandem/elastic/agent/state_learning.h"
+#include "tandem/elastic/agent/worker_channels.h"
 #include "tandem/elastic/lock/external_lock.h"
-#include "tandem/elastic/protocol/joining.h"
 #include "tandem/elastic/protocol/membership.h"
-#include "tandem/elastic/worker/agent_channel.h"
 #include "tandem/elastic/worker/packet.h"
 
 namespace tandem::elastic {
@@ -79,12 +83,9 @@ class ElasticAgent {
 
   // ---- workers ----
   // The environment and descriptors for the process of slot `worker`, which is started now.
-  struct Ticket {
-    std::string variable;        // the value of TANDEM_AGENT
-    std::vector<int> inherited;  // descriptors
-  };
+  using Ticket = WorkerTicket;
   Ticket open_channel(int worker);
-  void channel_taken(int worker);  // the process has been started
+  void channel_taken(int worker) { workers_.taken(worker); }  // the process has been started
   // The process has ended: "was killed by SIGKILL". `fault`: for a reason of its own, not through a
   // lost peer. Until this call it counts as live, though its channel has ended, so that the view
   // without it reports the reason.
@@ -95,22 +96,16 @@ class ElasticAgent {
   // Time for which it has been deciding where the job begins, while all others wait; 0: it is not.
   Clock::duration decides_for(int worker) const;
   // Returns true if it has been in a computing view since open_channel().
-  bool has_computed(int worker) const {
-    return channels_[static_cast<std::size_t>(worker)].has_computed;
-  }
+  bool has_computed(int worker) const { return workers_.at(worker).has_computed; }
   // Returns true if a step has been applied in a view with this worker, since open_channel().
-  bool has_helped(int worker) const {
-    return channels_[static_cast<std::size_t>(worker)].has_helped;
-  }
+  bool has_helped(int worker) const { return workers_.at(worker).has_helped; }
   // It reported the end of the whole job.
-  bool is_done(int worker) const {
-    return channels_[static_cast<std::size_t>(worker)].state == State::kDone;
-  }
+  bool is_done(int worker) const { return workers_.at(worker).state == State::kDone; }
   // Workers that must be killed, each returned once.
-  std::vector<int> take_stuck() { return std::exchange(stuck_, {}); }
+  std::vector<int> take_stuck() { return workers_.take_stuck(); }
 
   // For the present or last view.
-  int rank(int worker) const { return channels_[static_cast<std::size_t>(worker)].rank; }
+  int rank(int worker) const { return workers_.at(worker).rank; }
   // Different from any other node's.
   std::string key() const;
 
@@ -125,112 +120,98 @@ class ElasticAgent {
 
   // ---- questions of users ----
   // The other nodes that compute in the newest view.
-  std::vector<membership::Peer> others() const;
+  std::vector<membership::Peer> others() const { return view_.others(); }
   // The address for the other nodes; empty: there are none.
-  const std::string& address() const { return address_; }
+  std::string address() const { return options_.endpoint ? options_.endpoint->address : ""; }
   void send_to_agent(const membership::Peer& to, const membership::AppMessage& app_message);
   // A worker receives the job's state while the others train; it is in no view meanwhile.
-  bool learns() const { return joining_.under_way(); }
+  bool learns() const { return learning_.under_way(); }
   struct AppMessageFrom {
     membership::Peer from;
     membership::AppMessage app_message;  // kQuestion or kReply
   };
-  std::vector<AppMessageFrom> take_messages() { return std::exchange(messages_, {}); }
+  std::vector<AppMessageFrom> take_messages() { return std::exchange(inbox_.messages, {}); }
   std::vector<rendezvous::PendingConnection> take_visitors() {
-    return std::exchange(visitors_, {});
+    return std::exchange(inbox_.visitors, {});
   }
 
   // ---- the loop ----
   void add_to(std::vector<pollfd>& waits) const;
   std::chrono::milliseconds poll_timeout() const;
   void serve();  // after a wait
-  struct End {
-    int code = 0;
-    std::string message;
-  };
-  const std::optional<End>& end() const { return end_; }
+  using End = AgentState::End;
+  const End* end() const { return state_.ended(); }  // null: the job goes on
   // There has been a view, so the job does not wait for all of its workers any more.
-  bool begun() const { return begun_; }
+  bool begun() const { return view_.begun(); }
   // For users: the number of the workers' view (the job's; on a single host the count of views), a
   // worker's activity, and its rank while it computes.
-  std::uint64_t view_number() const { return links_ ? view_.counter : serial_; }
+  std::uint64_t view_number() const { return links_ ? view_.number().counter : view_.serial(); }
   std::string_view doing(int worker) const;
   int rank_now(int worker) const;
   // The last step known to be applied, by any node.
-  std::uint64_t step() const { return std::max(step_, step_of_view_); }
+  std::uint64_t step() const { return std::max(progress_.step(), view_.step()); }
   // Nodes and ranks of the newest view.
-  int num_nodes() const { return static_cast<int>(members_.size()); }
-  int num_ranks() const { return num_ranks_; }
+  int num_nodes() const { return static_cast<int>(view_.members().size()); }
+  int num_ranks() const { return view_.num_ranks(); }
   // Time from the last step before the loss of a worker or node to the first one after it, less the
   // usual duration of a step; summed over all losses that this agent has seen.
-  double seconds_lost() const { return seconds_lost_; }
+  double seconds_lost() const { return progress_.seconds_lost(); }
   // Time since a step was applied; empty before the first.
-  std::optional<double> seconds_since_step() const;
-  // Seat::measured() of the first worker, or empty.
-  const std::string& measured() const { return measured_; }
+  std::optional<double> seconds_since_step() const { return progress_.seconds_since_step(); }
+  // AgentChannel::measured() of the first worker, or empty.
+  const std::string& measured() const { return progress_.measured(); }
 
  private:
-  enum class State { kGone, kStarting, kReady, kRunning, kLeft, kDone };
-  struct WorkerChannel {
-    State state = State::kGone;
-    PacketSocket line;                       // without a descriptor after its end
-    rendezvous::FileDescriptor workers_end;  // until the process has been started
-    bool was_ready = false;
-    bool has_computed = false;
-    bool has_helped = false;
-    bool late = false;        // not ready in time
-    std::uint64_t since = 0;  // time of readiness: the earlier, the lower its rank
-    int rank = -1;
-    // Its channel has ended, so its process is about to end: until then the node waits for the exit
-    // status.
-    Clock::time_point vacate_at = Clock::time_point::max();
-    std::string killed_as;  // "was stopped or stuck", if this node ordered the kill
+  using State = WorkerChannel::State;
+  // What JobControl takes from here.
+  struct Inbox {
+    std::vector<AppMessageFrom> messages;
+    std::vector<rendezvous::PendingConnection> visitors;
   };
 
-  // elastic_agent_learning.cc: one of the workers of a node without state learns the job's state.
-  bool keeps_back();
-  void obey(const membership::Learn& order);
-  void handle_learner(int worker, const Packet& packet);
-  void watch_learner();
-  void report_transfer_failed(const std::string& why);
-  void report_workers();
-  void serve_state(const std::string& endpoint);
+  membership::Time now() const { return workers_.now(); }
+  membership::NodeId self() const { return membership_->options().self.id; }
+  void log(const std::string& line) const { options_.log(line); }
 
-  static membership::MembershipOptions agent_options(const ElasticAgentOptions& options);
-  membership::Time now() const;
-  std::size_t count(State state) const;
-  bool any_line() const;
-  void handle(int worker, const Packet& packet);
-  void answer_requester(int worker);
-  void read_line(int worker);
-  void kill(int worker, std::string as);
+  // elastic_agent.cc: workers that come and go
   void lose(int worker, const std::string& how);
-  void vacate_cut_off();
-  void kill_late();
   void vacate(int worker);
   void recount();
-  bool is_any_awaited() const;
-  std::optional<Clock::time_point> late_at() const;
-  void look_for_late();
+  void report_workers();
   void check_left();
   void check_done();
+  void read_line(int worker);
+  void kill_late();
+  void look_for_late();
+  void watch_learner();
+  void watch_timeout();
+
+  // elastic_agent_packets.cc: what the workers say
+  void handle(int worker, const Packet& packet);
+  void handle_in_view(int worker, const Packet& packet);
+  void handle_ready(int worker, const Packet& packet);
+  void handle_applied(const Packet& packet);
+  void handle_failed(int worker, const Packet& packet);
+  void handle_learner(int worker, const Packet& packet);
+  void answer_requester(int worker);
+  void answer_requesters();
+  bool may_decide() const;
+  void identify(int worker, const Packet& packet);
+  void keep(int worker, const Packet& packet);
+  void note_damage(int from, int to, const std::string& message);
+
+  // elastic_agent_orders.cc: what the membership orders
   void obey();
   void obey(const membership::RunView& order);
+  void obey(const membership::Learn& order);
   void obey(const membership::End& order, bool saves);
-  void ask_reconfiguration_point();
-  std::vector<int> choose(std::size_t most) const;
-  struct Ranks {
-    int before = 0;
-    int own = 0;
-    int all = 0;
-  };
-  bool is_in_vain(const membership::View& view);
+  void stop_workers();
   void give_up_in_vain();
-  void note_damage(int from, int to, const std::string& message);
-  const membership::Member* member_of_rank(int rank) const;
-  Ranks ranks_of(const membership::View& view) const;
-  std::string changes_to(const membership::View& view) const;
-  void run(const std::vector<int>& workers, const Ranks& ranks, const Briefing& briefing);
+  void run(const std::vector<int>& workers, const CurrentView::Ranks& ranks,
+           const Briefing& briefing);
+  void log_view(const membership::View& view, const std::string& changes) const;
+
+  // elastic_agent_peers.cc: the other nodes
   void handle_others();
   void handle_lock();
   void handle_unauthenticated_peer(
@@ -240,80 +221,22 @@ class ElasticAgent {
   void welcome(const membership::Peer& joining_node);
   void share_decision(const membership::Peer& to);
   void report_cannot_begin(int code, const std::string& message);
-  bool may_decide() const;
-  void identify(int worker, const Packet& packet);
-  void watch_timeout();
-  void stop_workers();
-  void note_progress(std::uint64_t step);
-  void note_help();
-  void log_view(const membership::View& view, const std::string& changes);
-  void keep(int worker, const Packet& progress);
-  void send_address(const std::string& endpoint, int except);
-  void send_to_worker(int worker, Packet packet);
 
   ElasticAgentOptions options_;
-  rendezvous::FileDescriptor memory_;
   const membership::Rules rules_;
-  std::unique_ptr<AgentLinks> links_;  // null: one host
   std::unique_ptr<membership::Membership> membership_;
-  std::vector<WorkerChannel> channels_;
-  Clock::time_point started_ = Clock::now();
-  std::optional<Clock::time_point> first_ready_at_;
-  std::uint64_t serial_ = 0;  // number of the workers' view, on this node
-  membership::ViewNumber view_;
-  std::vector<membership::Member> members_;
-  bool paused_ = false;   // that view
-  bool closing_ = false;  // the workers save a checkpoint, then the node ends
-  std::optional<membership::AppMessage>
-      bootstrap_address_;       // address for a view that may be installed here soon
-  std::size_t most_ranks_ = 0;  // the job's logical shards; 0: unknown
-  std::optional<Computes> computes_;
-  std::uint64_t step_ = 0;            // last applied step of this node
-  std::uint64_t step_of_view_ = 0;    // the step after which the newest view began
-  std::uint64_t newest_applied_ = 0;  // last reported step, and its time
-  Clock::time_point applied_at_ = Clock::now();
-  StepTime step_time_;  // between two steps of one view
-  bool lost_since_step_ = false;
-  double seconds_lost_ = 0;
-  int num_ranks_ = 0;
-  WorkerCount num_workers_;
-  std::string measured_;
-  int keeping_worker_ = -1;  // the first worker of the view here
-  bool first_of_view_ = false;
-  bool as_agreed_ = false;  // the workers have left after a step
-  bool stopping_ = false;
-  Clock::time_point stop_since_;
-  std::string why_;                    // the reason for the next view
-  std::optional<std::string> failed_;  // the workers' failed view, and the worker that reported why
-  DamagedLinks damaged_links_;
-  std::uint64_t damaged_view_ = 0;  // the newest view that a damaged frame has ended
-  std::string driven_out_;          // the damage that made this node leave
-  int in_vain_ = 0;      // consecutive views that failed without a step and without a loss
-  bool proven_ = false;  // a step has been applied in a view of this node, since it has the state
-  std::uint64_t arrivals_ = 0;
-  bool begun_ = false;  // there has been a view
-  std::optional<std::string> decision_;
-  int decider_ = -1;
-  Clock::time_point decides_since_;
-  std::vector<int> requesters_;
-  std::map<membership::NodeId, membership::Peer> known_requesters_;  // until a decision
-  std::map<membership::NodeId, membership::Peer> joining_nodes_;     // until there is a view
-  membership::Joining joining_;
-  int learner_ = -1;             // the worker that learns, or did last
-  std::uint64_t transfers_ = 0;  // begun state transfers
-  Clock::time_point learns_since_;
-  TrainingProgress training_progress_;
-  TrainingProgress arrived_;  // received since, with another state
-  std::optional<int> done_code_;
-  std::vector<int> stuck_;
-  std::optional<End> end_;
-  std::optional<End> ending_;  // set as soon as the workers have ended
-  Clock::time_point ending_since_;
-  std::string address_;
-  std::vector<AppMessageFrom> messages_;
-  std::vector<rendezvous::PendingConnection> visitors_;
-  std::optional<Clock::time_point> idle_since_;
-  Clock::time_point logged_idle_;
+  std::unique_ptr<AgentLinks> links_;  // null: one host
+  WorkerChannels workers_;
+  CurrentView view_;
+  AgentState state_;
+  StartDecision decision_;
+  JobProgress progress_;
+  FailedViews failures_;
+  StateLearning learning_;
+  IdleWatch idle_;
+  Inbox inbox_;
+  std::optional<Computes> computes_;                              // of the first ready worker
+  std::map<membership::NodeId, membership::Peer> joining_nodes_;  // until there is a view
 };
 
 }  // namespace tandem::elastic

@@ -1,0 +1,68 @@
+#include "tandem/elastic/agent/failed_views.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace tandem::elastic {
+namespace {
+
+// Views that may fail one after another without a step: first a node that has never contributed to
+// a step gives up, so that the others continue; then the job fails.
+constexpr int kMostInVain = 5;
+constexpr int kMostInVainOfJob = 10;
+
+}  // namespace
+
+void FailedViews::report(int worker, const std::string& why) {
+  if (!failed_) failed_ = fmt::format("worker {} said: {}", worker, why);
+}
+
+void FailedViews::explain() {
+  in_vain_ = 0;
+  failed_.reset();
+}
+
+bool FailedViews::is_in_vain(bool same) {
+  if (!same) in_vain_ = 0;
+  if (!same || !failed_) return false;
+  ++in_vain_;
+  return in_vain_ >= (proven_ ? kMostInVainOfJob : kMostInVain);
+}
+
+// Neither a lost machine nor a visible bug: possibly the connection between the workers.
+std::string FailedViews::message_in_vain() const {
+  return fmt::format(
+      "{} views one after another have failed before a step was applied, though nobody was lost: "
+      "{}; so {}. Look for what cuts or damages connections between these workers (network cards, "
+      "switches, proxies, firewalls), then start {} again",
+      in_vain_, failed_.value_or(""), proven_ ? "the job ends" : "this node gives up",
+      proven_ ? "the same command" : "it");
+}
+
+void FailedViews::begin_view(bool is_level) {
+  failed_.reset();
+  proven_ = proven_ && is_level;
+}
+
+bool FailedViews::is_news(std::uint64_t view) { return std::exchange(damaged_view_, view) != view; }
+
+// The step is computed again in the next view, which has new connections.
+FailedViews::Damage FailedViews::damage(const membership::Member& sender,
+                                        const membership::Member& receiver,
+                                        const std::vector<membership::Member>& members,
+                                        const std::string& message) {
+  const std::size_t frames =
+      damaged_links_.add(sender.peer.id, receiver.peer.id, DamagedLinks::Clock::now());
+  Damage damage;
+  damage.link =
+      fmt::format("the link from the node at {} to the node at {} has damaged {} frame{}",
+                  sender.peer.address, receiver.peer.address, frames, frames == 1 ? "" : "s");
+  damage.leaves = damaged_links_.leaves(members, DamagedLinks::Clock::now());
+  if (damage.leaves)
+    driven_out_ =
+        fmt::format("{} within {} min: {}", damage.link, DamagedLinks::kWithin.count(), message);
+  return damage;
+}
+
+}  // namespace tandem::elastic
