@@ -35,7 +35,6 @@ LONG = {
     "apps/arguments/training_flags.cc logging_flags": "a table of flags",
     "apps/arguments/training_flags.cc step_flags": "a table of flags",
     "apps/serve/http_server.cc": "one state machine for connections",
-    "src/tandem/elastic/agent/elastic_agent.cc ElasticAgent::handle": "a case for each kind of packet",
     "src/tandem/kernels/kernel_set.cc tables": "the table of operations",
     "src/tandem/formats/torch_pickle.cc step": "a case for each instruction of pickle",
     "src/tandem/tasks/text_classification/command_line.cc data_flags": "a table of flags",

@@ -146,8 +146,8 @@ class AgentLinks::Outgoing {
   void probe() {
     if (state_ != State::kNone) return;
     probing_ = true;
-    tries_ = 0;
-    next_try_ = Clock::now();
+    retry_.count = 0;
+    retry_.at = Clock::now();
   }
   bool idle() const { return waiting_.empty() && unsent_.empty(); }
 
@@ -160,12 +160,12 @@ class AgentLinks::Outgoing {
     if (state_ == State::kLookup) return kSoon;
     if (state_ == State::kOpen) return milliseconds(60000);
     if (state_ == State::kNone && !wanted()) return milliseconds(60000);
-    const auto due = state_ == State::kNone ? next_try_ : limit_;
+    const auto due = state_ == State::kNone ? retry_.at : limit_;
     return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(due - now));
   }
 
   void serve(Clock::time_point now) {
-    if (state_ == State::kNone && wanted() && now >= next_try_) begin(now);
+    if (state_ == State::kNone && wanted() && now >= retry_.at) begin(now);
     if (state_ == State::kLookup && lookup_->done()) {
       addresses_ = lookup_->addresses();
       lookup_.reset();
@@ -259,7 +259,7 @@ class AgentLinks::Outgoing {
     if (state_ != State::kProving) return;
     state_ = State::kOpen;
     probing_ = false;
-    tries_ = 0;
+    retry_.count = 0;
     links_.note_address(frame.from.id, address_);
     for (const auto& [to, message] : std::exchange(waiting_, {})) put(to, message);
   }
@@ -288,18 +288,22 @@ class AgentLinks::Outgoing {
     addresses_.clear();
     unsent_.clear();
     waiting_.clear();
-    next_try_ = now + (++tries_ < kSoonTries ? kSoon : kLater);
-    if (tries_ >= kSoonTries || certain) probing_ = false;
+    retry_.at = now + (++retry_.count < kSoonTries ? kSoon : kLater);
+    if (retry_.count >= kSoonTries || certain) probing_ = false;
     if (certain) links_.nobody_at(address_);
   }
+
+  struct Retry {
+    int count = 0;  // failed attempts
+    Clock::time_point at = Clock::now();
+  };
 
   AgentLinks& links_;
   const std::string address_;
   State state_ = State::kNone;
   bool probing_ = false;
   bool all_refused_ = false;
-  int tries_ = 0;
-  Clock::time_point next_try_ = Clock::now();
+  Retry retry_;
   Clock::time_point limit_;
   std::optional<Lookup> lookup_;
   std::vector<Address> addresses_;  // not tried yet

@@ -14,6 +14,7 @@
 #include "tandem/elastic/agent/elastic_agent.h"
 #include "tandem/elastic/agent/elastic_endpoint.h"
 #include "tandem/elastic/agent/elastic_workers.h"
+#include "tandem/elastic/agent/host_end.h"
 #include "tandem/elastic/agent/job_control.h"
 #include "tandem/elastic/agent/progress_watchdog.h"
 #include "tandem/elastic/agent/worker_slot.h"
@@ -58,10 +59,10 @@ class ElasticHost {
     if (several_) parts_.inherited["TANDEM_NODE_ID"] = elastic_agent_.key();
     if (!control_.failure().empty()) parts_.log(control_.failure());
     workers_.start_all();
-    while (!exit_code_) step();
+    while (end_.state() != HostEnd::State::kEnded) step();
     workers_.finish_output();
     send_goodbye();
-    return *exit_code_;
+    return end_.code();
   }
 
  private:
@@ -93,33 +94,27 @@ class ElasticHost {
     while (const auto number = inbox_.take()) take_signal(*number);
     handle_proxies();
     for (const launch::Failure& failure : workers_.take_ended()) ended(failure);
-    if (exit_code_) return;
-    if (!stopping_) workers_.start_due();
+    if (end_.state() == HostEnd::State::kEnded) return;
+    if (!end_.is_stopping()) workers_.start_due();
     elastic_agent_.serve();
     for (const int worker : elastic_agent_.take_stuck())
       slots_[static_cast<std::size_t>(worker)].kill_stuck();
-    if (!stopping_) hangs_.look();
-    if (!stopping_ && Clock::now() >= leave_by_) {
+    if (!end_.is_stopping()) hangs_.look();
+    if (end_.leaves_late(Clock::now())) {
       parts_.log("this node could not leave in time: its workers are killed");
       stop(SIGKILL);
     }
-    if (elastic_agent_.end() && !stopping_) {
-      end_code_ = end_code_of(elastic_agent_.end()->code);
+    if (elastic_agent_.end() && !end_.is_stopping()) {
+      end_.set_code(end_.code_after(elastic_agent_.end()->code));
       if (!elastic_agent_.end()->message.empty()) parts_.log(elastic_agent_.end()->message);
       stop(SIGTERM);
     }
     // All have ended well without ever computing together: there was no work.
-    if (!stopping_ && num_running(slots_) == 0 && !is_any_start_due(slots_)) exit_code_ = 0;
-    if (stopping_) finish_stop();
+    if (!end_.is_stopping() && num_running(slots_) == 0 && !is_any_start_due(slots_)) end_.end(0);
+    if (end_.state() == HostEnd::State::kStopping) finish_stop();
     control_.serve([this](const launch::ControlRequest& request) { return answer(request); });
     if (publication_due()) parts_.publish(status());
     log_progress();
-  }
-
-  // A node that was asked to leave has left; the number distinguishes this from a signal.
-  int end_code_of(int code) const {
-    if (code == 0 || stop_signal_ == 0) return drained_ && code == membership::kHasLeft ? 0 : code;
-    return 128 + stop_signal_;
   }
 
   void wait() {
@@ -135,9 +130,7 @@ class ElasticHost {
     elastic_agent_.add_to(waits);
     control_.add_to(waits);
     if (parts_.proxies) parts_.proxies->add_to(waits);
-    if (stopping_) poll_timeout = std::min(poll_timeout, milliseconds(20));
-    if (leave_by_ != Clock::time_point::max())
-      poll_timeout = std::min(poll_timeout, milliseconds(200));
+    poll_timeout = std::min(poll_timeout, end_.poll_timeout());
     if (parts_.publish) poll_timeout = std::min(poll_timeout, kPublishEvery);
     ::poll(waits.data(), waits.size(),
            static_cast<int>(std::max(milliseconds(0), poll_timeout).count()));
@@ -158,12 +151,12 @@ class ElasticHost {
   // A user who ends a process of mpirun wants its rank to end.
   void lose_proxy(int worker) {
     WorkerSlot& slot = slots_[static_cast<std::size_t>(worker)];
-    if (!slot.takes_part() || stopping_ || elastic_agent_.end()) return;
+    if (!slot.takes_part() || end_.is_stopping() || elastic_agent_.end()) return;
     slot.drain();
     if (num_taking_part(slots_) > 0)
       return parts_.log(fmt::format(
           "the process that mpirun has started for worker {} is gone: the others go on", worker));
-    end_code_ = CommError("").exit_code();
+    end_.set_code(CommError("").exit_code());
     stop(SIGKILL);
   }
 
@@ -179,15 +172,14 @@ class ElasticHost {
       signal_all(slots_, number);
       return;
     }
-    const launch::StopRequests::Kind request = requests_.add();
+    const launch::StopRequests::Kind request = end_.add_request();
     if (request == launch::StopRequests::Kind::kSame) return;
     if (request == launch::StopRequests::Kind::kAgain) {
       parts_.log(fmt::format("{} again: the workers are killed", launch::signal_name(number)));
-      if (!std::exchange(stopping_, true)) kill_at_ = Clock::now();
+      end_.stop(Clock::now());
       return signal_all(slots_, SIGKILL);
     }
-    stop_signal_ = number;
-    end_code_ = 128 + number;
+    end_.set_signal(number);
     if (several_) return leave(launch::signal_name(number));
     parts_.log(fmt::format(
         "{}: passed on to {} workers, which have {} s to end (--shutdown-timeout)",
@@ -201,7 +193,7 @@ class ElasticHost {
     parts_.log(fmt::format(
         "{}: this node leaves the job after a step; it has {} s to do so (--shutdown-timeout)", why,
         parts_.options.shutdown_timeout_s));
-    leave_by_ = Clock::now() + std::chrono::seconds(parts_.options.shutdown_timeout_s);
+    end_.leave(Clock::now() + std::chrono::seconds(parts_.options.shutdown_timeout_s));
     elastic_agent_.leave();
   }
 
@@ -211,8 +203,9 @@ class ElasticHost {
     const bool drained = slots_[static_cast<std::size_t>(worker)].drained;
     elastic_agent_.worker_ended(worker, drained ? "was drained" : failure.ending.text(),
                                 !drained && failure.ending.is_fault());
-    if (elastic_agent_.is_done(worker) || stopping_ || failure.ending.ok() || drained) return;
-    failures_.push_back(failure);
+    if (elastic_agent_.is_done(worker) || end_.is_stopping() || failure.ending.ok() || drained)
+      return;
+    ++losses_;
     if (failure.ending.is_final()) return fail(failure, failure.ending.exit_code());
     if (failure.ending.code == kVolumeGone) return go_for_volume(failure);
     WorkerSlot& slot = slots_[static_cast<std::size_t>(worker)];
@@ -254,7 +247,7 @@ class ElasticHost {
   // ---- requests of users ----
   std::string answer(const launch::ControlRequest& request) {
     if (request.kind == launch::ControlRequest::Kind::kStatus) return to_json(status());
-    if (stopping_ || elastic_agent_.end()) raise<ConfigError>("the job is ending");
+    if (end_.is_stopping() || elastic_agent_.end()) raise<ConfigError>("the job is ending");
     if (request.kind == launch::ControlRequest::Kind::kLeave) return drain_all();
     return request.kind == launch::ControlRequest::Kind::kDrain ? drain(request.number)
                                                                 : resize(request.number);
@@ -269,13 +262,13 @@ class ElasticHost {
     status.program = std::filesystem::path(parts_.options.script).filename().string();
     status.view = elastic_agent_.view_number();
     status.step = elastic_agent_.step();
-    status.losses = static_cast<int>(failures_.size());
+    status.losses = losses_;
     status.restarts = workers_.restarts();
     status.nodes = elastic_agent_.num_nodes();
     status.ranks = elastic_agent_.num_ranks();
     status.seconds_lost = elastic_agent_.seconds_lost();
     status.seconds_since_step = elastic_agent_.seconds_since_step();
-    status.ending = stopping_ || elastic_agent_.end() || leave_by_ != Clock::time_point::max();
+    status.ending = end_.state() != HostEnd::State::kRunning || elastic_agent_.end() != nullptr;
     status.measured = elastic_agent_.measured();
     for (int worker = 0; worker < num_workers(); ++worker) {
       const WorkerSlot& slot = slots_[static_cast<std::size_t>(worker)];
@@ -293,7 +286,7 @@ class ElasticHost {
       raise<ConfigError>("no other host computes; SIGTERM to agent {} ends the job{}", ::getpid(),
                          several_ ? " after a checkpoint" : "");
     }
-    drained_ = true;
+    end_.set_drained();
     leave("drained");
     const bool fixed = parts_.options.backend == launch::Backend::kStatic;
     const int least = fixed ? parts_.options.max_nodes : parts_.options.min_nodes;
@@ -343,41 +336,38 @@ class ElasticHost {
   }
 
   bool publication_due() {
-    if (!parts_.publish || Clock::now() - published_at_ < kPublishEvery) return false;
-    published_at_ = Clock::now();
+    if (!parts_.publish || Clock::now() - reported_.published_at < kPublishEvery) return false;
+    reported_.published_at = Clock::now();
     return true;
   }
 
   // Regularly, when the job has made progress.
   void log_progress() {
     const std::chrono::seconds interval(parts_.status_interval_s);
-    if (interval.count() == 0 || Clock::now() - logged_at_ < interval ||
-        logged_step_ == elastic_agent_.step())
+    if (interval.count() == 0 || Clock::now() - reported_.logged_at < interval ||
+        reported_.logged_step == elastic_agent_.step())
       return;
-    logged_at_ = Clock::now();
-    logged_step_ = elastic_agent_.step();
+    reported_.logged_at = Clock::now();
+    reported_.logged_step = elastic_agent_.step();
     parts_.log(progress_line(status()));
   }
 
   // The job ends because of it.
   void fail(const launch::Failure& failure, int code) {
-    root_ = failure;
-    end_code_ = code;
-    if (several_) elastic_agent_.fail(end_code_, describe(failure));
+    end_.set_root(failure, code);
+    if (several_) elastic_agent_.fail(code, describe(failure));
     stop(SIGTERM);
   }
 
   // The worker stays away on this host; a restarted pod gets the file mounted again. The others
   // continue.
   void go_for_volume(const launch::Failure& failure) {
-    root_ = failure;
-    end_code_ = kVolumeGone;
+    end_.set_root(failure, kVolumeGone);
     stop(several_ ? SIGKILL : SIGTERM);
   }
 
   void stop(int number) {
-    if (!std::exchange(stopping_, true))
-      kill_at_ = Clock::now() + std::chrono::seconds(parts_.options.shutdown_timeout_s);
+    end_.stop(Clock::now() + std::chrono::seconds(parts_.options.shutdown_timeout_s));
     if (!elastic_agent_.end()) signal_all(slots_, number);
   }
 
@@ -388,26 +378,32 @@ class ElasticHost {
         auto& process = slots_[static_cast<std::size_t>(worker)].process;
         if (process && !elastic_agent_.is_done(worker)) process->signal(SIGKILL);
       }
-      if (Clock::now() >= kill_at_) signal_all(slots_, SIGKILL);
+      if (end_.kills_late(Clock::now())) signal_all(slots_, SIGKILL);
       return;
     }
-    exit_code_ = end_code_;
-    if (root_) report();
+    end_.end(end_.code());
+    if (end_.root()) report(*end_.root());
   }
 
-  void report() {
-    for (const std::string& line : launch::failure_report({*root_})) parts_.log(line);
+  void report(const launch::Failure& root) {
+    for (const std::string& line : launch::launch::failure_report({root})) parts_.log(line);
     if (parts_.error_file.empty()) return;
-    const WorkerSlot& slot = slots_[static_cast<std::size_t>(root_->local_rank)];
+    const WorkerSlot& slot = slots_[static_cast<std::size_t>(root.local_rank)];
     const auto file = launch::read_error_file(slot.error_file);
-    write_file(parts_.error_file, file ? file->text : launch::error_file_text(*root_));
+    write_file(parts_.error_file, file ? file->text : launch::error_file_text(root));
   }
 
   launch::AgentParts parts_;
   const std::shared_ptr<ExternalLock> lock_;
   launch::SignalInbox inbox_;
-  Clock::time_point published_at_{};  // before the node is there, too
-  const bool several_;                // hosts
+  // What was reported last, and when; before the node is there, too.
+  struct Reported {
+    Clock::time_point published_at{};
+    Clock::time_point logged_at = Clock::now();
+    std::uint64_t logged_step = 0;
+  };
+  Reported reported_;
+  const bool several_;  // hosts
   ElasticAgent elastic_agent_;
   JobControl control_{::getpid(), parts_.job_token, elastic_agent_};
   ElasticWorkers workers_{parts_, elastic_agent_};
@@ -415,15 +411,8 @@ class ElasticHost {
   // Half of the others' timeout: they are still there when the worker is restarted.
   ProgressWatchdog hangs_{slots_, elastic_agent_, launch::join_timeout(parts_.options) / 2,
                           parts_.log};
-  std::vector<launch::Failure> failures_;
-  std::optional<launch::Failure> root_;
-  Clock::time_point logged_at_ = Clock::now();
-  std::uint64_t logged_step_ = 0;
-  bool stopping_ = false, drained_ = false;
-  launch::StopRequests requests_;
-  int stop_signal_ = 0, end_code_ = 0;
-  Clock::time_point kill_at_, leave_by_ = Clock::time_point::max();
-  std::optional<int> exit_code_;
+  int losses_ = 0;  // dead workers of this host
+  HostEnd end_;
 };
 
 }  // namespace

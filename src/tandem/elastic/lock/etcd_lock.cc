@@ -105,7 +105,7 @@ EtcdLock::EtcdLock(EtcdLockOptions options)
 EtcdLock::~EtcdLock() {
   {
     const std::lock_guard lock(mutex_);
-    ends_ = true;
+    requests_.ends = true;
   }
   changed_.notify_one();
   thread_.join();
@@ -115,8 +115,8 @@ void EtcdLock::first_answer() {
   const auto limit = Clock::now() + options_.timeout;
   while (true) {
     try {
-      lease_asked_ = Clock::now();
-      lease_ = etcd_.grant(options_.lease_seconds);
+      lease_.asked = Clock::now();
+      lease_.id = etcd_.grant(options_.lease_seconds);
       addresses_ = etcd_.list(root_ + "agents/");
       return;
     } catch (const EtcdSilent& error) {
@@ -135,21 +135,21 @@ void EtcdLock::join(membership::NodeId self, const std::string& address) {
   const std::lock_guard lock(mutex_);
   self_ = name_of(self);
   address_ = address;
-  news_ = true;
+  requests_.news = true;
   changed_.notify_one();
 }
 
 void EtcdLock::want(bool wanted) {
   const std::lock_guard lock(mutex_);
-  if (std::exchange(wanted_, wanted) == wanted) return;
+  if (std::exchange(requests_.wanted, wanted) == wanted) return;
   if (!wanted) held_until_.reset();
-  news_ = true;
+  requests_.news = true;
   changed_.notify_one();
 }
 
 void EtcdLock::note_dead(membership::NodeId node) {
   const std::lock_guard lock(mutex_);
-  news_ = dead_.insert(name_of(node)).second || news_;
+  requests_.news = dead_.insert(name_of(node)).second || requests_.news;
   changed_.notify_one();
 }
 
@@ -169,8 +169,8 @@ milliseconds EtcdLock::round() const { return milliseconds(options_.lease_second
 
 void EtcdLock::run() {
   std::unique_lock lock(mutex_);
-  while (!ends_) {
-    news_ = false;
+  while (!requests_.ends) {
+    requests_.news = false;
     lock.unlock();
     milliseconds pause = round();
     try {
@@ -181,7 +181,7 @@ void EtcdLock::run() {
       pause = std::min(pause, kAgain);
     }
     lock.lock();
-    changed_.wait_for(lock, pause, [this] { return ends_ || news_; });
+    changed_.wait_for(lock, pause, [this] { return requests_.ends || requests_.news; });
   }
   lock.unlock();
   give_back();
@@ -198,20 +198,20 @@ void EtcdLock::serve() {
 
 void EtcdLock::renew() {
   const auto asked = Clock::now();
-  if (lease_ != 0 && etcd_.keep_alive(lease_)) {
-    lease_asked_ = asked;
+  if (lease_.id != 0 && etcd_.keep_alive(lease_.id)) {
+    lease_.asked = asked;
   } else {
-    lease_ = 0;
-    published_ = false;
-    lease_asked_ = Clock::now();
-    lease_ = etcd_.grant(options_.lease_seconds);
+    lease_.id = 0;
+    lease_.published = false;
+    lease_.asked = Clock::now();
+    lease_.id = etcd_.grant(options_.lease_seconds);
   }
   std::unique_lock lock(mutex_);
-  if (published_ || address_.empty()) return;
+  if (lease_.published || address_.empty()) return;
   const std::string key = root_ + "agents/" + self_, address = address_;
   lock.unlock();
-  etcd_.put(key, address, lease_);
-  published_ = true;
+  etcd_.put(key, address, lease_.id);
+  lease_.published = true;
 }
 
 // Taken, kept or given back. That it is this node's may also be seen by its value: the answer to
@@ -219,27 +219,27 @@ void EtcdLock::renew() {
 void EtcdLock::seek_lock() {
   std::unique_lock lock(mutex_);
   const std::string self = self_;
-  const bool wanted = wanted_ && !self.empty();
+  const bool wanted = requests_.wanted && !self.empty();
   const auto dead = dead_;
   lock.unlock();
   if (self.empty()) return;
   bool mine = false;
   if (!wanted) {
     etcd_.erase_if(lock_key(), self);
-  } else if (!(mine = etcd_.put_if(lock_key(), std::nullopt, self, lease_))) {
+  } else if (!(mine = etcd_.put_if(lock_key(), std::nullopt, self, lease_.id))) {
     const auto holder = etcd_.get(lock_key());
     if (holder && (*holder == self || dead.contains(*holder)))
-      mine = etcd_.put_if(lock_key(), *holder, self, lease_);
+      mine = etcd_.put_if(lock_key(), *holder, self, lease_.id);
   }
   lock.lock();
-  if (!mine || !wanted_) return held_until_.reset();
-  held_until_ = lease_asked_ + round() * 3;
+  if (!mine || !requests_.wanted) return held_until_.reset();
+  held_until_ = lease_.asked + round() * 3;
 }
 
 // Others need not wait for the lease to run out.
 void EtcdLock::give_back() {
   try {
-    if (lease_ != 0) etcd_.revoke(lease_);
+    if (lease_.id != 0) etcd_.revoke(lease_.id);
   } catch (const std::exception&) {  // it runs out by itself
   }
 }

@@ -62,17 +62,23 @@ class EtcdLock final : public ExternalLock {
   const std::string root_;  // of the job's keys
   // The thread's, after the constructor.
   EtcdClient etcd_;
-  std::int64_t lease_ = 0;
-  Clock::time_point lease_asked_{};
-  bool published_ = false;
+  struct Lease {
+    std::int64_t id = 0;
+    Clock::time_point asked{};
+    bool published = false;  // this node's address
+  };
+  Lease lease_;
   bool logged_ = false;  // of a problem that is not over
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  struct Requests {
+    bool wanted = false;  // the lock
+    bool ends = false;
+    bool news = false;
+  };
+  Requests requests_;
   std::string self_, address_;
-  bool wanted_ = false;
-  bool ends_ = false;
-  bool news_ = false;
   std::set<std::string> dead_;
   std::optional<Clock::time_point> held_until_;
   std::vector<std::string> addresses_;

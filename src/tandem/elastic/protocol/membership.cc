@@ -15,16 +15,15 @@ Membership::Membership(MembershipOptions options, const Rules& rules, const Node
     : options_(std::move(options)),
       rules_(rules),
       node_state_(node_state),
-      started_(now),
-      now_(now) {
+      timers_{.started = now, .now = now} {
   if (options_.self.id == 0) raise<InvalidArgument>("Agent: a node needs an id other than 0");
   if (options_.bounds.min_nodes == 0 || options_.bounds.max_nodes < options_.bounds.min_nodes) {
     raise<InvalidArgument>("Agent: {} to {} nodes; expected 1 <= MIN <= MAX",
                            options_.bounds.min_nodes, options_.bounds.max_nodes);
   }
-  unsettled_ = {options_.contacts.begin(), options_.contacts.end()};
+  others_.unsettled = {options_.contacts.begin(), options_.contacts.end()};
   why_waiting_ = "an answer of an agent of the job";
-  next_ask_ = now;
+  timers_.next_ask = now;
 }
 
 void Membership::order(Order o) { orders_.push_back(std::move(o)); }
@@ -33,7 +32,7 @@ std::vector<Order> Membership::take_orders() { return std::exchange(orders_, {})
 
 Time Membership::next_wake() const {
   if (phase_ == Phase::kEnded) return kNever;
-  return std::min({deadline_, next_beat_, next_ask_});
+  return std::min({timers_.deadline, timers_.next_beat, timers_.next_ask});
 }
 
 void Membership::send_all(const std::vector<Peer>& to, Message message) {
@@ -43,23 +42,23 @@ void Membership::send_all(const std::vector<Peer>& to, Message message) {
 
 void Membership::enter(Phase phase, Time deadline) {
   phase_ = phase;
-  deadline_ = deadline;
-  next_ask_ = phase == Phase::kLooking ? now_ : kNever;
-  if (phase != Phase::kRunning) next_beat_ = kNever;
+  timers_.deadline = deadline;
+  timers_.next_ask = phase == Phase::kLooking ? timers_.now : kNever;
+  if (phase != Phase::kRunning) timers_.next_beat = kNever;
 }
 
 // ---- who is alive ----
 
 bool Membership::unreachable(NodeId node) const {
-  const auto it = unreachable_.find(node);
-  return it != unreachable_.end() && it->second > now_;
+  const auto it = others_.unreachable.find(node);
+  return it != others_.unreachable.end() && it->second > timers_.now;
 }
 
 NodeId Membership::first_alive(const std::vector<NodeId>& besides) const {
-  for (const Member& member : view_.members) {
+  for (const Member& member : views_.newest.members) {
     const NodeId id = member.peer.id;
     if (id == self()) return id;
-    if (dead_.contains(id) || unreachable(id)) continue;
+    if (others_.dead.contains(id) || unreachable(id)) continue;
     if (std::find(besides.begin(), besides.end(), id) == besides.end()) return id;
   }
   return 0;
@@ -67,9 +66,9 @@ NodeId Membership::first_alive(const std::vector<NodeId>& besides) const {
 
 Time Membership::stagger_delay() const {
   int before = 0;
-  for (const Member& member : view_.members) {
+  for (const Member& member : views_.newest.members) {
     if (member.peer.id == self()) break;
-    if (!dead_.contains(member.peer.id)) ++before;
+    if (!others_.dead.contains(member.peer.id)) ++before;
   }
   return options_.limits.stagger * std::min(before, 20);
 }
@@ -77,8 +76,8 @@ Time Membership::stagger_delay() const {
 void Membership::learn_dead(const std::vector<NodeId>& dead) {
   for (const NodeId node : dead) {
     if (node == self()) continue;
-    dead_.insert(node);
-    requesters_.erase(node);
+    others_.dead.insert(node);
+    others_.requesters.erase(node);
   }
   forget_dead_view();
 }
@@ -86,17 +85,17 @@ void Membership::learn_dead(const std::vector<NodeId>& dead) {
 // A view whose members are all dead is over. A node outside it looks for the job, or makes its next
 // view, as if that view had not existed.
 void Membership::forget_dead_view() {
-  if (phase_ != Phase::kLooking || !view_.exists() || in_view()) return;
-  const bool over = std::all_of(view_.members.begin(), view_.members.end(),
-                                [&](const Member& m) { return dead_.contains(m.peer.id); });
+  if (phase_ != Phase::kLooking || !views_.newest.exists() || in_view()) return;
+  const bool over = std::all_of(views_.newest.members.begin(), views_.newest.members.end(),
+                                [&](const Member& m) { return others_.dead.contains(m.peer.id); });
   if (!over) return;
-  seen_counter_ = std::max(seen_counter_, view_.number.counter);
-  view_ = {};
+  views_.seen_counter = std::max(views_.seen_counter, views_.newest.number.counter);
+  views_.newest = {};
 }
 
 void Membership::peer_dead(Time now, NodeId node) {
-  now_ = now;
-  if (phase_ == Phase::kEnded || node == self() || dead_.contains(node)) return;
+  timers_.now = now;
+  if (phase_ == Phase::kEnded || node == self() || others_.dead.contains(node)) return;
   const bool first = first_alive({}) == node;
   learn_dead({node});
   if (proposal_) {
@@ -107,12 +106,13 @@ void Membership::peer_dead(Time now, NodeId node) {
     return;
   }
   if (phase_ == Phase::kWaiting) return propose(now);
-  if (phase_ == Phase::kAnswered && deferred_reply_ == std::nullopt && promised_.proposer == node) {
-    deadline_ = std::min(deadline_, now + stagger_delay());
+  if (phase_ == Phase::kAnswered && deferred_reply_ == std::nullopt &&
+      views_.promised.proposer == node) {
+    timers_.deadline = std::min(timers_.deadline, now + stagger_delay());
     return;
   }
-  if (phase_ != Phase::kRunning || !view_.has(node)) return;
-  if (first) last_seen_[first_alive({})] = now;
+  if (phase_ != Phase::kRunning || !views_.newest.has(node)) return;
+  if (first) others_.last_seen[first_alive({})] = now;
   want_change(now, {});
 }
 
@@ -120,21 +120,22 @@ void Membership::peer_dead(Time now, NodeId node) {
 void Membership::want_change(Time now, const std::vector<NodeId>& silent) {
   const NodeId first = first_alive(silent);
   if (first == self()) return propose(now);
-  const Member* member = view_.find(first);
-  send(member->peer, Suspect{view_.number, {dead_.begin(), dead_.end()}, silent});
-  deadline_ = std::min(deadline_, now + options_.limits.silent / 2 + stagger_delay());
+  const Member* member = views_.newest.find(first);
+  send(member->peer,
+       Suspect{views_.newest.number, {others_.dead.begin(), others_.dead.end()}, silent});
+  timers_.deadline = std::min(timers_.deadline, now + options_.limits.silent / 2 + stagger_delay());
 }
 
 void Membership::beat(Time now) {
-  next_beat_ = now + options_.limits.beat;
+  timers_.next_beat = now + options_.limits.beat;
   const NodeId first = first_alive({});
   std::vector<Peer> to;
-  for (const Member& member : view_.members) {
+  for (const Member& member : views_.newest.members) {
     const NodeId id = member.peer.id;
-    if (id == self() || dead_.contains(id)) continue;
+    if (id == self() || others_.dead.contains(id)) continue;
     if (first == self() || id == first) to.push_back(member.peer);
   }
-  send_all(to, Beat{view_.number, node_state_.step});
+  send_all(to, Beat{views_.newest.number, node_state_.step});
   if (first == self()) seek_others();
 }
 
@@ -143,11 +144,11 @@ void Membership::beat(Time now) {
 void Membership::seek_others() {
   const std::vector<std::string>& contacts = options_.contacts;
   if (contacts.empty()) return;
-  const std::string& address = contacts[ask_round_++ % contacts.size()];
-  const bool member = std::any_of(view_.members.begin(), view_.members.end(),
+  const std::string& address = contacts[timers_.ask_round++ % contacts.size()];
+  const bool member = std::any_of(views_.newest.members.begin(), views_.newest.members.end(),
                                   [&](const Member& m) { return m.peer.address == address; });
   if (!member || phase_ == Phase::kWaiting) {
-    send({0, address}, Beat{view_.number, node_state_.step});
+    send({0, address}, Beat{views_.newest.number, node_state_.step});
   }
 }
 
@@ -155,49 +156,50 @@ void Membership::seek_others() {
 void Membership::watch(Time now) {
   const NodeId first = first_alive({});
   const auto silent = [&](NodeId id, Time timeout) {
-    const auto it = last_seen_.find(id);
-    return it == last_seen_.end() || it->second + timeout <= now;
+    const auto it = others_.last_seen.find(id);
+    return it == others_.last_seen.end() || it->second + timeout <= now;
   };
-  const Time limit = missed_ ? options_.limits.silent : options_.limits.quiet;
+  const Time limit = workers_.missed ? options_.limits.silent : options_.limits.quiet;
   if (first != self()) {
     if (silent(first, limit + std::max(Time{0}, stagger_delay() - options_.limits.stagger)))
       propose(now);
     return;
   }
-  for (const Member& member : view_.members) {
+  for (const Member& member : views_.newest.members) {
     const NodeId id = member.peer.id;
-    if (id != self() && (dead_.contains(id) || silent(id, limit))) {
+    if (id != self() && (others_.dead.contains(id) || silent(id, limit))) {
       return propose(now);
     }
   }
 }
 
 void Membership::forget_old(Time now) {
-  std::erase_if(unreachable_, [&](const auto& entry) { return entry.second <= now; });
+  std::erase_if(others_.unreachable, [&](const auto& entry) { return entry.second <= now; });
   // A node that does not fit (yet) is notified too when the job ends.
-  std::erase_if(requesters_, [&](const auto& entry) { return !seen_recently(entry.second, now); });
+  std::erase_if(others_.requesters,
+                [&](const auto& entry) { return !seen_recently(entry.second, now); });
 }
 
 void Membership::wake(Time now) {
-  now_ = now;
+  timers_.now = now;
   if (phase_ == Phase::kEnded) return;
-  if (now >= next_beat_) {
+  if (now >= timers_.next_beat) {
     forget_old(now);
     beat(now);
     watch(now);
   }
   if (phase_ == Phase::kRunning) consider_joiners(now);
   if (node_state_.step >= options_.last_step) return end_job(0, "");
-  if (now >= next_ask_) ask(now);
-  if (now >= deadline_) on_deadline(now);
+  if (now >= timers_.next_ask) ask(now);
+  if (now >= timers_.deadline) on_deadline(now);
 }
 
 void Membership::on_deadline(Time now) {
-  deadline_ = kNever;
+  timers_.deadline = kNever;
   switch (phase_) {
     case Phase::kProposing:
       if (now >= proposal_->limit) {
-        if (!stopping_) return decide(now);
+        if (!workers_.stopping) return decide(now);
         proposal_->limit = now + options_.limits.answer;
       }
       look_for_silence(now);
@@ -206,21 +208,22 @@ void Membership::on_deadline(Time now) {
       for (const Member& member : proposal_->view.members) {
         const NodeId id = member.peer.id;
         if (!proposal_->accepted_by.contains(id)) {
-          unreachable_[id] = now + options_.limits.unreachable;
+          others_.unreachable[id] = now + options_.limits.unreachable;
         }
       }
       return propose(now);
     case Phase::kAnswered:
-      if (stopping_) {
-        deadline_ = now + options_.limits.install;
+      if (workers_.stopping) {
+        timers_.deadline = now + options_.limits.install;
         return;
       }
       // A node outside the view may also have to finish the change that would have made it a
       // member.
-      return in_view() || (view_.exists() && !accepted_.empty()) ? propose(now) : look(now);
+      return in_view() || (views_.newest.exists() && !views_.accepted.empty()) ? propose(now)
+                                                                               : look(now);
     case Phase::kWaiting:
       // The job continues without it: with an external lock it would wait for it forever.
-      if (view_.exists() && !in_view() && accepted_.empty()) return look(now);
+      if (views_.newest.exists() && !in_view() && views_.accepted.empty()) return look(now);
       return propose(now);
     case Phase::kRunning:
       return propose(now);
@@ -233,18 +236,18 @@ void Membership::on_deadline(Time now) {
 // ---- what the workers say ----
 
 void Membership::stop_workers() {
-  if (!running_ || stopping_) return;
-  if (reconfiguration_point_) {  // they have stopped by themselves
-    running_ = false;
+  if (!workers_.running || workers_.stopping) return;
+  if (workers_.reconfiguration_point) {  // they have stopped by themselves
+    workers_.running = false;
     return;
   }
-  stopping_ = true;
+  workers_.stopping = true;
   order(StopWorkers{});
 }
 
 void Membership::stopped(Time now, std::uint64_t step) {
-  now_ = now;
-  running_ = stopping_ = false;
+  timers_.now = now;
+  workers_.running = workers_.stopping = false;
   if (phase_ == Phase::kEnded) return;
   node_state_.step = step;
   if (step >= options_.last_step) return end_job(0, "");
@@ -254,72 +257,72 @@ void Membership::stopped(Time now, std::uint64_t step) {
 
 void Membership::applied(Time now, ViewNumber number, std::uint64_t step,
                          bool reconfiguration_point) {
-  now_ = now;
+  timers_.now = now;
   if (phase_ == Phase::kEnded) return;
   node_state_.step = std::max(node_state_.step, step);
   if (step >= options_.last_step) return end_job(0, "");
-  if (!reconfiguration_point || number != view_.number || phase_ != Phase::kRunning) return;
-  reconfiguration_point_ = true;
+  if (!reconfiguration_point || number != views_.newest.number || phase_ != Phase::kRunning) return;
+  workers_.reconfiguration_point = true;
   at_reconfiguration_point(now);
 }
 
 void Membership::at_reconfiguration_point(Time now) {
   if (first_alive({}) == self()) return propose(now);
-  deadline_ = now + options_.limits.silent / 2 + stagger_delay();
+  timers_.deadline = now + options_.limits.silent / 2 + stagger_delay();
 }
 
 void Membership::step_failed(Time now, ViewNumber number, const std::vector<NodeId>& dead,
                              const std::vector<NodeId>& silent) {
-  now_ = now;
-  if (phase_ != Phase::kRunning || number != view_.number) return;
-  missed_ = true;
+  timers_.now = now;
+  if (phase_ != Phase::kRunning || number != views_.newest.number) return;
+  workers_.missed = true;
   learn_dead(dead);
-  for (const NodeId node : silent) unreachable_[node] = now + options_.limits.unreachable;
+  for (const NodeId node : silent) others_.unreachable[node] = now + options_.limits.unreachable;
   want_change(now, silent);
 }
 
 void Membership::want_reconfiguration_point(Time now) {
-  if (view_.paused) return want_change(now, {});
-  if (std::exchange(reconfiguration_point_asked_, true)) return;
+  if (views_.newest.paused) return want_change(now, {});
+  if (std::exchange(workers_.reconfiguration_point_asked, true)) return;
   order(AskReconfigurationPoint{});
 }
 
 void Membership::identify(const JobIdentity& job, Credentials who) {
   options_.job = job;
   options_.who = std::move(who);
-  if (phase_ == Phase::kLooking) next_ask_ = now_;
+  if (phase_ == Phase::kLooking) timers_.next_ask = timers_.now;
 }
 
 void Membership::workers_changed(Time now, std::uint32_t workers) {
-  now_ = now;
+  timers_.now = now;
   const std::uint32_t before = std::exchange(node_state_.workers, workers);
-  if (phase_ == Phase::kLooking && workers > before) next_ask_ = now;
+  if (phase_ == Phase::kLooking && workers > before) timers_.next_ask = now;
   if (phase_ != Phase::kRunning || workers == before) return;
   if (workers < before) return want_change(now, {});
   want_reconfiguration_point(now);
 }
 
 void Membership::worker_fault(Time now, std::uint64_t step, std::string how) {
-  now_ = now;
-  faults_.push_back({self(), ++num_faults_, step, std::move(how)});
-  if (faults_.size() > 4) faults_.erase(faults_.begin());
+  timers_.now = now;
+  faults_.list.push_back({self(), ++faults_.count, step, std::move(how)});
+  if (faults_.list.size() > 4) faults_.list.erase(faults_.list.begin());
 }
 
 void Membership::leave(Time now) {
-  now_ = now;
+  timers_.now = now;
   if (phase_ == Phase::kEnded || std::exchange(node_state_.leaving, true)) return;
   if (phase_ == Phase::kLooking) return end(kHasLeft, "left before it was a member");
   if (phase_ == Phase::kRunning) want_reconfiguration_point(now);
 }
 
 void Membership::fail(Time now, std::int32_t code, std::string message) {
-  now_ = now;
+  timers_.now = now;
   if (phase_ == Phase::kEnded) return;
   in_view() ? end_job(code, std::move(message)) : end(code, std::move(message));
 }
 
 void Membership::lock(Time now, bool held) {
-  now_ = now;
+  timers_.now = now;
   if (std::exchange(lock_held_, held) == held || phase_ == Phase::kEnded) return;
   if (held && phase_ == Phase::kWaiting) propose(now);
   if (held || phase_ != Phase::kRunning) return;
@@ -331,8 +334,8 @@ void Membership::lock(Time now, bool held) {
 // end of a job of thousands of nodes would need millions of connections.
 std::vector<Peer> Membership::notified_of_end() const {
   std::vector<Peer> first, all;
-  for (const Member& member : view_.members) {
-    if (dead_.contains(member.peer.id)) continue;
+  for (const Member& member : views_.newest.members) {
+    if (others_.dead.contains(member.peer.id)) continue;
     if (first.size() < options_.limits.broadcast_fan_out) first.push_back(member.peer);
     all.push_back(member.peer);
   }
@@ -340,7 +343,7 @@ std::vector<Peer> Membership::notified_of_end() const {
       std::any_of(first.begin(), first.end(), [&](const Peer& peer) { return peer.id == self(); });
   std::vector<Peer>& reply = cries ? all : first;
   std::erase_if(reply, [&](const Peer& peer) { return peer.id == self(); });
-  for (const auto& [id, requester] : requesters_) reply.push_back(requester.peer);
+  for (const auto& [id, requester] : others_.requesters) reply.push_back(requester.peer);
   return reply;
 }
 
@@ -351,7 +354,7 @@ void Membership::end_job(std::int32_t code, std::string message) {
 }
 
 void Membership::end(std::int32_t code, std::string message) {
-  if (running_) order(StopWorkers{});
+  if (workers_.running) order(StopWorkers{});
   if (std::exchange(lock_held_, false)) order(DropLock{});
   proposal_.reset();
   enter(Phase::kEnded, kNever);
@@ -361,9 +364,9 @@ void Membership::end(std::int32_t code, std::string message) {
 // ---- what others say ----
 
 void Membership::receive(Time now, const Peer& from, const Message& message) {
-  now_ = now;
-  if (from.id == self() || dead_.contains(from.id)) return;
-  last_seen_[from.id] = now;
+  timers_.now = now;
+  if (from.id == self() || others_.dead.contains(from.id)) return;
+  others_.last_seen[from.id] = now;
   if (phase_ == Phase::kEnded) {
     if (end_ && !std::holds_alternative<Ended>(message)) send(from, *end_);
     return;
@@ -372,16 +375,16 @@ void Membership::receive(Time now, const Peer& from, const Message& message) {
 }
 
 void Membership::on(Time now, const Peer& from, const Beat& m) {
-  if (m.number == view_.number) return;
-  if (m.number < view_.number)
-    return send(from, AskReply{Verdict::kAsk, "", node_state_.step, view_});
+  if (m.number == views_.newest.number) return;
+  if (m.number < views_.newest.number)
+    return send(from, AskReply{Verdict::kAsk, "", node_state_.step, views_.newest});
   if (!install_accepted(now, m.number)) send(from, Ask{options_.who, node_state_});
 }
 
 void Membership::on(Time now, const Peer& from, const Suspect& m) {
-  if (m.number < view_.number)
-    return send(from, AskReply{Verdict::kAsk, "", node_state_.step, view_});
-  if (m.number > view_.number || phase_ != Phase::kRunning) return;
+  if (m.number < views_.newest.number)
+    return send(from, AskReply{Verdict::kAsk, "", node_state_.step, views_.newest});
+  if (m.number > views_.newest.number || phase_ != Phase::kRunning) return;
   learn_dead(m.dead);
   if (first_alive(m.silent) == self()) propose(now);
 }
@@ -389,7 +392,7 @@ void Membership::on(Time now, const Peer& from, const Suspect& m) {
 void Membership::on(Time, const Peer&, const Ended& m) {
   // A member finishes the last step alone.
   const bool last = node_state_.step + 1 >= options_.last_step;
-  if (m.code == 0 && phase_ == Phase::kRunning && last && !view_.paused) return;
+  if (m.code == 0 && phase_ == Phase::kRunning && last && !views_.newest.paused) return;
   end_job(m.code, m.message);
 }
 
@@ -407,14 +410,14 @@ std::string Membership::waiting_for() const {
     case Phase::kWaiting:
       return why_waiting_;
     case Phase::kRunning:
-      if (view_.paused) {
+      if (views_.newest.paused) {
         return fmt::format("{} more nodes; the job needs {} and has {}",
-                           options_.bounds.min_nodes - view_.members.size(),
-                           options_.bounds.min_nodes, view_.members.size());
+                           options_.bounds.min_nodes - views_.newest.members.size(),
+                           options_.bounds.min_nodes, views_.newest.members.size());
       }
-      return fmt::format("step {} of view {}", node_state_.step + 1, view_.number.counter);
+      return fmt::format("step {} of view {}", node_state_.step + 1, views_.newest.number.counter);
     case Phase::kProposing:
-      if (stopping_) return "its own workers to stop";
+      if (workers_.stopping) return "its own workers to stop";
       for (const auto& [id, peer] : proposal_->asked) peers.push_back(peer);
       return "answers of " +
              names(peers, [&](NodeId id) { return !proposal_->answers.contains(id); });
@@ -423,8 +426,9 @@ std::string Membership::waiting_for() const {
       return "acceptance of " +
              names(peers, [&](NodeId id) { return !proposal_->accepted_by.contains(id); });
     case Phase::kAnswered:
-      return stopping_ ? "its own workers to stop"
-                       : fmt::format("view {}, which was proposed to it", promised_.counter);
+      return workers_.stopping
+                 ? "its own workers to stop"
+                 : fmt::format("view {}, which was proposed to it", views_.promised.counter);
     case Phase::kEnded:
       break;
   }

@@ -148,15 +148,15 @@ class Membership {
   Time next_wake() const;
 
   Phase phase() const { return phase_; }
-  const View& view() const { return view_; }  // the newest known to be installed
-  bool in_view() const { return view_.has(self()); }
+  const View& view() const { return views_.newest; }  // the newest known to be installed
+  bool in_view() const { return views_.newest.has(self()); }
   bool leads() const { return in_view() && first_alive({}) == self(); }
   const NodeState& node_state() const { return node_state_; }
   const MembershipOptions& options() const { return options_; }
   // The nodes or events that it waits for, for people; never empty before the end.
   std::string waiting_for() const;
   // Hosts that have asked here and were refused, with the reasons; bounded.
-  const std::map<std::string, std::string>& refused() const { return refused_; }
+  const std::map<std::string, std::string>& refused() const { return others_.refused; }
 
  private:
   struct Requester {
@@ -247,43 +247,62 @@ class Membership {
   bool fresh(const Requester& requester, Time now) const;
   bool ready(const Requester& requester, Time now) const;
   bool fits(const Ask& ask) const;
-  bool may_refuse() const { return in_view() || (options_.bootstrap_node && !view_.exists()); }
+  bool may_refuse() const {
+    return in_view() || (options_.bootstrap_node && !views_.newest.exists());
+  }
   void note_refusal(const Ask& ask, const AskReply& reply);
   void consider_joiners(Time now);
+
+  struct Views {
+    View newest;                 // known to be installed
+    std::vector<View> accepted;  // after it; each has been accepted, the last one newest
+    std::vector<View> doubtful;  // others' accepted views that kept the last proposal from going on
+    ViewNumber promised;
+    std::uint64_t seen_counter = 0;
+  };
+  struct OwnFaults {
+    std::vector<Fault> list;
+    std::uint64_t count = 0;
+  };
+  // What the workers of this node do.
+  struct Workers {
+    bool running = false;   // have a view
+    bool stopping = false;  // and are told to stop
+    bool missed = false;    // have said that the step of their view cannot be completed
+    bool reconfiguration_point_asked = false;
+    bool reconfiguration_point = false;  // have stopped after a step, as its header said
+  };
+  struct OtherNodes {
+    std::set<NodeId> dead;
+    std::map<NodeId, Time> unreachable;  // until when
+    std::map<NodeId, Time> last_seen;
+    std::map<NodeId, Requester> requesters;
+    std::map<std::string, std::string> refused;
+    std::set<std::string> unsettled;  // contacts that have not answered yet
+  };
+  struct Timers {
+    Time started{};
+    Time now{};
+    Time deadline = kNever;
+    Time next_beat = kNever;
+    Time next_ask{};
+    std::size_t ask_round = 0;
+  };
 
   MembershipOptions options_;
   const Rules& rules_;
   Phase phase_ = Phase::kLooking;
-  View view_;
-  std::vector<View> accepted_;  // after view_; each has been accepted, the last one newest
-  std::vector<View> doubtful_;  // others' accepted views that kept the last proposal from going on
-  ViewNumber promised_;
-  std::uint64_t seen_counter_ = 0;
+  Views views_;
   NodeState node_state_;
-  std::vector<Fault> faults_;  // this node's
-  std::uint64_t num_faults_ = 0;
-  bool running_ = false;   // the workers have a view
-  bool stopping_ = false;  // and are told to stop
-  bool reconfiguration_point_asked_ = false;
-  bool missed_ = false;  // the workers of the view have said that their step cannot be completed
-  bool reconfiguration_point_ = false;  // the workers have stopped after a step, as its header said
+  OwnFaults faults_;
+  Workers workers_;
   bool lock_held_ = false;
   std::optional<Proposal> proposal_;
   std::optional<DeferredReply> deferred_reply_;
-  std::set<NodeId> dead_;
-  std::map<NodeId, Time> unreachable_;  // until when
-  std::map<NodeId, Time> last_seen_;
-  std::map<NodeId, Requester> requesters_;
-  std::map<std::string, std::string> refused_;
-  std::set<std::string> unsettled_;  // contacts that have not answered yet
+  OtherNodes others_;
   std::string why_waiting_;
   std::optional<Ended> end_;  // of the job: the others are notified
-  std::size_t ask_round_ = 0;
-  Time started_{};
-  Time deadline_ = kNever;
-  Time next_beat_ = kNever;
-  Time next_ask_{};
-  Time now_{};
+  Timers timers_;
   std::vector<Order> orders_;
 };
 

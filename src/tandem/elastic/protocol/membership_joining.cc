@@ -22,7 +22,7 @@ void Membership::look(Time now) {
   if (std::exchange(lock_held_, false)) order(DropLock{});
   why_waiting_ = "an answer of an agent of the job";
   enter(Phase::kLooking, kNever);
-  next_ask_ = now;
+  timers_.next_ask = now;
   forget_dead_view();
 }
 
@@ -31,41 +31,43 @@ void Membership::left_behind(Time now, const View& view) {
   know_installed(view);
   deferred_reply_.reset();
   stop_workers();
-  reconfiguration_point_ = reconfiguration_point_asked_ = missed_ = false;
+  workers_.reconfiguration_point = workers_.reconfiguration_point_asked = workers_.missed = false;
   look(now);
 }
 
 void Membership::ask(Time now) {
-  next_ask_ = now + options_.limits.ask;
+  timers_.next_ask = now + options_.limits.ask;
   Ask message{options_.who, node_state_};
   message.who.inputs.clear();
-  const std::size_t round = ask_round_++;
+  const std::size_t round = timers_.ask_round++;
   const std::vector<std::string>& contacts = options_.contacts;
-  if (!view_.exists()) {
+  if (!views_.newest.exists()) {
     for (const std::string& address : contacts) send({0, address}, message);
     return found(now);
   }
-  const std::size_t size = view_.members.size();
+  const std::size_t size = views_.newest.members.size();
   const NodeId first = first_alive({});
   for (std::size_t i = 0; i < size; ++i) {
-    const Peer& peer = view_.members[i].peer;
-    if (peer.id == first || (i == round % size && !dead_.contains(peer.id))) send(peer, message);
+    const Peer& peer = views_.newest.members[i].peer;
+    if (peer.id == first || (i == round % size && !others_.dead.contains(peer.id)))
+      send(peer, message);
   }
   if (!contacts.empty()) send({0, contacts[round % contacts.size()]}, message);
 }
 
 void Membership::nobody_at(Time now, const std::string& address) {
-  now_ = now;
-  unsettled_.erase(address);
-  if (phase_ == Phase::kLooking && !view_.exists()) found(now);
+  timers_.now = now;
+  others_.unsettled.erase(address);
+  if (phase_ == Phase::kLooking && !views_.newest.exists()) found(now);
 }
 
 // Only the endpoint makes the first view, when no agent that it can reach knows one.
 void Membership::found(Time now) {
-  if (!options_.bootstrap_node || (!unsettled_.empty() && now < started_ + options_.limits.found))
+  if (!options_.bootstrap_node ||
+      (!others_.unsettled.empty() && now < timers_.started + options_.limits.found))
     return;
   std::size_t nodes = 1, workers = node_state_.workers;
-  for (const auto& [id, requester] : requesters_) {
+  for (const auto& [id, requester] : others_.requesters) {
     if (!fresh(requester, now) || requester.ask.node_state.workers == 0) continue;
     ++nodes;
     workers += requester.ask.node_state.workers;
@@ -77,13 +79,14 @@ void Membership::found(Time now) {
   if (nodes >= bounds.min_nodes)
     why_waiting_ = fmt::format("{} workers to begin; {} are ready ({})", bounds.first_workers,
                                workers, whose_workers(now));
-  for (const auto& [name, reason] : refused_) why_waiting_ += fmt::format("; {} was refused", name);
+  for (const auto& [name, reason] : others_.refused)
+    why_waiting_ += fmt::format("; {} was refused", name);
 }
 
 // For people: the number of ready workers on each host.
 std::string Membership::whose_workers(Time now) const {
   std::string whose = fmt::format("{} here", node_state_.workers);
-  for (const auto& [id, requester] : requesters_) {
+  for (const auto& [id, requester] : others_.requesters) {
     if (fresh(requester, now))
       whose += fmt::format(", {} at {}", requester.ask.node_state.workers, requester.peer.address);
   }
@@ -91,11 +94,12 @@ std::string Membership::whose_workers(Time now) const {
 }
 
 void Membership::on(Time now, const Peer& from, const AskReply& m) {
-  unsettled_.erase(from.address);
-  const bool alive =
-      m.view && std::any_of(m.view->members.begin(), m.view->members.end(),
-                            [&](const Member& member) { return !dead_.contains(member.peer.id); });
-  if (alive && m.view->number > view_.number) {
+  others_.unsettled.erase(from.address);
+  const bool alive = m.view && std::any_of(m.view->members.begin(), m.view->members.end(),
+                                           [&](const Member& member) {
+                                             return !others_.dead.contains(member.peer.id);
+                                           });
+  if (alive && m.view->number > views_.newest.number) {
     if (!m.view->has(self())) {
       if (in_view() || phase_ == Phase::kLooking) {
         left_behind(now, *m.view);
@@ -114,11 +118,11 @@ void Membership::on(Time now, const Peer& from, const AskReply& m) {
     return end(1, "refused by the job: " + printable(m.reason, /*lines=*/true));
   if (m.verdict == Verdict::kShow) return send(from, Ask{options_.who, node_state_});
   if (m.verdict != Verdict::kAsk) why_waiting_ = m.reason;
-  if (m.verdict != Verdict::kLearn || !m.view || m.view->number != view_.number) {
-    if (phase_ == Phase::kLooking && !view_.exists()) found(now);
+  if (m.verdict != Verdict::kLearn || !m.view || m.view->number != views_.newest.number) {
+    if (phase_ == Phase::kLooking && !views_.newest.exists()) found(now);
     return;
   }
-  if (!stopping_ && node_state_.step < m.step) order(Learn{view_, m.step});
+  if (!workers_.stopping && node_state_.step < m.step) order(Learn{views_.newest, m.step});
 }
 
 // ---- who is asked ----
@@ -145,7 +149,7 @@ bool Membership::ready(const Requester& requester, Time now) const {
 AskReply Membership::reply_to(Time now, const Peer& from, const Ask& m) const {
   AskReply reply;
   reply.step = node_state_.step;
-  if (view_.exists()) reply.view = view_;
+  if (views_.newest.exists()) reply.view = views_.newest;
   if (options_.job.kernels.empty() || m.who.kernels.empty()) {
     reply.reason = "workers that are ready";
     return reply;
@@ -162,30 +166,31 @@ AskReply Membership::reply_to(Time now, const Peer& from, const Ask& m) const {
     return reply;
   }
   if (phase_ == Phase::kRunning && first_alive({}) == self()) {
-    const auto it = requesters_.find(from.id);
-    const bool apart = it == requesters_.end() || !fresh(it->second, now);
-    const bool full = view_.members.size() >= options_.bounds.max_nodes;
+    const auto it = others_.requesters.find(from.id);
+    const bool apart = it == others_.requesters.end() || !fresh(it->second, now);
+    const bool full = views_.newest.members.size() >= options_.bounds.max_nodes;
     reply.verdict = full || apart ? Verdict::kSpare : Verdict::kLearn;
-    reply.reason = full ? fmt::format("a place among the {} nodes of the job", view_.members.size())
-                   : apart ? std::string("members that it did not reach before")
-                           : fmt::format("the state of step {}", node_state_.step);
-  } else if (phase_ == Phase::kRunning || (view_.exists() && phase_ == Phase::kLooking)) {
+    reply.reason =
+        full    ? fmt::format("a place among the {} nodes of the job", views_.newest.members.size())
+        : apart ? std::string("members that it did not reach before")
+                : fmt::format("the state of step {}", node_state_.step);
+  } else if (phase_ == Phase::kRunning || (views_.newest.exists() && phase_ == Phase::kLooking)) {
     reply.verdict = Verdict::kAsk;
   } else {
-    reply.reason = view_.exists() ? "the members to agree on a view" : "the job to begin";
+    reply.reason = views_.newest.exists() ? "the members to agree on a view" : "the job to begin";
   }
   return reply;
 }
 
 void Membership::on(Time now, const Peer& from, const Ask& m) {
-  Requester& requester = requesters_[from.id];
+  Requester& requester = others_.requesters[from.id];
   requester = {from, m, now};
   AskReply reply = reply_to(now, from, m);
   note_refusal(m, reply);
   if (reply.verdict == Verdict::kRefuse || reply.verdict == Verdict::kShow)
-    requesters_.erase(from.id);
+    others_.requesters.erase(from.id);
   send(from, std::move(reply));
-  if (phase_ == Phase::kLooking && !view_.exists()) found(now);
+  if (phase_ == Phase::kLooking && !views_.newest.exists()) found(now);
   if (phase_ == Phase::kRunning) consider_joiners(now);
 }
 
@@ -193,21 +198,21 @@ void Membership::note_refusal(const Ask& ask, const AskReply& reply) {
   const std::string name = printable(ask.who.name);
   if (reply.verdict == Verdict::kShow || ask.who.kernels.empty()) return;
   if (reply.verdict != Verdict::kRefuse) {
-    refused_.erase(name);
+    others_.refused.erase(name);
     return;
   }
-  const auto known = refused_.find(name);
-  if (known == refused_.end() && refused_.size() == kMostRefused) return;
-  if (known != refused_.end() && known->second == reply.reason) return;
-  refused_[name] = reply.reason;
+  const auto known = others_.refused.find(name);
+  if (known == others_.refused.end() && others_.refused.size() == kMostRefused) return;
+  if (known != others_.refused.end() && known->second == reply.reason) return;
+  others_.refused[name] = reply.reason;
   order(Refused{name, reply.reason});
 }
 
 void Membership::consider_joiners(Time now) {
   if (first_alive({}) != self()) return;
-  if (reconfiguration_point_) return at_reconfiguration_point(now);
-  if (view_.members.size() >= options_.bounds.max_nodes) return;
-  const bool somebody = std::any_of(requesters_.begin(), requesters_.end(),
+  if (workers_.reconfiguration_point) return at_reconfiguration_point(now);
+  if (views_.newest.members.size() >= options_.bounds.max_nodes) return;
+  const bool somebody = std::any_of(others_.requesters.begin(), others_.requesters.end(),
                                     [&](const auto& entry) { return ready(entry.second, now); });
   if (somebody) want_reconfiguration_point(now);
 }

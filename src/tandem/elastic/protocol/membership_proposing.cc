@@ -33,44 +33,45 @@ bool Membership::take_lock(Time now) {
 void Membership::propose(Time now) {
   if (!take_lock(now)) return;
   const std::uint64_t counter =
-      std::max({promised_.counter, view_.number.counter, seen_counter_}) + 1;
-  promised_ = {counter, self()};
+      std::max({views_.promised.counter, views_.newest.number.counter, views_.seen_counter}) + 1;
+  views_.promised = {counter, self()};
   deferred_reply_.reset();
   proposal_ = Proposal();  // emplace() of a nested class without arguments is an error of clang 14
-  proposal_->number = promised_;
+  proposal_->number = views_.promised;
   std::map<NodeId, Peer>& asked = proposal_->asked;
   const auto ask_members = [&](const View& view) {
     for (const Member& member : view.members) asked.emplace(member.peer.id, member.peer);
   };
-  ask_members(view_);
-  for (const View& view : accepted_) ask_members(view);
-  for (const View& view : doubtful_) ask_members(view);
-  for (const auto& [id, requester] : requesters_) {
-    if (!view_.exists() ? fresh(requester, now) : ready(requester, now))
+  ask_members(views_.newest);
+  for (const View& view : views_.accepted) ask_members(view);
+  for (const View& view : views_.doubtful) ask_members(view);
+  for (const auto& [id, requester] : others_.requesters) {
+    if (!views_.newest.exists() ? fresh(requester, now) : ready(requester, now))
       asked.emplace(id, requester.peer);
   }
   std::erase_if(asked, [&](const auto& entry) {
-    return entry.first == self() || dead_.contains(entry.first);
+    return entry.first == self() || others_.dead.contains(entry.first);
   });
   proposal_->limit = now + options_.limits.answer;
   enter(Phase::kProposing, proposal_->limit);
   look_for_silence(now);
   std::vector<Peer> to;
   for (const auto& [id, peer] : asked) to.push_back(peer);
-  send_all(to, Propose{promised_, view_.number});
+  send_all(to, Propose{views_.promised, views_.newest.number});
   stop_workers();
-  if (!stopping_) add_own_answer(now);
+  if (!workers_.stopping) add_own_answer(now);
 }
 
 void Membership::add_own_answer(Time now) {
-  const Propose own{proposal_->number, view_.number};
+  const Propose own{proposal_->number, views_.newest.number};
   proposal_->answers[self()] = {options_.self, make_answer(own)};
   check_answers(now);
 }
 
 void Membership::on(Time now, const Peer& from, const Answer& m) {
-  if (m.promised > m.number) seen_counter_ = std::max(seen_counter_, m.promised.counter);
-  if (m.installed && m.installed->number > view_.number) {
+  if (m.promised > m.number)
+    views_.seen_counter = std::max(views_.seen_counter, m.promised.counter);
+  if (m.installed && m.installed->number > views_.newest.number) {
     if (!m.installed->has(self()) && in_view()) return left_behind(now, *m.installed);
     know_installed(*m.installed);
   }
@@ -86,12 +87,13 @@ void Membership::on(Time now, const Peer& from, const Answer& m) {
 
 // Decides as soon as all nodes have answered from which an answer can be expected.
 void Membership::check_answers(Time now) {
-  if (stopping_ || !proposal_->answers.contains(self())) return;
+  if (workers_.stopping || !proposal_->answers.contains(self())) return;
   for (const auto& [id, peer] : proposal_->asked) {
-    const auto answered = last_seen_.find(id);
+    const auto answered = others_.last_seen.find(id);
     const bool silent =
-        answered == last_seen_.end() || answered->second + options_.limits.silent <= now;
-    if (!proposal_->answers.contains(id) && !dead_.contains(id) && !silent && !unreachable(id)) {
+        answered == others_.last_seen.end() || answered->second + options_.limits.silent <= now;
+    if (!proposal_->answers.contains(id) && !others_.dead.contains(id) && !silent &&
+        !unreachable(id)) {
       return;
     }
   }
@@ -100,12 +102,12 @@ void Membership::check_answers(Time now) {
 
 // Wakes up when the next node without an answer counts as silent.
 void Membership::look_for_silence(Time now) {
-  deadline_ = proposal_->limit;
+  timers_.deadline = proposal_->limit;
   for (const auto& [id, peer] : proposal_->asked) {
-    const auto answered = last_seen_.find(id);
-    if (answered == last_seen_.end() || proposal_->answers.contains(id)) continue;
+    const auto answered = others_.last_seen.find(id);
+    if (answered == others_.last_seen.end() || proposal_->answers.contains(id)) continue;
     const Time silent_at = answered->second + options_.limits.silent;
-    if (silent_at > now) deadline_ = std::min(deadline_, silent_at);
+    if (silent_at > now) timers_.deadline = std::min(timers_.deadline, silent_at);
   }
 }
 
@@ -113,7 +115,7 @@ std::vector<View> Membership::pending() const {
   std::vector<View> result;
   for (const auto& [id, answered] : proposal_->answers) {
     for (const View& view : answered.answer.accepted) {
-      if (view.number > view_.number && !contains(result, view.number) &&
+      if (view.number > views_.newest.number && !contains(result, view.number) &&
           rules_.may_be_installed(view, proposal_->answers)) {
         result.push_back(view);
       }
@@ -124,16 +126,17 @@ std::vector<View> Membership::pending() const {
 
 bool Membership::enough(const std::set<NodeId>& present, const std::vector<View>& pending) const {
   if (options_.external_lock) return lock_held_;
-  if (!view_.exists() && pending.empty()) {
+  if (!views_.newest.exists() && pending.empty()) {
     return options_.bootstrap_node && present.size() >= options_.bounds.min_nodes;
   }
-  return rules_.may_follow(view_, present, dead_) &&
-         std::all_of(pending.begin(), pending.end(),
-                     [&](const View& view) { return rules_.may_follow(view, present, dead_); });
+  return rules_.may_follow(views_.newest, present, others_.dead) &&
+         std::all_of(pending.begin(), pending.end(), [&](const View& view) {
+           return rules_.may_follow(view, present, others_.dead);
+         });
 }
 
 std::vector<Fault> Membership::known_faults() const {
-  std::vector<Fault> result = view_.faults;
+  std::vector<Fault> result = views_.newest.faults;
   for (const auto& [id, answered] : proposal_->answers) {
     for (const Fault& fault : answered.answer.faults) {
       if (std::find(result.begin(), result.end(), fault) == result.end()) result.push_back(fault);
@@ -146,17 +149,19 @@ void Membership::decide(Time now) {
   std::set<NodeId> present;
   for (const auto& [id, answered] : proposal_->answers) present.insert(id);
   std::vector<View> possible = pending();
-  std::erase_if(accepted_, [&](const View& view) { return !contains(possible, view.number); });
+  std::erase_if(views_.accepted,
+                [&](const View& view) { return !contains(possible, view.number); });
   if (!enough(present, possible)) {
     if (!in_view() && possible.empty()) return look(now);
-    doubtful_ = std::move(possible);
+    views_.doubtful = std::move(possible);
     return wait(now, options_.external_lock
                          ? "the external lock"
                          : fmt::format("more than half of the {} nodes of view {}; {} are here",
-                                       view_.members.size(), view_.number.counter, present.size()));
+                                       views_.newest.members.size(), views_.newest.number.counter,
+                                       present.size()));
   }
   if (possible.size() > kMostPending) return wait(now, "members of views that may be installed");
-  View view = next_view(rules_, view_, proposal_->answers, options_.bounds);
+  View view = next_view(rules_, views_.newest, proposal_->answers, options_.bounds);
   view.faults = known_faults();
   std::erase_if(view.faults, [&](const Fault& fault) { return fault.step != view.step + 1; });
   if (const Fault* fault = rules_.repeated(view.faults)) {
@@ -168,7 +173,7 @@ void Membership::decide(Time now) {
   if (view.faults.size() > kMostFaults) view.faults.resize(kMostFaults);
   if (view.members.empty()) return nobody_computes(now);
   view.number = proposal_->number;
-  view.after.push_back(view_.number);
+  view.after.push_back(views_.newest.number);
   for (const View& each : possible) view.after.push_back(each.number);
   offer(now, std::move(view), std::move(possible));
 }
@@ -185,10 +190,10 @@ void Membership::wait(Time now, std::string why) {
   proposal_.reset();
   why_waiting_ = std::move(why);
   enter(Phase::kWaiting, now + options_.limits.retry + stagger_delay());
-  for (const Member& member : view_.members) {
+  for (const Member& member : views_.newest.members) {
     const NodeId id = member.peer.id;
-    if (id == self() || dead_.contains(id)) continue;
-    send(member.peer, Beat{view_.number, node_state_.step});  // they may be in a newer view
+    if (id == self() || others_.dead.contains(id)) continue;
+    send(member.peer, Beat{views_.newest.number, node_state_.step});  // they may be in a newer view
   }
   seek_others();
 }
@@ -203,8 +208,8 @@ std::vector<Peer> Membership::others_who_answered() const {
 
 void Membership::offer(Time now, View view, std::vector<View> possible) {
   enter(Phase::kOffering, now + options_.limits.offer);
-  accepted_ = possible;
-  accepted_.push_back(view);
+  views_.accepted = possible;
+  views_.accepted.push_back(view);
   send_all(others_who_answered(), Offer{view, possible});
   proposal_->view = std::move(view);
   proposal_->pending = std::move(possible);
@@ -224,10 +229,10 @@ void Membership::check_accepted(Time now) {
   const std::vector<View>& also = proposal_->pending;
   if (options_.external_lock) {
     if (!lock_held_) return;
-  } else if (view_.exists()) {
-    const bool followed = rules_.may_follow(view_, by, dead_) &&
+  } else if (views_.newest.exists()) {
+    const bool followed = rules_.may_follow(views_.newest, by, others_.dead) &&
                           std::all_of(also.begin(), also.end(), [&](const View& view) {
-                            return rules_.may_follow(view, by, dead_);
+                            return rules_.may_follow(view, by, others_.dead);
                           });
     if (!followed) return;
   }
@@ -239,25 +244,26 @@ void Membership::check_accepted(Time now) {
 
 // Members of a view do not stop for a node outside it: that node receives the job's step.
 bool Membership::may_propose_here(const Peer& from, const Propose& m) const {
-  if (!view_.exists() || m.installed > view_.number || view_.has(from.id)) return true;
-  return std::any_of(accepted_.begin(), accepted_.end(),
+  if (!views_.newest.exists() || m.installed > views_.newest.number || views_.newest.has(from.id))
+    return true;
+  return std::any_of(views_.accepted.begin(), views_.accepted.end(),
                      [&](const View& view) { return view.has(from.id); });
 }
 
 void Membership::on(Time now, const Peer& from, const Propose& m) {
   if (!may_propose_here(from, m)) {
-    return send(from, AskReply{Verdict::kAsk, "", node_state_.step, view_});
+    return send(from, AskReply{Verdict::kAsk, "", node_state_.step, views_.newest});
   }
-  seen_counter_ = std::max(seen_counter_, m.number.counter);
-  if (!rules_.may_promise(promised_, m.number)) {
+  views_.seen_counter = std::max(views_.seen_counter, m.number.counter);
+  if (!rules_.may_promise(views_.promised, m.number)) {
     Answer refusal;
     refusal.number = m.number;
-    refusal.promised = promised_;
+    refusal.promised = views_.promised;
     // The same again: the answer was lost, or is still owed.
-    if (promised_ == m.number) return;
+    if (views_.promised == m.number) return;
     return send(from, refusal);
   }
-  promised_ = m.number;
+  views_.promised = m.number;
   proposal_.reset();
   deferred_reply_ = DeferredReply{from, m};
   enter(Phase::kAnswered, now + options_.limits.install + stagger_delay());
@@ -266,7 +272,7 @@ void Membership::on(Time now, const Peer& from, const Propose& m) {
 }
 
 void Membership::send_deferred_reply(Time) {
-  if (!deferred_reply_ || stopping_) return;
+  if (!deferred_reply_ || workers_.stopping) return;
   send(deferred_reply_->to, make_answer(deferred_reply_->propose));
   deferred_reply_.reset();
 }
@@ -275,24 +281,25 @@ Answer Membership::make_answer(const Propose& propose) const {
   Answer answer;
   answer.number = answer.promised = propose.number;
   answer.node_state = node_state_;
-  if (view_.number > propose.installed) answer.installed = view_;
-  answer.accepted = accepted_;
-  answer.dead = {dead_.begin(), dead_.end()};
-  for (const auto& [node, until] : unreachable_) {
-    if (until > now_) answer.unreachable.push_back(node);
+  if (views_.newest.number > propose.installed) answer.installed = views_.newest;
+  answer.accepted = views_.accepted;
+  answer.dead = {others_.dead.begin(), others_.dead.end()};
+  for (const auto& [node, until] : others_.unreachable) {
+    if (until > timers_.now) answer.unreachable.push_back(node);
   }
-  answer.faults = faults_;
+  answer.faults = faults_.list;
   return answer;
 }
 
 void Membership::on(Time now, const Peer& from, const Offer& m) {
-  if (m.view.number != promised_ || phase_ != Phase::kAnswered) return;
-  if (!contains(accepted_, m.view.number)) {
-    accepted_ = m.pending;
-    accepted_.push_back(m.view);
-    std::erase_if(accepted_, [&](const View& view) { return view.number <= view_.number; });
+  if (m.view.number != views_.promised || phase_ != Phase::kAnswered) return;
+  if (!contains(views_.accepted, m.view.number)) {
+    views_.accepted = m.pending;
+    views_.accepted.push_back(m.view);
+    std::erase_if(views_.accepted,
+                  [&](const View& view) { return view.number <= views_.newest.number; });
   }
-  deadline_ = now + options_.limits.install + stagger_delay();
+  timers_.deadline = now + options_.limits.install + stagger_delay();
   send(from, Accept{m.view.number});
 }
 
@@ -301,24 +308,25 @@ void Membership::on(Time now, const Peer&, const Install& m) { install_accepted(
 // ---- a view is installed ----
 
 void Membership::know_installed(const View& view) {
-  view_ = view;
-  std::erase_if(accepted_, [&](const View& v) { return v.number <= view_.number; });
+  views_.newest = view;
+  std::erase_if(views_.accepted, [&](const View& v) { return v.number <= views_.newest.number; });
   // It became a member and did not learn so in time: another view has to follow.
   if (phase_ == Phase::kLooking && in_view()) {
-    enter(Phase::kAnswered, now_ + options_.limits.install + stagger_delay());
+    enter(Phase::kAnswered, timers_.now + options_.limits.install + stagger_delay());
   }
 }
 
 // `number` is installed on some node. Returns true if this agent installs it now; an agent that has
 // promised a higher number only records it.
 bool Membership::install_accepted(Time now, ViewNumber number) {
-  const auto it = std::find_if(accepted_.begin(), accepted_.end(),
+  const auto it = std::find_if(views_.accepted.begin(), views_.accepted.end(),
                                [&](const View& view) { return view.number == number; });
-  if (it == accepted_.end()) return false;
+  if (it == views_.accepted.end()) return false;
   const View view = *it;
   const Member* own = view.find(self());
   const bool holds = !own || node_state_.step == own->step;
-  if (promised_ == number && holds && (phase_ == Phase::kAnswered || phase_ == Phase::kLooking)) {
+  if (views_.promised == number && holds &&
+      (phase_ == Phase::kAnswered || phase_ == Phase::kLooking)) {
     install(now, view);
     return true;
   }
@@ -331,22 +339,22 @@ void Membership::install(Time now, const View& view) {
   know_installed(view);
   proposal_.reset();
   deferred_reply_.reset();
-  doubtful_.clear();
-  reconfiguration_point_ = reconfiguration_point_asked_ = missed_ = false;
+  views_.doubtful.clear();
+  workers_.reconfiguration_point = workers_.reconfiguration_point_asked = workers_.missed = false;
   if (!in_view()) {
     if (node_state_.leaving) return end(kHasLeft, "left the job, which goes on without this node");
     return look(now);
   }
   enter(Phase::kRunning, kNever);
-  next_beat_ = now + options_.limits.beat;
-  for (const Member& member : view_.members) {
-    last_seen_[member.peer.id] = now;
-    requesters_.erase(member.peer.id);
+  timers_.next_beat = now + options_.limits.beat;
+  for (const Member& member : views_.newest.members) {
+    others_.last_seen[member.peer.id] = now;
+    others_.requesters.erase(member.peer.id);
   }
-  running_ = true;
-  order(RunView{view_});
-  if (view_.paused && leads()) order(SaveCheckpoint{view_.step});
-  const Member* own = view_.find(self());
+  workers_.running = true;
+  order(RunView{views_.newest});
+  if (views_.newest.paused && leads()) order(SaveCheckpoint{views_.newest.step});
+  const Member* own = views_.newest.find(self());
   if (own->workers > node_state_.workers) return want_change(now, {});
   if (own->workers < node_state_.workers || node_state_.leaving) want_reconfiguration_point(now);
 }

@@ -86,33 +86,33 @@ void AgentChannel::handle(Packet packet) {
   switch (packet.kind) {
     case PacketKind::kDecide:
     case PacketKind::kDecision:
-      decision_ = std::move(packet);
+      inbox_.decision = std::move(packet);
       break;
     case PacketKind::kRun:
-      change_ = false;
-      run_ = std::move(packet);
+      orders_.change = false;
+      inbox_.run = std::move(packet);
       break;
     case PacketKind::kMeet:
-      meet_ = std::move(packet);
+      inbox_.meet = std::move(packet);
       break;
     case PacketKind::kStop:
       stopped_view_ = std::max(stopped_view_, packet.view);
-      if (entered_ != 0 && entered_ <= stopped_view_) {
-        stop_.store(true, std::memory_order_release);
-        if (abort_) abort_();
+      if (entered_.view != 0 && entered_.view <= stopped_view_) {
+        orders_.stop.store(true, std::memory_order_release);
+        if (entered_.abort) entered_.abort();
       }
       break;
     case PacketKind::kChange:
-      change_ = true;
+      orders_.change = true;
       break;
     case PacketKind::kPrinted:
-      if (prints_ > 0) --prints_;
+      if (inbox_.prints > 0) --inbox_.prints;
       break;
     case PacketKind::kEndRequested:
-      end_requested_ = true;
+      orders_.end = true;
       break;
     case PacketKind::kLearn:
-      learn_asked_ = packet.view;
+      inbox_.learn = packet.view;
       break;
     case PacketKind::kServeState:
       if (serve_state_) serve_state_(packet.text);
@@ -127,8 +127,8 @@ std::string AgentChannel::decision(const std::function<std::string()>& decide) {
   send({.kind = PacketKind::kAsk});
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return decision_.has_value(); });
-    if (decision_->kind == PacketKind::kDecision) return decision_->text;
+    changed_.wait(lock, [&] { return inbox_.decision.has_value(); });
+    if (inbox_.decision->kind == PacketKind::kDecision) return inbox_.decision->text;
   }
   std::string text = decide();
   send({.kind = PacketKind::kDecided, .text = text});
@@ -142,22 +142,22 @@ Assignment AgentChannel::next_view(const Ready& ready, const std::function<void(
         .text = ready_text(ready.computes)});
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return run_ || learn_asked_; });
-    if (run_) break;
-    learns_ = *std::exchange(learn_asked_, std::nullopt);
+    changed_.wait(lock, [&] { return inbox_.run || inbox_.learn; });
+    if (inbox_.run) break;
+    learns_ = *std::exchange(inbox_.learn, std::nullopt);
     lock.unlock();
     learn();
     lock.lock();
   }
-  learn_asked_.reset();
-  const Packet packet = *std::exchange(run_, std::nullopt);
+  inbox_.learn.reset();
+  const Packet packet = *std::exchange(inbox_.run, std::nullopt);
   return {packet.view, static_cast<int>(packet.first), static_cast<int>(packet.second),
           briefing_from(packet.text)};
 }
 
 bool AgentChannel::transfer_is_over() {
   const std::lock_guard lock(mutex_);
-  return run_ || learn_asked_;
+  return inbox_.run || inbox_.learn;
 }
 
 void AgentChannel::learns_at(const std::string& address) {
@@ -183,18 +183,19 @@ void AgentChannel::send_address(std::uint64_t view, const std::string& address) 
 
 std::optional<std::string> AgentChannel::address(std::uint64_t view) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return stopped_view_ >= view || (meet_ && meet_->view == view); });
+  changed_.wait(
+      lock, [&] { return stopped_view_ >= view || (inbox_.meet && inbox_.meet->view == view); });
   if (stopped_view_ >= view) return std::nullopt;
-  return std::exchange(meet_, std::nullopt)->text;
+  return std::exchange(inbox_.meet, std::nullopt)->text;
 }
 
 void AgentChannel::enter(std::uint64_t view, std::function<void()> abort) {
   const std::lock_guard lock(mutex_);
-  entered_ = view;
-  abort_ = std::move(abort);
+  entered_.view = view;
+  entered_.abort = std::move(abort);
   if (stopped_view_ < view) return;
-  stop_ = true;
-  abort_();
+  orders_.stop = true;
+  entered_.abort();
 }
 
 bool AgentChannel::is_stopped(std::uint64_t view) {
@@ -204,9 +205,9 @@ bool AgentChannel::is_stopped(std::uint64_t view) {
 
 void AgentChannel::leave() {
   const std::lock_guard lock(mutex_);
-  entered_ = 0;
-  abort_ = nullptr;
-  stop_ = false;
+  entered_.view = 0;
+  entered_.abort = nullptr;
+  orders_.stop = false;
 }
 
 void AgentChannel::applied(std::uint64_t view, std::uint64_t step,
@@ -218,7 +219,7 @@ void AgentChannel::progress(std::uint64_t view, std::string text, const std::str
                             bool got_on) {
   if (!lines.empty()) {
     const std::lock_guard lock(mutex_);
-    ++prints_;
+    ++inbox_.prints;
   }
   send({.kind = PacketKind::kProgress,
         .view = view,
@@ -227,7 +228,7 @@ void AgentChannel::progress(std::uint64_t view, std::string text, const std::str
         .text = std::move(text) + lines});
   if (lines.empty()) return;
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kPrinting, [&] { return prints_ == 0; });
+  changed_.wait_for(lock, kPrinting, [&] { return inbox_.prints == 0; });
 }
 
 void AgentChannel::arrives(std::uint64_t view, const std::string& training_progress) {

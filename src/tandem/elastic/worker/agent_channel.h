@@ -84,9 +84,9 @@ class AgentChannel {
   void leave();  // after it abort is not called
   bool is_stopped(std::uint64_t view);
   // The entered view must be left at once.
-  const std::atomic<bool>& stop_ordered() const { return stop_; }
-  bool change_asked() const { return change_.load(std::memory_order_relaxed); }
-  const std::atomic<bool>& end_requested() const { return end_requested_; }
+  const std::atomic<bool>& stop_ordered() const { return orders_.stop; }
+  bool change_asked() const { return orders_.change.load(std::memory_order_relaxed); }
+  const std::atomic<bool>& end_requested() const { return orders_.end; }
 
   void applied(std::uint64_t view, std::uint64_t step, const std::vector<double>& record);
   // The agent prints `lines` to this worker's stdout; waits until it has, or a second. An agent
@@ -115,19 +115,29 @@ class AgentChannel {
   std::mutex send_mutex_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<Packet> decision_;  // kDecide or kDecision
-  std::optional<Packet> run_;       // the newest ordered view
-  std::optional<Packet> meet_;      // its place
-  std::optional<std::uint64_t> learn_asked_;
+  // Messages of the agent that wait for the worker.
+  struct Inbox {
+    std::optional<Packet> decision;  // kDecide or kDecision
+    std::optional<Packet> run;       // the newest ordered view
+    std::optional<Packet> meet;      // the address of its rank 0
+    std::optional<std::uint64_t> learn;
+    std::uint64_t prints = 0;  // requested and not yet completed
+  };
+  Inbox inbox_;
   std::uint64_t learns_ = 0;  // the newest begun attempt
   std::function<void(const std::string&)> serve_state_;
+  struct EnteredView {
+    std::uint64_t view = 0;
+    std::function<void()> abort;
+  };
+  EnteredView entered_;
   std::uint64_t stopped_view_ = 0;  // all views up to it must be left
-  std::uint64_t prints_ = 0;        // requested and not yet completed
-  std::uint64_t entered_ = 0;
-  std::function<void()> abort_;
-  std::atomic<bool> stop_{false};
-  std::atomic<bool> change_{false};
-  std::atomic<bool> end_requested_{false};
+  struct Orders {
+    std::atomic<bool> stop{false};    // the entered view
+    std::atomic<bool> change{false};  // leave it after the next step
+    std::atomic<bool> end{false};     // of the job
+  };
+  Orders orders_;
   rendezvous::FileDescriptor end_event_;
   std::thread thread_;
 };
