@@ -8,7 +8,7 @@ widest classes, include cycles.
     tools/measure_sources.py --self-test
 
 What --check finds: functions of more than 45 lines and files of more than 500 that are not in LONG, names in LONG that are no
-longer long, cycles of includes between folders, and sums in docs/architecture.md that are more than a tenth away from the truth.
+longer long, classes of src/tandem/elastic with more than 15 data members, cycles of includes between folders, and sums in docs/architecture.md that are more than a tenth away from the truth.
 
 A function's length is its lines from the one that opens its body to the one that closes it. Tests count in their own columns. It reads
 the form that clang-format gives (tools/check_format.py holds it): a body opens with `{` at the end of a line that is indented like the
@@ -27,6 +27,8 @@ DOCUMENT = "docs/architecture.md"
 BEGIN, END = "<!-- made by tools/measure_sources.py --write -->\n", "<!-- end of sizes -->\n"
 MOST_LINES_OF_FUNCTION = 45
 MOST_LINES_OF_FILE = 500
+MOST_DATA_MEMBERS = 15  # of a class in FEW_MEMBERS
+FEW_MEMBERS = ("src/tandem/elastic/",)
 AWAY = 0.1  # how far the document's sums may be from the truth, as a share
 # What is longer, and why it is one thing.
 LONG = {
@@ -121,6 +123,27 @@ def public_members(text):
         yield opening[2], count
 
 
+def data_members(text):
+    """(class, how many data members it has) of every class: declarations at its own indentation whose name ends with an underscore."""
+    lines = text.split("\n")
+    for first, line in enumerate(lines):
+        opening = re.match(r"^(\s*)class ([\w:]+)(?: final)?(?: : [^;]*)?\s*\{$", line)
+        if not opening:
+            continue
+        indent, count, unfinished = opening[1] + "  ", 0, False
+        for line in lines[first + 1 :]:
+            if line.startswith(opening[1] + "}"):
+                break
+            declaration = line.split("//")[0].rstrip()
+            if declaration.startswith(indent) and declaration[len(indent) : len(indent) + 1] not in ("", " ", "}"):
+                # A declaration that goes on in the next line begins with its type; its name ends the line, or comes with the next.
+                count += len(re.findall(r"(?<=[\s&*])\w+_(?= = |\{|;|, |$)", re.sub(r"\(.*\)", "", declaration))) if not declaration.endswith("}") or "(" not in declaration else 0
+            elif unfinished and re.match(rf"^{indent}    \w+_(?: = .*|\{{.*\}})?;$", declaration):
+                count += 1
+            unfinished = re.match(rf"^{indent}[^\s}}][^(]*[^;{{}}:]$", declaration) is not None
+        yield opening[2], count
+
+
 def cycles(root, paths):
     """Cycles of includes between folders, as sorted tuples of folders (strongly connected components of more than one)."""
     edges = {}
@@ -153,7 +176,7 @@ class Measured:
     """What a tree holds: a row for each folder, the length of each function of the product, and what is long."""
 
     def __init__(self, root):
-        self.rows, self.lengths, self.long_functions, self.long_files, self.classes = {}, [], [], [], []
+        self.rows, self.lengths, self.long_functions, self.long_files, self.classes, self.members = {}, [], [], [], [], []
         paths = sorted(p for folder in FOLDERS for p in (root / folder).rglob("*") if p.suffix in (".h", ".cc"))
         for path in paths:
             self.add(root, path)
@@ -175,6 +198,7 @@ class Measured:
             row["lengths"].append(length)
             self.lengths.append(length)
             self.long_functions.append((length, str(path.relative_to(root)), line, name))
+        self.members += [(count, name, str(path.relative_to(root))) for name, count in data_members(text)]
         self.classes += [(count, name, str(path.relative_to(root))) for name, count in public_members(text)]
 
     def sum(self, key):
@@ -215,6 +239,8 @@ def findings(measured, document, allowed):
     found |= {path: f"{path}: {count} lines, more than {MOST_LINES_OF_FILE}" for count, path in measured.long_files}
     lines = [text + "; cut it, or add it to LONG where it is one table or one algorithm" for key, text in sorted(found.items()) if key not in allowed]
     lines += [f"LONG: {key}: is not long any more; take it out" for key in allowed if key not in found]
+    lines += [f"{path}: class {name} has {count} data members, more than {MOST_DATA_MEMBERS}; group them by subject"
+              for count, name, path in measured.members if count > MOST_DATA_MEMBERS and path.startswith(FEW_MEMBERS)]
     lines += ["a cycle of includes: " + ", ".join(cycle) for cycle in measured.cycles]
     return lines + differences(measured.sums(), document)
 
@@ -247,17 +273,19 @@ def self_test():
     assert [(name, length) for name, _, length in functions(long)] == [("Box::fill", 62)], list(functions(long))
     shown = "class A : public B {\n public:\n  A();\n  // why\n  template <class T>\n  void f(int a,\n         int b) {\n    g();\n  }\n  int x = 0;\n\n private:\n  int y_;\n};\n"
     assert list(public_members(shown)) == [("A", 3)], list(public_members(shown))
+    kept = "class A {\n public:\n  int x() const { return x_; }\n  void set(int x) { x_ = x; }\n\n private:\n  struct B {\n    int b_;\n  };\n  int x_ = 0, y_ = 1;\n  std::map<int, int> z_;  // why_\n  std::vector<int>\n      long_;\n  B& b_;\n};\n"
+    assert list(data_members(kept)) == [("A", 5)], list(data_members(kept))
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         for name, text in {"src/tandem/a/x.cc": long + '#include "tandem/b/y.h"\n', "src/tandem/b/y.h": '#include "tandem/a/z.h"\n',
-                           "src/tandem/a/z.h": "\n" * 501, "src/tandem/a/x_test.cc": long}.items():
+                           "src/tandem/a/z.h": "\n" * 501, "src/tandem/elastic/w.h": "class Wide {\n" + "  int a_;\n" * 16 + "};\n", "src/tandem/a/x_test.cc": long}.items():
             path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         measured = Measured(root)
         document = BEGIN + table(measured.sums()) + END
         found = findings(measured, document, {"src/tandem/a/z.h": "", "src/tandem/a/z.h gone": ""})
-        expected = ["Box::fill has 62 lines", "z.h gone: is not long any more", "a cycle of includes: a, b"]
+        expected = ["Box::fill has 62 lines", "z.h gone: is not long any more", "class Wide has 16 data members", "a cycle of includes: a, b"]
         assert len(found) == len(expected) and all(words in line for words, line in zip(expected, found)), found
         off = {"lines": 1000, "files": 105, "functions": 3}
         assert len(differences(off, BEGIN + table({"lines": 800, "files": 100}) + END)) == 2

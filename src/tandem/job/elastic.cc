@@ -1,27 +1,18 @@
 #include "tandem/job/elastic.h"
 
 #include <algorithm>
-#include <chrono>
 #include <compare>
-#include <optional>
 
 #include "tandem/comm/api/texts.h"
-#include "tandem/comm/failure/damaged_link.h"
 #include "tandem/core/error.h"
 #include "tandem/core/whole_number.h"
 #include "tandem/job/agreed_inputs.h"
-#include "tandem/rendezvous/bootstrap.h"
 #include "tandem/rendezvous/job_token.h"
 
 namespace tandem::job {
 namespace {
 
 using nlohmann::ordered_json;
-
-// All ranks of the view have just reported that they are ready; if one fails, its agent stops the
-// view.
-constexpr std::chrono::seconds kBootstrapTimeout{30};
-constexpr std::size_t kMostAddress = 4096;
 
 std::string to_text(const Progress& progress) {
   ordered_json json;
@@ -131,42 +122,6 @@ void ViewCallbacks::send_progress(bool got_on) {
   if (speaks_) channel_.progress(view_, to_text(progress_), std::exchange(lines_, {}), got_on);
 }
 
-World join_view(elastic::AgentChannel& channel, const elastic::Assignment& assignment,
-                const World& alone) {
-  World world{.identity = alone.identity, .communicator = nullptr};
-  const comm::Options& options = alone.view_options;
-  if (assignment.size == 1) {
-    world.communicator = comm::Communicator::create(0, 1, {}, /*loopback_only=*/true, options);
-    return world;
-  }
-  const bool one_node = assignment.briefing.one_node;
-  rendezvous::RendezvousAddress address;
-  if (assignment.rank == 0) {
-    address = one_node
-                  ? rendezvous::open_bare_address(/*loopback_only=*/true)
-                  : rendezvous::open_rendezvous_address(alone.identity.interface, kMostAddress);
-    if (one_node) address.text = rendezvous::address_at(address.text, "127.0.0.1");
-    channel.send_address(assignment.view, address.text);
-  } else {
-    auto text = channel.address(assignment.view);
-    if (!text) raise<CommError>("the view was abandoned before its ranks were connected");
-    address.text = std::move(*text);
-  }
-  rendezvous::BootstrapOptions bootstrap_options;
-  bootstrap_options.timeout = kBootstrapTimeout;
-  bootstrap_options.check = [&] {
-    if (channel.is_stopped(assignment.view))
-      raise<CommError>("the view was abandoned before its ranks were connected");
-  };
-  const auto bootstrap = [&](const std::string& info) {
-    return rendezvous::exchange_peer_info_at(std::move(address), assignment.rank, assignment.size,
-                                             info, bootstrap_options);
-  };
-  world.communicator = comm::Communicator::create(assignment.rank, assignment.size, bootstrap,
-                                                  one_node, options, alone.identity.interface);
-  return world;
-}
-
 elastic::AgentChannel::Ready ready_to_compute(std::uint64_t step, int shards, std::string kernels,
                                               const std::string& lines) {
   const rendezvous::ProofCode print = rendezvous::prove("", {lines});
@@ -194,13 +149,6 @@ SyncedProgress synchronize_state(elastic::AgentChannel& channel,
   for (const std::string& text : comm::all_gather_texts(communicator, own))
     if (!text.empty()) latest = later(std::move(latest), elastic::training_progress_from(text));
   return {progress_from(latest), synced.moved};
-}
-
-void send_failure(elastic::AgentChannel& channel, std::uint64_t view, const CommError& error) {
-  std::optional<std::pair<int, int>> damaged;
-  if (const auto* link = dynamic_cast<const comm::DamagedLink*>(&error))
-    damaged.emplace(link->ends().from, link->ends().to);
-  channel.failed(view, error.what(), damaged);
 }
 
 }  // namespace tandem::job

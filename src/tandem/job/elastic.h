@@ -98,25 +98,6 @@ class DivertedLog {
   Console& console_;
 };
 
-// Connects the ranks of a view. Collective over them. Throws CommError.
-World join_view(elastic::AgentChannel& channel, const elastic::Assignment& assignment,
-                const World& alone);
-
-// During its lifetime the communicator fails as soon as the agent requests the end of the view.
-class EnteredView {
- public:
-  EnteredView(elastic::AgentChannel& channel, std::uint64_t view, comm::Communicator& communicator)
-      : channel_(channel) {
-    channel.enter(view, [&communicator] { communicator.life().abort("the view changes"); });
-  }
-  ~EnteredView() { channel_.leave(); }
-  EnteredView(const EnteredView&) = delete;
-  EnteredView& operator=(const EnteredView&) = delete;
-
- private:
-  elastic::AgentChannel& channel_;
-};
-
 // The content of this worker's ready message: `lines` are the command line and all inputs.
 elastic::AgentChannel::Ready ready_to_compute(std::uint64_t step, int shards, std::string kernels,
                                               const std::string& lines);
@@ -133,8 +114,5 @@ SyncedProgress synchronize_state(elastic::AgentChannel& channel,
                                  const elastic::Assignment& assignment,
                                  const dist::ModelState& model, dist::GradientEngine& gradients,
                                  comm::Communicator& communicator, dist::LearnedState* learner);
-
-// Reports to the agent that `view` cannot continue, and the damaged link if that is the cause.
-void send_failure(elastic::AgentChannel& channel, std::uint64_t view, const CommError& error);
 
 }  // namespace tandem::job

@@ -16,7 +16,7 @@ namespace tandem::job {
 
 struct World {
   rendezvous::Identity identity;
-  std::unique_ptr<comm::Communicator> communicator;
+  std::shared_ptr<comm::Communicator> communicator;  // a view's belongs to the loop over views, too
   // For a worker of an elastic job, which is alone here and computes in views; else null.
   std::unique_ptr<elastic::AgentChannel> channel = nullptr;
   comm::Options view_options = {};  // for the views' communicators

@@ -386,7 +386,7 @@ class ElasticHost {
   }
 
   void report(const launch::Failure& root) {
-    for (const std::string& line : launch::launch::failure_report({root})) parts_.log(line);
+    for (const std::string& line : launch::failure_report({root})) parts_.log(line);
     if (parts_.error_file.empty()) return;
     const WorkerSlot& slot = slots_[static_cast<std::size_t>(root.local_rank)];
     const auto file = launch::read_error_file(slot.error_file);

@@ -1,0 +1,58 @@
+#include "tandem/job/settings.h"
+
+#include <utility>
+
+#include "tandem/comm/api/texts.h"
+#include "tandem/job/elastic.h"
+
+namespace tandem::job {
+namespace {
+
+// In an elastic job one worker chooses the output directory, looks for a checkpoint and counts the
+// shards, once, and all use its results. Returns the logical shards, unless a flag sets them.
+int choose_output(Request& request, std::optional<OutputDirectory>& directory,
+                  const Environment& environment, const World& world, Console& console,
+                  PreparedOutput& output) {
+  trainer::TrainingArguments training = request.arguments.training;
+  training.do_train = request.arguments.trains();
+  const auto prepare = [&] {
+    directory.emplace(request, environment, *world.communicator, console);
+    agree(*world.communicator, "command line", request.lines());
+    training.output_dir = request.arguments.training.output_dir;
+    output = prepare_output(training, *directory, *world.communicator, console);
+    directory->keep();
+  };
+  if (!world.channel) {
+    prepare();
+    return world.communicator->size();
+  }
+  const auto decide = [&] {
+    prepare();
+    return to_text({training.output_dir, output.resume ? output.resume->native() : "",
+                    world.channel->info().shards});
+  };
+  const Decision decision = decision_from(world.channel->decision(decide));
+  set_output_dir(request, decision.output_dir);
+  if (!decision.resume.empty()) output.resume = decision.resume;
+  return decision.shards;
+}
+
+}  // namespace
+
+Settings settle(Request& request, std::optional<OutputDirectory>& directory,
+                const Environment& environment, const World& world, Console& console) {
+  Settings settings;
+  const int shards =
+      choose_output(request, directory, environment, world, console, settings.output);
+  settings.training = request.arguments.training;
+  settings.volume.emplace(settings.training.output_dir);
+  trainer::TrainingArguments& training = settings.training;
+  training.do_train = request.arguments.trains();
+  split_batch_sizes(training.logical_shards.value_or(shards), training);
+  if (settings.output.resume && training.do_train)
+    adopt_checkpoint_settings(*settings.output.resume, shards, training, console);
+  if (world.channel && !training.logical_shards) training.logical_shards = shards;
+  return settings;
+}
+
+}  // namespace tandem::job

@@ -1,0 +1,258 @@
+#include "tandem/job/stages.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "tandem/core/file.h"
+#include "tandem/core/json.h"
+#include "tandem/job/closing_report.h"
+#include "tandem/job/job_output.h"
+#include "tandem/job/memory_plan.h"
+#include "tandem/job/quantize.h"
+#include "tandem/job/start_report.h"
+#include "tandem/trainer/trainer.h"
+
+namespace tandem::job {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using tasks::Split;
+
+void print_step_times(const trainer::StepTimes& times, Console& console) {
+  if (times.total <= 0) return;  // a run without remaining work
+  const double gradients = 100 * times.gradients / times.total;
+  const double optimizer = 100 * times.optimizer / times.total;
+  console.script_line(
+      "INFO", fmt::format("time of the steps: {:.1f} % forward and backward, {:.1f} % sums of "
+                          "gradients and waits for other ranks, {:.1f} % optimizer",
+                          100 - gradients - optimizer, gradients, optimizer));
+}
+
+// The phases that compute, with their common state.
+class Stages {
+ public:
+  // `callbacks`: of an elastic job, or null.
+  Stages(const TrainingRun& run, const World& world, const dist::GradientEngine& gradients,
+         RunReports& reports, trainer::Trainer& trainer, ViewCallbacks* callbacks)
+      : run_(run),
+        world_(world),
+        gradients_(gradients),
+        reports_(reports),
+        trainer_(trainer),
+        callbacks_(callbacks) {}
+
+  Outcome run(const std::optional<fs::path>& resume);
+
+ private:
+  bool saves_model() const {
+    return world_.is_main() || (training().save_on_each_node && gradients_.node_leader());
+  }
+  Console& console() const { return run_.process.console; }
+
+  bool is_over(Stage stage) const { return callbacks_ != nullptr && callbacks_->stage() > stage; }
+  void end_stage(Stage stage);
+  void add_results(const std::string& stage, const ordered_json& metrics);
+
+  Outcome train(const std::optional<fs::path>& resume);
+  void save_model(const trainer::StepTimes& times, const ordered_json& metrics);
+  Outcome stopped() const;
+  void save_trained(const ordered_json& metrics);
+  Outcome quantize();
+  void evaluate(Split split);
+  void evaluate_set(Split split, const std::string& suffix);
+  void report_metrics(Split split, ordered_json metrics, const std::string& suffix = "");
+
+  const trainer::TrainingArguments& training() const { return run_.settings.training; }
+
+  const TrainingRun& run_;
+  const World& world_;
+  const dist::GradientEngine& gradients_;
+  RunReports& reports_;
+  trainer::Trainer& trainer_;
+  ViewCallbacks* callbacks_;
+  std::optional<Quantized> quantized_;
+  ordered_json results_;  // of the sets of a split that were evaluated
+};
+
+Outcome Stages::run(const std::optional<fs::path>& resume) {
+  if (run_.weights.loaded.int8) trainer_.evaluate_int8(&*run_.weights.loaded.int8);
+  if (training().do_train && !is_over(Stage::kTrain)) {
+    if (const Outcome outcome = train(resume); outcome != Outcome::kDone) return outcome;
+    end_stage(Stage::kTrain);
+  }
+  if (run_.request.arguments.quantization.apply_quantization) {
+    // The predictions belong to this model: after a restart they are made again.
+    if (const Outcome outcome = quantize(); outcome != Outcome::kDone) return outcome;
+  } else if (training().do_eval && !is_over(Stage::kEvaluate)) {
+    evaluate(Split::kEval);
+  }
+  if (!is_over(Stage::kEvaluate)) end_stage(Stage::kEvaluate);
+  if (training().do_predict && !is_over(Stage::kPredict)) {
+    evaluate(Split::kPredict);
+    end_stage(Stage::kPredict);
+  }
+  return Outcome::kDone;
+}
+
+// A stage is over when its files exist: the writing process may die before that.
+void Stages::end_stage(Stage stage) {
+  if (callbacks_ == nullptr) return;
+  world_.communicator->barrier();
+  callbacks_->stage_is_over(stage);
+}
+
+void Stages::add_results(const std::string& stage, const ordered_json& metrics) {
+  if (callbacks_ != nullptr) callbacks_->add_result(stage, metrics);
+  if (world_.is_main()) reports_.add_results(stage, metrics);
+}
+
+Outcome Stages::train(const std::optional<fs::path>& resume) {
+  const auto uninterrupted = run_.process.stop.during_training();  // until the model is saved
+  trainer::TrainResult result = trainer_.train(resume);
+  if (result.preempted) return stopped();
+  result.metrics["train_samples"] = run_.model.task.num_train_features();
+  if (saves_model()) {
+    run_.settings.volume->during([&] { save_model(result.step_times, result.metrics); });
+  }
+  add_results("train", result.metrics);
+  return Outcome::kDone;
+}
+
+void Stages::save_model(const trainer::StepTimes& times, const ordered_json& metrics) {
+  const fs::path output_dir = training().output_dir;
+  console().saving(output_dir);
+  run_.model.task.save_pretrained(output_dir, run_.weights.state->weights());
+  write_file(output_dir / "training_args.json", run_.request.training_args_json());
+  if (!world_.is_main()) return;
+  console().detail("files",
+                   "training_args.json replaces training_args.bin, which only Python can write");
+  print_step_times(times, console());
+  save_trained(metrics);
+}
+
+Outcome Stages::stopped() const {
+  const std::int64_t step = trainer_.state().global_step;
+  const std::string by = run_.process.stop.name();
+  console().warning(
+      step == 0 ? fmt::format("stopped by {} before the first step: nothing was trained", by)
+                : fmt::format("stopped by {} after step {}; run the same command again to go on "
+                              "from {}/checkpoint-{}",
+                              by, step, training().output_dir, step));
+  return Outcome::kStopped;
+}
+
+void Stages::save_trained(const ordered_json& metrics) {
+  const fs::path output_dir = training().output_dir;
+  console().metrics_table("train", metrics);
+  save_metrics(output_dir, "train", metrics);
+  write_file(output_dir / "trainer_state.json", trainer_.state().to_json());
+}
+
+Outcome Stages::quantize() {
+  quantized_ = job::quantize({.options = run_.request.arguments.quantization,
+                              .training = training(),
+                              .of_job = run_.task,
+                              .task = run_.model.task,
+                              .tokenizer = *run_.model.tokenizer,
+                              .context = run_.machine.context(),
+                              .communicator = *world_.communicator,
+                              .weights = run_.weights.state->weights(),
+                              .saves = saves_model(),
+                              .observer = reports_.observer(),
+                              .console = console()});
+  if (!quantized_) return Outcome::kRejected;
+  report_metrics(Split::kEval, quantized_->metrics);
+  trainer_.evaluate_int8(&quantized_->linears);
+  return Outcome::kDone;
+}
+
+void Stages::evaluate(Split split) {
+  const bool eval = split == Split::kEval;
+  console().script_line("INFO", eval ? "*** Evaluate ***" : "*** Predict ***");
+  const std::vector<std::string> suffixes = run_.task.set_suffixes(split);
+  for (std::size_t set = 0; set < suffixes.size(); ++set) {
+    if (suffixes.size() > 1) run_.task.select_set(split, set);
+    evaluate_set(split, suffixes[set]);
+  }
+}
+
+void Stages::evaluate_set(Split split, const std::string& suffix) {
+  const bool eval = split == Split::kEval;
+  ordered_json metrics = trainer_.evaluate(split);
+  // As in run_qa.py predictions are not logged, and the log is what adds the epoch.
+  if (eval && run_.request.arguments.training.do_train)
+    metrics["epoch"] = trainer::whole_zero(trainer_.state().epoch);
+  if (eval) trainer_.add_token_count(metrics);
+  if (eval) reports_.observer().log(metrics);
+  report_metrics(split, std::move(metrics), suffix);
+}
+
+// The results of a split's sets are kept together.
+void Stages::report_metrics(Split split, ordered_json metrics, const std::string& suffix) {
+  const char* name = split == Split::kEval ? "eval" : "predict";
+  metrics[fmt::format("{}_samples", name)] = run_.model.task.num_samples(split);
+  parts_.of_job.complete_results(split, metrics);
+  ordered_json named = ordered_json::object();
+  for (const auto& [key, value] : metrics.items()) named[key + suffix] = value;
+  add_results(name, named);
+  if (!world_.is_main()) return;
+  console().metrics_table(name, named);
+  if (suffix.empty()) results_ = ordered_json::object();
+  results_.update(named);
+  if (split == Split::kPredict && !run_.task.saves_predict_results()) return;
+  run_.settings.volume->during([&] { save_metrics(training().output_dir, name, results_); });
+}
+
+}  // namespace
+
+std::unique_ptr<RunReports> make_reports(const TrainingRun& run, const World& world) {
+  const bool bf16 = run.settings.training.bf16;
+  return std::make_unique<RunReports>(RunReports::Parts{
+      .request = run.request,
+      .task = run.task,
+      .environment = run.process.environment,
+      .main_process = world.is_main(),
+      .world_size = world.communicator->size(),
+      .model_config_json = run.task.model_config().to_json(run.task.architecture()),
+      .machine = machine_facts(run.machine.context(), run.machine.rank_threads(),
+                               run.machine.peak_flops(), *world.communicator, bf16),
+      .started = run.started,
+      .console = run.process.console,
+      .watcher = run.process.watcher,
+      .main_watcher = run.process.main_watcher});
+}
+
+Outcome compute(const TrainingRun& run, const World& world, dist::GradientEngine& gradients,
+                RunReports& reports, const Progress* progress, ViewCallbacks* callbacks) {
+  const trainer::TrainingArguments& training = run.settings.training;
+  trainer::Trainer trainer({.arguments = training,
+                            .task = run.model.task,
+                            .kernels = run.machine.context(),
+                            .communicator = *world.communicator,
+                            .model = *run.weights.state,
+                            .gradients = gradients,
+                            .optimizer = run.weights.optimizer.get(),
+                            .observer = reports.observer(),
+                            .stop_requested = run.process.stop.requested,
+                            .arguments_json = run.request.training_args_json(),
+                            .data_fingerprint = run.model.fingerprint,
+                            .callbacks = callbacks,
+                            .volume = &*run.settings.volume});
+  if (progress != nullptr && !progress->trainer.empty())
+    trainer.go_on({progress->trainer, progress->records});
+  Stages stages(run, world, gradients, reports, trainer, callbacks);
+  const Outcome outcome = stages.run(run.settings.output.resume);
+  if (outcome != Outcome::kDone) return outcome;
+  Console& console = run.process.console;
+  print_memory_used(run.planned_memory, callbacks != nullptr, *world.communicator, console);
+  run.settings.volume->during([&] { reports.write(trainer.state(), trainer.step_history()); });
+  if (world.is_main())
+    print_closing_report({run.request, run.task, run.process.program, run.started}, console);
+  return Outcome::kDone;
+}
+
+}  // namespace tandem::job

@@ -1,0 +1,21 @@
+// The stages of a job that compute: train, evaluate, predict, save, report.
+#pragma once
+
+#include <memory>
+
+#include "tandem/dist/gradient_engine.h"
+#include "tandem/job/elastic.h"
+#include "tandem/job/run_reports.h"
+#include "tandem/job/training_run.h"
+#include "tandem/job/world.h"
+
+namespace tandem::job {
+
+std::unique_ptr<RunReports> make_reports(const TrainingRun& run, const World& world);
+
+// Runs the trainer and the stages with the ranks of `world`. `progress` and `callbacks`: of an
+// elastic job, or null.
+Outcome compute(const TrainingRun& run, const World& world, dist::GradientEngine& gradients,
+                RunReports& reports, const Progress* progress, ViewCallbacks* callbacks);
+
+}  // namespace tandem::job
