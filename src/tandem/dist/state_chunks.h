@@ -28,7 +28,7 @@ void for_each_part(const ModelState& model, std::size_t chunk, const Visit& visi
     visit(state.subspan(arena + range.begin, range.size()));
 }
 
-// Of the chunk's part of the state as it is now.
+// The checksum of the chunk's part of the present state.
 inline std::uint64_t checksum_of_chunk(const ModelState& model, std::size_t chunk) {
   Checksum sum(chunk);
   for_each_part(model, chunk, [&](std::span<const float> part) { sum.add(part); });

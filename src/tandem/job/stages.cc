@@ -195,7 +195,7 @@ void Stages::evaluate_set(Split split, const std::string& suffix) {
 void Stages::report_metrics(Split split, ordered_json metrics, const std::string& suffix) {
   const char* name = split == Split::kEval ? "eval" : "predict";
   metrics[fmt::format("{}_samples", name)] = run_.model.task.num_samples(split);
-  parts_.of_job.complete_results(split, metrics);
+  run_.task.complete_results(split, metrics);
   ordered_json named = ordered_json::object();
   for (const auto& [key, value] : metrics.items()) named[key + suffix] = value;
   add_results(name, named);

@@ -348,6 +348,17 @@ struct Attention {
                 (b.head.rows + b.head.keys - 1) * sizeof(float));
   }
 
+  // Fetches what the next block reads in place of `row`, and what this block writes.
+  static void fetch_rows(const AttentionHeadBackward<T>& b, std::size_t row) {
+    const AttentionHead<T>& h = b.head;
+    if (const std::size_t next = row + kBlock; next < h.rows) {
+      fetch_row<Access::kRead>(h.head_dim, h.q + next * h.ld_qkv);
+      fetch_row<Access::kRead>(h.head_dim, b.grad_out + next * h.ld_out);
+      fetch_row<Access::kRead>(h.head_dim, b.out + next * h.ld_out);
+    }
+    fetch_row<Access::kWrite>(h.head_dim, b.grad_q + row * h.ld_qkv);
+  }
+
   static void backward_block(Products& products, const AttentionHeadBackward<T>& b,
                              const Scratch& s, std::size_t first, std::size_t rows) {
     const AttentionHead<T>& h = b.head;
@@ -362,12 +373,7 @@ struct Attention {
       delta[i] = dot_row(h.head_dim, grad_out + i * h.ld_out, b.out + (first + i) * h.ld_out);
     for (std::size_t i = 0; i < rows; ++i) {
       const std::size_t row = first + i;
-      if (const std::size_t next = row + kBlock; next < h.rows) {
-        fetch_row<Access::kRead>(h.head_dim, h.q + next * h.ld_qkv);
-        fetch_row<Access::kRead>(h.head_dim, b.grad_out + next * h.ld_out);
-        fetch_row<Access::kRead>(h.head_dim, b.out + next * h.ld_out);
-      }
-      fetch_row<Access::kWrite>(h.head_dim, b.grad_q + row * h.ld_qkv);
+      fetch_rows(b, row);
       const auto backward_of_row = [&](auto with_bias, float* grad_bias) {
         backward_row<with_bias.value>(h.mask, static_cast<std::uint32_t>(row), h.keys, h.scale,
                                       h.log_sum_exp[row], delta[i], s.scores + i * s.keys,

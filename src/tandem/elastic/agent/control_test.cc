@@ -217,9 +217,9 @@ TEST(Control, UnauthenticatedPeersAtThePortKeepNobodyOut) {
   for (int i = 0; i < 40; ++i) {
     unauthenticated_peers.emplace_back(testing::connect_to_port(agent.port()));
     const int unauthenticated_peer = unauthenticated_peers.back().get();
-    ASSERT_EQ(
-        testing::receive_bytes(unauthenticated_peer, kLimit, rendezvous::kHandshakeBytes).bytes.size(),
-        rendezvous::kHandshakeBytes);
+    ASSERT_EQ(testing::receive_bytes(unauthenticated_peer, kLimit, rendezvous::kHandshakeBytes)
+                  .bytes.size(),
+              rendezvous::kHandshakeBytes);
     testing::send_bytes(unauthenticated_peer, handshake_bytes);
     if (i % 3 == 1) testing::send_bytes(unauthenticated_peer, "status\n");
     if (i % 3 == 2) testing::send_bytes(unauthenticated_peer, std::string(64, '0') + " status\n");
