@@ -235,7 +235,7 @@ kill -KILL ${{process[{1}]}}
   const std::string variables = fmt::format(fmt::runtime(starter.variables), free_port());
   const Result result = shell(kClean + variables + " timeout 60 bash " + script);
   EXPECT_THAT(result.output,
-              AllOf(ContainsRegex(fmt::format("rank {} \\(process [0-9]+ of host .*stopped since",
+              AllOf(ContainsRegex(fmt::format("rank {} \\(process [0-9]+ of host .*stopped for",
                                               starter.stopped)),
                     HasSubstr("rank 2: exit code 200")));
 }
