@@ -25,13 +25,10 @@ int run_agent_process(launch::AgentParts parts, std::shared_ptr<elastic::Externa
                       const Environment& environment) {
   std::signal(SIGPIPE, SIG_IGN);
   AgentMetrics metrics;
-  std::unique_ptr<MetricsServer> server;
-  if (parts.program.own_job) server = agent_server(metrics, environment, parts.log);
+  const std::unique_ptr<MetricsServer> server = agent_server(metrics, environment, parts.log);
   if (server)
     parts.publish = [&metrics](const launch::JobStatus& status) { metrics.publish(status); };
-  if (elastic::is_elastic(parts))
-    return elastic::run_elastic_agent(std::move(parts), std::move(lock));
-  return launch::run_agent(std::move(parts));
+  return elastic::run_elastic_agent(std::move(parts), std::move(lock));
 }
 
 }  // namespace tandem::apps

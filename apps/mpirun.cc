@@ -1,9 +1,11 @@
-// `tandem mpirun`: Hydra's command line, for machines without an MPI. The launcher is
-// src/tandem/launch/mpi_launcher.h; here is what it gets from this process.
+// `tandem mpirun`: Hydra's command line for tandem's own jobs, on machines without an MPI; other
+// programs run under the mpiexec of their MPI. The launcher is src/tandem/launch/mpi_launcher.h;
+// this file gives it this process's environment and streams.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 
@@ -12,6 +14,7 @@
 #include "apps/command/own_path.h"
 #include "apps/command/terminal.h"
 #include "apps/manual/manual.h"
+#include "apps/other_programs.h"
 #include "tandem/core/error.h"
 #include "tandem/launch/mpi_launcher.h"
 #include "tandem/launch/rank_host.h"
@@ -20,9 +23,9 @@ namespace tandem::apps {
 namespace {
 
 constexpr const char* kText =
-    "Starts the ranks of a job on this host and on others that ssh reaches, with the command line "
-    "of MPICH's and Intel MPI's mpirun (Hydra). Jobs of tandem and programs of MPICH's family "
-    "(MPICH, Intel MPI, MVAPICH) run under it; no MPI has to be installed for the former.";
+    "Starts the ranks of a job of tandem on this host and on others that ssh reaches, with the "
+    "command line of MPICH's and Intel MPI's mpirun (Hydra). No MPI has to be installed. Any other "
+    "program runs under the mpiexec of an MPI in PATH, with the same words.";
 
 // What `tandem mpirun` starts on each host; not for people.
 constexpr const char* kDaemon = "--host-ranks";
@@ -62,6 +65,32 @@ int help_mpirun() {
   return launch::host_ranks({launch::FrameStream(std::move(in), std::move(out), true), own_path()});
 }
 
+// Of a program that starts tandem; any other program is executed under an MPI's own mpiexec. Throws
+// ConfigError for a malformed line, unless an MPI can judge it.
+launch::MpiLine own_line(const Invocation& invocation) {
+  const auto& words = invocation.words;
+  const std::string mpiexec = find_mpiexec(invocation.environment, own_path());
+  try {
+    launch::MpiLine line = launch::parse_mpi_line(words, invocation.environment);
+    const bool ours = std::ranges::any_of(
+        line.blocks, [](const auto& block) { return starts_tandem(block.command); });
+    if (ours) return line;
+  } catch (const ConfigError&) {
+    if (starts_tandem(words) || mpiexec.empty()) throw;
+  }
+  if (mpiexec.empty())
+    raise<ConfigError>(
+        "cannot start a program that is not tandem's: found no mpiexec.hydra, mpirun or mpiexec of "
+        "an MPI in PATH, expected one that starts it; install the MPI that the program was built "
+        "with (apt install mpich), or start one of tandem's jobs: tandem {}",
+        fmt::join(job_command_names(), ", tandem "));
+  const LogPrefix log_prefix{log_format(invocation.environment), "tandem mpirun", {}};
+  write_log(log_prefix, fmt::format("this is not a program of tandem: {} starts it", mpiexec));
+  std::vector<std::string> command = {mpiexec};
+  command.insert(command.end(), words.begin(), words.end());
+  execute(command);
+}
+
 }  // namespace
 
 int mpirun(const Invocation& invocation) {
@@ -76,15 +105,16 @@ int mpirun(const Invocation& invocation) {
     fmt::print("tandem mpirun {}, with Hydra's command line\n", TANDEM_VERSION);
     return 0;
   }
-  std::signal(SIGPIPE, SIG_IGN);
-  if (words == std::vector<std::string>{kDaemon}) return help_mpirun();
+  if (words == std::vector<std::string>{kDaemon}) {
+    std::signal(SIGPIPE, SIG_IGN);
+    return help_mpirun();
+  }
   launch::MpirunParts parts;
-  parts.line = launch::parse_mpi_line(words, invocation.environment);
+  parts.line = own_line(invocation);
+  std::signal(SIGPIPE, SIG_IGN);
   parts.self = own_path();
   parts.daemon_word = kDaemon;
-  for (const Command& command : commands()) {
-    if (is_job(command)) parts.job_commands.emplace_back(command.name);
-  }
+  parts.job_commands = job_command_names();
   parts.inherited = inherited_environment();
   std::error_code error;
   parts.directory = std::filesystem::current_path(error).string();

@@ -28,8 +28,7 @@ launch::AgentParts agent_of(std::string_view command, const Invocation& invocati
   line.insert(line.end(), invocation.words.begin(), invocation.words.end());
   parts.options = launch::parse_run_line(line, Environment());
   parts.options.log_format = log_prefix.format;
-  parts.program.command = own_command(invocation);
-  parts.program.own_job = true;
+  parts.command = own_command(invocation);
   return parts;
 }
 

@@ -1,8 +1,10 @@
-// `tandem run`: torchrun's command line and contract. The agent is src/tandem/launch/agent.h; here
-// is what it gets from this process: its environment, its console, its machine.
+// `tandem run`: torchrun's command line and contract for tandem's own jobs. Other programs run under
+// torch's torchrun. The agent is launch/elastic_host.h; this file gives it this process's
+// environment, console and machine.
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -14,6 +16,7 @@
 #include "apps/command/own_path.h"
 #include "apps/command/terminal.h"
 #include "apps/manual/manual.h"
+#include "apps/other_programs.h"
 #include "tandem/core/env.h"
 #include "tandem/core/error.h"
 #include "tandem/elastic/lock/etcd_lock.h"
@@ -31,11 +34,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kText =
-    "Starts the workers of a job on this host, watches them, and starts them again, with the "
-    "command "
-    "line, the environment and the TCPStore of torchrun. A script .../run_qa.py is `tandem "
-    "run_qa`; "
-    "any other is started as torchrun would start it.";
+    "Starts the workers of a job of tandem on this host, watches them, and starts them again, with "
+    "the command line and the environment of torchrun. A script .../run_qa.py is `tandem run_qa`. "
+    "Any other script or program runs under the torchrun of its Python, with the same words.";
 
 CommandDescription description() {
   CommandDescription described;
@@ -59,29 +60,60 @@ bool asks_help(const std::vector<std::string>& words) {
   return !words.empty() && (words.front() == "--help" || words.front() == "-h");
 }
 
-launch::ProgramPaths program_paths(const Environment& environment) {
+launch::ProgramPaths program_paths() {
   launch::ProgramPaths program_paths;
   program_paths.self = own_path();
-  for (const Command& command : commands()) {
-    if (is_job(command)) program_paths.job_commands.emplace_back(command.name);
-  }
-  program_paths.python = environment.get("PYTHON_EXEC").value_or("python3");
-  program_paths.search_path = environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
+  program_paths.job_commands = job_command_names();
   return program_paths;
 }
 
+// Returns true if the words can only be meant for torchrun: they name a script or a program, and it
+// is not a job of tandem.
+bool start_another_program(const std::vector<std::string>& words) {
+  constexpr std::string_view kSigns[] = {"-m", "--module", "--no-python", "--no_python"};
+  const auto is_sign = [&](const std::string& word) {
+    return word.ends_with(".py") || std::ranges::find(kSigns, word) != std::end(kSigns);
+  };
+  return std::ranges::any_of(words, is_sign) && !starts_tandem(words);
+}
+
+// A job of tandem's: the options, and the command of a worker.
+struct OwnJob {
+  launch::RunOptions options;
+  std::vector<std::string> command;
+};
+
+// Empty for any other program, of which torchrun may know flags that tandem does not.
+std::optional<OwnJob> own_job(const Invocation& invocation) {
+  OwnJob job;
+  try {
+    job.options = launch::parse_run_line(invocation.words, invocation.environment);
+  } catch (const ConfigError&) {
+    if (!start_another_program(invocation.words)) throw;
+    return std::nullopt;
+  }
+  job.command = launch::job_command(job.options, program_paths());
+  if (job.command.empty()) return std::nullopt;
+  return job;
+}
+
+[[noreturn]] void run_under_torchrun(const Invocation& invocation) {
+  const LogPrefix log_prefix{log_format(invocation.environment), "tandem run", {}};
+  const auto command = torchrun_command(invocation.words, invocation.environment);
+  write_log(log_prefix,
+            fmt::format("this is not a job of tandem: it runs under torch's own torchrun, {} -m {}",
+                        command[0], command[2]));
+  execute(command);
+}
+
 launch::Placement place(const launch::RunOptions& options, const Environment& environment,
-                        bool own_job, const launch::Log& log_line) {
+                        const launch::Log& log_line) {
   const launch::Machine machine = launch::this_machine();
   launch::PlacementRequest request;
   request.nproc = options.nproc_per_node;
-  request.own_job = own_job;
+  request.own_job = true;
   request.binding = options.binding;
-  // Other programs have an OpenMP that reads the rest itself, as under torchrun.
-  const auto get = [&](std::string_view name) -> std::optional<std::string> {
-    if (!own_job && name != "OMP_NUM_THREADS") return std::nullopt;
-    return environment.get(name);
-  };
+  const auto get = [&](std::string_view name) { return environment.get(name); };
   for (const std::string& note : launch::apply_pin_variables(get, machine, request)) log_line(note);
   launch::Placement placement = launch::place_workers(machine, request);
   log_line(placement.summary);
@@ -153,11 +185,11 @@ int run(const Invocation& invocation) {
     return 0;
   }
   const Environment& environment = invocation.environment;
-  launch::RunOptions options = launch::parse_run_line(invocation.words, environment);
-  const launch::WorkerProgram program = launch::worker_program(options, program_paths(environment));
-  // A job's own flag says it as well as the agent's.
-  if (const auto of_job = find_log_format(options.script_arguments); of_job && program.own_job)
-    options.log_format = *of_job;
+  std::optional<OwnJob> job = own_job(invocation);
+  if (!job) run_under_torchrun(invocation);
+  launch::RunOptions& options = job->options;
+  // The job's own flag has the same meaning as the agent's.
+  if (const auto of_job = find_log_format(options.script_arguments)) options.log_format = *of_job;
   launch::AgentParts parts = agent_parts(environment, {options.log_format, "tandem run", {}});
   for (const std::string& note : options.notes) parts.log(note);
   std::optional<RecordFolder> records;
@@ -166,19 +198,19 @@ int run(const Invocation& invocation) {
     records.emplace(parts.temporary);
     if (!records->path().empty()) parts.inherited["TANDEM_JOB_RECORDS"] = records->path().native();
   }
-  parts.placement = place(options, environment, program.own_job, parts.log);
+  parts.placement = place(options, environment, parts.log);
   if (options.log_format == LogFormat::kJson)
     parts.inherited["TANDEM_LOG_FORMAT"] = enum_name(options.log_format);
   parts.job_token = job_token(options, environment);
   std::shared_ptr<elastic::ExternalLock> lock;
-  if (program.own_job && options.max_nodes > 1) {
+  if (options.max_nodes > 1) {
     if (auto of_etcd = elastic::etcd_lock_options(options.rdzv_conf, environment, options.rdzv_id,
                                                   parts.job_token)) {
       of_etcd->log = parts.log;
       lock = std::make_shared<elastic::EtcdLock>(std::move(*of_etcd));
     }
   }
-  parts.program = program;
+  parts.command = std::move(job->command);
   parts.options = std::move(options);
   return run_agent_process(std::move(parts), std::move(lock), environment);
 }

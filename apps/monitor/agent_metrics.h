@@ -10,7 +10,7 @@
 #include "apps/monitor/metrics.h"
 #include "tandem/core/env.h"
 #include "tandem/elastic/worker/agent_channel.h"
-#include "tandem/launch/job_link.h"
+#include "tandem/launch/agent.h"
 #include "tandem/launch/job_status.h"
 
 namespace tandem::apps {

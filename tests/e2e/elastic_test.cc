@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "e2e/job.h"
+#include "support/children.h"
 #include "support/control_group.h"
 #include "support/sanitizers.h"
 #include "tandem/core/memory_limits.h"
@@ -50,13 +51,6 @@ class ElasticTest : public JobTest {
   }
   std::string task_name() const { return train_command("x").at(1); }
 
-  static std::vector<pid_t> children(pid_t pid) {
-    std::istringstream list(
-        read_file_if_exists(fmt::format("/proc/{}/task/{}/children", pid, pid)).value_or(""));
-    std::vector<pid_t> result;
-    for (pid_t child = 0; list >> child;) result.push_back(child);
-    return result;
-  }
   static std::vector<pid_t> three_workers(Process& job) {
     std::vector<pid_t> workers;
     for (int tries = 0; workers.size() < 3 && tries < 5000; ++tries) {

@@ -1,4 +1,5 @@
-// `tandem mpirun` from outside: real programs of MPICH, tandem's own jobs, and how they fail.
+// `tandem mpirun` from outside: its ranks, their failures, and programs of other projects, which an
+// MPI's own mpiexec starts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,6 @@ namespace tandem::testing {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
@@ -25,9 +25,14 @@ class TandemMpirun : public JobTest {
     all.insert(all.end(), words.begin(), words.end());
     return all;
   }
+  // A shell in the place of a rank that starts tandem: the launcher starts it itself.
+  static Words shell(const Words& flags, const std::string& script) {
+    return mpirun(with(flags, {"sh", "-c", ": tandem; " + script}));
+  }
 };
 
-// With a program of MPI, compiled with MPICH's compiler; skipped if it is missing.
+// With a program of MPI, compiled with MPICH's compiler; skipped where it is absent. A shell starts
+// it, so it uses tandem's PMI-1 server, as the library of a job with --ddp_backend mpi does.
 class TandemMpirunOfMpich : public TandemMpirun {
  protected:
   void SetUp() override {
@@ -38,12 +43,13 @@ class TandemMpirunOfMpich : public TandemMpirun {
 };
 
 TEST_F(TandemMpirunOfMpich, RunsItsPrograms) {
-  const auto result = run(mpirun({"-n", "3", "-l", pi_}));
+  const auto result = run(shell({"-n", "3", "-l"}, "exec " + pi_));
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(lines_of(result.out), UnorderedElementsAre(HasSubstr("[0] rank 0 of 3: pi 3.1416"),
                                                          HasSubstr("[1] rank 1 of 3: pi 3.1416"),
                                                          HasSubstr("[2] rank 2 of 3: pi 3.1416")));
-  const auto two = run(mpirun({"-n", "1", pi_, "code", ":", "-n", "1", pi_}));
+  const auto two = run(mpirun({"-n", "1", "sh", "-c", ": tandem; exec " + pi_ + " code", ":", "-n",
+                               "1", "sh", "-c", "exec " + pi_}));
   EXPECT_EQ(two.exit_code, 3) << two.err;
   EXPECT_THAT(two.out, HasSubstr("rank 1 of 2: pi 3.1416"));
 }
@@ -55,18 +61,17 @@ TEST_F(TandemMpirunOfMpich, ADeadRankEndsTheJob) {
         {"crash", 134, "root failure: rank 1 (local rank 1"},
         {"leave", 1, "left without MPI_Finalize"},
         {"before", 1, "waits for it in PMI's barrier"}}) {
-    const auto result = run(mpirun({"-n", "3", pi_, how}), {}, 60s);
+    const auto result = run(shell({"-n", "3"}, "exec " + pi_ + ' ' + how), {}, 60s);
     EXPECT_EQ(result.exit_code, code) << how << '\n' << result.err;
     EXPECT_THAT(last_line(result.err), HasSubstr(words));
   }
 }
 
 TEST_F(TandemMpirun, RanksHaveHydrasVariables) {
-  const auto result =
-      run(mpirun({"-n", "2", "-ppn", "2", "-genv", "A", "1", "-genv", "B=2", "-genvlist",
-                  "PATH,KEPT", "sh", "-c",
-                  "echo $PMI_RANK $PMI_SIZE $MPI_LOCALRANKID $MPI_LOCALNRANKS $A$B$KEPT$LOST"}),
-          {{"KEPT", "k"}, {"LOST", "l"}, {"PMI_RANK", "9"}});
+  const auto result = run(
+      shell({"-n", "2", "-ppn", "2", "-genv", "A", "1", "-genv", "B=2", "-genvlist", "PATH,KEPT"},
+            "echo $PMI_RANK $PMI_SIZE $MPI_LOCALRANKID $MPI_LOCALNRANKS $A$B$KEPT$LOST"),
+      {{"KEPT", "k"}, {"LOST", "l"}, {"PMI_RANK", "9"}});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(lines_of(result.out), UnorderedElementsAre("0 2 0 2 12k", "1 2 1 2 12k"));
 }
@@ -81,7 +86,7 @@ TEST_F(TandemMpirun, AHostMayBeOnSeveralLines) {
     if (std::filesystem::exists(reported / name)) files.push_back((reported / name).native());
   if (files.size() == 1) std::cerr << "not tried, for they are absent: " << reported << '\n';
   for (const std::string& file : files) {
-    const Words echo = {"-n", "2", "sh", "-c", "echo $PMI_RANK/$MPI_LOCALRANKID"};
+    const Words echo = {"-n", "2", "sh", "-c", ": tandem; echo $PMI_RANK/$MPI_LOCALRANKID"};
     for (const char* const flag : {"-f", "-machinefile"}) {
       const auto result = run(mpirun(with({flag, file}, echo)));
       EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -99,7 +104,7 @@ TEST_F(TandemMpirun, StreamsGoWhereTheyAreSent) {
   const auto result =
       run({"/bin/sh", "-c",
            fmt::format("{} mpirun -n 2 -s 1 -outfile-pattern {}/out.%r -prepend-pattern "
-                       "'<%r>' sh -c 'cat; printf unfinished; echo e >&2' < {}",
+                       "'<%r>' sh -c ': tandem; cat; printf unfinished; echo e >&2' < {}",
                        kProgram, path("").native(), path("input").native())});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(read_file(path("out.0")), "<0>unfinished\n");
@@ -110,8 +115,8 @@ TEST_F(TandemMpirun, StreamsGoWhereTheyAreSent) {
 // Input that nobody has asked for yet must not keep mpirun busy: here its rank never comes.
 TEST_F(TandemMpirun, WaitsForTheRankThatReadsItsInput) {
   const auto result = run({"/bin/bash", "-c",
-                           fmt::format("TIMEFORMAT='%U %S'; time {} mpirun -s 9 -n 1 sleep 3 "
-                                       "< /dev/null",
+                           fmt::format("TIMEFORMAT='%U %S'; time {} mpirun -s 9 -n 1 sh -c "
+                                       "': tandem; exec sleep 3' < /dev/null",
                                        kProgram)});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   double user = 0, system = 3;
@@ -120,8 +125,7 @@ TEST_F(TandemMpirun, WaitsForTheRankThatReadsItsInput) {
 }
 
 TEST_F(TandemMpirun, SignalsReachAllRanks) {
-  Process job(
-      mpirun({"-n", "2", "sh", "-c", "trap 'echo saved; exit 0' TERM; echo up; sleep 300 & wait"}));
+  Process job(shell({"-n", "2"}, "trap 'echo saved; exit 0' TERM; echo up; sleep 300 & wait"));
   ASSERT_TRUE(prints(job, "up\nup\n"));
   job.signal(SIGTERM);
   const auto result = job.wait(60s);
@@ -130,18 +134,18 @@ TEST_F(TandemMpirun, SignalsReachAllRanks) {
 }
 
 TEST_F(TandemMpirun, EveryWaitEnds) {
-  const auto late = run(mpirun({"-n", "2", "sleep", "300"}), {{"MPIEXEC_TIMEOUT", "1"}}, 60s);
+  const auto late = run(shell({"-n", "2"}, "exec sleep 300"), {{"MPIEXEC_TIMEOUT", "1"}}, 60s);
   EXPECT_EQ(late.exit_code, 124) << late.err;
   EXPECT_THAT(late.err, HasSubstr("longer than MPIEXEC_TIMEOUT=1"));
-  const auto stubborn = run(
-      mpirun({"-n", "2", "sh", "-c", "trap '' TERM; [ $PMI_RANK = 0 ] && kill -9 $$; sleep 300"}),
-      {}, 60s);
+  const auto stubborn =
+      run(shell({"-n", "2"}, "trap '' TERM; [ $PMI_RANK = 0 ] && kill -9 $$; sleep 300"), {}, 60s);
   EXPECT_EQ(stubborn.exit_code, 137) << stubborn.err;
   // An ssh that cannot reach its host.
   write_file(path("ssh"), "#!/bin/sh\necho 'Host key verification failed.' >&2\nexit 255\n");
   std::filesystem::permissions(path("ssh"), std::filesystem::perms::owner_all);
   const auto unreachable = run(
-      mpirun({"-hosts", "far.invalid", "-launcher-exec", path("ssh").native(), "true"}), {}, 60s);
+      mpirun({"-hosts", "far.invalid", "-launcher-exec", path("ssh").native(), "tandem", "run_qa"}),
+      {}, 60s);
   EXPECT_EQ(unreachable.exit_code, 200);
   EXPECT_THAT(unreachable.err, AllOf(HasSubstr("host far.invalid with ranks 0 is lost"),
                                      HasSubstr("Host key verification failed.")));
@@ -159,8 +163,7 @@ class KilledMpirun : public TandemMpirun, public ::testing::WithParamInterface<K
 // Ranks write their process ids; a moment after mpirun or its daemon is killed none is there.
 TEST_P(KilledMpirun, NothingIsLeftBehind) {
   const std::string ids = path("rank").native();
-  Process job(
-      mpirun({"-n", "2", "sh", "-c", fmt::format("echo $$ > {}.$PMI_RANK; exec sleep 300", ids)}));
+  Process job(shell({"-n", "2"}, fmt::format("echo $$ > {}.$PMI_RANK; exec sleep 300", ids)));
   const auto rank = [&](int number) {
     const auto text = read_file_if_exists(fmt::format("{}.{}", ids, number)).value_or("");
     return text.ends_with('\n') ? std::stoi(text) : 0;
@@ -205,7 +208,7 @@ TEST_F(TandemMpirun, LogsWhatItWaitsFor) {
     std::filesystem::permissions(path("ssh"), std::filesystem::perms::owner_all);
     const auto start = std::chrono::steady_clock::now();
     Process job(mpirun({"-hosts", "a.invalid,b.invalid", "-n", "3", "-ppn", "2", "-launcher-exec",
-                        path("ssh").native(), "true"}));
+                        path("ssh").native(), "tandem", "run_qa"}));
     for (int i = 0; i < 600 && job.err_so_far().find('\n') == std::string::npos; ++i)
       std::this_thread::sleep_for(20ms);
     EXPECT_LT(std::chrono::steady_clock::now() - start, 5s + 2s) << "5 s, and a busy machine";
@@ -222,8 +225,9 @@ TEST_F(TandemMpirun, LogsWhatItWaitsFor) {
 TEST_F(TandemMpirun, LogsThatADaemonDoesNotStartItsRanks) {
   write_file(path("ssh"), "#!/bin/sh\nkill -STOP $$\n");
   std::filesystem::permissions(path("ssh"), std::filesystem::perms::owner_all);
-  Process job(mpirun({"-hosts", "localhost,b.invalid", "-n", "2", "-ppn", "1", "-launcher-exec",
-                      path("ssh").native(), "sleep", "300"}));
+  Process job(shell({"-hosts", "localhost,b.invalid", "-n", "2", "-ppn", "1", "-launcher-exec",
+                     path("ssh").native()},
+                    "exec sleep 300"));
   ASSERT_TRUE(prints(job, "waiting for host b.invalid with ranks 1: its daemon"));
   EXPECT_THAT(job.err_so_far(), Not(HasSubstr("localhost")));
   job.signal(SIGKILL);
@@ -231,21 +235,43 @@ TEST_F(TandemMpirun, LogsThatADaemonDoesNotStartItsRanks) {
 }
 
 TEST_F(TandemMpirun, OthersGoOnWhereThatIsAskedFor) {
-  const auto result =
-      run(mpirun({"-n", "3", "-disable-auto-cleanup", "-print-all-exitcodes", "sh", "-c",
-                  "[ $PMI_RANK = 1 ] && kill -9 $$; sleep 0.5; echo done $PMI_RANK"}));
+  const auto result = run(shell({"-n", "3", "-disable-auto-cleanup", "-print-all-exitcodes"},
+                                "[ $PMI_RANK = 1 ] && kill -9 $$; sleep 0.5; echo done $PMI_RANK"));
   EXPECT_EQ(result.exit_code, 137) << result.err;
   EXPECT_THAT(lines_of(result.out), UnorderedElementsAre("done 0", "done 2"));
   EXPECT_THAT(result.err, HasSubstr("exit codes: 0=0 1=137 2=0"));
 }
 
 TEST_F(TandemMpirun, RefusesWithTheReason) {
-  EXPECT_EQ(run(mpirun({"-n", "x", "true"})).exit_code, 2);
-  const auto missing = run(mpirun({"-n", "2", "no_such_program"}));
+  EXPECT_EQ(run(mpirun({"-n", "x", "tandem", "run_qa"})).exit_code, 2);
+  const auto missing = run(mpirun({"-n", "2", "/no/such/tandem", "run_qa"}));
   EXPECT_EQ(missing.exit_code, 1);
-  EXPECT_THAT(missing.err, HasSubstr("localhost: there is no program 'no_such_program' in PATH"));
-  const auto folder = run(mpirun({"-n", "2", "-wdir", "/no/such", "true"}));
+  EXPECT_THAT(missing.err, HasSubstr("localhost: there is no program '/no/such/tandem'"));
+  const auto folder = run(mpirun({"-n", "2", "-wdir", "/no/such", "tandem", "run_qa"}));
   EXPECT_THAT(folder.err, HasSubstr("the working directory '/no/such' is not there"));
+}
+
+// The first mpiexec of an MPI in PATH gets the same words; tandem under that name is skipped.
+TEST_F(TandemMpirun, OtherProgramsRunUnderTheMpiexecOfAnMpi) {
+  for (const char* const folder : {"ours", "script", "mpi"})
+    std::filesystem::create_directory(path(folder));
+  std::filesystem::create_symlink(kProgram, path("ours/mpirun"));
+  write_file(path("script/mpirun"), "#!/bin/sh\nexec tandem mpirun \"$@\"\n");
+  const std::string without = fmt::format("{}:{}", path("ours").native(), path("script").native());
+  const Words words = {"-f", "hosts", "-launcher", "slurm", "-n", "2", "./a.out", "x"};
+  std::filesystem::permissions(path("script/mpirun"), std::filesystem::perms::owner_all);
+  const auto missing = run(mpirun({"-n", "2", "./a.out"}), {{"PATH", without}});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(unwrapped(missing.err),
+              AllOf(HasSubstr("found no mpiexec.hydra, mpirun or mpiexec of an MPI in PATH"),
+                    HasSubstr("install the MPI"), HasSubstr("tandem run_qa")));
+  for (const char* const name : {"mpirun", "mpiexec.hydra"}) {
+    write_file(path("mpi") / name, fmt::format("#!/bin/sh\necho {} \"$@\"\nexit 5\n", name));
+    std::filesystem::permissions(path("mpi") / name, std::filesystem::perms::owner_all);
+    const auto result = run(mpirun(words), {{"PATH", without + ":" + path("mpi").native()}});
+    EXPECT_EQ(result.exit_code, 5) << result.err;
+    EXPECT_EQ(result.out, fmt::format("{} {}\n", name, fmt::join(words, " ")));
+  }
 }
 
 TEST_F(TandemMpirun, OwnJobsTrainAsElsewhere) {

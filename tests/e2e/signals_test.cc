@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "e2e/job.h"
+#include "support/children.h"
 #include "tandem/trainer/checkpoint.h"
 
 namespace tandem::testing {
@@ -38,13 +39,6 @@ class SignalsTest : public JobTest {
   }
   static bool trains(Process& job) { return prints(job, "/5000 ["); }
   bool has_checkpoint() const { return trainer::last_checkpoint(path("job")).has_value(); }
-  static std::vector<pid_t> children(pid_t pid) {
-    std::istringstream list(
-        read_file_if_exists(fmt::format("/proc/{}/task/{}/children", pid, pid)).value_or(""));
-    std::vector<pid_t> result;
-    for (pid_t child = 0; list >> child;) result.push_back(child);
-    return result;
-  }
   static bool gone(pid_t pid) {
     const auto limit = steady_clock::now() + std::chrono::seconds(10);
     while (::kill(pid, 0) == 0 && steady_clock::now() < limit)
@@ -142,24 +136,6 @@ TEST_F(SignalsTest, AStoppedWorkerEndsWithItsAgent) {
   job.signal(SIGKILL);
   for (const pid_t worker : workers) EXPECT_TRUE(gone(worker)) << worker;
   for (const pid_t worker : workers) ::kill(worker, SIGKILL);
-}
-
-TEST_F(SignalsTest, AStoppedWorkerOfAnotherProgramEndsWithItsAgent) {
-  for (const char* const nproc : {"1", "2"}) {
-    Process job({kProgram, "run", "--standalone", "--nproc-per-node", nproc, "--no-python", "sh",
-                 "-c", "trap '' TERM; echo up; exec sleep 300"});
-    ASSERT_TRUE(prints(job, "up"));
-    std::vector<pid_t> workers = children(job.pid());
-    const auto limit = steady_clock::now() + std::chrono::seconds(10);
-    for (; std::to_string(workers.size()) != nproc && steady_clock::now() < limit;
-         workers = children(job.pid()))
-      std::this_thread::sleep_for(milliseconds(5));
-    ASSERT_EQ(std::to_string(workers.size()), nproc);
-    ::kill(workers[0], SIGSTOP);
-    job.signal(SIGKILL);
-    for (const pid_t worker : workers) EXPECT_TRUE(gone(worker)) << worker;
-    for (const pid_t worker : workers) ::kill(worker, SIGKILL);
-  }
 }
 
 TEST_F(SignalsTest, AStoppedWorkerHearsThatTheJobEnds) {

@@ -128,12 +128,14 @@ for job in question-answering/run_qa text-classification/run_glue text-classific
   pip install -r ${path%/*}/requirements.txt || exit 1
 done
 python3 -m pip install accelerate && python3 -m torch.distributed.run --help | grep 'usage: tandem run'
-mpirun -n 2 hostname && tandem-sshd -t && echo 'sshd ok'
+mpirun -n 2 tandem --version && tandem-sshd -t && echo 'sshd ok'
+mpirun -n 2 hostname; echo "mpirun $?"
+torchrun train.py; echo "torchrun $?"
 python3 -c 'print(1)'; echo "python $?"
 """
     text = run("bash", "-c", script)
     expect(text, *(f"{how} {job}" for how in ("ok", "torchrun") for job in ("run_qa", "run_glue", "run_classification", "run_ner")))
-    expect(text, "usage: tandem run", "sshd ok", "python 127", "there is no Python here", "torchrun is 'tandem run'")
+    expect(text, "usage: tandem run", "sshd ok", "mpirun 1", "install the MPI", "torchrun 1", "found no torch", "python 127", "there is no Python here", "torchrun is 'tandem run'")
 
 
 def check_no_program():

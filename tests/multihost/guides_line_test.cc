@@ -122,7 +122,7 @@ TEST_F(GuidesLine, TandemsMpirunToo) {
   }
 }
 
-// A program of MPICH under it, and what becomes of a job whose rank or host there is lost.
+// A program of MPICH that a command of tandem's starts, and a job whose rank or host there is lost.
 TEST_F(GuidesLine, TandemsMpirunRunsProgramsOfMpich) {
   const std::string pi = build_mpi_program(path("").native());
   if (pi.empty()) GTEST_SKIP() << "needs mpicc.mpich (packages mpich, libmpich-dev)";
@@ -138,7 +138,9 @@ TEST_F(GuidesLine, TandemsMpirunRunsProgramsOfMpich) {
   hosts.node0.start_sshd();
   hosts.node1.start_sshd();
   const std::string line =
-      "env UCX_TLS=tcp,self UCX_NET_DEVICES=wire tandem mpirun -l -f hostfile -n 4 -ppn 2 " + pi;
+      "env UCX_TLS=tcp,self UCX_NET_DEVICES=wire tandem mpirun -l -f hostfile -n 4 -ppn 2 "
+      "sh -c ': tandem; exec \"$@\"' sh " +
+      pi;
   const auto result = run_on(hosts.node0, line);
   ASSERT_NE(result.out.find("[3] rank 3 of 4: pi 3.1416"), std::string::npos) << result.out;
 

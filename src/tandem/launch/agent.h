@@ -1,9 +1,11 @@
-// The agent of `tandem run`: connects to the job's other agents, starts this node's workers,
-// watches and restarts them, and reports at the end why they failed.
+// The inputs of the agent of `tandem run`, which starts this node's workers, watches and restarts
+// them, and reports at the end why they failed (elastic_host.h).
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,10 +13,8 @@
 
 #include "tandem/core/env.h"
 #include "tandem/launch/attempt_logs.h"
-#include "tandem/launch/job_link.h"
 #include "tandem/launch/job_status.h"
 #include "tandem/launch/placement.h"
-#include "tandem/launch/program.h"
 #include "tandem/launch/run_options.h"
 #include "tandem/rendezvous/socket.h"
 
@@ -27,19 +27,20 @@ struct KnownEndpoint {
   int port = 0;
 };
 
+using Log = std::function<void(const std::string& line)>;
+
 class Proxies;
 
 struct AgentParts {
   RunOptions options;
-  WorkerProgram program;
+  std::vector<std::string> command;  // of every worker; the first is the path of an executable
   Placement placement;
   std::map<std::string, std::string, std::less<>> inherited;  // environment of the workers
   std::string job_token;                                      // empty: none
   std::filesystem::path temporary = "/tmp";
   std::string error_file;  // file for this process's own failure; empty: none
   Console console;
-  Log log;  // log lines for users
-  // Only for elastic jobs.
+  Log log;                                      // log lines for users
   std::optional<KnownEndpoint> known_endpoint;  // none: the address in the options
   std::shared_ptr<Proxies> proxies;             // null: the workers have this process's streams
   int shards = 0;  // logical shards, unless the job's flags set them; 0: one per worker
@@ -49,12 +50,5 @@ struct AgentParts {
   int status_interval_s = 0;  // seconds between log lines with the state of an elastic job; 0: none
   std::chrono::milliseconds host_timeout{2000};  // of a silent host, as for the workers
 };
-
-// Runs the job to its end and returns the exit code: 0; 1 if a foreign program failed, and the exit
-// code of the root failure if tandem's own job did; 128 + a signal that stopped it; 200 if the
-// job's host is lost. While it runs, the options' signals are its own. It must be called on the
-// process's main thread, before other threads are started. Throws ConfigError if the job cannot
-// start.
-int run_agent(AgentParts parts);
 
 }  // namespace tandem::launch

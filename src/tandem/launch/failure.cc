@@ -1,7 +1,6 @@
 #include "tandem/launch/failure.h"
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <fstream>
 #include <utility>
@@ -9,7 +8,6 @@
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/core/memory_limits.h"
-#include "tandem/launch/json_fields.h"
 
 namespace tandem::launch {
 namespace {
@@ -19,20 +17,6 @@ using nlohmann::json;
 constexpr std::size_t kMaxErrorFile = 1 << 20;
 constexpr std::size_t kMaxMessage = 4096;
 constexpr int kPeerFailed = 200;  // docs/errors.md
-
-template <class Fields, class M>
-void each_field(Fields&& fields, M& failure) {
-  fields("rank", failure.rank);
-  fields("local_rank", failure.local_rank);
-  fields("pid", failure.pid);
-  fields("host", failure.host);
-  fields("code", failure.ending.code);
-  fields("signal", failure.ending.signal);
-  fields("time", failure.time);
-  fields("message", failure.message);
-  fields("victim", failure.victim);
-  fields("out_of_memory", failure.out_of_memory);
-}
 
 // Joins a text of several lines into one, at most 400 bytes of it.
 std::string one_line(const std::string& text) {
@@ -122,19 +106,7 @@ std::string error_file_text(const Failure& failure) {
   return error_file_text(describe(failure), "", static_cast<long>(failure.time));
 }
 
-bool is_victim(const Ending& ending, const std::string& message, bool own_job) {
-  if (own_job) return ending.code == kPeerFailed;
-  constexpr std::array kWords = {"Connection closed by peer",
-                                 "Connection reset by peer",
-                                 "Broken pipe",
-                                 "Socket Timeout",
-                                 "Timed out waiting",
-                                 "DistNetworkError",
-                                 "DistBackendError",
-                                 "Connection refused"};
-  return std::any_of(kWords.begin(), kWords.end(),
-                     [&](const char* words) { return message.find(words) != std::string::npos; });
-}
+bool is_victim(const Ending& ending) { return ending.code == kPeerFailed; }
 
 const Failure& root_failure(const std::vector<Failure>& failures) {
   TANDEM_CHECK(!failures.empty());
@@ -159,22 +131,6 @@ std::vector<std::string> failure_report(const std::vector<Failure>& failures) {
   }
   lines.push_back("root failure: " + describe(root));
   return lines;
-}
-
-json to_json(const Failure& failure) {
-  JsonWriter writer;
-  each_field(writer, failure);
-  return writer.data;
-}
-
-Failure failure_from_json(const json& data) {
-  try {
-    Failure failure;
-    each_field(JsonReader{data}, failure);
-    return failure;
-  } catch (const json::exception&) {
-    raise<DataError>("a failure is not described as agents do");
-  }
 }
 
 }  // namespace tandem::launch

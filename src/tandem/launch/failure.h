@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,9 +51,8 @@ std::string error_file_text(const std::string& message, const std::string& detai
 // For a worker that left no file.
 std::string error_file_text(const Failure& failure);
 
-// tandem's own jobs report a failed peer with exit code 200; other programs report it in text
-// (Gloo's and torch's messages about connections).
-bool is_victim(const Ending& ending, const std::string& message, bool own_job);
+// A rank whose peer failed exits with 200.
+bool is_victim(const Ending& ending);
 
 // The first failure that another failure did not cause; otherwise the first. Not for an empty list.
 const Failure& root_failure(const std::vector<Failure>& failures);
@@ -63,9 +61,5 @@ const Failure& root_failure(const std::vector<Failure>& failures);
 std::string describe(const Failure& failure);
 // One line for each consequence and, last, the cause.
 std::vector<std::string> failure_report(const std::vector<Failure>& failures);
-
-nlohmann::json to_json(const Failure& failure);
-// Throws DataError.
-Failure failure_from_json(const nlohmann::json& json);
 
 }  // namespace tandem::launch

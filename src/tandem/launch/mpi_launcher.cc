@@ -13,9 +13,9 @@
 #include <memory>
 
 #include "tandem/core/error.h"
+#include "tandem/launch/endpoint_plan.h"
 #include "tandem/launch/failure.h"
 #include "tandem/launch/host_link.h"
-#include "tandem/launch/open_job.h"
 #include "tandem/launch/pmi_server.h"
 #include "tandem/launch/rank_output.h"
 #include "tandem/launch/rank_plan.h"
@@ -321,7 +321,7 @@ class MpiJob {
     failure.ending = ending;
     failure.time = now_in_seconds();
     failure.message = message;
-    failure.victim = is_victim(ending, message, own_job_);
+    failure.victim = is_victim(ending);
     failures_.push_back(std::move(failure));
     if (!parts_.line.auto_cleanup || stop_at_ || outlived(ending)) return;
     const Clock::duration timeout =

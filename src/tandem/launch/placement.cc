@@ -172,20 +172,8 @@ std::string summarize(const Machine& machine, const PlacementRequest& request,
   return text + "; " + available(machine);
 }
 
-void warn(const Machine& machine, const PlacementRequest& request, Placement& placement) {
+void warn(const Machine& machine, Placement& placement) {
   const int count = static_cast<int>(placement.workers.size());
-  if (!request.own_job && !request.omp_threads && count > 1) {
-    placement.warnings.push_back(
-        "OMP_NUM_THREADS is not set: each worker gets 1 thread, as under torchrun; set it to use "
-        "more");
-  }
-  if (!request.own_job && request.omp_threads &&
-      *request.omp_threads * count > machine.usable_cores()) {
-    placement.warnings.push_back(fmt::format(
-        "OMP_NUM_THREADS is {} for each of {}, and {} can compute here at a time: expect it to be "
-        "slow",
-        *request.omp_threads, number(count, "worker"), number(machine.usable_cores(), "core")));
-  }
   if (count > machine.usable_cores()) {
     placement.warnings.push_back(fmt::format("{} share {}", number(count, "worker"),
                                              number(machine.usable_cores(), "core")));
@@ -251,14 +239,10 @@ Placement place_workers(const Machine& whole, const PlacementRequest& request) {
       for (const Domain& domain : machine.numa)
         worker.cpus.insert(worker.cpus.end(), domain.cpus.begin(), domain.cpus.end());
     }
-    if (request.own_job) {
-      worker.threads = threads_for(request, cores, placement);
-    } else if (!request.omp_threads && count > 1) {
-      worker.threads = 1;
-    }
+    if (request.own_job) worker.threads = threads_for(request, cores, placement);
     placement.workers.push_back(std::move(worker));
   }
-  warn(machine, request, placement);
+  if (request.own_job) warn(machine, placement);
   placement.summary = summarize(machine, request, placement);
   return placement;
 }

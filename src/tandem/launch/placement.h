@@ -59,9 +59,8 @@ struct Placement {
 };
 
 // tandem's own jobs: workers are spread over the memory domains, each bound to its share of the
-// cores with a thread for each of them. Other programs are treated as by torchrun: no binding
-// unless `binding` requests it, OMP_NUM_THREADS=1 if several start and it is not set. Throws
-// ConfigError.
+// cores with a thread for each of them. Other ranks of mpirun are bound only if `binding` or `cpus`
+// request it, and their number of threads is unchanged. Throws ConfigError.
 Placement place_workers(const Machine& machine, const PlacementRequest& request);
 
 // Number of workers that --nproc-per-node means on this machine.

@@ -98,12 +98,11 @@ TEST(Placement, TooManyThreadsAreCorrectedWithBothNumbers) {
   EXPECT_EQ(place_workers(described_machine(kTwoSockets), request).workers.front().threads, 3);
 }
 
-TEST(Placement, OtherProgramsGetWhatTorchrunGives) {
+TEST(Placement, OtherRanksKeepTheirCoresAndThreads) {
   const Machine machine = described_machine(kTwoSockets);
   const Placement two = place(machine, "2", false);
-  EXPECT_EQ(two.workers.front().threads, 1);
+  EXPECT_EQ(two.workers.front().threads, std::nullopt);
   EXPECT_THAT(two.workers.front().cpus, IsEmpty());
-  EXPECT_EQ(place(machine, "1", false).workers.front().threads, std::nullopt);
   PlacementRequest request;
   request.nproc = "2";
   for (const auto& [binding, first] : {std::pair{Binding::kNode, "0-7"},

@@ -10,31 +10,21 @@
 
 namespace tandem::launch {
 
-struct WorkerProgram {
-  std::vector<std::string> command;  // the first is the path of an executable
-  // A job of tandem: its processes can share cores, resume, and end with documented exit codes. Any
-  // other program is treated as by torchrun.
-  bool own_job = false;
-};
-
 struct ProgramPaths {
   std::string self;                       // path of the running tandem
   std::vector<std::string> job_commands;  // run_qa and similar commands
-  std::string python;                     // name or path of an interpreter
-  std::string search_path;                // PATH
 };
 
-// A script …/run_qa.py means `tandem run_qa`, for each of `job_commands`; so does the bare name if
-// no such file exists, and `--no-python tandem run_qa`. Any other script is run by Python, or with
-// --no-python is a program. Throws ConfigError for a missing file.
-WorkerProgram worker_program(const RunOptions& options, const ProgramPaths& paths);
+// Returns true if the word is a script of that name, …/run_qa.py, for one of `job_commands`, or the
+// bare name if no such file exists.
+bool names_job(const std::string& word, const std::vector<std::string>& job_commands);
+
+// The command of a worker if the options start a job of tandem: a script …/run_qa.py means
+// `tandem run_qa`, and so does the program `tandem run_qa`. Empty for any other program.
+std::vector<std::string> job_command(const RunOptions& options, const ProgramPaths& paths);
 
 // The file that a shell would execute for `name`, relative to the current folder; empty: none.
 std::string find_executable(const std::string& name, const std::string& search_path);
-
-// The program's command for one worker. Like torchrun, it replaces ${local_rank} in arguments,
-// except for tandem's own jobs.
-std::vector<std::string> command_of(const WorkerProgram& program, int local_rank);
 
 // Python's string.Template(text).safe_substitute(values): $name and ${name} of `values`, $$ for $;
 // unknown names stay.

@@ -204,12 +204,7 @@ Placement place(const RankStart& start, std::vector<std::string>& notes) {
     return set ? std::optional(found->second) : std::nullopt;
   };
   notes = apply_pin_variables(get, machine, request);
-  Placement placement = place_workers(machine, request);
-  if (!start.own_job) {
-    // Hydra does not set OMP_NUM_THREADS.
-    for (WorkerPlacement& worker : placement.workers) worker.threads.reset();
-    placement.warnings.clear();
-  }
+  const Placement placement = place_workers(machine, request);
   notes.insert(notes.end(), placement.warnings.begin(), placement.warnings.end());
   return placement;
 }

@@ -206,15 +206,14 @@ constexpr RunFlag kFlags[] = {
     {"rdzv-id", "", "NAME", "PET_RDZV_ID", "name of the job, the same on all nodes",
      [](RunOptions& options, const std::string& value) { options.rdzv_id = value; }},
     {"rdzv-conf", "", "KEY=VALUE,...", "PET_RDZV_CONF",
-     "join_timeout, last_call_timeout, keep_alive_interval and others, in seconds; etcd=URL, "
-     "etcd_lease and etcd_prefix: the external lock of an elastic job",
+     "join_timeout in seconds; etcd=URL, etcd_lease and etcd_prefix: the external lock of the job; "
+     "torchrun's other keys have no effect",
      set_conf},
     {"standalone", "", "", "PET_STANDALONE",
      "a job of this node alone, at a free port; other settings of the meeting do not count",
      [](RunOptions& options, const std::string&) { options.standalone = true; }},
     {"max-restarts", "", "N", "PET_MAX_RESTARTS",
-     "how often all workers are started again after a failure; of tandem's own job: how often one "
-     "is, any number of times when this is not given",
+     "how often a failed worker is started again; any number of times when this is not given",
      [](RunOptions& options, const std::string& value) {
        options.max_restarts = number(value, 0, 1000000, "a number of restarts");
        options.max_restarts_given = true;
@@ -237,11 +236,14 @@ constexpr RunFlag kFlags[] = {
      }},
     {"role", "", "NAME", "PET_ROLE", "name of the workers, in ROLE_NAME and before tee'd lines",
      [](RunOptions& options, const std::string& value) { options.role = value; }},
-    {"module", "m", "", "PET_MODULE", "the script is a Python module, as with python -m",
+    {"module", "m", "", "PET_MODULE",
+     "the script is a Python module, which torch's torchrun starts",
      [](RunOptions& options, const std::string&) { options.module = true; }},
-    {"no-python", "", "", "PET_NO_PYTHON", "the script is a program of its own",
+    {"no-python", "", "", "PET_NO_PYTHON",
+     "the script is a program: `tandem run_qa`, or any other, which torch's torchrun starts",
      [](RunOptions& options, const std::string&) { options.no_python = true; }},
-    {"run-path", "", "", "PET_RUN_PATH", "run the script by Python's runpy.run_path",
+    {"run-path", "", "", "PET_RUN_PATH",
+     "run the script by Python's runpy.run_path, under torch's torchrun",
      [](RunOptions& options, const std::string&) { options.run_path = true; }},
     {"log-format", "", "text|json", "TANDEM_LOG_FORMAT",
      "json: every line on the console, the workers' too, is one JSON object (the job's flag "
@@ -301,7 +303,7 @@ constexpr RunFlag kFlags[] = {
      }},
     {"numa-binding", "", "node|socket|exclusive|core-complex|none", "",
      "tie each worker to the cores of a memory domain, a socket, its share of a domain, or a "
-     "shared cache (default: tandem's own jobs to domains, other programs not at all)",
+     "shared cache (default: to domains)",
      set_binding},
     {"signals-to-handle", "", "NAME,...", "PET_SIGNALS_TO_HANDLE",
      "signals that are passed on to the workers (default SIGTERM,SIGINT,SIGHUP,SIGQUIT)",

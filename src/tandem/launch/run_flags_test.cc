@@ -10,7 +10,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/launch/open_job.h"
+#include "tandem/launch/endpoint_plan.h"
 #include "tandem/launch/program.h"
 
 namespace tandem::launch {
@@ -193,47 +193,32 @@ TEST(RunFlags, RefusalsSayWhy) {
   EXPECT_THAT(refusal({"--logs-specs", "mine", "x.py"}), HasSubstr("Python package"));
 }
 
-class Programs : public ::testing::Test {
- protected:
-  Programs() : paths_{"/opt/tandem", {"run_qa", "run_glue"}, "sh", "/nowhere:/bin"} {
-    write_file(folder_ / "train.py", "");
-  }
-  WorkerProgram program(const std::vector<std::string>& words) {
-    return worker_program(parse(words), paths_);
-  }
-  std::string script() const { return (folder_ / "train.py").string(); }
+const ProgramPaths kPaths{"/opt/tandem", {"run_qa", "run_glue"}};
 
-  testing::TemporaryFolder folder_;
-  ProgramPaths paths_;
-};
-
-TEST_F(Programs, ScriptsOfTheGuidesAreTandemsJobs) {
+TEST(Programs, ScriptsOfTheGuidesAreTandemsJobs) {
   for (const char* script : {"run_qa.py", "examples/question-answering/run_qa.py", "run_qa"}) {
-    const WorkerProgram qa = program({script, "--seed", "${local_rank}"});
-    EXPECT_TRUE(qa.own_job);
-    EXPECT_THAT(command_of(qa, 3), ElementsAre("/opt/tandem", "run_qa", "--seed", "${local_rank}"));
+    EXPECT_THAT(job_command(parse({script, "--seed", "${local_rank}"}), kPaths),
+                ElementsAre("/opt/tandem", "run_qa", "--seed", "${local_rank}"));
   }
-  const WorkerProgram named = program({"--no-python", "bin/tandem", "run_glue", "-x"});
-  EXPECT_TRUE(named.own_job);
-  EXPECT_THAT(named.command, ElementsAre("/opt/tandem", "run_glue", "-x"));
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"--no-python", "bin/tandem", "run_glue", "-x"}, {"tandem", "run_glue", "-x"}})
+    EXPECT_THAT(job_command(parse(words), kPaths), ElementsAre("/opt/tandem", "run_glue", "-x"));
 }
 
-TEST_F(Programs, OthersAreStartedAsTorchrunDoes) {
-  EXPECT_THAT(command_of(program({script(), "--rank=${local_rank}", "$$HOME"}), 1),
-              ElementsAre("/bin/sh", "-u", script(), "--rank=1", "$HOME"));
-  EXPECT_THAT(program({"-m", "pkg.mod", "a"}).command,
-              ElementsAre("/bin/sh", "-u", "-m", "pkg.mod", "a"));
-  EXPECT_THAT(program({"--no-python", "sh", "-c", "true"}).command,
-              ElementsAre("/bin/sh", "-c", "true"));
-  EXPECT_EQ(program({"--run-path", script()}).command.size(), 5U);
-  EXPECT_FALSE(program({"-m", "run_qa"}).own_job);
-}
-
-TEST_F(Programs, WhatIsNotThereIsNamed) {
-  EXPECT_THROW(program({"missing.py"}), ConfigError);
-  EXPECT_THROW(program({"--no-python", "/bin/no-such-program"}), ConfigError);
-  paths_.python = "python-from-nowhere";
-  EXPECT_THROW(program({script()}), ConfigError);
+TEST(Programs, OthersAreNot) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"train.py", "run_qa.py"},
+                                             {"-m", "run_qa"},
+                                             {"--no-python", "sh", "-c", "true"},
+                                             {"--no-python", "tandem", "bench"},
+                                             {"--no-python", "run_qa.py"},
+                                             {"--run-path", "train.py"},
+                                             {"run_qa.sh"}})
+    EXPECT_TRUE(job_command(parse(words), kPaths).empty()) << words.back();
+  // A file of that name without an extension is a program of somebody else.
+  const testing::TemporaryFolder folder;
+  write_file(folder / "run_qa", "");
+  EXPECT_TRUE(job_command(parse({(folder / "run_qa").string()}), kPaths).empty());
 }
 
 TEST(Templates, AreThoseOfPython) {

@@ -18,7 +18,7 @@
 #include "tandem/elastic/agent/job_control.h"
 #include "tandem/elastic/agent/progress_watchdog.h"
 #include "tandem/elastic/agent/worker_slot.h"
-#include "tandem/launch/open_job.h"
+#include "tandem/launch/endpoint_plan.h"
 #include "tandem/launch/proxies.h"
 #include "tandem/launch/signal_inbox.h"
 #include "tandem/rendezvous/socket.h"
@@ -416,8 +416,6 @@ class ElasticHost {
 };
 
 }  // namespace
-
-bool is_elastic(const launch::AgentParts& parts) { return parts.program.own_job; }
 
 int run_elastic_agent(launch::AgentParts parts, std::shared_ptr<ExternalLock> lock) {
   try {

@@ -9,11 +9,11 @@
 
 namespace tandem::elastic {
 
-// Returns true if `parts` describe such a job.
-bool is_elastic(const launch::AgentParts& parts);
-
-// As run_agent().
-// `lock`: null if a majority of nodes decides on several hosts.
+// Runs the job to its end and returns the exit code: 0; the exit code of the root failure; 128 + a
+// signal that stopped it. While it runs, the options' signals are its own. It must be called on the
+// process's main thread, before other threads are started. `lock`: null if a majority of nodes
+// decides on several hosts. Throws ConfigError if the job cannot start, CommError if no agent
+// answers at the endpoint.
 int run_elastic_agent(launch::AgentParts parts, std::shared_ptr<ExternalLock> lock);
 
 }  // namespace tandem::elastic

@@ -4,9 +4,8 @@
 
 #include <ctime>
 
-#include "tandem/launch/coordinator.h"
 #include "tandem/launch/proxies.h"
-#include "tandem/launch/worker_group.h"
+#include "tandem/launch/worker_environment.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::elastic {
@@ -16,17 +15,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kDrain{1000};
 constexpr milliseconds kLines{100};
-
-launch::RankAssignment assignment_of(const launch::AgentParts& parts, int restarts) {
-  launch::RankAssignment assignment;
-  assignment.restart_count = restarts;
-  assignment.group_size = parts.options.max_nodes;
-  assignment.world_size = assignment.role_world_size =
-      static_cast<int>(parts.placement.workers.size()) * assignment.group_size;
-  assignment.master_addr = "127.0.0.1";  // for programs that read it: the ranks use another address
-  assignment.master_port = 29500;
-  return assignment;
-}
 
 }  // namespace
 
@@ -69,9 +57,8 @@ void ElasticWorkers::start(int worker) {
   launch::RunLogs::Ends ends = logs_.open(worker, worker, console, relay_);
   ElasticAgent::Ticket ticket = elastic_agent_.open_channel(worker);
   launch::WorkerStart start;
-  start.command = launch::command_of(parts_.program, worker);
-  start.environment = launch::worker_environment(parts_, assignment_of(parts_, restarts_), worker,
-                                                 slot.error_file.string());
+  start.command = parts_.command;
+  start.environment = launch::worker_environment(parts_, restarts_, worker, slot.error_file.string());
   start.environment["TANDEM_AGENT"] = std::move(ticket.variable);
   start.out = ends.out ? ends.out.get() : console.out;
   if (lines_.backlog() > 0) stale_.push_back(std::move(slot.out));  // may be written to
@@ -106,7 +93,7 @@ launch::Failure ElasticWorkers::describe_end(int worker, const launch::Ending& e
   failure.ending = ending;
   failure.time = static_cast<double>(std::time(nullptr));
   if (const auto file = launch::read_error_file(slot.error_file)) failure.message = file->message;
-  failure.victim = launch::is_victim(ending, failure.message, /*own_job=*/true);
+  failure.victim = launch::is_victim(ending);
   failure.out_of_memory = memory_kills_.explain(ending);
   return failure;
 }

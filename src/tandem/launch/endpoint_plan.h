@@ -1,13 +1,18 @@
-// From the command line to a link: decides whether this agent hosts the job, or finds the address
-// of the host.
+// From the command line to the endpoint of a job: its address, and whether this agent listens there.
 #pragma once
 
-#include <functional>
-#include <memory>
+#include <chrono>
+#include <string>
+#include <vector>
 
 #include "tandem/launch/agent.h"
 
 namespace tandem::launch {
+
+struct HostAddress {
+  std::string host;
+  int port = 0;
+};
 
 // Address for the agents, from the options.
 struct EndpointPlan {
@@ -31,9 +36,5 @@ EndpointPlan plan_endpoint(const RunOptions& options, const std::vector<std::str
 std::chrono::milliseconds join_timeout(const RunOptions& options);
 // Logs one line if any agent may join.
 void warn_of_open_port(const AgentParts& parts, int port);
-
-// Opens or joins the job. `check` as in join_job(). Throws the same errors, and ConfigError if the
-// port is in use.
-std::unique_ptr<JobLink> open_job(const AgentParts& parts, const std::function<void()>& check);
 
 }  // namespace tandem::launch
