@@ -58,7 +58,7 @@ LAYERS = {
     "apps/serve": ["apps/answering", "apps/command", "text"],
     "apps/monitor": ["apps/serve", "launch", "elastic", "hub", "trainer"],
     "apps/doctor": ["apps/command", "launch", "hub", "rendezvous"],
-    "apps/manifest": ["apps/command", "flags", "formats"],
+    "apps/manifest": ["apps/command", "formats"],
     "apps/bench": ["apps/command", "flags", "trainer", "tasks", "dist", "optim", "data", "hub", "text", "models", "comm", "rendezvous", "kernels"],
     "apps/plan": ["apps/bench", "apps/command", "dist", "elastic", "comm", "models"],
     "apps": ["everything"],

@@ -6,7 +6,6 @@
 #include <regex>
 
 #include "apps/manifest/pods.h"
-#include "apps/manifest/rules.h"
 
 namespace tandem::apps::manifest {
 namespace {
@@ -201,7 +200,12 @@ Findings check_text(const std::string& text) {
   if (objects.empty() && findings.empty())
     findings.push_back({1, "", "the file holds no object", "see tandem manifest --help"});
   for (const YamlNode& object : objects) {
-    if (Rules::builtin().check(object, findings)) check_object(object, objects, findings);
+    if (object.text_of({"kind"}).empty() || object.text_of({"apiVersion"}).empty()) {
+      findings.push_back({object.line, "", "the document has no kind or no apiVersion",
+                          "add both, as in the output of tandem manifest"});
+    } else {
+      check_object(object, objects, findings);
+    }
   }
   std::stable_sort(findings.begin(), findings.end(),
                    [](const Finding& a, const Finding& b) { return a.line < b.line; });

@@ -7,11 +7,12 @@
 
 namespace tandem::apps::manifest {
 
-// What is wrong with the text of a file, by line: YAML, then types (rules.h), then what makes a
-// training job fail though Kubernetes takes it: the objects' own rules, and pods (pods.h).
+// Errors in the text of a file, by line: YAML, then settings that Kubernetes accepts although a
+// training job then fails: those of the objects, and those of their pods (pods.h). Fields and types
+// are left to the API server, which reports them.
 Findings check_text(const std::string& text);
 
-// The rules of one object beyond types. `all`: every object of the file.
+// The settings of one object. `all`: every object of the file.
 void check_object(const YamlNode& object, const std::vector<YamlNode>& all, Findings& findings);
 
 }  // namespace tandem::apps::manifest
