@@ -31,6 +31,9 @@ find_library(YAML_LIBRARY yaml REQUIRED)
 add_library(Yaml::yaml UNKNOWN IMPORTED)
 set_target_properties(Yaml::yaml PROPERTIES IMPORTED_LOCATION ${YAML_LIBRARY}
                       INTERFACE_INCLUDE_DIRECTORIES ${YAML_INCLUDE_DIR})
+find_path(PROTOZERO_INCLUDE_DIR protozero/pbf_reader.hpp REQUIRED)  # headers only
+add_library(Protozero::protozero INTERFACE IMPORTED)
+set_target_properties(Protozero::protozero PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${PROTOZERO_INCLUDE_DIR})
 if(TANDEM_BUILD_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)

@@ -51,5 +51,5 @@ tandem_package(comm_dev libtandem-comm-dev "collectives for CPUs, development fi
   DEPENDS "libtandem-comm${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION})")
 # The static libraries need at link time what building tandem needs.
 tandem_package(dev libtandem-dev "libraries of tandem, development files" SECTION libdevel
-  DEPENDS "libtandem-comm-dev (= ${PROJECT_VERSION}), libfmt-dev, nlohmann-json3-dev, libsimdjson-dev, libicu-dev, zlib1g-dev, libssl-dev, libcurl4-openssl-dev, libcli11-dev, libdnnl-dev, libhwloc-dev, libmicrohttpd-dev, libsnappy-dev, libyaml-dev, libzstd-dev")
+  DEPENDS "libtandem-comm-dev (= ${PROJECT_VERSION}), libfmt-dev, nlohmann-json3-dev, libsimdjson-dev, libicu-dev, zlib1g-dev, libssl-dev, libcurl4-openssl-dev, libcli11-dev, libdnnl-dev, libhwloc-dev, libmicrohttpd-dev, libprotozero-dev, libsnappy-dev, libyaml-dev, libzstd-dev")
 include(CPack)

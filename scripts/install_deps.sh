@@ -17,6 +17,7 @@ libraries=(
   libhwloc-dev                                                        # the machine's cores and memory domains
   libcurl4-openssl-dev libsnappy-dev libzstd-dev                      # downloads; compression of Parquet and Arrow files
   libyaml-dev                                                         # Kubernetes manifests
+  libprotozero-dev                                                    # SentencePiece models, TensorBoard's event files
   libgtest-dev libgmock-dev                                           # tests
 )
 packages=(

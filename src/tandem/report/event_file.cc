@@ -11,6 +11,7 @@
 #include <charconv>
 #include <chrono>
 #include <climits>
+#include <protozero/pbf_writer.hpp>
 
 #include "tandem/core/crc32c.h"
 #include "tandem/core/error.h"
@@ -32,52 +33,61 @@ std::string little_endian(T value) {
   return bytes;
 }
 
-// --- the wire format of protocol buffers ---
-
-enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
-
-std::string varint(std::uint64_t value) {
-  std::string bytes;
-  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
-  return bytes + static_cast<char>(value);
-}
-
-std::string key(int field, WireType type) {
-  return varint(static_cast<std::uint64_t>(field) << 3 | type);
-}
-std::string integer(int field, std::uint64_t value) { return key(field, kVarint) + varint(value); }
-std::string bytes(int field, std::string_view value) {
-  return key(field, kLengthDelimited) + varint(value.size()) + std::string(value);
-}
-std::string number(int field, double value) {
-  return key(field, kFixed64) + little_endian(std::bit_cast<std::uint64_t>(value));
-}
-std::string number(int field, float value) {
-  return key(field, kFixed32) + little_endian(std::bit_cast<std::uint32_t>(value));
-}
-
-// --- messages ---
-
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::string version_event() {
-  return number(1, wall_time()) + bytes(3, "brain.Event:2");  // Event.file_version
+// --- messages of tensorflow/core/util/event.proto and framework/summary.proto ---
+
+// A message whose fields `write` adds.
+template <class Write>
+std::string message_of(Write write) {
+  std::string bytes;
+  protozero::pbf_writer message(bytes);
+  write(message);
+  return bytes;
+}
+
+// Event.wall_time, and the fields that `write` adds.
+template <class Write>
+std::string event_of(Write write) {
+  return message_of([&](protozero::pbf_writer& event) {
+    event.add_double(1, wall_time());
+    write(event);
+  });
 }
 
 std::string summary_event(std::int64_t step, const std::string& value) {
-  const std::string summary = bytes(1, value);  // Summary.value
-  return number(1, wall_time()) + integer(2, static_cast<std::uint64_t>(step)) + bytes(5, summary);
+  return event_of([&](protozero::pbf_writer& event) {
+    event.add_int64(2, step);
+    // Event.summary, Summary.value
+    event.add_message(5, message_of([&](auto& summary) { summary.add_message(1, value); }));
+  });
+}
+
+std::string scalar_value(std::string_view tag, float value) {
+  return message_of([&](protozero::pbf_writer& message) {
+    message.add_string(1, tag.data(), tag.size());
+    message.add_float(2, value);
+  });
 }
 
 // Summary.Value of the plugin "text": a tensor of one string.
 std::string text_value(std::string_view tag, std::string_view text) {
-  constexpr int kString = 7;                          // DataType.DT_STRING
-  const std::string shape = bytes(2, integer(1, 1));  // one dimension of size 1
-  const std::string tensor = integer(1, kString) + bytes(2, shape) + bytes(8, text);
-  const std::string metadata = bytes(1, bytes(1, "text"));  // plugin_data.plugin_name
-  return bytes(1, tag) + bytes(8, tensor) + bytes(9, metadata);
+  constexpr int kString = 7;                                              // DataType.DT_STRING
+  const auto one = message_of([](auto& size) { size.add_int64(1, 1); });  // a dimension of size 1
+  const auto shape = message_of([&](auto& message) { message.add_message(2, one); });
+  const auto tensor = message_of([&](auto& message) {
+    message.add_enum(1, kString);
+    message.add_message(2, shape);
+    message.add_string(8, text.data(), text.size());
+  });
+  const auto plugin = message_of([](auto& message) { message.add_string(1, "text"); });
+  return message_of([&](protozero::pbf_writer& message) {
+    message.add_string(1, tag.data(), tag.size());
+    message.add_message(8, tensor);
+    message.add_message(9, message_of([&](auto& metadata) { metadata.add_message(1, plugin); }));
+  });
 }
 
 std::string host_name() {
@@ -128,7 +138,7 @@ EventFile::EventFile(const fs::path& directory) {
   path_ = directory / file_name(directory);
   descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (descriptor_ < 0) throw io_error("cannot create", path_.native(), errno);
-  append(version_event());
+  append(event_of([](auto& event) { event.add_string(3, "brain.Event:2"); }));  // file_version
 }
 
 EventFile::~EventFile() {
@@ -136,7 +146,7 @@ EventFile::~EventFile() {
 }
 
 void EventFile::add_scalar(std::string_view tag, double value, std::int64_t step) {
-  append(summary_event(step, bytes(1, tag) + number(2, static_cast<float>(value))));
+  append(summary_event(step, scalar_value(tag, static_cast<float>(value))));
 }
 
 void EventFile::add_text(std::string_view tag, std::string_view text, std::int64_t step) {
@@ -144,9 +154,11 @@ void EventFile::add_text(std::string_view tag, std::string_view text, std::int64
 }
 
 void EventFile::add_start(std::int64_t step) {
-  constexpr int kStart = 1;  // SessionLog.SessionStatus.START
-  append(number(1, wall_time()) + integer(2, static_cast<std::uint64_t>(step)) +
-         bytes(7, integer(1, kStart)));  // Event.session_log
+  append(event_of([&](auto& event) {
+    event.add_int64(2, step);
+    // Event.session_log, SessionLog.status: START
+    event.add_message(7, message_of([](auto& log) { log.add_enum(1, 1); }));
+  }));
 }
 
 void EventFile::append(const std::string& event) {
