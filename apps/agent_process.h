@@ -7,7 +7,7 @@
 #include "apps/command/log_prefix.h"
 #include "tandem/core/env.h"
 #include "tandem/elastic/lock/external_lock.h"
-#include "tandem/launch/agent.h"
+#include "tandem/launch/run/agent.h"
 
 namespace tandem::apps {
 

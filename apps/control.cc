@@ -1,6 +1,6 @@
 // `tandem status`, `tandem drain` and `tandem resize`: questions and wishes to an agent of `tandem
-// run`, on this host or elsewhere, which answers for its whole job (src/tandem/launch/control.h).
-#include "tandem/launch/control.h"
+// run`, on this host or elsewhere, which answers for its whole job (launch/control/control.h).
+#include "tandem/launch/control/control.h"
 
 #include <fmt/format.h>
 

@@ -35,7 +35,7 @@
 #include "tandem/job/job.h"
 #include "tandem/job/shared_error.h"
 #include "tandem/job/world.h"
-#include "tandem/launch/failure.h"
+#include "tandem/launch/process/failure.h"
 #include "tandem/rendezvous/bootstrap.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/rendezvous/pmi.h"

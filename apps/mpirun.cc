@@ -1,5 +1,5 @@
 // `tandem mpirun`: Hydra's command line for tandem's own jobs, on machines without an MPI; other
-// programs run under the mpiexec of their MPI. The launcher is src/tandem/launch/mpi_launcher.h;
+// programs run under the mpiexec of their MPI. The launcher is launch/mpirun/mpi_launcher.h;
 // this file gives it this process's environment and streams.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,8 +16,8 @@
 #include "apps/manual/manual.h"
 #include "apps/other_programs.h"
 #include "tandem/core/error.h"
-#include "tandem/launch/mpi_launcher.h"
-#include "tandem/launch/rank_host.h"
+#include "tandem/launch/mpirun/mpi_launcher.h"
+#include "tandem/launch/mpirun/rank_host.h"
 
 namespace tandem::apps {
 namespace {

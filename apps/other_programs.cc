@@ -13,7 +13,7 @@
 #include "apps/command/own_path.h"
 #include "apps/doctor/program.h"
 #include "tandem/core/error.h"
-#include "tandem/launch/program.h"
+#include "tandem/launch/run/program.h"
 
 namespace tandem::apps {
 namespace {

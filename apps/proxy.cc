@@ -6,8 +6,8 @@
 
 #include "apps/agent_process.h"
 #include "apps/command/own_path.h"
-#include "tandem/launch/proxy.h"
-#include "tandem/launch/run_flags.h"
+#include "tandem/launch/mpirun/proxy.h"
+#include "tandem/launch/run/run_flags.h"
 #include "tandem/rendezvous/identity.h"
 
 namespace tandem::apps {

@@ -72,6 +72,12 @@ SOURCES = (*HEADERS, ".cc")
 # The same inside a library that has folders: what each of them may include of the others; "." are the files that lie beside the
 # folders, which may include all of them. Tests may include all.
 FOLDERS = {
+    "launch": {
+        "process": [],
+        "control": ["process"],
+        "run": ["process", "control"],
+        "mpirun": ["process", "control", "run"],
+    },
     "models": {
         "encoder": [],
         "layers": ["encoder"],

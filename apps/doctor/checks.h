@@ -9,7 +9,7 @@
 
 #include "apps/doctor/report.h"
 #include "tandem/core/env.h"
-#include "tandem/launch/host_file.h"
+#include "tandem/launch/mpirun/host_file.h"
 
 namespace tandem::apps::doctor {
 

@@ -10,7 +10,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
-#include "tandem/launch/host_file.h"
+#include "tandem/launch/mpirun/host_file.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::apps::doctor {

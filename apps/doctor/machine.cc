@@ -12,7 +12,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/huge_pages.h"
 #include "tandem/core/thread_pool.h"
-#include "tandem/launch/pinning.h"
+#include "tandem/launch/process/pinning.h"
 
 namespace tandem::apps::doctor {
 namespace {

@@ -10,8 +10,8 @@
 #include "apps/monitor/metrics.h"
 #include "tandem/core/env.h"
 #include "tandem/elastic/worker/agent_channel.h"
-#include "tandem/launch/agent.h"
-#include "tandem/launch/job_status.h"
+#include "tandem/launch/control/job_status.h"
+#include "tandem/launch/run/agent.h"
 
 namespace tandem::apps {
 

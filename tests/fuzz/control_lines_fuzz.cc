@@ -9,7 +9,7 @@
 #include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
-#include "tandem/launch/control.h"
+#include "tandem/launch/control/control.h"
 #include "tandem/rendezvous/agent_handshake.h"
 
 namespace {

@@ -8,9 +8,9 @@
 #include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
-#include "tandem/launch/frame_stream.h"
-#include "tandem/launch/pmi_server.h"
-#include "tandem/launch/rank_start.h"
+#include "tandem/launch/mpirun/frame_stream.h"
+#include "tandem/launch/mpirun/pmi_server.h"
+#include "tandem/launch/mpirun/rank_start.h"
 
 namespace {
 

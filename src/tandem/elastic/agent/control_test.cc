@@ -1,5 +1,5 @@
 // An agent's request listener, with valid, invalid and silent connections from its host and others.
-#include "tandem/launch/control.h"
+#include "tandem/launch/control/control.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 #include "support/unauthenticated_peer.h"
 #include "tandem/core/error.h"
 #include "tandem/elastic/agent/agent_links.h"
-#include "tandem/launch/line_socket.h"
+#include "tandem/launch/process/line_socket.h"
 #include "tandem/rendezvous/address.h"
 
 namespace tandem::elastic {

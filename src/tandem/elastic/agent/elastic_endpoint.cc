@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "tandem/core/error.h"
-#include "tandem/launch/endpoint_plan.h"
+#include "tandem/launch/run/endpoint_plan.h"
 #include "tandem/rendezvous/address.h"
 #include "tandem/rendezvous/connect.h"
 #include "tandem/rendezvous/interfaces.h"

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "tandem/elastic/agent/elastic_agent.h"
-#include "tandem/launch/agent.h"
+#include "tandem/launch/run/agent.h"
 
 namespace tandem::elastic {
 

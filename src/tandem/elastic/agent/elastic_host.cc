@@ -18,9 +18,9 @@
 #include "tandem/elastic/agent/job_control.h"
 #include "tandem/elastic/agent/progress_watchdog.h"
 #include "tandem/elastic/agent/worker_slot.h"
-#include "tandem/launch/endpoint_plan.h"
-#include "tandem/launch/proxies.h"
-#include "tandem/launch/signal_inbox.h"
+#include "tandem/launch/process/signal_inbox.h"
+#include "tandem/launch/run/endpoint_plan.h"
+#include "tandem/launch/run/proxies.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::elastic {

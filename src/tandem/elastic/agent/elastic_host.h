@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "tandem/elastic/lock/external_lock.h"
-#include "tandem/launch/agent.h"
+#include "tandem/launch/run/agent.h"
 
 namespace tandem::elastic {
 

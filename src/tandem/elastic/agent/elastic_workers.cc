@@ -4,8 +4,8 @@
 
 #include <ctime>
 
-#include "tandem/launch/proxies.h"
-#include "tandem/launch/worker_environment.h"
+#include "tandem/launch/run/proxies.h"
+#include "tandem/launch/run/worker_environment.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::elastic {
@@ -58,7 +58,8 @@ void ElasticWorkers::start(int worker) {
   ElasticAgent::Ticket ticket = elastic_agent_.open_channel(worker);
   launch::WorkerStart start;
   start.command = parts_.command;
-  start.environment = launch::worker_environment(parts_, restarts_, worker, slot.error_file.string());
+  start.environment =
+      launch::worker_environment(parts_, restarts_, worker, slot.error_file.string());
   start.environment["TANDEM_AGENT"] = std::move(ticket.variable);
   start.out = ends.out ? ends.out.get() : console.out;
   if (lines_.backlog() > 0) stale_.push_back(std::move(slot.out));  // may be written to

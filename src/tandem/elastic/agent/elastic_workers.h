@@ -11,8 +11,8 @@
 
 #include "tandem/elastic/agent/elastic_agent.h"
 #include "tandem/elastic/agent/worker_slot.h"
-#include "tandem/launch/agent.h"
-#include "tandem/launch/console_writer.h"
+#include "tandem/launch/process/console_writer.h"
+#include "tandem/launch/run/agent.h"
 
 namespace tandem::elastic {
 

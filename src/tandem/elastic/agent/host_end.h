@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "tandem/elastic/protocol/membership.h"
-#include "tandem/launch/failure.h"
-#include "tandem/launch/signal_inbox.h"
+#include "tandem/launch/process/failure.h"
+#include "tandem/launch/process/signal_inbox.h"
 
 namespace tandem::elastic {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tandem/elastic/agent/elastic_agent.h"
-#include "tandem/launch/control.h"
+#include "tandem/launch/control/control.h"
 
 namespace tandem::elastic {
 

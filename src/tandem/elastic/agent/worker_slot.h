@@ -12,8 +12,8 @@
 #include <span>
 
 #include "tandem/elastic/agent/idle_time.h"
-#include "tandem/launch/failure.h"
-#include "tandem/launch/worker.h"
+#include "tandem/launch/process/failure.h"
+#include "tandem/launch/process/worker.h"
 #include "tandem/rendezvous/socket.h"
 
 namespace tandem::elastic {

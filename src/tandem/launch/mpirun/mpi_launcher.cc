@@ -1,0 +1,497 @@
+#include "tandem/launch/mpirun/mpi_launcher.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+
+#include "tandem/core/error.h"
+#include "tandem/launch/mpirun/host_link.h"
+#include "tandem/launch/mpirun/pmi_server.h"
+#include "tandem/launch/mpirun/rank_output.h"
+#include "tandem/launch/mpirun/rank_plan.h"
+#include "tandem/launch/mpirun/rank_start.h"
+#include "tandem/launch/process/failure.h"
+#include "tandem/launch/process/signal_inbox.h"
+#include "tandem/launch/run/endpoint_plan.h"
+
+namespace tandem::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+// Ranks of tandem's own jobs learn of a failure from each other and report why they end.
+constexpr auto kOwnLastWords = 3s;
+// Time for other ends with the same cause.
+constexpr auto kSameMoment = 100ms;
+constexpr auto kGrace = 5s;         // from SIGTERM to SIGKILL
+constexpr auto kGiveUp = 10s;       // from SIGKILL to the end of the wait for a host's answer
+constexpr auto kAfterSignal = 30s;  // from the first end after a user's signal to SIGKILL
+constexpr auto kFarewell = 3s;
+constexpr auto kFirstNotice = 4s;  // of hosts and ranks that have not started
+constexpr int kHostLost = 200;
+constexpr int kTimeout = 124;
+
+double now_in_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Variables of a launcher above this one are not for these ranks, nor is a host's name for others.
+EnvironmentMap own_environment(EnvironmentMap inherited) {
+  std::erase_if(inherited, [](const auto& entry) {
+    const std::string& name = entry.first;
+    return name.starts_with("PMI_") || name.starts_with("PMIX_") || name.starts_with("HYDI_") ||
+           name.starts_with("OMPI_COMM_WORLD_") || name.starts_with("MPI_LOCAL") ||
+           name == "HOSTNAME";
+  });
+  return inherited;
+}
+
+std::vector<HostfileEntry> hosts_of(const MpiLine& line) {
+  if (!line.hosts.empty()) return line.hosts;
+  if (!line.host_file.empty()) return read_hostfile(line.host_file);
+  return {{"localhost", 1}};
+}
+
+class MpiJob {
+ public:
+  explicit MpiJob(MpirunParts parts)
+      : parts_(std::move(parts)),
+        own_job_(is_own_job(parts_.line, parts_.job_commands)),
+        elastic_(own_job_ && may_be_elastic(parts_.line, parts_.inherited)),
+        plan_(plan_ranks(parts_.line, hosts_of(parts_.line))),
+        inbox_({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}),
+        pmi_(pmi_rules()),
+        ranks_(static_cast<std::size_t>(plan_.size())),
+        output_(parts_.line, parts_.console) {}
+
+  int run() {
+    begun_ = Clock::now();
+    for (int host = 0; host < static_cast<int>(plan_.hosts.size()); ++host) reach(host);
+    while (!over()) step();
+    let_daemons_go();
+    return finish();
+  }
+
+ private:
+  struct Rank {
+    int local = 0;
+    pid_t pid = 0;
+    std::optional<Ending> ending;
+    bool gone = false;  // ended, or its host is lost
+  };
+
+  PmiRules pmi_rules() const {
+    PmiRules rules;
+    rules.size = plan_.size();
+    rules.universe_size =
+        parts_.line.universe_size.value_or(std::max(plan_.num_slots, plan_.size()));
+    rules.mapping = process_mapping(plan_.host_of);
+    rules.program_of = plan_.block_of;
+    rules.space = fmt::format("kvs_{}_0", ::getpid());
+    return rules;
+  }
+
+  Rank& rank(int number) { return ranks_[static_cast<std::size_t>(number)]; }
+  int host_of(int number) const { return plan_.host_of[static_cast<std::size_t>(number)]; }
+  const HostSettings& settings_of(int host) const {
+    return plan_.settings[static_cast<std::size_t>(host)];
+  }
+  HostLink& link_of(int number) { return *links_[static_cast<std::size_t>(host_of(number))]; }
+  PrintingRank printing(int number) const {
+    const int host = host_of(number);
+    return {number, host, plan_.hosts[static_cast<std::size_t>(host)]};
+  }
+
+  void reach(int host) {
+    const std::string& name = plan_.hosts[static_cast<std::size_t>(host)];
+    const bool remote =
+        parts_.line.launcher == "ssh" && !names_this_machine(name, names_of_this_machine());
+    HostLinkParts parts;
+    parts.host = name;
+    parts.remote = remote;
+    parts.environment = parts_.inherited;
+    parts.command = daemon_command(parts_.line, parts_.self, parts_.daemon_word, name, remote,
+                                   settings_of(host));
+    if (parts_.line.verbose) {
+      parts_.log(fmt::format("ranks {} on {}: {}", fmt::join(plan_.ranks_on(host), ", "), name,
+                             fmt::join(parts.command, " ")));
+    }
+    links_.push_back(std::make_unique<HostLink>(std::move(parts)));
+    links_.back()->send({Frame::Kind::kStart, -1, to_text(start_of(host))});
+  }
+
+  RankStart start_of(int host) {
+    RankStart start;
+    start.size = plan_.size();
+    start.own_job = own_job_;
+    const HostSettings& settings = settings_of(host);
+    start.bind_to = settings.bind_to.empty() ? parts_.line.bind_to : settings.bind_to;
+    start.map_by = !settings.map_by.empty()    ? settings.map_by
+                   : !settings.bind_to.empty() ? settings.bind_to
+                                               : parts_.line.map_by;
+    start.input_rank = parts_.line.input_rank;
+    for (const MpiBlock& block : parts_.line.blocks) {
+      start.programs.push_back(program_of(block));
+      if (!settings.interface.empty())
+        start.programs.back().environment["TANDEM_IFNAME"] = settings.interface;
+      if (!elastic_) continue;
+      EnvironmentMap& environment = start.programs.back().environment;
+      environment["TANDEM_ELASTIC"] = "1";
+      // In Hydra's words.
+      environment["MPIR_CVAR_CH3_INTERFACE_HOSTNAME"] = plan_.hosts[static_cast<std::size_t>(host)];
+    }
+    int local = 0;
+    for (const int number : plan_.ranks_on(host)) {
+      rank(number).local = local++;
+      start.ranks.push_back({number, plan_.block_of[static_cast<std::size_t>(number)]});
+    }
+    return start;
+  }
+
+  RankStart::Program program_of(const MpiBlock& block) const {
+    RankStart::Program program;
+    program.command = block.command;
+    program.directory = block.directory.empty() ? parts_.directory : block.directory;
+    EnvironmentRule rule = parts_.line.environment;
+    if (block.environment) {
+      rule.base = block.environment->base;
+      rule.listed = block.environment->listed;
+      rule.set.insert(rule.set.end(), block.environment->set.begin(), block.environment->set.end());
+    }
+    program.environment = rule.of(own_environment(parts_.inherited));
+    if (!parts_.line.interface.empty())
+      program.environment["TANDEM_IFNAME"] = parts_.line.interface;
+    return program;
+  }
+
+  bool over() const {
+    const bool all_gone =
+        std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.gone; });
+    return all_gone || (give_up_at_ && Clock::now() >= *give_up_at_);
+  }
+
+  // Each has a moment to end alone, so that no process is left behind on its host.
+  void let_daemons_go() {
+    for (auto& link : links_) link->close();
+    const auto limit = Clock::now() + kFarewell;
+    const auto is_gone = [](const auto& link) { return link->gone(); };
+    while (Clock::now() < limit && !std::all_of(links_.begin(), links_.end(), is_gone))
+      ::poll(nullptr, 0, 5);
+  }
+
+  void step() {
+    const bool listen = !output_.crowded();
+    wait(listen);
+    while (const auto number = inbox_.take()) take_signal(*number);
+    for (std::size_t host = 0; host < links_.size(); ++host) serve(static_cast<int>(host), listen);
+    read_input();
+    look_at_clock();
+    log_waiting();
+  }
+
+  // One line for all hosts whose daemon has not answered, or whose ranks have not started.
+  void log_waiting() {
+    if (logged_waiting_ || stopping_ || Clock::now() - begun_ < kFirstNotice) return;
+    logged_waiting_ = true;
+    std::vector<HostWait> waits;
+    for (std::size_t host = 0; host < links_.size(); ++host) {
+      std::vector<int> ranks = plan_.ranks_on(static_cast<int>(host));
+      std::erase_if(ranks, [&](int number) { return rank(number).pid != 0 || rank(number).gone; });
+      if (!ranks.empty()) waits.push_back({*links_[host], std::move(ranks)});
+    }
+    if (!waits.empty()) parts_.log(describe_waits(waits));
+  }
+
+  void wait(bool listen) const {
+    std::vector<pollfd> waits{{inbox_.descriptor().get(), POLLIN, 0}};
+    for (const auto& link : links_) link->add_to(waits, listen);
+    if (takes_input()) waits.push_back({parts_.input, POLLIN, 0});
+    const bool soon = stop_at_ && !stopping_;
+    ::poll(waits.data(), waits.size(), soon ? 20 : 250);
+  }
+
+  void serve(int host, bool listen) {
+    HostLink& link = *links_[static_cast<std::size_t>(host)];
+    link.serve(listen);
+    while (const auto frame = link.take()) obey(host, *frame);
+    if (!link.lost().empty()) lose(host);
+  }
+
+  void obey(int host, const Frame& frame) {
+    if (frame.kind == Frame::Kind::kFailed) return fail_to_start(host, frame.payload);
+    if (frame.kind == Frame::Kind::kErr && frame.rank == -1)
+      return parts_.log(
+          fmt::format("{}: {}", links_[static_cast<std::size_t>(host)]->host(), frame.payload));
+    // A host reports only its own ranks.
+    const int number = frame.rank;
+    if (number < 0 || number >= plan_.size() || host_of(number) != host || rank(number).gone)
+      return;
+    switch (frame.kind) {
+      case Frame::Kind::kStarted:
+        rank(number).pid = std::atoi(frame.payload.c_str());
+        return;
+      case Frame::Kind::kOut:
+      case Frame::Kind::kErr:
+        return output_.add(printing(number), frame.kind == Frame::Kind::kErr, frame.payload);
+      case Frame::Kind::kPmi:
+        return handle_pmi(number, frame.payload);
+      case Frame::Kind::kInputTaken:
+        input_waits_ = false;
+        return;
+      case Frame::Kind::kEnded:
+        return end(number, frame.payload);
+      default:
+        return;
+    }
+  }
+
+  void fail_to_start(int host, const std::string& reason) {
+    note_cause(1, fmt::format("{}: {}", links_[static_cast<std::size_t>(host)]->host(), reason));
+    for (const int number : plan_.ranks_on(host)) {
+      if (rank(number).pid == 0) rank(number).gone = true;
+    }
+    stop();
+  }
+
+  void handle_pmi(int number, const std::string& line) {
+    const bool was_aborted = pmi_.aborted().has_value();
+    for (const PmiServer::Reply& reply : pmi_.take(number, line))
+      link_of(reply.rank).send({Frame::Kind::kPmi, reply.rank, reply.line});
+    if (!pmi_.broken(number).empty()) {
+      note_cause(1, fmt::format("rank {} on {} does not speak PMI-1: {}", number,
+                                printing(number).host, pmi_.broken(number)));
+      stop();
+    }
+    if (pmi_.aborted() && !was_aborted) {
+      const auto& abort = *pmi_.aborted();
+      note_cause(abort.exit_code,
+                 fmt::format("rank {} on {} asked to end the job with exit code {}{}{}", number,
+                             printing(number).host, abort.exit_code,
+                             abort.reason.empty() ? "" : ": ", abort.reason));
+      stop();
+    }
+    look_for_stuck();
+  }
+
+  // "<exit code> <signal>".
+  void end(int number, const std::string& text) {
+    Ending ending;
+    const char* const last = text.data() + text.size();
+    const auto [next, error] = std::from_chars(text.data(), last, ending.code);
+    if (error == std::errc() && next != last) std::from_chars(next + 1, last, ending.signal);
+    Rank& ended = rank(number);
+    ended.ending = ending;
+    ended.gone = true;
+    pmi_.left(number);
+    output_.end(printing(number));
+    if (user_signal_ != 0 && !kill_at_) kill_at_ = Clock::now() + kAfterSignal;
+    const bool left_early = ending.ok() && pmi_.began(number) && !pmi_.finalized(number);
+    // A bad end after MPI_Finalize has harmed no other rank; its exit code counts at the end.
+    const bool harmless = !ending.ok() && ending.signal == 0 && pmi_.finalized(number);
+    if (left_early) note_failure(number, ending, "it left without MPI_Finalize");
+    if (!ending.ok() && !harmless) note_failure(number, ending, "");
+    look_for_stuck();
+  }
+
+  void look_for_stuck() {
+    if (!parts_.line.auto_cleanup || stop_at_ || user_signal_ != 0) return;
+    const auto stuck = pmi_.stuck();
+    if (!stuck) return;
+    note_failure(
+        stuck->ended, rank(stuck->ended).ending.value_or(Ending{}),
+        fmt::format("rank {} waits for it in PMI's barrier, and it has ended", stuck->waiting));
+  }
+
+  void note_failure(int number, const Ending& ending, const std::string& message) {
+    if (stopping_ || user_signal_ != 0) return;
+    Failure failure;
+    failure.rank = number;
+    failure.local_rank = rank(number).local;
+    failure.pid = rank(number).pid;
+    failure.host = printing(number).host;
+    failure.ending = ending;
+    failure.time = now_in_seconds();
+    failure.message = message;
+    failure.victim = is_victim(ending);
+    failures_.push_back(std::move(failure));
+    if (!parts_.line.auto_cleanup || stop_at_ || outlived(ending)) return;
+    const Clock::duration timeout =
+        own_job_ ? Clock::duration(kOwnLastWords) : Clock::duration(kSameMoment);
+    stop_at_ = Clock::now() + timeout;
+  }
+
+  // The agents of an elastic job make the others continue or end.
+  bool outlived(const Ending& ending) const {
+    return elastic_ && !ending.ok() && !ending.is_final();
+  }
+
+  // A process has seen the end of the job.
+  bool finished() const {
+    return elastic_ && std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+             return rank.ending && rank.ending->ok();
+           });
+  }
+
+  // The first cause that is not a rank's end.
+  void note_cause(int exit_code, std::string text) {
+    if (!cause_.empty() || stopping_) return;
+    cause_code_ = exit_code;
+    cause_ = std::move(text);
+  }
+
+  void lose(int host) {
+    HostLink& link = *links_[static_cast<std::size_t>(host)];
+    const auto ranks = plan_.ranks_on(host);
+    const bool news = std::any_of(ranks.begin(), ranks.end(), [&](int r) { return !rank(r).gone; });
+    if (!news) return;
+    for (const int number : ranks) {
+      if (rank(number).gone) continue;
+      rank(number).gone = true;
+      pmi_.left(number);
+      output_.end(printing(number));
+    }
+    note_cause(kHostLost, fmt::format("host {} with ranks {} is lost: {}", link.host(),
+                                      fmt::join(ranks, ", "), link.lost()));
+    look_for_stuck();
+    if (parts_.line.auto_cleanup && !elastic_) stop();
+  }
+
+  void signal_all(int number) {
+    for (auto& link : links_) link->send({Frame::Kind::kSignal, -1, std::to_string(number)});
+  }
+
+  void stop() {
+    if (std::exchange(stopping_, true)) return;
+    signal_all(SIGTERM);
+    signal_all(SIGCONT);
+    kill_at_ = Clock::now() + kGrace;
+  }
+
+  void take_signal(int number) {
+    if (number == SIGUSR1 || number == SIGUSR2) return signal_all(number);
+    const StopRequests::Kind request = requests_.add();
+    if (request == StopRequests::Kind::kSame) return;
+    if (request == StopRequests::Kind::kAgain) {
+      parts_.log(fmt::format("{} again: the ranks are killed", signal_name(number)));
+      kill_at_ = Clock::now();
+      return;
+    }
+    user_signal_ = number;
+    parts_.log(
+        fmt::format("{}: passed on to all ranks; a second one kills them", signal_name(number)));
+    signal_all(number);
+  }
+
+  void look_at_clock() {
+    const auto now = Clock::now();
+    const bool timed_out =
+        parts_.line.timeout_s > 0 && now - begun_ >= std::chrono::seconds(parts_.line.timeout_s);
+    if (timed_out && !stopping_) {
+      note_cause(kTimeout, fmt::format("the job took longer than MPIEXEC_TIMEOUT={} s",
+                                       parts_.line.timeout_s));
+      stop();
+    }
+    if (stop_at_ && now >= *stop_at_) stop();
+    if (!kill_at_ || now < *kill_at_) return;
+    signal_all(SIGKILL);
+    kill_at_ = now + 1s;
+    if (!give_up_at_) give_up_at_ = now + kGiveUp;
+  }
+
+  // Returns true if a rank can take input now. A job in the background must not read from its
+  // terminal: it would be stopped.
+  bool takes_input() const {
+    const int reader = parts_.line.input_rank;
+    if (input_ended_ || input_waits_ || reader < 0 || reader >= plan_.size()) return false;
+    if (ranks_[static_cast<std::size_t>(reader)].pid == 0) return false;
+    return ::isatty(parts_.input) == 0 || ::tcgetpgrp(parts_.input) == ::getpgrp();
+  }
+
+  void read_input() {
+    if (!takes_input()) return;
+    const int reader = parts_.line.input_rank;
+    pollfd wait{parts_.input, POLLIN, 0};
+    if (::poll(&wait, 1, 0) <= 0) return;
+    char bytes[16384];
+    const ssize_t count = ::read(parts_.input, bytes, sizeof bytes);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    input_ended_ = count <= 0;
+    input_waits_ = count > 0;
+    link_of(reader).send(
+        {Frame::Kind::kInput, reader,
+         std::string(bytes, static_cast<std::size_t>(std::max<ssize_t>(0, count)))});
+  }
+
+  void print_exit_codes() const {
+    std::string text = "exit codes:";
+    for (std::size_t number = 0; number < ranks_.size(); ++number) {
+      const auto& ending = ranks_[number].ending;
+      text += fmt::format(" {}={}", number, ending ? std::to_string(ending->exit_code()) : "lost");
+    }
+    parts_.log(text);
+  }
+
+  int finish() {
+    output_.drain(5s);
+    if (parts_.line.print_exit_codes) print_exit_codes();
+    if (finished()) {
+      for (const Failure& failure : failures_) parts_.log("lost on the way: " + describe(failure));
+      if (!cause_.empty()) parts_.log("lost on the way: " + cause_);
+      if (!failures_.empty() || !cause_.empty()) parts_.log("the job has finished without them");
+      return 0;
+    }
+    if (!cause_.empty()) {
+      for (const Failure& failure : failures_) parts_.log("failed too: " + describe(failure));
+      parts_.log(cause_);
+      return cause_code_;
+    }
+    if (!failures_.empty()) {
+      for (const std::string& line : failure_report(failures_)) parts_.log(line);
+      return std::max(1, root_failure(failures_).ending.exit_code());
+    }
+    for (const Rank& rank : ranks_) {
+      if (!rank.ending) return kHostLost;
+      if (!rank.ending->ok()) return rank.ending->exit_code();
+    }
+    return 0;
+  }
+
+  MpirunParts parts_;
+  bool own_job_;
+  bool elastic_;  // a job whose ranks are restarted
+  RankPlan plan_;
+  SignalInbox inbox_;
+  PmiServer pmi_;
+  std::vector<Rank> ranks_;
+  RankOutput output_;
+  std::vector<std::unique_ptr<HostLink>> links_;  // by host
+  std::vector<Failure> failures_;
+  std::string cause_;
+  int cause_code_ = 0;
+  int user_signal_ = 0;
+  StopRequests requests_;
+  bool stopping_ = false;
+  bool logged_waiting_ = false;
+  bool input_ended_ = false;
+  bool input_waits_ = false;  // the last input is still in flight
+  Clock::time_point begun_;
+  std::optional<Clock::time_point> stop_at_, kill_at_, give_up_at_;
+};
+
+}  // namespace
+
+int run_mpi_job(MpirunParts parts) {
+  for (const std::string& note : parts.line.notes) parts.log(note);
+  return MpiJob(std::move(parts)).run();
+}
+
+}  // namespace tandem::launch

@@ -1,0 +1,65 @@
+// The agent's side of proxy.h: the processes that mpirun has started are proxies for the
+// workers, which use their streams and CPUs.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tandem/launch/process/line_socket.h"
+#include "tandem/launch/process/placement.h"
+#include "tandem/launch/run/attempt_logs.h"
+#include "tandem/rendezvous/socket.h"
+
+namespace tandem::launch {
+
+// A proxy's first message, sent with the descriptors of its stdout and stderr.
+struct ProxyInfo {
+  int worker = 0;
+  WorkerPlacement placement;
+};
+std::string to_line(const ProxyInfo& info);
+// Throws DataError for an invalid card of one of `count` workers.
+ProxyInfo proxy_info_from(std::string_view line, int count);
+
+// One thread.
+class Proxies {
+ public:
+  // `count` processes of this user connect to `listener`. This process may run on the CPUs of all
+  // of them. Throws CommError if one has not connected within `limit`, DataError if one sends
+  // invalid data.
+  Proxies(rendezvous::FileDescriptor listener, int count, std::chrono::milliseconds limit);
+
+  Placement placement() const;
+  Console console(int worker) const;
+
+  struct News {
+    std::vector<int> signals;  // to end the job; a signal that all forward counts once
+    std::vector<std::pair<int, int>> for_one;  // worker, signal
+    std::vector<int> gone;                     // workers, each once
+  };
+  void add_to(std::vector<pollfd>& waits) const;
+  News serve();  // call after a wait
+  bool any_left() const;
+  // The job has ended here, with this exit code. Waits a second at most.
+  void end(int code) noexcept;
+
+ private:
+  struct Proxy {
+    ProxyInfo info;
+    rendezvous::FileDescriptor out, err;
+    std::optional<LineSocket> line;  // none: closed
+    std::size_t num_signals = 0;
+  };
+  void take_in(const rendezvous::FileDescriptor& listener, const rendezvous::Deadline& deadline);
+  void run_where_they_run() const;
+  void handle(Proxy& proxy, const std::string& line, News& news);
+
+  std::vector<Proxy> proxies_;  // by worker
+  std::size_t num_signals_ = 0;
+};
+
+}  // namespace tandem::launch
