@@ -65,8 +65,8 @@ int help_mpirun() {
   return launch::host_ranks({launch::FrameStream(std::move(in), std::move(out), true), own_path()});
 }
 
-// Of a program that starts tandem; any other program is executed under an MPI's own mpiexec. Throws
-// ConfigError for a malformed line, unless an MPI can judge it.
+// The line of a program that starts tandem. Any other program is executed under an MPI's own
+// mpiexec. Throws ConfigError for a malformed line, unless an MPI can judge it.
 launch::MpiLine own_line(const Invocation& invocation) {
   const auto& words = invocation.words;
   const std::string mpiexec = find_mpiexec(invocation.environment, own_path());

@@ -15,7 +15,8 @@ std::vector<std::string> torchrun_command(const std::vector<std::string>& words,
                                           const Environment& environment);
 
 // The mpiexec of an MPI in PATH: mpiexec.hydra, mpirun.mpich, mpirun or mpiexec, the first that is
-// not `self` under another name and not a script that calls tandem. Empty if there is none.
+// not `self` under another name and not a script that calls tandem. Empty if PATH has no such
+// program.
 std::string find_mpiexec(const Environment& environment, const std::string& self);
 
 // Returns true if a command starts tandem or a script that tandem replaces (…/run_qa.py), directly

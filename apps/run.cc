@@ -1,6 +1,6 @@
-// `tandem run`: torchrun's command line and contract for tandem's own jobs. Other programs run under
-// torch's torchrun. The agent is launch/elastic_host.h; this file gives it this process's
-// environment, console and machine.
+// `tandem run`: torchrun's command line and contract for tandem's own jobs. Other programs run
+// under torch's torchrun. The agent is elastic/agent/elastic_host.h; this file gives it this
+// process's environment, console and machine.
 #include <fmt/format.h>
 #include <unistd.h>
 

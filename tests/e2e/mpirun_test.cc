@@ -25,7 +25,7 @@ class TandemMpirun : public JobTest {
     all.insert(all.end(), words.begin(), words.end());
     return all;
   }
-  // A shell in the place of a rank that starts tandem: the launcher starts it itself.
+  // A shell instead of tandem, with a text that names tandem: the launcher starts it itself.
   static Words shell(const Words& flags, const std::string& script) {
     return mpirun(with(flags, {"sh", "-c", ": tandem; " + script}));
   }

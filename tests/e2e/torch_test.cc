@@ -1,5 +1,5 @@
-// tandem and the real torch.distributed: its programs under `tandem run`, our client of TCPStore with
-// its server, and tandem's jobs under the real torchrun. All of them need torch.
+// tandem and the real torch.distributed: its programs under `tandem run`, our client of TCPStore
+// with its server, and tandem's jobs under the real torchrun. All of them need torch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// From the command line to the endpoint of a job: its address, and whether this agent listens there.
+// From the command line to the endpoint of a job: its address, and whether this agent listens
+// there.
 #pragma once
 
 #include <chrono>
