@@ -22,6 +22,7 @@ constexpr NamedModel kModels[] = {
     {"distilbert", &models::kDistilBert, 6, 768, 12},
     {"bert-base", &models::kBert, 12, 768, 12},
     {"bert-large", &models::kBert, 24, 1024, 16},
+    {"mpnet-base", &models::kMpnet, 12, 768, 12},
     {"roberta-base", &models::kRoberta, 12, 768, 12},
     {"xlm-roberta-base", &models::kXlmRoberta, 12, 768, 12, 0, 250002},
     {"electra-small", &models::kElectra, 12, 256, 4, 128},

@@ -21,7 +21,7 @@ namespace tandem::nn {
 // What a parameter is; decides weight decay and how a missing one is initialised.
 enum class ParameterKind {
   kWeight,           // matrix of a linear layer: [out_features, in_features]
-  kBias,             // of a linear layer or a LayerNorm: never decays
+  kBias,             // of a linear layer, a LayerNorm or scores: never decays
   kLayerNormWeight,  // never decays
   kEmbedding         // table [rows, H]; decays
 };

@@ -84,6 +84,7 @@ struct Family {
 extern const Family kBert;
 extern const Family kDistilBert;
 extern const Family kElectra;
+extern const Family kMpnet;
 extern const Family kRoberta;
 extern const Family kXlmRoberta;
 std::span<const Family* const> families();

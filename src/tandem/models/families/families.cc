@@ -6,8 +6,6 @@
 
 namespace tandem::models {
 
-extern const Family kMpnet;
-
 namespace {
 
 constexpr std::array kFamilies = {&kBert,  &kDistilBert, &kElectra,

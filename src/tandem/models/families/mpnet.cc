@@ -5,8 +5,6 @@
 
 namespace tandem::models {
 
-extern const Family kMpnet;
-
 namespace {
 
 // pad_token_id is not among them: the code of transformers has 1, whatever the file says.
@@ -46,6 +44,7 @@ constinit const Family kMpnet = {
                       .output = "classifier.out_proj",
                       .activation = kernels::Activation::kTanh,
                       .drops_input = true},
+    .masked_language_head = kLmHead,
     .pretraining_heads = kLanguageModelHeads,
     .attention_output_dropout = true,
     .positions = nn::Positions::kTokens,

@@ -6,6 +6,13 @@
 
 namespace tandem::models {
 
+inline constexpr MaskedLanguageHeadParts kLmHead = {.dense = "lm_head.dense",
+                                                    .norm = "lm_head.layer_norm",
+                                                    .output = "lm_head.decoder",
+                                                    .bias = "lm_head.bias",
+                                                    .bias_first = true,
+                                                    .activation = kernels::Activation::kGelu};
+
 inline constexpr std::string_view kLanguageModelHeads[] = {"lm_head."};
 
 constexpr Family roberta_like(std::string_view model_type, std::string_view class_prefix,
@@ -18,12 +25,7 @@ constexpr Family roberta_like(std::string_view model_type, std::string_view clas
                             .output = "classifier.out_proj",
                             .activation = kernels::Activation::kTanh,
                             .drops_input = true},
-          .masked_language_head = {.dense = "lm_head.dense",
-                                   .norm = "lm_head.layer_norm",
-                                   .output = "lm_head.decoder",
-                                   .bias = "lm_head.bias",
-                                   .bias_first = true,
-                                   .activation = kernels::Activation::kGelu},
+          .masked_language_head = kLmHead,
           .pretraining_heads = kLanguageModelHeads,
           .attention_output_dropout = true,
           .positions = nn::Positions::kTokens,
