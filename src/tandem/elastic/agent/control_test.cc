@@ -51,7 +51,7 @@ launch::JobStatus example() {
 
 // Otherwise a thread that has just reported that it is ready would sleep during the order that it
 // waits for.
-TEST(launch::LineSocket, WhatComesWhileItSendsWakesWhoWaits) {
+TEST(LineSocket, WhatComesWhileItSendsWakesWhoWaits) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
   launch::LineSocket agent{rendezvous::FileDescriptor(ends[0])};
