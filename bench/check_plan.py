@@ -7,6 +7,7 @@ For each number of ranks and each round: a profile measured with as many ranks a
 under mpirun with padded samples, one thread per rank. A step's time is the difference of the runtimes of a short and a longer job over the difference of their
 steps, so that start-up and the first steps do not count. With more ranks than cores everything is oversubscribed, the profile as well: the line says so.
 """
+
 import argparse
 import json
 import os
@@ -28,17 +29,58 @@ def run(command):
 
 
 def predicted_seconds(arguments, ranks):
-    output = run([arguments.tandem, "plan", "--model", arguments.model, "--batch", str(arguments.batch), "--seq", str(arguments.seq), "--dtype", arguments.dtype,
-                  "--ranks-per-node", str(ranks), "--threads", "1", "--measure", "--json"])
+    output = run(
+        [
+            arguments.tandem,
+            "plan",
+            "--model",
+            arguments.model,
+            "--batch",
+            str(arguments.batch),
+            "--seq",
+            str(arguments.seq),
+            "--dtype",
+            arguments.dtype,
+            "--ranks-per-node",
+            str(ranks),
+            "--threads",
+            "1",
+            "--measure",
+            "--json",
+        ]
+    )
     return json.loads(output)["clusters"][0]["seconds_per_step"]
 
 
 def runtime(arguments, ranks, steps):
     with tempfile.TemporaryDirectory() as folder:
-        output = run([*([arguments.mpirun, "-n", str(ranks)] if ranks > 1 else []), arguments.tandem, "run_qa", "--model_name_or_path", arguments.model,
-                      "--train_file", arguments.train_file, "--do_train", "--max_steps", str(steps), "--per_device_train_batch_size", str(arguments.batch),
-                      "--max_seq_length", str(arguments.seq), "--doc_stride", str(arguments.seq // 4), "--pad_to_max_length", "True", "--save_strategy", "no",
-                      *(["--bf16"] if arguments.dtype == "bf16" else []), "--output_dir", folder + "/out"])
+        output = run(
+            [
+                *([arguments.mpirun, "-n", str(ranks)] if ranks > 1 else []),
+                arguments.tandem,
+                "run_qa",
+                "--model_name_or_path",
+                arguments.model,
+                "--train_file",
+                arguments.train_file,
+                "--do_train",
+                "--max_steps",
+                str(steps),
+                "--per_device_train_batch_size",
+                str(arguments.batch),
+                "--max_seq_length",
+                str(arguments.seq),
+                "--doc_stride",
+                str(arguments.seq // 4),
+                "--pad_to_max_length",
+                "True",
+                "--save_strategy",
+                "no",
+                *(["--bf16"] if arguments.dtype == "bf16" else []),
+                "--output_dir",
+                folder + "/out",
+            ]
+        )
     return float(re.findall(r"'train_runtime': '?([0-9.]+)", output)[-1])
 
 
@@ -70,9 +112,19 @@ def main():
             measured.append(measured_seconds(arguments, ranks))
         error = statistics.median(predicted) / statistics.median(measured) - 1
         note = f" (oversubscribed, {cores} cores)" if ranks > cores else ""
-        print(f"| {ranks}{note} | {statistics.median(predicted):.4f} | {statistics.median(measured):.4f} | {min(measured):.4f}, {max(measured):.4f} "
-              f"| {100 * error:+.1f} % |", flush=True)
-        rows.append({"ranks": f"{ranks}{note}", "predicted": statistics.median(predicted), "measured": [statistics.median(measured), min(measured), max(measured)], "error": error})
+        print(
+            f"| {ranks}{note} | {statistics.median(predicted):.4f} | {statistics.median(measured):.4f} | {min(measured):.4f}, {max(measured):.4f} "
+            f"| {100 * error:+.1f} % |",
+            flush=True,
+        )
+        rows.append(
+            {
+                "ranks": f"{ranks}{note}",
+                "predicted": statistics.median(predicted),
+                "measured": [statistics.median(measured), min(measured), max(measured)],
+                "error": error,
+            }
+        )
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps({"rows": rows}))
 

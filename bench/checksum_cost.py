@@ -5,6 +5,7 @@ share = seconds of CRC-32C per byte * bytes that a rank sends and receives in a 
 take, so a busy machine may measure it. A step's time is that of a run with more steps minus that of one with fewer. Two hosts of one rank each are assumed: in an all_reduce
 each rank sends and receives the gradient once (f32). More hosts send up to twice as much.
 """
+
 import argparse
 import json
 import os
@@ -20,15 +21,46 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 def checksum_seconds_per_byte(folder):
     program = f"{folder}/rate"
-    subprocess.run([os.environ.get("CXX", "c++"), "-O3", "-std=c++20", f"-I{ROOT}/src", ROOT / "bench/checksum_rate.cc", ROOT / "src/tandem/core/crc32c.cc", "-o", program], check=True)
+    subprocess.run(
+        [
+            os.environ.get("CXX", "c++"),
+            "-O3",
+            "-std=c++20",
+            f"-I{ROOT}/src",
+            ROOT / "bench/checksum_rate.cc",
+            ROOT / "src/tandem/core/crc32c.cc",
+            "-o",
+            program,
+        ],
+        check=True,
+    )
     rates = [float(subprocess.run([program], check=True, capture_output=True, text=True).stdout.split()[0]) for _ in range(3)]
     return statistics.median(rates) / 2**30
 
 
 def processor_seconds(arguments, folder, steps):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [arguments.tandem, "run_qa", "--model_name_or_path", arguments.model, "--train_file", arguments.train_file, "--do_train", "--max_steps", str(steps),
-               "--per_device_train_batch_size", "12", "--save_strategy", "no", "--report_to", "none", "--overwrite_output_dir", "--output_dir", f"{folder}/out", *arguments.flags]
+    command = [
+        arguments.tandem,
+        "run_qa",
+        "--model_name_or_path",
+        arguments.model,
+        "--train_file",
+        arguments.train_file,
+        "--do_train",
+        "--max_steps",
+        str(steps),
+        "--per_device_train_batch_size",
+        "12",
+        "--save_strategy",
+        "no",
+        "--report_to",
+        "none",
+        "--overwrite_output_dir",
+        "--output_dir",
+        f"{folder}/out",
+        *arguments.flags,
+    ]
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -31,14 +31,20 @@ import rivals as step_rivals
 MPI_SOURCE, GLOO_SOURCE, ONECCL_SOURCE = "comm_mpi.c", "comm_gloo.cc", "comm_oneccl.cc"
 RIVALS = {
     "mpich": {"cc": "mpicc.mpich", "run": ["mpiexec.mpich", "-n", "2"]},
-    "openmpi": {"cc": "mpicc.openmpi",
-                "run": ["mpiexec.openmpi", "-n", "2", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]},
+    "openmpi": {"cc": "mpicc.openmpi", "run": ["mpiexec.openmpi", "-n", "2", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]},
     "gloo": {"cc": "g++", "flags": ["-std=c++17"], "source": GLOO_SOURCE, "libraries": ["-lgloo", "-pthread"], "threads": True},
     "impi": {"cc": "mpicc.mpich", "run": ["mpiexec.hydra", "-n", "2"]},  # one binary interface with MPICH
     "torch": {"script": "comm_torch.py", "threads": True},  # Gloo as torch.distributed calls it
     "oneccl": {"cc": "g++", "flags": ["-std=c++17"], "source": ONECCL_SOURCE, "libraries": ["-lccl", "-Wl,--allow-shlib-undefined"]},
 }
-PACKAGES = {"mpich": "libmpich-dev mpich", "openmpi": "libopenmpi-dev openmpi-bin", "gloo": "libgloo-dev", "impi": "libmpich-dev", "oneccl": "g++", "torch": "pip install torch"}
+PACKAGES = {
+    "mpich": "libmpich-dev mpich",
+    "openmpi": "libopenmpi-dev openmpi-bin",
+    "gloo": "libgloo-dev",
+    "impi": "libmpich-dev",
+    "oneccl": "g++",
+    "torch": "pip install torch",
+}
 OUT_OF_PLACE = {"all_gather", "reduce_scatter", "all_to_all", "reduce", "gather"}
 
 
@@ -66,8 +72,7 @@ class TwoHosts:
         for name in self.names:
             subprocess.run(["ip", "netns", "add", name], check=True)
             subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
-        subprocess.run(["ip", "link", "add", "eth7", "netns", self.names[0], "type", "veth", "peer", "name", "eth7", "netns", self.names[1]],
-                       check=True)
+        subprocess.run(["ip", "link", "add", "eth7", "netns", self.names[0], "type", "veth", "peer", "name", "eth7", "netns", self.names[1]], check=True)
         for name, address in zip(self.names, self.ADDRESSES):
             subprocess.run(["ip", "-n", name, "address", "add", f"{address}/24", "dev", "eth7"], check=True)
             subprocess.run(["ip", "-n", name, "link", "set", "eth7", "up"], check=True)
@@ -91,11 +96,30 @@ class TwoHosts:
     def mpi_run(self, command):
         """Hydra, started on the first host, with a launcher that enters the other one instead of ssh."""
         launcher = self.folder / "launcher"
-        launcher.write_text("#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nshift\n"
-                            f"exec ip netns exec {self.names[1]} sh -c \"$*\"\n")
+        launcher.write_text(f'#!/bin/sh\nwhile [ "${{1#-}}" != "$1" ]; do shift; done\nshift\nexec ip netns exec {self.names[1]} sh -c "$*"\n')
         launcher.chmod(0o755)
-        return ["ip", "netns", "exec", self.names[0], command[0], "-launcher", "ssh", "-launcher-exec", str(launcher), "-hosts", ",".join(self.ADDRESSES), "-ppn", "1",
-                "-genv", "UCX_TLS", "tcp,self", "-genv", "UCX_NET_DEVICES", "eth7", *command[1:]]
+        return [
+            "ip",
+            "netns",
+            "exec",
+            self.names[0],
+            command[0],
+            "-launcher",
+            "ssh",
+            "-launcher-exec",
+            str(launcher),
+            "-hosts",
+            ",".join(self.ADDRESSES),
+            "-ppn",
+            "1",
+            "-genv",
+            "UCX_TLS",
+            "tcp,self",
+            "-genv",
+            "UCX_NET_DEVICES",
+            "eth7",
+            *command[1:],
+        ]
 
     def environment(self, rank):
         return {"MASTER_ADDR": self.ADDRESSES[0], "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GLOO_HOST": self.ADDRESSES[rank]}
@@ -112,9 +136,17 @@ def run_ranks(hosts, command, timeout, environment=None, bound=True):
     port = str(free_port())
     ranks = []
     for rank in range(2):
-        variables = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
-                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **hosts.environment(rank),
-                     **(environment(rank) if environment else {})}
+        variables = {
+            **os.environ,
+            "RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "LOCAL_RANK": str(rank),
+            "LOCAL_WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            **hosts.environment(rank),
+            **(environment(rank) if environment else {}),
+        }
         ranks.append(subprocess.Popen(hosts.inside(rank, command, bound), env=variables, stdout=subprocess.PIPE, text=True))
     texts = [rank.communicate(timeout=timeout)[0] for rank in ranks]
     for rank in ranks:
@@ -126,8 +158,27 @@ def run_ranks(hosts, command, timeout, environment=None, bound=True):
 def run_tandem(program, operation, sizes, memory, seconds, dtype, hosts):
     found = {}
     for size in sizes:
-        command = [program, "bench", "comm", "--op", operation, "--min", str(size), "--max", str(size), "--memory", memory,
-                   "--rounds", "1", "--seconds", str(seconds), "--no-limits", "--dtype", dtype, "--json"]
+        command = [
+            program,
+            "bench",
+            "comm",
+            "--op",
+            operation,
+            "--min",
+            str(size),
+            "--max",
+            str(size),
+            "--memory",
+            memory,
+            "--rounds",
+            "1",
+            "--seconds",
+            str(seconds),
+            "--no-limits",
+            "--dtype",
+            dtype,
+            "--json",
+        ]
         result = json.loads(run_ranks(hosts, command, 300))
         found[size] = result["results"][0]["microseconds"]["median"]
     return found
@@ -180,9 +231,13 @@ def use_intel_mpi(folder):
     RIVALS["impi"]["run"][0] = str(launcher)
     root = launcher.parent.parent
     libfabric = [str(path.parent) for path in pathlib.Path(folder).rglob("libfabric.so.1")]
-    RIVALS["impi"]["environment"] = {"LD_LIBRARY_PATH": ":".join([str(library.parent), *libfabric]), "I_MPI_ROOT": str(root),
-                                     "FI_PROVIDER_PATH": ":".join(str(path) for path in pathlib.Path(folder).rglob("prov")),
-                                     "I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"}
+    RIVALS["impi"]["environment"] = {
+        "LD_LIBRARY_PATH": ":".join([str(library.parent), *libfabric]),
+        "I_MPI_ROOT": str(root),
+        "FI_PROVIDER_PATH": ":".join(str(path) for path in pathlib.Path(folder).rglob("prov")),
+        "I_MPI_FABRICS": "shm",
+        "I_MPI_PIN": "0",
+    }
 
 
 def use_oneccl(folder):
@@ -194,8 +249,13 @@ def use_oneccl(folder):
     variables = {"LD_LIBRARY_PATH": f"{folder}/lib", "CCL_ROOT": str(folder), "CCL_WORKER_OFFLOAD": "0", "CCL_LOG_LEVEL": "error"}
     mpi = RIVALS["impi"].get("environment")
     if not mpi:
-        rival["rank_environment"] = lambda rank: {**variables, "CCL_ATL_TRANSPORT": "ofi", "CCL_PROCESS_LAUNCHER": "none", "CCL_LOCAL_RANK": str(rank),
-                                                  "CCL_LOCAL_SIZE": "2"}
+        rival["rank_environment"] = lambda rank: {
+            **variables,
+            "CCL_ATL_TRANSPORT": "ofi",
+            "CCL_PROCESS_LAUNCHER": "none",
+            "CCL_LOCAL_RANK": str(rank),
+            "CCL_LOCAL_SIZE": "2",
+        }
         return
     rival["environment"] = {**mpi, **variables, "LD_LIBRARY_PATH": f"{folder}/lib:{mpi['LD_LIBRARY_PATH']}", "CCL_ATL_TRANSPORT": "mpi"}
     rank = lambda number, command: ["-n", "1", "-env", "RANK", str(number), "-env", "WORLD_SIZE", "2", *command]
@@ -228,11 +288,10 @@ def main():
     rivals = {name: RIVALS[name] for name in arguments.rivals.split(",") if name in RIVALS and shutil.which(RIVALS[name]["cc"])}
     for name in arguments.rivals.split(","):
         if name not in rivals:
-            print(f"{name}: no {RIVALS[name]['cc']} (Debian: {PACKAGES[name]})",
-                  file=sys.stderr)
+            print(f"{name}: no {RIVALS[name]['cc']} (Debian: {PACKAGES[name]})", file=sys.stderr)
     columns = ["tandem private", *([] if arguments.hosts else ["tandem communicator"]), *(["before private"] if arguments.before else []), *rivals]
     times = {column: {size: [] for size in sizes} for column in columns}
-    with tempfile.TemporaryDirectory() as scratch, (TwoHosts() if arguments.hosts else contextlib.nullcontext(OneHost())) as hosts:
+    with tempfile.TemporaryDirectory() as scratch, TwoHosts() if arguments.hosts else contextlib.nullcontext(OneHost()) as hosts:
         binaries = {}
         for name, rival in rivals.items():
             if "script" in rival:

@@ -69,15 +69,45 @@ def model_directory(options, scratch):
 
 
 def job(options, model, ranks, kind, output):
-    words = ["--model_name_or_path", model, "--train_file", options.data, "--do_train", "--max_steps", options.piece * (options.rounds + 1), "--per_device_train_batch_size", options.batch // ranks, "--max_seq_length",
-             options.seq, "--doc_stride", options.seq // 3, "--logging_steps", options.piece, "--save_strategy", "no", "--report_to", "none", "--learning_rate", "3e-5", "--output_dir", output]
+    words = [
+        "--model_name_or_path",
+        model,
+        "--train_file",
+        options.data,
+        "--do_train",
+        "--max_steps",
+        options.piece * (options.rounds + 1),
+        "--per_device_train_batch_size",
+        options.batch // ranks,
+        "--max_seq_length",
+        options.seq,
+        "--doc_stride",
+        options.seq // 3,
+        "--logging_steps",
+        options.piece,
+        "--save_strategy",
+        "no",
+        "--report_to",
+        "none",
+        "--learning_rate",
+        "3e-5",
+        "--output_dir",
+        output,
+    ]
     return [*map(str, words), *(["--bf16"] if kind == "bf16" else [])]
 
 
 def by_hand(tandem, ranks, words, threads):
     """One process per rank, as a launcher would start them."""
     port = compare_failures.free_port()
-    variables = lambda rank: {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    variables = lambda rank: {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
     return [([tandem, "run_qa", *words], {"OMP_NUM_THREADS": str(threads), **(variables(rank) if ranks > 1 else {})}) for rank in range(ranks)]
 
 
@@ -95,8 +125,16 @@ class Job:
 
     def __init__(self, commands):
         never = {"TANDEM_STALL_TIMEOUT": "0"}  # a stopped rank has not failed
-        self.processes = [subprocess.Popen(command, stdout=subprocess.PIPE if number == 0 else subprocess.DEVNULL, stderr=subprocess.STDOUT, text=True,
-                                           env={**os.environ, **never, **variables}) for number, (command, variables) in enumerate(commands)]
+        self.processes = [
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE if number == 0 else subprocess.DEVNULL,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, **never, **variables},
+            )
+            for number, (command, variables) in enumerate(commands)
+        ]
         self.entries, self.lines = queue.Queue(), []
         threading.Thread(target=self.read, daemon=True).start()
 
@@ -185,11 +223,27 @@ def compare_jobs(options, ranks, model, kind):
         starts.append(pieces)
     seconds = {name: statistics.median(piece for pieces in starts for piece in pieces[name]) / options.piece for name in sides}
     rows = []
-    for name, base in [("plain", "old"), ("elastic", "old"), ("elastic", "plain")][0 if options.old else 2:]:
+    for name, base in [("plain", "old"), ("elastic", "old"), ("elastic", "plain")][0 if options.old else 2 :]:
         ratio = ratio_of(starts, name, base)
-        rows.append({"model": options.model, "type": kind, "ranks": ranks, "batch": options.batch, "form": name, "against": base, "base": seconds[base], "seconds": seconds[name], "ratio": ratio,
-                     "starts": options.starts, "rounds": options.rounds})
-        print(f"{options.model} {kind} {ranks} ranks {name:8} {seconds[name]:.4f} s a step, {base} {seconds[base]:.4f}: {ratio[0]:.4f} ({ratio[1]:.4f} - {ratio[2]:.4f})", flush=True)
+        rows.append(
+            {
+                "model": options.model,
+                "type": kind,
+                "ranks": ranks,
+                "batch": options.batch,
+                "form": name,
+                "against": base,
+                "base": seconds[base],
+                "seconds": seconds[name],
+                "ratio": ratio,
+                "starts": options.starts,
+                "rounds": options.rounds,
+            }
+        )
+        print(
+            f"{options.model} {kind} {ranks} ranks {name:8} {seconds[name]:.4f} s a step, {base} {seconds[base]:.4f}: {ratio[0]:.4f} ({ratio[1]:.4f} - {ratio[2]:.4f})",
+            flush=True,
+        )
     same = ", ".join(f"{name} {'the same' if weights[name] == weights['plain'] else 'OTHERS'}" for name in sides)
     print(f"weights beside plain's: {same}")
     return rows

@@ -64,6 +64,7 @@ class RunFailed(Exception):
 
 # --- processes ---
 
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -84,8 +85,15 @@ class Run:
         self.processes, self.threads, self.lines = [], [], []
 
     def start(self, command, **environment):
-        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
-                                   env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", **environment})
+        process = subprocess.Popen(
+            list(map(str, command)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", **environment},
+        )
         reader = threading.Thread(target=self.read, args=[process], daemon=True)
         reader.start()
         self.processes.append(process)
@@ -124,6 +132,7 @@ class Run:
 
 # --- a side: how its job is started, whom the event kills, what its lines say ---
 
+
 class Side:
     def __init__(self, options, name, event, folder):
         self.options, self.name, self.event, self.folder = options, name, event, folder
@@ -146,9 +155,34 @@ class Side:
 class Tandem(Side):
     def start(self, run):
         o = self.options
-        job = ["run_qa.py", "--model_name_or_path", o.model, "--train_file", o.data, "--do_train", "--max_steps", o.steps, "--per_device_train_batch_size", o.batch, "--max_seq_length", o.seq,
-               "--doc_stride", o.seq // 4, "--pad_to_max_length", "true", "--learning_rate", "3e-5", "--logging_steps", 1, "--save_strategy", "no", "--report_to", "none",
-               "--output_dir", self.folder / "out"]
+        job = [
+            "run_qa.py",
+            "--model_name_or_path",
+            o.model,
+            "--train_file",
+            o.data,
+            "--do_train",
+            "--max_steps",
+            o.steps,
+            "--per_device_train_batch_size",
+            o.batch,
+            "--max_seq_length",
+            o.seq,
+            "--doc_stride",
+            o.seq // 4,
+            "--pad_to_max_length",
+            "true",
+            "--learning_rate",
+            "3e-5",
+            "--logging_steps",
+            1,
+            "--save_strategy",
+            "no",
+            "--report_to",
+            "none",
+            "--output_dir",
+            self.folder / "out",
+        ]
         if self.event == "rank":
             self.agents = [run.start([o.tandem, "run", "--standalone", "--nproc-per-node", 2, *job])]
         else:
@@ -189,7 +223,23 @@ class Rival(Side):
 
     def rank_command(self, way, python=sys.executable):
         o = self.options
-        return [python, BENCH / "failure_ranks.py", way, "--steps", o.steps, "--batch", o.batch, "--seq", o.seq, "--save_steps", o.save_steps, "--model", o.model, "--folder", self.folder]
+        return [
+            python,
+            BENCH / "failure_ranks.py",
+            way,
+            "--steps",
+            o.steps,
+            "--batch",
+            o.batch,
+            "--seq",
+            o.seq,
+            "--save_steps",
+            o.save_steps,
+            "--model",
+            o.model,
+            "--folder",
+            self.folder,
+        ]
 
     @staticmethod
     def said(run, what):
@@ -242,6 +292,7 @@ class Reconfigure(Rival):
 
     def start(self, run):
         import torch.distributed
+
         self.store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.store.set("members/0", "[0, 1]")
         self.agents = [run.start([*self.rank_command("reconfigure"), "--rank", rank, "--store_port", self.store.port]) for rank in range(2)]
@@ -259,7 +310,9 @@ class Torchft(Rival):
         port = free_port()
         lighthouse = pathlib.Path(self.options.torchft).parent / "torchft_lighthouse"
         run.start([lighthouse, "--min_replicas", 1, "--quorum_tick_ms", 100, "--join_timeout_ms", 10000, "--bind", f"[::]:{port}"])
-        self.agents = [run.start([*self.rank_command("torchft", self.options.torchft), "--rank", rank], TORCHFT_LIGHTHOUSE=f"http://127.0.0.1:{port}") for rank in range(2)]
+        self.agents = [
+            run.start([*self.rank_command("torchft", self.options.torchft), "--rank", rank], TORCHFT_LIGHTHOUSE=f"http://127.0.0.1:{port}") for rank in range(2)
+        ]
 
     def victims(self):
         return [self.agents[1].pid]
@@ -281,6 +334,7 @@ def spread(values):
 
 
 # --- one run, all runs ---
+
 
 def run_once(options, name, event, kills):
     with tempfile.TemporaryDirectory() as folder, Run() as run:
@@ -306,7 +360,7 @@ def run_once(options, name, event, kills):
         for agent in side.agents:
             if agent.returncode and agent.pid not in side.killed:
                 run.fail(f"{name}, {event}: the job ended with {agent.returncode}")
-        for reader in run.threads[-len(side.agents):]:
+        for reader in run.threads[-len(side.agents) :]:
             reader.join(5)  # the last lines
         result["weights"] = side.weights(run)
         return result
@@ -323,11 +377,19 @@ def measure(options, name, event):
         if name == "tandem":
             sys.exit(1)
         return {"outcome": why}
-    row = {"step": spread(run["step"] for run in runs), "seconds": spread(run["seconds"] for run in runs), "again": spread(run["again"] for run in runs),
-           "same": f"{sum(run['weights'] == calm for run in runs)} of {len(runs)}"}
+    row = {
+        "step": spread(run["step"] for run in runs),
+        "seconds": spread(run["seconds"] for run in runs),
+        "again": spread(run["again"] for run in runs),
+        "same": f"{sum(run['weights'] == calm for run in runs)} of {len(runs)}",
+    }
     ended = spread(run.get("ended") for run in runs)
     row["outcome"] = "goes on" if ended is None else f"{sum('ended' in run for run in runs)} of {len(runs)} jobs ended, after {ended[0]:.0f} s"
-    next_step = "" if row["seconds"] is None else f"; next step after {row['seconds'][0]:.2f} s ({row['seconds'][1]:.2f} - {row['seconds'][2]:.2f}); {row['again'][0]:g} steps again"
+    next_step = (
+        ""
+        if row["seconds"] is None
+        else f"; next step after {row['seconds'][0]:.2f} s ({row['seconds'][1]:.2f} - {row['seconds'][2]:.2f}); {row['again'][0]:g} steps again"
+    )
     print(f"{event:5} {name:24} step {row['step'][0]:.3f} s; {row['outcome']}{next_step}; same weights: {row['same']}", flush=True)
     return row
 
@@ -353,6 +415,7 @@ def main():
     if options.json:
         setting = {name: getattr(options, name) for name in ("batch", "seq", "steps", "kill_after", "save_steps", "rounds")}
         import torch
+
         pathlib.Path(options.json).write_text(json.dumps({**setting, "versions": {"torch": torch.__version__}, "rows": rows}))
 
 

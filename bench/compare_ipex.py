@@ -14,6 +14,7 @@ def ipex_side(options):
     import intel_extension_for_pytorch as ipex
     import torch
     import transformers
+
     torch.set_num_threads(options.threads)
     torch.manual_seed(42)
     model = rivals.model_class(options)(rivals.config_of(options)).train()

@@ -38,6 +38,7 @@ def parse():
 
 # --- the rival: one rank ---
 
+
 def questions_of(path):
     """Questions, contexts and first answers of a raw SQuAD file."""
     for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
@@ -49,8 +50,16 @@ def questions_of(path):
 def features_of(tokenizer, path, padded):
     """Token ids of all windows with the labels of run_qa.py."""
     questions, contexts, answers = map(list, zip(*questions_of(path)))
-    encoded = tokenizer(questions, contexts, truncation="only_second", max_length=SEQ, stride=STRIDE, return_overflowing_tokens=True,
-                        return_offsets_mapping=True, padding="max_length" if padded else False)
+    encoded = tokenizer(
+        questions,
+        contexts,
+        truncation="only_second",
+        max_length=SEQ,
+        stride=STRIDE,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        padding="max_length" if padded else False,
+    )
     starts, ends = [], []
     for i, offsets in enumerate(encoded["offset_mapping"]):
         answer, of_context = answers[encoded["overflow_to_sample_mapping"][i]], encoded.sequence_ids(i)
@@ -69,6 +78,7 @@ def rival_rank(options):
     import torch
     import torch.distributed as dist
     from transformers import AutoModelForQuestionAnswering, AutoTokenizer, DataCollatorWithPadding, get_linear_schedule_with_warmup
+
     torch.set_num_threads(1)
     torch.manual_seed(42)
     dist.init_process_group("gloo")
@@ -117,7 +127,7 @@ def rival_rank(options):
         with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
             model.module(**batch)
 
-    batches = [mine[i:i + EVAL_BATCH] for i in range(0, len(mine), EVAL_BATCH)]
+    batches = [mine[i : i + EVAL_BATCH] for i in range(0, len(mine), EVAL_BATCH)]
     timed((collate(batch) for batch in batches), predict, eval_times, options.rival_steps)
     dist.barrier()
     if rank == 0:
@@ -126,6 +136,7 @@ def rival_rank(options):
 
 
 # --- both sides ---
+
 
 def free_port():
     with socket.socket() as probe:
@@ -138,8 +149,18 @@ def rival_job(options, cores):
     command = [sys.executable, __file__, *sys.argv[1:], "--side", "rank"]
     ranks = []
     for rank, core in enumerate(cores):
-        environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(len(cores)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
-                       "JOB_BEGAN": str(began), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", **({"LD_PRELOAD": options.tcmalloc} if options.tcmalloc else {})}
+        environment = {
+            **os.environ,
+            "RANK": str(rank),
+            "WORLD_SIZE": str(len(cores)),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": "1",
+            "JOB_BEGAN": str(began),
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_OFFLINE": "1",
+            **({"LD_PRELOAD": options.tcmalloc} if options.tcmalloc else {}),
+        }
         ranks.append(subprocess.Popen(["taskset", "-c", str(core), *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     outputs = [rank.communicate() for rank in ranks]
     for rank, (_, errors) in zip(ranks, outputs):
@@ -150,9 +171,31 @@ def rival_job(options, cores):
 
 def tandem_job(options):
     with tempfile.TemporaryDirectory() as folder:
-        command = [options.tandem, "run_qa", "--model_name_or_path", options.model, "--train_file", options.data / "squad1-train-head.json", "--validation_file",
-                   options.data / "xquad.en.json", "--do_train", "--do_eval", "--per_device_train_batch_size", GLOBAL_BATCH, "--learning_rate", "3e-5", "--num_train_epochs", EPOCHS,
-                   "--max_seq_length", SEQ, "--doc_stride", STRIDE, "--bf16", "--output_dir", folder + "/out"]
+        command = [
+            options.tandem,
+            "run_qa",
+            "--model_name_or_path",
+            options.model,
+            "--train_file",
+            options.data / "squad1-train-head.json",
+            "--validation_file",
+            options.data / "xquad.en.json",
+            "--do_train",
+            "--do_eval",
+            "--per_device_train_batch_size",
+            GLOBAL_BATCH,
+            "--learning_rate",
+            "3e-5",
+            "--num_train_epochs",
+            EPOCHS,
+            "--max_seq_length",
+            SEQ,
+            "--doc_stride",
+            STRIDE,
+            "--bf16",
+            "--output_dir",
+            folder + "/out",
+        ]
         begin = time.perf_counter()
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         seconds = time.perf_counter() - begin
@@ -164,8 +207,11 @@ def tandem_job(options):
 def compare(options):
     cores = sorted(os.sched_getaffinity(0))
     seconds, results = tandem_job(options)
-    print(f"tandem, {len(cores)} threads: {seconds:.1f} s; training {results['train_runtime']:.1f}, evaluation {results['eval_runtime']:.1f}; "
-          f"EM {results['eval_exact_match']:.2f}, F1 {results['eval_f1']:.2f}", flush=True)
+    print(
+        f"tandem, {len(cores)} threads: {seconds:.1f} s; training {results['train_runtime']:.1f}, evaluation {results['eval_runtime']:.1f}; "
+        f"EM {results['eval_exact_match']:.2f}, F1 {results['eval_f1']:.2f}",
+        flush=True,
+    )
     rival = rival_job(options, cores)
     step, batch = statistics.median(rival["step"]), statistics.median(rival["eval"])
     total = rival["total"]
@@ -173,11 +219,15 @@ def compare(options):
     if options.rival_steps:
         total = rival["ready"] + rival["steps"] * step + rival["eval_batches"] * batch
         how = f"projected from {len(rival['step'])} of {rival['steps']} steps and {len(rival['eval'])} of {rival['eval_batches']} batches"
-    print(f"Hugging Face, {len(cores)} ranks x 1 thread, --pad_to_max_length {options.pad_to_max_length}: {total:.1f} s ({how}); start {rival['ready']:.1f}, "
-          f"step {step:.3f} ({min(rival['step']):.3f} - {max(rival['step']):.3f}), evaluation batch {batch:.3f}\ntandem is {total / seconds:.2f} times as fast")
+    print(
+        f"Hugging Face, {len(cores)} ranks x 1 thread, --pad_to_max_length {options.pad_to_max_length}: {total:.1f} s ({how}); start {rival['ready']:.1f}, "
+        f"step {step:.3f} ({min(rival['step']):.3f} - {max(rival['step']):.3f}), evaluation batch {batch:.3f}\ntandem is {total / seconds:.2f} times as fast"
+    )
     if options.json:
         padding = "all to 384" if options.pad_to_max_length == "True" else "each batch to its longest"
-        pathlib.Path(options.json).write_text(json.dumps({"rows": [{"padding": padding, "tandem": seconds, "seconds": total, "projected": how.removeprefix("projected from ")}]}))
+        pathlib.Path(options.json).write_text(
+            json.dumps({"rows": [{"padding": padding, "tandem": seconds, "seconds": total, "projected": how.removeprefix("projected from ")}]})
+        )
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ def parse():
 
 # --- what both sides read ---
 
+
 def rows_of(options):
     with open(options.sentences, newline="", encoding="utf-8") as file:
         rows = [row for _, row in zip(range(options.count), csv.DictReader(file))]
@@ -79,6 +80,7 @@ def make_model(options):
     """A head with weights large enough that the scores of texts differ."""
     import torch
     from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
     torch.manual_seed(42)
     model = BertForSequenceClassification(BertConfig(**rivals.MODELS[options.model], num_labels=2))
     torch.nn.init.normal_(model.classifier.weight, std=0.2)
@@ -88,18 +90,25 @@ def make_model(options):
 
 # --- the rivals ---
 
+
 def batches(texts, size):
     """Indices of texts, of similar lengths together: the least padding."""
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    return [order[i:i + size] for i in range(0, len(order), size)]
+    return [order[i : i + size] for i in range(0, len(order), size)]
 
 
 def pipeline_predict(options, texts):
     import torch
     import transformers
+
     torch.set_num_threads(options.threads)
-    pipe = transformers.pipeline("text-classification", model=str(options.scratch / "model"), device="cpu", top_k=None,
-                                 dtype=torch.bfloat16 if options.types == "bf16" else torch.float32)
+    pipe = transformers.pipeline(
+        "text-classification",
+        model=str(options.scratch / "model"),
+        device="cpu",
+        top_k=None,
+        dtype=torch.bfloat16 if options.types == "bf16" else torch.float32,
+    )
 
     def work():
         parts = [[i] for i in range(len(texts))] if options.side == "pipeline" else batches(texts, options.batch)
@@ -117,6 +126,7 @@ def export(options, file):
     import torch
     from onnxruntime.transformers import optimizer
     from transformers import BertForSequenceClassification
+
     model = BertForSequenceClassification.from_pretrained(options.scratch / "model", attn_implementation="eager").eval()
     names = ["input_ids", "attention_mask", "token_type_ids"]
     sample = tuple(torch.ones((2, 16), dtype=torch.int64) for _ in names)
@@ -136,7 +146,9 @@ def export_once(options):
     if file.is_file():
         return
     begin = time.time()
-    subprocess.run([sys.executable, __file__, "--side", "export", "--scratch", options.scratch, "--model", options.model], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, __file__, "--side", "export", "--scratch", options.scratch, "--model", options.model], check=True, stdout=subprocess.DEVNULL
+    )
     EXPORTING[0] = time.time() - begin
 
 
@@ -144,6 +156,7 @@ def onnxruntime_predict(options, texts):
     import numpy as np
     import onnxruntime
     import tokenizers
+
     file = options.scratch / "model.onnx"
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = options.threads
@@ -177,12 +190,22 @@ def predict_side(options):
     scores = work()
     seconds = time.perf_counter() - begin
     (options.scratch / f"{options.side}.json").write_text(json.dumps(scores))
-    print(json.dumps({"rate": len(texts) / seconds, "without_start": len(texts) / seconds, "with_start": len(texts) / (start + seconds), "versions": {module.__name__: module.__version__ for module in modules}}))
+    print(
+        json.dumps(
+            {
+                "rate": len(texts) / seconds,
+                "without_start": len(texts) / seconds,
+                "with_start": len(texts) / (start + seconds),
+                "versions": {module.__name__: module.__version__ for module in modules},
+            }
+        )
+    )
 
 
 def trainer_side(options):
     import torch
     import transformers
+
     torch.set_num_threads(options.threads)
     tokenizer = transformers.AutoTokenizer.from_pretrained(options.scratch / "model")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(options.scratch / "model")
@@ -190,16 +213,37 @@ def trainer_side(options):
         rows = list(csv.DictReader(file))
     samples = [{**tokenizer(row["sentence"], truncation=True, max_length=SEQ), "label": int(row["label"])} for row in rows]
     bf16 = options.types == "bf16"
-    arguments = transformers.TrainingArguments(output_dir=str(options.scratch / "trainer"), per_device_eval_batch_size=options.batch, use_cpu=True, bf16=bf16, bf16_full_eval=bf16,
-                                               report_to="none", disable_tqdm=True)
-    trainer = transformers.Trainer(model=model, args=arguments, eval_dataset=samples, data_collator=transformers.DataCollatorWithPadding(tokenizer),
-                                   compute_metrics=lambda p: {"accuracy": float((p.predictions.argmax(-1) == p.label_ids).mean())})
-    trainer.evaluate(samples[:4 * options.batch])
+    arguments = transformers.TrainingArguments(
+        output_dir=str(options.scratch / "trainer"),
+        per_device_eval_batch_size=options.batch,
+        use_cpu=True,
+        bf16=bf16,
+        bf16_full_eval=bf16,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    trainer = transformers.Trainer(
+        model=model,
+        args=arguments,
+        eval_dataset=samples,
+        data_collator=transformers.DataCollatorWithPadding(tokenizer),
+        compute_metrics=lambda p: {"accuracy": float((p.predictions.argmax(-1) == p.label_ids).mean())},
+    )
+    trainer.evaluate(samples[: 4 * options.batch])
     found = trainer.evaluate()
-    print(json.dumps({"rate": found["eval_samples_per_second"], "accuracy": found["eval_accuracy"], "versions": {"torch": torch.__version__, "transformers": transformers.__version__}}))
+    print(
+        json.dumps(
+            {
+                "rate": found["eval_samples_per_second"],
+                "accuracy": found["eval_accuracy"],
+                "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+            }
+        )
+    )
 
 
 # --- tandem ---
+
 
 def bf16_flag(kind):
     return ["--bf16"] if kind == "bf16" else []
@@ -207,8 +251,10 @@ def bf16_flag(kind):
 
 def timed_predict(options, kind, texts):
     begin = time.perf_counter()
-    output = rivals.run([options.tandem, "predict", "--model", options.scratch / "model", *texts, "--json", "--top_k", 2, "--max_seq_length", SEQ, *bf16_flag(kind)],
-                        {"OMP_NUM_THREADS": str(options.threads)})
+    output = rivals.run(
+        [options.tandem, "predict", "--model", options.scratch / "model", *texts, "--json", "--top_k", 2, "--max_seq_length", SEQ, *bf16_flag(kind)],
+        {"OMP_NUM_THREADS": str(options.threads)},
+    )
     return output, time.perf_counter() - begin
 
 
@@ -223,18 +269,55 @@ def tandem_predict(options, kind):
 
 def tandem_evaluate(options, kind):
     with tempfile.TemporaryDirectory() as folder:
-        rivals.run([options.tandem, "run_glue", "--model_name_or_path", options.scratch / "model", "--train_file", options.scratch / "texts.csv", "--validation_file", options.scratch / "texts.csv",
-                    "--do_eval", "--per_device_eval_batch_size", options.batch, "--max_seq_length", SEQ, "--output_dir", folder, "--report_to", "none",
-                    *bf16_flag(kind)], {"OMP_NUM_THREADS": str(options.threads)})
+        rivals.run(
+            [
+                options.tandem,
+                "run_glue",
+                "--model_name_or_path",
+                options.scratch / "model",
+                "--train_file",
+                options.scratch / "texts.csv",
+                "--validation_file",
+                options.scratch / "texts.csv",
+                "--do_eval",
+                "--per_device_eval_batch_size",
+                options.batch,
+                "--max_seq_length",
+                SEQ,
+                "--output_dir",
+                folder,
+                "--report_to",
+                "none",
+                *bf16_flag(kind),
+            ],
+            {"OMP_NUM_THREADS": str(options.threads)},
+        )
         found = json.loads((pathlib.Path(folder) / "eval_results.json").read_text())
     return {"rate": found["eval_samples_per_second"], "accuracy": found["eval_accuracy"], "versions": {}}
 
 
 # --- the comparison ---
 
+
 def rival(options, kind, variant, variables):
-    words = [sys.executable, __file__, "--side", variant, "--scratch", options.scratch, "--what", options.what, "--model", options.model, "--batch", options.batch, "--threads", options.threads,
-             "--types", kind]
+    words = [
+        sys.executable,
+        __file__,
+        "--side",
+        variant,
+        "--scratch",
+        options.scratch,
+        "--what",
+        options.what,
+        "--model",
+        options.model,
+        "--batch",
+        options.batch,
+        "--threads",
+        options.threads,
+        "--types",
+        kind,
+    ]
     return json.loads(rivals.run(words, {"OMP_NUM_THREADS": str(options.threads), "TANDEM_BENCH_BEGIN": str(time.time()), **variables}).strip().split("\n")[-1])
 
 

@@ -17,6 +17,7 @@ def tensorflow_side(options):
     import tensorflow as tf
     import tf_keras
     import transformers
+
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.random.set_seed(42)

@@ -48,6 +48,7 @@ def main():
     os.environ["RAYON_NUM_THREADS"] = str(options.threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     from tokenizers import Tokenizer
+
     tokenizer = Tokenizer.from_file(str(pathlib.Path(options.model) / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -61,10 +62,13 @@ def main():
             ours.append(tandem_seconds(options, file.name))
             theirs.append(rival_seconds(tokenizer, lines))
     ratios = [b / a for a, b in zip(ours, theirs)]
-    print(f"{len(lines)} texts, {options.threads} threads: tandem {statistics.median(ours):.3f} s, tokenizers {statistics.median(theirs):.3f} s; "
-          f"tandem is {statistics.median(ratios):.1f} times as fast ({min(ratios):.1f} - {max(ratios):.1f})")
+    print(
+        f"{len(lines)} texts, {options.threads} threads: tandem {statistics.median(ours):.3f} s, tokenizers {statistics.median(theirs):.3f} s; "
+        f"tandem is {statistics.median(ratios):.1f} times as fast ({min(ratios):.1f} - {max(ratios):.1f})"
+    )
     if options.json:
         import tokenizers
+
         row = {"text": pathlib.Path(options.questions).name, "ratio": [statistics.median(ratios), min(ratios), max(ratios)]}
         pathlib.Path(options.json).write_text(json.dumps({"rows": [row], "versions": {"tokenizers": tokenizers.__version__}}))
 

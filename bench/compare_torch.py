@@ -13,6 +13,7 @@ import rivals
 def torch_side(options):
     import torch
     import transformers
+
     torch.set_num_threads(options.threads)
     torch.manual_seed(42)
     config = rivals.config_of(options, attn_implementation="eager" if options.side == "eager" else "sdpa")

@@ -47,13 +47,50 @@ class Agent:
     """`tandem run` on a host; the times at which it told a step, and what it said of itself."""
 
     def __init__(self, options, tandem, model, network, host, folder):
-        words = ["--nnodes", "1:2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{elastic_soak.ADDRESSES[0]}:29400", "--rdzv-conf", f"is_host={int(host == 0)}", "run_qa.py",
-                 "--model_name_or_path", model, "--train_file", options.data, "--max_train_samples", "400", "--do_train", "--max_steps", options.steps, "--per_device_train_batch_size", options.batch,
-                 "--max_seq_length", options.seq, "--doc_stride", options.seq // 4, "--logging_steps", 1, "--save_strategy", "no", "--report_to", "none", "--logical_shards", 2, "--output_dir", folder / "out"]
+        words = [
+            "--nnodes",
+            "1:2",
+            "--nproc-per-node",
+            "1",
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            f"{elastic_soak.ADDRESSES[0]}:29400",
+            "--rdzv-conf",
+            f"is_host={int(host == 0)}",
+            "run_qa.py",
+            "--model_name_or_path",
+            model,
+            "--train_file",
+            options.data,
+            "--max_train_samples",
+            "400",
+            "--do_train",
+            "--max_steps",
+            options.steps,
+            "--per_device_train_batch_size",
+            options.batch,
+            "--max_seq_length",
+            options.seq,
+            "--doc_stride",
+            options.seq // 4,
+            "--logging_steps",
+            1,
+            "--save_strategy",
+            "no",
+            "--report_to",
+            "none",
+            "--logical_shards",
+            2,
+            "--output_dir",
+            folder / "out",
+        ]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TANDEM_JOB_TOKEN": "of this bench"}
         self.steps, self.lines = [], []
         bound = ["taskset", "-c", str(sorted(os.sched_getaffinity(0))[host])] if options.cores == "own" else []
-        self.process = subprocess.Popen([*network.inside(host), *bound, tandem, "run", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+        self.process = subprocess.Popen(
+            [*network.inside(host), *bound, tandem, "run", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        )
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
 
@@ -110,10 +147,26 @@ def figures(options, build, first, second, began):
     slower = sum(max(0.0, step - alone) for step in differences(during))
     learned = second.said("this node joins")
     beyond, aim = pause - together, elastic_soak.EVENTS["node joins"]
-    row = {"model": options.model, "build": "old" if build == options.old else "new", "cores": options.cores, "alone": alone, "together": together, "while": statistics.mean(differences(during) or [alone]), "pause": pause,
-           "learned": round(learned - second.said("takes the job's state"), 2) if learned else "in the view", "beyond": beyond, "slower": slower, "lost": beyond + slower, "steps": (beyond + slower) / together, "aim": int(aim.split()[0])}
-    print(f"{row['model']} {row['build']}, {options.cores} cores: alone {alone:.2f} s a step, {row['while']:.2f} while the other comes, together {together:.2f}; pause {pause:.2f} s ({beyond:.2f} beyond a step), slower steps {slower:.2f} s; "
-          f"lost {row['lost']:.2f} s = {row['steps']:.2f} steps (aim {aim}); state: {row['learned']}", flush=True)
+    row = {
+        "model": options.model,
+        "build": "old" if build == options.old else "new",
+        "cores": options.cores,
+        "alone": alone,
+        "together": together,
+        "while": statistics.mean(differences(during) or [alone]),
+        "pause": pause,
+        "learned": round(learned - second.said("takes the job's state"), 2) if learned else "in the view",
+        "beyond": beyond,
+        "slower": slower,
+        "lost": beyond + slower,
+        "steps": (beyond + slower) / together,
+        "aim": int(aim.split()[0]),
+    }
+    print(
+        f"{row['model']} {row['build']}, {options.cores} cores: alone {alone:.2f} s a step, {row['while']:.2f} while the other comes, together {together:.2f}; pause {pause:.2f} s ({beyond:.2f} beyond a step), slower steps {slower:.2f} s; "
+        f"lost {row['lost']:.2f} s = {row['steps']:.2f} steps (aim {aim}); state: {row['learned']}",
+        flush=True,
+    )
     return row
 
 

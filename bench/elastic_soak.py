@@ -100,17 +100,58 @@ class Job:
         options = self.options
         shards = options.workers * options.hosts
         if self.network:
-            where = ["--nnodes", f"1:{options.hosts}", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{ADDRESSES[0]}:29400", "--rdzv-conf", f"is_host={int(host == 0)}",
-                     "--nproc-per-node", str(options.workers)]
+            where = [
+                "--nnodes",
+                f"1:{options.hosts}",
+                "--rdzv-backend",
+                "c10d",
+                "--rdzv-endpoint",
+                f"{ADDRESSES[0]}:29400",
+                "--rdzv-conf",
+                f"is_host={int(host == 0)}",
+                "--nproc-per-node",
+                str(options.workers),
+            ]
         else:
             where = ["--standalone", "--nproc-per-node", str(shards)]
-        command = [*(self.network.inside(host) if self.network else []), options.tandem, "run", *where, "run_qa.py", "--model_name_or_path", options.model, "--train_file", options.train,
-                   "--max_seq_length", "128", "--doc_stride", "32", "--do_train", "--max_steps", str(self.steps), "--per_device_train_batch_size", "4", "--learning_rate", "1e-4",
-                   "--logging_steps", "50", "--save_strategy", "no", "--report_to", "none", "--logical_shards", str(shards), "--output_dir", str(self.folder / self.name)]
+        command = [
+            *(self.network.inside(host) if self.network else []),
+            options.tandem,
+            "run",
+            *where,
+            "run_qa.py",
+            "--model_name_or_path",
+            options.model,
+            "--train_file",
+            options.train,
+            "--max_seq_length",
+            "128",
+            "--doc_stride",
+            "32",
+            "--do_train",
+            "--max_steps",
+            str(self.steps),
+            "--per_device_train_batch_size",
+            "4",
+            "--learning_rate",
+            "1e-4",
+            "--logging_steps",
+            "50",
+            "--save_strategy",
+            "no",
+            "--report_to",
+            "none",
+            "--logical_shards",
+            str(shards),
+            "--output_dir",
+            str(self.folder / self.name),
+        ]
         log = self.folder / f"{self.name}.{len(self.logs)}"
         self.logs.append(log)
         with open(log, "w") as out:
-            agent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=out, env={**os.environ, "OMP_NUM_THREADS": "1", "TANDEM_JOB_TOKEN": "of this soak"})
+            agent = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=out, env={**os.environ, "OMP_NUM_THREADS": "1", "TANDEM_JOB_TOKEN": "of this soak"}
+            )
         agent.log = log
         return agent
 
@@ -206,13 +247,24 @@ def soak(options, folder, network):
 
 
 def report(options, calm, job, kills, step):
-    print(f"{options.hosts} hosts of {options.workers} workers, {job.steps} steps of {step:.3f} s undisturbed; killed: {kills['workers']} workers, {kills['hosts']} hosts")
+    print(
+        f"{options.hosts} hosts of {options.workers} workers, {job.steps} steps of {step:.3f} s undisturbed; killed: {kills['workers']} workers, {kills['hosts']} hosts"
+    )
     print(f"{'':16}{'times':>7}{'median s':>10}{'worst s':>10}{'aim':>10}")
     rows = []
     for event, pauses in job.pauses().items():
         if not pauses:
             continue
-        row = {"hosts": options.hosts, "workers": options.workers, "event": event, "times": len(pauses), "median": statistics.median(pauses), "worst": max(pauses), "step": round(step, 4), "aim": EVENTS[event]}
+        row = {
+            "hosts": options.hosts,
+            "workers": options.workers,
+            "event": event,
+            "times": len(pauses),
+            "median": statistics.median(pauses),
+            "worst": max(pauses),
+            "step": round(step, 4),
+            "aim": EVENTS[event],
+        }
         rows.append(row)
         print(f"{event:16}{row['times']:7}{row['median']:10.2f}{row['worst']:10.2f}{row['aim']:>10}")
     same = calm.weights() == job.weights()

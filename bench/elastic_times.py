@@ -70,10 +70,53 @@ class Job:
         where = ["--standalone", "--nproc-per-node", str(shards)]
         inside = self.network.inside(host) if self.network else []
         if self.network:
-            where = ["--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{ADDRESSES[0]}:29400", "--rdzv-conf", f"is_host={int(host == 0)}", "--nproc-per-node", str(WORKERS)]
-        return Agent([*inside, options.tandem, "run", *where, "run_qa.py", "--model_name_or_path", options.model, "--train_file", options.train, "--max_seq_length", "128", "--doc_stride", "32",
-                      "--do_train", "--max_steps", str(self.steps), "--per_device_train_batch_size", "4", "--learning_rate", "1e-4", "--logging_steps", "500", "--save_strategy", "no",
-                      "--report_to", "none", "--logical_shards", str(shards), "--output_dir", str(self.output)], self.said)
+            where = [
+                "--nnodes",
+                "1:2",
+                "--rdzv-backend",
+                "c10d",
+                "--rdzv-endpoint",
+                f"{ADDRESSES[0]}:29400",
+                "--rdzv-conf",
+                f"is_host={int(host == 0)}",
+                "--nproc-per-node",
+                str(WORKERS),
+            ]
+        return Agent(
+            [
+                *inside,
+                options.tandem,
+                "run",
+                *where,
+                "run_qa.py",
+                "--model_name_or_path",
+                options.model,
+                "--train_file",
+                options.train,
+                "--max_seq_length",
+                "128",
+                "--doc_stride",
+                "32",
+                "--do_train",
+                "--max_steps",
+                str(self.steps),
+                "--per_device_train_batch_size",
+                "4",
+                "--learning_rate",
+                "1e-4",
+                "--logging_steps",
+                "500",
+                "--save_strategy",
+                "no",
+                "--report_to",
+                "none",
+                "--logical_shards",
+                str(shards),
+                "--output_dir",
+                str(self.output),
+            ],
+            self.said,
+        )
 
     def start_again(self, host):
         self.agents[host].process.wait()
@@ -217,9 +260,27 @@ def rendezvous(options, network):
     begin = time.time()
     agents = []
     for node in range(4):
-        command = [*network.inside(node % 2), options.tandem, "run", "--nnodes", "4", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{ADDRESSES[0]}:29500",
-                   "--rdzv-conf", f"is_host={int(node == 0)}", "--no-python", "date", "+%s.%N"]
-        agents.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TANDEM_JOB_TOKEN": "of this bench"}))
+        command = [
+            *network.inside(node % 2),
+            options.tandem,
+            "run",
+            "--nnodes",
+            "4",
+            "--nproc-per-node",
+            "1",
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            f"{ADDRESSES[0]}:29500",
+            "--rdzv-conf",
+            f"is_host={int(node == 0)}",
+            "--no-python",
+            "date",
+            "+%s.%N",
+        ]
+        agents.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TANDEM_JOB_TOKEN": "of this bench"})
+        )
     times = []
     for agent in agents:
         out, err = agent.communicate(timeout=LIMIT)

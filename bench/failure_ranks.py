@@ -45,6 +45,7 @@ class Work:
 
     def __init__(self, options):
         from transformers import AutoModelForQuestionAnswering
+
         torch.set_num_threads(1)
         torch.manual_seed(42)
         self.options = options
@@ -56,8 +57,13 @@ class Work:
         torch.manual_seed(step * 1024 + rank)
         shape = (self.options.batch, self.options.seq)
         answers = torch.randint(0, self.options.seq, (2, self.options.batch))
-        return forward(input_ids=torch.randint(1, self.vocabulary, shape), attention_mask=torch.ones(shape, dtype=torch.int64), token_type_ids=torch.zeros(shape, dtype=torch.int64),
-                       start_positions=answers[0], end_positions=answers[1]).loss
+        return forward(
+            input_ids=torch.randint(1, self.vocabulary, shape),
+            attention_mask=torch.ones(shape, dtype=torch.int64),
+            token_type_ids=torch.zeros(shape, dtype=torch.int64),
+            start_positions=answers[0],
+            end_positions=answers[1],
+        ).loss
 
     def update(self):
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -131,6 +137,7 @@ def reconfigure(options):
 
 def torchft(options):
     from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
+
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     work = Work(options)
 
@@ -138,9 +145,19 @@ def torchft(options):
         work.model.load_state_dict(saved["model"])
         work.optimizer.load_state_dict(saved["optimizer"])
 
-    manager = Manager(pg=ProcessGroupGloo(timeout=PATIENCE), min_replica_size=1, load_state_dict=load, rank=0, world_size=1, store_addr="127.0.0.1", store_port=store.port,
-                      state_dict=lambda: {"model": work.model.state_dict(), "optimizer": work.optimizer.state_dict()}, replica_id=f"replica_{options.rank}", timeout=PATIENCE,
-                      hostname="127.0.0.1")
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=PATIENCE),
+        min_replica_size=1,
+        load_state_dict=load,
+        rank=0,
+        world_size=1,
+        store_addr="127.0.0.1",
+        store_port=store.port,
+        state_dict=lambda: {"model": work.model.state_dict(), "optimizer": work.optimizer.state_dict()},
+        replica_id=f"replica_{options.rank}",
+        timeout=PATIENCE,
+        hostname="127.0.0.1",
+    )
     model, optimizer = DistributedDataParallel(manager, work.model), Optimizer(manager, work.optimizer)
     while manager.current_step() < options.steps:
         step = manager.current_step()

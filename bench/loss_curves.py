@@ -4,6 +4,7 @@
 Reads trainer_state.json of both output directories (run with --logging_steps) and compares the mean training loss of each window of steps: a logged loss is the mean since the one before. Prints the
 difference per window, the largest one and that of the whole runs, relative to RUN_B.
 """
+
 import argparse
 import json
 import pathlib

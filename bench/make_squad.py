@@ -6,6 +6,7 @@
 The paragraphs are repeated; each copy begins with a number, so that no two contexts are equal and nothing is tokenized once
 for many. Ids are unique and answers keep their places.
 """
+
 import argparse
 import itertools
 import json
@@ -17,8 +18,7 @@ def copy_of(paragraph, number):
     prefix = f"{number}. "
     questions = []
     for question in paragraph["qas"]:
-        answers = [{"text": answer["text"], "answer_start": answer["answer_start"] + len(prefix)}
-                   for answer in question["answers"]]
+        answers = [{"text": answer["text"], "answer_start": answer["answer_start"] + len(prefix)} for answer in question["answers"]]
         questions.append({**question, "id": f"{question['id']}-{number}", "answers": answers})
     return {"context": prefix + paragraph["context"], "qas": questions}
 
@@ -28,7 +28,7 @@ def repeated(paragraphs, wanted):
     found = 0
     for number, paragraph in enumerate(itertools.cycle(paragraphs)):
         copy = copy_of(paragraph, number)
-        copy["qas"] = copy["qas"][:wanted - found]
+        copy["qas"] = copy["qas"][: wanted - found]
         found += len(copy["qas"])
         yield copy
         if found >= wanted:

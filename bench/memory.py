@@ -60,8 +60,31 @@ def rank_0(pid):
 
 def run(options, model, kind, ranks, form, output):
     """(planned, used, [MiB that rank 0 had resident after each step])"""
-    words = ["run_qa", "--model_name_or_path", model, "--train_file", options.train_file, "--do_train", "--max_steps", options.steps, "--per_device_train_batch_size", BATCH, "--max_seq_length", 384, "--doc_stride", 128,
-             "--logging_steps", 1, "--save_strategy", "no", "--output_dir", output, "--overwrite_output_dir", *(["--bf16"] if kind == "bf16" else []), *FORMS[form]]
+    words = [
+        "run_qa",
+        "--model_name_or_path",
+        model,
+        "--train_file",
+        options.train_file,
+        "--do_train",
+        "--max_steps",
+        options.steps,
+        "--per_device_train_batch_size",
+        BATCH,
+        "--max_seq_length",
+        384,
+        "--doc_stride",
+        128,
+        "--logging_steps",
+        1,
+        "--save_strategy",
+        "no",
+        "--output_dir",
+        output,
+        "--overwrite_output_dir",
+        *(["--bf16"] if kind == "bf16" else []),
+        *FORMS[form],
+    ]
     start = ["run", "--standalone", "--nproc-per-node", ranks] if ranks > 1 else []
     process = subprocess.Popen([options.tandem, *map(str, start + words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     steps, lines = [], []
@@ -77,7 +100,11 @@ def run(options, model, kind, ranks, form, output):
 
 def row_of(options, model, kind, ranks, form, taken):
     planned, used, steps = taken
-    row = {"job": f"{result_rows.NAMES[model]}, {kind}, {ranks} rank{'s' if ranks > 1 else ''}, {options.steps} steps of {BATCH} × 384 a rank, {form}", "planned": planned, "used": used}
+    row = {
+        "job": f"{result_rows.NAMES[model]}, {kind}, {ranks} rank{'s' if ranks > 1 else ''}, {options.steps} steps of {BATCH} × 384 a rank, {form}",
+        "planned": planned,
+        "used": used,
+    }
     if len(steps) >= LEAST_FOR_TENTHS:
         tenth = len(steps) // 10
         row |= {"early": max(steps[:tenth]), "late": max(steps[-tenth:])}

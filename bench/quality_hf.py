@@ -54,8 +54,15 @@ def answer_tokens(encoding, answer):
 
 def features(tokenizer, padding):
     listed = list(questions())
-    encoded = tokenizer([question for question, _, _ in listed], [context for _, context, _ in listed], truncation="only_second", max_length=MAX_SEQ_LENGTH, stride=DOC_STRIDE, return_overflowing_tokens=True,
-                        padding="max_length" if padding == "true" else False)
+    encoded = tokenizer(
+        [question for question, _, _ in listed],
+        [context for _, context, _ in listed],
+        truncation="only_second",
+        max_length=MAX_SEQ_LENGTH,
+        stride=DOC_STRIDE,
+        return_overflowing_tokens=True,
+        padding="max_length" if padding == "true" else False,
+    )
     names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in encoded]
     made = []
     for window, sample in enumerate(encoded["overflow_to_sample_mapping"]):
@@ -68,9 +75,26 @@ def train(options, output):
     transformers.set_seed(options.seed)  # before the head is drawn, as the script does
     tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(options.model)
-    arguments = transformers.TrainingArguments(output_dir=output, per_device_train_batch_size=12, learning_rate=3e-5, num_train_epochs=2, max_steps=options.max_steps, seed=options.seed, use_cpu=True, save_strategy="no", report_to="none",
-                                               logging_steps=10, disable_tqdm=True)
-    trainer = transformers.Trainer(model=model, args=arguments, processing_class=tokenizer, train_dataset=features(tokenizer, options.padding), data_collator=transformers.DataCollatorWithPadding(tokenizer))
+    arguments = transformers.TrainingArguments(
+        output_dir=output,
+        per_device_train_batch_size=12,
+        learning_rate=3e-5,
+        num_train_epochs=2,
+        max_steps=options.max_steps,
+        seed=options.seed,
+        use_cpu=True,
+        save_strategy="no",
+        report_to="none",
+        logging_steps=10,
+        disable_tqdm=True,
+    )
+    trainer = transformers.Trainer(
+        model=model,
+        args=arguments,
+        processing_class=tokenizer,
+        train_dataset=features(tokenizer, options.padding),
+        data_collator=transformers.DataCollatorWithPadding(tokenizer),
+    )
     print(f"transformers {transformers.__version__}: {len(trainer.train_dataset)} features", flush=True)
     trainer.train()
     trainer.save_model(output)
@@ -78,8 +102,25 @@ def train(options, output):
 
 
 def evaluate(options, model, output):
-    subprocess.run([options.tandem, "run_qa", "--model_name_or_path", model, "--validation_file", SQUAD / "xquad.en.json", "--do_eval", "--max_seq_length", str(MAX_SEQ_LENGTH), "--doc_stride", str(DOC_STRIDE),
-                    "--output_dir", output], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [
+            options.tandem,
+            "run_qa",
+            "--model_name_or_path",
+            model,
+            "--validation_file",
+            SQUAD / "xquad.en.json",
+            "--do_eval",
+            "--max_seq_length",
+            str(MAX_SEQ_LENGTH),
+            "--doc_stride",
+            str(DOC_STRIDE),
+            "--output_dir",
+            output,
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return json.loads((pathlib.Path(output) / "all_results.json").read_text())
 
 
@@ -88,7 +129,15 @@ def main():
     with tempfile.TemporaryDirectory() as model, tempfile.TemporaryDirectory() as output:
         train(options, model)
         results = evaluate(options, model, output)
-    row = {"program": "Hugging Face", "ranks": 1, "type": "f32", "padding": options.padding, "seed": options.seed, "em": round(results["eval_exact_match"], 2), "f1": round(results["eval_f1"], 2)}
+    row = {
+        "program": "Hugging Face",
+        "ranks": 1,
+        "type": "f32",
+        "padding": options.padding,
+        "seed": options.seed,
+        "em": round(results["eval_exact_match"], 2),
+        "f1": round(results["eval_f1"], 2),
+    }
     print(json.dumps(row), flush=True)
     if options.json:
         options.json.write_text(json.dumps({"rows": [row], "versions": {"torch": torch.__version__, "transformers": transformers.__version__}}))

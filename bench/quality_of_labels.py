@@ -44,7 +44,7 @@ def add_seeds(settings, more):
 
 def seeds_of(theirs, wanted):
     seeds = sorted(theirs)
-    return seeds + [seed for seed in range(42, 42 + 2 * wanted) if seed not in seeds][:max(0, wanted - len(seeds))]
+    return seeds + [seed for seed in range(42, 42 + 2 * wanted) if seed not in seeds][: max(0, wanted - len(seeds))]
 
 
 def name_of(script, flags):
@@ -54,7 +54,9 @@ def name_of(script, flags):
 
 
 def run(options, script, flags, seed):
-    words = [str(options.data / "tasks" / word) if word.endswith((".csv", ".json")) else str(options.model) if word == "MINILM" else word for word in flags.split()]
+    words = [
+        str(options.data / "tasks" / word) if word.endswith((".csv", ".json")) else str(options.model) if word == "MINILM" else word for word in flags.split()
+    ]
     name = f"{pathlib.Path(script).stem}-{re.sub('[^0-9a-z]+', '-', name_of(script, flags))}-{seed}"
     output = ROOT / "build/quality" / name
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +93,14 @@ def told(scores):
 def self_test():
     assert judge([0.5, 0.6], [0.56]) is True and judge([0.5, 0.51], [0.56]) is False and judge([0.5], [0.5]) is None
     assert seeds_of({42: 0, 43: 0}, 3) == [42, 43, 44] and seeds_of({42: 0}, 1) == [42] and seeds_of({43: 0}, 2) == [43, 42]
-    listed = [{"script": "run_glue.py", "flags": f"--train_file sst2/train.csv --learning_rate 1e-4 --seed {seed} --use_cpu", "results": {"eval_accuracy": seed / 100}} for seed in (42, 43)]
+    listed = [
+        {
+            "script": "run_glue.py",
+            "flags": f"--train_file sst2/train.csv --learning_rate 1e-4 --seed {seed} --use_cpu",
+            "results": {"eval_accuracy": seed / 100},
+        }
+        for seed in (42, 43)
+    ]
     assert list(settings_of(listed).values()) == [{42: 0.42, 43: 0.43}], settings_of(listed)
     settings = {("run_glue.py", "--max_train_samples 9 --learning_rate 1e-4 "): {42: 0.42}}
     add_seeds(settings, {"max_train_samples": 9, "learning_rate": "1e-4", "scores": {"42": 0.5, "43": 0.6}})
@@ -113,7 +122,7 @@ def main():
     options = parser.parse_args(sys.argv[1:cut])
     if options.self_test:
         return self_test()
-    options.more = sys.argv[cut + 1:]
+    options.more = sys.argv[cut + 1 :]
     rows = []
     settings = settings_of(json.loads((options.data / "golden/tasks/hf_quality.json").read_text())["runs"])
     for file in options.more_of_theirs:
@@ -122,10 +131,24 @@ def main():
         seeds = seeds_of(theirs, options.seeds)
         ours = [run(options, script, flags, seed) for seed in seeds]
         verdict = judge(ours, list(theirs.values()))
-        rows.append({"setting": name_of(script, flags), "metric": SCORES[script][1], "seeds": len(seeds), "tandem": statistics.mean(ours), "tandem_range": [min(ours), max(ours)],
-                     "hf_seeds": len(theirs), "hf": statistics.mean(theirs.values()), "hf_range": [min(theirs.values()), max(theirs.values())], "within": verdict})
-        print(f"{rows[-1]['setting']}: {SCORES[script][1]} {told(ours)}, Hugging Face {told(list(theirs.values()))}: "
-              f"{'one seed each, no spread is known' if verdict is None else 'within the spread' if verdict else 'OUTSIDE the spread'}", flush=True)
+        rows.append(
+            {
+                "setting": name_of(script, flags),
+                "metric": SCORES[script][1],
+                "seeds": len(seeds),
+                "tandem": statistics.mean(ours),
+                "tandem_range": [min(ours), max(ours)],
+                "hf_seeds": len(theirs),
+                "hf": statistics.mean(theirs.values()),
+                "hf_range": [min(theirs.values()), max(theirs.values())],
+                "within": verdict,
+            }
+        )
+        print(
+            f"{rows[-1]['setting']}: {SCORES[script][1]} {told(ours)}, Hugging Face {told(list(theirs.values()))}: "
+            f"{'one seed each, no spread is known' if verdict is None else 'within the spread' if verdict else 'OUTSIDE the spread'}",
+            flush=True,
+        )
     if options.json:
         options.json.write_text(json.dumps({"rows": rows}))
     return 1 if any(row["within"] is False for row in rows) else 0

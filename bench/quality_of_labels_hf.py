@@ -49,11 +49,27 @@ def train(options, seed):
     model = transformers.AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=2)
     with tempfile.TemporaryDirectory() as output:
         arguments = transformers.TrainingArguments(
-            output_dir=output, per_device_train_batch_size=32, per_device_eval_batch_size=64, learning_rate=float(options.learning_rate), num_train_epochs=1, seed=seed, use_cpu=True,
-            save_strategy="no", report_to="none", logging_steps=10, disable_tqdm=True)
+            output_dir=output,
+            per_device_train_batch_size=32,
+            per_device_eval_batch_size=64,
+            learning_rate=float(options.learning_rate),
+            num_train_epochs=1,
+            seed=seed,
+            use_cpu=True,
+            save_strategy="no",
+            report_to="none",
+            logging_steps=10,
+            disable_tqdm=True,
+        )
         sst2 = options.data / "tasks/sst2"
-        trainer = transformers.Trainer(model=model, args=arguments, processing_class=tokenizer, compute_metrics=accuracy,
-                                       train_dataset=rows(sst2 / "train.csv", tokenizer, options.max_train_samples), eval_dataset=rows(sst2 / "validation.csv", tokenizer))
+        trainer = transformers.Trainer(
+            model=model,
+            args=arguments,
+            processing_class=tokenizer,
+            compute_metrics=accuracy,
+            train_dataset=rows(sst2 / "train.csv", tokenizer, options.max_train_samples),
+            eval_dataset=rows(sst2 / "validation.csv", tokenizer),
+        )
         trainer.train()
         return trainer.evaluate()["eval_accuracy"]
 

@@ -16,7 +16,10 @@ def shapes(config):
     hidden, between = config["hidden_size"], config["intermediate_size"]
     linear = lambda name, outputs, inputs: {f"{name}.weight": [outputs, inputs], f"{name}.bias": [outputs]}
     norm = lambda name: {f"{name}.LayerNorm.weight": [hidden], f"{name}.LayerNorm.bias": [hidden]}
-    found = {f"bert.embeddings.{name}_embeddings.weight": [rows, hidden] for name, rows in (("word", config["vocab_size"]), ("position", POSITIONS), ("token_type", 2))}
+    found = {
+        f"bert.embeddings.{name}_embeddings.weight": [rows, hidden]
+        for name, rows in (("word", config["vocab_size"]), ("position", POSITIONS), ("token_type", 2))
+    }
     found |= norm("bert.embeddings")
     for layer in range(config["num_hidden_layers"]):
         at = f"bert.encoder.layer.{layer}"
@@ -35,7 +38,7 @@ def values(name, count, pool, chance):
     found = array.array("f")
     while len(found) < count:
         begin = chance.randrange(POOL)
-        found += pool[begin:begin + min(POOL - begin, count - len(found))]
+        found += pool[begin : begin + min(POOL - begin, count - len(found))]
     return found
 
 
@@ -44,8 +47,21 @@ def write(folder, size, tokenizer):
     shutil.copytree(tokenizer, folder)
     for weights in [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
         weights.unlink()
-    config = {"architectures": ["BertForQuestionAnswering"], "model_type": "bert", "vocab_size": 30522, "max_position_embeddings": POSITIONS, "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
-              "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": SPREAD, "pad_token_id": 0, "position_embedding_type": "absolute", **rivals.MODELS[size]}
+    config = {
+        "architectures": ["BertForQuestionAnswering"],
+        "model_type": "bert",
+        "vocab_size": 30522,
+        "max_position_embeddings": POSITIONS,
+        "type_vocab_size": 2,
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "initializer_range": SPREAD,
+        "pad_token_id": 0,
+        "position_embedding_type": "absolute",
+        **rivals.MODELS[size],
+    }
     (folder / "config.json").write_text(json.dumps(config))
     chance = random.Random(SEED)
     pool = array.array("f", (chance.gauss(0, SPREAD) for _ in range(POOL)))

@@ -34,7 +34,20 @@ LEAST_SHARE_OF_CORES = 0.9
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 COUNTED = ("test.sh", "aarch64.sh", "sanitize.sh")  # scripts that end with `N passed, N failed, N skipped`
 # Their counts, scores and bounds depend on no neighbour.
-UNTIMED = (*COUNTED, "fuzz.sh", "quality.sh", "quality_hf.py", "memory.py", "elastic_soak.py", "membership_schedules", "membership_large_jobs", "quality_of_labels.py", "torch_own_tests.py", "faults.py", "step_memory.py")
+UNTIMED = (
+    *COUNTED,
+    "fuzz.sh",
+    "quality.sh",
+    "quality_hf.py",
+    "memory.py",
+    "elastic_soak.py",
+    "membership_schedules",
+    "membership_large_jobs",
+    "quality_of_labels.py",
+    "torch_own_tests.py",
+    "faults.py",
+    "step_memory.py",
+)
 
 
 def output_of(*command):
@@ -51,8 +64,14 @@ def machine():
     flags = set(value("Flags").split())
     kind = next((name for name, flag in CLASSES if flag in flags), platform.machine())
     system = re.search(r'^PRETTY_NAME="(.*)"', pathlib.Path("/etc/os-release").read_text(), re.M)
-    return {"cpu": value("Model name"), "family": f"{value('CPU family')}/{value('Model')}", "class": kind, "cores": len(os.sched_getaffinity(0)),
-            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30), "system": f"{system[1] if system else ''}, Linux {platform.release().split('-')[0]}"}
+    return {
+        "cpu": value("Model name"),
+        "family": f"{value('CPU family')}/{value('Model')}",
+        "class": kind,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": f"{system[1] if system else ''}, Linux {platform.release().split('-')[0]}",
+    }
 
 
 def program_of(command):
@@ -190,7 +209,7 @@ def main():
     if "--" not in sys.argv:
         parser.error("-- and the command are missing")
     cut = sys.argv.index("--")
-    options, command = parser.parse_args(sys.argv[1:cut]), sys.argv[cut + 1:]
+    options, command = parser.parse_args(sys.argv[1:cut]), sys.argv[cut + 1 :]
     who, runs = machine(), []
     # Not of tests: they look whether processes whose parents were killed are gone.
     if not is_untimed(command):

@@ -79,6 +79,7 @@ def parse(description, variants):
 def numpy_batch(options):
     """The rival's batch: texts of the given lengths, padded."""
     import numpy as np
+
     width = options.seq if options.rival_padding == "max" else max(options.text_lengths)
     positions = np.arange(width)[None, :]
     lengths = np.array(options.text_lengths)[:, None]
@@ -97,13 +98,17 @@ def numpy_batch(options):
 def config_of(options, **more):
     """transformers' configuration of the model, with as many labels as the task has."""
     from transformers import BertConfig
+
     return BertConfig(**MODELS[options.model], num_labels=LABELS.get(options.task, 2), **more)
 
 
 def model_class(options, prefix=""):
     """transformers' class for the task; prefix TF: TensorFlow's."""
     import transformers
-    what = {"question-answering": "QuestionAnswering", "text-classification": "SequenceClassification", "token-classification": "TokenClassification"}[options.task]
+
+    what = {"question-answering": "QuestionAnswering", "text-classification": "SequenceClassification", "token-classification": "TokenClassification"}[
+        options.task
+    ]
     return getattr(transformers, f"{prefix}BertFor{what}")
 
 
@@ -132,8 +137,31 @@ def run(command, environment):
 
 def bench_step(options, lengths, kind, rounds):
     """Verified by the bench itself, against the reference."""
-    output = run([options.tandem, "bench", "step", "--model", options.model, "--task", options.task, "--batch", options.batch, "--seq", options.seq, "--lengths", lengths, "--dtype", kind,
-                  "--threads", options.threads, "--rounds", rounds, "--json"], {})
+    output = run(
+        [
+            options.tandem,
+            "bench",
+            "step",
+            "--model",
+            options.model,
+            "--task",
+            options.task,
+            "--batch",
+            options.batch,
+            "--seq",
+            options.seq,
+            "--lengths",
+            lengths,
+            "--dtype",
+            kind,
+            "--threads",
+            options.threads,
+            "--rounds",
+            rounds,
+            "--json",
+        ],
+        {},
+    )
     return json.loads(output)["results"][0]
 
 
@@ -142,9 +170,35 @@ def tandem_step(options, kind):
 
 
 def rival_step(options, script, variant, kind, environment):
-    output = run([sys.executable, script, "--side", variant, "--model", options.model, "--task", options.task, "--batch", options.batch, "--seq", options.seq, "--threads", options.threads,
-                  "--rival_padding", options.rival_padding, "--text_lengths", ",".join(map(str, options.text_lengths)), "--steps", options.steps, "--skip", options.skip, "--types", kind],
-                 {"OMP_NUM_THREADS": str(options.threads), **environment})
+    output = run(
+        [
+            sys.executable,
+            script,
+            "--side",
+            variant,
+            "--model",
+            options.model,
+            "--task",
+            options.task,
+            "--batch",
+            options.batch,
+            "--seq",
+            options.seq,
+            "--threads",
+            options.threads,
+            "--rival_padding",
+            options.rival_padding,
+            "--text_lengths",
+            ",".join(map(str, options.text_lengths)),
+            "--steps",
+            options.steps,
+            "--skip",
+            options.skip,
+            "--types",
+            kind,
+        ],
+        {"OMP_NUM_THREADS": str(options.threads), **environment},
+    )
     result = json.loads(output.strip().split("\n")[-1])
     if not has_learned(result["losses"]):
         sys.exit(f"{variant} {kind}: the losses {result['losses']} are not those of a model that learns: not comparable")
@@ -157,7 +211,12 @@ def environments(options):
     if options.tcmalloc:
         columns["tcmalloc"] = {**AT_ITS_BEST, "LD_PRELOAD": options.tcmalloc}
     if options.iomp:
-        columns["iomp"] = {**AT_ITS_BEST, "LD_PRELOAD": ":".join(filter(None, [options.iomp, options.tcmalloc])), "KMP_AFFINITY": "granularity=fine,compact,1,0", "KMP_BLOCKTIME": "1"}
+        columns["iomp"] = {
+            **AT_ITS_BEST,
+            "LD_PRELOAD": ":".join(filter(None, [options.iomp, options.tcmalloc])),
+            "KMP_AFFINITY": "granularity=fine,compact,1,0",
+            "KMP_BLOCKTIME": "1",
+        }
     chosen = options.allocators.split(",")
     return {name: variables for name, variables in columns.items() if name in chosen}
 
@@ -187,18 +246,25 @@ def spread(values):
 
 def columns_of(options, run_side):
     """{(variant, allocator): a function that runs the rival so}; run_side(variant, variables)."""
-    return {(variant, name): lambda variant=variant, variables=variables: run_side(variant, variables)
-            for variant in options.variants.split(",") for name, variables in environments(options).items()}
+    return {
+        (variant, name): lambda variant=variant, variables=variables: run_side(variant, variables)
+        for variant in options.variants.split(",")
+        for name, variables in environments(options).items()
+    }
 
 
 def compare(options, script):
     options.text_lengths = bench_step(options, TASKS[options.task]["texts"], "f32", 1)["sequence_lengths"]
-    print(f"{options.model}, {options.task}, {options.batch} x {options.seq}, tandem's lengths: {options.lengths}, the rival pads to the {options.rival_padding}, {options.threads} threads, "
-          f"{options.rounds} rounds of {options.steps} steps; seconds per step, median (min - max)")
+    print(
+        f"{options.model}, {options.task}, {options.batch} x {options.seq}, tandem's lengths: {options.lengths}, the rival pads to the {options.rival_padding}, {options.threads} threads, "
+        f"{options.rounds} rounds of {options.steps} steps; seconds per step, median (min - max)"
+    )
     results, versions = [], {}
     for kind in options.types.split(","):
-        sides = {("tandem", ""): lambda kind=kind: tandem_step(options, kind),
-                 **columns_of(options, lambda variant, variables, kind=kind: rival_step(options, script, variant, kind, variables))}
+        sides = {
+            ("tandem", ""): lambda kind=kind: tandem_step(options, kind),
+            **columns_of(options, lambda variant, variables, kind=kind: rival_step(options, script, variant, kind, variables)),
+        }
         times, found = in_turns(sides, options.rounds, kind, "seconds")
         versions.update(found)
         ours = statistics.median(times["tandem", ""])
@@ -209,4 +275,6 @@ def compare(options, script):
             results.append({"side": side[0], "allocator": side[1], "dtype": kind, "seconds": seconds})
     if options.json:
         setting = {name: getattr(options, name) for name in ("model", "task", "batch", "seq", "lengths", "rival_padding", "threads", "rounds", "steps", "skip")}
-        pathlib.Path(options.json).write_text(json.dumps({"rival": pathlib.Path(script).stem.removeprefix("compare_"), **setting, "versions": versions, "results": results}))
+        pathlib.Path(options.json).write_text(
+            json.dumps({"rival": pathlib.Path(script).stem.removeprefix("compare_"), **setting, "versions": versions, "results": results})
+        )

@@ -3,6 +3,7 @@
 
 Questions are read, tokenized and cut into features each time (bench/make_squad.py makes a file of SQuAD's size), unless --feature_cache names a folder: then the first run fills it, and is not counted. Printed are the median, smallest and largest value.
 """
+
 import argparse
 import json
 import os
@@ -19,11 +20,29 @@ MARKS = {"model and tokenizer loaded": "  model: ", "features made": "  train: "
 def run_once(arguments):
     """{mark: seconds since the command}"""
     with tempfile.TemporaryDirectory() as folder:
-        command = [arguments.tandem, "run_qa", "--model_name_or_path", arguments.model, "--train_file", arguments.train_file, "--do_train", "--max_steps", "1",
-                   "--per_device_train_batch_size", "12", "--bf16", "--save_strategy", "no", "--output_dir", folder + "/out", *arguments.flags]
+        command = [
+            arguments.tandem,
+            "run_qa",
+            "--model_name_or_path",
+            arguments.model,
+            "--train_file",
+            arguments.train_file,
+            "--do_train",
+            "--max_steps",
+            "1",
+            "--per_device_train_batch_size",
+            "12",
+            "--bf16",
+            "--save_strategy",
+            "no",
+            "--output_dir",
+            folder + "/out",
+            *arguments.flags,
+        ]
         begin, seen, output = time.perf_counter(), {}, []
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   env={**os.environ, "TANDEM_FEATURE_CACHE": arguments.feature_cache})
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "TANDEM_FEATURE_CACHE": arguments.feature_cache}
+        )
         for line in process.stdout:
             output.append(line)
             for mark, text in MARKS.items():
@@ -52,9 +71,13 @@ def main():
         values = [run[mark] for run in runs]
         print(f"{mark:28} {statistics.median(values):6.2f} s  ({min(values):.2f} - {max(values):.2f})")
     if arguments.json:
-        questions = sum(len(paragraph["qas"]) for article in json.loads(pathlib.Path(arguments.train_file).read_text())["data"] for paragraph in article["paragraphs"])
+        questions = sum(
+            len(paragraph["qas"]) for article in json.loads(pathlib.Path(arguments.train_file).read_text())["data"] for paragraph in article["paragraphs"]
+        )
         figures = {name: statistics.median(run[mark] for run in runs) for name, mark in zip(("model", "features", "begins", "first_step"), MARKS)}
-        pathlib.Path(arguments.json).write_text(json.dumps({"rows": [{"questions": questions, "kept": "made" if arguments.feature_cache == "off" else "kept", **figures}]}))
+        pathlib.Path(arguments.json).write_text(
+            json.dumps({"rows": [{"questions": questions, "kept": "made" if arguments.feature_cache == "off" else "kept", **figures}]})
+        )
 
 
 if __name__ == "__main__":

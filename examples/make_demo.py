@@ -88,46 +88,56 @@ WORDS = {
 # kind → fact → (list of words or kind of name that the answer is from, statements, questions). {x}: subject, {y}: answer.
 FACTS = {
     "person": {
-        "birthplace": ("town", ["{x} was born in {y}.", "{y} is the place where {x} was born."],
-                       ["Where was {x} born?", "In which place was {x} born?"]),
-        "job": ("job", ["{x} works as a {y}.", "By trade {x} is a {y}."],
-                ["What does {x} work as?", "What is the trade of {x}?"]),
-        "instrument": ("instrument", ["{x} plays the {y}.", "The {y} is what {x} plays on Sundays."],
-                 ["What does {x} play?", "Which instrument is played by {x}?"]),
-        "food": ("food", ["{x} likes to eat {y}.", "Every day {x} eats {y}."],
-                 ["What does {x} like to eat?", "What does {x} eat every day?"]),
-        "friend": ("person", ["{x} is a friend of {y}.", "A good friend of {x} is called {y}."],
-                   ["Who is a friend of {x}?", "What is the friend of {x} called?"]),
-        "year": ("year", ["{x} married in {y}.", "The wedding of {x} was in {y}."],
-                 ["When did {x} marry?", "In which year was the wedding of {x}?"]),
-        "animal": ("animal", ["{x} keeps a {y} at home.", "The pet of {x} is a {y}."],
-                   ["Which animal does {x} keep?", "What is the pet of {x}?"]),
+        "birthplace": ("town", ["{x} was born in {y}.", "{y} is the place where {x} was born."], ["Where was {x} born?", "In which place was {x} born?"]),
+        "job": ("job", ["{x} works as a {y}.", "By trade {x} is a {y}."], ["What does {x} work as?", "What is the trade of {x}?"]),
+        "instrument": (
+            "instrument",
+            ["{x} plays the {y}.", "The {y} is what {x} plays on Sundays."],
+            ["What does {x} play?", "Which instrument is played by {x}?"],
+        ),
+        "food": ("food", ["{x} likes to eat {y}.", "Every day {x} eats {y}."], ["What does {x} like to eat?", "What does {x} eat every day?"]),
+        "friend": (
+            "person",
+            ["{x} is a friend of {y}.", "A good friend of {x} is called {y}."],
+            ["Who is a friend of {x}?", "What is the friend of {x} called?"],
+        ),
+        "year": ("year", ["{x} married in {y}.", "The wedding of {x} was in {y}."], ["When did {x} marry?", "In which year was the wedding of {x}?"]),
+        "animal": ("animal", ["{x} keeps a {y} at home.", "The pet of {x} is a {y}."], ["Which animal does {x} keep?", "What is the pet of {x}?"]),
     },
     "town": {
-        "river": ("river", ["{x} lies on the river {y}.", "The river at {x} is called {y}."],
-                  ["On which river does {x} lie?", "What is the river at {x} called?"]),
-        "mayor": ("person", ["The mayor of {x} is {y}.", "{x} elected {y} as its mayor."],
-                  ["Who is the mayor of {x}?", "Whom did {x} elect as mayor?"]),
-        "goods": ("goods", ["{x} sells {y}.", "Traders come to {x} for its {y}."],
-                  ["What does {x} sell?", "What do traders come to {x} for?"]),
-        "building": ("building", ["{x} is proud of its {y}.", "Guests of {x} visit the old {y}."],
-                     ["What is {x} proud of?", "What do guests of {x} visit?"]),
-        "founded": ("year", ["{x} was founded in {y}.", "The first house of {x} was built in {y}."],
-                    ["When was {x} founded?", "In which year was the first house of {x} built?"]),
-        "colour": ("colour", ["The flag of {x} is {y}.", "People of {x} wave a {y} flag."],
-                   ["Which colour has the flag of {x}?", "Which flag do people of {x} wave?"]),
+        "river": (
+            "river",
+            ["{x} lies on the river {y}.", "The river at {x} is called {y}."],
+            ["On which river does {x} lie?", "What is the river at {x} called?"],
+        ),
+        "mayor": ("person", ["The mayor of {x} is {y}.", "{x} elected {y} as its mayor."], ["Who is the mayor of {x}?", "Whom did {x} elect as mayor?"]),
+        "goods": ("goods", ["{x} sells {y}.", "Traders come to {x} for its {y}."], ["What does {x} sell?", "What do traders come to {x} for?"]),
+        "building": ("building", ["{x} is proud of its {y}.", "Guests of {x} visit the old {y}."], ["What is {x} proud of?", "What do guests of {x} visit?"]),
+        "founded": (
+            "year",
+            ["{x} was founded in {y}.", "The first house of {x} was built in {y}."],
+            ["When was {x} founded?", "In which year was the first house of {x} built?"],
+        ),
+        "colour": (
+            "colour",
+            ["The flag of {x} is {y}.", "People of {x} wave a {y} flag."],
+            ["Which colour has the flag of {x}?", "Which flag do people of {x} wave?"],
+        ),
     },
     "ship": {
-        "captain": ("person", ["The captain of the {x} is {y}.", "{y} commands the {x}."],
-                    ["Who is the captain of the {x}?", "Who commands the {x}?"]),
-        "cargo": ("goods", ["The {x} carries {y}.", "The cargo of the {x} is {y}."],
-                  ["What does the {x} carry?", "What is the cargo of the {x}?"]),
-        "port": ("town", ["The {x} sails to {y}.", "The home port of the {x} is {y}."],
-                 ["Where does the {x} sail to?", "What is the home port of the {x}?"]),
-        "launched": ("year", ["The {x} was launched in {y}.", "Since {y} the {x} has been at sea."],
-                     ["When was the {x} launched?", "Since when has the {x} been at sea?"]),
-        "sails": ("colour", ["The sails of the {x} are {y}.", "The {x} is known by its {y} sails."],
-                  ["Which colour are the sails of the {x}?", "Which sails is the {x} known by?"]),
+        "captain": ("person", ["The captain of the {x} is {y}.", "{y} commands the {x}."], ["Who is the captain of the {x}?", "Who commands the {x}?"]),
+        "cargo": ("goods", ["The {x} carries {y}.", "The cargo of the {x} is {y}."], ["What does the {x} carry?", "What is the cargo of the {x}?"]),
+        "port": ("town", ["The {x} sails to {y}.", "The home port of the {x} is {y}."], ["Where does the {x} sail to?", "What is the home port of the {x}?"]),
+        "launched": (
+            "year",
+            ["The {x} was launched in {y}.", "Since {y} the {x} has been at sea."],
+            ["When was the {x} launched?", "Since when has the {x} been at sea?"],
+        ),
+        "sails": (
+            "colour",
+            ["The sails of the {x} are {y}.", "The {x} is known by its {y} sails."],
+            ["Which colour are the sails of the {x}?", "Which sails is the {x} known by?"],
+        ),
     },
 }
 FACTS_PER_PARAGRAPH = 5
@@ -170,8 +180,7 @@ class Teller:
             context += (" " if context else "") + before
             answers = [{"text": answer, "answer_start": len(context)}]
             context += answer + after
-            questions.append({"id": f"{paragraph_id}-{number}", "answers": answers,
-                              "question": self.random.choice(question_forms).format(x=subject)})
+            questions.append({"id": f"{paragraph_id}-{number}", "answers": answers, "question": self.random.choice(question_forms).format(x=subject)})
         return {"context": context, "qas": questions}
 
     def file(self, title, count):
@@ -257,11 +266,14 @@ def tokenizer_json(vocabulary):
         return {"Sequence": {"id": name, "type_id": type_id}}
 
     return {
-        "version": "1.0", "truncation": None, "padding": None,
-        "added_tokens": [{"id": ids[token], "content": token, "single_word": False, "lstrip": False, "rstrip": False,
-                          "normalized": False, "special": True} for token in SPECIAL],
-        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None,
-                       "lowercase": True},
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": ids[token], "content": token, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+            for token in SPECIAL
+        ],
+        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": {
             "type": "TemplateProcessing",
@@ -270,15 +282,22 @@ def tokenizer_json(vocabulary):
             "special_tokens": {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in ("[CLS]", "[SEP]")},
         },
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-                  "max_input_chars_per_word": 100, "vocab": ids},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": ids},
     }
 
 
 TOKENIZER_CONFIG = {
-    "clean_up_tokenization_spaces": True, "cls_token": "[CLS]", "do_lower_case": True, "mask_token": "[MASK]",
-    "model_max_length": 128, "pad_token": "[PAD]", "sep_token": "[SEP]", "strip_accents": None,
-    "tokenize_chinese_chars": True, "tokenizer_class": "BertTokenizer", "unk_token": "[UNK]",
+    "clean_up_tokenization_spaces": True,
+    "cls_token": "[CLS]",
+    "do_lower_case": True,
+    "mask_token": "[MASK]",
+    "model_max_length": 128,
+    "pad_token": "[PAD]",
+    "sep_token": "[SEP]",
+    "strip_accents": None,
+    "tokenize_chinese_chars": True,
+    "tokenizer_class": "BertTokenizer",
+    "unk_token": "[UNK]",
 }
 
 # ---------------------------------------------------------------------------------------------------------------- encoder
@@ -288,10 +307,20 @@ HIDDEN, LAYERS, HEADS, INTERMEDIATE, POSITIONS = 128, 2, 4, 256, 128
 
 def make_config(vocabulary):
     return {
-        "architectures": ["BertModel"], "attention_probs_dropout_prob": 0.0, "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.0, "hidden_size": HIDDEN, "initializer_range": 0.02, "intermediate_size": INTERMEDIATE,
-        "layer_norm_eps": 1e-12, "max_position_embeddings": POSITIONS, "model_type": "bert",
-        "num_attention_heads": HEADS, "num_hidden_layers": LAYERS, "pad_token_id": 0, "type_vocab_size": 2,
+        "architectures": ["BertModel"],
+        "attention_probs_dropout_prob": 0.0,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.0,
+        "hidden_size": HIDDEN,
+        "initializer_range": 0.02,
+        "intermediate_size": INTERMEDIATE,
+        "layer_norm_eps": 1e-12,
+        "max_position_embeddings": POSITIONS,
+        "model_type": "bert",
+        "num_attention_heads": HEADS,
+        "num_hidden_layers": LAYERS,
+        "pad_token_id": 0,
+        "type_vocab_size": 2,
         "vocab_size": len(vocabulary),
     }
 
@@ -317,7 +346,7 @@ def make_weights(random, vocabulary):
     weights = {}
 
     def linear(name, outputs, inputs):
-        weights[name + ".weight"] = random_matrix(random, outputs, inputs, inputs ** -0.5)
+        weights[name + ".weight"] = random_matrix(random, outputs, inputs, inputs**-0.5)
         weights[name + ".bias"] = (outputs,), [0.0] * outputs
 
     def layer_norm(name):

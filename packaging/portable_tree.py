@@ -96,17 +96,24 @@ def sbom(version, packages, folder):
     components = []
     for package, package_version in sorted(packages.items()):
         names = licences_in(folder / f"{package}.copyright")
-        components.append({
-            "type": "library", "name": package, "version": package_version,
-            "purl": f"pkg:deb/debian/{package}@{package_version}?arch=amd64",
-            "licenses": [{"license": {"name": name}} for name in names]})
+        components.append(
+            {
+                "type": "library",
+                "name": package,
+                "version": package_version,
+                "purl": f"pkg:deb/debian/{package}@{package_version}?arch=amd64",
+                "licenses": [{"license": {"name": name}} for name in names],
+            }
+        )
     text = json.dumps([version, components], sort_keys=True)
     return {
-        "bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
         "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, text)}",
-        "metadata": {"component": {"type": "application", "name": "tandem", "version": version,
-                                   "licenses": [{"license": {"id": "Apache-2.0"}}]}},
-        "components": components}
+        "metadata": {"component": {"type": "application", "name": "tandem", "version": version, "licenses": [{"license": {"id": "Apache-2.0"}}]}},
+        "components": components,
+    }
 
 
 def main():

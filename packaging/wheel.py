@@ -67,13 +67,12 @@ def files_of(tree, version):
 def add(wheel, name, content, executable, level):
     entry = zipfile.ZipInfo(name, entry_time())
     entry.compress_type = zipfile.ZIP_DEFLATED
-    entry.external_attr = ((0o100755 if executable else 0o100644) << 16)
+    entry.external_attr = (0o100755 if executable else 0o100644) << 16
     wheel.writestr(entry, content, compresslevel=level)
 
 
 def write_wheel(tree, directory, level):
-    version = subprocess.run([tree / "bin" / "tandem", "--version"], check=True,
-                             capture_output=True, text=True).stdout.split()[1]
+    version = subprocess.run([tree / "bin" / "tandem", "--version"], check=True, capture_output=True, text=True).stdout.split()[1]
     path = directory / f"{NAME}-{version}-py3-none-{'.'.join(PLATFORMS)}.whl"
     record = []
     with zipfile.ZipFile(path, "w") as wheel:

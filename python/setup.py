@@ -21,9 +21,19 @@ CARRIED = re.compile(r"lib(fmt|crypto)\.so")
 def build_library(folder):
     """Leaves libtandem_comm.so in `folder`, made in build/wheel of the tree."""
     build = ROOT / "build" / "wheel"
-    configure = ["cmake", "-S", str(ROOT), "-B", str(build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-                 "-DTANDEM_BUILD_TESTS=OFF", "-DCMAKE_INSTALL_RPATH=$ORIGIN",
-                 "-DCMAKE_SHARED_LINKER_FLAGS=-static-libstdc++ -static-libgcc"]
+    configure = [
+        "cmake",
+        "-S",
+        str(ROOT),
+        "-B",
+        str(build),
+        "-G",
+        "Ninja",
+        "-DCMAKE_BUILD_TYPE=Release",
+        "-DTANDEM_BUILD_TESTS=OFF",
+        "-DCMAKE_INSTALL_RPATH=$ORIGIN",
+        "-DCMAKE_SHARED_LINKER_FLAGS=-static-libstdc++ -static-libgcc",
+    ]
     if shutil.which("ccache"):
         configure.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
     subprocess.run(configure, check=True)

@@ -42,17 +42,34 @@ def findings_of(message):
         findings.append("the subject ends with a period; leave it out")
     if len(lines) > 1 and lines[1].strip():
         findings.append("the second line is not empty; the body begins in the third")
-    findings += [f"line {number} has {len(line)} characters; expected at most {BODY_COLUMNS}"
-                 for number, line in enumerate(lines[1:], 2) if len(line) > BODY_COLUMNS and " " in line.strip()]
+    findings += [
+        f"line {number} has {len(line)} characters; expected at most {BODY_COLUMNS}"
+        for number, line in enumerate(lines[1:], 2)
+        if len(line) > BODY_COLUMNS and " " in line.strip()
+    ]
     findings += [f"line {number} begins a sentence without a noun as subject" for number, line in enumerate(lines, 1) if OPENING.search(line)]
     return findings
 
 
 def self_test():
-    for good in ("comm: check a frame before its data enters a sum\n\nA bit that flips changed the weights.\n", "tests/e2e: add a case\n# comment\n", "core: seed the generator"):
+    for good in (
+        "comm: check a frame before its data enters a sum\n\nA bit that flips changed the weights.\n",
+        "tests/e2e: add a case\n# comment\n",
+        "core: seed the generator",
+    ):
         assert not findings_of(good), findings_of(good)
-    for wrong in ("", "Merge branch 'x'", "Fix it", "comm: fixed it", "comm: adds a check", "comm: " + "a" * 70, "comm: add a check.", "comm: add\nmore",
-                  "comm: add x\n\nNobody knows.", "comm: add x\n\n" + "word " * 30):
+    for wrong in (
+        "",
+        "Merge branch 'x'",
+        "Fix it",
+        "comm: fixed it",
+        "comm: adds a check",
+        "comm: " + "a" * 70,
+        "comm: add a check.",
+        "comm: add\nmore",
+        "comm: add x\n\nNobody knows.",
+        "comm: add x\n\n" + "word " * 30,
+    ):
         assert findings_of(wrong), wrong
     print("check_commit_message: self-test passed")
     return 0

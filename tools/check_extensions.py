@@ -63,8 +63,13 @@ def table(root, extensions):
 
 
 def self_test():
-    files = {"src/tandem/text/unigram.cc": "unigram", "src/tandem/text/table.cc": "&kUnigramType", "src/tandem/text/other.cc": "x; // as Unigram does",
-             "src/tandem/text/other_test.cc": "Unigram", "src/tandem/text/CMakeLists.txt": "# unigram\n"}
+    files = {
+        "src/tandem/text/unigram.cc": "unigram",
+        "src/tandem/text/table.cc": "&kUnigramType",
+        "src/tandem/text/other.cc": "x; // as Unigram does",
+        "src/tandem/text/other_test.cc": "Unigram",
+        "src/tandem/text/CMakeLists.txt": "# unigram\n",
+    }
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         for name, text in files.items():

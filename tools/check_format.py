@@ -77,9 +77,7 @@ def check(root):
     """The findings, and whether clang-format was there to look."""
     paths = list(sources(root))
     findings = [
-        f"{path.relative_to(root)}:{number}: columns: {length} columns, at most {COLUMNS} are allowed"
-        for path in paths
-        for number, length in long_lines(path)
+        f"{path.relative_to(root)}:{number}: columns: {length} columns, at most {COLUMNS} are allowed" for path in paths for number, length in long_lines(path)
     ]
     program = clang_format()
     if program:

@@ -114,13 +114,15 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
 GETENV = re.compile(r"\b(?:secure_)?getenv\s*\(|\bsetenv\s*\(|\bputenv\s*\(|\benviron\b")
 PRINTING = re.compile(
     r"\bstd::c(?:out|err|log)\b|\b(?:std::)?f?printf\s*\(|\b(?:std::)?puts\s*\(|\bfmt::print(?:ln)?\s*\("
-    r"|(?<![\w:.>])(?:std::)?_?(?:exit|_Exit|quick_exit)\s*\(")
+    r"|(?<![\w:.>])(?:std::)?_?(?:exit|_Exit|quick_exit)\s*\("
+)
 # Our bug ends the process by design; nothing else may.
 PRINTING_ALLOWED = {"src/tandem/core/error.cc"}
 
 
 def code_lines(text):
     """The lines with comments and string literals blanked out, so that prose cannot break a rule."""
+
     def blank(match):
         return re.sub(r"[^\n]", " ", match.group(0))
 
@@ -174,24 +176,24 @@ def check_includes(name, lines):
         if folder is None:
             continue  # examples may include everything
         if name.startswith("src/") and target.startswith(("apps/", "tests/")) or "../" in target:
-            yield number, f"a library includes \"{target}\"; name headers of libraries from src, as \"tandem/…\""
+            yield number, f'a library includes "{target}"; name headers of libraries from src, as "tandem/…"'
             continue
         if target == "nlohmann/json.hpp" and name != "src/tandem/core/json.h":
-            yield number, "include \"tandem/core/json.h\" instead, or nlohmann/json_fwd.hpp where a name is enough"
+            yield number, 'include "tandem/core/json.h" instead, or nlohmann/json_fwd.hpp where a name is enough'
         if name.endswith(".h") and name not in SLOW_HEADERS.get(target, (name,)):
             yield number, f"<{target}> takes seconds to compile: include it in sources only (SLOW_HEADERS)"
         of_one_task = target.startswith("tandem/tasks/") and target.count("/") > 2 and not target.startswith(SHARED_BY_TASKS)
         if of_one_task and name.startswith("src/") and not is_test(name):
-            if not name.startswith("src/" + target[:target.rindex("/") + 1]):
-                yield number, f"\"{target}\" is one task's; {folder} knows what all tasks share"
+            if not name.startswith("src/" + target[: target.rindex("/") + 1]):
+                yield number, f'"{target}" is one task\'s; {folder} knows what all tasks share'
         if target.startswith("tandem/models/layers/") and not is_test(name) and not name.startswith(USERS_OF_LAYERS):
-            yield number, f"\"{target}\" is one kind of layer's; {folder} knows what all kinds share (tandem/models/encoder/layer.h)"
+            yield number, f'"{target}" is one kind of layer\'s; {folder} knows what all kinds share (tandem/models/encoder/layer.h)'
         layer = layer_of_include(target)
         if layer and layer not in LAYERS:
-            yield number, f"\"{target}\": the folder {layer} is not in the table of layers"
+            yield number, f'"{target}": the folder {layer} is not in the table of layers'
         elif layer and layer not in (folder, "core", *LAYERS[folder]) and LAYERS[folder] != EVERYTHING:
             allowed = ", ".join([*LAYERS[folder], "core"] if folder != "core" else ["nothing of ours"])
-            yield number, f"{folder} may not include {layer} (\"{target}\"); it may include: {allowed}"
+            yield number, f'{folder} may not include {layer} ("{target}"); it may include: {allowed}'
 
 
 def check_table(layers, used):
@@ -247,8 +249,10 @@ def check_folders(name, lines):
         folder = target[2] if len(target) > 3 else "."
         allowed = table.get(parts[3], [])
         if folder not in (parts[3], *allowed):
-            yield number, (f"{parts[2]}/{parts[3]} may not include {parts[2]}/{folder} (\"{match.group(1)}\"); "
-                           f"it may include: {', '.join(allowed) or 'no other folder'}")
+            yield (
+                number,
+                (f'{parts[2]}/{parts[3]} may not include {parts[2]}/{folder} ("{match.group(1)}"); it may include: {", ".join(allowed) or "no other folder"}'),
+            )
 
 
 def check_file(root, path):
@@ -308,35 +312,42 @@ def self_test():
     planted = {
         "src/tandem/core/a.h": ('#pragma once\n#include "tandem/kernels/b.h"\n', ["core/a.h:2: core may not include kernels"]),
         "src/tandem/kernels/b.h": ('#include "tandem/core/a.h"\n', ["kernels/b.h:1: a header without #pragma once"]),
-        "src/tandem/comm/c.cc": ('#include "tandem/kernels/b.h"\n#include "tandem/nn/d.h"\n',
-                                 ["comm/c.cc:2: comm may not include nn"]),
-        "src/tandem/comm/node/c.cc": ('#include "tandem/comm/algorithms/a.h"\n#include "tandem/comm/api/b.h"\n',
-                                      ["comm/node/c.cc:2: comm/node may not include comm/api"]),
+        "src/tandem/comm/c.cc": ('#include "tandem/kernels/b.h"\n#include "tandem/nn/d.h"\n', ["comm/c.cc:2: comm may not include nn"]),
+        "src/tandem/comm/node/c.cc": (
+            '#include "tandem/comm/algorithms/a.h"\n#include "tandem/comm/api/b.h"\n',
+            ["comm/node/c.cc:2: comm/node may not include comm/api"],
+        ),
         "src/tandem/kernels/simd/v.h": ('#pragma once\n#include "tandem/kernels/b.h"\n', ["simd/v.h:2: kernels/simd may not include kernels/."]),
         "src/tandem/kernels/k.h": ('#pragma once\n#include "tandem/kernels/simd/v.h"\n', []),
         "src/tandem/comm/d.hpp": ('#include "tandem/nn/d.h"\n', ["comm/d.hpp:1: a header without", "comm/d.hpp:1: comm may not include nn"]),
         "src/tandem/comm/node/c_test.cc": ('#include "tandem/comm/api/b.h"\n', []),
         "src/tandem/nn/d.cc": ('int main() { return getenv("HOME") != 0; }\n', ["nn/d.cc:1: the environment is read"]),
-        "src/tandem/text/e.cc": ('// std::cout << "prose"\nvoid f() { std::cout << 1; }\nvoid g() { std::exit(1); }\n',
-                                 ["text/e.cc:2: libraries neither print", "text/e.cc:3: libraries neither print"]),
-        "src/tandem/data/f.cc": ('#include "apps/console.h"\nauto s = "printf(1)"; // exit(1)\nvoid g() { loop.exit(1); }\n',
-                                 ["data/f.cc:1: a library includes"]),
+        "src/tandem/text/e.cc": (
+            '// std::cout << "prose"\nvoid f() { std::cout << 1; }\nvoid g() { std::exit(1); }\n',
+            ["text/e.cc:2: libraries neither print", "text/e.cc:3: libraries neither print"],
+        ),
+        "src/tandem/data/f.cc": (
+            '#include "apps/console.h"\nauto s = "printf(1)"; // exit(1)\nvoid g() { loop.exit(1); }\n',
+            ["data/f.cc:1: a library includes"],
+        ),
         "src/tandem/mystery/g.h": ("#pragma once\n", ["src/tandem/mystery: the folder is not in the table"]),
         "src/tandem/hub/hub_test.cc": ('void f() { printf("tests may print"); }\n', []),
         "apps/main.cc": ('#include "tandem/trainer/x.h"\nvoid f() { printf("apps may print"); }\n', []),
-        "apps/manual/page.cc": ('#include "apps/manual/x.h"\n#include "apps/arguments/x.h"\n',
-                                ["manual/page.cc:2: apps/manual may not include apps/arguments"]),
+        "apps/manual/page.cc": (
+            '#include "apps/manual/x.h"\n#include "apps/arguments/x.h"\n',
+            ["manual/page.cc:2: apps/manual may not include apps/arguments"],
+        ),
         "apps/command/line.cc": ('#include "apps/x.h"\n', ["command/line.cc:1: apps/command may not include apps"]),
-        "src/tandem/trainer/t.cc": ('#include "tandem/tasks/task.h"\n#include "tandem/tasks/toy/toy.h"\n', ["trainer/t.cc:2: \"tandem/tasks/toy/toy.h\" is one"]),
+        "src/tandem/trainer/t.cc": ('#include "tandem/tasks/task.h"\n#include "tandem/tasks/toy/toy.h"\n', ['trainer/t.cc:2: "tandem/tasks/toy/toy.h" is one']),
         "src/tandem/trainer/t_test.cc": ('#include "tandem/tasks/toy/toy.h"\n', []),
         "src/tandem/tasks/toy/toy.cc": ('#include "tandem/tasks/toy/toy.h"\n', []),
-        "src/tandem/quant/q.cc": ('#include "tandem/models/layers/toy/toy.h"\n', ["quant/q.cc:1: \"tandem/models/layers/toy/toy.h\" is one kind"]),
+        "src/tandem/quant/q.cc": ('#include "tandem/models/layers/toy/toy.h"\n', ['quant/q.cc:1: "tandem/models/layers/toy/toy.h" is one kind']),
         "src/tandem/models/families/toy.cc": ('#include "tandem/models/layers/toy/toy.h"\n', []),
         "src/tandem/core/json.h": ("#pragma once\n#include <nlohmann/json.hpp>\n", []),
         "src/tandem/core/slow.h": ("#pragma once\n#include <simdjson.h>\n", ["core/slow.h:2: <simdjson.h> takes seconds"]),
         "src/tandem/core/slow.cc": ("#include <simdjson.h>\n#include <CLI/CLI.hpp>\n", []),
         "src/tandem/text/tokenizer_json.h": ("#pragma once\n#include <simdjson.h>\n", []),
-        "src/tandem/optim/o.cc": ("#include <nlohmann/json.hpp>\n", ["optim/o.cc:1: include \"tandem/core/json.h\" instead"]),
+        "src/tandem/optim/o.cc": ("#include <nlohmann/json.hpp>\n", ['optim/o.cc:1: include "tandem/core/json.h" instead']),
         "apps/toys/x.cc": ("", ["apps/toys: the folder is not in the table"]),
     }
     with tempfile.TemporaryDirectory() as scratch:
@@ -351,8 +362,14 @@ def self_test():
     used = {(name, name) for name in layers if name != "absent"} | {("high", "low"), ("high", "later"), ("later", "high")}
     picture = "# x\n## Layers\n```\nlater  last  high low\nhigh   second   low\ncore   the first\nold   gone   core\nlow  b\n```\n"
     findings += [*check_table(layers, used), *check_document(layers, picture)]
-    expected += ["high → later: a line names only", "later → low: no file uses", "absent: no such folder", "absent is not in the table of docs",
-                 "old is not in the table of layers", "the edges of high are others than those checked: later"]
+    expected += [
+        "high → later: a line names only",
+        "later → low: no file uses",
+        "absent: no such folder",
+        "absent is not in the table of docs",
+        "old is not in the table of layers",
+        "the edges of high are others than those checked: later",
+    ]
     missed = [what for what in expected if not any(what in finding for finding in findings)]
     surplus = [finding for finding in findings if not any(what in finding for what in expected)]
     for what in missed:

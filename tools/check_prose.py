@@ -29,32 +29,78 @@ EXEMPT = {"tools/check_prose.py", "tools/check_commit_message.py", "CODE_OF_COND
 OPENING = re.compile(r"(?:Who|Whoever|Whose|Whom|Nobody)\b|Of (?!course\b)")
 INVERSION = re.compile(r"(?:Is|Are|Was|Were|Does|Has|Have) (?:the|a|an|it|there) [^?]*$")
 IDIOMS = (
-    (r"\bin vain\b", "repeated failed …"), (r"\bfor ever\b", "forever"), (r"\bgo(?:es|ing)? on from\b", "resume from"),
-    (r"\bgets? on\b", "still running, progress"), (r"\bis (?:none|nobody)\b", "is not a …, invalid, unknown"), (r"\bknows? of no\b", "unknown"),
-    (r"\bhas got\b", "has"), (r"\bat hand\b", "available"), (r"\bin turns\b", "alternately"), (r"\bby itself alone\b", "alone"),
-    (r"\b(?:is|are) dear\b", "expensive"), (r"\bgreets?\b", "handshake"), (r"\bknock(?:s|ing|ed)?\b", "probe, connect"),
-    (r"\bis (?:no|nobody's) (?:[a-z]+)(?=[.;:,])", "is not a …"), (r"\bwhoever\b", "the rank that …, the process that …"),
-    (r"\bthe place of\b", "replaces, instead of"), (r"\bgive(?:s|n)? words\b", "log, send"),
+    (r"\bin vain\b", "repeated failed …"),
+    (r"\bfor ever\b", "forever"),
+    (r"\bgo(?:es|ing)? on from\b", "resume from"),
+    (r"\bgets? on\b", "still running, progress"),
+    (r"\bis (?:none|nobody)\b", "is not a …, invalid, unknown"),
+    (r"\bknows? of no\b", "unknown"),
+    (r"\bhas got\b", "has"),
+    (r"\bat hand\b", "available"),
+    (r"\bin turns\b", "alternately"),
+    (r"\bby itself alone\b", "alone"),
+    (r"\b(?:is|are) dear\b", "expensive"),
+    (r"\bgreets?\b", "handshake"),
+    (r"\bknock(?:s|ing|ed)?\b", "probe, connect"),
+    (r"\bis (?:no|nobody's) (?:[a-z]+)(?=[.;:,])", "is not a …"),
+    (r"\bwhoever\b", "the rank that …, the process that …"),
+    (r"\bthe place of\b", "replaces, instead of"),
+    (r"\bgive(?:s|n)? words\b", "log, send"),
 )
 # Identifiers of C++ that have a standard word: folders ("" is everywhere), what the words of an identifier must not be, and what to write instead. A word counts
 # inside compounds (own_card, AgentCard) and in the plural. Exceptions follow from the folders: hub and report have data-set and model cards, models have families,
 # plugins have libfabric's fabrics, kernels have vector lanes, the schedules of learning rates have torch's patience.
 PROTOCOL = ("src/tandem/comm/", "src/tandem/elastic/", "src/tandem/launch/", "src/tandem/rendezvous/")
 RETIRED_NAMES = (
-    (("",), "vigil", "BootstrapMonitor"), (("",), "lobby", "PendingConnections"), (("",), "reunion", "ShrinkAgreement"), (("",), "roster", "ShrinkPeers"), (("",), "seat", "AgentChannel, WorkerChannel"),
-    (("",), "keeper", "ElasticCallbacks"), (("",), "founder", "bootstrap node"), (("",), "comer", "joining node"), (("",), "asker", "requester"), (("",), "crier", "broadcast fan-out"),
-    (("",), "levelled", "synced"), (("",), "lesson", "TransferMessage"), (("",), "nap", "poll_timeout"), (("",), "knock", "probe"), (("",), "stillness", "IdleTime"), (("",), "voice", "LogPrefix"),
-    (("",), "sibling", "local_processes"), (("",), "twin", "reference"), (("",), "guest", "connection, client"), (("",), "stranger", "unauthenticated_peer"), (("",), "standin", "proxy"),
-    (PROTOCOL, "hello", "handshake"), (PROTOCOL, "card", "PeerInfo, info"), (PROTOCOL, "door", "ListenAddress"), (PROTOCOL, "account", "TrainingProgress"), (PROTOCOL, "holding", "NodeState"),
-    (PROTOCOL, "patience", "timeout, max_wait"), (PROTOCOL, "helper", "daemon, ProgressThread"),
-    (("src/tandem/elastic/", "tests/membership/"), "fact", "AppMessage"), (("src/tandem/elastic/",), "boundary", "reconfiguration point"),
-    (("src/tandem/comm/api/",), "lane", "rail"), (("src/tandem/comm/api/",), "family", "context"),
+    (("",), "vigil", "BootstrapMonitor"),
+    (("",), "lobby", "PendingConnections"),
+    (("",), "reunion", "ShrinkAgreement"),
+    (("",), "roster", "ShrinkPeers"),
+    (("",), "seat", "AgentChannel, WorkerChannel"),
+    (("",), "keeper", "ElasticCallbacks"),
+    (("",), "founder", "bootstrap node"),
+    (("",), "comer", "joining node"),
+    (("",), "asker", "requester"),
+    (("",), "crier", "broadcast fan-out"),
+    (("",), "levelled", "synced"),
+    (("",), "lesson", "TransferMessage"),
+    (("",), "nap", "poll_timeout"),
+    (("",), "knock", "probe"),
+    (("",), "stillness", "IdleTime"),
+    (("",), "voice", "LogPrefix"),
+    (("",), "sibling", "local_processes"),
+    (("",), "twin", "reference"),
+    (("",), "guest", "connection, client"),
+    (("",), "stranger", "unauthenticated_peer"),
+    (("",), "standin", "proxy"),
+    (PROTOCOL, "hello", "handshake"),
+    (PROTOCOL, "card", "PeerInfo, info"),
+    (PROTOCOL, "door", "ListenAddress"),
+    (PROTOCOL, "account", "TrainingProgress"),
+    (PROTOCOL, "holding", "NodeState"),
+    (PROTOCOL, "patience", "timeout, max_wait"),
+    (PROTOCOL, "helper", "daemon, ProgressThread"),
+    (("src/tandem/elastic/", "tests/membership/"), "fact", "AppMessage"),
+    (("src/tandem/elastic/",), "boundary", "reconfiguration point"),
+    (("src/tandem/comm/api/",), "lane", "rail"),
+    (("src/tandem/comm/api/",), "family", "context"),
     (("src/tandem/job/", "src/tandem/dist/", "src/tandem/elastic/"), "account", "TrainingProgress"),
 )
 # Test names are sentences, and these identifiers mean something else.
 NAME_EXCEPTIONS = re.compile(r"[a-z]*_?family_?[a-z]*|ss_family|sa_family|[A-Z]\w{18,}|RankCores|kBoundary\w*")
 
-SUFFIXES = {".md": "markdown", ".cc": "c", ".h": "c", ".c": "c", ".py": "python", ".sh": "shell", ".cmake": "shell", ".yaml": "shell", ".yml": "shell", ".txt": "shell"}
+SUFFIXES = {
+    ".md": "markdown",
+    ".cc": "c",
+    ".h": "c",
+    ".c": "c",
+    ".py": "python",
+    ".sh": "shell",
+    ".cmake": "shell",
+    ".yaml": "shell",
+    ".yml": "shell",
+    ".txt": "shell",
+}
 
 
 def kind_of(path):
@@ -238,21 +284,46 @@ def check_all():
 
 def self_test():
     cases = {
-        "a.md": [("opening", "Who is in no view waits."), ("opening", "Text. Of those that wait none is called."), ("idiom", "It waits in vain."), ("length", "word " * 26 + "."),
-                 ("columns", "a " * 60), ("idiom", "Is the drop within the tolerance, it is the result."), ("length", "| a | " + "word " * 26 + "|")],
-        "a.cc": [("opening", "// Nobody waits.\nint a;\n"), ("opening", "// A rank ends.\n// Whose it is, ends.\n"), ("idiom", 'f("the header is none of ours");')],
+        "a.md": [
+            ("opening", "Who is in no view waits."),
+            ("opening", "Text. Of those that wait none is called."),
+            ("idiom", "It waits in vain."),
+            ("length", "word " * 26 + "."),
+            ("columns", "a " * 60),
+            ("idiom", "Is the drop within the tolerance, it is the result."),
+            ("length", "| a | " + "word " * 26 + "|"),
+        ],
+        "a.cc": [
+            ("opening", "// Nobody waits.\nint a;\n"),
+            ("opening", "// A rank ends.\n// Whose it is, ends.\n"),
+            ("idiom", 'f("the header is none of ours");'),
+        ],
         "a.py": [("idiom", "# knocks at the door\n"), ("opening", '"""Whoever calls this."""\n')],
         "a.sh": [("idiom", "# waits for ever\n")],
     }
     for name, wrong in cases.items():
         for rule, text in wrong:
             assert any(f": {rule}: " in finding for finding in findings_of(name, text)), (name, rule, text)
-    for name, text in (("src/tandem/launch/a.h", "struct AgentCard {};"), ("a.cc", "Lobby lobby_;"), ("src/tandem/elastic/a.cc", "send(own_cards);"), ("a.h", "class StandIns;")):
+    for name, text in (
+        ("src/tandem/launch/a.h", "struct AgentCard {};"),
+        ("a.cc", "Lobby lobby_;"),
+        ("src/tandem/elastic/a.cc", "send(own_cards);"),
+        ("a.h", "class StandIns;"),
+    ):
         assert any(": name: " in finding for finding in findings_of(name, text)), (name, text)
-    for name, text in (("src/tandem/hub/a.h", "struct DatasetCard {};"), ("a.cc", '// The lobby.\nf("lobby");'), ("src/tandem/elastic/a.cc", "TEST(Links, ALobbyThatIsFullRefusesMore) {}")):
+    for name, text in (
+        ("src/tandem/hub/a.h", "struct DatasetCard {};"),
+        ("a.cc", '// The lobby.\nf("lobby");'),
+        ("src/tandem/elastic/a.cc", "TEST(Links, ALobbyThatIsFullRefusesMore) {}"),
+    ):
         assert not [finding for finding in findings_of(name, text) if ": name: " in finding], (name, text)
-    for name, text in (("a.md", "A rank waits. `Who is` it? See [Who](a.md).\n\n```\nNobody " + "a " * 80 + "\n```\n"), ("a.cc", "// A rank of the job.\nint whose = 0;\n"), ("a.md", "Who wins? The first rank."),
-                       ("a.cc", 'f(" Who? ");'), ("a.cc", 'f("Who is ");')):
+    for name, text in (
+        ("a.md", "A rank waits. `Who is` it? See [Who](a.md).\n\n```\nNobody " + "a " * 80 + "\n```\n"),
+        ("a.cc", "// A rank of the job.\nint whose = 0;\n"),
+        ("a.md", "Who wins? The first rank."),
+        ("a.cc", 'f(" Who? ");'),
+        ("a.cc", 'f("Who is ");'),
+    ):
         assert not list(findings_of(name, text)), list(findings_of(name, text))
     print("check_prose: self-test passed")
     return 0

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the Python files with ruff's rules (ruff.toml).
+"""Checks the Python files with ruff: its rules, and the form that it writes (ruff.toml).
 
-    tools/check_python.py              # exits 1 if ruff finds something, 77 where it is not of the version of scripts/install_deps.sh
-    tools/check_python.py --self-test  # plants a violation of each kind in a scratch folder and expects it to be found
+tools/check_python.py              # exits 1 if ruff finds something, 77 where it is not of the version of scripts/install_deps.sh
+tools/check_python.py --self-test  # plants a violation of each kind in a scratch folder and expects it to be found
 """
 
 import pathlib
@@ -31,15 +31,19 @@ def find_ruff():
 
 def findings(ruff, folder):
     """What ruff says of the folder, in a list that is empty if it finds nothing."""
-    command = [ruff, "check", "--output-format", "concise", "--config", ROOT / "ruff.toml", "--no-cache", "."]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    return [done.stdout + done.stderr] if done.returncode != 0 else []
+    said = []
+    for words in (["check", "--output-format", "concise"], ["format", "--check"]):
+        command = [ruff, *words, "--config", ROOT / "ruff.toml", "--no-cache", "."]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode != 0:
+            said.append(done.stdout + done.stderr)
+    return said
 
 
 def self_test(ruff):
     with tempfile.TemporaryDirectory() as scratch:
         file = pathlib.Path(scratch) / "example.py"
-        texts = {"good": ("import os\n\nprint(os.name)\n", 0), "rule": ("import os\n", 1)}
+        texts = {"good": ("import os\n\nprint(os.name)\n", 0), "rule": ("import os\n", 1), "form": ("print( 'a' )\n", 1)}
         wrong = []
         for name, (text, expected) in texts.items():
             file.write_text(text)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares the places where tests skip with tests/skips.txt, so that a new skip is listed with its reason.
 
-    tools/check_skips.py              # exits 1 if a skip is not listed, or if a listed one is gone
-    tools/check_skips.py --self-test
+tools/check_skips.py              # exits 1 if a skip is not listed, or if a listed one is gone
+tools/check_skips.py --self-test
 """
 
 import collections
@@ -52,11 +52,11 @@ def compare(sources, text):
             problems.append(f"{file}: found the skip '{message}' {count} times, expected {listed}; correct tests/skips.txt")
         elif not listed and not any(pattern.fullmatch(f"{file}: {message}") for pattern in others):
             problems.append(f"{file}: the skip '{message}' is not listed; add it to tests/skips.txt with its reason")
-    problems += [f"{file}: the listed skip '{message}' was not found; remove it from tests/skips.txt"
-                 for file, message in sorted(set(by_class) - set(found))]
+    problems += [f"{file}: the listed skip '{message}' was not found; remove it from tests/skips.txt" for file, message in sorted(set(by_class) - set(found))]
     texts = [f"{file}: {message}" for file, message in found]
-    problems += [f"no skip matches '{pattern.pattern}'; remove it from tests/skips.txt"
-                 for pattern in others if not any(pattern.fullmatch(text) for text in texts)]
+    problems += [
+        f"no skip matches '{pattern.pattern}'; remove it from tests/skips.txt" for pattern in others if not any(pattern.fullmatch(text) for text in texts)
+    ]
     return problems
 
 
@@ -65,13 +65,14 @@ def self_test():
     both = 'GTEST_SKIP() << "no AMX";\nGTEST_SKIP()\n  << "needs "\n  << root;\n'
     wrong = 0
     for sources, listed, expected in (
-            ({"a.cc": both}, text, 0),
-            ({"a.cc": both, "b.cc": 'GTEST_SKIP() << "no AMX";'}, text, 1),
-            ({"a.cc": 'GTEST_SKIP() << "needs it";'}, text, 1),
-            ({"a.cc": 'GTEST_SKIP() << "no AMX";'}, text, 1),
-            ({"a.cc": both + both}, text, 1),
-            ({"a.cc": both}, text.replace("only the hardware shows it", "why"), 2),
-            ({}, "a line\n", 1)):
+        ({"a.cc": both}, text, 0),
+        ({"a.cc": both, "b.cc": 'GTEST_SKIP() << "no AMX";'}, text, 1),
+        ({"a.cc": 'GTEST_SKIP() << "needs it";'}, text, 1),
+        ({"a.cc": 'GTEST_SKIP() << "no AMX";'}, text, 1),
+        ({"a.cc": both + both}, text, 1),
+        ({"a.cc": both}, text.replace("only the hardware shows it", "why"), 2),
+        ({}, "a line\n", 1),
+    ):
         problems = compare(sources, listed)
         if len(problems) != expected:
             print(f"self-test: found {problems}, expected {expected} problems")
@@ -84,8 +85,7 @@ def main():
     if sys.argv[1:] == ["--self-test"]:
         return self_test()
     files = [path for folder in ("src", "apps", "tests") for kind in ("*.cc", "*.h") for path in (ROOT / folder).rglob(kind)]
-    problems = compare({str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files},
-                       LIST.read_text(encoding="utf-8"))
+    problems = compare({str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}, LIST.read_text(encoding="utf-8"))
     print("\n".join(problems) or "every skip is listed")
     return 1 if problems else 0
 

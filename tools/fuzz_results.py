@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What libFuzzer wrote of its runs (FOLDER/TARGET.log), as bench/record.py keeps it.
 
-    tools/fuzz_results.py build/fuzz TARGET...
-    tools/fuzz_results.py --self-test
+tools/fuzz_results.py build/fuzz TARGET...
+tools/fuzz_results.py --self-test
 """
 
 import json
@@ -20,9 +20,14 @@ def row_of(target, log):
     inputs = runs[1] if runs else stats.get("number_of_executed_units")
     if inputs is None:
         raise SystemExit(f"{target}: its log does not say what it has done")
-    return {"target": target, "seconds": int(runs[2]) if runs else None, "inputs": int(inputs),
-            "kept": int(stats.get("new_units_added", 0)),
-            "megabytes": int(stats.get("peak_rss_mb", 0)), "findings": findings}
+    return {
+        "target": target,
+        "seconds": int(runs[2]) if runs else None,
+        "inputs": int(inputs),
+        "kept": int(stats.get("new_units_added", 0)),
+        "megabytes": int(stats.get("peak_rss_mb", 0)),
+        "findings": findings,
+    }
 
 
 def result(folder, targets):
@@ -31,17 +36,14 @@ def result(folder, targets):
 
 
 def self_test():
-    ended = ("#9 NEW\nDone 1234 runs in 61 second(s)\n"
-             "stat::new_units_added: 7\nstat::peak_rss_mb: 90\n")
-    failed = ("stat::number_of_executed_units: 5\n"
-              "artifact_prefix='a'; Test unit written to f/x-crash-1\n")
+    ended = "#9 NEW\nDone 1234 runs in 61 second(s)\nstat::new_units_added: 7\nstat::peak_rss_mb: 90\n"
+    failed = "stat::number_of_executed_units: 5\nartifact_prefix='a'; Test unit written to f/x-crash-1\n"
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         for name, log in (("whole", ended), ("bad", failed), ("cut", "#9 NEW\n")):
             (folder / f"{name}.log").write_text(log)
         whole, bad = result(folder, ["whole", "bad"])["rows"]
-        assert whole == {"target": "whole", "seconds": 61, "inputs": 1234, "kept": 7,
-                         "megabytes": 90, "findings": 0}, whole
+        assert whole == {"target": "whole", "seconds": 61, "inputs": 1234, "kept": 7, "megabytes": 90, "findings": 0}, whole
         assert bad["findings"] == 1 and bad["seconds"] is None, bad
         try:
             result(folder, ["cut"])

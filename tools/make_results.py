@@ -120,9 +120,14 @@ def wrapped(paragraph):
 
 def section_text(section, documents):
     columns = section["columns"]
-    lines = [[document["name"], *(cell(form, entry["row"].get(field)) for _, field, form in columns), str(entry["runs"]), entry["row"]["date"]]
-             for document in documents for entry in least_favourable(section, document)]
-    return "\n".join([f"## {section['title']}", "", wrapped(section["about"]), "", table(["machine", *(column[0] for column in columns), "runs", "date"], lines), ""])
+    lines = [
+        [document["name"], *(cell(form, entry["row"].get(field)) for _, field, form in columns), str(entry["runs"]), entry["row"]["date"]]
+        for document in documents
+        for entry in least_favourable(section, document)
+    ]
+    return "\n".join(
+        [f"## {section['title']}", "", wrapped(section["about"]), "", table(["machine", *(column[0] for column in columns), "runs", "date"], lines), ""]
+    )
 
 
 def commands_text(documents):
@@ -132,15 +137,34 @@ def commands_text(documents):
         for record in document["records"]:
             versions = ", ".join(f"{name} {value}" for name, value in sorted(record.get("versions", {}).items()))
             valid = sum(run.get("valid", True) for run in record["runs"])
-            lines.append([document["name"], record["date"], f"{valid} of {len(record['runs'])}", f"`{record['command']}`".replace("|", "\\|"), f"`{versions}`" if versions else "", record.get("note", "")])
+            lines.append(
+                [
+                    document["name"],
+                    record["date"],
+                    f"{valid} of {len(record['runs'])}",
+                    f"`{record['command']}`".replace("|", "\\|"),
+                    f"`{versions}`" if versions else "",
+                    record.get("note", ""),
+                ]
+            )
     return "\n".join(["## Commands", "", table(["machine", "date", "valid runs", "command", "versions", "note"], lines), ""])
 
 
 def page_text(page, found):
     sections = [section for section in page["sections"] if section["subject"] in found]
     shown = "If several valid runs measured the same thing, the least favourable one is shown. Machines are described in the [index](README.md)."
-    return "\n".join([f"# {page['title']}", "", MADE, "", wrapped(f"{page['about']} {shown}"), "", *(section_text(section, found[section["subject"]]) for section in sections),
-                      commands_text([document for section in sections for document in found[section["subject"]]])])
+    return "\n".join(
+        [
+            f"# {page['title']}",
+            "",
+            MADE,
+            "",
+            wrapped(f"{page['about']} {shown}"),
+            "",
+            *(section_text(section, found[section["subject"]]) for section in sections),
+            commands_text([document for section in sections for document in found[section["subject"]]]),
+        ]
+    )
 
 
 def described(document):
@@ -157,10 +181,36 @@ def index_text(found):
     pages = pages_with_data(found)
     named = lambda page: ", ".join(sorted({document["name"] for section in page["sections"] for document in found.get(section["subject"], [])}))
     machines = {document["name"]: described(document) for page in pages for section in page["sections"] for document in found.get(section["subject"], [])}
-    about = ("What was measured, on which machine and with which command. `tools/make_results.py` makes the pages, and README's figures, from the records of `bench/record.py` in `docs/results/data`. "
-             "The [archive](archive.md) has older figures that were written down by hand; README shows none of them. How to measure: [benchmarking](../benchmarking.md).")
-    return "\n".join(["# Results", "", MADE, "", wrapped(about), "", table(["page", "tables", "machines"], [[f"[{page['title']}]({page['name']}.md)", "; ".join(
-        section["title"] for section in page["sections"] if section["subject"] in found), named(page)] for page in pages]), "", "## Machines", "", table(["name", "machine"], [machines[name] for name in sorted(machines)]), ""])
+    about = (
+        "What was measured, on which machine and with which command. `tools/make_results.py` makes the pages, and README's figures, from the records of `bench/record.py` in `docs/results/data`. "
+        "The [archive](archive.md) has older figures that were written down by hand; README shows none of them. How to measure: [benchmarking](../benchmarking.md)."
+    )
+    return "\n".join(
+        [
+            "# Results",
+            "",
+            MADE,
+            "",
+            wrapped(about),
+            "",
+            table(
+                ["page", "tables", "machines"],
+                [
+                    [
+                        f"[{page['title']}]({page['name']}.md)",
+                        "; ".join(section["title"] for section in page["sections"] if section["subject"] in found),
+                        named(page),
+                    ]
+                    for page in pages
+                ],
+            ),
+            "",
+            "## Machines",
+            "",
+            table(["name", "machine"], [machines[name] for name in sorted(machines)]),
+            "",
+        ]
+    )
 
 
 # ---- README -----------------------------------------------------------------------------------------------------------
@@ -174,13 +224,22 @@ def at_their_best(document):
         if row["warm_up"] >= LEAST_WARM_UP and row["lengths"] == "padded" and row["model"] in README_MODELS:
             groups.setdefault((row["rival"], row["type"]), {}).setdefault(row["model"], []).append(entry)
     fair = lambda entries: any("tcmalloc, huge pages" in entry["row"]["allocator"] for entry in entries)
-    best = {name: {model: min(entries, key=lambda entry: entry["row"]["ratio"]) for model, entries in models.items() if fair(entries)} for name, models in groups.items()}
+    best = {
+        name: {model: min(entries, key=lambda entry: entry["row"]["ratio"]) for model, entries in models.items() if fair(entries)}
+        for name, models in groups.items()
+    }
     return {name: models for name, models in best.items() if models}
 
 
 def told_runs(counts):
     least, most = min(counts), max(counts)
-    return "one run each" if most == 1 else f"of {least} runs each the least favourable" if least == most else f"of {least} to {most} runs each the least favourable"
+    return (
+        "one run each"
+        if most == 1
+        else f"of {least} runs each the least favourable"
+        if least == most
+        else f"of {least} to {most} runs each the least favourable"
+    )
 
 
 def readme_cell(entry):
@@ -201,8 +260,10 @@ def readme_rivals(found):
         return "Nothing was recorded yet."
     lines = [[name, kind, *(readme_cell(models.get(model)) for model in README_MODELS)] for name, kind, models in best]
     counts = [entry["runs"] for _, _, models in best for entry in models.values()]
-    return (table(["CPU class", "type", *map(text, README_MODELS)], lines)
-            + f"\n\nRecorded by a command, {told_runs(counts)}, rounded down; PyTorch in its fastest form with tcmalloc and\nhuge pages ([conditions and other rivals](docs/results/rivals.md)).")
+    return (
+        table(["CPU class", "type", *map(text, README_MODELS)], lines)
+        + f"\n\nRecorded by a command, {told_runs(counts)}, rounded down; PyTorch in its fastest form with tcmalloc and\nhuge pages ([conditions and other rivals](docs/results/rivals.md))."
+    )
 
 
 def newest_tests(found):
@@ -222,7 +283,12 @@ README_PARTS = {"rivals": readme_rivals, "tests": readme_tests}
 
 def filled(readme, found):
     for name in re.findall(r"<!-- results: (\w+) -->", readme):
-        readme = re.sub(rf"(<!-- results: {name} -->\n).*?(<!-- end of results -->)", lambda part, name=name: part[1] + README_PARTS[name](found) + "\n" + part[2], readme, flags=re.S)
+        readme = re.sub(
+            rf"(<!-- results: {name} -->\n).*?(<!-- end of results -->)",
+            lambda part, name=name: part[1] + README_PARTS[name](found) + "\n" + part[2],
+            readme,
+            flags=re.S,
+        )
     return readme
 
 
@@ -240,7 +306,11 @@ def wanted(root):
 def differences(root):
     """Files that differ from what the data say, as lines."""
     made = wanted(root)
-    wrong = [f"{path.relative_to(root)} differs from docs/results/data; run tools/make_results.py" for path, content in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != content]
+    wrong = [
+        f"{path.relative_to(root)} differs from docs/results/data; run tools/make_results.py"
+        for path, content in made.items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != content
+    ]
     wrong += [f"{path.relative_to(root)} has no data" for path in sorted((root / "docs/results").glob("*.md")) if path not in made and path.stem not in BY_HAND]
     readme = (root / "README.md").read_text(encoding="utf-8")
     return wrong + [f"README.md has no part <!-- results: {name} -->" for name in README_PARTS if f"<!-- results: {name} -->" not in readme]

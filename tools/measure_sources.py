@@ -137,7 +137,11 @@ def data_members(text):
             declaration = line.split("//")[0].rstrip()
             if declaration.startswith(indent) and declaration[len(indent) : len(indent) + 1] not in ("", " ", "}"):
                 # A declaration that goes on in the next line begins with its type; its name ends the line, or comes with the next.
-                count += len(re.findall(r"(?<=[\s&*])\w+_(?= = |\{|;|, |$)", re.sub(r"\(.*\)", "", declaration))) if not declaration.endswith("}") or "(" not in declaration else 0
+                count += (
+                    len(re.findall(r"(?<=[\s&*])\w+_(?= = |\{|;|, |$)", re.sub(r"\(.*\)", "", declaration)))
+                    if not declaration.endswith("}") or "(" not in declaration
+                    else 0
+                )
             elif unfinished and re.match(rf"^{indent}    \w+_(?: = .*|\{{.*\}})?;$", declaration):
                 count += 1
             unfinished = re.match(rf"^{indent}[^\s}}][^(]*[^;{{}}:]$", declaration) is not None
@@ -228,19 +232,27 @@ def differences(sums, document):
     if BEGIN not in document or END not in document:
         return [f"{DOCUMENT}: there is no table between {BEGIN.strip()} and {END.strip()}"]
     said = dict(re.findall(r"^\| (\S.*?) \| ([\d.,]+) \|$", document.split(BEGIN)[1].split(END)[0], re.MULTILINE))
-    return [f"{DOCUMENT}: {name}: {said.get(name, 'nothing')}, counted {number:,}; tools/measure_sources.py --write"
-            for name, number in sums.items()
-            if name not in said or abs(float(said[name].replace(",", "")) - number) > AWAY * number]
+    return [
+        f"{DOCUMENT}: {name}: {said.get(name, 'nothing')}, counted {number:,}; tools/measure_sources.py --write"
+        for name, number in sums.items()
+        if name not in said or abs(float(said[name].replace(",", "")) - number) > AWAY * number
+    ]
 
 
 def findings(measured, document, allowed):
-    found = {f"{path} {name}": f"{path}:{line}: {name} has {length} lines, more than {MOST_LINES_OF_FUNCTION}"
-             for length, path, line, name in measured.long_functions if length > MOST_LINES_OF_FUNCTION}
+    found = {
+        f"{path} {name}": f"{path}:{line}: {name} has {length} lines, more than {MOST_LINES_OF_FUNCTION}"
+        for length, path, line, name in measured.long_functions
+        if length > MOST_LINES_OF_FUNCTION
+    }
     found |= {path: f"{path}: {count} lines, more than {MOST_LINES_OF_FILE}" for count, path in measured.long_files}
     lines = [text + "; cut it, or add it to LONG where it is one table or one algorithm" for key, text in sorted(found.items()) if key not in allowed]
     lines += [f"LONG: {key}: is not long any more; take it out" for key in allowed if key not in found]
-    lines += [f"{path}: class {name} has {count} data members, more than {MOST_DATA_MEMBERS}; group them by subject"
-              for count, name, path in measured.members if count > MOST_DATA_MEMBERS and path.startswith(FEW_MEMBERS)]
+    lines += [
+        f"{path}: class {name} has {count} data members, more than {MOST_DATA_MEMBERS}; group them by subject"
+        for count, name, path in measured.members
+        if count > MOST_DATA_MEMBERS and path.startswith(FEW_MEMBERS)
+    ]
     lines += ["a cycle of includes: " + ", ".join(cycle) for cycle in measured.cycles]
     return lines + differences(measured.sums(), document)
 
@@ -250,8 +262,10 @@ def print_report(measured, longer_than):
     print("|---|---|---|---|---|---|---|---|")
     for folder, row in sorted(measured.rows.items()):
         lengths = row["lengths"]
-        print(f"| {folder} | {row['files']} | {row['lines']} | {row['longest_file']} | {statistics.median(lengths) if lengths else 0:g} "
-              f"| {percentile(lengths, 0.9)} | {max(lengths, default=0)} | {row['test_lines']} |")
+        print(
+            f"| {folder} | {row['files']} | {row['lines']} | {row['longest_file']} | {statistics.median(lengths) if lengths else 0:g} "
+            f"| {percentile(lengths, 0.9)} | {max(lengths, default=0)} | {row['test_lines']} |"
+        )
     print()
     print(table(measured.sums()))
     print("cycles between folders: " + ("; ".join(", ".join(cycle) for cycle in measured.cycles) or "none"))
@@ -277,8 +291,13 @@ def self_test():
     assert list(data_members(kept)) == [("A", 5)], list(data_members(kept))
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        for name, text in {"src/tandem/a/x.cc": long + '#include "tandem/b/y.h"\n', "src/tandem/b/y.h": '#include "tandem/a/z.h"\n',
-                           "src/tandem/a/z.h": "\n" * 501, "src/tandem/elastic/w.h": "class Wide {\n" + "  int a_;\n" * 16 + "};\n", "src/tandem/a/x_test.cc": long}.items():
+        for name, text in {
+            "src/tandem/a/x.cc": long + '#include "tandem/b/y.h"\n',
+            "src/tandem/b/y.h": '#include "tandem/a/z.h"\n',
+            "src/tandem/a/z.h": "\n" * 501,
+            "src/tandem/elastic/w.h": "class Wide {\n" + "  int a_;\n" * 16 + "};\n",
+            "src/tandem/a/x_test.cc": long,
+        }.items():
             path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)

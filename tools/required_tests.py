@@ -174,9 +174,11 @@ def missing_things():
     lines = []
     if not (ROOT.parent / "shared" / "data" / "README.md").exists():
         lines.append(f"MISSING {ROOT.parent}/shared/data: the tests on real questions and goldens were skipped")
-    for folder, script, tests in (("minilm", "fetch_minilm.sh", "of the real model"),
-                                  ("mpnet", "fetch_mpnet.sh", "of the real all-mpnet-base-v2"),
-                                  ("venv", "fetch_python_packages.sh", "that compare with the official packages")):
+    for folder, script, tests in (
+        ("minilm", "fetch_minilm.sh", "of the real model"),
+        ("mpnet", "fetch_mpnet.sh", "of the real all-mpnet-base-v2"),
+        ("venv", "fetch_python_packages.sh", "that compare with the official packages"),
+    ):
         if (TEST_DATA / folder).exists():
             continue
         left = TEST_DATA / f"{folder}.reason"
@@ -190,12 +192,19 @@ def self_test():
     zen3, server = Requirements(text, {"avx2"}), Requirements(text, {"avx2", "avx512", "minilm"})
     flags = "processor : 0\nflags\t\t: fpu fma avx2 f16c avx512f avx512bw avx512dq avx512vl avx512_vnni\n"
     expectations = [
-        (zen3.why("A.b"), "any machine"), (zen3.why("B.x"), "avx2"), (zen3.why("B.xx"), None), (zen3.why("C.y"), None),
-        (zen3.why("F"), "avx2, no-amx"), (Requirements(text, {"avx2", "amx"}).why("F"), None),
-        (server.why("C.y"), "avx512, minilm"), (server.why("D.z"), None),
-        (zen3.unmatched(["A.b"]), ["B\\.x", "C\\.y", "D\\.z", "F"]), (server.unmatched(["A.b", "B.x", "C.y", "D.z", "F"]), []),
+        (zen3.why("A.b"), "any machine"),
+        (zen3.why("B.x"), "avx2"),
+        (zen3.why("B.xx"), None),
+        (zen3.why("C.y"), None),
+        (zen3.why("F"), "avx2, no-amx"),
+        (Requirements(text, {"avx2", "amx"}).why("F"), None),
+        (server.why("C.y"), "avx512, minilm"),
+        (server.why("D.z"), None),
+        (zen3.unmatched(["A.b"]), ["B\\.x", "C\\.y", "D\\.z", "F"]),
+        (server.unmatched(["A.b", "B.x", "C.y", "D.z", "F"]), []),
         (Requirements(text, {"no-sanitizer"}).unmatched(["A.b"]), ["D\\.z", "E"]),
-        (cpu_classes(flags), {"avx2", "avx512", "avx512vnni"}), (cpu_classes(""), set()),
+        (cpu_classes(flags), {"avx2", "avx512", "avx512vnni"}),
+        (cpu_classes(""), set()),
     ]
     wrong = 0
     for found, expected in expectations:

@@ -13,8 +13,23 @@ ONLY_FORMS = {"tensorflow": "graph", "ipex": "ipex.optimize"}
 GLOO = ("Gloo", "torch.distributed")
 MPIS = ("MPICH", "Open MPI", "Intel MPI", "oneCCL", *GLOO)
 ALONE = "a call that waits for nobody"
-NAMES = {"minilm": "MiniLM", "bert-base": "BERT-base", "bert-large": "BERT-large", "distilbert": "DistilBERT", "squad": "SQuAD's", "sst2": "SST-2's", "longest": "to the longest", "max": "to the limit",
-         "pipeline": "pipeline, text by text", "batched": "pipeline, batches", "trainer": "Trainer", "plain": "not elastic", "torch": "PyTorch", "tensorflow": "TensorFlow", "ipex": "IPEX"}
+NAMES = {
+    "minilm": "MiniLM",
+    "bert-base": "BERT-base",
+    "bert-large": "BERT-large",
+    "distilbert": "DistilBERT",
+    "squad": "SQuAD's",
+    "sst2": "SST-2's",
+    "longest": "to the longest",
+    "max": "to the limit",
+    "pipeline": "pipeline, text by text",
+    "batched": "pipeline, batches",
+    "trainer": "Trainer",
+    "plain": "not elastic",
+    "torch": "PyTorch",
+    "tensorflow": "TensorFlow",
+    "ipex": "IPEX",
+}
 
 
 def middle(value):
@@ -28,11 +43,22 @@ def three_digits(value):
     if value == 0 or not isinstance(value, (int, float)):
         return str(value)
     magnitude = abs(value)
-    return f"{value:,.0f}" if magnitude >= 100 else f"{value:.1f}" if magnitude >= 10 else f"{value:.2f}" if magnitude >= 1 else f"{value:.3f}" if magnitude >= 0.1 else f"{value:.3g}"
+    return (
+        f"{value:,.0f}"
+        if magnitude >= 100
+        else f"{value:.1f}"
+        if magnitude >= 10
+        else f"{value:.2f}"
+        if magnitude >= 1
+        else f"{value:.3f}"
+        if magnitude >= 0.1
+        else f"{value:.3g}"
+    )
 
 
 def spread(shown):
     """A form for one value, [low, high] or [median, low, high]."""
+
     def show(value):
         if not isinstance(value, list):
             return shown(value)
@@ -83,7 +109,14 @@ def rows_of_steps(run):
         model, _, lengths = result["name"].split(" ")
         products = re.compile(r"^(qkv|attention|attention output|up|down) (forward|backward|dX|dW)$")
         share = sum(stage["seconds"] for stage in result["breakdown"] if products.match(stage["stage"])) / result["breakdown_of_seconds"]
-        yield {"model": model, "type": result["dtype"], "lengths": lengths, "seconds": three(result["seconds"]), "share": three(result["share"]), "products": share}
+        yield {
+            "model": model,
+            "type": result["dtype"],
+            "lengths": lengths,
+            "seconds": three(result["seconds"]),
+            "share": three(result["share"]),
+            "products": share,
+        }
 
 
 def rows_of_products(run):
@@ -104,7 +137,14 @@ def rows_of_products(run):
 def rows_of_attention(run):
     for result in run["results"]:
         heads, lengths, direction = result["name"].split(" ")
-        yield {"heads": heads, "lengths": lengths, "direction": direction, "type": result["dtype"], "seconds": three(result["seconds"]), "share": three(result["share"])}
+        yield {
+            "heads": heads,
+            "lengths": lengths,
+            "direction": direction,
+            "type": result["dtype"],
+            "seconds": three(result["seconds"]),
+            "share": three(result["share"]),
+        }
 
 
 def rows_of_peak(run):
@@ -114,7 +154,12 @@ def rows_of_peak(run):
 
 def memory_of(column, command):
     """The allocator that a column of bench/rivals.py stands for."""
-    columns = {"glibc": "glibc", "hugepages": "huge pages", "tcmalloc": "tcmalloc, huge pages", "iomp": "iomp, tcmalloc, huge pages" if "--tcmalloc " in command else "iomp, huge pages"}
+    columns = {
+        "glibc": "glibc",
+        "hugepages": "huge pages",
+        "tcmalloc": "tcmalloc, huge pages",
+        "iomp": "iomp, tcmalloc, huge pages" if "--tcmalloc " in command else "iomp, huge pages",
+    }
     return columns[column]
 
 
@@ -122,8 +167,19 @@ def rows_of_rivals(run):
     ours = {result["dtype"]: result["seconds"] for result in run["results"] if result["side"] == "tandem"}
     for result in run["results"]:
         if result["side"] != "tandem":
-            yield {"model": run["model"], "type": result["dtype"], "lengths": run["lengths"], "rival": run["rival"], "form": ONLY_FORMS.get(result["side"], result["side"]), "allocator": memory_of(result["allocator"], run["command"]),
-                   "warm_up": run["skip"], "task": run.get("task"), "padding": run.get("rival_padding"), "tandem": three(ours[result["dtype"]]), "seconds": three(result["seconds"])}
+            yield {
+                "model": run["model"],
+                "type": result["dtype"],
+                "lengths": run["lengths"],
+                "rival": run["rival"],
+                "form": ONLY_FORMS.get(result["side"], result["side"]),
+                "allocator": memory_of(result["allocator"], run["command"]),
+                "warm_up": run["skip"],
+                "task": run.get("task"),
+                "padding": run.get("rival_padding"),
+                "tandem": three(ours[result["dtype"]]),
+                "seconds": three(result["seconds"]),
+            }
 
 
 def rows_of_predict(run):
@@ -132,11 +188,29 @@ def rows_of_predict(run):
         if result["side"] != "tandem":
             tandem = ours[result["dtype"]]
             alike = {name: tandem[name]["median"] / result[name]["median"] for name in ("with_start", "without_start") if name in result}
-            yield {**alike, "what": run["what"], "model": run["model"], "type": result["dtype"], "rival": result["side"], "allocator": memory_of(result["allocator"], run["command"]), "tandem": three(tandem["rate"]), "rate": three(result["rate"])}
+            yield {
+                **alike,
+                "what": run["what"],
+                "model": run["model"],
+                "type": result["dtype"],
+                "rival": result["side"],
+                "allocator": memory_of(result["allocator"], run["command"]),
+                "tandem": three(tandem["rate"]),
+                "rate": three(result["rate"]),
+            }
 
 
 def rows_of_comm(run):
-    names = {"tandem private": "private", "tandem communicator": "communicator", "mpich": "MPICH", "openmpi": "Open MPI", "impi": "Intel MPI", "oneccl": "oneCCL", "gloo": "Gloo", "torch": "torch.distributed"}
+    names = {
+        "tandem private": "private",
+        "tandem communicator": "communicator",
+        "mpich": "MPICH",
+        "openmpi": "Open MPI",
+        "impi": "Intel MPI",
+        "oneccl": "oneCCL",
+        "gloo": "Gloo",
+        "torch": "torch.distributed",
+    }
     for size, found in run["results"].items():
         yield {"operation": run["operation"], "bytes": int(size), **{names[column]: median for column, median in found["median"].items() if column in names}}
 
@@ -154,8 +228,12 @@ def rows_of_limits(run):
 def rows_of_optimizer(run):
     for result in run["results"]:
         model, _, what = result["name"].partition(" ")
-        copies = {"AdamW": "no", "AdamW with a bf16 copy": "yes", "update": "no, a rank's update in a job",
-                  "update that others can finish": "no, the same, kept so that others can finish it"}
+        copies = {
+            "AdamW": "no",
+            "AdamW with a bf16 copy": "yes",
+            "update": "no, a rank's update in a job",
+            "update that others can finish": "no, the same, kept so that others can finish it",
+        }
         if what in copies:
             yield {"model": model, "copy": copies[what], "share": three(result["share"])}
 
@@ -205,8 +283,26 @@ def with_comm_ratios(row):
             row["ratio_" + memory] = min(rivals) / middle(row[memory])
 
 
-
-READERS = {"steps": rows_of_steps, "products": rows_of_products, "attention": rows_of_attention, "peak": rows_of_peak, "rivals": rows_of_rivals, "label_rivals": rows_of_rivals,
-           "predict": rows_of_predict, "collectives": rows_of_comm, "collectives_limits": rows_of_limits, "optimizer": rows_of_optimizer}
-DERIVE = {"rivals": with_ratio, "label_rivals": with_ratio, "predict": with_rate_ratio, "collectives": with_comm_ratios, "memory": with_share_of_plan, "quality": with_one_name,
-          "quality_labels": with_spread_of_both, "failure_rivals": with_failure_ratio, "torch_collectives": with_gloo_at_its_best}
+READERS = {
+    "steps": rows_of_steps,
+    "products": rows_of_products,
+    "attention": rows_of_attention,
+    "peak": rows_of_peak,
+    "rivals": rows_of_rivals,
+    "label_rivals": rows_of_rivals,
+    "predict": rows_of_predict,
+    "collectives": rows_of_comm,
+    "collectives_limits": rows_of_limits,
+    "optimizer": rows_of_optimizer,
+}
+DERIVE = {
+    "rivals": with_ratio,
+    "label_rivals": with_ratio,
+    "predict": with_rate_ratio,
+    "collectives": with_comm_ratios,
+    "memory": with_share_of_plan,
+    "quality": with_one_name,
+    "quality_labels": with_spread_of_both,
+    "failure_rivals": with_failure_ratio,
+    "torch_collectives": with_gloo_at_its_best,
+}

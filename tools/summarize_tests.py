@@ -117,10 +117,11 @@ def summarize(text, status, requirements=None, whole=False, missing=(), lists=No
 def self_test():
     passing = '<testcase name="a" status="run"/>'
     failing = '<testcase name="b" status="fail"><failure message="Failed"/></testcase>'
-    skipping = ('<testcase name="c" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>'
-                "<system-out>x_test.cc:3: Skipped\nneeds a CPU\nwith AMX\n\n[  SKIPPED ] c (0 ms)\n</system-out></testcase>")
-    scripted = ('<testcase name="d" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/>'
-                "<system-out>SKIPPED: no package\n</system-out></testcase>")
+    skipping = (
+        '<testcase name="c" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>'
+        "<system-out>x_test.cc:3: Skipped\nneeds a CPU\nwith AMX\n\n[  SKIPPED ] c (0 ms)\n</system-out></testcase>"
+    )
+    scripted = '<testcase name="d" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/><system-out>SKIPPED: no package\n</system-out></testcase>'
     expectations = [
         (passing, 0, "1 passed, 0 failed, 0 skipped", 0),
         (passing + failing, 8, "1 passed, 1 failed, 0 skipped", 1),
@@ -157,12 +158,24 @@ def self_test_of_requirements(passing, skipping):
     expectations = [
         (summarize(both, 0, here), "1 passed, 1 failed, 0 skipped", 1, "FAILED c: it was skipped, but must run where there is avx2: needs a CPU with AMX"),
         (summarize(both, 0, elsewhere, whole=True), "1 passed, 0 failed, 1 skipped", 0, "SKIPPED 1: needs a CPU with AMX"),
-        (summarize(both, 0, stale, whole=True), "1 passed, 1 failed, 1 skipped", 1,
-         "FAILED renamed: tests/required_tests.txt requires it, and no test is called so"),
-        (summarize('<testsuite><testcase name="d/x  # GetParam() = 5" status="run"/></testsuite>', 0, of_parameter, whole=True),
-         "1 passed, 0 failed, 0 skipped", 0, "1 passed, 0 failed, 0 skipped"),
-        (summarize(both, 0, whole=True, lists={"slow_tests.txt": "# names\na\nrenamed[.]\n"}), "1 passed, 1 failed, 1 skipped", 1,
-         "FAILED renamed[.]: tests/slow_tests.txt has it, and no test is called so"),
+        (
+            summarize(both, 0, stale, whole=True),
+            "1 passed, 1 failed, 1 skipped",
+            1,
+            "FAILED renamed: tests/required_tests.txt requires it, and no test is called so",
+        ),
+        (
+            summarize('<testsuite><testcase name="d/x  # GetParam() = 5" status="run"/></testsuite>', 0, of_parameter, whole=True),
+            "1 passed, 0 failed, 0 skipped",
+            0,
+            "1 passed, 0 failed, 0 skipped",
+        ),
+        (
+            summarize(both, 0, whole=True, lists={"slow_tests.txt": "# names\na\nrenamed[.]\n"}),
+            "1 passed, 1 failed, 1 skipped",
+            1,
+            "FAILED renamed[.]: tests/slow_tests.txt has it, and no test is called so",
+        ),
         (summarize(both, 0, stale), "1 passed, 0 failed, 1 skipped", 0, "SKIPPED 1: needs a CPU with AMX"),
         (summarize(both, 0, elsewhere, missing=gone), "1 passed, 0 failed, 1 skipped", 0, gone[0]),
     ]

@@ -105,8 +105,14 @@ def rows_of(found):
     """One for each operation and size, of the medians over the turns."""
     median = {key: statistics.median(values) for key, values in found.items()}
     for what, size in [*(("all_reduce", size) for size in SIZES), (ALONE, 8)]:
-        row = {"what": what, "ranks": 2, "bytes": size, "tandem": median[what, size, "tandem"],
-               "gloo": median[what, size, "gloo"], "shared": median.get((what, size, "shared"))}
+        row = {
+            "what": what,
+            "ranks": 2,
+            "bytes": size,
+            "tandem": median[what, size, "tandem"],
+            "gloo": median[what, size, "gloo"],
+            "shared": median.get((what, size, "shared")),
+        }
         yield row if what == ALONE else {**row, "gloo_starts": len(WAYS["gloo"])}
 
 
@@ -125,8 +131,10 @@ def main():
     rows = list(rows_of(found))
     for row in rows:
         shared = f"shared {row['shared']:.1f} us\t" if row["shared"] else ""
-        print(f"{row['what']}\t{row['bytes']} bytes\ttandem {row['tandem']:.1f} us\t{shared}gloo {row['gloo']:.1f} us\t"
-              f"{row['gloo'] / row['tandem']:.1f} times", flush=True)
+        print(
+            f"{row['what']}\t{row['bytes']} bytes\ttandem {row['tandem']:.1f} us\t{shared}gloo {row['gloo']:.1f} us\t{row['gloo'] / row['tandem']:.1f} times",
+            flush=True,
+        )
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps({"versions": versions, "rows": rows}))
 

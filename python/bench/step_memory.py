@@ -45,9 +45,22 @@ def run_rank(arguments):
     found = torch.tensor([after, held(), before], dtype=torch.int64)
     dist.all_reduce(found)  # after all have looked
     if dist.get_rank() == 0:
-        print(json.dumps({"what": arguments.what, "backend": arguments.backend, "model": arguments.model,
-                          "ranks": RANKS, "batch": arguments.batch, "length": arguments.length,
-                          "memory": found[0].item(), "in_use": found[1].item(), "before": found[2].item()}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "what": arguments.what,
+                    "backend": arguments.backend,
+                    "model": arguments.model,
+                    "ranks": RANKS,
+                    "batch": arguments.batch,
+                    "length": arguments.length,
+                    "memory": found[0].item(),
+                    "in_use": found[1].item(),
+                    "before": found[2].item(),
+                }
+            ),
+            flush=True,
+        )
     del kind
     dist.destroy_process_group()
 
@@ -66,17 +79,36 @@ def main():
     rows = []
     for what, backend in WAYS:
         done = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), __file__,
-             "--what", what, "--backend", backend, "--model", arguments.model, "--batch", str(arguments.batch),
-             "--length", str(arguments.length)],
-            check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+            [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                "--nproc-per-node",
+                str(RANKS),
+                __file__,
+                "--what",
+                what,
+                "--backend",
+                backend,
+                "--model",
+                arguments.model,
+                "--batch",
+                str(arguments.batch),
+                "--length",
+                str(arguments.length),
+            ],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         memory, in_use, before = (rows[-1][name] / 2**20 for name in ("memory", "in_use", "before"))
         print(f"{what}, {backend}: {memory:.0f} MiB, {in_use:.0f} in use, {before:.0f} before the model", flush=True)
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump({"versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-                       "rows": rows}, file)
+            json.dump({"versions": {"torch": torch.__version__, "transformers": transformers.__version__}, "rows": rows}, file)
     return 0
 
 

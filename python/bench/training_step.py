@@ -21,8 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 import tandem_torch
 
 NAMES = ("ddp", "ddp with hook", "ddp with hook, private buckets", "fsdp2")
-SHAPES = {"minilm": dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536),
-          "bert-base": {}}
+SHAPES = {"minilm": dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536), "bert-base": {}}
 
 
 def model_of(shape):
@@ -110,8 +109,18 @@ def measure(groups, name, arguments):
     for backend in running:
         step = statistics.median(seconds[backend])
         share = max(0.0, 1 - statistics.median(bare[backend]) / step) if bare[backend] else None
-        rows.append({"what": name, "backend": backend, "model": arguments.model, "ranks": dist.get_world_size(),
-                     "batch": arguments.batch, "length": arguments.length, "seconds": step, "communication": share})
+        rows.append(
+            {
+                "what": name,
+                "backend": backend,
+                "model": arguments.model,
+                "ranks": dist.get_world_size(),
+                "batch": arguments.batch,
+                "length": arguments.length,
+                "seconds": step,
+                "communication": share,
+            }
+        )
     return rows
 
 
@@ -132,8 +141,7 @@ def main():
             print(json.dumps(row), flush=True)
         if arguments.json:
             with open(arguments.json, "w") as file:
-                json.dump({"versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-                           "rows": rows}, file)
+                json.dump({"versions": {"torch": torch.__version__, "transformers": transformers.__version__}, "rows": rows}, file)
     dist.destroy_process_group()
 
 

@@ -23,10 +23,18 @@ STEPS = 4
 def losses(stage):
     torch.manual_seed(1)
     net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64))
-    engine, _, _, _ = deepspeed.initialize(model=net, model_parameters=net.parameters(), config={
-        "train_micro_batch_size_per_gpu": 8, "zero_optimization": {"stage": stage, "overlap_comm": False},
-        "zero_force_ds_cpu_optimizer": False, "zero_allow_untested_optimizer": True, "bf16": {"enabled": True},
-        "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "torch_adam": True}}})
+    engine, _, _, _ = deepspeed.initialize(
+        model=net,
+        model_parameters=net.parameters(),
+        config={
+            "train_micro_batch_size_per_gpu": 8,
+            "zero_optimization": {"stage": stage, "overlap_comm": False},
+            "zero_force_ds_cpu_optimizer": False,
+            "zero_allow_untested_optimizer": True,
+            "bf16": {"enabled": True},
+            "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "torch_adam": True}},
+        },
+    )
     generator, found = torch.Generator().manual_seed(dist.get_rank()), []
     for _ in range(STEPS):
         rows = torch.randn(8, 64, generator=generator).bfloat16()

@@ -46,8 +46,7 @@ CASES = {
     "exit-under-way": ("", SOON),
 }
 # What the survivors see it as, where that is no DistBackendError.
-KINDS = {**{case: "KeyboardInterrupt" for case in CASES if case.endswith("interrupt")},
-         **{case: "no error" for case in CASES if case.startswith("exit")}}
+KINDS = {**{case: "KeyboardInterrupt" for case in CASES if case.endswith("interrupt")}, **{case: "no error" for case in CASES if case.startswith("exit")}}
 
 
 def loss_of(case, rank, torch, dist):
@@ -55,8 +54,9 @@ def loss_of(case, rank, torch, dist):
     net = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.Linear(300, 300))
     net = torch.nn.parallel.DistributedDataParallel(net)
     if case == "backward-shapes" and rank == VICTIM:
-        net.register_comm_hook(None, lambda _, bucket: dist.all_reduce(
-            bucket.buffer()[:7], async_op=True).get_future().then(lambda future: (future.value(), bucket.buffer())[1]))
+        net.register_comm_hook(
+            None, lambda _, bucket: dist.all_reduce(bucket.buffer()[:7], async_op=True).get_future().then(lambda future: (future.value(), bucket.buffer())[1])
+        )
     return net(torch.ones(2, 300)).sum(), net
 
 
@@ -191,8 +191,7 @@ def run_rank(case, rank, store):
     import tandem_torch  # noqa: F401
 
     def meet():
-        dist.init_process_group("tandem", store=dist.FileStore(store, RANKS), rank=rank, world_size=RANKS,
-                                timeout=timedelta(seconds=LIMIT))
+        dist.init_process_group("tandem", store=dist.FileStore(store, RANKS), rank=rank, world_size=RANKS, timeout=timedelta(seconds=LIMIT))
 
     loss = None
     if case != "start-interrupt":
@@ -215,8 +214,12 @@ def run_case(case, rows):
     expected, most = CASES[case]
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()
-        ranks = [subprocess.Popen([sys.executable, __file__, "--rank", str(rank), "--store", folder + "/store", case],
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(RANKS)]
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, __file__, "--rank", str(rank), "--store", folder + "/store", case], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+            for rank in range(RANKS)
+        ]
         good = True
         symmetric = case in ("shapes", "order", "fork", "exit", "backward-shapes", "backward-order")
         survivors = [r for r in range(RANKS) if symmetric or (r != VICTIM and not (case.endswith("interrupt") and r != 0))]
@@ -231,8 +234,7 @@ def run_case(case, rows):
             kind = KINDS.get(case, "DistBackendError")
             fine = text.startswith(kind) and expected in text and float(seconds) <= most
             good = good and fine and (ranks[rank].returncode == 0)
-            rows.append({"case": case, "rank": rank, "seconds": float(seconds),
-                         "message": re.sub(", pid [0-9]+", "", text)})
+            rows.append({"case": case, "rank": rank, "seconds": float(seconds), "message": re.sub(", pid [0-9]+", "", text)})
             print(f"{case}, rank {rank}, {seconds} s{'' if fine else ' (NOT AS EXPECTED)'}: {text}", flush=True)
         for process in ranks:
             if process.poll() is None:

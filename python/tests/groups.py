@@ -29,7 +29,7 @@ def say(line):
 
 def total(group):
     """The sum of this process's number over the group."""
-    number = torch.tensor([10.0 ** RANK])
+    number = torch.tensor([10.0**RANK])
     group.allreduce([number], dist.AllreduceOptions()).wait()
     return number.item()
 

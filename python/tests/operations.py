@@ -14,13 +14,27 @@ from torch.distributed import ReduceOp
 
 import tandem_torch  # noqa: F401  (torch before 2.5 does not load it by itself)
 
-MOVED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16,
-         torch.int32, torch.int64, torch.bool, torch.complex64]
+MOVED = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+    torch.complex64,
+]
 
 
 # Moved as bytes only; the older the torch, the fewer there are.
-BYTES = [getattr(torch, name) for name in ("complex32", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn",
-                                           "float8_e5m2", "float8_e8m0fnu") if hasattr(torch, name)]
+BYTES = [
+    getattr(torch, name)
+    for name in ("complex32", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
+    if hasattr(torch, name)
+]
 
 
 def of(rank, shape, dtype):
@@ -35,9 +49,15 @@ def same(found, expected, what):
 
 def reductions(rank, n):
     for dtype in MOVED:
-        for op, fold in [(ReduceOp.SUM, torch.add), (ReduceOp.PRODUCT, torch.mul), (ReduceOp.MAX, torch.maximum),
-                         (ReduceOp.MIN, torch.minimum), (ReduceOp.BXOR, torch.bitwise_xor),
-                         (ReduceOp.BAND, torch.bitwise_and), (ReduceOp.BOR, torch.bitwise_or)]:
+        for op, fold in [
+            (ReduceOp.SUM, torch.add),
+            (ReduceOp.PRODUCT, torch.mul),
+            (ReduceOp.MAX, torch.maximum),
+            (ReduceOp.MIN, torch.minimum),
+            (ReduceOp.BXOR, torch.bitwise_xor),
+            (ReduceOp.BAND, torch.bitwise_and),
+            (ReduceOp.BOR, torch.bitwise_or),
+        ]:
             bits = op in (ReduceOp.BXOR, ReduceOp.BAND, ReduceOp.BOR)
             number = dtype.is_floating_point or dtype.is_complex
             if (bits and number) or (dtype.is_complex and op != ReduceOp.SUM):
@@ -174,10 +194,8 @@ def functional(rank, n):
     everybody = [of(r, (n, 2), torch.float32) for r in range(n)]
     same(calls.all_reduce(own, "sum", group) + 0, sum(everybody), "functional all_reduce")
     same(calls.all_gather_tensor(own, 0, group) + 0, torch.cat(everybody), "functional all_gather_tensor")
-    same(calls.reduce_scatter_tensor(own, "sum", 0, group) + 0, sum(everybody)[rank:rank + 1],
-         "functional reduce_scatter_tensor")
-    same(calls.all_to_all_single(own, None, None, group) + 0, torch.stack([one[rank] for one in everybody]),
-         "functional all_to_all_single")
+    same(calls.reduce_scatter_tensor(own, "sum", 0, group) + 0, sum(everybody)[rank : rank + 1], "functional reduce_scatter_tensor")
+    same(calls.all_to_all_single(own, None, None, group) + 0, torch.stack([one[rank] for one in everybody]), "functional all_to_all_single")
     same(calls.broadcast(own, n - 1, group) + 0, everybody[n - 1], "functional broadcast")
 
 
@@ -206,8 +224,7 @@ def exchanges(rank, n):
     same(found, torch.arange(n).repeat_interleave(2).float(), "all_to_all_single")
     # Rank r sends s + 1 rows to rank s.
     found = torch.zeros((n * (rank + 1), 2), dtype=torch.bool)
-    dist.all_to_all_single(found, torch.ones((n * (n + 1) // 2, 2), dtype=torch.bool), [rank + 1] * n,
-                           [s + 1 for s in range(n)])
+    dist.all_to_all_single(found, torch.ones((n * (n + 1) // 2, 2), dtype=torch.bool), [rank + 1] * n, [s + 1 for s in range(n)])
     same(found, torch.ones_like(found), "all_to_all_single with splits")
     found = [torch.zeros(r + 1 if r else 0) for r in range(n)]
     dist.all_to_all(found, [torch.full((rank + 1 if rank else 0,), float(rank)) for _ in range(n)])
@@ -218,8 +235,7 @@ def exchanges(rank, n):
 def messages(rank, n):
     after, before = (rank + 1) % n, (rank - 1) % n
     found = torch.zeros((3, 2)).t()
-    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, of(rank, (2, 3), torch.float32), after),
-                                    dist.P2POp(dist.irecv, found, before)])
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, of(rank, (2, 3), torch.float32), after), dist.P2POp(dist.irecv, found, before)])
     for work in works:
         work.wait()
     same(found, of(before, (2, 3), torch.float32), "batch_isend_irecv")
@@ -270,8 +286,7 @@ def rest(rank, n):
 def main():
     dist.init_process_group("tandem", timeout=timedelta(seconds=60))
     rank, n = dist.get_rank(), dist.get_world_size()
-    for part in (reductions, moves, moves_of_bytes, gathers_in_one, coalesced, functional, scattered_sums, exchanges,
-                 messages, rest):
+    for part in (reductions, moves, moves_of_bytes, gathers_in_one, coalesced, functional, scattered_sums, exchanges, messages, rest):
         part(rank, n)
     if rank == 0:
         print("all operations agree", flush=True)

@@ -92,10 +92,19 @@ else:
 
 # Why a test that fails is right to do so; the record says it beside what the test said.
 _ONLY_GLOO = "torch up to 2.9 calls monitored_barrier for groups named gloo only; in gloo's place these tests pass"
-WHY = {"test_ddp_logging_data_cpu": "the test wants the name gloo in DDP's log; a group says that it is tandem, in gloo's "
-                                    "place too, because torch looks for parts of gloo in a group of that name",
-       **dict.fromkeys(("test_monitored_barrier_failure_order", "test_monitored_barrier_gloo",
-                        "test_monitored_barrier_gloo_subgroup", "test_monitored_barrier_wait_all_ranks"), _ONLY_GLOO)}
+WHY = {
+    "test_ddp_logging_data_cpu": "the test wants the name gloo in DDP's log; a group says that it is tandem, in gloo's "
+    "place too, because torch looks for parts of gloo in a group of that name",
+    **dict.fromkeys(
+        (
+            "test_monitored_barrier_failure_order",
+            "test_monitored_barrier_gloo",
+            "test_monitored_barrier_gloo_subgroup",
+            "test_monitored_barrier_wait_all_ranks",
+        ),
+        _ONLY_GLOO,
+    ),
+}
 
 
 class Runner:
@@ -109,20 +118,25 @@ class Runner:
             (Path(self.folder.name) / name).mkdir()
 
     def start(self, words, stdout=subprocess.DEVNULL):
-        environment = {**os.environ, "BACKEND": self.arguments.backend, "WORLD_SIZE": str(self.arguments.ranks),
-                       "TEMP_DIR": self.folder.name, "OMP_NUM_THREADS": "1",
-                       "TANDEM_TORCH_REPLACE": "" if self.arguments.backend == "tandem" else self.arguments.backend,
-                       "INIT_METHOD": f"file://{self.folder.name}/init_dir/another",
-                       "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(self.arguments.limit)}
-        return subprocess.Popen([sys.executable, str(self.script), *words], stdout=stdout, stderr=subprocess.DEVNULL,
-                                text=True, start_new_session=True, env=environment)
+        environment = {
+            **os.environ,
+            "BACKEND": self.arguments.backend,
+            "WORLD_SIZE": str(self.arguments.ranks),
+            "TEMP_DIR": self.folder.name,
+            "OMP_NUM_THREADS": "1",
+            "TANDEM_TORCH_REPLACE": "" if self.arguments.backend == "tandem" else self.arguments.backend,
+            "INIT_METHOD": f"file://{self.folder.name}/init_dir/another",
+            "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(self.arguments.limit),
+        }
+        return subprocess.Popen(
+            [sys.executable, str(self.script), *words], stdout=stdout, stderr=subprocess.DEVNULL, text=True, start_new_session=True, env=environment
+        )
 
     def names(self):
         """(version of torch, names of tests)"""
         out, _ = self.start(["--names"], subprocess.PIPE).communicate(timeout=180)
         version, names = json.loads(out.splitlines()[-1])  # after what importing may have printed
-        return version, [name for name in names if not re.search("nccl|gpu|cuda", name, re.I)
-                         and re.search(self.arguments.only, name)]
+        return version, [name for name in names if not re.search("nccl|gpu|cuda", name, re.I) and re.search(self.arguments.only, name)]
 
     def run(self, names, deadline, tell):
         """Runs tests in one process until it hangs, ends or the time is over; tell(name, result, reason, seconds)."""
@@ -141,8 +155,12 @@ class Runner:
             read = len(lines)
             late = time.monotonic() - began > self.arguments.limit + 40
             if running is not None and (late or ended):
-                tell(running, "hung" if late else "failed", "no end within the limit" if late else
-                     f"the process of the tests ended with code {process.returncode}", time.monotonic() - began)
+                tell(
+                    running,
+                    "hung" if late else "failed",
+                    "no end within the limit" if late else f"the process of the tests ended with code {process.returncode}",
+                    time.monotonic() - began,
+                )
             if ended or late or (running is None and time.monotonic() > deadline):
                 break
             time.sleep(0.1)
@@ -165,8 +183,7 @@ def cause(result, text):
 
 
 def counts(tests):
-    return {kind: sum(one["result"] == kind for one in tests.values())
-            for kind in ("passed", "failed", "skipped", "hung")}
+    return {kind: sum(one["result"] == kind for one in tests.values()) for kind in ("passed", "failed", "skipped", "hung")}
 
 
 def rows(version, arguments, tests):
@@ -176,9 +193,18 @@ def rows(version, arguments, tests):
         reason = plain(one["reason"]) + (f": {WHY[name]}" if one["result"] == "failed" and name in WHY else "")
         groups.setdefault((one["result"], reason), []).append(name)
     order = ["passed", "failed", "hung", "skipped"]
-    return [{"torch": version, "ranks": arguments.ranks, "asked_for": arguments.backend, "outcome": outcome,
-             "tests": len(names), "reason": reason, "which": " ".join(names) if outcome in ("failed", "hung") else ""}
-            for (outcome, reason), names in sorted(groups.items(), key=lambda item: (order.index(item[0][0]), item))]
+    return [
+        {
+            "torch": version,
+            "ranks": arguments.ranks,
+            "asked_for": arguments.backend,
+            "outcome": outcome,
+            "tests": len(names),
+            "reason": reason,
+            "which": " ".join(names) if outcome in ("failed", "hung") else "",
+        }
+        for (outcome, reason), names in sorted(groups.items(), key=lambda item: (order.index(item[0][0]), item))
+    ]
 
 
 def plain(reason):
@@ -210,8 +236,7 @@ def main():
         tests[name] = {"result": result, "reason": reason}
         print(f"{result:8} {name} ({seconds:.0f} s) {reason}", flush=True)
         if record:
-            whole = {"torch": version, "backend": arguments.backend, "ranks": arguments.ranks,
-                     "counts": counts(tests), "tests": tests}
+            whole = {"torch": version, "backend": arguments.backend, "ranks": arguments.ranks, "counts": counts(tests), "tests": tests}
             record.write_text(json.dumps(whole, indent=1) + "\n")
 
     while left := [name for name in names if name not in tests]:

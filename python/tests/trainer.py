@@ -16,9 +16,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "examples" / "demo"
-FLAGS = ["--model_name_or_path", str(DEMO / "model"), "--train_file", str(DEMO / "train.json"), "--do_train",
-         "--per_device_train_batch_size", "4", "--max_steps", "12", "--learning_rate", "1e-3", "--max_seq_length", "64",
-         "--doc_stride", "24"]
+FLAGS = [
+    "--model_name_or_path",
+    str(DEMO / "model"),
+    "--train_file",
+    str(DEMO / "train.json"),
+    "--do_train",
+    "--per_device_train_batch_size",
+    "4",
+    "--max_steps",
+    "12",
+    "--learning_rate",
+    "1e-3",
+    "--max_seq_length",
+    "64",
+    "--doc_stride",
+    "24",
+]
 
 
 def train():
@@ -37,27 +51,34 @@ def train():
     ours, rest = parser.parse_known_args()
     parser = transformers.HfArgumentParser(transformers.TrainingArguments)
     (settings,) = parser.parse_args_into_dataclasses(
-        rest + ["--use_cpu", "--report_to", "none", "--disable_tqdm", "true", "--save_strategy", "no", "--logging_steps", "1"])
+        rest + ["--use_cpu", "--report_to", "none", "--disable_tqdm", "true", "--save_strategy", "no", "--logging_steps", "1"]
+    )
     tokenizer = transformers.AutoTokenizer.from_pretrained(ours.model_name_or_path)
-    features = hf_reference.features(tokenizer, hf_reference.read_squad(ours.train_file), ours.max_seq_length,
-                                     ours.doc_stride, True)
+    features = hf_reference.features(tokenizer, hf_reference.read_squad(ours.train_file), ours.max_seq_length, ours.doc_stride, True)
     transformers.set_seed(settings.seed)
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(ours.model_name_or_path, dtype=torch.float32)
     trainer = transformers.Trainer(model, settings, train_dataset=hf_reference.training_inputs(features))
     trainer.train()
     if trainer.is_world_process_zero():
         group = torch.distributed.group.WORLD
-        found = {"backend": torch.distributed.get_backend(), "tandem": type(group).__module__.startswith("tandem_torch"),
-                 "losses": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]}
+        found = {
+            "backend": torch.distributed.get_backend(),
+            "tandem": type(group).__module__.startswith("tandem_torch"),
+            "losses": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry],
+        }
         (Path(settings.output_dir) / "losses.json").write_text(json.dumps(found))
 
 
 def run(flags, environment):
     """What rank 0 of two left."""
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-                               __file__, *flags, "--output_dir", folder], capture_output=True, text=True, timeout=280,
-                              env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **environment})
+        done = subprocess.run(
+            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__, *flags, "--output_dir", folder],
+            capture_output=True,
+            text=True,
+            timeout=280,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **environment},
+        )
         if done.returncode:
             sys.exit(f"{' '.join(flags)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
         return json.loads((Path(folder) / "losses.json").read_text()), done.stderr
@@ -84,8 +105,10 @@ def main():
         ours, said = run(words, environment)
         assert ours["tandem"], f"{name}: the group is not tandem's; are the wheels of python/ and python/ccl installed?"
         equal = ours["losses"] == theirs["losses"]
-        print(f"{name}: {len(ours['losses'])} losses {'equal to' if equal else 'NOT'} gloo's, backend {ours['backend']}: "
-              f"{ours['losses'][0]} to {ours['losses'][-1]}")
+        print(
+            f"{name}: {len(ours['losses'])} losses {'equal to' if equal else 'NOT'} gloo's, backend {ours['backend']}: "
+            f"{ours['losses'][0]} to {ours['losses'][-1]}"
+        )
         good = good and equal
     return 0 if good else 1
 

@@ -154,10 +154,14 @@ def check_gone_at_start(folder):
         shutil.copy(DEMO / "train.json", volume.behind)
         volume.kill()
         disk = volume.disk
-        for what, words, more in (("model", ["--model_name_or_path", disk / "model"], {}), ("data", ["--train_file", disk / "train.json"], {}),
-                                  ("output_dir", ["--output_dir", disk / "out"], {}), ("checkpoint", ["--resume_from_checkpoint", disk / "out/checkpoint-2"], {}),
-                                  ("cache of models", ["--model_name_or_path", "org/demo"], {"HF_HOME": str(disk / "hf"), "HF_HUB_OFFLINE": "1"}),
-                                  ("cache of data sets", ["--dataset_name", "org/data"], {"HF_DATASETS_CACHE": str(disk / "hf"), "HF_HUB_OFFLINE": "1"})):
+        for what, words, more in (
+            ("model", ["--model_name_or_path", disk / "model"], {}),
+            ("data", ["--train_file", disk / "train.json"], {}),
+            ("output_dir", ["--output_dir", disk / "out"], {}),
+            ("checkpoint", ["--resume_from_checkpoint", disk / "out/checkpoint-2"], {}),
+            ("cache of models", ["--model_name_or_path", "org/demo"], {"HF_HOME": str(disk / "hf"), "HF_HUB_OFFLINE": "1"}),
+            ("cache of data sets", ["--dataset_name", "org/data"], {"HF_DATASETS_CACHE": str(disk / "hf"), "HF_HUB_OFFLINE": "1"}),
+        ):
             with Process(folder, f"a volume without an answer with the {what}", TANDEM, "run_qa", *job_flags(folder / "nowhere", *words), more=more) as process:
                 process.end(201, "does not answer", seconds=30)
 
@@ -178,8 +182,15 @@ def check_mapped(folder):
     train = folder / "large.json"
     train.write_text(many_questions())
     cache = folder / "features"
-    with Agent(folder, "mapped features that are lost", "--standalone", "--nproc-per-node", "2", *job(folder / "mapped", "--train_file", train, "--save_total_limit", "2"),
-               more={"TANDEM_FEATURE_CACHE": str(cache)}) as agent:
+    with Agent(
+        folder,
+        "mapped features that are lost",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        *job(folder / "mapped", "--train_file", train, "--save_total_limit", "2"),
+        more={"TANDEM_FEATURE_CACHE": str(cache)},
+    ) as agent:
         agent.wait_for(checkpoint_of(folder / "mapped"), "checkpoint")
         for file in cache.glob("*.features"):
             os.truncate(file, 0)
@@ -206,8 +217,22 @@ def check_lock(folder):
 def pair(folder, names, seconds, *more_of_each):
     """Two agents of one job, each with variables of its own."""
     port = free_port()
-    words = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "pair", "--local-addr", "127.0.0.1",
-             "--rdzv-conf", f"join_timeout={seconds}"]
+    words = [
+        "--nnodes",
+        "2",
+        "--nproc-per-node",
+        "1",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        f"127.0.0.1:{port}",
+        "--rdzv-id",
+        "pair",
+        "--local-addr",
+        "127.0.0.1",
+        "--rdzv-conf",
+        f"join_timeout={seconds}",
+    ]
     flags = job(folder / f"out-{names[0]}", "--save_strategy", "no", "--logical_shards", "2", steps=8)
     return [Agent(folder, name, *words, *flags, more=more) for name, more in zip(names, more_of_each)]
 
@@ -224,8 +249,19 @@ def check_token(folder):
 
 
 def check_names(folder):
-    with Agent(folder, "a name that nobody knows", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "qa-worker-0.invalid:29400", "--rdzv-conf", "join_timeout=8",
-               *job(folder / "nowhere")) as agent:
+    with Agent(
+        folder,
+        "a name that nobody knows",
+        "--nnodes",
+        "2",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "qa-worker-0.invalid:29400",
+        "--rdzv-conf",
+        "join_timeout=8",
+        *job(folder / "nowhere"),
+    ) as agent:
         agent.end(200, "qa-worker-0.invalid")
 
 
@@ -250,8 +286,14 @@ def check_clock(folder):
     # A pod that is started again minutes after the end knows by the volume's clock, and not by its own, that the job is over.
     variables = {"LD_PRELOAD": str(library), "TEST_CLOCK_SHIFT": str(30 * 86400)}
     for name, more in (("the end", {}), ("a start after the end", variables)):
-        done = subprocess.run([TANDEM, *map(str, ["run_qa", *job(folder / "over", "--overwrite_output_dir", steps=2)[1:]])],
-                              env=environment({"TORCHELASTIC_RUN_ID": "over", **more}), capture_output=True, text=True, timeout=90, check=False)
+        done = subprocess.run(
+            [TANDEM, *map(str, ["run_qa", *job(folder / "over", "--overwrite_output_dir", steps=2)[1:]])],
+            env=environment({"TORCHELASTIC_RUN_ID": "over", **more}),
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
         if done.returncode or (more and "checkpoint-2" not in done.stdout + done.stderr):
             raise Failed(f"{name}: ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
 
@@ -259,7 +301,9 @@ def check_clock(folder):
 def check_port(folder):
     with socket.create_server(("0.0.0.0", 0)) as other:
         port = str(other.getsockname()[1])
-        with Agent(folder, "a port that is taken", "--standalone", *job(folder / "port"), more={"TANDEM_METRICS_PORT": port, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}) as agent:
+        with Agent(
+            folder, "a port that is taken", "--standalone", *job(folder / "port"), more={"TANDEM_METRICS_PORT": port, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+        ) as agent:
             agent.end(200, f"TANDEM_METRICS_PORT={port}", "hostNetwork")
 
 
@@ -271,7 +315,9 @@ def check_program(folder):
 def main():
     if INSIDE not in sys.argv:
         again = [sys.executable, __file__, *sys.argv[1:], INSIDE]
-        return subprocess.run([*again, "--no-mounts"] if os.geteuid() != 0 else ["unshare", "--mount", "--propagation", "private", *again], check=False).returncode
+        return subprocess.run(
+            [*again, "--no-mounts"] if os.geteuid() != 0 else ["unshare", "--mount", "--propagation", "private", *again], check=False
+        ).returncode
     checks = [check_mapped, check_lock, check_token, check_names, check_clock, check_port, check_program]
     if "--no-mounts" in sys.argv:
         print("left out: volumes (needs root)")

@@ -28,7 +28,7 @@ def check_columns():
         orders = [rivals.rotated(columns, number) for number in range(2 * len(columns))]
         assert all(sorted(order) == columns for order in orders)
         assert sorted(order[0] for order in orders) == sorted(2 * columns), "a column is the first more often than another"
-        for column in columns[:len(columns) if len(columns) > 2 else 0]:
+        for column in columns[: len(columns) if len(columns) > 2 else 0]:
             behind = {order[order.index(column) - 1] for order in orders if order[0] != column}
             assert len(behind) > 1, f"{column} is always behind the same one"
     assert sorted(rivals.environments(options())) == ["glibc", "hugepages"]
@@ -107,14 +107,21 @@ def check_rivals_results():
         subprocess.run([compiler, "-x", "c", "-I", ROOT / "bench", "-o", program, "-"], input=PROBE, text=True, check=True)
         for rank in range(size):
             own = slice(rank * part, (rank + 1) * part)
-            results = {"all_reduce": sums, "broadcast": given[0], "all_gather": blocks, "reduce_scatter": sums[own], "all_to_all": [x for row in given for x in row[own]],
-                       "reduce": sums if rank == 0 else [], "gather": blocks if rank == 0 else []}
+            results = {
+                "all_reduce": sums,
+                "broadcast": given[0],
+                "all_gather": blocks,
+                "reduce_scatter": sums[own],
+                "all_to_all": [x for row in given for x in row[own]],
+                "reduce": sums if rank == 0 else [],
+                "gather": blocks if rank == 0 else [],
+            }
             for operation, result in results.items():
                 right = lambda numbers: subprocess.run(list(map(str, [program, operation, rank, size, *numbers])), stderr=subprocess.DEVNULL).returncode == 0
                 whole = result + [-1] * (size * part - len(result))
                 assert right(whole), f"{operation} on rank {rank}"
                 for wrong in {0, len(result) - 1} if result else ():
-                    assert not right(whole[:wrong] + [whole[wrong] + 1] + whole[wrong + 1:]), f"{operation} on rank {rank}, element {wrong}"
+                    assert not right(whole[:wrong] + [whole[wrong] + 1] + whole[wrong + 1 :]), f"{operation} on rank {rank}, element {wrong}"
 
 
 def check_failures():
@@ -134,9 +141,11 @@ def check_failures():
     run.lines = [(9, "view 2: step 2 is applied, 1.00 s after step 1\n"), (12, "tandem run: view 3: step 57 is applied, 0.12 s after step 56\n")]
     assert ours.progress_after(run, 10) == {"seconds": 2, "again": 0}
     assert compare_failures.spread([3, None, 1, 2]) == [2, 1, 3] and compare_failures.spread([None]) is None
+
     # A rival whose job fails costs its own row; tandem's ends the bench.
     def fails(*_, **__):
         raise compare_failures.RunFailed("the job ended with 1", "")
+
     once, compare_failures.run_once = compare_failures.run_once, fails
     assert compare_failures.measure(options(), "torchrun", "host") == {"outcome": "the job ended with 1"}
     try:
@@ -158,9 +167,14 @@ def check_confidence():
 def check_gloo():
     """Gloo shows its best round of several starts, and what is recorded says of how many."""
     told = iter(range(100, 0, -1))
-    run_ranks, compare_comm.run_ranks = compare_comm.run_ranks, lambda hosts, command, timeout: "".join(
-        json.dumps({"what": what, "bytes": size, "column": column, "microseconds": next(told), "torch": "2"}) + "\n" for column in ("gloo", "gloo", "tandem")
-        for what, size in [("all_reduce", size) for size in all_reduce.SIZES[:1]] + [(all_reduce.ALONE, 8)])
+    run_ranks, compare_comm.run_ranks = (
+        compare_comm.run_ranks,
+        lambda hosts, command, timeout: "".join(
+            json.dumps({"what": what, "bytes": size, "column": column, "microseconds": next(told), "torch": "2"}) + "\n"
+            for column in ("gloo", "gloo", "tandem")
+            for what, size in [("all_reduce", size) for size in all_reduce.SIZES[:1]] + [(all_reduce.ALONE, 8)]
+        ),
+    )
     found, versions = {}, {}
     all_reduce.start("gloo", found, versions)
     compare_comm.run_ranks = run_ranks

@@ -33,7 +33,13 @@ NAME = "transformers-pytorchjob"
 
 def make_network():
     """One device with an address for each pod: ranks of several nodes do not meet over loopback."""
-    for words in ("link set lo up", "link add pods type veth peer name nobody", *(f"address add 10.244.7.{10 + index}/24 dev pods" for index in range(4)), "link set pods up", "link set nobody up"):
+    for words in (
+        "link set lo up",
+        "link add pods type veth peer name nobody",
+        *(f"address add 10.244.7.{10 + index}/24 dev pods" for index in range(4)),
+        "link set pods up",
+        "link set nobody up",
+    ):
         must("ip", *words.split(), error=Skipped)
 
 
@@ -92,8 +98,13 @@ class Pod:
         container = self.template["spec"]["containers"][0]
         values = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "KUBERNETES_SERVICE_HOST": "10.96.0.1", "HF_HUB_OFFLINE": "1"}
         values |= {one["name"]: one["value"] for one in container.get("env", [])}
-        values |= {"PET_RDZV_ENDPOINT": f"{name}-worker-0:23456", "PET_RDZV_BACKEND": policy["rdzvBackend"], "PET_NPROC_PER_NODE": self.job["spec"].get("nprocPerNode", "auto"),
-                   "PET_NNODES": f"{policy['minReplicas']}:{policy['maxReplicas']}", "PET_MAX_RESTARTS": str(policy["maxRestarts"])}
+        values |= {
+            "PET_RDZV_ENDPOINT": f"{name}-worker-0:23456",
+            "PET_RDZV_BACKEND": policy["rdzvBackend"],
+            "PET_NPROC_PER_NODE": self.job["spec"].get("nprocPerNode", "auto"),
+            "PET_NNODES": f"{policy['minReplicas']}:{policy['maxReplicas']}",
+            "PET_MAX_RESTARTS": str(policy["maxRestarts"]),
+        }
         if "rdzvId" in policy:
             values["PET_RDZV_ID"] = policy["rdzvId"]
         return values
@@ -104,8 +115,12 @@ class Pod:
         inner = 'hostname "$1" && exec chroot "$2" env -i "${@:3}"'
         variables = [f"{name}={value}" for name, value in self.environment().items()]
         with open(self.log, "ab") as file:
-            self.process = subprocess.Popen(["unshare", "--uts", "bash", "-c", inner, "pod", self.name, str(self.cluster.root), *variables, *words],
-                                            stdout=file, stderr=file, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                ["unshare", "--uts", "bash", "-c", inner, "pod", self.name, str(self.cluster.root), *variables, *words],
+                stdout=file,
+                stderr=file,
+                stdin=subprocess.DEVNULL,
+            )
         self.ended_at = None
 
     def delete(self):
@@ -121,10 +136,19 @@ class Pod:
     def object(self):
         code = self.process.poll()
         state = {"running": {}} if code is None else {"terminated": {"exitCode": code if code >= 0 else 128 - code}}
-        return {"apiVersion": "v1", "kind": "Pod",
-                "metadata": {"name": self.name, "namespace": "default", "uid": self.uid, "creationTimestamp": self.created, "labels": {"training.kubeflow.org/job-name": self.job["metadata"]["name"]}},
-                "spec": self.template["spec"],
-                "status": {"phase": self.phase(), "containerStatuses": [{"name": "pytorch", "restartCount": self.restarts, "ready": code is None, "state": state}]}}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": self.name,
+                "namespace": "default",
+                "uid": self.uid,
+                "creationTimestamp": self.created,
+                "labels": {"training.kubeflow.org/job-name": self.job["metadata"]["name"]},
+            },
+            "spec": self.template["spec"],
+            "status": {"phase": self.phase(), "containerStatuses": [{"name": "pytorch", "restartCount": self.restarts, "ready": code is None, "state": state}]},
+        }
 
 
 class Cluster:
@@ -234,14 +258,38 @@ class Cluster:
 
     def discovery(self, path):
         resource = {"namespaced": True, "verbs": ["create", "delete", "get", "list", "patch", "watch"]}
-        return {"/api": {"kind": "APIVersions", "versions": ["v1"]},
-                "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": "kubeflow.org", "versions": [{"groupVersion": "kubeflow.org/v1", "version": "v1"}],
-                                                                                 "preferredVersion": {"groupVersion": "kubeflow.org/v1", "version": "v1"}}]},
-                "/api/v1": {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1",
-                            "resources": [{**resource, "name": "pods", "singularName": "pod", "kind": "Pod", "shortNames": ["po"]}, {**resource, "name": "pods/log", "singularName": "", "kind": "Pod"}]},
-                "/apis/kubeflow.org/v1": {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "kubeflow.org/v1",
-                                          "resources": [{**resource, "name": "pytorchjobs", "singularName": "pytorchjob", "kind": "PyTorchJob"},
-                                                        {**resource, "name": "pytorchjobs/scale", "singularName": "", "kind": "Scale", "group": "autoscaling", "version": "v1"}]}}.get(path)
+        return {
+            "/api": {"kind": "APIVersions", "versions": ["v1"]},
+            "/apis": {
+                "kind": "APIGroupList",
+                "apiVersion": "v1",
+                "groups": [
+                    {
+                        "name": "kubeflow.org",
+                        "versions": [{"groupVersion": "kubeflow.org/v1", "version": "v1"}],
+                        "preferredVersion": {"groupVersion": "kubeflow.org/v1", "version": "v1"},
+                    }
+                ],
+            },
+            "/api/v1": {
+                "kind": "APIResourceList",
+                "apiVersion": "v1",
+                "groupVersion": "v1",
+                "resources": [
+                    {**resource, "name": "pods", "singularName": "pod", "kind": "Pod", "shortNames": ["po"]},
+                    {**resource, "name": "pods/log", "singularName": "", "kind": "Pod"},
+                ],
+            },
+            "/apis/kubeflow.org/v1": {
+                "kind": "APIResourceList",
+                "apiVersion": "v1",
+                "groupVersion": "kubeflow.org/v1",
+                "resources": [
+                    {**resource, "name": "pytorchjobs", "singularName": "pytorchjob", "kind": "PyTorchJob"},
+                    {**resource, "name": "pytorchjobs/scale", "singularName": "", "kind": "Scale", "group": "autoscaling", "version": "v1"},
+                ],
+            },
+        }.get(path)
 
     def answer_list(self, method, objects, query, body):
         if method == "POST":
@@ -265,8 +313,13 @@ class Cluster:
             worker = one["spec"]["pytorchReplicaSpecs"]["Worker"]
             if method in ("PATCH", "PUT"):
                 worker["replicas"] = json.loads(body)["spec"]["replicas"]
-            return 200, {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": name, "namespace": "default", "resourceVersion": "1"},
-                         "spec": {"replicas": worker["replicas"]}, "status": {"replicas": worker["replicas"]}}
+            return 200, {
+                "kind": "Scale",
+                "apiVersion": "autoscaling/v1",
+                "metadata": {"name": name, "namespace": "default", "resourceVersion": "1"},
+                "spec": {"replicas": worker["replicas"]},
+                "status": {"replicas": worker["replicas"]},
+            }
         if method == "DELETE":
             for pod in list(self.pods.values()):
                 if pod.name == name or pod.job is one:
@@ -336,7 +389,9 @@ def check_guide(cluster, kubectl, folder, text):
     if "created" not in kubectl("create", "--validate=false", "-f", file):
         raise Failed("kubectl create does not say that the job was created")
     wait_for(lambda: len(names_of_pods(kubectl)) == 4, "four pods", 30, logs_of(cluster))
-    wait_for(lambda: "Succeeded" in kubectl("get", "pytorchjob", NAME, "-o", "jsonpath={.status.conditions[*].type}"), "the job's success", 150, logs_of(cluster))
+    wait_for(
+        lambda: "Succeeded" in kubectl("get", "pytorchjob", NAME, "-o", "jsonpath={.status.conditions[*].type}"), "the job's success", 150, logs_of(cluster)
+    )
     logs = "".join(kubectl.logs(pod) for pod in names_of_pods(kubectl))
     for words in ("eval_exact_match", "torchrun is 'tandem run'", "pip installs nothing"):
         if words not in logs:
@@ -355,9 +410,11 @@ def check_life(cluster, kubectl, folder, text):
 
     def computes(count):
         """Whether so many workers are in the newest view, as worker 0 says."""
+
         def condition():
             counts = re.findall(r"view \d+: (\d) of 4 workers go on", kubectl.logs(f"{NAME}-worker-0"))
             return counts and counts[-1] == str(count)
+
         wait_for(condition, f"a view of {count} workers", 150, logs_of(cluster))
 
     computes(4)
@@ -398,8 +455,12 @@ def main():
     tandem = pathlib.Path(sys.argv[1]).resolve()
     if INSIDE in sys.argv:
         return inside(tandem)
-    for what, there in (("root", os.geteuid() == 0), ("kubectl (scripts/fetch_python_packages.sh)", (VENV / "bin/kubectl").exists()), (str(GUIDE), GUIDE.exists()),
-                        ("ip (iproute2)", shutil.which("ip") is not None)):
+    for what, there in (
+        ("root", os.geteuid() == 0),
+        ("kubectl (scripts/fetch_python_packages.sh)", (VENV / "bin/kubectl").exists()),
+        (str(GUIDE), GUIDE.exists()),
+        ("ip (iproute2)", shutil.which("ip") is not None),
+    ):
         if not there:
             print(f"SKIPPED: needs {what}")
             return 77

@@ -8,10 +8,18 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md"), *ROOT.glob("examples/**/*.md"), *ROOT.glob("src/**/*.md"), *ROOT.glob("deploy/**/*.md")])
+DOCUMENTS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("tests/**/*.md"),
+        *ROOT.glob("examples/**/*.md"),
+        *ROOT.glob("src/**/*.md"),
+        *ROOT.glob("deploy/**/*.md"),
+    ]
+)
 # Where a path in `code` may start.
 TOPS = ("src/", "apps/", "scripts/", "tools/", "tests/", "examples/", "docs/", "cmake/", "bench/", "deploy/", ".ci/")
-
 
 
 @functools.cache

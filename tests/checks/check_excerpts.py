@@ -16,7 +16,7 @@ BLOCK = re.compile(r"(?:<!-- from (\S+) -->\n)?```cpp\n(.*?)```", re.S)
 
 def findings_of(name, text, read):
     for match in BLOCK.finditer(text):
-        where = f"{name}:{text[:match.start()].count(chr(10)) + 1}"
+        where = f"{name}:{text[: match.start()].count(chr(10)) + 1}"
         source = read(match[1]) if match[1] else None
         if source is None:
             yield f"{where}: code without a source that is there: {match[1] or 'none is named'}"
@@ -33,8 +33,10 @@ def self_test():
     def found(text):
         return len(list(findings_of("x.md", text, lambda path: "int a;\nint b;\n" if path == "a.cc" else None)))
 
-    good, other, absent, unnamed = (f"{line}```cpp\n{code}```\n" for line, code in (
-        ("<!-- from a.cc -->\n", "int b;\n"), ("<!-- from a.cc -->\n", "int c;\n"), ("<!-- from b.cc -->\n", "int b;\n"), ("", "int b;\n")))
+    good, other, absent, unnamed = (
+        f"{line}```cpp\n{code}```\n"
+        for line, code in (("<!-- from a.cc -->\n", "int b;\n"), ("<!-- from a.cc -->\n", "int c;\n"), ("<!-- from b.cc -->\n", "int b;\n"), ("", "int b;\n"))
+    )
     return 0 if [found(text) for text in (good, other, absent, unnamed)] == [0, 1, 1, 1] else 1
 
 
@@ -42,8 +44,7 @@ def main():
     if sys.argv[1:] == ["--self-test"]:
         return self_test()
     pages = sorted((ROOT / "docs/extending").glob("*.md"))
-    findings = [finding for page in pages
-                for finding in findings_of(page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8"), read_source)]
+    findings = [finding for page in pages for finding in findings_of(page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8"), read_source)]
     for finding in findings:
         print(finding)
     print(f"check_excerpts: {len(pages)} pages, {len(findings)} findings")

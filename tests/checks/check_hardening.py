@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whether the built program and libraries have what cmake/TandemHardening.cmake asks for, as readelf sees it, and continuous integration stops at warnings.
 
-    check_hardening.py --type=BUILD_TYPE --flags=CXX_FLAGS FILE...    # the program first, then shared libraries
+check_hardening.py --type=BUILD_TYPE --flags=CXX_FLAGS FILE...    # the program first, then shared libraries
 """
 
 import pathlib

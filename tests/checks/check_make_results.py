@@ -15,7 +15,12 @@ MACHINE = {"cpu": "x", "class": "avx2", "cores": 2}
 
 
 def rivals_run(ratio, model="minilm", skip=3, allocator="tcmalloc", valid=True):
-    side = lambda name, seconds: {"side": name, "allocator": "" if name == "tandem" else allocator, "dtype": "bf16", "seconds": {"median": seconds, "min": seconds, "max": seconds}}
+    side = lambda name, seconds: {
+        "side": name,
+        "allocator": "" if name == "tandem" else allocator,
+        "dtype": "bf16",
+        "seconds": {"median": seconds, "min": seconds, "max": seconds},
+    }
     return {"valid": valid, "rival": "torch", "model": model, "lengths": "padded", "skip": skip, "results": [side("tandem", 1.0), side("eager", ratio)]}
 
 
@@ -24,8 +29,12 @@ def rivals_of(*runs):
 
 
 def tests_on(date, passed):
-    return {"subject": "tests", "name": "m", "machine": MACHINE, "records": [
-        {"command": "c", "date": date, "versions": {"tandem": "abc"}, "runs": [{"rows": [{"passed": passed, "failed": 0, "skipped": 1}]}]}]}
+    return {
+        "subject": "tests",
+        "name": "m",
+        "machine": MACHINE,
+        "records": [{"command": "c", "date": date, "versions": {"tandem": "abc"}, "runs": [{"rows": [{"passed": passed, "failed": 0, "skipped": 1}]}]}],
+    }
 
 
 def check_headlines():

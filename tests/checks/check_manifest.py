@@ -42,16 +42,40 @@ spec:
 """
 # (what is broken, the manifest's command, text, what takes its place, what the line of the finding says)
 BROKEN = [
-    ("a stray '-'", "pytorchjob", '                  value: "/tmp/pvc-mount/features"', '-                  value: "/tmp/pvc-mount/features"', "remove the '-'"),
+    (
+        "a stray '-'",
+        "pytorchjob",
+        '                  value: "/tmp/pvc-mount/features"',
+        '-                  value: "/tmp/pvc-mount/features"',
+        "remove the '-'",
+    ),
     ("a tab", "pytorchjob", "    minReplicas: 1", "\tminReplicas: 1", "replace each tab"),
     ("no blank behind a colon", "pytorchjob", "  name: tandem\nspec:", "  name:tandem\nspec:", "the object has no name"),
     ("min > max", "pytorchjob", "minReplicas: 1", "minReplicas: 5", "minReplicas 5 is more than maxReplicas 4"),
     ("replicas > max", "pytorchjob", "      replicas: 4", "      replicas: 7", "7 replicas are not between"),
-    ("limits without requests", "pytorchjob", "                requests:\n                  cpu: 8\n                  memory: 32Gi\n", "", "add requests: cpu: 8"),
-    ("requests below limits", "pytorchjob", "requests:\n                  cpu: 8\n                  memory: 32Gi", "requests:\n                  cpu: 8\n                  memory: 1Gi", "write memory: 32Gi"),
+    (
+        "limits without requests",
+        "pytorchjob",
+        "                requests:\n                  cpu: 8\n                  memory: 32Gi\n",
+        "",
+        "add requests: cpu: 8",
+    ),
+    (
+        "requests below limits",
+        "pytorchjob",
+        "requests:\n                  cpu: 8\n                  memory: 32Gi",
+        "requests:\n                  cpu: 8\n                  memory: 1Gi",
+        "write memory: 32Gi",
+    ),
     ("a container of another name", "pytorchjob", "- name: pytorch", "- name: trainer", "write name: pytorch"),
     ("no /dev/shm", "pytorchjob", "                - name: dshm\n                  mountPath: /dev/shm\n", "", "medium: Memory"),
-    ("a mount without a volume", "pytorchjob", "- name: volume\n                  mountPath", "- name: volum\n                  mountPath", "there is no volume 'volum'"),
+    (
+        "a mount without a volume",
+        "pytorchjob",
+        "- name: volume\n                  mountPath",
+        "- name: volum\n                  mountPath",
+        "there is no volume 'volum'",
+    ),
     ("output_dir on the pod's disk", "pytorchjob", '"/tmp/pvc-mount/tandem"', '"/home/tandem/out"', "gone with the pod"),
     ("a variable twice", "pytorchjob", "- name: TANDEM_FEATURE_CACHE", "- name: HF_HOME", "HF_HOME is set twice"),
     ("a field twice", "pytorchjob", "    maxReplicas: 4\n", "    maxReplicas: 4\n    maxReplicas: 4\n", "remove one of the two"),
@@ -61,14 +85,20 @@ BROKEN = [
     ("processes of GPUs", "pytorchjob", 'nprocPerNode: "auto"', 'nprocPerNode: "gpu"', "without GPUs"),
     ("a placeholder", "pytorchjob", 'image: "tandem:1"', "image: <image name>:<tag>", "fill in the name"),
     ("a name that no host can have", "pytorchjob", "  name: tandem\nspec", "  name: My_Job\nspec", "small letters"),
-    ("more threads than CPUs", "pytorchjob", "- name: TANDEM_FEATURE_CACHE\n                  value: \"/tmp/pvc-mount/features\"", "- name: OMP_NUM_THREADS\n                  value: \"240\"", "more than the 8 CPUs"),
+    (
+        "more threads than CPUs",
+        "pytorchjob",
+        '- name: TANDEM_FEATURE_CACHE\n                  value: "/tmp/pvc-mount/features"',
+        '- name: OMP_NUM_THREADS\n                  value: "240"',
+        "more than the 8 CPUs",
+    ),
     ("writers on ReadWriteOnce", "pytorchjob", "apiVersion: kubeflow.org/v1\n", RWO + "apiVersion: kubeflow.org/v1\n", "ReadWriteMany"),
     ("an MPIJob without launcher", "mpijob", "    Launcher:\n", "    launcher:\n", "spec.mpiReplicaSpecs.Launcher: the field is missing"),
     ("a Job that restarts in place", "job", "restartPolicy: Never", "restartPolicy: OnFailure", "with a podFailurePolicy takes Never"),
     ("a Job without indexes", "job", "completionMode: Indexed", "completionMode: NonIndexed", "write completionMode: Indexed"),
     ("a Job that runs in turns", "job", "completions: 4", "completions: 8", "not all ranks would run together"),
     ("a Service with an address", "job", "clusterIP: None", "clusterIP: 10.0.0.9", "no headless Service"),
-    ("a secret that is not base64", "secret", "stringData:\n  token: \"", "data:\n  token: \"-", "not in base64"),
+    ("a secret that is not base64", "secret", 'stringData:\n  token: "', 'data:\n  token: "-', "not in base64"),
 ]
 
 
@@ -108,7 +138,7 @@ def check_broken():
             problem(f"{what}: expected '{expected}', found exit code {checked.returncode} and\n{checked.stdout}{checked.stderr}")
         elif not re.match(r"-:\d+: .*; fix: ", lines[0]):
             problem(f"{what}: '{lines[0]}' names no line or no fix")
-        elif what == "min > max" and not lines[0].startswith(f"-:{broken[:broken.index(instead)].count(chr(10)) + 1}:"):
+        elif what == "min > max" and not lines[0].startswith(f"-:{broken[: broken.index(instead)].count(chr(10)) + 1}:"):
             problem(f"{what}: '{lines[0]}' names another line")
 
 
@@ -146,7 +176,7 @@ MERGES = (
     ("a field of the map itself wins", f"<<: {{{NO_IMAGE}}}\n      {POD}", None),
     ("a merged mistake is found", f"<<: {{{NO_IMAGE}}}", "containers[0].image: no image"),
     ("text", "<<: text", "behind << a map"),
-    ("a quoted name is a name", f"\"<<\": {{{NO_IMAGE}}}", None),
+    ("a quoted name is a name", f'"<<": {{{NO_IMAGE}}}', None),
 )
 
 
@@ -165,7 +195,15 @@ def check_merge_keys():
 def check_hostile():
     deep = "a: " + "[" * 5000
     laughs = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 10)}]\n" for i in range(12))
-    for what, text in (("deep", deep), ("many", laughs), ("empty", ""), ("bytes", "\x01\x02"), ("a list", "- 1\n- 2\n"), ("no alias", "a: *b\n"), ("a scalar", "x")):
+    for what, text in (
+        ("deep", deep),
+        ("many", laughs),
+        ("empty", ""),
+        ("bytes", "\x01\x02"),
+        ("a list", "- 1\n- 2\n"),
+        ("no alias", "a: *b\n"),
+        ("a scalar", "x"),
+    ):
         checked = tandem("--check", "-", text=text)
         if checked.returncode != 1 or "; fix: " not in checked.stdout:
             problem(f"{what}: exit code {checked.returncode}, '{checked.stdout[:300]}'")
@@ -188,12 +226,26 @@ class Definitions:
 
 
 # Objects of Kubernetes itself, and the custom ones with the file of each.
-CORE = {"batch/v1 Job": "batch.v1.Job", "v1 Service": "core.v1.Service", "v1 PersistentVolumeClaim": "core.v1.PersistentVolumeClaim", "v1 PersistentVolume": "core.v1.PersistentVolume", "v1 Pod": "core.v1.Pod",
-        "v1 Secret": "core.v1.Secret", "v1 ConfigMap": "core.v1.ConfigMap", "networking.k8s.io/v1 NetworkPolicy": "networking.v1.NetworkPolicy",
-        "policy/v1 PodDisruptionBudget": "policy.v1.PodDisruptionBudget", "autoscaling/v2 HorizontalPodAutoscaler": "autoscaling.v2.HorizontalPodAutoscaler"}
-CUSTOM = {"kubeflow.org/v1 PyTorchJob": "kubeflow.org_pytorchjobs.v1.yaml", "kubeflow.org/v2beta1 MPIJob": "kubeflow.org_mpijobs.v2beta1.yaml",
-          "trainer.kubeflow.org/v1alpha1 TrainJob": "trainer.kubeflow.org_trainjobs.yaml", "trainer.kubeflow.org/v1alpha1 TrainingRuntime": "trainer.kubeflow.org_trainingruntimes.yaml",
-          "trainer.kubeflow.org/v1alpha1 ClusterTrainingRuntime": "trainer.kubeflow.org_clustertrainingruntimes.yaml", "jobset.x-k8s.io/v1alpha2 JobSet": "jobset.x-k8s.io_jobsets.v1alpha2.yaml"}
+CORE = {
+    "batch/v1 Job": "batch.v1.Job",
+    "v1 Service": "core.v1.Service",
+    "v1 PersistentVolumeClaim": "core.v1.PersistentVolumeClaim",
+    "v1 PersistentVolume": "core.v1.PersistentVolume",
+    "v1 Pod": "core.v1.Pod",
+    "v1 Secret": "core.v1.Secret",
+    "v1 ConfigMap": "core.v1.ConfigMap",
+    "networking.k8s.io/v1 NetworkPolicy": "networking.v1.NetworkPolicy",
+    "policy/v1 PodDisruptionBudget": "policy.v1.PodDisruptionBudget",
+    "autoscaling/v2 HorizontalPodAutoscaler": "autoscaling.v2.HorizontalPodAutoscaler",
+}
+CUSTOM = {
+    "kubeflow.org/v1 PyTorchJob": "kubeflow.org_pytorchjobs.v1.yaml",
+    "kubeflow.org/v2beta1 MPIJob": "kubeflow.org_mpijobs.v2beta1.yaml",
+    "trainer.kubeflow.org/v1alpha1 TrainJob": "trainer.kubeflow.org_trainjobs.yaml",
+    "trainer.kubeflow.org/v1alpha1 TrainingRuntime": "trainer.kubeflow.org_trainingruntimes.yaml",
+    "trainer.kubeflow.org/v1alpha1 ClusterTrainingRuntime": "trainer.kubeflow.org_clustertrainingruntimes.yaml",
+    "jobset.x-k8s.io/v1alpha2 JobSet": "jobset.x-k8s.io_jobsets.v1alpha2.yaml",
+}
 
 
 def custom_schemas(yaml):
@@ -245,8 +297,9 @@ class NamesOfKinds(http.server.BaseHTTPRequestHandler):
     for one in (*CORE, *CUSTOM):
         version, kind = one.split(" ")
         plural = {"NetworkPolicy": "networkpolicies"}.get(kind, kind.lower() + "s")
-        groups.setdefault(version, []).append({"name": plural, "singularName": kind.lower(), "namespaced": kind != "ClusterTrainingRuntime", "kind": kind,
-                                               "verbs": ["create", "get", "list"]})
+        groups.setdefault(version, []).append(
+            {"name": plural, "singularName": kind.lower(), "namespaced": kind != "ClusterTrainingRuntime", "kind": kind, "verbs": ["create", "get", "list"]}
+        )
 
     def do_GET(self):
         path = self.path.split("?")[0].strip("/")
@@ -292,9 +345,21 @@ def check_kubectl(files, folder):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), NamesOfKinds)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        command = [kubectl, "--server", f"http://127.0.0.1:{server.server_port}", f"--cache-dir={folder}", "create", "--dry-run=client", "--validate=false", "-o", "name"]
+        command = [
+            kubectl,
+            "--server",
+            f"http://127.0.0.1:{server.server_port}",
+            f"--cache-dir={folder}",
+            "create",
+            "--dry-run=client",
+            "--validate=false",
+            "-o",
+            "name",
+        ]
         for path in files:
-            done = subprocess.run([*command, "-f", path], capture_output=True, text=True, timeout=60, check=False, env={"HOME": folder, "KUBECONFIG": f"{folder}/none"})
+            done = subprocess.run(
+                [*command, "-f", path], capture_output=True, text=True, timeout=60, check=False, env={"HOME": folder, "KUBECONFIG": f"{folder}/none"}
+            )
             if done.returncode or not done.stdout:
                 problem(f"kubectl create --dry-run=client {path.name}: {done.stderr}")
     finally:

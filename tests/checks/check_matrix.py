@@ -44,8 +44,7 @@ class Table:
 
     def entry(self, column, task, family):
         """The text of a cell's most specific row, or nothing."""
-        matching = [(row, family_of, text) for row, family_of, text in self.rows.get(column, ())
-                    if row in ("*", task) and family_of in ("*", family)]
+        matching = [(row, family_of, text) for row, family_of, text in self.rows.get(column, ()) if row in ("*", task) and family_of in ("*", family)]
         return min(matching, key=lambda row: row[:2].count("*"), default=(None, None, None))[2]
 
 
@@ -76,8 +75,9 @@ def compare(table, program, tests, cells):
     for column in COLUMNS:
         for task in program["tasks"]:
             for family in program["families"]:
-                problems += [f"[{column}] {task} {family}: {problem}"
-                             for problem in problems_of_cell(table.entry(column, task, family), task, family, tests, cells)]
+                problems += [
+                    f"[{column}] {task} {family}: {problem}" for problem in problems_of_cell(table.entry(column, task, family), task, family, tests, cells)
+                ]
     return problems
 
 
@@ -105,8 +105,12 @@ def read_cells():
 
 def read_tests(build):
     """(the names of tests, the programs that are not built), from what ctest has read: asking it anew would replace its log."""
-    tests = {name.partition("  # GetParam")[0] for kind in ("CTestTestfile.cmake", "*_tests.cmake") for path in build.rglob(kind)
-             for name in re.findall(r"add_test\(\[=\[(.*?)\]=\]", path.read_text(errors="replace"))}
+    tests = {
+        name.partition("  # GetParam")[0]
+        for kind in ("CTestTestfile.cmake", "*_tests.cmake")
+        for path in build.rglob(kind)
+        for name in re.findall(r"add_test\(\[=\[(.*?)\]=\]", path.read_text(errors="replace"))
+    }
     included = [path for path in build.rglob("*_include.cmake") if "add_test(" in path.read_text(errors="replace")]
     absent = [path.name for path in included if not path.with_name(path.name.replace("_include", "_tests")).exists()]
     return sorted(tests), absent
@@ -119,17 +123,18 @@ def self_test():
     last = "* *: A.{task}_{family}\n"
     wrong = 0
     for changed, new_program, expected in (
-            (text, program, 0),
-            (text, {**program, "tasks": ["t", "u"]}, 1 + len(COLUMNS)),
-            (text, {**program, "families": ["f-g", "h"]}, 1 + len(COLUMNS)),
-            (text + "t f-g: B\n", program, 0),
-            (text + "t f-g: C\n", program, 1),
-            (text + "t f-g: no test: why\n", program, 1),
-            (text + "t f-g: no test: its head has no weights\n", program, 0),
-            (text + "t *: B[{task},{family}]\n", program, 0),
-            (text.removesuffix(last), program, 1),
-            (text + "t: B\n", program, 1),
-            (text + "[another]\n", program, 1)):
+        (text, program, 0),
+        (text, {**program, "tasks": ["t", "u"]}, 1 + len(COLUMNS)),
+        (text, {**program, "families": ["f-g", "h"]}, 1 + len(COLUMNS)),
+        (text + "t f-g: B\n", program, 0),
+        (text + "t f-g: C\n", program, 1),
+        (text + "t f-g: no test: why\n", program, 1),
+        (text + "t f-g: no test: its head has no weights\n", program, 0),
+        (text + "t *: B[{task},{family}]\n", program, 0),
+        (text.removesuffix(last), program, 1),
+        (text + "t: B\n", program, 1),
+        (text + "[another]\n", program, 1),
+    ):
         problems = compare(Table(changed), new_program, tests, cells)
         if len(problems) != expected:
             print(f"self-test: found {problems}, expected {expected} problems")

@@ -36,9 +36,29 @@ class Failed(Exception):
 
 
 def job(output, steps="8"):
-    return [sys.argv[1], "run_qa", "--model_name_or_path", str(DEMO / "model"), "--train_file", str(DEMO / "train.json"), "--do_train", "--max_steps", steps,
-            "--per_device_train_batch_size", "4", "--max_seq_length", "128", "--doc_stride", "32", "--max_train_samples", "200", "--logging_steps", "2",
-            "--output_dir", str(output)]
+    return [
+        sys.argv[1],
+        "run_qa",
+        "--model_name_or_path",
+        str(DEMO / "model"),
+        "--train_file",
+        str(DEMO / "train.json"),
+        "--do_train",
+        "--max_steps",
+        steps,
+        "--per_device_train_batch_size",
+        "4",
+        "--max_seq_length",
+        "128",
+        "--doc_stride",
+        "32",
+        "--max_train_samples",
+        "200",
+        "--logging_steps",
+        "2",
+        "--output_dir",
+        str(output),
+    ]
 
 
 def environment(more):
@@ -93,8 +113,29 @@ def certificate(folder):
         print("left out: TLS (needs openssl)")
         return None
     file = folder / "server.pem"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
-                    "-keyout", file, "-out", folder / "ca.pem"], capture_output=True, check=True, timeout=60)
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+            "-keyout",
+            file,
+            "-out",
+            folder / "ca.pem",
+        ],
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
     file.write_text(file.read_text() + (folder / "ca.pem").read_text())
     return file
 
@@ -123,8 +164,13 @@ def check_posts(folder, weights):
 
 def check_bad_servers(folder, weights):
     with socket.create_server(("127.0.0.1", 0)) as nobody, status_server(status=403) as (refusing, _), status_server(delay=30) as (slow, _):
-        cases = {"refuses": (refusing, "status 403"), "sleeps": (slow, None), "nobody": ("http://127.0.0.1:1/x", "training goes on"),
-                 "silent": (f"http://127.0.0.1:{nobody.getsockname()[1]}/x", None), "untrusted": ("nonsense://x", "training goes on")}
+        cases = {
+            "refuses": (refusing, "status 403"),
+            "sleeps": (slow, None),
+            "nobody": ("http://127.0.0.1:1/x", "training goes on"),
+            "silent": (f"http://127.0.0.1:{nobody.getsockname()[1]}/x", None),
+            "untrusted": ("nonsense://x", "training goes on"),
+        }
         for name, (url, said) in cases.items():
             text, bits = run(folder / name, {"KUBEFLOW_TRAINER_SERVER_URL": url}, most_seconds=25)
             if bits != weights:
@@ -145,8 +191,9 @@ def get(port, path):
 
 def check_port(folder):
     port = free_port()
-    process = subprocess.Popen(job(folder / "port", steps="100000"), env=environment({"TANDEM_METRICS_PORT": str(port)}), stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        job(folder / "port", steps="100000"), env=environment({"TANDEM_METRICS_PORT": str(port)}), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         end = time.monotonic() + 60
         while get(port, "/readyz")[0] != 200 or "tandem_loss" not in get(port, "/metrics")[1]:
@@ -196,7 +243,9 @@ def agent(words, output, port):
     """`tandem run` with these flags in front of a long job."""
     command = job(output, steps="100000")
     with open(output.with_suffix(".log"), "w", encoding="utf-8") as log:
-        process = subprocess.Popen([command[0], "run", *words, "run_qa.py", *command[2:]], env=environment({"TANDEM_METRICS_PORT": str(port)}), stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [command[0], "run", *words, "run_qa.py", *command[2:]], env=environment({"TANDEM_METRICS_PORT": str(port)}), stdout=log, stderr=log
+        )
         try:
             yield process
         finally:
@@ -226,7 +275,13 @@ def check_agent_port(folder):
             return "tandem_loss" in values and values
 
         values = wait_for(trained)
-        if (values["tandem_members"], values["tandem_ranks"], values["tandem_workers"], values["tandem_lost_seconds_total"], values["tandem_max_steps"]) != (1, 2, 2, 0, 100000):
+        if (values["tandem_members"], values["tandem_ranks"], values["tandem_workers"], values["tandem_lost_seconds_total"], values["tandem_max_steps"]) != (
+            1,
+            2,
+            2,
+            0,
+            100000,
+        ):
             raise Failed(f"wrong values of an agent: {values}")
         status = subprocess.run([sys.argv[1], "status", str(process.pid), "--json"], capture_output=True, text=True, timeout=30, check=True)
         # Stopped first: so the pause is longer than a step on a busy machine, too.
@@ -251,8 +306,24 @@ def check_agent_port(folder):
 def check_lonely_agent(folder):
     """A pod that waits for the first one is ready, or nobody would ever learn its name."""
     port = free_port()
-    with agent(["--nnodes", "2", "--node-rank", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-conf", "is_host=0", "--rdzv-id", "lonely"],
-               folder / "lonely", port) as process:
+    with agent(
+        [
+            "--nnodes",
+            "2",
+            "--node-rank",
+            "1",
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            f"127.0.0.1:{free_port()}",
+            "--rdzv-conf",
+            "is_host=0",
+            "--rdzv-id",
+            "lonely",
+        ],
+        folder / "lonely",
+        port,
+    ) as process:
 
         def ready():
             """a waiting agent to be ready"""
@@ -299,9 +370,13 @@ def check_json_log(folder):
     if not any(one["logger"] == "tandem run" for one in of_ranks) or not any("rank" in one for one in of_ranks):
         raise Failed(f"no line of the agent, or of a rank: {of_ranks[:3]}")
     # What goes wrong before there is a log.
-    for words, more, code in (([*command, "--log_format=json", "--bogus"], {}, 2), ([*command, "--train_file", "nowhere"], {"TANDEM_LOG_FORMAT": "json"}, 1),
-                              ([*agent, "run_qa.py", "--bogus"], {"TANDEM_LOG_FORMAT": "json"}, 2), ([*agent, "--log-format", "json", "--bogus"], {}, 2),
-                              ([command[0], "mpirun", "-n", "2", *command, "--log_format", "json", "--bogus"], {}, 2)):
+    for words, more, code in (
+        ([*command, "--log_format=json", "--bogus"], {}, 2),
+        ([*command, "--train_file", "nowhere"], {"TANDEM_LOG_FORMAT": "json"}, 1),
+        ([*agent, "run_qa.py", "--bogus"], {"TANDEM_LOG_FORMAT": "json"}, 2),
+        ([*agent, "--log-format", "json", "--bogus"], {}, 2),
+        ([command[0], "mpirun", "-n", "2", *command, "--log_format", "json", "--bogus"], {}, 2),
+    ):
         if not any(one["severity"] == "ERROR" for one in json_lines(words, more, code) if one["logger"] == "tandem"):
             raise Failed(f"{words[1:3]}: no line says what is wrong")
 

@@ -14,13 +14,28 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/support"))
 
-from ports import free_port  # noqa: E402: found by the line above
+from ports import free_port  # noqa: E402 (found by the line above)
 
 
 def compile_program(compiler, program, library, more=()):
-    subprocess.run([compiler, "-std=c++17", "-Wall", "-I", str(ROOT / "src" / "tandem" / "comm" / "oneccl"), "-I",
-                    str(ROOT / "src"), *more, str(ROOT / "tests" / "oneccl" / "program.cc"), "-o", str(program),
-                    str(library), f"-Wl,-rpath,{library.parent}"], check=True)
+    subprocess.run(
+        [
+            compiler,
+            "-std=c++17",
+            "-Wall",
+            "-I",
+            str(ROOT / "src" / "tandem" / "comm" / "oneccl"),
+            "-I",
+            str(ROOT / "src"),
+            *more,
+            str(ROOT / "tests" / "oneccl" / "program.cc"),
+            "-o",
+            str(program),
+            str(library),
+            f"-Wl,-rpath,{library.parent}",
+        ],
+        check=True,
+    )
 
 
 def prints_passed(command):

@@ -51,8 +51,11 @@ class Server:
             (self.folder / name).mkdir()
         config = self.folder / "ganesha.conf"
         config.write_text(CONFIG.format(folder=self.folder, lease=LEASE))
-        self.process = subprocess.Popen(["ganesha.nfsd", "-F", "-f", config, "-L", self.folder / "ganesha.log", "-p", self.folder / "ganesha.pid", "-N", "NIV_EVENT"],
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            ["ganesha.nfsd", "-F", "-f", config, "-L", self.folder / "ganesha.log", "-p", self.folder / "ganesha.pid", "-N", "NIV_EVENT"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         wait_for(self.answers, "the NFS server", 60, lambda: (self.folder / "ganesha.log").read_text())
         return self
 
@@ -103,7 +106,22 @@ class Node:
 
 
 def agent(job, *flags):
-    return [TANDEM, "run", "--nnodes", "1", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-id", job, "run_qa.py", *flags]
+    return [
+        TANDEM,
+        "run",
+        "--nnodes",
+        "1",
+        "--nproc-per-node",
+        "1",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "127.0.0.1:0",
+        "--rdzv-id",
+        job,
+        "run_qa.py",
+        *flags,
+    ]
 
 
 # ---- what is shown ----
@@ -179,8 +197,10 @@ def check_caches(folder, one, other, volume):
         flags = job_flags(volume / "both", "--logical_shards", "2", steps=8)
         flags[flags.index("--model_name_or_path") + 1] = "org/demo"
         flags[flags.index("--train_file") + 1] = train
-        with one.pod("first", *words, "--local-addr", ADDRESS, "run_qa.py", *flags, more=more) as first, \
-                other.pod("second", *words, "--local-addr", "10.244.9.2", "run_qa.py", *flags, more=more) as second:
+        with (
+            one.pod("first", *words, "--local-addr", ADDRESS, "run_qa.py", *flags, more=more) as first,
+            other.pod("second", *words, "--local-addr", "10.244.9.2", "run_qa.py", *flags, more=more) as second,
+        ):
             first.end(0)
             second.end(0)
             text = first.text() + second.text()
@@ -194,7 +214,9 @@ def check_caches(folder, one, other, volume):
         server.wait()
     if (alone / "model.safetensors").read_bytes() != (folder / "export/both/model.safetensors").read_bytes():
         raise Failed("other weights than those of a job on a disk of its own")
-    left = [path for path in (folder / "export").rglob("*") if ".tmp-" in path.name or path.name.endswith(".incomplete") or path.name.startswith(".fuse_hidden")]
+    left = [
+        path for path in (folder / "export").rglob("*") if ".tmp-" in path.name or path.name.endswith(".incomplete") or path.name.startswith(".fuse_hidden")
+    ]
     features = list((folder / "export/features").glob("*.features"))
     if left or len(features) != 1:
         raise Failed(f"left on the volume: {left}; files of features: {features}")
@@ -211,8 +233,14 @@ def show(folder):
     client = folder / "nfs_mount"
     flags = must("pkg-config", "--cflags", "--libs", "fuse3", "libnfs", error=Skipped).split()
     must("cc", "-O1", "-o", client, ROOT / "tests/shared_volume/nfs_mount.c", *flags)
-    for words in ("link set lo up", "link add pods type veth peer name nobody", f"address add {ADDRESS}/24 dev pods", "address add 10.244.9.2/24 dev pods", "link set pods up",
-                  "link set nobody up"):
+    for words in (
+        "link set lo up",
+        "link add pods type veth peer name nobody",
+        f"address add {ADDRESS}/24 dev pods",
+        "address add 10.244.9.2/24 dev pods",
+        "link set pods up",
+        "link set nobody up",
+    ):
         must("ip", *words.split(), error=Skipped)
     volume = folder / "volume"
     volume.mkdir()

@@ -28,16 +28,38 @@ def main():
         print("skipped: no Python with torch; scripts/fetch_torch.sh makes one, or TORCH_PYTHON names it")
         return 77
     tandem, library = sys.argv[1:]
-    environment = {**os.environ, "TANDEM_TORCH_LIBRARY": library, "OMP_NUM_THREADS": "1", "PYTHON_EXEC": python,
-                   "PYTHONPATH": f"{ROOT / 'python' / 'src'}:{ROOT / 'python' / 'ccl' / 'src'}"}
+    environment = {
+        **os.environ,
+        "TANDEM_TORCH_LIBRARY": library,
+        "OMP_NUM_THREADS": "1",
+        "PYTHON_EXEC": python,
+        "PYTHONPATH": f"{ROOT / 'python' / 'src'}:{ROOT / 'python' / 'ccl' / 'src'}",
+    }
     torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-    runs = [(torchrun + ["3", str(TESTS / "operations.py")], "all operations agree"),
-            ([tandem, "run", "--standalone", "--nproc-per-node", "3", str(TESTS / "groups.py")], "all groups agree"),
-            (torchrun + ["3", str(TESTS / "shared_memory.py")], "all shared memory agrees"),
-            (torchrun + ["2", str(TESTS / "training.py")], "ddp with hook: equal"),
-            (torchrun + ["2", str(TESTS / "names.py")], "all names answer"),
-            ([python, str(TESTS / "faults.py"), "killed", "order", "fork", "shrink", "backward-killed",
-              "backward-order", "interrupt", "backward-interrupt", "exit-under-way", "exit"], "exit: as expected")]
+    runs = [
+        (torchrun + ["3", str(TESTS / "operations.py")], "all operations agree"),
+        ([tandem, "run", "--standalone", "--nproc-per-node", "3", str(TESTS / "groups.py")], "all groups agree"),
+        (torchrun + ["3", str(TESTS / "shared_memory.py")], "all shared memory agrees"),
+        (torchrun + ["2", str(TESTS / "training.py")], "ddp with hook: equal"),
+        (torchrun + ["2", str(TESTS / "names.py")], "all names answer"),
+        (
+            [
+                python,
+                str(TESTS / "faults.py"),
+                "killed",
+                "order",
+                "fork",
+                "shrink",
+                "backward-killed",
+                "backward-order",
+                "interrupt",
+                "backward-interrupt",
+                "exit-under-way",
+                "exit",
+            ],
+            "exit: as expected",
+        ),
+    ]
     for name, flags in (("mpirun.mpich", []), ("mpirun.openmpi", ["--allow-run-as-root", "--oversubscribe"])):
         if mpirun := shutil.which(name):
             runs.append(([mpirun, *flags, "-n", "2", python, str(TESTS / "launched.py")], "2 ranks met"))

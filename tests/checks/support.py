@@ -89,12 +89,35 @@ def many_questions():
     def copy(number):
         text = json.dumps(data["data"])
         return json.loads(text.replace('"id": "', f'"id": "{number}-'))
+
     return json.dumps({**data, "data": [article for number in range(5) for article in copy(number)]})
 
 
 def job_flags(output, *more, steps=100000):
-    return ["--model_name_or_path", DEMO / "model", "--train_file", DEMO / "train.json", "--do_train", "--max_steps", steps, "--per_device_train_batch_size", "4",
-            "--max_seq_length", "128", "--doc_stride", "32", "--max_train_samples", "100", "--logging_steps", "2", "--save_steps", "2", "--output_dir", output, *more]
+    return [
+        "--model_name_or_path",
+        DEMO / "model",
+        "--train_file",
+        DEMO / "train.json",
+        "--do_train",
+        "--max_steps",
+        steps,
+        "--per_device_train_batch_size",
+        "4",
+        "--max_seq_length",
+        "128",
+        "--doc_stride",
+        "32",
+        "--max_train_samples",
+        "100",
+        "--logging_steps",
+        "2",
+        "--save_steps",
+        "2",
+        "--output_dir",
+        output,
+        *more,
+    ]
 
 
 def environment(more):

@@ -49,9 +49,29 @@ class Docker:
         folder.mkdir()
         os.environ["DOCKER_HOST"] = f"unix://{folder}/socket"
         with open(folder / "log", "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen(["dockerd", "--data-root", folder / "data", "--exec-root", folder / "exec", "--pidfile", folder / "pid", "-H", os.environ["DOCKER_HOST"],
-                                             "--storage-driver", "vfs", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--bridge=none", "--default-ulimit",
-                                             "nofile=4096:4096"], stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                [
+                    "dockerd",
+                    "--data-root",
+                    folder / "data",
+                    "--exec-root",
+                    folder / "exec",
+                    "--pidfile",
+                    folder / "pid",
+                    "-H",
+                    os.environ["DOCKER_HOST"],
+                    "--storage-driver",
+                    "vfs",
+                    "--iptables=false",
+                    "--ip6tables=false",
+                    "--ip-forward=false",
+                    "--bridge=none",
+                    "--default-ulimit",
+                    "nofile=4096:4096",
+                ],
+                stdout=log,
+                stderr=log,
+            )
         wait_for(lambda: self.process.poll() is not None or call("docker", "info").returncode == 0, "dockerd", 60, (folder / "log").read_text)
         if self.process.poll() is not None:
             raise Skipped(f"dockerd does not run here: {(folder / 'log').read_text()[-500:]}")
@@ -113,9 +133,26 @@ def check_size():
 def check_restrictions(scratch):
     model = scratch / "model-with-head"
     subprocess.run([sys.executable, ROOT / "tests/support/with_head.py", DEMO / "model", model, "ForQuestionAnswering"], check=True)
-    text = run("bash", "-c", "id -u; tandem --version; df -k /dev/shm; touch /etc/x; tandem ask --model /model --context /text 'When?'",
-               options=("--read-only", "--user", "12345:0", "--shm-size", "64m", "--memory", "1g", "--cpus", "1",
-                        "-v", f"{model}:/model:ro", "-v", f"{ROOT / 'README.md'}:/text:ro"))
+    text = run(
+        "bash",
+        "-c",
+        "id -u; tandem --version; df -k /dev/shm; touch /etc/x; tandem ask --model /model --context /text 'When?'",
+        options=(
+            "--read-only",
+            "--user",
+            "12345:0",
+            "--shm-size",
+            "64m",
+            "--memory",
+            "1g",
+            "--cpus",
+            "1",
+            "-v",
+            f"{model}:/model:ro",
+            "-v",
+            f"{ROOT / 'README.md'}:/text:ro",
+        ),
+    )
     expect(text, "12345", "tandem 0", "65536", "Read-only file system", "probability")
 
 
@@ -135,7 +172,18 @@ python3 -c 'print(1)'; echo "python $?"
 """
     text = run("bash", "-c", script)
     expect(text, *(f"{how} {job}" for how in ("ok", "torchrun") for job in ("run_qa", "run_glue", "run_classification", "run_ner")))
-    expect(text, "usage: tandem run", "sshd ok", "mpirun 1", "install the MPI", "torchrun 1", "found no torch", "python 127", "there is no Python here", "torchrun is 'tandem run'")
+    expect(
+        text,
+        "usage: tandem run",
+        "sshd ok",
+        "mpirun 1",
+        "install the MPI",
+        "torchrun 1",
+        "found no torch",
+        "python 127",
+        "there is no Python here",
+        "torchrun is 'tandem run'",
+    )
 
 
 def check_no_program():
@@ -171,14 +219,37 @@ def environment_of(lines):
             if value := re.search(r'^-?\s+value: "(.*)"', lines[index + 1]):
                 values[match[1]] = value[1]
     job = "transformers-pytorchjob"
-    return {**values, "PET_RDZV_ENDPOINT": f"{job}-worker-0:23456", "PET_RDZV_BACKEND": "c10d", "PET_NNODES": "1:4", "PET_MAX_RESTARTS": "10",
-            "PET_NPROC_PER_NODE": "auto", "KUBERNETES_SERVICE_HOST": "10.96.0.1", "HF_HUB_OFFLINE": "1"}
+    return {
+        **values,
+        "PET_RDZV_ENDPOINT": f"{job}-worker-0:23456",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_NNODES": "1:4",
+        "PET_MAX_RESTARTS": "10",
+        "PET_NPROC_PER_NODE": "auto",
+        "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+        "HF_HUB_OFFLINE": "1",
+    }
 
 
 def pod_options(lines, scratch, volume, folder, model, worker=0, host="127.0.0.1"):
-    options = ["--hostname", f"transformers-pytorchjob-worker-{worker}", "--add-host", f"transformers-pytorchjob-worker-0:{host}",
-               "--shm-size", "64m", "--memory", "2g", "--cpus", "1", "-v", f"{volume}:/tmp/pvc-mount", "-v", f"{DEMO / 'model'}:{folder}/{model}:ro",
-               "-v", f"{scratch / 'squad'}:{folder}/squad:ro"]
+    options = [
+        "--hostname",
+        f"transformers-pytorchjob-worker-{worker}",
+        "--add-host",
+        f"transformers-pytorchjob-worker-0:{host}",
+        "--shm-size",
+        "64m",
+        "--memory",
+        "2g",
+        "--cpus",
+        "1",
+        "-v",
+        f"{volume}:/tmp/pvc-mount",
+        "-v",
+        f"{DEMO / 'model'}:{folder}/{model}:ro",
+        "-v",
+        f"{scratch / 'squad'}:{folder}/squad:ro",
+    ]
     for name, value in environment_of(lines).items():
         options += ["--env", f"{name}={value}"]
     return options
@@ -217,9 +288,37 @@ def check_memory_limit(scratch):
     """requests = limits below the plan: told with both figures before the first step."""
     (scratch / "small").mkdir(mode=0o777)
     (scratch / "small").chmod(0o777)
-    options = ["--memory", "64m", "--memory-swap", "64m", "-v", f"{scratch / 'small'}:/volume", "-v", f"{DEMO / 'model'}:/model:ro", "-v", f"{scratch / 'squad'}:/data:ro"]
-    done = call(ENGINE, "run", "--rm", "--network", "none", "--no-healthcheck", *options, IMAGE, "torchrun", "/x/run_qa.py", *job_flags("small"), "--per_device_train_batch_size", "64",
-                "--max_seq_length", "384", "--pad_to_max_length", "true")
+    options = [
+        "--memory",
+        "64m",
+        "--memory-swap",
+        "64m",
+        "-v",
+        f"{scratch / 'small'}:/volume",
+        "-v",
+        f"{DEMO / 'model'}:/model:ro",
+        "-v",
+        f"{scratch / 'squad'}:/data:ro",
+    ]
+    done = call(
+        ENGINE,
+        "run",
+        "--rm",
+        "--network",
+        "none",
+        "--no-healthcheck",
+        *options,
+        IMAGE,
+        "torchrun",
+        "/x/run_qa.py",
+        *job_flags("small"),
+        "--per_device_train_batch_size",
+        "64",
+        "--max_seq_length",
+        "384",
+        "--pad_to_max_length",
+        "true",
+    )
     text = " ".join((done.stdout + done.stderr).split())
     if done.returncode != 1 or list((scratch / "small").rglob("checkpoint-*")):
         raise Failed(f"a pod with less memory than the plan: {done.returncode}, {text[-2000:]}")
@@ -239,8 +338,11 @@ class TwoHosts:
         done = [call("ip", "netns", "add", name) for name in self.names]
         done.append(call("ip", "link", "add", wires[0], "netns", self.names[0], "type", "veth", "peer", "name", wires[1], "netns", self.names[1]))
         for name, wire, address in zip(self.names, wires, self.addresses):
-            done += [call("ip", "-n", name, "address", "add", f"{address}/24", "dev", wire), call("ip", "-n", name, "link", "set", wire, "up"),
-                     call("ip", "-n", name, "link", "set", "lo", "up")]
+            done += [
+                call("ip", "-n", name, "address", "add", f"{address}/24", "dev", wire),
+                call("ip", "-n", name, "link", "set", wire, "up"),
+                call("ip", "-n", name, "link", "set", "lo", "up"),
+            ]
         if any(one.returncode for one in done):
             self.__exit__()
             raise Skipped("this machine has no network namespaces: " + "".join(one.stderr for one in done)[:200])
@@ -265,8 +367,21 @@ def check_two_pods(scratch, folder):
     def start(worker, hosts):
         name = f"tandem-test-{os.getpid()}-{len(started)}"
         started.append(name)
-        done = call("podman", "run", "--detach", "--no-healthcheck", "--name", name, "--network", f"ns:/run/netns/{hosts.names[worker]}",
-                    *pod_options(lines, *where, worker=worker, host=hosts.addresses[0]), IMAGE, "/bin/bash", "-c", script)
+        done = call(
+            "podman",
+            "run",
+            "--detach",
+            "--no-healthcheck",
+            "--name",
+            name,
+            "--network",
+            f"ns:/run/netns/{hosts.names[worker]}",
+            *pod_options(lines, *where, worker=worker, host=hosts.addresses[0]),
+            IMAGE,
+            "/bin/bash",
+            "-c",
+            script,
+        )
         if done.returncode != 0:
             raise Failed(f"a pod does not start: {done.stderr[-1000:]}")
         return name
@@ -313,18 +428,40 @@ def check_two_pods(scratch, folder):
 # Pods of two, as each operator makes them: the name of each host, by which name the first is found, and the variables.
 def master_and_worker(rank, first):
     """A PyTorchJob with a Master and no elasticPolicy."""
-    return {"MASTER_ADDR": first, "MASTER_PORT": "23456", "WORLD_SIZE": "2", "RANK": str(rank), "PET_MASTER_ADDR": first, "PET_MASTER_PORT": "23456",
-            "PET_NNODES": "2", "PET_NODE_RANK": str(rank), "PET_NPROC_PER_NODE": "1"}
+    return {
+        "MASTER_ADDR": first,
+        "MASTER_PORT": "23456",
+        "WORLD_SIZE": "2",
+        "RANK": str(rank),
+        "PET_MASTER_ADDR": first,
+        "PET_MASTER_PORT": "23456",
+        "PET_NNODES": "2",
+        "PET_NODE_RANK": str(rank),
+        "PET_NPROC_PER_NODE": "1",
+    }
 
 
 def of_trainjob(rank, first):
-    return {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "1", "PET_NODE_RANK": str(rank), "PET_MASTER_ADDR": first, "PET_MASTER_PORT": "29500",
-            "JOB_COMPLETION_INDEX": str(rank)}
+    return {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "1",
+        "PET_NODE_RANK": str(rank),
+        "PET_MASTER_ADDR": first,
+        "PET_MASTER_PORT": "29500",
+        "JOB_COMPLETION_INDEX": str(rank),
+    }
 
 
 def elastic(rank, first):
-    return {"PET_NNODES": "2:2", "PET_NPROC_PER_NODE": "1", "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": f"{first}:29400", "PET_RDZV_ID": "qa",
-            "PET_MAX_RESTARTS": "10", "JOB_COMPLETION_INDEX": str(rank)}
+    return {
+        "PET_NNODES": "2:2",
+        "PET_NPROC_PER_NODE": "1",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": f"{first}:29400",
+        "PET_RDZV_ID": "qa",
+        "PET_MAX_RESTARTS": "10",
+        "JOB_COMPLETION_INDEX": str(rank),
+    }
 
 
 POD_KINDS = [
@@ -338,8 +475,25 @@ POD_KINDS = [
 
 
 def job_flags(output):
-    return ("--model_name_or_path", "/model", "--train_file", "/data/train.json", "--do_train", "--max_steps", "8", "--per_device_train_batch_size", "4",
-            "--max_seq_length", "128", "--doc_stride", "32", "--logical_shards", "2", "--output_dir", f"/volume/{output}")
+    return (
+        "--model_name_or_path",
+        "/model",
+        "--train_file",
+        "/data/train.json",
+        "--do_train",
+        "--max_steps",
+        "8",
+        "--per_device_train_batch_size",
+        "4",
+        "--max_seq_length",
+        "128",
+        "--doc_stride",
+        "32",
+        "--logical_shards",
+        "2",
+        "--output_dir",
+        f"/volume/{output}",
+    )
 
 
 class Pods:
@@ -356,8 +510,25 @@ class Pods:
         name = f"tandem-pod-{os.getpid()}-{len(self.names)}"
         self.names.append(name)
         settings = [word for pair in dict(variables).items() for word in ("--env", "=".join(pair))]
-        done = call("podman", "run", "--detach", "--no-healthcheck", "--name", name, "--network", f"ns:/run/netns/{hosts.names[host]}", "--hostname",
-                    host_name, "--env", "KUBERNETES_SERVICE_HOST=10.96.0.1", *settings, *options, *self.mounts, IMAGE, *words)
+        done = call(
+            "podman",
+            "run",
+            "--detach",
+            "--no-healthcheck",
+            "--name",
+            name,
+            "--network",
+            f"ns:/run/netns/{hosts.names[host]}",
+            "--hostname",
+            host_name,
+            "--env",
+            "KUBERNETES_SERVICE_HOST=10.96.0.1",
+            *settings,
+            *options,
+            *self.mounts,
+            IMAGE,
+            *words,
+        )
         if done.returncode != 0:
             raise Failed(f"a pod does not start: {done.stderr[-1000:]}")
         return name
@@ -410,8 +581,14 @@ def check_mpi_job(hosts, pods, scratch):
     for worker, address in enumerate(hosts.addresses):
         options += ["--add-host", f"qa-worker-{worker}.qa.default.svc:{address}"]
     workers = [pods.start(hosts, worker, f"qa-worker-{worker}", ("tandem-sshd",), {}, options) for worker in (0, 1)]
-    launcher = pods.start(hosts, 0, "qa-launcher", ("mpirun", "-f", "/etc/mpi/hostfile", "-n", "2", "-ppn", "1", "tandem", "run_qa", *job_flags("mpi")),
-                          {"I_MPI_HYDRA_HOST_FILE": "/etc/mpi/hostfile"}, options)
+    launcher = pods.start(
+        hosts,
+        0,
+        "qa-launcher",
+        ("mpirun", "-f", "/etc/mpi/hostfile", "-n", "2", "-ppn", "1", "tandem", "run_qa", *job_flags("mpi")),
+        {"I_MPI_HYDRA_HOST_FILE": "/etc/mpi/hostfile"},
+        options,
+    )
     try:
         expect(pods.end([launcher], "MPIJob"), "2 ranks on")
     except Failed as problem:

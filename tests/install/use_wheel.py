@@ -11,9 +11,17 @@ from pathlib import Path
 import tandem
 
 demo, out = Path(sys.argv[1]), Path(sys.argv[2])
-flags = dict(model_name_or_path=demo / "model", train_file=demo / "topics_train.csv",
-             validation_file=demo / "topics_held_out.csv", do_train=True, do_eval=True,
-             learning_rate=1e-3, num_train_epochs=1, max_seq_length=64, save_strategy="no")
+flags = dict(
+    model_name_or_path=demo / "model",
+    train_file=demo / "topics_train.csv",
+    validation_file=demo / "topics_held_out.csv",
+    do_train=True,
+    do_eval=True,
+    learning_rate=1e-3,
+    num_train_epochs=1,
+    max_seq_length=64,
+    save_strategy="no",
+)
 
 # Results are those of all_results.json, and the log goes to sys.stdout.
 log = io.StringIO()
@@ -47,11 +55,12 @@ version = subprocess.run([sys.executable, "-m", "tandem", "--version"], check=Tr
 assert version.stdout.split()[1] == tandem.__version__, version.stdout
 
 # Ctrl-C in the terminal of a Python program ends the job too, with a checkpoint.
-code = ("import sys, tandem; from pathlib import Path; demo = Path(sys.argv[1]); tandem.run_classification("
-        "model_name_or_path=demo / 'model', train_file=demo / 'topics_train.csv', do_train=True, "
-        "num_train_epochs=100000, max_seq_length=64, output_dir=sys.argv[2])")
-process = subprocess.Popen([sys.executable, "-c", code, str(demo), str(out / "stopped")],
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+code = (
+    "import sys, tandem; from pathlib import Path; demo = Path(sys.argv[1]); tandem.run_classification("
+    "model_name_or_path=demo / 'model', train_file=demo / 'topics_train.csv', do_train=True, "
+    "num_train_epochs=100000, max_seq_length=64, output_dir=sys.argv[2])"
+)
+process = subprocess.Popen([sys.executable, "-c", code, str(demo), str(out / "stopped")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 seen = ""
 for line in process.stdout:
     seen += line

@@ -22,18 +22,58 @@ import check_tokenizers  # restarts this program with the venv's Python if need 
 MAX_LENGTH, STRIDE = 128, 24  # longer than 128 tokens no sequence of the small models may be
 # Question, context, answer.
 QUESTIONS = {
-    "fi": ("Milloin lautta lähtee Turusta?", "Lautta Maarianhaminaan lähtee Turun satamasta joka aamu kello 8.45, ja matka kestää viisi ja puoli tuntia. Liput myydään terminaalissa.", "kello 8.45"),
-    "tr": ("İstanbul'dan kalkan tren nereye gidiyor?", "Sabah saat altıda İstanbul'dan kalkan yüksek hızlı tren Eskişehir üzerinden Ankara'ya gider. Işıklı köprünün üstünden geçişi yirmi dakika sürer.", "Ankara'ya"),
-    "vi": ("Chợ nổi Cái Răng nằm ở đâu?", "Chợ nổi Cái Răng nằm trên sông Hậu, cách trung tâm thành phố Cần Thơ khoảng sáu cây số. Người ta họp chợ từ lúc mờ sáng đến chín giờ.", "trên sông Hậu"),
-    "el": ("Πόσο ψηλός είναι ο Όλυμπος;", "Ο Όλυμπος είναι το ψηλότερο βουνό της Ελλάδας· η κορυφή του, ο Μύτικας, έχει ύψος 2.917 μέτρα. Πρώτη φορά ανέβηκαν εκεί το 1913.", "2.917 μέτρα"),
-    "ru": ("Когда открыли мост?", "Мост через реку открыли 12 июня 1967 года; ещё через три года по нему пошли трамваи. Его длина — 1 216 метров, ширина — 28 метров.", "12 июня 1967 года"),
-    "ar": ("متى بُنيت المكتبة؟", "بُنيت المكتبة القديمة في المدينة سنة ١٩٢٨، ثم جُدّدت بعد الحرب. يزورها كل عام أكثر من مئة ألف قارئ، وفيها ٣٥٠ مخطوطة.", "سنة ١٩٢٨"),
-    "he": ("כמה תחנות יש בקו?", "בקו הרכבת הקלה יש עשרים ושלוש תחנות, והנסיעה מקצה לקצה אורכת ארבעים וחמש דקות. הַקַּו נפתח בשנת 2011 ומשרת את צפון העיר.", "עשרים ושלוש תחנות"),
+    "fi": (
+        "Milloin lautta lähtee Turusta?",
+        "Lautta Maarianhaminaan lähtee Turun satamasta joka aamu kello 8.45, ja matka kestää viisi ja puoli tuntia. Liput myydään terminaalissa.",
+        "kello 8.45",
+    ),
+    "tr": (
+        "İstanbul'dan kalkan tren nereye gidiyor?",
+        "Sabah saat altıda İstanbul'dan kalkan yüksek hızlı tren Eskişehir üzerinden Ankara'ya gider. Işıklı köprünün üstünden geçişi yirmi dakika sürer.",
+        "Ankara'ya",
+    ),
+    "vi": (
+        "Chợ nổi Cái Răng nằm ở đâu?",
+        "Chợ nổi Cái Răng nằm trên sông Hậu, cách trung tâm thành phố Cần Thơ khoảng sáu cây số. Người ta họp chợ từ lúc mờ sáng đến chín giờ.",
+        "trên sông Hậu",
+    ),
+    "el": (
+        "Πόσο ψηλός είναι ο Όλυμπος;",
+        "Ο Όλυμπος είναι το ψηλότερο βουνό της Ελλάδας· η κορυφή του, ο Μύτικας, έχει ύψος 2.917 μέτρα. Πρώτη φορά ανέβηκαν εκεί το 1913.",
+        "2.917 μέτρα",
+    ),
+    "ru": (
+        "Когда открыли мост?",
+        "Мост через реку открыли 12 июня 1967 года; ещё через три года по нему пошли трамваи. Его длина — 1 216 метров, ширина — 28 метров.",
+        "12 июня 1967 года",
+    ),
+    "ar": (
+        "متى بُنيت المكتبة؟",
+        "بُنيت المكتبة القديمة في المدينة سنة ١٩٢٨، ثم جُدّدت بعد الحرب. يزورها كل عام أكثر من مئة ألف قارئ، وفيها ٣٥٠ مخطوطة.",
+        "سنة ١٩٢٨",
+    ),
+    "he": (
+        "כמה תחנות יש בקו?",
+        "בקו הרכבת הקלה יש עשרים ושלוש תחנות, והנסיעה מקצה לקצה אורכת ארבעים וחמש דקות. הַקַּו נפתח בשנת 2011 ומשרת את צפון העיר.",
+        "עשרים ושלוש תחנות",
+    ),
     "hi": ("झील कितनी गहरी है?", "यह झील समुद्र तल से १,९३८ मीटर ऊपर है और इसकी सबसे अधिक गहराई सत्ताईस मीटर है। सर्दियों में यहाँ प्रवासी पक्षी आते हैं।", "सत्ताईस मीटर"),
     "th": ("ตลาดเปิดกี่โมง", "ตลาดน้ำเปิดทุกวันเสาร์และอาทิตย์ตั้งแต่หกโมงเช้าถึงบ่ายสามโมง ผู้คนพายเรือมาขายผลไม้และก๋วยเตี๋ยว ค่าเรือคนละ ๑๐๐ บาท", "หกโมงเช้า"),
-    "ja": ("城はいつ建てられましたか。", "この城は1609年に築かれ、天守は国宝に指定されている。城下町の通りには江戸時代の商家がﾆｼﾞｭｳ軒ほど残り、毎年およそ四十万人が訪れる。", "1609年"),
-    "ko": ("섬까지 배로 얼마나 걸립니까?", "항구에서 섬까지는 쾌속선으로 한 시간 십오 분이 걸리고, 하루에 네 번 다닌다. 섬에는 약 1,200명이 살며 등대는 1910년에 세워졌다.", "한 시간 십오 분"),
-    "ka": ("რამდენი კილომეტრია გზა?", "სამხედრო გზა თბილისიდან ვლადიკავკაზამდე 208 კილომეტრია და ჯვრის უღელტეხილზე 2 379 მეტრამდე ადის. ზამთარში ის ხშირად იკეტება.", "208 კილომეტრია"),
+    "ja": (
+        "城はいつ建てられましたか。",
+        "この城は1609年に築かれ、天守は国宝に指定されている。城下町の通りには江戸時代の商家がﾆｼﾞｭｳ軒ほど残り、毎年およそ四十万人が訪れる。",
+        "1609年",
+    ),
+    "ko": (
+        "섬까지 배로 얼마나 걸립니까?",
+        "항구에서 섬까지는 쾌속선으로 한 시간 십오 분이 걸리고, 하루에 네 번 다닌다. 섬에는 약 1,200명이 살며 등대는 1910년에 세워졌다.",
+        "한 시간 십오 분",
+    ),
+    "ka": (
+        "რამდენი კილომეტრია გზა?",
+        "სამხედრო გზა თბილისიდან ვლადიკავკაზამდე 208 კილომეტრია და ჯვრის უღელტეხილზე 2 379 მეტრამდე ადის. ზამთარში ის ხშირად იკეტება.",
+        "208 კილომეტრია",
+    ),
 }
 
 
@@ -45,7 +85,12 @@ def rows():
             question, context, answer = map(change, texts)
             assert answer in context, language
             whole = "  ".join([context] * 3)
-            yield {"id": f"{language}-{form}", "question": "  " + question, "context": whole, "answers": {"text": [answer], "answer_start": [len(context) + 2 + context.index(answer)]}}
+            yield {
+                "id": f"{language}-{form}",
+                "question": "  " + question,
+                "context": whole,
+                "answers": {"text": [answer], "answer_start": [len(context) + 2 + context.index(answer)]},
+            }
 
 
 def label(offsets, sequences, cls_index, row):
@@ -84,7 +129,23 @@ def check(tandem, model):
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "questions.json"
         file.write_text(json.dumps({"data": questions}), encoding="utf-8")
-        command = [tandem, "inspect", "features", "--full", "--set", "train", "--model", str(model), "--max_seq_length", str(MAX_LENGTH), "--doc_stride", str(STRIDE), "--pad_to_max_length", "true", str(file)]
+        command = [
+            tandem,
+            "inspect",
+            "features",
+            "--full",
+            "--set",
+            "train",
+            "--model",
+            str(model),
+            "--max_seq_length",
+            str(MAX_LENGTH),
+            "--doc_stride",
+            str(STRIDE),
+            "--pad_to_max_length",
+            "true",
+            str(file),
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return 0, [f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-1000:]}"]

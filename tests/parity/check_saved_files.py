@@ -74,8 +74,27 @@ def main():
     for name, model in (("bert", ROOT / "examples/demo/model"), ("distilbert", GOLDEN / "distilbert")):
         with tempfile.TemporaryDirectory() as scratch:
             out = pathlib.Path(scratch) / "out"
-            job = [tandem, "run_qa", "--model_name_or_path", model, "--train_file", ROOT / "examples/demo/train.json", "--do_train",
-                   "--max_steps", "2", "--save_steps", "2", "--max_train_samples", "32", "--max_seq_length", "96", "--doc_stride", "32", "--output_dir", out]
+            job = [
+                tandem,
+                "run_qa",
+                "--model_name_or_path",
+                model,
+                "--train_file",
+                ROOT / "examples/demo/train.json",
+                "--do_train",
+                "--max_steps",
+                "2",
+                "--save_steps",
+                "2",
+                "--max_train_samples",
+                "32",
+                "--max_seq_length",
+                "96",
+                "--doc_stride",
+                "32",
+                "--output_dir",
+                out,
+            ]
             done = subprocess.run(list(map(str, job)), capture_output=True, text=True)
             expect(done.returncode == 0, f"{name}: run_qa ended with {done.returncode}: {done.stderr[-2000:]}")
             if done.returncode:

@@ -34,7 +34,7 @@ except ImportError:
 def tag(key):
     for prefix in ("eval_", "test_"):
         if key.startswith(prefix):
-            return f"{prefix[:-1]}/{key[len(prefix):]}"
+            return f"{prefix[:-1]}/{key[len(prefix) :]}"
     return f"train/{key}"
 
 
@@ -49,15 +49,54 @@ def kill_who_writes(tandem, output, expect):
     runs = output / "runs"
     said = output.with_name("stderr")
     job = subprocess.Popen(
-        [tandem, "run", "--standalone", "--nproc-per-node", "2", "run_qa.py", "--model_name_or_path", DEMO / "model", "--train_file", DEMO / "train.json", "--output_dir", output, "--do_train",
-         "--max_train_samples", "200", "--max_steps", "300", "--logging_steps", "5", "--save_strategy", "no", "--max_seq_length", "128", "--doc_stride", "32", "--report_to", "tensorboard", "--logging_dir", runs],
-        stdout=subprocess.DEVNULL, stderr=said.open("w"), env={**os.environ, "OMP_NUM_THREADS": "1"})
+        [
+            tandem,
+            "run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            "run_qa.py",
+            "--model_name_or_path",
+            DEMO / "model",
+            "--train_file",
+            DEMO / "train.json",
+            "--output_dir",
+            output,
+            "--do_train",
+            "--max_train_samples",
+            "200",
+            "--max_steps",
+            "300",
+            "--logging_steps",
+            "5",
+            "--save_strategy",
+            "no",
+            "--max_seq_length",
+            "128",
+            "--doc_stride",
+            "32",
+            "--report_to",
+            "tensorboard",
+            "--logging_dir",
+            runs,
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=said.open("w"),
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     deadline = time.monotonic() + 120
     for files in (1, 2):
-        while job.poll() is None and time.monotonic() < deadline and not any(file.read_bytes().count(b"train/loss") >= 4 * files for file in sorted(runs.glob("*"))[files - 1:]):
+        while (
+            job.poll() is None
+            and time.monotonic() < deadline
+            and not any(file.read_bytes().count(b"train/loss") >= 4 * files for file in sorted(runs.glob("*"))[files - 1 :])
+        ):
             time.sleep(0.01)
         if job.poll() is not None:
-            expect(False, f"the elastic job ended with {job.returncode} before its writer was killed for the {files}. time; files {sorted(os.listdir(runs))}:\n{said.read_text()}")
+            expect(
+                False,
+                f"the elastic job ended with {job.returncode} before its writer was killed for the {files}. time; files {sorted(os.listdir(runs))}:\n{said.read_text()}",
+            )
             return
         workers = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
         writer = next(pid for pid in workers if any(link.startswith(str(runs)) for link in links_of(pid)))
@@ -68,7 +107,9 @@ def kill_who_writes(tandem, output, expect):
     history = json.loads((output / "trainer_state.json").read_text())["log_history"]
     expected = [(entry["step"], entry["loss"]) for entry in history if "loss" in entry]
     found = scalars_of(runs, "train/loss")
-    expect(len(expected) == 60 and [step for step, _ in found] == [step for step, _ in expected], f"train/loss of an elastic job at {[step for step, _ in found]}")
+    expect(
+        len(expected) == 60 and [step for step, _ in found] == [step for step, _ in expected], f"train/loss of an elastic job at {[step for step, _ in found]}"
+    )
     expect(all(math.isclose(a, b, rel_tol=1e-6) for (_, a), (_, b) in zip(found, expected)), "train/loss of an elastic job")
     expect(len(list(runs.glob("*"))) > 2, "nobody wrote who did not write before")
 
@@ -91,11 +132,44 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         output = pathlib.Path(scratch) / "out"
         subprocess.run(
-            [sys.argv[1], "run_qa", "--model_name_or_path", DEMO / "model", "--train_file", DEMO / "train.json", "--validation_file", DEMO / "held_out.json",
-             "--output_dir", output, "--do_train", "--do_eval", "--max_train_samples", "40", "--max_eval_samples", "20", "--max_steps", "8",
-             "--logging_steps", "2", "--eval_strategy", "steps", "--eval_steps", "4", "--save_strategy", "no", "--max_seq_length", "128", "--doc_stride", "32",
-             "--report_to", "tensorboard"],
-            check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+            [
+                sys.argv[1],
+                "run_qa",
+                "--model_name_or_path",
+                DEMO / "model",
+                "--train_file",
+                DEMO / "train.json",
+                "--validation_file",
+                DEMO / "held_out.json",
+                "--output_dir",
+                output,
+                "--do_train",
+                "--do_eval",
+                "--max_train_samples",
+                "40",
+                "--max_eval_samples",
+                "20",
+                "--max_steps",
+                "8",
+                "--logging_steps",
+                "2",
+                "--eval_strategy",
+                "steps",
+                "--eval_steps",
+                "4",
+                "--save_strategy",
+                "no",
+                "--max_seq_length",
+                "128",
+                "--doc_stride",
+                "32",
+                "--report_to",
+                "tensorboard",
+            ],
+            check=True,
+            capture_output=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
         [events] = output.glob("runs/*/events.out.tfevents.*")
         reader = EventAccumulator(str(events.parent), size_guidance={"scalars": 0, "tensors": 0})
         reader.Reload()
@@ -113,8 +187,10 @@ def main():
                 found = scalars.get(tag(key), {}).get(entry["step"])
                 # The last step has several entries: the log of the step, an evaluation and the end of training; the last one of a tag counts.
                 later = [other for other in history if other["step"] == entry["step"] and key in other][-1][key]
-                expect(found is not None and math.isclose(found, later, rel_tol=1e-6, abs_tol=1e-30),
-                       f"{tag(key)} at step {entry['step']} is {found}, expected {later}")
+                expect(
+                    found is not None and math.isclose(found, later, rel_tol=1e-6, abs_tol=1e-30),
+                    f"{tag(key)} at step {entry['step']} is {found}, expected {later}",
+                )
         for name in ("train/loss", "train/grad_norm", "train/learning_rate", "train/epoch", "train/train_loss", "eval/f1", "eval/exact_match", "eval/runtime"):
             expect(name in scalars, f"there is no {name}; there are {sorted(scalars)}")
         expect(sorted(scalars["train/loss"]) == [2, 4, 6, 8], f"train/loss at {sorted(scalars['train/loss'])}")

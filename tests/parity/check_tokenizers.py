@@ -28,15 +28,89 @@ except ImportError:
         sys.exit(77)
     os.execve(VENV_PYTHON, [str(VENV_PYTHON), *sys.argv], {**os.environ, "TANDEM_CHECK_IN_VENV": "1"})
 
-MODELS = [ROOT / "examples/demo/model", *(ROOT / "tests/parity/golden/tokenizers" / name for name in ("roberta", "xlmr", "xlmr_older")),
-          *(ROOT.parent / "shared/data/golden/tasks/models" / name for name in ("tiny-electra", "tiny-roberta", "tiny-xlmr", "tiny-xlmr-hub")), ROOT / "build/test-data/minilm"]
+MODELS = [
+    ROOT / "examples/demo/model",
+    *(ROOT / "tests/parity/golden/tokenizers" / name for name in ("roberta", "xlmr", "xlmr_older")),
+    *(ROOT.parent / "shared/data/golden/tasks/models" / name for name in ("tiny-electra", "tiny-roberta", "tiny-xlmr", "tiny-xlmr-hub")),
+    ROOT / "build/test-data/minilm",
+]
 
 # Ranges from which characters are drawn, and how often. Up to Unicode 15, which tandem's ICU knows.
-RANGES = [(12, 0x20, 0x7e), (3, 0, 0x1f), (3, 0x7f, 0xff), (2, 0x100, 0x24f), (4, 0x300, 0x36f), (2, 0x370, 0x52f), (2, 0x590, 0x6ff), (2, 0x900, 0xdff), (1, 0xe00, 0xfff), (2, 0x1100, 0x11ff),
-          (2, 0x1e00, 0x1fff), (4, 0x2000, 0x206f), (3, 0x2070, 0x218f), (2, 0x2400, 0x26ff), (1, 0x2e80, 0x30ff), (2, 0x3000, 0x33ff), (2, 0x4e00, 0x9fff), (2, 0xa000, 0xd7ff), (1, 0xe000, 0xf8ff),
-          (2, 0xf900, 0xfdff), (3, 0xfe00, 0xfe2f), (3, 0xfe30, 0xffff), (1, 0x10000, 0x1ffff), (3, 0x1f1e6, 0x1f1ff), (4, 0x1f300, 0x1faff), (1, 0x20000, 0x2a6df), (1, 0xe0000, 0x10ffff)]
-PIECES = [" ", "  ", "   ", "\n", "\r\n", "\t", "\u00a0", "\u200d", "\ufe0f", "\u0301", "e\u0301", "'s", "'re", "'ll", "<mask>", " <mask> ", "<s>", "</s>", "<pad>", "[MASK]", "[SEP]", "\u2581", "\u0120", "the", " of", "ing",
-          "tion", "Hello", "World", "123", "4,5", "...", "\u4e2d\u6587", "\ufb01", "\u00bd", "\ufdfa", "\u3000", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1eb\U0001f1f7", "\uac00\u11a8", "\u0928\u094d\u0924", "\u212b", "\u0130", "\u1e9e"]
+RANGES = [
+    (12, 0x20, 0x7E),
+    (3, 0, 0x1F),
+    (3, 0x7F, 0xFF),
+    (2, 0x100, 0x24F),
+    (4, 0x300, 0x36F),
+    (2, 0x370, 0x52F),
+    (2, 0x590, 0x6FF),
+    (2, 0x900, 0xDFF),
+    (1, 0xE00, 0xFFF),
+    (2, 0x1100, 0x11FF),
+    (2, 0x1E00, 0x1FFF),
+    (4, 0x2000, 0x206F),
+    (3, 0x2070, 0x218F),
+    (2, 0x2400, 0x26FF),
+    (1, 0x2E80, 0x30FF),
+    (2, 0x3000, 0x33FF),
+    (2, 0x4E00, 0x9FFF),
+    (2, 0xA000, 0xD7FF),
+    (1, 0xE000, 0xF8FF),
+    (2, 0xF900, 0xFDFF),
+    (3, 0xFE00, 0xFE2F),
+    (3, 0xFE30, 0xFFFF),
+    (1, 0x10000, 0x1FFFF),
+    (3, 0x1F1E6, 0x1F1FF),
+    (4, 0x1F300, 0x1FAFF),
+    (1, 0x20000, 0x2A6DF),
+    (1, 0xE0000, 0x10FFFF),
+]
+PIECES = [
+    " ",
+    "  ",
+    "   ",
+    "\n",
+    "\r\n",
+    "\t",
+    "\u00a0",
+    "\u200d",
+    "\ufe0f",
+    "\u0301",
+    "e\u0301",
+    "'s",
+    "'re",
+    "'ll",
+    "<mask>",
+    " <mask> ",
+    "<s>",
+    "</s>",
+    "<pad>",
+    "[MASK]",
+    "[SEP]",
+    "\u2581",
+    "\u0120",
+    "the",
+    " of",
+    "ing",
+    "tion",
+    "Hello",
+    "World",
+    "123",
+    "4,5",
+    "...",
+    "\u4e2d\u6587",
+    "\ufb01",
+    "\u00bd",
+    "\ufdfa",
+    "\u3000",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "\U0001f1eb\U0001f1f7",
+    "\uac00\u11a8",
+    "\u0928\u094d\u0924",
+    "\u212b",
+    "\u0130",
+    "\u1e9e",
+]
 
 
 def random_text(rng, most):
@@ -47,7 +121,7 @@ def random_text(rng, most):
         else:
             _, low, high = rng.choices(RANGES, [weight for weight, _, _ in RANGES])[0]
             c = rng.randint(low, high)
-            parts.append(chr(c) if not 0xd800 <= c < 0xe000 else " ")
+            parts.append(chr(c) if not 0xD800 <= c < 0xE000 else " ")
     text = "".join(parts)
     return text * rng.randrange(2, 40) if rng.random() < 0.03 else text  # some long words
 

@@ -23,14 +23,34 @@ GOLDEN = ROOT / "tests/parity/golden"
 NAMES = GOLDEN / "parameter_names.json"
 LENGTH, STRIDE, QUESTIONS, BATCH = 48, 16, 28, 4
 
-SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "initializer_range": 0.2,
-         "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+SHAPE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "initializer_range": 0.2,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
 ROBERTA_SHAPE = {**SHAPE, "max_position_embeddings": 66, "type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "layer_norm_eps": 1e-5}
 FAMILIES = {
     "bert": ("Bert", DEMO / "model", {**SHAPE, "max_position_embeddings": 64}),
-    "distilbert": ("DistilBert", DEMO / "model",
-                   {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "initializer_range": 0.2, "max_position_embeddings": 64, "dropout": 0.0,
-                    "attention_dropout": 0.0, "qa_dropout": 0.0, "seq_classif_dropout": 0.0}),
+    "distilbert": (
+        "DistilBert",
+        DEMO / "model",
+        {
+            "dim": 32,
+            "n_layers": 2,
+            "n_heads": 4,
+            "hidden_dim": 64,
+            "initializer_range": 0.2,
+            "max_position_embeddings": 64,
+            "dropout": 0.0,
+            "attention_dropout": 0.0,
+            "qa_dropout": 0.0,
+            "seq_classif_dropout": 0.0,
+        },
+    ),
     "mpnet": ("MPNet", GOLDEN / "tokenizers/mpnet", {key: value for key, value in ROBERTA_SHAPE.items() if key != "type_vocab_size"}),
     "roberta": ("Roberta", GOLDEN / "tokenizers/roberta", ROBERTA_SHAPE),
     "xlm-roberta": ("XLMRoberta", GOLDEN / "tokenizers/xlmr_older", ROBERTA_SHAPE),
@@ -117,8 +137,7 @@ class Words(Task):
         if isinstance(tokenizer.backend_tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
             tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)  # as run_ner.py asks for
         encoded = tokenizer([row["tokens"] for row in self.rows], padding="max_length", max_length=LENGTH, truncation=True, is_split_into_words=True)
-        return [{**{key: encoded[key][i] for key in keys}, "labels": self.labels_of(encoded.word_ids(i), row["ner_tags"])}
-                for i, row in enumerate(self.rows)]
+        return [{**{key: encoded[key][i] for key in keys}, "labels": self.labels_of(encoded.word_ids(i), row["ner_tags"])} for i, row in enumerate(self.rows)]
 
     def labels_of(self, word_ids, tags):
         """The first token of a word has its label."""
@@ -135,8 +154,10 @@ class Questions(Task):
         return DEMO / "train.json"
 
     def features(self, tokenizer, keys):
-        return [{**{key: feature[key] for key in keys}, "start_positions": feature["start"], "end_positions": feature["end"]}
-                for feature in hf_reference.features(tokenizer, self.rows, LENGTH, STRIDE, True)[:QUESTIONS]]
+        return [
+            {**{key: feature[key] for key in keys}, "start_positions": feature["start"], "end_positions": feature["end"]}
+            for feature in hf_reference.features(tokenizer, self.rows, LENGTH, STRIDE, True)[:QUESTIONS]
+        ]
 
 
 TASKS = {
@@ -168,8 +189,11 @@ def load_tokenizer(folder):
     """As the files say: transformers 5 makes some tokenizers anew from their class."""
     config = json.loads((folder / "tokenizer_config.json").read_text())
     special = {key: config[key] for key in ("cls_token", "sep_token", "pad_token", "unk_token", "mask_token")}
-    return PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-                                   **{key: value["content"] if isinstance(value, dict) else value for key, value in special.items()})
+    return PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"),
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        **{key: value["content"] if isinstance(value, dict) else value for key, value in special.items()},
+    )
 
 
 def make_model(family, task):

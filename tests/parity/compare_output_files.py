@@ -56,8 +56,18 @@ EXPECTED = {
 # The keys of the squad and squad_v2 metrics for questions that all have answers; their values are compared elsewhere.
 METRICS = {
     False: {"exact_match": 0.0, "f1": 0.0},
-    True: {"exact": 0.0, "f1": 0.0, "total": EVAL, "HasAns_exact": 0.0, "HasAns_f1": 0.0, "HasAns_total": EVAL,
-           "best_exact": 0.0, "best_exact_thresh": 0.0, "best_f1": 0.0, "best_f1_thresh": 0.0},
+    True: {
+        "exact": 0.0,
+        "f1": 0.0,
+        "total": EVAL,
+        "HasAns_exact": 0.0,
+        "HasAns_f1": 0.0,
+        "HasAns_total": EVAL,
+        "best_exact": 0.0,
+        "best_exact_thresh": 0.0,
+        "best_f1": 0.0,
+        "best_f1_thresh": 0.0,
+    },
 }
 
 
@@ -80,7 +90,9 @@ def save_json(path, value):
 def write_predictions(folder, prefix, rows, features, logits, v2):
     """The three prediction files of utils_qa.py, with 4 spaces and a newline at the end."""
     answers, lists, odds = reference.postprocess(rows, features, *logits, v2=v2)
-    ordered = {key: [{name: entry[name] for name in ("start_logit", "end_logit", "text", "probability")} for entry in entries] for key, entries in lists.items()}
+    ordered = {
+        key: [{name: entry[name] for name in ("start_logit", "end_logit", "text", "probability")} for entry in entries] for key, entries in lists.items()
+    }
     save_json(folder / f"{prefix}_predictions.json", answers)
     save_json(folder / f"{prefix}_nbest_predictions.json", ordered)
     if v2:
@@ -95,8 +107,9 @@ class QuestionAnsweringTrainer(Trainer):
         return self
 
     def run_loop(self, prefix):
-        output = self.evaluation_loop(self.get_eval_dataloader(self.eval_dataset), description="Evaluation", prediction_loss_only=None,
-                                      ignore_keys=None, metric_key_prefix=prefix)
+        output = self.evaluation_loop(
+            self.get_eval_dataloader(self.eval_dataset), description="Evaluation", prediction_loss_only=None, ignore_keys=None, metric_key_prefix=prefix
+        )
         return output, [part[:, :MAX_LENGTH] for part in output.predictions]
 
     def measure(self, prefix, files):
@@ -120,11 +133,29 @@ def run_transformers(model_dir, out, v2, trains):
     rows, eval_rows = reference.read_squad(DEMO / "train.json")[:TRAIN], reference.read_squad(DEMO / "held_out.json")[:EVAL]
     train, evaluation = (reference.features(tokenizer, part, MAX_LENGTH, STRIDE, True) for part in (rows, eval_rows))
     arguments = TrainingArguments(
-        output_dir=str(out), do_train=trains, do_eval=True, max_steps=STEPS, per_device_train_batch_size=8, logging_steps=2, eval_strategy="steps", eval_steps=3,
-        save_strategy="steps", save_steps=STEPS, seed=42, use_cpu=True, report_to=[], disable_tqdm=False)  # without bars its printer takes total_flos out
+        output_dir=str(out),
+        do_train=trains,
+        do_eval=True,
+        max_steps=STEPS,
+        per_device_train_batch_size=8,
+        logging_steps=2,
+        eval_strategy="steps",
+        eval_steps=3,
+        save_strategy="steps",
+        save_steps=STEPS,
+        seed=42,
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=False,
+    )  # without bars its printer takes total_flos out
     trainer = QuestionAnsweringTrainer(
-        model=model, args=arguments, train_dataset=Dataset(train, True, token_types), eval_dataset=Dataset(evaluation, False, token_types),
-        processing_class=tokenizer, data_collator=default_data_collator).configure(eval_rows, evaluation, v2)
+        model=model,
+        args=arguments,
+        train_dataset=Dataset(train, True, token_types),
+        eval_dataset=Dataset(evaluation, False, token_types),
+        processing_class=tokenizer,
+        data_collator=default_data_collator,
+    ).configure(eval_rows, evaluation, v2)
     if trains:
         result = trainer.train()
         trainer.save_model()
@@ -143,17 +174,49 @@ def run_transformers(model_dir, out, v2, trains):
 
 def run_tandem(tandem, model_dir, out, v2, trains):
     training = ["--do_train", "--logging_steps", 2, "--eval_strategy", "steps", "--eval_steps", 3, "--save_steps", STEPS]
-    command = [tandem, "run_qa", "--model_name_or_path", model_dir, "--train_file", DEMO / "train.json", "--validation_file", DEMO / "held_out.json",
-               "--output_dir", out, "--do_eval", "--max_steps", STEPS, "--per_device_train_batch_size", 8, "--max_seq_length", MAX_LENGTH, "--doc_stride", STRIDE,
-               "--max_train_samples", TRAIN, "--max_eval_samples", EVAL,
-               "--do_predict", "--test_file", DEMO / "held_out.json", "--max_predict_samples", EVAL, "--pad_to_max_length", "true", "--report_to", "none",
-               *(["--version_2_with_negative"] if v2 else []), *(training if trains else [])]
+    command = [
+        tandem,
+        "run_qa",
+        "--model_name_or_path",
+        model_dir,
+        "--train_file",
+        DEMO / "train.json",
+        "--validation_file",
+        DEMO / "held_out.json",
+        "--output_dir",
+        out,
+        "--do_eval",
+        "--max_steps",
+        STEPS,
+        "--per_device_train_batch_size",
+        8,
+        "--max_seq_length",
+        MAX_LENGTH,
+        "--doc_stride",
+        STRIDE,
+        "--max_train_samples",
+        TRAIN,
+        "--max_eval_samples",
+        EVAL,
+        "--do_predict",
+        "--test_file",
+        DEMO / "held_out.json",
+        "--max_predict_samples",
+        EVAL,
+        "--pad_to_max_length",
+        "true",
+        "--report_to",
+        "none",
+        *(["--version_2_with_negative"] if v2 else []),
+        *(training if trains else []),
+    ]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}\nended with {done.returncode}:\n{done.stderr[-3000:]}")
 
 
 # --- comparing ---
+
 
 def layout(text):
     """How a JSON text was written: the options of json.dumps that give it back, and the end of the file."""
@@ -224,7 +287,7 @@ def compare_json(name, theirs, ours):
 def safetensors_header(path):
     data = path.read_bytes()
     [size] = struct.unpack("<Q", data[:8])
-    return json.loads(data[8:8 + size])
+    return json.loads(data[8 : 8 + size])
 
 
 def compare_models(theirs, ours):
@@ -240,8 +303,12 @@ def compare_models(theirs, ours):
 def compare_cards(theirs, ours):
     def parts(text):
         _, head, body = text.split("---\n", 2)
-        return ([line.split(":")[0] for line in head.splitlines() if re.match(r"\w[\w-]*:", line)], re.findall(r"^#+ .*", body, re.M),
-                re.findall(r"^- ([a-z_]+):", body, re.M))
+        return (
+            [line.split(":")[0] for line in head.splitlines() if re.match(r"\w[\w-]*:", line)],
+            re.findall(r"^#+ .*", body, re.M),
+            re.findall(r"^- ([a-z_]+):", body, re.M),
+        )
+
     for what, a, b in zip(("metadata", "headings", "hyperparameters"), parts(theirs), parts(ours)):
         if a != b:
             yield f"{what}: {[x for x in b if x not in a]} more, {[x for x in a if x not in b]} less" + ("" if set(a) != set(b) else ", another order")
@@ -250,6 +317,7 @@ def compare_cards(theirs, ours):
 def compare(theirs, ours):
     def files(folder):
         return {re.sub(r"^checkpoint-\d+", "<ckpt>", p.relative_to(folder).as_posix()): p for p in folder.rglob("*") if p.is_file()}
+
     a, b = files(theirs), files(ours)
     for name in sorted(a.keys() | b.keys()):
         if name not in b:
@@ -292,7 +360,9 @@ def main():
                 used.add(match)
                 if match is None:
                     surprises.append(f"  {name}: {difference}")
-            print(f"{family} {version}{'' if trains else ', evaluation alone'}: {count} files of transformers compared, {len(differences) - len(surprises)} differences that are meant, {len(surprises)} others")
+            print(
+                f"{family} {version}{'' if trains else ', evaluation alone'}: {count} files of transformers compared, {len(differences) - len(surprises)} differences that are meant, {len(surprises)} others"
+            )
             print("\n".join(surprises), end="\n" if surprises else "", flush=True)
             unexpected += len(surprises)
     if families == list(MODELS) and versions == ["v1", "v2"]:

@@ -46,8 +46,10 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         (scratch / "server/models/org").mkdir(parents=True)
-        subprocess.run([sys.executable, ROOT / "tests/support/with_head.py", ROOT / "examples/demo/model", scratch / "server/models/org/demo",
-                        "ForQuestionAnswering"], check=True)
+        subprocess.run(
+            [sys.executable, ROOT / "tests/support/with_head.py", ROOT / "examples/demo/model", scratch / "server/models/org/demo", "ForQuestionAnswering"],
+            check=True,
+        )
         server = subprocess.Popen([sys.executable, ROOT / "tests/support/fake_hub.py", scratch / "server"])
         try:
             while not (scratch / "server/port").exists():

@@ -24,8 +24,19 @@ from transformers import AutoTokenizer
 from hf_roundtrip import DEMO, MAX_LENGTH, MODELS, STRIDE, load, results_of
 
 N_BEST = 20
-FLAGS = ["--max_seq_length", MAX_LENGTH, "--doc_stride", STRIDE, "--pad_to_max_length", "true", "--n_best_size", N_BEST,
-         "--validation_file", DEMO / "held_out.json", "--do_eval"]
+FLAGS = [
+    "--max_seq_length",
+    MAX_LENGTH,
+    "--doc_stride",
+    STRIDE,
+    "--pad_to_max_length",
+    "true",
+    "--n_best_size",
+    N_BEST,
+    "--validation_file",
+    DEMO / "held_out.json",
+    "--do_eval",
+]
 
 
 def run_qa(tandem, *flags):
@@ -65,8 +76,19 @@ def difference(a, b):
 
 def check(tandem, name, approach, f32, scratch):
     folder, again = scratch / f"{name}-{approach}", scratch / f"{name}-{approach}-again"
-    run_qa(tandem, "--model_name_or_path", f32, "--apply_quantization", "--quantization_approach", approach, "--tolerance_criterion", 1,
-           *(["--do_train", "--train_file", DEMO / "train.json"] if approach == "static" else []), "--output_dir", folder)
+    run_qa(
+        tandem,
+        "--model_name_or_path",
+        f32,
+        "--apply_quantization",
+        "--quantization_approach",
+        approach,
+        "--tolerance_criterion",
+        1,
+        *(["--do_train", "--train_file", DEMO / "train.json"] if approach == "static" else []),
+        "--output_dir",
+        folder,
+    )
     model, complaints = load(folder)
     tensors, differing = stored_bytes_differ(model, folder)
     ours = read_nbest(folder)
@@ -80,9 +102,12 @@ def check(tandem, name, approach, f32, scratch):
     equal_again = read_nbest(again) == ours
 
     good = not complaints and not differing and theirs_mean <= 0.1 * f32_mean and theirs_same >= 0.97 and equal_again
-    print(f"{name}, {approach}: {tensors} quantized tensors, {len(differing)} differ; logits differ by {theirs_mean:.2e} in the mean ({f32_mean:.2e} between "
-          f"int8 and f32), best answers equal {theirs_same:.1%} ({f32_same:.1%}); saved by transformers and read by tandem: "
-          f"{'equal' if equal_again else 'DIFFERENT'}{'; ' + '; '.join(complaints) if complaints else ''}: {'ok' if good else 'WRONG'}", flush=True)
+    print(
+        f"{name}, {approach}: {tensors} quantized tensors, {len(differing)} differ; logits differ by {theirs_mean:.2e} in the mean ({f32_mean:.2e} between "
+        f"int8 and f32), best answers equal {theirs_same:.1%} ({f32_same:.1%}); saved by transformers and read by tandem: "
+        f"{'equal' if equal_again else 'DIFFERENT'}{'; ' + '; '.join(complaints) if complaints else ''}: {'ok' if good else 'WRONG'}",
+        flush=True,
+    )
     return good
 
 
@@ -93,8 +118,24 @@ def main():
         scratch = pathlib.Path(scratch)
         for name, model in MODELS.items():
             f32 = scratch / name
-            run_qa(tandem, "--model_name_or_path", model, "--do_train", "--train_file", DEMO / "train.json", "--max_steps", 200, "--learning_rate", 1e-3,
-                   "--per_device_train_batch_size", 16, "--save_strategy", "no", "--output_dir", f32)
+            run_qa(
+                tandem,
+                "--model_name_or_path",
+                model,
+                "--do_train",
+                "--train_file",
+                DEMO / "train.json",
+                "--max_steps",
+                200,
+                "--learning_rate",
+                1e-3,
+                "--per_device_train_batch_size",
+                16,
+                "--save_strategy",
+                "no",
+                "--output_dir",
+                f32,
+            )
             for approach in ("static", "dynamic"):
                 good &= check(tandem, name, approach, f32, scratch)
     return 0 if good else 1

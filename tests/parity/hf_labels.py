@@ -25,21 +25,49 @@ DEMO = ROOT / "examples/demo/model"
 VENV_PYTHON = pathlib.Path(os.environ.get("TANDEM_PARITY_PYTHON", ROOT / "build/test-data/venv/bin/python"))
 TOLERANCE = 2e-5
 STRATEGIES = ("none", "simple", "first", "average", "max")
-TEXTS = ["Ada Lovelace lived in London.", "Anna Maria Berg, of Port Calm, met Tom!", "don't sell the old harbour's ferry to Ada-Berg (London)",
-         "Caf\u00e9 M\u00fcller \u2014 na\u00efve Tom \U0001f600 left Port  Calm", "unbelievably \u4e2d\u6587 London"]
+TEXTS = [
+    "Ada Lovelace lived in London.",
+    "Anna Maria Berg, of Port Calm, met Tom!",
+    "don't sell the old harbour's ferry to Ada-Berg (London)",
+    "Caf\u00e9 M\u00fcller \u2014 na\u00efve Tom \U0001f600 left Port  Calm",
+    "unbelievably \u4e2d\u6587 London",
+]
 # Words that only blanks part, blanks of other kinds, and characters that are no token.
-BLANKS = ["TOM", "It rained .", "Where did Ada go after Tom had sold the ferry to Port Calm ?", "  Ada   Lovelace\tand\u00a0Tom ", "Ada \u2603\u2603 Tom\u2603s ferry"]
+BLANKS = [
+    "TOM",
+    "It rained .",
+    "Where did Ada go after Tom had sold the ferry to Port Calm ?",
+    "  Ada   Lovelace\tand\u00a0Tom ",
+    "Ada \u2603\u2603 Tom\u2603s ferry",
+]
 
 try:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     import torch
     import transformers
-    from transformers import (AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer, BertModel, DistilBertModel, ElectraConfig,
-                              ElectraModel, MPNetConfig, MPNetModel, RobertaConfig, RobertaModel, XLMRobertaConfig, XLMRobertaModel, pipeline, set_seed)
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoModelForTokenClassification,
+        AutoTokenizer,
+        BertModel,
+        DistilBertModel,
+        ElectraConfig,
+        ElectraModel,
+        MPNetConfig,
+        MPNetModel,
+        RobertaConfig,
+        RobertaModel,
+        XLMRobertaConfig,
+        XLMRobertaModel,
+        pipeline,
+        set_seed,
+    )
 except ImportError:
     if not VENV_PYTHON.exists() or os.environ.get("TANDEM_CHECK_IN_VENV"):
-        print("SKIPPED: needs the packages torch and transformers: install them into build/test-data/venv, or name a Python that has them in TANDEM_PARITY_PYTHON")
+        print(
+            "SKIPPED: needs the packages torch and transformers: install them into build/test-data/venv, or name a Python that has them in TANDEM_PARITY_PYTHON"
+        )
         sys.exit(77)
     os.execve(VENV_PYTHON, [str(VENV_PYTHON), *sys.argv], {**os.environ, "TANDEM_CHECK_IN_VENV": "1"})
 
@@ -53,12 +81,14 @@ def save_encoder(name, folder):
     # A DistilBERT has no token types, which the tokenizer of the demo's BERT gives.
     tokenizer = AutoTokenizer.from_pretrained(source, **({"model_input_names": ["input_ids", "attention_mask"]} if name == "distilbert" else {}))
     positions = dict(max_position_embeddings=66, type_vocab_size=1, pad_token_id=1, layer_norm_eps=1e-5)
-    model = {"bert": lambda: BertModel.from_pretrained(DEMO, dtype=torch.float32),
-             "distilbert": lambda: DistilBertModel.from_pretrained(GOLDEN / "distilbert", dtype=torch.float32),
-             "mpnet": lambda: MPNetModel(MPNetConfig(vocab_size=len(tokenizer), max_position_embeddings=66, layer_norm_eps=1e-5, **SHAPE)),
-             "roberta": lambda: RobertaModel(RobertaConfig(vocab_size=len(tokenizer), **SHAPE, **positions)),
-             "xlm-roberta": lambda: XLMRobertaModel(XLMRobertaConfig(vocab_size=len(tokenizer), **SHAPE, **positions)),
-             "electra": lambda: ElectraModel(ElectraConfig(vocab_size=len(tokenizer), embedding_size=16, max_position_embeddings=64, **SHAPE))}[name]()
+    model = {
+        "bert": lambda: BertModel.from_pretrained(DEMO, dtype=torch.float32),
+        "distilbert": lambda: DistilBertModel.from_pretrained(GOLDEN / "distilbert", dtype=torch.float32),
+        "mpnet": lambda: MPNetModel(MPNetConfig(vocab_size=len(tokenizer), max_position_embeddings=66, layer_norm_eps=1e-5, **SHAPE)),
+        "roberta": lambda: RobertaModel(RobertaConfig(vocab_size=len(tokenizer), **SHAPE, **positions)),
+        "xlm-roberta": lambda: XLMRobertaModel(XLMRobertaConfig(vocab_size=len(tokenizer), **SHAPE, **positions)),
+        "electra": lambda: ElectraModel(ElectraConfig(vocab_size=len(tokenizer), embedding_size=16, max_position_embeddings=64, **SHAPE)),
+    }[name]()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     assert (folder / "model.safetensors").exists()
@@ -87,7 +117,8 @@ def texts_differ(tandem, folder, texts, complaints):
     model, found = load(AutoModelForSequenceClassification, folder)
     complaints += found
     theirs = pipeline("text-classification", model=model, tokenizer=AutoTokenizer.from_pretrained(folder), top_k=None)(
-        [{"text": text[0], "text_pair": text[1]} if isinstance(text, tuple) else text for text in texts])
+        [{"text": text[0], "text_pair": text[1]} if isinstance(text, tuple) else text for text in texts]
+    )
     pairs = isinstance(texts[0], tuple)
     ours = predict(tandem, folder, ["\t".join(text) if pairs else text for text in texts], "--top_k", 100, *(["--pairs"] if pairs else []))
     worst = 0.0
@@ -131,8 +162,27 @@ def report(what, worst, complaints):
 def train(tandem, model, task, folder):
     rows = folder.parent / f"{task['name']}.json"
     rows.write_text("".join(json.dumps(row) + "\n" for row in task["rows"]))
-    run(tandem, task["command"], "--model_name_or_path", model, "--do_train", "--train_file", rows, "--max_seq_length", 32, "--max_steps", 60,
-        "--learning_rate", 2e-3, "--per_device_train_batch_size", 8, "--save_strategy", "no", "--output_dir", folder)
+    run(
+        tandem,
+        task["command"],
+        "--model_name_or_path",
+        model,
+        "--do_train",
+        "--train_file",
+        rows,
+        "--max_seq_length",
+        32,
+        "--max_steps",
+        60,
+        "--learning_rate",
+        2e-3,
+        "--per_device_train_batch_size",
+        8,
+        "--save_strategy",
+        "no",
+        "--output_dir",
+        folder,
+    )
 
 
 def from_tandem(tandem, name, encoder, tasks, scratch):
@@ -145,7 +195,11 @@ def from_tandem(tandem, name, encoder, tasks, scratch):
             worst, entities = words_differ(tandem, folder, complaints)
             what += f", {entities} entities"
         else:
-            texts = [(row["sentence1"], row["sentence2"]) for row in task["rows"] if row["sentence1"] and row["sentence2"]] if task_name == "pair" else TEXTS + BLANKS
+            texts = (
+                [(row["sentence1"], row["sentence2"]) for row in task["rows"] if row["sentence1"] and row["sentence2"]]
+                if task_name == "pair"
+                else TEXTS + BLANKS
+            )
             worst = texts_differ(tandem, folder, texts, complaints)
         good &= report(what, worst, complaints)
     return good

@@ -53,7 +53,7 @@ def results_of(model, folder, v2, n_best=N_BEST):
     start, end = [], []
     with torch.no_grad():
         for low in range(0, len(feats), 32):
-            output = model(**{name: torch.tensor([f[name] for f in feats[low:low + 32]]) for name in names})
+            output = model(**{name: torch.tensor([f[name] for f in feats[low : low + 32]]) for name in names})
             start += list(output.start_logits.numpy())
             end += list(output.end_logits.numpy())
     return reference.postprocess(rows, feats, start, end, v2=v2, n_best=n_best)
@@ -75,8 +75,11 @@ def compare(name, folder, tandem_output, v2):
     if v2:  # odds are sums of four logits
         our_odds = json.loads((tandem_output / "eval_null_odds.json").read_text())
         good &= our_odds.keys() == odds.keys() and all(abs(our_odds[key] - odds[key]) <= 4 * LOGIT_TOLERANCE for key in odds)
-    print(f"{name}, {'v2' if v2 else 'v1'}: {texts} of {total} n-best texts equal, largest difference of a logit {worst:.2e}"
-          f"{'; ' + '; '.join(complaints) if complaints else ''}: {'ok' if good else 'WRONG'}", flush=True)
+    print(
+        f"{name}, {'v2' if v2 else 'v1'}: {texts} of {total} n-best texts equal, largest difference of a logit {worst:.2e}"
+        f"{'; ' + '; '.join(complaints) if complaints else ''}: {'ok' if good else 'WRONG'}",
+        flush=True,
+    )
     return good
 
 
@@ -87,11 +90,40 @@ def main():
         scratch = pathlib.Path(scratch)
         for name, model in MODELS.items():
             out = scratch / f"tandem-{name}"
-            run_qa(tandem, "--model_name_or_path", model, "--do_train", "--train_file", DEMO / "train.json", "--do_eval", "--validation_file", DEMO / "held_out.json",
-                   "--max_steps", 60, "--learning_rate", 1e-3, "--per_device_train_batch_size", 16, "--save_strategy", "no", "--output_dir", out)
+            run_qa(
+                tandem,
+                "--model_name_or_path",
+                model,
+                "--do_train",
+                "--train_file",
+                DEMO / "train.json",
+                "--do_eval",
+                "--validation_file",
+                DEMO / "held_out.json",
+                "--max_steps",
+                60,
+                "--learning_rate",
+                1e-3,
+                "--per_device_train_batch_size",
+                16,
+                "--save_strategy",
+                "no",
+                "--output_dir",
+                out,
+            )
             good &= compare(f"tandem → transformers, {name}", out, out, False)
             again = scratch / f"tandem-{name}-v2"
-            run_qa(tandem, "--model_name_or_path", out, "--do_eval", "--validation_file", DEMO / "held_out.json", "--version_2_with_negative", "--output_dir", again)
+            run_qa(
+                tandem,
+                "--model_name_or_path",
+                out,
+                "--do_eval",
+                "--validation_file",
+                DEMO / "held_out.json",
+                "--version_2_with_negative",
+                "--output_dir",
+                again,
+            )
             good &= compare(f"tandem → transformers, {name}", out, again, True)
         for name, model in MODELS.items():
             set_seed(7)
@@ -101,8 +133,17 @@ def main():
             trained.save_pretrained(saved)
             AutoTokenizer.from_pretrained(model, use_fast=True).save_pretrained(saved)
             for v2 in (False, True):
-                run_qa(tandem, "--model_name_or_path", saved, "--do_eval", "--validation_file", DEMO / "held_out.json",
-                       *(["--version_2_with_negative"] if v2 else []), "--output_dir", out)
+                run_qa(
+                    tandem,
+                    "--model_name_or_path",
+                    saved,
+                    "--do_eval",
+                    "--validation_file",
+                    DEMO / "held_out.json",
+                    *(["--version_2_with_negative"] if v2 else []),
+                    "--output_dir",
+                    out,
+                )
                 good &= compare(f"transformers → tandem, {name}", saved, out, v2)
     return 0 if good else 1
 

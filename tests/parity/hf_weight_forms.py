@@ -39,9 +39,12 @@ def main():
     expected = hashes_by_torch(model.state_dict())
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
-        for name, options in {"safetensors": {}, "safetensors in shards": {"max_shard_size": "100KB"},
-                              "torch": {"safe_serialization": False},
-                              "torch in shards": {"safe_serialization": False, "max_shard_size": "100KB"}}.items():
+        for name, options in {
+            "safetensors": {},
+            "safetensors in shards": {"max_shard_size": "100KB"},
+            "torch": {"safe_serialization": False},
+            "torch in shards": {"safe_serialization": False, "max_shard_size": "100KB"},
+        }.items():
             folder = scratch / name.replace(" ", "_")
             model.save_pretrained(folder, **options)
             found = hashes_by_tandem(tandem, folder)
@@ -49,9 +52,25 @@ def main():
             print(f"{name}: {len(list(folder.glob('*model*')))} files, {len(found)} tensors, the same bytes")
 
         out = scratch / "out"
-        subprocess.run([tandem, "run_qa", "--model_name_or_path", str(DEMO / "model"), "--train_file", str(DEMO / "train.json"),
-                        "--do_train", "--max_steps", "2", "--save_safetensors", "false", "--output_dir", str(out)],
-                       check=True, capture_output=True)
+        subprocess.run(
+            [
+                tandem,
+                "run_qa",
+                "--model_name_or_path",
+                str(DEMO / "model"),
+                "--train_file",
+                str(DEMO / "train.json"),
+                "--do_train",
+                "--max_steps",
+                "2",
+                "--save_safetensors",
+                "false",
+                "--output_dir",
+                str(out),
+            ],
+            check=True,
+            capture_output=True,
+        )
         assert not (out / "model.safetensors").exists()
         state = torch.load(out / "pytorch_model.bin", weights_only=True)
         loaded, report = transformers.AutoModelForQuestionAnswering.from_pretrained(out, output_loading_info=True)

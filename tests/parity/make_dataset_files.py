@@ -28,25 +28,54 @@ from datasets import Dataset, DatasetDict, Features, Value, load_dataset
 
 GOLDEN = pathlib.Path(__file__).resolve().parent / "golden/datasets"
 
-FEATURES = Features({"id": Value("string"), "title": Value("string"), "context": Value("string"), "question": Value("string"),
-                     "answers": {"text": [Value("string")], "answer_start": [Value("int32")]}})
-LARGE = pa.schema([("extra", pa.list_(pa.float32())), ("id", pa.large_string()), ("title", pa.large_string()), ("flag", pa.bool_()), ("nothing", pa.null()),
-                   ("when", pa.timestamp("us")), ("context", pa.large_string()), ("question", pa.large_string()),
-                   ("answers", pa.large_list(pa.struct([("answer_start", pa.int64()), ("text", pa.large_string())])))])
+FEATURES = Features(
+    {
+        "id": Value("string"),
+        "title": Value("string"),
+        "context": Value("string"),
+        "question": Value("string"),
+        "answers": {"text": [Value("string")], "answer_start": [Value("int32")]},
+    }
+)
+LARGE = pa.schema(
+    [
+        ("extra", pa.list_(pa.float32())),
+        ("id", pa.large_string()),
+        ("title", pa.large_string()),
+        ("flag", pa.bool_()),
+        ("nothing", pa.null()),
+        ("when", pa.timestamp("us")),
+        ("context", pa.large_string()),
+        ("question", pa.large_string()),
+        ("answers", pa.large_list(pa.struct([("answer_start", pa.int64()), ("text", pa.large_string())]))),
+    ]
+)
 
 
 def rows():
     """60 questions: repeated contexts, characters of one to four bytes, quotes, line breaks, several answers, none, no title."""
-    contexts = ["Tom sat on the mat, Ann on the wall.", "Élodie \U0001f600 «Zoë» said: \"Où est 東京?\"", "first line\nsecond, line\r\nthird \"line\"", "ß" * 300 + " end",
-                "Only one word: tandem"]
+    contexts = [
+        "Tom sat on the mat, Ann on the wall.",
+        'Élodie \U0001f600 «Zoë» said: "Où est 東京?"',
+        'first line\nsecond, line\r\nthird "line"',
+        "ß" * 300 + " end",
+        "Only one word: tandem",
+    ]
     answers = [["Tom"], ["Zoë", "東京", "Où est 東京?"], ["second, line", "third"], ["end"], []]
     result = []
     for i in range(60):
         paragraph = i // 4 % 5
         context = contexts[paragraph] + (f" ({i // 20})" if paragraph != 3 else "")
         texts = answers[paragraph] if i % 7 else []
-        result.append({"id": f"{i:04d}", "title": None if i % 11 == 10 else f"Title {i // 20}", "context": context, "question": f" Who, what or \"where\" is {i}? é",
-                       "answers": {"text": texts, "answer_start": [context.index(text) for text in texts]}})
+        result.append(
+            {
+                "id": f"{i:04d}",
+                "title": None if i % 11 == 10 else f"Title {i // 20}",
+                "context": context,
+                "question": f' Who, what or "where" is {i}? é',
+                "answers": {"text": texts, "answer_start": [context.index(text) for text in texts]},
+            }
+        )
     return result
 
 
@@ -66,8 +95,10 @@ def arrow_files(dataset, table):
     hub.mkdir()
     dataset.to_parquet(hub / "train.parquet")
     dataset.select(range(20)).to_parquet(hub / "validation.parquet")
-    (hub / "README.md").write_text("---\nconfigs:\n- config_name: plain_text\n  data_files:\n  - split: train\n    path: train.parquet\n"
-                                   "  - split: validation\n    path: validation.parquet\n---\n")
+    (hub / "README.md").write_text(
+        "---\nconfigs:\n- config_name: plain_text\n  data_files:\n  - split: train\n    path: train.parquet\n"
+        "  - split: validation\n    path: validation.parquet\n---\n"
+    )
     datasets.config.DEFAULT_MAX_BATCH_SIZE = 16  # several record batches
     load_dataset(str(hub), "plain_text")
     (entry,) = (SCRATCH / "home/datasets/squad/plain_text/0.0.0").glob("*/")
@@ -100,8 +131,14 @@ def parquet_files(dataset, table):
     write("v2-zstd-plain.parquet", table, compression="zstd", use_dictionary=False, data_page_version="2.0")
     write("v1-gzip-small-pages.parquet", table, compression="gzip", data_page_size=64, write_batch_size=4, write_page_checksum=True)
     write("v2-uncompressed-small-pages.parquet", table, compression="none", data_page_size=64, write_batch_size=4, data_page_version="2.0")
-    delta = {"id": "DELTA_BYTE_ARRAY", "title": "DELTA_BYTE_ARRAY", "question": "DELTA_BYTE_ARRAY", "context": "DELTA_LENGTH_BYTE_ARRAY",
-             "answers.text.list.element": "DELTA_LENGTH_BYTE_ARRAY", "answers.answer_start.list.element": "DELTA_BINARY_PACKED"}
+    delta = {
+        "id": "DELTA_BYTE_ARRAY",
+        "title": "DELTA_BYTE_ARRAY",
+        "question": "DELTA_BYTE_ARRAY",
+        "context": "DELTA_LENGTH_BYTE_ARRAY",
+        "answers.text.list.element": "DELTA_LENGTH_BYTE_ARRAY",
+        "answers.answer_start.list.element": "DELTA_BINARY_PACKED",
+    }
     write("v2-delta.parquet", table, compression="zstd", use_dictionary=False, column_encoding=delta, data_page_version="2.0", row_group_size=60)
     large = pa.Table.from_pylist([as_list_of_structs(row) for row in rows()], schema=LARGE)
     write("list-of-structs.parquet", large, compression="snappy")
@@ -110,8 +147,13 @@ def parquet_files(dataset, table):
     repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 1100, pa.int32()), ["a" * (1 << 20)])
     ids = pa.array([str(i) for i in range(1100)])
     answers = pa.array([{"text": [], "answer_start": []}] * 1100, FEATURES.arrow_schema.field("answers").type)
-    write("refused-repeated-text.parquet", pa.table({"id": ids, "context": repeated, "question": ids, "answers": answers}), compression="zstd",
-          row_group_size=1100, dictionary_pagesize_limit=1 << 22)
+    write(
+        "refused-repeated-text.parquet",
+        pa.table({"id": ids, "context": repeated, "question": ids, "answers": answers}),
+        compression="zstd",
+        row_group_size=1100,
+        dictionary_pagesize_limit=1 << 22,
+    )
     write("refused-brotli.parquet", table, compression="brotli")
     write("refused-lz4.parquet", table, compression="lz4")
 

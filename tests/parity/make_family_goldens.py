@@ -13,8 +13,20 @@ import platform
 
 import torch
 from safetensors.torch import save_file
-from transformers import (AutoConfig, AutoModel, AutoModelForQuestionAnswering, AutoModelForSequenceClassification, AutoModelForTokenClassification, BertConfig,
-                          DistilBertConfig, ElectraConfig, MPNetConfig, RobertaConfig, XLMRobertaConfig, set_seed)
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    BertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    MPNetConfig,
+    RobertaConfig,
+    XLMRobertaConfig,
+    set_seed,
+)
 from transformers.trainer_pt_utils import LabelSmoother
 
 GOLDEN = pathlib.Path(__file__).resolve().parent / "golden/families"
@@ -22,8 +34,18 @@ NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 SHAPE = dict(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, max_position_embeddings=20)
 CONFIGS = {
     "bert": BertConfig(**SHAPE, **NO_DROPOUT),
-    "distilbert": DistilBertConfig(vocab_size=50, dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=20, dropout=0.0, attention_dropout=0.0,
-                                   qa_dropout=0.0, seq_classif_dropout=0.0),
+    "distilbert": DistilBertConfig(
+        vocab_size=50,
+        dim=16,
+        n_layers=2,
+        n_heads=2,
+        hidden_dim=24,
+        max_position_embeddings=20,
+        dropout=0.0,
+        attention_dropout=0.0,
+        qa_dropout=0.0,
+        seq_classif_dropout=0.0,
+    ),
     "electra": ElectraConfig(**SHAPE, **NO_DROPOUT, embedding_size=12),
     "mpnet": MPNetConfig(**SHAPE, **NO_DROPOUT, layer_norm_eps=1e-5),
     "roberta": RobertaConfig(**SHAPE, **NO_DROPOUT, type_vocab_size=1, layer_norm_eps=1e-5),
@@ -64,8 +86,10 @@ def inputs_of(task, config):
     pad, lengths, longest = config.pad_token_id, (9, 5, 12, 2), 12
     rows = [[(7 * i + 11 * k + 5 * i * k) % 45 + 4 for k in range(n)] for i, n in enumerate(lengths)]
     rows[2][6] = pad
-    batch = {"input_ids": torch.tensor([row + [pad] * (longest - len(row)) for row in rows]),
-             "attention_mask": torch.tensor([[1] * n + [0] * (longest - n) for n in lengths])}
+    batch = {
+        "input_ids": torch.tensor([row + [pad] * (longest - len(row)) for row in rows]),
+        "attention_mask": torch.tensor([[1] * n + [0] * (longest - n) for n in lengths]),
+    }
     if config.model_type in ("bert", "electra"):
         batch["token_type_ids"] = torch.tensor([[int(3 <= k < n) for k in range(longest)] for n in lengths])
     if task == "single":
@@ -108,10 +132,25 @@ def golden(name, task, folder, heads):
         if "word_embeddings" in key or "position_embeddings" in key:
             row = int(inputs["input_ids"][0][1]) if "word" in key else 3
             gradients[key] |= {"row": row, "row_first8_f64": grad[row][:8].tolist()}
-    logits = ({"start_logits_f64": output.start_logits.tolist(), "end_logits_f64": output.end_logits.tolist()} if task == "qa" else {"logits_f64": output.logits.tolist()})
-    record = {"versions": versions(), "model": name, "task": task, "num_labels": TASKS[task][1], "class": type(model).__name__, "missing_keys": missing,
-              "unexpected_keys": sorted(info["unexpected_keys"]), "inputs": {key: value.tolist() for key, value in inputs.items()}, **logits, "loss_f64": float(output.loss),
-              "gradients": gradients, "grad_norm_total_f64": sum(g["norm_f64"] ** 2 for g in gradients.values()) ** 0.5}
+    logits = (
+        {"start_logits_f64": output.start_logits.tolist(), "end_logits_f64": output.end_logits.tolist()}
+        if task == "qa"
+        else {"logits_f64": output.logits.tolist()}
+    )
+    record = {
+        "versions": versions(),
+        "model": name,
+        "task": task,
+        "num_labels": TASKS[task][1],
+        "class": type(model).__name__,
+        "missing_keys": missing,
+        "unexpected_keys": sorted(info["unexpected_keys"]),
+        "inputs": {key: value.tolist() for key, value in inputs.items()},
+        **logits,
+        "loss_f64": float(output.loss),
+        "gradients": gradients,
+        "grad_norm_total_f64": sum(g["norm_f64"] ** 2 for g in gradients.values()) ** 0.5,
+    }
     if task in ("single", "ner"):
         record["loss_label_smoothing_0.1_f64"] = float(LabelSmoother(0.1)({"logits": output.logits}, inputs["labels"]))
     (GOLDEN / f"batch_{name}_{task}.json").write_text(json.dumps(record, separators=(",", ":")) + "\n")

@@ -25,8 +25,18 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from transformers import (AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer, DistilBertConfig, PrinterCallback, Trainer,
-                          TrainerCallback, TrainingArguments, default_data_collator, set_seed)
+from transformers import (
+    AutoConfig,
+    AutoModelForQuestionAnswering,
+    AutoTokenizer,
+    DistilBertConfig,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    default_data_collator,
+    set_seed,
+)
 from transformers.data.metrics import squad_metrics
 
 import hf_reference as reference
@@ -71,8 +81,7 @@ def tokenizer():
 def row(name, context, question, *answers):
     """answers: (text, which occurrence) or (text, start) when the text is repeated."""
     starts = [context.index(text) if start is None else start for text, start in answers]
-    return {"id": name, "title": "odd", "context": context, "question": question,
-            "answers": {"text": [text for text, _ in answers], "answer_start": starts}}
+    return {"id": name, "title": "odd", "context": context, "question": question, "answers": {"text": [text for text, _ in answers], "answer_start": starts}}
 
 
 def odd_questions():
@@ -107,26 +116,98 @@ def odd_questions():
 
 def demo_questions(name, paragraphs):
     rows = reference.read_squad(DEMO / name)
-    return rows[:5 * paragraphs]
+    return rows[: 5 * paragraphs]
 
 
 # --------------------------------------------------------------------------------------------------------------- goldens
 
 TEXTS = [
-    "", " ", "\t\n", "Dorla commands the Melqueen.", "The Melqueen sails to Norford.", "TORBURG lies on the river TORWATER!", "1742", "1999",
-    "x1742y", "Since 1742 the Garwind has been at sea.", "don't", "a-b", "a/b.c", "...!?", "(red)", "\"green\"", "caf\u00e9", "cafe\u0301",
-    "CAF\u00c9 \u00dcBER", "\u00c5ngstr\u00f6m", "na\u00efve", "stra\u00dfe", "\u0130stanbul", "\u03a3\u03af\u03c3\u03c5\u03c6\u03bf\u03c2", "\u4e2d\u6587 text", "x\u4e2dy",
-    "\u3000wide\u3000space", "a\u00a0b", "zero\u200bwidth", "soft\u00adhyphen", "nul\u0000inside", "rep\ufffdlacement", "bell\u0007", "tab\tsep", "line\nbreak",
-    "[SEP]", "x[SEP]y", "[CLS] [MASK] [PAD] [UNK]", "[sep]", "[ SEP]", "##burg", "# #burg", "e\u0301\u0301\u0301", "\u0301\u0302", " \u0301x", "A\u030a\u0301",
-    "\U0001f600 red \U0001f600", "\U0001f468\u200d\U0001f469", "emoji\U0001f600inside", "q" * 99, "q" * 100, "q" * 101, "dor" * 40, "\u00e9" * 100, "e\u0301" * 51,
-    "\u2028separator\u2029", "\ufeffbom", "mixed\u6c49\u5b57words", "\u201cquoted\u201d \u2018text\u2019 \u2014 dash \u2026", "\u00bfqu\u00e9?", "\u00ab\u00bb", "\uff21\uff22\uff23", "\ufb01ne", "\u00bd \u00b2",
-    "\u0928\u092e\u0938\u094d\u0924\u0947", "\u0627\u0644\u0639\u0631\u0628\u064a\u0629", "\ud55c\uad6d\uc5b4", "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35", "\u00aa\u00ba", "_under_score_", "a_b", "$5.00", "50%", "#1", "a&b", "C++", "a\\b", "^~`|<>+=",
+    "",
+    " ",
+    "\t\n",
+    "Dorla commands the Melqueen.",
+    "The Melqueen sails to Norford.",
+    "TORBURG lies on the river TORWATER!",
+    "1742",
+    "1999",
+    "x1742y",
+    "Since 1742 the Garwind has been at sea.",
+    "don't",
+    "a-b",
+    "a/b.c",
+    "...!?",
+    "(red)",
+    '"green"',
+    "caf\u00e9",
+    "cafe\u0301",
+    "CAF\u00c9 \u00dcBER",
+    "\u00c5ngstr\u00f6m",
+    "na\u00efve",
+    "stra\u00dfe",
+    "\u0130stanbul",
+    "\u03a3\u03af\u03c3\u03c5\u03c6\u03bf\u03c2",
+    "\u4e2d\u6587 text",
+    "x\u4e2dy",
+    "\u3000wide\u3000space",
+    "a\u00a0b",
+    "zero\u200bwidth",
+    "soft\u00adhyphen",
+    "nul\u0000inside",
+    "rep\ufffdlacement",
+    "bell\u0007",
+    "tab\tsep",
+    "line\nbreak",
+    "[SEP]",
+    "x[SEP]y",
+    "[CLS] [MASK] [PAD] [UNK]",
+    "[sep]",
+    "[ SEP]",
+    "##burg",
+    "# #burg",
+    "e\u0301\u0301\u0301",
+    "\u0301\u0302",
+    " \u0301x",
+    "A\u030a\u0301",
+    "\U0001f600 red \U0001f600",
+    "\U0001f468\u200d\U0001f469",
+    "emoji\U0001f600inside",
+    "q" * 99,
+    "q" * 100,
+    "q" * 101,
+    "dor" * 40,
+    "\u00e9" * 100,
+    "e\u0301" * 51,
+    "\u2028separator\u2029",
+    "\ufeffbom",
+    "mixed\u6c49\u5b57words",
+    "\u201cquoted\u201d \u2018text\u2019 \u2014 dash \u2026",
+    "\u00bfqu\u00e9?",
+    "\u00ab\u00bb",
+    "\uff21\uff22\uff23",
+    "\ufb01ne",
+    "\u00bd \u00b2",
+    "\u0928\u092e\u0938\u094d\u0924\u0947",
+    "\u0627\u0644\u0639\u0631\u0628\u064a\u0629",
+    "\ud55c\uad6d\uc5b4",
+    "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35",
+    "\u00aa\u00ba",
+    "_under_score_",
+    "a_b",
+    "$5.00",
+    "50%",
+    "#1",
+    "a&b",
+    "C++",
+    "a\\b",
+    "^~`|<>+=",
 ]
 
 
 def make_tokens():
     tok = tokenizer()
-    texts = list(dict.fromkeys(TEXTS + [r["context"] for r in demo_questions("held_out.json", 12)] + [r["question"] for r in demo_questions("held_out.json", 3)]))
+    texts = list(
+        dict.fromkeys(TEXTS + [r["context"] for r in demo_questions("held_out.json", 12)] + [r["question"] for r in demo_questions("held_out.json", 3)])
+    )
     cases = []
     for text in texts:
         encoded = tok(text, return_offsets_mapping=True)
@@ -145,8 +226,13 @@ def make_features():
         for feature in official.features(tok, rows, MAX_LENGTH, STRIDE, pad):
             n_real = sum(feature["attention_mask"])
             hit += feature["start"] > feature["end"]
-            case = {"example": feature["example"], "n_real": n_real, "first_type1": (feature["token_type_ids"] + [1]).index(1),
-                    "start": feature["start"], "end": feature["end"]}
+            case = {
+                "example": feature["example"],
+                "n_real": n_real,
+                "first_type1": (feature["token_type_ids"] + [1]).index(1),
+                "start": feature["start"],
+                "end": feature["end"],
+            }
             if feature["example"] <= first_long:  # the other questions about the long context have the same tokens
                 case["input_ids"] = feature["input_ids"][:n_real]
                 case["offsets"] = [list(o) if o else None for o in feature["offsets"][:n_real]]
@@ -175,8 +261,18 @@ def projections(values):
 def make_distilbert():
     """A small DistilBERT encoder in F16, made by formula: value i of tensor t = (number of ones in hash(t, i) - 32) / 4 · scale."""
     tok = tokenizer()
-    config = DistilBertConfig(vocab_size=len(tok), dim=64, n_layers=2, n_heads=2, hidden_dim=128, max_position_embeddings=128,
-                              dropout=0.0, attention_dropout=0.0, qa_dropout=0.0, architectures=["DistilBertModel"])
+    config = DistilBertConfig(
+        vocab_size=len(tok),
+        dim=64,
+        n_layers=2,
+        n_heads=2,
+        hidden_dim=128,
+        max_position_embeddings=128,
+        dropout=0.0,
+        attention_dropout=0.0,
+        qa_dropout=0.0,
+        architectures=["DistilBertModel"],
+    )
     folder = GOLDEN / "distilbert"
     folder.mkdir(parents=True, exist_ok=True)
     skeleton = AutoModelForQuestionAnswering.from_config(config).distilbert.state_dict()
@@ -254,13 +350,28 @@ def make_model_goldens(name, folder):
         for parameter_name, parameter in runs["f32"][0].named_parameters():
             gradient, truth = parameter.grad.flatten(), exact[parameter_name].grad.flatten()
             bf16_gradient = dict(model.named_parameters())[parameter_name].grad.flatten()
-            gradients.append({"name": parameter_name, "shape": list(parameter.shape), "norm": float(truth.norm()), "sum": float(truth.sum()),
-                              "first16": truth[:16].tolist(), "projections": projections(truth), "f32_error": float((gradient.double() - truth).norm()),
-                              "bf16_error": float((bf16_gradient.double() - truth).norm())})
+            gradients.append(
+                {
+                    "name": parameter_name,
+                    "shape": list(parameter.shape),
+                    "norm": float(truth.norm()),
+                    "sum": float(truth.sum()),
+                    "first16": truth[:16].tolist(),
+                    "projections": projections(truth),
+                    "f32_error": float((gradient.double() - truth).norm()),
+                    "bf16_error": float((bf16_gradient.double() - truth).norm()),
+                }
+            )
         result[padding] = {
-            "length": length, "questions": [r["id"] for r in rows], "features": [{"example": f["example"], "n_real": sum(f["attention_mask"]), "start": f["start"], "end": f["end"]} for f in feats],
-            "loss_f32": runs["f32"][1].loss.item(), "loss_f64": runs["f64"][1].loss.item(), "loss_bf16_autocast": bf16.loss.item(),
-            "gradient_norm": float(torch.sqrt(sum(p.grad.pow(2).sum() for p in exact.values()))), "gradients": gradients}
+            "length": length,
+            "questions": [r["id"] for r in rows],
+            "features": [{"example": f["example"], "n_real": sum(f["attention_mask"]), "start": f["start"], "end": f["end"]} for f in feats],
+            "loss_f32": runs["f32"][1].loss.item(),
+            "loss_f64": runs["f64"][1].loss.item(),
+            "loss_bf16_autocast": bf16.loss.item(),
+            "gradient_norm": float(torch.sqrt(sum(p.grad.pow(2).sum() for p in exact.values()))),
+            "gradients": gradients,
+        }
     save_file(tensors, GOLDEN / f"model_{name}.safetensors")
     write(f"model_{name}.json", result)
 
@@ -286,8 +397,10 @@ def make_postprocessing():
         part["per_question"] = {}
         for r in rows:
             gold = [t for t in r["answers"]["text"] if squad_metrics.normalize_answer(t)] or [""]
-            part["per_question"][r["id"]] = {"exact": max(squad_metrics.compute_exact(g, answers[r["id"]]) for g in gold),
-                                             "f1": max(squad_metrics.compute_f1(g, answers[r["id"]]) for g in gold)}
+            part["per_question"][r["id"]] = {
+                "exact": max(squad_metrics.compute_exact(g, answers[r["id"]]) for g in gold),
+                "f1": max(squad_metrics.compute_f1(g, answers[r["id"]]) for g in gold),
+            }
         answered = [r["id"] for r in rows if r["answers"]["text"]]
         ids = [r["id"] for r in rows]
         mean = lambda key, of: 100 * sum(part["per_question"][i][key] for i in of) / len(of)
@@ -318,8 +431,14 @@ class Recorder(TrainerCallback):
     def record(self, name, weights):
         way = (weights - self.start[name]).flatten()
         at = way.abs().topk(min(8, way.numel())).indices
-        return {"name": name, "norm": float(weights.norm()), "moved": float(way.norm()), "projections": projections(way), "at": at.tolist(),
-                "values": weights.flatten()[at].tolist()}
+        return {
+            "name": name,
+            "norm": float(weights.norm()),
+            "moved": float(way.norm()),
+            "projections": projections(way),
+            "at": at.tolist(),
+            "values": weights.flatten()[at].tolist(),
+        }
 
 
 def make_trajectory(name, batch_size, accumulation, steps=30, bf16=False):
@@ -329,10 +448,25 @@ def make_trajectory(name, batch_size, accumulation, steps=30, bf16=False):
     tok = tokenizer()
     feats = official.features(tok, demo_questions("train.json", 30), 80, STRIDE, True)
     assert len(feats) == 150
-    args = TrainingArguments(output_dir=tempfile.mkdtemp(), per_device_train_batch_size=batch_size, gradient_accumulation_steps=accumulation,
-                             learning_rate=2e-4, warmup_steps=5, weight_decay=0.01, num_train_epochs=3, seed=42, use_cpu=True, report_to=[],
-                             logging_steps=1, save_strategy="no", disable_tqdm=True, remove_unused_columns=False, log_level="error", bf16=bf16,
-                             ddp_backend="gloo" if WORLD > 1 else None)
+    args = TrainingArguments(
+        output_dir=tempfile.mkdtemp(),
+        per_device_train_batch_size=batch_size,
+        gradient_accumulation_steps=accumulation,
+        learning_rate=2e-4,
+        warmup_steps=5,
+        weight_decay=0.01,
+        num_train_epochs=3,
+        seed=42,
+        use_cpu=True,
+        report_to=[],
+        logging_steps=1,
+        save_strategy="no",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        log_level="error",
+        bf16=bf16,
+        ddp_backend="gloo" if WORLD > 1 else None,
+    )
     model = load_model(folder)
     order, batches, losses = [], [], []
 
@@ -342,8 +476,16 @@ def make_trajectory(name, batch_size, accumulation, steps=30, bf16=False):
 
         def __getitem__(self, i):
             order.append(int(i))
-            return {k: feats[i][v] for k, v in (("input_ids", "input_ids"), ("token_type_ids", "token_type_ids"), ("attention_mask", "attention_mask"),
-                                                ("start_positions", "start"), ("end_positions", "end"))}
+            return {
+                k: feats[i][v]
+                for k, v in (
+                    ("input_ids", "input_ids"),
+                    ("token_type_ids", "token_type_ids"),
+                    ("attention_mask", "attention_mask"),
+                    ("start_positions", "start"),
+                    ("end_positions", "end"),
+                )
+            }
 
     class Recording(Trainer):
         def training_step(self, *arguments, **keywords):
@@ -352,24 +494,42 @@ def make_trajectory(name, batch_size, accumulation, steps=30, bf16=False):
             return loss
 
     def collate(items):
-        batches.append(order[-len(items):])
+        batches.append(order[-len(items) :])
         return default_data_collator(items)
 
     recorder = Recorder(steps)
     trainer = Recording(model=model, args=args, train_dataset=Data(), data_collator=collate, callbacks=[recorder])
     trainer.remove_callback(PrinterCallback)
     trainer.train()
-    mine = {"rank": RANK, "batches": batches[:len(losses)], "losses": losses}  # the loader reads ahead
+    mine = {"rank": RANK, "batches": batches[: len(losses)], "losses": losses}  # the loader reads ahead
     ranks = [mine]
     if WORLD > 1:
         ranks = [None] * WORLD
         torch.distributed.all_gather_object(ranks, mine)
     if RANK == 0:
         log = [{k: entry[k] for k in ("step", "grad_norm", "learning_rate", "epoch")} for entry in trainer.state.log_history if "loss" in entry]
-        write(name, {"versions": versions(), "world_size": WORLD, "batch_size": batch_size, "gradient_accumulation_steps": accumulation,
-                     "learning_rate": 2e-4, "warmup_steps": 5, "weight_decay": 0.01, "num_train_epochs": 3, "seed": 42, "max_seq_length": 80,
-                     "doc_stride": STRIDE, "questions": 150, "max_steps": trainer.state.max_steps, "bf16": bf16, "ranks": ranks, "steps": log,
-                     "parameters": recorder.parameters})
+        write(
+            name,
+            {
+                "versions": versions(),
+                "world_size": WORLD,
+                "batch_size": batch_size,
+                "gradient_accumulation_steps": accumulation,
+                "learning_rate": 2e-4,
+                "warmup_steps": 5,
+                "weight_decay": 0.01,
+                "num_train_epochs": 3,
+                "seed": 42,
+                "max_seq_length": 80,
+                "doc_stride": STRIDE,
+                "questions": 150,
+                "max_steps": trainer.state.max_steps,
+                "bf16": bf16,
+                "ranks": ranks,
+                "steps": log,
+                "parameters": recorder.parameters,
+            },
+        )
 
 
 def make_trajectories():
@@ -390,9 +550,12 @@ def verify(folder):
             same &= reference.features(tok, rows, length, STRIDE, pad) == theirs
             if pad:
                 logits = np.random.default_rng(3).normal(0, 3, (2, len(theirs), length)).astype(np.float32)
-                same &= all(reference.postprocess(rows, theirs, *logits, v2=v2)[0] == official.postprocess(rows, theirs, *logits, v2=v2)[0] for v2 in (False, True))
+                same &= all(
+                    reference.postprocess(rows, theirs, *logits, v2=v2)[0] == official.postprocess(rows, theirs, *logits, v2=v2)[0] for v2 in (False, True)
+                )
     print(f"features and answers of the demo: {'equal' if same else 'DIFFERENT'}")
     from safetensors.numpy import load_file
+
     folder = pathlib.Path(folder)
     rows = reference.read_squad(folder.parent / "squad/xquad.en.json")
     logits = load_file(folder / "eval_logits.safetensors")

@@ -40,26 +40,51 @@ def main():
     rows = hf_reference.read_squad(os.path.join(DEMO, "train.json"))[:QUESTIONS]
     features = hf_reference.features(tokenizer, rows, LENGTH, STRIDE, True)
     set_seed(42)
-    model = BertForQuestionAnswering(BertConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=LENGTH, hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0))
+    model = BertForQuestionAnswering(
+        BertConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=LENGTH,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+    )
     with tempfile.TemporaryDirectory() as folder:
         trainer = RecordingTrainer(
-            model, TrainingArguments(
-                folder, max_steps=STEPS, save_steps=10, logging_steps=1, learning_rate=1e-2, weight_decay=0.01,
-                lr_scheduler_type="cosine", warmup_steps=3, per_device_train_batch_size=BATCH, use_cpu=True,
-                report_to=[], disable_tqdm=True),
-            train_dataset=hf_reference.training_inputs(features), processing_class=tokenizer)
+            model,
+            TrainingArguments(
+                folder,
+                max_steps=STEPS,
+                save_steps=10,
+                logging_steps=1,
+                learning_rate=1e-2,
+                weight_decay=0.01,
+                lr_scheduler_type="cosine",
+                warmup_steps=3,
+                per_device_train_batch_size=BATCH,
+                use_cpu=True,
+                report_to=[],
+                disable_tqdm=True,
+            ),
+            train_dataset=hf_reference.training_inputs(features),
+            processing_class=tokenizer,
+        )
         trainer.train()
         shutil.rmtree(TARGET, ignore_errors=True)
-        shutil.copytree(os.path.join(folder, "checkpoint-10"), os.path.join(TARGET, "checkpoint-10"),
-                        ignore=shutil.ignore_patterns("training_args.bin"))
+        shutil.copytree(os.path.join(folder, "checkpoint-10"), os.path.join(TARGET, "checkpoint-10"), ignore=shutil.ignore_patterns("training_args.bin"))
     with open(os.path.join(TARGET, "losses.json"), "w") as file:
-        json.dump({"versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-                   "features": len(features), "losses": trainer.losses,
-                   "grad_norms": [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry],
-                   }, file)
+        json.dump(
+            {
+                "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+                "features": len(features),
+                "losses": trainer.losses,
+                "grad_norms": [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry],
+            },
+            file,
+        )
         file.write("\n")
 
 

@@ -23,8 +23,17 @@ import torch
 from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score as cells_f1_score, matthews_corrcoef
-from transformers import (AutoConfig, AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer,
-                          DataCollatorForTokenClassification, Trainer, TrainingArguments, default_data_collator, set_seed)
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    DataCollatorForTokenClassification,
+    Trainer,
+    TrainingArguments,
+    default_data_collator,
+    set_seed,
+)
 
 from make_ner_goldens import labels_of, sentences
 
@@ -75,8 +84,11 @@ def features_of(task, tokenizer, rows, names):
         return [{**{key: encoded[key][i] for key in encoded}, "labels": labels[i]} for i in range(len(rows))]
     texts = [[row[key] for row in rows] for key in rows[0] if key != "label"]
     encoded = tokenizer(*texts, padding="max_length", max_length=LENGTH, truncation=True)
-    label = {"pair": lambda row: names.index(row["label"]), "regression": lambda row: row["label"],
-             "multilabel": lambda row: [float(name in row["label"]) for name in names]}[task]
+    label = {
+        "pair": lambda row: names.index(row["label"]),
+        "regression": lambda row: row["label"],
+        "multilabel": lambda row: [float(name in row["label"]) for name in names],
+    }[task]
     return [{**{key: encoded[key][i] for key in encoded}, "label": label(row)} for i, row in enumerate(rows)]
 
 
@@ -147,21 +159,41 @@ def run(task):
     features = features_of(task, tokenizer, rows, names)
     initial = {name: values.detach().clone() for name, values in model.named_parameters()}
     with tempfile.TemporaryDirectory() as folder:
-        arguments = TrainingArguments(output_dir=folder, per_device_train_batch_size=BATCH, per_device_eval_batch_size=8, max_steps=STEPS, learning_rate=RATE,
-                                      logging_steps=1, save_strategy="no", report_to=[], use_cpu=True, disable_tqdm=True, remove_unused_columns=False)
+        arguments = TrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=BATCH,
+            per_device_eval_batch_size=8,
+            max_steps=STEPS,
+            learning_rate=RATE,
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+            remove_unused_columns=False,
+        )
         collator = DataCollatorForTokenClassification(tokenizer) if task == "ner" else default_data_collator
         trainer = Recorder(model=model, args=arguments, train_dataset=features, data_collator=collator)
         trainer.train()
         output = trainer.predict(features)
     scores, predictions = judge(task, output.predictions, features, names)
-    steps = [{"loss": loss, "grad_norm": entry["grad_norm"], "learning_rate": entry["learning_rate"]}
-             for loss, entry in zip(trainer.losses, (entry for entry in trainer.state.log_history if "loss" in entry))]
+    steps = [
+        {"loss": loss, "grad_norm": entry["grad_norm"], "learning_rate": entry["learning_rate"]}
+        for loss, entry in zip(trainer.losses, (entry for entry in trainer.state.log_history if "loss" in entry))
+    ]
     assert len(steps) == STEPS
-    return {"name": task, "command": command, "labels": names, "rows": rows,
-            "input_ids": [feature["input_ids"][:sum(feature["attention_mask"])] for feature in features],
-            "steps": steps, "parameters": [way_of(name, initial[name], values.detach()) for name, values in model.named_parameters()],
-            "eval": {"eval_loss": output.metrics["test_loss"], **{f"eval_{key}": value for key, value in scores.items()}},
-            "file": file, "predictions": predictions}
+    return {
+        "name": task,
+        "command": command,
+        "labels": names,
+        "rows": rows,
+        "input_ids": [feature["input_ids"][: sum(feature["attention_mask"])] for feature in features],
+        "steps": steps,
+        "parameters": [way_of(name, initial[name], values.detach()) for name, values in model.named_parameters()],
+        "eval": {"eval_loss": output.metrics["test_loss"], **{f"eval_{key}": value for key, value in scores.items()}},
+        "file": file,
+        "predictions": predictions,
+    }
 
 
 def metric_cases():
@@ -178,8 +210,13 @@ def metric_cases():
         else:
             labels = np.where(rng.random(rows) < 0.7, found, rng.integers(0, classes, rows))
             accuracy = {"accuracy": float((found == labels).mean())}
-            result = ({"matthews_correlation": float(matthews_corrcoef(labels, found))} if task == "cola" else
-                      accuracy | {"f1": float(cells_f1_score(labels, found))} if task in ("mrpc", "qqp") else accuracy)
+            result = (
+                {"matthews_correlation": float(matthews_corrcoef(labels, found))}
+                if task == "cola"
+                else accuracy | {"f1": float(cells_f1_score(labels, found))}
+                if task in ("mrpc", "qqp")
+                else accuracy
+            )
         if len(result) > 1:
             result["combined_score"] = float(np.mean(list(result.values())))
         cases.append({"note": f"case {case}", "task": task, "logits": logits.tolist(), "labels": labels.tolist(), "result": result})
@@ -189,8 +226,14 @@ def metric_cases():
 def main():
     torch.set_num_threads(1)
     packages = ("torch", "transformers", "tokenizers", "accelerate", "seqeval", "scikit-learn", "scipy", "numpy")
-    head = {"versions": {name: importlib.metadata.version(name) for name in packages}, "max_seq_length": LENGTH, "batch_size": BATCH, "max_steps": STEPS,
-            "learning_rate": RATE}
+    head = {
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "max_seq_length": LENGTH,
+        "batch_size": BATCH,
+        "max_steps": STEPS,
+        "learning_rate": RATE,
+    }
+
     def lines(items):
         return ",\n".join(json.dumps(item, separators=(",", ":")) for item in items)
 

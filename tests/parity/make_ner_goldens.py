@@ -23,8 +23,15 @@ MAX_LENGTH = 32
 
 PEOPLE = [["Ada"], ["Ada", "Lovelace"], ["Tom"], ["Anna", "Maria", "Berg"]]
 PLACES = [["London"], ["Port", "Calm"], ["the", "old", "harbour"]]
-FRAMES = [["{p}", "lived", "in", "{l}", "."], ["{p}", "met", "{p}", "."], ["Nobody", "left", "{l}", "."], ["It", "rained", "."],
-          ["'s", "", "\u200b", "{p}", "--", "unbelievably", "{l}", "?"], [""], ["Where", "did", "{p}", "go", "after", "{p}", "had", "sold", "the", "ferry", "to", "{l}", "?"]]
+FRAMES = [
+    ["{p}", "lived", "in", "{l}", "."],
+    ["{p}", "met", "{p}", "."],
+    ["Nobody", "left", "{l}", "."],
+    ["It", "rained", "."],
+    ["'s", "", "\u200b", "{p}", "--", "unbelievably", "{l}", "?"],
+    [""],
+    ["Where", "did", "{p}", "go", "after", "{p}", "had", "sold", "the", "ferry", "to", "{l}", "?"],
+]
 
 
 def sentences():
@@ -70,9 +77,13 @@ def features(tokenizer, rows):
     out = []
     for words, tags in rows:
         encoding = tokenizer.encode(words, is_pretokenized=True)
-        out.append({"input_ids": encoding.ids,
-                    "labels": labels_of(encoding.word_ids, tags, ids, inside, False),
-                    "labels_all_tokens": labels_of(encoding.word_ids, tags, ids, inside, True)})
+        out.append(
+            {
+                "input_ids": encoding.ids,
+                "labels": labels_of(encoding.word_ids, tags, ids, inside, False),
+                "labels_all_tokens": labels_of(encoding.word_ids, tags, ids, inside, True),
+            }
+        )
     return names, out
 
 
@@ -83,11 +94,24 @@ def scores(expected, predicted):
     overall = report.pop("micro avg")
     result = {}
     for name, values in report.items():
-        result |= {f"{name}_precision": values["precision"], f"{name}_recall": values["recall"], f"{name}_f1": values["f1-score"],
-                   f"{name}_number": float(values["support"])}
-    return {key: float(value) for key, value in (result | {
-        "overall_precision": overall["precision"], "overall_recall": overall["recall"], "overall_f1": overall["f1-score"],
-        "overall_accuracy": accuracy_score(expected, predicted)}).items()}
+        result |= {
+            f"{name}_precision": values["precision"],
+            f"{name}_recall": values["recall"],
+            f"{name}_f1": values["f1-score"],
+            f"{name}_number": float(values["support"]),
+        }
+    return {
+        key: float(value)
+        for key, value in (
+            result
+            | {
+                "overall_precision": overall["precision"],
+                "overall_recall": overall["recall"],
+                "overall_f1": overall["f1-score"],
+                "overall_accuracy": accuracy_score(expected, predicted),
+            }
+        ).items()
+    }
 
 
 def seqeval_cases():
@@ -112,7 +136,7 @@ def main():
     families = [(name, features(load(HERE / "golden/tokenizers" / name), texts)[1]) for name in FAMILIES]
     for key, items in (("rows", rows), ("seqeval", seqeval_cases()), *families):
         body = ",\n".join("  " + json.dumps(item, ensure_ascii=False, separators=(",", ":")) for item in items)
-        lines.append(f'{json.dumps(key)}: [\n{body}\n]')
+        lines.append(f"{json.dumps(key)}: [\n{body}\n]")
     (HERE / "golden/ner.json").write_text(",\n".join(lines) + "}\n", encoding="utf-8")
 
 

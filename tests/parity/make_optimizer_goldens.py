@@ -46,21 +46,17 @@ SCHEDULES = [
     ("cosine_warmup_with_min_lr", 7, {"min_lr_rate": 0.1}),
     ("cosine_warmup_with_min_lr", 7, {"min_lr": 2e-4, "warmup_lr_rate": 0.3}),
     ("warmup_stable_decay", 7, {"num_decay_steps": 20}),
-    ("warmup_stable_decay", 7, {"num_decay_steps": 11, "num_stable_steps": 13, "min_lr_ratio": 0.05,
-                                "warmup_type": "cosine", "decay_type": "1-sqrt"}),
-    ("warmup_stable_decay", 7, {"num_decay_steps": 20, "warmup_type": "1-sqrt", "decay_type": "linear",
-                                "min_lr_ratio": 0.2}),
+    ("warmup_stable_decay", 7, {"num_decay_steps": 11, "num_stable_steps": 13, "min_lr_ratio": 0.05, "warmup_type": "cosine", "decay_type": "1-sqrt"}),
+    ("warmup_stable_decay", 7, {"num_decay_steps": 20, "warmup_type": "1-sqrt", "decay_type": "linear", "min_lr_ratio": 0.2}),
 ]
 
 PLATEAUS = [
     {"mode": "max", "patience": 1, "factor": 0.5},
-    {"mode": "min", "patience": 0, "factor": 0.3, "threshold": 0.01, "threshold_mode": "abs", "cooldown": 2,
-     "min_lr": 1e-5},
+    {"mode": "min", "patience": 0, "factor": 0.3, "threshold": 0.01, "threshold_mode": "abs", "cooldown": 2, "min_lr": 1e-5},
 ]
 GREEDIES = [
     {"mode": "max", "patience": 1, "factor": 0.5, "min_lr": 1e-4, "max_lr": 3e-3, "reset_start": 2},
-    {"mode": "min", "patience": 0, "factor": 0.8, "threshold": 0.01, "threshold_mode": "rel", "cooldown": 2, "warmup": 1,
-     "min_lr": 1e-5},
+    {"mode": "min", "patience": 0, "factor": 0.8, "threshold": 0.01, "threshold_mode": "rel", "cooldown": 2, "warmup": 1, "min_lr": 1e-5},
     {"mode": "max", "patience": 0, "factor": 0.9, "smooth": True, "window_size": 4, "min_lr": 0.0},
     {"mode": "min"},
 ]
@@ -73,8 +69,7 @@ OPTIMIZERS = [
     ("sgd_momentum", "sgd", "linear", {"momentum": 0.9, "dampening": 0.1}, 0.01),
     ("sgd_nesterov", "sgd", "linear", {"momentum": 0.9, "nesterov": True}, 0.0),
     ("adagrad", "adagrad", "linear", {}, 0.01),
-    ("adagrad_settings", "adagrad", "constant",
-     {"lr_decay": 0.01, "initial_accumulator_value": 0.25, "eps": 1e-6}, 0.0),
+    ("adagrad_settings", "adagrad", "constant", {"lr_decay": 0.01, "initial_accumulator_value": 0.25, "eps": 1e-6}, 0.0),
     ("adafactor", "adafactor", "linear", {}, 0.1),
     ("adafactor_settings", "adafactor", "linear", {"clip_threshold": 0.5, "decay_rate": -0.6}, 0.0),
 ]
@@ -102,8 +97,7 @@ def run(optimizer_class, settings, schedule, decay):
         weights, target, slope, index = start(shape)
         parameters[name] = torch.nn.Parameter(weights)
         parts[name] = (target, slope, index)
-    optimizer = optimizer_class([{"params": [parameters["weight"]], "weight_decay": decay},
-                                 {"params": [parameters["bias"]], "weight_decay": 0.0}], **settings)
+    optimizer = optimizer_class([{"params": [parameters["weight"]], "weight_decay": decay}, {"params": [parameters["bias"]], "weight_decay": 0.0}], **settings)
     scheduler = get_scheduler(schedule, optimizer, 5, STEPS)
     rates, kept = [], {}
     for step in range(1, STEPS + 1):
@@ -153,8 +147,7 @@ def make_schedules():
             optimizer.step()
             scheduler.step()
         rows.append({"type": name, "warmup": warmup, "kwargs": kwargs, "rates": rates})
-    write("schedules", {"total": STEPS, "learning_rate": 1e-3, "schedules": rows,
-                        "plateaus": rates_after_metrics("reduce_lr_on_plateau", PLATEAUS)})
+    write("schedules", {"total": STEPS, "learning_rate": 1e-3, "schedules": rows, "plateaus": rates_after_metrics("reduce_lr_on_plateau", PLATEAUS)})
 
 
 # A separate file: transformers 5.23 has greedy but not adamw_hf.
@@ -164,9 +157,17 @@ def make_greedy():
 
 def make_adamw_hf():
     from transformers.optimization import AdamW
-    write("adamw_hf", {"optim": "adamw_hf", "settings": {}, "schedule": "linear", "weight_decay": 0.1,
-                       **run(AdamW, {"lr": LEARNING_RATE, "eps": 1e-6, "no_deprecation_warning": True},
-                             "linear", 0.1)})
+
+    write(
+        "adamw_hf",
+        {
+            "optim": "adamw_hf",
+            "settings": {},
+            "schedule": "linear",
+            "weight_decay": 0.1,
+            **run(AdamW, {"lr": LEARNING_RATE, "eps": 1e-6, "no_deprecation_warning": True}, "linear", 0.1),
+        },
+    )
 
 
 def main():
@@ -182,17 +183,24 @@ def main():
     if options.only_greedy:
         return make_greedy()
     from transformers import Trainer, TrainingArguments
+
     make_schedules()
     for name, optim, schedule, settings, decay in OPTIMIZERS:
         with tempfile.TemporaryDirectory() as folder:
-            arguments = TrainingArguments(folder, optim=optim, learning_rate=LEARNING_RATE, adam_epsilon=1e-6,
-                                          use_cpu=True, report_to=[])
+            arguments = TrainingArguments(folder, optim=optim, learning_rate=LEARNING_RATE, adam_epsilon=1e-6, use_cpu=True, report_to=[])
             optimizer_class, kwargs = Trainer.get_optimizer_cls_and_kwargs(arguments)
-        write(name, {"optim": optim, "settings": settings, "schedule": schedule, "weight_decay": decay,
-                     **run(optimizer_class, {**kwargs, **settings}, schedule, decay)})
+        write(
+            name,
+            {
+                "optim": optim,
+                "settings": settings,
+                "schedule": schedule,
+                "weight_decay": decay,
+                **run(optimizer_class, {**kwargs, **settings}, schedule, decay),
+            },
+        )
     if options.transformers446:
-        subprocess.run([sys.executable, __file__, "--only-adamw-hf"], check=True,
-                       env={**os.environ, "PYTHONPATH": options.transformers446})
+        subprocess.run([sys.executable, __file__, "--only-adamw-hf"], check=True, env={**os.environ, "PYTHONPATH": options.transformers446})
 
 
 if __name__ == "__main__":

@@ -24,12 +24,54 @@ SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 NAMES = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>", "pad_token": "<pad>", "sep_token": "</s>", "unk_token": "<unk>"}
 
 TEXTS = [
-    "", " ", "  ", "\n", " \n ", "a", " a", "  a b  ", "Who found the lost letter?", "It's we're I'll I'D don't 's ''s x'll've", "1,234.5 + 6/7 = 100%", "snake_case CamelCase", "tab\tand\r\nnewline\n\n end ",
-    "caf\u00e9 cafe\u0301 CAFE\u0301", "\u00a0nbsp\u00a0\u0301x\u00a0", "\u3000wide\u3000 \uff21\uff22\uff23 \uff2a", "\ufb01ne \u00bd \u2026", "\u0001\u0002a\u0003b\u0001", "zero\u200bwidth \u200djoin", "\ufdfa x \ufdfa",
-    "\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f", "\U0001f1eb\U0001f1f7\U0001f1eb", "\u0928\u092e\u0938\u094d\u0924\u0947", "\uac00\u11a8 \u1100\u1161\u11a8", "\u4e2d\u6587 and \u65e5\u672c", "\u0420\u0443\u0441\u0441\u043a\u0438\u0439", "\u2581a \u2581 b\u2581",
-    "x\u0085y \u2028z", "<s> </s>", "a <mask> b", "  <mask>  ", "\n<mask>,", "x<s>y<unk>", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "the " * 30, "\u0120 \u010a", "\u2c00\u1c89 1\u0661\u00b2", "a\u0301\u0302\u0303", "\u0301 x", "e\u0301\u0001e\u0301",
+    "",
+    " ",
+    "  ",
+    "\n",
+    " \n ",
+    "a",
+    " a",
+    "  a b  ",
+    "Who found the lost letter?",
+    "It's we're I'll I'D don't 's ''s x'll've",
+    "1,234.5 + 6/7 = 100%",
+    "snake_case CamelCase",
+    "tab\tand\r\nnewline\n\n end ",
+    "caf\u00e9 cafe\u0301 CAFE\u0301",
+    "\u00a0nbsp\u00a0\u0301x\u00a0",
+    "\u3000wide\u3000 \uff21\uff22\uff23 \uff2a",
+    "\ufb01ne \u00bd \u2026",
+    "\u0001\u0002a\u0003b\u0001",
+    "zero\u200bwidth \u200djoin",
+    "\ufdfa x \ufdfa",
+    "\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f",
+    "\U0001f1eb\U0001f1f7\U0001f1eb",
+    "\u0928\u092e\u0938\u094d\u0924\u0947",
+    "\uac00\u11a8 \u1100\u1161\u11a8",
+    "\u4e2d\u6587 and \u65e5\u672c",
+    "\u0420\u0443\u0441\u0441\u043a\u0438\u0439",
+    "\u2581a \u2581 b\u2581",
+    "x\u0085y \u2028z",
+    "<s> </s>",
+    "a <mask> b",
+    "  <mask>  ",
+    "\n<mask>,",
+    "x<s>y<unk>",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "the " * 30,
+    "\u0120 \u010a",
+    "\u2c00\u1c89 1\u0661\u00b2",
+    "a\u0301\u0302\u0303",
+    "\u0301 x",
+    "e\u0301\u0001e\u0301",
 ]
-WORDS = [["The", "letter", "'s", "end", "."], ["", "a", " ", "\u00a0", "b c", "caf\u00e9"], ["<mask>", "x<s>", "\U0001f600", "1,5"], ["\u0001", "\ufb01", "  two", "\u2581"], []]
+WORDS = [
+    ["The", "letter", "'s", "end", "."],
+    ["", "a", " ", "\u00a0", "b c", "caf\u00e9"],
+    ["<mask>", "x<s>", "\U0001f600", "1,5"],
+    ["\u0001", "\ufb01", "  two", "\u2581"],
+    [],
+]
 
 
 def demo_texts():
@@ -46,8 +88,16 @@ def demo_texts():
 def replacements():
     rules = {c: " " for c in "\t\n\r\u00a0\u3000\u200b\u2581"}
     rules |= {chr(c): "" for c in range(1, 9)}
-    rules |= {chr(0xff21 + i): chr(0x41 + i) for i in range(26)}
-    rules |= {"\ufb01": "fi", "\u00bd": "1\u20442", "\u2026": "...", "e\u0301": "\u00e9", "E\u0301": "\u00c9", "a\u0301": "\u00e1", "\ufdfa": "a long word for one sign"}
+    rules |= {chr(0xFF21 + i): chr(0x41 + i) for i in range(26)}
+    rules |= {
+        "\ufb01": "fi",
+        "\u00bd": "1\u20442",
+        "\u2026": "...",
+        "e\u0301": "\u00e9",
+        "E\u0301": "\u00c9",
+        "a\u0301": "\u00e1",
+        "\ufdfa": "a long word for one sign",
+    }
     return rules
 
 
@@ -82,6 +132,7 @@ def charsmap(rules):
 
 def sentencepiece_model(pieces, table):
     """A protocol buffer with the fields that transformers reads."""
+
     def varint(n):
         out = b""
         while n > 127:
@@ -153,7 +204,15 @@ def make_mpnet():
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in vocabulary), encoding="utf-8")
-    config = {"do_lower_case": True, "model_max_length": 128, "strip_accents": None, "tokenize_chinese_chars": True, "tokenizer_class": "MPNetTokenizer", **NAMES, "unk_token": "[UNK]"}
+    config = {
+        "do_lower_case": True,
+        "model_max_length": 128,
+        "strip_accents": None,
+        "tokenize_chinese_chars": True,
+        "tokenizer_class": "MPNetTokenizer",
+        **NAMES,
+        "unk_token": "[UNK]",
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     return tokenizer
 
@@ -177,7 +236,9 @@ def make_xlmr(name, pieces, normalizer, pre_tokenizer, decoder):
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.decoder = decoder
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s>:0 $A:0 </s>:0", pair="<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0", special_tokens=[("<s>", 0), ("</s>", 2)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s>:0 $A:0 </s>:0", pair="<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
     add_special_tokens(tokenizer, False)
     return tokenizer, save(name, tokenizer, {"tokenizer_class": "XLMRobertaTokenizer"}, False)
 
@@ -188,7 +249,10 @@ def case(encoding, text):
 
 def cases(tokenizer):
     texts = TEXTS + list(demo_texts())[:40:4]
-    return {"texts": [case(tokenizer.encode(text), text) for text in texts], "words": [case(tokenizer.encode(words, is_pretokenized=True), words) for words in WORDS]}
+    return {
+        "texts": [case(tokenizer.encode(text), text) for text in texts],
+        "words": [case(tokenizer.encode(words, is_pretokenized=True), words) for words in WORDS],
+    }
 
 
 def with_prefix_space(tokenizer):
@@ -207,7 +271,14 @@ def main():
     (folder / "sentencepiece.bpe.model").write_bytes(sentencepiece_model(pieces, table))
     split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
     older, _ = make_xlmr("xlmr_older", pieces, precompiled, split, decoders.Metaspace(prepend_scheme="always"))
-    goldens = {"tokenizers": tokenizers.__version__, "mpnet": cases(mpnet), "roberta": cases(roberta), "roberta_prefix_space": cases(with_prefix_space(roberta)), "xlmr": cases(xlmr), "xlmr_older": cases(older)}
+    goldens = {
+        "tokenizers": tokenizers.__version__,
+        "mpnet": cases(mpnet),
+        "roberta": cases(roberta),
+        "roberta_prefix_space": cases(with_prefix_space(roberta)),
+        "xlmr": cases(xlmr),
+        "xlmr_older": cases(older),
+    }
     (OUT / "tokens.json").write_text(json.dumps(goldens, separators=(",", ":")) + "\n")
 
 

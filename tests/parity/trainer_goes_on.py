@@ -26,8 +26,11 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "examples/demo"
 MODEL = ROOT / "tests/parity/golden/hf_checkpoint/checkpoint-10"
-PYTHONS = [pathlib.Path(os.environ["TANDEM_PARITY_PYTHON"])] if "TANDEM_PARITY_PYTHON" in os.environ else [
-    ROOT / "build/test-data" / folder / "bin/python" for folder in ("venv", "torch-venv")]
+PYTHONS = (
+    [pathlib.Path(os.environ["TANDEM_PARITY_PYTHON"])]
+    if "TANDEM_PARITY_PYTHON" in os.environ
+    else [ROOT / "build/test-data" / folder / "bin/python" for folder in ("venv", "torch-venv")]
+)
 NEEDED = ("torch", "transformers", "accelerate")
 CELL_STEPS, CELL_HALF = 10, 5
 QUESTIONS, LENGTH, STRIDE, BATCH, STEPS, HALF = 60, 64, 24, 4, 20, 10
@@ -58,8 +61,10 @@ try:
 
     import checkpoint_cells as cells
 except ImportError:
-    python = next((python for python in PYTHONS if python.exists() and not subprocess.run(
-        [python, "-c", "import " + ", ".join(NEEDED)], capture_output=True).returncode), None)
+    python = next(
+        (python for python in PYTHONS if python.exists() and not subprocess.run([python, "-c", "import " + ", ".join(NEEDED)], capture_output=True).returncode),
+        None,
+    )
     if python is None or os.environ.get("TANDEM_CHECK_IN_VENV"):
         print(f"SKIPPED: needs the packages {', '.join(NEEDED)}: run scripts/fetch_torch.sh, or name a Python that has them in TANDEM_PARITY_PYTHON")
         sys.exit(77)
@@ -72,9 +77,28 @@ def arguments_of(options):
 
 def train_with_tandem(tandem, folder, ranks, options):
     flags = [word for key, value in arguments_of(options).items() for word in (f"--{key}", str(value))]
-    command = [tandem, "run_qa", "--model_name_or_path", MODEL, "--train_file", DEMO / "train.json", "--output_dir", folder, "--do_train",
-               "--max_train_samples", QUESTIONS, "--max_seq_length", LENGTH, "--doc_stride", STRIDE, "--pad_to_max_length", "true",
-               "--logical_shards", ranks, *flags]
+    command = [
+        tandem,
+        "run_qa",
+        "--model_name_or_path",
+        MODEL,
+        "--train_file",
+        DEMO / "train.json",
+        "--output_dir",
+        folder,
+        "--do_train",
+        "--max_train_samples",
+        QUESTIONS,
+        "--max_seq_length",
+        LENGTH,
+        "--doc_stride",
+        STRIDE,
+        "--pad_to_max_length",
+        "true",
+        "--logical_shards",
+        ranks,
+        *flags,
+    ]
     run(command)
 
 
@@ -109,9 +133,18 @@ def go_on_with_trainer(folder, options):
     features = hf_reference.features(tokenizer, rows, LENGTH, STRIDE, True)
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(MODEL, dtype=torch.float32)
     trainer = transformers.Trainer(
-        model, transformers.TrainingArguments(str(folder / "trainer"), use_cpu=True, report_to=[], disable_tqdm=True, save_strategy="no",
-                                              **{key: value for key, value in arguments_of(options).items() if key != "save_steps"}),
-        train_dataset=hf_reference.training_inputs(features), processing_class=tokenizer)
+        model,
+        transformers.TrainingArguments(
+            str(folder / "trainer"),
+            use_cpu=True,
+            report_to=[],
+            disable_tqdm=True,
+            save_strategy="no",
+            **{key: value for key, value in arguments_of(options).items() if key != "save_steps"},
+        ),
+        train_dataset=hf_reference.training_inputs(features),
+        processing_class=tokenizer,
+    )
     trainer.train(resume_from_checkpoint=str(checkpoint))
     if trainer.is_world_process_zero():
         trainer.save_model()
@@ -145,17 +178,32 @@ def compare(name, folder):
     ours_rates = rates(json.loads((folder / f"checkpoint-{STEPS}" / "trainer_state.json").read_text())["log_history"])
     their_rates = json.loads((folder / "trainer" / "rates.json").read_text())
     of_norm, of_way = apart(folder / f"checkpoint-{STEPS}", folder / "trainer", folder / f"checkpoint-{HALF}", True)
-    same_rates = ours_rates.keys() == their_rates.keys() and all(
-        abs(ours_rates[step] - their_rates[step]) <= 1e-12 for step in ours_rates) and len(ours_rates) == STEPS - HALF
+    same_rates = (
+        ours_rates.keys() == their_rates.keys()
+        and all(abs(ours_rates[step] - their_rates[step]) <= 1e-12 for step in ours_rates)
+        and len(ours_rates) == STEPS - HALF
+    )
     good = are_equal(of_norm, of_way) and same_rates
-    print(f"{name}: weights {of_norm:.1e} of their norm apart, {of_way:.1e} of their way; learning rates "
-          f"{'equal' if same_rates else f'{list(their_rates.values())} instead of {list(ours_rates.values())}'}: {'ok' if good else 'WRONG'}", flush=True)
+    print(
+        f"{name}: weights {of_norm:.1e} of their norm apart, {of_way:.1e} of their way; learning rates "
+        f"{'equal' if same_rates else f'{list(their_rates.values())} instead of {list(ours_rates.values())}'}: {'ok' if good else 'WRONG'}",
+        flush=True,
+    )
     return good
 
 
 def cell_with_tandem(tandem, folder, task, options, output, checkpoint=None):
-    flags = [word for key, value in {**options, "max_steps": CELL_STEPS, "per_device_train_batch_size": cells.BATCH,
-                                     "max_seq_length": cells.LENGTH, "logging_steps": 1}.items() for word in (f"--{key}", value)]
+    flags = [
+        word
+        for key, value in {
+            **options,
+            "max_steps": CELL_STEPS,
+            "per_device_train_batch_size": cells.BATCH,
+            "max_seq_length": cells.LENGTH,
+            "logging_steps": 1,
+        }.items()
+        for word in (f"--{key}", value)
+    ]
     if task.command == "run_qa":
         flags += ["--max_train_samples", cells.QUESTIONS, "--doc_stride", cells.STRIDE, "--pad_to_max_length", "true"]
     flags += ["--save_strategy", "no", "--resume_from_checkpoint", checkpoint] if checkpoint else ["--save_steps", CELL_HALF]
@@ -167,8 +215,19 @@ def cell_with_trainer(folder, family, features, options, output, checkpoint=None
     saving = {"save_strategy": "no"} if checkpoint else {"save_steps": CELL_HALF}
     trainer = transformers.Trainer(
         kind.from_pretrained(folder / "model", dtype=torch.float32),
-        transformers.TrainingArguments(str(output), use_cpu=True, report_to=[], disable_tqdm=True, logging_steps=1, max_steps=CELL_STEPS,
-                                       per_device_train_batch_size=cells.BATCH, **saving, **options), train_dataset=features)
+        transformers.TrainingArguments(
+            str(output),
+            use_cpu=True,
+            report_to=[],
+            disable_tqdm=True,
+            logging_steps=1,
+            max_steps=CELL_STEPS,
+            per_device_train_batch_size=cells.BATCH,
+            **saving,
+            **options,
+        ),
+        train_dataset=features,
+    )
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
     trainer.save_model()
@@ -184,11 +243,17 @@ def cell(tandem, folder, name, task_name, family, optimizer):
     cell_with_trainer(folder, family, features, options, folder / "trainer")
     cell_with_trainer(folder, family, features, options, folder / "to-trainer", folder / "tandem" / middle)
     cell_with_tandem(tandem, folder, task, options, folder / "to-tandem", folder / "trainer" / middle)
-    results = [apart(folder / first, folder / f"to-{other}", folder / first / middle, task.command == "run_qa")
-               for first, other in (("tandem", "trainer"), ("trainer", "tandem"))]
+    results = [
+        apart(folder / first, folder / f"to-{other}", folder / first / middle, task.command == "run_qa")
+        for first, other in (("tandem", "trainer"), ("trainer", "tandem"))
+    ]
     good = all(are_equal(*result) for result in results)
-    print(f"{name}: " + "; ".join(f"{what} {of_norm:.1e} of the norm, {of_way:.1e} of the way apart" for what, (of_norm, of_way) in
-                                  zip(("in the Trainer", "back"), results)) + f": {'ok' if good else 'WRONG'}", flush=True)
+    print(
+        f"{name}: "
+        + "; ".join(f"{what} {of_norm:.1e} of the norm, {of_way:.1e} of the way apart" for what, (of_norm, of_way) in zip(("in the Trainer", "back"), results))
+        + f": {'ok' if good else 'WRONG'}",
+        flush=True,
+    )
     return good
 
 
@@ -232,8 +297,10 @@ def write_names():
         names = {name: groups for name, groups in names.items() if groups != golden["transformers"]["5"][name]}
     golden["versions"][major_version()] = transformers.__version__
     golden["transformers"][major_version()] = names
-    lines = [f"    {json.dumps(version)}: {{\n" + ",\n".join(f"      {json.dumps(name)}: {json.dumps(groups)}" for name, groups in models.items()) + "\n    }"
-             for version, models in sorted(golden["transformers"].items())]
+    lines = [
+        f"    {json.dumps(version)}: {{\n" + ",\n".join(f"      {json.dumps(name)}: {json.dumps(groups)}" for name, groups in models.items()) + "\n    }"
+        for version, models in sorted(golden["transformers"].items())
+    ]
     cells.NAMES.write_text(f'{{\n  "versions": {json.dumps(golden["versions"])},\n  "transformers": {{\n' + ",\n".join(lines) + "\n  }\n}\n")
     return 0
 
@@ -252,8 +319,10 @@ def check_cases(tandem, scratch, only):
         run([sys.executable, *launcher, __file__, "--trainer", folder, json.dumps(options)])
         good &= compare(name, folder)
     for name in skipped:
-        print(f"SKIPPED: {name}: the Trainer of transformers {transformers.__version__} cannot go on with two ranks, not from its own checkpoints either: "
-              f"it reads them with map_location=cpu:0, which torch {torch.__version__} refuses; use transformers 5")
+        print(
+            f"SKIPPED: {name}: the Trainer of transformers {transformers.__version__} cannot go on with two ranks, not from its own checkpoints either: "
+            f"it reads them with map_location=cpu:0, which torch {torch.__version__} refuses; use transformers 5"
+        )
     return good
 
 

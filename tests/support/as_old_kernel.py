@@ -21,11 +21,10 @@ LOAD_NUMBER, JUMP_IF_GREATER, RETURN = 0x20, 0x25, 0x06
 
 
 def install_filter():
-    program = b"".join(struct.pack("HBBI", *line) for line in (
-        (LOAD_NUMBER, 0, 0, 0),
-        (JUMP_IF_GREATER, 0, 1, LAST_CALL_OF_4_18),
-        (RETURN, 0, 0, RET_ERRNO | errno.ENOSYS),
-        (RETURN, 0, 0, RET_ALLOW)))
+    program = b"".join(
+        struct.pack("HBBI", *line)
+        for line in ((LOAD_NUMBER, 0, 0, 0), (JUMP_IF_GREATER, 0, 1, LAST_CALL_OF_4_18), (RETURN, 0, 0, RET_ERRNO | errno.ENOSYS), (RETURN, 0, 0, RET_ALLOW))
+    )
     code = ctypes.create_string_buffer(program, len(program))
 
     class Filter(ctypes.Structure):
@@ -33,8 +32,7 @@ def install_filter():
 
     libc = ctypes.CDLL(None, use_errno=True)
     chain = Filter(4, ctypes.addressof(code))
-    return (libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            and libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(chain), 0, 0) == 0)
+    return libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 and libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(chain), 0, 0) == 0
 
 
 def main():

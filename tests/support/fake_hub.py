@@ -59,8 +59,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def record(self, status):
-        row = {"method": self.command, "host": self.headers.get("Host", "").split(":")[0], "path": self.path,
-               "authorization": self.headers.get("Authorization"), "range": self.headers.get("Range"), "status": status}
+        row = {
+            "method": self.command,
+            "host": self.headers.get("Host", "").split(":")[0],
+            "path": self.path,
+            "authorization": self.headers.get("Authorization"),
+            "range": self.headers.get("Range"),
+            "status": status,
+        }
         with LOCK, open(ROOT / "requests.log", "a", encoding="utf-8") as log:
             log.write(json.dumps(row) + "\n")
 
@@ -140,8 +146,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         content = file.read_bytes()
         headers = {} if fault.get("no_commit") else {"X-Repo-Commit": commit}
         if file.suffix in LARGE:
-            headers.update({"X-Linked-Etag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Linked-Size": str(len(content)),
-                            "ETag": '"of the page"', "Location": f"http://localhost:{PORT}/lfs/{file.relative_to(ROOT)}"})
+            headers.update(
+                {
+                    "X-Linked-Etag": f'"{hashlib.sha256(content).hexdigest()}"',
+                    "X-Linked-Size": str(len(content)),
+                    "ETag": '"of the page"',
+                    "Location": f"http://localhost:{PORT}/lfs/{file.relative_to(ROOT)}",
+                }
+            )
             if fault.get("no_size"):
                 del headers["X-Linked-Size"]
             return self.answer(302, headers, b"redirecting")
@@ -172,7 +184,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.close_connection = True
         if "drop" in fault:
-            self.wfile.write(body[:fault["drop"]])
+            self.wfile.write(body[: fault["drop"]])
             return None
         try:
             for byte in body:

@@ -13,6 +13,5 @@ from ._jobs import TandemError, run_classification, run_embedding, run_glue, run
 from ._models import Model, load
 from ._program import program, version
 
-__all__ = ["Model", "TandemError", "load", "program", "run_classification", "run_embedding",
-           "run_glue", "run_mlm", "run_ner", "run_qa", "version"]
+__all__ = ["Model", "TandemError", "load", "program", "run_classification", "run_embedding", "run_glue", "run_mlm", "run_ner", "run_qa", "version"]
 __version__ = version()

@@ -90,10 +90,15 @@ def run_job(command: str, flags: Dict[str, Flag], workers: Optional[int] = None)
     with tempfile.TemporaryDirectory(prefix="tandem-") as folder:
         error_file = Path(folder) / "error.json"
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, text=True, errors="replace", preexec_fn=os.setpgrp,
+            words,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            preexec_fn=os.setpgrp,
             stdout=subprocess.PIPE if piped else None,
             stderr=subprocess.STDOUT if piped else None,
-            env={**os.environ, "TORCHELASTIC_ERROR_FILE": str(error_file)})
+            env={**os.environ, "TORCHELASTIC_ERROR_FILE": str(error_file)},
+        )
         reader = threading.Thread(target=_copy_lines, args=(process.stdout,), daemon=True)
         if piped:
             reader.start()

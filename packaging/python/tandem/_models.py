@@ -46,8 +46,7 @@ class Model:
 
     def __init__(self, path: Union[str, "os.PathLike[str]"], **flags: Flag) -> None:
         words = [program(), "serve", "--model", os.fspath(path), "--port", "0", *flag_words(flags)]
-        self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                         stderr=subprocess.STDOUT, text=True, errors="replace")
+        self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         self._finalizer = weakref.finalize(self, _end, self._process)
         self._url = _address(self._process)
 
@@ -76,13 +75,12 @@ class Model:
                 pass
             raise TandemError(text, error.code) from None
         except urllib.error.URLError as error:
-            raise TandemError(f"the model's process does not answer: {error.reason}",
-                              self._process.poll() or 1) from None
+            raise TandemError(f"the model's process does not answer: {error.reason}", self._process.poll() or 1) from None
 
     def _batches(self, inputs: Sequence[Any], parameters: Dict[str, Any]) -> List[Any]:
         answers: List[Any] = []
         for begin in range(0, len(inputs), _BATCH):
-            answers += self._post(list(inputs[begin:begin + _BATCH]), parameters)
+            answers += self._post(list(inputs[begin : begin + _BATCH]), parameters)
         return answers
 
     def predict(self, texts: Union[str, Sequence[Text]], **parameters: Any) -> Any:
@@ -94,8 +92,7 @@ class Model:
         of the inference API, for example top_k or aggregation_strategy.
         """
         one = isinstance(texts, str)
-        inputs = [text if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
-                  for text in ([texts] if one else texts)]
+        inputs = [text if isinstance(text, str) else {"text": text[0], "text_pair": text[1]} for text in ([texts] if one else texts)]
         answers = self._batches(inputs, parameters)
         return answers[0] if one else answers
 
@@ -104,8 +101,7 @@ class Model:
         in the order of the columns (sorted). Needs numpy."""
         import numpy
 
-        answers = [{entry["label"]: entry["score"] for entry in answer}
-                   for answer in self.predict(list(texts), top_k=None)]
+        answers = [{entry["label"]: entry["score"] for entry in answer} for answer in self.predict(list(texts), top_k=None)]
         labels = sorted({label for answer in answers for label in answer})
         return numpy.array([[answer[label] for label in labels] for answer in answers]), labels
 

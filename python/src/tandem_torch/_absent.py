@@ -18,5 +18,4 @@ class AbsentParts:
     supports_abort_hooks = supports_completion_hooks = False
     register_abort_hook = _absent("hooks of abort()", "failures are exceptions of the call or of wait()")
     _register_on_completion_hook = _absent("hooks of completion", "work.get_future().then(hook) calls one")
-    register_pre_hook = register_post_hook = _absent("hooks before or after operations",
-                                                     "torch.profiler shows operations with their shapes")
+    register_pre_hook = register_post_hook = _absent("hooks before or after operations", "torch.profiler shows operations with their shapes")

@@ -61,8 +61,7 @@ class Communicator:
         self.completer = Completer()
         self.shared = SharedStorages()
         self._timeout = timeout
-        self._absent = ("the process group was made with enable_reconfigure and has no members yet: "
-                        "torch.distributed._reconfigure() gives it some")
+        self._absent = "the process group was made with enable_reconfigure and has no members yet: torch.distributed._reconfigure() gives it some"
         self._pid = os.getpid()
         self._is_forked = False  # this is a child of the process whose communicator it is
         self._handle = ctypes.c_void_p()
@@ -79,8 +78,7 @@ class Communicator:
             store.wait([key], self._timeout)
             id.internal[:] = base64.b64decode(store.get(key))
         config = self._config()
-        in_thread(lambda: check(_lib.tdmCommInitRank(ctypes.byref(self._handle), self.size, id, self.rank,
-                                                     ctypes.byref(config)), None))
+        in_thread(lambda: check(_lib.tdmCommInitRank(ctypes.byref(self._handle), self.size, id, self.rank, ctypes.byref(config)), None))
         # All have read it. A group that is made later with the same store and name must not find it.
         if self.rank == 0:
             store.delete_key(key)
@@ -95,8 +93,11 @@ class Communicator:
         smaller = Communicator(ranks.index(self.rank), len(ranks), timeout)
         rest = [rank for rank in range(self.size) if rank not in ranks]
         exclude, config = (ctypes.c_int * len(rest))(*rest), smaller._config()
-        in_thread(lambda: check(_lib.tdmCommShrink(self._handle, exclude, len(rest), ctypes.byref(smaller._handle),
-                                                   ctypes.byref(config), _library.SHRINK_ABORT), self._handle))
+        in_thread(
+            lambda: check(
+                _lib.tdmCommShrink(self._handle, exclude, len(rest), ctypes.byref(smaller._handle), ctypes.byref(config), _library.SHRINK_ABORT), self._handle
+            )
+        )
         smaller._absent = _DESTROYED
         smaller.incarnation = hashlib.sha256(f"{self.incarnation} {name}".encode()).hexdigest()[:16]
         return smaller
@@ -108,8 +109,10 @@ class Communicator:
         if not self._handle:
             raise dist.DistBackendError(f"tandem: {self._absent}")
         if self._is_forked:
-            raise dist.DistBackendError(f"tandem: the process group belongs to process {self._pid}, and this one was "
-                                        "forked from it; start processes first, then init_process_group in each")
+            raise dist.DistBackendError(
+                f"tandem: the process group belongs to process {self._pid}, and this one was "
+                "forked from it; start processes first, then init_process_group in each"
+            )
 
     def start(self, function, *arguments):
         """Starts an operation; returns its request."""

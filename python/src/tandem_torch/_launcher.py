@@ -22,8 +22,7 @@ class _Meeting:
         self._lib = _library.load()
         self._handle = ctypes.c_void_p()
         config = _library.Config(timeout)
-        in_thread(lambda: check(self._lib.tdmCommInitFromEnvironment(ctypes.byref(self._handle), ctypes.byref(config)),
-                                None))
+        in_thread(lambda: check(self._lib.tdmCommInitFromEnvironment(ctypes.byref(self._handle), ctypes.byref(config)), None))
         self.rank = self._ask("tdmCommUserRank")
         self.size = self._ask("tdmCommCount")
 
@@ -36,9 +35,8 @@ class _Meeting:
         """Every rank's text, of at most _NAME_BYTES."""
         own = ctypes.create_string_buffer(text.encode(), _NAME_BYTES)
         everybody = ctypes.create_string_buffer(self.size * _NAME_BYTES)
-        in_thread(lambda: check(self._lib.tdmAllGather(own, everybody, _NAME_BYTES, _library.UINT8, self._handle),
-                                self._handle))
-        return [everybody.raw[i * _NAME_BYTES:(i + 1) * _NAME_BYTES].rstrip(b"\0").decode() for i in range(self.size)]
+        in_thread(lambda: check(self._lib.tdmAllGather(own, everybody, _NAME_BYTES, _library.UINT8, self._handle), self._handle))
+        return [everybody.raw[i * _NAME_BYTES : (i + 1) * _NAME_BYTES].rstrip(b"\0").decode() for i in range(self.size)]
 
     def close(self):
         self._lib.tdmCommDestroy(self._handle)
@@ -46,7 +44,7 @@ class _Meeting:
 
 def _store(meeting, timeout):
     """torch's own store, at rank 0, on a port that is free."""
-    hosts = meeting.gather(socket.gethostname()[:_NAME_BYTES - 1])
+    hosts = meeting.gather(socket.gethostname()[: _NAME_BYTES - 1])
     address = master_address() or ("127.0.0.1" if len(set(hosts)) == 1 else hosts[0])
     store = None
     if meeting.rank == 0:

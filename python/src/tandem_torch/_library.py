@@ -25,9 +25,16 @@ class UniqueId(ctypes.Structure):
 class Config(ctypes.Structure):
     """tdmConfig_t."""
 
-    _fields_ = [("size", ctypes.c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint),
-                ("timeout_ms", ctypes.c_int), ("host_timeout_ms", ctypes.c_int), ("stall_timeout_ms", ctypes.c_int),
-                ("backend", ctypes.c_char_p), ("flight_record_folder", ctypes.c_char_p)]
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("magic", ctypes.c_uint),
+        ("version", ctypes.c_uint),
+        ("timeout_ms", ctypes.c_int),
+        ("host_timeout_ms", ctypes.c_int),
+        ("stall_timeout_ms", ctypes.c_int),
+        ("backend", ctypes.c_char_p),
+        ("flight_record_folder", ctypes.c_char_p),
+    ]
 
     def __init__(self, timeout_ms):
         super().__init__(ctypes.sizeof(Config), 0x7D3C0F16, 100, timeout_ms, UNDEFINED, UNDEFINED, None, None)

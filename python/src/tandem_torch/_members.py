@@ -22,8 +22,7 @@ class Members:
         the same plan, because the handles alone decide. A list is in the order of ranks; a set gets one."""
         ordered = list(handles) if isinstance(handles, (list, tuple)) else sorted(handles)
         if len(set(ordered)) != len(ordered) or own not in ordered:
-            raise ValueError(f"reconfigure: expected each member's handle once, this one's among them ({own}), found "
-                             f"{ordered}")
+            raise ValueError(f"reconfigure: expected each member's handle once, this one's among them ({own}), found {ordered}")
         parts = [handle.split(":") for handle in ordered]
         if any(len(part) != 3 or not part[1].isdigit() for part in parts):
             raise ValueError(f"reconfigure: handles come from get_reconfigure_handle(), found {ordered}")

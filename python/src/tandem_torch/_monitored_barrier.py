@@ -76,8 +76,8 @@ class MonitoredBarrier:
         self._store.delete_key(self._key(self._round, self._rank))
         if verdict != "passed":
             raise dist.DistBackendError(
-                f"tandem: Rank {self._rank} successfully reached monitoredBarrier, but received errors while waiting "
-                f"for send/recv from rank 0: {verdict}")
+                f"tandem: Rank {self._rank} successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: {verdict}"
+            )
 
 
 def _failed_to_pass(ranks, seconds):

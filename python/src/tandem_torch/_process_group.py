@@ -24,8 +24,7 @@ from ._reduction import Reduction, in_place, move_type
 from ._short_forms import with_short_form
 from ._work import NO_TIME, milliseconds
 
-_CPU_IS_KNOWN = (hasattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS")
-                 or not hasattr(distributed_c10d, "FlightRecorderHook"))
+_CPU_IS_KNOWN = hasattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS") or not hasattr(distributed_c10d, "FlightRecorderHook")
 _DEFAULT_TIMEOUT = timedelta(minutes=30)
 _LEAST_TO_SHARE = 1 << 16  # bytes; smaller tensors do not go through the staging ring, or hardly
 
@@ -36,8 +35,7 @@ def creator(name):
     getattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(name)
 
     def create(options, _):
-        return TandemProcessGroup(options.store, options.group_rank, options.group_size, options.timeout, name,
-                                  getattr(options, "enable_reconfigure", False))
+        return TandemProcessGroup(options.store, options.group_rank, options.group_size, options.timeout, name, getattr(options, "enable_reconfigure", False))
 
     return create
 
@@ -91,8 +89,7 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
         self._communicator = communicator
         self._rank, self._size = communicator.rank, communicator.size
         # A store and a name may serve one group after the other.
-        self._monitored_barrier = MonitoredBarrier(dist.PrefixStore(communicator.incarnation, self._store), self._rank,
-                                                   self._size, communicator.check)
+        self._monitored_barrier = MonitoredBarrier(dist.PrefixStore(communicator.incarnation, self._store), self._rank, self._size, communicator.check)
 
     # ---- what torch asks of a group ----
 
@@ -193,8 +190,9 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
         """A group of `ranks` of this one, None on the others. It shares nothing with this one but the store."""
         if self._rank not in ranks:
             return None
-        part = TandemProcessGroup(dist.PrefixStore(f"{group_name}/", self._store), list(ranks).index(self._rank),
-                                  len(ranks), timeout or self._timeout, self._backend)
+        part = TandemProcessGroup(
+            dist.PrefixStore(f"{group_name}/", self._store), list(ranks).index(self._rank), len(ranks), timeout or self._timeout, self._backend
+        )
         part._set_group_name(group_name)
         part._set_group_desc(group_desc or f"{self._description}:split")
         return part
@@ -204,8 +202,10 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
         serves one merge, and have ranks in the order in which they come. This group works on."""
         rank = store.add("mergeGroupRank", 1) - 1
         if rank >= size:
-            raise ValueError(f"merge_remote_group: {rank + 1} processes have come to this store, expected {size}; each "
-                             "merge takes a store of its own, such as PrefixStore(name, store)")
+            raise ValueError(
+                f"merge_remote_group: {rank + 1} processes have come to this store, expected {size}; each "
+                "merge takes a store of its own, such as PrefixStore(name, store)"
+            )
         merged = TandemProcessGroup(store, rank, size, timeout, self._backend)
         merged._set_group_name(group_name or f"{self._name}:merge")
         merged._set_group_desc(group_desc or f"{self._description}:merge")
@@ -265,8 +265,7 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
             return self._start("tdmIAllReduce", pointer, pointer, tensor.numel(), *how), tensor, None
         reduction = Reduction(_check(tensor), op)
         if reduction.fold is not None:
-            return self._gather_and_fold(reduction, tensor.numel(),
-                                         lambda total: reduction.restore(total, tensor))
+            return self._gather_and_fold(reduction, tensor.numel(), lambda total: reduction.restore(total, tensor))
         data = reduction.buffer
         pointer = data.data_ptr()
         request = self._start("tdmIAllReduce", pointer, pointer, data.numel(), reduction.type, reduction.op)
@@ -301,8 +300,9 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
     @recorded("all_reduce")
     def _all_reduce_all(self, tensors, op, opts=None):
         parts = [self._all_reduce_one(tensor, op) for tensor in tensors]
-        return self._work([part[0] for part in parts], (tensors, [part[1] for part in parts]),
-                          [part[2] for part in parts if part[2] is not None], tensors, opts)
+        return self._work(
+            [part[0] for part in parts], (tensors, [part[1] for part in parts]), [part[2] for part in parts if part[2] is not None], tensors, opts
+        )
 
     @with_short_form(c10d.ReduceOptions, 1, "root", "op", "timeout")
     @recorded("reduce")
@@ -311,13 +311,11 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
         reduction = Reduction(tensor, opts.reduceOp)
         is_root = self._rank == opts.rootRank
         if reduction.fold is not None:
-            request, data, finish = self._gather_and_fold(
-                reduction, tensor.numel(), lambda total: is_root and reduction.restore(total, tensor))
+            request, data, finish = self._gather_and_fold(reduction, tensor.numel(), lambda total: is_root and reduction.restore(total, tensor))
         else:
             data = reduction.buffer
             pointer = data.data_ptr()
-            request = self._start("tdmIReduce", pointer, pointer if is_root else None, data.numel(), reduction.type,
-                                  reduction.op, opts.rootRank)
+            request = self._start("tdmIReduce", pointer, pointer if is_root else None, data.numel(), reduction.type, reduction.op, opts.rootRank)
             finish = (lambda: reduction.restore(data, tensor)) if is_root else (lambda: None)
         return self._work([request], (tensors, data), [finish], tensors, opts)
 
@@ -343,8 +341,7 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
     @recorded("all_gather", _second)
     def allgather_coalesced(self, output_lists, inputs, opts=None):
         # One list per rank, of one tensor per input.
-        return self._all_gather_lists([[outputs[i] for outputs in output_lists] for i in range(len(inputs))], inputs,
-                                      opts)
+        return self._all_gather_lists([[outputs[i] for outputs in output_lists] for i in range(len(inputs))], inputs, opts)
 
     def _all_gather_lists(self, output_lists, inputs, opts, then=None, result=None):
         """Afterwards then()."""
@@ -354,16 +351,14 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
             if len(outputs) != self._size:
                 raise ValueError(f"all_gather: expected {self._size} outputs, one per rank, found {len(outputs)}")
             if outputs[self._rank].numel() != own.numel():
-                raise ValueError(f"all_gather: rank {self._rank} gives {own.numel()} elements, and its output has "
-                                 f"{outputs[self._rank].numel()}")
+                raise ValueError(f"all_gather: rank {self._rank} gives {own.numel()} elements, and its output has {outputs[self._rank].numel()}")
             kind, width = move_type(own.dtype)
             sizes = [output.numel() for output in outputs]
             data, everything = own.contiguous(), torch.empty(sum(sizes), dtype=own.dtype)
             if len(set(sizes)) == 1:
                 request = self._start("tdmIAllGather", data.data_ptr(), everything.data_ptr(), sizes[0] * width, kind)
             else:
-                request = self._start("tdmIAllGatherV", data.data_ptr(), everything.data_ptr(),
-                                      lib.counts([size * width for size in sizes]), None, kind)
+                request = self._start("tdmIAllGatherV", data.data_ptr(), everything.data_ptr(), lib.counts([size * width for size in sizes]), None, kind)
 
             def copy_out(outputs=outputs, everything=everything, sizes=sizes):
                 for output, block in zip(outputs, everything.split(sizes)):
@@ -390,12 +385,10 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
         for output, input in zip(outputs, inputs):
             _same_type([output], _check(input).dtype)
             if output.numel() != input.numel() * self._size:
-                raise ValueError(f"all_gather: the output has {output.numel()} elements, expected {self._size} times "
-                                 f"the input's {input.numel()}")
+                raise ValueError(f"all_gather: the output has {output.numel()} elements, expected {self._size} times the input's {input.numel()}")
             kind, width = move_type(input.dtype)
             data, everything = input.contiguous(), output.contiguous()
-            requests.append(self._start("tdmIAllGather", data.data_ptr(), everything.data_ptr(), data.numel() * width,
-                                        kind))
+            requests.append(self._start("tdmIAllGather", data.data_ptr(), everything.data_ptr(), data.numel() * width, kind))
             buffers.append((data, everything))
             if everything is not output:
                 finish.append(lambda output=output, everything=everything: output.copy_(everything))
@@ -409,19 +402,18 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
         reduction = Reduction(inputs, op)
         own = reduction.buffer.view(-1)
         width = own.numel() // inputs.numel() if inputs.numel() else 1
-        start = sum(sizes[:self._rank]) * width
+        start = sum(sizes[: self._rank]) * width
         block = slice(start, start + sizes[self._rank] * width)
         if reduction.fold is not None:
-            return self._gather_and_fold(reduction, own.numel(),
-                                         lambda total: reduction.restore(total[block], output))
+            return self._gather_and_fold(reduction, own.numel(), lambda total: reduction.restore(total[block], output))
         direct = output.is_contiguous() and output.dtype == own.dtype
         out = output if direct else torch.empty(sizes[self._rank] * width, dtype=own.dtype)
         if len(set(sizes)) == 1:
-            request = self._start("tdmIReduceScatter", own.data_ptr(), out.data_ptr(), sizes[0] * width,
-                                  reduction.type, reduction.op)
+            request = self._start("tdmIReduceScatter", own.data_ptr(), out.data_ptr(), sizes[0] * width, reduction.type, reduction.op)
         else:
-            request = self._start("tdmIReduceScatterV", own.data_ptr(), lib.counts([s * width for s in sizes]), None,
-                                  out.data_ptr(), reduction.type, reduction.op)
+            request = self._start(
+                "tdmIReduceScatterV", own.data_ptr(), lib.counts([s * width for s in sizes]), None, out.data_ptr(), reduction.type, reduction.op
+            )
         finish = (lambda: None) if direct else (lambda: reduction.restore(out, output))
         return request, (own, out), finish
 
@@ -432,12 +424,9 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
         for output, inputs in zip(outputs, input_lists):
             _same_type(inputs, _check(output).dtype)
             if len(inputs) != self._size or inputs[self._rank].numel() != output.numel():
-                raise ValueError(f"reduce_scatter: expected {self._size} inputs, of which number {self._rank} has the "
-                                 f"output's {output.numel()} elements")
-            parts.append(self._reduce_scatter_one(output, _flat(inputs), [one.numel() for one in inputs],
-                                                  opts.reduceOp))
-        return self._work([part[0] for part in parts], (outputs, input_lists, [part[1] for part in parts]),
-                          [part[2] for part in parts], outputs, opts)
+                raise ValueError(f"reduce_scatter: expected {self._size} inputs, of which number {self._rank} has the output's {output.numel()} elements")
+            parts.append(self._reduce_scatter_one(output, _flat(inputs), [one.numel() for one in inputs], opts.reduceOp))
+        return self._work([part[0] for part in parts], (outputs, input_lists, [part[1] for part in parts]), [part[2] for part in parts], outputs, opts)
 
     def _reduce_scatter_base(self, output, input, opts):
         return self.reduce_scatter_tensor_coalesced([output], [input], opts)
@@ -448,11 +437,9 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
         for output, input in zip(outputs, inputs):
             _same_type([output], _check(input).dtype)
             if input.numel() != output.numel() * self._size:
-                raise ValueError(f"reduce_scatter: the input has {input.numel()} elements, expected {self._size} "
-                                 f"times the output's {output.numel()}")
+                raise ValueError(f"reduce_scatter: the input has {input.numel()} elements, expected {self._size} times the output's {output.numel()}")
             parts.append(self._reduce_scatter_one(output, input, [output.numel()] * self._size, opts.reduceOp))
-        return self._work([part[0] for part in parts], (outputs, inputs, [part[1] for part in parts]),
-                          [part[2] for part in parts], outputs, opts)
+        return self._work([part[0] for part in parts], (outputs, inputs, [part[1] for part in parts]), [part[2] for part in parts], outputs, opts)
 
     reduce_scatter_single = _reduce_scatter_base
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
@@ -475,10 +462,10 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
                     output.copy_(row.view(output.shape))
 
             finish = [copy_out]
-        request = self._start("tdmIGather", data.data_ptr(), everything.data_ptr() if everything is not None else None,
-                              data.numel() * width, kind, opts.rootRank)
-        return self._work([request], (output_lists, inputs, data, everything), finish,
-                          output_lists[0] if finish else (), opts)
+        request = self._start(
+            "tdmIGather", data.data_ptr(), everything.data_ptr() if everything is not None else None, data.numel() * width, kind, opts.rootRank
+        )
+        return self._work([request], (output_lists, inputs, data, everything), finish, output_lists[0] if finish else (), opts)
 
     @recorded("gather", lambda output, input, *_: [input])
     def gather_single(self, output, input, opts=None):
@@ -489,15 +476,12 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
         if self._rank == root:
             _same_type([output], input.dtype)
             if output.numel() != self._size * input.numel():
-                raise ValueError(f"gather: the output has {output.numel()} elements, expected {self._size} times the "
-                                 f"input's {input.numel()}")
+                raise ValueError(f"gather: the output has {output.numel()} elements, expected {self._size} times the input's {input.numel()}")
             everything = output.contiguous()
             if everything is not output:
                 finish = [lambda: output.copy_(everything)]
-        request = self._start("tdmIGather", data.data_ptr(), everything.data_ptr() if everything is not None else None,
-                              data.numel() * width, kind, root)
-        return self._work([request], (output, input, data, everything), finish,
-                          [output] if everything is not None else (), opts)
+        request = self._start("tdmIGather", data.data_ptr(), everything.data_ptr() if everything is not None else None, data.numel() * width, kind, root)
+        return self._work([request], (output, input, data, everything), finish, [output] if everything is not None else (), opts)
 
     gather_into_tensor = gather_single
 
@@ -514,8 +498,9 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
                 raise ValueError(f"scatter: expected {self._size} inputs of {output.numel()} elements")
             everything = _flat(inputs)
         data = output.contiguous()
-        request = self._start("tdmIScatter", everything.data_ptr() if everything is not None else None,
-                              data.data_ptr(), data.numel() * width, kind, opts.rootRank)
+        request = self._start(
+            "tdmIScatter", everything.data_ptr() if everything is not None else None, data.data_ptr(), data.numel() * width, kind, opts.rootRank
+        )
         finish = [lambda: output.copy_(data)] if data is not output else []
         return self._work([request], (outputs, input_lists, data, everything), finish, outputs, opts)
 
@@ -527,13 +512,19 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
         finish = [lambda: output.copy_(out)] if out is not output else []
         if not output_splits and not input_splits:
             if input.numel() != output.numel() or input.numel() % self._size:
-                raise ValueError(f"all_to_all: {input.numel()} elements in, {output.numel()} out: expected the same, "
-                                 f"a multiple of {self._size}")
-            request = self._start("tdmIAllToAll", data.data_ptr(), out.data_ptr(),
-                                  data.numel() // self._size * width, kind)
+                raise ValueError(f"all_to_all: {input.numel()} elements in, {output.numel()} out: expected the same, a multiple of {self._size}")
+            request = self._start("tdmIAllToAll", data.data_ptr(), out.data_ptr(), data.numel() // self._size * width, kind)
         else:
-            request = self._start("tdmIAllToAllV", data.data_ptr(), self._blocks(input, input_splits, width), None,
-                                  out.data_ptr(), self._blocks(output, output_splits, width), None, kind)
+            request = self._start(
+                "tdmIAllToAllV",
+                data.data_ptr(),
+                self._blocks(input, input_splits, width),
+                None,
+                out.data_ptr(),
+                self._blocks(output, output_splits, width),
+                None,
+                kind,
+            )
         return self._work([request], (output, input, data, out), finish, [output], opts)
 
     all_to_all_single = alltoall_base
@@ -551,13 +542,20 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
     def alltoall(self, outputs, inputs, opts=None):
         _same_type(list(outputs) + list(inputs), inputs[0].dtype)
         if len(outputs) != self._size or len(inputs) != self._size:
-            raise ValueError(f"all_to_all: expected {self._size} inputs and outputs, found {len(inputs)} and "
-                             f"{len(outputs)}")
+            raise ValueError(f"all_to_all: expected {self._size} inputs and outputs, found {len(inputs)} and {len(outputs)}")
         kind, width = move_type(inputs[0].dtype)
         sizes = [output.numel() for output in outputs]
         data, everything = _flat(inputs), torch.empty(sum(sizes), dtype=inputs[0].dtype)
-        request = self._start("tdmIAllToAllV", data.data_ptr(), lib.counts([one.numel() * width for one in inputs]),
-                              None, everything.data_ptr(), lib.counts([size * width for size in sizes]), None, kind)
+        request = self._start(
+            "tdmIAllToAllV",
+            data.data_ptr(),
+            lib.counts([one.numel() * width for one in inputs]),
+            None,
+            everything.data_ptr(),
+            lib.counts([size * width for size in sizes]),
+            None,
+            kind,
+        )
 
         def copy_out():
             for output, block in zip(outputs, everything.split(sizes)):

@@ -6,14 +6,19 @@ from torch.distributed import ReduceOp
 from . import _library as lib
 
 # Types that the library reduces.
-NATIVE = {torch.int8: lib.INT8, torch.uint8: lib.UINT8, torch.int32: lib.INT32, torch.int64: lib.INT64,
-          torch.float16: lib.FLOAT16, torch.float32: lib.FLOAT32, torch.float64: lib.FLOAT64,
-          torch.bfloat16: lib.BFLOAT16}
-_OPS = {ReduceOp.SUM: lib.SUM, ReduceOp.AVG: lib.AVG, ReduceOp.PRODUCT: lib.PROD, ReduceOp.MIN: lib.MIN,
-        ReduceOp.MAX: lib.MAX}
+NATIVE = {
+    torch.int8: lib.INT8,
+    torch.uint8: lib.UINT8,
+    torch.int32: lib.INT32,
+    torch.int64: lib.INT64,
+    torch.float16: lib.FLOAT16,
+    torch.float32: lib.FLOAT32,
+    torch.float64: lib.FLOAT64,
+    torch.bfloat16: lib.BFLOAT16,
+}
+_OPS = {ReduceOp.SUM: lib.SUM, ReduceOp.AVG: lib.AVG, ReduceOp.PRODUCT: lib.PROD, ReduceOp.MIN: lib.MIN, ReduceOp.MAX: lib.MAX}
 # Reductions of truth values, as bytes of 0 and 1.
-_BOOL_OPS = {ReduceOp.SUM: lib.MAX, ReduceOp.MAX: lib.MAX, ReduceOp.BOR: lib.MAX, ReduceOp.PRODUCT: lib.MIN,
-             ReduceOp.MIN: lib.MIN, ReduceOp.BAND: lib.MIN}
+_BOOL_OPS = {ReduceOp.SUM: lib.MAX, ReduceOp.MAX: lib.MAX, ReduceOp.BOR: lib.MAX, ReduceOp.PRODUCT: lib.MIN, ReduceOp.MIN: lib.MIN, ReduceOp.BAND: lib.MIN}
 # What the library has no reduction for: everybody gathers everything and folds it.
 _FOLDS = {ReduceOp.BAND: torch.bitwise_and, ReduceOp.BOR: torch.bitwise_or, ReduceOp.BXOR: torch.bitwise_xor}
 

@@ -15,8 +15,7 @@ def _announce(name, rank):
     """One line, when rank 0 makes the first group of `name`."""
     if rank == 0 and name not in _announced:
         _announced.add(name)
-        print(f"tandem: torch.distributed's backend '{name}' is tandem for CPU tensors (TANDEM_TORCH_REPLACE)",
-              file=sys.stderr, flush=True)
+        print(f"tandem: torch.distributed's backend '{name}' is tandem for CPU tensors (TANDEM_TORCH_REPLACE)", file=sys.stderr, flush=True)
 
 
 class InPlaceOfGloo(TandemProcessGroup):
@@ -45,5 +44,6 @@ def replace(name):
     elif name == "gloo":
         distributed_c10d.ProcessGroupGloo = InPlaceOfGloo
     else:
-        raise RuntimeError("TANDEM_TORCH_REPLACE=mpi: this version of torch hands no store to its mpi backend; "
-                           'use init_process_group("tandem") or TANDEM_TORCH_REPLACE=gloo')
+        raise RuntimeError(
+            'TANDEM_TORCH_REPLACE=mpi: this version of torch hands no store to its mpi backend; use init_process_group("tandem") or TANDEM_TORCH_REPLACE=gloo'
+        )
