@@ -95,7 +95,7 @@ TEST(Cli, UnknownFlagsOfEveryCommandSuggest) {
   expect_failure(tandem({"inspect", "tokens", "--modl", "x"}), 2, "did you mean --model?");
   expect_failure(tandem({"plan", "--modell", "x"}), 2, "did you mean --model?");
   expect_failure(tandem({"doctor", "--hostfil", "x"}), 2, "did you mean --hostfile?");
-  expect_failure(tandem({"run", "--nproc_per_nde", "2", "x.py"}), 2, "nproc-per-node");
+  expect_failure(tandem({"run", "--nproc_per_nde", "2", "run_qa"}), 2, "nproc-per-node");
   expect_failure(tandem({"ask", "--frobnicate", "who?"}), 2, "unknown flag --frobnicate");
 }
 

@@ -111,7 +111,8 @@ TEST(BenchComm, MistakesAreNamed) {
 }
 
 TEST(BenchComm, HelpNamesTheBackends) {
-  EXPECT_THAT(bench_comm({"--help"}).out, AllOf(HasSubstr("ccl, mpi or gloo"), HasSubstr("turns")));
+  EXPECT_THAT(bench_comm({"--help"}).out,
+              AllOf(HasSubstr("ccl, mpi or gloo"), HasSubstr("alternately")));
 }
 
 TEST(BenchComm, SaysWhereItStandsAndWhatRuns) {

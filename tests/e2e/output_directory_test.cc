@@ -152,20 +152,6 @@ TEST_F(OutputDirectoryOfAJob, NothingStaysOfANameThatNobodyGave) {
   for (const fs::path& file : list_directory(path("")))
     EXPECT_EQ(file.filename().native().find(".tandem-job"), std::string::npos) << file;
   EXPECT_THAT(list_directory(path("temporary")), ::testing::IsEmpty());
-
-  // Its restarts know of each other nevertheless.
-  const Words overwriting = train_command("output", {"--overwrite_output_dir"});
-  const Words restarted = {
-      kProgram,
-      "run",
-      "--standalone",
-      "--max-restarts",
-      "1",
-      "--no-python",
-      "/bin/sh",
-      "-c",
-      fmt::format("'{}'; [ $TORCHELASTIC_RESTART_COUNT = 1 ]", fmt::join(overwriting, "' '"))};
-  EXPECT_THAT(run_ok(restarted, variables).out, HasSubstr("this is a restart"));
 }
 
 }  // namespace
