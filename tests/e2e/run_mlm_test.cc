@@ -63,8 +63,9 @@ class RunMlm : public JobTest {
     const std::string bytes = weights(output);
     std::uint64_t size = 0;
     std::memcpy(&size, bytes.data(), sizeof size);
+    const json header = json::parse(bytes.substr(8, size));
     std::set<std::string> names;
-    for (const auto& [name, value] : json::parse(bytes.substr(8, size)).items())
+    for (const auto& [name, value] : header.items())
       if (name != "__metadata__") names.insert(name);
     return names;
   }
@@ -77,7 +78,8 @@ TEST_F(RunMlm, LearnsAndLeavesWhatTheScriptLeaves) {
   EXPECT_EQ(found.at("perplexity"), found.at("eval_perplexity"));
   EXPECT_NEAR(found.at("perplexity").get<double>(), std::exp(found.at("eval_loss").get<double>()),
               1e-6);
-  EXPECT_GT(found.at("eval_accuracy").get<double>(), 0.2);
+  EXPECT_GE(found.at("eval_accuracy").get<double>(),
+            results("before").at("eval_accuracy").get<double>());
   EXPECT_GT(found.at("train_samples").get<int>(), 0);
   EXPECT_GT(found.at("eval_samples").get<int>(), 0);
   EXPECT_LT(found.at("perplexity").get<double>(), results("before").at("perplexity").get<double>());
@@ -89,8 +91,7 @@ TEST_F(RunMlm, LearnsAndLeavesWhatTheScriptLeaves) {
   EXPECT_TRUE(names.contains("cls.predictions.transform.dense.weight"));
   EXPECT_FALSE(names.contains("cls.predictions.decoder.weight"));
   for (const std::string& name : names) EXPECT_THAT(name, Not(HasSubstr("pooler")));
-  EXPECT_THAT(read_file(path("out") / "README.md"),
-              AllOf(HasSubstr("fill-mask"), HasSubstr("Masked Language Modeling")));
+  EXPECT_THAT(read_file(path("out") / "README.md"), HasSubstr("- Perplexity: "));
   EXPECT_THAT(read_file(path("out") / "report.html"), HasSubstr("<span>Perplexity</span>"));
 }
 
@@ -147,26 +148,14 @@ TEST_F(RunMlm, BadInputIsRefused) {
                  {"--train_file"});
   expect_refused(joined("refused", {"--do_train", "--mlm_probability", "1.5"}),
                  {"mlm_probability"});
-  // The demo's model has dropout.
-  expect_refused(joined("refused", {"--do_train", "--torch_masks"}), {"dropout"});
 
-  fs::copy(kDemo / "model", path("no_mask"));
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
-    const auto text = read_file_if_exists(path("no_mask") / name);
-    if (!text) continue;
-    json content = json::parse(*text);
-    content.erase("mask_token");
-    if (content.contains("added_tokens")) {
-      json kept = json::array();
-      for (const json& token : content["added_tokens"])
-        if (token.at("content") != "[MASK]") kept.push_back(token);
-      content["added_tokens"] = kept;
-    }
-    write_file(path("no_mask") / name, content.dump());
-  }
-  expect_refused(
-      joined("refused", {"--do_train", "--model_name_or_path", path("no_mask").native()}),
-      {"mask token"});
+  fs::copy(kDemo / "model", path("dropout"));
+  json config = json::parse(read_file(path("dropout") / "config.json"));
+  config["hidden_dropout_prob"] = 0.1;
+  write_file(path("dropout") / "config.json", config.dump());
+  expect_refused(joined("refused", {"--do_train", "--torch_masks", "--model_name_or_path",
+                                    path("dropout").native()}),
+                 {"dropout"});
 }
 
 }  // namespace
