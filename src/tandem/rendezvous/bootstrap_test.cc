@@ -80,14 +80,6 @@ void expect_only_tandem_listens(int port) {
 // Every test with ranks at a port relies on this: a free port stays free until the ranks use it.
 TEST(FreePort, IsForAListenerOfTandemOnly) { expect_only_tandem_listens(free_port()); }
 
-TEST(HoldPort, IsForAListenerOfTandemOnly) {
-  const FileDescriptor held = hold_port(0);
-  ASSERT_TRUE(held);
-  expect_only_tandem_listens(local_port(held));
-  const FileDescriptor listener = listen_tcp(/*loopback_only=*/false, 0);
-  EXPECT_FALSE(hold_port(local_port(listener)));
-}
-
 TEST(Bootstrap, EveryRankGetsEveryPeerInfo) {
   for (const int world_size : {1, 2, 5}) {
     const int port = free_port();

@@ -107,12 +107,6 @@ FileDescriptor listen_tcp(bool loopback_only, int port, int loopback_family) {
   throw io_error("cannot listen at port", std::to_string(port), error_number);
 }
 
-FileDescriptor hold_port(int port) {
-  int error_number = 0;
-  FileDescriptor socket = bind_tcp(AF_INET6, false, port, error_number);
-  return socket ? std::move(socket) : bind_tcp(AF_INET, false, port, error_number);
-}
-
 int local_port(const FileDescriptor& socket) {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;

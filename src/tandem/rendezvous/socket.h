@@ -56,10 +56,6 @@ class Deadline {
 // A listening socket on all interfaces (IPv6 and IPv4), or on loopback in one family; port 0: any
 // free one. Throws ConfigError when the port is taken or not allowed, IoError otherwise.
 FileDescriptor listen_tcp(bool loopback_only, int port, int loopback_family = AF_INET);
-// Reserves a port for a program that will ask for it, as listen_tcp() does. The socket is bound and
-// does not listen: the kernel lets others share it on request, and does not assign it as a free
-// port. Empty if the port is in use.
-FileDescriptor hold_port(int port);
 int local_port(const FileDescriptor& socket);
 
 // The next connection, or nothing after `timeout_ms`. Non-blocking, without delay. Throws
