@@ -14,32 +14,31 @@ void run(const Context& ctx, const Gemm<bfloat16, float>& gemm) {
   ctx.kernels.gemm->bf16_to_f32(ctx, gemm);
 }
 
+template <class T, class Out>
+Gemm<T, Out> forward_product(std::size_t M, std::size_t N, std::size_t K, const T* x,
+                             const T* weight, const float* bias, Out* y) {
+  return {.m = M,
+          .n = N,
+          .k = K,
+          .a = {.data = x, .ld = K, .reduction_is_row = true},
+          .b = {.data = weight, .ld = K, .reduction_is_row = true},
+          .bias = bias,
+          .c = y,
+          .accumulate = false};
+}
+
 }  // namespace
 
 template <class T>
 void linear_forward(const Context& ctx, std::size_t M, std::size_t N, std::size_t K, const T* x,
                     const T* weight, const float* bias, T* y) {
-  run(ctx, Gemm<T, T>{.m = M,
-                      .n = N,
-                      .k = K,
-                      .a = {.data = x, .ld = K, .reduction_is_row = true},
-                      .b = {.data = weight, .ld = K, .reduction_is_row = true},
-                      .bias = bias,
-                      .c = y,
-                      .accumulate = false});
+  run(ctx, forward_product(M, N, K, x, weight, bias, y));
 }
 
 template <class T>
 void linear_forward_f32(const Context& ctx, std::size_t M, std::size_t N, std::size_t K, const T* x,
                         const T* weight, const float* bias, float* y) {
-  run(ctx, Gemm<T, float>{.m = M,
-                          .n = N,
-                          .k = K,
-                          .a = {.data = x, .ld = K, .reduction_is_row = true},
-                          .b = {.data = weight, .ld = K, .reduction_is_row = true},
-                          .bias = bias,
-                          .c = y,
-                          .accumulate = false});
+  run(ctx, forward_product(M, N, K, x, weight, bias, y));
 }
 
 template <class T>
