@@ -122,6 +122,8 @@ class BatchTripletLoss final : public EmbeddingLoss {
     std::vector<double> slopes(kAnchors * rows), distances(kAnchors * rows);
     std::vector<double> sums(range.size() * group.width, 0.0);
     std::vector<Terms> of_anchors(kAnchors);
+    std::vector<double> others(static_cast<std::size_t>(context.threads.num_threads()) *
+                               group.width);
     Terms total;
     for (std::size_t begin = 0; begin < rows; begin += kAnchors) {
       const RowRange block{begin, std::min(begin + kAnchors, rows)};
@@ -135,9 +137,11 @@ class BatchTripletLoss final : public EmbeddingLoss {
         total.sum += of_anchors[i].sum;
         total.count += of_anchors[i].count;
       }
-      context.threads.parallel_for(range.size(), [&](std::size_t i, int) {
-        add_gradient(group, block, slopes, range.begin + i,
-                     std::span(sums).subspan(i * group.width, group.width));
+      context.threads.parallel_for(range.size(), [&](std::size_t i, int thread) {
+        add_gradient(
+            group, block, slopes, range.begin + i,
+            std::span(sums).subspan(i * group.width, group.width),
+            std::span(others).subspan(static_cast<std::size_t>(thread) * group.width, group.width));
       });
     }
     const double count = std::max(total.count, kSmallestLoss);
@@ -168,10 +172,10 @@ class BatchTripletLoss final : public EmbeddingLoss {
     return {};
   }
 
-  // Adds the gradient of a block of anchors by the embedding of `row`, anchor by anchor.
+  // Adds the gradient of a block of anchors by the embedding of `row`, anchor by anchor. The other
+  // half of each pair's gradient goes to `of_other` and is not used.
   void add_gradient(const EmbeddedRows& group, RowRange block, std::span<const double> slopes,
-                    std::size_t row, std::span<double> sum) const {
-    std::vector<double> of_other(group.width);
+                    std::size_t row, std::span<double> sum, std::span<double> of_other) const {
     const auto add = [&](std::size_t other, double slope) {
       if (slope != 0 && other != row)
         distance_.add_gradient(text(group, 0, row), text(group, 0, other), slope, sum, of_other);
