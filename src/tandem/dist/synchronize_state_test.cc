@@ -1,5 +1,5 @@
-// GradientEngine::synchronize_state() where what it is sent is not what was sent: nothing of it
-// counts, and the next transfer is right.
+// GradientEngine::synchronize_state() with a state that a link has damaged: the receiver discards
+// all of it, and the next transfer is right.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 

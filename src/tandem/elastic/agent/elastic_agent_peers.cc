@@ -62,7 +62,7 @@ void ElasticAgent::handle_lock() {
   obey();
 }
 
-// At an address where the job should be, before it was found, that is the end.
+// An unauthenticated peer at the job's own address ends this agent, unless it has met the job.
 void ElasticAgent::handle_unauthenticated_peer(
     const AgentLinks::News::UnauthenticatedPeer& unauthenticated_peer) {
   const auto& contacts = membership_->options().contacts;

@@ -36,7 +36,9 @@ StateLearning::Ended StateLearning::handle_learned(const Packet& packet, members
 
 std::optional<StateLearning::Ended> StateLearning::wake(membership::Time now,
                                                         const membership::Membership& membership) {
+  const bool asked = joining_.under_way();
   if (!joining_.wake(now, membership)) return std::nullopt;
+  if (!asked) return failed("the leader has not named a node that sends the job's state");
   return failed("the job's state has not come from the node at " + joining_.source().address);
 }
 
