@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -271,6 +272,29 @@ class JobTest : public ::testing::Test {
       const ProcessResult result = rank->wait();
       EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
     }
+  }
+
+  std::string file(const std::string& name, const std::string& content) const {
+    write_file(path(name), content);
+    return path(name).native();
+  }
+  nlohmann::json results(const std::string& output) const {
+    return nlohmann::json::parse(read_file(path(output) / "all_results.json"));
+  }
+  // Both streams of a job, with the blanks between columns as one.
+  static std::string output_of(const ProcessResult& result) {
+    std::string text = result.out + result.err;
+    text.erase(
+        std::unique(text.begin(), text.end(), [](char a, char b) { return a == ' ' && b == ' '; }),
+        text.end());
+    return text;
+  }
+  static void expect_refused(const Words& command, const std::vector<std::string>& parts) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(command, " ")));
+    const ProcessResult result = run(command);
+    EXPECT_NE(result.exit_code, 0) << result.out;
+    for (const std::string& part : parts)
+      EXPECT_NE(output_of(result).find(part), std::string::npos) << part << output_of(result);
   }
 
   std::string weights(const std::string& output) const {

@@ -1,8 +1,6 @@
 // `tandem run_embedding` as a person runs it: bits, results, files, and bad input.
 #include <gmock/gmock.h>
 
-#include <algorithm>
-
 #include "e2e/job.h"
 #include "tandem/core/json.h"
 
@@ -18,10 +16,6 @@ class RunEmbedding : public JobTest {
  protected:
   void SetUp() override { use(demo_task("run_embedding")); }
 
-  std::string file(const std::string& name, const std::string& content) const {
-    write_file(path(name), content);
-    return path(name).native();
-  }
   // A collection of two queries and three documents.
   Words search_flags(const std::string& qrels) const {
     return {"--eval_corpus",
@@ -39,22 +33,8 @@ class RunEmbedding : public JobTest {
             "--eval_qrels",
             file("qrels.tsv", "query-id\tcorpus-id\tscore\n" + qrels)};
   }
-  json results(const std::string& output) const {
-    return json::parse(read_file(path(output) / "all_results.json"));
-  }
-  // What the job said, its columns as one blank.
-  static std::string output_of(const ProcessResult& result) {
-    std::string text = result.out + result.err;
-    text.erase(
-        std::unique(text.begin(), text.end(), [](char a, char b) { return a == ' ' && b == ' '; }),
-        text.end());
-    return text;
-  }
   void expect_refused(const Words& flags, const std::vector<std::string>& parts) const {
-    SCOPED_TRACE(fmt::format("{}", fmt::join(flags, " ")));
-    const ProcessResult result = run(train_command("refused", flags));
-    EXPECT_NE(result.exit_code, 0) << result.out;
-    for (const std::string& part : parts) EXPECT_THAT(output_of(result), HasSubstr(part));
+    JobTest::expect_refused(train_command("refused", flags), parts);
   }
 };
 

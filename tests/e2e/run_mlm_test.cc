@@ -2,7 +2,6 @@
 // input.
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "e2e/job.h"
@@ -21,10 +20,6 @@ class RunMlm : public JobTest {
  protected:
   void SetUp() override { use(demo_task("run_mlm")); }
 
-  std::string file(const std::string& name, const std::string& content) const {
-    write_file(path(name), content);
-    return path(name).native();
-  }
   // 200 lines that repeat a few sentences, some of them blank.
   std::string lines() const {
     std::string text;
@@ -41,23 +36,6 @@ class RunMlm : public JobTest {
                       "--output_dir", path(output).native(), "--train_file", lines(),
                       "--max_seq_length", "32", "--learning_rate", "1e-3"},
                 more);
-  }
-  json results(const std::string& output) const {
-    return json::parse(read_file(path(output) / "all_results.json"));
-  }
-  // What the job logged, its columns as one blank.
-  static std::string logged(const ProcessResult& result) {
-    std::string text = result.out + result.err;
-    text.erase(
-        std::unique(text.begin(), text.end(), [](char a, char b) { return a == ' ' && b == ' '; }),
-        text.end());
-    return text;
-  }
-  void expect_refused(const Words& command, const std::vector<std::string>& parts) const {
-    SCOPED_TRACE(fmt::format("{}", fmt::join(command, " ")));
-    const ProcessResult result = run(command);
-    EXPECT_NE(result.exit_code, 0) << result.out;
-    for (const std::string& part : parts) EXPECT_THAT(logged(result), HasSubstr(part));
   }
   std::set<std::string> tensors(const std::string& output) const {
     const std::string bytes = weights(output);
@@ -111,7 +89,7 @@ TEST_F(RunMlm, TheModelGoesOnIntoOtherTasks) {
     const ProcessResult result = run_ok(
         train_command(std::string("after_") + command,
                       {"--model_name_or_path", path("adapted").native(), "--max_steps", "2"}));
-    EXPECT_THAT(logged(result), Not(HasSubstr("embeddings.word_embeddings")));
+    EXPECT_THAT(output_of(result), Not(HasSubstr("embeddings.word_embeddings")));
   }
 }
 
