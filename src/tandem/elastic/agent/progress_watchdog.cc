@@ -51,7 +51,7 @@ void ProgressWatchdog::kill(WorkerSlot& slot, const std::string& why) const {
   log_(
       fmt::format("worker {} (pid {}) {}: it is killed. It was stopped or is stuck, or a file "
                   "system keeps it waiting: look at those of --output_dir, the model and the data "
-                  "(--rdzv-conf launch::join_timeout=SECONDS gives half of these seconds)",
+                  "(--rdzv-conf join_timeout=SECONDS gives half of these seconds)",
                   &slot - slots_.data(), slot.process->pid(), why));
   ++slot.hangs;
   slot.kill_stuck();
