@@ -10,11 +10,11 @@
 namespace tandem::masked_language {
 
 void MaskedLanguageJob::describe(tasks::StartLog& log) const {
-  log.fact("masks",
-           fmt::format("{:g} % of the {}{}", 100 * arguments_.mlm_probability,
-                       arguments_.whole_word_mask ? "words" : "tokens",
-                       arguments_.torch_masks ? ", drawn as the official script draws them"
-                                              : "; others in each epoch, for any ranks the same"));
+  log.fact("masks", fmt::format("{:g} % of the {}{}", 100 * arguments_.mlm_probability,
+                                arguments_.whole_word_mask ? "words" : "tokens",
+                                arguments_.torch_masks
+                                    ? ", drawn as the official script draws them"
+                                    : ", drawn anew in each epoch, independent of the ranks"));
   if (!arguments_.pad_to_max_length)
     log.fact("padding", "none is computed; it would change nothing but rounding");
 }
