@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
         Event{"AFault", "/120 [", {1}, SIGSEGV, "was killed by SIGSEGV"},
         Event{"TwoAtOnce", "/120 [", {0, 1}, SIGKILL, "it is started again"},
         Event{"AllAtOnce", "/120 [", {0, 1, 2}, SIGKILL, "it is started again"},
-        Event{"OneIsStopped", "/120 [", {1}, SIGSTOP, "(--rdzv-conf join_timeout=SECONDS"},
+        Event{"OneIsStopped", "/120 [", {1}, SIGSTOP, "it is killed"},
         Event{"WhileSaving", "Saving model checkpoint to", {0}, SIGKILL, "was killed by SIGKILL"},
         Event{"InTheEvaluation", "Running Evaluation", {2}, SIGKILL, "was killed by SIGKILL"},
         Event{"Texts", "/60 [", {0}, SIGKILL, "was killed by SIGKILL", 60, "run_glue"},
@@ -420,6 +420,7 @@ TEST_F(ElasticTest, WorkersThatHangAgainEndTheJob) {
   const ProcessResult result = job.wait();
   EXPECT_EQ(result.exit_code, 128 + SIGKILL) << result.err;
   EXPECT_THAT(unwrapped(result.err), HasSubstr("look at those of --output_dir"));
+  EXPECT_THAT(unwrapped(result.err), HasSubstr("(--rdzv-conf join_timeout=SECONDS gives half"));
   EXPECT_THAT(unwrapped(result.err), HasSubstr("hung twice before they were ready"));
   EXPECT_THAT(result.err, HasSubstr("root failure: rank 0"));
 }
