@@ -152,7 +152,7 @@ TEST(ModelKinds, EveryCommandAnswersOrRefuses) {
         expect_failure(result, 1, error);
       }
     }
-    // What reads files only takes any model.
+    // Commands that only read files accept any model.
     EXPECT_EQ(tandem({"inspect", "weights", model}).exit_code, 0) << kind.name;
   }
 }

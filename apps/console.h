@@ -1,8 +1,8 @@
-// What a run shows: Hugging Face's look (docs: run_qa.py under transformers 4.46). Log lines of the
-// script, log dicts and metric tables go to stdout; lines of the library, warnings and progress go
-// to stderr. On a terminal progress is a bar that is redrawn in place; elsewhere (a file, a pipe,
-// mpirun) it is a line now and then. With --log_format json each line is a JSON object, and the
-// values that it shows are members of it.
+// Console output of a run in Hugging Face's format (docs: run_qa.py under transformers 4.46). Log
+// lines of the script, log dicts and metric tables go to stdout; lines of the library, warnings and
+// progress go to stderr. On a terminal progress is a bar that is redrawn in place; elsewhere (a
+// file, a pipe, mpirun) it is a line now and then. With --log_format json each line is a JSON
+// object, and the values that it shows are members of it.
 #pragma once
 
 #include <chrono>

@@ -26,7 +26,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// What one entry of the log looks like on stdout.
+// One entry of the log as it appears on stdout.
 std::string logged(const nlohmann::ordered_json& entry) {
   Console console({.library_lines = false, .progress_bars = false});
   ::testing::internal::CaptureStderr();

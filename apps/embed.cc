@@ -136,7 +136,7 @@ class Texts {
   }
   std::string source() const { return lines_ ? lines_->source() : "the command line"; }
 
-  // What tells two inputs apart; empty: they cannot be told apart.
+  // Identifies the input; empty if two inputs cannot be told apart.
   std::string identity() const {
     struct stat info {};
     if (!lines_ || path_ == "-" || ::stat(path_.c_str(), &info) != 0) return "";
@@ -290,7 +290,7 @@ class NpyOutput final : public Output {
   NpyFile file_;
 };
 
-// What decides on the bytes of an output, beside the precision: a line for each.
+// Everything that decides the bytes of an output, in addition to the precision: one line each.
 std::string job_text(const Options& options, const Embedder& embedder, const FoundModel& found,
                      const Texts& texts) {
   const std::string input = texts.identity();

@@ -1,4 +1,4 @@
-// What becomes of a process that reads a mapped file whose volume has gone.
+// Handles reads of a mapped file whose volume has gone.
 #pragma once
 
 #include <functional>

@@ -112,7 +112,7 @@ const Command* find_command(std::string_view name) {
   return found == all.end() ? nullptr : &*found;
 }
 
-// What other programs call what tandem does. Compared without dashes and underscores.
+// Names that other programs use for a command of tandem. Compared without dashes and underscores.
 struct Synonym {
   std::string_view words;  // separated by blanks
   std::string_view suggestion;

@@ -27,7 +27,7 @@ constexpr const char* kText =
     "command line of MPICH's and Intel MPI's mpirun (Hydra). No MPI has to be installed. Any other "
     "program runs under the mpiexec of an MPI in PATH, with the same words.";
 
-// What `tandem mpirun` starts on each host; not for people.
+// The command that `tandem mpirun` starts on each host; not for people.
 constexpr const char* kDaemon = "--host-ranks";
 
 std::vector<std::string> typed_names(const launch::MpiFlag& flag) {

@@ -133,8 +133,8 @@ bool name_job(launch::RunOptions& options) {
   return true;
 }
 
-// What the workers' restarts have to know of each other, where no other start can have the job's
-// name: it goes with the agent.
+// Records that restarted workers share where no other start can have the job's name; the folder
+// ends with the agent.
 class RecordFolder {
  public:
   explicit RecordFolder(const fs::path& temporary) {

@@ -1,5 +1,5 @@
-// What SIGTERM, SIGINT (Ctrl-C), SIGHUP (a closed terminal) and SIGQUIT do to a job: outside of
-// training it ends within a second, in training it ends after the step and a checkpoint; a second
+// Effect of SIGTERM, SIGINT (Ctrl-C), SIGHUP (a closed terminal) and SIGQUIT on a job. Outside of
+// training it ends within a second. In training it ends after the step and a checkpoint; a second
 // signal ends it at once. Signals within a quarter of a second of the first one are the same
 // request: `timeout` sends two, and Slurm and systemd signal every process of a job as well as its
 // launcher. A SIGHUP that is ignored when the job starts, as under nohup, stays ignored.

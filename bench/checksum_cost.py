@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the checksums of frames between hosts cost of a step, in processor time: bench/checksum_cost.py MODEL_DIR TRAIN_FILE [--tandem PROGRAM] [-- FLAG...]
+"""Cost of the checksums of frames between hosts per step, in processor time: bench/checksum_cost.py MODEL_DIR TRAIN_FILE [--tandem PROGRAM] [-- FLAG...]
 
 share = seconds of CRC-32C per byte * bytes that a rank sends and receives in a step / processor time of a rank's step. Processor time does not count what other programs
 take, so a busy machine may measure it. A step's time is that of a run with more steps minus that of one with fewer. Two hosts of one rank each are assumed: in an all_reduce

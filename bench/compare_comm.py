@@ -205,7 +205,7 @@ def run_rival(rival, binary, operation, sizes, seconds, hosts):
 
 
 def start_rival(rival, program, operation, sizes, seconds, hosts):
-    """What it says: a size and microseconds for each of its rounds."""
+    """Its output: a size and microseconds for each of its rounds."""
     line = pathlib.Path("/dev/shm") / f"compare_comm_{os.getpid()}"
     store = line.with_suffix(".store")
     line.unlink(missing_ok=True)

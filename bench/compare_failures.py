@@ -143,10 +143,10 @@ class Side:
         return True
 
     def after_kill(self):
-        """What a supervisor outside the job has to do."""
+        """Acts as the supervisor outside the job."""
 
     def victims(self):
-        """What the event kills: a rank, or an agent with its rank."""
+        """The processes that the event kills: a rank, or an agent with its rank."""
         if self.event == "host":
             return [self.agents[1].pid, *children(self.agents[1].pid)]
         return children(self.agents[0].pid)[1:2]

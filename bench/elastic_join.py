@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a host that joins costs the one that trains: two hosts, which are network namespaces (root), one worker of one thread on each.
+"""Cost of a joining host for the host that trains: two hosts, which are network namespaces (root), one worker of one thread on each.
 
     bench/elastic_join.py [BUILD] [--old BUILD] [--model minilm|bert-base|DIR] [--batch 1] [--seq 128]
     bench/elastic_join.py build/release --old ../old/build/release --model bert-base

@@ -26,7 +26,7 @@ import tempfile
 import time
 
 ADDRESSES = ("10.77.0.10", "10.77.0.11")
-# What is to be reached beyond the step itself, in seconds; a host that joins may cost two steps.
+# Limits in addition to the step itself, in seconds; a host that joins may cost two steps.
 EVENTS = {"node lost": "0.3", "worker lost": "0.3", "node joins": "2 steps", "worker is back": ""}
 LIMIT = 300  # seconds from the last kill to the end, beside what an undisturbed job takes
 

@@ -123,7 +123,7 @@ class Job:
         self.agents[host] = self.agent(host)
 
     def status(self):
-        """What the first agent that answers says of all hosts."""
+        """The first answer of an agent about all hosts."""
         for host, agent in enumerate(self.agents):
             done = subprocess.run([*self.network.inside(host), self.options.tandem, "status", str(agent.pid)], capture_output=True, text=True)
             if done.returncode == 0:
@@ -241,7 +241,7 @@ def silence(job):
 
 
 AGENT, STEP = "0.3", "1 step"
-# What is done, and the aim for what goes beyond the step itself.
+# The action of each event, and the goal for the time in addition to the step itself.
 EVENTS = {
     "worker killed": (lose_worker(3, signal.SIGKILL), AGENT),
     "rank 0 killed": (lose_worker(0, signal.SIGKILL), AGENT),

@@ -5,8 +5,9 @@
                  (compare_failures.py) writes who is left; a person would have to write this part
     torchft      a replica group of one rank: torchft's Manager finds the others through its lighthouse and drops a step that fails
 
-All do the same work: the model of --model, batches of --batch sequences of --seq drawn tokens per rank, dropout, clipping to 1.0 and AdamW. What is drawn follows from step and rank, so a step
-that is computed again is the same step, and nobody has to save random streams. Each prints lines of JSON: {"pid", "step"} when a step is applied, {"pid", "weights"} with a hash at the end.
+All do the same work: the model of --model, batches of --batch sequences of --seq drawn tokens per rank, dropout, clipping to 1.0 and AdamW. All draws follow
+from step and rank, so a step that is computed again is the same step, and no random streams are saved. Each prints lines of JSON: {"pid", "step"} when a step
+is applied, {"pid", "weights"} with a hash at the end.
 """
 
 import argparse

@@ -133,7 +133,7 @@ def adopt_orphans():
 
 
 def reap_orphans():
-    """What those that have ended used is the command's."""
+    """Memory of children that have exited belongs to the command."""
     try:
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass
@@ -142,7 +142,7 @@ def reap_orphans():
 
 
 def alone(command, work):
-    """What `work` returns, marked as not valid if others took more than a tenth of the cores beside it."""
+    """Result of `work`, marked as not valid if others took more than a tenth of the cores beside it."""
     own = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     begin, busy, used = time.monotonic(), busy_seconds(), own()
     run = work()

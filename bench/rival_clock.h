@@ -1,7 +1,7 @@
-// What the rivals of compare_comm.py share that are written in C++ (comm_gloo.cc, comm_oneccl.cc):
-// where a timed call starts from a barrier in a file that the ranks map, one rank's lateness is not
-// another one's time; a round's figure is the median over its calls of the slowest rank's time.
-// comm_mpi.c does the same in C, for whatever compiler an MPI wraps.
+// Shared by the rivals of compare_comm.py in C++ (comm_gloo.cc, comm_oneccl.cc). A timed call
+// starts from a barrier in a file that the ranks map, so one rank's lateness is not another one's
+// time. A round's figure is the median over its calls of the slowest rank's time. comm_mpi.c does
+// the same in C, for whatever compiler an MPI wraps.
 #pragma once
 
 #include <fcntl.h>
@@ -63,7 +63,7 @@ inline int number(const char* name) {
   return std::atoi(text);
 }
 
-// What main() was given: FILE in_place|out_of_place SECONDS ROUNDS OPERATION BYTES ...
+// Arguments of main(): FILE in_place|out_of_place SECONDS ROUNDS OPERATION BYTES ...
 struct Work {
   std::string file;
   bool in_place;
@@ -102,7 +102,7 @@ void verify(const Work& work, const Buffers& buffers, const Call& call) {
 }
 
 // Times `call(buffers)` for every size; `slowest(times)` replaces each time by the largest of all
-// ranks. What comes out is looked at first.
+// ranks. The result is checked first.
 template <class Call, class Slowest>
 void time_calls(const Work& work, Start start_of_call, const Call& call, const Slowest& slowest) {
   StartLine line(work.file, work.rank, work.size);

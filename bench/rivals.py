@@ -1,4 +1,4 @@
-"""What compare_torch.py, compare_ipex.py and compare_tensorflow.py share: a training step of tandem and of a rival, alternately on the same machine.
+"""Shared by compare_torch.py, compare_ipex.py and compare_tensorflow.py: a training step of tandem and of a rival, alternately on the same machine.
 
 Both sides do the same work: a model of the named size with random weights and the head of --task, a batch of --batch sequences of at most --seq tokens, forward with dropout 0.1,
 backward, clipping to 1.0 and AdamW. With --lengths squad or sst2 tandem gets the lengths of these texts and computes no padding; else it computes --seq tokens of each. The rival's
@@ -26,7 +26,7 @@ MODELS = {
     "bert-base": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
     "bert-large": {"num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096},
 }
-# What a batch is by default: the length of the official script's arguments, and texts as long as those of --lengths.
+# The default batch: the length of the official script's arguments, and texts as long as those of --lengths.
 TASKS = {
     "question-answering": {"batch": 12, "seq": 384, "texts": "squad"},
     "text-classification": {"batch": 32, "seq": 128, "texts": "sst2"},
@@ -35,7 +35,7 @@ TASKS = {
 LABELS = {"text-classification": 2, "token-classification": 9}
 LEAST_WARM_UP = 3
 LEARNING_RATE = 3e-5
-# What lets a rival use huge pages and keeps its threads on their cores.
+# Variables that let a rival use huge pages and keep its threads on their cores.
 AT_ITS_BEST = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "THP_MEM_ALLOC_ENABLE": "1", "OMP_PROC_BIND": "close"}
 
 

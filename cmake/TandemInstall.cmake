@@ -1,4 +1,5 @@
-# What `cmake --install` and CPack need beyond each target's own rules: the files behind find_package(tandem), and the Debian packages.
+# Rules for `cmake --install` and CPack in addition to each target's own: the files behind
+# find_package(tandem), and the Debian packages.
 #
 #   component    package             holds
 #   program      tandem              the program, manual pages, completion of shells

@@ -60,7 +60,7 @@ class Random:
 
 # ------------------------------------------------------------------------------------------------------------------ texts
 
-# What a name belongs to can be heard, as in real languages: a first and a last syllable for every kind.
+# The sound of a name shows its kind, as in real languages: a first and a last syllable for every kind.
 FIRST = {
     "person": "bel dor fen har jor kel lor mar nal pel ras sel tal vin".split(),
     "town": "bar cor dal for gel lan mor nor ver wal".split(),

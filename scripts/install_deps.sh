@@ -66,7 +66,7 @@ keep_mpirun_of_hydra() {
   fi
 }
 
-# What tools/check_python.py runs: versions of ruff differ in what they write.
+# The version that tools/check_python.py runs: versions of ruff differ in their output.
 install_ruff() {
   local version=0.17.6 venv=build/dev-venv
   [ "${1:-}" = --dev ] || return 0

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests of a preset that is built and closes with `N passed, N failed, N skipped`; exits 1 if one failed, or was skipped
-# although tests/required_tests.txt requires it of this machine. What the machine lacks is named just before the last line.
+# Runs the tests of a preset that is built and closes with `N passed, N failed, N skipped`; exits 1
+# if one failed, or was skipped although tests/required_tests.txt requires it of this machine.
+# Missing capabilities of the machine are listed just before the last line.
 #   scripts/run_tests.sh PRESET [ctest options]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENT = "docs/architecture.md"
 BEGIN, END = "<!-- made by tools/check_extensions.py --write -->\n", "<!-- end of extensions -->\n"
 FOLDERS = ("src", "apps", "cmake")
-# What is new: an example of it, the paths of its own files, and what names it elsewhere.
+# The new parts: an example, the paths of its own files, and the files that name it elsewhere.
 EXTENSIONS = {
     "task": ("token classification", r"tasks/token_classification/", r"token_?classification"),
     "head": ("…ForSequenceClassification's", r"models/heads/sequence_head\.", r"sequence_head\.(?:h|cc)|make_sequence_head"),

@@ -156,7 +156,7 @@ SLOW_HEADERS = {
 SHARED_BY_TASKS = ("tandem/tasks/ranking/", "tandem/tasks/text_classification/text_features.h")
 
 
-# What may include a header of a kind of layer; the last two are test support.
+# Folders that may include a header of a kind of layer; the last two are test support.
 USERS_OF_LAYERS = ("src/tandem/models/layers/", "src/tandem/models/families/", "src/tandem/models/double_model.h", "src/tandem/models/test_models.h")
 
 
@@ -197,7 +197,7 @@ def check_includes(name, lines):
 
 
 def check_table(layers, used):
-    """What is wrong with the table itself: `used` has the edges (folder, layer) of all files that are no tests."""
+    """Faults of the table itself: `used` has the edges (folder, layer) of all files that are no tests."""
     above = {"core"}
     for folder, allowed in layers.items():
         for layer in allowed:

@@ -5,7 +5,7 @@
     tools/check_prose.py --self-test
 
 Rules, by the number that a finding shows:
-  opening   a sentence begins with Who, Whoever, Whose, Whom, Nobody, or a bare Of
+  opening   a sentence that is no question begins with Who, Whoever, Whose, Whom, Nobody, What, or a bare Of
   idiom     a phrase of the list below, each with what to write instead
   length    a sentence of a document has more than 25 words
   columns   a line of a document has more than 100 columns (tables, code and lines without a blank are exempt)
@@ -26,7 +26,7 @@ COLUMNS = 100
 # These quote the phrases that the rules refuse.
 EXEMPT = {"tools/check_prose.py", "tools/check_commit_message.py", "CODE_OF_CONDUCT.md", "LICENSE"}
 
-OPENING = re.compile(r"(?:Who|Whoever|Whose|Whom|Nobody)\b|Of (?!course\b)")
+OPENING = re.compile(r"(?:Who|Whoever|Whose|Whom|Nobody|What(?!'))\b|Of (?!course\b)")
 INVERSION = re.compile(r"(?:Is|Are|Was|Were|Does|Has|Have) (?:the|a|an|it|there) [^?]*$")
 IDIOMS = (
     (r"\bin vain\b", "repeated failed …"),
@@ -294,6 +294,8 @@ def self_test():
             ("length", "| a | " + "word " * 26 + "|"),
         ],
         "a.cc": [
+            ("opening", "// What is accepted is whole.\n"),
+            ("opening", "// What a bench prints: a table.\n"),
             ("opening", "// Nobody waits.\nint a;\n"),
             ("opening", "// A rank ends.\n// Whose it is, ends.\n"),
             ("idiom", 'f("the header is none of ours");'),
@@ -321,6 +323,7 @@ def self_test():
         ("a.md", "A rank waits. `Who is` it? See [Who](a.md).\n\n```\nNobody " + "a " * 80 + "\n```\n"),
         ("a.cc", "// A rank of the job.\nint whose = 0;\n"),
         ("a.md", "Who wins? The first rank."),
+        ("a.md", "What is a shard? A batch. It depends on what is open."),
         ("a.cc", 'f(" Who? ");'),
         ("a.cc", 'f("Who is ");'),
     ):

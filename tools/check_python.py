@@ -30,7 +30,7 @@ def find_ruff():
 
 
 def findings(ruff, folder):
-    """What ruff says of the folder, in a list that is empty if it finds nothing."""
+    """Findings of ruff for the folder, in a list that is empty if it finds nothing."""
     said = []
     for words in (["check", "--output-format", "concise"], ["format", "--check"]):
         command = [ruff, *words, "--config", ROOT / "ruff.toml", "--no-cache", "."]

@@ -17,7 +17,7 @@ LEAST_WORDS = 4
 
 
 def skips_of(text):
-    """What each GTEST_SKIP of a source prints, in one line."""
+    """The text that each GTEST_SKIP of a source prints, in one line."""
     return [" ".join(found.split()) for found in SKIP.findall(text)]
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What libFuzzer wrote of its runs (FOLDER/TARGET.log), as bench/record.py keeps it.
+"""Converts libFuzzer's logs of its runs (FOLDER/TARGET.log) for bench/record.py.
 
 tools/fuzz_results.py build/fuzz TARGET...
 tools/fuzz_results.py --self-test

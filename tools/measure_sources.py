@@ -7,8 +7,9 @@ widest classes, include cycles.
     tools/measure_sources.py --write      # writes the sums of docs/architecture.md anew
     tools/measure_sources.py --self-test
 
-What --check finds: functions of more than 45 lines and files of more than 500 that are not in LONG, names in LONG that are no
-longer long, classes of src/tandem/elastic with more than 15 data members, cycles of includes between folders, and sums in docs/architecture.md that are more than a tenth away from the truth.
+Findings of --check: functions of more than 45 lines and files of more than 500 that are not in LONG, names in LONG that are no longer long, classes of
+src/tandem/elastic with more than 15 data members, cycles of includes between folders, and sums in docs/architecture.md that are more than a tenth away from the
+truth.
 
 A function's length is its lines from the one that opens its body to the one that closes it. Tests count in their own columns. It reads
 the form that clang-format gives (tools/check_format.py holds it): a body opens with `{` at the end of a line that is indented like the
@@ -30,7 +31,7 @@ MOST_LINES_OF_FILE = 500
 MOST_DATA_MEMBERS = 15  # of a class in FEW_MEMBERS
 FEW_MEMBERS = ("src/tandem/elastic/",)
 AWAY = 0.1  # how far the document's sums may be from the truth, as a share
-# What is longer, and why it is one thing.
+# Longer functions and files, each with the reason why it is one thing.
 LONG = {
     "apps/arguments/machine_flags.cc rank_flags": "a table of flags",
     "apps/arguments/quantization_flags.cc quantization_flags": "a table of flags",
@@ -177,7 +178,7 @@ def percentile(values, share):
 
 
 class Measured:
-    """What a tree holds: a row for each folder, the length of each function of the product, and what is long."""
+    """Content of a tree: a row for each folder, the length of each function of the product, and the long ones."""
 
     def __init__(self, root):
         self.rows, self.lengths, self.long_functions, self.long_files, self.classes, self.members = {}, [], [], [], [], []
@@ -228,7 +229,7 @@ def table(sums):
 
 
 def differences(sums, document):
-    """What the document's table says that is more than AWAY from the truth."""
+    """Figures of the document's table that are more than AWAY from the truth."""
     if BEGIN not in document or END not in document:
         return [f"{DOCUMENT}: there is no table between {BEGIN.strip()} and {END.strip()}"]
     said = dict(re.findall(r"^\| (\S.*?) \| ([\d.,]+) \|$", document.split(BEGIN)[1].split(END)[0], re.MULTILINE))

@@ -4,8 +4,8 @@
     tools/required_tests.py              # what this machine has, and how many patterns are required of it
     tools/required_tests.py --self-test
 
-tools/summarize_tests.py counts a required test that was skipped as failed. What the processor can do is asked of Linux, not of
-tandem: if tandem's own detection loses an instruction set, its tests skip, and this list notices.
+tools/summarize_tests.py counts a required test that was skipped as failed. The features of the processor come from Linux, not from tandem: if tandem's own
+detection loses an instruction set, its tests skip, and this list notices.
 """
 
 import os
@@ -29,7 +29,7 @@ CPU_CLASSES = {
     "amx": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_tile", "amx_bf16"},
 }
 
-# What a test may want beside a processor.
+# Other requirements of a test, in addition to a processor.
 THINGS = {
     "shared-data": "../shared/data, real questions and goldens of the official packages",
     "minilm": "the MiniLM encoder, build/test-data/minilm",
@@ -158,7 +158,7 @@ class Requirements:
         self.built = [pattern for needs, pattern in rows if is_built(needs, machine_names)]
 
     def why(self, test):
-        """What the machine has that makes the test required, or nothing."""
+        """The capability of the machine that makes the test required, or nothing."""
         for needs, pattern in self.rows:
             if pattern.fullmatch(test):
                 return ", ".join(sorted(needs)) or "any machine"
@@ -170,7 +170,7 @@ class Requirements:
 
 
 def missing_things():
-    """What tests go without here, as lines: the reason that a script left, if one did."""
+    """Requirements of tests that this machine lacks, as lines: the reason that a script left, if one did."""
     lines = []
     if not (ROOT.parent / "shared" / "data" / "README.md").exists():
         lines.append(f"MISSING {ROOT.parent}/shared/data: the tests on real questions and goldens were skipped")

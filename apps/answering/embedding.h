@@ -31,7 +31,7 @@ struct TextToEmbed {
   std::string text;
 };
 
-// What a request asks for, in place of the Embedder's options.
+// Options of one request; they replace the Embedder's.
 struct EmbedRequest {
   std::optional<std::string> prompt_name;  // absent: the Embedder's prompt
   bool normalize = true;                   // to length 1

@@ -11,7 +11,8 @@
 
 namespace tandem::apps {
 
-// What of a value is kept. Sources: sentence_transformers.quantization.quantize_embeddings.
+// The type in which values are stored. Sources:
+// sentence_transformers.quantization.quantize_embeddings.
 enum class EmbeddingPrecision : std::uint8_t {
   kFloat32,
   kInt8,    // where the value lies between the least and the greatest of its component: 0 to 255,

@@ -18,7 +18,7 @@ class EmbeddingSpool {
   explicit EmbeddingSpool(std::size_t size);
 
   void append(std::span<const std::string> texts, std::span<const float> embeddings);
-  // What was appended, call by call. Nothing can be appended afterwards.
+  // Calls the consumer with the appended rows, call by call. Nothing can be appended afterwards.
   void replay(const std::function<void(std::span<const std::string> texts,
                                        std::span<const float> embeddings)>& take);
 

@@ -29,7 +29,7 @@ class App;
 
 namespace tandem::apps {
 
-// What a model was trained for.
+// The task that a model was trained for.
 enum class Purpose { kQuestions, kTexts, kTokens, kEmbeddings };
 
 // By the class that config.json names; nothing when it names another one, or none. Embeddings have

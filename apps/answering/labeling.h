@@ -31,7 +31,7 @@ struct LabelledText {
   std::optional<std::string> pair;  // a second text, for models of pairs
 };
 
-// What becomes of the logits of a text.
+// The function applied to the logits of a text.
 //   kSoftmax: probabilities of labels of which one is right.
 //   kSigmoid: a probability for each label by itself.
 //   kNone:    the logits: the value of a regression.

@@ -43,7 +43,7 @@ TEST_F(AcceleratorConfig, KeysThatWorkAreNotNoted) {
   EXPECT_FALSE(training_.even_batches);
 }
 
-// What transformers prints and saves for a run without the flag.
+// The values that transformers prints and saves for a run without the flag.
 TEST_F(AcceleratorConfig, DefaultsAskForNothing) {
   apply(R"({"split_batches": false, "dispatch_batches": null, "even_batches": true,
             "use_seedable_sampler": true, "non_blocking": false,

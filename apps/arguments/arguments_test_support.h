@@ -1,4 +1,4 @@
-// What the tests of run_qa's arguments share: command lines as people write them.
+// Shared by the tests of run_qa's arguments: command lines as people write them.
 #pragma once
 
 #include <functional>

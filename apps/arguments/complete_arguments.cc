@@ -166,7 +166,7 @@ void note_settings_without_quantization(quant::QuantizationArguments& quantizati
   }
 }
 
-// What --apply_quantization needs beside itself, as the original demands it.
+// Checks the flags that --apply_quantization requires, as the original does.
 void finish_quantization(job::Arguments& arguments, const tasks::TaskArguments& task,
                          std::vector<std::string>& notes) {
   quant::QuantizationArguments& quantization = arguments.quantization;
@@ -233,7 +233,7 @@ void choose_integrations(TrainingArguments& training) {
   if (tensorboard) training.report_to.emplace_back("tensorboard");
 }
 
-// What transformers fills in when it reads the arguments.
+// Fills in the values that transformers sets when it reads the arguments.
 void finish_output(TrainingArguments& training) {
   using trainer::LogLevel;
   if (training.output_dir.empty()) {

@@ -1,5 +1,5 @@
-// What the arguments of a job say together: Hugging Face's values for what was not given, and what
-// contradicts each other.
+// Completes the arguments of a job: Hugging Face's values for flags that were not given. Refuses
+// flags that contradict each other.
 #pragma once
 
 #include <string>

@@ -58,7 +58,7 @@ std::vector<std::string> cells_of(const std::string& row) {
   return cells;
 }
 
-// What stands between backquotes.
+// The texts between backquotes.
 std::vector<std::string> quoted_parts(const std::string& text) {
   std::vector<std::string> parts;
   bool quoted = false;
@@ -138,7 +138,7 @@ TEST_F(ContractTable, RowsOfSectionNineHaveTheirVerdicts) {
   // Verdicts of rows with one letter for all their flags.
   const std::map<std::string, std::set<Verdict>> letters = {
       {"M", {Verdict::kWorks}},
-      // What should work may be there without any effect, for then the reason says why.
+      // A flag that should work may have no effect if the reason explains it.
       {"S", {Verdict::kWorks, Verdict::kNote}},
       {"N", {Verdict::kNote}},
       {"R", {Verdict::kRefused}}};

@@ -1,4 +1,4 @@
-// What `tandem run_qa --help` and the manual say, from the flag table of the command.
+// The text of `tandem run_qa --help` and of the manual, made from the command's flag table.
 #include <cmath>
 #include <string>
 

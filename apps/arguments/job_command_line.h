@@ -14,7 +14,7 @@
 
 namespace tandem::apps {
 
-// What a command line says beside its values.
+// Remarks about a command line, in addition to its values.
 struct CommandLineRemarks {
   // One line each, for the main process to print: flags without effect, old spellings, defaults
   // that were filled in.
@@ -39,8 +39,7 @@ CommandLineRemarks parse_job(std::span<const std::string> words,
                              const std::filesystem::path& directory, const Environment& environment,
                              tasks::TaskArguments& task, job::Arguments& arguments);
 
-// What a job needs of its command line: parse_job() with what a run shows and keeps of it. `task`
-// is filled.
+// parse_job() with everything that a run shows and stores of its command line. `task` is filled.
 job::Request parse_request(std::span<const std::string> words,
                            const std::filesystem::path& directory, const Environment& environment,
                            tasks::TaskArguments& task);

@@ -33,9 +33,9 @@ std::span<const JobCommand> job_commands();
 // Null when the command of this name runs no job.
 const JobCommand* find_job_command(std::string_view name);
 
-// What a command takes, for its help, its manual page and the completion of shells: every flag with
-// default and meaning under its heading, then the flags without effect and the refused ones, with
-// the reasons.
+// Describes a command for its help, its manual page and the completion of shells. Lists every flag
+// with default and meaning under its heading, then the flags without effect and the refused ones,
+// with the reasons.
 CommandDescription job_description(const JobCommand& command);
 
 }  // namespace tandem::apps

@@ -147,7 +147,8 @@ TEST(RunQaArguments, AllRefusalsAreToldAtOnce) {
                     HasSubstr("--optim lion_8bit")));
 }
 
-// What transformers saves of a run without these, and what launchers pass on when nothing is set.
+// Values that transformers saves for a run without these flags, and values that launchers pass on
+// when nothing is set.
 TEST(RunQaArguments, RefusedFlagsThatAskForNothing) {
   for (const char* flag : {"fsdp", "fsdp_config", "deepspeed", "parallelism_config"})
     EXPECT_NO_THROW(parse_more(fmt::format("--{}=", flag))) << flag;

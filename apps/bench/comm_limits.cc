@@ -29,7 +29,7 @@ void reach(const Counter& counter, std::uint32_t value) {
   }
 }
 
-// What an operation works on: `elements` are cut into slices, or are one block of several.
+// The shape of an operation: `elements` are cut into slices, or are one block of several.
 struct Shape {
   std::size_t elements = 0;
   std::size_t blocks = 1;  // in each thread's buffer

@@ -1,5 +1,5 @@
-// What two (or more) threads of one process, pinned to the cores of the ranks, reach with plain
-// loops: the physical limit beside which `tandem bench comm` prints its times.
+// The physical limit beside which `tandem bench comm` prints its times: plain loops of two (or
+// more) threads of one process, pinned to the cores of the ranks.
 #pragma once
 
 #include <cstddef>

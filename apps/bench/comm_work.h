@@ -15,7 +15,7 @@ namespace tandem::apps::bench {
 // from the one before.
 void perform(comm::Communicator& communicator, const comm::Call& call);
 
-// What is measured of every backend.
+// The shape measured for every backend.
 struct WorkShape {
   comm::Operation operation = comm::Operation::kAllReduce;
   comm::DataType type = comm::DataType::kFloat32;

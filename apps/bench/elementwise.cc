@@ -26,7 +26,7 @@ struct ElementwiseOptions {
   std::string model = "bert-base";
 };
 
-// What all of them need.
+// Sizes that all of them need.
 struct Shapes {
   models::ModelConfig config;
   Batch batch;

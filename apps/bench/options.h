@@ -1,4 +1,4 @@
-// What all benches share on the command line.
+// Command-line options that all benches share.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct Options {
   std::string against;  // another implementation to time alternately, or empty
   bool json = false;
 
-  // What the kernels must be able to run: `dtype` may leave bf16 out.
+  // The precision that the kernels must support: `dtype` may leave bf16 out.
   kernels::Precision precision() const;
   void add_to(CLI::App& app, const std::vector<std::string>& dtypes = {"f32", "bf16"});
   // --only and --against, for the benches that time kernels one by one.

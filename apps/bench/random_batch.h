@@ -12,7 +12,7 @@
 
 namespace tandem::apps::bench {
 
-// What the model is trained for.
+// The task that the model is trained for.
 //   kSpans:  question answering.
 //   kTexts:  two labels of each text (SST-2).
 //   kTokens: nine labels of each token (CoNLL-2003).

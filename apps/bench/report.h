@@ -1,4 +1,4 @@
-// What a bench prints: a table as it goes, or one JSON object at the end.
+// Output of a bench: a table written row by row, or one JSON object at the end.
 #pragma once
 
 #include <ostream>

@@ -48,7 +48,7 @@ std::vector<std::string> read_texts(const fs::path& file) {
   return texts;
 }
 
-// What tokenizing all texts gave: equal for any number of threads.
+// Result of tokenizing all texts: equal for any number of threads.
 struct Tokens {
   std::vector<std::uint64_t> of_text;  // a hash of ids and offsets
   std::size_t count = 0;

@@ -23,7 +23,7 @@ using kernels::GemmTiles;
 constexpr GemmTile kCandidates[] = {{},         {48, 192},  {48, 384},  {48, 768},  {96, 192},
                                     {96, 384},  {96, 768},  {192, 192}, {192, 384}, {192, 768},
                                     {384, 192}, {384, 384}, {384, 768}};
-// What a candidate must gain on average: less may be chance.
+// The least average gain of a candidate: a smaller one may be chance.
 constexpr double kClearlyFaster = 1.01;
 
 // Forward and dX, whose weights are packed ahead, or dW.

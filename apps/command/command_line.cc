@@ -15,8 +15,8 @@
 namespace tandem::apps {
 namespace {
 
-// What CLI11 writes behind the colon of a type: "{f32,bf16}", "INT in [1 - 512]", "FILE",
-// "POSITIVE".
+// Parses the text that CLI11 writes after the colon of a type: "{f32,bf16}", "INT in [1 - 512]",
+// "FILE", "POSITIVE".
 void describe_check(std::string_view check, OptionDescription& described) {
   if (check.starts_with("{") && check.ends_with("}")) {
     described.choices = CLI::detail::split(std::string(check.substr(1, check.size() - 2)), ',');
@@ -40,7 +40,7 @@ std::string placeholder(std::string_view type) {
   return std::string(type);
 }
 
-// What an option holds before anything is parsed; empty for what means "not given".
+// The value of an option before parsing; empty if it means "not given".
 std::string initial_value(CLI::Option& option) {
   const bool chosen = !option.get_default_str().empty();  // by capture_default_str()
   if (!chosen) option.capture_default_str();

@@ -1,4 +1,4 @@
-// What CCL_LOG_LEVEL asks the communication layer to say.
+// Log output of the communication layer at the level of CCL_LOG_LEVEL.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// What a person sees of downloads: on a terminal a line that is redrawn, elsewhere a line now and
-// then. Everything goes to stderr.
+// Progress of downloads: on a terminal a line that is redrawn, elsewhere an occasional line.
+// Everything goes to stderr.
 #pragma once
 
 #include <chrono>

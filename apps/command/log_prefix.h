@@ -1,4 +1,4 @@
-// What a process says of itself outside a job's console: errors, and what its launcher does.
+// Prefix of a process's log lines outside a job's console: errors, and actions of its launcher.
 #pragma once
 
 #include <optional>

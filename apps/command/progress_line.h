@@ -1,5 +1,5 @@
-// A line of progress as long as the terminal allows. What a line has too much goes in a fixed
-// order, so that what a person needs most stays: first the share of the peak, then tokens per
+// A line of progress as long as the terminal allows. A line that is too long loses its parts in a
+// fixed order, so that the most useful ones stay: first goes the share of the peak, then tokens per
 // second, then the drawing.
 #pragma once
 

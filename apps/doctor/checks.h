@@ -29,8 +29,8 @@ struct Hosts {
 void check_installation(const Environment& environment, Report& report);
 // Cores, quota, SMT, NUMA, memory, huge pages, shared memory, limits.
 void check_machine(const Environment& environment, int ranks_of_job, Report& report);
-// What `tandem run` would start on this host, and on which CPUs: `ranks_of_host` workers, or with 0
-// one for each memory domain.
+// Reports the workers that `tandem run` would start on this host, and their CPUs: `ranks_of_host`
+// workers, or with 0 one for each memory domain.
 void draw_plan(const Environment& environment, int ranks_of_host, Report& report);
 // Free space and right to write.
 void check_output_dir(const std::filesystem::path& directory, Report& report);

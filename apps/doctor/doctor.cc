@@ -1,5 +1,5 @@
-// `tandem doctor`: will a job run here, and on the hosts of a host file? What is missing, and how
-// to put it right.
+// `tandem doctor`: will a job run here, and on the hosts of a host file? Reports missing
+// requirements and how to fix them.
 #include <algorithm>
 #include <cstdio>
 #include <sstream>

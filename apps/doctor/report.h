@@ -1,4 +1,4 @@
-// What `tandem doctor` found: facts, notes that explain something, and problems with their fixes.
+// Findings of `tandem doctor`: facts, notes that explain something, and problems with their fixes.
 #pragma once
 
 #include <string>

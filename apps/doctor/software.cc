@@ -50,7 +50,7 @@ std::string version_of(const std::string& output) {
   return text;
 }
 
-// What to type where `mpirun` is another program's.
+// The command to type where `mpirun` belongs to another program.
 std::string instead_of_mpirun(bool hydra) {
   if (!hydra) return "write `tandem mpirun` in its place, which needs no MPI, or apt install mpich";
   return "write mpiexec.hydra or `tandem mpirun` in its place, or make MPICH's the default: "

@@ -1,4 +1,4 @@
-// What a command takes, as data: the manual pages and the completion of shells are made from it.
+// Description of a command as data, the source of the manual pages and of the completion of shells.
 #pragma once
 
 #include <string>

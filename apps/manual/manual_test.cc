@@ -96,7 +96,7 @@ TEST(Manual, RoffsOwnLettersStayText) {
   EXPECT_THAT(page, HasSubstr("\\&.SH not a heading\n\\&'nor this\\en"));
 }
 
-// What bash offers for the words, the last of which is being typed.
+// The completions that bash offers for the words; the last word is incomplete.
 std::vector<std::string> bash_offers(const std::string& script, const std::string& words,
                                      int index) {
   testing::TemporaryFolder folder;

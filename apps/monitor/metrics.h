@@ -16,7 +16,7 @@
 
 namespace tandem::apps {
 
-// What a port tells of a job. Thread-safe.
+// Metrics of a job that a port publishes. Thread-safe.
 class Metrics {
  public:
   virtual ~Metrics() = default;
@@ -29,7 +29,7 @@ class Metrics {
 std::string gauge(std::string_view name, std::string_view help, double value);
 std::string counter(std::string_view name, std::string_view help, double value);
 
-// What a rank knows of its job. Thread-safe.
+// Metrics of a training rank. Thread-safe.
 class TrainingMetrics final : public trainer::Observer, public Metrics {
  public:
   // `restarts`: how often the job was started again before this process.

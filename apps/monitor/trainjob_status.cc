@@ -14,7 +14,7 @@
 namespace tandem::apps {
 namespace {
 
-// What the operator asks of its clients.
+// The interval that the operator asks its clients to keep.
 constexpr std::chrono::seconds kInterval{5};
 constexpr std::chrono::seconds kTimeout{5};
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kFloat = sizeof(float);
 
-// What a rank owns of the gradient.
+// The part of the gradient that a rank owns.
 struct Slices {
   double elements = 0;
   double count = 0;

@@ -1,4 +1,4 @@
-// What a training step costs on a cluster: pure functions from a machine profile, a cluster and a
+// Cost of a training step on a cluster: pure functions from a machine profile, a cluster and a
 // model to seconds and bytes. Nothing here measures or communicates.
 //
 // The step that is modelled is that of dist/gradient_engine.h with one logical shard per rank:
@@ -16,10 +16,10 @@
 //              for those of which there is a bf16 copy.
 //
 // Messages begin when their part of the gradient is final: after each layer, and the embeddings
-// after everything else. What is not through when backward ends is waited for. That is the best
-// case: it takes for granted that messages move while kernels compute, although without a helper
-// thread they do so only as far as the sockets' buffers reach. The worst case, nothing hidden, is
-// computed beside it.
+// after everything else. The step waits for every transfer that is not complete when backward ends.
+// That is the best case: it takes for granted that messages move while kernels compute, although
+// without a helper thread they do so only as far as the sockets' buffers reach. The worst case,
+// nothing hidden, is computed beside it.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ struct Cluster {
   int world_size() const { return nodes * ranks_per_node; }
 };
 
-// What one rank does in one step.
+// Work of one rank in one step.
 struct Workload {
   double flops = 0;   // forward and backward
   double tokens = 0;  // rows that are computed
@@ -57,7 +57,7 @@ struct Workload {
   std::size_t activations = 0;         // bytes
 };
 
-// What moves in one step. Bytes of messages are f32, also in bf16 training.
+// Data moved in one step. Bytes of messages are f32, also in bf16 training.
 struct Traffic {
   double node_sent = 0;          // by the node that sends most
   double node_received = 0;      // by the node that receives most

@@ -18,7 +18,7 @@ using tasks::ranking::Similarity;
 
 constexpr std::size_t kTextsAtOnce = 1024;
 
-// What cosine similarity searches in: embeddings of length 1, whose product it is.
+// Whether the embeddings have length 1, so that the cosine similarity is their product.
 bool normalizes(const tasks::ranking::SimilarityFunction& function) {
   return function.similarity == Similarity::kCosine;
 }

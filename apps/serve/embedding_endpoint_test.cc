@@ -202,7 +202,7 @@ class ServeEmbeddings : public ::testing::Test {
   void write(const std::string& name, const json& content) const {
     std::ofstream(model_ / name) << content.dump();
   }
-  // What `tandem embed` writes.
+  // Output of `tandem embed`.
   std::vector<std::vector<float>> embed(const std::vector<std::string>& flags) const {
     std::vector<std::string> command = {TANDEM_BINARY_DIR "/bin/tandem", "embed", "--json",
                                         "--model", model_.native()};

@@ -8,7 +8,7 @@
 
 namespace tandem::apps {
 
-// What headers say of the end of a request and of its server.
+// How the headers mark the end of a request, and of the connection to its server.
 class Framing {
  public:
   void add(std::string_view name, std::string_view value);

@@ -104,7 +104,7 @@ struct Exchange {
   bool deserted = false;  // the client has gone
 };
 
-// What belongs to one connection from accept to close.
+// State of one connection from accept to close.
 struct Connection {
   MHD_Connection* handle = nullptr;
   int descriptor = -1;
@@ -261,7 +261,7 @@ class HttpServer::Implementation {
     }
   }
 
-  // A request line has arrived. What this returns is the context of its first access().
+  // A request line has arrived. The returned pointer is the context of its first access().
   static void* begins(void* pointer, const char*, MHD_Connection* connection) {
     Connection& state = connection_of(connection);
     if (std::exchange(state.idle, false)) {
@@ -314,7 +314,7 @@ class HttpServer::Implementation {
     return server.answer(connection, *exchange);
   }
 
-  // What must be refused is refused before the body is sent (and before "100 Continue").
+  // A request that must be refused is refused before its body is sent (and before "100 Continue").
   MHD_Result check_headers(MHD_Connection* connection, const Exchange& exchange) const {
     Framing framing;
     MHD_get_connection_values(connection, MHD_HEADER_KIND, &add_to_framing, &framing);

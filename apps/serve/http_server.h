@@ -46,7 +46,7 @@ struct HttpServerOptions {
   std::chrono::milliseconds tick{50};  // how soon `stop`, a client that went and deadlines are seen
 };
 
-// What a server is doing.
+// Current load of a server.
 struct HttpLoad {
   std::size_t connections = 0;
   std::size_t waiting = 0;  // requests in the queue
@@ -57,8 +57,8 @@ struct HttpHandlers {
   // An answer, or nothing: compute. Called on the thread of run(), so it must be quick.
   std::function<std::optional<HttpResponse>(const HttpRequest& request)> at_once;
   // Called on a thread of its own, several at once. `cancelled` is requested when the client has
-  // gone or the server stops: then it throws Interrupted, and the server says why. What else it
-  // throws is answered with 500.
+  // gone or the server stops: then it throws Interrupted, and the server says why. Any other
+  // exception is answered with 500.
   std::function<HttpResponse(const HttpRequest& request, const std::stop_token& cancelled)> compute;
   // The form of an error that the server itself finds. Called on any thread.
   std::function<HttpResponse(const HttpRequest& request, int status, const std::string& message)>

@@ -1,4 +1,4 @@
-// What libmicrohttpd does not do by itself.
+// Tests of behaviour that libmicrohttpd does not provide.
 #include "apps/serve/http_server.h"
 
 #include <arpa/inet.h>

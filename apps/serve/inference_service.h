@@ -1,5 +1,5 @@
-// What `tandem serve` answers to a request: the page, and what a model is for, in the form of
-// Hugging Face's inference API. Knows nothing of sockets, nor what the model does.
+// Answers of `tandem serve`: the page, and the endpoints of a model in the form of Hugging Face's
+// inference API. Knows nothing of sockets, nor what the model does.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ struct Route {
   std::function<nlohmann::ordered_json(int status, const std::string& message)> error = {};
 };
 
-// What a model does for a request.
+// An endpoint of a model.
 struct Endpoint {
   std::string task;     // as the Hub calls it: "question-answering"
   std::string example;  // a request's body, for messages

@@ -73,8 +73,8 @@ TEST_F(Service, AQuestionMayBeTheWholeBody) {
   expect_error(post(R"({"context": "to Oslo"})"), 400, "the body has no 'inputs'");
 }
 
-// What a request costs is in proportion to its size: names are not searched one by one, and there
-// cannot be many.
+// The cost of a request is proportional to its size: names are not searched one by one, and their
+// number is limited.
 TEST_F(Service, ManyValuesAreRefused) {
   std::string names;
   for (int i = 0; i < 120000; ++i) names += fmt::format(R"(, "{}": 0)", i);
@@ -213,7 +213,7 @@ TEST_F(Service, OnlyQuestionsAreComputed) {
   EXPECT_FALSE(at_once("POST", "/models/x"));
 }
 
-// What is said then is the server's matter, which knows why.
+// The server, which knows the reason, chooses the message.
 TEST_F(Service, QuestionsAreGivenUpWhenThatIsRequested) {
   std::stop_source stop;
   const HttpRequest request{.method = "POST",

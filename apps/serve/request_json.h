@@ -1,4 +1,4 @@
-// What the endpoints read from a request's JSON, and how its errors name what they found.
+// Readers of fields of a request's JSON, whose errors name the value found.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tandem::apps {
 
-// A value for a message. What is nested is only named: writing it out would recurse as deep as the
+// A value for a message. A nested value is only named: writing it out would recurse as deep as the
 // client chose.
 std::string shown(const nlohmann::json& value);
 

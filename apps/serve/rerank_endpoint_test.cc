@@ -118,7 +118,7 @@ class ServeReranker : public ::testing::Test {
       texts_.push_back(text);
     }
   }
-  // What `tandem rerank` prints, the best first.
+  // Output of `tandem rerank`, the best first.
   std::vector<std::pair<std::size_t, double>> rerank() const {
     std::string lines;
     for (const std::string& text : texts_) lines += text + "\n";

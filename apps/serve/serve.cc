@@ -74,7 +74,7 @@ void add_place(CLI::App& app, Options& options) {
       ->capture_default_str();
 }
 
-// What one client can take.
+// Limits per client.
 void add_limits(CLI::App& app, Options& options) {
   app.add_option("--max_request_bytes", options.server.max_body_bytes, "largest request")
       ->capture_default_str()
@@ -138,7 +138,7 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
 
-// What this machine calls itself: "node7.example" is node7 too.
+// Adds the names of this machine: "node7.example" is node7 too.
 void add_own_names(std::vector<std::string>& names) {
   char name[256] = "";
   if (gethostname(name, sizeof name - 1) != 0) return;

@@ -68,7 +68,7 @@ TEST(ServeLoad, AConnectionTakesOneRequestAfterAnother) {
   EXPECT_TRUE(old.closed());
 }
 
-// What follows a request whose end is not clear could be read in two ways.
+// Bytes after a request whose end is not clear could be read in two ways.
 TEST(ServeLoad, AConnectionEndsWithAnAmbiguousRequest) {
   const Server server;
   for (const std::string& bad :

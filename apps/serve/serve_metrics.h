@@ -1,4 +1,4 @@
-// What `tandem serve` counts, in Prometheus' text form: GET /metrics.
+// Counters of `tandem serve` in Prometheus' text form: GET /metrics.
 #pragma once
 
 #include <array>

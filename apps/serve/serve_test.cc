@@ -426,7 +426,7 @@ TEST_F(ServePage, ShowsTheAnswerInTheText) {
   EXPECT_THAT(page, HasSubstr("&lt;img"));
   EXPECT_THAT(page, HasSubstr("<title>demo, model – ask a text</title>"));
 
-  // What is marked is the answer that the endpoint gives, cut out by its positions.
+  // The page marks the answer that the endpoint gives, cut out by its positions.
   const std::string context = "\U0001F600 The ferry leaves at nine.";
   const std::string simple = testing::dump_dom(
       url + "?question=When%3F&context=%F0%9F%98%80%20The%20ferry%20leaves%20at%20nine.");

@@ -1,5 +1,5 @@
-// 03: many small sums at once. What a group holds runs at its end; neighbouring small sums of one
-// type travel together.
+// 03: many small sums at once. A group runs its operations at its end; neighbouring small sums of
+// one type travel together.
 #include "check.h"
 
 enum { kTensors = 20, kSize = 64 };

@@ -23,7 +23,7 @@ std::string last_line(const std::string& text) {
   return last;
 }
 
-// What follows "// Last line…: " at the end of the source, in one or several lines of comment.
+// The text after "// Last line…: " at the end of the source, in one or several lines of comment.
 std::string promised(const std::string& example) {
   std::ifstream file(fmt::format("{}/examples/comm/{}.c", TANDEM_SOURCE_DIR, example));
   std::string found;

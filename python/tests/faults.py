@@ -1,4 +1,4 @@
-"""What survivors see when a rank of three fails, and after how long: python python/tests/faults.py [case …]
+"""Errors that survivors see when a rank of three fails, and their delay: python python/tests/faults.py [case …]
 
 Starts the ranks itself, over a FileStore. Each case prints a line per survivor with its seconds and message, and fails
 if a survivor saw no error, one that names no rank, or saw it too late."""
@@ -45,7 +45,7 @@ CASES = {
     "exit": ("", SOON),
     "exit-under-way": ("", SOON),
 }
-# What the survivors see it as, where that is no DistBackendError.
+# The exception that the survivors see, where that is no DistBackendError.
 KINDS = {**{case: "KeyboardInterrupt" for case in CASES if case.endswith("interrupt")}, **{case: "no error" for case in CASES if case.startswith("exit")}}
 
 
@@ -75,7 +75,7 @@ def interrupt(rank, call):
 
 
 def in_child(code):
-    """What the child of a fork says in code(writing), after it has ended as Python does."""
+    """The text that the child of a fork writes in code(writing), after it has ended as Python does."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

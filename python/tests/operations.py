@@ -162,7 +162,7 @@ def moves_of_bytes(rank, n):
 
 
 def gathers_in_one(rank, n):
-    """What newer versions of torch have beside gather()."""
+    """Functions that newer versions of torch have in addition to gather()."""
     if not hasattr(dist, "gather_single"):
         return
     own = of(rank, (2, 3), torch.float32)
@@ -187,7 +187,7 @@ def coalesced(rank, n):
 
 
 def functional(rank, n):
-    """What torch.compile, DTensor and FSDP2 call; these go through C++."""
+    """Functions that torch.compile, DTensor and FSDP2 call; these go through C++."""
     from torch.distributed import _functional_collectives as calls
 
     group, own = dist.group.WORLD, of(rank, (n, 2), torch.float32)

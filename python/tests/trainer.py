@@ -70,7 +70,7 @@ def train():
 
 
 def run(flags, environment):
-    """What rank 0 of two left."""
+    """The files that rank 0 of two left."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__, *flags, "--output_dir", folder],

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What goes wrong around a pod, and how it ends: a message that says what to do, and an exit code that restart policies understand (docs/errors.md).
+"""Faults around a pod and their results: a message that tells the user what to do, and an exit code that restart policies understand (docs/errors.md).
 
     check_bad_pods.py TANDEM [--only=NAME]    # NAME: gone, mapped, lock …
 
 A volume that is full, read-only, gone while the job runs (a FUSE file system whose process is killed; Debian's bindfs), gone before it begins, or
 unmounted under it; mapped features that are cut short; a lock whose holder dies; an agent with another job token; a name that nobody resolves; a clock
 that is years off (a library that the test compiles); a port that is taken; a program that is not there.
-What the machine does not allow is said. Mounts are made in a namespace of the test's own.
+The script reports the cases that the machine does not allow. Mounts are made in a namespace of the test's own.
 """
 
 import os
@@ -125,7 +125,7 @@ class Bound:
 
 
 class LeftOut(Exception):
-    """What this machine does not allow."""
+    """The reason why this machine does not allow the case."""
 
 
 def require_fuse():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What makes a comparison fair, without timing anything: the order of the columns, what a rival is given, when it is believed, and what is recorded."""
+"""Fairness of a comparison, checked without timing anything: the order of the columns, the settings of a rival, when it is trusted, and what is recorded."""
 
 import json
 import pathlib

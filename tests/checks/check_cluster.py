@@ -236,7 +236,7 @@ class Cluster:
                 pod.process.kill()
 
     def write_names(self):
-        """What names resolve: those of pods that run."""
+        """The names that resolve: those of pods that run."""
         lines = ["127.0.0.1 localhost"] + [f"10.244.7.{10 + pod.index} {pod.name}" for pod in self.pods.values() if pod.phase() == "Running"]
         (self.root / "etc/hosts").write_text("\n".join(lines) + "\n")
 

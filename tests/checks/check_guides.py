@@ -28,7 +28,7 @@ def commands(language):
 
 
 def problem_of_install(language, blocks):
-    """What a newcomer would miss: the way to install with scripts that are there, and that the first run downloads, how much and where to."""
+    """Facts that a newcomer needs: the way to install with scripts that exist, and that the first run downloads, how much and where to."""
     text = (ROOT / f"docs/guide/{language}.md").read_text(encoding="utf-8")
     missing = [word for word in ("1.3 GB", "~/.cache/huggingface", "HF_HOME", "HF_ENDPOINT") if word not in text]
     if missing:

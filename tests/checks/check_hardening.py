@@ -18,7 +18,7 @@ def readelf(flags, file):
 
 
 def missing(file, program):
-    """What the file lacks."""
+    """The protections that the file lacks."""
     header, segments, dynamic, symbols = (readelf([flag], file) for flag in ("-h", "-l", "-d", "--dyn-syms"))
     found = {
         "a random address (type DYN)": re.search(r"Type:\s+DYN", header),

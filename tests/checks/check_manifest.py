@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `tandem manifest` makes and what `--check` finds.
+"""Output of `tandem manifest` and findings of `--check`.
 
     check_manifest.py TANDEM
 
@@ -8,7 +8,7 @@
 - The guides' files (../shared/data/guides): the fix of each is found, and with it nothing is left.
 - With the packages of scripts/fetch_python_packages.sh: the files hold against the published definitions
   (../shared/data/crds, kubernetes-validate), and kubectl takes them: `kustomize` for each folder,
-  `create --dry-run=client` against a server that knows the names of the kinds and nothing else. What is missing is said.
+  `create --dry-run=client` against a server that knows the names of the kinds and nothing else. The script reports missing parts.
 """
 
 import http.server
@@ -291,7 +291,7 @@ def hold(value, schema, definitions, path):
 
 
 class NamesOfKinds(http.server.BaseHTTPRequestHandler):
-    """What kubectl asks before a dry run: which kinds a cluster has."""
+    """The requests of kubectl before a dry run: which kinds a cluster has."""
 
     groups = {}
     for one in (*CORE, *CUSTOM):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a cluster learns of a running job: the status server of a TrainJob, the port for Prometheus and probes, and a log of JSON lines.
+"""Reports of a running job to a cluster: the status server of a TrainJob, the port for Prometheus and probes, and a log of JSON lines.
 
     check_monitor.py TANDEM
 
@@ -32,7 +32,7 @@ from ports import free_port  # noqa: E402 - found by the line above
 
 
 class Failed(Exception):
-    """What is wrong."""
+    """The list of faults."""
 
 
 def job(output, steps="8"):
@@ -369,7 +369,7 @@ def check_json_log(folder):
     of_ranks = json_lines([*agent, "run_qa.py", *job(folder / "ranks")[2:], "--log_format", "json"])
     if not any(one["logger"] == "tandem run" for one in of_ranks) or not any("rank" in one for one in of_ranks):
         raise Failed(f"no line of the agent, or of a rank: {of_ranks[:3]}")
-    # What goes wrong before there is a log.
+    # Faults before the log exists.
     for words, more, code in (
         ([*command, "--log_format=json", "--bogus"], {}, 2),
         ([*command, "--train_file", "nowhere"], {"TANDEM_LOG_FORMAT": "json"}, 1),

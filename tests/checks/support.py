@@ -1,4 +1,4 @@
-"""What the checks of pods, volumes, clusters and images share: verdicts, commands, agents, waits."""
+"""Shared by the checks of pods, volumes, clusters and images: verdicts, commands, agents, waits."""
 
 import json
 import os
@@ -17,7 +17,7 @@ class Skipped(Exception):
 
 
 class Failed(Exception):
-    """What is wrong."""
+    """The list of faults."""
 
 
 def verdict(name, check):

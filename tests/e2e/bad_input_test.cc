@@ -244,7 +244,7 @@ TEST_F(BadInput, RanksOfAnotherProgramAreToldBeforeTheFirstStep) {
   EXPECT_FALSE(fs::exists(path("out") / "model.safetensors"));
 }
 
-// What carries the sums, and in which order they are added.
+// Settings of communication: the transport of the sums, and the order of additions.
 TEST_F(BadInput, RanksThatWouldCommunicateDifferentlyAreToldWhenTheyMeet) {
   const std::pair<Variables, std::string> cases[] = {
       {{{"CCL_ALLREDUCE", "ring"}}, "algorithms (CCL_ALLREDUCE …): (empty) on rank 0"},

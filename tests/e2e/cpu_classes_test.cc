@@ -16,7 +16,7 @@ namespace {
 using std::chrono::steady_clock;
 using ::testing::HasSubstr;
 
-// What a class shows and takes. Operations of `others` all have one implementation.
+// Features and implementations of a class. Operations of `others` all have one implementation.
 struct CpuClass {
   const char* name;
   const char* features;  // as messages name them
@@ -126,7 +126,8 @@ TEST_P(CpuClasses, LabelTexts) {
   expect_bits_and_kernels({"--bf16"}, GetParam().gemm_bf16);
 }
 
-// The same int8 products on every class. What stands around them is f32, equal on all with vectors.
+// The same int8 products on every class. The computation around them is f32, equal on all with
+// vectors.
 TEST_P(CpuClasses, QuantizeToTheSameAnswers) {
   const CpuClass& cpu = GetParam();
   const auto quantize = [&](const std::string& output, const std::string& name) {

@@ -181,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(Mpirun, ElasticLaunchers,
                                                      "3", "-genv", "OMP_NUM_THREADS=1"}}),
                          [](const auto& test) { return test.param.name; });
 
-// What mpirun has started itself is killed: its rank goes, and is not started again.
+// If a rank that mpirun started itself is killed, the rank goes and is not started again.
 TEST_F(ElasticMpirun, WhomSomebodyEndsIsMissedByNobody) {
   run_calm();
   Process job(this->job(tandems_mpirun(), "job"));
@@ -227,7 +227,7 @@ TEST_F(ElasticMpirun, NothingIsLeftBehind) {
   EXPECT_FALSE(any());
 }
 
-// What is wrong again the next time ends the job with its own exit code, and is said once.
+// A fault that repeats ends the job with its own exit code, and is reported once.
 TEST_F(ElasticMpirun, WhatIsWrongEndsTheJob) {
   const auto result =
       run(job(tandems_mpirun(), "job", {"--model_name_or_path", "/no/such"}), {}, 60s);

@@ -330,7 +330,7 @@ TEST_F(ElasticTest, AViewIsLoggedBeforeItsSteps) {
   EXPECT_GE(views, 1U);
 }
 
-// What `tandem COMMAND WORDS` prints about the agent; it must do so within 20 s.
+// Output of `tandem COMMAND WORDS` about the agent; it must appear within 20 s.
 std::string run_control(const std::string& command, const std::vector<std::string>& words) {
   std::vector<std::string> all = {kProgram, command};
   all.insert(all.end(), words.begin(), words.end());

@@ -37,8 +37,8 @@ class JobTest : public ::testing::Test {
 
   std::filesystem::path path(const std::string& name) const { return folder_ / name; }
 
-  // What the jobs of a test are about: the command, the flags that name its data and features,
-  // those of an evaluation, and the files that this leaves.
+  // The parts of a test's jobs: the command, the flags that name its data and features, those of an
+  // evaluation, and the files that this leaves.
   struct DemoTask {
     std::string command;
     Words train_flags, eval_flags;

@@ -55,7 +55,7 @@ TEST_F(Launch, AWrongFlagIsToldOncePerJob) {
   EXPECT_EQ(words.find("usage:"), words.rfind("usage:")) << words;
 }
 
-// What is wrong with the input is so for every rank, and rank 0 says it.
+// A fault of the input is the same for every rank, and rank 0 reports it.
 TEST_F(Launch, WhatAllRanksMissIsToldOncePerJob) {
   const std::string mpiexec = find_program("mpiexec.hydra");
   if (mpiexec.empty()) GTEST_SKIP() << "needs mpiexec.hydra (package mpich)";
@@ -72,7 +72,7 @@ TEST_F(Launch, WhatAllRanksMissIsToldOncePerJob) {
   }
 }
 
-// What one rank misses it says itself, and the others hear of it.
+// A rank reports its own fault, and the others receive it.
 TEST_F(Launch, WhatOneRankMissesEndsTheJob) {
   const std::string mpiexec = find_program("mpiexec.hydra");
   if (mpiexec.empty()) GTEST_SKIP() << "needs mpiexec.hydra (package mpich)";

@@ -53,7 +53,7 @@ class LogAndSave : public JobTest {
     }
     return steps;
   }
-  // What rank 1 of two says when each has a node of its own.
+  // Output of rank 1 of two when each has a node of its own.
   std::string second_node_says(const std::string& output, const Words& flags) const {
     const int port = free_port();
     const Words command =
@@ -218,7 +218,7 @@ std::size_t occurrences(const std::string& text, const std::string& part) {
   return count;
 }
 
-// What a person reads before the first step: once per job, whatever the ranks and nodes, in lines
+// Output for a person before the first step: once per job, whatever the ranks and nodes, in lines
 // that fit.
 TEST_F(LogAndSave, TheStartIsSaidOnceInShortLines) {
   const Words command = train_command(

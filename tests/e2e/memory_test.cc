@@ -1,5 +1,5 @@
-// What a job takes: the plan it prints holds, memory stays flat, --gradient_checkpointing changes
-// no bit, and the time of its steps is told.
+// Memory of a job: the printed plan holds, memory stays flat, --gradient_checkpointing changes no
+// bit, and the time of its steps is reported.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ class Memory : public JobTest {
     return words;
   }
 
-  // What rank 0 of a job printed. `apart`: each rank is a node of its own.
+  // Output of rank 0 of a job. `apart`: each rank is a node of its own.
   static std::string output_of(const Words& command, int size, bool apart = false) {
     if (size == 1) return run_ok(command).out;
     const int port = free_port();
@@ -43,7 +43,7 @@ class Memory : public JobTest {
     return out;
   }
 
-  // What the agent of a job of so many workers printed.
+  // Output of the agent of a job with this many workers.
   std::string elastic_output(int workers, const Words& flags) const {
     Words command =
         train_command("job", with({"--overwrite_output_dir", "--save_strategy", "no"}, flags));

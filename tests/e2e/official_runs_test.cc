@@ -23,7 +23,7 @@ class OfficialRun : public SharedDataTest, public ::testing::WithParamInterface<
     SharedDataTest::SetUp();
     if (IsSkipped()) return;
     golden_ = read_gzip_json(shared_data() / "golden/tasks/official_runs.json.gz").at(GetParam());
-    // What the script's runs read beside shared data.
+    // Files that the script's runs read in addition to the shared data.
     write_file(
         folder_ / "ner_words.json",
         "{\"words\": [\"a\", \"b\"], \"tags\": [\"O\", \"B-x\"], \"id\": 1}\n"

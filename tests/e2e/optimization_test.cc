@@ -126,7 +126,7 @@ TEST_F(Optimization, IgnoreDataSkipBeginsTheEpochAnew) {
   EXPECT_NE(weights("whole"), weights("anew"));
   EXPECT_DOUBLE_EQ(state("whole")["epoch"].get<double>(), 2.4);
   EXPECT_DOUBLE_EQ(state("anew")["epoch"].get<double>(), 2.0);
-  // What is resumed from there goes on in the shifted data.
+  // A run resumed from there continues in the shifted data.
   run_ok(train_command("again", with(two_shards, {"--resume_from_checkpoint",
                                                   (path("anew") / "checkpoint-9").native()})));
   EXPECT_TRUE(weights("again") == weights("anew"));

@@ -1,5 +1,5 @@
-// Two nodes with folders of their own, in which a file of the same name holds something else. What
-// enters the computation is compared, or read by rank 0 for all.
+// Two nodes with folders of their own, in which a file of the same name holds something else. Input
+// that enters the computation is compared, or read by rank 0 for all.
 #include <gmock/gmock.h>
 
 #include <algorithm>

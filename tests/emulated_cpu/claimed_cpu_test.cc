@@ -1,4 +1,4 @@
-// What a claimed processor shows, takes and refuses, and that it computes the bits of the class.
+// A claimed processor: features shown, accepted and refused, and bits equal to those of the class.
 #include "emulated_cpu/claimed_cpu.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// What kernels_avx512.cc has beside products and attention, with plain C++ instead of the
-// instructions: the same templates, the same bits, any CPU.
+// Counterparts of kernels_avx512.cc other than products and attention, with plain C++ instead of
+// the instructions: the same templates, the same bits, any CPU.
 #include "emulated_cpu/emulated_kernels.h"
 #include "emulated_cpu/vectors.h"
 #include "tandem/kernels/elementwise_simd.h"

@@ -11,9 +11,9 @@
 
 namespace tandem::kernels::emulated {
 
-// What hardware_kernels() has, without one instruction of those sets. The f32 products that the
-// bf16 kernels bring along are those of this CPU where it has vectors, for speed: all vector widths
-// compute the same bits. oneDNN's group has no bf16 products of its own.
+// Counterparts of hardware_kernels() without an instruction of those sets. The f32 products that
+// the bf16 kernels bring along are those of this CPU where it has vectors, for speed: all vector
+// widths compute the same bits. oneDNN's group has no bf16 products of its own.
 const MachineKernels& emulated_kernels();
 
 // The vectors of AVX-512: products and attention (products.cc).
@@ -26,7 +26,7 @@ extern const AttentionOf<bfloat16> kAttentionWidened;
 extern const AttentionOf<bfloat16> kAttentionPairs;
 extern const AttentionOf<bfloat16> kAttentionTiles;
 
-// What passes over rows and arrays (elementwise.cc).
+// Passes over rows and arrays (elementwise.cc).
 extern const LayerNormKernels kLayerNorm;
 extern const ActivationKernels kActivation;
 extern const DropoutKernels kDropout;

@@ -1,5 +1,5 @@
-// What somebody at the port of a job's agents says instead of a person's program, before and behind
-// the greeting of one: with the wrong token, and with the right one. The first byte chooses.
+// Bytes at the port of a job's agents that replace a person's program, before and after its
+// handshake: with the wrong token, and with the right one. The first byte chooses.
 #include <sys/socket.h>
 
 #include <chrono>

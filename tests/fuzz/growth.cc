@@ -79,7 +79,8 @@ Growth repeat(std::string_view text, std::size_t begin, std::size_t end) {
   return growth;
 }
 
-// What is between the brackets `outer` and `inner` many times around what is in `inner`.
+// The text between the brackets `outer` and `inner` many times around that between those of
+// `inner`.
 Growth nest(std::string_view text, Pair outer, Pair inner) {
   Growth growth;
   growth.head = text.substr(0, outer.first);

@@ -1,6 +1,6 @@
 // Large inputs made of small ones: a piece of an input many times, as it is, with a number in it
-// that is never the same, or inside of itself. What a reader does with them takes time and memory
-// in proportion to their size.
+// that is never the same, or inside of itself. A reader takes time and memory in proportion to
+// their size.
 #pragma once
 
 #include <cstddef>

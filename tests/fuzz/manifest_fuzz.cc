@@ -1,5 +1,5 @@
-// manifest.json of a checkpoint. What is accepted names entries of the checkpoint's own directory,
-// has well-formed checksums, can be written and reads back as itself.
+// manifest.json of a checkpoint. An accepted manifest names entries of the checkpoint's own
+// directory, has well-formed checksums, can be written and reads back as itself.
 #include <cstdint>
 #include <filesystem>
 #include <string_view>

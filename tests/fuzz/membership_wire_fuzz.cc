@@ -1,6 +1,6 @@
-// What one agent receives from another. The first byte of an input says whether the rest gets a
-// right proof (odd): then it is read as a message, and may be one; otherwise it is refused. Memory
-// is taken for what is there, not for what is claimed.
+// Messages that one agent receives from another. The first byte of an input says whether the rest
+// gets a right proof (odd): then it is read as a message, and may be one; otherwise it is refused.
+// Memory is taken for what is there, not for what is claimed.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -31,8 +31,8 @@ std::string with_checksum(std::string bytes) {
   return bytes.append(rendezvous::view_of(checksum));
 }
 
-// The input, which has no checksums, with those and the proof that belong to it. What the header
-// says of the size and version is made true, so that mutations get further.
+// The input, which has no checksums, with those and the proof that belong to it. Size and version
+// in the header are corrected, so that mutations get further.
 std::string prove(std::string_view input) {
   constexpr std::size_t kSummed = kHeaderBytes - 4;
   if (input.size() < kSummed) return std::string(input);

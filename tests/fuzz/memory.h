@@ -25,7 +25,7 @@ struct Taken {
 };
 Taken most_taken();
 
-// What the program holds now.
+// Memory that the program holds now.
 std::ptrdiff_t live_bytes();
 
 // For who sees memory come and go: memory_of_malloc.cc or, in programs with a sanitizer,

@@ -1,6 +1,5 @@
-// What comes to a rank's port, or to its name among the sockets of the host, while the ranks
-// connect to each other. A connection without the listener's secret is closed, and the rank
-// continues to wait.
+// Bytes at a rank's port, or at its name among the sockets of the host, while the ranks connect to
+// each other. A connection without the listener's secret is closed, and the rank continues to wait.
 //
 // The first byte of an input: 1: the hello at its beginning gets the secret; 2: the input begins
 // after a right hello, of the kind that the next two bits say; 16: at the name, not at the port.

@@ -1,6 +1,6 @@
-// What comes over a data connection: headers and messages, some with a receive that waits for them,
-// some before theirs. Memory is taken for what comes. An input is headers and bytes. It comes
-// once as it is, and once in frames with right checksums.
+// Bytes of a data connection: headers and messages, some with a receive that waits for them, some
+// before theirs. Memory is taken for what comes. An input is headers and bytes. It comes once as it
+// is, and once in frames with right checksums.
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -1,4 +1,5 @@
-// config.json. What is accepted is a model that can be built and written, and reads back as itself.
+// config.json. An accepted configuration is a model that can be built and written, and reads back
+// as itself.
 #include <cstdint>
 #include <string_view>
 

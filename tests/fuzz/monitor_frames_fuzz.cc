@@ -1,6 +1,6 @@
-// What comes over a control connection: goodbyes, failures, heartbeats, expulsions. Its end is
-// noticed whatever came before. An input is heads without checksums, each with its text; it comes
-// with right checksums, or, where it begins with another odd byte than a head does, as it is.
+// Bytes of a control connection: goodbyes, failures, heartbeats, expulsions. Its end is noticed
+// whatever came before. An input is heads without checksums, each with its text; it comes with
+// right checksums, or, where it begins with another odd byte than a head does, as it is.
 #include <sys/socket.h>
 
 #include <chrono>

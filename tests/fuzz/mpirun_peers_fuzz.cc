@@ -1,5 +1,5 @@
-// What the ranks and the daemons of an mpirun say: lines of PMI, and frames over ssh's pipe. The
-// first byte chooses.
+// Messages between the ranks and the daemons of an mpirun: lines of PMI, and frames over ssh's
+// pipe. The first byte chooses.
 #include <unistd.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a rank tells the others about itself. What is accepted is whole, and reads back as itself.
+// The PeerInfo of a rank. An accepted one is complete, and reads back as itself.
 #include <cstdint>
 #include <string_view>
 

@@ -1,4 +1,4 @@
-// What a process manager says to a rank, up to the end of its connection.
+// Answers of a process manager to a rank, up to the end of its connection.
 #include <sys/socket.h>
 #include <unistd.h>
 

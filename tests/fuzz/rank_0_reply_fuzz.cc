@@ -1,6 +1,6 @@
-// What a rank receives from the address of rank 0: a handshake, replies and what follows them. A
-// peer without the proof is not accepted as rank 0. The rank takes no more memory than the bytes it
-// received.
+// Bytes that a rank receives from the address of rank 0: a handshake, replies and the messages
+// after them. A peer without the proof is not accepted as rank 0. The rank takes no more memory
+// than the bytes it received.
 //
 // The first byte of an input: 1: the rank has a token; 2: the reply at the beginning gets the right
 // proof; 4: before it, the input has a greeting of its own.

@@ -1,6 +1,6 @@
-// What comes to the port at which rank 0 waits for the others, up to the end of the connection. Two
-// jobs wait, one with a token. A peer without the job's secrets does not disturb it: rank 0
-// continues to wait, closes the connection and takes no more memory than a handshake may have.
+// Bytes at the port at which rank 0 waits for the others, up to the end of the connection. Two jobs
+// wait, one with a token. A peer without the job's secrets does not disturb it: rank 0 continues to
+// wait, closes the connection and takes no more memory than a handshake may have.
 //
 // The first byte of an input tells whether the unauthenticated peer proves itself (odd: what
 // follows is read as a hello and a card, and gets the right proof; the rest is said after it).

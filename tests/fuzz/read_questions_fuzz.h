@@ -1,5 +1,4 @@
-// What the targets of question files share: what was accepted keeps the promises of
-// QuestionExample.
+// Shared by the targets of question files: accepted input keeps the promises of QuestionExample.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,7 @@ using Inputs = std::vector<std::pair<std::string, std::string>>;  // path and co
 // Bytes kept for half of the mutations; one kept byte per mutation would be more.
 constexpr std::ptrdiff_t kMostKept = 256 << 10;
 
-// What runs now, for the message of a failure.
+// The current input, for the message of a failure.
 char running[512] = "nothing";  // NOLINT: read by a signal handler
 
 void notify_and_die(int signal_number) {

@@ -1,4 +1,4 @@
-// What a fuzz target demands of input that was accepted.
+// Requirements of a fuzz target on accepted input.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 
 namespace tandem::fuzz {
 
-// What takes longer hangs; a busy machine may keep a process waiting for long.
+// A longer run counts as hanging; a busy machine may keep a process waiting for long.
 constexpr std::chrono::seconds kTimeout{60};
 
 // Ends the process in the way that libFuzzer and replay.cc report with the input.

@@ -1,5 +1,5 @@
-// tandem_state.json of a checkpoint. What is accepted is what a run can have, can be written and
-// reads back as itself.
+// tandem_state.json of a checkpoint. An accepted state is one that a run can have, can be written
+// and reads back as itself.
 #include <cstdint>
 #include <string_view>
 

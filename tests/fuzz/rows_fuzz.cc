@@ -1,5 +1,5 @@
 // Files of rows, of which tasks other than question answering make examples: the same bytes as a
-// file of each format. What a small file claims may not fill the memory.
+// file of each format. The claims of a small file must not fill the memory.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -48,7 +48,7 @@ void read(std::string_view name, std::span<const std::byte> bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
-  // What ReadBudget allows, a value taking some hundred bytes where it is there twice.
+  // Limit of ReadBudget; a value takes some hundred bytes where it exists twice.
   const fuzz::MemoryLimit limit((std::size_t{128} << 20) + 2000 * size);
   for (const std::string_view name : {"a.csv", "a.tsv", "a.json", "a.parquet", "a.arrow"}) {
     try {

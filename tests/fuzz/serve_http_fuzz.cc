@@ -1,6 +1,6 @@
-// What an unauthenticated peer sends to the port of `tandem serve`, from the first byte to the end
-// of the connection: every connection ends soon, holds one request at most, gets one whole answer
-// or none, and what is accepted is not ambiguous.
+// Bytes that an unauthenticated peer sends to the port of `tandem serve`, from the first byte to
+// the end of the connection. Every connection ends soon, holds one request at most, and gets one
+// whole answer or none. Accepted input is not ambiguous.
 //
 // An input is the bytes that a client sends, in two pieces, before it closes its half of the
 // connection.

@@ -1,4 +1,4 @@
-// What comes to the port of the shrink agreement, where surviving ranks connect. A peer without the
+// Bytes at the port of the shrink agreement, where surviving ranks connect. A peer without the
 // listener's secret does not disturb them: the host continues to wait and closes the connection.
 //
 // The first byte of an input: 1: the hello at its beginning gets the secret; 2: the input begins

@@ -3,13 +3,12 @@
 
     check_image.py BUILD_DIRECTORY [--docker]
 
-What is shown: what the image adds to its base and that no compiler is in it; a root that is read-only, 64 MB of /dev/shm and a user id that
-nobody knows; every name of the guides; the `bash -c` line of the 4.46 guide and the command list of the 4.35 guide as printed (from
-../shared/data/guides), with the demo's model under the guides' names; two containers as two pods of that job, of which one is killed,
-replaced and drained, with the weights of the undisturbed job; the base without the program; pods with the variables of every other kind of job; the guides' Dockerfile on the image's
-base stage; a job whose pod has less memory than it plans. Exits 77 (skipped)
-without podman, runc, mmdebstrap, the right to run containers, or Debian's packages. With --docker the image is built by `docker build` and runs
-under a dockerd that this starts, with all but what needs two hosts; that takes some minutes.
+Shows: what the image adds to its base and that no compiler is in it; a root that is read-only, 64 MB of /dev/shm and a user id that nobody knows; every name of
+the guides; the `bash -c` line of the 4.46 guide and the command list of the 4.35 guide as printed (from ../shared/data/guides), with the demo's model under the
+guides' names; two containers as two pods of that job, of which one is killed, replaced and drained, with the weights of the undisturbed job; the base without
+the program; pods with the variables of every other kind of job; the guides' Dockerfile on the image's base stage; a job whose pod has less memory than it
+plans. Exits 77 (skipped) without podman, runc, mmdebstrap, the right to run containers, or Debian's packages. With --docker the image is built by `docker
+build` and runs under a dockerd that this starts, with all but what needs two hosts; that takes some minutes.
 """
 
 import os

@@ -31,7 +31,7 @@ class Crowd {
   ViewChange fail(std::size_t position);
 
   std::size_t members() const { return view_.members.size(); }
-  // What must not be; empty: nothing of it has happened.
+  // The violated invariant; empty if all hold.
   const std::string& violation() const { return violation_; }
 
  private:

@@ -1,4 +1,4 @@
-// What a change of the view costs in jobs of so many nodes, and how long a learner takes:
+// Cost of a change of the view in jobs of this many nodes, and duration of a learner's transfer:
 //   membership_large_jobs --nodes 16,256,4096
 //   --json FILE: what was found, as bench/record.py wants it.
 // Every agent is production's; the network is a model of 10 Gbit/s a node and 50 us (scale.h). Exit
@@ -55,7 +55,7 @@ void reply_to(Report& report, std::size_t nodes, const char* event, Change&& cha
   report.add(nodes, event, cost, took.count());
 }
 
-// What was broken; empty.
+// The violated invariant, or empty.
 std::string live(Report& report, std::size_t nodes) {
   Crowd crowd(nodes, {});
   reply_to(report, nodes, "rendezvous", [&] { return crowd.meet(); });

@@ -300,7 +300,7 @@ TEST(Rules, OtherKernelsAreNamedByTheirOperationsAlone) {
   EXPECT_THAT(reason, testing::Not(testing::AnyOf(HasSubstr("gemm"), HasSubstr("reduce"))));
 }
 
-// What others send is for a terminal in the end, and has bounds.
+// Text from others is shown on a terminal in the end, and has bounds.
 TEST(Rules, AHostileReasonIsBoundedAndPrintable) {
   std::string lines = "seed=\x1b[2J\r\n";
   while (lines.size() < 30000) lines += fmt::format("k{}=v\n", lines.size());

@@ -1,4 +1,4 @@
-// What a change of the view costs in a large job, and how long a learner takes.
+// Cost of a change of the view in a large job, and duration of a learner's transfer.
 #pragma once
 
 #include <cstddef>

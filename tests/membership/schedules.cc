@@ -55,8 +55,8 @@ std::string to_json(std::uint64_t from, std::uint64_t count, const Totals& total
                      totals.longest, totals.broken);
 }
 
-// Seeds one after another, by several threads. What has been begun is brought to its end, so all
-// seeds from the first to next() have been run.
+// Seeds one after another, by several threads. A seed that has begun is completed, so all seeds
+// from the first to next() have been run.
 class Runs {
  public:
   using Clock = std::chrono::steady_clock;

@@ -20,7 +20,7 @@ void World::happen(Host& host, Packet& packet) {
   deliver(host, packet);
 }
 
-// What is for a process that is not there comes back: its kernel says so, or who is there now.
+// A packet for a missing process is returned: by its kernel, or by the process that is there now.
 void World::refuse(const Packet& packet, const Host& by) {
   const std::size_t from = static_cast<std::size_t>(packet.from.address[1] - '0');
   if (!reach_[by.index][from] || chance(loss_)) return;
@@ -115,7 +115,7 @@ void World::happen(Host& host, Start&) {
 
 namespace {
 
-// What arrives of a message that is sent as bytes.
+// The message as received, after it was sent as bytes.
 Message through_bytes(const membership::Frame& frame) {
   const Prove prove = [](auto) { return WireProof{}; };
   Channel channel{.job = 1, .own_nonce = {}, .other_nonce = {}, .prove = prove};

@@ -126,7 +126,7 @@ struct Host final : Surroundings {
     Ledger ledger;
     Time last{};  // something arrives
   };
-  // What this node learns.
+  // State of this node as a learner.
   struct Learner {
     Peer source;
     std::uint64_t stream = 0;

@@ -42,7 +42,7 @@ struct Breaks {
 
 struct Schedule {
   std::uint64_t seed = 0;
-  // What the seed may choose; a test narrows it.
+  // Choices of the seed; a test narrows them.
   bool deaths = true;
   bool partitions = true;
   bool losses = true;

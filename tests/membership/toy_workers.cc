@@ -60,7 +60,7 @@ void Workers::seek_newest() {
   source_ = first->peer;
 }
 
-// What was learned counts when it is right; what is left of it is on its way.
+// A learned state counts if it is right; its remaining parts are on their way.
 void Workers::ask_for_state(Time now) {
   const Values* learned = learned_wrong_ ? nullptr : around_.learned(newest_);
   if (learned == nullptr && !learned_wrong_ && now < since_ + kReach && around_.learns()) return;

@@ -48,7 +48,7 @@ struct StateChunk {
 };
 using Frame = std::variant<Part, StateAsk, LearnedRight, StateChunk>;
 
-// What workers reach.
+// The interface of workers to their node.
 class Surroundings {
  public:
   virtual ~Surroundings() = default;
@@ -62,7 +62,7 @@ class Surroundings {
   virtual void reduced(std::uint64_t step, const Values& gradient) = 0;
   // The state is that of the step, and nobody writes to it until the next update or view.
   virtual void settled(std::uint64_t step) = 0;
-  // What was learned before the view, if it is that of the step.
+  // The values learned before the view, if they are those of the step.
   virtual const Values* learned(std::uint64_t step) = 0;
   virtual bool learns() = 0;  // something was learned, and its sender is there
   virtual void learned_counts() = 0;

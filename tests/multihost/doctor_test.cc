@@ -72,7 +72,7 @@ TEST_F(DoctorOnHosts, AHostThatDoesNotAnswer) {
   EXPECT_THAT(result.out, HasSubstr("problem: host node1: ssh does not get in: "));
 }
 
-// What leaves node0's port is dropped, as a firewall does.
+// Packets that leave node0's port are dropped, as a firewall does.
 TEST_F(DoctorOnHosts, AFirewallBeforeThePort) {
   hosts_->node1.start_sshd();
   const ProcessResult rule = run(hosts_->node0.inside(

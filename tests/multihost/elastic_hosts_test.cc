@@ -88,7 +88,7 @@ TEST_P(DrainedHost, LeavesAfterAStepAndComesBack) {
 
 INSTANTIATE_TEST_SUITE_P(Node, DrainedHost, ::testing::Values(0, 1));
 
-// What the agents call the view of two nodes, each of them.
+// The view of two nodes as each agent describes it.
 std::vector<std::string> views_in(const std::string& status) {
   static const std::regex view("view ([0-9]+) of 2 ranks on 2 nodes: 1 of 1 workers here compute");
   std::vector<std::string> numbers;
@@ -149,7 +149,7 @@ TEST_F(ElasticHosts, BelowMinTheJobIsSavedAndWaits) {
   expect_bits_of_calm_job(kSteps);
 }
 
-// What waits says for what, and ends.
+// A waiting process reports the cause of its wait, and ends.
 TEST_F(ElasticHosts, NobodyWaitsForEver) {
   const Nodes nodes{.count = "2", .conf = ",join_timeout=4"};
   agents_[1] = agent(1, nodes);

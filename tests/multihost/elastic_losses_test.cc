@@ -73,7 +73,7 @@ TEST_F(ElasticHosts, TwoOfThreeAreLostAtOnce) {
   expect_bits_of_calm_job(kSteps, nodes.flags);
 }
 
-// No process is left that computes. What both hosts hold is mapped by those who come.
+// No process is left that computes. New workers map the state that both hosts hold.
 TEST_F(ElasticHosts, AllWorkersDieAtOnce) {
   begin({.count = "2"});
   ASSERT_TRUE(both_compute(0));

@@ -1,4 +1,4 @@
-// What all survivors on two hosts see when a rank or a host fails, and how soon.
+// Errors that all survivors on two hosts see when a rank or a host fails, and their delay.
 #include <gmock/gmock.h>
 #include <signal.h>
 

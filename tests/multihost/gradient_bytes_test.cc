@@ -1,4 +1,4 @@
-// What gradients cost on the cable between two hosts.
+// Bytes of gradients on the cable between two hosts.
 #include "multihost/two_hosts_job.h"
 
 namespace tandem::testing {

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What stands behind "tandem run_qa" in the guides' line, for a job of four shards and four steps.
+// The words after "tandem run_qa" in the guides' line, for a job of four shards and four steps.
 std::string job(const std::string& output_dir, const std::string& more = "") {
   return fmt::format(
       "tandem run_qa --model_name_or_path {0}/model --train_file {0}/train.json --do_train "

@@ -28,8 +28,8 @@ class SlowCable {
   SlowCable(const SlowCable&) = delete;
   SlowCable& operator=(const SlowCable&) = delete;
 
-  // What it loses from now on. kOldConnections: packets of TCP that neither open a connection nor
-  // refuse one.
+  // Packets that it loses from now on. kOldConnections: packets of TCP that neither open a
+  // connection nor refuse one.
   enum class Loses { kNothing, kEverything, kOldConnections };
   void lose(Loses what) { loses_ = what; }
 
@@ -47,7 +47,7 @@ class SlowCable {
     Clock::time_point arrives;
     std::string bytes;
   };
-  // What goes from one end to the other.
+  // Packets from one end to the other.
   struct Way {
     std::deque<Packet> queue;
     Clock::time_point free;  // when all of the queue is through

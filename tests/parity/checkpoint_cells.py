@@ -207,7 +207,7 @@ def make_model(family, task):
 
 
 def save_model(family, task, folder):
-    """What both sides begin with."""
+    """The initial state of both sides."""
     make_model(family, task).save_pretrained(folder)
     source = FAMILIES[family][1]
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt"):

@@ -35,7 +35,7 @@ DEMO = ROOT / "examples/demo"
 MODELS = {"bert": DEMO / "model", "distilbert": ROOT / "tests/parity/golden/distilbert"}
 MAX_LENGTH, STRIDE, TRAIN, EVAL, STEPS = 96, 32, 48, 20, 6
 
-# What differs on purpose: (file, difference) → reason. A file may be a pattern; <ckpt> is the checkpoint.
+# Intended differences: (file, difference) → reason. A file may be a pattern; <ckpt> is the checkpoint.
 EXPECTED = {
     ("training_args.bin", "missing"): "a Python pickle; training_args.json holds the arguments",
     ("training_args.json", "more"): "instead of training_args.bin",

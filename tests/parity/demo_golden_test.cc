@@ -334,7 +334,7 @@ void expect_trajectory(const std::string& name, const StepTolerance& of_steps,
           return other_ways(*expected, layout, {initial, to}, of_way, noise);
         };
         EXPECT_EQ(others(weights), std::vector<std::string>()) << "step " << step;
-        // What did not move at all is seen in every parameter.
+        // A difference of zero is seen in every parameter.
         const auto skipped = std::count_if(expected->begin(), expected->end(), [](const json& p) {
           return noise(p.at("name").get<std::string>());
         });

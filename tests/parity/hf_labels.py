@@ -113,7 +113,7 @@ def load(kind, folder):
 
 
 def texts_differ(tandem, folder, texts, complaints):
-    """What is different between `tandem predict` and the pipeline, and the largest difference of a score."""
+    """Differences between `tandem predict` and the pipeline, and the largest difference of a score."""
     model, found = load(AutoModelForSequenceClassification, folder)
     complaints += found
     theirs = pipeline("text-classification", model=model, tokenizer=AutoTokenizer.from_pretrained(folder), top_k=None)(

@@ -1,4 +1,4 @@
-"""What run_qa.py computes, written anew on top of the official packages: features, labels, post-processing.
+"""The computation of run_qa.py, written anew on top of the official packages: features, labels, post-processing.
 
 The tokenizer, the models, the Trainer and the metrics of the goldens are Hugging Face's own; these three are scripts there, not
 library code, so they are restated here. `make_goldens.py --verify` compares them with goldens that the original scripts made.

@@ -35,7 +35,7 @@ def main():
     source = GOLDEN / "parquet/v1-snappy-dictionary.parquet"
     validation = SCRATCH / "validation.parquet"
     pq.write_table(pq.read_table(source).slice(0, 20), validation, store_schema=False)
-    # What load_dataset("ada/questions") passes to the builder (load.py, HubDatasetModuleFactoryWithoutScript).
+    # The arguments that load_dataset("ada/questions") passes to the builder (load.py, HubDatasetModuleFactoryWithoutScript).
     build(SCRATCH / "cache", "ada/questions", config_name="ada--questions", data_files={"train": [str(source)], "validation": [str(validation)]})
     golden = GOLDEN / "cache-2.13"
     shutil.rmtree(golden, ignore_errors=True)

@@ -67,7 +67,7 @@ def main():
     torch.save({"t": values(2, 3).t()}, FOLDER / "transposed.pt")
     torch.save({"who": Unknown()}, FOLDER / "unknown.pt")
     torch.save({"a": torch.ones(1)}, FOLDER / "protocol4.pt", pickle_protocol=4)
-    # What the Trainer leaves in every checkpoint (transformers 4.57.6); logging_dir would name the machine.
+    # The file that the Trainer leaves in every checkpoint (transformers 4.57.6); logging_dir would name the machine.
     torch.save(
         TrainingArguments("out", logging_dir="out/runs", per_device_train_batch_size=4, gradient_accumulation_steps=2, data_seed=7, use_cpu=True, report_to=[]),
         FOLDER / "training_args.bin",

@@ -143,8 +143,8 @@ TEST_F(Trajectory, OneRankFloat32AndBfloat16) {
         });
 }
 
-// Which samples are in which shard, and that their gradients become one mean. What becomes of that
-// over many steps is one rank's, and DemoTrajectory.TwoRanks goes thirty.
+// Which samples are in which shard, and that their gradients become one mean. Its development over
+// many steps is that of one rank, and DemoTrajectory.TwoRanks runs thirty.
 TEST_F(Trajectory, TwoShardsFloat32) {
   train_f32(2, kSanitized ? 2 : 3,
             [](std::int64_t, const nn::ParameterLayout&, std::span<const float>) {});

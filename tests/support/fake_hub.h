@@ -30,7 +30,7 @@ class FakeHub {
   const std::string& endpoint() const { return endpoint_; }
   void stop() { server_.reset(); }
 
-  // What was asked so far, oldest first.
+  // Requests so far, oldest first.
   std::vector<nlohmann::json> requests(const std::string& method = "") const {
     std::vector<nlohmann::json> rows;
     std::istringstream lines(read_file_if_exists(folder_ / "requests.log").value_or(""));

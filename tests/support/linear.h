@@ -9,8 +9,9 @@
 namespace tandem::testing {
 
 struct Growing {
-  // What is large is so many times what is small. In proportion it takes 16 times as long, where
-  // time grows with the square 256 times; the bound leaves room for caches, new pages and others.
+  // The large input is this many times the small one. In proportion it takes 16 times as long,
+  // where time grows with the square 256 times; the bound leaves room for caches, new pages and
+  // others.
   static constexpr std::size_t kFactor = 16;
   static constexpr double kMostRatio = 64;
   // A shorter time says nothing: of an input that is refused at once, say.

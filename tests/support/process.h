@@ -36,7 +36,7 @@ class Process {
   bool running();
   // Waits for the end; kills the group and fails the test when `limit` passes.
   ProcessResult wait(std::chrono::seconds limit = std::chrono::seconds(120));
-  // What it printed so far.
+  // Its output so far.
   std::string out_so_far() const;
   std::string err_so_far() const;
 
@@ -53,8 +53,8 @@ ProcessResult run(const std::vector<std::string>& command,
                   const std::map<std::string, std::string>& environment = {},
                   std::chrono::seconds limit = std::chrono::seconds(120));
 
-// What tandem printed, with the lines of a long text put together again: tests look for what it
-// says, not for where its lines are broken.
+// Output of tandem with the lines of a long text joined again: tests look for the text, not for its
+// line breaks.
 std::string unwrapped(const std::string& printed);
 
 // Waits until `process` has printed `text` on either stream; fails the test where it ends without,

@@ -1,5 +1,5 @@
-// What tests of all libraries share: scratch folders, and data that may be absent (then the test
-// skips and says why).
+// Shared by the tests of all libraries: scratch folders, and data that may be absent (then the test
+// skips and prints the reason).
 #pragma once
 
 #include <fmt/format.h>

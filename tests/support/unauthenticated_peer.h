@@ -1,5 +1,5 @@
-// What anybody can do at an open port: connect, say bytes, hear what comes. A signal interrupts
-// nothing (fuzzers have a clock).
+// A peer without the secret at an open port: connects, sends bytes, receives bytes. A signal
+// interrupts nothing (fuzzers have a clock).
 #pragma once
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
-// What the encoder does for layers of any kind, on layers that are not tandem's own: layers that
-// cannot restore their output, one whose rows do not read each other, and a shared parameter.
+// The encoder with layers of any kind, on layers that are not tandem's own: layers that cannot
+// restore their output, one whose rows do not read each other, and a shared parameter.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -67,7 +67,7 @@ struct Texts {
   std::vector<std::int32_t> labels = {};  // of each: 1 where there is more red
 };
 
-// What the trainer computes with.
+// The task that the trainer computes with.
 class WordCounts final : public tasks::ExampleTask<Texts> {
  public:
   WordCounts(models::ModelConfig config, const text::Tokenizer& tokenizer,
@@ -114,7 +114,7 @@ class WordCounts final : public tasks::ExampleTask<Texts> {
   std::vector<std::int32_t> labels_;  // of the batch
 };
 
-// What a job asks of it.
+// The task's interface for a job.
 class WordCountsJob final : public tasks::ExampleJob<WordCounts, tasks::DataSource> {
  public:
   using ExampleJob::ExampleJob;
@@ -136,7 +136,7 @@ class WordCountsJob final : public tasks::ExampleJob<WordCounts, tasks::DataSour
   }
 };
 
-// What its command line has beside every job's.
+// The flags of its command line in addition to every job's.
 class CommandLine final : public tasks::DataTaskArguments<tasks::DataSource> {
  public:
   std::string_view command() const override { return "run_toy"; }

@@ -51,7 +51,7 @@ def average_hook(group, bucket):
 
 
 def autoload():
-    """What `import torch` calls: registers "tandem" and, if TANDEM_TORCH_REPLACE asks for it, another name."""
+    """Called by `import torch`: registers "tandem" and, if TANDEM_TORCH_REPLACE asks for it, another name."""
     import torch.distributed as dist
 
     if not dist.is_available():

@@ -30,7 +30,7 @@ _LEAST_TO_SHARE = 1 << 16  # bytes; smaller tensors do not go through the stagin
 
 
 def creator(name):
-    """What register_backend() wants for a backend that is asked for as `name`."""
+    """The creator that register_backend() expects for a backend that is requested as `name`."""
     # Else the recorder of collectives of newer versions is attached to the group, and refuses it: it wants a Backend.
     getattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(name)
 
@@ -219,7 +219,7 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
     def reconfigure(self, opts):
         """From here on the group has the members of `opts.handles`, and each calls it. If all of them are in it
         already and keep their order it shrinks, over the connections that there are; else all meet anew in the store.
-        What is under way fails."""
+        Operations in progress fail."""
         rank, ordered, staying = self._members.plan(opts.handles, self.get_reconfigure_handle())
         timeout, name = opts.timeout or self._timeout, f"/{opts.uuid}"
         old = self._communicator

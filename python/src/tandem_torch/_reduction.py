@@ -19,7 +19,7 @@ NATIVE = {
 _OPS = {ReduceOp.SUM: lib.SUM, ReduceOp.AVG: lib.AVG, ReduceOp.PRODUCT: lib.PROD, ReduceOp.MIN: lib.MIN, ReduceOp.MAX: lib.MAX}
 # Reductions of truth values, as bytes of 0 and 1.
 _BOOL_OPS = {ReduceOp.SUM: lib.MAX, ReduceOp.MAX: lib.MAX, ReduceOp.BOR: lib.MAX, ReduceOp.PRODUCT: lib.MIN, ReduceOp.MIN: lib.MIN, ReduceOp.BAND: lib.MIN}
-# What the library has no reduction for: everybody gathers everything and folds it.
+# Operations for which the library has no reduction: every rank gathers all values and folds them.
 _FOLDS = {ReduceOp.BAND: torch.bitwise_and, ReduceOp.BOR: torch.bitwise_or, ReduceOp.BXOR: torch.bitwise_xor}
 
 

@@ -19,7 +19,7 @@ def _announce(name, rank):
 
 
 class InPlaceOfGloo(TandemProcessGroup):
-    """What older versions of torch construct by the name ProcessGroupGloo."""
+    """The class that older versions of torch construct by the name ProcessGroupGloo."""
 
     options = None  # a property without a setter in the base
 

@@ -1,5 +1,4 @@
-"""Everything that the wheel reads from the environment. What libtandem_comm.so reads itself is in
-docs/environment_variables.md."""
+"""Everything that the wheel reads from the environment. docs/environment_variables.md lists the variables that libtandem_comm.so reads itself."""
 
 import os
 

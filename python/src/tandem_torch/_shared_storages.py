@@ -29,7 +29,7 @@ def _own_pages(storage):
 
 
 class SharedStorages:
-    """What the ranks of one communicator have made of storages, as long as these live."""
+    """Mappings of storages that the ranks of one communicator share, as long as these live."""
 
     def __init__(self):
         self._known = {}  # by the number of the StorageImpl

@@ -5,7 +5,7 @@ from torch.distributed import ReduceOp
 
 
 def gathered_entries(tensor, counts):
-    """What the ranks' entries are gathered into, `counts[r]` of rank r, and this rank's own:
+    """Buffers for the ranks' entries, `counts[r]` of rank r, and this rank's own entries:
     ([indices of each rank, values of each rank], [own indices, own values]); an entry is a row."""
     own = [tensor.indices().t().contiguous(), tensor.values().contiguous()]
     return [[torch.empty((count, *part.shape[1:]), dtype=part.dtype) for count in counts] for part in own], own

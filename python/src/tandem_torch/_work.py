@@ -1,4 +1,4 @@
-"""What an operation returns, and the thread that completes futures."""
+"""The handle that an operation returns, and the thread that completes futures."""
 
 import queue
 import threading

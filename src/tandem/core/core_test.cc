@@ -124,7 +124,7 @@ TEST(ThreadPool, IsInterruptedInItsScope) {
   loop();
 }
 
-// What a task does takes as long as it likes: it looks for itself, on whichever thread.
+// A task may take any time: it checks the interruption itself, on its own thread.
 TEST(ThreadPool, TasksAreInTheScopeOfTheirLoop) {
   ThreadPool pool(2);
   std::atomic<bool> interrupted{false};

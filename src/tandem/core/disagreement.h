@@ -1,4 +1,4 @@
-// What differs between texts that all ranks should have in common.
+// Describes the differences between texts that must be equal on all ranks.
 #pragma once
 
 #include <span>

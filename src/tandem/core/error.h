@@ -17,7 +17,7 @@ namespace tandem {
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message) {}
-  // What the process should exit with when nobody handles the error.
+  // The exit code of the process if the error is not handled.
   virtual int exit_code() const noexcept { return 1; }
 };
 

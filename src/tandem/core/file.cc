@@ -56,7 +56,7 @@ void require_own_file(int fd, const std::filesystem::path& path) {
     raise<IoError>("'{}' can be written by everybody and is not trusted", path.native());
 }
 
-// What is between a file's name and 16 hexadecimal digits in the name of its temporary file.
+// The text between a file's name and 16 hexadecimal digits in the name of its temporary file.
 constexpr std::string_view kTemporaryMark = ".tmp-";
 
 bool is_temporary_name(std::string_view name) {

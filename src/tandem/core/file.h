@@ -24,7 +24,7 @@ std::optional<std::string> read_file_if_exists(const std::filesystem::path& path
 void read_in_pieces(const std::filesystem::path& path, std::span<std::byte> piece,
                     const std::function<void(std::span<const std::byte>)>& take);
 
-// What is in a directory, in no order; nothing when there is no such directory. Throws IoError for
+// The entries of a directory, unordered; empty if the directory does not exist. Throws IoError for
 // any other failure.
 std::vector<std::filesystem::path> list_directory(const std::filesystem::path& directory);
 

@@ -9,7 +9,7 @@
 
 namespace tandem {
 
-// What a loop throws instead of beginning.
+// Thrown by a loop that is interrupted before it begins.
 class Interrupted : public Error {
  public:
   using Error::Error;

@@ -30,7 +30,7 @@ nlohmann::ordered_json try_parse_ordered_json(std::string_view text);
 // Throws what the parsers throw when a text nests deeper than they read.
 void require_shallow_json(std::string_view text);
 
-// What a parser finds, for who looks at some of it only.
+// Events of a parser, for readers that need only some of them.
 class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
  public:
   bool null() override { return true; }
@@ -47,7 +47,7 @@ class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t&) override { return true; }
 };
 
-// What nlohmann's parser reads a std::string through.
+// The type through which nlohmann's parser reads a std::string.
 using JsonStringInput = decltype(nlohmann::detail::input_adapter(std::declval<std::string>()));
 
 }  // namespace tandem

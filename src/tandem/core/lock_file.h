@@ -16,8 +16,8 @@ class LockFile {
   // Nothing while another process holds it. Never follows a symbolic link. Throws IoError when the
   // file cannot be made and when its file system has no locks.
   static std::optional<LockFile> try_acquire(const std::filesystem::path& path);
-  // What the holder wrote last: its first line is for people ("process 4711 on node1"). Empty when
-  // nothing can be read.
+  // The last text that the holder wrote: its first line is for people ("process 4711 on node1").
+  // Empty when nothing can be read.
   static std::string text_of(const std::filesystem::path& path);
 
   ~LockFile();

@@ -1,4 +1,4 @@
-// What bounds the memory of this process: its control groups (cgroup v1 and v2) with all their
+// Limits on the memory of this process: its control groups (cgroup v1 and v2) with all their
 // parents, the limit of its address space, and the machine.
 #pragma once
 
@@ -16,7 +16,7 @@ struct MemoryLimit {
   // Equal for the processes of one machine that share the limit.
   std::string key;
   std::size_t bytes = 0;
-  // What may be swapped out beside that; 0 where the kernel does not tell.
+  // Additional memory that may be swapped out; 0 if the kernel does not report it.
   std::size_t swap = 0;
 };
 

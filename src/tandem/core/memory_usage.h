@@ -14,7 +14,7 @@ struct MemoryUsage {
   std::size_t shared_share = 0;  // the same, every page divided by the number of its users
   std::size_t peak = 0;          // the most that was resident at once, shared memory counted whole
 
-  // What belongs to this process alone.
+  // Memory that belongs to this process alone.
   std::size_t own() const { return anonymous + file; }
   // Summed over the processes that share memory: the most memory that they used together.
   std::size_t peak_share() const { return peak < shared ? 0 : peak - shared + shared_share; }

@@ -32,8 +32,8 @@ nlohmann::ordered_json parse_python_json(std::string_view text);
 // The string `text` as a JSON string with its quotes.
 std::string python_json_string(std::string_view text, bool ensure_ascii = true);
 
-// What a parser says of a text, without the mark of its library: "[json.exception.parse_error.101]
-// parse error at line 1, …" -> "parse error at line 1, …".
+// The message of a parser without the mark of its library: "[json.exception.parse_error.101] parse
+// error at line 1, …" -> "parse error at line 1, …".
 std::string_view json_reason(std::string_view what);
 
 }  // namespace tandem

@@ -24,8 +24,8 @@ std::string keep_begin(std::string_view text, std::size_t columns);
 std::string wrapped(std::string_view text, std::size_t first, std::size_t indent,
                     std::size_t columns = kLineColumns);
 
-// What others have sent, for a terminal: a '?' for each control character. `lines`: ends of lines
-// stay.
+// Text from other processes made safe for a terminal: a '?' for each control character. `lines`:
+// ends of lines stay.
 std::string printable(std::string text, bool lines = false);
 
 }  // namespace tandem

@@ -25,11 +25,11 @@ class VolumeGone : public IoError {
 // Whether errno says that it is gone: a stale handle, a server or a device that does not answer.
 bool means_volume_gone(int error_number);
 
-// What to try, with "; " in front; empty where the error says it all.
+// Advice for the user, with "; " in front; empty if the error is self-explanatory.
 std::string advice_on(int error_number);
 
-// Whether there is such a file, or such a directory. What may not be looked at is not there. Throws
-// VolumeGone where nobody can tell.
+// Whether there is such a file, or such a directory. A path without permission to look counts as
+// missing. Throws VolumeGone where nobody can tell.
 bool is_there(const std::filesystem::path& path);
 bool is_directory_there(const std::filesystem::path& path);
 // is_there() for a name that only this process may make (it has a lock): asks the server, too, by

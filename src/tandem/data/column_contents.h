@@ -1,4 +1,4 @@
-// What the values of a column are: for choosing among columns that nobody named.
+// Classifies the values of a column, for choosing among columns that the user did not name.
 #pragma once
 
 #include <functional>

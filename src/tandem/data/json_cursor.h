@@ -76,8 +76,9 @@ bool is_json_scalar(std::string_view token);
 // The bytes that the escape at raw[at], a backslash, has: 2, 6 or, for both halves of a surrogate
 // pair, 12; 0 for one half.
 std::size_t json_escape_length(std::string_view raw, std::size_t at);
-// What a string of JSON means. Without an escape that is `raw` itself, else a text in `memory`.
-// Throws DataError for half of a surrogate pair, which Python writes and no UTF-8 text can hold.
+// The decoded value of a JSON string. Without an escape that is `raw` itself, else a text in
+// `memory`. Throws DataError for half of a surrogate pair, which Python writes and no UTF-8 text
+// can hold.
 std::string_view decode_json_string(std::string_view raw, std::deque<std::string>& memory);
 
 }  // namespace tandem::data

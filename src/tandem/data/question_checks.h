@@ -1,4 +1,4 @@
-// What every reader of questions demands of them, whatever the file's format.
+// Checks that every reader of questions makes, whatever the file's format.
 #pragma once
 
 #include <cstdint>

@@ -113,7 +113,7 @@ RowOptions only(std::string name) {
   return {.choose = [name](auto) { return std::vector<std::string>{name}; }};
 }
 
-// What Python's json.dump() and pandas write, and no strict parser takes.
+// Values that Python's json.dump() and pandas write and strict parsers refuse.
 TEST(ReadRows, ColumnsThatAreNotWantedHoldAnything) {
   for (const char* other :
        {"NaN", "-Infinity", "{\"a\": [1, {}]}", "123456789012345678901234567890", "1e999",

@@ -323,7 +323,7 @@ std::span<float> GradientEngine::gradient(std::size_t shard) const {
   TANDEM_CHECK(s.run.begin <= shard && shard < s.run.end, "shard {} is not in [{}, {})", shard,
                s.run.begin, s.run.end);
   const ShardStep& step = s.plan.steps[shard - s.run.begin];
-  // What learners have not got yet of the last step's lies there.
+  // The part of the last step's result that learners have not received lies there.
   StateObserver* const source = state_->source();
   if (source != nullptr && !std::exchange(state_->kept, true)) source->keep_gradient(s.threads);
   return {s.local[s.local_rank].arena(static_cast<std::size_t>(step.arena)), s.model.elements()};

@@ -75,7 +75,7 @@ class MessageMemory {
  public:
   // For a node that is about to be in a view with others: about what it needs when there is one.
   void touch(std::size_t model_elements);
-  // `bytes`, what is in them is of no use. What was taken before is not valid any more.
+  // `bytes`, what is in them is of no use. Memory taken before becomes invalid.
   std::span<std::byte> take(std::size_t bytes);
 
  private:
@@ -97,7 +97,7 @@ struct SyncResult {
   bool moved = false;      // weights and optimizer state were sent
 };
 
-// What a node brings to GradientEngine::synchronize_state().
+// The state that a node brings to GradientEngine::synchronize_state().
 struct OwnPast {
   // On the node leader: what belongs to its state and is kept elsewhere, opaque here.
   std::string training_progress = {};
@@ -179,9 +179,9 @@ class GradientEngine {
   // pieces).
   bool finish_update(const kernels::Context& context, optim::Optimizer& optimizer);
   // Collective over all ranks, after finish_update(): nodes that are behind the newest get its
-  // weights, optimizer state, record and progress. What a node has is kept until the newer state
-  // has come whole and its checksum is right: that takes memory for another copy meanwhile, unless
-  // it has nothing but initial weights. A node that already received the state gets only the
+  // weights, optimizer state, record and progress. A node keeps its state until the newer state has
+  // arrived completely and its checksum is right. Meanwhile it needs memory for another copy,
+  // unless it has only initial weights. A node that already received the state gets only the
   // record, the training progress and the checksum. If the checksum does not match, it gets the
   // full state. Throws CommError when the checksum of what was sent is wrong.
   SyncResult synchronize_state(const OwnPast& own = {});

@@ -1,6 +1,6 @@
-// What GradientEngine holds, for the three files that share its work: where things lie and who sums
-// what (placement.cc), the reduction of a step (gradient_reduction.cc), and the rest of the
-// interface (gradient_engine.cc). Internal to dist.
+// State of GradientEngine, for the three files that share its work: placement of data and sums
+// (placement.cc), the reduction of a step (gradient_reduction.cc), and the rest of the interface
+// (gradient_engine.cc). Internal to dist.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ inline constexpr int kWeightsChannel = 2;
 using comm::FlagLine;
 using comm::Request;
 
-// What lies where in the segment that a rank contributes to its node: flags, then gradient arenas.
-// The first arena of the node leader is not there: it is the state's gradient.
+// Offsets in the segment that a rank contributes to its node: flags, then gradient arenas. The
+// first arena of the node leader is not there: it is the state's gradient.
 struct SegmentLayout {
   std::size_t num_flags = 0;
   std::size_t arenas = 0;  // offsets in bytes
@@ -95,7 +95,7 @@ struct GradientEngine::State {
     std::size_t bytes = 0;      // that are to come from there
   } placed;
 
-  // What a slice is summed from: the partials of this node's ranks, then those of other nodes.
+  // An operand of a slice's sum: the partials of this node's ranks, then those of other nodes.
   struct Operand {
     int local_rank = -1;      // or −1
     std::size_t partial = 0;  // of that rank
@@ -148,7 +148,7 @@ struct GradientEngine::State {
   void plan_remote(const std::vector<comm::Subtree>& node_partials);
   void place_messages(std::size_t send_bytes, std::size_t own_elements);
 
-  // What a node says when synchronize_state() begins, and the newest that anybody has.
+  // The state that a node reports when synchronize_state() begins, and the newest state of all.
   struct Levels {
     std::uint64_t newest = 0;
     int source = 0;  // index of a node that has it

@@ -279,7 +279,7 @@ INSTANTIATE_TEST_SUITE_P(
                          instance.param.bf16 ? "Bf16" : "");
     });
 
-// What rank 0 sends to the other nodes in a step, as the flight record has it.
+// Bytes that rank 0 sends to the other nodes in a step, from the flight record.
 std::size_t bytes_sent(const World& world) {
   std::size_t bytes = 0;
   const auto errors = run_threads(

@@ -87,9 +87,8 @@ class ModelState {
   // Whether anybody has put weights here, in this process or before it.
   bool filled() const { return header_->filled.load(std::memory_order_acquire) == kWhole; }
   void set_filled() { header_->filled.store(kWhole, std::memory_order_release); }
-  // What is here is about to be overwritten with another node's state. Until set_filled() it is
-  // nothing: step 0, not filled. The new state counts from set_filled() on, with the set_step()
-  // before it.
+  // Another node's state is about to overwrite this one. Until set_filled() it is nothing: step 0,
+  // not filled. The new state counts from set_filled() on, with the set_step() before it.
   void begin_replacing();
   // Before it is filled: what an interrupted replacement has left is cleared.
   void clear_remains();
@@ -104,11 +103,12 @@ class ModelState {
   std::optional<optim::OptimizerStep> unfinished_update() const;
   // Puts back what interrupted threads were overwriting. By one rank, while nobody updates.
   void restore_pieces() { journal_.restore(); }
-  // What begin_update() of the newest step was given: also for a rank that did not get there.
+  // The record passed to begin_update() for the newest step; available also to a rank that did not
+  // get there.
   std::vector<double> record() const;
   // Null in ordinary memory, where no other rank could finish an update.
   optim::UpdateGuard* guard() { return guarded_ ? &journal_ : nullptr; }
-  // What an optimizer needs.
+  // The arenas that an optimizer needs.
   optim::ParameterArenas arenas() const {
     return {.weights = weights_,
             .weights_bf16 = bf16_weights_,

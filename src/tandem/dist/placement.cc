@@ -193,7 +193,7 @@ void GradientEngine::State::plan_remote(const std::vector<comm::Subtree>& node_p
   reduced_receives.resize(buckets.size());
 }
 
-// What goes to other nodes, and behind it what comes from each of them.
+// Messages to other nodes, followed by those from each of them.
 void GradientEngine::State::place_messages(std::size_t send_bytes, std::size_t own_elements) {
   const auto bytes_from = [&](const RemoteNode& node) {
     return wire_bytes(own_elements * node.num_partials);

@@ -27,9 +27,9 @@ int rank_of_shard(int shard, int world_size, int logical_shards);
 // Part `part` of `parts` of `range`, cut at multiples of `chunk` (range.begin is one).
 Range slice_of(const Range& range, int part, int parts, std::size_t chunk);
 
-// What `rank` sums of bucket number `bucket`, which is `range`: slice `rank`; but with more ranks
-// than chunks, when most slices are empty, slice `rank` − `bucket` (modulo `world_size`), so that
-// over the buckets all ranks get about the same.
+// The range of bucket number `bucket`, which is `range`, that `rank` sums: slice `rank`. With more
+// ranks than chunks, when most slices are empty, it is slice `rank` − `bucket` (modulo
+// `world_size`), so that over the buckets all ranks get about the same.
 Range slice_of_bucket(const Range& range, std::size_t bucket, int rank, int world_size,
                       std::size_t chunk);
 

@@ -1,4 +1,4 @@
-// What a GradientEngine of an elastic job tells about the state of its node, and what it asks of a
+// Reports from a GradientEngine of an elastic job about the state of its node, and requests to a
 // node that has learned the state from another one (docs/design/0024). elastic/transfer implements
 // both.
 #pragma once

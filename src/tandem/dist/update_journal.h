@@ -1,5 +1,5 @@
-// What lets somebody else finish an update whose process has died: how far each piece of it is
-// done, and what was where an interrupted thread was writing. It lies in the node's memory, so it
+// Lets another process finish an update whose process has died. Records the progress of each piece
+// and the old values where an interrupted thread was writing. It lies in the node's memory, so it
 // outlives every rank.
 //
 // A thread names the piece in its slot, updates it block by block, the slot's undo log keeping what
@@ -68,8 +68,8 @@ class UpdateJournal : public optim::UpdateGuard {
   void restore();
 
  private:
-  // What a word of `progress_` says: so many elements of the piece have the newest step, of which
-  // the word has the low half. Older steps count as none.
+  // A word of `progress_`: this many elements of the piece have the newest step, of which the word
+  // has the low half. Older steps count as none.
   std::uint64_t progress_word(std::size_t elements) const;
   std::size_t elements_done(std::size_t piece) const;
   UndoSlot& slot(std::span<std::byte> slots, std::size_t index) const {

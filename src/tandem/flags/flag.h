@@ -1,6 +1,5 @@
 // One row of a flag table: everything the parser, the help text, the notes and the refusals need to
-// know about a flag. What tandem does with a flag of Hugging Face's is decided in its row and
-// nowhere else.
+// know about a flag. The row of a Hugging Face flag alone decides how tandem treats it.
 #pragma once
 
 #include <string>
@@ -11,7 +10,7 @@
 
 namespace tandem::flags {
 
-// What becomes of a flag when somebody gives it.
+// Treatment of a flag that the user gives.
 enum class Verdict {
   kWorks,
   kNote,     // accepted; one line says why it changes nothing

@@ -101,7 +101,7 @@ std::vector<std::string> similar_flags(const FlagTable& table, const std::string
   return suggestion ? std::vector{*suggestion} : std::vector<std::string>{};
 }
 
-// What the user typed as an unknown flag, and what may have been meant.
+// Message about the unknown flags that the user typed, with suggestions.
 std::string unknown_flags_message(const FlagTable& table, const std::vector<std::string>& unknown) {
   std::string message = unknown.size() == 1 ? "unknown argument:" : "unknown arguments:";
   for (const std::string& word : unknown) {
@@ -278,7 +278,7 @@ Json value_from_json(const Flag& flag, const Json& value) {
       if (value.is_boolean()) return parse_choice_value(flag, value.get<bool>() ? "true" : "false");
       break;
   }
-  // What becomes of a flag without a field does not depend on its value.
+  // A flag without a field is treated alike for every value.
   if (flag.verdict != Verdict::kWorks && flag.binding.set == nullptr) return value;
   bad_argument(flag, fmt::format("a value of the wrong type: {}", value.dump()));
 }

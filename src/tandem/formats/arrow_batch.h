@@ -18,7 +18,7 @@ namespace tandem::formats {
 class ArrowBatch {
  public:
   // `header` is the message's RecordBatch, `body` what its buffers point into; both must outlive
-  // the batch. What it takes comes from `budget`, the file's.
+  // the batch. Its allocations are charged to `budget`, the file's.
   ArrowBatch(const FlatTable& header, CheckedBytes body, ReadBudget& budget);
 
   // The wanted columns, in the order of `columns`. Their texts lie in the body or in the batch.

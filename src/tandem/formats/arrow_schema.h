@@ -10,7 +10,7 @@
 
 namespace tandem::formats {
 
-// What the buffers of a field hold; the numbers are those of Arrow's union Type.
+// Type of a field's buffers; the numbers are those of Arrow's union Type.
 enum class ArrowType : std::uint8_t {
   kNull = 1,
   kInt = 2,
@@ -54,7 +54,7 @@ struct ArrowField {
 // The fields of a message's schema. Throws DataError for a big-endian schema and for types whose
 // buffers this reader does not know.
 std::vector<ArrowField> read_arrow_schema(const FlatTable& schema);
-// What its custom metadata have under `key`; empty: nothing.
+// The value under `key` in its custom metadata; empty without the key.
 std::string_view arrow_schema_metadata(const FlatTable& schema, std::string_view key);
 
 }  // namespace tandem::formats

@@ -15,7 +15,7 @@
 
 namespace tandem::formats {
 
-// What a leaf's values lie in, unless they lie in the file.
+// Memory for a leaf's values, unless they lie in the file.
 struct ParquetMemory {
   explicit ParquetMemory(std::uint64_t file_bytes) : budget(file_bytes) {}
   // For the next row group; the budget is the file's.

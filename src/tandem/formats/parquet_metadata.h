@@ -18,7 +18,7 @@ constexpr std::uint64_t kMaxParquetValues = std::uint64_t{1} << 24;
 
 enum class ParquetRepetition { kRequired = 0, kOptional = 1, kRepeated = 2 };
 
-// What the bytes of a leaf's values are; the numbers are those of the format.
+// Physical type of a leaf's values; the numbers are those of the format.
 enum class ParquetType {
   kBoolean = 0,
   kInt32 = 1,
@@ -30,7 +30,7 @@ enum class ParquetType {
   kFixedLenByteArray = 7,
 };
 
-// What a leaf's values mean, where the bytes alone do not say it.
+// Logical type of a leaf's values, where the bytes alone do not show it.
 enum class ParquetMeaning {
   kPlain,
   kUnsigned,
@@ -101,7 +101,7 @@ struct ParquetMetadata {
 // themselves or the file's size. Whether a column can be read shows only when it is.
 ParquetMetadata read_parquet_metadata(CheckedBytes file);
 
-// What stands in front of a page.
+// Header of a page.
 struct ParquetPage {
   enum class Kind { kData = 0, kIndex = 1, kDictionary = 2, kDataV2 = 3 };
   Kind kind = Kind::kData;

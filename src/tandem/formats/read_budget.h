@@ -1,6 +1,6 @@
-// What reading a file may cost, in proportion to its size. Run lengths, dictionaries, compression
-// and parts that are named twice can claim any amount of memory and time in a few bytes; files of
-// questions stay far below these limits.
+// Limits on the cost of reading a file, in proportion to its size. Run lengths, dictionaries,
+// compression and parts that are named twice can claim any amount of memory and time in a few
+// bytes; files of questions stay far below these limits.
 #pragma once
 
 #include <cstdint>

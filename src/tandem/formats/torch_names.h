@@ -1,5 +1,5 @@
-// What a pickle of torch.save may name, and what its result may look like. For sources of this
-// library.
+// Names that a pickle of torch.save may contain, and the accepted forms of its result. For sources
+// of this library.
 #pragma once
 
 #include <optional>

@@ -132,7 +132,7 @@ class Interpreter {
     return stack().back();
   }
 
-  // What was pushed since the last mark.
+  // Values pushed since the last mark.
   std::vector<TorchNode*> pop_to_mark() {
     if (stacks_.size() < 2) damaged("a list ends that did not begin");
     std::vector<TorchNode*> values = std::move(stacks_.back());

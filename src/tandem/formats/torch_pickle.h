@@ -19,9 +19,10 @@ namespace tandem::formats {
 // The bytes of the storage of this key; nothing if it is unknown.
 using FindStorage = std::function<std::optional<std::span<const std::byte>>(std::string_view key)>;
 
-// What becomes of classes outside the list of torch_names.cc, in files such as training_args.bin:
-// kRefused, or kDescribed: their instances are nodes with the name of the class and the attributes
-// that the file gives them (TorchObject). Nothing is imported or run in either case.
+// Treatment of classes outside the list of torch_names.cc, in files such as training_args.bin. With
+// kRefused they are errors; with kDescribed, their instances are nodes with the name of the class
+// and the attributes that the file gives them (TorchObject). Nothing is imported or run in either
+// case.
 enum class PickledObjects { kRefused, kDescribed };
 
 // Runs the program `pickle` and returns its result. All nodes are put into `nodes`, whose texts

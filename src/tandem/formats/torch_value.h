@@ -1,4 +1,4 @@
-// What a file of torch.save holds: a tree of Python's plain values and tensors, to look through.
+// Content of a file of torch.save: a tree of Python's plain values and tensors.
 //
 //   const TorchFile file(checkpoint / "optimizer.pt");
 //   for (const auto& [index, state] : file.root()["state"].items())

@@ -165,7 +165,7 @@ class Reader {
   YamlNode anchored(const std::string& name, int line) {
     const auto found = anchors_.find(name);
     if (found == anchors_.end()) throw SyntaxProblem{line, fmt::format("no &{} before it", name)};
-    // What it repeats counts, so that a few nested ones cannot fill the memory.
+    // Repeated values count too, so that a few nested aliases cannot fill the memory.
     values_ += size(found->second);
     if (values_ > kMostValues) throw SyntaxProblem{line, "too many values"};
     return found->second;

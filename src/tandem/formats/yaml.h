@@ -9,7 +9,7 @@
 
 namespace tandem::formats {
 
-// What is wrong with a document.
+// A fault in a document.
 struct Finding {
   int line = 0;         // of the file, from 1
   std::string field;    // "spec.elasticPolicy.minReplicas"; empty: the whole file
@@ -51,9 +51,9 @@ struct Field {
   YamlNode value;
 };
 
-// The documents of a text. What is no YAML becomes a finding, and the documents before it are
-// returned; a field that occurs twice in one map becomes one too. Aliases are followed. Texts are
-// hostile: depth and number of values are bounded.
+// The documents of a text. Text that is not YAML becomes a finding, and the documents before it are
+// returned. A field that occurs twice in one map becomes a finding too. Aliases are followed. Texts
+// are hostile: depth and number of values are bounded.
 std::vector<YamlNode> read_yaml(const std::string& text, Findings& findings);
 
 }  // namespace tandem::formats

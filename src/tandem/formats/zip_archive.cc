@@ -204,7 +204,7 @@ std::uint32_t checksum(Bytes bytes) {
       ::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
-// What the fields of 32 bits say, and the extra field that has the numbers which do not fit them.
+// A field of 32 bits, or the number in the extra field if it does not fit.
 class Field32 {
  public:
   explicit Field32(std::uint64_t wide_from) : wide_from_(wide_from) {}

@@ -65,7 +65,7 @@ std::vector<fs::path> entries_of(const fs::path& directory, bool folders) {
   return entries;
 }
 
-// What a name "base-00001-of-00003.parquet" says; a file of another name is its own only shard.
+// Parts of a name "base-00001-of-00003.parquet"; a file with another name is its own only shard.
 struct Shard {
   std::string base;
   std::size_t index = 0, count = 1;

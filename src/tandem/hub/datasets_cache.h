@@ -1,5 +1,5 @@
-// What the Python package `datasets` keeps on disk: its cache of data sets that were loaded once,
-// and folders that save_to_disk() wrote. Both hold Arrow streams.
+// Reads files of the Python package `datasets`: its cache of loaded data sets, and folders that
+// save_to_disk() wrote. Both hold Arrow streams.
 #pragma once
 
 #include <filesystem>

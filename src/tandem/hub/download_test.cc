@@ -332,7 +332,7 @@ TEST_F(DownloadTest, WrongBytesAreNeverKept) {
   EXPECT_TRUE(fs::is_empty(repository() / "blobs"));
 }
 
-// What was there before is wrong: the hash says so, and the file comes anew.
+// The earlier part is wrong: the hash shows it, and the file is downloaded again.
 TEST_F(DownloadTest, AWrongBeginningIsThrownAway) {
   const std::string bytes = bytes_of_length(300'000);
   const std::string etag = hash_of(bytes);

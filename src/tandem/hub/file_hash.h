@@ -10,7 +10,7 @@ namespace tandem::hub {
 
 // 64 hexadecimal digits.
 std::string sha256(std::span<const std::byte> bytes);
-// What `git hash-object` prints, 40 digits: the SHA-1 of "blob <size>\0" and the bytes.
+// The output of `git hash-object`, 40 digits: the SHA-1 of "blob <size>\0" and the bytes.
 std::string git_blob_sha1(std::span<const std::byte> bytes);
 
 // Whether the content of a file has the hash that its etag is: 64 digits are its SHA-256 (large

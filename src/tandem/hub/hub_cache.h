@@ -19,7 +19,7 @@
 
 namespace tandem::hub {
 
-// What to look for, and where.
+// The file to look for, and its possible locations.
 struct Query {
   std::string name;  // a directory, "name" or "org/name"
   RepositoryType type = RepositoryType::kModel;

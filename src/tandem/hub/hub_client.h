@@ -32,8 +32,8 @@ class HubClient {
 
   const HubSettings& settings() const { return settings_; }
 
-  // What the Hub knows of a file; `commit` of the answer is filled also when the file does not
-  // exist and the Hub says so.
+  // The Hub's answer about a file; `commit` is filled also if the Hub answers that the file does
+  // not exist.
   struct FileAnswer {
     bool exists = false;
     RemoteFile file;  // without commit: the Hub did not name it
@@ -63,7 +63,7 @@ class HubClient {
   // Performs a request again while its failure may go away; the last answer otherwise.
   HttpAnswer persist(HttpRequest request);
   void pause(std::chrono::milliseconds duration);
-  // What Retry-After says, else twice as long as before. Throws IoError when the server asks for
+  // The value of Retry-After, else twice the previous wait. Throws IoError when the server asks for
   // too much.
   std::chrono::milliseconds wait_before_retry(const HttpAnswer& answer, int attempt,
                                               const std::string& url) const;

@@ -1,5 +1,5 @@
-// What the Hub's answers mean. Pure functions; everything in an answer is checked before a path or
-// a request is made of it. Source: huggingface_hub's file_download.py and utils/_http.py.
+// Interpretation of the Hub's answers. Pure functions; everything in an answer is checked before a
+// path or a request is made of it. Source: huggingface_hub's file_download.py and utils/_http.py.
 #pragma once
 
 #include <cstdint>

@@ -54,7 +54,7 @@ bool lacks_shards(const fs::path& snapshot) {
   return false;
 }
 
-// What the repository has instead, for a message; nothing when even that fails.
+// A list of the repository's files for a message; empty if the request fails.
 std::string what_there_is(SnapshotDownload& download) {
   try {
     const RepositoryListing listing = download.list();
@@ -171,7 +171,7 @@ class ModelSearch {
     return parts_.sentence && found.commit && !is_there(found.directory / kModules);
   }
 
-  // What the cache lacks. After cached().
+  // Downloads the files that the cache lacks. After cached().
   Resolved download(const HubSettings& settings, DownloadObserver& observer) {
     try {
       if (const auto begun = begun_download(query_, environment_))

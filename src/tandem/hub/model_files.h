@@ -10,7 +10,7 @@
 
 namespace tandem::hub {
 
-// What of a model is wanted.
+// The parts of a model to fetch.
 struct ModelParts {
   bool config = false;
   bool tokenizer = false;  // tokenizer.json or a vocabulary, and what stands beside them
@@ -18,8 +18,8 @@ struct ModelParts {
   bool sentence = false;   // modules.json of sentence-transformers and what it names, if present
 };
 
-// The directory that holds all these parts. What the cache has is used as it is, without asking the
-// Hub whether it moved; what it lacks is downloaded into it, unless an offline variable forbids.
+// The directory that holds all these parts. Cached files are used without asking the Hub whether
+// they changed. Missing files are downloaded into the cache, unless an offline variable forbids it.
 // Processes of one or more hosts may call it for the same name at once: one downloads, the others
 // wait for it.
 // `observer` may be null. Throws DataError with every place and address that was tried, IoError for

@@ -142,7 +142,7 @@ void SnapshotDownload::fetch_blob(const RemoteFile& remote, const std::string& f
     check_room(blob.parent_path(), *remote.size - std::min(*remote.size, size_of(incomplete)),
                file);
   std::string found;
-  // What is wrong may be the part that was there before: a second time from the beginning.
+  // The earlier part may be wrong: retry from the beginning.
   if (!download_once(remote, file, found) && !download_once(remote, file, found)) {
     raise<IoError>(
         "{}: the bytes that came have the hash {}; expected {}, which the Hub names (a proxy that "

@@ -49,7 +49,7 @@ void plan_outputs(const trainer::TrainingArguments& training, tasks::JobTask& ta
   plan.evaluation += plan.main_only;
 }
 
-// What a rank holds of the other shards between the two passes of a step.
+// Bytes that a rank holds for the other shards between the two passes of a step.
 std::size_t contrast_bytes(const trainer::TrainingArguments& training,
                            const dist::GradientEngine& gradients, tasks::Task& task) {
   const tasks::StepContrast* const contrast = task.contrast();

@@ -1,5 +1,5 @@
-// What all phases of a job share, once everything is loaded and planned. run() (job.h) makes it; it
-// does not change afterwards. In an elastic job it outlives the views.
+// Objects that all phases of a job share, once everything is loaded and planned. run() (job.h)
+// makes it; it does not change afterwards. In an elastic job it outlives the views.
 #pragma once
 
 #include <chrono>

@@ -11,7 +11,7 @@ constexpr std::size_t kRowsPerBlock = 64;
 constexpr std::size_t kElementsPerBlock = 16384;
 constexpr std::size_t kLanes = 16;
 
-// What the passes over a matrix share, in the context's scratch.
+// Scratch buffers that the passes over a matrix share.
 struct MatrixWork {
   std::size_t blocks;
   std::span<double> block_sums;  // [blocks]

@@ -14,8 +14,8 @@
 // Rows are padded to kMr, columns to kNr and reductions to kDepth units; padding is zero or is
 // never read as part of a reduction.
 //
-// What `Products` has, serial and over raw memory; an object of it lives as long as a call for one
-// head:
+// The interface of `Products`, serial and over raw memory; an object of it lives as long as a call
+// for one head:
 //   Input, Unit      the units (gemm_units.h) that read the tensors and that are multiplied
 //   kBlock, kMr, kNr, kDepth
 //   multiply()       C[rows, columns] = A B; A has rows [depth], B panels [columns /

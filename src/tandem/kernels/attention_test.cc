@@ -75,8 +75,8 @@ Results<T> run(const Context& ctx, const Case<T>& c, const Results<T>* forward =
   return r;
 }
 
-// What rounding P and dS to bf16 can change in each element: 2^-8 times the same sums over the
-// magnitudes of their terms. For kernels whose products take pairs of bf16.
+// The most that rounding P and dS to bf16 can change each element: 2^-8 times the same sums over
+// the magnitudes of their terms. For kernels whose products take pairs of bf16.
 struct OperandRounding {
   std::vector<double> out, grad_qkv;
 
@@ -307,7 +307,7 @@ TEST(Attention, ABiasMustReachAllRows) {
   EXPECT_THROW(run(runtime.context(), c), InvalidArgument);
 }
 
-// What reductions are padded with must be zeros, whatever the scratch memory held before.
+// Reductions must be padded with zeros, whatever the scratch memory held before.
 TEST(Attention, ScratchMayHoldAnything) {
   for (const std::string& name : fast_implementations("attention")) {
     for (const Shape& shape : {Shape{{17, 3}, 1, 2, 20}, Shape{{150}, 3, 1, 64}}) {

@@ -75,7 +75,7 @@ TEST(EmulatedVdpbf16ps, PropagatesNanInTheManualsOrder) {
   EXPECT_EQ(bits(emulated::dot_pair(pair(kInfinity, 0), pair(0, 0), 1.0f)), 0xFFC00000u);
 }
 
-// What one TDPBF16PS does to one element of the result, after the manual's text.
+// The effect of one TDPBF16PS on one element of the result, after the manual's text.
 float tile_element(const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b,
                    float sum) {
   float even = 0;

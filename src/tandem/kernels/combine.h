@@ -1,4 +1,5 @@
-// What collectives do to the numbers of several ranks: dst = a op b over flat arrays of any type.
+// Reductions of collectives over the numbers of several ranks: dst = a op b over flat arrays of any
+// type.
 //
 // A library of its own, so that communication does not bring the matrix products along. Every
 // implementation computes the same bits: one operation per element, no contraction, and the 16-bit

@@ -1,4 +1,4 @@
-// What every operation gets: the threads it runs on, the implementations chosen at start, and
+// The context of every operation: the threads it runs on, the implementations chosen at start, and
 // reusable memory.
 #pragma once
 

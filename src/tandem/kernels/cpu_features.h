@@ -1,4 +1,4 @@
-// What the processor and the operating system let us use.
+// Features of the processor that the operating system enables.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct CpuFeatures {
   // Why amx_bf16 is false although the processor has it; otherwise empty.
   std::string_view amx_obstacle = {};
 
-  // What this processor has. On processors with AMX, asks Linux for the permission to use tiles.
+  // Features of this processor. On processors with AMX, asks Linux for the permission to use tiles.
   // Once granted it holds for all threads of the process. May be called at any time from any
   // thread.
   static CpuFeatures of_processor();

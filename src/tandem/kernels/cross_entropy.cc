@@ -9,7 +9,7 @@
 namespace tandem::kernels {
 namespace {
 
-// What one softmax goes over: `count` logits that are `stride` apart.
+// The range of one softmax: `count` logits that are `stride` apart.
 struct Choices {
   const float* logits;
   std::size_t count;
@@ -29,7 +29,7 @@ std::size_t row_of_target(std::int32_t target) {
   return static_cast<std::size_t>(std::max(target, 0));
 }
 
-// What a softmax should have given: `target` for the one, `other` for each of the rest.
+// The target distribution of a softmax: `target` for the one, `other` for each of the rest.
 struct Wanted {
   std::size_t index;
   double target = 1;

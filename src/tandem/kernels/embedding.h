@@ -11,7 +11,7 @@
 
 namespace tandem::kernels {
 
-// What both directions need to know. The sizes guard the tables: an id outside them is an
+// Indices that both directions need. The sizes guard the tables: an id outside them is an
 // InvalidArgument that names the row.
 struct EmbeddingIndices {
   const std::int32_t* word = nullptr;      // [rows] in [0, vocab_size)

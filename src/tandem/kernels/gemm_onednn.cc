@@ -79,7 +79,7 @@ void limit_instructions() {
 #endif
 }
 
-// What one thread keeps: an engine, a stream, and the primitives made so far.
+// State of one thread: an engine, a stream, and the primitives made so far.
 class ThreadState {
  public:
   ThreadState() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {

@@ -257,7 +257,7 @@ template <class Unit, int kMr, int kNv>
 constexpr PackedGemmOf<typename Unit::T> packed_gemm_of() {
   constexpr std::size_t kNr = kNv * Unit::V::kLanes;
   // A panel of B should stay in the L1 cache beside two groups of rows of A: 24 KB, with 48 columns
-  // 128 units. What is staged, twice, and the tile should stay together in an L2 cache of 1 MB.
+  // 128 units. The staged data, twice, and the tile should stay together in an L2 cache of 1 MB.
   constexpr std::size_t kPanelUnits = 24 * 1024 / (kNr * sizeof(GemmUnit)) / 16 * 16;
   return {.mr = kMr,
           .nr = kNr,

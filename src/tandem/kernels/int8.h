@@ -7,9 +7,9 @@
 //
 //   y[r, n] = float(sum_k (q[r, k] - zero_point) w8[n, k]) (scale scale_w[n]) + bias[n]
 //
-// The sum is exact. What follows is f32 in this one order: the integer is rounded, the two scales
-// are multiplied, their product is applied, the bias is added, each with one rounding. So all
-// implementations, numbers of threads and cuts of the rows give the same bits.
+// The sum is exact. The remaining steps are f32 in this one order: the integer is rounded, the two
+// scales are multiplied, their product is applied, the bias is added, each with one rounding. So
+// all implementations, numbers of threads and cuts of the rows give the same bits.
 //
 // How far y is from the f32 layer: while x lies in its range, every activation is at most scale / 2
 // away and every weight at most scale_w / 2, hence

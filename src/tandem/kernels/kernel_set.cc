@@ -14,7 +14,7 @@
 namespace tandem::kernels {
 namespace {
 
-// What a row of a table needs of the processor; the strings end up in refusals.
+// Requirements of a table row on the processor; the strings end up in refusals.
 enum class Needs {
   kNothing,
   kAvx2,
@@ -238,7 +238,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
 
 using Forced = std::map<std::string_view, const Row*>;
 
-// What a row must be able to run: the products of `precision` on `cpu`.
+// The target that a row must support: the products of `precision` on `cpu`.
 struct Target {
   const CpuFeatures& cpu;
   Precision precision;

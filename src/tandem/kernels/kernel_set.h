@@ -11,7 +11,7 @@
 
 namespace tandem::kernels {
 
-// What matrix products read: f32, or bf16 operands with f32 sums as under torch.autocast.
+// Operand type of matrix products: f32, or bf16 operands with f32 sums as under torch.autocast.
 // LayerNorm, softmax, the residual stream, gradients of parameters and the optimizer are f32 in
 // both.
 enum class Precision { kFloat32, kBfloat16 };
@@ -84,8 +84,8 @@ class KernelSet {
   std::vector<KernelChoice> choices_;
 };
 
-// Takes the first implementation of each table that `cpu` can run in `precision`. What runs in bf16
-// runs in f32 too, so the default makes a set for both. `overrides` (TANDEM_KERNELS) forces some:
+// Takes the first implementation of each table that `cpu` can run in `precision`. A CPU that runs
+// bf16 runs f32 too, so the default makes a set for both. `overrides` (TANDEM_KERNELS) forces some:
 // "gemm=reference", "gemm=onednn,attention=avx2", or one name alone for all operations that have
 // it: "reference", "avx2". Throws ConfigError for an unknown operation or implementation (with the
 // list of those that exist) and for one that `cpu` cannot run (with the reason).

@@ -170,7 +170,7 @@ TEST(KernelSet, SignatureSelectsTheSameSetAgain) {
   }
 }
 
-// What decides whether computers of different kinds may take part in one job.
+// The arithmetic that decides whether computers of different kinds may take part in one job.
 TEST(KernelSet, ArithmeticIsEqualWhereTheBitsAre) {
   if (!kHasX86Rows) GTEST_SKIP() << kNoX86Rows;
   const auto arithmetic = [](const CpuFeatures& cpu, Precision precision,

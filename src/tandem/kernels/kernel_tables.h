@@ -231,7 +231,7 @@ inline constexpr std::size_t kInt8Panel = 16;
 inline constexpr std::size_t kInt8Group = 4;
 inline constexpr std::size_t kInt8GroupBytes = kInt8Panel * kInt8Group;
 
-// What the epilogue needs of one quantized row of x. scale is NaN where the result shall be NaN.
+// Input of the epilogue for one quantized row of x. scale is NaN where the result shall be NaN.
 struct Int8Row {
   float scale;
   std::int32_t zero_point;

@@ -1,4 +1,4 @@
-// What the tests of this library share: random operands, contexts with a forced implementation,
+// Shared by the tests of this library: random operands, contexts with a forced implementation,
 // batches of packed sequences, and the comparison of a fast version with its reference.
 #pragma once
 
@@ -30,7 +30,7 @@ inline const KernelGroup* emulated_group(std::string_view name) {
   return nullptr;
 }
 
-// What a group has of an operation is put into the set. Returns whether it has any.
+// Installs the group's implementation of an operation in the set. Returns whether it has any.
 inline bool install(const KernelGroup& group, std::string_view operation, KernelSet& set) {
   const auto put = [&](std::string_view name, auto* from, auto*& to) {
     if (name != operation || from == nullptr) return false;

@@ -106,8 +106,8 @@ TEST(Linear, ReferenceMultipliesSmallMatricesByHand) {
   EXPECT_EQ(grad_bias, (std::vector<float>{4, 6}));
 }
 
-// What packing depends on: outputs and reductions of no, one and several panels and slices. Few
-// rows are enough.
+// Shapes for packing: outputs and reductions of no, one and several panels and slices. Few rows are
+// enough.
 const Shape kPackedShapes[] = {{1, 1, 1},      {1, 32, 48},    {7, 2, 384},  {17, 48, 33},
                                {65, 390, 17},  {33, 100, 777}, {3, 5, 1500}, {9, 176, 80},
                                {61, 192, 384}, {389, 96, 40}};

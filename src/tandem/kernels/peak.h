@@ -1,5 +1,5 @@
-// What a processor can do at most: multiply-adds on registers and fed from the L1 cache, and
-// streams through memory. Serial loops for the calibrators of `tandem bench`.
+// Peak rates of a processor: multiply-adds on registers and fed from the L1 cache, and streams
+// through memory. Serial loops for the calibrators of `tandem bench`.
 #pragma once
 
 #include <cstddef>

@@ -11,11 +11,11 @@
 
 namespace tandem::kernels {
 
-// One region shared by all threads of a call and one region per thread. What they begin with is
-// more than the operations of a training step ask for; it is address space only, and becomes memory
-// page by page as it is used. A region still grows when an operation asks for more than ever
-// before, and never shrinks; its contents are undefined at the start of a call. One operation at a
-// time may use a Scratch; inside it, every thread touches only its own region.
+// One region shared by all threads of a call and one region per thread. Their initial size exceeds
+// the needs of a training step; it is address space only, and becomes memory page by page as it is
+// used. A region still grows when an operation asks for more than ever before, and never shrinks;
+// its contents are undefined at the start of a call. One operation at a time may use a Scratch;
+// inside it, every thread touches only its own region.
 class Scratch {
  public:
   // The largest packed matrix of gemm_packed.cc (32 MiB), with room for its rounding.

@@ -1,5 +1,5 @@
-// What an elementwise update keeps of the elements that it is about to overwrite, so that somebody
-// else can put them back if its process dies in between.
+// Old values of the elements that an elementwise update is about to overwrite, so that another
+// process can restore them if its process dies in between.
 //
 // An update goes in blocks. Before a block is overwritten its elements are copied into one half of
 // `values`, and then one word says which block that half has: so at any instant the block that the
@@ -7,8 +7,8 @@
 // everything behind it is untouched. The next block goes to the other half. The log is written
 // again and again and stays in the L1 cache.
 //
-// What a dead process has stored is what came first in its program. Only the compiler has to be
-// kept from another order, which the release store and the fence behind it do.
+// The stores of a dead process took effect in program order. Only the compiler has to be kept from
+// another order, which the release store and the fence behind it do.
 #pragma once
 
 #include <cstddef>

@@ -133,7 +133,7 @@ TEST_P(Int8ModelTest, AnObserverSeesEachLinearLayerOnceInOrder) {
   want_in_features.push_back(H);
   EXPECT_THAT(names, ElementsAreArray(want_names));
   EXPECT_THAT(in_features, ElementsAreArray(want_in_features));
-  // What it saw of the head is what the head computed with.
+  // The recorded input of the head is the one that the head computed with.
   const Recorder::Input& head = seen.inputs.back();
   const float* w = test_.f32.data() + head.linear.weight;
   double logit = test_.f32[test_.model.layout().find("qa_outputs.bias")->offset];

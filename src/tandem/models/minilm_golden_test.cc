@@ -81,7 +81,7 @@ double relative_distance(std::span<const float> found, const json& expected) {
   return total == 0 ? std::sqrt(difference) : std::sqrt(difference / total);
 }
 
-// What a training step on the first eight features gives.
+// Result of a training step on the first eight features.
 struct Step {
   Activations activations;
   std::vector<float> logits;

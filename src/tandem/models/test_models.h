@@ -1,4 +1,4 @@
-// What the tests of models share: tiny models of all families, batches, and a context to run them
+// Shared by the tests of models: tiny models of all families, batches, and a context to run them
 // in.
 #pragma once
 

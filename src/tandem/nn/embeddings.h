@@ -44,7 +44,7 @@ struct EmbeddingsParameters {
   LayerNormParameters norm;
 };
 
-// What backward needs.
+// Values saved for backward.
 struct EmbeddingsActivations {
   LayerNormActivations norm;
   std::span<std::int32_t> positions;  // [R]

@@ -12,7 +12,7 @@
 
 namespace tandem::nn {
 
-// What LayerNorm saves for its backward.
+// Values that LayerNorm saves for its backward.
 struct LayerNormActivations {
   std::span<float> sum;   // [R, H] its input: dropout(x) + residual
   std::span<float> mean;  // [R]

@@ -145,7 +145,7 @@ TEST(PackedLinears, LayersArePackedAfterSomePasses) {
   expect_packed_after_some_passes<bfloat16>();
 }
 
-// What a model's layers do with it.
+// A layer of a model does the same.
 TEST(PackedLinears, ALayerSwitchesOverWithTheSameBits) {
   constexpr std::size_t kRows = 3, kOut = 32, kIn = 48;
   ThreadPool threads(2);

@@ -18,7 +18,7 @@
 
 namespace tandem::nn {
 
-// What a parameter is; decides weight decay and how a missing one is initialised.
+// Kind of a parameter; decides weight decay and the initialization of a missing one.
 enum class ParameterKind {
   kWeight,           // matrix of a linear layer: [out_features, in_features]
   kBias,             // of a linear layer, a LayerNorm or scores: never decays

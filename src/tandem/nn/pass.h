@@ -1,4 +1,4 @@
-// What all layers of one forward or backward pass share.
+// State shared by all layers of one forward or backward pass.
 #pragma once
 
 #include <cstddef>

@@ -85,7 +85,7 @@ std::size_t VocabularyLoss::reserve(std::size_t rows, std::size_t vocabulary, st
   const std::size_t bytes = bytes_of(sizes);
   if (buffer_.size() < bytes) buffer_ = Buffer(bytes);
   rows_.reserve(rows);
-  // What passes touch: a slice may be the whole vocabulary.
+  // The range that passes touch: a slice may be the whole vocabulary.
   const std::size_t slice = std::min(vocabulary, kSlice);
   if (!training) sizes.grad = 0;
   sizes.logits = rows * slice;

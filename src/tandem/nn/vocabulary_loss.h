@@ -19,7 +19,7 @@
 
 namespace tandem::nn {
 
-// What a pass reads.
+// Inputs of a pass.
 struct VocabularyLayer {
   std::size_t rows = 0;                   // R
   std::size_t vocabulary = 0;             // V
@@ -38,7 +38,7 @@ struct VocabularyGradients {
   bool accumulate = false;  // of weight and bias
 };
 
-// What forward finds of a row.
+// Results of forward for a row.
 struct VocabularyRow {
   float largest = 0;       // logit
   double sum = 0;          // of e^(logit - largest)

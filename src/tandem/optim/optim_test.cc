@@ -208,7 +208,7 @@ class KeepingGuard : public UpdateGuard {
   std::vector<std::pair<std::span<float>, std::vector<float>>> kept_;
 };
 
-// What a guard is told of is all that an update overwrites, and what it refuses stays.
+// The guard is called before every overwrite of an update, and its refusal prevents the overwrite.
 TEST_F(AdamWTest, AGuardCanUndoAndRefuse) {
   nn::ParameterLayout layout;
   layout.add("weight", {300, 100}, nn::ParameterKind::kWeight);

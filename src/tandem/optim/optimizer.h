@@ -77,7 +77,7 @@ struct ParameterArenas {
   std::span<float> state;            // [Optimizer::state_elements()], 0 before the first step
 };
 
-// What changes from step to step.
+// Values that change from step to step.
 struct OptimizerStep {
   std::uint64_t step = 1;  // t, counted from 1
   double learning_rate = 0;

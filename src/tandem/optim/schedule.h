@@ -109,8 +109,8 @@ struct Schedule {
   double learning_rate = 1;  // the peak, which lr_end and min_lr are shares of
   ScheduleOptions options = {};
 
-  // What the peak is multiplied with in update `step`, counted from 0 at the first update. T total,
-  // w warm-up, c cycles, x = (step − w)/(T − w) behind the warm-up, which is step/w:
+  // The factor of the peak in update `step`, counted from 0 at the first update. T total, w
+  // warm-up, c cycles, x = (step − w)/(T − w) behind the warm-up, which is step/w:
   //   linear                1 − x, at least 0
   //   constant              1, without warm-up;  constant_with_warmup: 1
   //   cosine                (1 + cos 2πcx)/2;  cosine_with_min_lr: scaled into [min, 1]
@@ -133,7 +133,7 @@ GreedyOptions parse_greedy_options(const nlohmann::json& kwargs);
 // A learning rate that follows the metric of the evaluations.
 class MetricSchedule {
  public:
-  // What a checkpoint keeps.
+  // State saved in a checkpoint.
   struct State {
     double learning_rate = 0;
     std::optional<double> best;  // unset: nothing measured yet

@@ -156,7 +156,7 @@ void read_warmup_stable_decay(Settings& settings, ScheduleOptions& options) {
   }
 }
 
-// What both schedules that follow a metric take.
+// Options that both metric-driven schedules share.
 template <class Options>
 void read_metric_schedule(Settings& settings, Options& options, double least_factor) {
   if (const auto mode = settings.choice("mode", kModes)) options.greater_is_better = *mode == 1;

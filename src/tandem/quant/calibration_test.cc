@@ -105,7 +105,7 @@ Histogram normal_histogram(double deviation, double count, const Extremes& extre
   return histogram;
 }
 
-// What a range costs, value by value: the plain twin of the search's sums.
+// The cost of a range, value by value: the plain reference of the search's sums.
 double squared_error(const Histogram& histogram, const kernels::Int8Range& range) {
   const double width =
       (static_cast<double>(histogram.extremes.max) - histogram.extremes.min) / 2048;
@@ -169,7 +169,7 @@ TEST(CalibrationSet, IsTheBeginningOfTheFirstEpoch) {
   EXPECT_EQ(calibration_set(3, 100, 42, 4).features.size(), 3u);
 }
 
-// What calibration of the demo's model finds.
+// Results of calibrating the demo's model.
 struct Found {
   std::vector<Extremes> extremes;
   std::vector<std::vector<std::int64_t>> counts;

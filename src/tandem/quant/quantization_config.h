@@ -17,9 +17,9 @@ struct QuantizationConfig {
   std::vector<std::string> ignore;  // modules that stay in f32
 };
 
-// What `config` says; nothing when the model is not quantized. `where` names the file in messages.
-// Throws ConfigError for another method, format, number of bits or granularity, and for values of a
-// wrong type.
+// The quantization section of `config`; empty if the model is not quantized. `where` names the file
+// in messages. Throws ConfigError for another method, format, number of bits or granularity, and
+// for values of a wrong type.
 std::optional<QuantizationConfig> quantization_of(const models::ModelConfig& config,
                                                   std::string_view where);
 

@@ -44,7 +44,7 @@ TEST(Scheme, NoWeightIsFurtherThanHalfAStep) {
     EXPECT_LE(std::fabs(static_cast<double>(weight[i]) - back[i]), scale * (0.5 + 2e-5)) << i;
     EXPECT_GE(matrix.values[i], -127);
   }
-  // What is on the grid stays: quantizing the result changes nothing.
+  // Values on the grid stay: quantizing the result changes nothing.
   Int8Matrix again = quantize_rows(kRows, kColumns, back);
   EXPECT_EQ(again.values, matrix.values);
 }

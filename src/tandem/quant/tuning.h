@@ -20,7 +20,7 @@ namespace tandem::quant {
 enum class InputRanges { kLeastError, kMinMax, kDynamic };
 std::string_view to_string(InputRanges ranges);  // "histogram", "min-max", "dynamic"
 
-// What an attempt computes in which type.
+// The type in which each product of an attempt is computed.
 struct Configuration {
   InputRanges ranges = InputRanges::kLeastError;
   std::vector<std::string> f32_blocks;  // transformer layers that stay in f32

@@ -11,7 +11,7 @@
 
 namespace tandem::rendezvous {
 
-// What a connection is for.
+// Purpose of a connection.
 enum class ConnectionKind : std::uint32_t {
   kData = 0,
   kControl = 1,

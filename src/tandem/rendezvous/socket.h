@@ -79,8 +79,8 @@ void set_no_delay(const FileDescriptor& socket);
 // The other host must answer the kernel's probes: after `silence` without an answer the connection
 // counts as reset. An idle one is probed every second.
 void watch_host(const FileDescriptor& socket, std::chrono::milliseconds silence);
-// What was lost is sent again several times before the pauses between the tries begin to double:
-// after an interruption a connection with little to say is back soon.
+// Lost packets are retransmitted several times before the pauses between the tries begin to double.
+// After an interruption a connection with little traffic resumes soon.
 void retransmit_steadily(const FileDescriptor& socket);
 
 // How an attempt to move bytes ended.

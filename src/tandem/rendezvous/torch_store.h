@@ -42,7 +42,7 @@ enum Query : std::uint8_t {
 };
 enum WaitAnswer : std::uint8_t { kStopWaiting, kWaitCanceled };
 
-// What torch's own server takes.
+// Limits of torch's own server.
 constexpr std::size_t kMaxKeyBytes = 8 << 10;
 constexpr std::size_t kMaxValueBytes = 8 << 20;
 constexpr std::size_t kMaxKeys = 128 << 10;

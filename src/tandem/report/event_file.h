@@ -29,7 +29,7 @@ class EventFile {
   // torch's SummaryWriter.add_scalar and add_text (whose tag becomes "<tag>/text_summary").
   void add_scalar(std::string_view tag, double value, std::int64_t step);
   void add_text(std::string_view tag, std::string_view text, std::int64_t step);
-  // What other files of the directory hold of `step` and later ones is not shown any more.
+  // Events of `step` and later in other files of the directory are not shown any more.
   void add_start(std::int64_t step);
 
  private:

@@ -1,4 +1,5 @@
-// What report.html shows of a run, and report.json keeps of it, so that runs can be compared later.
+// The record of a run that report.html shows and report.json stores, so that runs can be compared
+// later.
 #pragma once
 
 #include <filesystem>

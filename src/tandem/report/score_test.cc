@@ -28,7 +28,7 @@ std::string texts(const RunRecord& run) {
   return text;
 }
 
-// What transformers' scripts leave, read without the words of a task.
+// Result files of transformers' scripts, read without the words of a task.
 std::string texts_of_results(const char* all_results) {
   const testing::TemporaryFolder folder;
   write_file(folder / "all_results.json", all_results);

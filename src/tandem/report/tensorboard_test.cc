@@ -46,7 +46,7 @@ std::vector<std::string> records(const fs::path& path) {
   return found;
 }
 
-// What stands behind the wall time (tag and eight bytes).
+// The bytes after the wall time (tag and eight bytes).
 std::string without_time(const std::string& event) { return event.substr(9); }
 
 TEST(EventFile, HoldsTensorFlowsMessages) {

@@ -50,7 +50,7 @@ hub::DatasetFiles find_data_files(const DataSource& source, const Stages& stages
                                   hub::DownloadObserver& downloads,
                                   std::span<const std::string_view> extensions);
 
-// What a list of files or the name of a data set is, and what of it was used, for people.
+// A description for people of the files or the data set, and of its parts in use.
 std::string data_text(const DataSource& source, const Stages& stages);
 
 }  // namespace tandem::tasks

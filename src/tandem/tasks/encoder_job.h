@@ -35,7 +35,7 @@ class EncoderJob : public JobTask {
   virtual const DataSource& data_source() const = 0;
   virtual std::span<const std::string_view> file_extensions() const;
 
-  // What make_task() ends with: the task that it made, which is a member of the derived class.
+  // Called at the end of make_task() with the new task, which is a member of the derived class.
   Task& use(EncoderTask& task) {
     encoder_task_ = &task;
     return task;
@@ -54,7 +54,7 @@ class ExampleJob : public EncoderJob {
 
  protected:
   const DataSource& data_source() const override { return arguments_; }
-  // What make_task() ends with: TaskType's constructor.
+  // Called at the end of make_task() with the arguments of TaskType's constructor.
   template <class... Parameters>
   Task& made(Parameters&&... parameters) {
     return use(task_.emplace(std::forward<Parameters>(parameters)...));

@@ -43,8 +43,8 @@ class EncoderTask : public Task {
   const models::EncoderModel& model() const { return model_; }
   const text::Tokenizer& tokenizer() const { return tokenizer_; }
   const EncoderTaskOptions& options() const { return options_; }
-  // What products read from here on; passes in the other precision, with their memory, are
-  // forgotten.
+  // Sets the precision of later products; passes in the other precision, with their memory, are
+  // dropped.
   virtual void set_precision(nn::Precision precision);
   // Allocates what the evaluation sets need and returns the bytes of activations. After
   // plan_training() an evaluation runs in the memory of training, which is idle between two steps:

@@ -13,9 +13,9 @@
 
 namespace tandem::tasks {
 
-// What an evaluation is to be made of: logits of each feature in the order of the features, [rows
-// of the feature, labels] for a head over rows, with those of its padding, and [labels] for a head
-// over sequences; and where prediction files go, as Task::evaluate() has it.
+// Input of an evaluation: logits of each feature in the order of the features, [rows of the
+// feature, labels] for a head over rows, with those of its padding, and [labels] for a head over
+// sequences; and where prediction files go, as Task::evaluate() has it.
 struct EvaluationInput {
   Split split;
   std::vector<std::span<const float>> logits;

@@ -141,7 +141,7 @@ void FeatureCache::find_or_keep(std::string_view data_key, const Steps& steps) {
 void FeatureCache::write_and_read(const Entry& entry, Read read, Write write) {
   fs::create_directories(*folder_);
   const auto lock = WritersLock::of_writer(*folder_);
-  // What find() would not have. Another pod's of the same key, made meanwhile, stays.
+  // An entry that find() rejects. Another pod's of the same key, made meanwhile, stays.
   if (replaces_) fs::remove(entry.path);
   write(entry.path, entry.key);
   remove_oldest(entry.path);

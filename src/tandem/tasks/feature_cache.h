@@ -102,11 +102,11 @@ class FeatureCache {
     return *std::move(set);
   }
 
-  // What the last calls did, for the console; taken away by the call.
+  // Notes of the last calls for the console; the call clears them.
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
  private:
-  // What depends on the type of the features.
+  // The parts that depend on the type of the features.
   using Read = FunctionRef<bool(const std::filesystem::path& path, std::string_view key)>;
   using Write = FunctionRef<void(const std::filesystem::path& path, std::string_view key)>;
   struct Steps {

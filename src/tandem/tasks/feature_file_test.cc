@@ -93,7 +93,7 @@ TEST_F(FeatureFileTest, HoldsASet) {
   expect_equal(copy, features);  // the mapping stays
 }
 
-// What a set gives to a batch.
+// The tokens that a set gives to a batch.
 std::vector<std::vector<std::int32_t>> tokens_of(const TokenSequences& features) {
   std::vector<std::vector<std::int32_t>> all(2 * features.size());
   for (std::size_t i = 0; i < features.size(); ++i)
@@ -195,7 +195,7 @@ TEST_F(FeatureFileTest, SizesThatLieAreRefusedThoughTheChecksumIsRight) {
   }
 }
 
-// What the fields of a file say of each other is believed.
+// Fields of a file that refer to each other are trusted.
 TEST_F(FeatureFileTest, AFileThatOthersMayWriteIsNotTrusted) {
   write_feature_file(path_, "key", build(20));
   fs::permissions(path_, fs::perms::others_write, fs::perm_options::add);

@@ -1,6 +1,6 @@
-// What a job needs of a task beside the Task that the trainer computes with: what its command line
-// asked for, its data, its memory, and its parts of what a run leaves for people. A folder under
-// tasks/ has one implementation.
+// Interface of a task for a job, in addition to the Task that the trainer computes with: the
+// options of its command line, its data, its memory, and its parts of the files that a run leaves
+// for people. A folder under tasks/ has one implementation.
 #pragma once
 
 #include <cstddef>
@@ -33,14 +33,14 @@ namespace tandem::tasks {
 class StartLog {
  public:
   virtual ~StartLog() = default;
-  // What a person would act on: a topic ("train") and a text.
+  // A fact that a person would act on: a topic ("train") and a text.
   virtual void fact(std::string_view topic, std::string_view text) = 0;
-  // What only somebody who looks for a cause wants.
+  // A detail for somebody who looks for a cause.
   virtual void detail(std::string_view topic, std::string_view text) = 0;
   virtual void warning(std::string_view text) = 0;
 };
 
-// What a job says to every task.
+// Settings that a job gives to every task.
 struct TaskSettings {
   nn::Precision precision = nn::Precision::kFloat32;
   bool gradient_checkpointing = false;
@@ -56,7 +56,7 @@ struct TrainingShape {
   std::size_t batch_size = 0;  // features of each
 };
 
-// What features are made from, and with.
+// The sources of the features.
 struct DataParts {
   const Stages& stages;
   const hub::DatasetFiles& files;
@@ -95,9 +95,9 @@ class JobTask {
  public:
   virtual ~JobTask() = default;
 
-  // What its data consists of: "questions".
+  // Name of the data's items: "questions".
   virtual std::string_view examples() const { return "examples"; }
-  // What the command line makes of the computation, said before anything is read.
+  // Describes the computation that the command line asks for, before anything is read.
   virtual void describe(StartLog&) const {}
   // The files of the stages, downloaded where they are named only. Throws ConfigError when a stage
   // has none, and what hub::resolve_dataset() throws.
@@ -118,14 +118,15 @@ class JobTask {
   // ConfigError, IoError.
   virtual void load_data(const DataParts& parts) = 0;
 
-  // What depends on how many devices train, behind load_data(). Only for jobs that train.
+  // Describes the part that depends on the number of training devices, after load_data(). Only for
+  // jobs that train.
   virtual void describe_training(const TrainingShape&, StartLog&) const {}
 
   // --- the model ---
   virtual const models::ModelConfig& model_config() const = 0;
   // Its name in config.json: "BertForQuestionAnswering".
   virtual std::string architecture() const = 0;
-  // What products read from here on.
+  // The precision of later products.
   virtual void set_precision(nn::Precision precision) = 0;
 
   // --- what went in ---
@@ -142,7 +143,7 @@ class JobTask {
   virtual std::size_t plan_evaluation() = 0;
   // Outputs of all features of the larger evaluation.
   virtual std::size_t output_bytes() const = 0;
-  // What is made of them and beside them, at rank 0: copies, answers, their texts and files.
+  // Bytes of results and copies at rank 0: answers, their texts and files.
   virtual std::size_t result_bytes(const Stages&) const { return 0; }
 
   // --- what a run leaves ---
@@ -153,7 +154,7 @@ class JobTask {
   // Whether a prediction leaves predict_results.json, as run_qa's does.
   virtual bool saves_predict_results() const { return true; }
   // A split may have several sets, which are evaluated one after the other; only the first one in
-  // training. What the keys of each one's results end in.
+  // training. The suffix of each set's result keys.
   virtual std::vector<std::string> set_suffixes(Split) const { return {""}; }
   virtual void select_set(Split, std::size_t) {}
   // The metric by which evaluations in training are told apart: "f1".

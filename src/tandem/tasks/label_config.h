@@ -1,4 +1,4 @@
-// What config.json says of a model's labels and of the task that it was trained for.
+// The entries of config.json about a model's labels and about the task that it was trained for.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// What a task adds to report.html.
+// The section of a task in report.html.
 #pragma once
 
 #include <span>

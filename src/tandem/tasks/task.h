@@ -1,5 +1,5 @@
-// What the trainer needs to know of a task, and all it knows. A task owns its model, its features
-// and its loss; the trainer owns steps, ranks, the optimizer and files.
+// The interface between the trainer and a task; the trainer knows nothing else of it. A task owns
+// its model, its features and its loss; the trainer owns steps, ranks, the optimizer and files.
 #pragma once
 
 #include <cstddef>
@@ -65,8 +65,8 @@ class Task {
 
   // --- training ---
   virtual std::size_t num_train_features() const = 0;
-  // What each training feature costs beside the others, in any unit; empty when all cost the same
-  // (they are padded).
+  // Relative cost of each training feature, in any unit; empty when all cost the same (they are
+  // padded).
   virtual std::span<const float> train_costs() const = 0;
   // Tokens of each training feature as a batch would hold it, for --group_by_length.
   virtual std::vector<std::uint32_t> train_lengths() const = 0;

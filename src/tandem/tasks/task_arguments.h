@@ -1,4 +1,4 @@
-// What the command line of a task has of its own.
+// Arguments of a task's own command line.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ class TaskArguments {
   // name of one that all tasks share takes its place.
   virtual flags::FlagTable flags() const = 0;
   virtual void add_to(flags::ArgumentParts& parts) = 0;
-  // What its evaluation measures, without the prefix "eval_".
+  // Names of the evaluation's metrics, without the prefix "eval_".
   virtual std::vector<std::string> metrics() const = 0;
   // The one that the best model is chosen by where nobody names another.
   virtual std::string default_metric() const { return metrics().front(); }

@@ -33,7 +33,7 @@ class TokenSequences {
   virtual std::size_t size() const = 0;
   // Tokens of sequence i, the special ones among them, without padding.
   virtual std::size_t num_real_tokens(std::size_t i) const = 0;
-  // What kMaxSeqLength pads to; no sequence is longer.
+  // The length to which kMaxSeqLength pads; no sequence is longer.
   virtual std::size_t max_seq_length() const = 0;
   virtual std::int32_t pad_token_id() const = 0;
   // Appends the num_real_tokens(i) tokens of sequence i, and as many token types.
@@ -59,7 +59,7 @@ void fill_batch(const TokenSequences& sequences, std::span<const std::uint32_t> 
 // By length, the longest first, equal ones in order.
 std::vector<std::uint32_t> by_length(const TokenSequences& sequences);
 
-// What an evaluation computes one after the other. Without padding by length: batches of like
+// The order in which an evaluation computes sequences. Without padding by length: batches of like
 // lengths share work evenly among threads. With padding in the order of the features, as Hugging
 // Face's sequential sampler: in question answering the logits of padding compete for the n best
 // starts and ends, so other neighbours in a batch that is padded to its longest sequence are other

@@ -1,4 +1,4 @@
-// What the files of a tokenizer say of byte-level BPE, read and written.
+// Reads and writes byte-level BPE in the files of a tokenizer.
 #include <algorithm>
 #include <map>
 #include <string>

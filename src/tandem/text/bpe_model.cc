@@ -19,7 +19,7 @@ std::vector<Blanks> blanks_of_all(const std::vector<std::string>& vocabulary) {
   return blanks;
 }
 
-// What all texts share.
+// Parts that all texts share.
 struct BpeParts {
   explicit BpeParts(const TokenizerDefinition& d)
       : options(d.bpe),

@@ -15,7 +15,7 @@ struct Range {
   bool contains(char32_t c) const { return c >= first && c <= last; }
 };
 
-// What Unicode 15.1 and 16 added, which the crate's regular expressions know and ICU 72 does not.
+// Letters of Unicode 15.1 and 16, which the crate's regular expressions know and ICU 72 does not.
 constexpr Range kNewLetters[] = {
     {0x1c89, 0x1c8a},   {0xa7cb, 0xa7cd},   {0xa7da, 0xa7dc},   {0x105c0, 0x105f3},
     {0x10d4a, 0x10d65}, {0x10d6f, 0x10d85}, {0x10ec2, 0x10ec4}, {0x11380, 0x11389},

@@ -1,4 +1,4 @@
-// What the BERT normalizer and pre-tokenizer ask about a character, precomputed for the Basic
+// Properties of characters for the BERT normalizer and pre-tokenizer, precomputed for the Basic
 // Multilingual Plane.
 //
 // Hugging Face's tokenizer mixes tables of several ages, as a comparison over all code points

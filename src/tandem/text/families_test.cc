@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-// What transformers tells of an encoding with special tokens.
+// The encoding with special tokens as transformers describes it.
 Json with_specials(const Tokenizer& tokenizer, const Encoding& encoding) {
   const SequenceTemplate& frame = tokenizer.sequence_template();
   Json ids = {frame.cls_id}, offsets = {{0, 0}}, words = {nullptr};
@@ -198,7 +198,7 @@ class SmallFamily : public ::testing::Test {
     return out;
   }
 
-  // What save() makes of the folder is what `original` holds.
+  // The files that save() writes equal those of `original`.
   void expect_saves(const char* original, std::initializer_list<const char*> names) const {
     const testing::TemporaryFolder out;
     Tokenizer::load(folder_.path()).save(out.path());

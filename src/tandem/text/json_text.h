@@ -11,7 +11,7 @@ namespace tandem::text {
 // bytes.
 std::string describe_position(std::string_view text, std::size_t byte);
 
-// What is wrong with the part [begin, end) of `text` as one JSON value, and where in `text`: "line
+// The fault in the part [begin, end) of `text` as one JSON value, and its position in `text`: "line
 // 3, column 17 (byte 211): syntax error while parsing object - …". An empty string if it is
 // well-formed. Slow: for use after a fast parser refused it.
 std::string describe_json_error(std::string_view text, std::size_t begin = 0,

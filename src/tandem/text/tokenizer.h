@@ -59,7 +59,7 @@ struct Encoding {
   std::vector<std::uint32_t> byte_end;  // bytes[…byte_end[i]) are the first i + 1 characters
 };
 
-// What a command line may set over a tokenizer's files, as keyword arguments of
+// Options of a command line that override a tokenizer's files, as keyword arguments of
 // AutoTokenizer.from_pretrained do.
 struct TokenizerOptions {
   // Used by byte-level BPE, ignored by other models: put a space in front of every text, so that a
@@ -111,8 +111,8 @@ class Tokenizer {
   // Whether a token that continues a word has a mark ("##ing"), as WordPiece's have.
   bool marks_continuations() const;
 
-  // What a user of the files should know, one line each: unknown keys, and settings that versions
-  // of transformers read in different ways.
+  // Notes for a user of the files, one line each: unknown keys, and settings that versions of
+  // transformers read in different ways.
   const std::vector<std::string>& notes() const;
 
   // Number of ids including added tokens: the least vocab_size of a model that uses this tokenizer.

@@ -62,7 +62,8 @@ struct VocabularyFile {
   std::string name, content;
 };
 
-// What a type of model reads of tokenizer.json beside the sections in the definition.
+// The part of tokenizer.json that a type of model reads in addition to the sections in the
+// definition.
 struct TokenizerJsonSource {
   const std::filesystem::path& path;
   const simdjson::dom::object& model;  // whole, with its vocabulary
@@ -92,8 +93,8 @@ struct TokenizerModelType {
   // Reads the content of vocabulary_file, which is `path`.
   void (*read_vocabulary)(std::string_view text, const std::filesystem::path& path,
                           TokenizerDefinition& definition);
-  // What the class in transformers, definition.tokenizer_class, takes from tokenizer_config.json,
-  // which wins.
+  // Applies the keys of tokenizer_config.json that the class in transformers,
+  // definition.tokenizer_class, reads; these win.
   void (*apply_config)(const nlohmann::ordered_json& config, const std::filesystem::path& path,
                        TokenizerDefinition& definition);
 

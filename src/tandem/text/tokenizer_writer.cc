@@ -12,7 +12,7 @@
 namespace tandem::text {
 namespace {
 
-// What Hugging Face writes for "no limit": int(1e30).
+// Hugging Face's number for "no limit": int(1e30).
 constexpr std::string_view kUnlimitedDigits = "1000000000000000019884624838656";
 
 Json added_token_json(const AddedToken& token) {

@@ -1,4 +1,4 @@
-// What the files of a tokenizer say of SentencePiece's unigram, read and written.
+// Reads and writes SentencePiece's unigram in the files of a tokenizer.
 #include <cmath>
 #include <string>
 #include <utility>
@@ -147,7 +147,7 @@ void read_pre_tokenizer(const Json& section, const Path& path, TokenizerDefiniti
   read_metaspace(section, path, d);
 }
 
-// What transformers makes of a SentencePiece model for XLM-R.
+// The sections that transformers makes of a SentencePiece model for XLM-R.
 Json sentencepiece_sections(std::string_view charsmap) {
   Json steps = Json::array();
   if (!charsmap.empty())

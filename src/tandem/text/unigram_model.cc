@@ -90,7 +90,7 @@ std::vector<AddedToken> normalized_tokens_of(const TokenizerDefinition& d) {
   return tokens;
 }
 
-// What all texts share.
+// Parts that all texts share.
 struct UnigramParts {
   explicit UnigramParts(const TokenizerDefinition& d)
       : options(d.unigram),

@@ -1,4 +1,4 @@
-// What the files of a tokenizer say of BERT's normalizer, words and WordPiece, read and written.
+// Reads and writes BERT's normalizer, words and WordPiece in the files of a tokenizer.
 #include <optional>
 #include <utility>
 

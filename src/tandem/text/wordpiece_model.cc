@@ -16,7 +16,7 @@
 namespace tandem::text {
 namespace {
 
-// What the fast path does with a byte.
+// Action of the fast path for a byte.
 enum class ByteKind : std::uint8_t {
   kWord,         // ASCII letter or digit
   kSpace,        // separates words and is dropped: \t \n \r and space
@@ -64,7 +64,7 @@ std::vector<AddedToken> normalized_tokens_of(const TokenizerDefinition& definiti
   return tokens;
 }
 
-// What all texts share.
+// Parts that all texts share.
 struct WordPieceParts {
   explicit WordPieceParts(const TokenizerDefinition& d)
       : definition(d),
@@ -82,9 +82,9 @@ struct WordPieceParts {
 };
 
 // Encodes one text. The text is cut at ASCII white space and punctuation, which neither vanish nor
-// change nor interact with their neighbours in any stage. What lies between is either a plain ASCII
-// word, which goes straight through the trie, or a stretch for the general path: normalize, split,
-// WordPiece.
+// change nor interact with their neighbours in any stage. The text between them is either a plain
+// ASCII word, which goes straight through the trie, or a stretch for the general path: normalize,
+// split, WordPiece.
 class TextEncoder {
  public:
   TextEncoder(const WordPieceParts& parts, Encoding& out) : parts_(parts), out_(out) {}

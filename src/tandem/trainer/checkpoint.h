@@ -30,7 +30,7 @@
 
 namespace tandem::trainer {
 
-// What is trained, in f32: weights of the layout's size, and what the optimizer keeps.
+// The trained values in f32: weights of the layout's size, and the optimizer's state.
 struct TrainedArenas {
   std::span<float> weights;
   std::span<float> optimizer_state;

@@ -58,7 +58,8 @@ std::optional<std::string> find_odd_file(const fs::path& directory) {
   return std::nullopt;
 }
 
-// What a resumed run would read first: files that are cut off or empty do not parse.
+// Reads the files that a resumed run would read first: files that are cut off or empty do not
+// parse.
 void read_forms(const fs::path& directory) {
   const fs::path state = directory / "trainer_state.json", own = directory / "tandem_state.json",
                  optimizer = directory / "optimizer.pt", schedule = directory / kSchedulerFile;

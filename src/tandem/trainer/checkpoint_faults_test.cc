@@ -29,7 +29,7 @@ enum class Fault { kNone, kError, kCrash, kPowerCut };
 constexpr int kCrashed = 77;
 constexpr int kNotCut = 78;  // a file that the power cut should have emptied could not be
 
-// What has been done to the files of one folder.
+// Changes made to the files of one folder.
 struct Disk {
   bool watching = false;
   std::string folder;
@@ -172,7 +172,7 @@ int unlink(const char* path) noexcept {
   return disk().done(call(SYS_unlinkat, AT_FDCWD, path, 0));
 }
 
-// What std::filesystem::remove_all removes with.
+// The function that std::filesystem::remove_all calls.
 int unlinkat(int folder, const char* path, int flags) noexcept {
   if (!disk().watching) return call(SYS_unlinkat, folder, path, flags);
   return disk().allowed() ? disk().done(call(SYS_unlinkat, folder, path, flags)) : -1;

@@ -158,7 +158,7 @@ class EvaluationEnd {
   Observer& observer_;
 };
 
-// What all outputs say: the metrics, with the speed of an evaluation that began at `start`.
+// Metrics of all outputs, with the speed of an evaluation that began at `start`.
 ordered_json measure(const EvaluationRequest& request, std::span<const float> output,
                      Clock::time_point start, ThreadPool& threads, int world_size,
                      tasks::Task& task, Observer& observer) {

@@ -13,7 +13,7 @@ using nlohmann::ordered_json;
 using Stage = MemoryTracker::Stage;
 
 constexpr std::int64_t kMiB = 1 << 20;
-// What a thread, the allocator and the kernel's counters per thread may add or hide.
+// Memory that a thread, the allocator and the kernel's counters per thread may add or hide.
 constexpr std::int64_t kSlack = 8 * kMiB;
 
 Buffer touched(std::size_t bytes) {

@@ -14,7 +14,7 @@
 
 namespace tandem::trainer {
 
-// What is known of the run before its first step.
+// Facts known about the run before its first step.
 struct TrainBegin {
   const TrainingPlan& plan;
   std::size_t num_parameters = 0;

@@ -36,7 +36,7 @@ class LearningRate {
   bool follows_metric() const { return metric_schedule_ != nullptr; }
   void measured(double metric) { metric_schedule_->measured(metric); }
 
-  // What a checkpoint keeps; unset for a curve.
+  // The state saved in a checkpoint; unset for a curve.
   std::optional<optim::MetricSchedule::State> state() const;
   void restore(const std::optional<optim::MetricSchedule::State>& state);
 

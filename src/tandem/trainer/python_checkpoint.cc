@@ -310,7 +310,7 @@ TorchItem parameter_group(const OptimizationState& state, bool decays,
   return {std::move(group)};
 }
 
-// What the constructors of ReduceLROnPlateau and GreedyLR do not know.
+// The state that the constructors of ReduceLROnPlateau and GreedyLR do not take.
 void set_metric_schedule(const optim::MetricSchedule::State& state, TorchItem::Dict& root) {
   if (state.best) root.set("best", *state.best);
   root.set("num_bad_epochs", static_cast<std::int64_t>(state.num_bad));

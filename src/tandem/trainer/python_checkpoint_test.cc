@@ -73,7 +73,7 @@ TEST(PythonCheckpoint, ParametersThatAreNotTrainedHaveNoNumber) {
   EXPECT_EQ(order[1], "distilbert.transformer.layer.0.attention.q_lin.weight");
 }
 
-// What each optimizer keeps comes back from its optimizer.pt.
+// The state of each optimizer is restored from its optimizer.pt.
 TEST(PythonCheckpoint, EveryOptimizersStateIsReadAgain) {
   const models::EncoderModel model(models::testing::tiny_config(models::kBert),
                                    models::testing::make_head);

@@ -12,7 +12,7 @@
 
 namespace tandem::trainer {
 
-// What makes a continuation exact beside weights, moments and TrainerState.
+// State that makes a continuation exact, in addition to weights, moments and TrainerState.
 struct ResumeState {
   int logical_shards = 1;
   int per_device_train_batch_size = 1;

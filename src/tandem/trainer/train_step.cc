@@ -127,8 +127,7 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
   const double clip = optim::clip_factor(result.grad_norm, context.max_grad_norm);
 
   // Each rank updates its slices of the weights that the ranks of this node share, in one pass, and
-  // then all of them see the new ones. What a rank leaves undone because it dies, others can
-  // finish.
+  // then all of them see the new ones. If a rank dies, other ranks can finish its part.
   const optim::OptimizerStep update{.step = static_cast<std::uint64_t>(step) + 1,
                                     .learning_rate = learning_rate,
                                     .gradient_scale = clip};

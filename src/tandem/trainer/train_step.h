@@ -16,7 +16,7 @@
 
 namespace tandem::trainer {
 
-// What every step of a run uses. The caller owns all of it.
+// Objects that every step of a run uses. The caller owns all of it.
 struct StepContext {
   const kernels::Context& kernels;
   tasks::Task& task;
@@ -29,7 +29,7 @@ struct StepContext {
   double embedding_noise = 0;  // --neftune_noise_alpha
 };
 
-// What a step adds to the counters of a job, in numbers of which each logical shard has its own.
+// Increments of a job's counters in a step, in numbers of which each logical shard has its own.
 // Every rank gets those of all shards, and the node keeps them with the update
 // (ModelState::record()).
 class StepRecord {
@@ -65,8 +65,8 @@ struct StepResult {
   std::vector<std::size_t> batch_sizes;  // memory of a contrast over the step
 };
 
-// What the memory of a job has to hold: `optimizer` null where nothing is trained, `logical_shards`
-// as in GradientEngineOptions.
+// Sizes of a job's memory: `optimizer` null where nothing is trained, `logical_shards` as in
+// GradientEngineOptions.
 dist::ModelStateOptions state_options(const nn::ParameterLayout& layout, std::size_t bf16_elements,
                                       const optim::Optimizer* optimizer, int logical_shards,
                                       const kernels::Context& context);

@@ -188,7 +188,7 @@ void Trainer::update_once(const StepContext& context, const data::EpochBatches& 
   after_step(step.grad_norm, learning_rate);
 }
 
-// What the step after state_.global_step adds to what is counted.
+// Counts the step after state_.global_step.
 void Trainer::count_step(const StepRecord& record, double learning_rate) {
   const std::int64_t epoch = updates_into_data() / plan_.updates_per_epoch;
   const std::int64_t update = updates_into_data() - epoch * plan_.updates_per_epoch;

@@ -28,8 +28,8 @@
 
 namespace tandem::trainer {
 
-// What a trainer works with; all of it outlives the trainer. The node leader has put the initial
-// weights into model.weights().
+// Objects that a trainer works with; all of them outlive the trainer. The node leader has put the
+// initial weights into model.weights().
 struct TrainerParts {
   const TrainingArguments& arguments;
   tasks::Task& task;
@@ -80,8 +80,8 @@ class Trainer {
   // Counters, log and place of an elastic job: what others need to go on, besides the weights.
   std::string progress() const;
   // Goes on where `from` says, with the weights that the ranks have; the newest step may be one
-  // that nobody has counted yet. What follows that step (log, evaluation, checkpoint) is done if
-  // it was not. Collective; every rank gives the same. Throws DataError for an invalid text.
+  // that nobody has counted yet. Work after that step (log, evaluation, checkpoint) is done if it
+  // was not. Collective; every rank gives the same. Throws DataError for an invalid text.
   void go_on(const Continuation& from);
 
   // Evaluations from here on run the linear layers of `int8`, which outlives the trainer, on 8-bit
@@ -125,7 +125,7 @@ class Trainer {
   void resume_from(const std::filesystem::path& checkpoint);
   void refresh_bf16_weights();
   void after_step(double grad_norm, double learning_rate);
-  // What follows the current step.
+  // Work that is due after the current step.
   struct Due {
     bool log = false, evaluation = false, checkpoint = false;
   };

@@ -59,8 +59,8 @@ std::vector<double> losses_per_shard(std::vector<double> saved, int logical_shar
   return std::vector<double>(shards, sum / static_cast<double>(saved.size()));
 }
 
-// What was read of a checkpoint and enters the computation, as lines on which the ranks agree: each
-// host may have read files of its own, under the same name.
+// The parts of a loaded checkpoint that enter the computation, as lines on which the ranks agree:
+// each host may have read files of its own, under the same name.
 std::string describe_checkpoint(const LoadedCheckpoint& loaded, const dist::ModelState& model,
                                 ThreadPool& threads) {
   std::string text = fmt::format("trainer_state.json global_step={}\n", loaded.state.global_step);
@@ -151,8 +151,7 @@ void Trainer::resume_from(const fs::path& checkpoint) {
     agree(parts_.communicator, fmt::format("checkpoint to resume from, '{}'", checkpoint.native()),
           describe_checkpoint(loaded, parts_.model, parts_.kernels.threads));
   }
-  // What is about this run (steps, intervals) is the new plan's; what happened so far is the
-  // checkpoint's.
+  // The new plan describes this run (steps, intervals); the checkpoint describes the past.
   state_.epoch = loaded.state.epoch;
   state_.global_step = loaded.state.global_step;
   first_step_ = state_.global_step;

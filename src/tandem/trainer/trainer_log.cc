@@ -1,4 +1,4 @@
-// What the training loop counts, logs and reports.
+// Counters, logs and reports of the training loop.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

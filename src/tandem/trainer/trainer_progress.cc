@@ -85,7 +85,7 @@ void Trainer::go_on(const Continuation& from) {
     if (parts_.callbacks != nullptr)
       parts_.callbacks->step_applied(static_cast<std::uint64_t>(state_.global_step), record);
   }
-  // What may not have been done yet after the newest step.
+  // Work after the newest step that may not have been done yet.
   if (!records.empty()) return after_step(StepRecord(records.back()).grad_norm(), learning_rate);
   if (resume_.evaluation_due) return evaluate_and_save(due());
   if (state_.global_step > 0 && due().checkpoint && !has_checkpoint()) save();

@@ -82,7 +82,7 @@ void plan_length(const TrainingArguments& arguments, TrainingPlan& plan) {
   }
 }
 
-// What happens between its steps; 0: never.
+// Intervals of the actions between steps; 0: never.
 void plan_intervals(const TrainingArguments& arguments, TrainingPlan& plan) {
   plan.warmup_steps = arguments.warmup_steps > 0
                           ? arguments.warmup_steps

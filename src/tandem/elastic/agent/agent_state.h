@@ -23,7 +23,7 @@ class AgentState {
   using Clock = std::chrono::steady_clock;
   enum class View { kNoWorkers, kComputing, kLeaving, kStopping };
   enum class Job { kGoing, kEnding, kClosing, kEnded };
-  // What the membership is told when no worker is in the view any more.
+  // Reports to the membership when no worker is in the view any more.
   enum class Report { kNothing, kReconfigurationPoint, kStopped };
   struct End {
     int code = 0;

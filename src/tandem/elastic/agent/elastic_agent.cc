@@ -146,7 +146,7 @@ void ElasticAgent::look_for_late() {
   for (const int worker : workers_.take_late()) {
     log(fmt::format(
         "worker {} is not ready {} s after the first one of this host, which does not wait for it "
-        "any longer; it joins when it is ready. What it says last shows what it is at",
+        "any longer; it joins when it is ready. Its last log line shows its current work",
         worker, waited.count()));
   }
   report_workers();

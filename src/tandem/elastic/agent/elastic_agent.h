@@ -163,7 +163,7 @@ class ElasticAgent {
 
  private:
   using State = WorkerChannel::State;
-  // What JobControl takes from here.
+  // Requests that JobControl takes from here.
   struct Inbox {
     std::vector<AppMessageFrom> messages;
     std::vector<rendezvous::PendingConnection> visitors;

@@ -396,7 +396,7 @@ class ElasticHost {
   launch::AgentParts parts_;
   const std::shared_ptr<ExternalLock> lock_;
   launch::SignalInbox inbox_;
-  // What was reported last, and when; before the node is there, too.
+  // The last report and its time; exists before the node does.
   struct Reported {
     Clock::time_point published_at{};
     Clock::time_point logged_at = Clock::now();

@@ -1,4 +1,5 @@
-// What a job needs of etcd's API, version 3: its JSON gateway, a request at a time over libcurl.
+// A client for the part of etcd's API, version 3, that a job needs: its JSON gateway, a request at
+// a time over libcurl.
 #pragma once
 
 #include <chrono>

@@ -85,9 +85,9 @@ class EtcdLock final : public ExternalLock {
   std::thread thread_;
 };
 
-// What --rdzv-conf etcd=URL|URL, etcd_lease=SECONDS and etcd_prefix=/KEY ask for, and etcdctl's
-// ETCDCTL_USER, ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY; nothing where etcd is not among the
-// keys. Throws ConfigError.
+// Options from --rdzv-conf etcd=URL|URL, etcd_lease=SECONDS and etcd_prefix=/KEY, and from
+// etcdctl's ETCDCTL_USER, ETCDCTL_CACERT, ETCDCTL_CERT and ETCDCTL_KEY; empty if etcd is not among
+// the keys. Throws ConfigError.
 std::optional<EtcdLockOptions> etcd_lock_options(
     const std::map<std::string, std::string>& rdzv_conf, const Environment& environment,
     const std::string& job_id, const std::string& job_token);

@@ -264,7 +264,7 @@ class Membership {
     std::vector<Fault> list;
     std::uint64_t count = 0;
   };
-  // What the workers of this node do.
+  // Activity of this node's workers.
   struct Workers {
     bool running = false;   // have a view
     bool stopping = false;  // and are told to stop

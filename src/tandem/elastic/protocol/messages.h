@@ -22,7 +22,7 @@ namespace tandem::membership {
 
 using Fingerprint = std::array<unsigned char, 32>;
 
-// What belongs to a job and must be the same on every node (rule R6 of docs/elastic_protocol.md).
+// Properties of a job that must be the same on every node (rule R6 of docs/elastic_protocol.md).
 struct JobIdentity {
   std::string kernels;       // the name of the set that all compute with
   Fingerprint files{};       // flags, data, tokenizer, configuration, program
@@ -31,7 +31,7 @@ struct JobIdentity {
   friend bool operator==(const JobIdentity&, const JobIdentity&) = default;
 };
 
-// What a joining node reports about itself.
+// Report of a joining node about itself.
 struct Credentials {
   std::string name;                  // its host, for messages
   std::vector<std::string> kernels;  // the sets that it can compute with

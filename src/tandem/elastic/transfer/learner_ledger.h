@@ -1,4 +1,4 @@
-// What a learner has: a node that receives the state of a job while the job trains, before it is a
+// State of a learner: a node that receives the state of a job while the job trains, before it is a
 // member (docs/design/0024). The state is cut into chunks, and each chunk that has been sent is
 // followed by the mean gradient of every step after it. All goes over one connection in order, so
 // sender and learner keep the same ledger and never ask each other.

@@ -1,6 +1,6 @@
 // The other end of state_source.h: a node that holds nothing takes a job's state while the job
-// trains, and applies the updates that follow with the job's own optimizer. What it has counts for
-// nothing until GradientEngine::synchronize_state() has found it right in the node's first view
+// trains, and applies the updates that follow with the job's own optimizer. Its copy is used only
+// after GradientEngine::synchronize_state() has found it right in the node's first view
 // (docs/design/0024): until then the state is being replaced (ModelState::begin_replacing).
 //
 // Thread-safety: one thread.

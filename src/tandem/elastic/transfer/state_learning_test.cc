@@ -288,7 +288,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "the gradient of step 1 came for a chunk"),
         std::pair(Notice{static_cast<TransferMessage>(77), 0, 1}, "makes no sense (message 77)")));
 
-// What a source says of the first chunk: chunks as they are after a step, and gradients of steps.
+// The messages of a source after the first chunk: chunks as they are after a step, and gradients of
+// steps.
 struct Stream {
   std::vector<Notice> sent;
   const char* refused;  // with these words; empty: it is not

@@ -15,7 +15,7 @@
 
 namespace tandem::elastic {
 
-// What is transferred, and with what it computes. All must outlive the StateTransfer.
+// The state to transfer, and the objects that compute with it. All must outlive the StateTransfer.
 struct TransferredState {
   dist::ModelState& model;
   optim::Optimizer* optimizer;  // null: nothing is trained

@@ -1,5 +1,5 @@
-// What a node that trains says to a learner (docs/design/0024), over a communicator of the two: the
-// learner is rank 0. Each message begins with a Notice. Internal to this folder.
+// Messages from a node that trains to a learner (docs/design/0024), over a communicator of the two:
+// the learner is rank 0. Each message begins with a Notice. Internal to this folder.
 #pragma once
 
 #include <cstdint>

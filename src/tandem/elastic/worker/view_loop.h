@@ -18,7 +18,7 @@ struct ViewNetwork {
   comm::Options options;
 };
 
-// What the job does. All callbacks are called by the thread of compute_in_views().
+// Callbacks of the job. All callbacks are called by the thread of compute_in_views().
 struct ViewJob {
   // For the report to the agent that this worker can compute.
   std::function<AgentChannel::Ready()> ready;

@@ -191,8 +191,8 @@ struct Vec {
   TANDEM_SIMD Vec widen(__m256i bits) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
   }
-  // Round to nearest even; NaN becomes a quiet NaN of the same sign (as to_bfloat16). What is left
-  // are the upper halves of the words; one permutation of halves collects them.
+  // Round to nearest even; NaN becomes a quiet NaN of the same sign (as to_bfloat16). The remaining
+  // bits are the upper halves of the words; one permutation of halves collects them.
   TANDEM_SIMD __m256i narrow(Vec a) {
     alignas(64) static constexpr std::uint16_t kUpper[32] = {1,  3,  5,  7,  9,  11, 13, 15,
                                                              17, 19, 21, 23, 25, 27, 29, 31};

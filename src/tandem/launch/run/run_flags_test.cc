@@ -80,7 +80,7 @@ TEST(RunFlags, LettersPrefixesAndTheEndOfFlags) {
   EXPECT_EQ(options.script, "--odd.py");
 }
 
-// What get_args_parser() of torch 2.15 gives under Python 3.11, whose argparse.REMAINDER drops the
+// Result of get_args_parser() of torch 2.15 under Python 3.11, whose argparse.REMAINDER drops the
 // first "--" of a line if it is in front of the script or right behind it.
 TEST(RunFlags, TheFirstDoubleDashIsTorchruns) {
   struct Line {

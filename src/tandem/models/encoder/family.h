@@ -1,4 +1,4 @@
-// What differs between the families of encoders: the keys of config.json, the kind of their layers,
+// Differences between the families of encoders: the keys of config.json, the kind of their layers,
 // the names of tensors and classes, and a few switches. A family is one file in models/families/
 // and one line of the table in families.cc; nothing else asks which family a model is of
 // (docs/extending/family.md).
@@ -30,7 +30,7 @@ struct ConfigKey {
       field;
 };
 
-// What …ForSequenceClassification puts on the first row of each sequence: dropout?, a dense layer
+// The head of …ForSequenceClassification on the first row of each sequence: dropout?, a dense layer
 // H → H, its activation, dropout, and the layer of the labels (sequence_head.h).
 struct SequenceHeadParts {
   std::string_view dense;   // "pre_classifier"
@@ -39,7 +39,7 @@ struct SequenceHeadParts {
   bool drops_input;  // whether there is dropout in front of the dense layer too
 };
 
-// What …ForMaskedLM puts on the rows whose tokens it predicts: a dense layer, an activation, a
+// The head of …ForMaskedLM on the rows whose tokens it predicts: a dense layer, an activation, a
 // LayerNorm, and the output layer over the vocabulary (masked_language_head.h). Without a name of
 // the dense layer the family has no such class.
 struct MaskedLanguageHeadParts {

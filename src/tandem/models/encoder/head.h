@@ -1,8 +1,9 @@
-// What a task puts on the encoder: its own parameters, and logits from the last hidden states.
+// The part of a model that a task adds to the encoder: its own parameters, and logits from the last
+// hidden states.
 //
 // EncoderModel owns memory, precision and the checks of a batch; a head computes in f32 on what the
 // encoder gives. Its parameters come first in the layout, for their gradients are final first; a
-// head with several layers adds the last one first. What it computes is alike for each row of a
+// head with several layers adds the last one first. The computation is alike for each row of a
 // batch, or for each sequence, so its sizes are those of one. It has no state of a pass, so one
 // head serves any number of passes. docs/extending/head.md goes through an example.
 #pragma once
@@ -21,7 +22,7 @@
 
 namespace tandem::models {
 
-// What a head has of each unit of a batch.
+// Sizes of a head for each unit of a batch.
 struct HeadShape {
   enum class Unit { kRow, kSequence };
 

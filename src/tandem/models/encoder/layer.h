@@ -26,7 +26,7 @@ namespace tandem::models {
 
 struct ModelConfig;
 
-// What a forward pass keeps of the layers' activations.
+// The activations that a forward pass keeps.
 //   kInference:    nothing; all layers run in the memory of one.
 //   kTraining:     all that backward cannot recompute in one pass over memory.
 //   kCheckpointed: each layer's output; backward computes two thirds of each layer's forward once
@@ -97,7 +97,7 @@ class Layer {
   virtual ~Layer() = default;
 
   virtual LayerTraits traits() const { return {}; }
-  // What a pass of these rows needs. It grows with either number of rows.
+  // Memory for a pass over these rows. It grows with either number of rows.
   virtual LayerBytes bytes(const LayerRows& rows, nn::Precision precision, bool training) const = 0;
   // The number for the products of one forward pass of a sequence. Backward costs twice that.
   virtual double multiply_adds(const SequenceWork& work) const = 0;
@@ -156,9 +156,9 @@ class LayerOf : public Layer {
   const Kind& kind() const { return static_cast<const Kind&>(*this); }
 };
 
-// What the layers of a table share: parameters whose gradient is a sum over all layers, and values
-// that a pass computes of them once, in memory that every LayerPass gets. A layer that uses it
-// knows its type: the kind makes both.
+// State that the layers of a table share: parameters whose gradient is a sum over all layers, and
+// values that a pass computes of them once, in memory that every LayerPass gets. A layer that uses
+// it knows its type: the kind makes both.
 class SharedPart {
  public:
   virtual ~SharedPart() = default;

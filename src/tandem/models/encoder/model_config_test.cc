@@ -219,7 +219,7 @@ TEST(ModelConfig, ReadsLabelsInEveryFormThatTransformersReads) {
                               "is used")));
 }
 
-// What run_glue.py writes for whole numbers is saved again as it was read.
+// Whole numbers from run_glue.py are saved again as they were read.
 TEST(ModelConfig, SavesTheMapsOfLabelsAsTheyWereRead) {
   for (const char* maps : {R"("id2label": {"0": 0, "1": 1}, "label2id": {"0": 0, "1": 1})",
                            R"("id2label": {"1": "a", "2": "b"}, "label2id": {"a": 1, "b": 2})",
@@ -355,7 +355,7 @@ TEST(ModelConfig, KeepsTheTransformersVersionThatItWasReadWith) {
   for (const char* version : {"4.8.2", "4.57.1", "5.24.0", "5.0.0.dev0"}) {
     EXPECT_EQ(written(fmt::format(", \"transformers_version\": \"{}\"", version)), version);
   }
-  // What names no version gets the newest whose form this is.
+  // A configuration without a version gets the newest one of this form.
   for (const char* keys : {"", ", \"transformers_version\": null", ", \"transformers_version\": 5",
                            ", \"transformers_version\": \"\""}) {
     EXPECT_EQ(written(keys), "4.46.0") << keys;

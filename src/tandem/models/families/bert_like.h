@@ -1,4 +1,4 @@
-// What other families took over from BERT.
+// Parts that other families took over from BERT.
 #pragma once
 
 #include <array>

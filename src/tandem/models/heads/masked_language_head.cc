@@ -22,7 +22,7 @@ const MaskedLanguageHeadParts& parts_of(const ModelConfig& config) {
   return parts;
 }
 
-// What the layer before the output layer gives: its matrix has the width of the embeddings.
+// Output width of the layer before the output layer: the width of the embeddings.
 std::size_t width_of(const ModelConfig& config) { return config.embedding_width(); }
 
 void add_output(const ModelConfig& config, bool with_bias, nn::ParameterLayout& layout) {

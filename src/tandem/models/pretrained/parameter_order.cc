@@ -66,8 +66,8 @@ void move_positions_behind_norm(Parameters& all) {
   if (position < norm && norm != all.end()) std::rotate(position, position + 1, norm + 1);
 }
 
-// What the layers share is defined behind them, and finished by backward after them. Its module is
-// that of the layers.
+// Parameters that the layers share are defined behind them, and finished by backward after them.
+// Its module is that of the layers.
 void move_shared_behind_layers(Parameters& all) {
   constexpr std::string_view kShared = "relative_attention_bias.weight";
   const auto shared = std::ranges::find_if(

@@ -15,7 +15,7 @@
 
 namespace tandem::models {
 
-// What happened to the names of file and model; for the start-up messages.
+// Matches between the names of file and model, for the start-up messages.
 struct LoadReport {
   std::filesystem::path file;
   // Drawn, because the file has them not, or in another shape: "You should probably TRAIN this

@@ -126,8 +126,8 @@ void WeightFiles::open_file(const fs::path& file, std::string_view prefix) {
   }
 }
 
-// Modules are numbered as they are computed; a Dropout counts for nothing. What is wrong with
-// modules.json is said by sentence_files.h.
+// Modules are numbered as they are computed; a Dropout counts for nothing. sentence_files.h reports
+// faults of modules.json.
 void WeightFiles::open_modules(const fs::path& directory) {
   const fs::path list = directory / "modules.json";
   const auto text = read_file_if_exists(list);

@@ -1,4 +1,4 @@
-// What `tandem run_embedding` adds to what every job does.
+// Extensions of `tandem run_embedding` to the common job.
 #pragma once
 
 #include <optional>

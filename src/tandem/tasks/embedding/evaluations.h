@@ -1,4 +1,4 @@
-// What an evaluation makes of embeddings: the evaluators of sentence-transformers.
+// Evaluations of embeddings: the evaluators of sentence-transformers.
 #pragma once
 
 #include <optional>

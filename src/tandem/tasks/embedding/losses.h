@@ -39,7 +39,7 @@ enum class LabelKind {
   kEmbedding,  // the embedding of a teacher
 };
 
-// What a loss needs of the data.
+// Requirements of a loss on the data.
 struct LossNeeds {
   std::string_view name;
   std::size_t min_columns = 2;

@@ -18,7 +18,7 @@
 
 namespace tandem::tasks::embedding {
 
-// What the passes must have room for.
+// The largest sizes of the passes.
 struct PieceCapacity {
   models::PassKind kind = models::PassKind::kTraining;
   nn::Precision precision = nn::Precision::kFloat32;

@@ -240,7 +240,7 @@ class GradientPass {
   }
 
  private:
-  // What the texts of the own tile get as left and as right ones of a block.
+  // Gradients of the own tile's texts as left and as right ones of a block.
   void add_block(const Block& block) {
     if (block.left == own_.column)
       for (std::size_t right = block.first_right; right < block.end_right; ++right)

@@ -26,7 +26,7 @@ struct Part {
   std::optional<std::uint64_t> num_rows = std::nullopt;
 };
 
-// What is read into a Corpus, and what goes into a file.
+// Data read into a Corpus, and content of its file.
 struct CorpusSet {
   Corpus corpus;
   std::vector<std::string> columns;  // of the files with columns

@@ -1,4 +1,4 @@
-// What `tandem run_mlm` adds to what every job does.
+// Extensions of `tandem run_mlm` to the common job.
 #pragma once
 
 #include "tandem/tasks/encoder_job.h"

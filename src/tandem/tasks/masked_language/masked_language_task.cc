@@ -14,7 +14,7 @@ namespace {
 
 using tasks::Split;
 
-// What predict() appends for each piece.
+// Values that predict() appends for each piece.
 enum Output : std::size_t { kLoss, kLossRest, kRight, kChosen, kValues };
 
 // Chosen tokens of so many, but for one batch in millions. Tokens of a word are chosen together.

@@ -151,7 +151,7 @@ TEST(Masking, EveryPartOfTheKeyCounts) {
   EXPECT_EQ(seen.size(), 7u);
 }
 
-// What a position gets depends on neither the length of the piece nor on other tokens.
+// The mask of a position depends on neither the length of the piece nor on other tokens.
 TEST(Masking, APieceMayBeCutOrPadded) {
   const TextPiece whole = piece_of(300);
   const MaskedPiece masked = mask_piece(whole, options(), {.seed = 5, .epoch = 2, .sample = 9});

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using formats::Column;
 
 constexpr std::string_view kLines = ".txt";
-// What tokenizing a row takes is about fifty times its bytes.
+// Tokenizing a row takes about fifty times its bytes.
 constexpr std::size_t kMaxRowBytes = std::size_t{64} << 20;
 
 std::string_view as_text(std::span<const std::byte> bytes) {
@@ -174,7 +174,7 @@ class TextRows::TableFile final : public File {
   std::size_t used_ = 0;           // rows of the table that were given
 };
 
-// What is wrong in a file, with its name.
+// Adds the file's name to the error.
 template <class Read>
 auto TextRows::in_file(Read&& read) const {
   try {

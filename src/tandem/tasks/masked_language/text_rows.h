@@ -72,7 +72,7 @@ class TextRows {
   std::string column_;
 };
 
-// What --validation_split_percentage makes of a training part without a validation part: its first
+// Result of --validation_split_percentage on a training part without a validation part: its first
 // rows validate, the others train. The boundary is rounded as `datasets` rounds train[:5%], half to
 // even. percent <= 100.
 struct SplitRows {

@@ -15,7 +15,7 @@
 
 namespace tandem::masked_language {
 
-// What decides whether the stream can be followed.
+// Conditions under which the stream can be followed.
 struct TorchMaskConditions {
   std::size_t num_shards = 1;  // world size or --logical_shards
   bool has_dropout = false;    // any dropout probability of the model above 0

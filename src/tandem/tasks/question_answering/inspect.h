@@ -1,4 +1,4 @@
-// What the model sees, as JSON lines: `tandem inspect tokens` and `tandem inspect features`.
+// The model's input as JSON lines: `tandem inspect tokens` and `tandem inspect features`.
 #pragma once
 
 #include <iosfwd>

@@ -1,4 +1,4 @@
-// What to train and evaluate question answering on: the "data" group of run_qa.py's arguments
+// Data for training and evaluating question answering: the "data" group of run_qa.py's arguments
 // (DataTrainingArguments), with Hugging Face's names and defaults. A plain struct; apps/arguments
 // fills it from the command line.
 #pragma once

@@ -34,13 +34,13 @@ class QuestionAnsweringTask final : public tasks::ExampleTask<EvaluationSet> {
   void set_train_features(FeatureSet features) { set_train({{}, std::move(features)}); }
   void set_evaluation(tasks::Split split, EvaluationSet set);
 
-  // What evaluate() makes of the outputs of a split and holds beside them; 0 without the split.
+  // Bytes that evaluate() needs for the results of a split; 0 without the split.
   std::size_t answers_bytes(tasks::Split split) const;
   // Fingerprint of the training features: their tokens, labels and padding.
   std::string train_fingerprint() const override;
 
-  // What the last evaluation of the validation set got wrong, at most `limit` of it in full;
-  // nothing without one.
+  // Wrong answers of the last evaluation of the validation set, at most `limit` of it in full;
+  // empty without an evaluation.
   Mistakes mistakes(std::size_t limit) const;
 
  private:

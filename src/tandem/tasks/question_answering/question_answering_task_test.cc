@@ -141,7 +141,7 @@ TEST(QuestionAnsweringTask, EvaluatesInTheMemoryOfTraining) {
   EXPECT_EQ(task.plan_evaluation(), evaluation - training);
 }
 
-// What the metrics cannot score is refused with the data, not behind the training.
+// Questions that the metrics cannot score are refused with the data, not after the training.
 TEST(QuestionAnsweringTask, QuestionsWithoutAnAnswerAreRefusedAtOnce) {
   const TemporaryFolder folder;
   const auto set = [&](const std::string& answers) {

@@ -1,4 +1,4 @@
-// What the tests of this folder share: a tokenizer of a handful of words, and question sets made in
+// Shared by the tests of this folder: a tokenizer of a handful of words, and question sets made in
 // place.
 #pragma once
 

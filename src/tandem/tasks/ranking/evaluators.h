@@ -31,7 +31,7 @@ struct EvaluatorResult {
 // Puts `name` and "_" in front of each key, unless the name is empty.
 void add_name(EvaluatorResult& result, const std::string& name);
 
-// What is appended to the table's file; `with_header` for a new file.
+// Text to append to the table's file; `with_header` for a new file.
 std::string csv_text(const CsvTable& table, double epoch, std::size_t steps, bool with_header);
 
 // `functions`: at least one. `name` of the data set is part of the file's name.

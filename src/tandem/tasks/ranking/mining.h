@@ -40,7 +40,7 @@ void check(const MiningOptions& options);
 // The nearest documents of a query that are looked at, when a query has at most `max_positives`.
 std::size_t candidates_of_query(const MiningOptions& options, std::size_t max_positives);
 
-// What the filters left out of all candidates.
+// Numbers of candidates that each filter left out.
 struct MiningCounts {
   std::size_t absolute_margin = 0, relative_margin = 0, max_score = 0, min_score = 0;
 };

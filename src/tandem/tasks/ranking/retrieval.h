@@ -17,7 +17,7 @@ struct RetrievalCuts {
   std::size_t largest() const;  // hits that a search must return
 };
 
-// What a search found for one query.
+// Result of a search for one query.
 struct QueryHits {
   std::vector<bool> is_relevant;       // of each hit, the best first
   std::size_t relevant_documents = 0;  // of the query in the corpus's judgements; at least 1

@@ -36,7 +36,7 @@ struct RetrievalSet {
   RetrievalTexts corpus;
   RetrievalTexts queries;          // those with a relevant document
   std::vector<Relevant> relevant;  // of each query
-  // What was left out, for the user: "3 queries have no relevant document and are left out".
+  // Notes for the user about omitted data: "3 queries have no relevant document and are left out".
   std::vector<std::string> notes;
 };
 
@@ -49,7 +49,7 @@ RetrievalSet read_retrieval_set(const RetrievalFiles& files);
 // Among equal scores, the document with the greater id comes first, as there.
 BreakTie greater_id_first(const RetrievalTexts& corpus);
 
-// What retrieval_scores() takes. hits: of each query.
+// Input of retrieval_scores(). hits: of each query.
 std::vector<QueryHits> judged_hits(const RetrievalSet& set, std::span<const std::vector<Hit>> hits);
 
 }  // namespace tandem::tasks::ranking

@@ -24,7 +24,7 @@ struct LossOptions {
   double alpha = 1;                   // ADRMSELoss
 };
 
-// What one sample of the data is.
+// Kind of one sample of the data.
 enum class SampleKind {
   kPair,       // a query, a document and a label
   kClassPair,  // the label is a class

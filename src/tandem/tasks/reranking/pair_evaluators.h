@@ -15,7 +15,7 @@ namespace tandem::tasks::reranking {
 
 // "reranking", "correlation" or "classification". Throws ConfigError for another name.
 Evaluator evaluator_named(std::string_view name);
-// What an evaluator reads.
+// The form of the rows that an evaluator reads.
 RowForm row_form(Evaluator evaluator);
 
 // The metrics of the samples for the evaluator, as the package's class names them.

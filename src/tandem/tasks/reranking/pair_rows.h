@@ -15,7 +15,7 @@
 
 namespace tandem::tasks::reranking {
 
-// What is read of a row.
+// The columns that are read of a row.
 enum class RowForm {
   kPairs,  // each pair is a sample with a label; a row without a label has a positive and negatives
   kTuples,  // a query with a positive and negatives, and labels of the row

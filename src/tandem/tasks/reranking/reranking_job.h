@@ -1,4 +1,4 @@
-// What `tandem run_reranker` adds to what every job does.
+// Extensions of `tandem run_reranker` to the common job.
 #pragma once
 
 #include <optional>

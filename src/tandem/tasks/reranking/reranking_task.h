@@ -61,7 +61,7 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
   double loss(const kernels::Context& context, const nn::PackedBatch& batch,
               std::span<const float> logits, float scale, float* grad_logits) override;
 
-  // What the loss compares the logits of a batch with.
+  // Values with which the loss compares the logits of a batch.
   struct BatchLabels {
     std::vector<float> labels;
     std::vector<std::size_t> begins;

@@ -1,4 +1,4 @@
-// What to train and evaluate text classification on: the "data" group of run_glue.py's and
+// Data for training and evaluating text classification: the "data" group of run_glue.py's and
 // run_classification.py's arguments, with Hugging Face's names and defaults. A plain struct; the
 // command line fills it.
 #pragma once

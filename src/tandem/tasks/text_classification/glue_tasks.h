@@ -10,7 +10,7 @@ namespace tandem::text_classification {
 
 inline constexpr std::string_view kGlueDataset = "nyu-mll/glue";
 
-// What an evaluation measures.
+// Metrics of an evaluation.
 enum class MetricSet {
   kAccuracy,
   kAccuracyAndF1,

@@ -1,4 +1,4 @@
-// What a classifier says: the kinds of labels, their names and ids.
+// Labels of a classifier: their kinds, names and ids.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace tandem::text_classification {
 
-// What the logits of a text mean.
+// Meaning of a text's logits.
 enum class Problem {
   kSingleLabel,  // one of the classes: softmax, cross-entropy
   kRegression,   // one number: squared error

@@ -57,7 +57,7 @@ double probability(std::span<const float> logits, std::size_t of) {
   return std::exp(static_cast<double>(logits[of] - largest)) / sum;
 }
 
-// What is wrong with text i; `expected` is empty when nothing is.
+// The mistake in text i; `expected` is empty if the answer is right.
 Mistake judge(const ExampleSet& examples, const LabelSet& labels, std::span<const float> logits,
               std::size_t i) {
   Mistake mistake;

@@ -1,4 +1,4 @@
-// What an evaluation got wrong, for people to look through in report.html.
+// Mistakes of an evaluation, for people to look through in report.html.
 #pragma once
 
 #include <cstdint>

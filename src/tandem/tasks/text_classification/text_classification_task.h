@@ -38,7 +38,7 @@ class TextClassificationTask final : public tasks::ExampleTask<LabelledTexts> {
                          const tasks::EncoderTaskOptions& options, ClassifierOptions classifier);
 
   const LabelSet& labels() const { return classifier_.labels; }
-  // What the last evaluation of the validation set got wrong; nothing without one.
+  // Mistakes of the last evaluation of the validation set; empty without one.
   const Mistakes& mistakes() const { return mistakes_; }
 
  private:
@@ -50,7 +50,7 @@ class TextClassificationTask final : public tasks::ExampleTask<LabelledTexts> {
   void load_labels(std::span<const std::uint32_t> features, const nn::PackedBatch& batch) override;
   double loss(const kernels::Context& context, const nn::PackedBatch& batch,
               std::span<const float> logits, float scale, float* grad_logits) override;
-  // What the losses compare logits with: one of a text, or a cell for each text and label.
+  // Values with which the losses compare logits: one of a text, or a cell for each text and label.
   struct BatchLabels {
     std::vector<std::int32_t> classes;  // kSingleLabel [texts]
     std::vector<float> values;          // kRegression [texts]; kMultiLabel [texts, labels]

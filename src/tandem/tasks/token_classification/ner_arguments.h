@@ -1,4 +1,4 @@
-// What to train and evaluate the tagging of words on: the "data" group of run_ner.py's arguments
+// Data for training and evaluating the tagging of words: the "data" group of run_ner.py's arguments
 // (DataTrainingArguments), with Hugging Face's names and defaults. A plain struct; apps/arguments
 // fills it from the command line.
 #pragma once

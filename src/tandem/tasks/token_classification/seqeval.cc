@@ -59,7 +59,7 @@ bool begins(const Tag& before, const Tag& tag) {
   return !tag.is({kOutside, kDot}) && before.type != tag.type;
 }
 
-// What the labels mean: types are numbered in the order of their names.
+// Meaning of the labels: types are numbered in the order of their names.
 struct Labels {
   std::vector<std::string> types;
   std::vector<Tag> tags;  // of each label

@@ -45,7 +45,7 @@ class TokenClassificationTask final : public tasks::ExampleTask<EvaluationSet> {
   // Tags of the larger evaluation set.
   std::size_t num_tags() const;
 
-  // What the last evaluation of the validation set found; nothing without one. At most `limit`
+  // Wrong tags of the last evaluation of the validation set; empty without one. At most `limit`
   // sentences in full.
   WrongTags wrong_tags(std::size_t limit) const;
   const std::optional<SeqevalScores>& scores() const { return eval_scores_; }

@@ -36,7 +36,7 @@ class RelativeBias final : public SharedPart {
   void backward(const nn::Pass& pass, std::span<std::byte> memory,
                 const nn::Gradients& grads) const override;
 
-  // What forward() made, for the attention of each layer.
+  // The result of forward(), for the attention of each layer.
   kernels::PositionBias band(const nn::Pass& pass, std::span<std::byte> memory) const;
   // The sums of its gradient over layers, which each layer's attention adds to.
   float* band_sums(const nn::Pass& pass, std::span<std::byte> memory) const;
