@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "apps/answering/answering.h"
@@ -47,6 +49,7 @@ struct Options {
       .port = 8080, .max_connections = 256, .max_connections_per_address = 128};
   double request_seconds = 10;
   double idle_seconds = 60;
+  bool stop_with_input = false;
 };
 
 void add_corpus(CLI::App& app, Options& options) {
@@ -72,6 +75,8 @@ void add_place(CLI::App& app, Options& options) {
       ->allow_extra_args(false);
   app.add_option("--port", options.server.port, "port to listen at; 0: any free one")
       ->capture_default_str();
+  app.add_flag("--stop_with_input", options.stop_with_input,
+               "stop when standard input ends, for programs that start this one with a pipe");
 }
 
 // Limits per client.
@@ -257,6 +262,18 @@ HttpHandlers handlers_of(const InferenceService& service, ServeMetrics& metrics)
                       double seconds) { metrics.count(request, status, seconds); }};
 }
 
+// Stops the server at the end of standard input: a pipe ends with the process that holds it, even
+// if that process is killed.
+void stop_with_input() {
+  std::thread([] {
+    char unused[256];
+    ssize_t bytes = 1;
+    while (bytes > 0 || (bytes < 0 && errno == EINTR))
+      bytes = ::read(STDIN_FILENO, unused, sizeof unused);
+    handle_stop(0);
+  }).detach();
+}
+
 void announce(const std::string& model, const std::string& address, std::uint16_t port) {
   if (!is_loopback(address))
     warn(fmt::format("everybody who reaches {} can ask; there is no password", address));
@@ -297,6 +314,7 @@ int serve(const Invocation& invocation) {
   // Until here a signal ends the program by itself.
   std::signal(SIGTERM, handle_stop);
   std::signal(SIGINT, handle_stop);
+  if (options.stop_with_input) stop_with_input();
   announce(model, options.server.address, server->port());
   server->run(g_stop);
   fmt::print("tandem: stopped\n");

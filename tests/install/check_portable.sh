@@ -72,7 +72,8 @@ python3 -m venv "$work/virtual env" || { echo "SKIPPED: needs python3-venv"; exi
 "$work/virtual env/bin/python" -m pip install --quiet --no-index "$work"/tandem_cpu-*.whl
 chmod -R a-w "$work/virtual env"
 "$work/virtual env/bin/tandem" --version | grep -q '^tandem [0-9]' || fail "the wheel's command does not run"
-"$work/virtual env/bin/python" "$source/tests/install/use_wheel.py" "$source/examples/demo" "$work/results" || fail "the Python module fails"
+arrays=$(ls -d "$source"/build/test-data/venv/lib/python3*/site-packages 2> /dev/null || true)  # has NumPy
+PYTHONPATH=$arrays "$work/virtual env/bin/python" "$source/tests/install/use_wheel.py" "$source/examples/demo" "$work/results" || fail "the Python module fails"
 chmod -R u+w "$work/virtual env"
 "$work/virtual env/bin/python" -m pip uninstall --quiet --yes tandem-cpu
 [ -z "$(find "$work/virtual env" -path '*tandem*')" ] || fail "uninstalling leaves $(find "$work/virtual env" -path '*tandem*' | head -3)"

@@ -9,9 +9,26 @@
 Every job runs in a process of its own. Nothing here needs torch or transformers.
 """
 
-from ._jobs import TandemError, run_classification, run_embedding, run_glue, run_mlm, run_ner, run_qa
+from ._commands import embed, mine, rerank
+from ._jobs import TandemError, run_classification, run_embedding, run_glue, run_mlm, run_ner, run_qa, run_reranker
 from ._models import Model, load
 from ._program import program, version
 
-__all__ = ["Model", "TandemError", "load", "program", "run_classification", "run_embedding", "run_glue", "run_mlm", "run_ner", "run_qa", "version"]
+__all__ = [
+    "Model",
+    "TandemError",
+    "embed",
+    "load",
+    "mine",
+    "program",
+    "rerank",
+    "run_classification",
+    "run_embedding",
+    "run_glue",
+    "run_mlm",
+    "run_ner",
+    "run_qa",
+    "run_reranker",
+    "version",
+]
 __version__ = version()

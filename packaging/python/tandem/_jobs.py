@@ -94,7 +94,7 @@ def run_job(command: str, flags: Dict[str, Flag], workers: Optional[int] = None)
             stdin=subprocess.DEVNULL,
             text=True,
             errors="replace",
-            preexec_fn=os.setpgrp,
+            start_new_session=True,
             stdout=subprocess.PIPE if piped else None,
             stderr=subprocess.STDOUT if piped else None,
             env={**os.environ, "TORCHELASTIC_ERROR_FILE": str(error_file)},
@@ -136,6 +136,11 @@ def run_ner(*, workers: Optional[int] = None, **flags: Flag) -> Dict[str, Any]:
 def run_mlm(*, workers: Optional[int] = None, **flags: Flag) -> Dict[str, Any]:
     """Masked language modelling: `tandem run_mlm`."""
     return run_job("run_mlm", flags, workers)
+
+
+def run_reranker(*, workers: Optional[int] = None, **flags: Flag) -> Dict[str, Any]:
+    """Cross-encoders that rank passages for a query: `tandem run_reranker`."""
+    return run_job("run_reranker", flags, workers)
 
 
 def run_embedding(*, workers: Optional[int] = None, **flags: Flag) -> Dict[str, Any]:
