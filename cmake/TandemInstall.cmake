@@ -5,8 +5,9 @@
 #   program      tandem              the program, manual pages, completion of shells
 #   transports   tandem-transports   plugins for libfabric, MPI and Gloo, which are loaded when asked for
 #   comm         libtandem-comm0     libtandem_comm.so.0, the communicator in C
-#   comm_dev     libtandem-comm-dev  its header, its link, find_package(tandem COMPONENTS comm)
-#   dev          libtandem-dev       static libraries and headers, find_package(tandem)
+#   comm_dev     libtandem-comm-dev  its headers, its link, find_package(tandem)
+#
+# The C++ libraries are internal: neither they nor their headers are installed.
 include(CMakePackageConfigHelpers)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/tandem)
@@ -15,8 +16,6 @@ configure_package_config_file(cmake/tandemConfig.cmake.in ${PROJECT_BINARY_DIR}/
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tandemConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tandemConfig.cmake ${PROJECT_BINARY_DIR}/tandemConfigVersion.cmake DESTINATION ${package_folder} COMPONENT comm_dev)
 install(EXPORT tandem-comm-targets NAMESPACE tandem:: DESTINATION ${package_folder} COMPONENT comm_dev)
-install(EXPORT tandem-targets NAMESPACE tandem:: DESTINATION ${package_folder} COMPONENT dev)
-install(FILES cmake/TandemDependencies.cmake DESTINATION ${package_folder} COMPONENT dev)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME tandem)
@@ -24,7 +23,7 @@ set(CPACK_PACKAGE_CONTACT "the tandem maintainers <maintainers@tandem.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
-set(CPACK_COMPONENTS_ALL program transports comm comm_dev dev)
+set(CPACK_COMPONENTS_ALL program transports comm comm_dev)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -50,7 +49,4 @@ tandem_package(transports tandem-transports "tandem over libfabric, MPI and Gloo
 tandem_package(comm libtandem-comm${PROJECT_VERSION_MAJOR} "collectives for CPUs, C interface" SECTION libs SUGGESTS tandem-transports)
 tandem_package(comm_dev libtandem-comm-dev "collectives for CPUs, development files" SECTION libdevel
   DEPENDS "libtandem-comm${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION})")
-# The static libraries need at link time what building tandem needs.
-tandem_package(dev libtandem-dev "libraries of tandem, development files" SECTION libdevel
-  DEPENDS "libtandem-comm-dev (= ${PROJECT_VERSION}), libfmt-dev, nlohmann-json3-dev, libsimdjson-dev, libicu-dev, zlib1g-dev, libssl-dev, libcurl4-openssl-dev, libcli11-dev, libdnnl-dev, libhwloc-dev, libmicrohttpd-dev, libprotozero-dev, libsnappy-dev, libyaml-dev, libzstd-dev")
 include(CPack)

@@ -55,9 +55,6 @@ function(tandem_add_library name)
     tandem_reuse_headers(tandem_${name} program)
   endif()
   target_link_libraries(tandem_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
-  install(TARGETS tandem_${name} EXPORT tandem-targets
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
-    FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 endfunction()
 
 # Compiles one source of a library for an instruction set: tandem_source_isa(gelu_avx2.cc avx2).
