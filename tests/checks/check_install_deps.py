@@ -4,6 +4,7 @@ default afterwards. The commands that would change this machine are replaced by 
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ ln -sf "$target" "$BIN/mpirun"
 COMMANDS = {
     "dpkg-query": 'for last; do :; done; grep -qx "$last" "$STATE/installed" && echo installed',
     "apt-get": 'case " $* " in *" install "*) for w; do echo "$w"; done >> "$STATE/installed" ;; esac' + ALTERNATIVE,
+    "apt-cache": 'for last; do :; done; [ "$last" != clang-format-14 ]',
     "update-alternatives": 'echo "$@" >> "$STATE/alternatives"; echo "$3" > "$STATE/chosen"' + ALTERNATIVE,
     "sudo": 'exec "$@"',
     "mpirun.mpich": ":",
@@ -65,6 +67,10 @@ def main():
     expect("the tests have Open MPI", {"openmpi-bin", "libopenmpi-dev"} <= set(packages))
     expect(f"mpirun is MPICH's after --tests: {mpirun}", mpirun == "mpirun.mpich", output)
 
+    # A release without a package that only tests need, as Debian 13 without clang-format-14.
+    expect("what the release lacks is left out", "clang-format-14" not in packages)
+    expect("and named", "this release has no package clang-format-14" in output, output)
+
     _, mpirun, output = install([], [[], ["--tests"], []])
     expect(f"mpirun is MPICH's after both: {mpirun}", mpirun == "mpirun.mpich", output)
 
@@ -74,6 +80,12 @@ def main():
 
     _, mpirun, output = install(["openmpi-bin"], [["--tests"], ["--tests"]])
     expect(f"also with --tests: {mpirun}", mpirun == "mpirun.openmpi", output)
+    # CMake names the package of a missing library: the same ones.
+    named = set()
+    for words in re.findall(r'^ *tandem_require\(\w+ (?:"[^"]*"|\S+) ("[^"]*"|\S+)', (ROOT / "cmake/TandemDependencies.cmake").read_text(), re.M):
+        named.update(words.strip('"').split())
+    listed = subprocess.run([ROOT / "scripts/install_deps.sh", "--libraries"], capture_output=True, text=True, check=True).stdout.split()
+    expect(f"CMake and install_deps.sh name other packages: {sorted(named ^ set(listed))}", named == set(listed))
     for failure in failures:
         print(failure)
     return 1 if failures else 0

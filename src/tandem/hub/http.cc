@@ -67,7 +67,11 @@ void set(CURL* handle, CURLoption option, T value) {
 
 // Proxies are always set, an empty one too: libcurl would read the environment itself.
 void set_network(CURL* handle, const HttpRequest& request, const HttpOptions& options) {
+#if LIBCURL_VERSION_NUM >= 0x075500
   set(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+  set(handle, CURLOPT_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
   set(handle, CURLOPT_FOLLOWLOCATION, 0L);
   set(handle, CURLOPT_NOSIGNAL, 1L);
   set(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options.connect_timeout.count()));
