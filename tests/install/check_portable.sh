@@ -56,6 +56,29 @@ inside mpirun -n 2 -genv OMP_NUM_THREADS=1 "$folder/bin/tandem" "${train[@]}" --
   { tail -n 20 "$work/two.log"; fail "two ranks fail in an empty root"; }
 cmp "$root/tmp/one/model.safetensors" "$root/tmp/two/model.safetensors" || fail "one rank and two have other weights"
 inside predict --model /tmp/two "Dorla commands the Melqueen." > /dev/null || fail "predict fails in an empty root"
+# An ordinary user without a home, /tmp that cannot execute, no executable memory, and the system
+# calls of Linux 4.18.
+strictly=("$source/tests/support/as_old_kernel.py")
+"$source/tests/support/as_strict_memory.py" true && strictly+=("$source/tests/support/as_strict_memory.py")
+unshare --mount "${strictly[@]}" sh -c 'root=$1; shift; mount -t tmpfs -o noexec,mode=1777 none "$root/tmp" && exec env -i PATH="$PATH" HOME=/nowhere OMP_NUM_THREADS=1 chroot --userspec=65534:65534 "$root" "$@"' \
+  sh "$root" "$folder/bin/tandem" mpirun -n 2 "$folder/bin/tandem" "${train[@]}" --output_dir /tmp/strict > "$work/strict.log" 2>&1 ||
+  { tail -n 20 "$work/strict.log"; fail "two ranks fail under restrictions"; }
+
+# Two versions side by side: each runs, and ranks of both refuse each other and name both.
+version=$(inside --version | sed -n '1s/tandem //p')
+other=${version%?}9
+cp -a "$root$folder" "$root/other"
+perl -0pi -e "s/\\b\\Q$version\\E\\0/$other\\0/g" "$root/other/lib/tandem/tandem"
+chroot "$root" /other/bin/tandem --version | grep -q "^tandem $other" || fail "the second version does not run beside the first"
+inside mpirun -n 1 "$folder/bin/tandem" "${train[@]}" --output_dir /tmp/mixed : -n 1 /other/bin/tandem "${train[@]}" --output_dir /tmp/mixed > "$work/mixed.log" 2>&1 && fail "ranks of two versions train together"
+grep -q "tandem $version .* on rank 0 .*, tandem $other .* on rank 1" "$work/mixed.log" || { tail -n 20 "$work/mixed.log"; fail "the message lacks a version"; }
+
+# A host that lacks the program is named, and so is the path.
+printf '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do [ "$1" = -o ] && shift; shift; done\nshift; exec unshare --mount sh -c "mount -t tmpfs none %s && $*"\n' "'$tree'" > "$work/ssh"
+chmod +x "$work/ssh"
+"$tree/bin/tandem" mpirun -launcher-exec "$work/ssh" -hosts localhost,distant -ppn 1 -n 2 "$tree/bin/tandem" --version > "$work/distant.log" 2>&1 && fail "a host without the program is accepted"
+grep -q "host distant .*$tree/bin/tandem: not found" "$work/distant.log" || { tail -n 5 "$work/distant.log"; fail "the message does not name the host"; }
+
 # Without its files the launcher names the missing one.
 rm "$root$folder/lib/tandem/tandem"
 message=$(inside --version 2>&1) && fail "a launcher without its program succeeds"
@@ -66,6 +89,11 @@ OMP_NUM_THREADS=1 "$build/bin/tandem" "${train[@]/\/demo\//$source/examples/demo
   { tail -n 20 "$work/native.log"; fail "the build's program fails"; }
 cmp "$root/tmp/one/model.safetensors" "$work/native/model.safetensors" || fail "the portable program has other weights than the build's"
 
+# No symbol of the system's C library is needed: the launcher is static, and the program and its
+# libraries need at most the version that is beside them.
+newest=$(for object in "$tree"/lib/tandem/tandem "$tree"/lib/tandem/lib*; do readelf -VW "$object"; done | grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -n 1)
+readelf -VW "$tree/lib/tandem/libc.so.6" | grep -q "Name: $newest\b" || fail "the libraries need $newest, which the libc beside them lacks"
+
 # The wheel, in a virtual environment of a path with a blank.
 python3 "$source/packaging/wheel.py" "$tree" "$work" 1 > "$work/wheel.log"
 python3 -m venv "$work/virtual env" || { echo "SKIPPED: needs python3-venv"; exit 77; }
@@ -74,6 +102,11 @@ chmod -R a-w "$work/virtual env"
 "$work/virtual env/bin/tandem" --version | grep -q '^tandem [0-9]' || fail "the wheel's command does not run"
 arrays=$(ls -d "$source"/build/test-data/venv/lib/python3*/site-packages 2> /dev/null || true)  # has NumPy
 PYTHONPATH=$arrays "$work/virtual env/bin/python" "$source/tests/install/use_wheel.py" "$source/examples/demo" "$work/results" || fail "the Python module fails"
+# Another host finds the command although the environment is active on the first host only.
+printf '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do [ "$1" = -o ] && shift; shift; done\nshift; exec env -i PATH=/usr/bin:/bin sh -c "$*"\n' > "$work/ssh"
+PATH=$work/virtual\ env/bin:$PATH tandem mpirun -launcher-exec "$work/ssh" -hosts localhost,distant -ppn 1 -n 2 tandem --version > "$work/active.log" 2>&1 ||
+  { tail -n 5 "$work/active.log"; fail "mpirun does not find the environment's command on another host"; }
+[ "$(grep -c '^tandem [0-9]' "$work/active.log")" = 2 ] || { cat "$work/active.log"; fail "one rank did not run"; }
 chmod -R u+w "$work/virtual env"
 "$work/virtual env/bin/python" -m pip uninstall --quiet --yes tandem-cpu
 [ -z "$(find "$work/virtual env" -path '*tandem*')" ] || fail "uninstalling leaves $(find "$work/virtual env" -path '*tandem*' | head -3)"
