@@ -83,4 +83,9 @@ class WithBinaries(Distribution):
         return True
 
 
-setup(cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": WheelOfAnyPython}, distclass=WithBinaries)
+def version():
+    """The version of tandem, which CMakeLists.txt has."""
+    return re.search(r"^project\(.*VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(), re.M)[1]
+
+
+setup(version=version(), cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": WheelOfAnyPython}, distclass=WithBinaries)

@@ -6,8 +6,13 @@
 (or mpi) it also replaces that backend.
 """
 
+from importlib import metadata
+
 __all__ = ["autoload", "average_hook", "register", "share_memory"]
-__version__ = "0.1.0"
+try:
+    __version__ = metadata.version("tandem-torch")
+except metadata.PackageNotFoundError:  # used from the source tree
+    __version__ = "0"
 
 
 def register(name):
