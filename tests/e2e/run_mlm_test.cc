@@ -127,6 +127,11 @@ TEST_F(RunMlm, BadInputIsRefused) {
   expect_refused(joined("refused", {"--do_train", "--mlm_probability", "1.5"}),
                  {"mlm_probability"});
 
+  expect_refused(joined("refused", {"--do_train", "--mlm_probability", "0"}),
+                 {"--mlm_probability: found 0, expected a number above 0"});
+  expect_refused(joined("refused", {"--do_eval", "--mlm_probability", "1e-8"}),
+                 {"--mlm_probability: found 1e-08", "no token of the", "validation part"});
+
   fs::copy(kDemo / "model", path("dropout"));
   json config = json::parse(read_file(path("dropout") / "config.json"));
   config["hidden_dropout_prob"] = 0.1;
@@ -134,6 +139,31 @@ TEST_F(RunMlm, BadInputIsRefused) {
   expect_refused(joined("refused", {"--do_train", "--torch_masks", "--model_name_or_path",
                                     path("dropout").native()}),
                  {"dropout"});
+}
+
+// A general tokenizer has the mask that its files name, and no other.
+TEST_F(RunMlm, ATokenizerWithoutAMaskIsRefused) {
+  fs::copy(kDemo / "model", path("maskless"));
+  json config = json::parse(read_file(path("maskless") / "tokenizer_config.json"));
+  config.erase("mask_token");
+  config["tokenizer_class"] = "PreTrainedTokenizerFast";
+  write_file(path("maskless") / "tokenizer_config.json", config.dump());
+  expect_refused(joined("refused", {"--do_train", "--tokenizer_name", path("maskless").native()}),
+                 {"the tokenizer has no mask token", "--tokenizer_name"});
+}
+
+TEST_F(RunMlm, FilesWithoutTextAreRefused) {
+  const std::string empty = file("empty.txt", ""), blank = file("blank.txt", "\n \n\n\n");
+  const auto trained_on = [&](const std::string& name, const Words& more = {}) {
+    return joined("refused", with({"--do_train", "--train_file", name}, more));
+  };
+  expect_refused(trained_on(empty), {"empty.txt", "no row"});
+  expect_refused(trained_on(lines(), {"--do_eval", "--validation_file", empty}),
+                 {"empty.txt", "no row"});
+  expect_refused(trained_on(blank, {"--line_by_line"}),
+                 {"the train part: found no piece", "every row is blank"});
+  expect_refused(trained_on(blank, {"--max_seq_length", "4"}),
+                 {"the train part: found only special tokens"});
 }
 
 }  // namespace

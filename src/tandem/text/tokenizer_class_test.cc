@@ -100,6 +100,24 @@ TEST_F(TokenizerClasses, TheGeneralClassFollowsTokenizerJson) {
   }
 }
 
+// Every other class has the mask of its family.
+TEST_F(TokenizerClasses, TheGeneralClassHasNoMaskUnlessTheFilesNameOne) {
+  for (const char* name : {"TokenizersBackend", "PreTrainedTokenizerFast"}) {
+    use_demo();
+    configure(name);
+    const auto mask = load().mask_token_id();
+    EXPECT_TRUE(mask.has_value()) << name;
+    const auto drop = [](Json& json) { json.erase("mask_token"); };
+    edit("tokenizer_config.json", drop);
+    EXPECT_EQ(load().mask_token_id(), std::nullopt) << name;
+    const testing::TemporaryFolder saved;
+    load().save(saved.path());
+    EXPECT_EQ(Tokenizer::load(saved.path()).mask_token_id(), std::nullopt) << name;
+    configure("BertTokenizer");
+    EXPECT_EQ(load().mask_token_id(), mask);
+  }
+}
+
 // F02 of the reported inputs.
 TEST_F(TokenizerClasses, ReportedTokenizersBackend) {
   const fs::path reported = testing::shared_data() / "reported" / "F02_tokenizers_backend";

@@ -150,15 +150,17 @@ class DefinitionReader {
   }
 
   // The type is known: what the files do not name has its family's name, and names that the family
-  // does not have are unknown keys like others.
+  // does not have are unknown keys like others. The general class has no mask of its own.
   void choose_model_type(const TokenizerModelType& type) {
     d_.model_type = &type;
     const SpecialTokenDefaults& defaults = special_tokens();
     const std::string_view names[] = {defaults.unk,  defaults.sep, defaults.pad, defaults.cls,
                                       defaults.mask, defaults.bos, defaults.eos};
     static_assert(std::size(names) == std::size(kSpecialTokens));
+    const bool general = class_ != nullptr && class_->model.empty();
     for (std::size_t i = 0; i < std::size(names); ++i) {
       std::string& name = d_.*kSpecialTokens[i].second;
+      if (general && &name == &d_.mask_token) continue;
       if (name.empty() || names[i].empty()) name = names[i];
     }
   }
@@ -426,8 +428,7 @@ class DefinitionReader {
       const SpecialTokenDefaults& names = special_tokens();
       raise<DataError>(
           "'{}': the vocabulary of {} entries has no {} \"{}\"; a vocabulary of this type needs "
-          "{}, "
-          "{}, {} and {} (tokenizer_config.json can give them other names)",
+          "{}, {}, {} and {} (tokenizer_config.json can give them other names)",
           path_.string(), d_.vocabulary.size(), role, name, names.unk, names.cls, names.sep,
           names.pad);
     }

@@ -47,6 +47,16 @@ std::span<const MaskedPiece> BatchMasks::by_counter(const TextPieces& pieces,
   return std::span(masked_).first(indices.size());
 }
 
+bool BatchMasks::evaluates(const TextPieces& pieces) {
+  const auto is_chosen = [](std::int32_t label) { return label != kNoLabel; };
+  if (stream_ != nullptr) return true;
+  for (std::uint32_t i = 0; i < pieces.size(); ++i) {
+    const MaskedPiece& piece = by_counter(pieces, std::span(&i, 1), MaskUse::kEvaluation).front();
+    if (std::any_of(piece.labels.begin(), piece.labels.end(), is_chosen)) return true;
+  }
+  return false;
+}
+
 // The next batch of the stream.
 void BatchMasks::draw(const TextPieces& pieces, std::span<const std::uint32_t> indices,
                       std::span<MaskedPiece> out) {

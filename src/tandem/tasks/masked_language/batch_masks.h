@@ -21,6 +21,10 @@ class BatchMasks {
  public:
   BatchMasks(const MaskingOptions& options, std::uint64_t seed, bool torch_masks);
 
+  // Whether a token of the pieces is chosen in evaluations. True for the script's masks, which are
+  // not known in advance.
+  bool evaluates(const TextPieces& pieces);
+
   // As Task::begin_epoch(). Throws ConfigError where a run with the script's masks resumes.
   void begin_epoch(std::uint64_t epoch, const data::EpochBatches& batches, std::size_t first_batch);
 

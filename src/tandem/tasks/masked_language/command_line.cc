@@ -66,7 +66,7 @@ FlagTable mask_flags() {
       "Masks",
       {
           flag("mlm_probability", field<&Arguments::mlm_probability>(),
-               "share of the tokens that the model predicts")
+               "share of the tokens that the model predicts, above 0")
               .between(0, 1),
           flag("whole_word_mask", field<&Arguments::whole_word_mask>(),
                "words are predicted whole or not at all"),
@@ -90,6 +90,12 @@ void CommandLine::check(const tasks::Stages& stages, std::string_view evaluation
     raise<ConfigError>(
         "--do_predict: run_mlm predicts nothing; evaluate with --do_eval, and use the model in "
         "another task");
+  }
+  if (arguments_.mlm_probability < kLeastProbability) {
+    raise<ConfigError>(
+        "--mlm_probability: found {:g}, expected a number above 0: no token would be chosen, so "
+        "nothing would be predicted",
+        arguments_.mlm_probability);
   }
   check_corpus_source(arguments_, stages, evaluation_flag);
 }

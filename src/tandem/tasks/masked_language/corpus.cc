@@ -178,15 +178,24 @@ class CorpusReader {
     return text;
   }
 
-  static void finish(std::string_view part, TextPieces& pieces,
-                     const std::optional<std::int64_t>& max_samples, bool wanted) {
+  // What gives a part without pieces some.
+  std::string advice(std::string_view part, const PieceCounts& counts) const {
+    if (counts.rows == 0 && splits_train()) {
+      return fmt::format("pass --validation_file, or a {} --validation_split_percentage (found {})",
+                         part == "validation" ? "larger" : "smaller",
+                         options_.validation_split_percentage);
+    }
+    if (options_.line_by_line) return "every row is blank; pass rows with text";
+    return "pass more text, a smaller --max_seq_length, or --line_by_line";
+  }
+
+  void finish(std::string_view part, TextPieces& pieces,
+              const std::optional<std::int64_t>& max_samples, bool wanted) const {
     if (!wanted) return;
     if (pieces.size() == 0) {
-      raise<DataError>(
-          "the {} part: found no piece of {} tokens in {} rows; pass more text, a smaller "
-          "--max_seq_length, or --line_by_line{}",
-          part, pieces.max_seq_length(), pieces.counts().rows,
-          part == "validation" ? ", or a larger --validation_split_percentage" : "");
+      raise<DataError>("the {} part: found no piece of {}{} tokens in {} rows; {}", part,
+                       options_.line_by_line ? "up to " : "", pieces.max_seq_length(),
+                       pieces.counts().rows, advice(part, pieces.counts()));
     }
     if (max_samples) {
       pieces = pieces.first(static_cast<std::uint64_t>(std::max<std::int64_t>(0, *max_samples)));

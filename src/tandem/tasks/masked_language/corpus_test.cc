@@ -135,6 +135,23 @@ TEST_F(CorpusTest, TheColumnIsThatOfTheTrainingPart) {
               HasSubstr("c.csv': found no column \"words\""));
 }
 
+TEST_F(CorpusTest, AllRowsInOnePart) {
+  const fs::path text = file("a.txt", "one row of text\nand one more of them\n");
+  const auto share = [&](std::uint32_t percent) {
+    return error(parts({text}), {.max_seq_length = 4, .validation_split_percentage = percent});
+  };
+  EXPECT_THAT(share(0), HasSubstr("the validation part: found no piece of 4 tokens in 0 rows; "
+                                  "pass --validation_file, or a larger "
+                                  "--validation_split_percentage (found 0)"));
+  EXPECT_THAT(share(100), AllOf(HasSubstr("the train part"), HasSubstr("a smaller --validation")));
+}
+
+TEST_F(CorpusTest, BlankRowsAreNoPiecesByLine) {
+  const fs::path blank = file("a.txt", "\n \n");
+  EXPECT_THAT(error(parts({blank}, {blank}), {.line_by_line = true}),
+              HasSubstr("found no piece of up to 16 tokens in 2 rows; every row is blank"));
+}
+
 TEST_F(CorpusTest, NoPieceIsAnError) {
   const fs::path one = file("a.txt", "row\n");
   EXPECT_THAT(error(parts({one}, {one})),

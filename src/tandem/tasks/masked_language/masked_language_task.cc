@@ -35,6 +35,16 @@ std::string fingerprint(const TextPieces& pieces, tasks::Padding padding,
   return tasks::Fingerprint(pieces, padding).add(masks).text();
 }
 
+// Special tokens are never chosen.
+void check_text(std::string_view part, const TextPieces& pieces) {
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    if (pieces.has_text(i)) return;
+  if (pieces.size() == 0) return;
+  raise<DataError>(
+      "the {} part: found only special tokens in its {} pieces, expected text; every row is blank",
+      part, pieces.size());
+}
+
 }  // namespace
 
 MaskedLanguageTask::MaskedLanguageTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
@@ -46,11 +56,19 @@ MaskedLanguageTask::MaskedLanguageTask(models::ModelConfig config, const text::T
       masks_(mask_options.masking, mask_options.seed, mask_options.torch_masks) {}
 
 void MaskedLanguageTask::set_train(TextPieces pieces) {
+  check_text("train", pieces);
   train_ = std::move(pieces);
   set_train_sequences(train_);
 }
 
 void MaskedLanguageTask::set_evaluation(TextPieces pieces) {
+  check_text("validation", pieces);
+  if (pieces.size() > 0 && !masks_.evaluates(pieces)) {
+    raise<ConfigError>(
+        "--mlm_probability: found {:g}, which chooses no token of the {} pieces of the validation "
+        "part, so nothing can be evaluated; pass a larger one, or more text",
+        mask_options_.masking.probability, pieces.size());
+  }
   eval_ = std::move(pieces);
   set_evaluation_sequences(Split::kEval, eval_);
 }

@@ -29,6 +29,8 @@ class MaskedLanguageTask final : public tasks::EncoderTask {
                      const tasks::EncoderTaskOptions& options,
                      const MaskedLanguageOptions& mask_options);
 
+  // Throw DataError for pieces without text, and ConfigError if an evaluation has nothing to
+  // predict.
   void set_train(TextPieces pieces);
   void set_evaluation(TextPieces pieces);
 

@@ -18,6 +18,9 @@ struct TextPiece {
   std::vector<std::uint8_t> word_begins;  // 1: first token of a word
 };
 
+// Draws have 32 bits, so smaller probabilities choose nothing.
+inline constexpr double kLeastProbability = 1.0 / (std::uint64_t{1} << 32);
+
 struct MaskingOptions {
   double probability = 0.15;          // --mlm_probability
   bool whole_words = false;           // --whole_word_mask

@@ -30,6 +30,12 @@ TextPiece TextPieces::piece(std::size_t i) const {
   return piece;
 }
 
+bool TextPieces::has_text(std::size_t i) const {
+  const auto tokens = tokens_.subspan(static_cast<std::size_t>(begin(i)), num_real_tokens(i));
+  return std::any_of(tokens.begin(), tokens.end(),
+                     [](std::uint32_t token) { return (token & StoredToken::kSpecial) == 0; });
+}
+
 TextPieces TextPieces::first(std::uint64_t count) const {
   TextPieces pieces = *this;
   pieces.num_pieces_ = std::min(num_pieces_, count);

@@ -45,6 +45,9 @@ class TextPieces final : public tasks::TokenSequences {
   void read(std::size_t i, TextPiece& piece) const;
   TextPiece piece(std::size_t i) const;
 
+  // Whether piece i has a token that is not special.
+  bool has_text(std::size_t i) const;
+
   std::uint64_t num_tokens() const { return num_pieces_ == 0 ? 0 : end(size() - 1); }
   const PieceCounts& counts() const { return counts_; }
   // The first `count` pieces; all of them if there are fewer.
