@@ -3,7 +3,7 @@
 
     make_family_goldens.py
 
-Needs torch, transformers, safetensors (every golden has the versions used). tests/parity/README.md describes the files; src/tandem/models/task_golden_test.cc reads them.
+Needs torch, transformers, safetensors (every golden has the versions used). tests/parity/README.md describes the files; src/tandem/models/{task,masked_language}_golden_test.cc read them.
 """
 
 import importlib.metadata
@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -57,6 +58,7 @@ TASKS = {
     "multilabel": (AutoModelForSequenceClassification, 3, "multi_label_classification"),
     "ner": (AutoModelForTokenClassification, 5, None),
     "qa": (AutoModelForQuestionAnswering, 2, None),
+    "mlm": (AutoModelForMaskedLM, 0, None),
 }
 
 
@@ -100,6 +102,9 @@ def inputs_of(task, config):
         batch["labels"] = torch.tensor([[1.0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]])
     elif task == "ner":
         batch["labels"] = torch.tensor([[(i + k) % 5 if 0 < k < n - 1 and k != 4 else -100 for k in range(longest)] for i, n in enumerate(lengths)])
+    elif task == "mlm":
+        chosen = {(0, 1), (0, 5), (1, 2), (2, 6), (2, 10), (3, 0)}
+        batch["labels"] = torch.tensor([[(5 * i + 9 * k) % 50 if (i, k) in chosen else -100 for k in range(longest)] for i in range(4)])
     else:
         batch["start_positions"], batch["end_positions"] = torch.tensor([1, 3, 0, 40]), torch.tensor([4, 4, 11, 1])
     return batch
@@ -109,9 +114,17 @@ def load(folder, task, dtype):
     """As the scripts do: the seed, then the model, whose new head draws from it."""
     kind, labels, problem = TASKS[task]
     set_seed(42)
-    config = AutoConfig.from_pretrained(folder, **({} if task == "qa" else {"num_labels": labels, "problem_type": problem}))
+    config = AutoConfig.from_pretrained(folder, **({} if task in ("qa", "mlm") else {"num_labels": labels, "problem_type": problem}))
     model, info = kind.from_pretrained(folder, config=config, attn_implementation="eager", dtype=torch.float32, output_loading_info=True)
     return model.to(dtype).train(), info
+
+
+def logits_of(task, inputs, output):
+    if task == "qa":
+        return {"start_logits_f64": output.start_logits.tolist(), "end_logits_f64": output.end_logits.tolist()}
+    if task == "mlm":
+        return {"logits_at_labels_f64": output.logits[inputs["labels"] != -100].tolist(), "logits_row_0_f64": output.logits[0, 0].tolist()}
+    return {"logits_f64": output.logits.tolist()}
 
 
 def golden(name, task, folder, heads):
@@ -132,11 +145,6 @@ def golden(name, task, folder, heads):
         if "word_embeddings" in key or "position_embeddings" in key:
             row = int(inputs["input_ids"][0][1]) if "word" in key else 3
             gradients[key] |= {"row": row, "row_first8_f64": grad[row][:8].tolist()}
-    logits = (
-        {"start_logits_f64": output.start_logits.tolist(), "end_logits_f64": output.end_logits.tolist()}
-        if task == "qa"
-        else {"logits_f64": output.logits.tolist()}
-    )
     record = {
         "versions": versions(),
         "model": name,
@@ -146,7 +154,7 @@ def golden(name, task, folder, heads):
         "missing_keys": missing,
         "unexpected_keys": sorted(info["unexpected_keys"]),
         "inputs": {key: value.tolist() for key, value in inputs.items()},
-        **logits,
+        **logits_of(task, inputs, output),
         "loss_f64": float(output.loss),
         "gradients": gradients,
         "grad_norm_total_f64": sum(g["norm_f64"] ** 2 for g in gradients.values()) ** 0.5,

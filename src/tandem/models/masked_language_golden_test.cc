@@ -1,9 +1,11 @@
-// The heads of …ForMaskedLM against what transformers computes (goldens in
-// ../shared/data/golden/next/mlm): loading and saving, logits, loss and gradients of a batch with
-// fixed masks.
+// The heads of …ForMaskedLM against what transformers computes: loading and saving, logits, loss
+// and gradients of a batch with fixed masks. Whole models are goldens in
+// ../shared/data/golden/next/mlm. Encoders that get a new head are those of the project (every
+// family) and ../shared/data/golden/next/encoders.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -31,17 +33,62 @@ fs::path next() { return tandem::testing::shared_data() / "golden/next"; }
 
 using tandem::testing::norm_of;
 
-class MaskedLanguageGoldenTest : public ::testing::TestWithParam<const char*> {
+fs::path project() { return fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/families"; }
+
+enum class Source { kWholeModels, kEncoders, kProject };
+
+struct GoldenCase {
+  Source source;
+  std::string model;
+};
+
+void PrintTo(const GoldenCase& golden, std::ostream* out) { *out << golden.model; }
+
+std::vector<GoldenCase> cases(Source source, const std::vector<std::string>& models) {
+  std::vector<GoldenCase> cases;
+  for (const std::string& model : models) cases.push_back({source, model});
+  return cases;
+}
+
+class MaskedLanguageGoldenTest : public ::testing::TestWithParam<GoldenCase> {
  protected:
   void SetUp() override {
-    if (!fs::exists(next() / "mlm/batch.json"))
+    if (GetParam().source != Source::kProject && !fs::exists(next() / "mlm/batch.json"))
       GTEST_SKIP() << "needs goldens, which are absent: " << next() / "mlm";
-    expected_ = json::parse(read_file(next() / "mlm/batch.json")).at(GetParam());
-    directory_ = next() / expected_.at("model").get<std::string>();
+    read_golden();
     model_ =
         std::make_unique<EncoderModel>(ModelConfig::load(directory_), make_masked_language_head);
     weights_.resize(model_->layout().size());
     report_ = load_pretrained(directory_, model_->config(), model_->layout(), weights_);
+  }
+
+  bool is_whole() const { return GetParam().source == Source::kWholeModels; }
+
+  void read_golden() {
+    const std::string& model = GetParam().model;
+    switch (GetParam().source) {
+      case Source::kWholeModels:
+        expected_ = json::parse(read_file(next() / "mlm/batch.json")).at(model);
+        directory_ = next() / expected_.at("model").get<std::string>();
+        break;
+      case Source::kEncoders: {
+        const json all = json::parse(read_file(next() / "encoders" / (model + ".json")));
+        expected_ = all.at("mlm");
+        expected_["inputs"] = all.at("inputs");
+        expected_["inputs"]["input_ids"] = expected_.at("input_ids");  // masked
+        expected_["inputs"].update(expected_.at("labels"));
+        directory_ = next() / "models" / ("tiny-" + model);
+        heads_ = next() / "encoders" / (model + "_heads.safetensors");
+        head_prefix_ = "mlm.";
+        break;
+      }
+      case Source::kProject:
+        expected_ = json::parse(read_file(project() / fmt::format("batch_{}_mlm.json", model)));
+        directory_ = project() / "models" / ("tiny-" + model);
+        heads_ = project() / "heads.safetensors";
+        head_prefix_ = model + ".mlm.";
+        break;
+    }
   }
 
   // With the padding of the golden, or without.
@@ -108,13 +155,23 @@ class MaskedLanguageGoldenTest : public ::testing::TestWithParam<const char*> {
       const json& first = want.at("first8_f64");
       for (std::size_t i = 0; i < first.size(); ++i)
         EXPECT_NEAR(found[i], first[i].get<double>(), 1e-4 * want_norm) << name << " " << i;
-      json projections = {{"projections", want.at("projections_f64")}};
-      EXPECT_LE(tandem::testing::distance(found, projections), 1e-4 * want_norm) << name;
+      if (want.contains("projections_f64")) {
+        const json projections = {{"projections", want["projections_f64"]}};
+        EXPECT_LE(tandem::testing::distance(found, projections), 1e-4 * want_norm) << name;
+      }
+      if (want.contains("row")) {
+        const std::size_t begin = want.at("row").get<std::size_t>() * parameter->shape[1];
+        const json& row = want.at("row_first8_f64");
+        for (std::size_t i = 0; i < row.size(); ++i)
+          EXPECT_NEAR(found[begin + i], row[i].get<double>(), 1e-4 * want_norm) << name << " " << i;
+      }
     }
   }
 
   json expected_;
   fs::path directory_;
+  fs::path heads_;  // file of the new heads, where the golden is of an encoder
+  std::string head_prefix_;
   std::unique_ptr<EncoderModel> model_;
   std::vector<float> weights_, grads_;
   LoadReport report_;
@@ -123,12 +180,45 @@ class MaskedLanguageGoldenTest : public ::testing::TestWithParam<const char*> {
   std::vector<std::int32_t> targets_;
 };
 
+constexpr auto kNameOfCase = [](const auto& test) { return test.param.model; };
+
 INSTANTIATE_TEST_SUITE_P(Shared, MaskedLanguageGoldenTest,
-                         ::testing::Values("bert", "bert_untied", "distilbert", "roberta",
-                                           "electra"),
-                         [](const auto& test) { return std::string(test.param); });
+                         ::testing::ValuesIn(cases(Source::kWholeModels,
+                                                   {"bert", "bert_untied", "distilbert", "roberta",
+                                                    "electra"})),
+                         kNameOfCase);
+INSTANTIATE_TEST_SUITE_P(SharedEncoders, MaskedLanguageGoldenTest,
+                         ::testing::ValuesIn(cases(Source::kEncoders, {"mpnet"})), kNameOfCase);
+INSTANTIATE_TEST_SUITE_P(Project, MaskedLanguageGoldenTest,
+                         ::testing::ValuesIn(cases(Source::kProject,
+                                                   {"bert", "distilbert", "electra", "mpnet",
+                                                    "roberta", "xlmr"})),
+                         kNameOfCase);
+
+// missing_keys also lists other names of parameters.
+TEST_P(MaskedLanguageGoldenTest, ANewHeadIsTorchsDraw) {
+  if (is_whole()) return;  // the file has the head
+  EXPECT_EQ(model_->architecture(), expected_.at("class"));
+  EXPECT_THAT(report_.unused, IsEmpty());
+  EXPECT_THAT(
+      report_.ignored,
+      UnorderedElementsAreArray(expected_.at("unexpected_keys").get<std::vector<std::string>>()));
+  auto missing = expected_.at("missing_keys").get<std::vector<std::string>>();
+  std::erase_if(missing, [&](const auto& name) { return !expected_["gradients"].contains(name); });
+  EXPECT_THAT(report_.newly_initialized, UnorderedElementsAreArray(missing));
+  const formats::SafetensorsFile heads(heads_);
+  for (const std::string& name : missing) {
+    const nn::ParameterSpec* parameter = model_->layout().find(name);
+    ASSERT_NE(parameter, nullptr) << name;
+    std::vector<float> want(parameter->size);
+    formats::copy_to_float(*heads.find(head_prefix_ + name), want);
+    for (std::size_t i = 0; i < want.size(); ++i)
+      ASSERT_NEAR(weights_[parameter->offset + i], want[i], 1e-8) << name << " " << i;
+  }
+}
 
 TEST_P(MaskedLanguageGoldenTest, EveryTensorIsAParameter) {
+  if (!is_whole()) return;
   EXPECT_EQ(model_->architecture(), expected_.at("class"));
   EXPECT_THAT(report_.newly_initialized, IsEmpty());
   EXPECT_THAT(report_.unused, IsEmpty());
@@ -143,6 +233,7 @@ TEST_P(MaskedLanguageGoldenTest, EveryTensorIsAParameter) {
 
 // The file that is written has the tensors, the class and the bits of the file that was read.
 TEST_P(MaskedLanguageGoldenTest, IsSavedAsItWas) {
+  if (!is_whole()) return;
   const tandem::testing::TemporaryFolder folder;
   save_pretrained(folder.path(), model_->config(), model_->architecture(), model_->layout(),
                   weights_);
@@ -185,6 +276,7 @@ TEST_P(MaskedLanguageGoldenTest, AStepMatchesHuggingFace) {
 
 // Every logit, one token at a time as the target.
 TEST_P(MaskedLanguageGoldenTest, AllLogitsMatchHuggingFace) {
+  if (GetParam().source == Source::kEncoders) return;  // AStepMatchesHuggingFace has all of them
   TestContext context(2, "", Precision::kFloat32);
   MaskedLanguageHead head(model_->config(), model_->layout());
   read_batch(/*padded=*/true);
