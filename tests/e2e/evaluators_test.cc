@@ -82,7 +82,7 @@ class EvaluatorGoldens : public JobTest {
     const json& files = golden["files"];
     ASSERT_TRUE(files.contains(result.table.file)) << result.table.file;
     const std::string expected = files[result.table.file].get<std::string>();
-    std::string found = csv_text(result.table, 1.0, 20, /*with_header=*/true);
+    std::string found = csv_text(result.table, {1.0, 20}, /*with_header=*/true);
     found.erase(std::remove(found.begin(), found.end(), '\r'), found.end());
     EXPECT_EQ(found.substr(0, found.find('\n')), expected.substr(0, expected.find('\n')));
     expect_cells(found.substr(found.find('\n') + 1), expected.substr(expected.find('\n') + 1));

@@ -149,6 +149,46 @@ TEST_F(RunReranker, EvaluatorsHaveTheMetricsOfThePackage) {
                  golden["reranking_negatives"]["metrics"]);
 }
 
+// Outside of training there is no epoch, and the scores of this model do not tie: the bytes behind
+// the step are those of the package.
+TEST_F(RunReranker, EvaluatorsWriteTheTablesOfThePackage) {
+  const json golden = evaluators();
+  std::string lines;
+  for (const json& sample : golden["reranking_documents_samples"]) {
+    const nlohmann::ordered_json row = {{"query", sample["query"]},
+                                        {"positive", sample["positive"]},
+                                        {"documents", sample["documents"]}};
+    lines += row.dump() + "\n";
+  }
+  write_file(path("searches.jsonl"), lines);
+  for (const auto& [record, flag] :
+       {std::pair("reranking_documents", "--always_rerank_positives"),
+        std::pair("reranking_documents_only_found", "--no_always_rerank_positives")}) {
+    fs::remove_all(path("out"));
+    const Words words = {"--do_eval",
+                         "--evaluator",
+                         "reranking",
+                         "--eval_file",
+                         path("searches.jsonl").native(),
+                         "--evaluator_name",
+                         "dev",
+                         flag};
+    const ProcessResult result = run_reranker("tiny-ce", words);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const json found = json::parse(read_file(path("out") / "eval_results.json"));
+    for (const auto& [name, value] : golden[record]["metrics"].items())
+      EXPECT_NEAR(found.at("eval_" + name).get<double>(), value.get<double>(), 1e-12) << name;
+    for (const auto& [name, text] : golden[record]["files"].items()) {
+      std::string expected = text.get<std::string>();
+      expected.replace(expected.find("1.0,20"), 6, "0,0");
+      std::string file = read_file(path("out") / "eval" / name);
+      EXPECT_EQ(std::count(file.begin(), file.end(), '\r'), 2);
+      std::erase(file, '\r');
+      EXPECT_EQ(file, expected);
+    }
+  }
+}
+
 TEST_F(RunReranker, ASavedModelHasItsActivationAndANewHeadOfTheSeed) {
   const ProcessResult result = run_reranker(
       "tiny-bert", {"--do_train", "--train_file", data("rerank_pairs.jsonl"), "--max_steps", "1",

@@ -98,6 +98,30 @@ TEST_F(RunEmbedding, ChoosesByTheBestSearch) {
   EXPECT_EQ(state.at("best_metric"), found.at("eval_cosine_ndcg@10"));
 }
 
+// A row at each evaluation in training and one behind it, under sentence-transformers' name.
+TEST_F(RunEmbedding, EvaluatorsWriteTheTablesOfThePackage) {
+  const Words flags =
+      with(with(eval_flags(), search_flags("q1\td1\t1\nq2\td2\t1\n")),
+           {"--eval_strategy", "steps", "--eval_steps", "6", "--logical_shards", "2",
+            "--evaluator_name", "dev", "--metric_for_best_model", "eval_dev_cosine_recall@3"});
+  run_ok(train_command("one", flags));
+  const std::string name = "Information-Retrieval_evaluation_dev_results.csv";
+  const std::string table = read_file(path("one") / "eval" / name);
+  EXPECT_THAT(table, HasSubstr("epoch,steps,cosine-Accuracy@1,cosine-Accuracy@3,"));
+  std::vector<std::string> lines;
+  std::istringstream text(table);
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  const json state = json::parse(read_file(path("one") / "trainer_state.json"));
+  ASSERT_EQ(lines.size(), 2 + state.at("global_step").get<std::size_t>() / 6);
+  EXPECT_EQ(lines.back().substr(0, lines.back().find(',', lines.back().find(',') + 1)),
+            fmt::format("{:.1f},{}", state.at("epoch").get<double>(),
+                        state.at("global_step").get<int>()));
+  EXPECT_EQ(state.at("best_metric"), 1.0);
+  EXPECT_TRUE(results("one").contains("eval_dev_cosine_map@100"));
+  run_ranks(train_command("two", flags), 2);
+  EXPECT_EQ(read_file(path("two") / "eval" / name), table);
+}
+
 TEST_F(RunEmbedding, EvaluatesASearchAlone) {
   run_ok({kProgram, "run_embedding", "--model_name_or_path", (kDemo / "model").native(),
           "--output_dir", path("alone").native(), "--do_eval", "--eval_corpus",

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tandem/core/json.h"
+#include "tandem/tasks/ranking/csv_table.h"
 
 namespace tandem::tasks {
 
@@ -12,6 +13,7 @@ struct Evaluation {
   nlohmann::ordered_json metrics;  // {"exact_match": …} without prefix, in the metric's order;
                                    // empty when the split has no answers
   std::vector<std::string> warnings = {};
+  std::vector<ranking::CsvTable> tables = {};  // which get a row
 };
 
 }  // namespace tandem::tasks

@@ -166,6 +166,10 @@ ordered_json measure(const EvaluationRequest& request, std::span<const float> ou
   const tasks::Evaluation evaluation =
       task.evaluate(request.split, output, request.directory, request.file_prefix, threads);
   for (const std::string& warning : evaluation.warnings) observer.warning(warning);
+  if (request.at) {
+    for (const tasks::ranking::CsvTable& table : evaluation.tables)
+      append_row(request.directory / "eval", table, *request.at, request.most_rows);
+  }
   ordered_json metrics = ordered_json::object();
   for (const auto& [key, value] : evaluation.metrics.items())
     metrics[request.metric_prefix + "_" + key] = value;

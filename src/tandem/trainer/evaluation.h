@@ -11,6 +11,7 @@
 #include "tandem/comm/api/communicator.h"
 #include "tandem/core/json.h"
 #include "tandem/kernels/context.h"
+#include "tandem/tasks/ranking/csv_table.h"
 #include "tandem/tasks/task.h"
 #include "tandem/trainer/observer.h"
 
@@ -24,6 +25,9 @@ struct EvaluationRequest {
   std::size_t batch_size = 8;          // per rank
   // Written as <prefix>_model_preparation_time, if there.
   std::optional<double> preparation_seconds = std::nullopt;
+  // When the evaluation takes place. The task's tables in directory/eval get a row, if there.
+  std::optional<tasks::ranking::EvaluatedAt> at = std::nullopt;
+  std::optional<std::size_t> most_rows = std::nullopt;  // of append_row()
   std::vector<float>* own_output = nullptr;  // not null: becomes what this rank's batches gave
   // Not null: once it is true on any rank, the evaluation ends early on all.
   const std::atomic<bool>* stop = nullptr;

@@ -266,6 +266,9 @@ ordered_json Trainer::evaluate(tasks::Split split, const std::atomic<bool>* stop
   const auto stage = eval ? MemoryTracker::Stage::kEval : MemoryTracker::Stage::kPredict;
   memory_.start(stage);
   const bool trained = learning_rate_.has_value();  // even for no step
+  const tasks::ranking::EvaluatedAt at{
+      .epoch = trained ? std::optional(state_.epoch) : std::nullopt,
+      .steps = static_cast<std::size_t>(state_.global_step)};
   ordered_json metrics = trainer::evaluate(
       {.split = split,
        .metric_prefix = eval ? "eval" : std::string(parts_.task.prediction_prefix()),
@@ -273,10 +276,19 @@ ordered_json Trainer::evaluate(tasks::Split split, const std::atomic<bool>* stop
        .directory = parts_.arguments.output_dir,
        .batch_size = static_cast<std::size_t>(parts_.arguments.per_device_eval_batch_size),
        .preparation_seconds = trained ? std::nullopt : std::optional(preparation_seconds_),
+       .at = eval ? std::optional(at) : std::nullopt,
+       .most_rows = most_table_rows(/*in_training=*/stop != nullptr),
        .stop = stop},
       parts_.kernels, parts_.communicator, parts_.task, weights(), parts_.observer);
   memory_.stop_and_report(stage, metrics);
   return metrics;
+}
+
+// A view of an elastic job repeats an evaluation that a lost rank interrupted: its row is written
+// once. The evaluation behind training follows that of the last step.
+std::optional<std::size_t> Trainer::most_table_rows(bool in_training) const {
+  if (parts_.callbacks == nullptr) return std::nullopt;
+  return !in_training && learning_rate_ && due().evaluation ? 2 : 1;
 }
 
 ordered_json Trainer::evaluate_and_record() {

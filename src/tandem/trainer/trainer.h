@@ -142,6 +142,7 @@ class Trainer {
   void record_losses(const StepRecord& record);
   void log_training(double grad_norm, double learning_rate);
   nlohmann::ordered_json evaluate(tasks::Split split, const std::atomic<bool>* stop);
+  std::optional<std::size_t> most_table_rows(bool in_training) const;
   // Throws Interrupted on all ranks when stop_requested ended it.
   nlohmann::ordered_json evaluate_and_record();
   void remember_best(const nlohmann::ordered_json& metrics);

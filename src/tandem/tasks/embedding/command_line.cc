@@ -116,6 +116,9 @@ FlagTable evaluation_flags() {
           flag("evaluator", field<&Arguments::evaluator>(),
                "embedding_similarity, binary_classification, triplet or information_retrieval, "
                "several separated by commas; unset: chosen by the columns of the validation rows"),
+          flag("evaluator_name", field<&Arguments::evaluator_name>(),
+               "name of the data in metrics and files of the evaluators: dev makes "
+               "eval_dev_cosine_ndcg@10"),
           flag("eval_corpus", field<&Arguments::eval_corpus>(),
                "documents of information_retrieval, with columns _id and text")
               .as_path(),
@@ -142,7 +145,7 @@ FlagTable CommandLine::flags() const {
 }
 
 std::vector<std::string> CommandLine::metrics() const {
-  std::vector<std::string> all = evaluator_metrics();
+  std::vector<std::string> all = evaluator_metrics(arguments_.evaluator_name);
   all.insert(all.begin(), "loss");
   return all;
 }

@@ -39,6 +39,7 @@ struct EmbeddingArguments : DataSource {
 
   // --- evaluation ---
   std::optional<std::string> evaluator;  // commas between; unset: chosen by the columns
+  std::string evaluator_name;            // of the data, in keys and names of tables
   std::optional<std::string> eval_corpus, eval_queries, eval_qrels;
   std::optional<std::int64_t> truncate_dim;
 

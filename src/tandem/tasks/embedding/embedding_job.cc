@@ -213,6 +213,7 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
   options.evaluators = {
       .evaluators = choose_evaluators(),
       .similarity = options.files.similarity,
+      .name = arguments_.evaluator_name,
       .truncate_dim = static_cast<std::size_t>(arguments_.truncate_dim.value_or(0))};
   return made(std::move(config), tokenizer, task_options(settings, std::nullopt),
               std::move(options));
@@ -319,7 +320,7 @@ LeadingMetrics EmbeddingJob::leading_metrics() const {
   LeadingMetrics leading{.metrics = {}, .training_loss = loss_->name};
   const EvaluatorOptions& options = task_->evaluators();
   for (const Evaluator evaluator : options.evaluators)
-    leading.metrics.push_back(primary_metric(evaluator, options.similarity));
+    leading.metrics.push_back(primary_metric(evaluator, options));
   leading.metrics.push_back(evaluation_loss_metric());
   return leading;
 }

@@ -298,7 +298,7 @@ Evaluation EmbeddingTask::evaluate(Split split, std::span<const float> output,
                          .labels = set.labels,
                          .embeddings = embeddings,
                          .retrieval = retrieval_ ? &*retrieval_ : nullptr},
-                        context.get(), evaluation.metrics);
+                        context.get(), evaluation);
   }
   return evaluation;
 }

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "tandem/core/error.h"
+#include "tandem/tasks/evaluation.h"
 #include "tandem/tasks/ranking/evaluators.h"
 #include "tandem/tasks/ranking/search.h"
 
@@ -58,7 +59,7 @@ ranking::EvaluatorResult search(const EvaluatorOptions& options, const Evaluated
   all.add(documents.view(), context);
   const ranking::SearchResult result{.function = function.similarity,
                                      .queries = ranking::judged_hits(set, all.take_hits())};
-  return ranking::information_retrieval(std::span(&result, 1), cuts, "");
+  return ranking::information_retrieval(std::span(&result, 1), cuts, options.name);
 }
 
 ranking::EvaluatorResult run(Evaluator evaluator, const EvaluatorOptions& options,
@@ -68,14 +69,15 @@ ranking::EvaluatorResult run(Evaluator evaluator, const EvaluatorOptions& option
       ranking::similarity_function(options.similarity).similarity};
   const Matrix a = column(options, texts, 0), b = column(options, texts, 1);
   if (evaluator == Evaluator::kTriplet) {
-    return ranking::triplet(a.view(), b.view(), column(options, texts, 2).view(), functions, "");
+    return ranking::triplet(a.view(), b.view(), column(options, texts, 2).view(), functions,
+                            options.name);
   }
   if (evaluator == Evaluator::kBinaryClassification) {
     const std::vector<int> labels(texts.labels.begin(), texts.labels.end());
-    return ranking::binary_classification(a.view(), b.view(), labels, functions, "");
+    return ranking::binary_classification(a.view(), b.view(), labels, functions, options.name);
   }
   const std::vector<double> labels(texts.labels.begin(), texts.labels.end());
-  return ranking::embedding_similarity(a.view(), b.view(), labels, functions, "");
+  return ranking::embedding_similarity(a.view(), b.view(), labels, functions, options.name);
 }
 
 }  // namespace
@@ -93,18 +95,20 @@ std::string_view name_of(Evaluator evaluator) {
   return kRows[static_cast<std::size_t>(evaluator)].name;
 }
 
-LeadingMetric primary_metric(Evaluator evaluator, const std::string& similarity) {
+LeadingMetric primary_metric(Evaluator evaluator, const EvaluatorOptions& options) {
+  const std::string& similarity = options.similarity;
+  const std::string prefix = options.name.empty() ? "" : options.name + "_";
   switch (evaluator) {
     case Evaluator::kEmbeddingSimilarity:
-      return {"spearman_" + similarity, "Spearman correlation", MetricUnit::kNumber};
+      return {prefix + "spearman_" + similarity, "Spearman correlation", MetricUnit::kNumber};
     case Evaluator::kBinaryClassification:
-      return {similarity + "_ap", "Average precision", MetricUnit::kFraction};
+      return {prefix + similarity + "_ap", "Average precision", MetricUnit::kFraction};
     case Evaluator::kTriplet:
-      return {similarity + "_accuracy", "Accuracy of triplets", MetricUnit::kFraction};
+      return {prefix + similarity + "_accuracy", "Accuracy of triplets", MetricUnit::kFraction};
     case Evaluator::kRetrieval:
       break;
   }
-  return {similarity + "_ndcg@10", "nDCG at 10", MetricUnit::kFraction};
+  return {prefix + similarity + "_ndcg@10", "nDCG at 10", MetricUnit::kFraction};
 }
 
 std::optional<Evaluator> default_evaluator(std::size_t columns, LabelKind labels) {
@@ -128,7 +132,7 @@ void check_rows(Evaluator evaluator, std::size_t columns, LabelKind labels) {
                               : "2 text columns with a score");
 }
 
-std::vector<std::string> evaluator_metrics() {
+std::vector<std::string> evaluator_metrics(const std::string& name) {
   std::vector<std::string> all;
   for (const ranking::SimilarityFunction& function : ranking::similarity_functions()) {
     for (const char* metric : {"pearson", "spearman"})
@@ -148,15 +152,25 @@ std::vector<std::string> evaluator_metrics() {
     add("mrr", cuts.mrr);
     add("map", cuts.map);
   }
+  if (!name.empty())
+    for (std::string& key : all) key = name + "_" + key;
+  all.emplace_back("sequential_score");
   return all;
 }
 
 void evaluate(const EvaluatorOptions& options, const EvaluatedTexts& texts,
-              const kernels::Context& context, nlohmann::ordered_json& metrics) {
+              const kernels::Context& context, Evaluation& evaluation) {
+  double primary = 0;
   for (const Evaluator evaluator : options.evaluators) {
-    for (const auto& [key, value] : run(evaluator, options, texts, context).metrics)
-      metrics[key] = value;
+    ranking::EvaluatorResult result = run(evaluator, options, texts, context);
+    ranking::add_name(result, options.name);
+    for (const auto& [key, value] : result.metrics) {
+      evaluation.metrics[key] = value;
+      if (key == result.primary) primary = value;
+    }
+    evaluation.tables.push_back(std::move(result.table));
   }
+  if (options.evaluators.size() > 1) evaluation.metrics["sequential_score"] = primary;
 }
 
 }  // namespace tandem::tasks::embedding

@@ -6,28 +6,38 @@
 #include <string>
 #include <vector>
 
-#include "tandem/core/json.h"
 #include "tandem/kernels/context.h"
 #include "tandem/tasks/embedding/losses.h"
 #include "tandem/tasks/leading_metric.h"
 #include "tandem/tasks/ranking/retrieval_files.h"
 
+namespace tandem::tasks {
+struct Evaluation;  // evaluation.h
+}
+
 namespace tandem::tasks::embedding {
 
 enum class Evaluator { kEmbeddingSimilarity, kBinaryClassification, kTriplet, kRetrieval };
+
+struct EvaluatorOptions {
+  std::vector<Evaluator> evaluators;
+  std::string similarity = "cosine";
+  std::string name = {};  // of the data: in front of keys and in names of tables; empty: none
+  std::size_t truncate_dim = 0;  // the first values of each embedding; 0: all
+};
 
 // By the names of --evaluator. Throws ConfigError, which lists them.
 Evaluator evaluator_named(const std::string& name);
 std::string_view name_of(Evaluator evaluator);
 // The metric that is compared between checkpoints.
-LeadingMetric primary_metric(Evaluator evaluator, const std::string& similarity);
+LeadingMetric primary_metric(Evaluator evaluator, const EvaluatorOptions& options);
 // For rows of this shape when none is named: of scores the similarity, of labels 0 and 1 the
 // classification, of three columns without labels the triplets; else nothing.
 std::optional<Evaluator> default_evaluator(std::size_t columns, LabelKind labels);
 // Throws ConfigError with what was found and expected.
 void check_rows(Evaluator evaluator, std::size_t columns, LabelKind labels);
-// The keys of all evaluators for a similarity function, without "eval_".
-std::vector<std::string> evaluator_metrics();
+// The keys of all evaluators for every similarity function, without "eval_".
+std::vector<std::string> evaluator_metrics(const std::string& name);
 
 // Embeddings of an evaluation.
 struct EvaluatedTexts {
@@ -38,14 +48,8 @@ struct EvaluatedTexts {
   const ranking::RetrievalSet* retrieval = nullptr;  // of those behind the rows
 };
 
-struct EvaluatorOptions {
-  std::vector<Evaluator> evaluators;
-  std::string similarity = "cosine";
-  std::size_t truncate_dim = 0;  // the first values of each embedding; 0: all
-};
-
-// Adds the metrics of all evaluators to `metrics`.
+// Adds the metrics and tables of all evaluators.
 void evaluate(const EvaluatorOptions& options, const EvaluatedTexts& texts,
-              const kernels::Context& context, nlohmann::ordered_json& metrics);
+              const kernels::Context& context, Evaluation& evaluation);
 
 }  // namespace tandem::tasks::embedding

@@ -1,7 +1,6 @@
 #include "tandem/tasks/ranking/evaluators.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -132,13 +131,6 @@ void add_name(EvaluatorResult& result, const std::string& name) {
   if (name.empty()) return;
   for (auto& [key, value] : result.metrics) key = name + "_" + key;
   result.primary = name + "_" + result.primary;
-}
-
-std::string csv_text(const CsvTable& table, double epoch, std::size_t steps, bool with_header) {
-  std::string text;
-  if (with_header) text = fmt::format("{}{}", fmt::join(table.header, ","), table.line_end);
-  return text + fmt::format("{},{},{}{}", python_repr(epoch), steps, fmt::join(table.cells, ","),
-                            table.line_end);
 }
 
 EvaluatorResult embedding_similarity(const Embeddings& a, const Embeddings& b,

@@ -8,18 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "tandem/tasks/ranking/csv_table.h"
 #include "tandem/tasks/ranking/retrieval.h"
 #include "tandem/tasks/ranking/similarity_functions.h"
 
 namespace tandem::tasks::ranking {
-
-// A table that grows by one row with each evaluation, beside the model.
-struct CsvTable {
-  std::string file;                 // "triplet_evaluation_dev_results.csv"
-  std::vector<std::string> header;  // with "epoch" and "steps"
-  std::vector<std::string> cells;   // without these two
-  std::string_view line_end = "\r\n";
-};
 
 struct EvaluatorResult {
   // Without the name of the data set, in the package's order: "spearman_cosine".
@@ -30,9 +23,6 @@ struct EvaluatorResult {
 
 // Puts `name` and "_" in front of each key, unless the name is empty.
 void add_name(EvaluatorResult& result, const std::string& name);
-
-// Text to append to the table's file; `with_header` for a new file.
-std::string csv_text(const CsvTable& table, double epoch, std::size_t steps, bool with_header);
 
 // `functions`: at least one. `name` of the data set is part of the file's name.
 using Functions = std::span<const Similarity>;

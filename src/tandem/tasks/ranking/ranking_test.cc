@@ -4,7 +4,9 @@
 #include <cmath>
 #include <random>
 
+#include "support/test_support.h"
 #include "tandem/core/error.h"
+#include "tandem/core/file.h"
 #include "tandem/tasks/ranking/binary_scores.h"
 #include "tandem/tasks/ranking/correlation.h"
 #include "tandem/tasks/ranking/evaluators.h"
@@ -60,12 +62,28 @@ TEST(BinaryScoresTest, OneClassAndOneRow) {
 TEST(Evaluators, WriteAHeaderOnceAndTheLinesOfPython) {
   EvaluatorResult result =
       cross_encoder_classes(std::vector<int>{0, 1, 2, 2}, std::vector<int>{0, 1, 1, 2}, "");
-  EXPECT_EQ(csv_text(result.table, 0.5, 3, true),
+  EXPECT_EQ(csv_text(result.table, {0.5, 3}, true),
             "epoch,steps,Macro_F1,Micro_F1,Weighted_F1\r\n"
             "0.5,3,0.7777777777777777,0.75,0.7499999999999999\r\n");
-  EXPECT_EQ(csv_text(result.table, 1, 6, false),
+  EXPECT_EQ(csv_text(result.table, {1, 6}, false),
             "1.0,6,0.7777777777777777,0.75,0.7499999999999999\r\n");
   EXPECT_EQ(result.table.file, "CrossEncoderClassificationEvaluator_results.csv");
+}
+
+TEST(Evaluators, AppendRowsToTheirTable) {
+  const tandem::testing::TemporaryFolder folder;
+  CsvTable table{.file = "t.csv", .header = {"epoch", "steps", "x"}, .cells = {"1"}};
+  const auto text = [&] { return read_file(folder.path() / "eval" / "t.csv"); };
+  append_row(folder.path() / "eval", table, {std::nullopt, 0});
+  EXPECT_EQ(text(), "epoch,steps,x\r\n0,0,1\r\n");
+  append_row(folder.path() / "eval", table, {1.0, 6});
+  append_row(folder.path() / "eval", table, {1.0, 6});
+  EXPECT_EQ(text(), "epoch,steps,x\r\n0,0,1\r\n1.0,6,1\r\n1.0,6,1\r\n");
+  table.cells = {"2"};
+  append_row(folder.path() / "eval", table, {1.0, 6}, 2);
+  EXPECT_EQ(text(), "epoch,steps,x\r\n0,0,1\r\n1.0,6,1\r\n1.0,6,2\r\n");
+  append_row(folder.path() / "eval", table, {1.0, 6}, 1);
+  EXPECT_EQ(text(), "epoch,steps,x\r\n0,0,1\r\n1.0,6,2\r\n");
 }
 
 TEST(Evaluators, RerankingLeavesOutQueriesWithOneKindOfDocument) {

@@ -97,6 +97,13 @@ FlagTable evaluator_flags() {
                "rows for the evaluator; of reranking a query, positives and negatives, or lists of "
                "passages and labels, of which those above 0 are relevant (default: the validation "
                "file)"),
+          flag("evaluator_name", field<&Arguments::evaluator_name>(),
+               "name of the data in metrics and files of the evaluator: dev makes "
+               "eval_dev_ndcg@10"),
+          flag("always_rerank_positives", field<&Arguments::always_rerank_positives>(),
+               "of reranking with a column documents: rank positives that are missing there, too")
+              .with_bare()
+              .with_negation(),
           flag("at_k", field<&Arguments::at_k>(), "passages that count for nDCG and MRR")
               .at_least(1),
       });
@@ -114,13 +121,10 @@ FlagTable CommandLine::flags() const {
 std::vector<std::string> CommandLine::metrics() const {
   std::vector<std::string> names{"loss"};
   if (!arguments_.evaluator) return names;
-  const Evaluator evaluator = evaluator_named(*arguments_.evaluator);
-  const auto at_k = static_cast<std::size_t>(arguments_.at_k);
-  for (const std::size_t num_labels : {1, 2}) {
-    for (const LeadingMetric& metric : evaluator_leading_metrics(evaluator, num_labels, at_k))
-      if (std::find(names.begin(), names.end(), metric.key) == names.end())
-        names.push_back(metric.key);
-  }
+  const std::vector<std::string> own =
+      evaluator_metrics(evaluator_named(*arguments_.evaluator),
+                        static_cast<std::size_t>(arguments_.at_k), arguments_.evaluator_name);
+  names.insert(names.end(), own.begin(), own.end());
   return names;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tandem/core/error.h"
+#include "tandem/tasks/evaluation.h"
 #include "tandem/tasks/ranking/evaluators.h"
 
 namespace tandem::tasks::reranking {
@@ -43,20 +44,39 @@ ranking::EvaluatorResult rank(const RerankerOptions& options, const LabelledPair
     }
     queries.push_back(std::move(query));
   }
-  return ranking::cross_encoder_reranking(queries, {}, options.at_k, "");
+  std::vector<ranking::RankedQuery> base;
+  for (const std::vector<int>& relevant : pairs.base) {
+    ranking::RankedQuery& query = base.emplace_back(ranking::RankedQuery{relevant, {}});
+    for (std::size_t i = 0; i < relevant.size(); ++i)
+      query.scores.push_back(static_cast<float>(relevant.size() - i));
+  }
+  return ranking::cross_encoder_reranking(queries, base, options.at_k, options.evaluator_name);
 }
 
 ranking::EvaluatorResult classify(const RerankerOptions& options, const LabelledPairs& pairs,
                                   Logits logits) {
   const ScoredPairs scored = scored_pairs(options, pairs, logits);
   const std::vector<int> labels = scored.classes();
-  if (options.num_labels == 1) return ranking::cross_encoder_binary(scored.scores, labels, "");
+  if (options.num_labels == 1)
+    return ranking::cross_encoder_binary(scored.scores, labels, options.evaluator_name);
   std::vector<int> predicted;
   for (std::size_t i = pairs.begins[pairs.evaluator_begin]; i < pairs.begins.back(); ++i) {
     const auto best = std::max_element(logits[i].begin(), logits[i].end());
     predicted.push_back(static_cast<int>(best - logits[i].begin()));
   }
-  return ranking::cross_encoder_classes(predicted, labels, "");
+  return ranking::cross_encoder_classes(predicted, labels, options.evaluator_name);
+}
+
+ranking::EvaluatorResult run(const RerankerOptions& options, const LabelledPairs& pairs,
+                             Logits logits) {
+  if (options.evaluator == Evaluator::kReranking) return rank(options, pairs, logits);
+  if (options.evaluator == Evaluator::kClassification) return classify(options, pairs, logits);
+  const ScoredPairs scored = scored_pairs(options, pairs, logits);
+  return ranking::cross_encoder_correlation(scored.scores, scored.labels, options.evaluator_name);
+}
+
+std::string with_name(const std::string& name, std::string key) {
+  return name.empty() ? key : name + "_" + key;
 }
 
 }  // namespace
@@ -72,32 +92,47 @@ Evaluator evaluator_named(std::string_view name) {
 }
 
 RowForm row_form(Evaluator evaluator) {
-  return evaluator == Evaluator::kReranking ? RowForm::kLists : RowForm::kPairs;
+  return evaluator == Evaluator::kReranking ? RowForm::kSearches : RowForm::kPairs;
 }
 
-std::vector<std::pair<std::string, double>> evaluator_metrics(const RerankerOptions& options,
-                                                              const LabelledPairs& pairs,
-                                                              Logits logits) {
-  if (pairs.evaluator_labels.empty()) return {};
-  switch (options.evaluator) {
+void evaluate(const RerankerOptions& options, const LabelledPairs& pairs, Logits logits,
+              Evaluation& evaluation) {
+  if (options.evaluator == Evaluator::kNone || pairs.evaluator_labels.empty()) return;
+  ranking::EvaluatorResult result = run(options, pairs, logits);
+  ranking::add_name(result, options.evaluator_name);
+  for (const auto& [key, value] : result.metrics) evaluation.metrics[key] = value;
+  evaluation.tables.push_back(std::move(result.table));
+}
+
+std::vector<std::string> evaluator_metrics(Evaluator evaluator, std::size_t at_k,
+                                           const std::string& name) {
+  std::vector<std::string> keys;
+  switch (evaluator) {
     case Evaluator::kNone:
-      return {};
+      break;
     case Evaluator::kReranking:
-      return rank(options, pairs, logits).metrics;
-    case Evaluator::kCorrelation: {
-      const ScoredPairs scored = scored_pairs(options, pairs, logits);
-      return ranking::cross_encoder_correlation(scored.scores, scored.labels, "").metrics;
-    }
+      for (const char* base : {"", "base_"}) {
+        keys.push_back(fmt::format("{}map", base));
+        keys.push_back(fmt::format("{}mrr@{}", base, at_k));
+        keys.push_back(fmt::format("{}ndcg@{}", base, at_k));
+      }
+      break;
+    case Evaluator::kCorrelation:
+      keys = {"pearson", "spearman"};
+      break;
     case Evaluator::kClassification:
+      keys = {"accuracy", "accuracy_threshold", "f1",       "f1_threshold", "precision",
+              "recall",   "average_precision",  "f1_macro", "f1_micro",     "f1_weighted"};
       break;
   }
-  return classify(options, pairs, logits).metrics;
+  for (std::string& key : keys) key = with_name(name, key);
+  return keys;
 }
 
 std::vector<LeadingMetric> evaluator_leading_metrics(Evaluator evaluator, std::size_t num_labels,
-                                                     std::size_t at_k) {
-  const auto fraction = [](std::string key, std::string name) {
-    return LeadingMetric{std::move(key), std::move(name), MetricUnit::kFraction};
+                                                     std::size_t at_k, const std::string& name) {
+  const auto fraction = [&](std::string key, std::string title) {
+    return LeadingMetric{with_name(name, std::move(key)), std::move(title), MetricUnit::kFraction};
   };
   switch (evaluator) {
     case Evaluator::kNone:
@@ -107,7 +142,8 @@ std::vector<LeadingMetric> evaluator_leading_metrics(Evaluator evaluator, std::s
               fraction(fmt::format("mrr@{}", at_k), fmt::format("MRR@{}", at_k)),
               fraction("map", "MAP")};
     case Evaluator::kCorrelation:
-      return {{"spearman", "Spearman correlation"}, {"pearson", "Pearson correlation"}};
+      return {{with_name(name, "spearman"), "Spearman correlation"},
+              {with_name(name, "pearson"), "Pearson correlation"}};
     case Evaluator::kClassification:
       break;
   }

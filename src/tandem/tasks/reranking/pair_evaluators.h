@@ -4,12 +4,15 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "tandem/tasks/leading_metric.h"
 #include "tandem/tasks/reranking/pair_rows.h"
 #include "tandem/tasks/reranking/reranking_task.h"
+
+namespace tandem::tasks {
+struct Evaluation;  // evaluation.h
+}
 
 namespace tandem::tasks::reranking {
 
@@ -18,13 +21,17 @@ Evaluator evaluator_named(std::string_view name);
 // The form of the rows that an evaluator reads.
 RowForm row_form(Evaluator evaluator);
 
-// The metrics of the samples for the evaluator, as the package's class names them.
-std::vector<std::pair<std::string, double>> evaluator_metrics(
-    const RerankerOptions& options, const LabelledPairs& pairs,
-    std::span<const std::span<const float>> logits);
+// Adds the metrics and the table of the evaluator, as the package's class makes them.
+void evaluate(const RerankerOptions& options, const LabelledPairs& pairs,
+              std::span<const std::span<const float>> logits, Evaluation& evaluation);
 
-// The same names for reports, the main one first; none without an evaluator.
+// The keys of all metrics of the evaluator, without "eval_".
+std::vector<std::string> evaluator_metrics(Evaluator evaluator, std::size_t at_k,
+                                           const std::string& name);
+
+// The main ones for reports, the first of them compared between checkpoints; none without an
+// evaluator.
 std::vector<LeadingMetric> evaluator_leading_metrics(Evaluator evaluator, std::size_t num_labels,
-                                                     std::size_t at_k);
+                                                     std::size_t at_k, const std::string& name);
 
 }  // namespace tandem::tasks::reranking

@@ -43,8 +43,11 @@ std::optional<float> number_at(const Column& column, std::size_t i) {
 // Appends the samples of the rows of one part.
 class PairBuilder {
  public:
-  PairBuilder(PairRows& pairs, RowForm form, bool need_labels)
-      : pairs_(pairs), form_(form), need_labels_(need_labels) {}
+  PairBuilder(PairRows& pairs, RowForm form, bool need_labels, bool rerank_positives)
+      : pairs_(pairs),
+        form_(form),
+        need_labels_(need_labels),
+        rerank_positives_(rerank_positives) {}
 
   // Chooses among the columns that were read.
   void choose(std::string_view part_file, const RerankingArguments& arguments) {
@@ -61,6 +64,8 @@ class PairBuilder {
     }
     if (label_ && pairs_.rows.untyped()) data::infer_type(*label_);
     check_columns(part_file, arguments);
+    searched_ = form_ == RowForm::kSearches && !label_ && texts_.size() == 3 &&
+                texts_[2]->name == "documents";
   }
 
   void add_row(std::size_t row) {
@@ -68,7 +73,12 @@ class PairBuilder {
     const Column& query = *texts_.front();
     if (query.is_null(row)) fail("column \"{}\": found no text, expected a query", query.name);
     const std::size_t begin = pairs_.passages.size();
-    for (std::size_t c = 1; c < texts_.size(); ++c) add_passages(*texts_[c], c == 1 ? 1.0f : 0.0f);
+    if (searched_) {
+      add_search();
+    } else {
+      for (std::size_t c = 1; c < texts_.size(); ++c)
+        add_passages(*texts_[c], c == 1 ? 1.0f : 0.0f);
+    }
     const std::size_t count = pairs_.passages.size() - begin;
     if (count == 0) fail("found no passage, expected at least one");
     pairs_.queries.resize(pairs_.passages.size(), query.texts[row]);
@@ -99,6 +109,7 @@ class PairBuilder {
 
   // In sentence-transformers a column of this name has what a search found, positives among it.
   void check_negatives(std::string_view file) const {
+    if (form_ == RowForm::kSearches && texts_.size() == 3) return;
     for (std::size_t c = 2; c < texts_.size(); ++c) {
       if (texts_[c]->name == "documents") {
         raise<DataError>(
@@ -130,7 +141,7 @@ class PairBuilder {
       return;
     }
     const bool lists = label_->kind == Column::Kind::kList;
-    if (lists != (form_ == RowForm::kLists)) {
+    if (lists != (form_ == RowForm::kLists || form_ == RowForm::kSearches)) {
       raise<DataError>(
           "{}: column \"{}\": found {}, expected {}", file, label_->name,
           lists ? "lists of labels" : "one label of a row",
@@ -156,14 +167,41 @@ class PairBuilder {
       fail("found {} labels, expected {} as in the rows before", labels, pairs_.labels_per_row);
   }
 
-  void add_passages(const Column& column, float label) {
+  // As the evaluator of cross-encoders: positives are found in the documents by their text.
+  void add_search() {
+    const std::vector<std::string_view> positives = passages_of(*texts_[1]);
+    const std::vector<std::string_view> documents = passages_of(*texts_[2]);
+    const auto is_positive = [&](std::string_view text) {
+      return std::find(positives.begin(), positives.end(), text) != positives.end();
+    };
+    std::vector<int> base;
+    for (const std::string_view text : documents) base.push_back(is_positive(text) ? 1 : 0);
+    const auto found = static_cast<std::size_t>(std::count(base.begin(), base.end(), 1));
+    if (found == 0) base.clear();
+    if (found > 0 && found < positives.size())
+      base.resize(base.size() + positives.size() - found, 1);
+    pairs_.base.push_back(std::move(base));
+    if (rerank_positives_)
+      for (const std::string_view text : positives) add_passage(text, 1);
+    for (const std::string_view text : documents) {
+      if (!rerank_positives_ || !is_positive(text)) add_passage(text, is_positive(text) ? 1 : 0);
+    }
+  }
+
+  std::vector<std::string_view> passages_of(const Column& column) {
     if (column.is_null(row_)) fail("column \"{}\": found no text", column.name);
-    if (column.kind == Column::Kind::kText) return add_passage(column.texts[row_], label);
+    if (column.kind == Column::Kind::kText) return {column.texts[row_]};
     const Column& values = column.children[0];
+    std::vector<std::string_view> texts;
     for (std::size_t i = column.begins[row_]; i < column.begins[row_ + 1]; ++i) {
       if (values.is_null(i)) fail("column \"{}\": found null, expected a text", column.name);
-      add_passage(values.texts[i], label);
+      texts.push_back(values.texts[i]);
     }
+    return texts;
+  }
+
+  void add_passages(const Column& column, float label) {
+    for (const std::string_view text : passages_of(column)) add_passage(text, label);
   }
 
   void add_passage(std::string_view text, float label) {
@@ -191,7 +229,8 @@ class PairBuilder {
 
   PairRows& pairs_;
   RowForm form_;
-  bool need_labels_;
+  bool need_labels_, rerank_positives_;
+  bool searched_ = false;
   std::vector<const Column*> texts_;  // the query first
   std::optional<Column> label_;
   std::uint32_t row_ = 0;
@@ -221,7 +260,7 @@ PairRows read_pairs(std::span<const std::filesystem::path> files, RowForm form,
   pairs.rows = data::read_rows(files, {.choose = [&](std::span<const std::string> names) {
                                  return wanted(names, arguments);
                                }});
-  PairBuilder builder(pairs, form, need_labels);
+  PairBuilder builder(pairs, form, need_labels, arguments.always_rerank_positives);
   builder.choose(pairs.rows.file(), arguments);
   std::size_t count = pairs.rows.size();
   if (max_samples) count = std::min(count, static_cast<std::size_t>(*max_samples));

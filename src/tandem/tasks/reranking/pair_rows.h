@@ -20,6 +20,8 @@ enum class RowForm {
   kPairs,  // each pair is a sample with a label; a row without a label has a positive and negatives
   kTuples,  // a query with a positive and negatives, and labels of the row
   kLists,   // a query with passages and a label of each
+  // As kLists; also a query with its positives and a column `documents` of what a search found.
+  kSearches,
 };
 
 struct PairRows {
@@ -30,8 +32,11 @@ struct PairRows {
   std::size_t labels_per_row = 0;        // kTuples
   std::vector<std::uint32_t> row_of;     // the row of each pair
   std::vector<std::uint32_t> begins{0};  // the first pair of each sample, and the end
-  std::vector<std::string> columns;      // that were read
-  std::vector<std::string> left_out;     // columns whose type no loss reads
+  // kSearches with documents: their relevance in the order of the search, of each sample, with the
+  // positives that it missed behind them; no entries for a sample whose documents have no positive.
+  std::vector<std::vector<int>> base;
+  std::vector<std::string> columns;   // that were read
+  std::vector<std::string> left_out;  // columns whose type no loss reads
 
   std::string place(std::size_t pair) const { return rows.place(row_of[pair]); }
 };

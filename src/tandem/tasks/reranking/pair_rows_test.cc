@@ -76,6 +76,21 @@ TEST_F(PairRowsTest, ListsOfPassagesAndLabels) {
   EXPECT_THAT(pairs.place(2), HasSubstr("row 2"));
 }
 
+// The order before is that of the search, with a positive that it missed behind it.
+TEST_F(PairRowsTest, DocumentsOfASearch) {
+  const std::string rows = R"({"query": "q", "positive": ["a", "b"], "documents": ["c", "a", "d"]})"
+                           "\n"
+                           R"({"query": "r", "positive": ["e"], "documents": ["f"]})";
+  const PairRows all = read(rows, RowForm::kSearches);
+  EXPECT_THAT(all.passages, ElementsAre("a", "b", "c", "d", "e", "f"));
+  EXPECT_THAT(all.labels, ElementsAre(1, 1, 0, 0, 1, 0));
+  EXPECT_THAT(all.base, ElementsAre(ElementsAre(0, 1, 0, 1), ElementsAre()));
+  arguments_.always_rerank_positives = false;
+  const PairRows found = read(rows, RowForm::kSearches);
+  EXPECT_THAT(found.passages, ElementsAre("c", "a", "d", "f"));
+  EXPECT_THAT(found.labels, ElementsAre(0, 1, 0, 0));
+}
+
 TEST_F(PairRowsTest, MarginsOfNegatives) {
   EXPECT_EQ(
       read(R"({"query": "q", "positive": "a", "negative": "b", "score": -0.5})", RowForm::kTuples)

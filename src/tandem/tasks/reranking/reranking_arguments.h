@@ -21,7 +21,9 @@ struct RerankingArguments : DataSource {
   // --- evaluation ---
   std::optional<std::string> evaluator;  // reranking, correlation or classification
   std::optional<std::string> eval_file;  // what it reads; unset: the validation file
+  std::string evaluator_name;            // of the data, in keys and names of tables
   int at_k = 10;                         // of MRR and nDCG
+  bool always_rerank_positives = true;   // of rows with a column of documents
 
   // --- features ---
   std::optional<int> max_seq_length;  // unset: the model's

@@ -111,6 +111,7 @@ Task& RerankingJob::make_task(models::ModelConfig config, const text::Tokenizer&
   reranker.prediction_file = kPredictions;
   if (arguments_.evaluator) reranker.evaluator = evaluator_named(*arguments_.evaluator);
   reranker.at_k = static_cast<std::size_t>(arguments_.at_k);
+  reranker.evaluator_name = arguments_.evaluator_name;
   const auto files =
       models::read_cross_encoder_files(settings.model_directory, config, reranker.num_labels);
   notes_ = files.warnings;
@@ -190,8 +191,10 @@ LabelledPairs RerankingJob::read_evaluation(const DataParts& parts, FeatureMaker
   if (!evaluates || arguments_.validation_file != arguments_.eval_file)
     read_parts.push_back(
         read(parts.files.validation, "validation", arguments_.max_eval_samples, parts.log));
+  const RowForm of_evaluator = row_form(reranker.evaluator), of_loss = row_form(reranker.loss);
   const bool same =
-      !arguments_.eval_file && row_form(reranker.evaluator) == row_form(reranker.loss);
+      !arguments_.eval_file && (of_evaluator == of_loss ||
+                                (of_evaluator == RowForm::kSearches && of_loss == RowForm::kLists));
   if (evaluates && !same) {
     RerankingArguments columns = arguments_;
     if (arguments_.eval_file) columns.train_columns = columns.label_column = std::nullopt;
@@ -202,6 +205,7 @@ LabelledPairs RerankingJob::read_evaluation(const DataParts& parts, FeatureMaker
   LabelledPairs labelled = with_features(read_parts, "validation", parts.log, maker);
   if (!evaluates) return labelled;
   labelled.evaluator_labels = read_parts.back().labels;
+  labelled.base = read_parts.back().base;
   labelled.evaluator_begin = labelled.size() + 1 - read_parts.back().begins.size();
   if (!same && read_parts.size() == 1) labelled.loss_end = 0;
   return labelled;
@@ -243,7 +247,8 @@ CardTask RerankingJob::card_task() const { return {"Text Ranking", "text-ranking
 LeadingMetrics RerankingJob::leading_metrics() const {
   const RerankerOptions& reranker = task_->reranker();
   LeadingMetrics leading{
-      .metrics = evaluator_leading_metrics(reranker.evaluator, reranker.num_labels, reranker.at_k),
+      .metrics = evaluator_leading_metrics(reranker.evaluator, reranker.num_labels, reranker.at_k,
+                                           reranker.evaluator_name),
       .training_loss = "loss"};
   leading.metrics.push_back(evaluation_loss_metric());
   return leading;

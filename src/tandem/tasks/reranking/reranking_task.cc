@@ -126,8 +126,7 @@ Evaluation RerankingTask::evaluate_set(const LabelledPairs& pairs, const Evaluat
   Evaluation evaluation{.metrics = nlohmann::ordered_json::object(), .warnings = {}};
   if (pairs.loss_end > 0 && !pairs.labels.empty())
     evaluation.metrics["loss"] = loss_of_set(pairs, input.logits);
-  for (const auto& [name, value] : evaluator_metrics(reranker_, pairs, input.logits))
-    evaluation.metrics[name] = value;
+  reranking::evaluate(reranker_, pairs, input.logits, evaluation);
   return evaluation;
 }
 

@@ -24,6 +24,8 @@ struct LabelledPairs {
   // Samples from this one on are for the evaluator, with a label of each of their pairs.
   std::size_t evaluator_begin = 0;
   std::vector<float> evaluator_labels;
+  // Of the evaluator's samples: relevance of the documents in the order before; empty: unknown.
+  std::vector<std::vector<int>> base;
 
   std::size_t size() const { return begins.size() - 1; }
   std::span<const float> labels_of(std::size_t sample) const;
@@ -37,6 +39,7 @@ struct RerankerOptions {
   models::DenseActivation activation = models::DenseActivation::kSigmoid;  // of predictions
   Evaluator evaluator = Evaluator::kNone;
   std::size_t at_k = 10;        // of MRR and nDCG
+  std::string evaluator_name;   // in front of keys and in the name of the table; empty: none
   std::string prediction_file;  // name of the file of a prediction
 };
 
