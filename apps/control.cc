@@ -12,7 +12,7 @@
 #include "apps/command/commands.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
-#include "tandem/rendezvous/address.h"
+#include "tandem/net/address.h"
 #include "tandem/rendezvous/identity.h"
 
 namespace tandem::apps {
@@ -70,10 +70,10 @@ std::vector<Asked> ask_here(const std::string& job) {
 }
 
 Asked ask_there(const std::string& at, const Environment& environment) {
-  const auto where = rendezvous::split_host(at);
+  const auto where = net::split_host(at);
   if (!where) raise<ConfigError>("--at {} is no HOST:PORT", at);
   AgentAddress agent_address{
-      .address = rendezvous::join_host(where->host, where->number.value_or(kDefaultPort)),
+      .address = net::join_host(where->host, where->number.value_or(kDefaultPort)),
       .token = rendezvous::job_token_of(environment)};
   if (agent_address.token.empty()) {
     raise<ConfigError>(
@@ -125,7 +125,7 @@ Target target_from(const std::string& text) {
 }
 
 bool is_at(const JobStatus& status, const std::string& node) {
-  const auto where = rendezvous::split_host(status.address);
+  const auto where = net::split_host(status.address);
   return status.host == node || status.address == node || (where && where->host == node);
 }
 

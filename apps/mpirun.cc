@@ -57,9 +57,9 @@ CommandDescription description() {
 
 // Its stdin and stdout are the connection to mpirun; nothing else may write there.
 int help_mpirun() {
-  rendezvous::FileDescriptor in(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
-  rendezvous::FileDescriptor out(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
-  const rendezvous::FileDescriptor nowhere(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  net::FileDescriptor in(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
+  net::FileDescriptor out(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
+  const net::FileDescriptor nowhere(::open("/dev/null", O_RDWR | O_CLOEXEC));
   ::dup2(nowhere.get(), STDIN_FILENO);
   ::dup2(STDERR_FILENO, STDOUT_FILENO);
   return launch::host_ranks({launch::FrameStream(std::move(in), std::move(out), true), own_path()});

@@ -25,8 +25,8 @@
 #include "tandem/launch/run/agent.h"
 #include "tandem/launch/run/program.h"
 #include "tandem/launch/run/run_flags.h"
+#include "tandem/net/job_token.h"
 #include "tandem/rendezvous/identity.h"
-#include "tandem/rendezvous/job_token.h"
 
 namespace tandem::apps {
 namespace {
@@ -127,7 +127,7 @@ bool name_job(launch::RunOptions& options) {
                      (options.backend == launch::Backend::kStatic && options.max_nodes == 1 &&
                       !options.master_port && options.rdzv_endpoint.empty());
   if (!alone) return false;
-  std::string text = fmt::format("{:02x}", fmt::join(rendezvous::make_nonce(), ""));
+  std::string text = fmt::format("{:02x}", fmt::join(net::make_nonce(), ""));
   for (const std::size_t dash : {8, 13, 18, 23}) text.insert(dash, "-");
   options.rdzv_id = text;
   return true;
@@ -157,7 +157,7 @@ class RecordFolder {
 std::string job_token(const launch::RunOptions& options, const Environment& environment) {
   std::string given = rendezvous::job_token_of(environment);
   if (!given.empty() || options.max_nodes > 1) return given;
-  return fmt::format("{:02x}", fmt::join(rendezvous::make_nonce(), ""));
+  return fmt::format("{:02x}", fmt::join(net::make_nonce(), ""));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "apps/command/error_text.h"
 #include "tandem/comm/api/memory.h"
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::apps::bench {
 
@@ -38,7 +38,7 @@ void pin_to_core(const std::vector<int>& cores, int index) {
 }
 
 int run_forked(int ranks, const std::function<int(const rendezvous::Identity&)>& body) {
-  const int port = rendezvous::local_port(rendezvous::listen_tcp(/*loopback_only=*/true, 0));
+  const int port = net::local_port(net::listen_tcp(/*loopback_only=*/true, 0));
   std::fflush(nullptr);
   std::vector<pid_t> children;
   for (int rank = 0; rank < ranks; ++rank) {

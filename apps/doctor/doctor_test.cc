@@ -11,7 +11,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/launch/mpirun/host_file.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::apps::doctor {
 namespace {
@@ -164,8 +164,8 @@ TEST_F(Doctor, EveryProblemHasAFix) {
 }
 
 TEST_F(Doctor, ATakenPort) {
-  const auto listener = rendezvous::listen_tcp(false, 0);
-  const int port = rendezvous::local_port(listener);
+  const auto listener = net::listen_tcp(false, 0);
+  const int port = net::local_port(listener);
   const auto result =
       doctor({"--hostfile", hostfile("localhost\n"), "--port", std::to_string(port)});
   EXPECT_EQ(result.exit_code, 1);

@@ -15,16 +15,16 @@
 #include "apps/doctor/checks.h"
 #include "apps/doctor/program.h"
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/address.h"
-#include "tandem/rendezvous/interfaces.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/address.h"
+#include "tandem/net/interfaces.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::apps::doctor {
 namespace {
 
-using rendezvous::Address;
-using rendezvous::FileDescriptor;
-using rendezvous::Resolved;
+using net::Address;
+using net::FileDescriptor;
+using net::Resolved;
 using std::chrono::milliseconds;
 
 constexpr double kClockNote = 1;      // seconds; time stamps of logs mislead
@@ -39,11 +39,11 @@ constexpr int kAnyPort = 9;
 std::string source_towards(const Address& to) {
   const FileDescriptor socket(::socket(to.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket || ::connect(socket.get(), to.get(), to.length) != 0) return "";
-  return rendezvous::own_address(socket);
+  return net::own_address(socket);
 }
 
 bool is_this_host(const std::vector<Address>& addresses) {
-  const std::vector<std::string> own = rendezvous::own_addresses("");
+  const std::vector<std::string> own = net::own_addresses("");
   return std::any_of(addresses.begin(), addresses.end(), [&](const Address& address) {
     return address.text.starts_with("127.") || address.text == "::1" ||
            std::find(own.begin(), own.end(), address.text) != own.end();
@@ -53,14 +53,13 @@ bool is_this_host(const std::vector<Address>& addresses) {
 // Says a word to everybody who connects.
 class Listener {
  public:
-  explicit Listener(int port) : socket_(rendezvous::listen_tcp(false, port)) {
+  explicit Listener(int port) : socket_(net::listen_tcp(false, port)) {
     thread_ = std::thread([this] {
       const std::string line = fmt::format("{}\n", kWord);
       while (!stop_) {
-        const FileDescriptor connection = rendezvous::accept_tcp(socket_, 50);
+        const FileDescriptor connection = net::accept_tcp(socket_, 50);
         if (connection)
-          send_all(connection, std::as_bytes(std::span(line)),
-                   rendezvous::Deadline(milliseconds(100)));
+          send_all(connection, std::as_bytes(std::span(line)), net::Deadline(milliseconds(100)));
       }
     });
   }
@@ -68,7 +67,7 @@ class Listener {
     stop_ = true;
     thread_.join();
   }
-  int port() const { return rendezvous::local_port(socket_); }
+  int port() const { return net::local_port(socket_); }
 
  private:
   FileDescriptor socket_;
@@ -105,7 +104,7 @@ class HostCheck {
       : hosts_(hosts), entry_(entry), topic_("host " + entry.host), port_(port), report_(report) {}
 
   void run() {
-    const Resolved name = rendezvous::resolve(entry_.host, kAnyPort);
+    const Resolved name = net::resolve(entry_.host, kAnyPort);
     if (name.addresses.empty()) {
       return report_.problem(topic_, fmt::format("the name does not resolve: {}", name.failure),
                              "correct the host file, or add the name to DNS or /etc/hosts");
@@ -218,14 +217,14 @@ void check_network(const Environment& environment, bool several_hosts, Report& r
   for (const auto* variable : {"TANDEM_IFNAME", "CCL_KVS_IFACE", "GLOO_SOCKET_IFNAME"}) {
     if (chosen.empty()) chosen = environment.get(variable).value_or("");
   }
-  const std::vector<std::string> all = rendezvous::own_addresses("");
+  const std::vector<std::string> all = net::own_addresses("");
   std::string listed;
   for (const std::string& address : all) listed += (listed.empty() ? "" : ", ") + address;
   report.fact("network", all.empty() ? "only loopback" : "addresses " + listed);
   try {
     if (!chosen.empty()) {
       std::string wanted;
-      for (const std::string& address : rendezvous::own_addresses(chosen)) {
+      for (const std::string& address : net::own_addresses(chosen)) {
         wanted += (wanted.empty() ? "" : ", ") + address;
       }
       report.fact("network", fmt::format("chosen by '{}': {}", chosen, wanted));
@@ -237,8 +236,8 @@ void check_network(const Environment& environment, bool several_hosts, Report& r
     report.problem("network", "this host has no address but loopback",
                    "bring up an interface, or run all ranks on this host");
   }
-  const std::string name = rendezvous::host_name();
-  const Resolved own = rendezvous::resolve(name, kAnyPort);
+  const std::string name = net::host_name();
+  const Resolved own = net::resolve(name, kAnyPort);
   report.fact("network",
               own.addresses.empty()
                   ? fmt::format("this host's name '{}' does not resolve ({}); addresses "
@@ -254,7 +253,7 @@ void check_hosts(const Environment&, const Hosts& hosts, Report& report) {
     for (const launch::HostfileEntry& entry : hosts.entries) {
       HostCheck(hosts, entry, listener.port(), report).run();
     }
-    const Resolved first = rendezvous::resolve(hosts.entries.front().host, kAnyPort);
+    const Resolved first = net::resolve(hosts.entries.front().host, kAnyPort);
     if (!first.addresses.empty() && !is_this_host(first.addresses)) {
       report.note("host file", fmt::format("rank 0 will run on its first host, {}: run the doctor "
                                            "there to check the way to it",

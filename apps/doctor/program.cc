@@ -8,13 +8,13 @@
 #include <cerrno>
 #include <csignal>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::apps::doctor {
 namespace {
 
-using rendezvous::Deadline;
-using rendezvous::FileDescriptor;
+using net::Deadline;
+using net::FileDescriptor;
 
 constexpr std::size_t kMaxOutput = 1 << 20;
 

@@ -8,7 +8,7 @@
 
 #include "e2e/job.h"
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::testing {
 namespace {
@@ -225,7 +225,7 @@ TEST_F(Launch, AWrongFlagOfOneProcessWaitsForNobody) {
 
 TEST_F(Launch, RanksMeetAtAnAddressOfIPv6) {
   try {
-    rendezvous::listen_tcp(true, 0, AF_INET6);
+    net::listen_tcp(true, 0, AF_INET6);
   } catch (const Error& error) {
     GTEST_SKIP() << "needs IPv6: " << error.what();
   }
@@ -263,8 +263,8 @@ TEST_F(Launch, AMissingRankIsNamed) {
 }
 
 TEST_F(Launch, APortThatIsTaken) {
-  const auto holder = rendezvous::listen_tcp(true, 0);
-  const int port = rendezvous::local_port(holder);
+  const auto holder = net::listen_tcp(true, 0);
+  const int port = net::local_port(holder);
   Process zero(train_command("job", {"--ddp_timeout", "5"}), rank_variables(0, 2, port));
   const ProcessResult result = zero.wait(std::chrono::seconds(60));
   EXPECT_EQ(result.exit_code, 1) << result.err;

@@ -95,8 +95,7 @@ TEST_F(WithTorch, OurClientUsesEveryRequestOfItsStore) {
   ASSERT_TRUE(comes_true([&] {
     return server.out_so_far().find('\n') != std::string::npos || !server.running();
   })) << server.err_so_far();
-  rendezvous::TorchStore store("127.0.0.1", std::stoi(server.out_so_far()),
-                               rendezvous::Deadline(20s));
+  rendezvous::TorchStore store("127.0.0.1", std::stoi(server.out_so_far()), net::Deadline(20s));
   store.set("/of ours", "1");
   store.append("/of ours", "2");
   EXPECT_EQ(store.get("/of ours", 5s), "12");

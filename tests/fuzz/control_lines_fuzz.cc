@@ -10,16 +10,16 @@
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
 #include "tandem/launch/control/control.h"
-#include "tandem/rendezvous/agent_handshake.h"
+#include "tandem/net/agent_handshake.h"
 
 namespace {
 
 using namespace tandem;
 
-std::pair<rendezvous::FileDescriptor, rendezvous::FileDescriptor> ends() {
+std::pair<net::FileDescriptor, net::FileDescriptor> ends() {
   int both[2];
   fuzz::require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, both) == 0);
-  return {rendezvous::FileDescriptor(both[0]), rendezvous::FileDescriptor(both[1])};
+  return {net::FileDescriptor(both[0]), net::FileDescriptor(both[1])};
 }
 
 }  // namespace
@@ -33,8 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // on: of those who are still there it keeps 16.
   const fuzz::MemoryLimit limit(16 * size + (std::size_t{256} << 10));
   auto [own, other] = ends();
-  const std::string challenge = rendezvous::make_handshake(),
-                    visitor = rendezvous::make_visitor_handshake();
+  const std::string challenge = net::make_handshake(), visitor = net::make_visitor_handshake();
   using Side = launch::ControlLine::Side;
   launch::ControlLine line(launch::LineSocket(std::move(other)),
                            {Side::kVisitor, "a secret", challenge, visitor});

@@ -10,8 +10,8 @@
 #include "tandem/core/crc32c.h"
 #include "tandem/core/error.h"
 #include "tandem/elastic/protocol/wire.h"
-#include "tandem/rendezvous/job_token.h"
-#include "tandem/rendezvous/plain_bytes.h"
+#include "tandem/net/job_token.h"
+#include "tandem/net/plain_bytes.h"
 
 namespace {
 
@@ -22,13 +22,13 @@ Channel channel() {
   Channel result;
   result.job = 1;
   result.own_nonce = result.other_nonce = "a nonce";
-  result.prove = [](auto parts) { return rendezvous::prove("a secret", parts); };
+  result.prove = [](auto parts) { return net::prove("a secret", parts); };
   return result;
 }
 
 std::string with_checksum(std::string bytes) {
   const std::uint32_t checksum = crc32c(bytes);
-  return bytes.append(rendezvous::view_of(checksum));
+  return bytes.append(net::view_of(checksum));
 }
 
 // The input, which has no checksums, with those and the proof that belong to it. Size and version
@@ -41,7 +41,7 @@ std::string prove(std::string_view input) {
   for (std::size_t i = 0; i < 4; ++i) header[8 + i] = static_cast<char>(body >> (8 * i));
   header[4] = kWireVersion;
   std::string bytes = with_checksum(with_checksum(header) + std::string(input.substr(kSummed)));
-  const WireProof proof = rendezvous::prove(
+  const WireProof proof = net::prove(
       "a secret", {"tandem membership", "a nonce", "a nonce", std::string(8, '\0'), bytes});
   return bytes.append(proof.begin(), proof.end());
 }

@@ -26,9 +26,9 @@ namespace {
 
 using namespace tandem;
 using namespace std::chrono_literals;
-using rendezvous::ConnectionKind;
-using rendezvous::FileDescriptor;
-using rendezvous::RankHandshake;
+using net::ConnectionKind;
+using net::FileDescriptor;
+using net::RankHandshake;
 
 struct Stop {};
 
@@ -40,7 +40,7 @@ class BootstrapMonitor final : public rendezvous::BootstrapMonitor {
   void check() override {
     if (stop_) throw Stop();
   }
-  void finish(const rendezvous::Deadline&) override {}
+  void finish(const net::Deadline&) override {}
   void give_up(std::string_view) noexcept override {}
 
  private:
@@ -110,14 +110,14 @@ Words words_of(int flags, std::string_view input, const RankZero& rank) {
             fits(kind)};
   }
   if ((flags & 1) == 0 || input.size() < sizeof(RankHandshake)) return {std::string(input), false};
-  auto rank_handshake = rendezvous::read_as<RankHandshake>(input);
+  auto rank_handshake = net::read_as<RankHandshake>(input);
   rank_handshake.secret = rank.peer_info().secret;
-  rank_handshake = rendezvous::sealed(rank_handshake);
+  rank_handshake = net::sealed(rank_handshake);
   const bool right = rank_handshake.magic == RankHandshake().magic && rank_handshake.rank == 1 &&
                      rank_handshake.target == 0 && fits(rank_handshake.kind);
-  return {std::string(rendezvous::view_of(rank_handshake)) +
-              std::string(input.substr(sizeof rank_handshake)),
-          right};
+  return {
+      std::string(net::view_of(rank_handshake)) + std::string(input.substr(sizeof rank_handshake)),
+      right};
 }
 
 }  // namespace

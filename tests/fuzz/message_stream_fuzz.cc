@@ -18,7 +18,7 @@
 #include "tandem/comm/failure/monitor.h"
 #include "tandem/comm/failure/path_watch.h"
 #include "tandem/comm/network/stream_transport.h"
-#include "tandem/rendezvous/plain_bytes.h"
+#include "tandem/net/plain_bytes.h"
 
 namespace {
 
@@ -28,17 +28,17 @@ std::string in_frames(std::string_view input) {
   std::string frames;
   for (std::uint32_t number = 0; input.size() >= sizeof(comm::Header); ++number) {
     comm::FrameHead head;
-    head.header = rendezvous::read_as<comm::Header>(input);
+    head.header = net::read_as<comm::Header>(input);
     head.number = number;
     head.checksum = head.sum();
     input.remove_prefix(sizeof head.header);
     const std::string_view bytes = input.substr(0, head.header.bytes);
     input.remove_prefix(bytes.size());
-    frames += rendezvous::view_of(head);
+    frames += net::view_of(head);
     frames += bytes;
     if (bytes.empty() || bytes.size() < head.header.bytes) continue;
     const std::uint32_t checksum = crc32c(bytes, head.checksum);
-    frames += rendezvous::view_of(checksum);
+    frames += net::view_of(checksum);
   }
   return frames.append(input);
 }
@@ -47,7 +47,7 @@ void receive(std::string_view input) {
   int ends[2];
   constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
   if (::socketpair(AF_UNIX, kType, 0, ends) != 0) return;
-  rendezvous::FileDescriptor other(ends[1]);
+  net::FileDescriptor other(ends[1]);
   if (::send(other.get(), input.data(), input.size(), MSG_NOSIGNAL) < 0) {
     ::close(ends[0]);
     return;
@@ -56,9 +56,9 @@ void receive(std::string_view input) {
   std::vector<comm::Peer> peers(2);
   peers[1].rank = 1;
   comm::Failure failure;
-  comm::Monitor monitor(peers, std::vector<rendezvous::FileDescriptor>(2), failure, {});
-  std::vector<rendezvous::FileDescriptor> sockets(2);
-  sockets[1] = rendezvous::FileDescriptor(ends[0]);
+  comm::Monitor monitor(peers, std::vector<net::FileDescriptor>(2), failure, {});
+  std::vector<net::FileDescriptor> sockets(2);
+  sockets[1] = net::FileDescriptor(ends[0]);
   comm::StreamTransport transport(std::move(sockets), peers, 0, monitor, failure,
                                   std::make_shared<comm::DataPaths>());
   comm::Header expected;

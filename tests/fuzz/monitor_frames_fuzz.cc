@@ -46,7 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // A frame has a text of 4 KB at most; up to 64 KB are kept as received.
   const fuzz::MemoryLimit limit(16 * size + (std::size_t{256} << 10));
   if (size > 65536 || ::socketpair(AF_UNIX, kType, 0, ends) != 0) return 0;
-  rendezvous::FileDescriptor peer(ends[1]);
+  net::FileDescriptor peer(ends[1]);
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const bool raw = size > 0 && (data[0] & 1) != 0 && data[0] != 0x43;
   const std::string bytes = raw ? std::string(input) : with_checksums(input);
@@ -55,8 +55,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   peers[1].rank = 1;
   comm::Failure failure;
   const comm::FlightRecorder recorder;
-  std::vector<rendezvous::FileDescriptor> control(2);
-  control[1] = rendezvous::FileDescriptor(ends[0]);
+  std::vector<net::FileDescriptor> control(2);
+  control[1] = net::FileDescriptor(ends[0]);
   comm::Monitor::Options options;
   options.recorder = &recorder;
   comm::Monitor monitor(peers, std::move(control), failure, options);

@@ -40,9 +40,8 @@ void send_frames(std::string_view bytes) {
   int there[2], back[2];
   if (::pipe(there) != 0) return;
   if (::pipe(back) != 0) return;
-  rendezvous::FileDescriptor writer(there[1]), reader(back[0]);
-  launch::FrameStream stream(rendezvous::FileDescriptor(there[0]),
-                             rendezvous::FileDescriptor(back[1]), false);
+  net::FileDescriptor writer(there[1]), reader(back[0]);
+  launch::FrameStream stream(net::FileDescriptor(there[0]), net::FileDescriptor(back[1]), false);
   const std::string all = std::string(launch::FrameStream::kHandshake) + std::string(bytes);
   if (::write(writer.get(), all.data(), all.size()) < 0) return;
   writer.reset();

@@ -7,8 +7,8 @@
 
 #include "fuzz/memory.h"
 #include "tandem/core/error.h"
+#include "tandem/net/socket.h"
 #include "tandem/rendezvous/pmi.h"
-#include "tandem/rendezvous/socket.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tandem;
@@ -16,8 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size > 65536 || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return 0;
   // A line of 64 KB at most, in which four bytes are a name and a value of a map.
   const fuzz::MemoryLimit limit(64 * size + 65536);
-  const rendezvous::FileDescriptor rank(ends[0]);
-  rendezvous::FileDescriptor manager(ends[1]);
+  const net::FileDescriptor rank(ends[0]);
+  net::FileDescriptor manager(ends[1]);
   if (::send(manager.get(), data, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return 0;
   ::shutdown(manager.get(), SHUT_WR);
   try {

@@ -24,7 +24,7 @@ namespace {
 
 using namespace tandem;
 using namespace std::chrono_literals;
-using rendezvous::FileDescriptor;
+using net::FileDescriptor;
 namespace wire = rendezvous::wire;
 
 constexpr std::size_t kRanks = 3;
@@ -43,7 +43,7 @@ bool join(int port, const std::string& token) {
         rendezvous::exchange_peer_info(identity, "card", options);
     fuzz::require(bootstrap_result.met.size() == kRanks);
     try {
-      bootstrap_result.bootstrap_monitor->finish(rendezvous::Deadline(1s));
+      bootstrap_result.bootstrap_monitor->finish(net::Deadline(1s));
     } catch (const Error&) {  // the job does not start after all
     }
     return true;
@@ -53,8 +53,8 @@ bool join(int port, const std::string& token) {
 }
 
 // `input` with the proof of who knows the token.
-std::string proved(std::string_view input, const std::string& token,
-                   const rendezvous::Nonce& challenge, std::string_view rank_handshake) {
+std::string proved(std::string_view input, const std::string& token, const net::Nonce& challenge,
+                   std::string_view rank_handshake) {
   auto reply = wire::read_as<wire::Reply>(input);
   input.remove_prefix(sizeof reply);
   const std::string_view text = input.substr(0, reply.bytes);
@@ -93,7 +93,7 @@ bool pose_as_rank_0(const FileDescriptor& rank, std::string_view input, const st
 
 // A rank that was told that its hello arrived damaged comes again.
 void refuse_next(const FileDescriptor& listener) {
-  const FileDescriptor rank = rendezvous::accept_tcp(listener, 1);
+  const FileDescriptor rank = net::accept_tcp(listener, 1);
   if (!rank) return;
   wire::Reply reply;
   reply.status = wire::kCommError;
@@ -106,7 +106,7 @@ void refuse_next(const FileDescriptor& listener) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const FileDescriptor listener = rendezvous::listen_tcp(true, 0);
+  static const FileDescriptor listener = net::listen_tcp(true, 0);
   if (size == 0 || size > 65536) return 0;
   const fuzz::MemoryLimit limit(8 * size + (std::size_t{1} << 20));
   const int flags = data[0];
@@ -114,11 +114,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   bool found = false;
   std::atomic<bool> ended{false};
   std::thread rank([&] {
-    found = join(rendezvous::local_port(listener), token);
+    found = join(net::local_port(listener), token);
     ended = true;
   });
   FileDescriptor visitor;
-  for (int i = 0; i < 1000 && !visitor; ++i) visitor = rendezvous::accept_tcp(listener, 1000);
+  for (int i = 0; i < 1000 && !visitor; ++i) visitor = net::accept_tcp(listener, 1000);
   fuzz::require(static_cast<bool>(visitor));
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const bool proved = pose_as_rank_0(visitor, input.substr(1), token, flags);

@@ -25,7 +25,7 @@ namespace {
 
 using namespace tandem;
 using namespace std::chrono_literals;
-using rendezvous::FileDescriptor;
+using net::FileDescriptor;
 namespace wire = rendezvous::wire;
 
 // Rank 0 of a job of two.
@@ -45,8 +45,8 @@ class RankZero {
     rendezvous::Identity identity;
     identity.local_size = identity.world_size = 2;
     identity.job_token = token;
-    const FileDescriptor any = rendezvous::listen_tcp(true, 0);
-    identity.master_port = rendezvous::local_port(any);
+    const FileDescriptor any = net::listen_tcp(true, 0);
+    identity.master_port = net::local_port(any);
     return identity;
   }
   void wait(const std::atomic<bool>& stop) {
@@ -59,7 +59,7 @@ class RankZero {
       rendezvous::BootstrapResult bootstrap_result =
           rendezvous::exchange_peer_info(identity_, "card", options);
       accepted_ = true;
-      bootstrap_result.bootstrap_monitor->finish(rendezvous::Deadline(2s));
+      bootstrap_result.bootstrap_monitor->finish(net::Deadline(2s));
     } catch (const Error&) {  // says why the job cannot start
     } catch (const Stop&) {
     }
@@ -121,7 +121,7 @@ void meet(std::unique_ptr<RankZero>& rank, const std::string& token, std::string
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   // Before the ranks, so that what gives them random numbers ends after them.
-  [[maybe_unused]] static const rendezvous::Nonce first = rendezvous::make_nonce();
+  [[maybe_unused]] static const net::Nonce first = net::make_nonce();
   static std::unique_ptr<RankZero> open;
   static std::unique_ptr<RankZero> closed;
   if (size > 65536) return 0;

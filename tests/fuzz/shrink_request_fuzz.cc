@@ -23,11 +23,11 @@ namespace {
 
 using namespace tandem;
 using namespace std::chrono_literals;
-using rendezvous::ConnectionKind;
-using rendezvous::FileDescriptor;
-using rendezvous::RankHandshake;
+using net::ConnectionKind;
+using net::FileDescriptor;
+using net::RankHandshake;
 
-constexpr rendezvous::Secret kSecret{1234567, 7654321};
+constexpr net::Secret kSecret{1234567, 7654321};
 
 // All live, and nothing else is known, until `stop`.
 class ShrinkPeers final : public rendezvous::ShrinkPeers {
@@ -47,32 +47,31 @@ class ShrinkPeers final : public rendezvous::ShrinkPeers {
 class Host {
  public:
   bool ended() const { return waiting_.ended(); }
-  int port() const { return rendezvous::local_port(listener_); }
+  int port() const { return net::local_port(listener_); }
 
  private:
   void wait(const std::atomic<bool>& stop) {
     ShrinkPeers peers(stop);
-    const std::vector<rendezvous::ListenAddress> listen_addresses(3,
-                                                                  {{"127.0.0.1"}, 1, 77, kSecret});
+    const std::vector<net::ListenAddress> listen_addresses(3, {{"127.0.0.1"}, 1, 77, kSecret});
     rendezvous::ShrinkAgreementOptions options;
     options.members = {0, 1, 2};
     options.loopback_only = true;
     rendezvous::ShrinkAgreement shrink_agreement(listener_, listen_addresses, peers, options);
     try {
-      (void)shrink_agreement.meet(rendezvous::Deadline(24h));
+      (void)shrink_agreement.meet(net::Deadline(24h));
       fuzz::require(stop);    // one unauthenticated peer is never two ranks
     } catch (const Error&) {  // the ranks disagree, or the end
     }
   }
 
-  FileDescriptor listener_ = rendezvous::listen_tcp(true, 0);
+  FileDescriptor listener_ = net::listen_tcp(true, 0);
   fuzz::Waiting waiting_{[this](const std::atomic<bool>& stop) { wait(stop); }};
 };
 
 std::string with_secret(std::string_view input) {
-  auto rank_handshake = rendezvous::read_as<RankHandshake>(input);
+  auto rank_handshake = net::read_as<RankHandshake>(input);
   rank_handshake.secret = kSecret;
-  return std::string(rendezvous::view_of(rendezvous::sealed(rank_handshake))) +
+  return std::string(net::view_of(net::sealed(rank_handshake))) +
          std::string(input.substr(sizeof rank_handshake));
 }
 

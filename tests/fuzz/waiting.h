@@ -14,7 +14,7 @@
 
 #include "fuzz/require.h"
 #include "support/unauthenticated_peer.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::fuzz {
 
@@ -62,10 +62,10 @@ class Waiting {
 
 // An unauthenticated peer at `port`; until somebody listens there, or `rank` ends.
 template <class Rank>
-rendezvous::FileDescriptor visit(const Rank& rank, int port) {
-  const rendezvous::Deadline deadline(kTimeout);
+net::FileDescriptor visit(const Rank& rank, int port) {
+  const net::Deadline deadline(kTimeout);
   while (true) {
-    rendezvous::FileDescriptor unauthenticated_peer(testing::connect_to_port(port));
+    net::FileDescriptor unauthenticated_peer(testing::connect_to_port(port));
     if (unauthenticated_peer || rank.ended()) return unauthenticated_peer;
     require(!deadline.passed());
     std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -76,8 +76,8 @@ rendezvous::FileDescriptor visit(const Rank& rank, int port) {
 // right.
 template <class Rank>
 void be_shown_out(const Rank& rank, int port) {
-  const rendezvous::Deadline deadline(kTimeout);
-  const rendezvous::FileDescriptor unauthenticated_peer = visit(rank, port);
+  const net::Deadline deadline(kTimeout);
+  const net::FileDescriptor unauthenticated_peer = visit(rank, port);
   if (unauthenticated_peer) testing::send_bytes(unauthenticated_peer.get(), std::string(512, 0));
   while (!rank.ended() &&
          !testing::receive_bytes(unauthenticated_peer.get(), std::chrono::milliseconds(5)).ended)

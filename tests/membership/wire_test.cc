@@ -5,8 +5,8 @@
 
 #include "tandem/core/crc32c.h"
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/job_token.h"
-#include "tandem/rendezvous/plain_bytes.h"
+#include "tandem/net/job_token.h"
+#include "tandem/net/plain_bytes.h"
 
 namespace tandem::membership {
 namespace {
@@ -18,15 +18,15 @@ struct Ends {
   explicit Ends(std::string token_a = "secret", std::string token_b = "secret") {
     a = {.job = 7, .own_nonce = "nonce of a", .other_nonce = "nonce of b"};
     b = {.job = 7, .own_nonce = "nonce of b", .other_nonce = "nonce of a"};
-    a.prove = [token_a](auto parts) { return rendezvous::prove(token_a, parts); };
-    b.prove = [token_b](auto parts) { return rendezvous::prove(token_b, parts); };
+    a.prove = [token_a](auto parts) { return net::prove(token_a, parts); };
+    b.prove = [token_b](auto parts) { return net::prove(token_b, parts); };
   }
   Channel a, b;
 };
 
 std::string with_checksum(std::string bytes) {
   const std::uint32_t checksum = crc32c(bytes);
-  return bytes.append(rendezvous::view_of(checksum));
+  return bytes.append(net::view_of(checksum));
 }
 
 View example_view() {

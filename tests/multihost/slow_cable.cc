@@ -17,7 +17,7 @@
 namespace tandem::testing {
 namespace {
 
-using rendezvous::FileDescriptor;
+using net::FileDescriptor;
 using std::chrono::milliseconds;
 
 // An interface of the calling thread's network whose packets this process sends and receives.

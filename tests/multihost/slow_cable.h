@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "multihost/hosts.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::testing {
 
@@ -60,7 +60,7 @@ class SlowCable {
   void deliver(std::size_t end, Clock::time_point now);
 
   const double seconds_per_byte_;
-  std::array<rendezvous::FileDescriptor, 2> ends_;
+  std::array<net::FileDescriptor, 2> ends_;
   std::array<Way, 2> ways_;
   std::atomic<double> longest_wait_{0};
   std::atomic<Loses> loses_{Loses::kNothing};

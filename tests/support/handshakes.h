@@ -4,35 +4,33 @@
 #include <string>
 #include <string_view>
 
+#include "tandem/net/rank_handshake.h"
 #include "tandem/rendezvous/bootstrap_wire.h"
-#include "tandem/rendezvous/rank_wire.h"
 
 namespace tandem::testing {
 
 // To rank 0, which has greeted with `greeting`: `hello` with the lengths and proofs of a rank that
 // knows `token`, then the card.
 inline std::string proved_handshake(rendezvous::wire::HandshakeMessage rank_handshake,
-                                    std::string_view token, const rendezvous::Nonce& challenge,
+                                    std::string_view token, const net::Nonce& challenge,
                                     std::string_view peer_info) {
   rank_handshake.has_token = token.empty() ? 0 : 1;
   rank_handshake.peer_info_bytes = static_cast<std::uint32_t>(peer_info.size());
   rank_handshake.proof =
       rendezvous::wire::handshake_proof(token, challenge, rank_handshake, peer_info);
-  return std::string(
-             rendezvous::view_of(rendezvous::wire::sealed_handshake(rank_handshake, peer_info))) +
+  return std::string(net::view_of(rendezvous::wire::sealed_handshake(rank_handshake, peer_info))) +
          std::string(peer_info);
 }
 
 // To another rank's listener, from who knows its secret.
-inline std::string connection_handshake(rendezvous::ConnectionKind kind,
-                                        const rendezvous::Secret& secret, std::uint32_t rank,
-                                        std::uint32_t target) {
-  rendezvous::RankHandshake rank_handshake;
+inline std::string connection_handshake(net::ConnectionKind kind, const net::Secret& secret,
+                                        std::uint32_t rank, std::uint32_t target) {
+  net::RankHandshake rank_handshake;
   rank_handshake.kind = kind;
   rank_handshake.secret = secret;
   rank_handshake.rank = rank;
   rank_handshake.target = target;
-  return std::string(rendezvous::view_of(rendezvous::sealed(rank_handshake)));
+  return std::string(net::view_of(net::sealed(rank_handshake)));
 }
 
 }  // namespace tandem::testing

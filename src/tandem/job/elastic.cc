@@ -7,7 +7,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/whole_number.h"
 #include "tandem/job/agreed_inputs.h"
-#include "tandem/rendezvous/job_token.h"
+#include "tandem/net/job_token.h"
 
 namespace tandem::job {
 namespace {
@@ -124,7 +124,7 @@ void ViewCallbacks::send_progress(bool got_on) {
 
 elastic::AgentChannel::Ready ready_to_compute(std::uint64_t step, int shards, std::string kernels,
                                               const std::string& lines) {
-  const rendezvous::ProofCode print = rendezvous::prove("", {lines});
+  const net::ProofCode print = net::prove("", {lines});
   return {.step = step,
           .shards = shards,
           .computes = {.kernels = std::move(kernels),

@@ -19,15 +19,15 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/core/volume.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 #include "tandem/trainer/checkpoint.h"
 
 namespace tandem::job {
 namespace {
 
 namespace fs = std::filesystem;
+using net::FileDescriptor;
 using nlohmann::json;
-using rendezvous::FileDescriptor;
 
 // After its end a job is recorded for pods that restart meanwhile.
 constexpr std::chrono::minutes kRemembered{10};

@@ -5,11 +5,11 @@
 #include <cstdlib>
 
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/address.h"
+#include "tandem/net/address.h"
+#include "tandem/net/interfaces.h"
+#include "tandem/net/job_token.h"
 #include "tandem/rendezvous/bootstrap_roles.h"
 #include "tandem/rendezvous/bootstrap_wire.h"
-#include "tandem/rendezvous/interfaces.h"
-#include "tandem/rendezvous/job_token.h"
 #include "tandem/rendezvous/pmi.h"
 
 namespace tandem::rendezvous {
@@ -32,8 +32,8 @@ std::string address_text(const Identity& identity, std::string_view secret, int 
     return text;
   }
   if (identity.master_addr_given) add(identity.master_addr);
-  for (const std::string& address : own_addresses(identity.interface)) add(address);
-  if (identity.interface.empty()) add(host_name());
+  for (const std::string& address : net::own_addresses(identity.interface)) add(address);
+  if (identity.interface.empty()) add(net::host_name());
   if (identity.local_size == identity.world_size) add("127.0.0.1");
   return text;
 }
@@ -60,7 +60,7 @@ Rank0Address read_address_text(const std::string& text) {
 // The secret of a bootstrap address: 32 hexadecimal digits.
 std::string make_secret() {
   std::string text;
-  for (const unsigned char byte : make_nonce()) text += fmt::format("{:02x}", byte);
+  for (const unsigned char byte : net::make_nonce()) text += fmt::format("{:02x}", byte);
   return text;
 }
 
@@ -75,15 +75,15 @@ BootstrapResult bootstrap_through_pmi(Identity identity, const std::string& peer
     watch->check([&](const LocalProcess& rank) { return is_rank_0 || rank.rank == 0; });
   };
   WaitingMark mark;
-  FileDescriptor listener;
-  const auto job = wire::read_as<std::uint64_t>(wire::view_of(make_nonce()));
+  net::FileDescriptor listener;
+  const auto job = wire::read_as<std::uint64_t>(wire::view_of(net::make_nonce()));
   if (identity.rank == 0) {
     listener =
-        listen_tcp(identity.loopback(), identity.master_port_given ? identity.master_port : 0);
+        net::listen_tcp(identity.loopback(), identity.master_port_given ? identity.master_port : 0);
     const bool has_token = !identity.job_token.empty();
     const std::string secret = has_token ? std::string(kOwnToken) : make_secret();
     if (!has_token) identity.job_token = secret;
-    pmi.put(kPmiKey, address_text(identity, secret, local_port(listener), job));
+    pmi.put(kPmiKey, address_text(identity, secret, net::local_port(listener), job));
   }
   wait_for_all(pmi, identity, options, *watch, mark);
   BootstrapResult bootstrap_result;
@@ -104,10 +104,10 @@ BootstrapResult bootstrap_through_pmi(Identity identity, const std::string& peer
 }
 
 // Rank 0's address by MASTER_ADDR.
-FileDescriptor listen_for_ranks(const Identity& identity) {
+net::FileDescriptor listen_for_ranks(const Identity& identity) {
   const bool loopback = identity.loopback();
-  const bool ipv6 = loopback && is_only_ipv6(identity.master_addr);
-  return listen_tcp(loopback, identity.master_port, ipv6 ? AF_INET6 : AF_INET);
+  const bool ipv6 = loopback && net::is_only_ipv6(identity.master_addr);
+  return net::listen_tcp(loopback, identity.master_port, ipv6 ? AF_INET6 : AF_INET);
 }
 
 Rank0Address named_point(const Identity& identity) {
@@ -139,7 +139,7 @@ void warn_of_open_port(const Identity& identity, const BootstrapOptions& options
 void wait_for_all(PmiClient& pmi, const Identity& identity, const BootstrapOptions& options,
                   LocalProcessWatch& watch, WaitingMark& mark) {
   constexpr std::chrono::milliseconds kLook{500};
-  const Deadline deadline(options.timeout);
+  const net::Deadline deadline(options.timeout);
   pmi.enter_barrier();
   while (!pmi.passed_barrier(std::chrono::milliseconds(deadline.remaining_ms(kLook)))) {
     watch.check([](const LocalProcess& rank) { return !rank.waits; });
@@ -188,9 +188,9 @@ void report_failure(const Identity& identity, const std::string& reason,
 // "secret,port,job,address,address", the secret being the job's token.
 RendezvousAddress open_bare_address(bool loopback_only) {
   RendezvousAddress address;
-  address.listener = listen_tcp(loopback_only, 0);
-  const auto job = wire::read_as<std::uint64_t>(wire::view_of(make_nonce()));
-  address.text = fmt::format("{},{},{}", make_secret(), local_port(address.listener), job);
+  address.listener = net::listen_tcp(loopback_only, 0);
+  const auto job = wire::read_as<std::uint64_t>(wire::view_of(net::make_nonce()));
+  address.text = fmt::format("{},{},{}", make_secret(), net::local_port(address.listener), job);
   return address;
 }
 
@@ -200,8 +200,8 @@ std::string address_at(const std::string& bare_text, const std::string& host) {
 
 RendezvousAddress open_rendezvous_address(const std::string& interface, std::size_t max_bytes) {
   RendezvousAddress address = open_bare_address(/*loopback_only=*/false);
-  std::vector<std::string> hosts = own_addresses(interface);
-  if (interface.empty()) hosts.push_back(host_name());
+  std::vector<std::string> hosts = net::own_addresses(interface);
+  if (interface.empty()) hosts.push_back(net::host_name());
   hosts.emplace_back(
       "127.0.0.1");  // ranks of this host; another host's listener at this port does not know `job`
   for (const std::string& host : hosts) {
@@ -216,7 +216,8 @@ BootstrapResult exchange_peer_info_at(RendezvousAddress address, int rank, int w
   TANDEM_CHECK(peer_info.size() <= wire::kMaxPeerInfoBytes, "peer info of {} bytes",
                peer_info.size());
   const std::size_t comma = address.text.find(',');
-  if (comma != 2 * sizeof(Nonce) || std::count(address.text.begin(), address.text.end(), ',') < 3) {
+  if (comma != 2 * sizeof(net::Nonce) ||
+      std::count(address.text.begin(), address.text.end(), ',') < 3) {
     raise<InvalidArgument>("malformed bootstrap address: found {} bytes", address.text.size());
   }
   if (world_size == 1) return BootstrapResult({{peer_info, ""}});

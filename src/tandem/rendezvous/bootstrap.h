@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/net/socket.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/rendezvous/pmi.h"
-#include "tandem/rendezvous/socket.h"
 
 namespace tandem::rendezvous {
 
@@ -38,7 +38,7 @@ class BootstrapMonitor {
   virtual void check() = 0;
   // Reports this rank as ready and returns when all ranks are. Throws CommError if a rank fails, or
   // at the deadline; the message names the ranks that were not ready.
-  virtual void finish(const Deadline& deadline) = 0;
+  virtual void finish(const net::Deadline& deadline) = 0;
   // Reports the failure of this rank to the others.
   virtual void give_up(std::string_view reason) noexcept = 0;
 };
@@ -104,8 +104,8 @@ void report_failure(const Identity& identity, const std::string& reason,
 // A bootstrap address for ranks without a launcher: rank 0 opens it and the program passes its text
 // to the others by any means (a file, a pipe, another library).
 struct RendezvousAddress {
-  FileDescriptor listener;  // only in the process that opened it
-  std::string text;         // printable; holds the job's secret: any process that has it may join
+  net::FileDescriptor listener;  // only in the process that opened it
+  std::string text;  // printable; holds the job's secret: any process that has it may join
 };
 
 // A listener at a free port, with the addresses that own_addresses(interface) names. `text` is at

@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/address.h"
+#include "tandem/net/address.h"
+#include "tandem/net/connect.h"
 #include "tandem/rendezvous/bootstrap_roles.h"
 #include "tandem/rendezvous/bootstrap_wire.h"
-#include "tandem/rendezvous/connect.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -28,7 +28,7 @@ constexpr milliseconds kSoonTold{1000};
 constexpr std::size_t kPiece = 1 << 16;
 
 std::string describe(const Rank0Address& point) {
-  return join_host(point.hosts.front(), point.port);
+  return net::join_host(point.hosts.front(), point.port);
 }
 
 [[noreturn]] void not_rank_0(const Identity& identity, const Rank0Address& point) {
@@ -39,10 +39,11 @@ std::string describe(const Rank0Address& point) {
 }
 
 // Returns when rank 0 has sent its handshake or the time has passed.
-Connected reach_rank_0(const Identity& identity, const Rank0Address& point,
-                       const Deadline& deadline, Notices& notices, const LookAround& look_around) {
+net::Connected reach_rank_0(const Identity& identity, const Rank0Address& point,
+                            const net::Deadline& deadline, Notices& notices,
+                            const LookAround& look_around) {
   bool unauthenticated_peer = false;
-  Handshake handshake;
+  net::Handshake handshake;
   handshake.answer_bytes = sizeof(wire::Challenge);
   handshake.check = look_around;
   handshake.accept = [&](const std::string& answer) {
@@ -54,7 +55,8 @@ Connected reach_rank_0(const Identity& identity, const Rank0Address& point,
   };
   std::string failure;
   while (true) {
-    Connected found = connect_first(point.hosts, point.port, handshake, deadline, failure);
+    net::Connected found =
+        net::connect_first(point.hosts, point.port, handshake, deadline, failure);
     if (found.socket) return found;
     if (unauthenticated_peer && point.hosts.size() == 1) not_rank_0(identity, point);
     if (deadline.passed()) {
@@ -73,13 +75,13 @@ Connected reach_rank_0(const Identity& identity, const Rank0Address& point,
 }
 
 // Used by a rank that has failed: rank 0 may start later, or never.
-Connected reach_to_notify(const Identity& identity, const Rank0Address& point,
-                          const BootstrapOptions& options) {
+net::Connected reach_to_notify(const Identity& identity, const Rank0Address& point,
+                               const BootstrapOptions& options) {
   const BootstrapOptions quiet;
   Notices notices(quiet);
   const milliseconds limit = options.late_rank_0;
   try {
-    return reach_rank_0(identity, point, Deadline(std::min(limit, kSoonTold)), notices, {});
+    return reach_rank_0(identity, point, net::Deadline(std::min(limit, kSoonTold)), notices, {});
   } catch (const CommError&) {
     if (limit <= kSoonTold) throw;
   }
@@ -89,7 +91,7 @@ Connected reach_to_notify(const Identity& identity, const Rank0Address& point,
                     "ends it at once",
                     identity.rank, std::chrono::duration<double>(limit).count(), describe(point)));
   }
-  return reach_rank_0(identity, point, Deadline(limit - kSoonTold), notices, {});
+  return reach_rank_0(identity, point, net::Deadline(limit - kSoonTold), notices, {});
 }
 
 // Rank 0 received a damaged handshake.
@@ -101,19 +103,19 @@ class DamagedHandshake : public CommError {
 // Reply of rank 0 to this rank, and the proof that it comes from rank 0.
 class Line {
  public:
-  Line(const Identity& identity, const Rank0Address& point, Connected connected,
+  Line(const Identity& identity, const Rank0Address& point, net::Connected connected,
        std::function<void(const std::string&)> log, LookAround look_around)
       : rank_(identity.rank),
         where_(describe(point)),
         token_(identity.job_token),
         socket_(std::move(connected.socket)),
         challenge_(wire::read_as<wire::Challenge>(connected.answer)),
-        nonce_sent_(make_nonce()),
+        nonce_sent_(net::make_nonce()),
         max_table_bytes_(static_cast<std::size_t>(identity.world_size) *
                          (wire::kMaxPeerInfoBytes + wire::kMaxTextBytes)),
         log_(std::move(log)),
         look_around_(std::move(look_around)) {
-    watch_host(socket_, kStartSilence);
+    net::watch_host(socket_, kStartSilence);
     if (challenge_.version != wire::kVersion) {
       raise<ConfigError>(
           "rank 0 at {} has version {} of the rendezvous protocol, rank {} has version {}; "
@@ -122,15 +124,15 @@ class Line {
     }
   }
 
-  const FileDescriptor& socket() const { return socket_; }
+  const net::FileDescriptor& socket() const { return socket_; }
   const std::string& where() const { return where_; }
   void look_around() const {
     if (look_around_) look_around_();
   }
 
   // `gave_up`: the rank has failed, and `card` holds the reason.
-  void introduce(const Identity& identity, const std::string& peer_info, const Deadline& deadline,
-                 bool gave_up = false) {
+  void introduce(const Identity& identity, const std::string& peer_info,
+                 const net::Deadline& deadline, bool gave_up = false) {
     HandshakeMessage rank_handshake;
     rank_handshake.world_size = static_cast<std::uint32_t>(identity.world_size);
     rank_handshake.rank = static_cast<std::uint32_t>(rank_);
@@ -142,11 +144,12 @@ class Line {
         wire::handshake_proof(token_, challenge_.nonce, rank_handshake, peer_info);
     const std::string bytes =
         std::string(wire::view_of(wire::sealed_handshake(rank_handshake, peer_info))) + peer_info;
-    send_all(socket_, std::as_bytes(std::span(bytes)), deadline);  // a failure shows in the reply
+    net::send_all(socket_, std::as_bytes(std::span(bytes)),
+                  deadline);  // a failure shows in the reply
   }
 
   // Reads replies until one decides; returns its text, or throws its error.
-  std::string hear(const Deadline& deadline) {
+  std::string hear(const net::Deadline& deadline) {
     while (true) {
       wire::Status status = wire::kOk;
       std::string text = handle_one(deadline, status);
@@ -156,10 +159,10 @@ class Line {
   }
 
  private:
-  std::string handle_one(const Deadline& deadline, wire::Status& status) {
+  std::string handle_one(const net::Deadline& deadline, wire::Status& status) {
     Reply reply;
     receive(std::as_writable_bytes(std::span(&reply, 1)), deadline);
-    if (reply.magic == wire::kMagic && !is_whole(reply)) raise_damage("a reply");
+    if (reply.magic == wire::kMagic && !net::is_whole(reply)) raise_damage("a reply");
     const std::size_t most = reply.status == wire::kOk ? max_table_bytes_ : wire::kMaxTextBytes;
     if (reply.magic != wire::kMagic || reply.bytes > most) {
       raise<CommError>("rank {} received an invalid answer of rank 0 from {}", rank_, where_);
@@ -177,7 +180,7 @@ class Line {
     if (reply.status != wire::kOk && reply.status != wire::kNotice) throw CommError(text);
     const auto expected =
         wire::reply_proof(token_, challenge_.nonce, nonce_sent_, reply.status, text);
-    if (!same_proof(reply.proof, expected)) {
+    if (!net::same_proof(reply.proof, expected)) {
       raise<ConfigError>(
           "rank {} refused the process at {} as rank 0: it does not know this rank's "
           "TANDEM_JOB_TOKEN; give all ranks the same token",
@@ -193,19 +196,19 @@ class Line {
         where_, rank_, what);
   }
 
-  void receive(std::span<std::byte> bytes, const Deadline& deadline) const {
+  void receive(std::span<std::byte> bytes, const net::Deadline& deadline) const {
     while (!deadline.passed()) {
       pollfd wait{socket_.get(), POLLIN, 0};
       const int ready = ::poll(&wait, 1, deadline.remaining_ms(kLook));
       if (ready > 0 || (ready < 0 && errno != EINTR)) break;
       look_around();
     }
-    const IoStatus status = receive_all(socket_, bytes, deadline);
-    if (status == IoStatus::kDone) return;
+    const net::IoStatus status = net::receive_all(socket_, bytes, deadline);
+    if (status == net::IoStatus::kDone) return;
     raise<CommError>(
         "rank {} waited {:.1f} s for rank 0 at {} to start the job, but {}", rank_,
         deadline.elapsed_seconds(), where_,
-        status == IoStatus::kTimeout
+        status == net::IoStatus::kTimeout
             ? "it did not answer; look at rank 0's output"
             : "it closed the connection; look at rank 0's output, and whether another program "
               "holds that port");
@@ -214,9 +217,9 @@ class Line {
   int rank_;
   std::string where_;
   std::string token_;
-  FileDescriptor socket_;
+  net::FileDescriptor socket_;
   wire::Challenge challenge_;
-  Nonce nonce_sent_;
+  net::Nonce nonce_sent_;
   std::size_t max_table_bytes_;
   std::function<void(const std::string&)> log_;  // may be empty
   LookAround look_around_;
@@ -226,7 +229,7 @@ class ClientMonitor final : public BootstrapMonitor {
  public:
   ClientMonitor(int rank, Line line) : rank_(rank), line_(std::move(line)) {}
 
-  void watch_hosts(milliseconds silence) override { watch_host(line_.socket(), silence); }
+  void watch_hosts(milliseconds silence) override { net::watch_host(line_.socket(), silence); }
 
   void add_to(std::vector<pollfd>& waits) const override {
     waits.push_back({line_.socket().get(), POLLIN, 0});
@@ -240,13 +243,13 @@ class ClientMonitor final : public BootstrapMonitor {
       raise<CommError>("rank 0 (at {}) died while the ranks were connecting to each other{}",
                        line_.where(), silence_if(count < 0 ? errno : 0));
     }
-    line_.hear(Deadline(kGrace));
+    line_.hear(net::Deadline(kGrace));
     all_ready_ = true;
   }
 
-  void finish(const Deadline& deadline) override {
+  void finish(const net::Deadline& deadline) override {
     say(wire::kReady, "");
-    const Deadline timeout(
+    const net::Deadline timeout(
         std::chrono::ceil<milliseconds>(std::chrono::duration<double>(deadline.limit_seconds())) +
         kGrace);
     while (!all_ready_) {
@@ -275,7 +278,7 @@ class ClientMonitor final : public BootstrapMonitor {
     head.bytes = static_cast<std::uint32_t>(text.size());
     head.text_checksum = crc32c(text);
     const std::string bytes = std::string(wire::view_of(wire::sealed(head))) + std::string(text);
-    send_all(line_.socket(), std::as_bytes(std::span(bytes)), Deadline(kGrace));
+    net::send_all(line_.socket(), std::as_bytes(std::span(bytes)), net::Deadline(kGrace));
   }
 
   int rank_;
@@ -301,18 +304,18 @@ std::string take_text(std::string_view& from) {
 BootstrapResult join_rank_0(const Identity& identity, const std::string& peer_info,
                             const BootstrapOptions& options, const Rank0Address& point,
                             const LookAround& look_around) {
-  const Deadline deadline(options.timeout);
+  const net::Deadline deadline(options.timeout);
   Notices notices(options);
   std::string reached;
   std::optional<std::string> table;
   std::optional<Line> line;
   for (int tries = 1; !table; ++tries) {
-    Connected connected = reach_rank_0(identity, point, deadline, notices, look_around);
+    net::Connected connected = reach_rank_0(identity, point, deadline, notices, look_around);
     reached = connected.address;
     line.emplace(identity, point, std::move(connected), options.log, look_around);
     line->introduce(identity, peer_info, deadline);
     try {
-      table = line->hear(Deadline(options.timeout + kGrace));
+      table = line->hear(net::Deadline(options.timeout + kGrace));
     } catch (const DamagedHandshake& error) {
       if (tries == wire::kMostTries) throw;
       if (options.log) options.log(error.what());
@@ -336,7 +339,7 @@ BootstrapResult join_rank_0(const Identity& identity, const std::string& peer_in
 void notify_rank_0(const Identity& identity, const std::string& reason,
                    const BootstrapOptions& options, const Rank0Address& point) {
   Line line(identity, point, reach_to_notify(identity, point, options), {}, {});
-  const Deadline deadline(kGrace);
+  const net::Deadline deadline(kGrace);
   line.introduce(identity, reason.substr(0, wire::kMaxTextBytes), deadline, /*gave_up=*/true);
   try {
     line.hear(deadline);

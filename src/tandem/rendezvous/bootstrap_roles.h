@@ -23,7 +23,7 @@ class Notices {
  public:
   explicit Notices(const BootstrapOptions& options) : log_(options.log) {}
   template <class Text>
-  void maybe(const Deadline& deadline, Text text) {
+  void maybe(const net::Deadline& deadline, Text text) {
     if (!log_ || deadline.elapsed_seconds() * 1000 < static_cast<double>(next_.count())) return;
     next_ += std::chrono::milliseconds(30000);
     log_(text());
@@ -53,7 +53,7 @@ void wait_for_all(PmiClient& pmi, const Identity& identity, const BootstrapOptio
                   LocalProcessWatch& watch, WaitingMark& mark);
 
 BootstrapResult receive_ranks(const Identity& identity, const std::string& peer_info,
-                              const BootstrapOptions& options, FileDescriptor listener,
+                              const BootstrapOptions& options, net::FileDescriptor listener,
                               std::uint64_t job, const LookAround& look_around = {});
 BootstrapResult join_rank_0(const Identity& identity, const std::string& peer_info,
                             const BootstrapOptions& options, const Rank0Address& point,
@@ -61,7 +61,7 @@ BootstrapResult join_rank_0(const Identity& identity, const std::string& peer_in
 
 // The same for a rank that has failed with `reason`. The errors are those of the functions above.
 void notify_ranks(const Identity& identity, const std::string& reason,
-                  const BootstrapOptions& options, FileDescriptor listener);
+                  const BootstrapOptions& options, net::FileDescriptor listener);
 void notify_rank_0(const Identity& identity, const std::string& reason,
                    const BootstrapOptions& options, const Rank0Address& point);
 

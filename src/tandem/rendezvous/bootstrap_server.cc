@@ -7,9 +7,9 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/text_layout.h"
+#include "tandem/net/pending_connections.h"
 #include "tandem/rendezvous/bootstrap_roles.h"
 #include "tandem/rendezvous/bootstrap_wire.h"
-#include "tandem/rendezvous/pending_connections.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -24,11 +24,11 @@ constexpr milliseconds kIntroduction{10000};
 constexpr std::size_t kMaxNotices = 8;
 
 struct Arrival {
-  FileDescriptor socket;
+  net::FileDescriptor socket;
   std::string peer_info;
   std::string address;
-  Nonce challenge{};
-  Nonce handshake{};
+  net::Nonce challenge{};
+  net::Nonce handshake{};
   std::string said;  // since the exchange
   bool ready = false;
 };
@@ -68,15 +68,15 @@ class Ranks {
   }
 
   void answer(const Arrival& to, wire::Status status, const std::string& text) const {
-    const Deadline timeout(kGrace);
+    const net::Deadline timeout(kGrace);
     Reply reply;
     reply.status = status;
     reply.bytes = text.size();
     reply.text_checksum = crc32c(text);
     reply.proof = wire::reply_proof(token_, to.challenge, to.handshake, status, text);
     reply = wire::sealed(reply);
-    if (send_all(to.socket, std::as_bytes(std::span(&reply, 1)), timeout) == IoStatus::kDone)
-      send_all(to.socket, std::as_bytes(std::span(text)), timeout);
+    const std::string bytes = std::string(wire::view_of(reply)).append(text);
+    net::send_all(to.socket, std::as_bytes(std::span(bytes)), timeout);
   }
 
   void answer_all(wire::Status status, const std::string& text) const {
@@ -114,9 +114,10 @@ class Ranks {
 class Server {
  public:
   Server(const Identity& identity, const std::string& peer_info, const BootstrapOptions& options,
-         FileDescriptor listener, std::uint64_t job, const LookAround& look_around, Ranks& ranks)
+         net::FileDescriptor listener, std::uint64_t job, const LookAround& look_around,
+         Ranks& ranks)
       : listener_(std::move(listener)),
-        port_(local_port(listener_)),
+        port_(net::local_port(listener_)),
         job_(job),
         deadline_(options.timeout),
         notices_(options),
@@ -151,7 +152,7 @@ class Server {
   // For a rank 0 that has failed earlier; its process has logged the reason.
   void report_failure(const std::string& reason, milliseconds limit) {
     if (log_) log_(stays(limit));
-    stay_to_notify(wire::kCommError, failure_of(0, host_name(), reason), limit);
+    stay_to_notify(wire::kCommError, failure_of(0, net::host_name(), reason), limit);
   }
 
  private:
@@ -169,14 +170,14 @@ class Server {
   }
 
   void stay_to_notify(wire::Status status, const std::string& text, milliseconds limit) {
-    const Deadline stay(limit);
+    const net::Deadline stay(limit);
     while (!stay.passed() && num_arrived_ < ranks_.size()) {
       std::vector<pollfd> waits{pending_.listener_poll(listener_)};
       pending_.add_to(waits);
       ::poll(waits.data(), waits.size(),
              stay.remaining_ms(pending_.poll_timeout(milliseconds(500))));
       pending_.accept_from(listener_, [&] { return challenge(); });
-      for (PendingConnection& connection : pending_.take_complete(introduction_bytes)) {
+      for (net::PendingConnection& connection : pending_.take_complete(introduction_bytes)) {
         const auto handshake = wire::read_as<HandshakeMessage>(connection.received);
         Arrival arrival = arrival_of(std::move(connection));
         if (is_damaged(handshake, arrival) || why_refused(handshake, arrival) ||
@@ -213,7 +214,7 @@ class Server {
       if (waits[1 + i].revents != 0) rank_went_away(present[i]);
     }
     pending_.accept_from(listener_, [&] { return challenge(); });
-    for (PendingConnection& connection : pending_.take_complete(introduction_bytes))
+    for (net::PendingConnection& connection : pending_.take_complete(introduction_bytes))
       accept_rank(std::move(connection));
   }
 
@@ -221,7 +222,7 @@ class Server {
     wire::Challenge challenge;
     challenge.has_token = ranks_.token().empty() ? 0 : 1;
     challenge.job = job_;
-    challenge.nonce = make_nonce();
+    challenge.nonce = net::make_nonce();
     return std::string(wire::view_of(wire::sealed(challenge)));
   }
 
@@ -235,13 +236,13 @@ class Server {
                   fmt::format("the link from the rank at {} to rank 0 on host {} is damaged: its "
                               "first frame arrived with a wrong checksum; check the network cards, "
                               "cables and switches between these two hosts",
-                              arrival.address, host_name()));
+                              arrival.address, net::host_name()));
     return true;
   }
 
-  static Arrival arrival_of(PendingConnection connection) {
+  static Arrival arrival_of(net::PendingConnection connection) {
     Arrival arrival;
-    arrival.address = peer_address(connection.socket);
+    arrival.address = net::peer_address(connection.socket);
     arrival.socket = std::move(connection.socket);
     arrival.peer_info = connection.received.substr(sizeof(HandshakeMessage));
     arrival.challenge = wire::read_as<wire::Challenge>(connection.challenge).nonce;
@@ -249,7 +250,7 @@ class Server {
     return arrival;
   }
 
-  void accept_rank(PendingConnection connection) {
+  void accept_rank(net::PendingConnection connection) {
     const auto handshake = wire::read_as<HandshakeMessage>(connection.received);
     Arrival arrival = arrival_of(std::move(connection));
     if (is_damaged(handshake, arrival)) return;
@@ -270,7 +271,7 @@ class Server {
     const std::string failure = handshake.gave_up != 0
                                     ? failure_of(handshake.rank, arrival.address, arrival.peer_info)
                                     : "";
-    watch_host(arrival.socket, kStartSilence);
+    net::watch_host(arrival.socket, kStartSilence);
     ranks_.add(handshake.rank, std::move(arrival));
     ++num_arrived_;
     if (!failure.empty()) ranks_.fail(wire::kCommError, failure);
@@ -288,8 +289,8 @@ class Server {
     const bool here = !ranks_.token().empty();
     const bool there = handshake.has_token != 0;
     if (here == there &&
-        same_proof(handshake.proof, wire::handshake_proof(ranks_.token(), arrival.challenge,
-                                                          handshake, arrival.peer_info))) {
+        net::same_proof(handshake.proof, wire::handshake_proof(ranks_.token(), arrival.challenge,
+                                                               handshake, arrival.peer_info))) {
       return std::nullopt;
     }
     return fmt::format("{}; give all ranks the same TANDEM_JOB_TOKEN",
@@ -302,7 +303,7 @@ class Server {
   void refuse(const HandshakeMessage& handshake, const Arrival& arrival, const std::string& why) {
     const std::string text =
         fmt::format("rank 0 on host {} refused a process at {} that claims to be rank {}: {}",
-                    host_name(), arrival.address, handshake.rank, why);
+                    net::host_name(), arrival.address, handshake.rank, why);
     ranks_.answer(arrival, wire::kConfigError, text);
     if (!ranks_.may_notify()) return;
     if (log_) log_(text);
@@ -330,7 +331,7 @@ class Server {
                 fmt::format("rank 0 waited {:.1f} s at port {} of host {} for {} of {}, which did "
                             "not connect; check that all ranks were started and can reach this "
                             "address{}",
-                            deadline_.elapsed_seconds(), port_, host_name(), missing(),
+                            deadline_.elapsed_seconds(), port_, net::host_name(), missing(),
                             ranks_.size(), last_refusal_.empty() ? "" : "; " + last_refusal_));
   }
 
@@ -338,16 +339,16 @@ class Server {
     return ranks_.list([](const std::optional<Arrival>& one) { return !one.has_value(); });
   }
 
-  FileDescriptor listener_;
+  net::FileDescriptor listener_;
   int port_;
   std::uint64_t job_;
-  Deadline deadline_;
+  net::Deadline deadline_;
   Notices notices_;
   const std::function<void(const std::string&)>& log_;
   const std::function<void()>& check_;
   const LookAround& look_around_;
   Ranks& ranks_;
-  PendingConnections pending_;
+  net::PendingConnections pending_;
   std::size_t num_arrived_ = 1;
   std::string last_refusal_;  // from a process that claimed the number of a missing rank
 };
@@ -358,9 +359,8 @@ class ServerMonitor final : public BootstrapMonitor {
       : ranks_(std::move(ranks)), look_around_(std::move(look_around)) {}
 
   void watch_hosts(milliseconds silence) override {
-    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
-      watch_host(ranks_[rank]->socket, silence);
-    }
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank)
+      net::watch_host(ranks_[rank]->socket, silence);
   }
 
   void add_to(std::vector<pollfd>& waits) const override {
@@ -378,7 +378,7 @@ class ServerMonitor final : public BootstrapMonitor {
     }
   }
 
-  void finish(const Deadline& deadline) override {
+  void finish(const net::Deadline& deadline) override {
     while (num_ready_ + 1 < ranks_.size()) {
       if (deadline.passed()) {
         ranks_.fail(wire::kCommError, fmt::format("rank 0 waited {:.1f} s until all ranks had "
@@ -448,7 +448,7 @@ class ServerMonitor final : public BootstrapMonitor {
                 fmt::format("the link from rank {} ({}) to rank 0 on host {} is damaged: a frame "
                             "arrived with a wrong checksum; check the network cards, cables and "
                             "switches between these two hosts",
-                            rank, ranks_[rank]->address, host_name()));
+                            rank, ranks_[rank]->address, net::host_name()));
   }
 
   Ranks ranks_;
@@ -465,14 +465,14 @@ void append_text(std::string& to, const std::string& text) {
 }  // namespace
 
 void notify_ranks(const Identity& identity, const std::string& reason,
-                  const BootstrapOptions& options, FileDescriptor listener) {
+                  const BootstrapOptions& options, net::FileDescriptor listener) {
   Ranks ranks(static_cast<std::size_t>(identity.world_size), identity.job_token);
   Server(identity, "", options, std::move(listener), 0, {}, ranks)
       .report_failure(reason, options.late_ranks);
 }
 
 BootstrapResult receive_ranks(const Identity& identity, const std::string& peer_info,
-                              const BootstrapOptions& options, FileDescriptor listener,
+                              const BootstrapOptions& options, net::FileDescriptor listener,
                               std::uint64_t job, const LookAround& look_around) {
   Ranks ranks(static_cast<std::size_t>(identity.world_size), identity.job_token);
   Server server(identity, peer_info, options, std::move(listener), job, look_around, ranks);

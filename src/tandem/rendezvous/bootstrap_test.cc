@@ -13,8 +13,8 @@
 
 #include "support/ports.h"
 #include "tandem/core/error.h"
+#include "tandem/net/socket.h"
 #include "tandem/rendezvous/pmi.h"
-#include "tandem/rendezvous/socket.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -66,14 +66,14 @@ std::vector<Outcome> attempt_all(const std::vector<Identity>& identities, millis
 }
 
 void expect_only_tandem_listens(int port) {
-  const FileDescriptor unauthenticated_peer(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const net::FileDescriptor unauthenticated_peer(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
   EXPECT_NE(
       ::bind(unauthenticated_peer.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   for (const bool loopback_only : {true, false}) {
-    EXPECT_EQ(local_port(listen_tcp(loopback_only, port)), port);
+    EXPECT_EQ(net::local_port(net::listen_tcp(loopback_only, port)), port);
   }
 }
 
@@ -168,7 +168,7 @@ TEST(Bootstrap, AFailedRankSaysThatNobodyHeardIt) {
 
 TEST(Bootstrap, RanksMeetAtTheLoopbackAddressOfIPv6) {
   try {
-    listen_tcp(true, 0, AF_INET6);
+    net::listen_tcp(true, 0, AF_INET6);
   } catch (const Error& error) {
     GTEST_SKIP() << "needs IPv6: " << error.what();
   }
@@ -211,10 +211,10 @@ TEST(Bootstrap, ANameThatDoesNotResolveIsRetriedUntilTheDeadline) {
 }
 
 TEST(Bootstrap, ATakenPortSaysWhatToTry) {
-  const FileDescriptor occupant = listen_tcp(true, 0);
-  const Outcome outcome = attempt(identity_of(0, 2, local_port(occupant)), milliseconds(300));
+  const net::FileDescriptor occupant = net::listen_tcp(true, 0);
+  const Outcome outcome = attempt(identity_of(0, 2, net::local_port(occupant)), milliseconds(300));
   EXPECT_TRUE(outcome.config_error);
-  EXPECT_THAT(outcome.error, AllOf(HasSubstr(std::to_string(local_port(occupant))),
+  EXPECT_THAT(outcome.error, AllOf(HasSubstr(std::to_string(net::local_port(occupant))),
                                    HasSubstr("taken"), HasSubstr("MASTER_PORT")));
 }
 
@@ -241,14 +241,14 @@ TEST(Bootstrap, TwoProcessesWithOneRankAreAnError) {
 }
 
 TEST(Bootstrap, AStrangerInThePlaceOfRankZeroIsRecognised) {
-  const FileDescriptor listener = listen_tcp(true, 0);
+  const net::FileDescriptor listener = net::listen_tcp(true, 0);
   std::thread web_server([&] {
-    const FileDescriptor client = accept_tcp(listener, 5000);
+    const net::FileDescriptor client = net::accept_tcp(listener, 5000);
     const std::string answer =
         "HTTP/1.1 400 Bad Request\r\nServer: not tandem\r\nContent-Length: 0\r\n\r\n";
-    send_all(client, std::as_bytes(std::span(answer)), Deadline(milliseconds(1000)));
+    net::send_all(client, std::as_bytes(std::span(answer)), net::Deadline(milliseconds(1000)));
   });
-  const Outcome outcome = attempt(identity_of(1, 2, local_port(listener)), milliseconds(5000));
+  const Outcome outcome = attempt(identity_of(1, 2, net::local_port(listener)), milliseconds(5000));
   web_server.join();
   EXPECT_THAT(outcome.error, HasSubstr("is not rank 0 of this job"));
 }
@@ -266,7 +266,7 @@ class FakeHydra {
     for (int rank = 0; rank < size; ++rank) threads_.emplace_back([this, rank] { serve(rank); });
   }
   ~FakeHydra() {
-    for (FileDescriptor& client : clients_) client.reset();
+    for (net::FileDescriptor& client : clients_) client.reset();
     for (std::thread& thread : threads_) thread.join();
   }
   int descriptor(int rank) const { return clients_[static_cast<std::size_t>(rank)].get(); }
@@ -338,8 +338,8 @@ class FakeHydra {
   int waiting_ = 0;
   int finalized_ = 0;
   std::string aborted_;
-  std::vector<FileDescriptor> clients_;
-  std::vector<FileDescriptor> servers_;
+  std::vector<net::FileDescriptor> clients_;
+  std::vector<net::FileDescriptor> servers_;
   std::vector<std::thread> threads_;
 };
 
@@ -347,10 +347,10 @@ TEST(Bootstrap, ThroughTheProcessManagerNoPortIsAgreedBeforehand) {
   constexpr int kSize = 3;
   FakeHydra hydra(kSize);
   // Stands for another job at the default port.
-  const FileDescriptor occupant = listen_tcp(true, 0);
+  const net::FileDescriptor occupant = net::listen_tcp(true, 0);
   std::vector<Identity> identities;
   for (int rank = 0; rank < kSize; ++rank) {
-    Identity identity = identity_of(rank, kSize, local_port(occupant));
+    Identity identity = identity_of(rank, kSize, net::local_port(occupant));
     identity.master_port_given = false;
     identity.pmi_fd = hydra.descriptor(rank);
     identities.push_back(identity);
@@ -389,8 +389,8 @@ TEST(Pmi, AFailedRankAsksForTheEndOfTheJob) {
 TEST(Pmi, ASilentOrBrokenManagerIsAnError) {
   int pair[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-  const FileDescriptor client(pair[0]);
-  FileDescriptor server(pair[1]);
+  const net::FileDescriptor client(pair[0]);
+  net::FileDescriptor server(pair[1]);
   try {
     PmiClient(client.get(), milliseconds(100));
     FAIL();

@@ -13,8 +13,8 @@
 #include <span>
 #include <string>
 
-#include "tandem/rendezvous/job_token.h"
-#include "tandem/rendezvous/plain_bytes.h"
+#include "tandem/net/job_token.h"
+#include "tandem/net/plain_bytes.h"
 
 namespace tandem::rendezvous::wire {
 
@@ -26,10 +26,10 @@ constexpr int kMostTries = 5;  // to send a damaged handshake again
 constexpr std::uint32_t kMaxPeerInfoBytes = 1u << 16;
 constexpr std::uint32_t kMaxTextBytes = 4096;
 
-using rendezvous::is_whole;
-using rendezvous::read_as;
-using rendezvous::sealed;
-using rendezvous::view_of;
+using net::is_whole;
+using net::read_as;
+using net::sealed;
+using net::view_of;
 
 enum Status : std::uint32_t {
   kOk = 0,
@@ -46,7 +46,7 @@ struct Challenge {
   std::uint32_t has_token = 0;
   std::uint32_t checksum = 0;
   std::uint64_t job = 0;  // tells the jobs of one process manager's hosts apart; 0: unknown
-  Nonce nonce{};
+  net::Nonce nonce{};
 };
 
 struct HandshakeMessage {
@@ -59,8 +59,8 @@ struct HandshakeMessage {
   std::uint32_t gave_up = 0;  // 1: the rank has failed, and its card is replaced by the reason
   std::uint32_t peer_info_checksum = 0;
   std::uint32_t checksum = 0;
-  Nonce nonce{};
-  ProofCode proof{};
+  net::Nonce nonce{};
+  net::ProofCode proof{};
 };
 
 struct Reply {
@@ -69,7 +69,7 @@ struct Reply {
   std::uint64_t bytes = 0;
   std::uint32_t text_checksum = 0;
   std::uint32_t checksum = 0;
-  ProofCode proof{};
+  net::ProofCode proof{};
 };
 
 // Precedes a text of a rank that is ready or has failed.
@@ -86,30 +86,31 @@ struct WordHead {
 template <class Head>
 bool is_damaged(const Head& head) {
   const bool older = head.version >= 1 && head.version <= kLastWithoutChecksums;
-  return !older && !is_whole(head);
+  return !older && !net::is_whole(head);
 }
 
 // `hello` as it is sent before `card`.
 inline HandshakeMessage sealed_handshake(HandshakeMessage rank_handshake,
                                          std::string_view peer_info) {
   rank_handshake.peer_info_checksum = crc32c(peer_info);
-  return sealed(rank_handshake);
+  return net::sealed(rank_handshake);
 }
 
 // Proof that the rank that sent `hello` belongs to the job of `greeting`.
-inline ProofCode handshake_proof(std::string_view token, const Nonce& challenge,
-                                 HandshakeMessage rank_handshake, std::string_view peer_info) {
+inline net::ProofCode handshake_proof(std::string_view token, const net::Nonce& challenge,
+                                      HandshakeMessage rank_handshake, std::string_view peer_info) {
   rank_handshake.proof = {};
   rank_handshake.peer_info_checksum = rank_handshake.checksum = 0;
-  return prove(token, {"tandem rank", view_of(challenge), view_of(rank_handshake), peer_info});
+  return net::prove(
+      token, {"tandem rank", net::view_of(challenge), net::view_of(rank_handshake), peer_info});
 }
 
 // Proof that rank 0 sent `text` to the rank of `hello`.
-inline ProofCode reply_proof(std::string_view token, const Nonce& challenge,
-                             const Nonce& rank_handshake, std::uint32_t status,
-                             std::string_view text) {
-  return prove(
-      token, {"tandem rank 0", view_of(challenge), view_of(rank_handshake), view_of(status), text});
+inline net::ProofCode reply_proof(std::string_view token, const net::Nonce& challenge,
+                                  const net::Nonce& rank_handshake, std::uint32_t status,
+                                  std::string_view text) {
+  return net::prove(token, {"tandem rank 0", net::view_of(challenge), net::view_of(rank_handshake),
+                            net::view_of(status), text});
 }
 
 }  // namespace tandem::rendezvous::wire

@@ -8,7 +8,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/rendezvous/address.h"
+#include "tandem/net/address.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -336,8 +336,9 @@ std::string describe(const Identity& identity) {
   const bool published = identity.pmi_fd && !identity.master_port_given;
   return fmt::format("rank {} of {} ({}), local {} of {}, bootstrap {}", identity.rank,
                      identity.world_size, identity.source, identity.local_rank, identity.local_size,
-                     published ? std::string("through the process manager")
-                               : "at " + join_host(identity.master_addr, identity.master_port));
+                     published
+                         ? std::string("through the process manager")
+                         : "at " + net::join_host(identity.master_addr, identity.master_port));
 }
 
 }  // namespace tandem::rendezvous

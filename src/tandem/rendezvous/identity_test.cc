@@ -7,7 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -181,7 +181,7 @@ TEST(Identity, SeveralNodesNeedAMeetingPoint) {
 }
 
 TEST(Identity, HydraPublishesTheAddressOfRankZero) {
-  const FileDescriptor open(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const net::FileDescriptor open(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const std::string number = std::to_string(open.get());
   const Identity identity = identify({{"PMI_RANK", "1"},
                                       {"PMI_SIZE", "4"},
@@ -198,7 +198,7 @@ TEST(Identity, HydraPublishesTheAddressOfRankZero) {
 
 // srun --mpi=pmi2 sets the ranks and the descriptor of PMI, and which ranks share a node as ever.
 TEST(Identity, SlurmsProcessManagerTellsOfSeveralNodes) {
-  const FileDescriptor open(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const net::FileDescriptor open(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const Identity identity = identify({{"PMI_RANK", "3"},
                                       {"PMI_SIZE", "4"},
                                       {"PMI_FD", std::to_string(open.get())},

@@ -123,7 +123,7 @@ bool has_mark(int process) {
 }
 
 std::string name_of(const LocalProcess& rank) {
-  return fmt::format("rank {} (process {} of host {})", rank.rank, rank.process, host_name());
+  return fmt::format("rank {} (process {} of host {})", rank.rank, rank.process, net::host_name());
 }
 
 }  // namespace
@@ -188,7 +188,7 @@ std::string LocalProcessWatch::missing() const {
   }
   if (ranks.empty() || !text.empty()) return text;
   return fmt::format("all {} ranks of host {} have connected; a rank of another host is missing",
-                     ranks.size(), host_name());
+                     ranks.size(), net::host_name());
 }
 
 }  // namespace tandem::rendezvous

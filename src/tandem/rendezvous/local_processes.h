@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "tandem/net/socket.h"
 #include "tandem/rendezvous/identity.h"
-#include "tandem/rendezvous/socket.h"
 
 namespace tandem::rendezvous {
 
@@ -36,7 +36,7 @@ class WaitingMark {
   void stay();
 
  private:
-  FileDescriptor file_;  // in memory, without a name in any file system
+  net::FileDescriptor file_;  // in memory, without a name in any file system
 };
 
 // Checks the ranks of this node while this one waits for all to connect.

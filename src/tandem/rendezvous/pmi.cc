@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -121,7 +121,7 @@ PmiClient::Fields PmiClient::fields_of(const std::string& answer, std::string_vi
 
 std::optional<std::string> PmiClient::next_line(std::string_view asked,
                                                 std::chrono::milliseconds timeout) {
-  const Deadline deadline(timeout);
+  const net::Deadline deadline(timeout);
   while (true) {
     const auto newline = buffer_.find('\n');
     if (newline != std::string::npos) {

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/connect.h"
-#include "tandem/rendezvous/pending_connections.h"
-#include "tandem/rendezvous/rank_wire.h"
+#include "tandem/net/connect.h"
+#include "tandem/net/pending_connections.h"
+#include "tandem/net/rank_handshake.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -46,19 +46,19 @@ struct Answer {
 };
 
 std::uint32_t checksum_of_request(Request request, std::string_view excluded) {
-  return crc32c(excluded, checksum_of(request));
+  return crc32c(excluded, net::checksum_of(request));
 }
 
 std::string bytes_of_ranks(const std::vector<int>& ranks) {
   std::string bytes;
-  for (const int rank : ranks) bytes += view_of(static_cast<std::int32_t>(rank));
+  for (const int rank : ranks) bytes += net::view_of(static_cast<std::int32_t>(rank));
   return bytes;
 }
 
 std::vector<int> read_ranks(std::string_view bytes, std::size_t count) {
   std::vector<int> ranks;
   for (std::size_t i = 0; i < count; ++i) {
-    ranks.push_back(read_as<std::int32_t>(bytes.substr(i * sizeof(std::int32_t))));
+    ranks.push_back(net::read_as<std::int32_t>(bytes.substr(i * sizeof(std::int32_t))));
   }
   return ranks;
 }
@@ -86,7 +86,7 @@ class ShrinkAgreement::Host {
         shrink_agreement.listen_addresses_[static_cast<std::size_t>(options_.rank)].listener;
   }
 
-  Agreement run(const Deadline& deadline) {
+  Agreement run(const net::Deadline& deadline) {
     while (!missing().empty()) {
       shrink_agreement_.check_expelled();
       if (deadline.passed()) {
@@ -123,7 +123,7 @@ class ShrinkAgreement::Host {
     return ranks;
   }
 
-  void poll_once(const Deadline& deadline) {
+  void poll_once(const net::Deadline& deadline) {
     std::vector<pollfd> waits{pending_.listener_poll(shrink_agreement_.listener_)};
     std::vector<int> present;
     for (const auto& [rank, socket] : clients_) {
@@ -139,18 +139,17 @@ class ShrinkAgreement::Host {
       if (waits[1 + i].revents != 0) clients_.erase(present[i]);
     }
     pending_.accept_from(shrink_agreement_.listener_,
-                         [&] { return std::string(view_of(challenge_)); });
+                         [&] { return std::string(net::view_of(challenge_)); });
     const auto wanted = [this](const std::string& received) {
       return introduction_bytes(received);
     };
-    for (rendezvous::PendingConnection& connection : pending_.take_complete(wanted))
-      welcome(connection);
+    for (net::PendingConnection& connection : pending_.take_complete(wanted)) welcome(connection);
   }
 
-  bool is_genuine(const RankHandshake& rank_handshake) const {
-    const std::vector<ListenAddress>& listen_addresses = shrink_agreement_.listen_addresses_;
-    return rank_handshake.magic == RankHandshake().magic && is_whole(rank_handshake) &&
-           rank_handshake.kind == ConnectionKind::kShrinkAgreement &&
+  bool is_genuine(const net::RankHandshake& rank_handshake) const {
+    const std::vector<net::ListenAddress>& listen_addresses = shrink_agreement_.listen_addresses_;
+    return rank_handshake.magic == net::RankHandshake().magic && net::is_whole(rank_handshake) &&
+           rank_handshake.kind == net::ConnectionKind::kShrinkAgreement &&
            rank_handshake.secret ==
                listen_addresses[static_cast<std::size_t>(options_.rank)].secret &&
            rank_handshake.rank < listen_addresses.size() &&
@@ -160,20 +159,21 @@ class ShrinkAgreement::Host {
   // Length of a rank's request in bytes; 0: not a rank. If authentication fails, nothing after the
   // handshake is read.
   std::size_t introduction_bytes(const std::string& received) const {
-    constexpr std::size_t kHead = sizeof(RankHandshake) + sizeof(Request);
-    if (received.size() < sizeof(RankHandshake)) return sizeof(RankHandshake);
-    if (!is_genuine(read_as<RankHandshake>(received))) return 0;
+    constexpr std::size_t kHead = sizeof(net::RankHandshake) + sizeof(Request);
+    if (received.size() < sizeof(net::RankHandshake)) return sizeof(net::RankHandshake);
+    if (!is_genuine(net::read_as<net::RankHandshake>(received))) return 0;
     if (received.size() < kHead) return kHead;
-    const auto request = read_as<Request>(std::string_view(received).substr(sizeof(RankHandshake)));
+    const auto request =
+        net::read_as<Request>(std::string_view(received).substr(sizeof(net::RankHandshake)));
     if (request.num_excluded > shrink_agreement_.listen_addresses_.size()) return 0;
     return kHead + request.num_excluded * sizeof(std::int32_t);
   }
 
-  void welcome(rendezvous::PendingConnection& connection) {
-    const auto rank_handshake = read_as<RankHandshake>(connection.received);
+  void welcome(net::PendingConnection& connection) {
+    const auto rank_handshake = net::read_as<net::RankHandshake>(connection.received);
     const std::string_view rest =
         std::string_view(connection.received).substr(sizeof rank_handshake);
-    const auto request = read_as<Request>(rest);
+    const auto request = net::read_as<Request>(rest);
     const std::string_view ranks = rest.substr(sizeof request);
     // A damaged request is sent again.
     if (request.checksum != checksum_of_request(request, ranks)) return;
@@ -200,7 +200,7 @@ class ShrinkAgreement::Host {
              self(), list(options_.excluded), describe({rank}), list(excluded)));
   }
 
-  void answer(const FileDescriptor& socket, Verdict verdict, const std::vector<int>& members,
+  void answer(const net::FileDescriptor& socket, Verdict verdict, const std::vector<int>& members,
               const std::string& text) const {
     Answer head;
     head.verdict = verdict;
@@ -208,9 +208,9 @@ class ShrinkAgreement::Host {
     head.text_bytes = static_cast<std::uint32_t>(text.size());
     const std::string rest = bytes_of_ranks(members) + text;
     head.rest_checksum = crc32c(rest);
-    const std::string bytes = std::string(view_of(sealed(head))) + rest;
+    const std::string bytes = std::string(net::view_of(net::sealed(head))) + rest;
     // A rank that does not receive it has exited, which the new communicator detects.
-    send_all(socket, std::as_bytes(std::span(bytes)), Deadline(kSendLimit));
+    net::send_all(socket, std::as_bytes(std::span(bytes)), net::Deadline(kSendLimit));
   }
 
   [[noreturn]] void fail(Verdict verdict, const std::string& message) const {
@@ -219,7 +219,7 @@ class ShrinkAgreement::Host {
     throw CommError(message);
   }
 
-  Agreement decide(const Deadline& deadline) {
+  Agreement decide(const net::Deadline& deadline) {
     Agreement agreement;
     for (const int rank : options_.members) {
       const bool came = clients_.contains(rank) && !shrink_agreement_.peers_.gone(rank);
@@ -235,7 +235,7 @@ class ShrinkAgreement::Host {
   }
 
   // Ranks that are alive but excluded are notified, instead of waiting for their deadline.
-  void leave_behind(const std::vector<int>& members, const Deadline& deadline) {
+  void leave_behind(const std::vector<int>& members, const net::Deadline& deadline) {
     for (const int rank : options_.members) {
       if (contains(members, rank) || shrink_agreement_.peers_.gone(rank)) continue;
       const std::string why = contains(options_.excluded, rank)
@@ -249,9 +249,9 @@ class ShrinkAgreement::Host {
 
   ShrinkAgreement& shrink_agreement_;
   const ShrinkAgreementOptions& options_;
-  PendingConnections pending_;
-  RankChallenge challenge_;
-  std::map<int, FileDescriptor> clients_;
+  net::PendingConnections pending_;
+  net::RankChallenge challenge_;
+  std::map<int, net::FileDescriptor> clients_;
 };
 
 // ---- the others ----
@@ -262,13 +262,13 @@ class ShrinkAgreement::Client {
       : shrink_agreement_(shrink_agreement), host_(host) {}
 
   // Returns nothing if a new host must be found.
-  std::optional<Agreement> run(const Deadline& deadline) {
+  std::optional<Agreement> run(const net::Deadline& deadline) {
     std::string address;
-    const FileDescriptor socket = reach(deadline, address);
+    const net::FileDescriptor socket = reach(deadline, address);
     if (!socket) return {};
     Answer head;
     if (!receive(socket, std::as_writable_bytes(std::span(&head, 1)), deadline)) return {};
-    if (head.magic == Answer().magic && !is_whole(head)) raise_damage(address);
+    if (head.magic == Answer().magic && !net::is_whole(head)) raise_damage(address);
     if (head.magic != Answer().magic || head.num_members > kMaxRanks || head.text_bytes > 65536)
       return {};
     std::string ranks(head.num_members * sizeof(std::int32_t), '\0');
@@ -297,21 +297,21 @@ class ShrinkAgreement::Client {
         shrink_agreement_.peers_.describe(shrink_agreement_.options_.rank));
   }
 
-  FileDescriptor reach(const Deadline& deadline, std::string& address) {
-    const ListenAddress& listener_poll =
+  net::FileDescriptor reach(const net::Deadline& deadline, std::string& address) {
+    const net::ListenAddress& listener_poll =
         shrink_agreement_.listen_addresses_[static_cast<std::size_t>(host_)];
-    Handshake handshake;
-    handshake.answer_bytes = sizeof(RankChallenge);
+    net::Handshake handshake;
+    handshake.answer_bytes = sizeof(net::RankChallenge);
     handshake.accept = [&](const std::string& bytes) {
-      return is_greeting_of(bytes, static_cast<std::size_t>(host_), listener_poll.listener);
+      return net::is_greeting_of(bytes, static_cast<std::size_t>(host_), listener_poll.listener);
     };
     std::string failure;
-    Connected found =
-        connect_first(listener_poll.addresses, listener_poll.port, handshake, deadline, failure);
+    net::Connected found = net::connect_first(listener_poll.addresses, listener_poll.port,
+                                              handshake, deadline, failure);
     if (!found.socket) return {};
     address = found.address;
-    RankHandshake rank_handshake;
-    rank_handshake.kind = ConnectionKind::kShrinkAgreement;
+    net::RankHandshake rank_handshake;
+    rank_handshake.kind = net::ConnectionKind::kShrinkAgreement;
     rank_handshake.secret = listener_poll.secret;
     rank_handshake.rank = static_cast<std::uint32_t>(shrink_agreement_.options_.rank);
     rank_handshake.target = static_cast<std::uint32_t>(host_);
@@ -320,17 +320,18 @@ class ShrinkAgreement::Client {
     request.num_excluded = static_cast<std::uint32_t>(shrink_agreement_.options_.excluded.size());
     const std::string excluded = bytes_of_ranks(shrink_agreement_.options_.excluded);
     request.checksum = checksum_of_request(request, excluded);
-    const std::string bytes =
-        std::string(view_of(sealed(rank_handshake))) + std::string(view_of(request)) + excluded;
-    if (send_all(found.socket, std::as_bytes(std::span(bytes)), Deadline(kSendLimit)) !=
-        IoStatus::kDone) {
+    const std::string bytes = std::string(net::view_of(net::sealed(rank_handshake))) +
+                              std::string(net::view_of(request)) + excluded;
+    if (net::send_all(found.socket, std::as_bytes(std::span(bytes)), net::Deadline(kSendLimit)) !=
+        net::IoStatus::kDone) {
       return {};
     }
     return std::move(found.socket);
   }
 
   // False if the host has exited or is known to be lost.
-  bool receive(const FileDescriptor& socket, std::span<std::byte> bytes, const Deadline& deadline) {
+  bool receive(const net::FileDescriptor& socket, std::span<std::byte> bytes,
+               const net::Deadline& deadline) {
     while (!shrink_agreement_.peers_.gone(host_)) {
       shrink_agreement_.check_expelled();
       pollfd wait{socket.get(), POLLIN, 0};
@@ -338,7 +339,7 @@ class ShrinkAgreement::Client {
       if (deadline.elapsed_seconds() > deadline.limit_seconds() + 1e-3 * double(kGrace.count()))
         return false;
     }
-    return receive_all(socket, bytes, Deadline(kSendLimit)) == IoStatus::kDone;
+    return net::receive_all(socket, bytes, net::Deadline(kSendLimit)) == net::IoStatus::kDone;
   }
 
   ShrinkAgreement& shrink_agreement_;
@@ -347,8 +348,8 @@ class ShrinkAgreement::Client {
 
 // ---- who meets whom ----
 
-ShrinkAgreement::ShrinkAgreement(const FileDescriptor& listener,
-                                 const std::vector<ListenAddress>& listen_addresses,
+ShrinkAgreement::ShrinkAgreement(const net::FileDescriptor& listener,
+                                 const std::vector<net::ListenAddress>& listen_addresses,
                                  ShrinkPeers& peers, ShrinkAgreementOptions options)
     : listener_(listener),
       listen_addresses_(listen_addresses),
@@ -369,7 +370,7 @@ void ShrinkAgreement::check_expelled() const {
                    peers_.describe(options_.rank), peers_.why_expelled());
 }
 
-Agreement ShrinkAgreement::meet(const Deadline& deadline) {
+Agreement ShrinkAgreement::meet(const net::Deadline& deadline) {
   while (true) {
     check_expelled();
     const int host = find_host();

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "tandem/net/rank_handshake.h"
 #include "tandem/rendezvous/bootstrap.h"
-#include "tandem/rendezvous/rank_wire.h"
 
 namespace tandem::rendezvous {
 
@@ -54,13 +54,13 @@ class ShrinkAgreement {
  public:
   // `listener` is this rank's; `listen_addresses` by rank of the job. References must outlive the
   // agreement.
-  ShrinkAgreement(const FileDescriptor& listener,
-                  const std::vector<ListenAddress>& listen_addresses, ShrinkPeers& peers,
+  ShrinkAgreement(const net::FileDescriptor& listener,
+                  const std::vector<net::ListenAddress>& listen_addresses, ShrinkPeers& peers,
                   ShrinkAgreementOptions options);
   // Collective over the remaining members. May be called again if the new communicator could not be
   // made. Throws CommError: the deadline, this rank was left behind or is excluded by the others;
   // ConfigError: the ranks exclude different ones.
-  Agreement meet(const Deadline& deadline);
+  Agreement meet(const net::Deadline& deadline);
 
  private:
   class Host;
@@ -68,8 +68,8 @@ class ShrinkAgreement {
   int find_host() const;
   void check_expelled() const;
 
-  const FileDescriptor& listener_;
-  const std::vector<ListenAddress>& listen_addresses_;
+  const net::FileDescriptor& listener_;
+  const std::vector<net::ListenAddress>& listen_addresses_;
   ShrinkPeers& peers_;
   ShrinkAgreementOptions options_;
 };

@@ -35,9 +35,9 @@ class ShrinkAgreementTest : public ::testing::Test {
  protected:
   ShrinkAgreementTest() {
     for (std::uint64_t r = 0; r < 3; ++r) {
-      listeners_.push_back(listen_tcp(/*loopback_only=*/true, 0));
+      listeners_.push_back(net::listen_tcp(/*loopback_only=*/true, 0));
       listen_addresses_.push_back(
-          {{"127.0.0.1"}, local_port(listeners_[r]), 100 + r, {r + 1, r + 2}});
+          {{"127.0.0.1"}, net::local_port(listeners_[r]), 100 + r, {r + 1, r + 2}});
     }
   }
 
@@ -52,7 +52,7 @@ class ShrinkAgreementTest : public ::testing::Test {
     ShrinkAgreement shrink_agreement(listeners_[static_cast<std::size_t>(rank)], listen_addresses_,
                                      known, options);
     try {
-      return fmt::format("{}", fmt::join(shrink_agreement.meet(Deadline(limit)).members, " "));
+      return fmt::format("{}", fmt::join(shrink_agreement.meet(net::Deadline(limit)).members, " "));
     } catch (const ConfigError& error) {
       return std::string("ConfigError: ") + error.what();
     } catch (const CommError& error) {
@@ -76,8 +76,8 @@ class ShrinkAgreementTest : public ::testing::Test {
     return results;
   }
 
-  std::vector<FileDescriptor> listeners_;
-  std::vector<ListenAddress> listen_addresses_;
+  std::vector<net::FileDescriptor> listeners_;
+  std::vector<net::ListenAddress> listen_addresses_;
 };
 
 TEST_F(ShrinkAgreementTest, AllWhoAreLeftAgreeOnWhoGoesOn) {
@@ -116,10 +116,11 @@ TEST_F(ShrinkAgreementTest, UnauthenticatedPeersAreShownOutAtTheirFirstWords) {
   known.failed = true;
   std::string result;
   std::thread host([&] { result = meet(0, known, {}, milliseconds(4000)); });
-  const FileDescriptor unauthenticated_peer(testing::connect_to_port(local_port(listeners_[0])));
+  const net::FileDescriptor unauthenticated_peer(
+      testing::connect_to_port(net::local_port(listeners_[0])));
   testing::send_bytes(
       unauthenticated_peer.get(),
-      testing::connection_handshake(ConnectionKind::kShrinkAgreement, {9, 9}, /*rank=*/2, 0));
+      testing::connection_handshake(net::ConnectionKind::kShrinkAgreement, {9, 9}, /*rank=*/2, 0));
   EXPECT_TRUE(testing::receive_bytes(unauthenticated_peer.get(), milliseconds(3000)).ended);
   host.join();
   EXPECT_EQ(result, "0");

@@ -3,8 +3,8 @@
 #include <poll.h>
 
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/connect.h"
-#include "tandem/rendezvous/plain_bytes.h"
+#include "tandem/net/connect.h"
+#include "tandem/net/plain_bytes.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -15,7 +15,7 @@ std::string begin(Query query) { return std::string(1, static_cast<char>(query))
 
 template <class T>
 void append_number(std::string& to, T value) {
-  to += view_of(value);
+  to += net::view_of(value);
 }
 
 void append_text(std::string& to, std::string_view text) {
@@ -38,13 +38,13 @@ std::string about_keys(Query query, std::span<const std::string> keys) {
 
 }  // namespace
 
-TorchStore::TorchStore(const std::string& host, int port, const Deadline& deadline,
+TorchStore::TorchStore(const std::string& host, int port, const net::Deadline& deadline,
                        Milliseconds timeout)
     : where_(fmt::format("the store at {}:{}", host, port)), timeout_(timeout) {
   const std::string hosts[] = {host};
   std::string failure;
   while (!socket_) {
-    Connected connected = connect_first(hosts, port, {}, deadline, failure);
+    net::Connected connected = net::connect_first(hosts, port, {}, deadline, failure);
     socket_ = std::move(connected.socket);
     address_ = connected.address;
     if (socket_) break;
@@ -60,17 +60,18 @@ TorchStore::TorchStore(const std::string& host, int port, const Deadline& deadli
 }
 
 void TorchStore::send(const std::string& request) {
-  if (send_all(socket_, std::as_bytes(std::span(request)), Deadline(timeout_)) != IoStatus::kDone)
+  if (net::send_all(socket_, std::as_bytes(std::span(request)), net::Deadline(timeout_)) !=
+      net::IoStatus::kDone)
     raise<CommError>("cannot send to {}: it accepts no data; check that its host is running",
                      where_);
 }
 
 void TorchStore::receive(std::span<std::byte> bytes, Milliseconds limit, std::string_view what) {
-  const Deadline deadline(limit);
-  const IoStatus status = receive_all(socket_, bytes, deadline);
-  if (status == IoStatus::kDone) return;
+  const net::Deadline deadline(limit);
+  const net::IoStatus status = net::receive_all(socket_, bytes, deadline);
+  if (status == net::IoStatus::kDone) return;
   raise<CommError>("{} {} while {} was expected", where_,
-                   status == IoStatus::kClosed
+                   status == net::IoStatus::kClosed
                        ? std::string("closed the connection")
                        : fmt::format("did not answer within {:.0f} s", deadline.limit_seconds()),
                    what);
@@ -132,7 +133,7 @@ bool TorchStore::check(std::span<const std::string> keys) {
 
 // After the limit the wait is called off; the answer may have been under way.
 bool TorchStore::await_release(Milliseconds limit) {
-  const Deadline deadline(limit);
+  const net::Deadline deadline(limit);
   pollfd wait{socket_.get(), POLLIN, 0};
   while (::poll(&wait, 1, deadline.remaining_ms()) <= 0) {
     if (!deadline.passed()) continue;

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::rendezvous {
 
@@ -56,7 +56,7 @@ class TorchStore {
  public:
   using Milliseconds = std::chrono::milliseconds;
   // Tries until the deadline.
-  TorchStore(const std::string& host, int port, const Deadline& deadline,
+  TorchStore(const std::string& host, int port, const net::Deadline& deadline,
              Milliseconds timeout = std::chrono::seconds(30));
 
   void set(std::string_view key, std::string_view value);
@@ -92,7 +92,7 @@ class TorchStore {
   void receive(std::span<std::byte> bytes, Milliseconds limit, std::string_view what);
   bool await_release(Milliseconds limit);
 
-  FileDescriptor socket_;
+  net::FileDescriptor socket_;
   std::string where_;
   std::string address_;
   Milliseconds timeout_;

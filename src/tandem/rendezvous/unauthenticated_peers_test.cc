@@ -9,9 +9,9 @@
 
 #include "support/ports.h"
 #include "tandem/core/error.h"
+#include "tandem/net/connect.h"
 #include "tandem/rendezvous/bootstrap.h"
 #include "tandem/rendezvous/bootstrap_wire.h"
-#include "tandem/rendezvous/connect.h"
 
 namespace tandem::rendezvous {
 namespace {
@@ -59,11 +59,11 @@ class Rank {
     options.timeout = timeout;
     options.late_ranks = late_ranks;
     options.log = [this](const std::string& line) { outcome_.log += line + "\n"; };
-    const Deadline clock(timeout);
+    const net::Deadline clock(timeout);
     try {
       BootstrapResult bootstrap_result =
           exchange_peer_info(identity_, fmt::format("card {}", identity_.rank), options);
-      bootstrap_result.bootstrap_monitor->finish(Deadline(timeout));
+      bootstrap_result.bootstrap_monitor->finish(net::Deadline(timeout));
       outcome_.met = bootstrap_result.met;
     } catch (const ConfigError& error) {
       outcome_.error = error.what();
@@ -78,25 +78,25 @@ class Rank {
   std::thread thread_;
 };
 
-FileDescriptor visit(int port) {
+net::FileDescriptor visit(int port) {
   const std::vector<std::string> host = {"127.0.0.1"};
-  const Deadline deadline(kTimeout);
+  const net::Deadline deadline(kTimeout);
   std::string failure;
   while (!deadline.passed()) {
-    Connected found = connect_first(host, port, Handshake(), deadline, failure);
+    net::Connected found = net::connect_first(host, port, net::Handshake(), deadline, failure);
     if (found.socket) return std::move(found.socket);
   }
   ADD_FAILURE() << failure;
   return {};
 }
 
-void send_bytes(const FileDescriptor& socket, const std::string& bytes) {
-  send_all(socket, std::as_bytes(std::span(bytes)), Deadline(milliseconds(2000)));
+void send_bytes(const net::FileDescriptor& socket, const std::string& bytes) {
+  net::send_all(socket, std::as_bytes(std::span(bytes)), net::Deadline(milliseconds(2000)));
 }
 
 struct UnauthenticatedPeer {
   const char* name;
-  void (*visit)(int port, std::vector<FileDescriptor>& stay);
+  void (*visit)(int port, std::vector<net::FileDescriptor>& stay);
 };
 
 class UnauthenticatedPeers : public ::testing::TestWithParam<UnauthenticatedPeer> {};
@@ -104,7 +104,7 @@ class UnauthenticatedPeers : public ::testing::TestWithParam<UnauthenticatedPeer
 TEST_P(UnauthenticatedPeers, DoNotDisturbTheStart) {
   const int port = free_port();
   Rank zero(0, 3, port);
-  std::vector<FileDescriptor> stay;
+  std::vector<net::FileDescriptor> stay;
   GetParam().visit(port, stay);
   Rank one(1, 3, port);
   GetParam().visit(port, stay);
@@ -168,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(
             }},
         UnauthenticatedPeer{"Reset",
                             [](int port, auto&) {
-                              const FileDescriptor socket = visit(port);
+                              const net::FileDescriptor socket = visit(port);
                               const linger at_once{1, 0};
                               ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once,
                                            sizeof at_once);
@@ -182,18 +182,19 @@ INSTANTIATE_TEST_SUITE_P(
                             }}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
-wire::Challenge challenge_on(const FileDescriptor& socket) {
+wire::Challenge challenge_on(const net::FileDescriptor& socket) {
   wire::Challenge challenge;
-  receive_all(socket, std::as_writable_bytes(std::span(&challenge, 1)), Deadline(kTimeout));
+  net::receive_all(socket, std::as_writable_bytes(std::span(&challenge, 1)),
+                   net::Deadline(kTimeout));
   return challenge;
 }
 
 // The status and text of rank 0's next reply.
-std::pair<std::uint32_t, std::string> reply_on(const FileDescriptor& socket) {
+std::pair<std::uint32_t, std::string> reply_on(const net::FileDescriptor& socket) {
   wire::Reply reply;
-  receive_all(socket, std::as_writable_bytes(std::span(&reply, 1)), Deadline(kTimeout));
+  net::receive_all(socket, std::as_writable_bytes(std::span(&reply, 1)), net::Deadline(kTimeout));
   std::string text(std::min<std::uint64_t>(reply.bytes, 4096), ' ');
-  receive_all(socket, std::as_writable_bytes(std::span(text)), Deadline(kTimeout));
+  net::receive_all(socket, std::as_writable_bytes(std::span(text)), net::Deadline(kTimeout));
   return {reply.status, text};
 }
 
@@ -204,7 +205,7 @@ TEST(Versions, ThatDifferAreRefusedAndTheJobStarts) {
     const int port = free_port();
     Rank zero(0, 3, port, token);
     Rank two(2, 3, port, token);
-    const FileDescriptor other = visit(port);
+    const net::FileDescriptor other = visit(port);
     challenge_on(other);
     wire::HandshakeMessage rank_handshake;
     rank_handshake.version = 99;
@@ -225,9 +226,9 @@ TEST(Versions, ThatDifferAreRefusedAndTheJobStarts) {
 }
 
 TEST(Versions, OfRankZeroToo) {
-  const FileDescriptor listener = listen_tcp(true, 0);
-  Rank one(1, 2, local_port(listener));
-  const FileDescriptor victim = accept_tcp(listener, 5000);
+  const net::FileDescriptor listener = net::listen_tcp(true, 0);
+  Rank one(1, 2, net::local_port(listener));
+  const net::FileDescriptor victim = net::accept_tcp(listener, 5000);
   wire::Challenge challenge;
   challenge.version = wire::kVersion + 1;
   send_bytes(victim, std::string(wire::view_of(wire::sealed(challenge))));
@@ -306,8 +307,9 @@ TEST(JobToken, AWrongOneDoesNotEndAJobWhoseRightRankComes) {
 }
 
 // Sends the handshake of rank 0 of a job with a token to the next connection.
-std::pair<FileDescriptor, wire::Challenge> pose_as_rank_0(const FileDescriptor& listener) {
-  FileDescriptor victim = accept_tcp(listener, 5000);
+std::pair<net::FileDescriptor, wire::Challenge> pose_as_rank_0(
+    const net::FileDescriptor& listener) {
+  net::FileDescriptor victim = net::accept_tcp(listener, 5000);
   wire::Challenge challenge;
   challenge.has_token = 1;
   send_bytes(victim, std::string(wire::view_of(wire::sealed(challenge))));
@@ -316,8 +318,8 @@ std::pair<FileDescriptor, wire::Challenge> pose_as_rank_0(const FileDescriptor& 
 
 // A peer cannot make a rank allocate memory before rank 0 is authenticated.
 TEST(JobToken, AFalseRankZeroCannotAnnounceAHugeTable) {
-  const FileDescriptor listener = listen_tcp(true, 0);
-  Rank one(1, 2, local_port(listener), "right");
+  const net::FileDescriptor listener = net::listen_tcp(true, 0);
+  Rank one(1, 2, net::local_port(listener), "right");
   const auto [victim, challenge] = pose_as_rank_0(listener);
   wire::Reply reply;
   reply.bytes = 1u << 30;
@@ -330,13 +332,13 @@ TEST(JobToken, AFalseRankZeroCannotAnnounceAHugeTable) {
 TEST(LateRanks, AreToldWhyTheJobFailed) {
   const int port = free_port();
   Rank zero(0, 3, port, "", kTimeout, milliseconds(10000));
-  FileDescriptor rank_1 = visit(port);
+  net::FileDescriptor rank_1 = visit(port);
   wire::HandshakeMessage rank_handshake;
   rank_handshake.world_size = 3;
   rank_handshake.rank = 1;
   rank_handshake.proof = wire::handshake_proof("", challenge_on(rank_1).nonce, rank_handshake, "");
   send_bytes(rank_1, std::string(wire::view_of(wire::sealed_handshake(rank_handshake, ""))));
-  const FileDescriptor unauthenticated_peer = visit(port);
+  const net::FileDescriptor unauthenticated_peer = visit(port);
   challenge_on(unauthenticated_peer);
   wire::HandshakeMessage strange;
   strange.version = 99;
@@ -351,11 +353,12 @@ TEST(LateRanks, AreToldWhyTheJobFailed) {
 
 // A process that took rank 0's port must not receive the secrets of the cards.
 TEST(JobToken, AFalseRankZeroIsFoundOut) {
-  const FileDescriptor listener = listen_tcp(true, 0);
-  Rank one(1, 2, local_port(listener), "right");
+  const net::FileDescriptor listener = net::listen_tcp(true, 0);
+  Rank one(1, 2, net::local_port(listener), "right");
   const auto [victim, challenge] = pose_as_rank_0(listener);
   wire::HandshakeMessage rank_handshake;
-  receive_all(victim, std::as_writable_bytes(std::span(&rank_handshake, 1)), Deadline(kTimeout));
+  net::receive_all(victim, std::as_writable_bytes(std::span(&rank_handshake, 1)),
+                   net::Deadline(kTimeout));
   wire::Reply reply;
   reply.proof = wire::reply_proof("guess", challenge.nonce, rank_handshake.nonce, wire::kOk, "");
   send_bytes(victim, std::string(wire::view_of(wire::sealed(reply))));
@@ -365,12 +368,12 @@ TEST(JobToken, AFalseRankZeroIsFoundOut) {
 
 // A code for one handshake is invalid in another.
 TEST(JobToken, CodesDependOnEveryPart) {
-  const ProofCode code = prove("token", {"ab", "c"});
-  EXPECT_TRUE(same_proof(code, prove("token", {"ab", "c"})));
-  EXPECT_FALSE(same_proof(code, prove("Token", {"ab", "c"})));
-  EXPECT_FALSE(same_proof(code, prove("token", {"a", "bc"})));
-  EXPECT_FALSE(same_proof(code, prove("token", {"ab", "c", ""})));
-  EXPECT_NE(make_nonce(), make_nonce());
+  const net::ProofCode code = net::prove("token", {"ab", "c"});
+  EXPECT_TRUE(net::same_proof(code, net::prove("token", {"ab", "c"})));
+  EXPECT_FALSE(net::same_proof(code, net::prove("Token", {"ab", "c"})));
+  EXPECT_FALSE(net::same_proof(code, net::prove("token", {"a", "bc"})));
+  EXPECT_FALSE(net::same_proof(code, net::prove("token", {"ab", "c", ""})));
+  EXPECT_NE(net::make_nonce(), net::make_nonce());
 }
 
 BootstrapResult join_job(int rank, int size, int port) {
@@ -389,7 +392,7 @@ TEST(BootstrapMonitor, ARankThatEndsBeforeAllAreReadyIsNamed) {
   const auto error_of = [&](int rank) {
     try {
       BootstrapResult bootstrap_result = join(rank);
-      bootstrap_result.bootstrap_monitor->finish(Deadline(kTimeout));
+      bootstrap_result.bootstrap_monitor->finish(net::Deadline(kTimeout));
     } catch (const CommError& error) {
       return std::string(error.what());
     }
@@ -413,7 +416,7 @@ TEST(BootstrapMonitor, ARankThatSaysTooMuchEndsTheWait) {
   std::thread first([&] {
     try {
       BootstrapResult bootstrap_result = join(0);
-      bootstrap_result.bootstrap_monitor->finish(Deadline(kTimeout));
+      bootstrap_result.bootstrap_monitor->finish(net::Deadline(kTimeout));
     } catch (const CommError& failure) {
       error = failure.what();
     }
@@ -438,7 +441,7 @@ TEST(BootstrapMonitor, TheReasonOfARankThatGivesUpReachesAll) {
       if (rank == 2)
         return bootstrap_result.bootstrap_monitor->give_up("rank 2 found no route to rank 1");
       try {
-        bootstrap_result.bootstrap_monitor->finish(Deadline(kTimeout));
+        bootstrap_result.bootstrap_monitor->finish(net::Deadline(kTimeout));
       } catch (const CommError& error) {
         errors[static_cast<std::size_t>(rank)] = error.what();
       }

@@ -23,11 +23,11 @@ class NoTransport final : public Transport {
 
 // This host's address as seen by the others: that of a connection that left the host, if there is
 // one.
-std::string address_on_the_route(const std::vector<rendezvous::FileDescriptor>& connections) {
+std::string address_on_the_route(const std::vector<net::FileDescriptor>& connections) {
   std::string address;
-  for (const rendezvous::FileDescriptor& connection : connections) {
+  for (const net::FileDescriptor& connection : connections) {
     if (!connection) continue;
-    address = rendezvous::own_address(connection);
+    address = net::own_address(connection);
     if (!address.starts_with("127.") && address != "::1") break;
   }
   return address;
@@ -61,7 +61,7 @@ Monitor::Options monitor_options(int rank, const Options& options, const FlightR
 CommContext::CommContext(Peer alone)
     : peers{std::move(alone)},
       failure(Failure::Wakes::kNobody),
-      monitor(std::make_unique<Monitor>(peers, std::vector<rendezvous::FileDescriptor>(1), failure,
+      monitor(std::make_unique<Monitor>(peers, std::vector<net::FileDescriptor>(1), failure,
                                         Monitor::Options())),
       first_transport(std::make_unique<NoTransport>()),
       transport(std::make_unique<NoTransport>()),

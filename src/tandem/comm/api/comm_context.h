@@ -24,8 +24,8 @@ class StreamTransport;
 
 // The listeners at which the survivors find each other (rendezvous/shrink_agreement.h).
 struct ShrinkEndpoint {
-  rendezvous::FileDescriptor listener;                      // this rank's
-  std::vector<rendezvous::ListenAddress> listen_addresses;  // by rank
+  net::FileDescriptor listener;                      // this rank's
+  std::vector<net::ListenAddress> listen_addresses;  // by rank
   bool loopback_only = false;
   std::string interface;
 };
@@ -56,7 +56,7 @@ struct CommContext {
   Failure failure;
   // Destroyed in reverse order: the transports before the monitor they report to.
   std::unique_ptr<Monitor> monitor;
-  std::vector<rendezvous::FileDescriptor> local_sockets;
+  std::vector<net::FileDescriptor> local_sockets;
   ShrinkEndpoint shrink_endpoint;
   rendezvous::Membership membership;           // left when the job is done, not when it failed
   std::unique_ptr<Transport> first_transport;  // stays open under a plugin's; otherwise unused

@@ -120,7 +120,7 @@ std::unique_ptr<Communicator> Communicator::connect(std::unique_ptr<State> state
 
 std::unique_ptr<Communicator> Communicator::alone(std::unique_ptr<State> state) {
   Peer self;
-  self.host = rendezvous::host_name();
+  self.host = net::host_name();
   self.pid = ::getpid();
   state->comm_context = std::make_shared<CommContext>(std::move(self));
   state->group_nodes();

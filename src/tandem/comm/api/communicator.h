@@ -354,7 +354,7 @@ class Communicator {
   explicit Communicator(std::unique_ptr<State> state);
   friend CommunicatorMemory share_with_node(Communicator& communicator, NodeMemory memory);
   friend CommunicatorMemory mem_replace(Communicator& communicator, std::span<std::byte> pages,
-                                        rendezvous::FileDescriptor& file);
+                                        net::FileDescriptor& file);
   friend NodeMemory share_node_memory(Communicator& communicator, std::size_t bytes);
   static std::unique_ptr<Communicator> connect(std::unique_ptr<State> state,
                                                const rendezvous::Bootstrap& bootstrap,

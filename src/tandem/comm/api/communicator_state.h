@@ -33,7 +33,7 @@ struct PendingCall {
 
 // A descriptor sent by another rank of the node.
 struct DescriptorOfRank {
-  rendezvous::FileDescriptor file;
+  net::FileDescriptor file;
   std::size_t bytes = 0;  // of a memory file
 };
 
@@ -94,8 +94,8 @@ struct Communicator::State {
   void tune(Communicator& communicator);
   void open_node_streams();
   NodeMemory share_memory(std::size_t bytes);
-  NodeMemory share_file(const rendezvous::FileDescriptor& file, SharedSegment own);
-  std::vector<DescriptorOfRank> exchange_descriptors(const rendezvous::FileDescriptor& own,
+  NodeMemory share_file(const net::FileDescriptor& file, SharedSegment own);
+  std::vector<DescriptorOfRank> exchange_descriptors(const net::FileDescriptor& own,
                                                      std::size_t bytes);
   const Peer& peer(int r) const {
     return comm_context->peers[static_cast<std::size_t>(members[static_cast<std::size_t>(r)])];

@@ -10,7 +10,7 @@
 namespace tandem::comm {
 namespace {
 
-void write_all(const rendezvous::FileDescriptor& file, std::span<const std::byte> data) {
+void write_all(const net::FileDescriptor& file, std::span<const std::byte> data) {
   std::size_t done = 0;
   while (done < data.size()) {
     const ssize_t count =
@@ -63,7 +63,7 @@ CommunicatorMemory mem_alloc(Communicator& communicator, std::size_t bytes) {
 }
 
 CommunicatorMemory mem_replace(Communicator& communicator, std::span<std::byte> pages,
-                               rendezvous::FileDescriptor& file) {
+                               net::FileDescriptor& file) {
   Communicator::State& s = *communicator.state_;
   s.check_open();
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));

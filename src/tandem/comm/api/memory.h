@@ -42,7 +42,7 @@ CommunicatorMemory mem_alloc(Communicator& communicator, std::size_t bytes);
 // to them meanwhile. `file` becomes the memory file mapped there. Collective; ranks may pass
 // different sizes. Throws CommError, IoError, InvalidArgument.
 CommunicatorMemory mem_replace(Communicator& communicator, std::span<std::byte> pages,
-                               rendezvous::FileDescriptor& file);
+                               net::FileDescriptor& file);
 
 // Collective over the ranks of this node: every rank contributes a zeroed segment of `bytes` (may
 // differ and may be 0), which the others read and write directly. Throws CommError.

@@ -54,7 +54,7 @@ bool send_descriptor(int socket, const SegmentNote& note, int descriptor) {
 }
 
 // A memory file of so many bytes that cannot shrink: a read of it cannot end this process.
-bool holds(const rendezvous::FileDescriptor& file, std::uint64_t bytes) {
+bool holds(const net::FileDescriptor& file, std::uint64_t bytes) {
   struct stat status {};
   if (::fstat(file.get(), &status) != 0 || status.st_size < 0) return false;
   const int seals = ::fcntl(file.get(), F_GET_SEALS);
@@ -64,7 +64,7 @@ bool holds(const rendezvous::FileDescriptor& file, std::uint64_t bytes) {
 
 // The descriptor, or none; errno has the reason (EAGAIN: nothing there yet, 0: closed or not a
 // segment).
-rendezvous::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
+net::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
   iovec part{&note, sizeof note};
   ControlBuffer control{};
   msghdr message{};
@@ -83,7 +83,7 @@ rendezvous::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
   if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS) return {};
   int descriptor = -1;
   std::memcpy(&descriptor, CMSG_DATA(rights), sizeof descriptor);
-  rendezvous::FileDescriptor file(descriptor);
+  net::FileDescriptor file(descriptor);
   if (count != sizeof note || note.magic != SegmentNote().magic) return {};
   if (note.bytes != 0 && !holds(file, note.bytes)) return {};
   return file;
@@ -94,7 +94,7 @@ rendezvous::FileDescriptor receive_descriptor(int socket, SegmentNote& note) {
 // Collective over the node: every rank contributes a descriptor and receives those of the others,
 // by local rank; its own entry stays empty.
 std::vector<DescriptorOfRank> Communicator::State::exchange_descriptors(
-    const rendezvous::FileDescriptor& own, std::size_t bytes) {
+    const net::FileDescriptor& own, std::size_t bytes) {
   const std::vector<int>& group = node_members();
   const auto socket_to = [&](int member) {
     return comm_context->local_sockets[static_cast<std::size_t>(world(member))].get();
@@ -129,13 +129,12 @@ std::vector<DescriptorOfRank> Communicator::State::exchange_descriptors(
 }
 
 NodeMemory Communicator::State::share_memory(std::size_t bytes) {
-  const rendezvous::FileDescriptor file = SharedSegment::create_file(bytes);
+  const net::FileDescriptor file = SharedSegment::create_file(bytes);
   return share_file(file, SharedSegment(file, bytes));
 }
 
 // Collective over the node: every rank contributes a memory file; `own` is its local mapping.
-NodeMemory Communicator::State::share_file(const rendezvous::FileDescriptor& file,
-                                           SharedSegment own) {
+NodeMemory Communicator::State::share_file(const net::FileDescriptor& file, SharedSegment own) {
   const std::vector<DescriptorOfRank> received = exchange_descriptors(file, own.bytes().size());
   std::vector<SharedSegment> segments;
   for (const DescriptorOfRank& one : received) {
@@ -154,11 +153,11 @@ void Communicator::State::open_node_streams() {
   if (group.size() < 2) return;
   const int ranks = static_cast<int>(group.size());
   NodeMemory memory = share_memory(NodeStreams::segment_bytes(ranks));
-  rendezvous::FileDescriptor bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  net::FileDescriptor bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!bell) throw io_error("cannot create", "eventfd", errno);
   std::vector<DescriptorOfRank> received = exchange_descriptors(bell, 0);
   std::vector<std::span<std::byte>> segments;
-  std::vector<rendezvous::FileDescriptor> bells;
+  std::vector<net::FileDescriptor> bells;
   for (int local = 0; local < ranks; ++local) {
     segments.push_back(memory.segment(local));
     bells.push_back(local == local_rank

@@ -8,7 +8,7 @@
 namespace tandem::comm {
 namespace {
 
-using rendezvous::Deadline;
+using net::Deadline;
 using std::chrono::milliseconds;
 
 // All ranks that continue have just confirmed it: a rank that has not arrived at the new bootstrap

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "tandem/comm/algorithms/task.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::comm {
 
@@ -60,7 +60,7 @@ class Worker {
   std::atomic<int> callers_{0};
   std::atomic<bool> asleep_{false};
   std::atomic<bool> stop_{false};
-  rendezvous::FileDescriptor event_;
+  net::FileDescriptor event_;
   std::thread thread_;
 };
 

@@ -88,7 +88,7 @@ class OpenAddresses {
     const std::lock_guard lock(mutex_);
     listeners_[address.text] = std::move(address.listener);
   }
-  rendezvous::FileDescriptor take(const std::string& text) {
+  net::FileDescriptor take(const std::string& text) {
     const std::lock_guard lock(mutex_);
     const auto found = listeners_.find(text);
     if (found == listeners_.end()) {
@@ -96,14 +96,14 @@ class OpenAddresses {
           "rank 0 has to be the process that called tdmGetUniqueId, and an id serves one "
           "communicator: this one was made elsewhere or has been used");
     }
-    rendezvous::FileDescriptor listener = std::move(found->second);
+    net::FileDescriptor listener = std::move(found->second);
     listeners_.erase(found);
     return listener;
   }
 
  private:
   std::mutex mutex_;
-  std::map<std::string, rendezvous::FileDescriptor> listeners_;
+  std::map<std::string, net::FileDescriptor> listeners_;
 };
 
 rendezvous::RendezvousAddress address_of(const tdmUniqueId& id, int rank) {
@@ -303,7 +303,7 @@ tdmResult_t tdmMemReplace(tdmComm_t comm, void* memory, size_t bytes, int* file)
     const EntryLock::Entry inside(*comm->entry_lock);
     require_no_group(comm, "tdmMemReplace");
     comm->memory.reserve(comm->memory.size() + 1);
-    tandem::rendezvous::FileDescriptor made;
+    tandem::net::FileDescriptor made;
     comm->memory.push_back(
         mem_replace(communicator, {static_cast<std::byte*>(memory), bytes}, made));
     *file = made.release();

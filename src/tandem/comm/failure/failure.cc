@@ -16,7 +16,7 @@ std::string Peer::describe() const {
 
 Failure::Failure(Wakes wakes) {
   if (wakes == Wakes::kNobody) return;
-  event_ = rendezvous::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  event_ = net::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event_) throw io_error("cannot create", "eventfd", errno);
 }
 

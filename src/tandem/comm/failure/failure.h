@@ -9,7 +9,7 @@
 #include <string>
 
 #include "tandem/comm/failure/damaged_link.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::comm {
 
@@ -51,7 +51,7 @@ class Failure {
   std::string message_;
   std::optional<LinkEnds> damaged_;
   std::function<void()> release_;
-  rendezvous::FileDescriptor event_;
+  net::FileDescriptor event_;
 };
 
 }  // namespace tandem::comm

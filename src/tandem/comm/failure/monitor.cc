@@ -38,9 +38,9 @@ constexpr std::size_t kAllHear = 16;
 constexpr std::size_t kNeighbours = 4;
 constexpr int kKernelMaxWait = 4;
 
-rendezvous::FileDescriptor open_process(pid_t pid) {
+net::FileDescriptor open_process(pid_t pid) {
 #ifdef SYS_pidfd_open
-  return rendezvous::FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  return net::FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 #else
   return {};
 #endif
@@ -70,7 +70,7 @@ bool reach_each_other(std::size_t a, std::size_t b, std::size_t size) {
 
 }  // namespace
 
-Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDescriptor> control,
+Monitor::Monitor(const std::vector<Peer>& peers, std::vector<net::FileDescriptor> control,
                  Failure& failure, Options options)
     : peers_(peers),
       failure_(failure),
@@ -83,8 +83,8 @@ Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDes
     // Only control connections: on a data connection the same limit would also end a rank that
     // computes and does not read. The kernel's own limit is the last resort; it does not take round
     // trips and data connections into account.
-    rendezvous::watch_host(control[i], kKernelMaxWait * options_.host_timeout);
-    rendezvous::retransmit_steadily(control[i]);
+    net::watch_host(control[i], kKernelMaxWait * options_.host_timeout);
+    net::retransmit_steadily(control[i]);
     watched_[i].control = std::move(control[i]);
     watched_[i].control_open = true;
     watched_[i].sends_heartbeats =
@@ -96,7 +96,7 @@ Monitor::Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDes
   record_requests_ = flight_record_requests();
   const auto connected = [](const Watched& watched) { return watched.control_open; };
   if (std::none_of(watched_.begin(), watched_.end(), connected)) return;
-  stop_event_ = rendezvous::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  stop_event_ = net::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   const BlockSignals block;
   thread_ = std::thread([this] { run(); });
 }

@@ -33,7 +33,7 @@
 #include "tandem/comm/failure/path_watch.h"
 #include "tandem/comm/failure/peer.h"
 #include "tandem/comm/failure/tcp_probe.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::comm {
 
@@ -55,7 +55,7 @@ class Monitor {
   };
   // `control[r]` is the connection to rank r (none for this rank). `peers` and `failure` must
   // outlive the monitor.
-  Monitor(const std::vector<Peer>& peers, std::vector<rendezvous::FileDescriptor> control,
+  Monitor(const std::vector<Peer>& peers, std::vector<net::FileDescriptor> control,
           Failure& failure, Options options);
   // Without a connection there is nothing to watch, and no thread.
   ~Monitor();  // stops
@@ -120,8 +120,8 @@ class Monitor {
     friend bool operator==(const Activity&, const Activity&) = default;
   };
   struct Watched {
-    rendezvous::FileDescriptor control;
-    rendezvous::FileDescriptor process;  // pidfd
+    net::FileDescriptor control;
+    net::FileDescriptor process;  // pidfd
     std::string received;
     std::chrono::steady_clock::time_point process_ended{};
     bool process_has_ended = false;
@@ -184,7 +184,7 @@ class Monitor {
   std::uint64_t record_requests_ = 0;
   std::atomic<bool> leaving_{false};
   std::atomic<bool> stop_{false};
-  rendezvous::FileDescriptor stop_event_;
+  net::FileDescriptor stop_event_;
   bool failure_seen_ = false;
   bool callback_done_ = false;
   std::chrono::steady_clock::time_point failure_time_{};

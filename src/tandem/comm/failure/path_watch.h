@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::comm {
 

@@ -10,8 +10,7 @@ namespace tandem::comm {
 namespace {
 
 // The address of the other end with another port; length zero for an address without ports.
-socklen_t address_of(const rendezvous::FileDescriptor& connection, int port,
-                     sockaddr_storage& address) {
+socklen_t address_of(const net::FileDescriptor& connection, int port, sockaddr_storage& address) {
   socklen_t length = sizeof address;
   auto* other = reinterpret_cast<sockaddr*>(&address);
   if (::getpeername(connection.get(), other, &length) != 0) return 0;
@@ -28,13 +27,13 @@ socklen_t address_of(const rendezvous::FileDescriptor& connection, int port,
 
 }  // namespace
 
-void TcpProbe::ask(const rendezvous::FileDescriptor& connection, int port) {
+void TcpProbe::ask(const net::FileDescriptor& connection, int port) {
   socket_.reset();
   answered_ = false;
   sockaddr_storage address{};
   const socklen_t length = address_of(connection, port, address);
   if (length == 0) return;
-  socket_ = rendezvous::FileDescriptor(
+  socket_ = net::FileDescriptor(
       ::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket_) return;
   // The connection ends with a reset: no state is left at the other end.

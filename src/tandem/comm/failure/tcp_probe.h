@@ -3,7 +3,7 @@
 // Any answer counts, even a refusal, because the other host's kernel sends it. No data is sent.
 #pragma once
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::comm {
 
@@ -11,12 +11,12 @@ class TcpProbe {
  public:
   // Starts a connection to `port` of the host at the other end of `connection`; forgets the
   // previous probe. Never waits.
-  void ask(const rendezvous::FileDescriptor& connection, int port);
+  void ask(const net::FileDescriptor& connection, int port);
   // Returns true if the newest probe was answered.
   bool answered();
 
  private:
-  rendezvous::FileDescriptor socket_;
+  net::FileDescriptor socket_;
   bool answered_ = false;
 };
 

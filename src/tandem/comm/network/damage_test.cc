@@ -13,7 +13,7 @@
 namespace tandem::comm {
 namespace {
 
-using rendezvous::FileDescriptor;
+using net::FileDescriptor;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using ::testing::AllOf;

@@ -26,8 +26,7 @@ class InboxTest : public ::testing::Test {
 
   std::vector<Peer> peers_ = two_peers();
   Failure failure_;
-  Monitor monitor_{peers_, std::vector<rendezvous::FileDescriptor>(2), failure_,
-                   Monitor::Options()};
+  Monitor monitor_{peers_, std::vector<net::FileDescriptor>(2), failure_, Monitor::Options()};
   Inbox inbox_{peers_[0], peers_[1], monitor_};
 };
 

@@ -18,16 +18,16 @@
 #include "support/unauthenticated_peer.h"
 #include "tandem/comm/api/test_ranks.h"
 #include "tandem/comm/network/transport.h"
+#include "tandem/net/rank_handshake.h"
 #include "tandem/rendezvous/bootstrap_wire.h"
-#include "tandem/rendezvous/rank_wire.h"
 
 namespace tandem::comm {
 namespace {
 
 namespace wire = rendezvous::wire;
-using rendezvous::ConnectionKind;
-using rendezvous::FileDescriptor;
-using rendezvous::view_of;
+using net::ConnectionKind;
+using net::FileDescriptor;
+using net::view_of;
 
 // The sockets that listen in this process.
 std::set<std::string> own_sockets() {

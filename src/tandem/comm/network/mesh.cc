@@ -17,24 +17,24 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/random_bits.h"
-#include "tandem/rendezvous/connect.h"
-#include "tandem/rendezvous/interfaces.h"
-#include "tandem/rendezvous/pending_connections.h"
-#include "tandem/rendezvous/rank_wire.h"
+#include "tandem/net/connect.h"
+#include "tandem/net/interfaces.h"
+#include "tandem/net/pending_connections.h"
+#include "tandem/net/rank_handshake.h"
 
 namespace tandem::comm {
 namespace {
 
-using rendezvous::ConnectionKind;
-using rendezvous::Deadline;
-using rendezvous::FileDescriptor;
-using rendezvous::IoStatus;
-using rendezvous::is_greeting_of;
-using rendezvous::RankChallenge;
-using rendezvous::RankHandshake;
-using rendezvous::read_as;
-using rendezvous::Secret;
-using rendezvous::view_of;
+using net::ConnectionKind;
+using net::Deadline;
+using net::FileDescriptor;
+using net::IoStatus;
+using net::is_greeting_of;
+using net::RankChallenge;
+using net::RankHandshake;
+using net::read_as;
+using net::Secret;
+using net::view_of;
 using std::chrono::milliseconds;
 
 // All ranks are known to be alive when they connect to each other; none needs long.
@@ -64,12 +64,12 @@ std::string file_identity(const char* path) {
 std::string host_key() {
   std::string boot = read_file_if_exists("/proc/sys/kernel/random/boot_id").value_or("?");
   boot.erase(std::remove_if(boot.begin(), boot.end(), [](char c) { return c <= ' '; }), boot.end());
-  return fmt::format("{}/{}/{}", rendezvous::host_name(), boot, file_identity("/proc/self/ns/net"));
+  return fmt::format("{}/{}/{}", net::host_name(), boot, file_identity("/proc/self/ns/net"));
 }
 
 PeerInfo own_peer_info(const MeshOptions& options, int port) {
   PeerInfo peer_info;
-  peer_info.host = rendezvous::host_name();
+  peer_info.host = net::host_name();
   peer_info.host_key = host_key();
   peer_info.node_key = peer_info.host_key + '/' + options.node_id;
   peer_info.pid_namespace = file_identity("/proc/self/ns/pid");
@@ -78,7 +78,7 @@ PeerInfo own_peer_info(const MeshOptions& options, int port) {
   peer_info.listener = random_bits();
   peer_info.secret = {random_bits(), random_bits()};
   peer_info.settings = options.settings;
-  if (!options.loopback_only) peer_info.addresses = rendezvous::own_addresses(options.interface);
+  if (!options.loopback_only) peer_info.addresses = net::own_addresses(options.interface);
   return peer_info;
 }
 
@@ -109,8 +109,8 @@ class Builder {
       : rank_(static_cast<std::size_t>(rank)),
         size_(static_cast<std::size_t>(world_size)),
         options_(options),
-        listener_(rendezvous::listen_tcp(options.loopback_only, 0)),
-        own_(own_peer_info(options, rendezvous::local_port(listener_))),
+        listener_(net::listen_tcp(options.loopback_only, 0)),
+        own_(own_peer_info(options, net::local_port(listener_))),
         local_listener_(listen_local(own_, rank_)),
         pending_(kIntroduction, 4 * size_ + 256) {
     challenge_.rank = static_cast<std::uint32_t>(rank);
@@ -222,7 +222,7 @@ class Builder {
   FileDescriptor connect(std::size_t i, ConnectionKind kind, const std::string& seen_at,
                          const Deadline& deadline) {
     const std::vector<std::string> addresses = candidates(i, seen_at);
-    rendezvous::Handshake handshake;
+    net::Handshake handshake;
     handshake.answer_bytes = sizeof(RankChallenge);
     handshake.accept = [&](const std::string& answer) {
       return is_greeting_of(answer, i, peer_infos_[i].listener);
@@ -232,8 +232,8 @@ class Builder {
     };
     std::string failure;
     do {
-      rendezvous::Connected found =
-          rendezvous::connect_first(addresses, peer_infos_[i].port, handshake, deadline, failure);
+      net::Connected found =
+          net::connect_first(addresses, peer_infos_[i].port, handshake, deadline, failure);
       const RankHandshake rank_handshake = handshake_to(i, kind);
       if (found.socket && send_all(found.socket, std::as_bytes(std::span(&rank_handshake, 1)),
                                    deadline) == IoStatus::kDone) {
@@ -255,7 +255,7 @@ class Builder {
     rank_handshake.secret = peer_infos_[i].secret;
     rank_handshake.rank = static_cast<std::uint32_t>(rank_);
     rank_handshake.target = static_cast<std::uint32_t>(i);
-    return rendezvous::sealed(rank_handshake);
+    return net::sealed(rank_handshake);
   }
 
   // Rank i listened before it sent its address. If it no longer listens, it has given up, and the
@@ -268,7 +268,7 @@ class Builder {
     while (true) {
       FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
       if (socket && ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-          rendezvous::is_of_this_user(socket) &&
+          net::is_of_this_user(socket) &&
           ::send(socket.get(), &rank_handshake, sizeof rank_handshake, MSG_NOSIGNAL) ==
               sizeof rank_handshake) {
         return socket;
@@ -315,29 +315,28 @@ class Builder {
       pending_.accept_from(listener_, [&] { return std::string(view_of(challenge_)); });
       pending_.accept_from(local_listener_, [] { return std::string(); });
       const auto wanted = [](const std::string&) { return sizeof(RankHandshake); };
-      for (rendezvous::PendingConnection& connection : pending_.take_complete(wanted))
+      for (net::PendingConnection& connection : pending_.take_complete(wanted))
         welcome(std::move(connection));
     }
   }
 
-  void welcome(rendezvous::PendingConnection connection) {
+  void welcome(net::PendingConnection connection) {
     const auto rank_handshake = read_as<RankHandshake>(connection.received);
-    if (rendezvous::is_damaged(rank_handshake, own_.secret)) {
+    if (net::is_damaged(rank_handshake, own_.secret)) {
       raise<CommError>(
           "the link from a rank at {} to rank {} (host {}) is damaged: the first frame of a "
           "connection arrived with a wrong checksum; check the network cards, cables and switches "
           "between these two hosts",
-          rendezvous::peer_address(connection.socket), rank_, own_.host);
+          net::peer_address(connection.socket), rank_, own_.host);
     }
     const bool genuine =
-        rank_handshake.magic == RankHandshake().magic && rendezvous::is_whole(rank_handshake) &&
+        rank_handshake.magic == RankHandshake().magic && net::is_whole(rank_handshake) &&
         rank_handshake.secret == own_.secret && rank_handshake.target == rank_ &&
         rank_handshake.rank > rank_ && rank_handshake.rank < size_ &&
         rank_handshake.kind <= ConnectionKind::kLocal &&
-        (rank_handshake.kind == ConnectionKind::kLocal) == rendezvous::is_local(connection.socket);
+        (rank_handshake.kind == ConnectionKind::kLocal) == net::is_local(connection.socket);
     if (!genuine) return;
-    if (rank_handshake.kind == ConnectionKind::kLocal &&
-        !rendezvous::is_of_this_user(connection.socket))
+    if (rank_handshake.kind == ConnectionKind::kLocal && !net::is_of_this_user(connection.socket))
       return;
     auto& sockets = rank_handshake.kind == ConnectionKind::kData      ? mesh_.data
                     : rank_handshake.kind == ConnectionKind::kControl ? mesh_.control
@@ -350,8 +349,8 @@ class Builder {
     std::vector<std::string> ways;
     for (std::size_t i = 0; i < size_; ++i) {
       if (!mesh_.data[i] || peer_infos_[i].host_key == own_.host_key) continue;
-      const std::string way = fmt::format("{} ({})", rendezvous::own_interface(mesh_.data[i]),
-                                          rendezvous::own_address(mesh_.data[i]));
+      const std::string way = fmt::format("{} ({})", net::own_interface(mesh_.data[i]),
+                                          net::own_address(mesh_.data[i]));
       if (std::find(ways.begin(), ways.end(), way) == ways.end()) ways.push_back(way);
     }
     return fmt::format("{}", fmt::join(ways, ", "));
@@ -363,7 +362,7 @@ class Builder {
   FileDescriptor listener_;
   PeerInfo own_;
   FileDescriptor local_listener_;
-  rendezvous::PendingConnections pending_;
+  net::PendingConnections pending_;
   RankChallenge challenge_;
   rendezvous::BootstrapMonitor* bootstrap_monitor_ = nullptr;
   std::vector<PeerInfo> peer_infos_;

@@ -8,23 +8,23 @@
 #include <vector>
 
 #include "tandem/comm/failure/peer.h"
+#include "tandem/net/rank_handshake.h"
+#include "tandem/net/socket.h"
 #include "tandem/rendezvous/bootstrap.h"
-#include "tandem/rendezvous/rank_wire.h"
-#include "tandem/rendezvous/socket.h"
 
 namespace tandem::comm {
 
 struct Mesh {
   std::vector<Peer> peers;  // by rank, this one included
   // By rank; empty for this rank, `local` also for ranks of other nodes. All non-blocking.
-  std::vector<rendezvous::FileDescriptor> data;
-  std::vector<rendezvous::FileDescriptor> control;
-  std::vector<rendezvous::FileDescriptor> local;
+  std::vector<net::FileDescriptor> data;
+  std::vector<net::FileDescriptor> control;
+  std::vector<net::FileDescriptor> local;
   // By rank, this one included. The ranks keep their listeners after they are connected: if the
   // communicator fails, the survivors find each other there (rendezvous/shrink_agreement.h).
-  std::vector<rendezvous::ListenAddress> listen_addresses;
-  rendezvous::FileDescriptor listener;  // this rank's
-  rendezvous::Membership membership;    // this rank's, in a process manager's job
+  std::vector<net::ListenAddress> listen_addresses;
+  net::FileDescriptor listener;       // this rank's
+  rendezvous::Membership membership;  // this rank's, in a process manager's job
   // "eth0 (10.0.0.3)": this rank's interface to other hosts; empty if there are none.
   std::string network;
 };

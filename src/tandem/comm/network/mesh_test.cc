@@ -17,7 +17,7 @@
 namespace tandem::comm {
 namespace {
 
-using rendezvous::FileDescriptor;
+using net::FileDescriptor;
 using rendezvous::Met;
 using std::chrono::milliseconds;
 using testing::PeerInfoBoard;
@@ -93,11 +93,11 @@ TEST(Mesh, AStrangerAtTheLocalSocketIsLeftOut) {
     for (const std::uint64_t guess : {std::uint64_t{0}, std::uint64_t{listener}}) {
       FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
       ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
-      rendezvous::RankHandshake rank_handshake;
-      rank_handshake.kind = rendezvous::ConnectionKind::kLocal;
+      net::RankHandshake rank_handshake;
+      rank_handshake.kind = net::ConnectionKind::kLocal;
       rank_handshake.rank = 1;
       rank_handshake.secret = {guess, guess};
-      rank_handshake = rendezvous::sealed(rank_handshake);
+      rank_handshake = net::sealed(rank_handshake);
       ASSERT_EQ(::send(socket.get(), &rank_handshake, sizeof rank_handshake, 0),
                 static_cast<ssize_t>(sizeof rank_handshake));
       unauthenticated_peers.push_back(std::move(socket));
@@ -113,7 +113,7 @@ TEST(Mesh, AStrangerAtTheLocalSocketIsLeftOut) {
 // A process of another user that has the secret: its exit code is 0 if its connection was closed.
 // It has sent its handshake when this returns.
 pid_t visit_as_another_user(const sockaddr_un& address, socklen_t length,
-                            const rendezvous::RankHandshake& rank_handshake) {
+                            const net::RankHandshake& rank_handshake) {
   int ready[2];
   if (::pipe(ready) != 0) return -1;
   const pid_t child = ::fork();
@@ -143,11 +143,11 @@ TEST(Mesh, AnotherUserWhoKnowsTheSecretIsLeftOut) {
   pid_t visitor = -1;
   EXPECT_TRUE(connect_two_ranks([&](const std::vector<Met>& met) {
     const std::vector<std::string> peer_info = lines_of(met[0].peer_info);
-    rendezvous::RankHandshake rank_handshake;
-    rank_handshake.kind = rendezvous::ConnectionKind::kLocal;
+    net::RankHandshake rank_handshake;
+    rank_handshake.kind = net::ConnectionKind::kLocal;
     rank_handshake.rank = 1;
     rank_handshake.secret = {std::stoull(peer_info[8]), std::stoull(peer_info[9])};
-    rank_handshake = rendezvous::sealed(rank_handshake);
+    rank_handshake = net::sealed(rank_handshake);
     const auto [address, length] = local_address(std::stoull(peer_info[7]));
     visitor = visit_as_another_user(address, length, rank_handshake);
   }));

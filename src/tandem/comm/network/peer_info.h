@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tandem/rendezvous/rank_wire.h"
+#include "tandem/net/rank_handshake.h"
 
 namespace tandem::comm {
 
@@ -19,7 +19,7 @@ struct PeerInfo {
   int pid = 0;
   int port = 0;
   std::uint64_t listener = 0;  // public name of its listening socket
-  rendezvous::Secret secret;   // shared by the ranks that may connect to it
+  net::Secret secret;          // shared by the ranks that may connect to it
   std::vector<std::string> addresses;
   std::string settings;  // lines on which the ranks must agree
 };

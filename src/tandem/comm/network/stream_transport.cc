@@ -33,7 +33,7 @@ constexpr std::size_t kReadTurn = std::size_t{256} << 10;
 
 }  // namespace
 
-StreamTransport::StreamTransport(std::vector<rendezvous::FileDescriptor> sockets,
+StreamTransport::StreamTransport(std::vector<net::FileDescriptor> sockets,
                                  const std::vector<Peer>& peers, int rank, Monitor& monitor,
                                  Failure& failure, std::shared_ptr<DataPaths> paths)
     : peers_(peers),
@@ -349,7 +349,7 @@ bool StreamTransport::is_damaged(std::size_t peer) {
                             ? "the head of a frame"
                             : fmt::format("{} bytes of {}", reading.incoming->header.bytes,
                                           comm::describe(reading.incoming->header)),
-                        rendezvous::peer_address(link.socket), reading.checksum, reading.expected));
+                        net::peer_address(link.socket), reading.checksum, reading.expected));
   return true;
 }
 

@@ -29,7 +29,7 @@ class StreamTransport final : public Transport {
  public:
   // `sockets[r]` leads to rank r; `paths` is updated with those to other hosts. References must
   // outlive the transport.
-  StreamTransport(std::vector<rendezvous::FileDescriptor> sockets, const std::vector<Peer>& peers,
+  StreamTransport(std::vector<net::FileDescriptor> sockets, const std::vector<Peer>& peers,
                   int rank, Monitor& monitor, Failure& failure, std::shared_ptr<DataPaths> paths);
   ~StreamTransport() override;
   // From now on messages to the ranks `members` (of the job, this one included) use `streams`,
@@ -65,7 +65,7 @@ class StreamTransport final : public Transport {
     std::size_t expected_read = 0;
   };
   struct Link {
-    rendezvous::FileDescriptor socket;
+    net::FileDescriptor socket;
     bool closed = false;  // the connection has ended
     SendWatch watch;
     int local = -1;  // number in the node's streams; −1: bytes go through the socket

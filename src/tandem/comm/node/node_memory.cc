@@ -41,8 +41,8 @@ void sleep_on_flag(FlagLine& flag, std::uint32_t seen, long timeout_us) {
   flag.waiters.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-rendezvous::FileDescriptor SharedSegment::create_file(std::size_t bytes) {
-  rendezvous::FileDescriptor file(::memfd_create("tandem", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+net::FileDescriptor SharedSegment::create_file(std::size_t bytes) {
+  net::FileDescriptor file(::memfd_create("tandem", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) throw io_error("cannot create a memory file", "memfd", errno);
   if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
     raise<IoError>("cannot get {} MiB of memory to share among the ranks of this node: {}",
@@ -62,8 +62,7 @@ SharedSegment::SharedSegment(int descriptor, std::size_t bytes) : size_(bytes) {
   }
 }
 
-SharedSegment::SharedSegment(const rendezvous::FileDescriptor& descriptor,
-                             std::span<std::byte> mapping)
+SharedSegment::SharedSegment(const net::FileDescriptor& descriptor, std::span<std::byte> mapping)
     : size_(mapping.size()), unmaps_(false) {
   if (mapping.empty()) return;
   void* address = ::mmap(mapping.data(), mapping.size(), PROT_READ | PROT_WRITE,

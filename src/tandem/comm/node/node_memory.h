@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::comm {
 
@@ -43,19 +43,19 @@ class SharedSegment {
  public:
   SharedSegment() = default;
   // Maps `descriptor` (which may be closed afterwards). Throws IoError.
-  SharedSegment(const rendezvous::FileDescriptor& descriptor, std::size_t bytes)
+  SharedSegment(const net::FileDescriptor& descriptor, std::size_t bytes)
       : SharedSegment(descriptor.get(), bytes) {}
   SharedSegment(int descriptor, std::size_t bytes);
   // Maps it over `place`: whole pages that are already mapped and stay mapped after the segment
   // ends. Throws IoError.
-  SharedSegment(const rendezvous::FileDescriptor& descriptor, std::span<std::byte> mapping);
+  SharedSegment(const net::FileDescriptor& descriptor, std::span<std::byte> mapping);
   ~SharedSegment();
   SharedSegment(SharedSegment&& other) noexcept;
   SharedSegment& operator=(SharedSegment&& other) noexcept;
   std::span<std::byte> bytes() const { return {data_, size_}; }
 
   // A new memory file of `bytes` zeros that can neither shrink nor grow. Throws IoError.
-  static rendezvous::FileDescriptor create_file(std::size_t bytes);
+  static net::FileDescriptor create_file(std::size_t bytes);
 
  private:
   std::byte* data_ = nullptr;

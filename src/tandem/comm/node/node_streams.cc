@@ -33,7 +33,7 @@ std::size_t NodeStreams::segment_bytes(int ranks) {
 }
 
 NodeStreams::NodeStreams(std::vector<std::span<std::byte>> segments,
-                         std::vector<rendezvous::FileDescriptor> bells, int local_rank)
+                         std::vector<net::FileDescriptor> bells, int local_rank)
     : segments_(std::move(segments)),
       bells_(std::move(bells)),
       local_rank_(local_rank),

@@ -23,7 +23,7 @@
 #include <span>
 #include <vector>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::comm {
 
@@ -48,8 +48,8 @@ class NodeStreams {
 
   // `segments[i]` belongs to local rank i and is zero before first use; `bells[i]` is its eventfd,
   // non-blocking.
-  NodeStreams(std::vector<std::span<std::byte>> segments,
-              std::vector<rendezvous::FileDescriptor> bells, int local_rank);
+  NodeStreams(std::vector<std::span<std::byte>> segments, std::vector<net::FileDescriptor> bells,
+              int local_rank);
 
   int size() const { return static_cast<int>(segments_.size()); }
   // Writes as much of `first`, then of `second`, to the ring of local rank `to` as there is room
@@ -84,7 +84,7 @@ class NodeStreams {
   void ring_bell(int local);
 
   std::vector<std::span<std::byte>> segments_;
-  std::vector<rendezvous::FileDescriptor> bells_;
+  std::vector<net::FileDescriptor> bells_;
   int local_rank_;
   std::size_t capacity_;
   std::vector<std::uint64_t> room_until_;  // last known limit of this rank's writes, by rank

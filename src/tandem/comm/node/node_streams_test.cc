@@ -28,14 +28,14 @@ struct TestNode {
     }
   }
   NodeStreams streams_of(int rank) const {
-    std::vector<rendezvous::FileDescriptor> copies;
+    std::vector<net::FileDescriptor> copies;
     for (const auto& bell : bells) copies.emplace_back(::dup(bell.get()));
     return {spans, std::move(copies), rank};
   }
   std::size_t bytes;
   std::vector<Buffer> buffers;
   std::vector<std::span<std::byte>> spans;
-  std::vector<rendezvous::FileDescriptor> bells;
+  std::vector<net::FileDescriptor> bells;
 };
 
 std::byte byte_at(int from, int to, std::uint64_t position) {

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/address.h"
-#include "tandem/rendezvous/job_token.h"
+#include "tandem/net/address.h"
+#include "tandem/net/job_token.h"
 
 namespace tandem::elastic {
 namespace {
@@ -25,8 +25,8 @@ using membership::Frame;
 using membership::Message;
 using membership::NodeId;
 using membership::Peer;
-using rendezvous::Address;
-using rendezvous::FileDescriptor;
+using net::Address;
+using net::FileDescriptor;
 using std::chrono::milliseconds;
 using Clock = AgentLinks::Clock;
 
@@ -112,7 +112,7 @@ class Lookup {
   };
 
   static bool find(const std::string& host, int port, int flags, Shared& shared) {
-    rendezvous::Resolved found = rendezvous::resolve(host, port, flags);
+    net::Resolved found = net::resolve(host, port, flags);
     const std::lock_guard lock(shared.mutex);
     shared.addresses = std::move(found.addresses);
     shared.done = !shared.addresses.empty() || flags == 0;
@@ -185,7 +185,7 @@ class AgentLinks::Outgoing {
   bool wanted() const { return probing_ || !waiting_.empty(); }
 
   void begin(Clock::time_point now) {
-    const auto where = rendezvous::split_host(address_);
+    const auto where = net::split_host(address_);
     lookup_.emplace(where ? where->host : "", where ? where->number.value_or(0) : 0);
     state_ = State::kLookup;
     limit_ = now + kConnect;
@@ -211,10 +211,10 @@ class AgentLinks::Outgoing {
     socklen_t size = sizeof error_number;
     ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error_number, &size);
     if (error_number != 0) return fail(now, error_number);
-    rendezvous::set_no_delay(socket_);
-    rendezvous::retransmit_steadily(socket_);
-    rendezvous::watch_host(socket_, kHostSilence);
-    own_greeting_ = rendezvous::make_handshake();
+    net::set_no_delay(socket_);
+    net::retransmit_steadily(socket_);
+    net::watch_host(socket_, kHostSilence);
+    own_greeting_ = net::make_handshake();
     unsent_ = own_greeting_;
     received_.clear();
     state_ = State::kHandshake;
@@ -243,13 +243,13 @@ class AgentLinks::Outgoing {
   }
 
   bool greeted() {
-    if (received_.size() < rendezvous::kHandshakeBytes) return false;
-    if (rendezvous::is_damaged_handshake(received_))
+    if (received_.size() < net::kHandshakeBytes) return false;
+    if (net::is_damaged_handshake(received_))
       raise<membership::DamagedFrame>("the first bytes of a connection arrived damaged");
-    if (!rendezvous::is_handshake(received_))
+    if (!net::is_handshake(received_))
       raise<CommError>("what listens there is no agent of tandem run");
-    channel_ = links_.channel(own_greeting_, received_.substr(0, rendezvous::kHandshakeBytes));
-    received_.erase(0, rendezvous::kHandshakeBytes);
+    channel_ = links_.channel(own_greeting_, received_.substr(0, net::kHandshakeBytes));
+    received_.erase(0, net::kHandshakeBytes);
     state_ = State::kProving;
     put(0, AppMessage{});
     return true;
@@ -321,11 +321,10 @@ AgentLinks::AgentLinks(FileDescriptor listener, AgentLinksOptions options)
 AgentLinks::~AgentLinks() = default;
 
 Channel AgentLinks::channel(std::string_view own_nonce, std::string_view other_nonce) const {
-  return {
-      .job = options_.job,
-      .own_nonce = std::string(own_nonce),
-      .other_nonce = std::string(other_nonce),
-      .prove = [token = options_.token](auto parts) { return rendezvous::prove(token, parts); }};
+  return {.job = options_.job,
+          .own_nonce = std::string(own_nonce),
+          .other_nonce = std::string(other_nonce),
+          .prove = [token = options_.token](auto parts) { return net::prove(token, parts); }};
 }
 
 AgentLinks::Outgoing& AgentLinks::outgoing(const std::string& address) {
@@ -362,23 +361,23 @@ void AgentLinks::nobody_at(const std::string& address) {
 // ---- incoming connections ----
 
 void AgentLinks::let_in() {
-  pending_.accept_from(listener_, [] { return rendezvous::make_handshake(); });
+  pending_.accept_from(listener_, [] { return net::make_handshake(); });
   const auto wanted = [&](const std::string& received) -> std::size_t {
-    const std::size_t header = rendezvous::kHandshakeBytes + membership::kHeaderBytes;
-    if (received.size() < rendezvous::kHandshakeBytes) return rendezvous::kHandshakeBytes;
-    if (rendezvous::is_visitor_handshake(received)) return rendezvous::kHandshakeBytes;
-    if (!rendezvous::is_handshake(received)) return 0;
+    const std::size_t header = net::kHandshakeBytes + membership::kHeaderBytes;
+    if (received.size() < net::kHandshakeBytes) return net::kHandshakeBytes;
+    if (net::is_visitor_handshake(received)) return net::kHandshakeBytes;
+    if (!net::is_handshake(received)) return 0;
     if (received.size() < header) return header;
     try {
       const std::size_t bytes =
-          membership::frame_bytes(channel({}, {}), received.substr(rendezvous::kHandshakeBytes));
-      return bytes > kMostFirstFrame ? 0 : rendezvous::kHandshakeBytes + bytes;
+          membership::frame_bytes(channel({}, {}), received.substr(net::kHandshakeBytes));
+      return bytes > kMostFirstFrame ? 0 : net::kHandshakeBytes + bytes;
     } catch (const CommError& error) {
       report_unauthenticated_peer(fmt::format("an agent was shown out: {}", error.what()));
       return 0;
     }
   };
-  for (rendezvous::PendingConnection& connection : pending_.take_complete(wanted))
+  for (net::PendingConnection& connection : pending_.take_complete(wanted))
     admit(std::move(connection));
 }
 
@@ -402,26 +401,25 @@ void AgentLinks::report_damage(const std::string& other, const std::string& what
       other, what));
 }
 
-void AgentLinks::admit(rendezvous::PendingConnection connection) {
-  if (rendezvous::is_visitor_handshake(connection.received))
+void AgentLinks::admit(net::PendingConnection connection) {
+  if (net::is_visitor_handshake(connection.received))
     return news_.visitors.push_back(std::move(connection));
   if (incoming_.size() >= kMostIncoming) return;
   auto incoming = std::make_unique<Incoming>();
   incoming->channel =
-      channel(connection.challenge, connection.received.substr(0, rendezvous::kHandshakeBytes));
-  incoming->received = connection.received.substr(rendezvous::kHandshakeBytes);
+      channel(connection.challenge, connection.received.substr(0, net::kHandshakeBytes));
+  incoming->received = connection.received.substr(net::kHandshakeBytes);
   incoming->socket = std::move(connection.socket);
-  rendezvous::watch_host(incoming->socket, kHostSilence);
+  net::watch_host(incoming->socket, kHostSilence);
   try {
     const auto frame = next_frame(incoming->channel, incoming->received);
     if (!frame) return;
     incoming->from = frame->from;
   } catch (const membership::DamagedFrame& error) {
-    return report_damage(rendezvous::peer_address(incoming->socket), error.what());
+    return report_damage(net::peer_address(incoming->socket), error.what());
   } catch (const CommError& error) {
     report_unauthenticated_peer(fmt::format("an agent at {} was shown out: {}",
-                                            rendezvous::peer_address(incoming->socket),
-                                            error.what()));
+                                            net::peer_address(incoming->socket), error.what()));
     // The peer learns the reason. Nothing is proved to it: it could show this agent's proof to
     // another agent.
     std::string refusal(kRefusal);

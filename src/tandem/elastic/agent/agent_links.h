@@ -26,9 +26,9 @@
 #include <vector>
 
 #include "tandem/elastic/protocol/wire.h"
-#include "tandem/rendezvous/agent_handshake.h"
-#include "tandem/rendezvous/pending_connections.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/agent_handshake.h"
+#include "tandem/net/pending_connections.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::elastic {
 
@@ -44,7 +44,7 @@ class AgentLinks {
   using Clock = std::chrono::steady_clock;
 
   // `listener` is at the port of options.self.
-  AgentLinks(rendezvous::FileDescriptor listener, AgentLinksOptions options);
+  AgentLinks(net::FileDescriptor listener, AgentLinksOptions options);
   ~AgentLinks();
 
   // `to.id` 0: the node at the address.
@@ -61,7 +61,7 @@ class AgentLinks {
       std::string why;  // the reason why the peer is not an agent of this job
     };
     std::vector<UnauthenticatedPeer> unauthenticated_peers;
-    std::vector<rendezvous::PendingConnection>
+    std::vector<net::PendingConnection>
         visitors;  // connections with the handshake of a user's program
   };
   News serve();
@@ -73,7 +73,7 @@ class AgentLinks {
   class Outgoing;
 
   void let_in();
-  void admit(rendezvous::PendingConnection connection);
+  void admit(net::PendingConnection connection);
   void report_unauthenticated_peer(const std::string& text);
   void report_damage(const std::string& other, const std::string& what);
   bool handle(Incoming& incoming);
@@ -85,9 +85,9 @@ class AgentLinks {
   Outgoing& outgoing(const std::string& address);
   membership::Channel channel(std::string_view own_nonce, std::string_view other_nonce) const;
 
-  rendezvous::FileDescriptor listener_;
+  net::FileDescriptor listener_;
   AgentLinksOptions options_;
-  rendezvous::PendingConnections pending_;
+  net::PendingConnections pending_;
   std::vector<std::unique_ptr<Incoming>> incoming_;
   std::map<std::string, std::unique_ptr<Outgoing>> outgoing_;  // by address
   std::map<std::string, membership::NodeId> at_;               // last known node at each address

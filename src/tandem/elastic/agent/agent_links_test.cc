@@ -8,8 +8,8 @@
 
 #include "support/unauthenticated_peer.h"
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/address.h"
-#include "tandem/rendezvous/job_token.h"
+#include "tandem/net/address.h"
+#include "tandem/net/job_token.h"
 
 namespace tandem::elastic {
 namespace {
@@ -28,9 +28,9 @@ constexpr std::uint64_t kJob = 7;
 class TestAgent {
  public:
   TestAgent(std::uint64_t id, const std::string& token)
-      : TestAgent(id, token, rendezvous::listen_tcp(/*loopback_only=*/true, 0)) {}
+      : TestAgent(id, token, net::listen_tcp(/*loopback_only=*/true, 0)) {}
 
-  membership::Peer peer() const { return {id_, rendezvous::join_host("127.0.0.1", port_)}; }
+  membership::Peer peer() const { return {id_, net::join_host("127.0.0.1", port_)}; }
   int port() const { return port_; }
   AgentLinks& links() { return links_; }
   void serve() {
@@ -44,9 +44,9 @@ class TestAgent {
   std::vector<std::string> log;
 
  private:
-  TestAgent(std::uint64_t id, const std::string& token, rendezvous::FileDescriptor listener)
+  TestAgent(std::uint64_t id, const std::string& token, net::FileDescriptor listener)
       : id_(id),
-        port_(rendezvous::local_port(listener)),
+        port_(net::local_port(listener)),
         links_(
             std::move(listener),
             {.self = peer(), .job = kJob, .token = token, .log = [this](const std::string& line) {
@@ -61,7 +61,7 @@ class TestAgent {
 // Serves the agents until `done` or the timeout.
 template <class Done>
 bool serve_until(std::initializer_list<TestAgent*> agents, Done done) {
-  const rendezvous::Deadline deadline(kTimeout);
+  const net::Deadline deadline(kTimeout);
   while (!done() && !deadline.passed()) {
     std::vector<pollfd> waits;
     for (TestAgent* agent : agents) agent->links().add_to(waits);
@@ -74,12 +74,12 @@ bool serve_until(std::initializer_list<TestAgent*> agents, Done done) {
 // The first frame of an agent with this token that has received `greeting`, and its own handshake.
 std::string introduction(const std::string& token, std::uint64_t job,
                          const std::string& handshake) {
-  const std::string own = rendezvous::make_handshake();
+  const std::string own = net::make_handshake();
   membership::Channel channel;
   channel.job = job;
   channel.own_nonce = own;
   channel.other_nonce = handshake;
-  channel.prove = [&](auto parts) { return rendezvous::prove(token, parts); };
+  channel.prove = [&](auto parts) { return net::prove(token, parts); };
   return own + membership::encode(channel, {{99, "127.0.0.1:9"}, 0, AppMessage{}});
 }
 
@@ -96,12 +96,12 @@ std::vector<std::string> bytes_of_unauthenticated_peers(const std::string& token
       "",
       "GET / HTTP/1.1\r\n\r\n",
       std::string(1000, '\0'),
-      with(right, 7, '9'),                                    // another protocol
-      with(right, rendezvous::kHandshakeBytes, 'x'),          // another magic
-      with(right, rendezvous::kHandshakeBytes + 4, 9),        // another version
-      with(right, rendezvous::kHandshakeBytes + 11, '\x7f'),  // 2 GB
+      with(right, 7, '9'),                             // another protocol
+      with(right, net::kHandshakeBytes, 'x'),          // another magic
+      with(right, net::kHandshakeBytes + 4, 9),        // another version
+      with(right, net::kHandshakeBytes + 11, '\x7f'),  // 2 GB
       introduction(token, kJob + 1, handshake),
-      introduction(token, kJob, rendezvous::make_handshake()),  // made for another peer
+      introduction(token, kJob, net::make_handshake()),  // made for another peer
       right.substr(0, right.size() - 1),
   };
   if (!token.empty()) all.push_back(introduction("another secret", kJob, handshake));
@@ -110,21 +110,20 @@ std::vector<std::string> bytes_of_unauthenticated_peers(const std::string& token
 
 TEST(AgentLinks, UnauthenticatedPeersDisturbNobody) {
   for (const std::string token : {"", "a secret"}) {
-    const rendezvous::Deadline test(kTimeout);
+    const net::Deadline test(kTimeout);
     TestAgent one(1, token);
     TestAgent two(2, token);
-    std::vector<rendezvous::FileDescriptor> unauthenticated_peers;
-    const std::size_t kinds =
-        bytes_of_unauthenticated_peers(token, rendezvous::make_handshake()).size();
+    std::vector<net::FileDescriptor> unauthenticated_peers;
+    const std::size_t kinds = bytes_of_unauthenticated_peers(token, net::make_handshake()).size();
     for (std::size_t kind = 0; kind < kinds; ++kind) {
       unauthenticated_peers.emplace_back(testing::connect_to_port(one.port()));
       const int unauthenticated_peer = unauthenticated_peers.back().get();
       std::string handshake;
       ASSERT_TRUE(serve_until({&one}, [&] {
         handshake += testing::receive_bytes(unauthenticated_peer, kGlance,
-                                            rendezvous::kHandshakeBytes - handshake.size())
+                                            net::kHandshakeBytes - handshake.size())
                          .bytes;
-        return handshake.size() == rendezvous::kHandshakeBytes;
+        return handshake.size() == net::kHandshakeBytes;
       }));
       testing::send_bytes(unauthenticated_peer,
                           bytes_of_unauthenticated_peers(token, handshake)[kind]);

@@ -18,7 +18,7 @@
 #include "tandem/core/error.h"
 #include "tandem/elastic/agent/agent_links.h"
 #include "tandem/launch/process/line_socket.h"
-#include "tandem/rendezvous/address.h"
+#include "tandem/net/address.h"
 
 namespace tandem::elastic {
 namespace {
@@ -54,8 +54,8 @@ launch::JobStatus example() {
 TEST(LineSocket, WhatComesWhileItSendsWakesWhoWaits) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-  launch::LineSocket agent{rendezvous::FileDescriptor(ends[0])};
-  launch::LineSocket host{rendezvous::FileDescriptor(ends[1])};
+  launch::LineSocket agent{net::FileDescriptor(ends[0])};
+  launch::LineSocket host{net::FileDescriptor(ends[1])};
   host.send("order");
   agent.send("ready");
   pollfd wait = agent.wait();
@@ -97,14 +97,14 @@ class TestAgent {
     thread_.join();
   }
   launch::AgentAddress place(const std::string& token = "a secret") const {
-    return {.address = rendezvous::join_host("127.0.0.1", port_), .token = token};
+    return {.address = net::join_host("127.0.0.1", port_), .token = token};
   }
   int port() const { return port_; }
 
  private:
   launch::ControlDesk desk_;
-  rendezvous::FileDescriptor listener_ = rendezvous::listen_tcp(/*loopback_only=*/true, 0);
-  int port_ = rendezvous::local_port(listener_);
+  net::FileDescriptor listener_ = net::listen_tcp(/*loopback_only=*/true, 0);
+  int port_ = net::local_port(listener_);
   AgentLinks links_{std::move(listener_),
                     {.self = {1, "here"}, .job = 0, .token = "", .log = [](const auto&) {}}};
   Answer answer_;
@@ -177,7 +177,7 @@ TEST(Control, SilentGuestsKeepNobodyOutForEver) {
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  std::vector<rendezvous::FileDescriptor> silent;
+  std::vector<net::FileDescriptor> silent;
   for (int i = 0; i < 16; ++i) {
     silent.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     ASSERT_EQ(::connect(silent.back().get(), reinterpret_cast<sockaddr*>(&address), length), 0);
@@ -212,14 +212,14 @@ TEST(Control, UnauthenticatedPeersAtThePortKeepNobodyOut) {
     ++asked;
     return status_line();
   });
-  const std::string handshake_bytes = rendezvous::make_visitor_handshake();
-  std::vector<rendezvous::FileDescriptor> unauthenticated_peers;
+  const std::string handshake_bytes = net::make_visitor_handshake();
+  std::vector<net::FileDescriptor> unauthenticated_peers;
   for (int i = 0; i < 40; ++i) {
     unauthenticated_peers.emplace_back(testing::connect_to_port(agent.port()));
     const int unauthenticated_peer = unauthenticated_peers.back().get();
-    ASSERT_EQ(testing::receive_bytes(unauthenticated_peer, kLimit, rendezvous::kHandshakeBytes)
-                  .bytes.size(),
-              rendezvous::kHandshakeBytes);
+    ASSERT_EQ(
+        testing::receive_bytes(unauthenticated_peer, kLimit, net::kHandshakeBytes).bytes.size(),
+        net::kHandshakeBytes);
     testing::send_bytes(unauthenticated_peer, handshake_bytes);
     if (i % 3 == 1) testing::send_bytes(unauthenticated_peer, "status\n");
     if (i % 3 == 2) testing::send_bytes(unauthenticated_peer, std::string(64, '0') + " status\n");

@@ -42,7 +42,7 @@ namespace tandem::elastic {
 
 // Address of a node of a job on several hosts, and its information on the others.
 struct ElasticEndpoint {
-  rendezvous::FileDescriptor listener;
+  net::FileDescriptor listener;
   std::string address;    // "host:port" of the listener, as seen by the others
   std::string host_name;  // for people
   std::uint64_t job = 0;  // a hash of its id
@@ -131,9 +131,7 @@ class ElasticAgent {
     membership::AppMessage app_message;  // kQuestion or kReply
   };
   std::vector<AppMessageFrom> take_messages() { return std::exchange(inbox_.messages, {}); }
-  std::vector<rendezvous::PendingConnection> take_visitors() {
-    return std::exchange(inbox_.visitors, {});
-  }
+  std::vector<net::PendingConnection> take_visitors() { return std::exchange(inbox_.visitors, {}); }
 
   // ---- the loop ----
   void add_to(std::vector<pollfd>& waits) const;
@@ -166,7 +164,7 @@ class ElasticAgent {
   // Requests that JobControl takes from here.
   struct Inbox {
     std::vector<AppMessageFrom> messages;
-    std::vector<rendezvous::PendingConnection> visitors;
+    std::vector<net::PendingConnection> visitors;
   };
 
   membership::Time now() const { return workers_.now(); }

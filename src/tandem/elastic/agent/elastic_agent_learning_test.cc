@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(AppMessageFrom, Nonsense,
 class Unknown {
  public:
   explicit Unknown(const std::string& token)
-      : Unknown(token, rendezvous::listen_tcp(/*loopback_only=*/true, 0)) {}
+      : Unknown(token, net::listen_tcp(/*loopback_only=*/true, 0)) {}
   void reply_to(const Lone& lone, const std::string& endpoint) {
     links_.send({0, lone.node().address()},
                 membership::AppMessage{membership::AppMessageKind::kLearner, {}, endpoint});
@@ -158,8 +158,8 @@ class Unknown {
   void serve() { links_.serve(); }
 
  private:
-  Unknown(const std::string& token, rendezvous::FileDescriptor listener)
-      : self_{4711, fmt::format("127.0.0.1:{}", rendezvous::local_port(listener))},
+  Unknown(const std::string& token, net::FileDescriptor listener)
+      : self_{4711, fmt::format("127.0.0.1:{}", net::local_port(listener))},
         links_(std::move(listener),
                {.self = self_, .job = 0, .token = token, .log = [](const std::string&) {}}) {}
   membership::Peer self_;

@@ -37,7 +37,7 @@ void ElasticAgent::handle_others() {
   for (const AgentLinks::News::UnauthenticatedPeer& unauthenticated_peer :
        news.unauthenticated_peers)
     handle_unauthenticated_peer(unauthenticated_peer);
-  for (rendezvous::PendingConnection& visitor : news.visitors)
+  for (net::PendingConnection& visitor : news.visitors)
     inbox_.visitors.push_back(std::move(visitor));
   for (const membership::Frame& frame : news.frames) {
     if (const auto* app_message = std::get_if<membership::AppMessage>(&frame.message)) {

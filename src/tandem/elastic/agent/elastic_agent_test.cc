@@ -44,7 +44,7 @@ class Pair {
 
   void start(int worker) {
     const ElasticAgent::Ticket ticket = node.open_channel(worker);
-    lines_[worker] = PacketSocket(rendezvous::FileDescriptor(::dup(ticket.inherited[0])));
+    lines_[worker] = PacketSocket(net::FileDescriptor(::dup(ticket.inherited[0])));
     node.channel_taken(worker);
   }
   void send_packet(int worker, const Packet& packet) {

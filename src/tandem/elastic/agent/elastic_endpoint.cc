@@ -5,15 +5,15 @@
 
 #include "tandem/core/error.h"
 #include "tandem/launch/run/endpoint_plan.h"
-#include "tandem/rendezvous/address.h"
-#include "tandem/rendezvous/connect.h"
-#include "tandem/rendezvous/interfaces.h"
-#include "tandem/rendezvous/job_token.h"
+#include "tandem/net/address.h"
+#include "tandem/net/connect.h"
+#include "tandem/net/interfaces.h"
+#include "tandem/net/job_token.h"
 
 namespace tandem::elastic {
 namespace {
 
-using rendezvous::Deadline;
+using net::Deadline;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTry{5000};
@@ -21,7 +21,7 @@ constexpr milliseconds kTryKnown{1000};
 constexpr double kNoticeEverySeconds = 30;
 
 std::uint64_t hash_of(const std::string& job) {
-  const rendezvous::ProofCode code = rendezvous::prove("", {"tandem run", job});
+  const net::ProofCode code = net::prove("", {"tandem run", job});
   std::uint64_t hash = 0;
   std::memcpy(&hash, code.data(), sizeof hash);
   return hash;
@@ -36,23 +36,22 @@ struct Towards {
 // One attempt.
 std::optional<Towards> try_at(const std::vector<std::string>& hosts, int port, milliseconds limit,
                               const std::function<void()>& check, std::string& failure) {
-  const rendezvous::Handshake handshake{
-      .say = rendezvous::make_handshake(),
-      .answer_bytes = rendezvous::kHandshakeBytes,
-      .accept = [](const std::string& answer) { return rendezvous::is_handshake(answer); },
+  const net::Handshake handshake{
+      .say = net::make_handshake(),
+      .answer_bytes = net::kHandshakeBytes,
+      .accept = [](const std::string& answer) { return net::is_handshake(answer); },
       .check = check};
-  const rendezvous::Connected connected =
-      rendezvous::connect_first(hosts, port, handshake, Deadline(limit), failure);
+  const net::Connected connected =
+      net::connect_first(hosts, port, handshake, Deadline(limit), failure);
   if (!connected.socket) return std::nullopt;
-  return Towards{rendezvous::own_address(connected.socket),
-                 rendezvous::join_host(connected.address, port)};
+  return Towards{net::own_address(connected.socket), net::join_host(connected.address, port)};
 }
 
 // The endpoint may be gone for good: tries another agent of the job.
 std::optional<Towards> try_known(ExternalLock* lock, const std::function<void()>& check) {
   if (lock == nullptr) return std::nullopt;
   for (const std::string& address : lock->addresses()) {
-    const auto where = rendezvous::split_host(address);
+    const auto where = net::split_host(address);
     std::string failure;
     if (!where || !where->number) continue;
     if (auto towards = try_at({where->host}, *where->number, kTryKnown, check, failure))
@@ -92,8 +91,7 @@ Towards find_towards(const std::vector<std::string>& hosts, int port, millisecon
 
 // Other hosts cannot reach such a host, and it cannot reach them.
 void warn_of_loneliness(const launch::AgentParts& parts) {
-  if (parts.options.local_addr.starts_with("127.") || !rendezvous::own_addresses("").empty())
-    return;
+  if (parts.options.local_addr.starts_with("127.") || !net::own_addresses("").empty()) return;
   parts.log(fmt::format(
       "warning: of {} nodes this one has no network interface but loopback: agents on other hosts "
       "cannot meet it. Give it a network (`ip addr` shows what is there; TANDEM_IFNAME chooses); "
@@ -112,13 +110,13 @@ void address_at(launch::KnownEndpoint& known_endpoint, const launch::AgentParts&
   endpoint.bootstrap_node = static_cast<bool>(known_endpoint.listener);
   if (endpoint.bootstrap_node) {
     endpoint.listener = std::move(known_endpoint.listener);
-    endpoint.address = rendezvous::join_host(known_endpoint.hosts.front(), known_endpoint.port);
+    endpoint.address = net::join_host(known_endpoint.hosts.front(), known_endpoint.port);
     return;
   }
-  endpoint.listener = rendezvous::listen_tcp(/*loopback_only=*/false, 0);
+  endpoint.listener = net::listen_tcp(/*loopback_only=*/false, 0);
   const Towards towards = find_towards(known_endpoint.hosts, known_endpoint.port, endpoint.timeout,
                                        parts, endpoint.lock.get(), check);
-  endpoint.address = rendezvous::join_host(towards.own, rendezvous::local_port(endpoint.listener));
+  endpoint.address = net::join_host(towards.own, net::local_port(endpoint.listener));
   endpoint.contacts = {towards.there};
 }
 
@@ -130,7 +128,7 @@ ElasticEndpoint find_elastic_endpoint(launch::AgentParts& parts,
   const launch::RunOptions& options = parts.options;
   const auto number = [](int count) { return static_cast<std::uint32_t>(count); };
   ElasticEndpoint endpoint;
-  endpoint.host_name = rendezvous::host_name();
+  endpoint.host_name = net::host_name();
   endpoint.job = hash_of(options.rdzv_id);
   endpoint.token = parts.job_token;
   endpoint.timeout = launch::join_timeout(options);
@@ -147,24 +145,24 @@ ElasticEndpoint find_elastic_endpoint(launch::AgentParts& parts,
   const launch::EndpointPlan plan = launch::plan_endpoint(options, launch::names_of_this_machine());
   if (plan.hosts) {
     try {
-      endpoint.listener = rendezvous::listen_tcp(/*loopback_only=*/false, plan.where.port);
+      endpoint.listener = net::listen_tcp(/*loopback_only=*/false, plan.where.port);
       endpoint.bootstrap_node = true;
-      const int port = rendezvous::local_port(endpoint.listener);
+      const int port = net::local_port(endpoint.listener);
       launch::warn_of_open_port(parts, port);
-      endpoint.address = rendezvous::join_host(plan.where.host, port);
+      endpoint.address = net::join_host(plan.where.host, port);
       if (endpoint.lock) endpoint.contacts = endpoint.lock->addresses();
       return endpoint;
     } catch (const ConfigError&) {
       if (!plan.may_join) throw;  // otherwise another agent of this machine is there
     }
   }
-  endpoint.listener = rendezvous::listen_tcp(/*loopback_only=*/false, 0);
+  endpoint.listener = net::listen_tcp(/*loopback_only=*/false, 0);
   std::string host = options.local_addr;
   const Towards towards = find_towards({plan.where.host}, plan.where.port, endpoint.timeout, parts,
                                        endpoint.lock.get(), check);
   if (host.empty()) host = towards.own;
-  endpoint.address = rendezvous::join_host(host, rendezvous::local_port(endpoint.listener));
-  endpoint.contacts = {rendezvous::join_host(plan.where.host, plan.where.port)};
+  endpoint.address = net::join_host(host, net::local_port(endpoint.listener));
+  endpoint.contacts = {net::join_host(plan.where.host, plan.where.port)};
   if (towards.there != endpoint.contacts.front()) endpoint.contacts.push_back(towards.there);
   return endpoint;
 }

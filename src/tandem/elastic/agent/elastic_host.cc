@@ -21,7 +21,7 @@
 #include "tandem/launch/process/signal_inbox.h"
 #include "tandem/launch/run/endpoint_plan.h"
 #include "tandem/launch/run/proxies.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::elastic {
 namespace {
@@ -256,7 +256,7 @@ class ElasticHost {
   launch::JobStatus status() const {
     launch::JobStatus status;
     status.job = parts_.options.rdzv_id;
-    status.host = rendezvous::host_name();
+    status.host = net::host_name();
     status.agent = ::getpid();
     status.address = elastic_agent_.address();
     status.program = std::filesystem::path(parts_.options.script).filename().string();
@@ -291,7 +291,7 @@ class ElasticHost {
     const bool fixed = parts_.options.backend == launch::Backend::kStatic;
     const int least = fixed ? parts_.options.max_nodes : parts_.options.min_nodes;
     return fmt::format(
-        "{} leaves after a step; {} go on{}", rendezvous::host_name(), others,
+        "{} leaves after a step; {} go on{}", net::host_name(), others,
         others < least ? fmt::format(" when there are at least {} again (--nnodes)", least) : "");
   }
 

@@ -6,7 +6,7 @@
 
 #include "tandem/launch/run/proxies.h"
 #include "tandem/launch/run/worker_environment.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::elastic {
 namespace {
@@ -90,7 +90,7 @@ launch::Failure ElasticWorkers::describe_end(int worker, const launch::Ending& e
   failure.rank = elastic_agent_.rank(worker) < 0 ? worker : elastic_agent_.rank(worker);
   failure.local_rank = worker;
   failure.pid = slot.process->pid();
-  failure.host = rendezvous::host_name();
+  failure.host = net::host_name();
   failure.ending = ending;
   failure.time = static_cast<double>(std::time(nullptr));
   if (const auto file = launch::read_error_file(slot.error_file)) failure.message = file->message;

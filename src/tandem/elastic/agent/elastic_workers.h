@@ -51,7 +51,7 @@ class ElasticWorkers {
   launch::RunLogs logs_;
   launch::OutputRelay relay_;
   launch::ConsoleWriter lines_;
-  std::vector<rendezvous::FileDescriptor> stale_;
+  std::vector<net::FileDescriptor> stale_;
   std::vector<WorkerSlot> slots_;
   launch::MemoryKills memory_kills_;
   int restarts_ = 0;

@@ -42,7 +42,7 @@ milliseconds JobControl::poll_timeout() const {
 }
 
 void JobControl::serve(const Answer& answer) {
-  for (rendezvous::PendingConnection& visitor : elastic_agent_.take_visitors())
+  for (net::PendingConnection& visitor : elastic_agent_.take_visitors())
     desk_.welcome(std::move(visitor));
   for (const launch::ControlDesk::Question& question : desk_.serve()) take(question, answer);
   for (const ElasticAgent::AppMessageFrom& message : elastic_agent_.take_messages())

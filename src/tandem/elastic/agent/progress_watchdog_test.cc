@@ -52,7 +52,7 @@ class Busy {
         watch_(slots_, elastic_agent_, limit,
                [this](const std::string& line) { log.push_back(line); }) {
     const ElasticAgent::Ticket ticket = elastic_agent_.open_channel(0);
-    line_ = PacketSocket(rendezvous::FileDescriptor(::dup(ticket.inherited[0])));
+    line_ = PacketSocket(net::FileDescriptor(::dup(ticket.inherited[0])));
     elastic_agent_.channel_taken(0);
     launch::WorkerStart start;
     start.command = {"/bin/sh", "-c", "while :; do :; done"};

@@ -35,7 +35,7 @@ class Lone {
   }
   void start(int worker = 0) {
     const ElasticAgent::Ticket ticket = agent_.open_channel(worker);
-    line(worker) = PacketSocket(rendezvous::FileDescriptor(::dup(ticket.inherited[0])));
+    line(worker) = PacketSocket(net::FileDescriptor(::dup(ticket.inherited[0])));
     agent_.channel_taken(worker);
     ranks = 0;
   }
@@ -90,8 +90,8 @@ class Lone {
   }
   ElasticEndpoint endpoint(const Lone* bootstrap_node) {
     ElasticEndpoint endpoint;
-    endpoint.listener = rendezvous::listen_tcp(/*loopback_only=*/true, 0);
-    endpoint.address = fmt::format("127.0.0.1:{}", rendezvous::local_port(endpoint.listener));
+    endpoint.listener = net::listen_tcp(/*loopback_only=*/true, 0);
+    endpoint.address = fmt::format("127.0.0.1:{}", net::local_port(endpoint.listener));
     endpoint.token = kToken;
     endpoint.bootstrap_node = decides_ = bootstrap_node == nullptr;
     if (bootstrap_node != nullptr) endpoint.contacts = {bootstrap_node->agent_.address()};

@@ -16,7 +16,7 @@
 
 #include "tandem/elastic/worker/agent_channel.h"
 #include "tandem/elastic/worker/packet.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::elastic {
 
@@ -25,8 +25,8 @@ struct WorkerChannel {
   enum class State { kGone, kStarting, kReady, kRunning, kLeft, kDone };
 
   State state = State::kGone;
-  PacketSocket line;                       // without a descriptor after its end
-  rendezvous::FileDescriptor workers_end;  // until the process has been started
+  PacketSocket line;                // without a descriptor after its end
+  net::FileDescriptor workers_end;  // until the process has been started
   bool was_ready = false;
   bool has_computed = false;
   bool has_helped = false;
@@ -66,7 +66,7 @@ class WorkerChannels {
   Clock::time_point started() const { return started_; }
 
   WorkerTicket open(int worker, int shards, bool speaks);
-  void taken(int worker) { at(worker).workers_end = rendezvous::FileDescriptor(); }
+  void taken(int worker) { at(worker).workers_end = net::FileDescriptor(); }
   // Returns true if it is ready for the first time.
   bool note_ready(int worker);
   // The running workers have contributed to a step.
@@ -97,7 +97,7 @@ class WorkerChannels {
   std::vector<int> take_cut_off();
 
  private:
-  rendezvous::FileDescriptor memory_;
+  net::FileDescriptor memory_;
   std::vector<WorkerChannel> channels_;
   std::vector<int> stuck_;
   Clock::time_point started_ = Clock::now();

@@ -14,7 +14,7 @@
 #include "tandem/elastic/agent/idle_time.h"
 #include "tandem/launch/process/failure.h"
 #include "tandem/launch/process/worker.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::elastic {
 
@@ -22,7 +22,7 @@ struct WorkerSlot {
   using Clock = std::chrono::steady_clock;
 
   std::optional<launch::Worker> process;
-  rendezvous::FileDescriptor out;  // its stdout; none: the console
+  net::FileDescriptor out;  // its stdout; none: the console
   std::filesystem::path error_file;
   bool stuck = false;    // it was killed because it did not follow an order
   bool drained = false;  // a user requested that the job continue without it

@@ -6,7 +6,7 @@
 #include <charconv>
 
 #include "tandem/comm/failure/block_signals.h"
-#include "tandem/rendezvous/job_token.h"
+#include "tandem/net/job_token.h"
 
 namespace tandem::elastic {
 namespace {
@@ -50,7 +50,7 @@ int lease_of(const std::string& text) {
 // Jobs with another name or another token have keys of their own.
 std::string keys_of(const std::string& id, const std::string& token) {
   std::string text;
-  for (const auto byte : rendezvous::prove(token, {"tandem etcd", id}))
+  for (const auto byte : net::prove(token, {"tandem etcd", id}))
     text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return text.substr(0, 32);
 }

@@ -13,7 +13,7 @@
 // The proof is a code that needs the job's token, over the nonces of both ends of the connection,
 // the direction, the frame's number on it and all its bytes. No frame can therefore be changed,
 // replayed, left out, or reflected. This library does not know the token; Prove is
-// rendezvous::prove(token, …) in production.
+// net::prove(token, …) in production.
 //
 // Thread-safety: functions and const objects are safe; a Channel has one user per direction.
 #pragma once

@@ -48,7 +48,7 @@ std::unique_ptr<AgentChannel> AgentChannel::take(const Environment& environment)
 AgentChannel::AgentChannel(const WorkerInfo& info, std::function<void()> agent_gone)
     : info_(info),
       agent_gone_(std::move(agent_gone)),
-      socket_(rendezvous::FileDescriptor(info.line)),
+      socket_(net::FileDescriptor(info.line)),
       end_event_(::eventfd(0, EFD_CLOEXEC)) {
   ::fcntl(info.line, F_SETFD, FD_CLOEXEC);
   ::fcntl(info.memory, F_SETFD, FD_CLOEXEC);

@@ -138,7 +138,7 @@ class AgentChannel {
     std::atomic<bool> end{false};     // of the job
   };
   Orders orders_;
-  rendezvous::FileDescriptor end_event_;
+  net::FileDescriptor end_event_;
   std::thread thread_;
 };
 

@@ -133,8 +133,8 @@ void PacketSocket::send(const Packet& packet) const {
   bytes.reserve(sizeof head + packet.text.size());
   append(bytes, head);
   bytes += packet.text;
-  if (rendezvous::send_all(socket_, std::as_bytes(std::span(bytes)),
-                           rendezvous::Deadline(kSendLimit)) != rendezvous::IoStatus::kDone) {
+  if (net::send_all(socket_, std::as_bytes(std::span(bytes)), net::Deadline(kSendLimit)) !=
+      net::IoStatus::kDone) {
     raise<CommError>("the other end of the line between an agent and its worker is gone");
   }
 }
@@ -165,11 +165,11 @@ std::optional<Packet> PacketSocket::take() {
   return packet;
 }
 
-std::pair<rendezvous::FileDescriptor, rendezvous::FileDescriptor> socket_pair() {
+std::pair<net::FileDescriptor, net::FileDescriptor> socket_pair() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
     throw io_error("cannot make", "a line to a worker", errno);
-  return {rendezvous::FileDescriptor(ends[0]), rendezvous::FileDescriptor(ends[1])};
+  return {net::FileDescriptor(ends[0]), net::FileDescriptor(ends[1])};
 }
 
 }  // namespace tandem::elastic

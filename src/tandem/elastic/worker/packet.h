@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::elastic {
 
@@ -103,8 +103,8 @@ std::vector<double> record_from(std::string_view text);  // Throws CommError.
 class PacketSocket {
  public:
   PacketSocket() = default;
-  explicit PacketSocket(rendezvous::FileDescriptor socket) : socket_(std::move(socket)) {}
-  const rendezvous::FileDescriptor& descriptor() const { return socket_; }
+  explicit PacketSocket(net::FileDescriptor socket) : socket_(std::move(socket)) {}
+  const net::FileDescriptor& descriptor() const { return socket_; }
   // Throws CommError if the other end is gone, or reads nothing for 30 s.
   void send(const Packet& packet) const;
   // Reads the available bytes without waiting; false: the other end is gone, or sent invalid data.
@@ -113,11 +113,11 @@ class PacketSocket {
   std::optional<Packet> take();
 
  private:
-  rendezvous::FileDescriptor socket_;  // non-blocking
+  net::FileDescriptor socket_;  // non-blocking
   std::string received_;
 };
 
 // Two ends, non-blocking, not inherited by started programs. Throws IoError.
-std::pair<rendezvous::FileDescriptor, rendezvous::FileDescriptor> socket_pair();
+std::pair<net::FileDescriptor, net::FileDescriptor> socket_pair();
 
 }  // namespace tandem::elastic

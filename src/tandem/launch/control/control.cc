@@ -16,16 +16,16 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/core/text_layout.h"
-#include "tandem/rendezvous/address.h"
-#include "tandem/rendezvous/agent_handshake.h"
-#include "tandem/rendezvous/connect.h"
+#include "tandem/net/address.h"
+#include "tandem/net/agent_handshake.h"
+#include "tandem/net/connect.h"
 
 namespace tandem::launch {
 namespace {
 
+using net::Deadline;
+using net::FileDescriptor;
 using nlohmann::json;
-using rendezvous::Deadline;
-using rendezvous::FileDescriptor;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTimeout{10000};
@@ -56,30 +56,30 @@ ControlLine connect_here(pid_t agent) {
   if (!socket || ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
     raise<ConfigError>("agent {} cannot be reached: {}", agent, std::strerror(errno));
   // Any process may listen at a name.
-  if (!rendezvous::is_of_this_user(socket))
+  if (!net::is_of_this_user(socket))
     raise<ConfigError>("who listens as agent {} is of another user", agent);
   return ControlLine(LineSocket(std::move(socket)));
 }
 
 ControlLine connect_there(const AgentAddress& agent, const Deadline& deadline) {
-  const auto where = rendezvous::split_host(agent.address);
-  rendezvous::Handshake handshake;
-  handshake.answer_bytes = rendezvous::kHandshakeBytes;
-  handshake.accept = [](const std::string& answer) { return rendezvous::is_handshake(answer); };
+  const auto where = net::split_host(agent.address);
+  net::Handshake handshake;
+  handshake.answer_bytes = net::kHandshakeBytes;
+  handshake.accept = [](const std::string& answer) { return net::is_handshake(answer); };
   const std::string hosts[] = {where->host};
   std::string failure;
-  rendezvous::Connected connected =
-      rendezvous::connect_first(hosts, where->number.value(), handshake, deadline, failure);
+  net::Connected connected =
+      net::connect_first(hosts, where->number.value(), handshake, deadline, failure);
   if (!connected.socket) {
     raise<CommError>(
         "no agent of an elastic job answers at {} ({}); write the address of --rdzv-endpoint or "
         "--master-addr, or one that `tandem status` shows",
         agent.address, failure);
   }
-  rendezvous::watch_host(connected.socket, kHostSilence);
-  const std::string challenge = rendezvous::make_visitor_handshake();
-  if (rendezvous::send_all(connected.socket, std::as_bytes(std::span(challenge)), deadline) !=
-      rendezvous::IoStatus::kDone)
+  net::watch_host(connected.socket, kHostSilence);
+  const std::string challenge = net::make_visitor_handshake();
+  if (net::send_all(connected.socket, std::as_bytes(std::span(challenge)), deadline) !=
+      net::IoStatus::kDone)
     raise<CommError>("{} takes nothing", in_words(agent));
   return {LineSocket(std::move(connected.socket)),
           {ControlLine::Side::kVisitor, agent.token, connected.answer, challenge}};
@@ -183,11 +183,11 @@ void ControlDesk::add(ControlLine line, bool local) {
 }
 
 // Unauthenticated connections do not keep others out: the one that has waited longest is closed.
-void ControlDesk::welcome(rendezvous::PendingConnection visitor) {
+void ControlDesk::welcome(net::PendingConnection visitor) {
   ControlLine line(
-      LineSocket(std::move(visitor.socket), visitor.received.substr(rendezvous::kHandshakeBytes)),
+      LineSocket(std::move(visitor.socket), visitor.received.substr(net::kHandshakeBytes)),
       {ControlLine::Side::kAgent, token_, visitor.challenge,
-       visitor.received.substr(0, rendezvous::kHandshakeBytes)});
+       visitor.received.substr(0, net::kHandshakeBytes)});
   if (count(/*local=*/false) >= kMostConnections) {
     const auto silent = std::find_if(clients_.begin(), clients_.end(), [](const Client& client) {
       return !client.local && !client.asked;
@@ -217,7 +217,7 @@ void ControlDesk::let_in() {
     FileDescriptor socket(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) return;
-    if (rendezvous::is_of_this_user(socket))
+    if (net::is_of_this_user(socket))
       add(ControlLine(LineSocket(std::move(socket))), /*local=*/true);
   }
 }

@@ -21,7 +21,7 @@
 
 #include "tandem/launch/control/control_line.h"
 #include "tandem/launch/control/job_status.h"
-#include "tandem/rendezvous/pending_connections.h"
+#include "tandem/net/pending_connections.h"
 
 namespace tandem::launch {
 
@@ -49,7 +49,7 @@ class ControlDesk {
   ControlDesk(pid_t pid, std::string token);
   const std::string& failure() const { return failure_; }
   // A connection was accepted at the agents' port.
-  void welcome(rendezvous::PendingConnection visitor);
+  void welcome(net::PendingConnection visitor);
 
   void add_to(std::vector<pollfd>& waits) const;
   // Latest time of the next call: a silent connection is closed.
@@ -77,7 +77,7 @@ class ControlDesk {
   void handle(Client& client, std::vector<Question>& questions);
 
   std::string token_;
-  rendezvous::FileDescriptor listener_;
+  net::FileDescriptor listener_;
   std::string failure_;
   std::uint64_t next_ = 1;
   std::vector<Client> clients_;

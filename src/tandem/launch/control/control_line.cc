@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/job_token.h"
+#include "tandem/net/job_token.h"
 
 namespace tandem::launch {
 namespace {
 
-constexpr std::size_t kCodeLetters = 2 * std::tuple_size_v<rendezvous::ProofCode>;
+constexpr std::size_t kCodeLetters = 2 * std::tuple_size_v<net::ProofCode>;
 constexpr std::string_view kRefused = "refused ";
 
 // Takes the same time for any position of the difference.
@@ -32,10 +32,10 @@ bool same(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string ControlLine::code(Side sender, std::uint64_t number, std::string_view line) const {
-  const rendezvous::ProofCode code = rendezvous::prove(
-      proof_->token,
-      {"tandem control", sender == Side::kAgent ? "agent" : "visitor", proof_->agents_challenge,
-       proof_->visitors_greeting, std::to_string(number), line});
+  const net::ProofCode code =
+      net::prove(proof_->token, {"tandem control", sender == Side::kAgent ? "agent" : "visitor",
+                                 proof_->agents_challenge, proof_->visitors_greeting,
+                                 std::to_string(number), line});
   return fmt::format("{:02x}", fmt::join(code, ""));
 }
 

@@ -7,13 +7,13 @@
 #include <cstring>
 
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/plain_bytes.h"
+#include "tandem/net/plain_bytes.h"
 
 namespace tandem::launch {
 namespace {
 
-using rendezvous::read_as;
-using rendezvous::view_of;
+using net::read_as;
+using net::view_of;
 
 constexpr std::size_t kHead = sizeof(std::uint32_t) + sizeof(std::uint8_t) + sizeof(std::int32_t);
 constexpr std::size_t kMaxNoise = 64 << 10;
@@ -25,7 +25,7 @@ void make_nonblocking(int descriptor) {
 
 }  // namespace
 
-FrameStream::FrameStream(rendezvous::FileDescriptor in, rendezvous::FileDescriptor out, bool starts)
+FrameStream::FrameStream(net::FileDescriptor in, net::FileDescriptor out, bool starts)
     : in_(std::move(in)), out_(std::move(out)), handshake_done_(starts) {
   make_nonblocking(in_.get());
   make_nonblocking(out_.get());

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::launch {
 
@@ -43,7 +43,7 @@ class FrameStream {
   static constexpr std::string_view kHandshake = "tandem mpirun daemon 2\n";
 
   // Makes both non-blocking. `greets`: send the handshake; otherwise wait for it.
-  FrameStream(rendezvous::FileDescriptor in, rendezvous::FileDescriptor out, bool starts);
+  FrameStream(net::FileDescriptor in, net::FileDescriptor out, bool starts);
 
   void send(const Frame& frame);
   // The next complete frame, if it has arrived.
@@ -62,7 +62,7 @@ class FrameStream {
   void read_in();
   void await_greeting();
 
-  rendezvous::FileDescriptor in_, out_;
+  net::FileDescriptor in_, out_;
   std::string received_;
   std::size_t taken_ = 0;
   std::string unsent_;

@@ -6,7 +6,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/text_file.h"
-#include "tandem/rendezvous/address.h"
+#include "tandem/net/address.h"
 
 namespace tandem::launch {
 namespace {
@@ -101,7 +101,7 @@ void read_name(Line& line, std::string word) {
     set_user(line, std::string_view(word).substr(0, at));
     word.erase(0, at + 1);
   }
-  const auto first = rendezvous::split_host(word);
+  const auto first = net::split_host(word);
   if (!first || !is_name(first->host)) raise<ConfigError>("'{}' is not the name of a host", word);
   line.entry.host = first->host;
   if (first->number) set_slots(line, std::to_string(*first->number));

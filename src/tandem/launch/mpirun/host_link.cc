@@ -15,7 +15,7 @@
 namespace tandem::launch {
 namespace {
 
-using rendezvous::FileDescriptor;
+using net::FileDescriptor;
 using namespace std::chrono_literals;
 
 constexpr auto kBeat = 1s;

@@ -68,7 +68,7 @@ class HostLink {
   HostLinkParts parts_;
   std::unique_ptr<Worker> process_;
   std::unique_ptr<FrameStream> stream_;
-  rendezvous::FileDescriptor err_;
+  net::FileDescriptor err_;
   std::vector<Frame> early_;           // frames for a daemon that has not started yet
   std::string words_, earlier_words_;  // the second: of the attempt before
   std::string lost_;

@@ -315,7 +315,7 @@ struct TwoStreams {
     EXPECT_EQ(::pipe(there), 0);
     EXPECT_EQ(::pipe(back), 0);
     noise = ::dup(there[1]);
-    using rendezvous::FileDescriptor;
+    using net::FileDescriptor;
     mpirun.emplace(FileDescriptor(there[0]), FileDescriptor(back[1]), false);
     to_mpirun = FileDescriptor(there[1]);
     from_mpirun = FileDescriptor(back[0]);
@@ -325,7 +325,7 @@ struct TwoStreams {
     EXPECT_EQ(::write(noise, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   }
   int noise = -1;
-  rendezvous::FileDescriptor to_mpirun, from_mpirun;
+  net::FileDescriptor to_mpirun, from_mpirun;
   std::optional<FrameStream> mpirun;
 };
 

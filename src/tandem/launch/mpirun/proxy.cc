@@ -23,15 +23,15 @@
 #include "tandem/launch/process/line_socket.h"
 #include "tandem/launch/process/signal_inbox.h"
 #include "tandem/launch/run/proxies.h"
+#include "tandem/net/job_token.h"
 #include "tandem/rendezvous/bootstrap.h"
 #include "tandem/rendezvous/bootstrap_roles.h"
-#include "tandem/rendezvous/job_token.h"
 #include "tandem/rendezvous/pmi.h"
 
 namespace tandem::launch {
 namespace {
 
-using rendezvous::FileDescriptor;
+using net::FileDescriptor;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
@@ -60,7 +60,7 @@ Post post_of(int rank, const std::vector<int>& host_of) {
   return post;
 }
 
-std::string random_text() { return fmt::format("{:02x}", fmt::join(rendezvous::make_nonce(), "")); }
+std::string random_text() { return fmt::format("{:02x}", fmt::join(net::make_nonce(), "")); }
 
 // Names that begin with a zero byte are in no file system, and belong to the network namespace.
 socklen_t address_of(const std::string& name, sockaddr_un& address) {
@@ -88,7 +88,7 @@ FileDescriptor connect_to(const std::string& name) {
   sockaddr_un address;
   const socklen_t length = address_of(name, address);
   if (!socket || ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      !rendezvous::is_of_this_user(socket)) {
+      !net::is_of_this_user(socket)) {
     raise<CommError>(
         "the agent of this host cannot be reached: {}; did the first rank of this "
         "host end?",

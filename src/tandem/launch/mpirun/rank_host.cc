@@ -25,7 +25,7 @@
 namespace tandem::launch {
 namespace {
 
-using rendezvous::FileDescriptor;
+using net::FileDescriptor;
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 

@@ -44,7 +44,7 @@ int RankOutput::descriptor(const PrintingRank& rank, bool err) {
   const std::string path = fill_pattern(pattern, rank);
   auto& file = files_[path];
   if (!file) {
-    file = rendezvous::FileDescriptor(
+    file = net::FileDescriptor(
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
     if (!file) throw io_error("cannot write", path, errno);
   }

@@ -38,7 +38,7 @@ class RankOutput {
 
   const MpiLine& line_;
   Console console_;
-  std::map<std::string, rendezvous::FileDescriptor> files_;
+  std::map<std::string, net::FileDescriptor> files_;
   std::map<std::pair<int, bool>, std::string> unfinished_;
   ConsoleWriter writer_;
 };

@@ -13,7 +13,7 @@
 namespace tandem::launch {
 namespace {
 
-using rendezvous::FileDescriptor;
+using net::FileDescriptor;
 
 FileDescriptor watch_with_thread(pid_t child) {
   int ends[2];

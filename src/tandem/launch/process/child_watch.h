@@ -3,7 +3,7 @@
 
 #include <sys/types.h>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::launch {
 
@@ -11,6 +11,6 @@ namespace tandem::launch {
 // readable (POLLIN) once the child has ended; the caller reaps it with waitpid(). Linux 5.3 and
 // newer: a pidfd. Older kernels: the end of a pipe that a detached thread closes; the thread ends
 // with the child. Without a descriptor or a thread to spare: an empty descriptor and errno.
-rendezvous::FileDescriptor watch_child(pid_t child);
+net::FileDescriptor watch_child(pid_t child);
 
 }  // namespace tandem::launch

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::launch {
 
@@ -16,7 +16,7 @@ class LineSocket {
  public:
   static constexpr std::size_t kMaxLine = 64 << 10;
 
-  explicit LineSocket(rendezvous::FileDescriptor socket, std::string received = "")
+  explicit LineSocket(net::FileDescriptor socket, std::string received = "")
       : socket_(std::move(socket)), received_(std::move(received)) {}
 
   // `line` without its end. Reads nothing: data that arrived meanwhile still wakes a waiting poll.
@@ -31,13 +31,13 @@ class LineSocket {
   // still be taken.
   const std::string& ended() const { return ended_; }
   bool all_sent() const { return unsent_.empty(); }
-  const rendezvous::FileDescriptor& socket() const { return socket_; }
+  const net::FileDescriptor& socket() const { return socket_; }
 
  private:
   void send_some();
   void receive();
 
-  rendezvous::FileDescriptor socket_;
+  net::FileDescriptor socket_;
   std::string received_;
   std::string unsent_;
   std::string ended_;

@@ -18,7 +18,7 @@
 namespace tandem::launch {
 namespace {
 
-using rendezvous::FileDescriptor;
+using net::FileDescriptor;
 
 constexpr std::size_t kMaxLine = 64 << 10;
 

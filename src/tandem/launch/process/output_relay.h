@@ -8,13 +8,13 @@
 #include <thread>
 #include <vector>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::launch {
 
 // Lines of all workers that contain one of the texts are written to this file as well.
 struct FilteredFile {
-  rendezvous::FileDescriptor file;
+  net::FileDescriptor file;
   std::vector<std::string> needles;
 };
 
@@ -28,7 +28,7 @@ struct RelayedStream {
 };
 
 // Opens a file for appending; throws IoError.
-rendezvous::FileDescriptor open_log(const std::filesystem::path& path);
+net::FileDescriptor open_log(const std::filesystem::path& path);
 
 // Moves bytes on a separate thread, so that a blocked console (Ctrl-S) holds up only the workers
 // that print. A line ends with LF or, as for Python, with CR; the last one may be unfinished. Lines
@@ -42,7 +42,7 @@ class OutputRelay {
   OutputRelay& operator=(const OutputRelay&) = delete;
 
   // The end for the worker's writes. Throws IoError.
-  rendezvous::FileDescriptor add(RelayedStream stream);
+  net::FileDescriptor add(RelayedStream stream);
   // Waits until all writers have closed and all output is written, at most this long: a process
   // that a worker started may hold a stream open forever.
   void drain(std::chrono::milliseconds limit);

@@ -45,7 +45,7 @@ SignalInbox::SignalInbox(const std::vector<int>& signals) {
     if (number != SIGHUP || !is_ignored(SIGHUP)) sigaddset(&set, number);
   }
   ::pthread_sigmask(SIG_BLOCK, &set, &before_);
-  descriptor_ = rendezvous::FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  descriptor_ = net::FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!descriptor_) throw io_error("cannot make", "a signalfd", errno);
 }
 

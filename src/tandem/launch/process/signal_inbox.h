@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::launch {
 
@@ -39,13 +39,13 @@ class SignalInbox {
   SignalInbox(const SignalInbox&) = delete;
   SignalInbox& operator=(const SignalInbox&) = delete;
 
-  const rendezvous::FileDescriptor& descriptor() const { return descriptor_; }
+  const net::FileDescriptor& descriptor() const { return descriptor_; }
   // The next received signal.
   std::optional<int> take();
 
  private:
   sigset_t before_;
-  rendezvous::FileDescriptor descriptor_;
+  net::FileDescriptor descriptor_;
 };
 
 }  // namespace tandem::launch

@@ -20,7 +20,7 @@
 namespace tandem::launch {
 namespace {
 
-using rendezvous::FileDescriptor;
+using net::FileDescriptor;
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> result;

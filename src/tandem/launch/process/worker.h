@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::launch {
 
@@ -56,7 +56,7 @@ class Worker {
 
   pid_t pid() const { return pid_; }
   // Readable once the worker has ended.
-  const rendezvous::FileDescriptor& end_signal() const { return descriptor_; }
+  const net::FileDescriptor& end_signal() const { return descriptor_; }
   // Its status; empty while it runs. Processes that it left behind after a failure are killed.
   const std::optional<Ending>& poll();
   // Sends a signal to the worker and its descendants; no effect after its end. A signal that
@@ -65,7 +65,7 @@ class Worker {
 
  private:
   pid_t pid_ = -1;
-  rendezvous::FileDescriptor descriptor_;
+  net::FileDescriptor descriptor_;
   std::optional<Ending> ending_;
 };
 

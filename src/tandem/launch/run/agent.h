@@ -16,14 +16,14 @@
 #include "tandem/launch/process/placement.h"
 #include "tandem/launch/run/attempt_logs.h"
 #include "tandem/launch/run/run_options.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::launch {
 
 // Address for the agents of a job, if it is already known.
 struct KnownEndpoint {
-  rendezvous::FileDescriptor listener;  // at the port; only in the agent of the first host
-  std::vector<std::string> hosts;       // names and addresses of the first host
+  net::FileDescriptor listener;    // at the port; only in the agent of the first host
+  std::vector<std::string> hosts;  // names and addresses of the first host
   int port = 0;
 };
 

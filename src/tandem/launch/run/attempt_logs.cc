@@ -9,13 +9,13 @@
 
 #include "tandem/core/error.h"
 #include "tandem/launch/run/program.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::launch {
 namespace {
 
 namespace fs = std::filesystem;
-using rendezvous::FileDescriptor;
+using net::FileDescriptor;
 
 bool any(const StreamChoice& choice) {
   return choice.all.out || choice.all.err ||
@@ -100,7 +100,7 @@ FileDescriptor RunLogs::open_stream(int rank, int local_rank, bool err, int cons
   const bool visible = shown(options_, local_rank);
   RelayedStream stream;
   stream.console = visible ? console : -1;
-  stream.prefix = line_prefix(options_, rank, local_rank, rendezvous::host_name());
+  stream.prefix = line_prefix(options_, rank, local_rank, net::host_name());
   stream.err = err;
   stream.filtered = visible ? (err ? filtered_err_ : filtered_out_) : nullptr;
   const bool json = options_.log_format == LogFormat::kJson;

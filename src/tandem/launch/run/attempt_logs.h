@@ -37,14 +37,14 @@ class RunLogs {
 
   // Descriptors for a worker's streams; without one it uses this process's.
   struct Ends {
-    rendezvous::FileDescriptor out;
-    rendezvous::FileDescriptor err;
+    net::FileDescriptor out;
+    net::FileDescriptor err;
   };
   Ends open(int rank, int local_rank, const Console& console, OutputRelay& relay);
 
  private:
-  rendezvous::FileDescriptor open_stream(int rank, int local_rank, bool err, int console,
-                                         OutputRelay& relay);
+  net::FileDescriptor open_stream(int rank, int local_rank, bool err, int console,
+                                  OutputRelay& relay);
 
   const RunOptions& options_;
   bool wanted_ = false;

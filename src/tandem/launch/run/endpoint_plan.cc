@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/address.h"
+#include "tandem/net/address.h"
+#include "tandem/net/interfaces.h"
 #include "tandem/rendezvous/identity.h"
-#include "tandem/rendezvous/interfaces.h"
 
 namespace tandem::launch {
 namespace {
@@ -58,13 +58,13 @@ bool names_this_machine(const std::string& host, const std::vector<std::string>&
 }
 
 std::vector<std::string> names_of_this_machine() {
-  std::vector<std::string> names = rendezvous::own_addresses("");
-  names.push_back(rendezvous::host_name());
+  std::vector<std::string> names = net::own_addresses("");
+  names.push_back(net::host_name());
   return names;
 }
 
 HostAddress parse_endpoint(const std::string& endpoint, int default_port) {
-  const auto where = rendezvous::split_host(endpoint);
+  const auto where = net::split_host(endpoint);
   const int port = where ? where->number.value_or(default_port) : 0;
   if (!where || port > 65535) {
     raise<ConfigError>("'{}' is not of the form HOST:PORT, with a port up to 65535", endpoint);

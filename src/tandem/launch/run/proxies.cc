@@ -18,9 +18,9 @@
 namespace tandem::launch {
 namespace {
 
+using net::Deadline;
+using net::FileDescriptor;
 using nlohmann::json;
-using rendezvous::Deadline;
-using rendezvous::FileDescriptor;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kGoodbye{1000};
@@ -95,7 +95,7 @@ void Proxies::take_in(const FileDescriptor& listener, const Deadline& deadline) 
     ::poll(&wait, 1, deadline.remaining_ms());
     socket =
         FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket && !rendezvous::is_of_this_user(socket)) socket.reset();
+    if (socket && !net::is_of_this_user(socket)) socket.reset();
   }
   ProxyMessage received;
   bool more = static_cast<bool>(socket);

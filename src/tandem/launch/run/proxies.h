@@ -12,7 +12,7 @@
 #include "tandem/launch/process/line_socket.h"
 #include "tandem/launch/process/placement.h"
 #include "tandem/launch/run/attempt_logs.h"
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 namespace tandem::launch {
 
@@ -31,7 +31,7 @@ class Proxies {
   // `count` processes of this user connect to `listener`. This process may run on the CPUs of all
   // of them. Throws CommError if one has not connected within `limit`, DataError if one sends
   // invalid data.
-  Proxies(rendezvous::FileDescriptor listener, int count, std::chrono::milliseconds limit);
+  Proxies(net::FileDescriptor listener, int count, std::chrono::milliseconds limit);
 
   Placement placement() const;
   Console console(int worker) const;
@@ -50,11 +50,11 @@ class Proxies {
  private:
   struct Proxy {
     ProxyInfo info;
-    rendezvous::FileDescriptor out, err;
+    net::FileDescriptor out, err;
     std::optional<LineSocket> line;  // none: closed
     std::size_t num_signals = 0;
   };
-  void take_in(const rendezvous::FileDescriptor& listener, const rendezvous::Deadline& deadline);
+  void take_in(const net::FileDescriptor& listener, const net::Deadline& deadline);
   void run_where_they_run() const;
   void handle(Proxy& proxy, const std::string& line, News& news);
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 
 struct PendingConnection {
   FileDescriptor socket;
@@ -55,4 +55,4 @@ class PendingConnections {
   std::vector<Waiting> waiting_;  // by time of arrival
 };
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

@@ -1,4 +1,4 @@
-#include "tandem/rendezvous/connect.h"
+#include "tandem/net/connect.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -10,9 +10,9 @@
 
 #include "tandem/core/descriptors.h"
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/address.h"
+#include "tandem/net/address.h"
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 namespace {
 
 using std::chrono::milliseconds;
@@ -169,4 +169,4 @@ Connected connect_first(std::span<const std::string> hosts, int port, const Hand
   return {};
 }
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

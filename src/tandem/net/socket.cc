@@ -1,4 +1,4 @@
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -17,7 +17,7 @@
 #include "tandem/core/descriptors.h"
 #include "tandem/core/error.h"
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 namespace {
 
 constexpr int kBacklog = 4096;
@@ -227,4 +227,4 @@ IoStatus receive_all(const FileDescriptor& socket, std::span<std::byte> bytes,
   return IoStatus::kDone;
 }
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 
 // Proof that the right program listens at an address: it answers `say` (may be empty) with
 // `answer_bytes` bytes that `accept` accepts. `accept` may be called several times, once per
@@ -36,4 +36,4 @@ struct Connected {
 Connected connect_first(std::span<const std::string> hosts, int port, const Handshake& handshake,
                         const Deadline& deadline, std::string& failure);
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

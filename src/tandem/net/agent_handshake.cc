@@ -1,13 +1,13 @@
-#include "tandem/rendezvous/agent_handshake.h"
+#include "tandem/net/agent_handshake.h"
 
 #include <bit>
 #include <cstdint>
 
 #include "tandem/core/crc32c.h"
-#include "tandem/rendezvous/job_token.h"
-#include "tandem/rendezvous/plain_bytes.h"
+#include "tandem/net/job_token.h"
+#include "tandem/net/plain_bytes.h"
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 namespace {
 
 constexpr std::string_view kProtocol{"TNDMAGT2", 8};
@@ -53,4 +53,4 @@ bool is_damaged_handshake(std::string_view bytes) {
   return wrong <= kFewBits;
 }
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 
 // Numeric addresses of this host's interfaces that are up. `choice` is what the user asked for:
 //   ""               all but loopback and addresses valid on one link only
@@ -19,4 +19,4 @@ std::vector<std::string> own_addresses(const std::string& choice);
 // "eth0" for the end of `socket` on this host; empty if no interface has its address.
 std::string own_interface(const FileDescriptor& socket);
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

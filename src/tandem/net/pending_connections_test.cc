@@ -1,13 +1,13 @@
-#include "tandem/rendezvous/pending_connections.h"
+#include "tandem/net/pending_connections.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
 
 #include <thread>
 
-#include "tandem/rendezvous/connect.h"
+#include "tandem/net/connect.h"
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 namespace {
 
 using std::chrono::milliseconds;
@@ -63,4 +63,4 @@ TEST(PendingConnections, WhoLeavesMakesRoom) {
 }
 
 }  // namespace
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

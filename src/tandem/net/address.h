@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 
 struct HostAndNumber {
   std::string host;
@@ -44,4 +44,4 @@ Resolved resolve(const std::string& host, int port, int flags = 0);
 // True if a name of this host has only IPv6 addresses, as "::1" has.
 bool is_only_ipv6(const std::string& host);
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 
 using ProofCode = std::array<unsigned char, 32>;
 using Nonce = std::array<unsigned char, 16>;
@@ -24,4 +24,4 @@ ProofCode prove(std::string_view token, std::initializer_list<std::string_view> 
 // Comparison in constant time.
 bool same_proof(const ProofCode& a, const ProofCode& b);
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

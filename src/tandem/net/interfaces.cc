@@ -1,4 +1,4 @@
-#include "tandem/rendezvous/interfaces.h"
+#include "tandem/net/interfaces.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -11,7 +11,7 @@
 
 #include "tandem/core/error.h"
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 namespace {
 
 struct InterfaceAddress {
@@ -108,4 +108,4 @@ std::string own_interface(const FileDescriptor& socket) {
   return "";
 }
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

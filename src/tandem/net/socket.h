@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 
 // Owns a file descriptor.
 class FileDescriptor {
@@ -92,4 +92,4 @@ IoStatus send_all(const FileDescriptor& socket, std::span<const std::byte> bytes
 IoStatus receive_all(const FileDescriptor& socket, std::span<std::byte> bytes,
                      const Deadline& deadline);
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

@@ -1,5 +1,5 @@
 // Finding the right address among addresses that are wrong, silent or used by another program.
-#include "tandem/rendezvous/connect.h"
+#include "tandem/net/connect.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "tandem/core/error.h"
-#include "tandem/rendezvous/interfaces.h"
+#include "tandem/net/interfaces.h"
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 namespace {
 
 using std::chrono::milliseconds;
@@ -98,4 +98,4 @@ TEST(Interfaces, ListsAndExclusions) {
 }
 
 }  // namespace
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "tandem/rendezvous/plain_bytes.h"
+#include "tandem/net/plain_bytes.h"
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 
 // Purpose of a connection.
 enum class ConnectionKind : std::uint32_t {
@@ -74,4 +74,4 @@ inline bool is_greeting_of(std::string_view bytes, std::size_t rank, std::uint64
          challenge.listener == listener;
 }
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

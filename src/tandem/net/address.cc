@@ -1,4 +1,4 @@
-#include "tandem/rendezvous/address.h"
+#include "tandem/net/address.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <cstring>
 #include <memory>
 
-#include "tandem/rendezvous/socket.h"
+#include "tandem/net/socket.h"
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 namespace {
 
 std::optional<int> to_number(std::string_view text) {
@@ -76,4 +76,4 @@ bool is_only_ipv6(const std::string& host) {
                      [](const Address& address) { return address.storage.ss_family == AF_INET6; });
 }
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 
 // The protocol, a random number, and a checksum of both.
 inline constexpr std::size_t kHandshakeBytes = 28;
@@ -19,4 +19,4 @@ bool is_visitor_handshake(std::string_view bytes);
 // Returns true if they begin with an agent's handshake that was damaged on the way.
 bool is_damaged_handshake(std::string_view bytes);
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

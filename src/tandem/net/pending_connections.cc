@@ -1,11 +1,11 @@
-#include "tandem/rendezvous/pending_connections.h"
+#include "tandem/net/pending_connections.h"
 
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 namespace {
 
 // Time for a handshake before a new connection may replace a pending one: many connections at once
@@ -83,4 +83,4 @@ std::vector<PendingConnection> PendingConnections::take_complete(
   return complete;
 }
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

@@ -8,7 +8,7 @@
 
 #include "tandem/core/crc32c.h"
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 
 // The bytes of `value`, valid as long as it.
 template <class T>
@@ -46,4 +46,4 @@ bool is_whole(const Head& head) {
   return head.checksum == checksum_of(head);
 }
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

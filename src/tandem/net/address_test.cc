@@ -1,8 +1,8 @@
-#include "tandem/rendezvous/address.h"
+#include "tandem/net/address.h"
 
 #include <gtest/gtest.h>
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 namespace {
 
 TEST(Address, HostsAreTakenApartAndPutTogether) {
@@ -37,4 +37,4 @@ TEST(Address, AddressesNeedNoLookupAndAreThereOnce) {
 }
 
 }  // namespace
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net

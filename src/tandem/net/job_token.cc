@@ -1,4 +1,4 @@
-#include "tandem/rendezvous/job_token.h"
+#include "tandem/net/job_token.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -9,7 +9,7 @@
 
 #include "tandem/core/error.h"
 
-namespace tandem::rendezvous {
+namespace tandem::net {
 
 Nonce make_nonce() {
   Nonce nonce;
@@ -39,4 +39,4 @@ bool same_proof(const ProofCode& a, const ProofCode& b) {
   return ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-}  // namespace tandem::rendezvous
+}  // namespace tandem::net
