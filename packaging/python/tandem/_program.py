@@ -16,7 +16,7 @@ def program() -> str:
             path = Path(os.path.abspath(file.locate()))
             if os.access(path, os.X_OK):
                 return str(path)
-            raise FileNotFoundError(f"cannot execute {path}; install {_DISTRIBUTION} again")
+            raise FileNotFoundError(f"cannot execute {path}; install {_DISTRIBUTION} into an environment, which pip's --target does not make")
     raise FileNotFoundError(f"{_DISTRIBUTION} has no program among its files; install it again")
 
 
