@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 LOADER = "ld-linux-x86-64.so.2"
 # Packages whose headers are compiled into the program.
-HEADER_PACKAGES = ("nlohmann-json3-dev", "libcli11-dev")
+HEADER_PACKAGES = ("nlohmann-json3-dev", "libcli11-dev", "libprotozero-dev")
 
 
 def run(*command):

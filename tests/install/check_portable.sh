@@ -29,7 +29,7 @@ for object in "$tree"/lib/tandem/tandem "$tree"/lib/tandem/lib*; do
     [ -e "$tree/lib/tandem/$library" ] || fail "$object needs $library, which is not in the tree"
   done < <(readelf -dW "$object" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
 done
-for licence in LICENSE libc6.copyright libdnnl2.copyright nlohmann-json3-dev.copyright; do
+for licence in LICENSE libc6.copyright libdnnl2.copyright nlohmann-json3-dev.copyright libprotozero-dev.copyright; do
   [ -s "$tree/share/doc/tandem/$licence" ] || fail "share/doc/tandem/$licence is missing"
 done
 python3 - "$tree/share/doc/tandem/sbom.cdx.json" << 'CHECK' || fail "the SBOM lacks a version or a licence"
