@@ -22,6 +22,21 @@ HERE = Path(__file__).resolve().parent
 LOADER = "ld-linux-x86-64.so.2"
 # Packages whose headers are compiled into the program.
 HEADER_PACKAGES = ("nlohmann-json3-dev", "libcli11-dev", "libprotozero-dev")
+# Licences of the libraries whose copyright files of Debian are prose.
+GCC_RUNTIME, KERBEROS = "GPL-3.0-or-later WITH GCC-exception-3.1", "MIT"
+LICENCES_IN_PROSE = {
+    "libc6": "LGPL-2.1-or-later",
+    "libgcc-s1": GCC_RUNTIME,
+    "libgomp1": GCC_RUNTIME,
+    "libgssapi-krb5-2": KERBEROS,
+    "libhwloc15": "BSD-3-Clause",
+    "libk5crypto3": KERBEROS,
+    "libkrb5-3": KERBEROS,
+    "libkrb5support0": KERBEROS,
+    "librtmp1": "LGPL-2.1-or-later",
+    "libstdc++6": GCC_RUNTIME,
+    "libtasn1-6": "LGPL-2.1-or-later",
+}
 
 
 def run(*command):
@@ -51,10 +66,13 @@ def package_of(path):
     raise SystemExit(f"portable_tree: {path} belongs to no Debian package; its licence is unknown")
 
 
-def licences_in(copyright_file):
+def licences_of(package, copyright_file):
     """Names of the licences that a Debian copyright file lists."""
     text = copyright_file.read_text(errors="replace")
-    return sorted({name.strip() for name in re.findall(r"^License:[ \t]*(\S[^\n]*)$", text, re.M)})
+    names = sorted({name.strip() for name in re.findall(r"^License:[ \t]*(\S[^\n]*)$", text, re.M)})
+    if not names and package not in LICENCES_IN_PROSE:
+        raise SystemExit(f"portable_tree: {copyright_file} has no line License:; add {package} to LICENCES_IN_PROSE")
+    return names or [LICENCES_IN_PROSE[package]]
 
 
 def copy_program(installed, tree):
@@ -95,7 +113,7 @@ def sbom(version, packages, folder):
     """CycloneDX 1.5: the program and each bundled package with version and licences."""
     components = []
     for package, package_version in sorted(packages.items()):
-        names = licences_in(folder / f"{package}.copyright")
+        names = licences_of(package, folder / f"{package}.copyright")
         components.append(
             {
                 "type": "library",

@@ -37,7 +37,7 @@ import json, sys
 bom = json.load(open(sys.argv[1]))
 assert bom["bomFormat"] == "CycloneDX" and len(bom["components"]) > 20
 assert all(c["version"] and c["purl"] for c in bom["components"])
-assert sum(1 for c in bom["components"] if c["licenses"]) > 20
+assert all(c["licenses"] for c in bom["components"])
 CHECK
 
 # A root without a C library, a shell, /proc, /dev and /etc, and a path with a blank and a letter
