@@ -196,8 +196,8 @@ TEST(ModelKinds, AHeadWithoutAClassAnswersQuestions) {
   EXPECT_EQ(named.exit_code, 0) << named.err;
 }
 
-// As Python, these go on with weights that are drawn; here a warning says what that means. Models
-// that name no labels are refused.
+// Like Python, these commands continue with drawn weights; here a warning explains the effect.
+// Models that name no labels are refused.
 TEST(ModelKinds, AnEvaluationWithoutTheHeadWarns) {
   const testing::TemporaryFolder folder;
   write_file(

@@ -180,7 +180,7 @@ bool let_rank_0_speak(const Environment& environment, const std::atomic<bool>* e
                identity.ended_by_launcher) {
       rank = identity.rank;
     }
-  } catch (const Error&) {  // who this process is cannot be known either: it speaks at once
+  } catch (const Error&) {  // this process cannot be identified either: it logs at once
   }
   for (std::chrono::milliseconds waited{0}; rank > 0 && waited < kRank0AndItsLauncher;
        waited += kLook) {

@@ -28,7 +28,7 @@ void handle(int number, siginfo_t* info, void*) {
   }
   const void* none = nullptr;
   if (g_address.compare_exchange_strong(none, info->si_addr)) ::sem_post(&g_lost);
-  while (true) ::pause();  // there is nothing to go on with
+  while (true) ::pause();  // there is nothing to continue with
 }
 
 }  // namespace

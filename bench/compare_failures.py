@@ -6,12 +6,12 @@
 Run it with a Python that has torch 2.15 and transformers; a torchft without its program of a Python that has it, too (--torchft PYTHON), is left out. Two ranks of one thread each on this machine
 train the same model on sequences of --seq tokens. When step --kill_after is applied, SIGKILL ends
 
-    rank    one of the two ranks. tandem and torchrun start it again; under reconfigure and torchft the other goes on
+    rank    one of the two ranks. tandem and torchrun start it again; under reconfigure and torchft the other continues
     host    the agent and the rank of one of two agents, as if a host were lost whose kernel still closes its connections. Only tandem and torchrun have agents (--nnodes 1:2)
 
 Seconds: from the kill until the first step is applied that had not been before; the step itself is part of it, and its usual time stands beside it. Again: steps that had been applied and were
-computed again. Weights: whether their hash is that of the same side's run without a kill. A job that ends instead of going on says so. bench/failure_ranks.py has the rivals' ranks, and says how
-they do it. torchrun is there with its default, by which a smaller world is waited for 30 s, and with --rdzv-conf last_call_timeout=1. torchft's lighthouse has the flags of its README.
+computed again. Weights: whether their hash is that of the same side's run without a kill. A job that ends instead of continuing is reported. bench/failure_ranks.py has the rivals' ranks, and describes
+their recovery. torchrun is there with its default, by which a smaller world is waited for 30 s, and with --rdzv-conf last_call_timeout=1. torchft's lighthouse has the flags of its README.
 """
 
 import argparse
@@ -192,7 +192,7 @@ class Tandem(Side):
             self.agents.append(run.start([o.tandem, "run", *where, *job]))
 
     def applied(self, run):
-        """Log entries, one per step. The one of the step at which a rank dies may come late, so the agent's word tells where the job went on."""
+        """Log entries, one per step. The one of the step at which a rank dies may come late, so the agent's log line shows where the job continued."""
         return sum("'loss': " in line for _, line in run.lines)
 
     def complete(self, run):
@@ -256,7 +256,7 @@ class Rival(Side):
         return max((step for _, _, step in self.said(run, "step")), default=0)
 
     def progress_after(self, run, killed):
-        """A process that is new has begun again somewhere before; one that was there goes on."""
+        """A new process has begun again at an earlier step; one that was there continues."""
         steps = self.said(run, "step")
         before = {pid for at, pid, _ in steps if at <= killed}
         last = max(step for at, _, step in steps if at <= killed)

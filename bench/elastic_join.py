@@ -4,9 +4,10 @@
     bench/elastic_join.py [BUILD] [--old BUILD] [--model minilm|bert-base|DIR] [--batch 1] [--seq 128]
     bench/elastic_join.py build/release --old ../old/build/release --model bert-base
 
-The first host trains alone for some steps, then the second one starts, and both go on for some. `pause` is the time from the last step before the view with both to the first one after it. `together` is the median of their steps after that; `alone` that of steps before the second host
-started; `while` the mean of the steps from when it prepared itself or took the state on. `lost` is what all of it took beyond usual steps: the pause beyond a step together, and the slower steps before it; the aim is two steps. Both builds must end with the same weights. bert-base is a
-model of that size with random weights.
+The first host trains alone for some steps, then the second one starts, and both continue for some. `pause` is the time from the last step before the view with
+both to the first one after it. `together` is the median of their steps after that; `alone` that of steps before the second host started; `while` the mean of
+the steps from when it prepared itself or took the state on. `lost` is what all of it took beyond usual steps: the pause beyond a step together, and the slower
+steps before it; the aim is two steps. Both builds must end with the same weights. bert-base is a model of that size with random weights.
 """
 
 import argparse

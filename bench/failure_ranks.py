@@ -1,8 +1,8 @@
 """One rank of a rival of bench/compare_failures.py, which starts it: a job of PyTorch that outlives its ranks in one of three ways.
 
     ddp          DistributedDataParallel under torchrun: every --save_steps steps rank 0 saves weights, optimizer and step; a rank that is started again reads them
-    reconfigure  init_process_group("gloo", enable_reconfigure=True): who is left goes on with what it has in memory. That a rank is lost it learns from the store, where its supervisor
-                 (compare_failures.py) writes who is left; a person would have to write this part
+    reconfigure  init_process_group("gloo", enable_reconfigure=True): the survivors continue with the state in their memory. They learn of a lost rank from the store, where their supervisor
+                 (compare_failures.py) writes the survivors; a person would have to write this part
     torchft      a replica group of one rank: torchft's Manager finds the others through its lighthouse and drops a step that fails
 
 All do the same work: the model of --model, batches of --batch sequences of --seq drawn tokens per rank, dropout, clipping to 1.0 and AdamW. All draws follow

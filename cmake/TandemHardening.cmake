@@ -1,7 +1,9 @@
-# Flags that end a program at a memory error instead of letting it go on: canaries on stacks, bounds in the functions of libc
-# (level 3 knows sizes that are computed at run time) and in the containers of libstdc++, a random address, and tables of the
-# linker that cannot be written once the program runs. Not under a sanitizer, which checks the same and more, and not without
-# optimisation, which libc's checks need. `bench/compare.py` against a build with -DTANDEM_HARDENING=OFF shows what they cost (docs/results/hardening.md).
+# Flags that end a program at a memory error: canaries on stacks, bounds in the functions of libc
+# (level 3 knows sizes that are computed at run time) and in the containers of libstdc++, a random
+# address, and tables of the linker that cannot be written once the program runs. Not under a
+# sanitizer, which checks the same and more, and not without optimisation, which libc's checks need.
+# `bench/compare.py` against a build with -DTANDEM_HARDENING=OFF shows what they cost
+# (docs/results/hardening.md).
 option(TANDEM_HARDENING "Stack protector, _FORTIFY_SOURCE, _GLIBCXX_ASSERTIONS, PIE and full RELRO in optimised builds" ON)
 
 include(CheckPIESupported)

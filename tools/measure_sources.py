@@ -137,7 +137,7 @@ def data_members(text):
                 break
             declaration = line.split("//")[0].rstrip()
             if declaration.startswith(indent) and declaration[len(indent) : len(indent) + 1] not in ("", " ", "}"):
-                # A declaration that goes on in the next line begins with its type; its name ends the line, or comes with the next.
+                # A declaration that continues in the next line begins with its type; its name ends the line, or comes with the next.
                 count += (
                     len(re.findall(r"(?<=[\s&*])\w+_(?= = |\{|;|, |$)", re.sub(r"\(.*\)", "", declaration)))
                     if not declaration.endswith("}") or "(" not in declaration

@@ -159,7 +159,7 @@ TEST_F(ContractTable, RowsOfSectionNineHaveTheirVerdicts) {
     if (cells[2].find("(or S)") != std::string::npos && !expected.empty())
       expected.insert({Verdict::kWorks, Verdict::kNote});
     for (const std::string& flag : flags_of(cells[1])) {
-      // "…_kwargs" goes on with the name before it.
+      // "…_kwargs" belongs to the name before it.
       // "use_liger_kernel(_config)" is liger_kernel_config.
       if (flag == "_kwargs" || flag == "use_liger_kernel_config") continue;
       const auto verdict = verdict_of(flag);

@@ -17,8 +17,8 @@ struct ProgressLine {
   std::size_t optional_details = 0;  // so many at the end may be left out, the last one first
 };
 
-// Without columns: the whole text without a drawing. Otherwise at most columns - 1 of them (the
-// last column makes some terminals go on to the next line).
+// Without columns: the whole text without a drawing. Otherwise at most columns - 1 of them (after
+// the last column some terminals continue on the next line).
 std::string format_progress(const ProgressLine& progress, std::optional<int> columns);
 
 }  // namespace tandem::apps

@@ -27,9 +27,9 @@ struct StatusServer {
 // DISABLE_KUBEFLOW_INTEGRATION says so.
 std::optional<StatusServer> status_server(const Environment& environment);
 
-// Posts from a thread of its own: training never waits for the server, and goes on without it. Its
-// destructor waits for the last post, a few seconds at most. `warn` is called once, on the training
-// thread, when a post fails.
+// Posts from a thread of its own: training never waits for the server, and continues without it.
+// Its destructor waits for the last post, a few seconds at most. `warn` is called once, on the
+// training thread, when a post fails.
 class TrainJobStatus final : public trainer::Observer {
  public:
   TrainJobStatus(StatusServer server, std::function<void(const std::string&)> warn);

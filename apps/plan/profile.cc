@@ -146,7 +146,7 @@ MachineProfile measure_profile(const Measurement& measurement, const Environment
       try {
         return measure_rank(measurement, environment, meeting);
       } catch (...) {
-        meeting.arrive_and_drop();  // the others go on without it
+        meeting.arrive_and_drop();  // the others continue without it
         throw;
       }
     }));

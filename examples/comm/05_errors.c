@@ -11,7 +11,7 @@ int main(void) {
   check(tdmCommUserRank(comm, &rank), comm);
   check(tdmCommCount(comm, &count), comm);
 
-  // A wrong argument is found here, and nothing is sent: the communicator goes on.
+  // A wrong argument is found here, and nothing is sent: the communicator stays usable.
   float x = 1;
   tdmResult_t result = tdmBroadcast(&x, &x, 1, tdmFloat32, count, comm);
   if (result != tdmInvalidArgument) return 1;

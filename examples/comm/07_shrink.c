@@ -1,5 +1,5 @@
-// 07: going on without a rank that is lost. The sum of the ranks that are left is exact, and nobody
-// starts again.
+// 07: continuing without a rank that is lost. The sum of the ranks that are left is exact, and
+// nobody starts again.
 #include "check.h"
 
 int main(void) {

@@ -114,7 +114,7 @@ def backward(case, rank, loss, torch, dist):
 
 
 def shrink(rank, torch, dist):
-    """One dies, and the others go on without it."""
+    """One dies, and the others continue without it."""
     group, store = dist.group.WORLD, dist.distributed_c10d._get_default_store()
     store.set(f"handle/{rank}", group.get_reconfigure_handle())
     handles = [store.get(f"handle/{other}").decode() for other in range(RANKS)]
@@ -165,7 +165,7 @@ def fault(case, rank, loss, torch, dist):
         interrupt(rank, lambda: dist.all_reduce(ones))
     elif case == "fork":
         message = use_in_child(torch, dist)
-        dist.all_reduce(ones)  # the parent goes on
+        dist.all_reduce(ones)  # the parent continues
         raise dist.DistBackendError(message)
     elif case == "shrink":
         shrink(rank, torch, dist)

@@ -3,12 +3,11 @@ with tandem as the backend, with a time limit for each test.
 
     python python/tests/torch_own_tests.py --record results.json [--backend gloo]
 
-The tests ask for backends by name and skip themselves for one that they do not know. So the name "tandem", under which
-they run, is also equal to "gloo" and to "mpi" where they ask: they then do what either can, all_to_all and groups of few
-ranks too. With --backend gloo the name is gloo's, and tandem stands in its place. Tests with nccl, gpu or cuda in their
-names are left out. --record goes on where the file ends; with --seconds a run stops early, and exits with 75 if tests
-are left. Prints the counts, and the reason for each failure; --json writes them as bench/record.py keeps them. Ranks are
-forked, as PyTorch's own runner can do, because importing torch takes longer than most tests."""
+The tests ask for backends by name and skip themselves for one that they do not know. So the name "tandem", under which they run, is also equal to "gloo" and
+to "mpi" where they ask: they then do what either can, all_to_all and groups of few ranks too. With --backend gloo the name is gloo's, and tandem stands in
+its place. Tests with nccl, gpu or cuda in their names are left out. --record continues after the last line of the file; with --seconds a run stops early,
+and exits with 75 if tests are left. Prints the counts, and the reason for each failure; --json writes them as bench/record.py keeps them. Ranks are forked,
+as PyTorch's own runner can do, because importing torch takes longer than most tests."""
 
 import argparse
 import json

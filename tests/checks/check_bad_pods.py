@@ -198,7 +198,7 @@ def check_mapped(folder):
 
 
 def check_lock(folder):
-    """The worker that has the lock of output_dir dies, and the others go on: another job is still refused."""
+    """The worker that has the lock of output_dir dies, and the others continue: another job is still refused."""
     output = folder / "locked"
 
     def holder():

@@ -167,7 +167,7 @@ def check_lock(one, other, volume):
 
 
 def check_lost_node(server_folder, client, one, volume):
-    """A pod comes back on another node while the server still believes in the first: it waits for the lease, and goes on to the same bits."""
+    """A pod comes back on another node while the server still counts the first as alive: it waits for the lease, and reaches the same bits."""
     output, flags = volume / "moved", ["--save_total_limit", "2"]
     with Node(server_folder, client, "lost") as lost:
         with lost.pod("before", *agent("moved", *job_flags(output, *flags, steps=20))) as before:

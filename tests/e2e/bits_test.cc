@@ -192,8 +192,8 @@ TEST_F(Bits, ACheckpointKeepsItsBatchAndShards) {
   for (auto& rank : ranks) EXPECT_NE(rank->wait().exit_code, 0);
 }
 
-// As in Hugging Face more ranks than before go on at the same step, once asked to; three ranks and
-// one then have the same bits again.
+// As in Hugging Face more ranks than before continue at the same step, once asked to; three ranks
+// and one then have the same bits again.
 TEST_F(Bits, MoreShardsGoOnFromACheckpoint) {
   const Words two_shards = {"--logical_shards", "2"};
   run_ok(train_command("every", with(two_shards, {"--logging_steps", "1"})));

@@ -1,5 +1,5 @@
-// Jobs whose workers die while they run: the survivors go on, who comes back joins, and the bits
-// are those of a job that nobody disturbed.
+// Jobs whose workers die while they run: the survivors continue, a returning worker joins, and the
+// bits are those of an undisturbed job.
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -465,7 +465,7 @@ TEST_F(ElasticTest, AWorkerThatNeverHelpsIsGivenUp) {
   EXPECT_EQ(job.wait().exit_code, 128 + SIGTERM);
 }
 
-// Bad data or flags are the same again: nobody goes on.
+// Bad data or flags are the same again: the whole job ends.
 TEST_F(ElasticTest, WhatIsWrongEndsTheJob) {
   Process job(command("job", 20, {"--train_file", path("none.json").native()}));
   const ProcessResult result = job.wait();

@@ -1,5 +1,5 @@
-// A run begun by the Hugging Face Trainer goes on here: tests/parity/make_hf_checkpoint.py made the
-// checkpoint and the losses that the Trainer had behind it.
+// A run begun by the Hugging Face Trainer is resumed here: tests/parity/make_hf_checkpoint.py made
+// the checkpoint and the losses that the Trainer had behind it.
 #include <cmath>
 #include <set>
 
@@ -135,7 +135,7 @@ TEST_F(HuggingFaceCheckpoint, OptimizerAndScheduleAreWrittenAsTheTrainerDoes) {
   EXPECT_EQ(schedule.root()["_last_lr"][0].as_double(), 0);  // the end of the cosine
 }
 
-// One rank wrote it; where two go on, a step has two batches.
+// One rank wrote it; if two continue, a step has two batches.
 TEST_F(HuggingFaceCheckpoint, MoreRanksGoOnWithIt) {
   const Words command = resume_command(golden() / "checkpoint-10", "ranks");
   run_ranks(command, 2);

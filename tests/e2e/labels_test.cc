@@ -155,7 +155,7 @@ TEST_F(Labels, SplitsAndColumnsByName) {
   EXPECT_THAT(failure({"--remove_splits", "train"}), HasSubstr("--do_train requires a data file"));
 }
 
-// A model of two classes goes on as one of three, for texts and for words.
+// A model of two classes is trained further as one of three, for texts and for words.
 TEST_F(Labels, AHeadOfAnotherSizeIsDrawnAnewWhereThatIsAskedFor) {
   write_rows(path("two.jsonl"), {"sentence"}, 8, 2);
   write_rows(path("three.jsonl"), {"sentence"}, 9, 3);

@@ -392,7 +392,7 @@ TEST_F(Options, EpochStrategies) {
   EXPECT_EQ(state.at("eval_steps"), 500);
 }
 
-// 12 steps of 8 features padded to 128 tokens, by two ranks; the resumed run goes on counting.
+// 12 steps of 8 features padded to 128 tokens, by two ranks; the resumed run continues counting.
 TEST_F(Options, TokensSeenAreCountedOverRanksAndResumes) {
   const Words flags = {"--pad_to_max_length", "true", "--include_num_input_tokens_seen",
                        "--include_tokens_per_second"};

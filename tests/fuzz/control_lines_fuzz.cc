@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     while (line.take_line()) {
     }
-  } catch (const CommError&) {  // it is shown out, and hears why
+  } catch (const CommError&) {  // it is disconnected, and gets the reason
   }
   return 0;
 }

@@ -353,8 +353,8 @@ class TwoHosts:
 
 
 def check_two_pods(scratch, folder):
-    """The guide's job as two pods; one is killed and replaced, and the new one is drained (SIGTERM, as `kubectl delete` and `scale` send it), while the other goes
-    on. Shards and checkpoints are set, so that the bits are given."""
+    """The guide's job as two pods; one is killed and replaced, and the new one is drained (SIGTERM, as `kubectl delete` and `scale` send it), while the
+    other continues. Shards and checkpoints are set, so that the bits are given."""
     lines = guide("pytorchjob-4.46.yaml")
     script = script_of_446(lines).replace("--bf16", "--bf16 --logical_shards 2 --save_steps 20 --save_total_limit 2 --num_train_epochs 12")
     (scratch / "squad/train.json").write_text(questions(DEMO / "train.json", 240))

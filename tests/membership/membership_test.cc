@@ -169,7 +169,7 @@ TEST(Membership, WaitsForASilentMemberUpToTheLimit) {
   EXPECT_EQ(membership.phase(), Membership::Phase::kProposing);
 }
 
-// After an interruption of the network the agents hear each other later than their workers do.
+// After an interruption of the network the agents reach each other later than their workers do.
 TEST(Membership, WaitsLongerForASilentMemberThanItsWorkersDo) {
   const auto phase_of = [](bool workers_fail) {
     Membership membership = leader_of_three(Time(4000));

@@ -40,7 +40,7 @@ TEST_P(Crowds, ChangeTheirViewInThreeRounds) {
 
 INSTANTIATE_TEST_SUITE_P(Nodes, Crowds, testing::Values(16, 256, 1024));
 
-// All hear of it, and nobody but the first members tells all others.
+// All receive it, and only the first members send it to all others.
 TEST_P(Crowds, EndWithFewMessages) {
   const std::size_t nodes = GetParam();
   for (const bool fails : {false, true}) {

@@ -53,7 +53,7 @@ TEST(Schedules, AreTheSameForTheSameSeed) {
 }
 
 // Without deaths there is never more than one view that follows another: the halves of a cut
-// network do not both go on.
+// network do not both continue.
 TEST(Schedules, WithoutDeathsLeaveOneSideOfACut) {
   for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
     Schedule schedule;

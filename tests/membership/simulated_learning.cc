@@ -10,7 +10,7 @@ namespace tandem::simulation {
 namespace {
 
 constexpr Time kMeeting{1500};
-constexpr Time kReset{300};  // until an end of a stream hears that the other one is gone
+constexpr Time kReset{300};  // until an end of a stream notices that the other one is gone
 
 // Takes gradients of any step.
 class TakesAny final : public elastic::LearnerLedger {

@@ -6,7 +6,7 @@
 // After every event the invariants are checked:
 //
 //   one view per number    all that install a number install the same view, and of two views that
-//                          follow the same one the later knows of the earlier (no two halves go on;
+//                          follow the same one the later knows of the earlier (no split brain;
 //                          checked as long as nothing has died)
 //   fence                  a step sums what belongs to its view, each shard once
 //   bits                   a state that is called whole is the reference's

@@ -163,7 +163,7 @@ void Workers::on(Time now, const Peer& from, const Part& part) {
   if (part.view == view_.number && own_before_ && part.step == own_before_->step) {
     Part again = *own_before_;
     again.repeated = true;
-    if (!part.repeated) around_.send(from, again);  // the other side has not heard
+    if (!part.repeated) around_.send(from, again);  // the other side has not received it
     return;
   }
   if (part.step + 1 < computing_) return;

@@ -92,7 +92,7 @@ class Workers {
   void run(Time now, const View& view);
   std::uint64_t stop();  // returns what the node holds now
   void ask_reconfiguration_point() { reconfiguration_point_asked_ = true; }
-  void break_down() { broken_ = true; }  // a worker has died: nothing goes on until stop()
+  void break_down() { broken_ = true; }  // a worker has died: nothing continues until stop()
 
   // ---- inputs ----
   void wake(Time now);

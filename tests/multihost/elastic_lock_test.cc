@@ -24,7 +24,7 @@ class ElasticLock : public ElasticHosts {
   std::unique_ptr<Process> etcd_;
 };
 
-// The first node, which would go on without a lock, waits; the one that reaches etcd goes on.
+// The first node, which would continue without a lock, waits; the one that reaches etcd continues.
 TEST_F(ElasticLock, WhoReachesEtcdGoesOn) {
   begin(nodes());
   ASSERT_TRUE(both_compute(1));

@@ -4,8 +4,7 @@
     python make_hf_checkpoint.py
 
 20 steps of a tiny BERT without dropout on the first 60 questions of examples/demo/train.json, padded to
-64 tokens; checkpoint-10 and the losses of all steps are kept. tests/e2e/hf_checkpoint_test.cc goes on
-from the checkpoint with tandem.
+64 tokens; checkpoint-10 and the losses of all steps are kept. tests/e2e/hf_checkpoint_test.cc resumes from the checkpoint with tandem.
 """
 
 import json

@@ -96,9 +96,9 @@ struct WayTolerance {
 };
 
 // MiniLM in AVX2 after five steps: 0.115 (the word embeddings; else 0.077) and 0.007. A bias whose
-// gradient is left out is 1 away. Where products go on with the first weights it is 0.5. An epsilon
-// of AdamW a hundred times as large makes ways 0.1 shorter. A gradient that is longer or shorter
-// changes no step of AdamW's: DemoModel and MiniLmGoldenTest compare those.
+// gradient is left out is 1 away. Where products continue with the first weights it is 0.5. An
+// epsilon of AdamW a hundred times as large makes ways 0.1 shorter. A gradient that is longer or
+// shorter changes no step of AdamW's: DemoModel and MiniLmGoldenTest compare those.
 constexpr WayTolerance kBf16Way{.difference = 0.2, .length = 0.03};
 // MiniLM in AVX2: 1e-4 and 5e-3.
 constexpr StepTolerance kBf16Steps{.loss = 1e-3, .norm = 2e-2};

@@ -14,9 +14,9 @@
 
 namespace tandem::testing {
 
-// Forks a process that becomes `user` (or stays who it is), connects to this port of loopback, says
+// Forks a process that becomes `user` (or keeps its user), connects to this port of loopback, sends
 // `words` and, if it stays, waits until the other side ends the connection; then its exit code is
-// 0, and 2 when it heard something before. 1: it could not connect. Nothing but system calls, for
+// 0, and 2 if it received something before. 1: it could not connect. Nothing but system calls, for
 // the caller's other threads are not there; it keeps none of the caller's descriptors.
 inline pid_t connect_as(uid_t user, int family, int port, std::string_view words = "",
                         bool stays = true) {

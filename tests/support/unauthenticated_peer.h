@@ -33,7 +33,7 @@ inline int connect_to_port(int port, std::uint32_t from = INADDR_LOOPBACK) {
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   bool done = ::bind(descriptor, reinterpret_cast<sockaddr*>(&here), sizeof here) == 0;
   while (done && ::connect(descriptor, reinterpret_cast<sockaddr*>(&there), sizeof there) != 0) {
-    if (errno == EISCONN) break;  // the interrupted one went on
+    if (errno == EISCONN) break;  // the interrupted one continued
     done = errno == EINTR;
   }
   if (done) return descriptor;

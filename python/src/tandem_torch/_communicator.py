@@ -33,7 +33,7 @@ def check(code, handle):
 
 
 def in_thread(call):
-    """call() in a thread, so that Ctrl-C is heard meanwhile."""
+    """call() in a thread, so that Ctrl-C is handled meanwhile."""
     failure = []
 
     def run():

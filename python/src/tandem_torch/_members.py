@@ -16,7 +16,7 @@ class Members:
         return f"{communicator.incarnation or _NONE}:{communicator.rank:06d}:{self._process}"
 
     def plan(self, handles, own):
-        """(rank here, handles in the order of ranks, ranks of the present communicator that go on).
+        """(rank here, handles in the order of ranks, ranks of the present communicator that remain).
 
         The last is None if it cannot shrink to the new members: some are new, or in another order. All members come to
         the same plan, because the handles alone decide. A list is in the order of ranks; a set gets one."""

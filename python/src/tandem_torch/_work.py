@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
 NO_TIME = timedelta(0)
-# A wait comes back to Python this often, so that Ctrl-C is heard.
+# A wait returns to Python this often, so that Ctrl-C is handled.
 PATIENCE_US = 50_000
 
 

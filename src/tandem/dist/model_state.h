@@ -10,7 +10,7 @@
 // (all weights are updated). step() is the last applied one. If ranks die in between, the survivors
 // finish the update with GradientEngine::finish_update(): the gradient, the update's parameters and
 // the overwritten values are here too (update_journal.h). A rank must be dead before others finish
-// for it: a stopped process would go on writing when it wakes up.
+// for it: a stopped process would continue writing when it wakes up.
 //
 // Thread-safety: reading is safe for all; who writes what and when is said at each array.
 #pragma once

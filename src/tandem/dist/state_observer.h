@@ -23,7 +23,8 @@ class StateObserver {
   virtual void keep_gradient(ThreadPool& threads) = 0;
   // The state is whole, of `step`, and stays so until hold().
   virtual void settled(std::uint64_t step) = 0;
-  // This process does not lead its node any more, so it does not hear when the state is written to.
+  // This process does not lead its node any more, so it gets no notice when the state is written
+  // to.
   virtual void give_up() = 0;
 };
 

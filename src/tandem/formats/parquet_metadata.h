@@ -58,7 +58,7 @@ enum class ParquetCodec {
 };
 
 // A node of the schema. The definition level says how many optional or repeated nodes on the way to
-// a value are there, the repetition level at which repeated node a list goes on (Melnik et al.
+// a value are there, the repetition level at which repeated node a list continues (Melnik et al.
 // 2010, "Dremel").
 struct ParquetNode {
   bool is_leaf() const { return children.empty(); }

@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
 constexpr int kMaxRedirects = 10;
-constexpr std::uint64_t kProgress = 1 << 20;  // bytes between two failures that are worth going on
+constexpr std::uint64_t kProgress = 1 << 20;  // bytes between two failures that justify another
+                                              // attempt
 
 std::string_view kind(RepositoryType type) {
   return type == RepositoryType::kModel ? "model" : "data set";

@@ -102,7 +102,7 @@ HubProblem classify(const HttpHeaders& headers, bool has_token) {
   if (code == "RepoNotFound") return HubProblem::kNoRepository;
   if (status == 401) return has_token ? HubProblem::kUnauthorized : HubProblem::kNoRepository;
   if (status == 403) return HubProblem::kForbidden;
-  // A server without error codes, such as a mirror of files: it speaks of this file.
+  // A server without error codes, such as a mirror of files: its answer is about this file.
   if (status == 404) return HubProblem::kNoFile;
   if (status == 408 || status == 429 || (status >= 500 && status != 501))
     return HubProblem::kTemporary;

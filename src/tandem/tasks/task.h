@@ -75,7 +75,7 @@ class Task {
   virtual std::vector<std::vector<std::uint32_t>> train_batches(const EpochRequest&) const {
     return {};
   }
-  // An epoch begins, or goes on behind its first `first_batch` batches of each shard; its batches
+  // An epoch begins, or continues behind its first `first_batch` batches of each shard; its batches
   // follow in their order. For tasks whose samples change from epoch to epoch.
   virtual void begin_epoch(const EpochBegin&) {}
   // Allocates what training batches of up to `batch_size` features need, so that steps allocate

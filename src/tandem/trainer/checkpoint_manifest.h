@@ -1,5 +1,5 @@
 // manifest.json of a checkpoint: size and CRC-32 of every other file in it, so that a bit that a
-// disk or a copy turned is noticed before a run goes on with it.
+// disk or a copy turned is noticed before a run resumes from it.
 //
 //   {"files": {"config.json": {"bytes": 612, "crc32": "1b0f34a2"}, …}}
 #pragma once

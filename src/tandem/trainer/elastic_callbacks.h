@@ -33,8 +33,8 @@ class ElasticCallbacks {
   virtual bool leave_ordered() = 0;
 };
 
-// Where a job goes on: what ElasticCallbacks::progress() was given last, and the records of the
-// steps since.
+// The state from which a job continues: the last argument of ElasticCallbacks::progress(), and the
+// records of the steps since.
 struct Continuation {
   std::string progress;
   std::vector<std::vector<double>> records;

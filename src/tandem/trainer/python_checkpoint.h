@@ -1,6 +1,6 @@
 // Checkpoints of the Hugging Face Trainer: optimizer.pt, scheduler.pt, trainer_state.json. A run
-// begun in Python goes on here, and one begun here goes on in Python; optimizer.pt is also where
-// tandem's own checkpoints keep the optimizer's state, so that nothing is stored twice.
+// begun in Python is resumed here, and one begun here is resumed in Python; optimizer.pt is also
+// where tandem's own checkpoints keep the optimizer's state, so that nothing is stored twice.
 #pragma once
 
 #include <cstdint>

@@ -12,9 +12,9 @@ namespace tandem::trainer {
 
 // A warning in transformers' words (compare_trainer_and_checkpoint_args), or nothing: the intervals
 // of `saved`, the checkpoint's trainer_state.json, and, where Hugging Face's Trainer left a
-// training_args.bin, what decides how the data goes on: accumulation, seeds, dropped tails,
-// grouping.
-// The run goes on with its own in each case, as at Hugging Face. The file is only looked through
+// training_args.bin, the settings that decide the order of later data: accumulation, seeds, dropped
+// tails, grouping.
+// The run keeps its own settings in each case, as at Hugging Face. The file is only looked through
 // (models/torch_pickle.h); what is wrong with it becomes part of the text. Throws nothing for it.
 std::string resume_differences(const std::filesystem::path& checkpoint, const TrainerState& saved,
                                const TrainingPlan& plan, const TrainingArguments& arguments);

@@ -41,7 +41,7 @@ void check_resumable(const ResumeState& saved, const TrainingPlan& plan,
                        checkpoint.native(), saved.optimizer, optimizer);
   }
   // Another number of features is another training set, and no mistake that nobody sees: as at
-  // Hugging Face the run goes on, with a warning.
+  // Hugging Face the run continues, with a warning.
   if (saved.num_features == plan.num_features && saved.data_fingerprint != fingerprint) {
     raise<ConfigError>(
         "'{}' was trained on other features (fingerprint {}, now {}): pass the same data, "

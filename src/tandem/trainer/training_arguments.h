@@ -47,7 +47,8 @@ enum class TokenCount { kNo, kAll, kNonPadding };
 struct TrainingArguments {
   // --- what to do, and where results go ---
   std::string output_dir = "trainer_output";  // a leading ~ is already expanded
-  bool overwrite_output_dir = false;  // go on although output_dir is not empty; no automatic resume
+  bool overwrite_output_dir = false;  // continue although output_dir is not empty; no automatic
+                                      // resume
   bool do_train = false;
   bool do_eval = false;  // set as well when eval_strategy is not "no"
   bool do_predict = false;

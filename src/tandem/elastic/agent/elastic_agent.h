@@ -138,7 +138,7 @@ class ElasticAgent {
   std::chrono::milliseconds poll_timeout() const;
   void serve();  // after a wait
   using End = AgentState::End;
-  const End* end() const { return state_.ended(); }  // null: the job goes on
+  const End* end() const { return state_.ended(); }  // null: the job continues
   // There has been a view, so the job does not wait for all of its workers any more.
   bool begun() const { return view_.begun(); }
   // For users: the number of the workers' view (the job's; on a single host the count of views), a

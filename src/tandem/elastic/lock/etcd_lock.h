@@ -26,7 +26,7 @@ struct EtcdLockOptions {
   std::function<void(const std::string&)> log;
 };
 
-// The member functions are for one thread; a thread of its own speaks with etcd.
+// The member functions are for one thread; a thread of its own communicates with etcd.
 //
 // Fencing: the lease is renewed four times in its time. held() is false once three quarters have
 // passed since the last renewal was *asked* for, so before etcd can give the lock to another.

@@ -9,7 +9,7 @@
 //   proposing  has stopped its workers and asks the others what they hold
 //   offering   has made a view of the answers and waits until its members have accepted
 //   answered   has stopped its workers for somebody's proposal and waits for what comes of it
-//   waiting    too few have answered to go on: keeps its state and tries again
+//   waiting    too few have answered to continue: keeps its state and tries again
 //   ended      the last step is applied, or the job has failed, or the node has left
 //
 // The first live member of the view proposes: at once if a loss is certain, after Limits::silent if

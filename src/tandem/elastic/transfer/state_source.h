@@ -63,7 +63,8 @@ class StateSource final : public dist::StateObserver {
   void keep_gradient(ThreadPool& threads) override;
   // The state is whole, of `step`, and stays so until hold().
   void settled(std::uint64_t step) override;
-  // This process does not lead its node any more, so it does not hear when the state is written to.
+  // This process does not lead its node any more, so it gets no notice when the state is written
+  // to.
   void give_up() override;
 
  private:

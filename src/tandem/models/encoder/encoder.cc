@@ -88,7 +88,7 @@ double Encoder::multiply_adds(double rows, double keys, bool first_row) const {
   return sum;
 }
 
-// first_rows: 0, or the rows that alone go on after the last layer whose rows read each other.
+// first_rows: 0, or the rows that alone continue after the last layer whose rows read each other.
 LayerRows Encoder::rows_of(std::size_t l, std::size_t rows, std::size_t first_rows) const {
   if (first_rows == 0 || l < last_mixing_) return {.all = rows};
   if (l == last_mixing_) return {.all = rows, .first = first_rows};
@@ -224,7 +224,7 @@ void Encoder::embeddings_backward(const nn::Pass& pass, const nn::PackedBatch& b
                           grads);
 }
 
-// The last layer whose rows read each other may go on with first rows only; the layers behind it
+// The last layer whose rows read each other may continue with first rows only; the layers behind it
 // then have no others.
 template <class T>
 LayerPass<T> Encoder::layer_pass(const nn::Pass& pass, const EncoderTensors<T>& tensors,

@@ -39,7 +39,7 @@ constexpr bool is_training(PassKind kind) { return kind != PassKind::kInference;
 // The rows that a layer has memory for.
 struct LayerRows {
   std::size_t all = 0;    // R, of its input
-  std::size_t first = 0;  // B, when first rows alone go on; 0: all rows do
+  std::size_t first = 0;  // B, if first rows alone continue; 0: all rows do
 
   std::size_t output() const { return first == 0 ? all : first; }
 };
@@ -61,7 +61,7 @@ template <class T>
 struct LayerPass {
   const nn::Pass& rows;        // of x
   const nn::Pass* first_rows;  // null, or the first row of each sequence, as sequences of one row
-                               // each: these rows alone go on, and y has them
+                               // each: these rows alone continue, and y has them
   PassKind kind;
   // x: the layer's input. y: its output; in backward its memory may be overwritten. In inference
   // both may be the same memory; with T = bfloat16 their residuals may be, in every kind of pass.
@@ -88,7 +88,7 @@ struct LayerTraits {
 struct SequenceWork {
   double rows = 0;
   double keys = 0;         // rows that are no padding
-  double output_rows = 0;  // 1 where the first row alone goes on, else `rows`
+  double output_rows = 0;  // 1 if the first row alone continues, else `rows`
 };
 
 // A layer of the table. Every function but forward() and backward() may be called at any time.

@@ -166,7 +166,7 @@ TEST(Masking, APieceMayBeCutOrPadded) {
   EXPECT_TRUE(std::equal(out.labels.begin(), out.labels.end(), masked.labels.begin()));
 }
 
-// The masks of a seed are a promise: a run that is resumed by a newer program goes on with them.
+// The masks of a seed are a promise: a run that is resumed by a newer program continues with them.
 TEST(Masking, TheMasksOfAKeyStay) {
   const MaskedPiece masked =
       mask_piece(piece_of(40), options(0.3), {.seed = 42, .epoch = 3, .sample = 17});

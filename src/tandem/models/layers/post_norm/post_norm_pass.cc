@@ -95,7 +95,7 @@ std::optional<kernels::PositionBias> PostNormPass<T>::position_bias() const {
   return options_.bias->band(rows_, pass_.shared);
 }
 
-// Every row reads the real rows of its sequence. Backward needs the rows that do not go on, too:
+// Every row reads the real rows of its sequence. Backward needs the rows that do not continue, too:
 // their gradient is 0 only where their probabilities are finite.
 template <class T>
 void PostNormPass<T>::attend(bool training) const {

@@ -12,7 +12,7 @@
 // products read: float, or bfloat16 (then sums, LayerNorm, softmax and the residual stream are
 // still f32). All matrices are row-major.
 //
-// After the attention each row is computed on its own. So where first rows alone go on, B of them
+// After the attention each row is computed on its own. If first rows alone continue, B of them
 // (layer.h), no other row is computed there; else B = R.
 #pragma once
 
@@ -76,7 +76,7 @@ struct PostNormTensors {
   std::span<T> projected;  // [B, H] a product on its way into LayerNorm; in backward its gradient
   std::span<T> grad_context;   // [R, H]; training only
   std::span<T> grad_wide;      // [max(B·I, R·3H)] of the activation, then of qkv; training only
-  std::span<T> first_context;  // [B, H] what the first rows read, if they alone go on
+  std::span<T> first_context;  // [B, H] what the first rows read, if they alone continue
   std::span<float> first_residual;  // [B, H]
 
   static PostNormTensors lay_out(Region& kept, Region& saved, Region& scratch,
@@ -98,7 +98,7 @@ class PostNormPass {
  private:
   bool first_rows_only() const { return pass_.first_rows != nullptr; }
   std::size_t output_size() const { return output_rows_.rows() * options_.hidden_size; }
-  // [B, H] what goes on after the attention.
+  // [B, H] rows that continue after the attention.
   std::span<const T> context() const;
   std::span<const float> residual() const;
   nn::Hidden<T> attended() const;
