@@ -57,14 +57,17 @@ void check(const text::Tokenizer& tokenizer, text::Encoding& reused, std::string
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   constexpr std::string_view kSmall = "tests/parity/golden/tokenizers/";
-  static const text::Tokenizer kTokenizers[] = {
-      load("examples/demo/model"),           load(std::string(kSmall) + "mpnet"),
-      load(std::string(kSmall) + "roberta"), load(std::string(kSmall) + "roberta", true),
-      load(std::string(kSmall) + "xlmr"),    load(std::string(kSmall) + "xlmr_older")};
+  static const text::Tokenizer kTokenizers[] = {load("examples/demo/model"),
+                                                load(std::string(kSmall) + "mpnet"),
+                                                load(std::string(kSmall) + "roberta"),
+                                                load(std::string(kSmall) + "roberta", true),
+                                                load(std::string(kSmall) + "xlmr"),
+                                                load(std::string(kSmall) + "xlmr_older"),
+                                                load(std::string(kSmall) + "modernbert")};
   static text::Encoding reused[std::size(kTokenizers)];
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   // A byte is a character of normalized text and a token with its place, in two encodings of each
-  // of six tokenizers; those of a thread stay as large as its largest text made them.
+  // of seven tokenizers; those of a thread stay as large as its largest text made them.
   const fuzz::MemoryLimit limit(640 * size + (std::size_t{1} << 20));
   for (std::size_t i = 0; i < std::size(kTokenizers); ++i) check(kTokenizers[i], reused[i], text);
   return 0;

@@ -3,7 +3,7 @@
 
     build/test-data/venv/bin/python tests/parity/make_tokenizer_goldens.py
 
-The package's Unigram trainer gives other pieces every time; what it gave is stored. Writes tests/parity/golden/tokenizers: `mpnet` (the demo's WordPiece), `roberta` (byte-level BPE), `xlmr` (Unigram as transformers converts a SentencePiece model, with that model) and `xlmr_older` (the layout of the files that were
+`modernbert` is the one of ../shared/data/golden/next/tokenizers. The package's Unigram trainer gives other pieces every time; what it gave is stored. Writes tests/parity/golden/tokenizers: `mpnet` (the demo's WordPiece), `roberta` (byte-level BPE), `xlmr` (Unigram as transformers converts a SentencePiece model, with that model) and `xlmr_older` (the layout of the files that were
 published with XLM-R), all trained on the texts of examples/demo; and tokens.json, whose cases tests/parity/README.md describes. The table of replacements is a small one of our own in SentencePiece's
 format, since a published one has 300 KB.
 """
@@ -273,6 +273,7 @@ def main():
     older, _ = make_xlmr("xlmr_older", pieces, precompiled, split, decoders.Metaspace(prepend_scheme="always"))
     goldens = {
         "tokenizers": tokenizers.__version__,
+        "modernbert": cases(Tokenizer.from_file(str(OUT / "modernbert/tokenizer.json"))),
         "mpnet": cases(mpnet),
         "roberta": cases(roberta),
         "roberta_prefix_space": cases(with_prefix_space(roberta)),

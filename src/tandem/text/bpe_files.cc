@@ -120,8 +120,11 @@ void read_model(const TokenizerJsonSource& source, TokenizerDefinition& d) {
 
 void read_pre_tokenizer(const Path& path, TokenizerDefinition& d) {
   if (const Json& normalizer = member(d.tokenizer_json, "normalizer"); !normalizer.is_null()) {
-    raise<DataError>("'{}': the normalizer is {}, expected none beside byte-level BPE",
-                     path.string(), member(normalizer, "type").dump());
+    d.bpe.nfc = member(normalizer, "type") == "NFC";
+    if (!d.bpe.nfc) {
+      raise<DataError>("'{}': the normalizer is {}, expected \"NFC\" or none beside byte-level BPE",
+                       path.string(), member(normalizer, "type").dump());
+    }
   }
   const Json& section = member(d.tokenizer_json, "pre_tokenizer");
   const auto type = value_or<std::string>(section, "type", "none", path);
@@ -242,6 +245,7 @@ void apply_bpe_config(const Json& config, const Path& path, TokenizerDefinition&
   d.bpe.add_prefix_space =
       d.options.add_prefix_space.value_or(value_or(config, "add_prefix_space", false, path));
   if (d.bpe.ignore_merges) follow_file(d, "ignore_merges = true", d.notes);
+  if (d.bpe.nfc) follow_file(d, "the normalizer NFC", d.notes);
   if (!d.bpe.use_regex) follow_file(d, "use_regex = false", d.notes);
   if (!has_roberta_processing(d)) {
     follow_file(d, "another post_processor than RobertaProcessing", d.notes);
@@ -268,7 +272,7 @@ Json bpe_sections(const TokenizerDefinition& d) {
                                    {"trim_offsets", d.bpe.trim_offsets},
                                    {"add_prefix_space", d.bpe.trim_with_prefix_space}};
   return {
-      {"normalizer", nullptr},
+      {"normalizer", d.bpe.nfc ? Json({{"type", "NFC"}}) : Json()},
       {"pre_tokenizer", std::move(pre_tokenizer)},
       {"post_processor",
        has_roberta_processing(d) ? roberta_processing : member(d.tokenizer_json, "post_processor")},

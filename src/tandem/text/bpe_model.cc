@@ -1,6 +1,7 @@
 #include "tandem/text/bpe_model.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "tandem/core/interruption.h"
@@ -8,6 +9,8 @@
 #include "tandem/text/blanks.h"
 #include "tandem/text/bpe.h"
 #include "tandem/text/byte_level_words.h"
+#include "tandem/text/character_table.h"
+#include "tandem/text/normalizer.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::text {
@@ -25,10 +28,13 @@ struct BpeParts {
       : options(d.bpe),
         bpe(d.vocabulary, d.bpe.byte_ids, d.bpe.merges, d.bpe.ignore_merges),
         normalized_tokens(select_added_tokens(d.added_tokens, true)),
-        blanks(blanks_of_all(d.vocabulary)) {}
+        blanks(blanks_of_all(d.vocabulary)) {
+    if (options.nfc) characters.emplace();
+  }
 
   const BpeOptions& options;
   ByteLevelWords words;
+  std::optional<CharacterTable> characters;  // for NFC
   Bpe bpe;
   AddedTokenMatcher normalized_tokens;
   std::vector<Blanks> blanks;  // [id]
@@ -45,8 +51,25 @@ class BpeEncoder {
   BpeEncoder(const BpeParts& parts, BpeScratch& scratch, Encoding& out)
       : parts_(parts), scratch_(scratch), out_(out) {}
 
-  // Without a normalizer the added tokens of normalized texts stand in the text itself.
   std::uint32_t encode(std::string_view text, std::uint32_t index) {
+    if (!parts_.characters || is_plainly_nfc(text)) return encode_normalized(text, index);
+    normalize_nfc(text, index, *parts_.characters, out_);
+    out_.bytes.clear();
+    for (const Encoding::Character& c : out_.characters) append_utf8(c.code_point, out_.bytes);
+    has_sources_ = true;
+    encode_normalized(out_.bytes, 0);
+    has_sources_ = false;
+    return index + static_cast<std::uint32_t>(count_code_points(text));
+  }
+
+  void emit_added_token(std::int32_t id, std::string_view swallowed, Span span) {
+    emit(id, span, blanks_of(swallowed));
+    ++out_.next_word;
+  }
+
+ private:
+  // Spans of the text become those of the original where it has sources.
+  std::uint32_t encode_normalized(std::string_view text, std::uint32_t index) {
     for (std::size_t from = 0;;) {
       const AddedTokenMatcher::Match match = parts_.normalized_tokens.find(text, from);
       if (match.id < 0) return encode_text(text.substr(from), index);
@@ -59,12 +82,6 @@ class BpeEncoder {
     }
   }
 
-  void emit_added_token(std::int32_t id, std::string_view swallowed, Span span) {
-    emit(id, span, blanks_of(swallowed));
-    ++out_.next_word;
-  }
-
- private:
   std::uint32_t encode_text(std::string_view text, std::uint32_t index) {
     if (text.empty()) return index;
     const bool prefix = parts_.options.add_prefix_space && text[0] != ' ';
@@ -108,6 +125,9 @@ class BpeEncoder {
   }
 
   void emit(std::int32_t id, Span span, Blanks blanks) {
+    if (has_sources_) {
+      span = {out_.characters[span.begin].source, out_.characters[span.end - 1].source + 1};
+    }
     if (parts_.options.trim_offsets && (blanks.leading > 0 || blanks.trailing > 0)) {
       const bool first = out_.ids.empty() || span.begin == 0;
       trim_blanks(blanks, first && parts_.options.trim_with_prefix_space, span);
@@ -123,6 +143,7 @@ class BpeEncoder {
   InterruptionCheck check_;
   std::uint32_t current_ = 0, next_ = 0;  // code points: of the byte before, of the next character
   bool shares_next_ = false;
+  bool has_sources_ = false;  // the text is that of out_.characters
 };
 
 class BpeModel final : public TokenizerModel {

@@ -18,6 +18,13 @@ const icu::Normalizer2& nfd() {
   return *normalizer;
 }
 
+const icu::Normalizer2& nfc() {
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::Normalizer2* normalizer = icu::Normalizer2::getNFCInstance(status);
+  TANDEM_CHECK(U_SUCCESS(status), "ICU has no NFC data: {}", u_errorName(status));
+  return *normalizer;
+}
+
 // Whether a version of Unicode had the code point.
 bool existed_in(int version, char32_t c) {
   UVersionInfo age;
@@ -102,6 +109,11 @@ std::uint8_t CharacterTable::compute_flags(char32_t c) {
   if (to_lower(c) != c) flags |= kHasLowercase;
   if (combining_class(c) != 0) flags |= kReorders;
   return static_cast<std::uint8_t>(flags);
+}
+
+char32_t CharacterTable::compose(char32_t first, char32_t second) {
+  const UChar32 both = nfc().composePair(uchar(first), uchar(second));
+  return both < 0 || !existed_in(9, static_cast<char32_t>(both)) ? 0 : static_cast<char32_t>(both);
 }
 
 void CharacterTable::decompose(char32_t c, std::u32string& out) {

@@ -35,6 +35,8 @@ class CharacterTable {
 
   // Full canonical decomposition of a character with kDecomposes, written over `out`.
   static void decompose(char32_t c, std::u32string& out);
+  // The character that both compose to canonically; 0: none.
+  static char32_t compose(char32_t first, char32_t second);
   // Lower case of a character with kHasLowercase, without regard to its neighbours: one code point,
   // or two for U+0130.
   static char32_t to_lower(char32_t c);

@@ -93,6 +93,48 @@ void decompose(const CharacterTable& table, const Characters& in, Characters& ou
   }
 }
 
+// The crate counts how many original characters a character of the result stands for, less one:
+// −n where it took n further ones, 1 where it was inserted. `source` holds that number here, until
+// deal_out_sources().
+std::uint32_t as_source(std::int64_t change) { return static_cast<std::uint32_t>(change); }
+std::int32_t change_of(const Encoding::Character& c) { return static_cast<std::int32_t>(c.source); }
+
+// The composition of NFC (Unicode, section 3.11) of decomposed characters.
+void compose(const Characters& in, Characters& out) {
+  out.clear();
+  InterruptionCheck check;
+  constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  std::size_t starter = kNone;  // in `out`, to which marks may be added
+  std::uint8_t last_class = 0;  // of the last mark behind it that was not; 0: there is none
+  for (const Encoding::Character& c : in) {
+    check.count();
+    const bool blocked = last_class != 0 && last_class >= c.combining_class;
+    if (starter != kNone && !blocked) {
+      Encoding::Character& first = out[starter];
+      if (const char32_t both = CharacterTable::compose(first.code_point, c.code_point)) {
+        first.code_point = both;
+        first.source = as_source(std::int64_t{change_of(first)} + c.inserted - 1);
+        continue;
+      }
+    }
+    if (c.combining_class == 0) starter = out.size();
+    last_class = c.combining_class;
+    out.push_back(c);
+    out.back().source = as_source(c.inserted);
+  }
+}
+
+void deal_out_sources(std::uint32_t first_index, Characters& characters) {
+  std::uint32_t next = first_index;
+  InterruptionCheck check;
+  for (Encoding::Character& c : characters) {
+    check.count();
+    const std::int32_t change = change_of(c);
+    c.source = change > 0 && next > first_index ? next - 1 : next;
+    next += static_cast<std::uint32_t>(1 - change);
+  }
+}
+
 void drop_marks(const CharacterTable& table, Characters& characters) {
   InterruptionCheck check;
   std::erase_if(characters, [&](const Encoding::Character& c) {
@@ -117,6 +159,20 @@ void lowercase(const CharacterTable& table, const Characters& in, Characters& ou
 }
 
 }  // namespace
+
+bool is_plainly_nfc(std::string_view text) {
+  constexpr unsigned char kFirstByte = 0xcc;  // of U+0300
+  return std::all_of(text.begin(), text.end(),
+                     [](char byte) { return static_cast<unsigned char>(byte) < kFirstByte; });
+}
+
+void normalize_nfc(std::string_view stretch, std::uint32_t first_index, const CharacterTable& table,
+                   Encoding& work) {
+  decode(stretch, first_index, work.characters);
+  decompose(table, work.characters, work.other_characters);
+  compose(work.other_characters, work.characters);
+  deal_out_sources(first_index, work.characters);
+}
 
 void normalize(std::string_view stretch, std::uint32_t first_index,
                const NormalizerOptions& options, const CharacterTable& table, Encoding& work) {

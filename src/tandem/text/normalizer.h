@@ -1,4 +1,4 @@
-// The BertNormalizer of crate tokenizers, on characters that remember where they came from.
+// The normalizers BertNormalizer and NFC of crate tokenizers, on characters that remember where they came from.
 #pragma once
 
 #include <cstdint>
@@ -29,5 +29,14 @@ struct NormalizerOptions {
 //   lowercase             character by character.
 void normalize(std::string_view stretch, std::uint32_t first_index,
                const NormalizerOptions& options, const CharacterTable& table, Encoding& work);
+
+// Whether NFC leaves a valid text as it is, as far as its bytes alone show it: all its characters
+// lie below U+0300.
+bool is_plainly_nfc(std::string_view text);
+
+// NFC in place of these steps: canonical decomposition, then composition. A composed character has
+// the source of its first part.
+void normalize_nfc(std::string_view stretch, std::uint32_t first_index, const CharacterTable& table,
+                   Encoding& work);
 
 }  // namespace tandem::text

@@ -36,9 +36,13 @@ constexpr TokenizerClass kClasses[] = {
 };
 
 constexpr std::pair<std::string_view, std::string_view> kClassesOfModels[] = {
-    {"bert", "BertTokenizer"},       {"distilbert", "DistilBertTokenizer"},
-    {"electra", "ElectraTokenizer"}, {"mpnet", "MPNetTokenizer"},
-    {"roberta", "RobertaTokenizer"}, {"xlm-roberta", "XLMRobertaTokenizer"}};
+    {"bert", "BertTokenizer"},
+    {"distilbert", "DistilBertTokenizer"},
+    {"electra", "ElectraTokenizer"},
+    {"modernbert", "PreTrainedTokenizerFast"},
+    {"mpnet", "MPNetTokenizer"},
+    {"roberta", "RobertaTokenizer"},
+    {"xlm-roberta", "XLMRobertaTokenizer"}};
 
 }  // namespace
 

@@ -188,16 +188,11 @@ TEST_F(TextPiecesTest, WordsBeginAtTokensThatContinueNone) {
 TEST_F(TextPieceGoldens, WordsOfOtherTokenizers) {
   for (const char* name : {"modernbert", "mpnet"}) {
     if (!fs::exists(next() / "tokenizers" / name)) continue;
-    std::optional<text::Tokenizer> tokens;
-    try {
-      tokens.emplace(text::Tokenizer::load(next() / "tokenizers" / name));
-    } catch (const DataError&) {
-      continue;  // a class that this program does not know yet
-    }
+    const auto tokens = text::Tokenizer::load(next() / "tokenizers" / name);
     testing::TemporaryFolder folder;
     write_file(folder / "a.txt", "unbelievable boats sail, far away\n");
     const TextPieces pieces =
-        make({folder / "a.txt"}, *tokens, {.max_seq_length = 64, .line_by_line = true});
+        make({folder / "a.txt"}, tokens, {.max_seq_length = 64, .line_by_line = true});
     const TextPiece piece = pieces.piece(0);
     std::size_t words = 0;
     for (std::size_t i = 1; i + 1 < piece.ids.size(); ++i) words += piece.word_begins[i];
