@@ -7,6 +7,7 @@
 
 namespace tandem::kernels::emulated {
 
+constinit const RotaryKernels kRotary = simd::rotary_kernels<Vec>();
 constinit const LayerNormKernels kLayerNorm = simd::layer_norm_kernels<Vec>();
 constinit const ActivationKernels kActivation = simd::activation_kernels<Vec>();
 constinit const DropoutKernels kDropout = simd::dropout_kernels<Vec>();

@@ -49,6 +49,7 @@ MachineKernels all_groups() {
   MachineKernels kernels;
   kernels.avx512 = {.gemm = &kGemm,
                     .attention = &kAttention,
+                    .rotary = &kRotary,
                     .layer_norm = &kLayerNorm,
                     .activation = &kActivation,
                     .dropout = &kDropout,

@@ -26,7 +26,8 @@ extern const AttentionOf<bfloat16> kAttentionWidened;
 extern const AttentionOf<bfloat16> kAttentionPairs;
 extern const AttentionOf<bfloat16> kAttentionTiles;
 
-// Passes over rows and arrays (elementwise.cc).
+// What passes over rows and arrays (elementwise.cc).
+extern const RotaryKernels kRotary;
 extern const LayerNormKernels kLayerNorm;
 extern const ActivationKernels kActivation;
 extern const DropoutKernels kDropout;

@@ -25,4 +25,19 @@ template <class T>
 void activation_backward(const Context& ctx, Activation activation, std::size_t count, const T* x,
                          const T* grad_y, T* grad_x, T* y = nullptr);
 
+// y = f(a) gate for the halves (a, gate) of each row of x, a first: the gated feed-forward layer
+// (Shazeer 2020, "GLU Variants").   x: [rows, 2 columns] T.   y: [rows, columns] T, overwritten.
+// Both factors and their product are f32.
+template <class T>
+void gated_activation_forward(const Context& ctx, Activation activation, std::size_t rows,
+                              std::size_t columns, const T* x, T* y);
+
+// grad_x = (grad_y gate f'(a), grad_y f(a)), overwritten.   x, grad_x: [rows, 2 columns] T; grad_x
+// may be x.   grad_y: [rows, columns] T.   y: [rows, columns] T, the bits of forward once more; or
+// null: not wanted. It may be grad_y.
+template <class T>
+void gated_activation_backward(const Context& ctx, Activation activation, std::size_t rows,
+                               std::size_t columns, const T* x, const T* grad_y, T* grad_x,
+                               T* y = nullptr);
+
 }  // namespace tandem::kernels

@@ -68,11 +68,34 @@ void backward(Activation activation, std::size_t count, const T* x, const T* gra
   if (y != nullptr) forward(activation, count, x, y);
 }
 
+template <class T>
+void gated_forward(Activation activation, std::size_t count, const T* x, const T* gate, T* y) {
+  const Function f = functions_of(activation).value;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double gated = f(to_float(x[i])) * static_cast<double>(to_float(gate[i]));
+    y[i] = to_storage<T>(static_cast<float>(gated));
+  }
+}
+
+template <class T>
+void gated_backward(Activation activation, const GatedRowBackward<T>& r) {
+  const Functions f = functions_of(activation);
+  for (std::size_t i = 0; i < r.count; ++i) {
+    const double x = to_float(r.x[i]);
+    const double gate = to_float(r.gate[i]);
+    const double grad_y = to_float(r.grad_y[i]);
+    r.grad_x[i] = to_storage<T>(static_cast<float>(grad_y * gate * f.derivative(x)));
+    r.grad_gate[i] = to_storage<T>(static_cast<float>(grad_y * f.value(x)));
+    if (r.y != nullptr) r.y[i] = to_storage<T>(static_cast<float>(f.value(x) * gate));
+  }
+}
+
 }  // namespace
 
 const ActivationKernels kActivationReference = {
-    .f32 = {forward<float>, backward<float>},
-    .bf16 = {forward<bfloat16>, backward<bfloat16>},
+    .f32 = {forward<float>, backward<float>, gated_forward<float>, gated_backward<float>},
+    .bf16 = {forward<bfloat16>, backward<bfloat16>, gated_forward<bfloat16>,
+             gated_backward<bfloat16>},
 };
 
 }  // namespace tandem::kernels

@@ -17,13 +17,14 @@ class Heads {
  public:
   // kept: f32 values that the caller has room for until the next operation.
   Heads(const Context& ctx, const Sequences& sequences, std::size_t heads, std::size_t head_dim,
-        const Dropout& dropout, const PositionBias* bias, std::size_t kept = 0)
+        const Dropout& dropout, const PositionBias* bias, std::size_t window, std::size_t kept = 0)
       : ctx_(ctx),
         sequences_(sequences),
         heads_(heads),
         head_dim_(head_dim),
         dropout_(dropout),
-        bias_(bias) {
+        bias_(bias),
+        window_(window) {
     check_sequences(sequences);
     if (head_dim < 1 || head_dim > kMaxHeadDim) {
       raise<InvalidArgument>("attention heads of {} columns; supported are 1 to {}", head_dim,
@@ -48,7 +49,7 @@ class Heads {
   template <class T, class Visit>
   void for_each(Visit visit) const {
     const std::size_t scratch_size =
-        of<T>(*ctx_.kernels.attention)->scratch_size(longest_, head_dim_);
+        of<T>(kernels())->scratch_size(longest_, head_dim_, window_of(longest_));
     ctx_.threads.parallel_for(sequences_.count() * heads_, [&](std::size_t chunk, int thread) {
       const std::size_t sequence = order_[chunk / heads_];
       const std::size_t index = chunk % heads_;
@@ -61,6 +62,7 @@ class Heads {
       head.ld_qkv = 3 * hidden();
       head.ld_out = hidden();
       head.scale = 1.0f / std::sqrt(static_cast<float>(head_dim_));
+      head.window = window_of(head.rows);
       if (bias_ != nullptr)
         head.bias = bias_->values + index * (2 * bias_->reach + 1) + bias_->reach;
       head.mask = mask_of_sequence(sequences_, dropout, sequence);
@@ -69,18 +71,25 @@ class Heads {
     });
   }
 
+  const AttentionKernels& kernels() const {
+    return window_ == kAllKeys ? *ctx_.kernels.attention : kAttentionReference;
+  }
   std::size_t hidden() const { return heads_ * head_dim_; }
   std::size_t rows() const { return sequences_.rows(); }
   const Sequences& sequences() const { return sequences_; }
   float* kept() const { return kept_; }
 
  private:
+  // A window that holds all rows of a sequence is none.
+  std::size_t window_of(std::size_t rows) const { return window_ < rows - 1 ? window_ : kAllKeys; }
+
   const Context& ctx_;
   const Sequences& sequences_;
   std::size_t heads_;
   std::size_t head_dim_;
   const Dropout& dropout_;
   const PositionBias* bias_;
+  std::size_t window_;
   std::size_t longest_ = 0;
   std::span<std::uint32_t> order_;
   float* kept_ = nullptr;
@@ -95,15 +104,14 @@ void point_to_qkv(AttentionHead<T>& head, const T* qkv, std::size_t row, std::si
 
 // The first `queries` rows of each sequence, as far as it has them.
 template <class T>
-void forward(const Context& ctx, const Heads& all, std::size_t queries, const T* qkv, T* out,
-             float* log_sum_exp) {
+void forward(const Heads& all, std::size_t queries, const T* qkv, T* out, float* log_sum_exp) {
   all.for_each<T>([&](std::size_t row, std::size_t index, AttentionHead<T>& head) {
     const std::size_t column = index * head.head_dim;
     point_to_qkv(head, qkv, row, column);
     head.rows = std::min(head.rows, queries);
     head.out = out + row * all.hidden() + column;
     head.log_sum_exp = log_sum_exp + index * all.rows() + row;
-    of<T>(*ctx.kernels.attention)->forward(head);
+    of<T>(all.kernels())->forward(head);
   });
 }
 
@@ -143,28 +151,44 @@ class BiasGradients {
 
 }  // namespace
 
+double attention_pairs(std::size_t rows, std::size_t keys, std::size_t window) {
+  const auto pairs = [](std::size_t a, std::size_t b) {
+    return static_cast<double>(a) * static_cast<double>(b);
+  };
+  if (window >= std::max(rows, keys)) return pairs(rows, keys);
+  // All pairs without the two triangles that the window cuts off.
+  const std::size_t after = keys > window + 1 ? keys - window - 1 : 0;
+  const std::size_t before = rows > window + 1 ? rows - window - 1 : 0;
+  const auto triangle = [&](std::size_t side, std::size_t limit) {
+    const std::size_t rest = side > limit ? side - limit : 0;
+    return (pairs(side, side + 1) - pairs(rest, rest + 1)) / 2;
+  };
+  return pairs(rows, keys) - triangle(after, rows) - triangle(before, keys);
+}
+
 template <class T>
 void attention_forward(const Context& ctx, const Sequences& sequences, std::size_t heads,
                        std::size_t head_dim, const Dropout& dropout, const T* qkv, T* out,
-                       float* log_sum_exp, const PositionBias* bias) {
-  const Heads all(ctx, sequences, heads, head_dim, dropout, bias);
-  forward(ctx, all, all.rows(), qkv, out, log_sum_exp);
+                       float* log_sum_exp, const PositionBias* bias, std::size_t window) {
+  const Heads all(ctx, sequences, heads, head_dim, dropout, bias, window);
+  forward(all, all.rows(), qkv, out, log_sum_exp);
 }
 
 template <class T>
 void attention_forward_first_rows(const Context& ctx, const Sequences& sequences, std::size_t heads,
                                   std::size_t head_dim, const Dropout& dropout, const T* qkv,
-                                  T* out, float* log_sum_exp, const PositionBias* bias) {
-  const Heads all(ctx, sequences, heads, head_dim, dropout, bias);
-  forward(ctx, all, 1, qkv, out, log_sum_exp);
+                                  T* out, float* log_sum_exp, const PositionBias* bias,
+                                  std::size_t window) {
+  const Heads all(ctx, sequences, heads, head_dim, dropout, bias, window);
+  forward(all, 1, qkv, out, log_sum_exp);
 }
 
 template <class T>
 void attention_backward(const Context& ctx, const Sequences& sequences, std::size_t heads,
                         std::size_t head_dim, const Dropout& dropout, const T* qkv, const T* out,
                         const float* log_sum_exp, const T* grad_out, T* grad_qkv,
-                        const PositionBias* bias, float* grad_bias) {
-  const Heads all(ctx, sequences, heads, head_dim, dropout, bias,
+                        const PositionBias* bias, float* grad_bias, std::size_t window) {
+  const Heads all(ctx, sequences, heads, head_dim, dropout, bias, window,
                   BiasGradients::size(bias, sequences, heads));
   const BiasGradients gradients(all, heads);
   all.for_each<T>([&](std::size_t row, std::size_t index, AttentionHead<T>& head) {
@@ -174,7 +198,7 @@ void attention_backward(const Context& ctx, const Sequences& sequences, std::siz
     head.log_sum_exp = const_cast<float*>(log_sum_exp) + index * all.rows() + row;
     const std::size_t offset = row * all.hidden() + column;
     T* grad_q = grad_qkv + row * head.ld_qkv + column;
-    of<T>(*ctx.kernels.attention)
+    of<T>(all.kernels())
         ->backward({.head = head,
                     .out = out + offset,
                     .grad_out = grad_out + offset,
@@ -187,21 +211,23 @@ void attention_backward(const Context& ctx, const Sequences& sequences, std::siz
 }
 
 template void attention_forward(const Context&, const Sequences&, std::size_t, std::size_t,
-                                const Dropout&, const float*, float*, float*, const PositionBias*);
+                                const Dropout&, const float*, float*, float*, const PositionBias*,
+                                std::size_t);
 template void attention_forward(const Context&, const Sequences&, std::size_t, std::size_t,
                                 const Dropout&, const bfloat16*, bfloat16*, float*,
-                                const PositionBias*);
+                                const PositionBias*, std::size_t);
 template void attention_forward_first_rows(const Context&, const Sequences&, std::size_t,
                                            std::size_t, const Dropout&, const float*, float*,
-                                           float*, const PositionBias*);
+                                           float*, const PositionBias*, std::size_t);
 template void attention_forward_first_rows(const Context&, const Sequences&, std::size_t,
                                            std::size_t, const Dropout&, const bfloat16*, bfloat16*,
-                                           float*, const PositionBias*);
+                                           float*, const PositionBias*, std::size_t);
 template void attention_backward(const Context&, const Sequences&, std::size_t, std::size_t,
                                  const Dropout&, const float*, const float*, const float*,
-                                 const float*, float*, const PositionBias*, float*);
+                                 const float*, float*, const PositionBias*, float*, std::size_t);
 template void attention_backward(const Context&, const Sequences&, std::size_t, std::size_t,
                                  const Dropout&, const bfloat16*, const bfloat16*, const float*,
-                                 const bfloat16*, bfloat16*, const PositionBias*, float*);
+                                 const bfloat16*, bfloat16*, const PositionBias*, float*,
+                                 std::size_t);
 
 }  // namespace tandem::kernels

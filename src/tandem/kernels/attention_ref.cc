@@ -1,6 +1,8 @@
 // The reference attention of one (sequence, head): one query row after the other, in f64.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
 
 #include "tandem/kernels/attention.h"
 #include "tandem/kernels/kernel_tables.h"
@@ -32,17 +34,42 @@ double factor(const AttentionHead<T>& h, std::size_t row, std::size_t key) {
   return dropout_factor(h.mask, static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(key));
 }
 
+// The keys of a row, or the rows of a key: those of `count` in the window around `at`.
+struct Range {
+  std::size_t begin, end;
+};
+
+Range around(std::size_t at, std::size_t window, std::size_t count) {
+  const std::size_t begin = at - std::min(at, window);
+  const std::size_t end = count - std::min(count, at) > window ? at + window + 1 : count;
+  return {begin, std::max(begin, end)};
+}
+
+// Of a row without keys.
+template <class T>
+void forward_nothing(const AttentionHead<T>& h, std::size_t row) {
+  h.log_sum_exp[row] = -std::numeric_limits<float>::infinity();
+  std::fill_n(h.out + row * h.ld_out, h.head_dim, T{});
+}
+
 template <class T>
 void forward(const AttentionHead<T>& h) {
   for (std::size_t row = 0; row < h.rows; ++row) {
-    double largest = score(h, row, 0);
-    for (std::size_t key = 1; key < h.keys; ++key) largest = std::max(largest, score(h, row, key));
+    const Range keys = around(row, h.window, h.keys);
+    if (keys.begin == keys.end) {
+      forward_nothing(h, row);
+      continue;
+    }
+    double largest = score(h, row, keys.begin);
+    for (std::size_t key = keys.begin + 1; key < keys.end; ++key)
+      largest = std::max(largest, score(h, row, key));
     double sum = 0;
-    for (std::size_t key = 0; key < h.keys; ++key) sum += std::exp(score(h, row, key) - largest);
+    for (std::size_t key = keys.begin; key < keys.end; ++key)
+      sum += std::exp(score(h, row, key) - largest);
     const double log_sum_exp = largest + std::log(sum);
     h.log_sum_exp[row] = static_cast<float>(log_sum_exp);
     double out[kMaxHeadDim] = {};
-    for (std::size_t key = 0; key < h.keys; ++key) {
+    for (std::size_t key = keys.begin; key < keys.end; ++key) {
       const double p = std::exp(score(h, row, key) - log_sum_exp) * factor(h, row, key);
       for (std::size_t d = 0; d < h.head_dim; ++d)
         out[d] += p * static_cast<double>(to_float(h.v[key * h.ld_qkv + d]));
@@ -75,7 +102,8 @@ void backward_queries(const AttentionHeadBackward<T>& b) {
   const AttentionHead<T>& h = b.head;
   for (std::size_t row = 0; row < h.rows; ++row) {
     double grad_q[kMaxHeadDim] = {};
-    for (std::size_t key = 0; key < h.keys; ++key) {
+    const Range keys = around(row, h.window, h.keys);
+    for (std::size_t key = keys.begin; key < keys.end; ++key) {
       const double grad_score = element(b, row, key).grad_score * static_cast<double>(h.scale);
       for (std::size_t d = 0; d < h.head_dim; ++d) {
         grad_q[d] += grad_score * static_cast<double>(to_float(h.k[key * h.ld_qkv + d]));
@@ -95,7 +123,8 @@ void backward_keys_values(const AttentionHeadBackward<T>& b) {
   for (std::size_t key = 0; key < h.rows; ++key) {
     double grad_k[kMaxHeadDim] = {};
     double grad_v[kMaxHeadDim] = {};
-    for (std::size_t row = 0; key < h.keys && row < h.rows; ++row) {
+    const Range rows = around(key, h.window, h.rows);
+    for (std::size_t row = rows.begin; key < h.keys && row < rows.end; ++row) {
       const Element e = element(b, row, key);
       for (std::size_t d = 0; d < h.head_dim; ++d) {
         grad_k[d] += e.grad_score * static_cast<double>(h.scale) *
@@ -118,8 +147,9 @@ void backward_bias(const AttentionHeadBackward<T>& b) {
   const auto keys = static_cast<std::ptrdiff_t>(b.head.keys);
   for (std::ptrdiff_t at = 1 - rows; at < keys; ++at) {
     double sum = 0;
-    for (std::ptrdiff_t row = std::max<std::ptrdiff_t>(0, -at); row < std::min(rows, keys - at);
-         ++row)
+    const bool inside = static_cast<std::size_t>(std::abs(at)) <= b.head.window;
+    const std::ptrdiff_t end = inside ? std::min(rows, keys - at) : 0;
+    for (std::ptrdiff_t row = std::max<std::ptrdiff_t>(0, -at); row < end; ++row)
       sum +=
           element(b, static_cast<std::size_t>(row), static_cast<std::size_t>(row + at)).grad_score;
     b.grad_bias[at] = static_cast<float>(sum);
@@ -133,7 +163,7 @@ void backward(const AttentionHeadBackward<T>& b) {
   if (b.grad_bias != nullptr) backward_bias(b);
 }
 
-std::size_t scratch_size(std::size_t, std::size_t) { return 1; }
+std::size_t scratch_size(std::size_t, std::size_t, std::size_t) { return 1; }
 
 constexpr AttentionOf<float> kReferenceF32 = {forward<float>, backward<float>, scratch_size};
 constexpr AttentionOf<bfloat16> kReferenceBf16 = {forward<bfloat16>, backward<bfloat16>,

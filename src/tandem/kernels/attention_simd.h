@@ -112,7 +112,7 @@ struct Attention {
       grad_k = take(matrix);
       grad_v = take(matrix);
     }
-    static std::size_t size(std::size_t num_keys, std::size_t head_dim) {
+    static std::size_t size(std::size_t num_keys, std::size_t head_dim, std::size_t) {
       return 6 * padded(num_keys) * padded(head_dim) + 5 * kBlock * padded(head_dim) +
              3 * kBlock * padded(num_keys);
     }

@@ -35,9 +35,37 @@ void dropout_forward(const Context& ctx, const Sequences& sequences, std::size_t
   });
 }
 
+template <class T>
+void dropout_add_forward(const Context& ctx, const Sequences& sequences, std::size_t columns,
+                         const Dropout& dropout, const T* x, const float* residual, float* sum) {
+  for_each_row(ctx, sequences, columns, dropout, [&](const BatchRow& row, int) {
+    const std::size_t offset = row.index * columns;
+    of<T>(*ctx.kernels.dropout)
+        .add(row.mask, row.in_sequence, columns, x + offset, residual + offset, sum + offset);
+  });
+}
+
+template <class T>
+void dropout_add_backward(const Context& ctx, const Sequences& sequences, std::size_t columns,
+                          const Dropout& dropout, const float* grad_sum, T* grad_x) {
+  for_each_row(ctx, sequences, columns, dropout, [&](const BatchRow& row, int) {
+    const std::size_t offset = row.index * columns;
+    of<T>(*ctx.kernels.dropout)
+        .add_backward(row.mask, row.in_sequence, columns, grad_sum + offset, grad_x + offset);
+  });
+}
+
 template void dropout_forward(const Context&, const Sequences&, std::size_t, const Dropout&,
                               const float*, float*);
 template void dropout_forward(const Context&, const Sequences&, std::size_t, const Dropout&,
                               const bfloat16*, bfloat16*);
+template void dropout_add_forward(const Context&, const Sequences&, std::size_t, const Dropout&,
+                                  const float*, const float*, float*);
+template void dropout_add_forward(const Context&, const Sequences&, std::size_t, const Dropout&,
+                                  const bfloat16*, const float*, float*);
+template void dropout_add_backward(const Context&, const Sequences&, std::size_t, const Dropout&,
+                                   const float*, float*);
+template void dropout_add_backward(const Context&, const Sequences&, std::size_t, const Dropout&,
+                                   const float*, bfloat16*);
 
 }  // namespace tandem::kernels

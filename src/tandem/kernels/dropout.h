@@ -83,4 +83,18 @@ template <class T>
 void dropout_forward(const Context& ctx, const Sequences& sequences, std::size_t columns,
                      const Dropout& dropout, const T* x, T* y);
 
+// sum = dropout(x) + residual: the joint of a layer without a norm behind it. dropout_add_layer_norm
+// of layer_norm.h is the one with a norm.
+//   x: [rows, columns] T.   residual, sum: [rows, columns] f32; sum may be residual, or x (T =
+//   float).
+template <class T>
+void dropout_add_forward(const Context& ctx, const Sequences& sequences, std::size_t columns,
+                         const Dropout& dropout, const T* x, const float* residual, float* sum);
+
+// grad_x = grad_sum * factor, rounded to T. grad_sum is the residual's gradient, too.
+//   grad_sum: [rows, columns] f32.   grad_x: [rows, columns] T; may be grad_sum (T = float).
+template <class T>
+void dropout_add_backward(const Context& ctx, const Sequences& sequences, std::size_t columns,
+                          const Dropout& dropout, const float* grad_sum, T* grad_x);
+
 }  // namespace tandem::kernels

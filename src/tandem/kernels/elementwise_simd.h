@@ -122,10 +122,62 @@ void activation_backward(Activation activation, std::size_t count, const T* x, c
   }
 }
 
+template <class V, class Function, class T>
+void gate(std::size_t count, const T* x, const T* gate, T* y) {
+  for_each_vector<V>(
+      count, [&](auto at) __attribute__((always_inline)) {
+        at.store(Function::value(at.load(x)) * at.load(gate), y);
+      });
+}
+
+template <class V, class Function, class T>
+void gate_backward(const GatedRowBackward<T>& r) {
+  for_each_vector<V>(
+      r.count, [&](auto at) __attribute__((always_inline)) {
+        V value;
+        const V slope = Function::derivative(at.load(r.x), value);
+        const V gate = at.load(r.gate);
+        const V grad_y = at.load(r.grad_y);
+        at.store(grad_y * gate * slope, r.grad_x);
+        at.store(grad_y * value, r.grad_gate);
+        if (r.y != nullptr) at.store(value * gate, r.y);
+      });
+}
+
+template <class V, class T>
+void gated_forward(Activation activation, std::size_t count, const T* x, const T* gates, T* y) {
+  switch (activation) {
+    case Activation::kGelu:
+      return gate<V, Gelu<V>>(count, x, gates, y);
+    case Activation::kGeluNew:
+      return gate<V, GeluNew<V>>(count, x, gates, y);
+    case Activation::kRelu:
+      return gate<V, Relu<V>>(count, x, gates, y);
+    case Activation::kTanh:
+      return gate<V, Tanh<V>>(count, x, gates, y);
+  }
+}
+
+template <class V, class T>
+void gated_backward(Activation activation, const GatedRowBackward<T>& r) {
+  switch (activation) {
+    case Activation::kGelu:
+      return gate_backward<V, Gelu<V>>(r);
+    case Activation::kGeluNew:
+      return gate_backward<V, GeluNew<V>>(r);
+    case Activation::kRelu:
+      return gate_backward<V, Relu<V>>(r);
+    case Activation::kTanh:
+      return gate_backward<V, Tanh<V>>(r);
+  }
+}
+
 template <class V>
 constexpr ActivationKernels activation_kernels() {
-  return {.f32 = {activation_forward<V, float>, activation_backward<V, float>},
-          .bf16 = {activation_forward<V, bfloat16>, activation_backward<V, bfloat16>}};
+  return {.f32 = {activation_forward<V, float>, activation_backward<V, float>,
+                  gated_forward<V, float>, gated_backward<V, float>},
+          .bf16 = {activation_forward<V, bfloat16>, activation_backward<V, bfloat16>,
+                   gated_forward<V, bfloat16>, gated_backward<V, bfloat16>}};
 }
 
 // --- dropout ---
@@ -139,9 +191,54 @@ void dropout_row(const DropoutMask& mask, std::uint32_t row, std::size_t columns
       });
 }
 
+template <class V, class T>
+void dropout_add(const DropoutMask& mask, std::uint32_t row, std::size_t columns, const T* x,
+                 const float* residual, float* sum) {
+  for_each_masked_vector<V>(
+      mask, row, columns, [&](auto at, V factor) __attribute__((always_inline)) {
+        at.store(at.load(x) * factor + at.load(residual), sum);
+      });
+}
+
+template <class V, class T>
+void dropout_add_backward(const DropoutMask& mask, std::uint32_t row, std::size_t columns,
+                          const float* grad_sum, T* grad_x) {
+  for_each_masked_vector<V>(
+      mask, row, columns, [&](auto at, V factor) __attribute__((always_inline)) {
+        at.store(at.load(grad_sum) * factor, grad_x);
+      });
+}
+
 template <class V>
 constexpr DropoutKernels dropout_kernels() {
-  return {.f32 = {dropout_row<V, float>}, .bf16 = {dropout_row<V, bfloat16>}};
+  return {.f32 = {dropout_row<V, float>, dropout_add<V, float>, dropout_add_backward<V, float>},
+          .bf16 = {dropout_row<V, bfloat16>, dropout_add<V, bfloat16>,
+                   dropout_add_backward<V, bfloat16>}};
+}
+
+// --- rotary positions ---
+
+template <class V, class T>
+void rotate_row(const RotaryRow<T>& r) {
+  const V direction = V::set1(r.direction);
+  for (std::size_t head = 0; head < r.heads; ++head) {
+    T* first = r.x + head * 2 * r.half;
+    T* second = first + r.half;
+    for_each_vector<V>(
+        r.half, [&](auto at) __attribute__((always_inline)) {
+          const V cos = at.load(r.cos);
+          const V sin = at.load(r.sin) * direction;
+          const V x1 = at.load(first);
+          const V x2 = at.load(second);
+          at.store(V::fnma(x2, sin, x1 * cos), first);
+          at.store(V::fma(x1, sin, x2 * cos), second);
+        });
+  }
+}
+
+template <class V>
+constexpr RotaryKernels rotary_kernels() {
+  return {.f32 = {rotate_row<V, float>}, .bf16 = {rotate_row<V, bfloat16>}};
 }
 
 // --- layer normalisation: a row stays in the L1 cache, so each sum gets a pass of its own, in 16
@@ -154,7 +251,8 @@ void layer_norm_recompute(const LayerNormRowRecompute<T>& r) {
   const V rstd = V::set1(r.rstd);
   for_each_vector<V>(
       r.H, [&](auto at) __attribute__((always_inline)) {
-        const V y = V::fma((at.load(r.sum) - mean) * rstd, at.load(r.gamma), at.load(r.beta));
+        const V beta = r.beta == nullptr ? V::zero() : at.load(r.beta);
+        const V y = V::fma((at.load(r.sum) - mean) * rstd, at.load(r.gamma), beta);
         if (r.y != nullptr) at.store(y, r.y);
         if (r.y_copy != nullptr) at.store(y, r.y_copy);
       });
@@ -166,7 +264,7 @@ void layer_norm_forward(const LayerNormRow<T>& r) {
   V total = V::zero();
   for_each_masked_vector<V>(
       r.mask, r.row, r.H, [&](auto at, V factor) __attribute__((always_inline)) {
-        V sum = at.load(r.x) * factor;
+        V sum = r.x == nullptr ? V::zero() : at.load(r.x) * factor;
         if (r.residual != nullptr) sum = sum + at.load(r.residual);
         at.store(sum, r.sum);
         total = total + sum;
@@ -206,7 +304,7 @@ void layer_norm_backward(const LayerNormRowBackward<T>& r) {
         sum_g = sum_g + g;
         sum_g_xhat = V::fma(g, xhat, sum_g_xhat);
         at.store(V::fma(grad_y, xhat, at.load(r.grad_gamma)), r.grad_gamma);
-        at.store(at.load(r.grad_beta) + grad_y, r.grad_beta);
+        if (r.grad_beta != nullptr) at.store(at.load(r.grad_beta) + grad_y, r.grad_beta);
       });
   const float inverse_H = 1.0f / static_cast<float>(r.H);
   const V mean_g = V::set1(V::sum(sum_g) * inverse_H);
@@ -215,7 +313,8 @@ void layer_norm_backward(const LayerNormRowBackward<T>& r) {
       r.mask, r.row, r.H, [&](auto at, V factor) __attribute__((always_inline)) {
         const V xhat = (at.load(r.sum) - mean) * rstd;
         const V g = at.load(r.grad_y) * at.load(r.gamma);
-        const V grad = rstd * V::fnma(xhat, mean_g_xhat, g - mean_g);
+        V grad = rstd * V::fnma(xhat, mean_g_xhat, g - mean_g);
+        if (r.grad_beside != nullptr) grad = grad + at.load(r.grad_beside);
         at.store(grad, r.grad_sum);
         if (r.grad_x != nullptr) at.store(grad * factor, r.grad_x);
       });

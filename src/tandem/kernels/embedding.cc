@@ -129,8 +129,12 @@ void embedding_forward(const Context& ctx, const Sequences& sequences, std::size
     float* sum = args.sum + i * H;
     float* y = args.y + i * H;
     const ReduceKernels& reduce = *ctx.kernels.reduce;
-    reduce.add(H, table_row(args.word, indices.word[i], H),
-               table_row(args.position, indices.position[i], H), sum);
+    const float* word = table_row(args.word, indices.word[i], H);
+    if (indices.position == nullptr) {
+      std::copy_n(word, H, sum);
+    } else {
+      reduce.add(H, word, table_row(args.position, indices.position[i], H), sum);
+    }
     if (indices.type != nullptr) reduce.add(H, sum, table_row(args.type, indices.type[i], H), sum);
     if (args.noise.alpha != 0.0f) add_noise(args.noise, sequences, i, H, sum);
     ctx.kernels.layer_norm->f32.forward({.H = H,
@@ -177,8 +181,10 @@ void embedding_backward(const Context& ctx, const Sequences& sequences, std::siz
   constexpr std::int32_t kNone = -1;
   scatter_add(ctx, rows, H, args.grad_y, indices.word, args.padding_idx, indices.vocab_size,
               args.grad_word, args.accumulate || args.word_begun);
-  scatter_add(ctx, rows, H, args.grad_y, indices.position, args.padding_position,
-              indices.max_positions, args.grad_position, args.accumulate);
+  if (indices.position != nullptr) {
+    scatter_add(ctx, rows, H, args.grad_y, indices.position, args.padding_position,
+                indices.max_positions, args.grad_position, args.accumulate);
+  }
   if (indices.type != nullptr) {
     scatter_add(ctx, rows, H, args.grad_y, indices.type, kNone, indices.type_vocab_size,
                 args.grad_type, args.accumulate);

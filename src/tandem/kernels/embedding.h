@@ -1,4 +1,5 @@
-// BERT's embedding block: y = dropout(LayerNorm(word[id] + position[p] + type[t])).
+// BERT's embedding block: y = dropout(LayerNorm(word[id] + position[p] + type[t])). A model may
+// lack positions, types and the bias of the norm.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,9 @@ namespace tandem::kernels {
 // Indices that both directions need. The sizes guard the tables: an id outside them is an
 // InvalidArgument that names the row.
 struct EmbeddingIndices {
-  const std::int32_t* word = nullptr;      // [rows] in [0, vocab_size)
-  const std::int32_t* position = nullptr;  // [rows] in [0, max_positions)
+  const std::int32_t* word = nullptr;  // [rows] in [0, vocab_size)
+  // [rows] in [0, max_positions), or null: the model has no table of positions.
+  const std::int32_t* position = nullptr;
   // [rows] in [0, type_vocab_size), or null: the model has no token types.
   const std::int32_t* type = nullptr;
   std::size_t vocab_size = 0;
@@ -36,10 +38,10 @@ struct EmbeddingNoise {
 template <class T>
 struct EmbeddingForward {
   const float* word = nullptr;      // [vocab_size, H] f32
-  const float* position = nullptr;  // [max_positions, H] f32
+  const float* position = nullptr;  // [max_positions, H] f32, or null as in the indices
   const float* type = nullptr;      // [type_vocab_size, H] f32, or null as in the indices
   const float* gamma = nullptr;     // [H]
-  const float* beta = nullptr;      // [H]
+  const float* beta = nullptr;      // [H] or null
   float eps = 1e-12f;
   float* y = nullptr;         // [rows, H] f32, overwritten
   T* y_copy = nullptr;        // [rows, H] T or null, overwritten
@@ -61,10 +63,10 @@ struct EmbeddingBackward {
   const float* rstd = nullptr;         // saved by forward
   const float* gamma = nullptr;        // [H]
   float* grad_word = nullptr;          // [vocab_size, H] f32
-  float* grad_position = nullptr;      // [max_positions, H] f32
+  float* grad_position = nullptr;      // [max_positions, H] f32, or null as in the indices
   float* grad_type = nullptr;          // [type_vocab_size, H] f32, or null as in the indices
   float* grad_gamma = nullptr;         // [H] f32
-  float* grad_beta = nullptr;          // [H] f32
+  float* grad_beta = nullptr;          // [H] f32 or null
   std::int32_t padding_idx = -1;       // rows with this word id add nothing to grad_word; -1: none
   std::int32_t padding_position = -1;  // the same of grad_position
   bool accumulate = false;  // otherwise every gradient, whole tables included, is overwritten

@@ -31,6 +31,7 @@ constexpr MachineKernels kHardware = {
 #if defined(__x86_64__)
     .avx2 = {.gemm = &kGemmAvx2,
              .attention = &kAttentionAvx2,
+             .rotary = &kRotaryAvx2,
              .layer_norm = &kLayerNormAvx2,
              .activation = &kActivationAvx2,
              .dropout = &kDropoutAvx2,
@@ -41,6 +42,7 @@ constexpr MachineKernels kHardware = {
              .streams = &kStreamsAvx2},
     .avx512 = {.gemm = &kGemmAvx512,
                .attention = &kAttentionAvx512,
+               .rotary = &kRotaryAvx512,
                .layer_norm = &kLayerNormAvx512,
                .activation = &kActivationAvx512,
                .dropout = &kDropoutAvx512,

@@ -131,6 +131,16 @@ const std::vector<Table>& tables() {
            {"reference", Needs::kNothing,
             [](KernelSet& set) { set.attention = &kAttentionReference; }},
        }},
+      {"rotary",
+       {
+#if defined(__x86_64__)
+           {"avx512", Needs::kAvx512,
+            [](KernelSet& set) { set.rotary = machine_kernels().avx512.rotary; }},
+           {"avx2", Needs::kAvx2,
+            [](KernelSet& set) { set.rotary = machine_kernels().avx2.rotary; }},
+#endif
+           {"reference", Needs::kNothing, [](KernelSet& set) { set.rotary = &kRotaryReference; }},
+       }},
       {"layer_norm",
        {
 #if defined(__x86_64__)

@@ -19,6 +19,7 @@ enum class Precision { kFloat32, kBfloat16 };
 struct Context;
 struct GemmKernels;
 struct AttentionKernels;
+struct RotaryKernels;
 struct LayerNormKernels;
 struct ActivationKernels;
 struct DropoutKernels;
@@ -68,6 +69,7 @@ class KernelSet {
   // For the operations of this library.
   const GemmKernels* gemm = nullptr;
   const AttentionKernels* attention = nullptr;
+  const RotaryKernels* rotary = nullptr;
   const LayerNormKernels* layer_norm = nullptr;
   const ActivationKernels* activation = nullptr;
   const DropoutKernels* dropout = nullptr;

@@ -10,6 +10,7 @@
 
 #include "tandem/core/bfloat16.h"
 #include "tandem/kernels/activation.h"
+#include "tandem/kernels/attention.h"
 #include "tandem/kernels/dropout.h"
 #include "tandem/kernels/int8.h"
 #include "tandem/kernels/undo_log.h"
@@ -70,6 +71,8 @@ struct AttentionHead {
   std::size_t ld_qkv = 0, ld_out = 0;  // elements between rows
   const T *q = nullptr, *k = nullptr, *v = nullptr;
   float scale = 1;  // 1 / sqrt(head_dim)
+  // Row r attends to the keys r - window … r + window; kAllKeys: to all of them.
+  std::size_t window = kAllKeys;
   // bias[key - row] is added to the scaled score; null: nothing is. Distances 1 - rows … keys - 1.
   const float* bias = nullptr;
   DropoutMask mask;
@@ -94,7 +97,7 @@ struct AttentionOf {
   void (*forward)(const AttentionHead<T>&) = nullptr;
   void (*backward)(const AttentionHeadBackward<T>&) = nullptr;
   // f32 elements of scratch that either direction needs.
-  std::size_t (*scratch_size)(std::size_t rows, std::size_t head_dim) = nullptr;
+  std::size_t (*scratch_size)(std::size_t rows, std::size_t head_dim, std::size_t window) = nullptr;
 };
 
 struct AttentionKernels {
@@ -102,8 +105,28 @@ struct AttentionKernels {
   const AttentionOf<bfloat16>* bf16 = nullptr;
 };
 
+// --- rotary positions: one row, in place ---
+
+template <class T>
+struct RotaryRow {
+  std::size_t heads = 0, half = 0;
+  const float *cos = nullptr, *sin = nullptr;  // [half], of the row's position
+  float direction = 1;                         // 1 or -1, a factor of the sines
+  T* x = nullptr;                              // [heads, 2 half]
+};
+
+struct RotaryKernels {
+  template <class T>
+  struct Of {
+    void (*rotate)(const RotaryRow<T>&);
+  };
+  Of<float> f32;
+  Of<bfloat16> bf16;
+};
+
 // --- layer norm: one row ---
 
+// beta, x and residual may be null.
 template <class T>
 struct LayerNormRow {
   std::size_t H = 0;
@@ -112,15 +135,15 @@ struct LayerNormRow {
   float eps = 0;
   DropoutMask mask;
   std::uint32_t row = 0;  // within its sequence
-  float* y = nullptr;
-  T* y_copy = nullptr;
+  float* y = nullptr;     // or null
+  T* y_copy = nullptr;    // or null
   float *sum = nullptr, *mean = nullptr, *rstd = nullptr;
 };
 
 template <class T>
 struct LayerNormRowRecompute {
   std::size_t H = 0;
-  const float *sum = nullptr, *gamma = nullptr, *beta = nullptr;
+  const float *sum = nullptr, *gamma = nullptr, *beta = nullptr;  // beta: or null
   float mean = 0, rstd = 0;
   float* y = nullptr;   // or null
   T* y_copy = nullptr;  // or null
@@ -133,9 +156,10 @@ struct LayerNormRowBackward {
   float mean = 0, rstd = 0;
   DropoutMask mask;
   std::uint32_t row = 0;
+  const float* grad_beside = nullptr;  // added to the gradient of the sum; or null
   float* grad_sum = nullptr;
   T* grad_x = nullptr;
-  float *grad_gamma = nullptr, *grad_beta = nullptr;  // [H], added to
+  float *grad_gamma = nullptr, *grad_beta = nullptr;  // [H], added to; grad_beta: or null
 };
 
 struct LayerNormKernels {
@@ -151,12 +175,23 @@ struct LayerNormKernels {
 
 // --- elementwise ---
 
+template <class T>
+struct GatedRowBackward {
+  std::size_t count = 0;
+  const T *x = nullptr, *gate = nullptr, *grad_y = nullptr;
+  T *grad_x = nullptr, *grad_gate = nullptr;
+  T* y = nullptr;  // null, or written as by forward
+};
+
 struct ActivationKernels {
   template <class T>
   struct Of {
     void (*forward)(Activation, std::size_t count, const T* x, T* y);
     // y: null, or written as by forward.
     void (*backward)(Activation, std::size_t count, const T* x, const T* grad_y, T* grad_x, T* y);
+    // One row of activation.h's gated form.
+    void (*gated_forward)(Activation, std::size_t count, const T* x, const T* gate, T* y);
+    void (*gated_backward)(Activation, const GatedRowBackward<T>&);
   };
   Of<float> f32;
   Of<bfloat16> bf16;
@@ -167,6 +202,11 @@ struct DropoutKernels {
   struct Of {
     // One row: y = x * factor(row, column).
     void (*forward)(const DropoutMask&, std::uint32_t row, std::size_t columns, const T* x, T* y);
+    // One row: sum = x * factor + residual, and grad_x = grad_sum * factor.
+    void (*add)(const DropoutMask&, std::uint32_t row, std::size_t columns, const T* x,
+                const float* residual, float* sum);
+    void (*add_backward)(const DropoutMask&, std::uint32_t row, std::size_t columns,
+                         const float* grad_sum, T* grad_x);
   };
   Of<float> f32;
   Of<bfloat16> bf16;
@@ -271,6 +311,7 @@ struct Int8Kernels {
 // The reference of each operation.
 extern const GemmKernels kGemmReference;
 extern const AttentionKernels kAttentionReference;
+extern const RotaryKernels kRotaryReference;
 extern const LayerNormKernels kLayerNormReference;
 extern const ActivationKernels kActivationReference;
 extern const DropoutKernels kDropoutReference;

@@ -38,6 +38,7 @@ inline bool install(const KernelGroup& group, std::string_view operation, Kernel
     return true;
   };
   return put("gemm", group.gemm, set.gemm) || put("attention", group.attention, set.attention) ||
+         put("rotary", group.rotary, set.rotary) ||
          put("layer_norm", group.layer_norm, set.layer_norm) ||
          put("activation", group.activation, set.activation) ||
          put("dropout", group.dropout, set.dropout) ||

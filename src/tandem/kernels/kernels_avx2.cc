@@ -27,6 +27,7 @@ constinit const AttentionOf<float> kAttentionFloat256 =
     simd::vector_attention_of<simd::FloatUnit<Vec, float>, simd::FloatUnit<Vec, float>, 4, 2>();
 constinit const AttentionOf<bfloat16> kAttentionWidened256 =
     simd::vector_attention_of<simd::FloatUnit<Vec, bfloat16>, simd::FloatUnit<Vec, float>, 4, 2>();
+constinit const RotaryKernels kRotaryAvx2 = simd::rotary_kernels<Vec>();
 constinit const LayerNormKernels kLayerNormAvx2 = simd::layer_norm_kernels<Vec>();
 constinit const ActivationKernels kActivationAvx2 = simd::activation_kernels<Vec>();
 constinit const DropoutKernels kDropoutAvx2 = simd::dropout_kernels<Vec>();

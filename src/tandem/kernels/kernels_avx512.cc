@@ -27,6 +27,7 @@ constinit const AttentionOf<float> kAttentionFloat512 =
     simd::vector_attention_of<simd::FloatUnit<Vec, float>, simd::FloatUnit<Vec, float>, 8, 2>();
 constinit const AttentionOf<bfloat16> kAttentionWidened512 =
     simd::vector_attention_of<simd::FloatUnit<Vec, bfloat16>, simd::FloatUnit<Vec, float>, 8, 2>();
+constinit const RotaryKernels kRotaryAvx512 = simd::rotary_kernels<Vec>();
 constinit const LayerNormKernels kLayerNormAvx512 = simd::layer_norm_kernels<Vec>();
 constinit const ActivationKernels kActivationAvx512 = simd::activation_kernels<Vec>();
 constinit const DropoutKernels kDropoutAvx512 = simd::dropout_kernels<Vec>();

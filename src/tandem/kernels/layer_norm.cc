@@ -21,14 +21,14 @@ void dropout_add_layer_norm_forward(const Context& ctx, const Sequences& sequenc
     const std::size_t i = row.index;
     of<T>(*ctx.kernels.layer_norm)
         .forward({.H = H,
-                  .x = args.x + i * H,
+                  .x = at_row(args.x, i, H),
                   .residual = at_row(args.residual, i, H),
                   .gamma = args.gamma,
                   .beta = args.beta,
                   .eps = args.eps,
                   .mask = row.mask,
                   .row = row.in_sequence,
-                  .y = args.y + i * H,
+                  .y = at_row(args.y, i, H),
                   .y_copy = at_row(args.y_copy, i, H),
                   .sum = args.sum + i * H,
                   .mean = args.mean + i,
@@ -75,14 +75,15 @@ void dropout_add_layer_norm_backward(const Context& ctx, const Sequences& sequen
                      .rstd = args.rstd[i],
                      .mask = row.mask,
                      .row = row.in_sequence,
+                     .grad_beside = at_row(args.grad_beside, i, H),
                      .grad_sum = args.grad_sum + i * H,
                      .grad_x = at_row(args.grad_x, i, H),
                      .grad_gamma = grad_gamma,
-                     .grad_beta = grad_gamma + H});
+                     .grad_beta = args.grad_beta == nullptr ? nullptr : grad_gamma + H});
     });
   });
   partials.sum_columns(ctx, 0, H, args.grad_gamma, args.accumulate);
-  partials.sum_columns(ctx, H, H, args.grad_beta, args.accumulate);
+  if (args.grad_beta != nullptr) partials.sum_columns(ctx, H, H, args.grad_beta, args.accumulate);
 }
 
 template void dropout_add_layer_norm_forward(const Context&, const Sequences&, std::size_t,

@@ -15,12 +15,12 @@ namespace tandem::kernels {
 // the mean squared deviation.
 template <class T>
 struct LayerNormForward {
-  const T* x = nullptr;             // [rows, H] T
-  const float* residual = nullptr;  // [rows, H] f32 or null: none. May be y.
+  const T* x = nullptr;             // [rows, H] T or null: none, the sum is the residual
+  const float* residual = nullptr;  // [rows, H] f32 or null: none. May be y or sum.
   const float* gamma = nullptr;     // [H]
-  const float* beta = nullptr;      // [H]
+  const float* beta = nullptr;      // [H] or null: a norm without bias
   float eps = 1e-12f;
-  float* y = nullptr;     // [rows, H] f32, overwritten
+  float* y = nullptr;     // [rows, H] f32, overwritten; or null: not wanted
   T* y_copy = nullptr;    // [rows, H] y rounded to T, the next product's operand; or null
   float* sum = nullptr;   // [rows, H] f32, saved: dropout(x) + residual. May be x (T = float)
   float* mean = nullptr;  // [rows] f32, saved
@@ -40,7 +40,7 @@ struct LayerNormRecompute {
   const float* mean = nullptr;   // saved by forward
   const float* rstd = nullptr;   // saved by forward
   const float* gamma = nullptr;  // [H]
-  const float* beta = nullptr;   // [H]
+  const float* beta = nullptr;   // [H] or null
   float* y = nullptr;            // [rows, H] f32, overwritten; or null: not wanted
   T* y_copy = nullptr;           // [rows, H] y rounded to T; or null: not wanted
 };
@@ -56,12 +56,15 @@ struct LayerNormBackward {
   const float* mean = nullptr;    // saved by forward
   const float* rstd = nullptr;    // saved by forward
   const float* gamma = nullptr;   // [H]
-  float* grad_sum = nullptr;      // [rows, H] f32, overwritten: the gradient of the sum, so of the
-                                  // residual. May be grad_y
+  // [rows, H] f32: the gradient by which the sum goes on beside the norm (a layer that is normed
+  // before its products); added to grad_sum. Or null: none.
+  const float* grad_beside = nullptr;
+  float* grad_sum = nullptr;  // [rows, H] f32, overwritten: the gradient of the sum, so of the
+                              // residual. May be grad_y or grad_beside
   // [rows, H] T, overwritten: grad_sum through the dropout; or null: not wanted.
   T* grad_x = nullptr;
   float* grad_gamma = nullptr;  // [H] f32
-  float* grad_beta = nullptr;   // [H] f32
+  float* grad_beta = nullptr;   // [H] f32 or null: not wanted
   // Of grad_gamma and grad_beta; summed over chunks of rows in index order.
   bool accumulate = false;
 };

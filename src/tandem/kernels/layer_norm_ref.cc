@@ -16,8 +16,8 @@ void recompute(const LayerNormRowRecompute<T>& r) {
   for (std::size_t c = 0; c < r.H; ++c) {
     const double xhat =
         (static_cast<double>(r.sum[c]) - static_cast<double>(r.mean)) * static_cast<double>(r.rstd);
-    const auto y =
-        static_cast<float>(xhat * static_cast<double>(r.gamma[c]) + static_cast<double>(r.beta[c]));
+    const double beta = r.beta == nullptr ? 0.0 : static_cast<double>(r.beta[c]);
+    const auto y = static_cast<float>(xhat * static_cast<double>(r.gamma[c]) + beta);
     if (r.y != nullptr) r.y[c] = y;
     if (r.y_copy != nullptr) r.y_copy[c] = to_storage<T>(y);
   }
@@ -28,7 +28,8 @@ void forward(const LayerNormRow<T>& r) {
   double mean = 0;
   for (std::size_t c = 0; c < r.H; ++c) {
     const float residual = r.residual == nullptr ? 0.0f : r.residual[c];
-    r.sum[c] = to_float(r.x[c]) * factor(r.mask, r.row, c) + residual;
+    const float x = r.x == nullptr ? 0.0f : to_float(r.x[c]) * factor(r.mask, r.row, c);
+    r.sum[c] = x + residual;
     mean += r.sum[c];
   }
   mean /= static_cast<double>(r.H);
@@ -63,12 +64,13 @@ void backward(const LayerNormRowBackward<T>& r) {
     mean_g += g / static_cast<double>(r.H);
     mean_g_xhat += g * xhat(c) / static_cast<double>(r.H);
     r.grad_gamma[c] += static_cast<float>(static_cast<double>(r.grad_y[c]) * xhat(c));
-    r.grad_beta[c] += r.grad_y[c];
+    if (r.grad_beta != nullptr) r.grad_beta[c] += r.grad_y[c];
   }
   for (std::size_t c = 0; c < r.H; ++c) {
     const double g = static_cast<double>(r.gamma[c]) * static_cast<double>(r.grad_y[c]);
-    r.grad_sum[c] =
-        static_cast<float>(static_cast<double>(r.rstd) * (g - mean_g - xhat(c) * mean_g_xhat));
+    const double beside = r.grad_beside == nullptr ? 0.0 : static_cast<double>(r.grad_beside[c]);
+    r.grad_sum[c] = static_cast<float>(
+        static_cast<double>(r.rstd) * (g - mean_g - xhat(c) * mean_g_xhat) + beside);
     if (r.grad_x != nullptr) r.grad_x[c] = to_storage<T>(r.grad_sum[c] * factor(r.mask, r.row, c));
   }
 }

@@ -13,6 +13,7 @@ namespace tandem::kernels {
 struct KernelGroup {
   const GemmKernels* gemm = nullptr;
   const AttentionKernels* attention = nullptr;
+  const RotaryKernels* rotary = nullptr;
   const LayerNormKernels* layer_norm = nullptr;
   const ActivationKernels* activation = nullptr;
   const DropoutKernels* dropout = nullptr;

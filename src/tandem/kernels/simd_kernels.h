@@ -61,6 +61,7 @@ extern const StreamLoops kStreamsAvx512;
 
 extern const AttentionOf<float> kAttentionFloat256;
 extern const AttentionOf<bfloat16> kAttentionWidened256;
+extern const RotaryKernels kRotaryAvx2;
 extern const LayerNormKernels kLayerNormAvx2;
 extern const ActivationKernels kActivationAvx2;
 extern const DropoutKernels kDropoutAvx2;
@@ -70,6 +71,7 @@ extern const MathFunctions kMathAvx2;
 
 extern const AttentionOf<float> kAttentionFloat512;
 extern const AttentionOf<bfloat16> kAttentionWidened512;
+extern const RotaryKernels kRotaryAvx512;
 extern const LayerNormKernels kLayerNormAvx512;
 extern const ActivationKernels kActivationAvx512;
 extern const DropoutKernels kDropoutAvx512;

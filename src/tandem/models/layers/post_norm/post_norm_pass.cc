@@ -106,7 +106,7 @@ void PostNormPass<T>::attend(bool training) const {
   const auto bias = position_bias();
   attention(rows_.context, rows_.sequences, options_.num_heads, options_.head_dim(),
             attention_dropout_, tensors_.qkv.data(), tensors_.context.data(),
-            tensors_.log_sum_exp.data(), bias ? &*bias : nullptr);
+            tensors_.log_sum_exp.data(), bias ? &*bias : nullptr, kernels::kAllKeys);
 }
 
 // From the attention's output up to the activation: all that backward reads, the last LayerNorm
