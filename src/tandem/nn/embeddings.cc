@@ -10,6 +10,7 @@ namespace {
 
 void number_rows(const EmbeddingsOptions& options, const PackedBatch& batch,
                  std::span<std::int32_t> positions) {
+  if (options.positions == Positions::kNone) return;
   const bool counts_rows = options.positions == Positions::kRows;
   for (std::size_t i = 0; i < batch.num_sequences(); ++i) {
     std::int32_t last = counts_rows ? -1 : options.padding_idx;
@@ -29,7 +30,7 @@ const std::int32_t* types_of(const EmbeddingsOptions& options, const PackedBatch
 kernels::EmbeddingIndices indices_of(const EmbeddingsOptions& options, const PackedBatch& batch,
                                      const EmbeddingsActivations& saved) {
   return {.word = batch.input_ids.data(),
-          .position = saved.positions.data(),
+          .position = options.positions == Positions::kNone ? nullptr : saved.positions.data(),
           .type = types_of(options, batch, saved),
           .vocab_size = options.vocab_size,
           .max_positions = options.max_position_embeddings,
@@ -54,8 +55,9 @@ EmbeddingsActivations EmbeddingsActivations::allocate(Arena& arena,
                                                       const EmbeddingsOptions& options,
                                                       std::size_t rows) {
   const bool zeros = options.type_vocab_size > 0 && !options.reads_token_types;
+  const std::size_t numbered = options.positions == Positions::kNone ? 0 : rows;
   return {.norm = LayerNormActivations::allocate(arena, rows, options.width),
-          .positions = arena.allocate<std::int32_t>(rows),
+          .positions = arena.allocate<std::int32_t>(numbered),
           .types = zeros ? arena.allocate<std::int32_t>(rows) : std::span<std::int32_t>()};
 }
 
@@ -107,7 +109,7 @@ void embeddings_backward(const Pass& pass, const EmbeddingsOptions& options,
       .word_begun = grads.words_begun};
   kernels::embedding_backward(pass.context, pass.sequences, options.width,
                               indices_of(options, batch, saved), dropout_of(pass, options), args);
-  if (!options.positions_trainable) {
+  if (grad_position != nullptr && !options.positions_trainable) {
     std::fill_n(grad_position, options.max_position_embeddings * options.width, 0.0f);
   }
 }

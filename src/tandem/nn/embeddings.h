@@ -20,7 +20,9 @@ namespace tandem::nn {
 //   kTokens: with p the id of the padding, p + 1, p + 2 … for every row that is not the padding,
 //            and p for those that are (RoBERTa). It looks at ids only: padding inside a text counts
 //            as such.
-enum class Positions { kRows, kTokens };
+//   kNone:   not numbered, and without a table of positions: the layers have their own
+//            (ModernBERT).
+enum class Positions { kRows, kTokens, kNone };
 
 struct EmbeddingsOptions {
   std::size_t width = 0;  // E
@@ -39,7 +41,7 @@ struct EmbeddingsOptions {
 // Offsets in the parameter arena.
 struct EmbeddingsParameters {
   std::size_t word = 0;      // [vocab_size, E]
-  std::size_t position = 0;  // [max_position_embeddings, E]
+  std::size_t position = 0;  // [max_position_embeddings, E], or kNoParameter
   std::size_t type = 0;      // [type_vocab_size, E]; unused without token types
   LayerNormParameters norm;
 };
@@ -47,7 +49,7 @@ struct EmbeddingsParameters {
 // Values saved for backward.
 struct EmbeddingsActivations {
   LayerNormActivations norm;
-  std::span<std::int32_t> positions;  // [R]
+  std::span<std::int32_t> positions;  // [R], or empty with Positions::kNone
   std::span<std::int32_t> types;      // [R] zeros, where token types are not read; else empty
 
   static EmbeddingsActivations allocate(Arena& arena, const EmbeddingsOptions& options,

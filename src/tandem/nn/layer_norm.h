@@ -47,6 +47,25 @@ void dropout_add_layer_norm_forward(const Pass& pass, const LayerNormParameters&
                                              dropout, args);
 }
 
+// y = LayerNorm(sum), of a row that goes on beside the norm. saved.sum is read and stays.
+template <class T>
+void layer_norm_forward(const Pass& pass, const LayerNormParameters& parameters, double eps,
+                        const LayerNormActivations& saved, const Hidden<T>& y) {
+  const kernels::LayerNormForward<T> args = {.x = nullptr,
+                                             .residual = saved.sum.data(),
+                                             .gamma = pass.weights.vector(parameters.weight),
+                                             .beta = pass.weights.vector(parameters.bias),
+                                             .eps = static_cast<float>(eps),
+                                             .y = y.residual.data(),
+                                             .y_copy = y.copy(),
+                                             .sum = saved.sum.data(),
+                                             .mean = saved.mean.data(),
+                                             .rstd = saved.rstd.data()};
+  const StageTimer timer(pass.context.profile, "layer norm", "forward");
+  kernels::dropout_add_layer_norm_forward<T>(pass.context, pass.sequences,
+                                             saved.sum.size() / pass.rows(), {}, args);
+}
+
 // y of a forward pass, the same bits, from what it saved. `residual`: y.residual is written, too.
 template <class T>
 void layer_norm_recompute(const Pass& pass, const LayerNormParameters& parameters,
@@ -61,6 +80,30 @@ void layer_norm_recompute(const Pass& pass, const LayerNormParameters& parameter
                                     .beta = pass.weights.vector(parameters.bias),
                                     .y = residual ? y.residual.data() : nullptr,
                                     .y_copy = y.copy()});
+}
+
+// As below, of a norm whose input goes on beside it, too.   grad_y: [R, H] f32.   grad: [R, H] f32,
+// the gradient by which the input goes on; on return that of the input.   grad_x: [R, H] T,
+// overwritten: the gradient of x; or empty.
+template <class T>
+void layer_norm_backward_beside(const Pass& pass, const LayerNormParameters& parameters,
+                                const kernels::Dropout& dropout, const LayerNormActivations& saved,
+                                std::span<const float> grad_y, std::span<float> grad,
+                                std::span<T> grad_x, const Gradients& grads) {
+  const kernels::LayerNormBackward<T> args = {.grad_y = grad_y.data(),
+                                              .sum = saved.sum.data(),
+                                              .mean = saved.mean.data(),
+                                              .rstd = saved.rstd.data(),
+                                              .gamma = pass.weights.vector(parameters.weight),
+                                              .grad_beside = grad.data(),
+                                              .grad_sum = grad.data(),
+                                              .grad_x = grad_x.data(),
+                                              .grad_gamma = grads.at(parameters.weight),
+                                              .grad_beta = grads.at(parameters.bias),
+                                              .accumulate = grads.accumulate};
+  const StageTimer timer(pass.context.profile, "layer norm", "backward");
+  kernels::dropout_add_layer_norm_backward<T>(pass.context, pass.sequences,
+                                              grad.size() / pass.rows(), dropout, args);
 }
 
 // grad: [R, H] f32, the gradient of y on entry and of the residual on return.   grad_x: [R, H] T,

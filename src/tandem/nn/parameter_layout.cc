@@ -29,7 +29,7 @@ std::size_t ParameterLayout::add_adjacent(std::string name, std::vector<std::siz
 }
 
 Linear ParameterLayout::add_linear(std::string_view name, std::span<const std::string> modules,
-                                   std::size_t out_features, std::size_t in_features) {
+                                   std::size_t out_features, std::size_t in_features, Bias bias) {
   Linear linear{
       .out_features = modules.size() * out_features, .in_features = in_features, .name = name};
   const auto add_all = [&](const char* suffix, const std::vector<std::size_t>& shape,
@@ -39,14 +39,17 @@ Linear ParameterLayout::add_linear(std::string_view name, std::span<const std::s
     return first;
   };
   linear.weight = add_all(".weight", {out_features, in_features}, ParameterKind::kWeight);
-  linear.bias = add_all(".bias", {out_features}, ParameterKind::kBias);
+  linear.bias =
+      bias == Bias::kYes ? add_all(".bias", {out_features}, ParameterKind::kBias) : kNoParameter;
   linears_.push_back(linear);
   return linear;
 }
 
-LayerNormParameters ParameterLayout::add_layer_norm(const std::string& module, std::size_t size) {
+LayerNormParameters ParameterLayout::add_layer_norm(const std::string& module, std::size_t size,
+                                                    Bias has_bias) {
   const std::size_t weight = add(module + ".weight", {size}, ParameterKind::kLayerNormWeight);
-  const std::size_t bias = add(module + ".bias", {size}, ParameterKind::kBias);
+  const std::size_t bias =
+      has_bias == Bias::kYes ? add(module + ".bias", {size}, ParameterKind::kBias) : kNoParameter;
   return {weight, bias};
 }
 

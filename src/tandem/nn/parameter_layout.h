@@ -26,6 +26,9 @@ enum class ParameterKind {
   kEmbedding         // table [rows, H]; decays
 };
 
+// Whether a linear layer or a LayerNorm has a bias.
+enum class Bias : bool { kNo, kYes };
+
 struct ParameterSpec {
   std::string name;  // Hugging Face's name, e.g. "bert.encoder.layer.0.output.dense.weight"
   std::vector<std::size_t> shape;  // row-major
@@ -66,13 +69,14 @@ class ParameterLayout {
   // Several modules, of `out_features` each, that read the same input are one layer: their weights
   // lie one behind the other, then their biases.
   Linear add_linear(std::string_view name, std::span<const std::string> modules,
-                    std::size_t out_features, std::size_t in_features);
+                    std::size_t out_features, std::size_t in_features, Bias bias = Bias::kYes);
   Linear add_linear(std::string_view name, const std::string& module, std::size_t out_features,
-                    std::size_t in_features) {
-    return add_linear(name, std::span(&module, 1), out_features, in_features);
+                    std::size_t in_features, Bias bias = Bias::kYes) {
+    return add_linear(name, std::span(&module, 1), out_features, in_features, bias);
   }
   // Weight and bias of a LayerNorm over `size` columns.
-  LayerNormParameters add_layer_norm(const std::string& module, std::size_t size);
+  LayerNormParameters add_layer_norm(const std::string& module, std::size_t size,
+                                     Bias bias = Bias::kYes);
 
   // In arena order.
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }

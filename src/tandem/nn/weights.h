@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -16,6 +17,9 @@ using kernels::Precision;
 class Int8Linears;     // int8_linear.h
 class LinearObserver;  // int8_linear.h
 class PackedLinears;   // packed_linear.h
+
+// The offset of a parameter that the model does not have: the bias of a layer without one.
+inline constexpr std::size_t kNoParameter = std::numeric_limits<std::size_t>::max();
 
 // The weights of one step: the f32 masters and, when products are to run in bf16, their rounded
 // copy. `int8` and `observer` are for forward passes without bf16 that no backward follows.
@@ -37,8 +41,10 @@ struct Weights {
       return bf16.data() + offset;
     }
   }
-  // A bias, a LayerNorm parameter or an embedding table: always f32.
-  const float* vector(std::size_t offset) const { return f32.data() + offset; }
+  // A bias, a LayerNorm parameter or an embedding table: always f32. Null for kNoParameter.
+  const float* vector(std::size_t offset) const {
+    return offset == kNoParameter ? nullptr : f32.data() + offset;
+  }
 };
 
 // Where gradients go: the same layout as the weights, f32. accumulate: += (a further micro-batch),
@@ -50,7 +56,10 @@ struct Gradients {
   // layer that shares their table wrote it.
   bool words_begun = false;
 
-  float* at(std::size_t offset) const { return f32.data() + offset; }
+  // Null for kNoParameter.
+  float* at(std::size_t offset) const {
+    return offset == kNoParameter ? nullptr : f32.data() + offset;
+  }
 };
 
 // A linear layer y = x·weightᵀ + bias (linear.h): offsets in the arena, shape, and the name of its
@@ -58,7 +67,7 @@ struct Gradients {
 // ParameterLayout::add_linear().
 struct Linear {
   std::size_t weight = 0;  // [out_features, in_features]
-  std::size_t bias = 0;    // [out_features]
+  std::size_t bias = 0;    // [out_features], or kNoParameter
   std::size_t out_features = 0;
   std::size_t in_features = 0;
   std::string_view name = {};
@@ -66,7 +75,7 @@ struct Linear {
 
 struct LayerNormParameters {
   std::size_t weight = 0;  // [H]
-  std::size_t bias = 0;    // [H]
+  std::size_t bias = 0;    // [H], or kNoParameter
 };
 
 }  // namespace tandem::nn
