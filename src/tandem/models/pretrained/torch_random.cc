@@ -1,8 +1,12 @@
 #include "tandem/models/pretrained/torch_random.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <numbers>
+#include <vector>
+
+#include "tandem/core/error.h"
 
 namespace tandem::models {
 namespace {
@@ -67,6 +71,22 @@ void TorchGenerator::fill_normal(std::span<float> out, double mean, double stand
     const auto last = out.last<kBlock>();
     for (float& value : last) value = uniform_24_bits();
     box_muller_block(last, block_mean, block_deviation);
+  }
+}
+
+void TorchGenerator::fill_truncated_normal(std::span<float> out, double standard_deviation,
+                                           double cutoff) {
+  TANDEM_CHECK(cutoff >= kMinCutoff, "cutoff {}", cutoff);
+  const auto limit = static_cast<float>(cutoff * standard_deviation);
+  const auto outside = [limit](float value) { return std::abs(value) > limit; };
+  fill_normal(out, 0.0, standard_deviation);
+  std::vector<float> again;
+  while (std::ranges::any_of(out, outside)) {
+    again.resize(out.size());
+    fill_normal(again, 0.0, standard_deviation);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (outside(out[i])) out[i] = again[i];
+    }
   }
 }
 

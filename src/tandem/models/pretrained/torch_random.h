@@ -21,6 +21,12 @@ class TorchGenerator {
   //   fewer: one by one in double precision, two per Box-Muller pair; the second of a pair waits
   //     for the next element, also when that is in the next tensor.
   void fill_normal(std::span<float> out, double mean, double standard_deviation);
+  // torch.nn.init.trunc_normal_ of a contiguous f32 tensor, as since torch 2.13: mean 0, cut off at
+  // `cutoff` standard deviations to either side. As long as a value lies outside, the whole tensor
+  // is drawn again and such values are replaced. Expects a cutoff of at least kMinCutoff, below
+  // which torch draws otherwise.
+  static constexpr double kMinCutoff = 0.4;
+  void fill_truncated_normal(std::span<float> out, double standard_deviation, double cutoff);
 
  private:
   float uniform_24_bits();
