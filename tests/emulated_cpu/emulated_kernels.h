@@ -26,7 +26,7 @@ extern const AttentionOf<bfloat16> kAttentionWidened;
 extern const AttentionOf<bfloat16> kAttentionPairs;
 extern const AttentionOf<bfloat16> kAttentionTiles;
 
-// What passes over rows and arrays (elementwise.cc).
+// Passes over rows and arrays (elementwise.cc).
 extern const RotaryKernels kRotary;
 extern const LayerNormKernels kLayerNorm;
 extern const ActivationKernels kActivation;

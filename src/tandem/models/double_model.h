@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/kernels/attention.h"
 #include "tandem/kernels/dropout.h"
 #include "tandem/models/encoder/encoder_model.h"
+#include "tandem/models/heads/prediction_head.h"
 #include "tandem/models/layers/post_norm/relative_bias.h"
 #include "tandem/models/test_models.h"
 
@@ -40,7 +42,13 @@ class DoubleModel {
   // [rows, 2]
   Matrix logits() const {
     Matrix x = hidden();
-    drop(x, H, config_.num_hidden_layers, nn::DropoutSite::kInput, config_.qa_dropout);
+    const std::size_t L = config_.num_hidden_layers;
+    if (has_prediction_head(config_)) {
+      x = predict(x);
+      drop(x, H, L, nn::DropoutSite::kHeadHidden, config_.token_head_dropout_prob());
+      return linear(x, std::string(config_.family->prediction_head.output), 2, H);
+    }
+    drop(x, H, L, nn::DropoutSite::kInput, config_.qa_dropout);
     return linear(x, "qa_outputs", 2, H);
   }
 
@@ -55,6 +63,11 @@ class DoubleModel {
       const auto first = rows.begin() + static_cast<std::ptrdiff_t>(batch_.row_begin[s] * H);
       x.insert(x.end(), first, first + static_cast<std::ptrdiff_t>(H));
     }
+    if (has_prediction_head(config_)) {
+      x = predict(x);
+      drop_first_rows(x, L, nn::DropoutSite::kHeadHidden, rate);
+      return linear(x, std::string(config_.family->prediction_head.output), num_labels, H);
+    }
     if (head.drops_input) drop_first_rows(x, L, nn::DropoutSite::kInput, rate);
     x = linear(x, std::string(head.dense), H, H);
     for (double& value : x) value = activation(head.activation, value);
@@ -68,18 +81,34 @@ class DoubleModel {
     TANDEM_CHECK(spec != nullptr, "no parameter {}", name);
     return parameters_.data() + spec->offset;
   }
+  // Null for one that the model does not have.
+  const double* optional_parameter(const std::string& name) const {
+    return model_.layout().find(name) == nullptr ? nullptr : parameter(name);
+  }
   std::string base() const { return std::string(config_.family->base_prefix); }
 
   Matrix hidden() const {
     Matrix x = embed();
-    for (std::size_t l = 0; l < config_.num_hidden_layers; ++l) x = layer(l, x);
+    const PreNormNames* modern = pre_norm_names(*config_.family);
+    for (std::size_t l = 0; l < config_.num_hidden_layers; ++l)
+      x = modern == nullptr ? layer(l, x) : pre_norm_layer(*modern, l, std::move(x));
+    if (modern != nullptr) layer_norm(x, base() + std::string(modern->final_norm), H);
+    return x;
+  }
+
+  // The part of ModernBERT's heads in front of dropout and output layer.
+  Matrix predict(const Matrix& rows) const {
+    const PredictionHeadParts& head = config_.family->prediction_head;
+    Matrix x = linear(rows, std::string(head.dense), H, H);
+    for (double& value : x) value = activation(config_.classifier_activation, value);
+    layer_norm(x, std::string(head.norm), H);
     return x;
   }
 
   Matrix embed() const {
     const std::string e = base() + "embeddings.";
-    const double* word = parameter(e + "word_embeddings.weight");
-    const double* position = parameter(e + "position_embeddings.weight");
+    const double* word = parameter(fmt::format("{}{}.weight", e, config_.family->embeddings.word));
+    const double* position = optional_parameter(e + "position_embeddings.weight");
     const double* type =
         config_.type_vocab_size > 0 ? parameter(e + "token_type_embeddings.weight") : nullptr;
     const std::size_t E = config_.embedding_width();
@@ -89,19 +118,19 @@ class DoubleModel {
         const std::size_t p = position_of(batch_.row_begin[s], r);
         const std::size_t t = config_.family->reads_token_types ? batch_.token_type_ids[r] : 0;
         for (std::size_t c = 0; c < E; ++c) {
-          x[r * E + c] = word[batch_.input_ids[r] * E + c] + position[p * E + c] +
-                         (type ? type[t * E + c] : 0.0);
+          x[r * E + c] = word[batch_.input_ids[r] * E + c] +
+                         (position ? position[p * E + c] : 0.0) + (type ? type[t * E + c] : 0.0);
         }
       }
     }
-    layer_norm(x, e + "LayerNorm", E);
-    drop(x, E, 0, nn::DropoutSite::kInput, config_.hidden_dropout_prob);
+    layer_norm(x, e + std::string(config_.family->embeddings.norm), E);
+    drop(x, E, 0, nn::DropoutSite::kInput, config_.embeddings_dropout_prob());
     return E == H ? x : linear(x, base() + "embeddings_project", H, E);
   }
 
   // As the families define it: counting rows, or tokens that are not the padding.
   std::size_t position_of(std::size_t begin, std::size_t row) const {
-    if (config_.family->positions == nn::Positions::kRows) return row - begin;
+    if (config_.family->positions != nn::Positions::kTokens) return row - begin;
     const auto pad = static_cast<std::size_t>(config_.pad_token_id);
     if (batch_.input_ids[row] == config_.pad_token_id) return pad;
     const auto first = batch_.input_ids.begin();
@@ -133,14 +162,65 @@ class DoubleModel {
     return y;
   }
 
+  Matrix pre_norm_layer(const PreNormNames& names, std::size_t l, Matrix x) const {
+    const auto name = [&](std::string_view part) {
+      return fmt::format("{}{}{}.{}", base(), names.layers, l, part);
+    };
+    Matrix h = x;
+    if (l > 0) layer_norm(h, name(names.attention_norm), H);
+    const Matrix qkv = linear(h, name(names.qkv), 3 * H, H);
+    std::vector<Matrix> parts(3, Matrix(R * H));
+    for (std::size_t i = 0; i < qkv.size(); ++i)
+      parts[i % (3 * H) / H][i / (3 * H) * H + i % H] = qkv[i];
+    const bool global = config_.attention.is_global(l);
+    const double theta = global ? config_.attention.global_theta : config_.attention.local_theta;
+    rotate(parts[0], theta);
+    rotate(parts[1], theta);
+    Matrix attended =
+        linear(attention(l, parts[0], parts[1], parts[2],
+                         global ? kernels::kAllKeys : config_.attention.local_window()),
+               name(names.attention_output), H, H);
+    drop(attended, H, l, nn::DropoutSite::kAttentionOutput, config_.attention_probs_dropout_prob);
+    add(x, attended);
+
+    h = x;
+    layer_norm(h, name(names.feed_forward_norm), H);
+    const Matrix wide = linear(h, name(names.up), 2 * I, H);
+    Matrix gated(R * I);
+    for (std::size_t i = 0; i < gated.size(); ++i) {
+      const std::size_t at = i / I * 2 * I + i % I;
+      gated[i] = activation(config_.hidden_act, wide[at]) * wide[at + I];
+    }
+    drop(gated, I, l, nn::DropoutSite::kFeedForwardOutput, config_.hidden_dropout_prob);
+    add(x, linear(gated, name(names.down), H, I));
+    return x;
+  }
+
+  // Turns (x₁, x₂), halves of a head, by the angles of the row's position.
+  void rotate(Matrix& x, double theta) const {
+    const std::size_t D = config_.head_dim();
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::size_t j = i % D;
+      if (j >= D / 2) continue;
+      const std::size_t row = i / H;
+      const auto next = std::upper_bound(batch_.row_begin.begin(), batch_.row_begin.end(), row);
+      const auto position = static_cast<double>(row - *(next - 1));
+      const double angle =
+          position * std::pow(theta, -2 * static_cast<double>(j) / static_cast<double>(D));
+      const double first = x[i], second = x[i + D / 2];
+      x[i] = first * std::cos(angle) - second * std::sin(angle);
+      x[i + D / 2] = second * std::cos(angle) + first * std::sin(angle);
+    }
+  }
+
   Matrix linear(const Matrix& x, const std::string& name, std::size_t out, std::size_t in) const {
     const double* weight = parameter(name + ".weight");
-    const double* bias = parameter(name + ".bias");
+    const double* bias = optional_parameter(name + ".bias");
     const std::size_t rows = x.size() / in;
     Matrix y(rows * out);
     for (std::size_t r = 0; r < rows; ++r) {
       for (std::size_t n = 0; n < out; ++n) {
-        double sum = bias[n];
+        double sum = bias == nullptr ? 0 : bias[n];
         for (std::size_t k = 0; k < in; ++k) sum += x[r * in + k] * weight[n * in + k];
         y[r * out + n] = sum;
       }
@@ -150,7 +230,8 @@ class DoubleModel {
 
   // Per sequence and head: softmax over its real rows, dropout on the probabilities, mean of the
   // values.
-  Matrix attention(std::size_t l, const Matrix& q, const Matrix& k, const Matrix& v) const {
+  Matrix attention(std::size_t l, const Matrix& q, const Matrix& k, const Matrix& v,
+                   std::size_t window = kernels::kAllKeys) const {
     const std::size_t D = config_.head_dim();
     Matrix out(R * H, 0.0);
     for (std::size_t s = 0; s < batch_.num_sequences(); ++s) {
@@ -165,6 +246,8 @@ class DoubleModel {
           std::vector<double> p(keys);
           double total = 0;
           for (std::size_t j = 0; j < keys; ++j) {
+            const std::size_t own = r - begin;
+            if (std::max(own, j) - std::min(own, j) > window) continue;
             double score = 0;
             for (std::size_t d = head * D; d < (head + 1) * D; ++d)
               score += q[r * H + d] * k[(begin + j) * H + d];
@@ -173,6 +256,7 @@ class DoubleModel {
             total += p[j];
           }
           for (std::size_t j = 0; j < keys; ++j) {
+            if (p[j] == 0) continue;
             const double factor = p[j] / total * mask_factor(mask, site.p, r - begin, j);
             for (std::size_t d = head * D; d < (head + 1) * D; ++d)
               out[r * H + d] += factor * v[(begin + j) * H + d];
@@ -185,6 +269,7 @@ class DoubleModel {
 
   // 0 for families without one.
   double relative_bias(std::size_t head, std::size_t row, std::size_t key) const {
+    if (pre_norm_names(*config_.family) != nullptr) return 0;
     const PostNormNames& names = layer_names(*config_.family);
     if (names.relative_bias.empty()) return 0;
     const auto distance = static_cast<std::ptrdiff_t>(key) - static_cast<std::ptrdiff_t>(row);
@@ -195,9 +280,9 @@ class DoubleModel {
 
   void layer_norm(Matrix& x, const std::string& name, std::size_t columns) const {
     const double* gamma = parameter(name + ".weight");
-    const double* beta = parameter(name + ".bias");
+    const double* beta = optional_parameter(name + ".bias");
     const double n = static_cast<double>(columns);
-    for (std::size_t r = 0; r < R; ++r) {
+    for (std::size_t r = 0; r < x.size() / columns; ++r) {
       double* row = &x[r * columns];
       double mean = 0;
       double variance = 0;
@@ -205,7 +290,7 @@ class DoubleModel {
       for (std::size_t c = 0; c < columns; ++c) variance += (row[c] - mean) * (row[c] - mean) / n;
       const double rstd = 1 / std::sqrt(variance + config_.layer_norm_eps);
       for (std::size_t c = 0; c < columns; ++c)
-        row[c] = (row[c] - mean) * rstd * gamma[c] + beta[c];
+        row[c] = (row[c] - mean) * rstd * gamma[c] + (beta == nullptr ? 0 : beta[c]);
     }
   }
 

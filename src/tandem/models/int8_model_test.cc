@@ -109,7 +109,6 @@ TEST_P(Int8ModelTest, AnObserverSeesEachLinearLayerOnceInOrder) {
   const ModelConfig& config = test_.model.config();
   const std::size_t H = config.hidden_size;
   const std::size_t I = config.intermediate_size;
-  const PostNormNames& parts = models::testing::layer_names(*GetParam());
   std::vector<std::string> names, want_names;
   std::vector<std::size_t> in_features, want_in_features;
   for (const Recorder::Input& input : seen.inputs) {
@@ -121,22 +120,24 @@ TEST_P(Int8ModelTest, AnObserverSeesEachLinearLayerOnceInOrder) {
     want_names.push_back(fmt::format("{}embeddings_project.weight", GetParam()->base_prefix));
     want_in_features.push_back(config.embedding_size);
   }
-  for (const char* layer : {"0", "1"}) {
-    for (const std::string_view part :
-         {parts.query, parts.attention_output, parts.intermediate, parts.output}) {
-      want_names.push_back(
-          fmt::format("{}{}{}.{}.weight", GetParam()->base_prefix, parts.layers, layer, part));
-    }
+  for (const std::size_t layer : {0, 1}) {
+    for (std::string& name : models::testing::linear_weights(*GetParam(), layer))
+      want_names.push_back(std::move(name));
     want_in_features.insert(want_in_features.end(), {H, H, H, I});
   }
-  want_names.push_back("qa_outputs.weight");
+  const std::string output = models::testing::output_layer(*GetParam(), "qa_outputs");
+  if (output != "qa_outputs") {
+    want_names.push_back(std::string(GetParam()->prediction_head.dense) + ".weight");
+    want_in_features.push_back(H);
+  }
+  want_names.push_back(output + ".weight");
   want_in_features.push_back(H);
   EXPECT_THAT(names, ElementsAreArray(want_names));
   EXPECT_THAT(in_features, ElementsAreArray(want_in_features));
   // The recorded input of the head is the one that the head computed with.
   const Recorder::Input& head = seen.inputs.back();
   const float* w = test_.f32.data() + head.linear.weight;
-  double logit = test_.f32[test_.model.layout().find("qa_outputs.bias")->offset];
+  double logit = test_.f32[test_.model.layout().find(output + ".bias")->offset];
   for (std::size_t k = 0; k < H; ++k) logit += static_cast<double>(w[k]) * head.x[k];
   EXPECT_NEAR(logit, logits[0], 1e-5);
 }

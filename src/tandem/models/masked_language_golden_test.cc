@@ -188,7 +188,8 @@ INSTANTIATE_TEST_SUITE_P(Shared, MaskedLanguageGoldenTest,
                                                     "electra"})),
                          kNameOfCase);
 INSTANTIATE_TEST_SUITE_P(SharedEncoders, MaskedLanguageGoldenTest,
-                         ::testing::ValuesIn(cases(Source::kEncoders, {"mpnet"})), kNameOfCase);
+                         ::testing::ValuesIn(cases(Source::kEncoders, {"modernbert", "mpnet"})),
+                         kNameOfCase);
 INSTANTIATE_TEST_SUITE_P(Project, MaskedLanguageGoldenTest,
                          ::testing::ValuesIn(cases(Source::kProject,
                                                    {"bert", "distilbert", "electra", "mpnet",

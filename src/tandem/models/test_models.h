@@ -2,12 +2,16 @@
 // in.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tandem/core/buffer.h"
@@ -18,6 +22,7 @@
 #include "tandem/models/encoder/model_config.h"
 #include "tandem/models/heads/row_head.h"
 #include "tandem/models/layers/post_norm/post_norm.h"
+#include "tandem/models/layers/pre_norm/pre_norm.h"
 #include "tandem/models/pretrained/pretrained.h"
 
 // Names for test listings.
@@ -36,6 +41,39 @@ namespace tandem::models::testing {
 // The names of the parts of a layer, for families with BERT's layers.
 inline const PostNormNames& layer_names(const Family& family) {
   return dynamic_cast<const PostNorm&>(*family.layers).names();
+}
+// The same for families with ModernBERT's layers; null for others.
+inline const PreNormNames* pre_norm_names(const Family& family) {
+  const auto* kind = dynamic_cast<const PreNorm*>(family.layers);
+  return kind == nullptr ? nullptr : &kind->names();
+}
+
+// The weights of a layer's products in the order of forward, of queries for queries, keys and
+// values.
+inline std::vector<std::string> linear_weights(const Family& family, std::size_t layer) {
+  std::vector<std::string> names;
+  const auto add = [&](std::string_view layers, std::initializer_list<std::string_view> parts) {
+    for (const std::string_view part : parts)
+      names.push_back(fmt::format("{}{}{}.{}.weight", family.base_prefix, layers, layer, part));
+  };
+  if (const PreNormNames* modern = pre_norm_names(family)) {
+    add(modern->layers, {modern->qkv, modern->attention_output, modern->up, modern->down});
+  } else {
+    const PostNormNames& bert = layer_names(family);
+    add(bert.layers, {bert.query, bert.attention_output, bert.intermediate, bert.output});
+  }
+  return names;
+}
+// The parameter whose gradient a layer finishes first.
+inline std::string first_parameter(const Family& family, std::size_t layer) {
+  if (pre_norm_names(family) != nullptr) return linear_weights(family, layer).back();
+  const PostNormNames& bert = layer_names(family);
+  return fmt::format("{}{}{}.{}.weight", family.base_prefix, bert.layers, layer, bert.output_norm);
+}
+// The output layer of a head of rows.
+inline std::string output_layer(const Family& family, std::string otherwise) {
+  const std::string_view own = family.prediction_head.output;
+  return own.empty() ? std::move(otherwise) : std::string(own);
 }
 
 // Threads, kernels and scratch memory with one owner.
@@ -58,7 +96,7 @@ class TestContext {
 };
 
 // 2 layers, 32 hidden, 2 heads, 48 intermediate, 40 words, 16 positions; word 0 is the padding.
-// Dropout as in the real models.
+// Dropout as in the real models, and 0.1 where these have none.
 inline ModelConfig tiny_config(const Family& family) {
   ModelConfig config = ModelConfig::defaults(family);
   config.vocab_size = 40;
@@ -73,6 +111,12 @@ inline ModelConfig tiny_config(const Family& family) {
   config.initializer_range = 0.2;  // wide, so that softmax and GELU leave their linear range
   // Another activation where there are no token types, so that the families cover both.
   if (config.type_vocab_size == 0) config.hidden_act = kernels::Activation::kGeluNew;
+  if (pre_norm_names(family) != nullptr) {
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.1;
+    config.embedding_dropout = 0.1;
+    config.classifier_dropout = 0.1;
+    config.attention = {.global_every = 2, .local_attention = 6};
+  }
   return config;
 }
 

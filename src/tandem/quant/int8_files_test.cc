@@ -91,11 +91,18 @@ class Int8Files : public ::testing::TestWithParam<const models::Family*> {
     model_.model.forward(context, weights, batch, {}, activations, logits);
     return logits;
   }
-  const models::PostNormNames& names() const { return models::testing::layer_names(*GetParam()); }
+  bool is_modern() const { return models::testing::pre_norm_names(*GetParam()) != nullptr; }
   std::string prefix() const {
-    return fmt::format("{}{}", GetParam()->base_prefix, names().layers);
+    const std::string query = this->query();
+    return query.substr(0, query.find(".0.") + 1);
   }
-  std::string query() const { return fmt::format("{}0.{}", prefix(), names().query); }
+  // The module of queries, or of queries, keys and values.
+  std::string query() const {
+    const std::string weight = models::testing::linear_weights(*GetParam(), 0).front();
+    return weight.substr(0, weight.size() - std::string_view(".weight").size());
+  }
+  std::size_t query_rows() const { return is_modern() ? 96 : 32; }
+  std::string head() const { return models::testing::output_layer(*GetParam(), "qa_outputs"); }
   // Saves a good model, changes its tensors, and expects load() to say what is wrong.
   void expect_broken(const std::function<void(Tensors&)>& change,
                      const std::vector<std::string>& needles) {
@@ -122,7 +129,7 @@ TEST_P(Int8Files, LayersAreTheEncodersProductsFromTheLast) {
   ASSERT_EQ(layers_.size(), 8u);
   EXPECT_THAT(blocks_of(layers_), ElementsAre(prefix() + "1", prefix() + "0"));
   const LinearLayer& qkv = layers_.back();
-  ASSERT_EQ(qkv.modules.size(), 3u);
+  ASSERT_EQ(qkv.modules.size(), is_modern() ? 1u : 3u);
   EXPECT_EQ(qkv.modules.front().name, query());
   EXPECT_EQ(qkv.linear.out_features, 96u);
   EXPECT_EQ(qkv.linear.in_features, 32u);
@@ -137,10 +144,10 @@ TEST_P(Int8Files, HasTheTensorsOfCompressedTensors) {
   const Tensors tensors = read_tensors(folder_.path());
   const Owned& weight = tensors.at(query() + ".weight");
   EXPECT_EQ(weight.dtype, DType::kI8);
-  EXPECT_THAT(weight.shape, ElementsAre(32, 32));
+  EXPECT_THAT(weight.shape, ElementsAre(query_rows(), 32));
   const Owned& scale = tensors.at(query() + ".weight_scale");
   EXPECT_EQ(scale.dtype, DType::kF32);
-  EXPECT_THAT(scale.shape, ElementsAre(32, 1));
+  EXPECT_THAT(scale.shape, ElementsAre(query_rows(), 1));
   const Owned& input_scale = tensors.at(query() + ".input_scale");
   EXPECT_EQ(input_scale.dtype, DType::kF32);
   EXPECT_THAT(input_scale.shape, ElementsAre(1));
@@ -151,14 +158,14 @@ TEST_P(Int8Files, HasTheTensorsOfCompressedTensors) {
   EXPECT_EQ(zero_point.dtype, DType::kI8);
   EXPECT_THAT(zero_point.shape, ElementsAre(1));
   EXPECT_EQ(static_cast<std::int8_t>(zero_point.bytes[0]), linears.back().input->zero_point - 128);
-  EXPECT_EQ(tensors.at(query() + ".bias").dtype, DType::kF32);
-  EXPECT_EQ(tensors.at("qa_outputs.weight").dtype, DType::kF32);
-  EXPECT_FALSE(tensors.contains("qa_outputs.weight_scale"));
+  EXPECT_EQ(tensors.contains(query() + ".bias"), !is_modern());
+  EXPECT_EQ(tensors.at(head() + ".weight").dtype, DType::kF32);
+  EXPECT_FALSE(tensors.contains(head() + ".weight_scale"));
   std::size_t int8 = 0;
   for (const auto& [name, tensor] : tensors) {
     int8 += name.ends_with(".weight") && tensor.dtype == DType::kI8 ? 1 : 0;
   }
-  EXPECT_EQ(int8, 12u);  // six modules in each of two layers
+  EXPECT_EQ(int8, is_modern() ? 8u : 12u);  // four or six modules in each of two layers
 }
 
 TEST_P(Int8Files, WhatIsWrittenIsReadToTheLastBit) {
@@ -176,9 +183,10 @@ TEST_P(Int8Files, LogitsOfTheLoadedModelAreThoseOfTheSavedOne) {
   ASSERT_EQ(linears.size(), 4u);
   save(linears);
   const ModelConfig config = ModelConfig::load(folder_.path());
+  // The modules of a layer, those of the head and a projection.
+  const std::size_t ignored = is_modern() ? 6 : config.has_projection() ? 8 : 7;
   EXPECT_THAT(quantization_of(config, "")->ignore,
-              AllOf(::testing::Contains("qa_outputs"),
-                    ::testing::SizeIs(config.embedding_width() == config.hidden_size ? 7 : 8)));
+              AllOf(::testing::Contains(head()), ::testing::SizeIs(ignored)));
   std::vector<float> weights(model_.f32.size());
   const auto loaded = load();
   const auto report =
@@ -218,12 +226,12 @@ TEST_P(Int8Files, BrokenFilesSayWhatIsWrong) {
     std::memcpy(tensor.bytes.data(), &value, sizeof value);
   };
   expect_broken([&](Tensors& t) { t.erase(q + ".weight_scale"); },
-                {q + ".weight_scale' is missing", "[32, 1]"});
+                {q + ".weight_scale' is missing", fmt::format("[{}, 1]", query_rows())});
   expect_broken([&](Tensors& t) { t.erase(q + ".input_scale"); }, {"input_scale' is missing"});
   expect_broken([&](Tensors& t) { t.erase(q + ".input_zero_point"); },
                 {"input_zero_point' is missing"});
   expect_broken([&](Tensors& t) { t[q + ".weight_scale"].shape = {32}; },
-                {"weight_scale' is [32]", "expected [32, 1]"});
+                {"weight_scale' is [32]", fmt::format("expected [{}, 1]", query_rows())});
   expect_broken([&](Tensors& t) { set_float(t[q + ".weight_scale"], -1); },
                 {"weight_scale' is -1", "positive"});
   expect_broken([&](Tensors& t) { set_float(t[q + ".input_scale"], NAN); },
@@ -236,24 +244,27 @@ TEST_P(Int8Files, BrokenFilesSayWhatIsWrong) {
       [&](Tensors& t) {
         t[q + ".weight"].shape = {16, 64};
       },
-      {"weight' is [16, 64]", "[32, 32]"});
-  expect_broken([&](Tensors& t) { set_float(t[q + ".input_scale"], 0.5f); },
-                {"the input ranges of", "differ"});
+      {"weight' is [16, 64]", fmt::format("[{}, 32]", query_rows())});
+  if (!is_modern()) {  // whose layer is one module
+    expect_broken([&](Tensors& t) { set_float(t[q + ".input_scale"], 0.5f); },
+                  {"the input ranges of", "differ"});
+    expect_broken(
+        [&](Tensors& t) {
+          t[q + ".weight"] = {DType::kF32, {32, 32}, std::string(4096, '\0')};
+        },
+        {"2 of the 3 modules", "all or none"});
+  }
   expect_broken(
       [&](Tensors& t) {
-        t[q + ".weight"] = {DType::kF32, {32, 32}, std::string(4096, '\0')};
-      },
-      {"2 of the 3 modules", "all or none"});
-  expect_broken(
-      [&](Tensors& t) {
-        t[q + ".weight_zero_point"] = {DType::kI8, {32, 1}, std::string(32, '\1')};
+        t[q + ".weight_zero_point"] = {
+            DType::kI8, {query_rows(), 1}, std::string(query_rows(), '\1')};
       },
       {"weight_zero_point' is not 0"});
   expect_broken(
       [&](Tensors& t) {
-        t["qa_outputs.weight"] = {DType::kI8, {2, 32}, std::string(64, '\1')};
+        t[head() + ".weight"] = {DType::kI8, {2, 32}, std::string(64, '\1')};
       },
-      {"qa_outputs.weight' is I8", "encoder"});
+      {head() + ".weight' is I8", "encoder"});
   expect_broken(
       [&](Tensors& t) {
         for (auto& [name, tensor] : t) {

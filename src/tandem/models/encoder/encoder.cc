@@ -24,7 +24,7 @@ nn::EmbeddingsOptions embeddings_options(const ModelConfig& config) {
           .reads_token_types = config.family->reads_token_types,
           .positions_trainable = !config.sinusoidal_pos_embds,
           .layer_norm_eps = config.layer_norm_eps,
-          .dropout = config.hidden_dropout_prob};
+          .dropout = config.embeddings_dropout_prob()};
 }
 
 double weights_of(const nn::Linear& linear) {
@@ -43,20 +43,25 @@ constexpr nn::Precision precision_of() {
   return std::is_same_v<T, float> ? nn::Precision::kFloat32 : nn::Precision::kBfloat16;
 }
 
-nn::EmbeddingsParameters add_embeddings(ParameterLayout& layout, const std::string& name,
+nn::EmbeddingsParameters add_embeddings(ParameterLayout& layout, const Family& family,
+                                        const std::string& name,
                                         const nn::EmbeddingsOptions& options) {
   const std::size_t E = options.width;
   nn::EmbeddingsParameters parameters;
-  parameters.norm = layout.add_layer_norm(name + "LayerNorm", E);
+  parameters.norm =
+      layout.add_layer_norm(fmt::format("{}{}", name, family.embeddings.norm), E, family.bias);
   if (options.type_vocab_size > 0) {
     parameters.type = layout.add(name + "token_type_embeddings.weight",
                                  {options.type_vocab_size, E}, ParameterKind::kEmbedding);
   }
-  parameters.position =
-      layout.add(name + "position_embeddings.weight", {options.max_position_embeddings, E},
-                 ParameterKind::kEmbedding, options.positions_trainable);
-  parameters.word = layout.add(name + "word_embeddings.weight", {options.vocab_size, E},
-                               ParameterKind::kEmbedding);
+  parameters.position = nn::kNoParameter;
+  if (options.positions != nn::Positions::kNone) {
+    parameters.position =
+        layout.add(name + "position_embeddings.weight", {options.max_position_embeddings, E},
+                   ParameterKind::kEmbedding, options.positions_trainable);
+  }
+  parameters.word = layout.add(fmt::format("{}{}.weight", name, family.embeddings.word),
+                               {options.vocab_size, E}, ParameterKind::kEmbedding);
   return parameters;
 }
 
@@ -73,7 +78,7 @@ Encoder::Encoder(const ModelConfig& config, ParameterLayout& layout)
     projection_ = layout.add_linear("embeddings project", name + "_project", hidden_size_,
                                     embeddings_options_.width);
   }
-  embeddings_ = add_embeddings(layout, name + ".", embeddings_options_);
+  embeddings_ = add_embeddings(layout, *config.family, name + ".", embeddings_options_);
   end_ = layout.size();
 }
 
@@ -136,7 +141,11 @@ void Encoder::plan_hidden(Arena& arena, std::size_t rows, PassKind kind,
   std::optional<Hidden> shared;
   for (std::size_t l = 0; l < L; ++l) {
     if (keeps_output<T>(kind, l)) {
-      tensors.hidden[l + 1] = allocate(true);
+      const bool stream_alone = !std::is_same_v<T, float> &&
+                                !EncoderTensors<T>::keeps_hidden(kind) && l + 1 < L &&
+                                !layer(l + 1).traits().reads_operand;
+      tensors.hidden[l + 1] =
+          stream_alone ? Hidden{Hidden::allocate_stream(arena, rows, H), {}} : allocate(true);
       continue;
     }
     if (!shared) shared = training ? allocate(false) : tensors.hidden[0];

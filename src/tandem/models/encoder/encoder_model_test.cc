@@ -141,7 +141,8 @@ TEST_P(GradientTest, MatchesCentralDifferencesInDoublePrecision) {
   std::mt19937 random(5);
   for (const nn::ParameterSpec& parameter : test.model.layout().parameters()) {
     // Row 0 of these tables is the padding's and has no gradient.
-    const bool has_padding = parameter.name.ends_with("word_embeddings.weight") ||
+    const bool has_padding = parameter.name.ends_with(fmt::format("embeddings.{}.weight",
+                                                                  param.family->embeddings.word)) ||
                              (param.family->positions == nn::Positions::kTokens &&
                               parameter.name.ends_with("position_embeddings.weight"));
     const std::size_t no_gradient = has_padding ? parameter.shape[1] : 0;
@@ -184,6 +185,10 @@ INSTANTIATE_TEST_SUITE_P(
         GradientCase{"DistilBertDropoutReference", &kDistilBert, false, true, "reference"},
         GradientCase{"ElectraPacked", &kElectra, false, false, ""},
         GradientCase{"ElectraPaddedDropoutReference", &kElectra, true, true, "reference"},
+        GradientCase{"ModernBertPacked", &kModernBert, false, false, ""},
+        GradientCase{"ModernBertPackedReference", &kModernBert, false, false, "reference"},
+        GradientCase{"ModernBertPaddedDropout", &kModernBert, true, true, ""},
+        GradientCase{"ModernBertDropoutReference", &kModernBert, false, true, "reference"},
         GradientCase{"RobertaPacked", &kRoberta, false, false, ""},
         GradientCase{"RobertaPaddedDropout", &kRoberta, true, true, ""},
         GradientCase{"XlmRobertaPadded", &kXlmRoberta, true, false, "reference"}),
@@ -291,18 +296,22 @@ TEST_P(EncoderModelTest, AnnouncesEachGroupWhenItsGradientsAreFinal) {
             << "not final up to " << end;
       });
   const Family& family = *model.config().family;
-  const auto offset_of_norm = [&](const std::string& name) {
+  const auto offset_of_norm = [&](std::string_view name) {
     return model.layout().find(fmt::format("{}{}.weight", family.base_prefix, name))->offset;
   };
-  const auto offset_of_layer = [&](int layer) {
-    const PostNormNames& names = models::testing::layer_names(family);
-    return offset_of_norm(fmt::format("{}{}.{}", names.layers, layer, names.output_norm));
+  const auto offset_of_layer = [&](std::size_t layer) {
+    return model.layout().find(models::testing::first_parameter(family, layer))->offset;
   };
   const std::size_t end_of_layers = offset_of_norm(
-      model.config().has_projection() ? "embeddings_project" : "embeddings.LayerNorm");
+      model.config().has_projection() ? "embeddings_project"
+                                      : fmt::format("embeddings.{}", family.embeddings.norm));
   std::vector<std::size_t> expected_ends = {offset_of_layer(1), offset_of_layer(0)};
-  const std::string_view shared = models::testing::layer_names(family).relative_bias;
-  if (!shared.empty()) expected_ends.push_back(offset_of_norm(std::string(shared)));
+  if (const PreNormNames* modern = models::testing::pre_norm_names(family)) {
+    expected_ends.insert(expected_ends.begin(), offset_of_norm(modern->final_norm));
+  } else if (const auto shared = models::testing::layer_names(family).relative_bias;
+             !shared.empty()) {
+    expected_ends.push_back(offset_of_norm(shared));
+  }
   expected_ends.push_back(end_of_layers);
   expected_ends.push_back(model.layout().size());
   EXPECT_THAT(ends, ::testing::ElementsAreArray(expected_ends));
@@ -423,9 +432,9 @@ TEST_P(EncoderModelTest, InferenceMemoryDoesNotGrowWithDepth) {
 // The padding word's gradient is 0 although its rows are computed.
 TEST_P(EncoderModelTest, PaddingWordGetsNoGradient) {
   const StepResult step = run_step(context_, test_, precision_, tiny_batch(true), kNoDropout);
-  const std::string prefix(test_.model.config().family->base_prefix);
-  const nn::ParameterSpec* word =
-      test_.model.layout().find(prefix + "embeddings.word_embeddings.weight");
+  const Family& family = *test_.model.config().family;
+  const nn::ParameterSpec* word = test_.model.layout().find(
+      fmt::format("{}embeddings.{}.weight", family.base_prefix, family.embeddings.word));
   const std::size_t width = word->shape[1];
   EXPECT_EQ(norm(std::span(step.grads).subspan(word->offset, width)), 0);
   EXPECT_GT(norm(std::span(step.grads).subspan(word->offset + width, width)), 0);
@@ -472,8 +481,10 @@ TEST_P(EncoderModelTest, RefusesWhatDoesNotFit) {
   EXPECT_THROW(forward(unknown_word, fits, precision_), InvalidArgument);
   nn::PackedBatch too_long;
   too_long.append(std::vector<std::int32_t>(17, 5), {}, 0);  // the model has 16 positions
+  const bool has_table = model.config().family->positions != nn::Positions::kNone;
   EXPECT_THAT([&] { forward(too_long, fits, precision_); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("position id 16")));
+              ThrowsMessage<InvalidArgument>(HasSubstr(
+                  has_table ? "position id 16" : "17 rows; the rotary table has 16 positions")));
   nn::PackedBatch inconsistent = batch;
   inconsistent.token_type_ids.pop_back();
   EXPECT_THAT([&] { forward(inconsistent, fits, precision_); },
@@ -561,6 +572,7 @@ TEST(EncoderModel, CountsParametersAsHuggingFace) {
                       "num_attention_heads": 16, "intermediate_size": 4096})"),
             334'094'338u);
   EXPECT_EQ(count(R"({"model_type": "distilbert"})"), 66'364'418u);
+  EXPECT_EQ(count(R"({"model_type": "modernbert"})"), 149'606'402u);
 }
 
 }  // namespace

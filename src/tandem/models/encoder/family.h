@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 namespace tandem::models {
 
 struct ModelConfig;
+enum class ClassifierPooling;
 
 // A key of config.json and the field of ModelConfig that it holds. An int32 is the id of a token,
 // or null, which is −1; an optional may be null.
@@ -26,8 +28,14 @@ struct ConfigKey {
   const char* name;
   std::variant<std::size_t ModelConfig::*, std::int32_t ModelConfig::*, double ModelConfig::*,
                std::optional<double> ModelConfig::*, bool ModelConfig::*,
-               kernels::Activation ModelConfig::*>
+               kernels::Activation ModelConfig::*, ClassifierPooling ModelConfig::*>
       field;
+};
+
+// The tensors of the embeddings, between the base prefix with "embeddings." and ".weight".
+struct EmbeddingNames {
+  std::string_view word = "word_embeddings";
+  std::string_view norm = "LayerNorm";
 };
 
 // The head of …ForSequenceClassification on the first row of each sequence: dropout?, a dense layer
@@ -37,6 +45,15 @@ struct SequenceHeadParts {
   std::string_view output;  // "classifier"
   kernels::Activation activation;
   bool drops_input;  // whether there is dropout in front of the dense layer too
+};
+
+// The layers in front of every output layer of a family with such a head: a dense layer
+// H → H, an activation, a LayerNorm, dropout (prediction_head.h). Without a name of the dense layer
+// the family has none.
+struct PredictionHeadParts {
+  std::string_view dense = {};   // "head.dense"
+  std::string_view norm = {};    // "head.norm"
+  std::string_view output = {};  // "classifier"
 };
 
 // The head of …ForMaskedLM on the rows whose tokens it predicts: a dense layer, an activation, a
@@ -61,7 +78,12 @@ struct Family {
   std::string_view base_prefix;  // of the encoder's tensors: "bert."
   // The layers with the names of their parts: an entry lives as long as the program.
   const LayerKind* layers;
-  SequenceHeadParts sequence_head;
+  EmbeddingNames embeddings = {};
+  // Whether linear layers and LayerNorms have biases; output layers always do.
+  nn::Bias bias = nn::Bias::kYes;
+  SequenceHeadParts sequence_head = {};
+  // If present, it replaces sequence_head and the plain output layers of tokens and spans.
+  PredictionHeadParts prediction_head = {};
   MaskedLanguageHeadParts masked_language_head = {};
   // Tensors of the pre-training heads, which checkpoints of the family may carry, begin with these.
   std::span<const std::string_view> pretraining_heads;
@@ -78,12 +100,22 @@ struct Family {
   // Makes the defaults of ModelConfig, which are BERT's, those of the family's class in
   // transformers.
   void (*set_defaults)(ModelConfig& config);
+  // Reads and checks what config.json says beyond `keys`. Throws ConfigError. Null: nothing.
+  void (*read_more)(const nlohmann::json& json, std::string_view where,
+                    ModelConfig& config) = nullptr;
+  // Writes what it reads. Null: nothing.
+  void (*write_more)(const ModelConfig& config, nlohmann::ordered_json& json) = nullptr;
+  // The standard deviation of a new matrix or table, which is drawn from a normal distribution that
+  // is cut off (ModelConfig::initializer_cutoff_factor). Null: initializer_range, not cut off.
+  double (*truncated_deviation)(const ModelConfig& config,
+                                const nn::ParameterSpec& parameter) = nullptr;
 };
 
 // In the order in which messages list them. An entry lives as long as the program.
 extern const Family kBert;
 extern const Family kDistilBert;
 extern const Family kElectra;
+extern const Family kModernBert;
 extern const Family kMpnet;
 extern const Family kRoberta;
 extern const Family kXlmRoberta;

@@ -56,6 +56,10 @@ std::string_view name_of(kernels::Activation activation) {
   return "unknown";
 }
 
+std::string_view name_of(ClassifierPooling pooling) {
+  return pooling == ClassifierPooling::kCls ? "cls" : "mean";
+}
+
 // The key of a field; BERT's name of the field when the family has no key for it.
 template <class T>
 const char* key_of(const Family& family, T ModelConfig::*field) {
@@ -127,6 +131,13 @@ class Reader {
     std::string name(name_of(value));
     read(key, name);
     value = parse_activation(name, where_);
+  }
+  void read(const char* key, ClassifierPooling& value) const {
+    std::string name(name_of(value));
+    read(key, name);
+    if (name != "cls" && name != "mean")
+      raise<ConfigError>("{}: {} is '{}'; expected cls or mean", where_, key, name);
+    value = name == "cls" ? ClassifierPooling::kCls : ClassifierPooling::kMean;
   }
 
  private:
@@ -210,6 +221,10 @@ void write(nlohmann::ordered_json& json, const char* key, const std::optional<do
   json[key] = value ? Json(*value) : Json();
 }
 
+void write(nlohmann::ordered_json& json, const char* key, ClassifierPooling pooling) {
+  json[key] = name_of(pooling);
+}
+
 // A synonym in the source stays as it is.
 void write(nlohmann::ordered_json& json, const char* key, kernels::Activation activation) {
   const bool same =
@@ -227,7 +242,7 @@ ModelConfig ModelConfig::defaults(const Family& family) {
 }
 
 std::size_t ModelConfig::max_tokens() const {
-  if (family->positions == nn::Positions::kRows) return max_position_embeddings;
+  if (family->positions != nn::Positions::kTokens) return max_position_embeddings;
   return max_position_embeddings - static_cast<std::size_t>(pad_token_id) - 1;
 }
 
@@ -249,6 +264,7 @@ ModelConfig ModelConfig::parse(std::string_view text, std::string_view where,
   config.label_error = std::move(labels.error);
   if (!labels.note.empty()) config.notes.push_back(std::move(labels.note));
   config.problem_type = read_problem_type(json, where);
+  if (config.family->read_more != nullptr) config.family->read_more(json, where, config);
   config.validate(where);
   return config;
 }
@@ -306,6 +322,7 @@ void check_rates(const ModelConfig& config, std::string_view where) {
   check_probability(key(&ModelConfig::hidden_dropout_prob), config.hidden_dropout_prob, where);
   check_probability(key(&ModelConfig::attention_probs_dropout_prob),
                     config.attention_probs_dropout_prob, where);
+  check_probability("embedding_dropout", config.embedding_dropout, where);
   check_probability("qa_dropout", config.qa_dropout, where);
   check_probability("classifier_dropout", config.token_head_dropout_prob(), where);
   check_probability("seq_classif_dropout", config.sequence_head_dropout_prob(), where);
@@ -338,6 +355,7 @@ std::string ModelConfig::to_json(std::string_view architecture) const {
   for (const ConfigKey& key : family->keys) {
     std::visit([&](const auto field) { write(json, key.name, this->*field); }, key.field);
   }
+  if (family->write_more != nullptr) family->write_more(*this, json);
   const Json written_defaults = Json::parse(family->written_defaults);
   for (const auto& [key, value] : written_defaults.items()) {
     if (!json.contains(key)) json[key] = value;

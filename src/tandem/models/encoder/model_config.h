@@ -15,6 +15,24 @@
 
 namespace tandem::models {
 
+// The least initializer_cutoff_factor: below it torch draws in another way.
+inline constexpr double kMinInitializerCutoff = 0.4;
+
+// The row of a text that …ForSequenceClassification reads, where the family has the choice.
+enum class ClassifierPooling { kCls, kMean };
+
+// The attention of ModernBERT's layers: every n-th reads the whole text, the others their
+// neighbours.
+struct RotaryAttention {
+  std::size_t global_every = 3;
+  std::size_t local_attention = 128;  // keys of a query, half of them to each side
+  double global_theta = 160000;       // bases of the angles
+  double local_theta = 10000;
+
+  std::size_t local_window() const { return local_attention / 2; }
+  bool is_global(std::size_t layer) const { return layer % global_every == 0; }
+};
+
 // Fields have the names of BERT's keys; each family maps its own to them (family.h). Defaults are
 // those of Hugging Face's BERT.
 struct ModelConfig {
@@ -38,7 +56,13 @@ struct ModelConfig {
       seq_classif_dropout;  // of the head of texts only, if it has one (DistilBERT)
   double layer_norm_eps = 1e-12;
   double initializer_range = 0.02;
-  bool sinusoidal_pos_embds = false;  // DistilBERT: the position table is fixed
+  double initializer_cutoff_factor = 2;  // ModernBERT: deviations at which new weights are cut off
+  bool sinusoidal_pos_embds = false;     // DistilBERT: the position table is fixed
+  // ModernBERT.
+  RotaryAttention attention = {};
+  double embedding_dropout = 0;  // the other families have hidden_dropout_prob there
+  ClassifierPooling classifier_pooling = ClassifierPooling::kCls;
+  kernels::Activation classifier_activation = kernels::Activation::kGelu;
   // The output matrix of a language model's head is the table of word embeddings.
   bool tie_word_embeddings = true;
   // The names of the head's outputs, by id (model_labels.h). Empty: the file has none, or
@@ -62,6 +86,9 @@ struct ModelConfig {
     return family->attention_output_dropout ? hidden_dropout_prob : 0.0;
   }
 
+  double embeddings_dropout_prob() const {
+    return family->positions == nn::Positions::kNone ? embedding_dropout : hidden_dropout_prob;
+  }
   double token_head_dropout_prob() const {
     return classifier_dropout.value_or(hidden_dropout_prob);
   }

@@ -121,6 +121,68 @@ TEST(ModelConfig, ReadsMpnet) {
       ThrowsMessage<ConfigError>(HasSubstr("relative_attention_num_buckets is 16; expected 32")));
 }
 
+// Both forms, of transformers 4 and of 5, whose names win.
+TEST(ModelConfig, ReadsModernBert) {
+  const auto parse = [](const char* json) { return ModelConfig::parse(json, "test"); };
+  const ModelConfig base = parse(R"({"model_type": "modernbert"})");
+  EXPECT_EQ(base.max_tokens(), 8192u);
+  EXPECT_EQ(base.type_vocab_size, 0u);
+  EXPECT_EQ(base.sequence_head_dropout_prob(), 0.0);
+  EXPECT_EQ(base.attention.local_window(), 64u);
+  EXPECT_FALSE(base.attention.is_global(20));
+  EXPECT_TRUE(base.attention.is_global(21));
+  const ModelConfig four = parse(
+      R"({"model_type": "modernbert", "global_attn_every_n_layers": 2, "global_rope_theta": 500,
+          "local_rope_theta": null, "local_attention": 9, "classifier_pooling": "mean",
+          "mlp_dropout": 0.1, "norm_eps": 1e-6})");
+  EXPECT_EQ(four.attention.global_every, 2u);
+  EXPECT_EQ(four.attention.local_window(), 4u);
+  EXPECT_EQ(four.attention.local_theta, 500.0);
+  EXPECT_EQ(four.classifier_pooling, ClassifierPooling::kMean);
+  EXPECT_EQ(four.hidden_dropout_prob, 0.1);
+  EXPECT_EQ(four.layer_norm_eps, 1e-6);
+  const ModelConfig five = parse(
+      R"({"model_type": "modernbert", "num_hidden_layers": 4, "global_rope_theta": 7,
+          "global_attn_every_n_layers": 4,
+          "layer_types": ["full_attention", "sliding_attention", "full_attention",
+                          "sliding_attention"],
+          "rope_parameters": {"full_attention": {"rope_theta": 80000, "rope_type": "default"},
+                              "sliding_attention": {"rope_theta": 5000.0}}})");
+  EXPECT_EQ(five.attention.global_every, 2u);
+  EXPECT_EQ(five.attention.global_theta, 80000.0);
+  EXPECT_EQ(five.attention.local_theta, 5000.0);
+  // What is saved says the same in both forms.
+  const ModelConfig again = ModelConfig::parse(five.to_json("ModernBertForMaskedLM"), "test");
+  EXPECT_EQ(again.attention.global_theta, 80000.0);
+  const auto saved = parse_json(five.to_json("ModernBertForMaskedLM"));
+  EXPECT_EQ(saved["global_attn_every_n_layers"], 2);
+  EXPECT_EQ(saved["local_rope_theta"], 5000.0);
+  EXPECT_EQ(saved["rope_parameters"]["full_attention"]["rope_theta"], 80000);
+  EXPECT_EQ(saved["sep_token_id"], 50282);
+}
+
+TEST(ModelConfig, RefusesWhatModernBertCannotBe) {
+  const auto refuse = [](const char* keys, const char* needle) {
+    const std::string json = fmt::format(R"({{"model_type": "modernbert", {}}})", keys);
+    EXPECT_THAT([&] { ModelConfig::parse(json, "test"); },
+                ThrowsMessage<ConfigError>(HasSubstr(needle)))
+        << keys;
+  };
+  refuse(R"("norm_bias": true)", "norm_bias is true; expected false");
+  refuse(R"("decoder_bias": false)", "decoder_bias is false; expected true");
+  refuse(R"("classifier_pooling": "max")", "classifier_pooling is 'max'; expected cls or mean");
+  refuse(R"("global_attn_every_n_layers": 0)", "expected a positive integer");
+  refuse(R"("global_rope_theta": -1)", "global_rope_theta is -1; expected a number > 0");
+  refuse(R"("num_hidden_layers": 3, "layer_types": ["full_attention", "sliding_attention"])",
+         "expected 3 types");
+  refuse(R"("num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"])",
+         "in every n-th layer from the first");
+  refuse(R"("rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1}})",
+         "expected rope_theta, and rope_type default");
+  refuse(R"("rope_scaling": {"factor": 2})", "rope_scaling");
+  refuse(R"("initializer_cutoff_factor": 0.1)", "initializer_cutoff_factor is 0.1");
+}
+
 TEST(ModelConfig, RatesOfHeadsFallBackToTheEncoders) {
   const auto parse = [](const char* json) { return ModelConfig::parse(json, "test"); };
   const ModelConfig bert = parse(R"({"model_type": "bert", "hidden_dropout_prob": 0.3})");
@@ -269,10 +331,10 @@ TEST(ModelConfig, RefusesWhatItCannotRun) {
   };
   expect_refused(R"({"model_type": "bert", )", "not valid JSON");
   expect_refused("[]", "found array; expected a JSON object");
-  expect_refused(
-      "{}",
-      "model_type is missing; tandem supports bert, distilbert, electra, mpnet, roberta and "
-      "xlm-roberta");
+  expect_refused("{}",
+                 "model_type is missing; tandem supports bert, distilbert, electra, modernbert, "
+                 "mpnet, roberta "
+                 "and xlm-roberta");
   expect_refused(R"({"model_type": "gpt2"})", "model_type is gpt2; tandem supports bert, ");
   expect_refused(R"({"model_type": "roberta", "pad_token_id": null})",
                  "pad_token_id is null; expected an id below max_position_embeddings 512 - 1");

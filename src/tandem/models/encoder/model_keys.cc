@@ -15,7 +15,8 @@ constexpr KeyUse kRefused = KeyUse::kRefused;
 
 constexpr std::string_view kBertLike = "bert electra mpnet roberta xlm-roberta";
 constexpr std::string_view kWithTokenTypes = "bert electra roberta xlm-roberta";
-constexpr std::string_view kWithPadding = "bert distilbert electra roberta xlm-roberta";
+constexpr std::string_view kWithPadding = "bert distilbert electra modernbert roberta xlm-roberta";
+constexpr std::string_view kModern = "modernbert";
 constexpr std::string_view kShape = "the shape of the model";
 constexpr std::string_view kRate = "a rate of dropout";
 constexpr std::string_view kEncoder = "tandem runs encoders only";
@@ -26,6 +27,8 @@ constexpr std::string_view kUnread = "a description that transformers does not r
 constexpr std::string_view kChoice = "for multiple choice only";
 constexpr std::string_view kToken = "the tokenizer has its own";
 constexpr std::string_view kBackend = "how it is computed; the result is the same";
+constexpr std::string_view kBias = "tandem's layers of ModernBERT have no biases";
+constexpr std::string_view kAngles = "the base of the angles of rotary positions";
 
 constexpr KnownKey kKeys[] = {
     {"model_type", "", kHonoured, "chooses the family; others are refused"},
@@ -34,7 +37,7 @@ constexpr KnownKey kKeys[] = {
     {"hidden_size", "", kHonoured, "the shape of the model; in DistilBERT another name of dim"},
     {"num_hidden_layers", "", kHonoured, "the shape; in DistilBERT another name of n_layers"},
     {"num_attention_heads", "", kHonoured, "the shape; in DistilBERT another name of n_heads"},
-    {"intermediate_size", kBertLike, kHonoured, kShape},
+    {"intermediate_size", "bert electra modernbert mpnet roberta xlm-roberta", kHonoured, kShape},
     {"type_vocab_size", kWithTokenTypes, kHonoured, kShape},
     {"embedding_size", "electra", kHonoured, kShape},
     {"dim", "distilbert", kHonoured, kShape},
@@ -45,12 +48,26 @@ constexpr KnownKey kKeys[] = {
     {"activation", "distilbert", kHonoured, "the activation; unknown ones are refused"},
     {"hidden_dropout_prob", kBertLike, kHonoured, kRate},
     {"attention_probs_dropout_prob", kBertLike, kHonoured, kRate},
-    {"classifier_dropout", kWithTokenTypes, kHonoured, kRate},
+    {"classifier_dropout", "bert electra modernbert roberta xlm-roberta", kHonoured, kRate},
     {"dropout", "distilbert", kHonoured, kRate},
-    {"attention_dropout", "distilbert", kHonoured, kRate},
+    {"attention_dropout", "distilbert modernbert", kHonoured, kRate},
     {"qa_dropout", "distilbert", kHonoured, kRate},
     {"seq_classif_dropout", "distilbert", kHonoured, kRate},
     {"layer_norm_eps", kBertLike, kHonoured, "the epsilon of LayerNorm"},
+    {"layer_norm_eps", kModern, kIrrelevant, "the epsilon is norm_eps"},
+    {"hidden_activation", kModern, kHonoured, "the activation; unknown ones are refused"},
+    {"embedding_dropout", kModern, kHonoured, kRate},
+    {"mlp_dropout", kModern, kHonoured, kRate},
+    {"norm_eps", kModern, kHonoured, "the epsilon of LayerNorm"},
+    {"classifier_pooling", kModern, kHonoured, "what the head of texts reads: cls or mean"},
+    {"classifier_activation", kModern, kHonoured, "the activation of the heads"},
+    {"local_attention", kModern, kHonoured, "the keys of a local layer, half to each side"},
+    {"global_attn_every_n_layers", kModern, kHonoured, "which layers read the whole text"},
+    {"layer_types", kModern, kHonoured, "which layers read the whole text; every n-th must"},
+    {"global_rope_theta", kModern, kHonoured, kAngles},
+    {"local_rope_theta", kModern, kHonoured, kAngles},
+    {"rope_parameters", kModern, kHonoured, "rope_theta by type of layer; other types are refused"},
+    {"initializer_cutoff_factor", kModern, kHonoured, "where new weights are cut off"},
     {"initializer_range", "", kHonoured, "the standard deviation of new weights"},
     {"pad_token_id", kWithPadding, kHonoured,
      "the row without a gradient; RoBERTa's first position"},
@@ -66,6 +83,17 @@ constexpr KnownKey kKeys[] = {
     {"quantization_config", "", kHonoured, "int8 as tandem writes it; others are refused"},
     {"relative_attention_num_buckets", "mpnet", kRefused, "transformers computes with 32 buckets",
      "[32]"},
+    {"attention_bias", kModern, kRefused, kBias, "[false]"},
+    {"mlp_bias", kModern, kRefused, kBias, "[false]"},
+    {"norm_bias", kModern, kRefused, kBias, "[false]"},
+    {"classifier_bias", kModern, kRefused, kBias, "[false]"},
+    {"decoder_bias", kModern, kRefused, "tandem's output layers have biases", "[true]"},
+    {"rope_scaling", kModern, kRefused, "tandem has the default angles only"},
+    {"sparse_pred_ignore_index", kModern, kRefused, "the labels that do not count", "[-100]"},
+    {"sparse_prediction", kModern, kIrrelevant, kMemory},
+    {"reference_compile", kModern, kIrrelevant, kBackend},
+    {"deterministic_flash_attn", kModern, kIrrelevant, kBackend},
+    {"repad_logits_with_grad", kModern, kIrrelevant, kBackend},
     {"position_embedding_type", "", kRefused, "tandem has absolute positions only",
      R"(["absolute"])"},
     {"is_decoder", "", kRefused, kEncoder, "[false]"},

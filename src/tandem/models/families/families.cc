@@ -8,7 +8,7 @@ namespace tandem::models {
 
 namespace {
 
-constexpr std::array kFamilies = {&kBert,  &kDistilBert, &kElectra,
+constexpr std::array kFamilies = {&kBert,  &kDistilBert, &kElectra,   &kModernBert,
                                   &kMpnet, &kRoberta,    &kXlmRoberta};
 
 }  // namespace

@@ -37,10 +37,14 @@ void add_output(const ModelConfig& config, bool with_bias, nn::ParameterLayout& 
 // The reverse of the order in which the class of transformers defines them.
 void add_parameters(const ModelConfig& config, nn::ParameterLayout& layout) {
   const MaskedLanguageHeadParts& parts = parts_of(config);
-  const auto add_norm = [&] { layout.add_layer_norm(std::string(parts.norm), width_of(config)); };
+  const nn::Bias bias = config.family->bias;
+  const auto add_norm = [&] {
+    layout.add_layer_norm(std::string(parts.norm), width_of(config), bias);
+  };
   add_output(config, !parts.bias_first, layout);
   if (!parts.norm_before_dense) add_norm();
-  layout.add_linear("transform", std::string(parts.dense), width_of(config), config.hidden_size);
+  layout.add_linear("transform", std::string(parts.dense), width_of(config), config.hidden_size,
+                    bias);
   if (parts.norm_before_dense) add_norm();
   if (parts.bias_first)
     layout.add(std::string(parts.bias), {config.vocab_size}, nn::ParameterKind::kBias);
@@ -75,9 +79,16 @@ std::size_t offset_of(const nn::ParameterLayout& layout, const std::string& name
   return found->offset;
 }
 
+// The offset of a bias, which layers of some families do not have.
+std::size_t bias_of(const nn::ParameterLayout& layout, const std::string& module) {
+  const nn::ParameterSpec* const found = layout.find(module + ".bias");
+  return found == nullptr ? nn::kNoParameter : found->offset;
+}
+
 std::string output_matrix(const ModelConfig& config) {
   return config.tie_word_embeddings
-             ? fmt::format("{}embeddings.word_embeddings.weight", config.family->base_prefix)
+             ? fmt::format("{}embeddings.{}.weight", config.family->base_prefix,
+                           config.family->embeddings.word)
              : fmt::format("{}.weight", parts_of(config).output);
 }
 
@@ -94,18 +105,20 @@ MaskedLanguageHead::MaskedLanguageHead(const ModelConfig& config, const nn::Para
     : hidden_size_(config.hidden_size),
       width_(width_of(config)),
       vocabulary_(config.vocab_size),
-      activation_(parts_of(config).activation.value_or(config.hidden_act)),
+      activation_(parts_of(config).activation.value_or(config.family->prediction_head.dense.empty()
+                                                           ? config.hidden_act
+                                                           : config.classifier_activation)),
       layer_norm_eps_(parts_of(config).layer_norm_eps.value_or(config.layer_norm_eps)),
       output_{offset_of(layout, output_matrix(config)),
               offset_of(layout, std::string(parts_of(config).bias))} {
   const std::string dense(parts_of(config).dense);
   const std::string norm(parts_of(config).norm);
   dense_ = {.weight = offset_of(layout, dense + ".weight"),
-            .bias = offset_of(layout, dense + ".bias"),
+            .bias = bias_of(layout, dense),
             .out_features = width_,
             .in_features = hidden_size_,
             .name = "transform"};
-  norm_ = {offset_of(layout, norm + ".weight"), offset_of(layout, norm + ".bias")};
+  norm_ = {offset_of(layout, norm + ".weight"), bias_of(layout, norm)};
 }
 
 void MaskedLanguageHead::plan(Arena& arena, std::size_t rows, Rows& planned) const {
@@ -186,7 +199,7 @@ double MaskedLanguageHead::forward(const kernels::Context& context, const nn::We
 namespace {
 
 void clear(const nn::Gradients& grads, std::size_t offset, std::size_t size) {
-  std::fill_n(grads.at(offset), size, 0.0f);
+  if (offset != nn::kNoParameter) std::fill_n(grads.at(offset), size, 0.0f);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "tandem/core/profile.h"
 #include "tandem/kernels/dropout.h"
+#include "tandem/models/heads/prediction_head.h"
 #include "tandem/nn/linear.h"
 
 namespace tandem::models {
@@ -55,6 +56,10 @@ class RowHead final : public Head {
 
 std::unique_ptr<Head> make_row_head(const RowHeadOptions& options, const ModelConfig& config,
                                     nn::ParameterLayout& layout) {
+  if (has_prediction_head(config)) {
+    return make_prediction_head(options.class_suffix, PredictionInput::kRows, options.num_labels,
+                                config, layout);
+  }
   return std::make_unique<RowHead>(options, config, layout);
 }
 

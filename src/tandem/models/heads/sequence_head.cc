@@ -5,6 +5,7 @@
 #include "tandem/core/profile.h"
 #include "tandem/kernels/activation.h"
 #include "tandem/kernels/first_rows.h"
+#include "tandem/models/heads/prediction_head.h"
 #include "tandem/nn/linear.h"
 
 namespace tandem::models {
@@ -110,6 +111,12 @@ class SequenceHead final : public Head {
 
 std::unique_ptr<Head> make_sequence_head(std::size_t num_labels, const ModelConfig& config,
                                          nn::ParameterLayout& layout) {
+  if (has_prediction_head(config)) {
+    const bool first = config.classifier_pooling == ClassifierPooling::kCls;
+    return make_prediction_head("ForSequenceClassification",
+                                first ? PredictionInput::kFirstRows : PredictionInput::kMeans,
+                                num_labels, config, layout);
+  }
   return std::make_unique<SequenceHead>(num_labels, config, layout);
 }
 

@@ -116,28 +116,36 @@ void fill_sinusoidal_positions(std::span<float> table, std::size_t hidden_size) 
 
 // Whether row pad_token_id of this table is the padding's: 0, and without a gradient.
 bool has_padding_row(const ModelConfig& config, const nn::ParameterSpec& parameter) {
+  if (config.family->truncated_deviation != nullptr) return false;  // drawn as any other row
   return config.pad_token_id >= 0 && (parameter.name.ends_with("word_embeddings.weight") ||
                                       (config.family->positions == nn::Positions::kTokens &&
                                        parameter.name.ends_with("position_embeddings.weight")));
 }
 
+static_assert(kMinInitializerCutoff == TorchGenerator::kMinCutoff);
+
 void initialize_parameter(const ModelConfig& config, const nn::ParameterSpec& parameter,
                           std::span<float> values, TorchGenerator& generator) {
+  const auto fill_normal = [&] {
+    const auto deviation = config.family->truncated_deviation;
+    if (deviation == nullptr) return generator.fill_normal(values, 0.0, config.initializer_range);
+    generator.fill_truncated_normal(values, deviation(config, parameter),
+                                    config.initializer_cutoff_factor);
+  };
   switch (parameter.kind) {
     case nn::ParameterKind::kBias:
       // One of attention scores is a table.
-      if (parameter.shape.size() == 2)
-        return generator.fill_normal(values, 0.0, config.initializer_range);
+      if (parameter.shape.size() == 2) return fill_normal();
       return std::fill(values.begin(), values.end(), 0.0f);
     case nn::ParameterKind::kLayerNormWeight:
       return std::fill(values.begin(), values.end(), 1.0f);
     case nn::ParameterKind::kWeight:
-      return generator.fill_normal(values, 0.0, config.initializer_range);
+      return fill_normal();
     case nn::ParameterKind::kEmbedding:
       break;
   }
   if (!parameter.trainable) return fill_sinusoidal_positions(values, config.hidden_size);
-  generator.fill_normal(values, 0.0, config.initializer_range);
+  fill_normal();
   if (has_padding_row(config, parameter)) {
     const std::size_t width = parameter.shape[1];
     const std::span<float> padding_row =

@@ -124,6 +124,9 @@ class PretrainedTest : public ::testing::TestWithParam<const Family*> {
   ModelConfig config_;
   EncoderModel model_;
   std::string prefix_;
+  std::string head_ = testing::output_layer(*GetParam(), "qa_outputs");
+  std::string norm_ = fmt::format("{}embeddings.{}.weight", prefix_, GetParam()->embeddings.norm);
+  std::string word_ = fmt::format("{}embeddings.{}.weight", prefix_, GetParam()->embeddings.word);
   std::vector<std::vector<float>> expected_;
   std::vector<float> weights_;
   LoadOptions options_;
@@ -190,27 +193,27 @@ TEST_P(PretrainedTest, BuffersMayHaveAnyDtypeAndParametersOnlyFloats) {
                                     {formats::DType::kF8E4M3, "F8_E4M3"}}) {
     tensors = checkpoint(formats::DType::kF32, same);
     for (OwnedTensor& tensor : tensors) {
-      if (tensor.name == "qa_outputs.bias") tensor = make_tensor(tensor.name, dtype, {2}, {1, 2});
+      if (tensor.name == head_ + ".bias") tensor = make_tensor(tensor.name, dtype, {2}, {1, 2});
     }
     write(tensors);
     EXPECT_THAT([&] { load(); },
                 ThrowsMessage<DataError>(HasSubstr(
-                    fmt::format("'qa_outputs.bias' is {}; expected F32, F16, BF16 or F64", name))));
+                    fmt::format("'{}.bias' is {}; expected F32, F16, BF16 or F64", head_, name))));
   }
 }
 
 TEST_P(PretrainedTest, LoadsABareEncoderAndDrawsTheHead) {
   for (const bool with_prefix : {true, false}) {
     write(checkpoint(formats::DType::kF32, [&](const std::string& name) {
-      if (name.starts_with("qa_outputs")) return std::string();
+      if (name.starts_with(head_)) return std::string();
       return with_prefix ? name : without_prefix(name);
     }));
-    EXPECT_THAT(load().newly_initialized, ElementsAre("qa_outputs.bias", "qa_outputs.weight"));
-    expect_loaded("qa_outputs");
-    const float* head = weights_.data() + model_.layout().find("qa_outputs.weight")->offset;
+    EXPECT_THAT(load().newly_initialized, ElementsAre(head_ + ".bias", head_ + ".weight"));
+    expect_loaded(head_);
+    const float* head = weights_.data() + model_.layout().find(head_ + ".weight")->offset;
     EXPECT_NE(head[0], head[1]);
     EXPECT_LT(std::fabs(head[0]), 6 * config_.initializer_range);
-    EXPECT_EQ(weights_[model_.layout().find("qa_outputs.bias")->offset], 0);
+    EXPECT_EQ(weights_[model_.layout().find(head_ + ".bias")->offset], 0);
   }
 }
 
@@ -237,24 +240,22 @@ TEST_P(PretrainedTest, ReportsTensorsThatItDoesNotUse) {
     tensors.push_back(make_tensor(name, formats::DType::kF32, {1}, {1}));
   known.push_back(prefix_ + "embeddings.position_ids");
   tensors.push_back(make_tensor(known.back(), formats::DType::kI64, {1, 2}, {0, 1}));
-  tensors.push_back(make_tensor("classifier.weight", formats::DType::kF32, {1}, {1}));
+  tensors.push_back(make_tensor("other.weight", formats::DType::kF32, {1}, {1}));
   write(tensors);
   const LoadReport report = load();
   EXPECT_THAT(report.ignored, UnorderedElementsAreArray(known));
-  EXPECT_THAT(report.unused, ElementsAre("classifier.weight"));
+  EXPECT_THAT(report.unused, ElementsAre("other.weight"));
   expect_loaded();
 }
 
 TEST_P(PretrainedTest, InitialisesMissingEncoderParametersAndSaysSo) {
-  const std::string norm = prefix_ + "embeddings.LayerNorm.weight";
-  const std::string word = prefix_ + "embeddings.word_embeddings.weight";
   write(checkpoint(formats::DType::kF32, [&](const std::string& name) {
-    return name == norm || name == word ? "" : name;
+    return name == norm_ || name == word_ ? "" : name;
   }));
-  EXPECT_THAT(load().newly_initialized, ElementsAre(word, norm));
-  EXPECT_EQ(weights_[model_.layout().find(norm)->offset], 1.0f);
-  const float* table = weights_.data() + model_.layout().find(word)->offset;
-  EXPECT_EQ(table[0], 0.0f);  // the padding row
+  EXPECT_THAT(load().newly_initialized, ElementsAre(word_, norm_));
+  EXPECT_EQ(weights_[model_.layout().find(norm_)->offset], 1.0f);
+  const float* table = weights_.data() + model_.layout().find(word_)->offset;
+  EXPECT_EQ(table[0] == 0.0f, GetParam()->truncated_deviation == nullptr);  // the padding row
   EXPECT_NE(table[config_.hidden_size], 0.0f);
 }
 
@@ -266,9 +267,10 @@ TEST_P(PretrainedTest, ThePaddingsRowsAreZero) {
   initialize_parameters(config, model_.layout(), weights_, 1);
   const bool counts_tokens = GetParam()->positions == nn::Positions::kTokens;
   for (const auto& [table, has_padding] :
-       {std::pair{"word_embeddings", true}, {"position_embeddings", counts_tokens}}) {
-    const nn::ParameterSpec* parameter =
-        model_.layout().find(fmt::format("{}embeddings.{}.weight", prefix_, table));
+       {std::pair{word_, GetParam()->truncated_deviation == nullptr},
+        {prefix_ + "embeddings.position_embeddings.weight", counts_tokens}}) {
+    const nn::ParameterSpec* parameter = model_.layout().find(table);
+    if (parameter == nullptr) continue;  // a family without positions
     const std::span rows = std::span(weights_).subspan(parameter->offset, parameter->size);
     const std::span row = rows.subspan(config.embedding_width(), config.embedding_width());
     EXPECT_EQ(std::all_of(row.begin(), row.end(), [](float w) { return w == 0; }), has_padding)
@@ -279,7 +281,7 @@ TEST_P(PretrainedTest, ThePaddingsRowsAreZero) {
 TEST_P(PretrainedTest, RefusesAnotherShape) {
   std::vector<OwnedTensor> tensors =
       checkpoint(formats::DType::kF32, [](const std::string& name) { return name; });
-  const std::string name = prefix_ + "embeddings.word_embeddings.weight";
+  const std::string& name = word_;
   const std::size_t width = config_.embedding_width();
   for (OwnedTensor& tensor : tensors) {
     if (tensor.name == name)
@@ -299,7 +301,7 @@ TEST_P(PretrainedTest, DrawsAHeadOfAnotherShapeAnewWhereThatIsAskedFor) {
   std::vector<OwnedTensor> tensors =
       checkpoint(formats::DType::kF32, [](const std::string& name) { return name; });
   for (OwnedTensor& tensor : tensors) {
-    if (!tensor.name.starts_with("qa_outputs")) continue;
+    if (!tensor.name.starts_with(head_)) continue;
     std::vector<std::size_t> shape = tensor.shape;
     shape[0] = 5;
     const std::size_t size = shape.size() == 1 ? 5 : 5 * shape[1];
@@ -311,15 +313,14 @@ TEST_P(PretrainedTest, DrawsAHeadOfAnotherShapeAnewWhereThatIsAskedFor) {
                                              HasSubstr("--ignore_mismatched_sizes"))));
   options_.ignore_mismatched_sizes = true;
   const LoadReport report = load();
-  EXPECT_THAT(report.newly_initialized, ElementsAre("qa_outputs.bias", "qa_outputs.weight"));
-  EXPECT_THAT(report.mismatched,
-              ::testing::Contains(
-                  "qa_outputs.bias: found shape [5] in the checkpoint and [2] in the model"));
-  expect_loaded("qa_outputs");
+  EXPECT_THAT(report.newly_initialized, ElementsAre(head_ + ".bias", head_ + ".weight"));
+  EXPECT_THAT(
+      report.mismatched,
+      ::testing::Contains(head_ + ".bias: found shape [5] in the checkpoint and [2] in the model"));
+  expect_loaded(head_);
   const std::vector<float> drawn = weights_;
-  write(checkpoint(formats::DType::kF32, [](const std::string& name) {
-    return name.starts_with("qa_outputs") ? "" : name;
-  }));
+  write(checkpoint(formats::DType::kF32,
+                   [&](const std::string& name) { return name.starts_with(head_) ? "" : name; }));
   load();
   EXPECT_EQ(drawn, weights_);
 }
@@ -328,20 +329,19 @@ TEST_P(PretrainedTest, RefusesIntegersTwinsAndStrangers) {
   std::vector<OwnedTensor> tensors =
       checkpoint(formats::DType::kF32, [](const std::string& name) { return name; });
   for (OwnedTensor& tensor : tensors) {
-    if (tensor.name == "qa_outputs.bias")
+    if (tensor.name == head_ + ".bias")
       tensor = make_tensor(tensor.name, formats::DType::kI64, {2}, {1, 2});
   }
   write(tensors);
   EXPECT_THAT([&] { load(); }, ThrowsMessage<DataError>(HasSubstr(
-                                   "'qa_outputs.bias' is I64; expected F32, F16, BF16 or F64")));
+                                   "'" + head_ + ".bias' is I64; expected F32, F16, BF16 or F64")));
 
   tensors = checkpoint(formats::DType::kF32, [](const std::string& name) { return name; });
   tensors.push_back(
-      make_tensor("embeddings.LayerNorm.gamma", formats::DType::kF32, {32}, exact_values(32, 0)));
+      make_tensor(without_prefix(norm_), formats::DType::kF32, {32}, exact_values(32, 0)));
   write(tensors);
   EXPECT_THAT([&] { load(); },
-              ThrowsMessage<DataError>(
-                  HasSubstr("is a second value of " + prefix_ + "embeddings.LayerNorm.weight")));
+              ThrowsMessage<DataError>(HasSubstr("is a second value of " + norm_)));
 
   write({make_tensor("model.layers.0.weight", formats::DType::kF32, {1}, {1})});
   EXPECT_THAT([&] { load(); },
