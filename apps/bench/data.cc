@@ -13,8 +13,9 @@ struct NamedModel {
   std::string_view name;
   const models::Family* family;
   std::size_t layers, hidden, heads;
-  std::size_t embedding = 0;   // of ELECTRA
-  std::size_t vocabulary = 0;  // 0: the family's
+  std::size_t embedding = 0;     // of ELECTRA
+  std::size_t vocabulary = 0;    // 0: the family's
+  std::size_t intermediate = 0;  // 0: 4 hidden
 };
 
 constexpr NamedModel kModels[] = {
@@ -22,6 +23,8 @@ constexpr NamedModel kModels[] = {
     {"distilbert", &models::kDistilBert, 6, 768, 12},
     {"bert-base", &models::kBert, 12, 768, 12},
     {"bert-large", &models::kBert, 24, 1024, 16},
+    {"modernbert-base", &models::kModernBert, 22, 768, 12, 0, 0, 1152},
+    {"modernbert-large", &models::kModernBert, 28, 1024, 16, 0, 0, 2624},
     {"mpnet-base", &models::kMpnet, 12, 768, 12},
     {"roberta-base", &models::kRoberta, 12, 768, 12},
     {"xlm-roberta-base", &models::kXlmRoberta, 12, 768, 12, 0, 250002},
@@ -63,7 +66,7 @@ models::ModelConfig named_model(std::string_view name) {
   config.num_hidden_layers = found->layers;
   config.hidden_size = found->hidden;
   config.num_attention_heads = found->heads;
-  config.intermediate_size = 4 * found->hidden;
+  config.intermediate_size = found->intermediate == 0 ? 4 * found->hidden : found->intermediate;
   config.embedding_size = found->embedding;
   if (found->vocabulary > 0) config.vocab_size = found->vocabulary;
   if (config.family->positions == nn::Positions::kTokens) {

@@ -17,8 +17,8 @@
 
 namespace tandem::apps::bench {
 
-// "minilm", "distilbert", "bert-base", "bert-large", "mpnet-base", "roberta-base",
-// "xlm-roberta-base", "electra-small", "electra-base".
+// "minilm", "distilbert", "bert-base", "bert-large", "modernbert-base", "modernbert-large",
+// "mpnet-base", "roberta-base", "xlm-roberta-base", "electra-small", "electra-base".
 std::vector<std::string> model_names();
 // The architecture behind a name. Throws InvalidArgument for another one.
 models::ModelConfig named_model(std::string_view name);

@@ -23,9 +23,10 @@ struct Layer {
 inline std::vector<Layer> layers_of(const models::ModelConfig& config) {
   const std::size_t H = config.hidden_size;
   const std::size_t I = config.intermediate_size;
+  const bool gated = config.family->bias == nn::Bias::kNo;  // ModernBERT's feed-forward part
   return {{"qkv", 3 * H, H, true},
           {"attention output", H, H, false},
-          {"up", I, H, true},
+          {"up", gated ? 2 * I : I, H, true},
           {"down", H, I, false}};
 }
 

@@ -164,8 +164,9 @@ Workload workload_of(const Options& options, const models::ModelConfig& config) 
   }
   workload.layers = config.num_hidden_layers;
   workload.elements = task.layout().size();
-  const std::size_t rows =
-      config.vocab_size + config.max_position_embeddings + config.type_vocab_size;
+  const bool has_positions = config.family->positions != nn::Positions::kNone;
+  const std::size_t rows = config.vocab_size + config.type_vocab_size +
+                           (has_positions ? config.max_position_embeddings : 0);
   workload.embedding_elements = (rows + 2) * config.embedding_width();  // the layer norm has two
   workload.bf16_elements = options.bf16() ? task.layout().bf16_size() : 0;
   return workload;
