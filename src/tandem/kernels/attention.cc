@@ -71,16 +71,14 @@ class Heads {
     });
   }
 
-  const AttentionKernels& kernels() const {
-    return window_ == kAllKeys ? *ctx_.kernels.attention : kAttentionReference;
-  }
+  const AttentionKernels& kernels() const { return *ctx_.kernels.attention; }
   std::size_t hidden() const { return heads_ * head_dim_; }
   std::size_t rows() const { return sequences_.rows(); }
   const Sequences& sequences() const { return sequences_; }
   float* kept() const { return kept_; }
 
  private:
-  // A window that holds all rows of a sequence is none.
+  // A window that holds all rows of a sequence counts as no window.
   std::size_t window_of(std::size_t rows) const { return window_ < rows - 1 ? window_ : kAllKeys; }
 
   const Context& ctx_;

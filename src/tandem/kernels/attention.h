@@ -60,9 +60,9 @@ void attention_forward_first_rows(const Context& ctx, const Sequences& sequences
                                   std::size_t window = kAllKeys);
 
 // grad_qkv: [rows, 3H] T, overwritten (zeros for the keys and values of pad rows).   grad_out:
-// [rows, H] T. qkv, out, log_sum_exp, dropout, bias, window: as in forward.   grad_bias: with a bias only,
-// the band's gradient, [heads, 2 reach + 1] f32, added to: for each distance first over the rows of
-// a sequence, then over the sequences in their order.
+// [rows, H] T. qkv, out, log_sum_exp, dropout, bias, window: as in forward.   grad_bias: with a
+// bias only, the band's gradient, [heads, 2 reach + 1] f32, added to: for each distance first over
+// the rows of a sequence, then over the sequences in their order.
 template <class T>
 void attention_backward(const Context& ctx, const Sequences& sequences, std::size_t heads,
                         std::size_t head_dim, const Dropout& dropout, const T* qkv, const T* out,

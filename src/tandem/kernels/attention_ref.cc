@@ -45,7 +45,7 @@ Range around(std::size_t at, std::size_t window, std::size_t count) {
   return {begin, std::max(begin, end)};
 }
 
-// Of a row without keys.
+// The results of a row without keys.
 template <class T>
 void forward_nothing(const AttentionHead<T>& h, std::size_t row) {
   h.log_sum_exp[row] = -std::numeric_limits<float>::infinity();

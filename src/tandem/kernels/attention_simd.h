@@ -11,6 +11,8 @@
 //   delta = row sums of dO O.
 // A bias by distance is added to each row of scores before its softmax. The band's values for a row
 // begin at the row's first distance; the gradient sums the rows of dS there, in their order.
+// With a window, a block computes the scores of the keys that its queries reach, and the softmax of
+// a row those in its window: work is proportional to the window.
 // Rows are padded to kMr, columns to kNr and reductions to kDepth units; padding is zero or is
 // never read as part of a reduction.
 //
@@ -19,10 +21,11 @@
 //   Input, Unit      the units (gemm_units.h) that read the tensors and that are multiplied
 //   kBlock, kMr, kNr, kDepth
 //   multiply()       C[rows, columns] = A B; A has rows [depth], B panels [columns /
-//                    kNr][depth][kNr]
+//                    kNr][b_depth][kNr], of which the first `depth` units are read
 //   pack_block()     dO or Q of a block of queries, as multiply_transposed() wants it
 //   pairs_at()       where unit u of P or dS, reduced over queries, begins for kNr keys
-//   multiply_transposed()   gradient = or += the product of such pairs and such a block
+//   multiply_transposed()   `keys` rows of a gradient of `all_keys` rows, from row `first` on, = or
+//                    += the product of such pairs and such a block
 //   gradient_rows()  the rows [first, first + count) of a gradient, `columns` apart: the gradient's
 //                    own, or `buffer`, filled
 #pragma once
@@ -30,9 +33,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <numbers>
 #include <type_traits>
 
+#include "tandem/kernels/attention_window.h"
 #include "tandem/kernels/dropout_simd.h"
 #include "tandem/kernels/gemm_simd.h"
 #include "tandem/kernels/kernel_tables.h"
@@ -72,22 +77,28 @@ struct Attention {
     return round_up(units(reduced), kDepth);
   }
 
-  // Matrices of one head in scratch memory.
+  using Window = AttentionWindow<Products>;
+  using Keys = typename Window::Keys;
+  using Columns = typename Window::Columns;
+
+  // Matrices of one head in scratch memory. Rows of scores have the width of their block.
   struct Scratch {
-    std::size_t keys, columns;                   // padded: of scores, of a head
+    std::size_t keys, columns;                   // padded: of a head
     std::size_t head_depth;                      // of a reduction over the columns of a head
     GemmUnit *k_along, *v_across;                // B: reduced over columns; over keys
     GemmUnit* queries;                           // A: rows [kBlock][head_depth]
-    float *scores, *out;                         // [kBlock, keys], [kBlock, columns]
+    float *scores, *out;                         // [kBlock, width], [kBlock, columns]
     GemmUnit *v_along, *k_across;                // from here on for backward
     GemmUnit* grad_out;                          // A: rows [kBlock][head_depth]
     GemmUnit *queries_across, *grad_out_across;  // of pack_block()
-    GemmUnit* transposed;                        // [kBlock / kReduced] units of `keys`: pairs_at()
-    float* grad_scores;                          // [kBlock, keys]
+    GemmUnit* transposed;                        // [kBlock / kReduced] units, width: pairs_at()
+    float* grad_scores;                          // [kBlock, width]
     float *grad_k, *grad_v;                      // of multiply_transposed(), keys times columns
 
-    Scratch(float* memory, std::size_t num_keys, std::size_t head_dim)
-        : keys(padded(num_keys)), columns(padded(head_dim)), head_depth(depth(head_dim)) {
+    Scratch(const AttentionHead<T>& h)
+        : keys(padded(h.keys)), columns(padded(h.head_dim)), head_depth(depth(h.head_dim)) {
+      float* memory = h.scratch;
+      const std::size_t scores_size = kBlock * Window::widest(h.keys, h.window);
       const auto take = [&memory](std::size_t count) {
         float* piece = memory;
         memory += count;
@@ -100,21 +111,21 @@ struct Attention {
       k_along = take_units(matrix);
       v_across = take_units(matrix);
       queries = take_units(kBlock * columns);
-      scores = take(kBlock * keys);
+      scores = take(scores_size);
       out = take(kBlock * columns);
       v_along = take_units(matrix);
       k_across = take_units(matrix);
       grad_out = take_units(kBlock * columns);
       queries_across = take_units(kBlock * columns);
       grad_out_across = take_units(kBlock * columns);
-      transposed = take_units(kBlock * keys);
-      grad_scores = take(kBlock * keys);
+      transposed = take_units(scores_size);
+      grad_scores = take(scores_size);
       grad_k = take(matrix);
       grad_v = take(matrix);
     }
-    static std::size_t size(std::size_t num_keys, std::size_t head_dim, std::size_t) {
+    static std::size_t size(std::size_t num_keys, std::size_t head_dim, std::size_t window) {
       return 6 * padded(num_keys) * padded(head_dim) + 5 * kBlock * padded(head_dim) +
-             3 * kBlock * padded(num_keys);
+             3 * kBlock * Window::widest(num_keys, window);
     }
   };
 
@@ -157,12 +168,20 @@ struct Attention {
     stage_rows<Input, kMr>(operand(matrix, ld, true), 0, rows, 0, head_dim, whole, to);
   }
 
-  // scores = the queries of a block against all keys, not scaled.
-  static void block_scores(Products& products, const AttentionHead<T>& h, const Scratch& s,
-                           std::size_t first, std::size_t rows) {
-    stage(rows, h.head_dim, h.q + first * h.ld_qkv, h.ld_qkv, s.queries);
-    products.multiply(whole_groups(rows), s.keys, s.head_depth, s.queries, s.head_depth, s.k_along,
-                      s.scores);
+  // The product of a block of rows of a head with the keys or values of the block, packed along:
+  // scores, which are not scaled.
+  static void multiply_along(Products& products, const Scratch& s, const Keys& keys,
+                             std::size_t rows, const GemmUnit* a, const GemmUnit* along,
+                             float* scores) {
+    products.multiply(whole_groups(rows), keys.width, s.head_depth, a, s.head_depth,
+                      along + keys.begin * s.head_depth, s.head_depth, scores);
+  }
+  // s.out = P V or dS K: the product of rows of scores with values or keys, packed across.
+  static void multiply_across(Products& products, const AttentionHead<T>& h, const Scratch& s,
+                              const Keys& keys, std::size_t rows, const float* scores,
+                              const GemmUnit* across) {
+    products.multiply(whole_groups(rows), s.columns, depth(keys.end - keys.begin), as_units(scores),
+                      keys.width, across + units(keys.begin) * kNr, depth(h.keys), s.out);
   }
 
   // P and dS overwrite the scores: a row of them begins where the row of scores began.
@@ -191,14 +210,31 @@ struct Attention {
     return V::largest(largest);
   }
 
-  // The scores are not scaled yet, so neither is what is added to them.
-  static void add_bias(const AttentionHead<T>& h, std::size_t row, float* scores) {
-    const float* bias = h.bias - row;
+  // The scores are not scaled yet, so neither is the bias that is added to them.
+  static void add_bias(const AttentionHead<T>& h, const float* bias, std::size_t count,
+                       float* scores) {
     const V unscaled = V::set1(1.0f / h.scale);
     for_each_vector<V>(
-        h.keys, [&](auto at) __attribute__((always_inline)) {
+        count, [&](auto at) __attribute__((always_inline)) {
           at.store(V::fma(at.load(bias), unscaled, at.load(scores)), scores);
         });
+  }
+
+  // Adds the bias to a row of scores, and lets no column before its window count. Gives the
+  // distance of its first score.
+  static std::ptrdiff_t prepare_row(const AttentionHead<T>& h, const Keys& keys, std::size_t row,
+                                    const Columns& at, float* scores) {
+    const auto distance =
+        static_cast<std::ptrdiff_t>(keys.begin + at.start) - static_cast<std::ptrdiff_t>(row);
+    if (h.bias != nullptr) add_bias(h, h.bias + distance, at.end - at.start, scores + at.start);
+    if (at.start < at.begin) scores[at.start] = -std::numeric_limits<float>::infinity();
+    return distance;
+  }
+
+  // Zeros around the window of a row of P or dS.
+  static void clear_around(const Keys& keys, const Columns& at, Element* row) {
+    clear(row, 0, at.begin);
+    clear(row, at.end, keys.width);
   }
 
   // Turns a row of scores into exp(scale (score - largest)), dropped; gives the largest score and
@@ -206,20 +242,28 @@ struct Attention {
   struct RowSum {
     float largest, sum;
   };
-  static RowSum softmax_row(const DropoutMask& mask, std::uint32_t row, std::size_t num_keys,
-                            float scale, float* scores) {
-    const float largest = largest_of(num_keys, scores);
-    const float scale2 = scale * kLog2E;
+  static RowSum softmax_row(const AttentionHead<T>& h, const Keys& keys, std::size_t row,
+                            float* scores) {
+    const Columns at_row = Window::columns_of_row(h, keys, row);
+    prepare_row(h, keys, row, at_row, scores);
+    const float* from = scores + at_row.start;
+    Element* to = in_place(scores) + at_row.start;
+    const std::size_t count = at_row.end - at_row.start;
+    // The column before the window has the least score of all.
+    const float largest =
+        count == 0 ? -std::numeric_limits<float>::infinity() : largest_of(count, from);
+    const float scale2 = h.scale * kLog2E;
     const Row shift = Row::set1(-largest * scale2);
     const Row scales = Row::set1(scale2);
     Row total = Row::zero();
     for_each_masked_vector<Row>(
-        mask, row, num_keys, [&](auto at, Row factor) __attribute__((always_inline)) {
-          const Row p = at.keep(exp2_below(Row::fma(at.load(scores), scales, shift)));
+        h.mask, static_cast<std::uint32_t>(row), keys.begin + at_row.start,
+        count, [&](auto at, Row factor) __attribute__((always_inline)) {
+          const Row p = at.keep(exp2_below(Row::fma(at.load(from), scales, shift)));
           total = total + p;
-          Inner::store_operand(at, p * factor, in_place(scores));
+          Inner::store_operand(at, p * factor, to);
         });
-    clear(in_place(scores), num_keys, padded(num_keys));
+    clear_around(keys, at_row, in_place(scores));
     return {largest, Row::sum(total)};
   }
 
@@ -234,30 +278,33 @@ struct Attention {
 
   static void forward(const AttentionHead<T>& h) {
     Products products;
-    const Scratch s(h.scratch, h.keys, h.head_dim);
+    const Scratch s(h);
     pack_transpose(h.keys, h.head_dim, h.k, h.ld_qkv, s.k_along);
     pack_rows(h.keys, h.head_dim, h.v, h.ld_qkv, s.v_across);
-    for (std::size_t first = 0; first < h.rows; first += kBlock) {
-      const std::size_t rows = h.rows - first < kBlock ? h.rows - first : kBlock;
-      block_scores(products, h, s, first, rows);
-      RowSum sums[kBlock];
-      for (std::size_t i = 0; i < rows; ++i) {
-        const std::size_t row = first + i;
-        if (const std::size_t next = row + kBlock; next < h.rows)
-          fetch_row<Access::kRead>(h.head_dim, h.q + next * h.ld_qkv);
-        fetch_row<Access::kWrite>(h.head_dim, h.out + row * h.ld_out);
-        if (h.bias != nullptr) add_bias(h, row, s.scores + i * s.keys);
-        sums[i] = softmax_row(h.mask, static_cast<std::uint32_t>(row), h.keys, h.scale,
-                              s.scores + i * s.keys);
-      }
-      for (std::size_t i = 0; i < rows; ++i)
-        h.log_sum_exp[first + i] = sums[i].largest * h.scale + __builtin_logf(sums[i].sum);
-      products.multiply(whole_groups(rows), s.columns, depth(h.keys), as_units(s.scores), s.keys,
-                        s.v_across, s.out);
-      for (std::size_t i = 0; i < rows; ++i) {
-        store_row(h.head_dim, s.out + i * s.columns, 1.0f / sums[i].sum,
-                  h.out + (first + i) * h.ld_out);
-      }
+    for (std::size_t first = 0; first < h.rows; first += kBlock)
+      forward_block(products, h, s, first, Window::at_most(h.rows - first, kBlock));
+  }
+
+  static void forward_block(Products& products, const AttentionHead<T>& h, const Scratch& s,
+                            std::size_t first, std::size_t rows) {
+    const Keys keys = Window::keys_of_block(h, first, rows);
+    stage(rows, h.head_dim, h.q + first * h.ld_qkv, h.ld_qkv, s.queries);
+    multiply_along(products, s, keys, rows, s.queries, s.k_along, s.scores);
+    RowSum sums[kBlock];
+    for (std::size_t i = 0; i < rows; ++i) {
+      const std::size_t row = first + i;
+      if (const std::size_t next = row + kBlock; next < h.rows)
+        fetch_row<Access::kRead>(h.head_dim, h.q + next * h.ld_qkv);
+      fetch_row<Access::kWrite>(h.head_dim, h.out + row * h.ld_out);
+      sums[i] = softmax_row(h, keys, row, s.scores + i * keys.width);
+    }
+    for (std::size_t i = 0; i < rows; ++i)
+      h.log_sum_exp[first + i] = sums[i].largest * h.scale + __builtin_logf(sums[i].sum);
+    multiply_across(products, h, s, keys, rows, s.scores, s.v_across);
+    for (std::size_t i = 0; i < rows; ++i) {
+      // The output of a row without keys is zero.
+      const float factor = sums[i].sum == 0 ? 0.0f : 1.0f / sums[i].sum;
+      store_row(h.head_dim, s.out + i * s.columns, factor, h.out + (first + i) * h.ld_out);
     }
   }
 
@@ -284,37 +331,45 @@ struct Attention {
   // One row: scores become dropout(P), grad_scores (which hold dO V^T) become dS. grad_bias: where
   // kBias, dS is added to it before it is rounded.
   template <bool kBias>
-  static void backward_row(const DropoutMask& mask, std::uint32_t row, std::size_t num_keys,
-                           float scale, float log_sum_exp, float delta, float* scores,
-                           float* grad_scores, [[maybe_unused]] float* grad_bias) {
-    const V shift = V::set1(-log_sum_exp * kLog2E);
-    const V scales = V::set1(scale * kLog2E);
+  static void backward_row(const AttentionHead<T>& h, const Keys& keys, std::size_t row,
+                           float delta, float* scores, float* grad_scores,
+                           [[maybe_unused]] float* grad_bias) {
+    const Columns at_row = Window::columns_of_row(h, keys, row);
+    const std::ptrdiff_t distance = prepare_row(h, keys, row, at_row, scores);
+    const std::size_t start = at_row.start;
+    const float *p_from = scores + start, *grad_from = grad_scores + start;
+    Element *p_to = in_place(scores) + start, *grad_to = in_place(grad_scores) + start;
+    [[maybe_unused]] float* bias_to = kBias ? grad_bias + distance : nullptr;
+    const V shift = V::set1(-h.log_sum_exp[row] * kLog2E);
+    const V scales = V::set1(h.scale * kLog2E);
     const V offset = V::set1(delta);
     for_each_masked_vector<V>(
-        mask, row, num_keys, [&](auto at, V factor) __attribute__((always_inline)) {
-          const V p = exp2_below(V::fma(at.load(scores), scales, shift));
-          const V grad_p = at.load(grad_scores);
-          Inner::store_operand(at, p * factor, in_place(scores));
+        h.mask, static_cast<std::uint32_t>(row), keys.begin + start,
+        at_row.end - start, [&](auto at, V factor) __attribute__((always_inline)) {
+          const V p = exp2_below(V::fma(at.load(p_from), scales, shift));
+          const V grad_p = at.load(grad_from);
+          Inner::store_operand(at, p * factor, p_to);
           const V grad_score = p * V::fma(factor, grad_p, V::zero() - offset);
-          if constexpr (kBias) at.store(at.load(grad_bias) + grad_score, grad_bias);
-          Inner::store_operand(at, grad_score, in_place(grad_scores));
+          if constexpr (kBias) at.store(at.load(bias_to) + grad_score, bias_to);
+          Inner::store_operand(at, grad_score, grad_to);
         });
-    clear(in_place(scores), num_keys, padded(num_keys));
-    clear(in_place(grad_scores), num_keys, padded(num_keys));
+    clear_around(keys, at_row, in_place(scores));
+    clear_around(keys, at_row, in_place(grad_scores));
   }
 
   // The rows of P or dS as an operand of a reduction over them: f32 rows are that already.
-  static const GemmUnit* transpose_rows(const Scratch& s, std::size_t rows, const float* scores) {
+  static const GemmUnit* transpose_rows(const Scratch& s, std::size_t width, std::size_t rows,
+                                        const float* scores) {
     if constexpr (kReduced == 1) {
       return as_units(scores);
     } else {
       const auto* elements = reinterpret_cast<const Element*>(scores);
-      const std::size_t ld = s.keys * sizeof(float) / sizeof(Element);
+      const std::size_t ld = width * sizeof(float) / sizeof(Element);
       for (std::size_t u = 0; u < units(rows); ++u) {
         const Element* even = elements + u * kReduced * ld;
         const Element* odd = u * kReduced + 1 == rows ? nullptr : even + ld;
-        for (std::size_t c = 0; c < s.keys; c += 2 * V::kLanes) {
-          GemmUnit* to = s.transposed + Products::pairs_at(s.keys, depth(rows), u, c);
+        for (std::size_t c = 0; c < width; c += 2 * V::kLanes) {
+          GemmUnit* to = s.transposed + Products::pairs_at(width, depth(rows), u, c);
           typename V::Words pairs[2];
           V::interleave_two(even + c, odd == nullptr ? nullptr : odd + c, pairs[0], pairs[1]);
           V::store_words(pairs[0], to);
@@ -322,8 +377,8 @@ struct Attention {
         }
       }
       for (std::size_t u = units(rows); u < depth(rows); ++u) {
-        for (std::size_t c = 0; c < s.keys; c += kNr)
-          clear_units(s.transposed + Products::pairs_at(s.keys, depth(rows), u, c), kNr);
+        for (std::size_t c = 0; c < width; c += kNr)
+          clear_units(s.transposed + Products::pairs_at(width, depth(rows), u, c), kNr);
       }
       return s.transposed;
     }
@@ -332,15 +387,22 @@ struct Attention {
   static void backward(const AttentionHeadBackward<T>& b) {
     const AttentionHead<T>& h = b.head;
     Products products;
-    const Scratch s(h.scratch, h.keys, h.head_dim);
+    const Scratch s(h);
     pack_transpose(h.keys, h.head_dim, h.k, h.ld_qkv, s.k_along);
     pack_transpose(h.keys, h.head_dim, h.v, h.ld_qkv, s.v_along);
     pack_rows(h.keys, h.head_dim, h.k, h.ld_qkv, s.k_across);
     if (b.grad_bias != nullptr) clear_bias(b);
+    if (h.window != kAllKeys) clear_key_gradients(s);
     for (std::size_t first = 0; first < h.rows; first += kBlock)
-      backward_block(products, b, s, first, h.rows - first < kBlock ? h.rows - first : kBlock);
+      backward_block(products, b, s, first, Window::at_most(h.rows - first, kBlock));
     store_key_gradient(h, s, s.grad_k, h.scale, b.grad_k);
     store_key_gradient(h, s, s.grad_v, 1.0f, b.grad_v);
+  }
+
+  // Blocks reach different keys: none of them is the first one for all.
+  static void clear_key_gradients(const Scratch& s) {
+    std::memset(s.grad_k, 0, s.keys * s.columns * sizeof(float));
+    std::memset(s.grad_v, 0, s.keys * s.columns * sizeof(float));
   }
 
   static void clear_bias(const AttentionHeadBackward<T>& b) {
@@ -362,43 +424,45 @@ struct Attention {
   static void backward_block(Products& products, const AttentionHeadBackward<T>& b,
                              const Scratch& s, std::size_t first, std::size_t rows) {
     const AttentionHead<T>& h = b.head;
-    const std::size_t groups = whole_groups(rows);
+    const Keys keys = Window::keys_of_block(h, first, rows);
     const T* grad_out = b.grad_out + first * h.ld_out;
-    block_scores(products, h, s, first, rows);
+    stage(rows, h.head_dim, h.q + first * h.ld_qkv, h.ld_qkv, s.queries);
+    multiply_along(products, s, keys, rows, s.queries, s.k_along, s.scores);
     stage(rows, h.head_dim, grad_out, h.ld_out, s.grad_out);
-    products.multiply(groups, s.keys, s.head_depth, s.grad_out, s.head_depth, s.v_along,
-                      s.grad_scores);
-    float delta[kBlock];
-    for (std::size_t i = 0; i < rows; ++i)
-      delta[i] = dot_row(h.head_dim, grad_out + i * h.ld_out, b.out + (first + i) * h.ld_out);
-    for (std::size_t i = 0; i < rows; ++i) {
-      const std::size_t row = first + i;
-      fetch_rows(b, row);
-      const auto backward_of_row = [&](auto with_bias, float* grad_bias) {
-        backward_row<with_bias.value>(h.mask, static_cast<std::uint32_t>(row), h.keys, h.scale,
-                                      h.log_sum_exp[row], delta[i], s.scores + i * s.keys,
-                                      s.grad_scores + i * s.keys, grad_bias);
-      };
-      if (b.grad_bias == nullptr) {
-        backward_of_row(std::false_type(), nullptr);
-      } else {
-        add_bias(h, row, s.scores + i * s.keys);
-        backward_of_row(std::true_type(), b.grad_bias - row);
-      }
-    }
-    const bool later = first > 0;
+    multiply_along(products, s, keys, rows, s.grad_out, s.v_along, s.grad_scores);
+    backward_rows(b, s, keys, first, rows);
+    const bool later = first > 0 || h.window != kAllKeys;
+    const auto add_to = [&](const float* scores, const GemmUnit* block, float* gradient) {
+      products.multiply_transposed(keys.width, s.columns, depth(rows),
+                                   transpose_rows(s, keys.width, rows, scores), block, gradient,
+                                   s.keys, keys.begin, later);
+    };
     Products::pack_block(rows, h.head_dim, operand(grad_out, h.ld_out, false), s.grad_out_across);
-    products.multiply_transposed(s.keys, s.columns, depth(rows), transpose_rows(s, rows, s.scores),
-                                 s.grad_out_across, s.grad_v, later);
+    add_to(s.scores, s.grad_out_across, s.grad_v);
     Products::pack_block(rows, h.head_dim, operand(h.q + first * h.ld_qkv, h.ld_qkv, false),
                          s.queries_across);
-    products.multiply_transposed(s.keys, s.columns, depth(rows),
-                                 transpose_rows(s, rows, s.grad_scores), s.queries_across, s.grad_k,
-                                 later);
-    products.multiply(groups, s.columns, depth(h.keys), as_units(s.grad_scores), s.keys, s.k_across,
-                      s.out);
+    add_to(s.grad_scores, s.queries_across, s.grad_k);
+    multiply_across(products, h, s, keys, rows, s.grad_scores, s.k_across);
     for (std::size_t i = 0; i < rows; ++i) {
       store_row(h.head_dim, s.out + i * s.columns, h.scale, b.grad_q + (first + i) * h.ld_qkv);
+    }
+  }
+
+  // The rows of a block: P and dS.
+  static void backward_rows(const AttentionHeadBackward<T>& b, const Scratch& s, const Keys& keys,
+                            std::size_t first, std::size_t rows) {
+    const AttentionHead<T>& h = b.head;
+    float delta[kBlock];
+    for (std::size_t i = 0; i < rows; ++i) {
+      const std::size_t at = (first + i) * h.ld_out;
+      delta[i] = dot_row(h.head_dim, b.grad_out + at, b.out + at);
+    }
+    for (std::size_t i = 0; i < rows; ++i) {
+      fetch_rows(b, first + i);
+      const auto backward_of_row =
+          b.grad_bias == nullptr ? backward_row<false> : backward_row<true>;
+      const std::size_t at = i * keys.width;
+      backward_of_row(h, keys, first + i, delta[i], s.scores + at, s.grad_scores + at, b.grad_bias);
     }
   }
 

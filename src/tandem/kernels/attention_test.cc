@@ -48,7 +48,20 @@ struct Case {
   std::vector<T> qkv, grad_out;
   std::size_t reach = 0;
   std::vector<float> band;  // empty: no bias
+  std::size_t window = kAllKeys;
 };
+
+template <class T>
+Case<T> windowed(std::size_t window, const Shape& shape, float p, Bias bias = Bias::kNone) {
+  Case<T> c(shape, p, bias);
+  c.window = window;
+  return c;
+}
+
+// Less than a block of queries and more, odd and even; 64 is ModernBERT's.
+constexpr std::size_t kWindows[] = {0, 3, 16, 64};
+// Several blocks; pad rows without keys; a sequence that its window holds.
+const Shape kLongShapes[] = {{{300, 20}, 0, 2, 32}, {{150}, 40, 1, 64}, {{200}, 3, 2, 20}};
 
 template <class T>
 struct Results {
@@ -66,12 +79,12 @@ Results<T> run(const Context& ctx, const Case<T>& c, const Results<T>* forward =
   const PositionBias bias = c.bias();
   const PositionBias* const added = c.has_bias() ? &bias : nullptr;
   attention_forward(ctx, c.batch.sequences(), c.shape.heads, c.shape.head_dim, c.dropout,
-                    c.qkv.data(), r.out.data(), r.log_sum_exp.data(), added);
+                    c.qkv.data(), r.out.data(), r.log_sum_exp.data(), added, c.window);
   // Both versions differentiate the same saved values, so that only backward is compared.
   const Results<T>& saved = forward != nullptr ? *forward : r;
   attention_backward(ctx, c.batch.sequences(), c.shape.heads, c.shape.head_dim, c.dropout,
                      c.qkv.data(), saved.out.data(), saved.log_sum_exp.data(), c.grad_out.data(),
-                     r.grad_qkv.data(), added, r.grad_bias.data());
+                     r.grad_qkv.data(), added, r.grad_bias.data(), c.window);
   return r;
 }
 
@@ -114,6 +127,7 @@ struct OperandRounding {
       const double lse = saved.log_sum_exp[head * c.batch.rows() + begin + row];
       const double delta = dot(c.grad_out, out_of(row), saved.out, out_of(row));
       for (std::size_t key = 0; key < sequences.key_count[sequence]; ++key) {
+        if (std::max(row, key) - std::min(row, key) > c.window) continue;
         const std::size_t k = q_of(key) + H;
         const std::size_t v = k + H;
         const double p =
@@ -142,8 +156,9 @@ void compare(const std::string& implementation, const Case<T>& c, const Results<
   const Results<T> got = run(fast.context(), c, &want);
   const Shape& shape = c.shape;
   const float p = c.dropout.p;
-  const std::string what = fmt::format("{} rows {} heads {}x{} p {}", implementation,
-                                       c.batch.rows(), shape.heads, shape.head_dim, p);
+  const std::string what =
+      fmt::format("{} rows {} heads {}x{} p {} window {}", implementation, c.batch.rows(),
+                  shape.heads, shape.head_dim, p, c.window == kAllKeys ? -1 : int(c.window));
   // Every element is a sum over keys (or queries) of factors that are themselves sums over
   // head_dim.
   const double rounding =
@@ -169,8 +184,8 @@ void compare(const std::string& implementation, const Case<T>& c, const Results<
 }
 
 template <class T>
-void compare_all(const Shape& shape, float p, Bias bias) {
-  const Case<T> c(shape, p, bias);
+void compare_all(const Shape& shape, float p, Bias bias, std::size_t window = kAllKeys) {
+  const Case<T> c = windowed<T>(window, shape, p, bias);
   Runtime reference("reference");
   const Results<T> want = run(reference.context(), c);
   const OperandRounding operands(c, want);
@@ -184,6 +199,17 @@ TEST(Attention, FastVersionsAgreeWithTheReference) {
       for (const Bias bias : {Bias::kNone, Bias::kByDistance}) {
         compare_all<float>(shape, p, bias);
         compare_all<bfloat16>(shape, p, bias);
+      }
+    }
+  }
+}
+
+TEST(Attention, WindowsAgreeWithTheReference) {
+  for (const Shape& shape : kLongShapes) {
+    for (const std::size_t window : kWindows) {
+      for (const float p : {0.0f, 0.1f}) {
+        compare_all<float>(shape, p, Bias::kNone, window);
+        compare_all<bfloat16>(shape, p, Bias::kByDistance, window);
       }
     }
   }
@@ -231,6 +257,19 @@ TEST_P(EmulatedAttention, ComputesTheBitsOfTheHardware) {
   }
 }
 
+TEST_P(EmulatedAttention, ComputesTheBitsOfTheHardwareInAWindow) {
+  const std::string name = GetParam();
+  if (const std::string reason = obstacle("attention", name); !reason.empty())
+    GTEST_SKIP() << reason;
+  for (const Shape& shape : kLongShapes) {
+    for (const std::size_t window : kWindows) {
+      const std::string what = fmt::format("{} head of {} window {}", name, shape.head_dim, window);
+      expect_same_bits(name, emulation_of(name), windowed<bfloat16>(window, shape, 0.1f), what);
+      expect_same_bits(name, emulation_of(name), windowed<float>(window, shape, 0.1f), what);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, EmulatedAttention,
                          ::testing::Values("avx2", "avx512", "avx512bf16", "amx"),
                          [](const auto& test) { return std::string(test.param); });
@@ -242,6 +281,44 @@ TEST(Attention, ReferenceBackwardIsTheDerivativeOfForward) {
     const Results<float> r = run(runtime.context(), c);
     const auto loss = [&] { return weighted_sum(run(runtime.context(), c).out, c.grad_out); };
     expect_gradient(c.qkv, r.grad_qkv, loss, fmt::format("p = {}", p));
+  }
+}
+
+TEST(Attention, ReferenceBackwardIsTheDerivativeInAWindow) {
+  for (const std::size_t window : {0, 2}) {
+    Case<float> c = windowed<float>(window, {{6, 4}, 3, 2, 5}, 0.25f, Bias::kByDistance);
+    Runtime runtime("reference");
+    const Results<float> r = run(runtime.context(), c);
+    const auto loss = [&] { return weighted_sum(run(runtime.context(), c).out, c.grad_out); };
+    expect_gradient(c.qkv, r.grad_qkv, loss, fmt::format("qkv, window {}", window));
+    expect_gradient(c.band, r.grad_bias, loss, fmt::format("bias, window {}", window));
+  }
+}
+
+TEST(Attention, AWindowThatHoldsASequenceChangesNoBit) {
+  for (const std::string& name : running_implementations("attention")) {
+    Runtime runtime("attention=" + name);
+    const Shape shape{{90, 40}, 2, 2, 32};
+    const Results<bfloat16> want = run(runtime.context(), Case<bfloat16>(shape, 0.1f));
+    const Results<bfloat16> got = run(runtime.context(), windowed<bfloat16>(91, shape, 0.1f));
+    EXPECT_TRUE(same_bits(got.out, want.out)) << name;
+    EXPECT_TRUE(same_bits(got.log_sum_exp, want.log_sum_exp)) << name;
+    EXPECT_TRUE(same_bits(got.grad_qkv, want.grad_qkv)) << name;
+  }
+}
+
+TEST(Attention, PairsAreThoseOfTheWindow) {
+  for (const std::size_t rows : {1, 5, 9}) {
+    for (const std::size_t keys : {1, 4, 9}) {
+      for (const std::size_t window : {0, 1, 3, 8, 20}) {
+        std::size_t count = 0;
+        for (std::size_t row = 0; row < rows; ++row)
+          for (std::size_t key = 0; key < keys; ++key)
+            count += std::max(row, key) - std::min(row, key) <= window ? 1 : 0;
+        EXPECT_EQ(attention_pairs(rows, keys, window), static_cast<double>(count))
+            << rows << " rows, " << keys << " keys, window " << window;
+      }
+    }
   }
 }
 
@@ -310,8 +387,10 @@ TEST(Attention, ABiasMustReachAllRows) {
 // Reductions must be padded with zeros, whatever the scratch memory held before.
 TEST(Attention, ScratchMayHoldAnything) {
   for (const std::string& name : fast_implementations("attention")) {
-    for (const Shape& shape : {Shape{{17, 3}, 1, 2, 20}, Shape{{150}, 3, 1, 64}}) {
-      const Case<bfloat16> c(shape, 0.1f, Bias::kByDistance);
+    for (const Case<bfloat16>& c :
+         {Case<bfloat16>({{17, 3}, 1, 2, 20}, 0.1f, Bias::kByDistance),
+          Case<bfloat16>({{150}, 3, 1, 64}, 0.1f, Bias::kByDistance),
+          windowed<bfloat16>(9, {{150}, 60, 1, 64}, 0.1f, Bias::kByDistance)}) {
       Runtime runtime("attention=" + name, 1);
       const Results<bfloat16> want = run(runtime.context(), c);
       for (float& x : runtime.context().scratch.of_thread<float>(0, Scratch::kThreadBytes / 4))
@@ -384,7 +463,7 @@ template <class T>
 void first_rows_alone(const std::string& implementation) {
   Runtime runtime("attention=" + implementation, 2, kPrecisionOf<T>);
   for (const Shape& shape : kShapes) {
-    const Case<T> c(shape, 0.1f, Bias::kByDistance);
+    const Case<T> c = windowed<T>(11, shape, 0.1f, Bias::kByDistance);
     const PositionBias bias = c.bias();
     const Results<T> all = run(runtime.context(), c);
     const T untouched = to_storage<T>(7.0f);
@@ -392,7 +471,7 @@ void first_rows_alone(const std::string& implementation) {
     std::vector<float> log_sum_exp(all.log_sum_exp.size());
     attention_forward_first_rows(runtime.context(), c.batch.sequences(), shape.heads,
                                  shape.head_dim, c.dropout, c.qkv.data(), out.data(),
-                                 log_sum_exp.data(), &bias);
+                                 log_sum_exp.data(), &bias, c.window);
     for (std::size_t i = 0; i < shape.lengths.size(); ++i) {
       const std::size_t begin = c.batch.sequences().row_begin[i] * c.hidden;
       std::copy_n(all.out.begin() + begin, c.hidden, want.begin() + begin);
@@ -412,7 +491,8 @@ TEST(Attention, FirstRowsAloneHaveTheSameBits) {
 TEST(Attention, SameBitsForAnyNumberOfThreads) {
   for (const auto& row : implementations("attention", CpuFeatures::detect())) {
     if (!row.reason.empty()) continue;
-    const Case<bfloat16> c({{50, 7, 33}, 2, 2, 32}, 0.1f, Bias::kByDistance);
+    const Case<bfloat16> c =
+        windowed<bfloat16>(40, {{50, 7, 33}, 2, 2, 32}, 0.1f, Bias::kByDistance);
     Runtime one("attention=" + row.implementation, 1);
     const Results<bfloat16> want = run(one.context(), c);
     for (const int num_threads : {2, 3}) {

@@ -32,10 +32,10 @@ class TileProducts {
   static constexpr std::size_t kDepth = kTileUnits;
 
   void multiply(std::size_t rows, std::size_t columns, std::size_t depth, const GemmUnit* a,
-                std::size_t a_stride, const GemmUnit* b, float* c) {
+                std::size_t a_stride, const GemmUnit* b, std::size_t b_depth, float* c) {
     const std::size_t steps = depth / kTileUnits;
     for (std::size_t column = 0; column < columns; column += kTileBlock) {
-      const GemmUnit* panel = b + column * depth;
+      const GemmUnit* panel = b + column * b_depth;
       std::size_t row = 0;
       for (; row + kTileBlock <= rows; row += kTileBlock) {
         multiply_tile_block<2>(tiles_, steps, rows_of(a + row * a_stride, a_stride, steps), panel,
@@ -58,13 +58,13 @@ class TileProducts {
   }
   void multiply_transposed(std::size_t keys, std::size_t columns, std::size_t depth,
                            const GemmUnit* pairs, const GemmUnit* block, float* gradient,
-                           bool accumulate) {
+                           std::size_t all_keys, std::size_t first, bool accumulate) {
     const std::size_t steps = depth / kTileUnits;
     for (std::size_t key = 0; key < keys; key += kTileBlock) {
       for (std::size_t column = 0; column < columns; column += kTileBlock) {
         const GemmUnit* panel = block + column / kTileBlock * steps * kStepUnits;
         multiply_tile_block<2>(tiles_, steps, TileRows::of_panel(panel), pairs + key * depth,
-                               gradient + column * keys + key, keys, accumulate);
+                               gradient + column * all_keys + first + key, all_keys, accumulate);
       }
     }
   }

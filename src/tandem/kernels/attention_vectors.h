@@ -21,8 +21,8 @@ class VectorProducts {
   static_assert(kNr % kMr == 0);
 
   static void multiply(std::size_t rows, std::size_t columns, std::size_t depth, const GemmUnit* a,
-                       std::size_t a_stride, const GemmUnit* b, float* c) {
-    product<false>(rows, columns, depth, a, a_stride, b, c, false);
+                       std::size_t a_stride, const GemmUnit* b, std::size_t b_depth, float* c) {
+    product<false>(rows, columns, depth, a, a_stride, b, b_depth, c, false);
   }
 
   // The block is B. The pairs are A as they are, [depth][keys], and the gradient is [keys,
@@ -38,8 +38,9 @@ class VectorProducts {
   }
   static void multiply_transposed(std::size_t keys, std::size_t columns, std::size_t depth,
                                   const GemmUnit* pairs, const GemmUnit* block, float* gradient,
-                                  bool accumulate) {
-    product<true>(keys, columns, depth, pairs, keys, block, gradient, accumulate);
+                                  std::size_t /*all_keys*/, std::size_t first, bool accumulate) {
+    product<true>(keys, columns, depth, pairs, keys, block, depth, gradient + first * columns,
+                  accumulate);
   }
   static const float* gradient_rows(std::size_t, std::size_t columns, std::size_t first,
                                     std::size_t, const float* gradient, float*) {
@@ -50,11 +51,12 @@ class VectorProducts {
   // kTransposed: A is [depth][rows].
   template <bool kTransposed>
   static void product(std::size_t rows, std::size_t columns, std::size_t depth, const GemmUnit* a,
-                      std::size_t a_stride, const GemmUnit* b, float* c, bool accumulate) {
+                      std::size_t a_stride, const GemmUnit* b, std::size_t b_depth, float* c,
+                      bool accumulate) {
     for (std::size_t column = 0; column < columns; column += kNr) {
       for (std::size_t row = 0; row < rows; row += kMr) {
         micro_kernel<Unit, kRows, kVectors, kTransposed>(
-            depth, a + (kTransposed ? row : row * a_stride), a_stride, b + column * depth, kNr,
+            depth, a + (kTransposed ? row : row * a_stride), a_stride, b + column * b_depth, kNr,
             c + row * columns + column, columns, accumulate);
       }
     }

@@ -83,8 +83,8 @@ template <class T>
 void dropout_forward(const Context& ctx, const Sequences& sequences, std::size_t columns,
                      const Dropout& dropout, const T* x, T* y);
 
-// sum = dropout(x) + residual: the joint of a layer without a norm behind it. dropout_add_layer_norm
-// of layer_norm.h is the one with a norm.
+// sum = dropout(x) + residual: the joint of a layer without a norm behind it.
+// dropout_add_layer_norm of layer_norm.h is the one with a norm.
 //   x: [rows, columns] T.   residual, sum: [rows, columns] f32; sum may be residual, or x (T =
 //   float).
 template <class T>

@@ -9,13 +9,14 @@
 
 namespace tandem::kernels::simd {
 
-// body(place, factors) for all vectors of one row of a dropout mask; the factors are 0 or 1/(1-p).
+// body(place, factors) for all vectors of `count` columns of one row of a dropout mask, from column
+// `first` on, which is even. Places count from 0; the factors are 0 or 1/(1-p).
 // The generator makes 2 vectors of factors from 1 vector of words; see dropout_word() for the
 // specification.
 template <class V, class Body>
 [[gnu::always_inline]] inline void for_each_masked_vector(const DropoutMask& mask,
-                                                          std::uint32_t row, std::size_t count,
-                                                          Body body) {
+                                                          std::uint32_t row, std::size_t first,
+                                                          std::size_t count, Body body) {
   const V scale = V::set1(mask.scale);
   if (mask.threshold == 0) {
     for_each_vector<V>(
@@ -25,8 +26,9 @@ template <class V, class Body>
   constexpr std::uint32_t kStep = 0x9E3779B9u;
   constexpr std::size_t kLanes = V::kLanes;
   using Words = typename V::Words;
+  const std::uint32_t pair = (row << 15) + static_cast<std::uint32_t>(first / 2);
   Words counter =
-      V::add(V::words((row << 15) * kStep + mask.key0), V::multiply(V::iota(), V::words(kStep)));
+      V::add(V::words(pair * kStep + mask.key0), V::multiply(V::iota(), V::words(kStep)));
   const Words advance = V::words(static_cast<std::uint32_t>(kLanes) * kStep);
   const auto draw = [&](V & low, V & high) __attribute__((always_inline)) {
     Words word = V::exclusive_or(counter, V::template shift_right<16>(counter));
@@ -53,6 +55,13 @@ template <class V, class Body>
     low = high;
   }
   if (i < count) body(Ragged<V>{i, count - i}, low);
+}
+
+template <class V, class Body>
+[[gnu::always_inline]] inline void for_each_masked_vector(const DropoutMask& mask,
+                                                          std::uint32_t row, std::size_t count,
+                                                          Body body) {
+  for_each_masked_vector<V>(mask, row, 0, count, body);
 }
 
 }  // namespace tandem::kernels::simd

@@ -178,7 +178,7 @@ TEST(KernelSet, ArithmeticIsEqualWhereTheBitsAre) {
     return select_kernels(cpu, forced, precision).arithmetic(precision);
   };
   const std::string f32 = arithmetic(kAvx2Only, Precision::kFloat32);
-  EXPECT_THAT(f32, HasSubstr("gemm=vector,attention=vector,layer_norm=vector"));
+  EXPECT_THAT(f32, HasSubstr("gemm=vector,attention=vector,rotary=vector,layer_norm=vector"));
   for (const CpuFeatures& cpu : {kSkylakeServer, kZen5, kSapphireRapids})
     EXPECT_EQ(arithmetic(cpu, Precision::kFloat32), f32) << cpu.describe();
   EXPECT_NE(arithmetic(kZen5, Precision::kFloat32, "layer_norm=reference"), f32);

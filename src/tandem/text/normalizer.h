@@ -1,4 +1,5 @@
-// The normalizers BertNormalizer and NFC of crate tokenizers, on characters that remember where they came from.
+// The normalizers BertNormalizer and NFC of crate tokenizers, on characters that remember where
+// they came from.
 #pragma once
 
 #include <cstdint>

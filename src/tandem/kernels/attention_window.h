@@ -1,0 +1,52 @@
+// Internal: which keys the blocks and rows of attention_simd.h reach. A class over `Products`, so
+// that each instruction set has its own.
+#pragma once
+
+#include <cstddef>
+
+#include "tandem/kernels/kernel_tables.h"
+
+namespace tandem::kernels::simd {
+
+template <class Products>
+struct AttentionWindow {
+  static constexpr std::size_t kBlock = Products::kBlock;
+  static constexpr std::size_t kNr = Products::kNr;
+
+  static std::size_t at_most(std::size_t a, std::size_t b) { return a < b ? a : b; }
+  static constexpr std::size_t padded(std::size_t n) { return (n + kNr - 1) / kNr * kNr; }
+
+  // The keys [begin, end) that the queries of a block reach. Their panels are whole: `begin` and
+  // `width`, the length of a row of scores, are multiples of kNr.
+  struct Keys {
+    std::size_t begin, end, width;
+  };
+  template <class Head>
+  static Keys keys_of_block(const Head& h, std::size_t first, std::size_t rows) {
+    if (h.window == kAllKeys) return {0, h.keys, padded(h.keys)};
+    const std::size_t begin = (first - at_most(first, h.window)) / kNr * kNr;
+    const std::size_t end = at_most(h.keys, first + rows + h.window);
+    return end <= begin ? Keys{begin, begin, 0} : Keys{begin, end, padded(end - begin)};
+  }
+  // The width of the widest block.
+  static std::size_t widest(std::size_t num_keys, std::size_t window) {
+    const std::size_t all = padded(num_keys);
+    return window == kAllKeys ? all : at_most(all, padded(kBlock + 2 * window) + kNr);
+  }
+
+  // The columns [begin, end) of a row's window in its row of scores. `start` is begin or the column
+  // before it: an even key, because a dropout mask draws pairs.
+  struct Columns {
+    std::size_t start, begin, end;
+  };
+  template <class Head>
+  static Columns columns_of_row(const Head& h, const Keys& keys, std::size_t row) {
+    if (h.window == kAllKeys) return {0, 0, h.keys};
+    const std::size_t first = row - at_most(row, h.window);
+    const std::size_t last = at_most(h.keys, row + h.window + 1);
+    if (last <= first) return {0, 0, 0};
+    return {(first & ~std::size_t{1}) - keys.begin, first - keys.begin, last - keys.begin};
+  }
+};
+
+}  // namespace tandem::kernels::simd
