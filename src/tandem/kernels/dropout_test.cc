@@ -61,6 +61,41 @@ TEST(Dropout, EveryImplementationDrawsTheSpecifiedMask) {
   }
 }
 
+template <class T>
+void compare_sums(const std::string& name, std::size_t columns) {
+  Runtime runtime("dropout=" + name);
+  const Batch batch({3, 70, 1});
+  const Dropout dropout{.p = 0.1f, .seed = 42, .step = 7, .site = 9};
+  const auto x = random_values<T>(batch.rows() * columns, 1);
+  const auto residual = random_values<float>(x.size(), 2);
+  std::vector<T> dropped(x.size()), grad(x.size()), want_grad(x.size());
+  std::vector<float> sum(x.size());
+  const std::vector<T> grad_sum = random_values<T>(x.size(), 3);
+  std::vector<float> wide(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) wide[i] = to_float(grad_sum[i]);
+  dropout_forward(runtime.context(), batch.sequences(), columns, dropout, x.data(), dropped.data());
+  dropout_add_forward(runtime.context(), batch.sequences(), columns, dropout, x.data(),
+                      residual.data(), sum.data());
+  // A dropped value in T is rounded once more than the sum.
+  const double rounding = std::is_same_v<T, float> ? kFloatEpsilon : 0x1p-8;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    ASSERT_NEAR(sum[i], to_float(dropped[i]) + residual[i], 4.0 * rounding) << name << " " << i;
+  dropout_add_backward(runtime.context(), batch.sequences(), columns, dropout, wide.data(),
+                       grad.data());
+  dropout_forward(runtime.context(), batch.sequences(), columns, dropout, grad_sum.data(),
+                  want_grad.data());
+  EXPECT_TRUE(same_bits(grad, want_grad)) << name << " columns " << columns;
+}
+
+TEST(DropoutAdd, DropsAndAddsTheResidual) {
+  for (const std::string& name : running_implementations("dropout")) {
+    for (const std::size_t columns : {1, 16, 47}) {
+      compare_sums<float>(name, columns);
+      compare_sums<bfloat16>(name, columns);
+    }
+  }
+}
+
 TEST(Dropout, KeepsTheRightShare) {
   Runtime runtime;
   const Batch batch({512, 512});

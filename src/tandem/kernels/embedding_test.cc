@@ -21,16 +21,17 @@ struct EmbeddingCase {
   }
   EmbeddingIndices indices() const {
     return {.word = ids.data(),
-            .position = positions.data(),
+            .position = bare ? nullptr : positions.data(),
             .type = with_types ? types.data() : nullptr,
             .vocab_size = kVocab,
-            .max_positions = 8,
+            .max_positions = bare ? 0u : 8u,
             .type_vocab_size = with_types ? 2u : 0u};
   }
   static constexpr std::size_t H = 72;
   // Three blocks of scatter_add; some rows are hit twice.
   static constexpr std::size_t kVocab = 131;
   bool with_types;
+  bool bare = false;  // without positions and the bias of the norm
   Batch batch{{5, 8, 70}};
   Dropout dropout{.p = 0.2f, .seed = 3, .step = 4, .site = 5};
   std::vector<std::int32_t> ids, positions, types;
@@ -57,10 +58,10 @@ EmbeddingResults run(const Context& ctx, const EmbeddingCase& c, std::int32_t pa
   r.y_copy.resize(rows * H);
   embedding_forward<bfloat16>(ctx, c.batch.sequences(), H, c.indices(), c.dropout,
                               {.word = c.word.data(),
-                               .position = c.position.data(),
+                               .position = c.bare ? nullptr : c.position.data(),
                                .type = c.with_types ? c.type.data() : nullptr,
                                .gamma = c.gamma.data(),
-                               .beta = c.beta.data(),
+                               .beta = c.bare ? nullptr : c.beta.data(),
                                .eps = 1e-12f,
                                .y = r.y.data(),
                                .y_copy = r.y_copy.data(),
@@ -81,10 +82,10 @@ EmbeddingResults run(const Context& ctx, const EmbeddingCase& c, std::int32_t pa
                       .rstd = r.rstd.data(),
                       .gamma = c.gamma.data(),
                       .grad_word = r.grad_word.data(),
-                      .grad_position = r.grad_position.data(),
+                      .grad_position = c.bare ? nullptr : r.grad_position.data(),
                       .grad_type = c.with_types ? r.grad_type.data() : nullptr,
                       .grad_gamma = r.grad_gamma.data(),
-                      .grad_beta = r.grad_beta.data(),
+                      .grad_beta = c.bare ? nullptr : r.grad_beta.data(),
                       .padding_idx = padding_idx,
                       .accumulate = accumulate});
   r.grad_sum = grad_y;
@@ -102,6 +103,27 @@ TEST(Embedding, ReferenceBackwardIsTheDerivativeOfForward) {
     if (with_types) expect_gradient(c.type, r.grad_type, loss, "type");
     expect_gradient(c.gamma, r.grad_gamma, loss, "gamma");
     expect_gradient(c.beta, r.grad_beta, loss, "beta");
+  }
+}
+
+TEST(Embedding, OfWordsAlone) {
+  Runtime reference("reference");
+  EmbeddingCase c(false);
+  c.bare = true;
+  const EmbeddingResults want = run(reference.context(), c);
+  const auto loss = [&] { return weighted_sum(run(reference.context(), c).y, c.grad_y); };
+  expect_gradient(c.word, want.grad_word, loss, "word");
+  expect_gradient(c.gamma, want.grad_gamma, loss, "gamma");
+  // The bits of positions and a bias that are zeros.
+  EmbeddingCase zeros(false);
+  std::fill(zeros.position.begin(), zeros.position.end(), 0.0f);
+  std::fill(zeros.beta.begin(), zeros.beta.end(), 0.0f);
+  for (const std::string& name : running_implementations("layer_norm")) {
+    Runtime runtime("layer_norm=" + name);
+    const EmbeddingResults got = run(runtime.context(), c), same = run(runtime.context(), zeros);
+    EXPECT_TRUE(same_bits(got.y, same.y) && same_bits(got.y_copy, same.y_copy)) << name;
+    EXPECT_TRUE(same_bits(got.grad_word, same.grad_word)) << name;
+    EXPECT_TRUE(same_bits(got.grad_gamma, same.grad_gamma)) << name;
   }
 }
 

@@ -31,6 +31,9 @@ struct LayerNormCase {
   std::vector<float> residual, gamma, beta, grad_y;
 };
 
+// The absent parts of a norm in a layer that is normed before its products.
+enum class Absent { kNothing, kXAndBias };
+
 template <class T>
 struct LayerNormResults {
   std::vector<float> y, sum, mean, rstd, grad_sum, grad_gamma, grad_beta;
@@ -38,7 +41,9 @@ struct LayerNormResults {
 };
 
 template <class T>
-LayerNormResults<T> run(const Context& ctx, const LayerNormCase<T>& c, bool accumulate = false) {
+LayerNormResults<T> run(const Context& ctx, const LayerNormCase<T>& c, bool accumulate = false,
+                        Absent absent = Absent::kNothing, const float* grad_beside = nullptr) {
+  const bool whole = absent == Absent::kNothing;
   const std::size_t rows = c.batch.rows();
   const std::size_t size = rows * c.H;
   LayerNormResults<T> r;
@@ -48,10 +53,10 @@ LayerNormResults<T> run(const Context& ctx, const LayerNormCase<T>& c, bool accu
   r.grad_gamma = random_values(c.H, 8);
   r.grad_beta = random_values(c.H, 9);
   dropout_add_layer_norm_forward<T>(ctx, c.batch.sequences(), c.H, c.dropout,
-                                    {.x = c.x.data(),
+                                    {.x = whole ? c.x.data() : nullptr,
                                      .residual = c.residual.data(),
                                      .gamma = c.gamma.data(),
-                                     .beta = c.beta.data(),
+                                     .beta = whole ? c.beta.data() : nullptr,
                                      .eps = 1e-12f,
                                      .y = r.y.data(),
                                      .y_copy = r.y_copy.data(),
@@ -64,10 +69,11 @@ LayerNormResults<T> run(const Context& ctx, const LayerNormCase<T>& c, bool accu
                                       .mean = r.mean.data(),
                                       .rstd = r.rstd.data(),
                                       .gamma = c.gamma.data(),
+                                      .grad_beside = grad_beside,
                                       .grad_sum = r.grad_sum.data(),
                                       .grad_x = r.grad_x.data(),
                                       .grad_gamma = r.grad_gamma.data(),
-                                      .grad_beta = r.grad_beta.data(),
+                                      .grad_beta = whole ? r.grad_beta.data() : nullptr,
                                       .accumulate = accumulate});
   return r;
 }
@@ -121,6 +127,34 @@ TEST(LayerNorm, ReferenceBackwardIsTheDerivativeOfForward) {
     expect_gradient(c.residual, r.grad_sum, loss, "residual");
     expect_gradient(c.gamma, r.grad_gamma, loss, "gamma");
     expect_gradient(c.beta, r.grad_beta, loss, "beta");
+  }
+}
+
+template <class T>
+void compare_without_x_and_bias(const std::string& implementation, std::size_t H) {
+  LayerNormCase<T> c(H, 0.0f);
+  std::fill(c.x.begin(), c.x.end(), T{});
+  std::fill(c.beta.begin(), c.beta.end(), 0.0f);
+  Runtime runtime("layer_norm=" + implementation);
+  const auto want = run(runtime.context(), c);
+  const auto got = run(runtime.context(), c, false, Absent::kXAndBias);
+  SCOPED_TRACE(fmt::format("{} H {}", implementation, H));
+  EXPECT_TRUE(same_bits(got.y, want.y) && same_bits(got.y_copy, want.y_copy));
+  EXPECT_TRUE(same_bits(got.sum, c.residual) && same_bits(got.rstd, want.rstd));
+  EXPECT_TRUE(same_bits(got.grad_sum, want.grad_sum));
+  EXPECT_TRUE(same_bits(got.grad_gamma, want.grad_gamma));
+  const auto beside = random_values(want.grad_sum.size(), 11);
+  const auto sum = run(runtime.context(), c, false, Absent::kXAndBias, beside.data()).grad_sum;
+  for (std::size_t i = 0; i < sum.size(); ++i)
+    ASSERT_NEAR(sum[i], want.grad_sum[i] + beside[i], 2e-6 * largest_magnitude(want.rstd)) << i;
+}
+
+TEST(LayerNorm, OfTheResidualAloneWithoutABias) {
+  for (const std::string& name : running_implementations("layer_norm")) {
+    for (const std::size_t H : {2, 32, 129}) {
+      compare_without_x_and_bias<float>(name, H);
+      compare_without_x_and_bias<bfloat16>(name, H);
+    }
   }
 }
 
