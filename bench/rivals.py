@@ -25,7 +25,12 @@ MODELS = {
     "minilm": {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536},
     "bert-base": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
     "bert-large": {"num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096},
+    # The defaults of these configurations are the base models'.
+    "mpnet-base": {},
+    "modernbert-base": {},
 }
+# transformers' name of a family's configuration and of its classes.
+FAMILIES = {"mpnet-base": ("mpnet", "MPNet"), "modernbert-base": ("modernbert", "ModernBert")}
 # The default batch: the length of the official script's arguments, and texts as long as those of --lengths.
 TASKS = {
     "question-answering": {"batch": 12, "seq": 384, "texts": "squad"},
@@ -86,20 +91,24 @@ def numpy_batch(options):
     draw = np.random.default_rng(42)
     shape = (options.batch, width)
     batch = {"input_ids": draw.integers(1, 30522, shape), "attention_mask": (positions < lengths).astype("int64")}
+    if options.model not in FAMILIES:  # BERT has token types
+        second = (positions >= 9).astype("int64").repeat(options.batch, 0)
+        batch["token_type_ids"] = second if options.task == "question-answering" else np.zeros(shape, "int64")
     if options.task == "question-answering":
         answers = np.full(options.batch, 9)
-        return {**batch, "token_type_ids": (positions >= 9).astype("int64").repeat(options.batch, 0), "start_positions": answers, "end_positions": answers}
+        return {**batch, "start_positions": answers, "end_positions": answers}
     labels = draw.integers(0, LABELS[options.task], options.batch if options.task == "text-classification" else shape)
     if options.task == "token-classification":
         labels[(positions == 0) | (positions >= lengths - 1)] = -100  # special tokens and padding, as run_ner.py labels them
-    return {**batch, "token_type_ids": np.zeros(shape, "int64"), "labels": labels}
+    return {**batch, "labels": labels}
 
 
 def config_of(options, **more):
     """transformers' configuration of the model, with as many labels as the task has."""
-    from transformers import BertConfig
+    from transformers import AutoConfig
 
-    return BertConfig(**MODELS[options.model], num_labels=LABELS.get(options.task, 2), **more)
+    family, _ = FAMILIES.get(options.model, ("bert", "Bert"))
+    return AutoConfig.for_model(family, **MODELS[options.model], num_labels=LABELS.get(options.task, 2), **more)
 
 
 def model_class(options, prefix=""):
@@ -109,7 +118,8 @@ def model_class(options, prefix=""):
     what = {"question-answering": "QuestionAnswering", "text-classification": "SequenceClassification", "token-classification": "TokenClassification"}[
         options.task
     ]
-    return getattr(transformers, f"{prefix}BertFor{what}")
+    _, name = FAMILIES.get(options.model, ("bert", "Bert"))
+    return getattr(transformers, f"{prefix}{name}For{what}")
 
 
 def has_learned(losses):
