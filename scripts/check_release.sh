@@ -5,8 +5,10 @@
 #
 # A suite is a release of Debian, whose root mmdebstrap makes with Python and without any package of
 # tandem's; `busybox` is a root with one static busybox and no C library. In each: the archive as an
-# ordinary user, one rank and two, the same bits; in Debian's also the .deb and the wheel. Needs
-# root, mmdebstrap, busybox-static. A suite that the mirror lacks is reported as skipped. The last
+# ordinary user, one rank and two, the same bits; a model by name from a mirror of the Hub on this
+# host, over TLS, with the certificates of the root; transports that are absent, with the name of the
+# package. In Debian's also the .deb, the wheel, and the release's own Gloo and MPICH. Needs root,
+# mmdebstrap, busybox-static, openssl. A suite that the mirror lacks is reported as skipped. The last
 # line counts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +18,8 @@ suites=("$@")
 [ ${#suites[@]} -gt 0 ] || suites=(bullseye bookworm trixie sid busybox)
 [ "$(id -u)" = 0 ] || { echo "check_release: needs root, for mmdebstrap and chroot" >&2; exit 1; }
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+hub=''
+trap '[ -z "$hub" ] || kill $hub; rm -rf "$work"' EXIT
 version=$(sed -n 's/^project(.*VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 user=65534 # nobody's number: without a name in most roots, without a home
 
@@ -25,32 +28,81 @@ make_root() { # suite directory
   if [ "$1" = busybox ]; then
     mkdir -p "$2/bin" "$2/tmp" "$2/dev" "$2/proc" "$2/opt"
     cp "$(command -v busybox)" "$2/bin/busybox"
-    for name in sh tar xz cat ls; do ln -s busybox "$2/bin/$name"; done
+    for name in sh env tar xz cat ls; do ln -s busybox "$2/bin/$name"; done
   else
     mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,xz-utils,ca-certificates "$1" "$2.tar" > "$2.log" 2>&1 || return 1
     tar -C "$2" -xf "$2.tar" --exclude=./dev/*
     rm "$2.tar"
   fi
+  mkdir -p "$2/etc"
+  printf '127.0.0.1 localhost\n' > "$2/etc/hosts"
+  cp /etc/resolv.conf "$2/etc/resolv.conf" 2> /dev/null || true
   [ -e "$2/dev/null" ] || mknod -m 666 "$2/dev/null" c 1 3
   chmod 1777 "$2/tmp"
   cp -a examples/demo "$2/demo"
 }
 
-# as_user ROOT COMMAND…: without privileges, in the root, HOME that cannot be written.
+# as_user ROOT COMMAND…: without privileges, in the root, HOME that cannot be written, without this shell's variables.
 as_user() {
   local root=$1
   shift
-  chroot --userspec=$user:$user "$root" /bin/sh -c 'cd /tmp; HOME=/nowhere exec "$@"' sh "$@"
+  env -i "PATH=$PATH" chroot --userspec=$user:$user "$root" /bin/sh -c 'cd /tmp; HOME=/nowhere exec "$@"' sh "$@"
 }
 
 train_both() { # root tandem label
   local train=(run_classification --model_name_or_path /demo/model --train_file /demo/topics_train.csv --validation_file /demo/topics_held_out.csv
-    --do_train --do_eval --learning_rate 1e-3 --num_train_epochs 1 --max_seq_length 64 --save_strategy no --per_device_train_batch_size 8)
+    --do_train --do_eval --max_train_samples 1000 --learning_rate 1e-3 --num_train_epochs 1 --max_seq_length 64 --save_strategy no --per_device_train_batch_size 8)
   as_user "$1" "$2" --version > /dev/null &&
     as_user "$1" "$2" "${train[@]}" --logical_shards 2 --output_dir "/tmp/$3-one" &&
     as_user "$1" "$2" mpirun -n 2 "$2" "${train[@]}" --output_dir "/tmp/$3-two" &&
     cmp "$1/tmp/$3-one/model.safetensors" "$1/tmp/$3-two/model.safetensors" &&
     as_user "$1" "$2" predict --model "/tmp/$3-two" "Dorla commands the Melqueen."
+}
+
+# The arguments of a short training with a transport; in the log of a failure is what is missing.
+train_over() { # root tandem transport
+  as_user "$1" "$2" mpirun -n 2 -genv OMP_NUM_THREADS=1 "$2" run_classification --model_name_or_path /demo/model --train_file /demo/topics_train.csv \
+    --do_train --max_train_samples 200 --max_seq_length 64 --num_train_epochs 1 --save_strategy no --output_dir "/tmp/$3" --ddp_backend "$3"
+}
+
+start_hub() {
+  mkdir -p "$work/hub/models/demo"
+  cp -a examples/demo/model/. "$work/hub/models/demo"
+  printf c > "$work/hub/models/demo/.letter"
+  openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \
+    -keyout "$work/key.pem" -out "$work/certificate.pem" 2> /dev/null
+  rm -f "$work/hub/port"
+  python3 tests/support/fake_hub.py "$work/hub" "$work/certificate.pem" "$work/key.pem" &
+  hub=$!
+  for _ in $(seq 100); do [ -s "$work/hub/port" ] && return; sleep 0.1; done
+  echo "the mirror of the Hub does not start"
+  return 1
+}
+
+# A model by name over TLS: refused without the mirror's certificate, then taken.
+check_hub() {
+  local tandem="/opt/a b/tandem-$version-linux-x86_64/bin/tandem" name status=0
+  start_hub
+  name=(env "HF_ENDPOINT=https://localhost:$(cat "$work/hub/port")" HF_HOME=/tmp/cache "$tandem" embed --model demo --json "A text.")
+  ! as_user "$1" "${name[@]}" > "$1/tmp/refused" 2>&1 && grep -qi certificate "$1/tmp/refused" || { cat "$1/tmp/refused"; return 1; }
+  mkdir -p "$1/etc/ssl/certs"
+  cat "$work/certificate.pem" >> "$1/etc/ssl/certs/ca-certificates.crt"
+  as_user "$1" "${name[@]}" | grep -q embedding || status=1
+  kill $hub
+  hub=''
+  return $status
+}
+
+# Without the libraries the message names the package; with the release's own the job runs, or the
+# message names the library and the version of glibc that it needs.
+check_transports() {
+  local tandem="/opt/a b/tandem-$version-linux-x86_64/bin/tandem" transport
+  for transport in gloo:libgloo0 mpi:libmpich12; do
+    ! train_over "$1" "$tandem" ${transport%:*} > "$1/tmp/absent" 2>&1 && grep -q "install the package ${transport#*:}" "$1/tmp/absent" || { tail -n 5 "$1/tmp/absent"; return 1; }
+    [ -e "$1/usr/bin/apt-get" ] && chroot "$1" apt-get -qq update && chroot "$1" apt-get -qq install --yes --no-install-recommends ${transport#*:} > "$1/tmp/apt" 2>&1 || continue
+    train_over "$1" "$tandem" ${transport%:*} > "$1/tmp/present" 2>&1 || grep -q 'GLIBC.* not found' "$1/tmp/present" || { tail -n 5 "$1/tmp/present"; return 1; }
+    grep -o "lib[^ ]*: version .GLIBC.* not found.*" "$1/tmp/present" | sort -u | head -n 1 || true
+  done
 }
 
 check_archive() {
@@ -60,7 +112,7 @@ check_archive() {
 }
 check_deb() {
   cp "$dist/tandem_${version}_amd64.deb" "$1/tmp/" &&
-    chroot "$1" dpkg --install "/tmp/tandem_${version}_amd64.deb" && train_both "$1" /usr/bin/tandem deb &&
+    chroot "$1" apt-get -qq install --yes "/tmp/tandem_${version}_amd64.deb" && train_both "$1" /usr/bin/tandem deb &&
     chroot "$1" dpkg --purge tandem && [ -z "$(find "$1/usr" -name '*tandem*')" ]
 }
 check_wheel() {
@@ -85,11 +137,11 @@ for suite in "${suites[@]}"; do
     skipped=$((skipped + 1))
     continue
   fi
-  kinds=(archive)
+  kinds=(archive hub transports)
   [ "$suite" = busybox ] || kinds+=(deb wheel)
   for kind in "${kinds[@]}"; do
     if "check_$kind" "$root" > "$work/$kind.log" 2>&1; then
-      echo "$suite: $kind: ok"
+      echo "$suite: $kind: ok$(sed -n 's/^\(lib[^ ]*: version\)/; \1/p' "$work/$kind.log" | tr -d '\n')"
       passed=$((passed + 1))
     else
       echo "$suite: $kind: FAILED"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """An HTTP server that behaves like the Hugging Face Hub, for tests of downloads. Standard library only.
 
-    fake_hub.py FOLDER        # serves FOLDER, writes its port into FOLDER/port, ends with its parent
+    fake_hub.py FOLDER [CERTIFICATE KEY]   # serves FOLDER, writes its port into FOLDER/port, ends with its parent; with files in PEM
+                                           # form over TLS
 
 FOLDER/models/<name>/… and FOLDER/datasets/<name>/… are repositories; the commit of each is forty times the letter in
 <repository>/.letter (default c), its branches are main and v2. Files that end in .safetensors, .bin or .parquet are large
@@ -22,6 +23,7 @@ import http.server
 import json
 import os
 import pathlib
+import ssl
 import sys
 import threading
 import time
@@ -151,7 +153,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     "X-Linked-Etag": f'"{hashlib.sha256(content).hexdigest()}"',
                     "X-Linked-Size": str(len(content)),
                     "ETag": '"of the page"',
-                    "Location": f"http://localhost:{PORT}/lfs/{file.relative_to(ROOT)}",
+                    "Location": f"{SCHEME}://localhost:{PORT}/lfs/{file.relative_to(ROOT)}",
                 }
             )
             if fault.get("no_size"):
@@ -206,6 +208,11 @@ class Server(http.server.ThreadingHTTPServer):
 
 server = Server(("127.0.0.1", 0), Handler)
 PORT = server.server_address[1]
+SCHEME = "https" if len(sys.argv) == 4 else "http"
+if SCHEME == "https":
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*sys.argv[2:])
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 (ROOT / "port.tmp").write_text(str(PORT))
 os.rename(ROOT / "port.tmp", ROOT / "port")
