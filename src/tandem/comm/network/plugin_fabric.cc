@@ -87,6 +87,16 @@ std::string dl_error() {
   return text == nullptr ? "unknown error" : text;
 }
 
+// What the user does after dlopen() has failed. The C library of the portable archive may be older
+// than the one that the system's library was built with.
+std::string remedy(const std::string& reason, const KnownPlugin& known) {
+  if (reason.find("version `GLIBC") != std::string::npos) {
+    return "the system's library needs a newer C or C++ library than the portable archive has; "
+           "build tandem on this system, or leave out --ddp_backend";
+  }
+  return fmt::format("install the package {}", known.run_package);
+}
+
 void load_library(const KnownPlugin& known, const TransportOptions& options) {
   std::vector<std::string> candidates = known.libraries;
   if (known.name == "mpich" && !options.mpi_library.empty()) candidates = {options.mpi_library};
@@ -96,8 +106,8 @@ void load_library(const KnownPlugin& known, const TransportOptions& options) {
     if (::dlopen(candidate.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return;
     reasons += (reasons.empty() ? "" : "; ") + dl_error();
   }
-  raise<ConfigError>("the transport '{}' found no library to use: {}; install the package {}",
-                     known.name, reasons, known.run_package);
+  raise<ConfigError>("the transport '{}' found no library to use: {}; {}", known.name, reasons,
+                     remedy(reasons, known));
 }
 
 const tandem_transport_plugin* load(const TransportOptions& options) {
@@ -106,10 +116,9 @@ const tandem_transport_plugin* load(const TransportOptions& options) {
   load_library(known, options);
   void* handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    raise<ConfigError>(
-        "the transport '{}' could not be loaded: {}; if its library is missing, install the "
-        "package {}",
-        known.name, dl_error(), known.run_package);
+    const std::string reason = dl_error();
+    raise<ConfigError>("the transport '{}' could not be loaded: {}; {}", known.name, reason,
+                       remedy(reason, known));
   }
   const auto entry = reinterpret_cast<tandem_transport_plugin_entry>(
       ::dlsym(handle, TANDEM_TRANSPORT_PLUGIN_ENTRY));
