@@ -22,6 +22,9 @@ HERE = Path(__file__).resolve().parent
 LOADER = "ld-linux-x86-64.so.2"
 # Packages whose headers are compiled into the program.
 HEADER_PACKAGES = ("nlohmann-json3-dev", "libcli11-dev", "libprotozero-dev")
+# Parts of the C library that the program does not link to, but a transport's library of an older system does: that system's own would not
+# match the archive's libc.
+PARTS_OF_LIBC = ("libanl.so.1", "libdl.so.2", "libpthread.so.0", "libresolv.so.2", "librt.so.1", "libutil.so.1")
 # Licences of the libraries whose copyright files of Debian are prose.
 GCC_RUNTIME, KERBEROS = "GPL-3.0-or-later WITH GCC-exception-3.1", "MIT"
 LICENCES_IN_PROSE = {
@@ -82,6 +85,7 @@ def copy_program(installed, tree):
     program = private / "tandem"
     shutil.copy(installed / "bin" / "tandem", program)
     libraries = linked_libraries(program)
+    libraries.update({name: libraries["libc.so.6"].parent / name for name in PARTS_OF_LIBC})
     for soname, path in libraries.items():
         shutil.copy(path.resolve(), private / soname)
     # DT_RPATH, not DT_RUNPATH: the libraries beside the program come before LD_LIBRARY_PATH, which
