@@ -163,6 +163,44 @@ TEST_F(EvaluatorGoldens, InformationRetrieval) {
   }
 }
 
+// Ranks are counted, so metrics and files have the bytes of the package.
+TEST_F(EvaluatorGoldens, NanoBeir) {
+  const json golden =
+      json::parse(read_file(fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/nano_beir.json"));
+  const auto write = [&](const char* folder, const std::string& name,
+                         const std::vector<json>& all) {
+    fs::create_directories(path("nano") / folder);
+    std::string text;
+    for (const json& row : all) text += row.dump() + "\n";
+    write_file(path("nano") / folder / name, text);
+  };
+  const std::vector<json> queries = rows("ir_queries.jsonl");
+  for (const bool first : {true, false}) {
+    const std::string name = first ? "NanoMSMARCO-00000-of-00001.jsonl" : "NanoNQ.jsonl";
+    const std::vector<json> own(first ? queries.begin() : queries.begin() + 6,
+                                first ? queries.begin() + 6 : queries.end());
+    write("queries", name, own);
+    write("corpus", name, rows("ir_corpus.jsonl"));
+    std::vector<json> judged;
+    for (const json& row : rows("ir_qrels.jsonl")) {
+      if (std::any_of(own.begin(), own.end(),
+                      [&](const json& query) { return query["_id"] == row["query-id"]; }))
+        judged.push_back(row);
+    }
+    write("qrels", name, judged);
+  }
+  const ProcessResult result =
+      run({kProgram, "run_embedding", "--model_name_or_path",
+           (golden_ / "models" / "tiny-st-mean").native(), "--output_dir", path("out").native(),
+           "--do_eval", "--nano_beir", path("nano").native()});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json found = json::parse(read_file(path("out") / "eval_results.json"));
+  for (const auto& [key, value] : golden["metrics"].items())
+    EXPECT_EQ(found.value("eval_" + key, -1.0), value.get<double>()) << key;
+  for (const auto& [name, text] : golden["files"].items())
+    EXPECT_EQ(read_file(path("out") / "eval" / name), text.get<std::string>()) << name;
+}
+
 TEST_F(EvaluatorGoldens, Reranking) {
   std::vector<ranking::RankedQuery> queries;
   for (const json& row : rows("rerank_lists.jsonl")) {

@@ -149,8 +149,8 @@ TEST_F(RunReranker, EvaluatorsHaveTheMetricsOfThePackage) {
                  golden["reranking_negatives"]["metrics"]);
 }
 
-// Outside of training there is no epoch, and the scores of this model do not tie: the bytes behind
-// the step are those of the package.
+// An evaluation without training has the epoch 0. The scores of this model do not tie, so the other
+// bytes are those of the package.
 TEST_F(RunReranker, EvaluatorsWriteTheTablesOfThePackage) {
   const json golden = evaluators();
   std::string lines;

@@ -6,6 +6,7 @@
 #include "tandem/tasks/embedding/embedding_job.h"
 #include "tandem/tasks/embedding/evaluations.h"
 #include "tandem/tasks/embedding/losses.h"
+#include "tandem/tasks/ranking/nano_beir.h"
 #include "tandem/tasks/row_flags.h"
 
 namespace tandem::tasks::embedding {
@@ -114,8 +115,9 @@ FlagTable evaluation_flags() {
       "Evaluation",
       {
           flag("evaluator", field<&Arguments::evaluator>(),
-               "embedding_similarity, binary_classification, triplet or information_retrieval, "
-               "several separated by commas; unset: chosen by the columns of the validation rows"),
+               "embedding_similarity, binary_classification, triplet, information_retrieval or "
+               "nano_beir, several separated by commas; unset: chosen by the columns of the "
+               "validation rows"),
           flag("evaluator_name", field<&Arguments::evaluator_name>(),
                "name of the data in metrics and files of the evaluators: dev makes "
                "eval_dev_cosine_ndcg@10"),
@@ -129,6 +131,17 @@ FlagTable evaluation_flags() {
                "relevant documents of the queries, with columns query-id and corpus-id, and "
                "optionally score")
               .as_path(),
+          flag("nano_beir", field<&Arguments::nano_beir>(),
+               "directory with the folders corpus, queries and qrels, which have a file of each "
+               "search, as the data set sentence-transformers/NanoBEIR-en")
+              .as_path(),
+          flag("nano_beir_names", field<&Arguments::nano_beir_names>(),
+               "searches of --nano_beir, separated by commas: msmarco or NanoMSMARCO; unset: all"),
+          flag("query_prompt", field<&Arguments::query_prompt>(),
+               "text in front of the queries of a search; unset: the prompt query of the model"),
+          flag("corpus_prompt", field<&Arguments::corpus_prompt>(),
+               "text in front of the documents of a search; unset: the prompt document, passage or "
+               "corpus of the model"),
           flag("truncate_dim", field<&Arguments::truncate_dim>(),
                "evaluate the first values of each embedding; unset: all")
               .at_least(1),
@@ -144,8 +157,18 @@ FlagTable CommandLine::flags() const {
   return table;
 }
 
+// Those of NanoBEIR and of their mean.
+std::vector<std::string> CommandLine::search_names() const {
+  if (!arguments_.nano_beir) return {};
+  const auto cut = static_cast<std::size_t>(arguments_.truncate_dim.value_or(0));
+  std::vector<std::string> names{ranking::nano_beir_name(cut)};
+  for (const auto& search : nano_beir_files(arguments_))
+    names.push_back(ranking::nano_beir_name(search.name, cut));
+  return names;
+}
+
 std::vector<std::string> CommandLine::metrics() const {
-  std::vector<std::string> all = evaluator_metrics(arguments_.evaluator_name);
+  std::vector<std::string> all = evaluator_metrics(arguments_.evaluator_name, search_names());
   all.insert(all.begin(), "loss");
   return all;
 }
@@ -168,6 +191,8 @@ void CommandLine::check(const Stages& stages, std::string_view evaluation_flag) 
         "--eval_corpus, --eval_queries and --eval_qrels: found {} of them, expected all three",
         given);
   }
+  if (arguments_.nano_beir_names && !arguments_.nano_beir)
+    raise<ConfigError>("--nano_beir_names: found no --nano_beir, expected its directory");
   make_loss(loss_options(arguments_, LabelKind::kNone));  // refuses unknown names and values
   const Stages of_rows = stages_with_rows(stages, arguments_);
   if (needs_rows(of_rows)) DataTaskArguments::check(of_rows, evaluation_flag);

@@ -14,6 +14,9 @@ class CommandLine final : public DataTaskArguments<EmbeddingArguments> {
   std::string default_metric() const override { return "loss"; }
   void check(const Stages& stages, std::string_view evaluation_flag) override;
   std::unique_ptr<JobTask> make_job() const override;
+
+ private:
+  std::vector<std::string> search_names() const;
 };
 
 }  // namespace tandem::tasks::embedding

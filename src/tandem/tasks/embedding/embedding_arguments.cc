@@ -48,8 +48,14 @@ LossOptions loss_options(const EmbeddingArguments& arguments, LabelKind labels) 
 
 Stages stages_with_rows(Stages stages, const EmbeddingArguments& arguments) {
   const bool named = arguments.validation_file || arguments.dataset_name;
-  if (arguments.eval_corpus && !named) stages.eval = false;
+  if ((arguments.eval_corpus || arguments.nano_beir) && !named) stages.eval = false;
   return stages;
+}
+
+std::vector<ranking::NanoBeirFiles> nano_beir_files(const EmbeddingArguments& arguments) {
+  const auto& names = arguments.nano_beir_names;
+  return ranking::find_nano_beir(*arguments.nano_beir,
+                                 names ? comma_list(*names) : std::vector<std::string>());
 }
 
 std::size_t mini_batch_size(const EmbeddingArguments& arguments, std::string_view loss) {

@@ -9,6 +9,7 @@
 
 #include "tandem/tasks/data_source.h"
 #include "tandem/tasks/embedding/losses.h"
+#include "tandem/tasks/ranking/nano_beir.h"
 
 namespace tandem::tasks::embedding {
 
@@ -41,6 +42,8 @@ struct EmbeddingArguments : DataSource {
   std::optional<std::string> evaluator;  // commas between; unset: chosen by the columns
   std::string evaluator_name;            // of the data, in keys and names of tables
   std::optional<std::string> eval_corpus, eval_queries, eval_qrels;
+  std::optional<std::string> nano_beir, nano_beir_names;   // a directory; commas between
+  std::optional<std::string> query_prompt, corpus_prompt;  // of searches; unset: the model's
   std::optional<std::int64_t> truncate_dim;
 
   // --- batches ---
@@ -55,6 +58,8 @@ Stages stages_with_rows(Stages stages, const EmbeddingArguments& arguments);
 inline bool needs_rows(const Stages& stages) {
   return stages.train || stages.eval || stages.predict;
 }
+// The searches of --nano_beir. Throws what ranking::find_nano_beir() throws.
+std::vector<ranking::NanoBeirFiles> nano_beir_files(const EmbeddingArguments& arguments);
 // Rows of a batch beyond which its texts are embedded twice; 0: none.
 std::size_t mini_batch_size(const EmbeddingArguments& arguments, std::string_view loss);
 

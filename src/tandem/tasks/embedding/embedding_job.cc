@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <deque>
 #include <unordered_map>
 
 #include "tandem/core/error.h"
@@ -103,16 +102,32 @@ std::optional<RowColumns> EmbeddingJob::read(std::span<const std::filesystem::pa
   return rows;
 }
 
+void EmbeddingJob::read_searches(StartLog& log) {
+  if (arguments_.eval_corpus) {
+    searches_.push_back(
+        {"", ranking::read_retrieval_set(
+                 {*arguments_.eval_corpus, *arguments_.eval_queries, *arguments_.eval_qrels})});
+  }
+  if (arguments_.nano_beir) {
+    for (const auto& [name, files] : nano_beir_files(arguments_))
+      searches_.push_back({name, ranking::read_retrieval_set(files)});
+  }
+  for (const auto& [name, set] : searches_) {
+    log.fact("search", fmt::format("{}{} queries, {} documents", name.empty() ? "" : name + ": ",
+                                   set.queries.texts.size(), set.corpus.texts.size()));
+    for (const std::string& note : set.notes) log.warning(note);
+  }
+}
+
+bool EmbeddingJob::has_search(bool nano) const {
+  return std::any_of(searches_.begin(), searches_.end(),
+                     [&](const NamedSearch& one) { return one.name.empty() != nano; });
+}
+
 void EmbeddingJob::read_examples(const Stages& stages, const hub::DatasetFiles& files,
                                  StartLog& log) {
   if (stages.train) train_ = read(files.train, arguments_.max_train_samples, "train", log);
-  if (stages.eval && arguments_.eval_corpus) {
-    retrieval_ = ranking::read_retrieval_set(
-        {*arguments_.eval_corpus, *arguments_.eval_queries, *arguments_.eval_qrels});
-    log.fact("search", fmt::format("{} queries, {} documents", retrieval_->queries.texts.size(),
-                                   retrieval_->corpus.texts.size()));
-    for (const std::string& note : retrieval_->notes) log.warning(note);
-  }
+  if (stages.eval) read_searches(log);
   if (stages_with_rows(stages, arguments_).eval)
     eval_ = read(files.validation, arguments_.max_eval_samples, "validation", log);
   if (stages.predict) predict_ = read(files.test, arguments_.max_predict_samples, "test", log);
@@ -184,12 +199,15 @@ std::vector<Evaluator> EmbeddingJob::choose_evaluators() const {
             "--evaluator information_retrieval: found no --eval_corpus, expected it with "
             "--eval_queries and --eval_qrels");
       }
+      if (chosen.back() == Evaluator::kNanoBeir && !arguments_.nano_beir)
+        raise<ConfigError>("--evaluator nano_beir: found no --nano_beir, expected its directory");
       if (eval_) check_rows(chosen.back(), columns, labels);
     }
     return chosen;
   }
   if (const auto of_rows = default_evaluator(columns, labels)) chosen.push_back(*of_rows);
-  if (retrieval_) chosen.push_back(Evaluator::kRetrieval);
+  if (has_search(/*nano=*/false)) chosen.push_back(Evaluator::kRetrieval);
+  if (has_search(/*nano=*/true)) chosen.push_back(Evaluator::kNanoBeir);
   return chosen;
 }
 
@@ -219,8 +237,36 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
               std::move(options));
 }
 
+// The texts of searches with the prompts that sentence-transformers' encode_query() and
+// encode_document() put in front.
+void EmbeddingJob::add_searches(std::span<const NamedSearch> searches,
+                                std::vector<std::string_view>& texts,
+                                std::deque<std::string>& prompted) const {
+  if (searches.empty()) return;
+  const auto prompt = [&](const std::optional<std::string>& given,
+                          std::initializer_list<const char*> names) {
+    std::string found = given.value_or("");
+    for (const char* name : names) {
+      const auto own = task_->files().prompts.find(name);
+      if (!given && found.empty() && own != task_->files().prompts.end()) found = own->second;
+    }
+    check_prompt(*task_, found, max_tokens_);
+    return found;
+  };
+  const std::string of_queries = prompt(arguments_.query_prompt, {"query"});
+  const std::string of_corpus = prompt(arguments_.corpus_prompt, {"document", "passage", "corpus"});
+  const auto add = [&](const std::string& before, std::span<const std::string> own) {
+    for (const std::string& text : own)
+      texts.push_back(before.empty() ? text : prompted.emplace_back(before + text));
+  };
+  for (const NamedSearch& search : searches) {
+    add(of_queries, search.set.queries.texts);
+    add(of_corpus, search.set.corpus.texts);
+  }
+}
+
 TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
-                                     const ranking::RetrievalSet* retrieval, std::string_view name,
+                                     std::span<const NamedSearch> searches, std::string_view name,
                                      const DataParts& parts) const {
   std::vector<std::string_view> texts;
   std::deque<std::string> prompted;
@@ -240,10 +286,7 @@ TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
     rows.labels = part->labels;
     rows.labels_per_row = part->labels_per_row;
   }
-  if (retrieval != nullptr) {
-    for (const auto* side : {&retrieval->queries, &retrieval->corpus})
-      texts.insert(texts.end(), side->texts.begin(), side->texts.end());
-  }
+  add_searches(searches, texts, prompted);
   rows.texts = text_classification::build_text_features(
       task_->tokenizer(), texts, {}, max_tokens_, parts.threads, [&](std::size_t i) {
         return part && i < rows.rows * rows.columns ? part->place(i % rows.rows)
@@ -282,12 +325,12 @@ Sampler EmbeddingJob::sampler(const RowColumns& part) const {
 
 void EmbeddingJob::load_data(const DataParts& parts) {
   parts.log.fact("pooling", pooling_text(task_->files()));
-  if (train_) task_->set_train(tokenize(train_, nullptr, "train", parts), sampler(*train_));
-  if (eval_ || retrieval_) {
-    TokenizedRows rows = tokenize(eval_, retrieval_ ? &*retrieval_ : nullptr, "validation", parts);
-    task_->set_evaluation(Split::kEval, std::move(rows), std::move(retrieval_));
+  if (train_) task_->set_train(tokenize(train_, {}, "train", parts), sampler(*train_));
+  if (eval_ || !searches_.empty()) {
+    TokenizedRows rows = tokenize(eval_, searches_, "validation", parts);
+    task_->set_evaluation(Split::kEval, std::move(rows), std::move(searches_));
   }
-  if (predict_) task_->set_evaluation(Split::kPredict, tokenize(predict_, nullptr, "test", parts));
+  if (predict_) task_->set_evaluation(Split::kPredict, tokenize(predict_, {}, "test", parts));
   train_.reset();
   eval_.reset();
   predict_.reset();

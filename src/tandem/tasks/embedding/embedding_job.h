@@ -1,6 +1,7 @@
 // Extensions of `tandem run_embedding` to the common job.
 #pragma once
 
+#include <deque>
 #include <optional>
 
 #include "tandem/tasks/embedding/embedding_arguments.h"
@@ -48,11 +49,15 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   static std::span<const float> classes(const RowColumns& part);
   // Tokenizes a part, the texts of a search, or both.
   TokenizedRows tokenize(const std::optional<RowColumns>& part,
-                         const ranking::RetrievalSet* retrieval, std::string_view name,
+                         std::span<const NamedSearch> searches, std::string_view name,
                          const DataParts& parts) const;
+  void add_searches(std::span<const NamedSearch> searches, std::vector<std::string_view>& texts,
+                    std::deque<std::string>& prompted) const;
+  void read_searches(StartLog& log);
+  bool has_search(bool nano) const;
 
   std::optional<RowColumns> train_, eval_, predict_;  // until load_data()
-  std::optional<ranking::RetrievalSet> retrieval_;    // until load_data()
+  std::vector<NamedSearch> searches_;                 // until load_data()
   std::optional<LossOptions> loss_;                   // once the columns are known
   std::size_t max_tokens_ = 0;
 };

@@ -42,8 +42,8 @@ void EmbeddingTask::set_train(TokenizedRows rows, Sampler sampler) {
 }
 
 void EmbeddingTask::set_evaluation(Split split, TokenizedRows rows,
-                                   std::optional<ranking::RetrievalSet> retrieval) {
-  if (split == Split::kEval) retrieval_ = std::move(retrieval);
+                                   std::vector<NamedSearch> searches) {
+  if (split == Split::kEval) searches_ = std::move(searches);
   TokenizedRows& own = split == Split::kEval ? eval_ : predict_;
   own = std::move(rows);
   set_evaluation_sequences(split, own.texts);
@@ -297,7 +297,7 @@ Evaluation EmbeddingTask::evaluate(Split split, std::span<const float> output,
                          .columns = set.columns,
                          .labels = set.labels,
                          .embeddings = embeddings,
-                         .retrieval = retrieval_ ? &*retrieval_ : nullptr},
+                         .searches = searches_},
                         context.get(), evaluation);
   }
   return evaluation;

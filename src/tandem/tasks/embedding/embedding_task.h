@@ -20,7 +20,7 @@
 namespace tandem::tasks::embedding {
 
 // Rows with their tokens. Text (column, row) is sequence column * rows + row; behind the rows are
-// the texts of a search.
+// the texts of searches.
 struct TokenizedRows {
   text_classification::TextFeatures texts;
   std::size_t rows = 0;
@@ -53,9 +53,8 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
 
   // Without `sampler` the batches are those of the trainer.
   void set_train(TokenizedRows rows, Sampler sampler = {});
-  // `retrieval`: queries and documents, whose texts are behind the rows.
-  void set_evaluation(Split split, TokenizedRows rows,
-                      std::optional<ranking::RetrievalSet> retrieval = std::nullopt);
+  // `searches`: queries and documents, whose texts are behind the rows.
+  void set_evaluation(Split split, TokenizedRows rows, std::vector<NamedSearch> searches = {});
 
   // --- EncoderTask ---
   void set_precision(nn::Precision precision) override;
@@ -124,7 +123,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   EmbeddingOptions embedding_;
   Sampler sampler_;
   TokenizedRows train_, eval_, predict_;
-  std::optional<ranking::RetrievalSet> retrieval_;
+  std::vector<NamedSearch> searches_;
   PieceEncoder pieces_;
   struct Batch {
     std::size_t rows = 0;

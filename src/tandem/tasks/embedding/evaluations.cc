@@ -9,6 +9,7 @@
 #include "tandem/core/error.h"
 #include "tandem/tasks/evaluation.h"
 #include "tandem/tasks/ranking/evaluators.h"
+#include "tandem/tasks/ranking/nano_beir.h"
 #include "tandem/tasks/ranking/search.h"
 
 namespace tandem::tasks::embedding {
@@ -21,7 +22,8 @@ struct Row {
 constexpr std::array kRows = {Row{Evaluator::kEmbeddingSimilarity, "embedding_similarity"},
                               Row{Evaluator::kBinaryClassification, "binary_classification"},
                               Row{Evaluator::kTriplet, "triplet"},
-                              Row{Evaluator::kRetrieval, "information_retrieval"}};
+                              Row{Evaluator::kRetrieval, "information_retrieval"},
+                              Row{Evaluator::kNanoBeir, "nano_beir"}};
 
 // Some embeddings side by side.
 struct Matrix {
@@ -45,13 +47,13 @@ Matrix column(const EvaluatorOptions& options, const EvaluatedTexts& texts, std:
                 options.truncate_dim);
 }
 
-ranking::EvaluatorResult search(const EvaluatorOptions& options, const EvaluatedTexts& texts,
-                                const kernels::Context& context) {
-  const ranking::RetrievalSet& set = *texts.retrieval;
-  const auto of_search = std::span(texts.embeddings).subspan(texts.rows * texts.columns);
+// `embeddings`: of the queries, then of the documents.
+ranking::EvaluatorResult search(const EvaluatorOptions& options, const ranking::RetrievalSet& set,
+                                std::span<const std::span<const float>> embeddings,
+                                const std::string& name, const kernels::Context& context) {
   const std::size_t asked = set.queries.texts.size();
-  const Matrix queries = matrix(of_search.first(asked), options.truncate_dim);
-  const Matrix documents = matrix(of_search.subspan(asked), options.truncate_dim);
+  const Matrix queries = matrix(embeddings.first(asked), options.truncate_dim);
+  const Matrix documents = matrix(embeddings.subspan(asked), options.truncate_dim);
   const ranking::SimilarityFunction& function = ranking::similarity_function(options.similarity);
   const ranking::RetrievalCuts cuts;
   ranking::Search all(function, queries.view(), cuts.largest(),
@@ -59,12 +61,40 @@ ranking::EvaluatorResult search(const EvaluatorOptions& options, const Evaluated
   all.add(documents.view(), context);
   const ranking::SearchResult result{.function = function.similarity,
                                      .queries = ranking::judged_hits(set, all.take_hits())};
-  return ranking::information_retrieval(std::span(&result, 1), cuts, options.name);
+  return ranking::information_retrieval(std::span(&result, 1), cuts, name);
+}
+
+// information_retrieval, or each search of NanoBEIR and their mean.
+std::vector<ranking::EvaluatorResult> run_searches(bool nano, const EvaluatorOptions& options,
+                                                   const EvaluatedTexts& texts,
+                                                   const kernels::Context& context) {
+  std::vector<ranking::EvaluatorResult> found;
+  std::size_t begin = texts.rows * texts.columns;
+  for (const NamedSearch& one : texts.searches) {
+    const std::size_t count = one.set.queries.texts.size() + one.set.corpus.texts.size();
+    const auto embeddings = std::span(texts.embeddings).subspan(begin, count);
+    begin += count;
+    if (one.name.empty() == nano) continue;
+    const std::string name =
+        nano ? ranking::nano_beir_name(one.name, options.truncate_dim) : options.name;
+    found.push_back(search(options, one.set, embeddings, name, context));
+  }
+  if (!nano) {
+    for (ranking::EvaluatorResult& result : found) ranking::add_name(result, options.name);
+    return found;
+  }
+  ranking::EvaluatorResult mean = ranking::nano_beir_mean(found, options.truncate_dim);
+  std::size_t next = 0;
+  for (const NamedSearch& one : texts.searches) {
+    if (!one.name.empty())
+      ranking::add_name(found[next++], ranking::nano_beir_name(one.name, options.truncate_dim));
+  }
+  found.push_back(std::move(mean));
+  return found;
 }
 
 ranking::EvaluatorResult run(Evaluator evaluator, const EvaluatorOptions& options,
-                             const EvaluatedTexts& texts, const kernels::Context& context) {
-  if (evaluator == Evaluator::kRetrieval) return search(options, texts, context);
+                             const EvaluatedTexts& texts) {
   const ranking::Similarity functions[] = {
       ranking::similarity_function(options.similarity).similarity};
   const Matrix a = column(options, texts, 0), b = column(options, texts, 1);
@@ -81,6 +111,10 @@ ranking::EvaluatorResult run(Evaluator evaluator, const EvaluatorOptions& option
 }
 
 }  // namespace
+
+bool searches(Evaluator evaluator) {
+  return evaluator == Evaluator::kRetrieval || evaluator == Evaluator::kNanoBeir;
+}
 
 Evaluator evaluator_named(const std::string& name) {
   std::vector<std::string_view> names;
@@ -105,6 +139,9 @@ LeadingMetric primary_metric(Evaluator evaluator, const EvaluatorOptions& option
       return {prefix + similarity + "_ap", "Average precision", MetricUnit::kFraction};
     case Evaluator::kTriplet:
       return {prefix + similarity + "_accuracy", "Accuracy of triplets", MetricUnit::kFraction};
+    case Evaluator::kNanoBeir:
+      return {ranking::nano_beir_name(options.truncate_dim) + "_" + similarity + "_ndcg@10",
+              "nDCG at 10, mean of NanoBEIR", MetricUnit::kFraction};
     case Evaluator::kRetrieval:
       break;
   }
@@ -119,7 +156,7 @@ std::optional<Evaluator> default_evaluator(std::size_t columns, LabelKind labels
 }
 
 void check_rows(Evaluator evaluator, std::size_t columns, LabelKind labels) {
-  if (evaluator == Evaluator::kRetrieval) return;
+  if (searches(evaluator)) return;
   const bool triplet = evaluator == Evaluator::kTriplet;
   const bool binary = evaluator == Evaluator::kBinaryClassification;
   const bool labels_fit =
@@ -132,28 +169,38 @@ void check_rows(Evaluator evaluator, std::size_t columns, LabelKind labels) {
                               : "2 text columns with a score");
 }
 
-std::vector<std::string> evaluator_metrics(const std::string& name) {
+namespace {
+
+void add_search_keys(std::string_view function, const std::string& prefix,
+                     std::vector<std::string>& all) {
+  const ranking::RetrievalCuts cuts;
+  const auto add = [&](const char* metric, const std::vector<std::size_t>& at) {
+    for (const std::size_t k : at)
+      all.push_back(fmt::format("{}{}_{}@{}", prefix, function, metric, k));
+  };
+  add("accuracy", cuts.accuracy);
+  add("precision", cuts.precision_recall);
+  add("recall", cuts.precision_recall);
+  add("ndcg", cuts.ndcg);
+  add("mrr", cuts.mrr);
+  add("map", cuts.map);
+}
+
+}  // namespace
+
+std::vector<std::string> evaluator_metrics(const std::string& name,
+                                           std::span<const std::string> searches) {
+  const std::string prefix = name.empty() ? "" : name + "_";
   std::vector<std::string> all;
   for (const ranking::SimilarityFunction& function : ranking::similarity_functions()) {
     for (const char* metric : {"pearson", "spearman"})
-      all.push_back(fmt::format("{}_{}", metric, function.name));
+      all.push_back(fmt::format("{}{}_{}", prefix, metric, function.name));
     for (const char* metric : {"accuracy", "accuracy_threshold", "f1", "f1_threshold", "precision",
                                "recall", "ap", "mcc"})
-      all.push_back(fmt::format("{}_{}", function.name, metric));
-    const ranking::RetrievalCuts cuts;
-    const auto add = [&](const char* metric, const std::vector<std::size_t>& at) {
-      for (const std::size_t k : at)
-        all.push_back(fmt::format("{}_{}@{}", function.name, metric, k));
-    };
-    add("accuracy", cuts.accuracy);
-    add("precision", cuts.precision_recall);
-    add("recall", cuts.precision_recall);
-    add("ndcg", cuts.ndcg);
-    add("mrr", cuts.mrr);
-    add("map", cuts.map);
+      all.push_back(fmt::format("{}{}_{}", prefix, function.name, metric));
+    add_search_keys(function.name, prefix, all);
+    for (const std::string& search : searches) add_search_keys(function.name, search + "_", all);
   }
-  if (!name.empty())
-    for (std::string& key : all) key = name + "_" + key;
   all.emplace_back("sequential_score");
   return all;
 }
@@ -162,13 +209,20 @@ void evaluate(const EvaluatorOptions& options, const EvaluatedTexts& texts,
               const kernels::Context& context, Evaluation& evaluation) {
   double primary = 0;
   for (const Evaluator evaluator : options.evaluators) {
-    ranking::EvaluatorResult result = run(evaluator, options, texts, context);
-    ranking::add_name(result, options.name);
-    for (const auto& [key, value] : result.metrics) {
-      evaluation.metrics[key] = value;
-      if (key == result.primary) primary = value;
+    std::vector<ranking::EvaluatorResult> results;
+    if (searches(evaluator)) {
+      results = run_searches(evaluator == Evaluator::kNanoBeir, options, texts, context);
+    } else {
+      results.push_back(run(evaluator, options, texts));
+      ranking::add_name(results.back(), options.name);
     }
-    evaluation.tables.push_back(std::move(result.table));
+    for (ranking::EvaluatorResult& result : results) {
+      for (const auto& [key, value] : result.metrics) {
+        evaluation.metrics[key] = value;
+        if (key == result.primary) primary = value;
+      }
+      evaluation.tables.push_back(std::move(result.table));
+    }
   }
   if (options.evaluators.size() > 1) evaluation.metrics["sequential_score"] = primary;
 }

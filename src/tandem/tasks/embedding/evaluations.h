@@ -17,7 +17,19 @@ struct Evaluation;  // evaluation.h
 
 namespace tandem::tasks::embedding {
 
-enum class Evaluator { kEmbeddingSimilarity, kBinaryClassification, kTriplet, kRetrieval };
+// Queries and documents of a search.
+struct NamedSearch {
+  std::string name;  // of a search of NanoBEIR; empty: information_retrieval
+  ranking::RetrievalSet set;
+};
+
+enum class Evaluator {
+  kEmbeddingSimilarity,
+  kBinaryClassification,
+  kTriplet,
+  kRetrieval,
+  kNanoBeir
+};
 
 struct EvaluatorOptions {
   std::vector<Evaluator> evaluators;
@@ -29,6 +41,8 @@ struct EvaluatorOptions {
 // By the names of --evaluator. Throws ConfigError, which lists them.
 Evaluator evaluator_named(const std::string& name);
 std::string_view name_of(Evaluator evaluator);
+// Whether it judges a search, not the rows.
+bool searches(Evaluator evaluator);
 // The metric that is compared between checkpoints.
 LeadingMetric primary_metric(Evaluator evaluator, const EvaluatorOptions& options);
 // For rows of this shape when none is named: of scores the similarity, of labels 0 and 1 the
@@ -36,16 +50,18 @@ LeadingMetric primary_metric(Evaluator evaluator, const EvaluatorOptions& option
 std::optional<Evaluator> default_evaluator(std::size_t columns, LabelKind labels);
 // Throws ConfigError with what was found and expected.
 void check_rows(Evaluator evaluator, std::size_t columns, LabelKind labels);
-// The keys of all evaluators for every similarity function, without "eval_".
-std::vector<std::string> evaluator_metrics(const std::string& name);
+// The keys of all evaluators for every similarity function, without "eval_". searches: names of
+// those of NanoBEIR.
+std::vector<std::string> evaluator_metrics(const std::string& name,
+                                           std::span<const std::string> searches);
 
 // Embeddings of an evaluation.
 struct EvaluatedTexts {
   std::size_t rows = 0;
   std::size_t columns = 0;
-  std::span<const float> labels;                     // [rows], or empty
-  std::vector<std::span<const float>> embeddings;    // [columns, rows], queries, documents
-  const ranking::RetrievalSet* retrieval = nullptr;  // of those behind the rows
+  std::span<const float> labels;                   // [rows], or empty
+  std::vector<std::span<const float>> embeddings;  // [columns, rows], queries, documents
+  std::span<const NamedSearch> searches;           // of those behind the rows
 };
 
 // Adds the metrics and tables of all evaluators.

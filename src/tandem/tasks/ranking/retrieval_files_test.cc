@@ -6,6 +6,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/tasks/ranking/nano_beir.h"
 
 namespace tandem::tasks::ranking {
 namespace {
@@ -126,6 +127,25 @@ TEST_F(RetrievalFilesTest, ErrorsNameFileAndRow) {
       read(good, "test.tsv", std::string(kCorpus) + "{\"_id\": \"d1\", \"text\": \"one\"}\n")
           .notes[0],
       HasSubstr("1 repeated rows are left out"));
+}
+
+TEST(NanoBeirFilesTest, SearchesComeInTheOrderOfThePackage) {
+  const testing::TemporaryFolder folder;
+  for (const char* part : {"corpus", "queries", "qrels"}) {
+    std::filesystem::create_directories(folder / part);
+    for (const char* name : {"NanoArguAna.tsv", "NanoNQ-00000-of-00001.parquet", "Ours.jsonl"})
+      write_file(folder / part / name, "");
+  }
+  const auto names = [&](std::vector<std::string> asked) {
+    std::vector<std::string> found;
+    for (const NanoBeirFiles& one : find_nano_beir(folder.path(), asked)) found.push_back(one.name);
+    return found;
+  };
+  EXPECT_THAT(names({}), ElementsAre("NanoNQ", "NanoArguAna", "Ours"));
+  EXPECT_THAT(names({"arguana", "ours", "NanoNQ"}), ElementsAre("NanoArguAna", "Ours", "NanoNQ"));
+  EXPECT_THROW(names({"msmarco"}), ConfigError);
+  std::filesystem::remove(folder / "qrels" / "Ours.jsonl");
+  EXPECT_THROW(names({}), DataError);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct LabelledPairs {
   // Samples from this one on are for the evaluator, with a label of each of their pairs.
   std::size_t evaluator_begin = 0;
   std::vector<float> evaluator_labels;
-  // Of the evaluator's samples: relevance of the documents in the order before; empty: unknown.
+  // Relevance of the documents of each evaluated sample, in the order before; empty: unknown.
   std::vector<std::vector<int>> base;
 
   std::size_t size() const { return begins.size() - 1; }
