@@ -201,6 +201,9 @@ std::vector<Evaluator> EmbeddingJob::choose_evaluators() const {
       }
       if (chosen.back() == Evaluator::kNanoBeir && !arguments_.nano_beir)
         raise<ConfigError>("--evaluator nano_beir: found no --nano_beir, expected its directory");
+      if (!eval_ && !searches(chosen.back()))
+        raise<ConfigError>("--evaluator {}: found no validation rows, expected --validation_file",
+                           name);
       if (eval_) check_rows(chosen.back(), columns, labels);
     }
     return chosen;
