@@ -198,6 +198,19 @@ TEST(Cli, InspectFeatures) {
   EXPECT_EQ(full_lines[1].at("offsets").at(context).at(0), 0);
 }
 
+// A directory without modules.json is a bare encoder, which gets the mean of its tokens.
+TEST(Cli, InspectEmbedding) {
+  const auto result = tandem({"inspect", "embedding", "--model", demo_model()});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json found = json_lines(result.out).at(0);
+  EXPECT_EQ(found["modules_json"], false);
+  EXPECT_EQ(found["pooling"], json({"mean"}));
+  EXPECT_EQ(found["modules"], json::array());
+  EXPECT_EQ(found["prompts"], json({{"document", ""}, {"query", ""}}));
+  EXPECT_EQ(found["similarity"], "cosine");
+  EXPECT_GT(found["dimension"].get<int>(), 0);
+}
+
 TEST(Cli, InspectWeights) {
   testing::TemporaryFolder folder;
   // One F32 tensor [2, 2] = 1 2 3 4, one I64 tensor [1] = 7.

@@ -1,4 +1,4 @@
-// `tandem inspect tokens|features|weights`: what the model sees and is, as JSON lines.
+// `tandem inspect tokens|features|weights|embedding`: what the model sees and is, as JSON lines.
 #include "tandem/tasks/question_answering/inspect.h"
 
 #include <unistd.h>
@@ -24,6 +24,8 @@
 #include "tandem/data/read_questions.h"
 #include "tandem/hub/file_hash.h"
 #include "tandem/hub/model_files.h"
+#include "tandem/models/encoder/model_config.h"
+#include "tandem/models/heads/sentence_files.h"
 #include "tandem/models/pretrained/weight_files.h"
 #include "tandem/tasks/text_classification/inspect.h"
 #include "tandem/tasks/token_classification/inspect.h"
@@ -35,7 +37,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-// The options that all three share.
+// The options that all of them share.
 struct ModelOptions {
   std::string model;
   std::string revision = "main";
@@ -250,6 +252,50 @@ void inspect_weights(const ModelOptions& options, const Environment& environment
   }
 }
 
+// --- embedding ---
+
+ordered_json describe_module(const models::EmbeddingModule& module) {
+  const auto* dense = std::get_if<models::DenseModule>(&module);
+  if (dense == nullptr) return {{"type", "Normalize"}};
+  return {{"type", "Dense"},
+          {"in_features", dense->in_features},
+          {"out_features", dense->out_features},
+          {"bias", !dense->bias.empty()},
+          {"activation_function", models::activation_path(dense->activation)}};
+}
+
+void inspect_embedding(const ModelOptions& options, const Environment& environment,
+                       std::ostream& output) {
+  const fs::path directory = options.resolve(environment, {.config = true, .sentence = true});
+  const std::size_t hidden = models::ModelConfig::load(directory).hidden_size;
+  const models::SentenceFiles files = models::read_sentence_files(directory, hidden);
+  ordered_json line;
+  line["modules_json"] = files.from_modules_json;
+  for (const models::Pooling pooling : files.poolings) {
+    for (const models::PoolingName& known : models::pooling_names())
+      if (known.pooling == pooling) line["pooling"].push_back(known.name);
+  }
+  line["include_prompt"] = files.include_prompt;
+  line["modules"] = ordered_json::array();
+  for (const models::EmbeddingModule& module : files.modules)
+    line["modules"].push_back(describe_module(module));
+  line["dimension"] = models::embedding_size(files, hidden);
+  line["prompts"] = files.prompts;
+  line["default_prompt_name"] =
+      files.default_prompt_name ? ordered_json(*files.default_prompt_name) : ordered_json();
+  line["similarity"] = files.similarity;
+  line["max_seq_length"] =
+      files.max_seq_length ? ordered_json(*files.max_seq_length) : ordered_json();
+  output << python_json(line) << '\n';
+}
+
+CLI::App& add_embedding(CLI::App& app, ModelOptions& embedding) {
+  CLI::App& command = *app.add_subcommand(
+      "embedding", "pooling, modules, prompts, similarity and length of a bi-encoder");
+  embedding.add_to(command);
+  return command;
+}
+
 CLI::App& add_tokens(CLI::App& app, TokensOptions& tokens) {
   CLI::App& command = *app.add_subcommand(
       "tokens", "ids, tokens, offsets (in code points) and words of a text, or of each line");
@@ -326,10 +372,11 @@ int inspect(const Invocation& invocation) {
   app.require_subcommand(1);
   TokensOptions tokens;
   FeaturesOptions features;
-  ModelOptions weights;
+  ModelOptions weights, embedding;
   const CLI::App& tokens_app = add_tokens(app, tokens);
   const CLI::App& features_app = add_features(app, features);
   const CLI::App& weights_app = add_weights(app, weights);
+  const CLI::App& embedding_app = add_embedding(app, embedding);
 
   if (!parse_command(app, invocation.words)) return 0;
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is told by write(), see LineOutput
@@ -337,6 +384,7 @@ int inspect(const Invocation& invocation) {
   if (tokens_app.parsed()) inspect_tokens(tokens, invocation.environment, output);
   if (features_app.parsed()) inspect_features(features, invocation.environment, output);
   if (weights_app.parsed()) inspect_weights(weights, invocation.environment, output);
+  if (embedding_app.parsed()) inspect_embedding(embedding, invocation.environment, output);
   output.flush();
   return 0;
 }
