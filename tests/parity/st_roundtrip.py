@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Bi-encoders and cross-encoders go from sentence-transformers to tandem and back with the same numbers.
+
+    st_roundtrip.py TANDEM
+
+For each model of the shared golden data, in the file layouts of version 2 to 5.2 and of 5.7: tandem embeds or scores the directory, trains it for a step, and
+sentence-transformers loads what tandem saved; then sentence-transformers saves that model and tandem reads it. Embeddings are compared by their largest difference, within
+1e-6, scores within 1e-5; prompts, pooling and length must survive. Runs itself again with the Python of build/test-data/torch-venv; exits 77, which means skipped,
+without sentence-transformers or the shared data.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared/data/golden/next"
+VENV_PYTHON = ROOT / "build/test-data/torch-venv/bin/python"
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+try:
+    import numpy
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+except ImportError:
+    if not VENV_PYTHON.exists() or os.environ.get("TANDEM_CHECK_IN_VENV"):
+        print("SKIPPED: needs the package sentence-transformers: build/test-data/torch-venv/bin/pip install sentence-transformers==5.7.0")
+        sys.exit(77)
+    os.execve(VENV_PYTHON, [str(VENV_PYTHON), *sys.argv], {**os.environ, "TANDEM_CHECK_IN_VENV": "1"})
+if not SHARED.exists():
+    print(f"SKIPPED: needs the shared test data, which is absent: {SHARED}")
+    sys.exit(77)
+
+TANDEM = str(pathlib.Path(sys.argv[1]).resolve())
+TEXTS = ["The Valgull carries glass.", "Since 1655 the Salwave has been at sea.", "", "rain"]
+findings = []
+
+
+def run(*words):
+    done = subprocess.run([TANDEM, *map(str, words)], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"tandem {' '.join(map(str, words))}\nended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def expect_equal(found, expected, tolerance, what):
+    difference = float(numpy.abs(numpy.asarray(found) - numpy.asarray(expected)).max())
+    print(f"{what}: {difference:.1e}")
+    if not difference <= tolerance:
+        findings.append(f"{what}: found a difference of {difference}, expected at most {tolerance}")
+
+
+def embeddings(model):
+    return [json.loads(line)["embedding"] for line in run("embed", "--model", model, "--json", *TEXTS).splitlines()]
+
+
+def compare_embeddings(directory, what):
+    """The model as sentence-transformers loads it."""
+    model = SentenceTransformer(str(directory), device="cpu")
+    expect_equal(embeddings(directory), model.encode(TEXTS), 1e-6, what)
+    return model
+
+
+def bi_encoder(name, folder):
+    source = SHARED / "models" / name
+    before = compare_embeddings(source, f"{name} as it is")
+    trained, saved = folder / f"{name}-trained", folder / f"{name}-saved"
+    pairs = SHARED / "data/pairs.jsonl"
+    run("run_embedding", "--model_name_or_path", source, "--train_file", pairs, "--do_train", "--max_steps", 2, "--output_dir", trained)
+    after = compare_embeddings(trained, f"{name} trained by tandem")
+    for key in ("prompts", "default_prompt_name", "similarity_fn_name", "max_seq_length"):
+        if getattr(before, key) != getattr(after, key):
+            findings.append(f"{name}: {key}: found {getattr(after, key)}, expected {getattr(before, key)}")
+    after.save_pretrained(str(saved))
+    compare_embeddings(saved, f"{name} saved by sentence-transformers")
+
+
+def compare_scores(directory, folder, what):
+    model = CrossEncoder(str(directory), device="cpu")
+    queries = folder / "queries.jsonl"
+    queries.write_text(json.dumps({"query": "What does the Valgull carry?", "docs": TEXTS}) + "\n")
+    results = json.loads(run("rerank", "--model", directory, "--queries", queries))["results"]
+    found = [row["score"] for row in sorted(results, key=lambda row: row["index"])]
+    expect_equal(found, model.predict([("What does the Valgull carry?", text) for text in TEXTS]), 1e-5, what)
+    return model
+
+
+def cross_encoder(name, folder):
+    source = SHARED / "models" / name
+    compare_scores(source, folder, f"{name} as it is")
+    trained, saved = folder / f"{name}-trained", folder / f"{name}-saved"
+    pairs = SHARED / "data/rerank_pairs.jsonl"
+    run("run_reranker", "--model_name_or_path", source, "--train_file", pairs, "--do_train", "--max_steps", 2, "--output_dir", trained)
+    compare_scores(trained, folder, f"{name} trained by tandem").save_pretrained(str(saved))
+    compare_scores(saved, folder, f"{name} saved by sentence-transformers")
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    for model_name in ("tiny-st-mean", "tiny-st-cls-norm", "tiny-st-dense", "tiny-st-dense-old", "tiny-bert"):
+        bi_encoder(model_name, pathlib.Path(temporary))
+    for model_name in ("tiny-ce", "tiny-ce-old"):
+        cross_encoder(model_name, pathlib.Path(temporary))
+print("\n".join(findings) or "st_roundtrip: no findings")
+sys.exit(bool(findings))
