@@ -18,12 +18,14 @@
 #include "apps/command/download_progress.h"
 #include "apps/command/line_output.h"
 #include "tandem/core/error.h"
+#include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/core/thread_pool.h"
 #include "tandem/data/read_questions.h"
 #include "tandem/hub/file_hash.h"
 #include "tandem/hub/model_files.h"
+#include "tandem/models/encoder/family.h"
 #include "tandem/models/encoder/model_config.h"
 #include "tandem/models/heads/sentence_files.h"
 #include "tandem/models/pretrained/weight_files.h"
@@ -191,12 +193,27 @@ const TaskFeatures kTaskFeatures[] = {{"run_qa", {}, inspect_questions},
                                       {"run_classification", {}, inspect_texts},
                                       {"run_ner", {.add_prefix_space = true}, inspect_words}};
 
+// As the task loads it for the type of the model, if there is a config.json that names one.
+text::TokenizerOptions tokenizer_of(const TaskFeatures& task, const FeaturesOptions& options,
+                                    const Environment& environment) {
+  const fs::path config = options.model.resolve(environment, {.tokenizer = true}) / "config.json";
+  if (!task.tokenizer.add_prefix_space || !fs::exists(config)) return task.tokenizer;
+  const nlohmann::json json = nlohmann::json::parse(read_file(config), nullptr,
+                                                    /*allow_exceptions=*/false);
+  const auto type = json.is_object() ? json.find("model_type") : json.end();
+  const bool named = type != json.end() && type->is_string();
+  const models::Family* const family =
+      named ? models::find_family(type->get_ref<const std::string&>()) : nullptr;
+  return family != nullptr && !family->spaces_words ? text::TokenizerOptions{} : task.tokenizer;
+}
+
 void inspect_features(const FeaturesOptions& options, const Environment& environment,
                       std::ostream& output) {
   const TaskFeatures& task = *std::find_if(
       std::begin(kTaskFeatures), std::end(kTaskFeatures),
       [&](const TaskFeatures& candidate) { return candidate.command == options.task; });
-  const text::Tokenizer tokenizer = options.model.load_tokenizer(environment, task.tokenizer);
+  const text::Tokenizer tokenizer =
+      options.model.load_tokenizer(environment, tokenizer_of(task, options, environment));
   ThreadPool threads(available_cores());
   task.inspect(options, tokenizer, threads, output);
 }

@@ -79,10 +79,10 @@ class CpuClasses : public JobTest, public ::testing::WithParamInterface<CpuClass
                here());
     EXPECT_THAT(
         one.out + one.err,
-        HasSubstr(fmt::format("gemm={}, attention={}, layer_norm={}, activation={}, dropout={}, "
-                              "optimizer={}, reduce={}, int8={}",
+        HasSubstr(fmt::format("gemm={}, attention={}, rotary={}, layer_norm={}, activation={}, "
+                              "dropout={}, optimizer={}, reduce={}, int8={}",
                               gemm, cpu.attention, cpu.others, cpu.others, cpu.others, cpu.others,
-                              cpu.others, cpu.int8)));
+                              cpu.others, cpu.others, cpu.int8)));
     run_ranks(short_command("ranks", more), 2, 1, {}, here());
     expect_equal_results("one", "ranks");
     run_ok(short_command("threads", with(more, {"--logical_shards", "2"})),

@@ -11,6 +11,7 @@
 #include "apps/serve/serve_process.h"
 #include "e2e/job.h"
 #include "tandem/core/json.h"
+#include "tandem/models/heads/pooling_head.h"
 #include "tandem/models/test_models.h"
 
 namespace tandem::testing {
@@ -74,7 +75,14 @@ class Matrix : public JobTest, public ::testing::WithParamInterface<Cell> {
     config.max_position_embeddings = 72;
     config.pad_token_id = models::ModelConfig::defaults(family).pad_token_id;
     if (config.pad_token_id > 720) config.pad_token_id = 430;  // of ModernBERT's small tokenizer
-    const models::testing::TestModel made(config);
+    // ModernBERT's heads have one name, so a head for another number of labels would be refused.
+    const auto bare = [](const models::ModelConfig& of, nn::ParameterLayout& layout) {
+      return models::make_pooling_head({models::Pooling::kMean}, of, layout);
+    };
+    const bool shares_name = !family.prediction_head.output.empty();
+    const models::testing::TestModel made(
+        config, 7,
+        shares_name ? models::MakeHead(bare) : models::MakeHead(models::testing::make_head));
     models::save_pretrained(path("model"), config, made.model.architecture(), made.model.layout(),
                             made.f32);
   }

@@ -89,7 +89,8 @@ TEST(ClaimedCpu, TablesTakeTheBestOfTheClass) {
     EXPECT_EQ(bf16.implementation("gemm"), choice.gemm_bf16) << one.name;
     for (const KernelSet* set : {&f32, &bf16}) {
       EXPECT_EQ(set->implementation("attention"), choice.attention) << one.name;
-      for (const char* operation : {"layer_norm", "activation", "dropout", "optimizer", "reduce"})
+      for (const char* operation :
+           {"rotary", "layer_norm", "activation", "dropout", "optimizer", "reduce"})
         EXPECT_EQ(set->implementation(operation), choice.layer_norm) << one.name << operation;
       EXPECT_EQ(set->implementation("int8"), choice.int8) << one.name;
     }

@@ -79,14 +79,21 @@ SHAPE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, interme
 def save_encoder(name, folder):
     """As people find it on the Hub: an encoder, its tokenizer, no head."""
     set_seed(3)
-    source = {"modernbert": GOLDEN / "tokenizers/modernbert", "mpnet": GOLDEN / "tokenizers/mpnet", "roberta": GOLDEN / "tokenizers/roberta", "xlm-roberta": GOLDEN / "tokenizers/xlmr_older"}.get(name, DEMO)
+    source = {
+        "modernbert": GOLDEN / "tokenizers/modernbert",
+        "mpnet": GOLDEN / "tokenizers/mpnet",
+        "roberta": GOLDEN / "tokenizers/roberta",
+        "xlm-roberta": GOLDEN / "tokenizers/xlmr_older",
+    }.get(name, DEMO)
     # A DistilBERT has no token types, which the tokenizer of the demo's BERT gives.
     tokenizer = AutoTokenizer.from_pretrained(source, **({"model_input_names": ["input_ids", "attention_mask"]} if name == "distilbert" else {}))
     positions = dict(max_position_embeddings=66, type_vocab_size=1, pad_token_id=1, layer_norm_eps=1e-5)
     model = {
         "bert": lambda: BertModel.from_pretrained(DEMO, dtype=torch.float32),
         "distilbert": lambda: DistilBertModel.from_pretrained(GOLDEN / "distilbert", dtype=torch.float32),
-        "modernbert": lambda: ModernBertModel(ModernBertConfig(vocab_size=len(tokenizer), pad_token_id=430, max_position_embeddings=64, local_attention=16, **SHAPE)),
+        "modernbert": lambda: ModernBertModel(
+            ModernBertConfig(vocab_size=len(tokenizer), pad_token_id=430, max_position_embeddings=64, local_attention=16, **SHAPE)
+        ),
         "mpnet": lambda: MPNetModel(MPNetConfig(vocab_size=len(tokenizer), max_position_embeddings=66, layer_norm_eps=1e-5, **SHAPE)),
         "roberta": lambda: RobertaModel(RobertaConfig(vocab_size=len(tokenizer), **SHAPE, **positions)),
         "xlm-roberta": lambda: XLMRobertaModel(XLMRobertaConfig(vocab_size=len(tokenizer), **SHAPE, **positions)),

@@ -75,11 +75,11 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
     const hub::DatasetFiles files = task.find_data(stages, arguments.model, environment, downloads);
     const hub::ModelLocation location =
         hub::resolve_model(arguments.model, environment, &downloads);
-    auto tokenizer = std::make_unique<text::Tokenizer>(
-        text::Tokenizer::load(location.tokenizer_directory, task.tokenizer_options()));
     const std::filesystem::path config_file = location.config_directory / "config.json";
     const auto config =
         models::ModelConfig::parse(read_file(config_file), config_file.native(), families);
+    auto tokenizer = std::make_unique<text::Tokenizer>(
+        text::Tokenizer::load(location.tokenizer_directory, task.tokenizer_options(config)));
     for (const auto* notes : {&tokenizer->notes(), &config.notes})
       for (const std::string& note : *notes) console.warning(note);
     prepare_for_int8(config, location.model.directory, arguments, training, console);

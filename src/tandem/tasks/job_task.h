@@ -106,7 +106,7 @@ class JobTask {
                                       hub::DownloadObserver& downloads) const = 0;
 
   // How the model's tokenizer is loaded.
-  virtual text::TokenizerOptions tokenizer_options() const { return {}; }
+  virtual text::TokenizerOptions tokenizer_options(const models::ModelConfig&) const { return {}; }
   // Reads the files where the shape of the model depends on what is in them, as the number of
   // labels does. Throws DataError, ConfigError, IoError.
   virtual void read_examples(const Stages&, const hub::DatasetFiles&, StartLog&) {}

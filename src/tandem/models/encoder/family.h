@@ -90,6 +90,8 @@ struct Family {
   // Whether there is dropout between the attention's output projection and its residual.
   bool attention_output_dropout;
   nn::Positions positions;  // how the tokens of a text are numbered
+  // Whether run_ner asks the tokenizer for a space in front of words (text::TokenizerOptions).
+  bool spaces_words = true;
   // Whether a text says of each token to which part it belongs; else all have the type 0.
   bool reads_token_types;
   // All fields that config.json can set. A field without a key keeps the family's default.

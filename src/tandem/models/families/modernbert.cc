@@ -171,6 +171,7 @@ constinit const Family kModernBert = {
     .pretraining_heads = kPretrainingHeads,
     .attention_output_dropout = true,
     .positions = nn::Positions::kNone,
+    .spaces_words = false,  // run_ner.py lists the types of models for which it does
     .reads_token_types = false,
     .keys = kKeys,
     .written_defaults = R"({"attention_bias": false, "bos_token_id": 50281,

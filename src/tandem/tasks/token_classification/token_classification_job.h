@@ -17,7 +17,10 @@ class TokenClassificationJob final
 
   std::string_view examples() const override { return "sentences"; }
   void describe(tasks::StartLog& log) const override;
-  text::TokenizerOptions tokenizer_options() const override { return {.add_prefix_space = true}; }
+  text::TokenizerOptions tokenizer_options(const models::ModelConfig& config) const override {
+    if (!config.family->spaces_words) return {};
+    return {.add_prefix_space = true};
+  }
   void read_examples(const tasks::Stages& stages, const hub::DatasetFiles& files,
                      tasks::StartLog& log) override;
   tasks::Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
