@@ -128,9 +128,9 @@ InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
   for (const auto* notes : {&tokenizer_.notes(), &found.config.notes})
     warnings_.insert(warnings_.end(), notes->begin(), notes->end());
   touch(threads_, weights_);
-  quant::LoadedModel loaded =
-      quant::load_model(found.location.model.directory, model_.config(), model_.layout(),
-                        {threads_, kernels_, scratch_}, weights_.as<float>(), {});
+  quant::LoadedModel loaded = quant::ModelFiles(found.location.model.directory, model_.config())
+                                  .load(model_.config(), model_.layout(),
+                                        {threads_, kernels_, scratch_}, weights_.as<float>(), {});
   int8_ = std::move(loaded.int8);
   require_trained(loaded.report, purpose);
   if (found.precision == nn::Precision::kBfloat16) round_weights();

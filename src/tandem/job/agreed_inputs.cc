@@ -11,7 +11,6 @@
 #include "tandem/core/text_layout.h"
 #include "tandem/hub/file_hash.h"
 #include "tandem/models/pretrained/weight_files.h"
-#include "tandem/quant/quantization_config.h"
 
 namespace tandem::job {
 namespace {
@@ -45,8 +44,8 @@ std::string describe_inputs(const tasks::JobTask& task, const Model& model) {
   add_data("training data", model.fingerprint);
   add_data("validation data", task.evaluation_fingerprint(tasks::Split::kEval));
   add_data("test data", task.evaluation_fingerprint(tasks::Split::kPredict));
-  if (quant::quantization_of(task.model_config(), (model.directory / "config.json").string()))
-    add_data("weights in int8", sha256_of_weights(model.directory));
+  if (model.files.is_int8())
+    add_data("weights in int8", sha256_of_weights(model.files.directory()));
   return text;
 }
 

@@ -82,7 +82,8 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
         text::Tokenizer::load(location.tokenizer_directory, task.tokenizer_options(config)));
     for (const auto* notes : {&tokenizer->notes(), &config.notes})
       for (const std::string& note : *notes) console.warning(note);
-    prepare_for_int8(config, location.model.directory, arguments, training, console);
+    quant::ModelFiles model_files(location.model.directory, config);
+    prepare_for_int8(model_files, arguments, training, console);
     task.read_examples(stages, files, console);
     tasks::Task& made =
         task.make_task(config, *tokenizer, task_settings(training, location.model.directory));
@@ -94,7 +95,7 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
                     .threads = machine.threads(),
                     .log = console});
     require_samples(stages, made);
-    return {location.model.directory, std::move(tokenizer), made,
+    return {std::move(model_files), std::move(tokenizer), made,
             stages.train ? task.train_fingerprint() : ""};
   };
   std::optional<Model> model;
@@ -124,9 +125,9 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
   weights.gradients = std::make_unique<dist::GradientEngine>(&communicator, machine.context(),
                                                              *weights.state, engine);
   const bool leads = weights.gradients->node_leader() && !world.channel;
-  weights.loaded = quant::load_model(
-      model.directory, task.model_config(), layout, machine.context(),
-      leads ? weights.state->weights() : std::span<float>(), load_options(arguments, training));
+  weights.loaded = model.files.load(task.model_config(), layout, machine.context(),
+                                    leads ? weights.state->weights() : std::span<float>(),
+                                    load_options(arguments, training));
   if (world.channel) return weights;
   if (leads) {
     print_load_report(weights.loaded.report, arguments.model.model_name_or_path, training.do_train,
@@ -144,8 +145,8 @@ void fill_weights(const Arguments& arguments, const trainer::TrainingArguments& 
   if (node_leader && !state.filled()) {
     state.clear_remains();
     const quant::LoadedModel loaded =
-        quant::load_model(model.directory, task.model_config(), model.task.layout(),
-                          machine.context(), state.weights(), load_options(arguments, training));
+        model.files.load(task.model_config(), model.task.layout(), machine.context(),
+                         state.weights(), load_options(arguments, training));
     print_load_report(loaded.report, arguments.model.model_name_or_path, training.do_train,
                       console);
     state.set_filled();

@@ -30,7 +30,7 @@ inline nn::Precision precision_of(const trainer::TrainingArguments& training) {
 
 // A model without weights, and its data.
 struct Model {
-  std::filesystem::path directory;
+  quant::ModelFiles files;
   std::unique_ptr<text::Tokenizer> tokenizer;
   tasks::Task& task;
   std::string fingerprint;  // of the training data; empty without any

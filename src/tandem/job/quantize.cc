@@ -14,7 +14,6 @@
 #include "tandem/quant/calibration.h"
 #include "tandem/quant/int8_files.h"
 #include "tandem/quant/load_model.h"
-#include "tandem/quant/quantization_config.h"
 #include "tandem/quant/tuning.h"
 #include "tandem/trainer/evaluation.h"
 
@@ -102,7 +101,7 @@ class Quantizer {
                        std::span<const QuantizedLinear> linears) const;
   void reject(const quant::TuningResult& tuning);
   bool verify() const;
-  void say(const std::string& text) const { parts_.console.script_line("INFO", text); }
+  void log(const std::string& text) const { parts_.console.script_line("INFO", text); }
 
   const QuantizeParts& parts_;
   const quant::QuantizationArguments& options_;
@@ -142,7 +141,7 @@ void Quantizer::calibrate() {
                              static_cast<std::size_t>(training.per_device_eval_batch_size));
   if (set.features.empty()) raise<DataError>("calibration: the training file gives no feature");
   calibration_samples_ = set.features.size();
-  say(fmt::format("calibration: {} of {} training features", calibration_samples_, available));
+  log(fmt::format("calibration: {} of {} training features", calibration_samples_, available));
 
   const nn::Weights weights{parts_.weights, {}};
   ThreadPool& threads = parts_.context.threads;
@@ -167,7 +166,7 @@ double Quantizer::attempt(const quant::Configuration& configuration) {
       configuration.f32_blocks.empty()
           ? "all layers in int8"
           : fmt::format("{} in f32", fmt::join(configuration.f32_blocks, ", "));
-  say(fmt::format(
+  log(fmt::format(
       "int8 trial {} of at most {}: {} ranges, {}: {} {:.4f}, in f32 {:.4f}; drop {:.2f} %",
       ++trials_, options_.max_trials, to_string(configuration.ranges), in_f32, metric_, metric,
       baseline_, 100 * drop(baseline_, metric)));
@@ -242,7 +241,8 @@ bool Quantizer::verify() const {
   const auto config =
       models::ModelConfig::parse(read_file(config_file), config_file.native(), {&family, 1});
   const quant::LoadedModel loaded =
-      quant::load_model(output_dir(), config, layout, parts_.context, weights.as<float>(), {});
+      quant::ModelFiles(output_dir(), config)
+          .load(config, layout, parts_.context, weights.as<float>(), {});
   if (!loaded.int8) raise<DataError>("{}: holds no int8 model", output_dir().native());
   const Evaluated again = evaluate({weights.as<float>(), {}, &*loaded.int8}, {});
   std::array<std::int64_t, 1> same{same_bits(again.own_output, evaluated_.own_output) &&
@@ -250,7 +250,7 @@ bool Quantizer::verify() const {
                                        without_times(evaluated_.metrics)};
   parts_.communicator.all_reduce(std::span<std::int64_t>(same), comm::ReduceOp::kMin);
   if (same[0] != 0) {
-    say("The quantized model was successfully loaded.");
+    log("The quantized model was successfully loaded.");
     return true;
   }
   if (!is_main()) return false;
@@ -263,10 +263,10 @@ bool Quantizer::verify() const {
 }
 
 std::optional<Quantized> Quantizer::run() {
-  say("*** Quantization ***");
+  log("*** Quantization ***");
   parts_.of_job.set_precision(nn::Precision::kFloat32);
   baseline_ = metric_of(evaluate({parts_.weights, {}}, {}));
-  say(fmt::format("{} of the model in f32: {:.4f}", metric_, baseline_));
+  log(fmt::format("{} of the model in f32: {:.4f}", metric_, baseline_));
   std::vector<InputRanges> ranges = {InputRanges::kDynamic};
   if (is_static()) {
     calibrate();
@@ -312,23 +312,22 @@ void warn_of_no_training(const Arguments& arguments, std::string_view examples, 
                                   calibrates ? "calibration only, " : "", use));
 }
 
-void prepare_for_int8(const models::ModelConfig& config, const fs::path& directory,
-                      const Arguments& arguments, trainer::TrainingArguments& training,
-                      Console& console) {
+void prepare_for_int8(const quant::ModelFiles& files, const Arguments& arguments,
+                      trainer::TrainingArguments& training, Console& console) {
   const bool quantizes = arguments.quantization.apply_quantization;
   std::error_code no_such_directory;
-  if (quantizes && fs::equivalent(directory, training.output_dir, no_such_directory)) {
+  if (quantizes && fs::equivalent(files.directory(), training.output_dir, no_such_directory)) {
     raise<ConfigError>(
         "--output_dir '{}' is where the model in f32 lies, which the int8 model would replace; "
         "choose another directory",
         training.output_dir);
   }
-  if (!quant::quantization_of(config, (directory / "config.json").string())) return;
+  if (!files.is_int8()) return;
   if (quantizes || arguments.training.do_train) {
     raise<ConfigError>(
         "'{}' holds an int8 model, which cannot be {}: its weights are rounded; give the f32 model "
         "that it was made from as --model_name_or_path (an int8 model can be evaluated and asked)",
-        directory.native(), quantizes ? "quantized again" : "trained");
+        files.directory().native(), quantizes ? "quantized again" : "trained");
   }
   if (!training.bf16) return;
   training.bf16 = false;

@@ -1,7 +1,6 @@
 // --apply_quantization: from a model in f32 to a directory with an int8 model that is good enough.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <span>
 
@@ -10,8 +9,8 @@
 #include "tandem/job/arguments.h"
 #include "tandem/job/console.h"
 #include "tandem/kernels/context.h"
-#include "tandem/models/encoder/model_config.h"
 #include "tandem/nn/int8_linear.h"
+#include "tandem/quant/load_model.h"
 #include "tandem/tasks/job_task.h"
 #include "tandem/tasks/task.h"
 #include "tandem/text/tokenizer.h"
@@ -48,11 +47,10 @@ std::optional<Quantized> quantize(const QuantizeParts& parts);
 void warn_of_no_training(const Arguments& arguments, std::string_view examples, bool is_main,
                          Console& console);
 
-// Checks a job's use of the model of `config` in `directory`. An int8 model is neither trained nor
+// Checks a job's use of a model. An int8 model is neither trained nor
 // quantized, and computes its other parts in f32, even with --bf16. An f32 model is not quantized
 // into its own directory. Throws ConfigError.
-void prepare_for_int8(const models::ModelConfig& config, const std::filesystem::path& directory,
-                      const Arguments& arguments, trainer::TrainingArguments& training,
-                      Console& console);
+void prepare_for_int8(const quant::ModelFiles& files, const Arguments& arguments,
+                      trainer::TrainingArguments& training, Console& console);
 
 }  // namespace tandem::job

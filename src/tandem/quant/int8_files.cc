@@ -172,13 +172,9 @@ std::string file_name_of(const models::WeightFiles& files, const std::string& mo
 
 class LinearReader {
  public:
-  LinearReader(const fs::path& directory, const models::ModelConfig& config)
-      : files_(directory), prefix_(config.family->base_prefix) {
-    const std::string where = (directory / "config.json").string();
-    const auto quantization = quantization_of(config, where);
-    if (!quantization) raise<ConfigError>("{} has no quantization_config", where);
-    quantization_ = *quantization;
-  }
+  LinearReader(const fs::path& directory, const models::ModelConfig& config,
+               const QuantizationConfig& quantization)
+      : files_(directory), prefix_(config.family->base_prefix), quantization_(quantization) {}
 
   // Nothing: the layer is in f32.
   std::optional<QuantizedLinear> read(const LinearLayer& layer) {
@@ -288,8 +284,9 @@ void save_int8(const fs::path& directory, const models::ModelConfig& config,
 
 std::vector<QuantizedLinear> load_linears(const fs::path& directory,
                                           const models::ModelConfig& config,
+                                          const QuantizationConfig& quantization,
                                           const nn::ParameterLayout& layout) {
-  LinearReader reader(directory, config);
+  LinearReader reader(directory, config, quantization);
   std::vector<QuantizedLinear> linears;
   for (const LinearLayer& layer : linear_layers(layout)) {
     if (auto linear = reader.read(layer)) linears.push_back(std::move(*linear));

@@ -17,6 +17,7 @@
 #include "tandem/models/encoder/model_config.h"
 #include "tandem/models/pretrained/pretrained.h"
 #include "tandem/nn/parameter_layout.h"
+#include "tandem/quant/quantization_config.h"
 #include "tandem/quant/quantized_model.h"
 
 namespace tandem::quant {
@@ -28,12 +29,13 @@ void save_int8(const std::filesystem::path& directory, const models::ModelConfig
                std::string_view architecture, const nn::ParameterLayout& layout,
                std::span<const float> weights, std::span<const QuantizedLinear> linears);
 
-// The quantized layers of a directory. `config` is a quantized model's. Throws IoError, and
+// The quantized layers of a directory. `quantization` is that of `config`. Throws IoError, and
 // DataError for a tensor that is missing, of another type or shape, scales that are not positive
 // and finite, a layer whose modules are quantized differently, and an int8 tensor that is no
 // layer's weight.
 std::vector<QuantizedLinear> load_linears(const std::filesystem::path& directory,
                                           const models::ModelConfig& config,
+                                          const QuantizationConfig& quantization,
                                           const nn::ParameterLayout& layout);
 
 // models::load_pretrained() of such a directory: fills the whole arena, of quantized layers with

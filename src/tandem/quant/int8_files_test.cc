@@ -79,7 +79,9 @@ class Int8Files : public ::testing::TestWithParam<const models::Family*> {
               model_.model.layout(), model_.f32, linears);
   }
   std::vector<QuantizedLinear> load() const {
-    return load_linears(folder_.path(), ModelConfig::load(folder_.path()), model_.model.layout());
+    const ModelConfig config = ModelConfig::load(folder_.path());
+    const auto quantization = quantization_of(config, (folder_.path() / "config.json").string());
+    return load_linears(folder_.path(), config, quantization.value(), model_.model.layout());
   }
   std::vector<float> logits(const nn::Weights& weights) {
     TestContext context;
