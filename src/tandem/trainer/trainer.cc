@@ -65,48 +65,48 @@ Trainer::Trainer(const TrainerParts& parts)
   memory_.stop(MemoryTracker::Stage::kInit);  // weights and data were there before
   const auto start = Clock::now();
   refresh_bf16_weights();  // an evaluation without training reads them too
-  preparation_seconds_ = seconds_since(start);
+  session_.preparation_seconds = seconds_since(start);
 }
 
 TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   const TrainingArguments& arguments = parts_.arguments;
   memory_.start(MemoryTracker::Stage::kTrain);
   TANDEM_CHECK(parts_.optimizer != nullptr, "a trainer without an optimizer cannot train");
-  if (!continued_) begin_training(resume);
-  if (!begin_told_) log_start();
+  if (!session_.continued) begin_training(resume);
+  if (!session_.begin_reported) log_start();
   if (parts_.callbacks != nullptr && parts_.callbacks->paused()) save_and_wait();
-  if (!train_until_stopped(!resume && !continued_)) {
-    if (state_.global_step > 0 && saved_step_ != state_.global_step) save();
+  if (!train_until_stopped(!resume && !session_.continued)) {
+    if (state_.global_step > 0 && session_.saved_step != state_.global_step) save();
     parts_.observer.train_end();
     return {.preempted = true, .metrics = {}, .step_times = step_times()};
   }
   if (arguments.load_best_model_at_end) load_best_model();
-  if (final_metrics_.is_null()) {
-    final_metrics_ = final_metrics();
-    log(final_metrics_);
+  if (session_.final_metrics.is_null()) {
+    session_.final_metrics = final_metrics();
+    log(session_.final_metrics);
     keep_progress();
   }
   parts_.observer.train_end();
-  return {.preempted = false, .metrics = final_metrics_, .step_times = step_times()};
+  return {.preempted = false, .metrics = session_.final_metrics, .step_times = step_times()};
 }
 
 void Trainer::log_start() {
-  begin_told_ = true;
+  session_.begin_reported = true;
   parts_.observer.train_begin({.plan = plan_,
                                .num_parameters = parts_.task.layout().num_trainable_parameters(),
                                .first_step = state_.global_step,
-                               .continued = continued_});
+                               .continued = session_.continued});
 }
 
 void Trainer::make_plan() {
-  train_start_ = Clock::now();
+  session_.start = Clock::now();
   const TrainingArguments& arguments = parts_.arguments;
   plan_ = make_training_plan(arguments, static_cast<std::int64_t>(parts_.task.num_train_features()),
                              parts_.gradients.logical_shards());
   learning_rate_.emplace(arguments, plan_);
   state_ = initial_state(plan_, arguments);
   resume_ = initial_resume_state(plan_, arguments, parts_.data_fingerprint);
-  losses_.assign(static_cast<std::size_t>(plan_.logical_shards), 0.0);
+  counts_.losses.assign(static_cast<std::size_t>(plan_.logical_shards), 0.0);
 }
 
 void Trainer::begin_training(const std::optional<fs::path>& resume) {
@@ -124,7 +124,7 @@ bool Trainer::train_until_stopped(bool from_the_start) {
       keep_progress();
     }
     if (resume_.evaluation_due) evaluate_and_save(due());
-    train_start_ = Clock::now();
+    session_.start = Clock::now();
     return train_to_the_end();
   } catch (const Interrupted&) {
     if (parts_.callbacks != nullptr && parts_.callbacks->leave_ordered()) throw;
@@ -135,7 +135,7 @@ bool Trainer::train_until_stopped(bool from_the_start) {
 bool Trainer::train_to_the_end() {
   const TrainingArguments& arguments = parts_.arguments;
   const kernels::Context profiled{parts_.kernels.threads, parts_.kernels.kernels,
-                                  parts_.kernels.scratch, &profile_};
+                                  parts_.kernels.scratch, &speed_.profile};
   const StepContext context{.kernels = profiled,
                             .task = parts_.task,
                             .model = parts_.model,
@@ -173,7 +173,7 @@ void Trainer::update_once(const StepContext& context, const data::EpochBatches& 
   step = train_step(context, order, static_cast<std::size_t>(first_batch),
                     static_cast<std::size_t>(end_batch - first_batch), state_.global_step,
                     learning_rate, std::move(step));
-  step_seconds_ += seconds_since(step_start);
+  speed_.step_seconds += seconds_since(step_start);
 
   count_step(step.record, learning_rate);
   warn_if_not_finite(step.grad_norm);
@@ -275,7 +275,7 @@ ordered_json Trainer::evaluate(tasks::Split split, const std::atomic<bool>* stop
        .file_prefix = eval ? "eval" : "predict",
        .directory = parts_.arguments.output_dir,
        .batch_size = static_cast<std::size_t>(parts_.arguments.per_device_eval_batch_size),
-       .preparation_seconds = trained ? std::nullopt : std::optional(preparation_seconds_),
+       .preparation_seconds = trained ? std::nullopt : std::optional(session_.preparation_seconds),
        .at = eval ? std::optional(at) : std::nullopt,
        .most_rows = most_table_rows(/*in_training=*/stop != nullptr),
        .stop = stop},

@@ -77,7 +77,8 @@ class Trainer {
   // After go_on() it continues there instead.
   TrainResult train(const std::optional<std::filesystem::path>& resume);
 
-  // Counters, log and place of an elastic job: what others need to go on, besides the weights.
+  // Counters, log and position of an elastic job: the state that others need to continue, in
+  // addition to the weights.
   std::string progress() const;
   // Goes on where `from` says, with the weights that the ranks have; the newest step may be one
   // that nobody has counted yet. Work after that step (log, evaluation, checkpoint) is done if it
@@ -172,25 +173,35 @@ class Trainer {
   TrainerState state_;
   ResumeState resume_;  // losses since the last log and the history of the steps live here
   std::optional<LearningRate> learning_rate_;
-  // Totals over all shards, the same on every rank:
-  std::vector<double> losses_;                  // by logical shard, since the last log
-  std::int64_t uncounted_tokens_ = 0;           // not in state_.num_input_tokens_seen yet
-  std::int64_t uncounted_computed_tokens_ = 0;  // not in state_.total_flos yet
-  double computed_tokens_ = 0;                  // in this session, padding included
-  std::chrono::steady_clock::time_point train_start_;
-  double preparation_seconds_ = 0;  // making the weights ready for an evaluation without training
-  Profile profile_;                 // of the steps, together with:
-  double step_seconds_ = 0;
-  std::optional<std::int64_t> saved_step_;
-  bool warned_not_finite_ = false;
-  bool continued_ = false;                // by go_on()
-  bool begin_told_ = false;               // to the observers
-  double seconds_before_ = 0;             // of training, by earlier sets of ranks
-  std::int64_t first_step_ = 0;           // where this run's training began: that of `resume`
-  nlohmann::ordered_json final_metrics_;  // of the training, once it is over
-  double smoothed_step_seconds_ = 0;
-  double smoothed_tokens_per_second_ = 0;
-  double smoothed_flops_per_second_ = 0;
+  // Totals over all shards, the same on every rank, that have not reached state_ yet, or never do.
+  struct Counts {
+    std::vector<double> losses;                  // by logical shard, since the last log
+    std::int64_t uncounted_tokens = 0;           // not in state_.num_input_tokens_seen yet
+    std::int64_t uncounted_computed_tokens = 0;  // not in state_.total_flos yet
+    double computed_tokens = 0;                  // in this session, padding included
+  };
+  // Facts about this set of ranks, from its first step on.
+  struct Session {
+    std::chrono::steady_clock::time_point start = {};
+    double preparation_seconds = 0;  // making the weights ready for an evaluation without training
+    double seconds_before = 0;       // of training, by earlier sets of ranks
+    std::int64_t first_step = 0;     // where this run's training began: that of `resume`
+    bool continued = false;          // by go_on()
+    bool begin_reported = false;     // to the observers
+    bool warned_not_finite = false;
+    std::optional<std::int64_t> saved_step = {};
+    nlohmann::ordered_json final_metrics;  // of the training, once it is over
+  };
+  struct Speed {
+    Profile profile = {};  // of the steps, together with:
+    double step_seconds = 0;
+    double smoothed_step_seconds = 0;
+    double smoothed_tokens_per_second = 0;
+    double smoothed_flops_per_second = 0;
+  };
+  Counts counts_;
+  Session session_;
+  Speed speed_;
 };
 
 }  // namespace tandem::trainer

@@ -154,7 +154,7 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   // The new plan describes this run (steps, intervals); the checkpoint describes the past.
   state_.epoch = loaded.state.epoch;
   state_.global_step = loaded.state.global_step;
-  first_step_ = state_.global_step;
+  session_.first_step = state_.global_step;
   state_.total_flos = loaded.state.total_flos;
   state_.num_input_tokens_seen = loaded.state.num_input_tokens_seen;
   state_.best_metric = loaded.state.best_metric;
@@ -171,8 +171,9 @@ void Trainer::resume_from(const fs::path& checkpoint) {
   if (parts_.arguments.ignore_data_skip)
     resume_.repeated_updates += updates_into_data() % plan_.updates_per_epoch;
   learning_rate_->restore(loaded.resume.metric_schedule);
-  losses_ = losses_per_shard(std::move(loaded.resume.shard_loss_since_log), plan_.logical_shards);
-  losses_.resize(static_cast<std::size_t>(plan_.logical_shards));
+  counts_.losses =
+      losses_per_shard(std::move(loaded.resume.shard_loss_since_log), plan_.logical_shards);
+  counts_.losses.resize(static_cast<std::size_t>(plan_.logical_shards));
 }
 
 void Trainer::tidy_output_dir(const std::optional<fs::path>& resume) {
@@ -191,12 +192,12 @@ void Trainer::tidy_output_dir(const std::optional<fs::path>& resume) {
 
 void Trainer::save() {
   const TrainingArguments& arguments = parts_.arguments;
-  saved_step_ = state_.global_step;
+  session_.saved_step = state_.global_step;
   state_.should_save = true;
   state_.should_training_stop = state_.global_step >= plan_.total_steps;
   resume_.metric_schedule = learning_rate_->state();
   settle_token_count();
-  resume_.shard_loss_since_log = losses_;
+  resume_.shard_loss_since_log = counts_.losses;
   const fs::path directory =
       fs::path(arguments.output_dir) / fmt::format("checkpoint-{}", state_.global_step);
   if (state_.best_metric && state_.best_global_step == state_.global_step)

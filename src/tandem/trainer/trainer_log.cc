@@ -26,13 +26,13 @@ void smooth(double& average, double value) {
 }  // namespace
 
 double Trainer::seconds_of_training() const {
-  const std::chrono::duration<double> here = std::chrono::steady_clock::now() - train_start_;
-  return seconds_before_ + here.count();
+  const std::chrono::duration<double> here = std::chrono::steady_clock::now() - session_.start;
+  return session_.seconds_before + here.count();
 }
 
 void Trainer::warn_if_not_finite(double grad_norm) {
-  if (std::isfinite(grad_norm) || warned_not_finite_) return;
-  warned_not_finite_ = true;
+  if (std::isfinite(grad_norm) || session_.warned_not_finite) return;
+  session_.warned_not_finite = true;
   parts_.observer.warning(fmt::format(
       "step {}: the gradient norm is {}: the weights are lost from here on; try a smaller "
       "--learning_rate, warm-up, or f32 instead of --bf16",
@@ -41,18 +41,19 @@ void Trainer::warn_if_not_finite(double grad_norm) {
 
 void Trainer::record_losses(const StepRecord& record) {
   const auto steps_since_log = static_cast<double>(1 + state_.global_step - resume_.last_log_step);
-  for (std::size_t i = 0; i < losses_.size(); ++i) {
+  for (std::size_t i = 0; i < counts_.losses.size(); ++i) {
     const double loss = record.loss(i);
     const bool count_average = parts_.arguments.logging_nan_inf_filter && !std::isfinite(loss);
-    losses_[i] += count_average ? losses_[i] / steps_since_log : loss;
+    counts_.losses[i] += count_average ? counts_.losses[i] / steps_since_log : loss;
   }
 }
 
 void Trainer::log_training(double grad_norm, double learning_rate) {
   const std::int64_t steps = state_.global_step - resume_.last_log_step;
   if (steps <= 0) return;
-  const double loss = dist::sum_along_tree(losses_) / static_cast<double>(plan_.logical_shards);
-  std::fill(losses_.begin(), losses_.end(), 0.0);
+  const double loss =
+      dist::sum_along_tree(counts_.losses) / static_cast<double>(plan_.logical_shards);
+  std::fill(counts_.losses.begin(), counts_.losses.end(), 0.0);
   resume_.total_loss += loss;
   resume_.last_log_step = state_.global_step;
   ordered_json entry;
@@ -83,17 +84,19 @@ void Trainer::count_tokens(const StepRecord& record) {
     real += record.real_tokens(i);
     computed += record.computed_tokens(i);
   }
-  computed_tokens_ += computed;
-  uncounted_computed_tokens_ += static_cast<std::int64_t>(computed);
+  counts_.computed_tokens += computed;
+  counts_.uncounted_computed_tokens += static_cast<std::int64_t>(computed);
   const TokenCount count = parts_.arguments.include_num_input_tokens_seen;
   if (count == TokenCount::kNo) return;
-  uncounted_tokens_ += static_cast<std::int64_t>(count == TokenCount::kAll ? computed : real);
+  counts_.uncounted_tokens +=
+      static_cast<std::int64_t>(count == TokenCount::kAll ? computed : real);
 }
 
 // Brings state_.num_input_tokens_seen and state_.total_flos up to date.
 void Trainer::settle_token_count() {
-  state_.num_input_tokens_seen += std::exchange(uncounted_tokens_, 0);
-  state_.total_flos += 6.0 * static_cast<double>(std::exchange(uncounted_computed_tokens_, 0)) *
+  state_.num_input_tokens_seen += std::exchange(counts_.uncounted_tokens, 0);
+  state_.total_flos += 6.0 *
+                       static_cast<double>(std::exchange(counts_.uncounted_computed_tokens, 0)) *
                        static_cast<double>(parts_.task.num_parameters_without_embeddings());
 }
 
@@ -105,9 +108,9 @@ void Trainer::add_token_count(ordered_json& metrics) {
 
 void Trainer::report_progress(const StepLoss& loss, double learning_rate,
                               const tasks::BatchSize& batch, double step_seconds) {
-  smooth(smoothed_step_seconds_, step_seconds);
-  smooth(smoothed_tokens_per_second_, static_cast<double>(batch.real_tokens) / step_seconds);
-  smooth(smoothed_flops_per_second_, batch.flops / step_seconds);
+  smooth(speed_.smoothed_step_seconds, step_seconds);
+  smooth(speed_.smoothed_tokens_per_second, static_cast<double>(batch.real_tokens) / step_seconds);
+  smooth(speed_.smoothed_flops_per_second, batch.flops / step_seconds);
   parts_.observer.step_end(
       {.step = state_.global_step,
        .max_steps = plan_.total_steps,
@@ -115,24 +118,25 @@ void Trainer::report_progress(const StepLoss& loss, double learning_rate,
        .loss = loss.own,
        .mean_loss = loss.mean,
        .learning_rate = learning_rate,
-       .real_tokens_per_second = smoothed_tokens_per_second_ * parts_.communicator.size(),
-       .flops_per_second = smoothed_flops_per_second_,
-       .seconds_left =
-           smoothed_step_seconds_ * static_cast<double>(plan_.total_steps - state_.global_step)});
+       .real_tokens_per_second = speed_.smoothed_tokens_per_second * parts_.communicator.size(),
+       .flops_per_second = speed_.smoothed_flops_per_second,
+       .seconds_left = speed_.smoothed_step_seconds *
+                       static_cast<double>(plan_.total_steps - state_.global_step)});
 }
 
 ordered_json Trainer::final_metrics() {
   const double seconds = seconds_of_training();
-  const double pending = dist::sum_along_tree(losses_) / static_cast<double>(plan_.logical_shards);
+  const double pending =
+      dist::sum_along_tree(counts_.losses) / static_cast<double>(plan_.logical_shards);
   ordered_json metrics;
   // As in the Trainer: the share of the plan that was trained in the measured time.
-  const auto trained = static_cast<double>(state_.global_step - first_step_);
+  const auto trained = static_cast<double>(state_.global_step - session_.first_step);
   const auto planned = static_cast<double>(std::max<std::int64_t>(1, plan_.total_steps));
   add_speed_metrics(metrics, "train", seconds, plan_.num_train_samples * trained / planned,
                     trained);
   if (parts_.arguments.include_tokens_per_second) {
     metrics["train_tokens_per_second"] =
-        round_digits(computed_tokens_ / std::max(seconds, 1e-9), 3);
+        round_digits(counts_.computed_tokens / std::max(seconds, 1e-9), 3);
   }
   settle_token_count();
   add_token_count(metrics);
@@ -148,9 +152,9 @@ StepTimes Trainer::step_times() const {
   const auto seconds = [](Profile::Duration time) {
     return std::chrono::duration<double>(time).count();
   };
-  return {.total = step_seconds_,
-          .gradients = seconds(profile_.time_of("gradient")),
-          .optimizer = seconds(profile_.time_of("optimizer"))};
+  return {.total = speed_.step_seconds,
+          .gradients = seconds(speed_.profile.time_of("gradient")),
+          .optimizer = seconds(speed_.profile.time_of("optimizer"))};
 }
 
 }  // namespace tandem::trainer

@@ -14,16 +14,16 @@ using nlohmann::ordered_json;
 std::string Trainer::progress() const {
   ResumeState resume = resume_;
   resume.metric_schedule = learning_rate_->state();
-  resume.shard_loss_since_log = losses_;
+  resume.shard_loss_since_log = counts_.losses;
   ordered_json json;
   json["state"] = state_.to_json();
   json["resume"] = resume.to_json();
-  json["uncounted_tokens"] = uncounted_tokens_;
-  json["uncounted_computed_tokens"] = uncounted_computed_tokens_;
-  json["computed_tokens"] = computed_tokens_;
+  json["uncounted_tokens"] = counts_.uncounted_tokens;
+  json["uncounted_computed_tokens"] = counts_.uncounted_computed_tokens;
+  json["computed_tokens"] = counts_.computed_tokens;
   json["seconds"] = seconds_of_training();
-  json["first_step"] = first_step_;
-  if (!final_metrics_.is_null()) json["final_metrics"] = final_metrics_;
+  json["first_step"] = session_.first_step;
+  if (!session_.final_metrics.is_null()) json["final_metrics"] = session_.final_metrics;
   return python_json(json);
 }
 
@@ -37,16 +37,17 @@ void Trainer::adopt(const std::string& progress) {
     const ordered_json json = parse_python_json(progress);
     state_ = TrainerState::parse(json.at("state").get<std::string>(), kWhere);
     resume_ = ResumeState::parse(json.at("resume").get<std::string>(), kWhere);
-    uncounted_tokens_ = whole_number<std::int64_t>(json.at("uncounted_tokens"));
-    uncounted_computed_tokens_ = whole_number<std::int64_t>(json.at("uncounted_computed_tokens"));
-    computed_tokens_ = json.at("computed_tokens").get<double>();
-    seconds_before_ = json.at("seconds").get<double>();
-    first_step_ = whole_number<std::int64_t>(json.at("first_step"));
-    final_metrics_ = json.value("final_metrics", ordered_json());
+    counts_.uncounted_tokens = whole_number<std::int64_t>(json.at("uncounted_tokens"));
+    counts_.uncounted_computed_tokens =
+        whole_number<std::int64_t>(json.at("uncounted_computed_tokens"));
+    counts_.computed_tokens = json.at("computed_tokens").get<double>();
+    session_.seconds_before = json.at("seconds").get<double>();
+    session_.first_step = whole_number<std::int64_t>(json.at("first_step"));
+    session_.final_metrics = json.value("final_metrics", ordered_json());
   } catch (const ordered_json::exception& error) {
     raise<DataError>("{} cannot be read: {}", kWhere, error.what());
   }
-  losses_ = resume_.shard_loss_since_log;
+  counts_.losses = resume_.shard_loss_since_log;
   learning_rate_->restore(resume_.metric_schedule);
 }
 
@@ -64,11 +65,11 @@ void Trainer::save_and_wait() {
 void Trainer::go_on(const Continuation& from) {
   make_plan();
   adopt(from.progress);
-  continued_ = true;
+  session_.continued = true;
   parts_.observer.log_so_far({.entries = state_.log_history,
                               .steps = resume_.history.points(),
                               .step = state_.global_step});
-  if (final_metrics_.is_null()) log_start();  // a log entry may be due
+  if (session_.final_metrics.is_null()) log_start();  // a log entry may be due
   keep_progress();
   std::vector<std::vector<double>> records = from.records;
   const auto counted = static_cast<std::uint64_t>(state_.global_step) + records.size();
