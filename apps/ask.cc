@@ -93,7 +93,7 @@ int ask(const Invocation& invocation) {
 
   const Question asked{.name = "", .question = question, .context = context};
   const std::vector<Answer> answers = reader.answer({&asked, 1}, options.answer).front();
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is told by write(), see LineOutput
+  std::signal(SIGPIPE, SIG_IGN);  // write() reports a closed pipe, see LineOutput
   LineOutput output(STDOUT_FILENO);
   if (options.json) {
     print_json(question, answers, output);

@@ -396,7 +396,7 @@ int inspect(const Invocation& invocation) {
   const CLI::App& embedding_app = add_embedding(app, embedding);
 
   if (!parse_command(app, invocation.words)) return 0;
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is told by write(), see LineOutput
+  std::signal(SIGPIPE, SIG_IGN);  // write() reports a closed pipe, see LineOutput
   LineOutput output(STDOUT_FILENO);
   if (tokens_app.parsed()) inspect_tokens(tokens, invocation.environment, output);
   if (features_app.parsed()) inspect_features(features, invocation.environment, output);

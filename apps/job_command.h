@@ -22,12 +22,12 @@ bool let_rank_0_speak(const Environment& environment, const std::atomic<bool>* e
 
 // Runs the job that the words ask for and returns the process's exit code: 0; 1 when no int8 model
 // is good enough; 128 + the signal that stopped it. `families`: those that a model may be of.
-// Errors are thrown after the other ranks have been told; before `meets` is true they have not.
+// Errors are thrown after the other ranks were notified; before `meets` is true they were not.
 int run_job(const JobCommand& command, const Invocation& invocation, bool& meets,
             std::span<const models::Family* const> families = models::families());
 
-// In a catch block, before the ranks have met: goes to the meeting to tell the others, unless who
-// started them ends them all.
+// In a catch block, before the ranks have met: goes to the bootstrap to notify the others, unless
+// the launcher ends them all.
 void notify_ranks_of_current_error(const Environment& environment,
                                    const LogPrefix& log_prefix) noexcept;
 

@@ -202,7 +202,7 @@ int predict(const Invocation& invocation) {
   Labeller labeller(found, label_purpose(found), invocation.environment);
   print_warnings(labeller.model());
 
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is told by write(), see LineOutput
+  std::signal(SIGPIPE, SIG_IGN);  // write() reports a closed pipe, see LineOutput
   LineOutput output(STDOUT_FILENO);
   const auto print = labeller.purpose() == Purpose::kTexts ? print_labels : print_tokens;
   bool any = false;

@@ -47,7 +47,7 @@ void handle(int number) {
   }
   if (now_ns() - g_first_ns.load() < kOneRequestNs) return;
   constexpr std::string_view kText = "tandem: ended by a second signal\n";
-  // A handler cannot tell the time.
+  // A handler cannot read the time.
   constexpr std::string_view kJson =
       "{\"severity\":\"WARNING\",\"logger\":\"tandem\","
       "\"message\":\"ended by a second signal\"}\n";

@@ -45,7 +45,7 @@ def parse():
 
 
 class Agent:
-    """`tandem run` on a host; the times at which it told a step, and what it said of itself."""
+    """`tandem run` on a host; the times at which it reported a step, and its log lines about itself."""
 
     def __init__(self, options, tandem, model, network, host, folder):
         words = [

@@ -137,7 +137,7 @@ class Job:
         return pid, next(host for host, agent in enumerate(self.agents) if pid in children(agent.pid))
 
     def views(self, since):
-        """By number: when it was first told, how many compute, of how many, why, and its pause and when its first step was told."""
+        """By number: when it was first reported, how many compute, of how many, why, and its pause and when its first step was reported."""
         found = {}
         for when, line in list(self.said):
             if when < since:

@@ -1,4 +1,4 @@
-# Every library that tandem uses, found in one place; docs/dependencies.md gives the reason for each. What is missing is reported at
+# Every library that tandem uses, found in one place; docs/dependencies.md gives the reason for each. Missing libraries are reported at
 # once, with the names of the packages.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
   message(FATAL_ERROR "g++ ${CMAKE_CXX_COMPILER_VERSION} is too old; found ${CMAKE_CXX_COMPILER}, expected g++ 12 or newer, or clang 14; install it and set CC and CXX, for example CC=gcc-12 CXX=g++-12")

@@ -9,7 +9,7 @@
 #   scripts/install_deps.sh --release what scripts/release.sh and scripts/check_release.sh need
 #   scripts/install_deps.sh --aarch64   and a compiler for aarch64 and qemu, which runs what it makes (scripts/aarch64.sh)
 #   scripts/install_deps.sh --libraries   installs nothing, names the packages of libraries that the program cannot be built without
-# The names are those of Debian 12 and 13 and Ubuntu 22.04 and 24.04. What only tests or development need is left out where a release
+# The names are those of Debian 12 and 13 and Ubuntu 22.04 and 24.04. Packages for tests or development alone are left out where a release
 # lacks it. docs/dependencies.md gives the reason for each package, and the names on Fedora, Red Hat and SUSE.
 set -euo pipefail
 

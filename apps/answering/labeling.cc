@@ -29,7 +29,7 @@ void encode(const text::Tokenizer& tokenizer, const std::string& text, const std
   }
 }
 
-// Tokens of text that a sequence has room for beside the special ones.
+// Tokens of text that a sequence has room for in addition to the special ones.
 std::size_t room_for_text(const InferenceModel& model, const LabelOptions& options,
                           std::size_t special_tokens) {
   const std::size_t most = std::min(options.max_seq_length, model.max_tokens());

@@ -1,5 +1,5 @@
 // The commands that run a job, `tandem run_qa` and its like: one row each. The command itself
-// (apps/job_command.h), its help, manual page and completion, and what mpirun is told at an error
+// (apps/job_command.h), its help, manual page and completion, and the report to mpirun at an error
 // follow from the row. A further task adds a row to the table in job_commands.cc.
 #pragma once
 

@@ -34,8 +34,8 @@ class Work {
   const comm::Call& call() const { return call_; }
   std::size_t bytes() const;
 
-  // Runs once on bytes that tell who sent them, and checks every byte that arrived; the buffers are
-  // zero afterwards. Sums: of rank + position, small enough to be exact in every type. Throws
+  // Runs once on bytes that identify their sender, and checks every byte that arrived; the buffers
+  // are zero afterwards. Sums: of rank + position, small enough to be exact in every type. Throws
   // Error.
   void verify(comm::Communicator& communicator);
 

@@ -31,7 +31,7 @@ ordered_json describe(const Machine& machine, int rounds) {
           {"rounds", rounds}};
 }
 
-// A closed pipe is told by write(), see LineOutput.
+// write() reports a closed pipe, see LineOutput.
 int standard_output() {
   std::signal(SIGPIPE, SIG_IGN);
   return STDOUT_FILENO;

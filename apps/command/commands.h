@@ -17,8 +17,8 @@ struct Invocation {
   std::string subcommand = {};  // empty in a program of one command
 };
 
-// Beside the jobs. Each returns the process's exit code and throws tandem::Error for what the user
-// can change.
+// In addition to the jobs. Each returns the process's exit code and throws tandem::Error for what
+// the user can change.
 int run(const Invocation& invocation);
 int mpirun(const Invocation& invocation);
 int show_status(const Invocation& invocation);

@@ -7,7 +7,7 @@
 
 namespace tandem::apps {
 
-// Its path; "tandem" where the system does not tell.
+// Its path; "tandem" if the system does not report it.
 std::string own_path();
 
 // How a person starts it: "tandem" where PATH leads to this program, its path otherwise.

@@ -136,7 +136,7 @@ TEST(Completion, InBash) {
   EXPECT_THAT(bash_offers(script, "tandem bench ge", 2), Contains("gemm"));
 }
 
-// zsh parses the script; its _arguments is replaced by a printer of what it is told.
+// zsh parses the script; its _arguments is replaced by a printer of its arguments.
 TEST(Completion, InZsh) {
   const std::string zsh = testing::find_program("zsh");
   if (zsh.empty()) GTEST_SKIP() << "needs zsh";

@@ -84,8 +84,8 @@ TEST(PlanTraffic, WhatIsSentIsReceived) {
 }
 
 // A bucket has 16 chunks and so 16 owners, others from bucket to bucket: with 8 buckets 128 of 256
-// ranks own one chunk each, which they send to all the others, beside their own partials of the
-// other 127.
+// ranks own one chunk each, which they send to all the others, in addition to their own partials of
+// the other 127.
 TEST(PlanTraffic, MoreRanksThanChunksTakeTurns) {
   const Traffic t = traffic(8 * kBucket, cluster(256, 1));
   EXPECT_EQ(t.slice_owners, 128u);

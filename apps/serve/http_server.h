@@ -84,7 +84,7 @@ struct HttpHandlers {
 // A connection that is slower than request_limit is closed. So are, when an address or all together
 // hold more than the limits, the connections that wait longest for their client: idle ones keep
 // nobody out. A client that closes its connection, or its own half of it, while an answer is
-// computed has gone; one that still listens is told so with 400.
+// computed has gone; one that still listens gets 400.
 class HttpServer {
  public:
   // Listens at once. Throws ConfigError when the address is not one of this machine or the port is

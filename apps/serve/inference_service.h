@@ -39,7 +39,7 @@ struct Endpoint {
   std::function<nlohmann::ordered_json(const nlohmann::json& request,
                                        const std::stop_token& cancelled)>
       answer;
-  std::vector<Route> routes = {};  // beside POST /
+  std::vector<Route> routes = {};  // in addition to POST /
 };
 
 struct ServiceOptions {
@@ -48,7 +48,7 @@ struct ServiceOptions {
   // Requests must name this server as localhost or a loopback address; if false, also as any other
   // address (in numbers).
   bool loopback_only = true;
-  std::vector<std::string> allowed_hosts;  // names it has beside these; "*": any
+  std::vector<std::string> allowed_hosts;  // names it has in addition to these; "*": any
   std::size_t max_values = 10000;          // JSON values and names of one request
   std::size_t max_depth = 32;              // of JSON
   // The text of GET /metrics, which is 404 without it.

@@ -123,7 +123,7 @@ TEST(ServeLoad, ASlowFurtherRequestIsCutOff) {
   }
 }
 
-// A load test from one machine: no client is told to come back later.
+// A load test from one machine: no client is asked to come back later.
 TEST(ServeLoad, FiftyConnectionsOfOneAddressAreAllServed) {
   const Server server;
   const std::string expected = body_of(server.exchange(question(kText)));

@@ -17,7 +17,7 @@ namespace tandem::apps {
 // counted by endpoint, and the codes are the server's own.
 class ServeMetrics {
  public:
-  // paths: those of inference, beside the inference API's.
+  // paths: those of inference, in addition to the inference API's.
   ServeMetrics(std::string model, std::string task, std::vector<std::string> paths = {})
       : model_(std::move(model)), task_(std::move(task)), paths_(std::move(paths)) {}
 

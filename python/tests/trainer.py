@@ -3,8 +3,8 @@ where transformers and Accelerate know it, with --ddp_backend ccl. The losses mu
 
     python python/tests/trainer.py [run_qa.py's flags]
 
-Needs transformers and accelerate beside torch, and the wheels of python/ and python/ccl installed. Without flags: the
-demo's model and questions of this tree."""
+Needs transformers and accelerate in addition to torch, and the wheels of python/ and python/ccl installed. Without flags: the demo's model and questions of
+this tree."""
 
 import argparse
 import json

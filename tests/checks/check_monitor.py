@@ -364,7 +364,7 @@ def check_json_log(folder):
     metrics = [one["metrics"] for one in lines if "metrics" in one]
     if not any("loss" in one for one in metrics) or not any("train_loss" in one for one in metrics) or not any("progress" in one for one in lines):
         raise Failed(f"no metrics or progress among {len(lines)} lines")
-    # Under the agent, whichever of them is told; two ranks, one of which is killed by what it runs.
+    # Under the agent, whichever of them is drained; two ranks, one of which is killed by what it runs.
     agent = [command[0], "run", "--nproc-per-node", "2"]
     of_ranks = json_lines([*agent, "run_qa.py", *job(folder / "ranks")[2:], "--log_format", "json"])
     if not any(one["logger"] == "tandem run" for one in of_ranks) or not any("rank" in one for one in of_ranks):

@@ -93,7 +93,7 @@ class Node:
         self.kill()
 
     def kill(self):
-        """The whole node is gone: nobody tells the server."""
+        """The whole node is gone: no process notifies the server."""
         self.process.kill()
         self.process.wait()
         call("umount", "-l", self.mount)

@@ -68,7 +68,7 @@ def expect(text, *wanted):
 
 
 def wait_for(condition, what, seconds=90, told=lambda: ""):
-    """Until condition(); told() says more where it takes too long."""
+    """Until condition(); told() adds details if it takes too long."""
     limit = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > limit:

@@ -187,7 +187,7 @@ TEST_F(ClaimedCpu, OnlyTheTestBuildClaimsAnotherCpu) {
                         "reference, avx2, avx512, avx512vnni, avx512bf16, amx"));
 }
 
-// An elastic job on hosts with processors of two classes, and what the second one is told.
+// An elastic job on hosts with processors of two classes, and the reports to the second one.
 struct Meeting {
   const char* name;
   const char *job, *other;  // classes; /x: nothing beyond x is executed

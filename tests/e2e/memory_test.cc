@@ -68,7 +68,7 @@ class Memory : public JobTest {
 };
 
 // The demo's model is so small that most of the peak is the program itself, a few MiB of which
-// appear after the plan: hence a constant beside the promised 5 %.
+// appear after the plan: hence a constant in addition to the promised 5 %.
 TEST_F(Memory, ThePlanHolds) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
   constexpr double kProgramMib = 5;
@@ -89,7 +89,7 @@ TEST_F(Memory, ThePlanHolds) {
 }
 
 // Their workers plan alone, each for all of them. The agent counts, too: it is a process as large
-// as the program. So what remains beside 5 % is small.
+// as the program. So what remains in addition to 5 % is small.
 TEST_F(Memory, ThePlanHoldsForElasticJobs) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
   constexpr double kProcessMib = 1;

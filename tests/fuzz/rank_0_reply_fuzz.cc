@@ -91,7 +91,7 @@ bool pose_as_rank_0(const FileDescriptor& rank, std::string_view input, const st
   return proves;
 }
 
-// A rank that was told that its hello arrived damaged comes again.
+// A rank that learned that its handshake arrived damaged comes again.
 void refuse_next(const FileDescriptor& listener) {
   const FileDescriptor rank = net::accept_tcp(listener, 1);
   if (!rank) return;

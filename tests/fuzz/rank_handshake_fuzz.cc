@@ -2,8 +2,9 @@
 // wait, one with a token. A peer without the job's secrets does not disturb it: rank 0 continues to
 // wait, closes the connection and takes no more memory than a handshake may have.
 //
-// The first byte of an input tells whether the unauthenticated peer proves itself (odd: what
-// follows is read as a hello and a card, and gets the right proof; the rest is said after it).
+// The first byte of an input decides whether the unauthenticated peer proves itself (odd: the
+// following bytes are read as a handshake and a PeerInfo, and get the right proof; the rest is sent
+// after it).
 #include <sys/socket.h>
 
 #include <chrono>

@@ -284,7 +284,7 @@ def check_guide_435(scratch, volume):
 
 
 def check_memory_limit(scratch):
-    """requests = limits below the plan: told with both figures before the first step."""
+    """requests = limits below the plan: reported with both figures before the first step."""
     (scratch / "small").mkdir(mode=0o777)
     (scratch / "small").chmod(0o777)
     options = [

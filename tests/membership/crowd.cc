@@ -60,7 +60,7 @@ std::unique_ptr<Membership> Crowd::take_away(std::size_t position) {
   return std::move(nodes_[at_position(position)].membership);
 }
 
-// Members have a connection to the first one, which tells them of its end.
+// Members have a connection to the first one, which reports its end to them.
 ViewChange Crowd::lose(std::size_t position) {
   const NodeId dead = view_.members.at(position).peer.id;
   take_away(position);

@@ -324,7 +324,7 @@ TEST(Membership, EndsWithTheReasonWhenItIsRefused) {
   EXPECT_THAT(ends[0].message, HasSubstr("other files"));
 }
 
-// A job of two that is at `step`, as its leader tells agent 3, which holds nothing.
+// A job of two that is at `step`, as its leader describes it to agent 3, which holds nothing.
 Membership newcomer(std::uint64_t step, View& view) {
   MembershipOptions own = options(3, {1, 4});
   Membership membership(own, kRules, {0, 0, false}, kStart);

@@ -1,4 +1,4 @@
-// Nodes that come learn the state beside the job, as those of `tandem run` do.
+// Nodes that join learn the state while the job trains, as those of `tandem run` do.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -54,7 +54,7 @@ struct Schedule {
   bool wire = false;    // every message goes through its bytes
   bool alarms = false;  // members that suspect others for no reason: rival proposals
   bool cuts = false;    // the network is cut, and whole again, all the time
-  bool trace = false;   // tells every event in Outcome::trace
+  bool trace = false;   // logs every event in Outcome::trace
 };
 
 struct Outcome {

@@ -128,8 +128,8 @@ TEST_F(GuidesLine, TandemsMpirunRunsProgramsOfMpich) {
   if (pi.empty()) GTEST_SKIP() << "needs mpicc.mpich (packages mpich, libmpich-dev)";
   search_path_ = path("bin").native() + ":" + std::getenv("PATH");
   TwoHosts hosts(path(""));
-  // UCX looks in /sys for networks that are up, which they say a moment late; its shared memory
-  // cannot tell two hosts of one machine apart.
+  // UCX looks in /sys for networks that are up, which appear there a moment late; its shared memory
+  // cannot distinguish two hosts of one machine.
   for (const Host* host : {&hosts.node0, &hosts.node1}) {
     host->shell(
         "mount -t sysfs sysfs /sys; for i in $(seq 100); do grep -qx up "

@@ -413,8 +413,8 @@ def make_postprocessing():
 
 
 class Recorder(TrainerCallback):
-    """Where every parameter is after some steps, told by its way from the start: most of them move by less than a thousandth of
-    their norm in 30 steps, so norms of weights say little."""
+    """Where every parameter is after some steps, described by its way from the start: most of them move by less than a thousandth of their norm in 30 steps,
+    so norms of weights show little."""
 
     def __init__(self, steps):
         self.steps, self.start, self.parameters = steps, {}, {}

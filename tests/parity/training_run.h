@@ -34,7 +34,7 @@ struct TrainingRunOptions {
   std::int64_t steps = 0;
 };
 
-// Remembers what the trainer tells, and asks it to stop.
+// Records the trainer's reports, and asks it to stop.
 class StepRecorder final : public trainer::Observer {
  public:
   StepRecorder(std::int64_t steps, std::atomic<bool>& stop) : steps_(steps), stop_(stop) {}

@@ -34,9 +34,8 @@ class MonitoredBarrier:
         return [rank for rank in range(1, self._size) if not self._store.check([self._key(self._round, rank)])]
 
     def run(self, timeout, wait_all_ranks):
-        """`timeout`: a timedelta. Errors: DistBackendError, on rank 0 with the first rank that did not come in time,
-        or with `wait_all_ranks` all of them. On the other ranks with what rank 0 saw; a rank that comes too late is
-        told so."""
+        """`timeout`: a timedelta. Errors: DistBackendError, on rank 0 with the first rank that did not come in time, or with `wait_all_ranks` all of them.
+        On the other ranks with the values that rank 0 saw; a rank that comes too late gets an error."""
         self._round += 1
         self._store.set(self._key(self._round, self._rank), "here")
         if self._rank == 0:

@@ -21,8 +21,8 @@ def milliseconds(timeout):
 class TandemWork(Work):
     """An operation under way on `communicator`: `requests` of the library, then `finish()` once.
 
-    `buffers` are kept until it has ended. `limit_ms`: how long all waits for it together may take, where wait() is told
-    nothing else; -1: the communicator's timeout. Any thread may wait, several at once."""
+    `buffers` are kept until it has ended. `limit_ms`: how long all waits for it together may take, if wait() has no limit of its own; -1: the communicator's
+    timeout. Any thread may wait, several at once."""
 
     def __init__(self, communicator, requests, buffers, finish=(), result=(), limit_ms=-1):
         super().__init__()

@@ -14,7 +14,7 @@ namespace {
 // Beside what is reserved: data, checkpoints and libraries are opened a few at a time.
 constexpr std::size_t kForFiles = 24;
 
-// Standard streams and those that the launcher passed on, when /proc does not tell.
+// Standard streams and those that the launcher passed on, if /proc does not list them.
 constexpr std::size_t kUsual = 8;
 
 std::size_t open_descriptors(rlim_t limit) {

@@ -36,7 +36,8 @@ std::string json_log_line(const LogLine& line);
 // become null.
 std::string json_log_line(const LogLine& line, const nlohmann::ordered_json& more);
 
-// From now on a failed TANDEM_CHECK (error.h) is told as such a line. At the start of a process.
+// From now on a failed TANDEM_CHECK (error.h) is reported as such a line. At the start of a
+// process.
 void print_failed_checks_as_json();
 
 // Whether `text`, without its newline, is a JSON object already.

@@ -25,14 +25,14 @@ struct MemoryLimit {
 std::vector<MemoryLimit> memory_limits(const std::filesystem::path& root = "/");
 
 // How many processes the kernel has killed because memory ran out, of those in this process's
-// control group; 0 where it does not tell.
+// control group; 0 if the kernel does not report it.
 std::uint64_t out_of_memory_kills(const std::filesystem::path& root = "/");
 
 // RLIMIT_AS; the greatest value without a limit. It bounds address space, used or not.
 std::size_t address_space_limit();
 // " (RLIMIT_AS, 'ulimit -v', allows 400 MiB of address space)" for errors; empty without a limit.
 std::string describe_address_space_limit();
-// Address space in use; 0 where the kernel does not tell.
+// Address space in use; 0 if the kernel does not report it.
 std::size_t address_space();
 
 }  // namespace tandem

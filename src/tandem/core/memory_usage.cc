@@ -32,7 +32,7 @@ MemoryUsage usage_in(const std::string& status) {
   return usage;
 }
 
-// The most so far, which the kernel tells without /proc, too.
+// The most so far, which the kernel reports without /proc, too.
 std::size_t most_resident() {
   struct rusage usage {};
   if (::getrusage(RUSAGE_SELF, &usage) != 0) return 0;

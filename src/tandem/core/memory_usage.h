@@ -5,8 +5,8 @@
 
 namespace tandem {
 
-// All in bytes; 0 where the kernel does not tell. Where /proc is not mounted, all of the most that
-// was resident so far counts as anonymous.
+// All in bytes; 0 if the kernel does not report it. Where /proc is not mounted, all of the most
+// that was resident so far counts as anonymous.
 struct MemoryUsage {
   std::size_t anonymous = 0;     // resident: heap, stacks, Buffers
   std::size_t file = 0;          // resident: the program, its libraries, mapped files
@@ -24,7 +24,7 @@ MemoryUsage memory_usage();
 // Usage of the parent process, without shared_share; all 0 if the kernel does not report it.
 MemoryUsage memory_usage_of_parent();
 
-// Resident at this moment, shared memory counted whole; cheap. 0 where the kernel does not tell.
+// Resident at this moment, shared memory counted whole; cheap. 0 if the kernel does not report it.
 std::size_t resident_bytes();
 
 }  // namespace tandem

@@ -65,7 +65,7 @@ class ThreadPool {
 
   const int num_threads_;
   std::vector<std::thread> workers_;
-  // One loop at a time: its generation number is published last and tells the workers that the
+  // One loop at a time: its generation number is published last and shows the workers that the
   // other fields are valid.
   std::atomic<std::uint32_t> generation_{0};
   std::atomic<std::size_t> next_chunk_{0};

@@ -29,7 +29,7 @@ bool means_volume_gone(int error_number);
 std::string advice_on(int error_number);
 
 // Whether there is such a file, or such a directory. A path without permission to look counts as
-// missing. Throws VolumeGone where nobody can tell.
+// missing. Throws VolumeGone if the answer is unknown.
 bool is_there(const std::filesystem::path& path);
 bool is_directory_there(const std::filesystem::path& path);
 // is_there() for a name that only this process may make (it has a lock): asks the server, too, by

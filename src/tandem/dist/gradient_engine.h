@@ -86,8 +86,8 @@ struct GradientEngineOptions {
   int logical_shards = 0;       // L; 0: the world size. At least the world size.
   bool bf16_gradients = false;  // round every node of the gradient's tree to bf16
   std::size_t bucket_elements = std::size_t{1} << 20;  // rounded up to whole chunks; 4 MiB
-  // Of an elastic job: where nodes that come learn the state from. It is told when it may be read;
-  // it must outlive the engine.
+  // Of an elastic job: where nodes that come learn the state from. It is notified when it may be
+  // read; it must outlive the engine.
   StateObserver* source = nullptr;
   MessageMemory* messages = nullptr;  // must outlive the engine; null: it has its own
 };
@@ -101,8 +101,8 @@ struct SyncResult {
 struct OwnPast {
   // On the node leader: what belongs to its state and is kept elsewhere, opaque here.
   std::string training_progress = {};
-  // Called on the leaders of nodes that get a newer state, with its progress, before it counts: who
-  // keeps it there has both or can tell by the step which one it has.
+  // Called on the leaders of nodes that get a newer state, with its progress, before it counts: a
+  // callee that keeps it there has both, or can see from the step which one it has.
   std::function<void(const std::string&)> arrives = {};
   // On the leader of a node that has learned the state while the others trained; or null.
   LearnedState* learner = nullptr;

@@ -44,7 +44,7 @@ ArrowBatch::ArrowBatch(const FlatTable& header, CheckedBytes body, ReadBudget& b
 
 Table ArrowBatch::read(std::span<const ArrowField> fields, std::span<const std::size_t> columns) {
   Table table;
-  if (columns.empty()) budget_.take_values(num_rows_);  // no column tells whether they are there
+  if (columns.empty()) budget_.take_values(num_rows_);  // no column shows whether they are there
   table.num_rows = num_rows_;
   table.columns.resize(columns.size());
   for (std::size_t i = 0; i < fields.size(); ++i) {

@@ -4,7 +4,7 @@
 // Nothing in a file is trusted: every offset and size is checked against the file, the member's own
 // header against the directory. Refused with a DataError that says what was found: truncated files,
 // compressed or encrypted members, archives in several parts, a name twice. Checksums are not
-// looked at; torch does not look at them either, and may be told not to write them.
+// checked; torch does not check them either, and can be configured not to write them.
 // Source: PKWARE's APPNOTE 6.3.9, sections 4.3 to 4.5; 64-bit sizes included.
 #pragma once
 

@@ -32,7 +32,8 @@ class FileLock {
   FileLock(std::filesystem::path path, const LockOptions& options);
   // The end gives it back; the file stays, as others may be waiting for it.
 
-  // Tells those who wait how far this process is. Rewrites the file at most once a second.
+  // Reports the progress of this process to those who wait. Rewrites the file at most once a
+  // second.
   void heartbeat(const std::string& progress);
 
  private:

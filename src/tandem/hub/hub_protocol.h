@@ -12,7 +12,7 @@
 
 namespace tandem::hub {
 
-// A file of a repository at a revision, as a question without a body tells it.
+// A file of a repository at a revision, as the answer to a request without a body describes it.
 struct RemoteFile {
   std::string commit;  // 40 hexadecimal digits
   std::string etag;    // the name of the blob

@@ -386,7 +386,7 @@ TEST_F(DatasetTest, OldCacheOfDatasets) {
   // Another data set of the same organization lies in the same folder.
   EXPECT_THAT(error_of([&] { resolve("ada/question", {}, golden.string()); }),
               HasSubstr("was not found"));
-  // With a configuration from the card only the addresses of the downloads tell.
+  // With a configuration from the card only the addresses of the downloads show it.
   const fs::path entry =
       put_entry("ada___json/plain-0123456789abcdef/0.0.0/x", {"json-train.arrow"}, 1);
   EXPECT_THAT(error("ada/other"), HasSubstr("was not found"));

@@ -51,7 +51,7 @@ TEST(OutputDirectory, KnowsTheSamePlaceAtAnotherTime) {
   EXPECT_FALSE(only_dates_differ("/v/output_20260102", "/v/output_20260102"));
 }
 
-// Numbers that tell jobs from each other.
+// Numbers that distinguish jobs.
 TEST(OutputDirectory, TakesNoOtherNumberForADate) {
   EXPECT_FALSE(only_dates_differ("/v/seed123456", "/v/seed654321"));
   EXPECT_FALSE(only_dates_differ("/v/seed123456_20260101", "/v/seed654321_20260101"));

@@ -136,7 +136,7 @@ Int8Range int8_range(float min, float max) {
     raise<InvalidArgument>("a range of {} to {} for int8; expected finite limits", min, max);
   }
   const float scale = (high - low) / 255.0f;
-  if (scale == 0) return {};  // all zeros, or too small to tell from them
+  if (scale == 0) return {};  // all zeros, or too small to distinguish from them
   const float zero_point = std::nearbyint(-low / scale);
   return {scale, static_cast<std::uint8_t>(std::min(zero_point, 255.0f))};
 }

@@ -14,7 +14,7 @@
 // How far y is from the f32 layer: while x lies in its range, every activation is at most scale / 2
 // away and every weight at most scale_w / 2, hence
 //   |error| <= scale / 2 sum_k |w| + scale_w / 2 sum_k |scale (q - zero_point)|
-// and the roundings of f32 beside that.
+// and the roundings of f32 in addition.
 #pragma once
 
 #include <cstddef>

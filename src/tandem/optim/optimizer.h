@@ -31,7 +31,7 @@ inline std::string_view to_string(OptimizerName name) {
   return kOptimizerNames[static_cast<std::size_t>(name)];
 }
 
-// Everything the optimizers can be told; each reads what concerns it.
+// All options of the optimizers; each reads those that concern it.
 struct OptimizerOptions {
   OptimizerName name = OptimizerName::kAdamwTorch;
   double weight_decay = 0.0;  // of the parameters whose ParameterSpec says weight_decay

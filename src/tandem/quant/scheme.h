@@ -18,9 +18,9 @@ struct Int8Matrix {
 };
 
 // scale = max|w| / 127 of the row, value = nearest-even(w / scale) in [−127, 127]; so no element is
-// further than scale / 2 away, beside the rounding of the quotient. A row of zeros (or one whose
-// scale would be no f32 above 0) gets scale 1 and zeros. weight: [rows, columns] row-major. Throws
-// InvalidArgument for another size and for weights that are not finite.
+// further than scale / 2 away, in addition to the rounding of the quotient. A row of zeros (or one
+// whose scale would be no f32 above 0) gets scale 1 and zeros. weight: [rows, columns] row-major.
+// Throws InvalidArgument for another size and for weights that are not finite.
 Int8Matrix quantize_rows(std::size_t rows, std::size_t columns, std::span<const float> weight);
 
 // values · scale, overwritten. out: [rows, columns].

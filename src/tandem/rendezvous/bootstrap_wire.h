@@ -5,8 +5,8 @@
 // Then the connections stay open (BootstrapMonitor): a rank that is ready sends kReady, a rank that
 // fails sends kGaveUp, a length and a text. Rank 0 replies once more, when all are ready or one has
 // failed.
-// Each head carries CRC-32C checksums of itself and of what follows it. A rank can tell damage from
-// a wrong token, and sends its handshake again.
+// Each head carries CRC-32C checksums of itself and of what follows it. A rank can distinguish
+// damage from a wrong token, and sends its handshake again.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ struct Challenge {
   std::uint32_t version = kVersion;
   std::uint32_t has_token = 0;
   std::uint32_t checksum = 0;
-  std::uint64_t job = 0;  // tells the jobs of one process manager's hosts apart; 0: unknown
+  std::uint64_t job = 0;  // distinguishes the jobs of one process manager's hosts; 0: unknown
   net::Nonce nonce{};
 };
 

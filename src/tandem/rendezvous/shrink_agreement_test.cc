@@ -1,5 +1,5 @@
-// Ranks that find each other again, as threads, with nothing but their addresses and what they are
-// told of each other.
+// Ranks that find each other again, as threads, from nothing but their addresses and their reports
+// about each other.
 #include "tandem/rendezvous/shrink_agreement.h"
 
 #include <gmock/gmock.h>
@@ -60,7 +60,7 @@ class ShrinkAgreementTest : public ::testing::Test {
     }
   }
 
-  // All of `ranks` at once, all told the same.
+  // All of `ranks` at once, all with the same reports.
   std::vector<std::string> meet_all(const std::vector<int>& ranks, const std::set<int>& dead,
                                     const std::vector<std::vector<int>>& excluded = {}) {
     std::vector<std::string> results(ranks.size());

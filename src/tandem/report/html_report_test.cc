@@ -249,8 +249,8 @@ TEST_F(HtmlReportPage, IsReadInABrowser) {
   EXPECT_THAT(page, HasSubstr("<details data-f1=\"0.5000\">"));
 }
 
-// How wide the page is laid out in a window of 375 pixels, a phone's; a script tells, so the policy
-// is taken out.
+// How wide the page is laid out in a window of 375 pixels, a phone's; a script measures it, so the
+// policy is taken out.
 int width_on_a_phone(std::string page, const std::string& file) {
   const std::size_t policy = page.find("<meta http-equiv");
   page.erase(policy, page.find('\n', policy) - policy);

@@ -142,7 +142,7 @@ TEST(TensorBoardObserver, WritesTheLossOfEverySteps) {
   EXPECT_NEAR(static_cast<double>(records(file).size()), 1 + 1000 + 6 * 500 + 36000 / 128, 1);
 }
 
-// Logging that fails is told once and does not end the run.
+// Logging that fails is reported once and does not end the run.
 TEST(TensorBoardObserver, GoesOnWithoutItsFile) {
   const testing::TemporaryFolder folder;
   write_file(folder / "a_file", "");

@@ -46,7 +46,7 @@ class ContentDigest {
 // other features makes another key. Files are written under temporary names and renamed, so any
 // number of ranks and jobs may use the folder at once; each rank that finds no file makes the
 // features itself.
-// Nothing that goes wrong in the folder ends a job: it is told in notes(). Not thread-safe.
+// A fault in the folder never ends a job: notes() reports it. Not thread-safe.
 class FeatureCache {
  public:
   // Features of less data are not cached: making them takes less time than finding them.
@@ -63,8 +63,8 @@ class FeatureCache {
                std::filesystem::path tokenizer_directory, bool overwrite);
 
   // The features that make() makes of `data_bytes` bytes of texts or files. key() names all that
-  // make() reads beside the tokenizer, and whose task's features they are; it is called where
-  // features are cached.
+  // make() reads in addition to the tokenizer, and whose task's features they are; it is called
+  // where features are cached.
   template <class Set>
   Set get(std::uint64_t data_bytes, FunctionRef<std::string()> key, FunctionRef<Set()> make) {
     if (!folder_ || data_bytes < kMinDataBytes) return make();

@@ -219,7 +219,7 @@ TEST_F(FeatureFileTest, MemoryPerFeature) {
   const std::size_t used = heap() - before;
   ASSERT_GT(features.size(), 5000u);
   EXPECT_LE(features.bytes(), 450 * features.size());
-  if (tandem::testing::kSanitized) return;  // their allocators do not tell
+  if (tandem::testing::kSanitized) return;  // their allocators do not report it
   EXPECT_LE(used, features.bytes() + features.bytes() / 20 + (64 << 10));
 }
 

@@ -24,7 +24,7 @@ class FeatureMaker {
 
   ThreadPool& threads() { return workers_ ? *workers_ : parts_.threads; }
   FeatureCache& cache() { return cache_; }
-  // Tells of a part of the data, behind what its features are, where they are kept.
+  // Reports a part of the data, after the source of its features, where they are kept.
   void log_notes(std::string_view part) {
     for (const std::string& note : cache_.take_notes()) parts_.log.fact(part, note);
   }

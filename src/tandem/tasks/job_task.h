@@ -114,7 +114,7 @@ class JobTask {
   // Throws ConfigError when they do not belong together.
   virtual Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
                           const TaskSettings& settings) = 0;
-  // Reads the files and gives features to the task, and tells what they are. Throws DataError,
+  // Reads the files and gives features to the task, and reports their kind. Throws DataError,
   // ConfigError, IoError.
   virtual void load_data(const DataParts& parts) = 0;
 
@@ -147,7 +147,7 @@ class JobTask {
   virtual std::size_t result_bytes(const Stages&) const { return 0; }
 
   // --- what a run leaves ---
-  // The result files of evaluations of a split, beside metrics.
+  // The result files of evaluations of a split, in addition to metrics.
   virtual std::vector<std::string> result_files(Split) const { return {}; }
   // Adds to the results of a split what the script computes of them, without their prefix.
   virtual void complete_results(Split, nlohmann::ordered_json&) const {}

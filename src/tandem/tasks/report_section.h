@@ -21,8 +21,8 @@ struct MistakeOrder {
 };
 
 // `html` and behind it the entries, each a <details> with the attribute data-f1, from 0 (wrong) to
-// 1, by which report.js sorts; a form in front searches and sorts them. `searched` tells what a
-// search finds: "text or label".
+// 1, by which report.js sorts; a form in front searches and sorts them. `searched` names the
+// results of a search: "text or label".
 ReportSection mistakes_list(std::string html, std::string_view searched,
                             std::span<const MistakeOrder> orders,
                             std::span<const std::string> entries);

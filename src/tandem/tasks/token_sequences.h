@@ -1,6 +1,6 @@
 // The features of a task as the model sees them: sequences of tokens, and how a batch of them is
 // laid out, with or without padding. Every task that reads text with an encoder has these; what a
-// feature is beside its tokens (labels, windows, words) is the task's own.
+// feature is in addition to its tokens (labels, windows, words) is the task's own.
 #pragma once
 
 #include <bit>

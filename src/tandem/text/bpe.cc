@@ -103,7 +103,7 @@ void Bpe::encode(std::string_view word, Work& work) const {
   merge(word, work);
 }
 
-// All candidates lie in a heap. One that was overtaken by another merge is told by its result: the
+// All candidates lie in a heap. The result shows whether one was overtaken by another merge: the
 // crate compares nothing else, so neither does this.
 void Bpe::merge(std::string_view word, Work& work) const {
   work.symbols.clear();

@@ -97,8 +97,8 @@ TEST(ModernBertBlanks, AreTokens) {
   EXPECT_EQ(mask.offsets[1], (Span{1, 8}));
 }
 
-// A composed character has the place of its first part, and what follows the place behind all of
-// its parts.
+// A composed character has the position of its first part, and the next character the position
+// behind all of its parts.
 TEST(ModernBertNfc, PlacesAreThoseOfTheOriginal) {
   const Tokenizer tokenizer = Tokenizer::load(own_model());
   const Encoding composed = encode(tokenizer, "e\u0301,");

@@ -105,7 +105,7 @@ void compose(const Characters& in, Characters& out) {
   InterruptionCheck check;
   constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::size_t starter = kNone;  // in `out`, to which marks may be added
-  std::uint8_t last_class = 0;  // of the last mark behind it that was not; 0: there is none
+  std::uint8_t last_class = 0;  // of the last mark behind it that was not; 0: no such mark
   for (const Encoding::Character& c : in) {
     check.count();
     const bool blocked = last_class != 0 && last_class >= c.combining_class;

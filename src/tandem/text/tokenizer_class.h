@@ -11,7 +11,7 @@ struct SpecialTokenDefaults;  // tokenizer_model.h
 struct TokenizerClass {
   std::string_view name;   // without "Fast"
   std::string_view model;  // the type of model that the class sets up; "": tokenizer.json decides
-  bool token_types;        // whether the class gives token_type_ids unless told otherwise
+  bool token_types;        // whether the class gives token_type_ids by default
   // The names of special tokens; null: those of the type of model.
   const SpecialTokenDefaults* special_tokens = nullptr;
 };

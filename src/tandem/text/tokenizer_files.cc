@@ -469,7 +469,7 @@ class DefinitionReader {
   std::string named_class_;                // "" where no file names one
   const TokenizerClass* class_ = nullptr;  // of that name
   TokenizerDefinition d_;
-  // By name, from the two settings files; nothing where they tell the name alone.
+  // By name, from the two settings files; nothing if they have the name alone.
   std::map<std::string, std::optional<AddedToken>> special_flags_;
 };
 

@@ -45,7 +45,7 @@ struct BpeOptions {
   bool ignore_merges = false;
   bool add_prefix_space = false;
   bool use_regex = true;  // splits into words (byte_level_words.h)
-  bool nfc = false;       // the normalizer; else there is none
+  bool nfc = false;       // with the normalizer NFC
   // Of the post-processor: offsets lose white space, but not that of add_prefix_space.
   bool trim_offsets = true;
   bool trim_with_prefix_space = false;

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 struct Damage {
   const char* name;
-  const char* found;  // in the message, if the file's form tells; else that of its reader
+  const char* found;  // in the message, if the file's form shows it; else that of its reader
   std::function<void(const fs::path&)> make;
 };
 

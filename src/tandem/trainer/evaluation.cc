@@ -146,7 +146,7 @@ std::vector<float> gather(LocalOutput own, comm::Communicator& communicator) {
   return parts.empty() ? std::vector<float>() : interleave(parts);
 }
 
-// Tells the observer, however the evaluation ends.
+// Notifies the observer, however the evaluation ends.
 class EvaluationEnd {
  public:
   explicit EvaluationEnd(Observer& observer) : observer_(observer) {}

@@ -7,7 +7,7 @@
 
 namespace tandem::trainer {
 
-// Tells each observer in the order in which they were added. They must outlive the list.
+// Notifies each observer in the order in which they were added. They must outlive the list.
 class ObserverList final : public Observer {
  public:
   void add(Observer& observer) { observers_.push_back(&observer); }

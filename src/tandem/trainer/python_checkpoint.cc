@@ -245,7 +245,8 @@ void set_implementation(TorchItem::Dict& group) {
   group.set("foreach", std::monostate());
 }
 
-// The settings of a parameter group beside its decay and rate, in the order of the constructor.
+// The settings of a parameter group in addition to its decay and rate, in the order of the
+// constructor.
 void set_options(const optim::OptimizerOptions& o, TorchItem::Dict& group) {
   switch (o.name) {
     case OptimizerName::kAdamwTorch:

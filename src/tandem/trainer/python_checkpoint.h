@@ -36,7 +36,7 @@ ResumeState python_resume_state(const std::filesystem::path& directory, const Tr
 void load_python_optimizer(const std::filesystem::path& directory,
                            const nn::ParameterLayout& layout, const TrainedArenas& arenas);
 
-// Where an optimizer and its schedule stand after a step: what Python's objects know beside
+// Where an optimizer and its schedule stand after a step: what Python's objects know in addition to
 // tensors.
 struct OptimizationState {
   optim::OptimizerOptions optimizer = {};

@@ -99,7 +99,7 @@ TEST(PythonCheckpoint, EveryOptimizersStateIsReadAgain) {
   }
 }
 
-// A value for each parameter, which tells whether a file was read in its order.
+// A value for each parameter, which shows whether a file was read in its order.
 float mark_of(std::string_view name) {
   return static_cast<float>(std::hash<std::string_view>()(name) % 100000);
 }

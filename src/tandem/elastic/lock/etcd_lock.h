@@ -20,7 +20,7 @@ namespace tandem::elastic {
 struct EtcdLockOptions {
   EtcdOptions etcd;
   std::string prefix = "/tandem";
-  std::string job;                           // what tells it from other jobs
+  std::string job;                           // what distinguishes it from other jobs
   int lease_seconds = 10;                    // at least 2
   std::chrono::milliseconds timeout{30000};  // for etcd's first answer
   std::function<void(const std::string&)> log;

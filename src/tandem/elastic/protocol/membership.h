@@ -267,7 +267,7 @@ class Membership {
   // Activity of this node's workers.
   struct Workers {
     bool running = false;   // have a view
-    bool stopping = false;  // and are told to stop
+    bool stopping = false;  // and get a stop request
     bool missed = false;    // have said that the step of their view cannot be completed
     bool reconfiguration_point_asked = false;
     bool reconfiguration_point = false;  // have stopped after a step, as its header said

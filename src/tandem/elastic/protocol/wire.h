@@ -4,8 +4,8 @@
 //            · from peer · to id u64 · body · CRC-32C u32 · proof [32]
 //   peer   = id u64 · address;  text = bytes u16 · bytes;  list = count u32 · elements
 //
-// The checksums are of all bytes before them: they tell a link that damages frames from an agent
-// that does not know the token.
+// The checksums are of all bytes before them: they distinguish a link that damages frames from an
+// agent that does not know the token.
 //
 // Reading is strict: a frame of another version or job, one that is too long, has a list or text
 // beyond its bound, an unknown verdict, a flag that is neither 0 nor 1, or bytes left over, is

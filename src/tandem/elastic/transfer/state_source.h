@@ -4,8 +4,8 @@
 // somebody learns, for a copy of those gradients that have not gone when the next backward
 // overwrites them. docs/design/0024.
 //
-// One object per process, which outlives views. The GradientEngine of the node leader tells it when
-// the state may be read. Without learners that costs three locks per step.
+// One object per process, which outlives views. The GradientEngine of the node leader notifies it
+// when the state may be read. Without learners that costs three locks per step.
 //
 // Chunks follow each other without a rest: the longer they take, the more gradients have to follow
 // them. Memory: at most two gradients of the model per learner.

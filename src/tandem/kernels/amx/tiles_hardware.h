@@ -3,7 +3,7 @@
 // system's permission (CpuFeatures::detect() asks for it).
 //
 // Inline assembly, not intrinsics: GCC's are macros that paste the register's number, so it cannot
-// be a template argument, and they do not tell the compiler that a tile load reads memory.
+// be a template argument, and they do not declare that a tile load reads memory.
 #pragma once
 
 #include <cstddef>

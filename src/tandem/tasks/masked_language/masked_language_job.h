@@ -22,7 +22,7 @@ class MaskedLanguageJob final
   void load_data(const tasks::DataParts& parts) override;
   void describe_training(const tasks::TrainingShape& shape, tasks::StartLog& log) const override;
 
-  // perplexity, as the script writes it beside eval_loss.
+  // perplexity, as the script writes it in addition to eval_loss.
   void complete_results(tasks::Split split, nlohmann::ordered_json& metrics) const override;
   std::string main_metric() const override { return "perplexity"; }
   std::string title() const override { return "masked language modelling"; }

@@ -27,7 +27,7 @@ inline constexpr std::uint64_t kJoinedRows = 1000;
 class PieceStore {
  public:
   // `file` outlives the store; null: the heap. Throws ConfigError when max_seq_length has no room
-  // beside the special tokens.
+  // in addition to the special tokens.
   PieceStore(const text::Tokenizer& tokenizer, const PieceOptions& options,
              tasks::FeatureFileWriter* file);
 

@@ -12,8 +12,8 @@
 
 namespace tandem::question_answering {
 
-// Names what features are made of beside the tokenizer: the contents of the files of questions and
-// all options. Throws IoError.
+// Names what features are made of in addition to the tokenizer: the contents of the files of
+// questions and all options. Throws IoError.
 std::string features_key(std::span<const std::filesystem::path> files,
                          const FeatureOptions& options);
 

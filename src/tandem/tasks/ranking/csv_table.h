@@ -23,7 +23,7 @@ struct EvaluatedAt {
   std::size_t steps = 0;
 };
 
-// What is appended to the table's file; `with_header` for a new file.
+// Text to append to the table's file; `with_header` for a new file.
 std::string csv_text(const CsvTable& table, const EvaluatedAt& at, bool with_header);
 
 // Appends a row to the table's file in `directory`, which is made if it is missing. `most`: rows of

@@ -41,7 +41,7 @@ class EmbeddingFile {
   std::size_t data_ = 0;  // offset of the first row
 };
 
-// The most that search_file() allocates, beside the Search itself.
+// The most that search_file() allocates, in addition to the Search itself.
 std::size_t search_file_bytes(const EmbeddingFile& corpus, std::size_t width);
 
 // Adds the corpus to `search` piece by piece. `width`: of the queries; a corpus with more values is

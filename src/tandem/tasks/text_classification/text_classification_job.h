@@ -57,7 +57,7 @@ class TextClassificationJob final
   ExampleReader reader_;
   std::optional<RawExamples> train_;          // also when only its labels are wanted
   std::vector<RawExamples> eval_, test_;      // MNLI has two of each
-  std::vector<std::string> notes_;            // for load_data() to tell
+  std::vector<std::string> notes_;            // for load_data() to report
   bool pairs_ = false;                        // an example has two texts
   MetricSet metrics_ = MetricSet::kAccuracy;  // what the model's task measures
 };

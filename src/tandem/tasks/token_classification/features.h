@@ -98,7 +98,7 @@ FeatureSet build_features(const text::Tokenizer& tokenizer, const SentenceSet& s
                           std::span<const std::string> names, const FeatureOptions& options,
                           ThreadPool& threads);
 
-// Names all that features are made of beside the tokenizer, for keys (feature_cache.h).
+// Names all that features are made of in addition to the tokenizer, for keys (feature_cache.h).
 std::string features_key(const SentenceSet& sentences, std::span<const std::string> names,
                          const FeatureOptions& options);
 
