@@ -8,8 +8,8 @@ widest classes, include cycles.
     tools/measure_sources.py --self-test
 
 Findings of --check: functions of more than 45 lines and files of more than 500 that are not in LONG, names in LONG that are no longer long, classes of
-src/tandem/elastic with more than 15 data members, cycles of includes between folders, and sums in docs/architecture.md that are more than a tenth away from the
-truth.
+src/tandem/comm/failure, src/tandem/elastic and src/tandem/trainer with more than 15 data members, cycles of includes between folders, and sums in
+docs/architecture.md that are more than a tenth away from the truth.
 
 A function's length is its lines from the one that opens its body to the one that closes it. Tests count in their own columns. It reads
 the form that clang-format gives (tools/check_format.py holds it): a body opens with `{` at the end of a line that is indented like the
@@ -29,7 +29,7 @@ BEGIN, END = "<!-- made by tools/measure_sources.py --write -->\n", "<!-- end of
 MOST_LINES_OF_FUNCTION = 45
 MOST_LINES_OF_FILE = 500
 MOST_DATA_MEMBERS = 15  # of a class in FEW_MEMBERS
-FEW_MEMBERS = ("src/tandem/elastic/",)
+FEW_MEMBERS = ("src/tandem/comm/failure/", "src/tandem/elastic/", "src/tandem/trainer/")
 AWAY = 0.1  # how far the document's sums may be from the truth, as a share
 # Longer functions and files, each with the reason why it is one thing.
 LONG = {

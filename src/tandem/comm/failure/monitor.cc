@@ -34,7 +34,7 @@ constexpr milliseconds kBeat{250};
 constexpr milliseconds kBetweenProbes{100};
 // Up to this many ranks every rank sends heartbeats to all; beyond, each to this many neighbours on
 // either side of the ring.
-constexpr std::size_t kAllHear = 16;
+constexpr std::size_t kAllToAllRanks = 16;
 constexpr std::size_t kNeighbours = 4;
 constexpr int kKernelMaxWait = 4;
 
@@ -65,7 +65,7 @@ double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1
 // Returns true if ranks a and b of `size` send each other heartbeats.
 bool reach_each_other(std::size_t a, std::size_t b, std::size_t size) {
   const std::size_t distance = a > b ? a - b : b - a;
-  return size <= kAllHear || distance <= kNeighbours || size - distance <= kNeighbours;
+  return size <= kAllToAllRanks || distance <= kNeighbours || size - distance <= kNeighbours;
 }
 
 }  // namespace
@@ -76,8 +76,8 @@ Monitor::Monitor(const std::vector<Peer>& peers, std::vector<net::FileDescriptor
       failure_(failure),
       options_(std::move(options)),
       watched_(peers.size()),
-      left_(std::make_unique<std::atomic<bool>[]>(peers.size())),
-      gone_(std::make_unique<std::atomic<bool>[]>(peers.size())) {
+      departed_{std::make_unique<std::atomic<bool>[]>(peers.size()),
+                std::make_unique<std::atomic<bool>[]>(peers.size())} {
   for (std::size_t i = 0; i < peers.size(); ++i) {
     if (!control[i]) continue;
     // Only control connections: on a data connection the same limit would also end a rank that
@@ -89,14 +89,14 @@ Monitor::Monitor(const std::vector<Peer>& peers, std::vector<net::FileDescriptor
     watched_[i].control_open = true;
     watched_[i].sends_heartbeats =
         reach_each_other(static_cast<std::size_t>(options_.rank), i, peers.size());
-    watched_[i].activity_since = watched_[i].heard = Clock::now();
+    watched_[i].activity_since = watched_[i].last_received = Clock::now();
     if (peers[i].pid_is_visible) watched_[i].process = open_process(peers[i].pid);
   }
-  last_beat_ = awake_since_ = Clock::now();
+  beats_.last = beats_.awake_since = Clock::now();
   record_requests_ = flight_record_requests();
   const auto connected = [](const Watched& watched) { return watched.control_open; };
   if (std::none_of(watched_.begin(), watched_.end(), connected)) return;
-  stop_event_ = net::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  shutdown_.event = net::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   const BlockSignals block;
   thread_ = std::thread([this] { run(); });
 }
@@ -105,9 +105,9 @@ Monitor::~Monitor() { stop(); }
 
 void Monitor::stop() noexcept {
   if (!thread_.joinable()) return;
-  stop_.store(true, std::memory_order_release);
+  shutdown_.stop.store(true, std::memory_order_release);
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(stop_event_.get(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = ::write(shutdown_.event.get(), &one, sizeof one);
   thread_.join();
   const std::lock_guard lock(send_mutex_);
   for (Watched& watched : watched_) {
@@ -118,11 +118,11 @@ void Monitor::stop() noexcept {
 }
 
 void Monitor::run() {
-  while (!stop_.load(std::memory_order_acquire)) {
+  while (!shutdown_.stop.load(std::memory_order_acquire)) {
     poll_once();
     judge_ended_processes();
     beat();
-    if (knocking_) judge_silence();
+    if (beats_.probing) judge_silence();
     if (options_.on_record_request && flight_record_requests() != record_requests_) {
       record_requests_ = flight_record_requests();
       options_.on_record_request();
@@ -134,8 +134,8 @@ void Monitor::run() {
 void Monitor::poll_once() {
   std::vector<pollfd> waits;
   std::vector<std::size_t> ranks;
-  waits.push_back({stop_event_.get(), POLLIN, 0});
-  if (!failure_seen_) waits.push_back({failure_.event(), POLLIN, 0});
+  waits.push_back({shutdown_.event.get(), POLLIN, 0});
+  if (!reported_.seen) waits.push_back({failure_.event(), POLLIN, 0});
   const std::size_t first_control = waits.size();
   bool somebody_ended = false;
   for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
@@ -152,8 +152,8 @@ void Monitor::poll_once() {
     waits.push_back({watched.process.get(), POLLIN, 0});
     ranks.push_back(rank);
   }
-  const bool soon = somebody_ended || (failure_seen_ && !callback_done_);
-  const auto longest = soon ? 10 : (knocking_ ? kBetweenProbes / 2 : kBeat).count();
+  const bool soon = somebody_ended || (reported_.seen && !reported_.callback_done);
+  const auto longest = soon ? 10 : (beats_.probing ? kBetweenProbes / 2 : kBeat).count();
   if (::poll(waits.data(), waits.size(), static_cast<int>(longest)) <= 0) return;
   for (std::size_t i = first_control; i < waits.size(); ++i) {
     if (waits[i].revents == 0) continue;
@@ -176,21 +176,21 @@ void Monitor::control_ended(std::size_t rank, const std::string& how) {
     watched.control.reset();
   }
   mark_gone(rank, how);
-  if (left(static_cast<int>(rank)) || leaving_.load(std::memory_order_acquire)) return;
+  if (left(static_cast<int>(rank)) || shutdown_.leaving.load(std::memory_order_acquire)) return;
   report(fmt::format("{} died: {}", peers_[rank].describe(), how), static_cast<int>(rank));
 }
 
 void Monitor::mark_gone(std::size_t rank, const std::string& why) {
   if (static_cast<int>(rank) == options_.rank) {
-    const std::lock_guard lock(expelled_mutex_);
-    if (why_expelled_.empty()) why_expelled_ = why;
+    const std::lock_guard lock(expulsion_.mutex);
+    if (expulsion_.reason.empty()) expulsion_.reason = why;
   }
-  gone_[rank].store(true, std::memory_order_release);
+  departed_.gone[rank].store(true, std::memory_order_release);
 }
 
 std::string Monitor::why_expelled() const {
-  const std::lock_guard lock(expelled_mutex_);
-  return why_expelled_;
+  const std::lock_guard lock(expulsion_.mutex);
+  return expulsion_.reason;
 }
 
 void Monitor::expel(int rank, const std::string& why) noexcept {
@@ -212,15 +212,15 @@ void Monitor::judge_ended_processes() {
 
 void Monitor::beat() {
   const auto now = Clock::now();
-  if (now - last_beat_ < kBeat) return;
+  if (now - beats_.last < kBeat) return;
   // If this process itself did not run (a suspended job, a machine without a free core), silence in
   // that time is no evidence against the others.
-  if (now - last_beat_ > 2 * kBeat) {
-    for (Watched& watched : watched_) watched.heard += now - last_beat_ - kBeat;
-    awake_since_ = now;
+  if (now - beats_.last > 2 * kBeat) {
+    for (Watched& watched : watched_) watched.last_received += now - beats_.last - kBeat;
+    beats_.awake_since = now;
   }
-  last_beat_ = now;
-  if (leaving_.load(std::memory_order_acquire)) return;
+  beats_.last = now;
+  if (shutdown_.leaving.load(std::memory_order_acquire)) return;
   judge_silence();
   Activity activity{operations_.load(std::memory_order_relaxed),
                     waiting_.load(std::memory_order_relaxed) ? 1u : 0u,
@@ -243,12 +243,12 @@ milliseconds Monitor::since_answer_of(std::size_t rank) const {
 bool Monitor::answers_probes(std::size_t rank, milliseconds silent, milliseconds round_trip) {
   if (peers_[rank].port == 0) return false;
   Watched& watched = watched_[rank];
-  const auto since_probe = Clock::now() - watched.knocked;
+  const auto since_probe = Clock::now() - watched.probed_at;
   const bool of_this_silence = since_probe < silent;
   if (of_this_silence && watched.probe.answered()) return true;
-  knocking_ = true;
+  beats_.probing = true;
   if (of_this_silence && since_probe < std::max(kBetweenProbes, round_trip)) return false;
-  watched.knocked = Clock::now();
+  watched.probed_at = Clock::now();
   watched.probe.ask(watched.control, peers_[rank].port);
   return false;
 }
@@ -272,21 +272,21 @@ Monitor::Silence Monitor::silence_of(std::size_t rank) {
 }
 
 void Monitor::judge_silence() {
-  knocking_ = false;
-  if (leaving_.load(std::memory_order_acquire)) return;
+  beats_.probing = false;
+  if (shutdown_.leaving.load(std::memory_order_acquire)) return;
   for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
     const Watched& watched = watched_[rank];
     if (!watched.sends_heartbeats || !watched.control_open || gone(static_cast<int>(rank)) ||
         left(static_cast<int>(rank))) {
       continue;
     }
-    if (Clock::now() - watched.heard >= 4 * kBeat) judge_silence_of(rank);
+    if (Clock::now() - watched.last_received >= 4 * kBeat) judge_silence_of(rank);
   }
 }
 
 void Monitor::judge_silence_of(std::size_t rank) {
   const Silence silence = silence_of(rank);
-  if (silence.so_far >= silence.limit && Clock::now() - awake_since_ >= silence.limit) {
+  if (silence.so_far >= silence.limit && Clock::now() - beats_.awake_since >= silence.limit) {
     return control_ended(
         rank,
         fmt::format("its host has answered nothing for {:.1f} s{} "
@@ -300,7 +300,7 @@ void Monitor::judge_silence_of(std::size_t rank) {
 // The host answers, but its process may not.
 void Monitor::judge_stall(std::size_t rank) {
   const bool limited = options_.stall_timeout.count() > 0;
-  if (!limited || Clock::now() - watched_[rank].heard < options_.stall_timeout) return;
+  if (!limited || Clock::now() - watched_[rank].last_received < options_.stall_timeout) return;
   const std::string state =
       peers_[rank].pid_is_visible ? process_state(peers_[rank].pid) : std::string();
   const std::string message = fmt::format(
@@ -333,15 +333,15 @@ std::string Monitor::describe_laggard() const {
 }
 
 void Monitor::call_on_failure_when_due() {
-  if (callback_done_ || !failure_.is_set()) return;
-  if (!failure_seen_) {
-    failure_seen_ = true;
-    failure_time_ = Clock::now();
+  if (reported_.callback_done || !failure_.is_set()) return;
+  if (!reported_.seen) {
+    reported_.seen = true;
+    reported_.time = Clock::now();
   }
   if (failure_.delivered() || !options_.on_failure || options_.failure_grace.count() == 0) {
-    callback_done_ = true;
-  } else if (Clock::now() - failure_time_ >= options_.failure_grace) {
-    callback_done_ = true;
+    reported_.callback_done = true;
+  } else if (Clock::now() - reported_.time >= options_.failure_grace) {
+    reported_.callback_done = true;
     options_.on_failure(failure_.message() + failure_.postscript());
   }
 }
@@ -368,7 +368,7 @@ void Monitor::spread(const std::string& message, const std::string& text,
 }
 
 void Monitor::send_goodbye() noexcept {
-  leaving_.store(true, std::memory_order_release);
+  shutdown_.leaving.store(true, std::memory_order_release);
   send_to_all(Frame::kGoodbye, "");
 }
 

@@ -67,12 +67,12 @@ class Monitor {
 
   // Returns true if rank `rank` has sent its goodbye.
   bool left(int rank) const {
-    return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+    return departed_.left[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
   }
   // Returns true if rank `rank` left, died, fell silent or was expelled: nothing will arrive from
   // it. For this rank itself: the others count it as dead or continued without it.
   bool gone(int rank) const {
-    return gone_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+    return departed_.gone[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
   }
   // The reason why this rank itself was expelled; empty if it was not.
   std::string why_expelled() const;
@@ -128,9 +128,9 @@ class Monitor {
     bool control_open = false;
     bool sends_heartbeats = false;
     // Corrected by the time in which this process did not run.
-    std::chrono::steady_clock::time_point heard{};
+    std::chrono::steady_clock::time_point last_received{};
     TcpProbe probe;
-    std::chrono::steady_clock::time_point knocked{};
+    std::chrono::steady_clock::time_point probed_at{};
     Activity activity;
     std::chrono::steady_clock::time_point activity_since{};
   };
@@ -166,28 +166,44 @@ class Monitor {
   void spread(const std::string& message, const std::string& text, const Cause& cause) noexcept;
   void send_to_all(Frame frame, const std::string& text, int subject = -1, int other = -1) noexcept;
 
+  struct Departures {  // by rank
+    std::unique_ptr<std::atomic<bool>[]> left, gone;
+  };
+  struct Expulsion {
+    std::mutex mutex;  // guards `reason`
+    std::string reason;
+  };
+  struct Beats {
+    std::chrono::steady_clock::time_point last = {};
+    std::chrono::steady_clock::time_point awake_since = {};
+    bool probing = false;  // a host that may be lost
+  };
+  struct Shutdown {
+    std::atomic<bool> leaving = false;
+    std::atomic<bool> stop = false;
+    net::FileDescriptor event;
+  };
+  // The failure as this thread saw and reported it.
+  struct Reported {
+    bool seen = false;
+    bool callback_done = false;
+    std::chrono::steady_clock::time_point time = {};
+  };
+
   const std::vector<Peer>& peers_;
   Failure& failure_;
   const Options options_;
   std::vector<Watched> watched_;
-  std::unique_ptr<std::atomic<bool>[]> left_;
-  std::unique_ptr<std::atomic<bool>[]> gone_;
-  mutable std::mutex expelled_mutex_;
-  std::string why_expelled_;
+  Departures departed_;
+  mutable Expulsion expulsion_;
   std::mutex send_mutex_;
   mutable std::mutex activity_mutex_;  // guards activity and activity_since in watched_
   std::atomic<std::uint64_t> operations_{0};
   std::atomic<bool> waiting_{false};
-  std::chrono::steady_clock::time_point last_beat_{};
-  std::chrono::steady_clock::time_point awake_since_{};
-  bool knocking_ = false;  // probes a host that may be lost
+  Beats beats_;
   std::uint64_t record_requests_ = 0;
-  std::atomic<bool> leaving_{false};
-  std::atomic<bool> stop_{false};
-  net::FileDescriptor stop_event_;
-  bool failure_seen_ = false;
-  bool callback_done_ = false;
-  std::chrono::steady_clock::time_point failure_time_{};
+  Shutdown shutdown_;
+  Reported reported_;
   std::thread thread_;
 };
 

@@ -30,7 +30,7 @@ void skip_damage(std::string& received) {
 
 void Monitor::read_control(std::size_t rank) {
   Watched& watched = watched_[rank];
-  watched.heard = Clock::now();
+  watched.last_received = Clock::now();
   char bytes[kMaxText];
   while (true) {
     const ssize_t count = ::recv(watched.control.get(), bytes, sizeof bytes, 0);
@@ -77,7 +77,7 @@ void Monitor::take_frame(std::size_t rank, const ControlHeader& header, const st
   };
   const auto passed_on = [&] { return fmt::format("{} (reported by rank {})", text, rank); };
   if (header.frame == static_cast<std::uint32_t>(Frame::kGoodbye)) {
-    left_[rank].store(true, std::memory_order_release);
+    departed_.left[rank].store(true, std::memory_order_release);
   } else if (header.frame == static_cast<std::uint32_t>(Frame::kHeartbeat)) {
     take_heartbeat(rank, text);
   } else if (header.frame == static_cast<std::uint32_t>(Frame::kExpelled)) {
