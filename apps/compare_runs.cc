@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 
 // Runs are told apart by their titles; where two have the same, all get the folders that were
 // given.
-void tell_apart(const std::vector<std::string>& folders, std::vector<report::RunRecord>& runs) {
+void make_names_distinct(const std::vector<std::string>& folders,
+                         std::vector<report::RunRecord>& runs) {
   std::vector<std::string> titles;
   titles.reserve(runs.size());
   for (const report::RunRecord& run : runs) titles.push_back(run.title);
@@ -44,7 +45,7 @@ int compare_runs(const Invocation& invocation) {
   std::vector<report::RunRecord> runs;
   runs.reserve(folders.size());
   for (const std::string& folder : folders) runs.push_back(report::read_run(folder));
-  tell_apart(folders, runs);
+  make_names_distinct(folders, runs);
   write_file(output, report::html_comparison(runs));
   fmt::print("{}\n", fs::absolute(output).native());
   return 0;

@@ -39,7 +39,7 @@ constexpr int kExitInput = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitBug = 70;
 
-// Beside those that run a job.
+// In addition to those that run a job.
 constexpr Command kCommands[] = {
     {"ask", "answer a question from a text",
      "tandem ask --model DIR|NAME --context FILE|- QUESTION...", ask},
@@ -167,8 +167,8 @@ std::string unknown_command(const std::string& name) {
                      fmt::join(names, ", "));
 }
 
-// How a job and its launchers speak, known before their flags are read: errors in these are lines
-// of the log too.
+// Format of the log lines of a job and its launchers, known before their flags are read: errors in
+// these are lines of the log too.
 Environment with_log_format(const Command& command, const Invocation& invocation) {
   const bool logs = is_job(command) || command.name == "run" || command.name == "mpirun";
   const auto format = logs ? find_log_format(invocation.words) : std::nullopt;
@@ -184,7 +184,7 @@ LogPrefix log_prefix_of(const Environment& environment) {
     log_prefix.format = log_format(environment);
     const rendezvous::Identity identity = rendezvous::identify(environment);
     if (identity.distributed()) log_prefix.rank = identity.rank;
-  } catch (const Error&) {  // this is what is to be told
+  } catch (const Error&) {  // the text to report
   }
   return log_prefix;
 }
@@ -250,8 +250,8 @@ void leave_current_reason(const Environment& environment) {
 }
 
 int run_command(const Command& command, const Invocation& asked) {
-  const Environment told = with_log_format(command, asked);
-  const Invocation invocation{asked.words, is_job(command) ? told : asked.environment,
+  const Environment described = with_log_format(command, asked);
+  const Invocation invocation{asked.words, is_job(command) ? described : asked.environment,
                               asked.subcommand};
   const JobCommand* const job = find_job_command(command.name);
   bool meets = false;
@@ -266,7 +266,7 @@ int run_command(const Command& command, const Invocation& asked) {
     }
     const std::string own_agent = is_job(command) ? why_own_agent(invocation.environment) : "";
     if (!own_agent.empty()) {
-      write_log(log_prefix_of(told), own_agent);
+      write_log(log_prefix_of(described), own_agent);
       std::vector<std::string> under_agent = words;
       under_agent.insert(under_agent.begin(), fmt::format("{}.py", command.name));
       return run({std::move(under_agent), invocation.environment});
@@ -274,10 +274,10 @@ int run_command(const Command& command, const Invocation& asked) {
     return job != nullptr ? run_job(*job, invocation, meets) : command.run(invocation);
   } catch (...) {
     if (is_job(command)) leave_current_reason(invocation.environment);
-    const int code = explain_current_error(command, told);
+    const int code = explain_current_error(command, described);
     if (job != nullptr && !meets) {
       std::fflush(nullptr);
-      notify_ranks_of_current_error(invocation.environment, log_prefix_of(told));
+      notify_ranks_of_current_error(invocation.environment, log_prefix_of(described));
     }
     // mpirun waits for every rank; one that is stopped or out of reach must not keep it.
     if (job != nullptr && code != 0) rendezvous::end_job(invocation.environment, code);

@@ -167,7 +167,7 @@ void read_pairs(Options& options, Input& input) {
   for (std::size_t row = 0; row < rows.size(); ++row) {
     for (const formats::Column* column : {&queries, &answers})
       if (column->is_null(row))
-        raise<DataError>("{}: column '{}' is empty, expected a text", rows.place(row),
+        raise<DataError>("{}: column '{}' is empty, expected a text", rows.location(row),
                          column->name);
     input.pairs.push_back({queries.texts[row], answers.texts[row]});
   }

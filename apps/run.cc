@@ -106,8 +106,8 @@ std::optional<OwnJob> own_job(const Invocation& invocation) {
   execute(command);
 }
 
-launch::Placement place(const launch::RunOptions& options, const Environment& environment,
-                        const launch::Log& log_line) {
+launch::Placement choose_placement(const launch::RunOptions& options,
+                                   const Environment& environment, const launch::Log& log_line) {
   const launch::Machine machine = launch::this_machine();
   launch::PlacementRequest request;
   request.nproc = options.nproc_per_node;
@@ -198,7 +198,7 @@ int run(const Invocation& invocation) {
     records.emplace(parts.temporary);
     if (!records->path().empty()) parts.inherited["TANDEM_JOB_RECORDS"] = records->path().native();
   }
-  parts.placement = place(options, environment, parts.log);
+  parts.placement = choose_placement(options, environment, parts.log);
   if (options.log_format == LogFormat::kJson)
     parts.inherited["TANDEM_LOG_FORMAT"] = enum_name(options.log_format);
   parts.job_token = job_token(options, environment);

@@ -67,8 +67,8 @@ void check_optimization(TrainingArguments& training, std::vector<std::string>& n
           "epoch",
           enum_name(training.lr_scheduler_type));
     }
-    const bool says_mode = Json::parse(training.lr_scheduler_kwargs).contains("mode");
-    if (!says_mode) {
+    const bool has_mode = Json::parse(training.lr_scheduler_kwargs).contains("mode");
+    if (!has_mode) {
       notes.push_back(
           fmt::format("--lr_scheduler_type {}: {} {} is better (Hugging Face would take mode min; "
                       "--lr_scheduler_kwargs sets it)",

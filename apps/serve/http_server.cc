@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kGrace{100};
 constexpr std::chrono::milliseconds kLastAnswers{500};  // to send them, after `stop`
 constexpr std::chrono::minutes kBetweenWarnings{1};
-// Connections beyond the limit, so that somebody can be told that there are too many.
+// Connections beyond the limit, so that a client gets the answer that there are too many.
 constexpr unsigned kReserve = 16;
 constexpr std::size_t kOfTheServer = 8;  // that listen and wait
 constexpr std::size_t kHeaderBytes =
@@ -161,7 +161,7 @@ class HttpServer::Implementation {
         MHD_USE_ERROR_LOG | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
             (address.is_v6() ? MHD_USE_IPv6 : 0) | (options.both_families ? MHD_USE_DUAL_STACK : 0),
         options.port, nullptr, nullptr, &Implementation::access, this, MHD_OPTION_EXTERNAL_LOGGER,
-        &Implementation::hear, this, MHD_OPTION_SOCK_ADDR, address.get(),
+        &Implementation::warn_of_limit, this, MHD_OPTION_SOCK_ADDR, address.get(),
         MHD_OPTION_CONNECTION_LIMIT, options.max_connections + kReserve,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeaderBytes, MHD_OPTION_STRICT_FOR_CLIENT, 0,
         MHD_OPTION_NOTIFY_CONNECTION, &Implementation::connection_changed, this,
@@ -205,9 +205,9 @@ class HttpServer::Implementation {
  private:
   static Implementation& self(void* pointer) { return *static_cast<Implementation*>(pointer); }
 
-  // libmicrohttpd tells in no other way that accept() found no descriptor. Its other remarks are
+  // libmicrohttpd reports in no other way that accept() found no descriptor. Its other remarks are
   // about clients.
-  static void hear(void* pointer, const char* format, va_list) {
+  static void warn_of_limit(void* pointer, const char* format, va_list) {
     if (std::string_view(format).find("resource limit") == std::string_view::npos) return;
     Implementation& server = self(pointer);
     const auto now = Clock::now();

@@ -58,7 +58,7 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  bool hears_within(std::chrono::milliseconds limit) const {
+  bool is_answered_within(std::chrono::milliseconds limit) const {
     pollfd entry{.fd = descriptor_, .events = POLLIN, .revents = 0};
     char byte = 0;
     return poll(&entry, 1, static_cast<int>(limit.count())) > 0 &&
@@ -80,11 +80,11 @@ std::string with_trailer(std::size_t bytes) {
 // memory that a connection has.
 std::size_t largest_trailer(std::uint16_t port) {
   std::size_t fits = 32000, refused = 33000;
-  EXPECT_FALSE(Client(port, 1, with_trailer(fits)).hears_within(300ms));
-  EXPECT_TRUE(Client(port, 1, with_trailer(refused)).hears_within(5s));
+  EXPECT_FALSE(Client(port, 1, with_trailer(fits)).is_answered_within(300ms));
+  EXPECT_TRUE(Client(port, 1, with_trailer(refused)).is_answered_within(5s));
   while (refused - fits > 1) {
     const std::size_t middle = (fits + refused) / 2;
-    (Client(port, 1, with_trailer(middle)).hears_within(300ms) ? refused : fits) = middle;
+    (Client(port, 1, with_trailer(middle)).is_answered_within(300ms) ? refused : fits) = middle;
   }
   return fits;
 }
@@ -99,7 +99,7 @@ TEST(HttpServer, ConnectionsThatFillTheirMemoryToTheLastByteAreForgotten) {
   for (std::uint32_t host = 2; host < 2 + 4 * kConnections; ++host)
     clients.push_back(std::make_unique<Client>(server.port(), host, filling));
   const Client other(server.port(), 100, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  EXPECT_TRUE(other.hears_within(10s));
+  EXPECT_TRUE(other.is_answered_within(10s));
 }
 
 }  // namespace

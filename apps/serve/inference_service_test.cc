@@ -136,7 +136,7 @@ TEST_F(Service, SeveralQuestionsGiveAListOfAnswers) {
   EXPECT_EQ(context_, "y");
 }
 
-TEST_F(Service, SaysWhatIsWrong) {
+TEST_F(Service, NamesWhatIsWrong) {
   expect_error(post("{\"inputs\":"), 400, "not JSON");
   expect_error(post("\xff"), 400, "not JSON");
   expect_error(post("[]"), 400, "no 'inputs'");

@@ -64,7 +64,7 @@ void add_corpus(CLI::App& app, Options& options) {
       ->type_name("FILE");
 }
 
-void add_place(CLI::App& app, Options& options) {
+void add_address(CLI::App& app, Options& options) {
   app.add_option("--host", options.server.address,
                  "address to listen at; 0.0.0.0: all interfaces (there is no password)")
       ->capture_default_str();
@@ -126,7 +126,7 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
   add_answer_flags(app, options.answer);
   add_aggregation_flag(app, options.aggregation);
   add_corpus(app, options);
-  add_place(app, options);
+  add_address(app, options);
   add_limits(app, options);
   if (!parse_command(app, words)) return false;
   if (app.count("--max_seq_length") > 0)

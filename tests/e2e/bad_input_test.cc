@@ -203,9 +203,9 @@ TEST_F(BadInput, RanksWithOtherFilesAreToldBeforeTheFirstStep) {
     const fs::path zero = files_of("zero");
     const fs::path one = files_of("one");
     std::string text = read_file(one / changed);
-    const std::size_t place = text.find(from);
-    ASSERT_NE(place, std::string::npos);
-    write(one / changed, text.replace(place, from.size(), to));
+    const std::size_t position = text.find(from);
+    ASSERT_NE(position, std::string::npos);
+    write(one / changed, text.replace(position, from.size(), to));
     const auto in = [&](const fs::path& folder) {
       Words command = {"env", "-C", folder.native()};
       for (const std::string& word :

@@ -54,7 +54,7 @@ class LogAndSave : public JobTest {
     return steps;
   }
   // Output of rank 1 of two when each has a node of its own.
-  std::string second_node_says(const std::string& output, const Words& flags) const {
+  std::string output_of_second_node(const std::string& output, const Words& flags) const {
     const int port = free_port();
     const Words command =
         train_command(output, with(flags, {"--max_steps", "1", "--save_strategy", "no"}));
@@ -203,12 +203,12 @@ TEST_F(LogAndSave, ALossThatIsNotFiniteIsLoggedOnlyWithoutTheFilter) {
 }
 
 TEST_F(LogAndSave, WhichRanksSpeak) {
-  EXPECT_THAT(second_node_says("each", {}), HasSubstr(kTrainingBegins));
-  EXPECT_THAT(second_node_says("first", {"--log_on_each_node", "false"}),
+  EXPECT_THAT(output_of_second_node("each", {}), HasSubstr(kTrainingBegins));
+  EXPECT_THAT(output_of_second_node("first", {"--log_on_each_node", "false"}),
               Not(HasSubstr(kTrainingBegins)));
-  EXPECT_THAT(
-      second_node_says("replica", {"--log_on_each_node", "false", "--log_level_replica", "info"}),
-      HasSubstr(kTrainingBegins));
+  EXPECT_THAT(output_of_second_node("replica",
+                                    {"--log_on_each_node", "false", "--log_level_replica", "info"}),
+              HasSubstr(kTrainingBegins));
 }
 
 std::size_t occurrences(const std::string& text, const std::string& part) {

@@ -36,7 +36,7 @@ void check(const Column& column) {
 
 void read(std::string_view name, std::span<const std::byte> bytes) {
   const data::Rows rows = data::read_rows(name, bytes);
-  fuzz::require(!rows.empty() && !rows.place(rows.size() - 1).empty());
+  fuzz::require(!rows.empty() && !rows.location(rows.size() - 1).empty());
   for (const Column& column : rows.columns()) {
     fuzz::require(column.size == rows.size());
     check(column);

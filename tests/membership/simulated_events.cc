@@ -25,8 +25,8 @@ void World::refuse(const Packet& packet, const Host& by) {
   const std::size_t from = static_cast<std::size_t>(packet.from.address[1] - '0');
   if (!reach_[by.index][from] || chance(loss_)) return;
   const Time when = now_ + delay();
-  if (packet.to.id != 0) return at(when, from, HearDeath{packet.from.id, packet.to.id});
-  at(when, from, HearNobody{packet.from.id, by.self.address});
+  if (packet.to.id != 0) return at(when, from, DeathReport{packet.from.id, packet.to.id});
+  at(when, from, NoAnswer{packet.from.id, by.self.address});
 }
 
 void World::deliver(Host& host, const Packet& packet) {
@@ -63,13 +63,13 @@ void World::happen(Host& host, Stopped& stopped) {
   host.membership->stopped(now_, step);
 }
 
-void World::happen(Host& host, HearDeath& news) {
+void World::happen(Host& host, DeathReport& news) {
   if (!host.membership || news.id != host.self.id) return;
   note(&host, fmt::format("hears that {} is dead", news.dead % 1000));
   host.membership->peer_dead(now_, news.dead);
 }
 
-void World::happen(Host& host, HearNobody& news) {
+void World::happen(Host& host, NoAnswer& news) {
   if (host.membership && news.id == host.self.id) host.membership->nobody_at(now_, news.address);
 }
 

@@ -76,8 +76,8 @@ void World::on(Host& host, End& order) {
   host.ended = order.code;
   if (lock_holder_ == host.self.id) lock_holder_ = 0;
   const bool refused = order.message.find("refused") != std::string::npos;
-  const bool says_why = order.message.find("files: right on") != std::string::npos;
-  if (host.foreign ? !((refused && says_why) || order.code != 1 || poison_) : refused) {
+  const bool gives_reason = order.message.find("files: right on") != std::string::npos;
+  if (host.foreign ? !((refused && gives_reason) || order.code != 1 || poison_) : refused) {
     violation(&host, "joining: " + order.message);
   }
   if (order.code == 1 && !host.foreign && !poison_) violation(&host, "ended: " + order.message);

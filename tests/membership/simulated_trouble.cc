@@ -16,7 +16,7 @@ void World::die(Host& host, bool power_off) {
   if (power_off) return;
   for (const auto& other : hosts_) {
     if (other->membership && reach_[host.index][other->index] && chance(0.9)) {
-      at(now_ + Time(random(50)), other->index, HearDeath{other->self.id, id});
+      at(now_ + Time(random(50)), other->index, DeathReport{other->self.id, id});
     }
   }
 }

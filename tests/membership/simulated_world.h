@@ -62,10 +62,10 @@ struct NobodyServesState {
 struct Stopped {
   NodeId id = 0;
 };
-struct HearDeath {
+struct DeathReport {
   NodeId id = 0, dead = 0;
 };
-struct HearNobody {
+struct NoAnswer {
   NodeId id = 0;
   std::string address;
 };
@@ -76,7 +76,7 @@ struct Start {};  // an agent process on the host
 struct LockCheck {};
 using Happening =
     std::variant<Packet, WakeAgent, WakeWorkers, ServeState, StreamEnds, NobodyServesState, Stopped,
-                 HearDeath, HearNobody, WorkersBack, Start, LockCheck>;
+                 DeathReport, NoAnswer, WorkersBack, Start, LockCheck>;
 
 struct Event {
   Time at{};
@@ -179,8 +179,8 @@ class World {
   void happen(Host& host, StreamEnds& end);
   void happen(Host& host, NobodyServesState& late);
   void happen(Host& host, Stopped& stopped);
-  void happen(Host& host, HearDeath& news);
-  void happen(Host& host, HearNobody& news);
+  void happen(Host& host, DeathReport& news);
+  void happen(Host& host, NoAnswer& news);
   void happen(Host& host, WorkersBack& back);
   void happen(Host& host, Start& start);
   void happen(Host& host, LockCheck& check);

@@ -123,7 +123,7 @@ TEST(Wire, RefusesWhatWasSaidBefore) {
   EXPECT_THROW(decode(later.b, bytes), CommError);
 }
 
-TEST(Wire, SaysWhatItFound) {
+TEST(Wire, NamesWhatItFound) {
   Ends ends;
   std::string bytes = encode(ends.a, {{4, "n4"}, 5, Beat{}});
   const auto message_of = [&](const std::string& changed) {

@@ -159,7 +159,7 @@ TEST_F(ElasticHosts, NobodyWaitsForEver) {
 }
 
 // A host without a network says so, and what to do.
-TEST_F(ElasticHosts, ALonelyHostSaysSo) {
+TEST_F(ElasticHosts, ALonelyHostIsReported) {
   cut();
   agents_[1] = agent(1, {.count = "2", .conf = ",join_timeout=1"});
   EXPECT_THAT(end(1, 200).err, HasSubstr("no network interface but loopback"));

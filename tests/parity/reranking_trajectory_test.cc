@@ -52,7 +52,7 @@ class RerankingTrajectory : public SharedDataTest,
     reranking::LabelledPairs pairs;
     pairs.features = text_classification::build_text_features(
         tokenizer, read.queries, read.passages, tokenizer.model_max_length(), threads_,
-        [&](std::size_t i) { return read.place(i); });
+        [&](std::size_t i) { return read.location(i); });
     pairs.begins = read.begins;
     pairs.labels = read.labels;
     return pairs;

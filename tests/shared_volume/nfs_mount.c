@@ -104,7 +104,8 @@ static int open_file(const char* path, int flags, mode_t mode, struct handle* ha
       nfs_open2(handle->server, path, access | (flags & (O_CREAT | O_EXCL | O_TRUNC)), (int)mode,
                 &handle->file);
   if (result) nfs_destroy_context(handle->server);
-  if (result == 0 && flags & O_EXCL) {  // the server keeps a number in its times until it is told
+  if (result == 0 && flags & O_EXCL) {  // the server keeps a number in its times until a request
+                                        // changes it
     struct timeval now[2];
     gettimeofday(&now[0], NULL);
     now[1] = now[0];
@@ -197,9 +198,9 @@ static int vol_release(const char* path, struct fuse_file_info* info) {
   (void)path;
   struct handle* handle = of(info);
   pthread_mutex_lock(&one_at_a_time);
-  struct handle** place = &handles;
-  while (*place != handle) place = &(*place)->next;
-  *place = handle->next;
+  struct handle** link = &handles;
+  while (*link != handle) link = &(*link)->next;
+  *link = handle->next;
   unlock(handle);
   nfs_close(handle->server, handle->file);
   nfs_destroy_context(handle->server);

@@ -79,7 +79,7 @@ class WordCounts final : public tasks::ExampleTask<Texts> {
     const formats::Column& column = rows.texts("text");
     Texts texts{text_classification::build_text_features(
         tokenizer(), column.texts, {}, model().config().max_tokens(), threads,
-        [&](std::size_t i) { return rows.place(i); })};
+        [&](std::size_t i) { return rows.location(i); })};
     for (const std::string_view text : column.texts) {
       std::istringstream words{std::string(text)};
       int balance = 0;

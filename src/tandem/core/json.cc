@@ -32,7 +32,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool key(string_t& name) override {
     Open& object = open_.back();
     auto& members = object.value->get_ref<Json::object_t&>();
-    const auto [found, is_new] = object.places.try_emplace(name, members.size());
+    const auto [found, is_new] = object.indices.try_emplace(name, members.size());
     object.member = static_cast<std::ptrdiff_t>(found->second);
     // Json::object_t has no other way in that does not search.
     if (is_new) members.push_back({std::move(name), nullptr});
@@ -49,11 +49,11 @@ class Builder final : public nlohmann::json_sax<Json> {
  private:
   struct Open {
     Json* value;
-    std::unordered_map<std::string, std::size_t> places = {};  // of an object's members
-    std::ptrdiff_t member = 0;                                 // whose value comes next
+    std::unordered_map<std::string, std::size_t> indices = {};  // of an object's members
+    std::ptrdiff_t member = 0;                                  // whose value comes next
   };
 
-  Json* place(Json value) {
+  Json* insert(Json value) {
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -68,11 +68,11 @@ class Builder final : public nlohmann::json_sax<Json> {
     return &member;
   }
   bool add(Json value) {
-    place(std::move(value));
+    insert(std::move(value));
     return true;
   }
   bool open(Json value) {
-    open_.push_back({.value = place(std::move(value))});
+    open_.push_back({.value = insert(std::move(value))});
     return true;
   }
   bool close() {

@@ -94,24 +94,24 @@ class QuestionReader {
  private:
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
-    const std::string place = where();
-    raise<DataError>("question file '{}'{}{}: {}", name_, place.empty() ? "" : ", ", place,
+    const std::string location = where();
+    raise<DataError>("question file '{}'{}{}: {}", name_, location.empty() ? "" : ", ", location,
                      fmt::format(format, std::forward<Args>(args)...));
   }
 
   std::string where() const {
-    std::string place = where_record();
-    if (!id_.empty()) place += fmt::format(" (id '{}')", id_);
-    return place;
+    std::string location = where_record();
+    if (!id_.empty()) location += fmt::format(" (id '{}')", id_);
+    return location;
   }
 
   std::string where_record() const {
     if (line_at_) return fmt::format("line {}", *line_at_);
     if (article_at_) {
-      std::string place = fmt::format("article {}", *article_at_ + 1);
-      if (paragraph_at_) place += fmt::format(", paragraph {}", *paragraph_at_ + 1);
-      if (question_at_) place += fmt::format(", question {}", *question_at_ + 1);
-      return place;
+      std::string location = fmt::format("article {}", *article_at_ + 1);
+      if (paragraph_at_) location += fmt::format(", paragraph {}", *paragraph_at_ + 1);
+      if (question_at_) location += fmt::format(", question {}", *question_at_ + 1);
+      return location;
     }
     return row_at_ ? fmt::format("record {}", *row_at_ + 1) : "";
   }

@@ -149,7 +149,7 @@ class JsonSource final : public formats::TableSource {
     return true;
   }
 
-  std::string place(std::size_t row) const override {
+  std::string location(std::size_t row) const override {
     const std::size_t number = part_.rows + row + 1;
     return line(row) == 0 ? fmt::format("row {}", number)
                           : fmt::format("row {} (line {})", number, line(row));
@@ -165,7 +165,7 @@ class JsonSource final : public formats::TableSource {
     try {
       read();
     } catch (const DataError& error) {
-      raise<DataError>("{}: {}", place(row_), error.what());
+      raise<DataError>("{}: {}", location(row_), error.what());
     }
   }
 
@@ -327,7 +327,7 @@ class JsonParts final : public formats::TableSource {
     }
   }
 
-  std::string place(std::size_t row) const override { return source_->place(row); }
+  std::string location(std::size_t row) const override { return source_->location(row); }
   std::size_t line(std::size_t row) const override { return source_->line(row); }
 
  private:

@@ -63,7 +63,7 @@ class RowReader {
     for (std::size_t role = 0; role < kNumRoles; ++role) {
       const auto column = find(static_cast<Role>(role));
       if (column) {
-        place_[role] = columns_.size();
+        column_index_[role] = columns_.size();
         columns_.push_back(*column);
         continue;
       }
@@ -72,13 +72,13 @@ class RowReader {
       if (role == kId && options_.require_id) missing(kId, " (evaluation needs ids)");
     }
     const auto name = [&](Role role) {
-      return place_[role] ? names[columns_[*place_[role]]] : std::string();
+      return column_index_[role] ? names[columns_[*column_index_[role]]] : std::string();
     };
     builder_.set_columns({name(kQuestion), name(kContext), name(kAnswers)});
   }
 
   const formats::Column* column(const formats::Table& table, Role role) const {
-    return place_[role] ? &table.columns[*place_[role]] : nullptr;
+    return column_index_[role] ? &table.columns[*column_index_[role]] : nullptr;
   }
 
   void read_row(const formats::Table& table) {
@@ -110,7 +110,7 @@ class RowReader {
 
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
-    raise<DataError>("{}{}: {}", source_.place(row_),
+    raise<DataError>("{}{}: {}", source_.location(row_),
                      id_.empty() ? "" : fmt::format(" (id '{}')", id_),
                      fmt::format(format, std::forward<Args>(args)...));
   }
@@ -277,8 +277,8 @@ class RowReader {
   formats::TableSource& source_;
   const ReadOptions options_;
   QuestionSet::Builder& builder_;
-  std::vector<std::size_t> columns_;                         // to read, of the source
-  std::array<std::optional<std::size_t>, kNumRoles> place_;  // of each role in columns_
+  std::vector<std::size_t> columns_;                                // to read, of the source
+  std::array<std::optional<std::size_t>, kNumRoles> column_index_;  // of each role in columns_
   dom::parser parser_;
   std::size_t row_ = 0;  // being read, in the table
   std::string id_;

@@ -96,7 +96,7 @@ const formats::Column& Rows::texts(std::string_view name) const {
   return *column;
 }
 
-std::string Rows::place(std::size_t row) const {
+std::string Rows::location(std::size_t row) const {
   const auto behind = std::find_if(parts_.begin(), parts_.end(),
                                    [&](const Part& part) { return part.begin > row; });
   const Part& part = *(behind - 1);
@@ -184,12 +184,12 @@ class RowCollector {
 
   // If several columns share a name, the first one counts.
   std::vector<std::size_t> find(std::span<const std::string> names) const {
-    std::unordered_map<std::string_view, std::size_t> places;
-    for (std::size_t i = 0; i < names.size(); ++i) places.try_emplace(names[i], i);
+    std::unordered_map<std::string_view, std::size_t> indices;
+    for (std::size_t i = 0; i < names.size(); ++i) indices.try_emplace(names[i], i);
     std::vector<std::size_t> columns;
     for (const std::string& name : chosen_) {
-      const auto found = places.find(name);
-      if (found == places.end()) {
+      const auto found = indices.find(name);
+      if (found == indices.end()) {
         raise<DataError>("there is no column \"{}\", found \"{}\"", name,
                          fmt::join(names, "\", \""));
       }

@@ -52,8 +52,8 @@ class Rows {
   // The first file's name.
   const std::string& file() const { return parts_.front().file; }
   // For an error about a row: "'train.csv', row 17 (line 18)".
-  std::string place(std::size_t row) const;
-  // True when the format has texts only (CSV, TSV): infer_type() may then tell what they are.
+  std::string location(std::size_t row) const;
+  // True if the format has texts only (CSV, TSV): infer_type() may then find their types.
   bool untyped() const { return untyped_; }
   // The names of the classes whose numbers are in a column (or in its lists), where the file's
   // schema has them (ClassLabel of `datasets`); empty: none.

@@ -45,7 +45,7 @@ TEST(ReadRows, JsonLinesHaveTypedColumns) {
   EXPECT_THAT(rows.find("b")->integers, ElementsAre(1, 0));
   EXPECT_TRUE(rows.find("s")->is_null(0));
   EXPECT_EQ(rows.find("s")->texts[1], "\u00e9");
-  EXPECT_EQ(rows.place(1), "'a.jsonl', row 2 (line 3)");
+  EXPECT_EQ(rows.location(1), "'a.jsonl', row 2 (line 3)");
   EXPECT_FALSE(rows.untyped());
 }
 
@@ -53,7 +53,7 @@ TEST(ReadRows, ListsOfObjectsAndData) {
   for (const char* text : {"[{\"a\": 1}, {\"a\": 2}]", "{\"data\": [{\"a\": 1}, {\"a\": 2}]}"}) {
     const Rows rows = rows_of("a.json", text);
     EXPECT_THAT(rows.find("a")->integers, ElementsAre(1, 2));
-    EXPECT_EQ(rows.place(0), "'a.json', row 1");
+    EXPECT_EQ(rows.location(0), "'a.json', row 1");
   }
   EXPECT_EQ(rows_of("a.json", "{\"data\": 5}").size(), 1u) << "one row of JSON lines";
 }
@@ -63,7 +63,7 @@ TEST(ReadRows, CsvAndTsvAreTexts) {
   EXPECT_TRUE(csv.untyped());
   EXPECT_THAT(csv.find("text")->texts, ElementsAre("a, b", "NA", "null"));
   EXPECT_TRUE(csv.find("label")->is_null(1));
-  EXPECT_EQ(csv.place(2), "'a.csv', row 3 (line 4)");
+  EXPECT_EQ(csv.location(2), "'a.csv', row 3 (line 4)");
   const Rows tsv = rows_of("a.tsv", "text\tlabel\n\"quoted\" start\t1\n\"open, 2\t0\n");
   EXPECT_THAT(tsv.find("text")->texts, ElementsAre("\"quoted\" start", "\"open, 2"));
   EXPECT_THAT(error_of("a.tsv", "a\tb\n1\t2\t3\n"), HasSubstr("row 1 (line 2): 3 fields"));
@@ -106,7 +106,7 @@ TEST(ReadRows, ShardsAreOneTable) {
   EXPECT_THAT(rows.find("t")->begins, ElementsAre(0, 1, 1, 3));
   EXPECT_THAT(rows.find("t")->children.front().texts, ElementsAre("a", "b", "c"));
   EXPECT_THAT(rows.find("y")->numbers, ElementsAre(1, 0, 0.5));
-  EXPECT_THAT(rows.place(2), HasSubstr("2.jsonl', row 1 (line 1)"));
+  EXPECT_THAT(rows.location(2), HasSubstr("2.jsonl', row 1 (line 1)"));
 }
 
 RowOptions only(std::string name) {
@@ -184,7 +184,8 @@ TEST(JsonInParts, HaveTheSameRows) {
     for (formats::Table table; source.next(columns, table);) {
       for (std::size_t row = 0; row < table.num_rows; ++row) {
         const formats::Column &words = table.columns[0], &numbers = table.columns[1];
-        rows.push_back(fmt::format("{} {} {}: {} {}", words.name, numbers.name, source.place(row),
+        rows.push_back(fmt::format("{} {} {}: {} {}", words.name, numbers.name,
+                                   source.location(row),
                                    words.is_null(row) ? "null" : words.texts[row],
                                    numbers.is_null(row) ? 0 : numbers.integers[row]));
       }

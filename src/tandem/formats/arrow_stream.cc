@@ -69,7 +69,7 @@ class ArrowStream final : public TableSource {
     return key == "huggingface" ? huggingface_ : std::string_view();
   }
 
-  std::string place(std::size_t row) const override {
+  std::string location(std::size_t row) const override {
     return fmt::format("record batch {}, row {}", num_batches_, row + 1);
   }
 

@@ -46,7 +46,7 @@ class CsvSource final : public TableSource {
     }
     while (table.num_rows < kRowsPerTable && next_record()) {
       if (fields_.size() != names_.size()) {
-        raise<DataError>("{}: {} fields, but the header has {}: {}; {}", place(table.num_rows),
+        raise<DataError>("{}: {} fields, but the header has {}: {}; {}", location(table.num_rows),
                          fields_.size(), names_.size(), fmt::join(names_, ", "),
                          tabs_ ? "no field may hold a tab or a line break"
                                : "fields with commas or line breaks need double quotes");
@@ -55,7 +55,7 @@ class CsvSource final : public TableSource {
         const Field& field = fields_[columns[c]];
         Column& column = table.columns[c];
         require_utf8(field.text, [&] {
-          return fmt::format("{}, column \"{}\"", place(table.num_rows), column.name);
+          return fmt::format("{}, column \"{}\"", location(table.num_rows), column.name);
         });
         column.texts.push_back(field.text);
         column.valid.push_back(field.quoted || !field.text.empty() ? 1 : 0);
@@ -67,7 +67,7 @@ class CsvSource final : public TableSource {
     return table.num_rows > 0;
   }
 
-  std::string place(std::size_t row) const override {
+  std::string location(std::size_t row) const override {
     return fmt::format("row {} (line {})", num_rows_before_ + row + 1, line(row));
   }
 
@@ -116,7 +116,7 @@ class CsvSource final : public TableSource {
     const bool header = names_.empty();
     const std::size_t column = fields_.size();
     raise<DataError>("{}, column {}: {}",
-                     header ? "the header" : fmt::format("{}", place(num_rows_in_table_)),
+                     header ? "the header" : fmt::format("{}", location(num_rows_in_table_)),
                      header || column >= names_.size() ? std::to_string(column + 1)
                                                        : "\"" + names_[column] + "\"",
                      problem);

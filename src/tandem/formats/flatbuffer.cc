@@ -18,13 +18,14 @@ FlatTable FlatTable::root(CheckedBytes buffer) { return {buffer, buffer.read<std
 std::optional<std::uint64_t> FlatTable::find(int field) const {
   const auto slot = static_cast<std::uint64_t>(4 + 2 * field);
   if (slot + 2 > fields_bytes_) return std::nullopt;
-  const auto place = buffer_.read<std::uint16_t>(fields_ + slot);
-  return place == 0 ? std::nullopt : std::optional(position_ + place);
+  const auto field_at = buffer_.read<std::uint16_t>(fields_ + slot);
+  return field_at == 0 ? std::nullopt : std::optional(position_ + field_at);
 }
 
 std::optional<std::uint64_t> FlatTable::follow(int field) const {
-  const auto place = find(field);
-  return place ? std::optional(*place + buffer_.read<std::uint32_t>(*place)) : std::nullopt;
+  const auto field_at = find(field);
+  return field_at ? std::optional(*field_at + buffer_.read<std::uint32_t>(*field_at))
+                  : std::nullopt;
 }
 
 std::optional<FlatTable> FlatTable::table(int field) const {
@@ -50,8 +51,8 @@ FlatVector FlatTable::vector(int field) const {
 }
 
 FlatTable FlatVector::table(std::uint32_t i) const {
-  const std::uint64_t place = position_ + 4 * static_cast<std::uint64_t>(i);
-  return {buffer_, place + buffer_.read<std::uint32_t>(place)};
+  const std::uint64_t field_at = position_ + 4 * static_cast<std::uint64_t>(i);
+  return {buffer_, field_at + buffer_.read<std::uint32_t>(field_at)};
 }
 
 std::int64_t FlatVector::number(std::uint32_t i, int n, int per_element) const {

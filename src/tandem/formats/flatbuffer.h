@@ -22,8 +22,8 @@ class FlatTable {
   // A number, or `absent` when the field is not there.
   template <class T>
   T number(int field, T absent = 0) const {
-    const auto place = find(field);
-    return place ? buffer_.read<T>(*place) : absent;
+    const auto field_at = find(field);
+    return field_at ? buffer_.read<T>(*field_at) : absent;
   }
   std::optional<FlatTable> table(int field) const;
   std::string_view text(int field) const;  // empty when absent

@@ -63,7 +63,7 @@ std::int64_t integer_of(const ParquetNode& node, std::int64_t bits) {
   return bits;
 }
 
-// The leaf whose levels tell how a node is nested: the first one that is read.
+// The leaf whose levels show how a node is nested: the first one that is read.
 std::size_t structure_leaf(const ParquetNode& node) {
   for (const ParquetNode& child : node.children) {
     const std::size_t leaf = structure_leaf(child);
@@ -93,8 +93,8 @@ std::string type_name(const ParquetNode& node) {
 
 // Turns the levels of leaves into columns. An instance of a node is a place where its parent is
 // there; among the values of a leaf it is one whose repetition level is at most that of the node's
-// parent (a list goes on inside of it otherwise) and whose definition level says that the innermost
-// list around the node has an element there.
+// parent (a list continues inside of it otherwise) and whose definition level says that the
+// innermost list around the node has an element there.
 class Assembler {
  public:
   explicit Assembler(std::span<ParquetLeaf> leaves) : leaves_(leaves) {}
@@ -258,7 +258,7 @@ class ParquetFile final : public TableSource {
     return key == "huggingface" ? metadata_.huggingface : std::string_view();
   }
 
-  std::string place(std::size_t row) const override {
+  std::string location(std::size_t row) const override {
     return fmt::format("row {}", num_rows_before_ + row + 1);
   }
 

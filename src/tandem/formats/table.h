@@ -60,7 +60,7 @@ class TableSource {
   // this order; false when there are no more. Texts stay valid until the next call.
   virtual bool next(std::span<const std::size_t> columns, Table& table) = 0;
   // Where row `row` of the table that next() gave last is: "row 17", "record batch 2, row 17".
-  virtual std::string place(std::size_t row) const = 0;
+  virtual std::string location(std::size_t row) const = 0;
   // The line, counted from 1, that this row begins in; 0: the file has no lines.
   virtual std::size_t line(std::size_t) const { return 0; }
   // A text that the file's schema keeps under `key`, as `datasets` keeps the names of classes

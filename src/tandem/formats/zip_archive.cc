@@ -267,14 +267,14 @@ std::string directory_row(const ZipEntry& entry, std::uint32_t crc, std::uint64_
   put<std::uint16_t>(out, 20);  // made by
   put<std::uint16_t>(out, 20);  // version that can unpack it
   out += common_fields(entry, crc, field32);
-  const std::uint32_t place = field32(offset);
+  const std::uint32_t offset32 = field32(offset);
   const std::string wide = field32.extra();
   put<std::uint16_t>(out, static_cast<std::uint16_t>(wide.size()));
   put<std::uint16_t>(out, 0);  // comment
   put<std::uint16_t>(out, 0);  // part
   put<std::uint16_t>(out, 0);  // attributes
   put<std::uint32_t>(out, 0);
-  put<std::uint32_t>(out, place);
+  put<std::uint32_t>(out, offset32);
   return out + entry.name + wide;
 }
 
@@ -348,10 +348,10 @@ void write_zip(const std::filesystem::path& path, std::span<const ZipEntry> entr
 
 ZipArchive::ZipArchive(Bytes file, std::string where) : where_(std::move(where)) {
   const Reader reader(file, where_);
-  const Directory place = reader.find_directory();
-  const Bytes directory = file.subspan(place.offset, place.size);
+  const Directory found = reader.find_directory();
+  const Bytes directory = file.subspan(found.offset, found.size);
   std::size_t at = 0;
-  for (std::uint64_t i = 0; i < place.count; ++i) {
+  for (std::uint64_t i = 0; i < found.count; ++i) {
     const Row row = reader.read_row(directory, at);
     if (!entries_.emplace(row.name, reader.content(row)).second)
       raise<DataError>("{}: the ZIP directory has '{}' twice", where_, row.name);

@@ -127,8 +127,8 @@ TEST_F(ZipArchiveTest, ReadsA64BitDirectory) {
   std::memcpy(end64.data() + 48, &offset64, 8);
   std::string locator(20, '\0');
   std::memcpy(locator.data(), "PK\x06\x07", 4);
-  const std::uint64_t place = end_;
-  std::memcpy(locator.data() + 8, &place, 8);
+  const std::uint64_t position = end_;
+  std::memcpy(locator.data() + 8, &position, 8);
   set<std::uint32_t>(end_ + 16, 0xffffffff);
   std::string file = file_;
   file.insert(end_, end64 + locator);

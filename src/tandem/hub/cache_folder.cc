@@ -18,7 +18,7 @@ void make_folders(const fs::path& directory) {
   if (error) throw io_error("cannot create directory", directory.native(), error.value());
 }
 
-void move_into_place(const fs::path& from, const fs::path& to) {
+void move_to(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
   if (error) throw io_error("cannot rename to", to.native(), error.value());
@@ -32,39 +32,39 @@ CacheFolder::CacheFolder(const fs::path& root, const std::string& folder)
 void CacheFolder::make_blob_folder() const { make_folders(folder_ / "blobs"); }
 
 void CacheFolder::keep_blob(const std::string& etag) const {
-  move_into_place(incomplete(etag), blob(etag));
+  move_to(incomplete(etag), blob(etag));
   sync_directory(folder_ / "blobs");
 }
 
 void CacheFolder::link(const std::string& commit, const std::string& file,
                        const std::string& etag) const {
-  const fs::path place = snapshot(commit) / file;
-  make_folders(place.parent_path());
-  const fs::path target = blob(etag).lexically_relative(place.parent_path());
+  const fs::path path = snapshot(commit) / file;
+  make_folders(path.parent_path());
+  const fs::path target = blob(etag).lexically_relative(path.parent_path());
   std::error_code error;
-  if (fs::read_symlink(place, error) == target && !error) return;
+  if (fs::read_symlink(path, error) == target && !error) return;
   const fs::path temporary =
-      place.parent_path() / fmt::format(".{}.tmp-{}", place.filename().string(), ::getpid());
+      path.parent_path() / fmt::format(".{}.tmp-{}", path.filename().string(), ::getpid());
   fs::remove(temporary, error);
   fs::create_symlink(target, temporary, error);
   if (error) {  // a file system without links
     fs::copy_file(blob(etag), temporary, fs::copy_options::overwrite_existing, error);
     if (error) throw io_error("cannot copy to", temporary.native(), error.value());
   }
-  move_into_place(temporary, place);
+  move_to(temporary, path);
 }
 
 void CacheFolder::set_reference(const std::string& revision, const std::string& commit) const {
   if (revision == commit) return;
-  const fs::path place = folder_ / "refs" / revision;
-  make_folders(place.parent_path());
-  write_file(place, commit);
+  const fs::path path = folder_ / "refs" / revision;
+  make_folders(path.parent_path());
+  write_file(path, commit);
 }
 
 void CacheFolder::mark_absent(const std::string& commit, const std::string& file) const {
-  const fs::path place = folder_ / ".no_exist" / commit / file;
-  make_folders(place.parent_path());
-  if (!fs::exists(place)) write_file(place, "");
+  const fs::path path = folder_ / ".no_exist" / commit / file;
+  make_folders(path.parent_path());
+  if (!fs::exists(path)) write_file(path, "");
 }
 
 }  // namespace tandem::hub

@@ -37,13 +37,13 @@ FileLock::FileLock(fs::path path, const LockOptions& options) : path_(std::move(
   make_folders(path_.parent_path());
   std::optional<std::string> last_sign;
   Clock::time_point last_change = Clock::now();
-  bool told = false;
+  bool notified = false;
   auto pause = std::chrono::milliseconds(5);
   while (!(lock_ = try_lock(path_))) {
     const std::string text = LockFile::text_of(path_);
     const std::string holder = text.substr(0, text.find('\n'));
-    if (!told && options.waiting) options.waiting(holder);
-    told = true;
+    if (!notified && options.waiting) options.waiting(holder);
+    notified = true;
     const std::string sign = text + (options.sign_of_life ? options.sign_of_life() : "");
     if (sign != last_sign) {
       last_sign = sign;

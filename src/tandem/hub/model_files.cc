@@ -122,7 +122,7 @@ void fetch_parts(SnapshotDownload& download, const std::string& name, const Mode
 }
 
 // For the end of an error message: where the files would have been, had they been there.
-std::string places(const std::vector<Attempt>& attempts) {
+std::string attempted_paths(const std::vector<Attempt>& attempts) {
   std::string text = "\nlooked at before:";
   for (const Attempt& attempt : attempts)
     text += fmt::format("\n  {}: {}", attempt.path.string(), attempt.problem);
@@ -166,7 +166,7 @@ class ModelSearch {
     }
     return found;
   }
-  // Whether files of sentence-transformers may be missing, which only the Hub can tell.
+  // Whether files of sentence-transformers may be missing, which only the Hub knows.
   bool may_lack_modules(const Resolved& found) const {
     return parts_.sentence && found.commit && !is_there(found.directory / kModules);
   }
@@ -182,9 +182,9 @@ class ModelSearch {
       });
       return resolved;
     } catch (const DataError& error) {
-      throw DataError(error.what() + places(attempts_));
+      throw DataError(error.what() + attempted_paths(attempts_));
     } catch (const IoError& error) {
-      throw IoError(error.what() + places(attempts_));
+      throw IoError(error.what() + attempted_paths(attempts_));
     }
   }
 

@@ -12,7 +12,7 @@ namespace tandem::job {
 namespace {
 
 // Returns true if all ranks have failed with this message. False if a rank is gone.
-bool all_say(comm::Communicator& communicator, const std::string& words) {
+bool all_failed_with(comm::Communicator& communicator, const std::string& words) {
   try {
     const std::vector<std::string> all = comm::all_gather_texts(communicator, words);
     return std::all_of(all.begin(), all.end(), [&](const auto& text) { return text == words; });
@@ -31,7 +31,7 @@ void run_with_shared_errors(comm::Communicator& communicator, const std::functio
   } catch (const Interrupted&) {
     throw;  // a stop request is not an error of the input
   } catch (const Error& error) {
-    if (all_say(communicator, error.what())) throw SharedError(error);
+    if (all_failed_with(communicator, error.what())) throw SharedError(error);
     throw;
   }
   comm::all_gather_texts(communicator, "");

@@ -96,7 +96,7 @@ void print_bf16_rate(double f32_flops, double bf16_flops, Console& console) {
 void print_load_report(const models::LoadReport& report, std::string_view model, bool trains,
                        Console& console) {
   // In transformers' words, but in readable lines.
-  const auto say = [&](std::string_view level, const std::string& text) {
+  const auto log = [&](std::string_view level, const std::string& text) {
     console.library_line(level, "models", text);
   };
   const auto join = [](const std::vector<std::string>& names) {
@@ -105,7 +105,7 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
   if (!report.unused.empty() || !report.ignored.empty()) {
     auto names = report.unused;
     names.insert(names.end(), report.ignored.begin(), report.ignored.end());
-    say("INFO", fmt::format("Some weights of the model checkpoint at {} were not used: {}", model,
+    log("INFO", fmt::format("Some weights of the model checkpoint at {} were not used: {}", model,
                             join(names)));
   }
   if (!report.newly_initialized.empty()) {
@@ -113,7 +113,7 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
                                 ? ""
                                 : fmt::format("\nThe shapes of some did not match: {}",
                                               fmt::join(report.mismatched, "; "));
-    say("WARNING", fmt::format("Some weights were not initialized from the model checkpoint at {} "
+    log("WARNING", fmt::format("Some weights were not initialized from the model checkpoint at {} "
                                "and are newly initialized: {}{}\nYou should probably TRAIN this "
                                "model on a down-stream task to be able to use it for predictions "
                                "and inference.",
@@ -129,8 +129,8 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
 }
 
 void log_memory_location(const dist::GradientEngine& gradients, Console& console) {
-  const std::string place = gradients.describe_position();
-  if (!place.empty()) console.detail("memory", place);
+  const std::string position = gradients.describe_position();
+  if (!position.empty()) console.detail("memory", position);
 }
 
 void print_estimates(const trainer::TrainingArguments& training, const PlannedTask& task,

@@ -19,11 +19,11 @@ struct Dropout {
   std::uint32_t site = 0;
 };
 
-// Numbers of the sites of a model: `place` < 1024 counts the places inside a layer; attention head
+// Numbers of the sites of a model: `site` < 1024 counts the places inside a layer; attention head
 // h has place kAttentionSite + h.
 inline constexpr std::uint32_t kAttentionSite = 16;
-constexpr std::uint32_t dropout_site(std::uint32_t layer, std::uint32_t place) {
-  return layer * 1024 + place;
+constexpr std::uint32_t dropout_site(std::uint32_t layer, std::uint32_t site) {
+  return layer * 1024 + site;
 }
 
 // The mask of one sequence at one site: the two words of the key, the threshold below which a

@@ -20,7 +20,7 @@ template <class V, class Body>
   const V scale = V::set1(mask.scale);
   if (mask.threshold == 0) {
     for_each_vector<V>(
-        count, [&](auto place) __attribute__((always_inline)) { body(place, scale); });
+        count, [&](auto at) __attribute__((always_inline)) { body(at, scale); });
     return;
   }
   constexpr std::uint32_t kStep = 0x9E3779B9u;

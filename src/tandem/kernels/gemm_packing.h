@@ -29,14 +29,14 @@ template <class V, std::size_t kWidth>
 [[gnu::always_inline]] inline void store_across(typename V::Words units, std::size_t column,
                                                 std::size_t u, std::size_t panel_stride,
                                                 GemmUnit* to) {
-  const auto place = [&](std::size_t c) __attribute__((always_inline)) {
+  const auto position_of = [&](std::size_t c) __attribute__((always_inline)) {
     return to + c / kWidth * panel_stride + u * kWidth + c % kWidth;
   };
   if constexpr (kWidth % V::kLanes == 0) {
-    V::store_words(units, place(column));
+    V::store_words(units, position_of(column));
   } else {
     static_assert(kWidth * 2 == V::kLanes);
-    V::store_word_halves(units, place(column), place(column + kWidth));
+    V::store_word_halves(units, position_of(column), position_of(column + kWidth));
   }
 }
 

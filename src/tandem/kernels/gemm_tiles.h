@@ -48,18 +48,18 @@ void pack_tiles_along(const GemmOperand<bfloat16>& from, std::size_t outer, std:
     GemmUnit* panel = to + row / kTileBlock * panel_stride;
     const std::size_t in_panel = row % kTileBlock;
     for (std::size_t step = 0; step < steps; ++step) {
-      GemmUnit* place = tile_of_a(panel, step, in_panel) + in_panel % kTileRows * kTileUnits;
+      GemmUnit* target = tile_of_a(panel, step, in_panel) + in_panel % kTileRows * kTileUnits;
       if (row >= outer_count) {
-        std::memset(place, 0, kTileRowBytes);
+        std::memset(target, 0, kTileRowBytes);
         continue;
       }
       const std::size_t begin = step * kStepReduced;
       const bfloat16* source = from.data + (outer + row) * from.ld + reduced + begin;
       if (begin + kStepReduced <= count) {
-        std::memcpy(place, source, kTileRowBytes);
+        std::memcpy(target, source, kTileRowBytes);
       } else {
-        std::memset(place, 0, kTileRowBytes);
-        std::memcpy(place, source, (count - begin) * sizeof(bfloat16));
+        std::memset(target, 0, kTileRowBytes);
+        std::memcpy(target, source, (count - begin) * sizeof(bfloat16));
       }
     }
   }

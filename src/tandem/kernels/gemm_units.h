@@ -41,8 +41,8 @@ struct FloatUnit {
     second = V::as_words(V::load(row + V::kLanes));
   }
   // Elements that a later product reads as operands. X: V, or the lanes of sums along a row.
-  template <class Place, class X>
-  [[gnu::always_inline]] static inline void store_operand(Place at, X x, float* to) {
+  template <class Lanes, class X>
+  [[gnu::always_inline]] static inline void store_operand(Lanes at, X x, float* to) {
     at.store(x, to);
   }
   static GemmUnit unit(const T* p, std::size_t) {
@@ -91,8 +91,8 @@ struct PairUnit {
                                                        bool last, Words& first, Words& second) {
     V::interleave_two(row, last ? nullptr : row + ld, first, second);
   }
-  template <class Place>
-  [[gnu::always_inline]] static inline void store_operand(Place at, V x, bfloat16* to) {
+  template <class Lanes>
+  [[gnu::always_inline]] static inline void store_operand(Lanes at, V x, bfloat16* to) {
     at.store(Dot::rounded(x), to);
   }
   static GemmUnit unit(const bfloat16* p, std::size_t count) {

@@ -109,8 +109,8 @@ void int8_min_max(std::size_t count, const float* x, float* min, float* max) {
   V low = V::zero();
   V high = V::zero();
   for_each_vector<V>(
-      count, [&](auto place) __attribute__((always_inline)) {
-        const V v = place.load(x);
+      count, [&](auto at) __attribute__((always_inline)) {
+        const V v = at.load(x);
         low = V::min(v, low);  // the second one where v is NaN
         high = V::max(v, high);
       });

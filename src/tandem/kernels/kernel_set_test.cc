@@ -137,7 +137,7 @@ TEST(KernelSet, EveryOperationEndsWithTheReference) {
   }
 }
 
-TEST(KernelSet, RefusalsSayWhy) {
+TEST(KernelSet, RefusalsGiveTheReason) {
   if (!kHasX86Rows) GTEST_SKIP() << kNoX86Rows;
   const KernelSet set = select_kernels(kAvx2Only);
   for (const KernelChoice& choice : set.describe()) {

@@ -41,9 +41,9 @@ struct AdamWArrays {
   bfloat16* copy;  // or null
 };
 
-template <class V, class Place>
+template <class V, class Lanes>
 [[gnu::always_inline]] inline void adamw_vector(const AdamWFactors& f, const AdamWArrays& a,
-                                                Place at) {
+                                                Lanes at) {
   const V g = at.load(a.grad) * V::set1(f.grad_scale);
   V m = at.load(a.exp_avg);
   m = V::fma(V::set1(f.one_minus_beta1), g - m, m);

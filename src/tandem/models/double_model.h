@@ -294,8 +294,8 @@ class DoubleModel {
     }
   }
 
-  void drop(Matrix& x, std::size_t columns, std::size_t l, nn::DropoutSite place, double p) const {
-    const kernels::Dropout site = dropout_.at(l, place, p);
+  void drop(Matrix& x, std::size_t columns, std::size_t l, nn::DropoutSite kind, double p) const {
+    const kernels::Dropout site = dropout_.at(l, kind, p);
     for (std::size_t s = 0; s < batch_.num_sequences(); ++s) {
       const kernels::DropoutMask mask = kernels::dropout_mask(site, batch_.sample[s]);
       for (std::size_t r = batch_.row_begin[s]; r < batch_.row_begin[s + 1]; ++r) {
@@ -307,8 +307,8 @@ class DoubleModel {
   }
 
   // x: [sequences, H], row 0 of each.
-  void drop_first_rows(Matrix& x, std::size_t l, nn::DropoutSite place, double p) const {
-    const kernels::Dropout site = dropout_.at(l, place, p);
+  void drop_first_rows(Matrix& x, std::size_t l, nn::DropoutSite kind, double p) const {
+    const kernels::Dropout site = dropout_.at(l, kind, p);
     for (std::size_t s = 0; s < batch_.num_sequences(); ++s) {
       const kernels::DropoutMask mask = kernels::dropout_mask(site, batch_.sample[s]);
       for (std::size_t c = 0; c < H; ++c) x[s * H + c] *= mask_factor(mask, site.p, 0, c);

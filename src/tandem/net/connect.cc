@@ -65,7 +65,7 @@ class Attempt {
   void connected() {
     connected_ = true;
     set_no_delay(socket_);
-    const auto bytes = std::as_bytes(std::span(handshake_.say));
+    const auto bytes = std::as_bytes(std::span(handshake_.request));
     // Small enough for an empty socket buffer.
     if (send_all(socket_, bytes, Deadline(milliseconds(0))) != IoStatus::kDone) {
       return fail("it closed the connection");

@@ -10,11 +10,11 @@
 
 namespace tandem::net {
 
-// Proof that the right program listens at an address: it answers `say` (may be empty) with
+// Proof that the right program listens at an address: it answers `request` (may be empty) with
 // `answer_bytes` bytes that `accept` accepts. `accept` may be called several times, once per
 // address that answers.
 struct Handshake {
-  std::string say;
+  std::string request;
   std::size_t answer_bytes = 0;
   std::function<bool(const std::string& answer)> accept;
   // Called ten times a second until one address has won; throws to end the attempt. May be empty.

@@ -42,11 +42,11 @@ kernels::Dropout dropout_of(const Pass& pass, const EmbeddingsOptions& options) 
 }
 
 kernels::EmbeddingNoise noise_of(const DropoutStream& stream) {
-  const kernels::Dropout place = stream.at(0, DropoutSite::kEmbeddingNoise, 0);
+  const kernels::Dropout noise = stream.at(0, DropoutSite::kEmbeddingNoise, 0);
   return {.alpha = stream.enabled ? static_cast<float>(stream.embedding_noise) : 0.0f,
-          .seed = place.seed,
-          .step = place.step,
-          .site = place.site};
+          .seed = noise.seed,
+          .step = noise.step,
+          .site = noise.site};
 }
 
 }  // namespace

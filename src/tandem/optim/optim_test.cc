@@ -165,7 +165,7 @@ TEST_F(AdamWTest, SlicesAndThreadsAreTheWhole) {
   }
 }
 
-// Keeps what it is told of, or refuses everything.
+// Keeps every announced range, or refuses everything.
 class KeepingGuard : public UpdateGuard {
  public:
   explicit KeepingGuard(bool refuses) : refuses_(refuses) {}
@@ -189,8 +189,8 @@ class KeepingGuard : public UpdateGuard {
     done_.insert(piece.index);
   }
   void put_back() {
-    for (const auto& [place, values] : kept_)
-      std::copy(values.begin(), values.end(), place.begin());
+    for (const auto& [range, values] : kept_)
+      std::copy(values.begin(), values.end(), range.begin());
   }
   const std::set<std::size_t>& seen() const { return seen_; }
   const std::set<std::size_t>& kept_whole() const { return whole_; }

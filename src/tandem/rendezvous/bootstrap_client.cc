@@ -23,7 +23,7 @@ using wire::Reply;
 constexpr milliseconds kRetry{50};
 constexpr milliseconds kLook{500};
 // A failed rank logs that it tries to notify rank 0 when this much time has passed.
-constexpr milliseconds kSoonTold{1000};
+constexpr milliseconds kQuietTry{1000};
 // Until rank 0 is authenticated, the buffer grows only with bytes that have arrived.
 constexpr std::size_t kPiece = 1 << 16;
 
@@ -81,9 +81,9 @@ net::Connected reach_to_notify(const Identity& identity, const Rank0Address& poi
   Notices notices(quiet);
   const milliseconds limit = options.late_rank_0;
   try {
-    return reach_rank_0(identity, point, net::Deadline(std::min(limit, kSoonTold)), notices, {});
+    return reach_rank_0(identity, point, net::Deadline(std::min(limit, kQuietTry)), notices, {});
   } catch (const CommError&) {
-    if (limit <= kSoonTold) throw;
+    if (limit <= kQuietTry) throw;
   }
   if (options.log) {
     options.log(
@@ -91,7 +91,7 @@ net::Connected reach_to_notify(const Identity& identity, const Rank0Address& poi
                     "ends it at once",
                     identity.rank, std::chrono::duration<double>(limit).count(), describe(point)));
   }
-  return reach_rank_0(identity, point, net::Deadline(limit - kSoonTold), notices, {});
+  return reach_rank_0(identity, point, net::Deadline(limit - kQuietTry), notices, {});
 }
 
 // Rank 0 received a damaged handshake.
@@ -149,7 +149,7 @@ class Line {
   }
 
   // Reads replies until one decides; returns its text, or throws its error.
-  std::string hear(const net::Deadline& deadline) {
+  std::string receive_answer(const net::Deadline& deadline) {
     while (true) {
       wire::Status status = wire::kOk;
       std::string text = handle_one(deadline, status);
@@ -243,12 +243,12 @@ class ClientMonitor final : public BootstrapMonitor {
       raise<CommError>("rank 0 (at {}) died while the ranks were connecting to each other{}",
                        line_.where(), silence_if(count < 0 ? errno : 0));
     }
-    line_.hear(net::Deadline(kGrace));
+    line_.receive_answer(net::Deadline(kGrace));
     all_ready_ = true;
   }
 
   void finish(const net::Deadline& deadline) override {
-    say(wire::kReady, "");
+    send(wire::kReady, "");
     const net::Deadline timeout(
         std::chrono::ceil<milliseconds>(std::chrono::duration<double>(deadline.limit_seconds())) +
         kGrace);
@@ -266,13 +266,13 @@ class ClientMonitor final : public BootstrapMonitor {
 
   void give_up(std::string_view reason) noexcept override {
     try {
-      say(wire::kGaveUp, reason.substr(0, wire::kMaxTextBytes));
+      send(wire::kGaveUp, reason.substr(0, wire::kMaxTextBytes));
     } catch (...) {  // no memory: the end of the connection is the message
     }
   }
 
  private:
-  void say(wire::Word word, std::string_view text) {
+  void send(wire::Word word, std::string_view text) {
     wire::WordHead head;
     head.word = word;
     head.bytes = static_cast<std::uint32_t>(text.size());
@@ -315,7 +315,7 @@ BootstrapResult join_rank_0(const Identity& identity, const std::string& peer_in
     line.emplace(identity, point, std::move(connected), options.log, look_around);
     line->introduce(identity, peer_info, deadline);
     try {
-      table = line->hear(net::Deadline(options.timeout + kGrace));
+      table = line->receive_answer(net::Deadline(options.timeout + kGrace));
     } catch (const DamagedHandshake& error) {
       if (tries == wire::kMostTries) throw;
       if (options.log) options.log(error.what());
@@ -342,7 +342,7 @@ void notify_rank_0(const Identity& identity, const std::string& reason,
   const net::Deadline deadline(kGrace);
   line.introduce(identity, reason.substr(0, wire::kMaxTextBytes), deadline, /*gave_up=*/true);
   try {
-    line.hear(deadline);
+    line.receive_answer(deadline);
   } catch (const CommError&) {  // it has the report, and ends as well
   }
 }

@@ -29,7 +29,7 @@ struct Arrival {
   std::string address;
   net::Nonce challenge{};
   net::Nonce handshake{};
-  std::string said;  // since the exchange
+  std::string received;  // since the exchange
   bool ready = false;
 };
 
@@ -411,7 +411,7 @@ class ServerMonitor final : public BootstrapMonitor {
   void listen_to(std::size_t rank) {
     Arrival& one = *ranks_[rank];
     char bytes[1024];
-    while (one.said.size() <= sizeof(wire::WordHead) + wire::kMaxTextBytes) {
+    while (one.received.size() <= sizeof(wire::WordHead) + wire::kMaxTextBytes) {
       const ssize_t count = ::recv(one.socket.get(), bytes, sizeof bytes, 0);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && errno == EAGAIN) return take_words(rank);
@@ -422,20 +422,20 @@ class ServerMonitor final : public BootstrapMonitor {
                                                   "connecting to each other{}; look at its output",
                                                   rank, one.address, silence_if(error)));
       }
-      one.said.append(bytes, static_cast<std::size_t>(count));
+      one.received.append(bytes, static_cast<std::size_t>(count));
     }
     take_words(rank);  // more than the protocol allows: unread bytes would wake the poll forever
   }
 
   void take_words(std::size_t rank) {
-    std::string& said = ranks_[rank]->said;
-    while (said.size() >= sizeof(wire::WordHead)) {
-      const auto head = wire::read_as<wire::WordHead>(said);
+    std::string& received = ranks_[rank]->received;
+    while (received.size() >= sizeof(wire::WordHead)) {
+      const auto head = wire::read_as<wire::WordHead>(received);
       if (head.magic != wire::kMagic || !wire::is_whole(head) || head.bytes > wire::kMaxTextBytes)
         fail_of_damage(rank);
-      if (said.size() < sizeof head + head.bytes) return;
-      const std::string text = said.substr(sizeof head, head.bytes);
-      said.erase(0, sizeof head + head.bytes);
+      if (received.size() < sizeof head + head.bytes) return;
+      const std::string text = received.substr(sizeof head, head.bytes);
+      received.erase(0, sizeof head + head.bytes);
       if (crc32c(text) != head.text_checksum) fail_of_damage(rank);
       if (head.word != wire::kReady) ranks_.fail(wire::kCommError, text);
       num_ready_ += ranks_[rank]->ready ? 0 : 1;

@@ -15,10 +15,10 @@ namespace tandem::tasks {
 
 // The chunks of rows 0 … num_rows − 1, in order. add(row, encoding, chunk) appends a row to its
 // chunk, rows of a chunk one after the other; `encoding` is memory of the thread to encode texts
-// in. A DataError of add() gets place(row) in front.
+// in. A DataError of add() gets location(row) in front.
 template <class Chunk, class Add>
 std::vector<Chunk> encode_in_chunks(std::size_t num_rows, ThreadPool& threads,
-                                    FunctionRef<std::string(std::size_t row)> place, Add&& add) {
+                                    FunctionRef<std::string(std::size_t row)> location, Add&& add) {
   constexpr std::size_t kRows = 32;  // about 5,000 tokens of long texts
   std::vector<Chunk> chunks(num_chunks(num_rows, kRows));
   std::vector<text::Encoding> encodings(static_cast<std::size_t>(threads.num_threads()));
@@ -28,7 +28,7 @@ std::vector<Chunk> encode_in_chunks(std::size_t num_rows, ThreadPool& threads,
       try {
         add(row, encodings[static_cast<std::size_t>(thread)], chunks[c]);
       } catch (const DataError& error) {
-        raise<DataError>("{}: {}", place(row), error.what());
+        raise<DataError>("{}: {}", location(row), error.what());
       }
     }
   });

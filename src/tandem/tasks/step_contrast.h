@@ -26,7 +26,7 @@ struct StepBatches {
   std::span<const std::size_t> sizes;          // [micro_batches, shards] features
 };
 
-struct BatchPlace {
+struct BatchPosition {
   std::size_t micro = 0;
   std::size_t shard = 0;
 };
@@ -44,14 +44,14 @@ class StepContrast {
   // Starts a step. Whatever an earlier step left behind is forgotten, because a failed step is
   // repeated.
   virtual void begin(const StepBatches& batches) = 0;
-  // Embeds the batch of the last Task::load_train_batch(), which is at `place`.
+  // Embeds the batch of the last Task::load_train_batch(), which is at `position`.
   virtual void embed(const kernels::Context& context, const nn::Weights& weights,
-                     const nn::DropoutStream& dropout, BatchPlace place) = 0;
+                     const nn::DropoutStream& dropout, BatchPosition position) = 0;
   // Computes the loss of every micro-batch and its gradient. Collective.
   virtual void compare(const kernels::Context& context, Gather gather) = 0;
   // Task::forward() and Task::backward() of the loaded batch use the loss and the gradient of this
   // place. The mean over shards of their gradients is the gradient of the loss.
-  virtual void select(BatchPlace place) = 0;
+  virtual void select(BatchPosition position) = 0;
 };
 
 }  // namespace tandem::tasks

@@ -95,7 +95,7 @@ TEST(JsonText, NamesLineAndColumn) {
 }
 
 // Errors of the library's parser are of two kinds, and only one of them begins with a place.
-TEST(JsonText, SaysTheReasonAlone) {
+TEST(JsonText, GivesTheReasonAlone) {
   const std::string syntax = describe_json_error("{]");
   EXPECT_TRUE(syntax.starts_with("line 1, column 2 (byte 1): syntax error while parsing"))
       << syntax;

@@ -84,8 +84,8 @@ TEST(CInterface, CollectivesGiveWhatTheySay) {
     EXPECT_OK(tdmAllGather(&r, out.data(), 1, tdmInt32, comm));
     EXPECT_THAT(out, ElementsAre(0, 1, 2));
     EXPECT_OK(tdmAllToAll(own.data(), out.data(), 1, tdmInt32, comm));
-    const std::int32_t place = own[static_cast<std::size_t>(rank)] / (rank + 1);
-    EXPECT_THAT(out, ElementsAre(place, 2 * place, 3 * place));
+    const std::int32_t sum = own[static_cast<std::size_t>(rank)] / (rank + 1);
+    EXPECT_THAT(out, ElementsAre(sum, 2 * sum, 3 * sum));
     out.assign(3, -1);
     EXPECT_OK(tdmGather(&own[1], rank == 2 ? out.data() : nullptr, 1, tdmInt32, 2, comm));
     if (rank == 2) {

@@ -384,13 +384,14 @@ void AgentLinks::let_in() {
 void AgentLinks::report_unauthenticated_peer(const std::string& text) {
   const auto now = Clock::now();
   if (now < next_notice_) {
-    ++untold_;
+    ++suppressed_;
     return;
   }
   next_notice_ = now + kNoticeEvery;
-  const std::size_t untold = std::exchange(untold_, 0);
-  options_.log(untold == 0 ? text
-                           : fmt::format("{} (and {} more since the last line)", text, untold));
+  const std::size_t suppressed = std::exchange(suppressed_, 0);
+  options_.log(suppressed == 0
+                   ? text
+                   : fmt::format("{} (and {} more since the last line)", text, suppressed));
 }
 
 // The connection is opened anew, and the messages that matter are sent again.

@@ -94,7 +94,7 @@ class AgentLinks {
   std::set<membership::NodeId> dead_;
   News news_;
   Clock::time_point next_notice_{};
-  std::size_t untold_ = 0;  // unauthenticated peers since the last log line about one
+  std::size_t suppressed_ = 0;  // unauthenticated peers since the last log line about one
 };
 
 }  // namespace tandem::elastic

@@ -96,7 +96,7 @@ class TestAgent {
     stop_.store(true);
     thread_.join();
   }
-  launch::AgentAddress place(const std::string& token = "a secret") const {
+  launch::AgentAddress address(const std::string& token = "a secret") const {
     return {.address = net::join_host("127.0.0.1", port_), .token = token};
   }
   int port() const { return port_; }
@@ -134,8 +134,8 @@ TEST(Control, TellsTheStatusAndDoesWhatItIsTold) {
       return R"({"done":"worker 2 is drained"})";
     });
     EXPECT_THAT(launch::running_agents(), Contains(::getpid()));
-    for (const launch::AgentAddress& place : {here(), agent.place()}) {
-      const launch::JobStatus status = launch::ask_status(place, kLimit).agents.at(0);
+    for (const launch::AgentAddress& address : {here(), agent.address()}) {
+      const launch::JobStatus status = launch::ask_status(address, kLimit).agents.at(0);
       EXPECT_EQ(launch::for_people(status),
                 fmt::format("job job ?[31m (run_qa.py), agent {} on node0 (node0:29400): view 3 of "
                             "4 ranks on 3 nodes: 1 of 2 workers here compute, step 58 is applied, "
@@ -146,10 +146,10 @@ TEST(Control, TellsTheStatusAndDoesWhatItIsTold) {
       EXPECT_EQ(status.restarts * 100 + status.nodes * 10 + status.ranks, 234);
       EXPECT_EQ(status.seconds_lost, 0.5);
       EXPECT_EQ(
-          launch::ask_change(place, {launch::ControlRequest::Kind::kDrain, 2, "node1:9"}, kLimit),
+          launch::ask_change(address, {launch::ControlRequest::Kind::kDrain, 2, "node1:9"}, kLimit),
           "worker 2 is drained");
       EXPECT_THAT(what([&] {
-                    launch::ask_change(place, {launch::ControlRequest::Kind::kResize, 9}, kLimit);
+                    launch::ask_change(address, {launch::ControlRequest::Kind::kResize, 9}, kLimit);
                   }),
                   HasSubstr("not so many"));
     }
@@ -194,13 +194,13 @@ TEST(Control, VisitorsProveTheToken) {
   {
     const TestAgent agent(never);
     for (const char* token : {"another", ""}) {
-      EXPECT_THAT(what([&] { launch::ask_status(agent.place(token), kLimit); }),
+      EXPECT_THAT(what([&] { launch::ask_status(agent.address(token), kLimit); }),
                   HasSubstr("another TANDEM_JOB_TOKEN"));
     }
   }
   const TestAgent open(never, "");
   for (const char* token : {"a secret", ""}) {
-    EXPECT_THAT(what([&] { launch::ask_status(open.place(token), kLimit); }),
+    EXPECT_THAT(what([&] { launch::ask_status(open.address(token), kLimit); }),
                 HasSubstr("without TANDEM_JOB_TOKEN"));
   }
 }
@@ -224,7 +224,7 @@ TEST(Control, UnauthenticatedPeersAtThePortKeepNobodyOut) {
     if (i % 3 == 1) testing::send_bytes(unauthenticated_peer, "status\n");
     if (i % 3 == 2) testing::send_bytes(unauthenticated_peer, std::string(64, '0') + " status\n");
   }
-  EXPECT_EQ(launch::ask_status(agent.place(), kLimit).agents.at(0).step, 58u);
+  EXPECT_EQ(launch::ask_status(agent.address(), kLimit).agents.at(0).step, 58u);
   EXPECT_EQ(asked, 1);
 }
 

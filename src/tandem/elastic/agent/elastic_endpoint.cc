@@ -37,7 +37,7 @@ struct Towards {
 std::optional<Towards> try_at(const std::vector<std::string>& hosts, int port, milliseconds limit,
                               const std::function<void()>& check, std::string& failure) {
   const net::Handshake handshake{
-      .say = net::make_handshake(),
+      .request = net::make_handshake(),
       .answer_bytes = net::kHandshakeBytes,
       .accept = [](const std::string& answer) { return net::is_handshake(answer); },
       .check = check};
@@ -64,15 +64,15 @@ Towards find_towards(const std::vector<std::string>& hosts, int port, millisecon
                      const launch::AgentParts& parts, ExternalLock* lock,
                      const std::function<void()>& check) {
   const Deadline deadline(limit);
-  double told = -kNoticeEverySeconds + 5;
+  double last_notice = -kNoticeEverySeconds + 5;
   std::string failure;
   while (true) {
     const milliseconds attempt{deadline.remaining_ms(kTry)};
     if (const auto towards = try_at(hosts, port, attempt, check, failure)) return *towards;
     if (const auto towards = try_known(lock, check)) return *towards;
     if (deadline.passed()) break;
-    if (deadline.elapsed_seconds() - told >= kNoticeEverySeconds) {
-      told = deadline.elapsed_seconds();
+    if (deadline.elapsed_seconds() - last_notice >= kNoticeEverySeconds) {
+      last_notice = deadline.elapsed_seconds();
       parts.log(fmt::format("waiting for the agent at {}:{} ({})", fmt::join(hosts, " or "), port,
                             failure));
     }

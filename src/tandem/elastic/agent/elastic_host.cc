@@ -53,7 +53,7 @@ class ElasticHost {
              .log = parts_.log,
              .print = [this](int worker,
                              const std::string& lines) { workers_.print(worker, lines); },
-             .endpoint = find_place()}) {}
+             .endpoint = find_endpoint()}) {}
 
   int run() {
     if (several_) parts_.inherited["TANDEM_NODE_ID"] = elastic_agent_.key();
@@ -68,7 +68,7 @@ class ElasticHost {
  private:
   int num_workers() const { return static_cast<int>(parts_.placement.workers.size()); }
 
-  std::optional<ElasticEndpoint> find_place() {
+  std::optional<ElasticEndpoint> find_endpoint() {
     if (!several_) return std::nullopt;
     return find_elastic_endpoint(parts_, lock_, [this] {
       while (const auto number = inbox_.take()) {

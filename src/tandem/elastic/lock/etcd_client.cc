@@ -85,7 +85,7 @@ std::optional<std::string> EtcdClient::call_one(const std::string& url, std::str
     failure = "the session has ended";
     return std::nullopt;
   }
-  const std::string said =
+  const std::string reason =
       error.is_object() && error.contains("error") && error["error"].is_string()
           ? error["error"].get<std::string>()
           : fmt::format("HTTP {}", status);
@@ -94,9 +94,9 @@ std::optional<std::string> EtcdClient::call_one(const std::string& url, std::str
     raise<ConfigError>(
         "etcd at {} refuses {}: {}; --rdzv-conf etcd=URL names etcd 3.4 or newer, "
         "ETCDCTL_USER=NAME:PASSWORD who asks",
-        url, method, said);
+        url, method, reason);
   }
-  failure = said;
+  failure = reason;
   return std::nullopt;
 }
 

@@ -139,7 +139,7 @@ std::string why_not(EtcdLockOptions options) {
   return "";
 }
 
-TEST_F(Etcd, WhatIsNoEtcdIsSaid) {
+TEST_F(Etcd, AServerThatIsNotEtcdIsNamed) {
   EtcdLockOptions wrong = options(2);
   wrong.etcd.urls = {fmt::format("http://127.0.0.1:{}", testing::free_port())};
   EXPECT_THAT(why_not(wrong), HasSubstr("is --rdzv-conf etcd=URL right?"));

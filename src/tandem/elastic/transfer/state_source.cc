@@ -19,7 +19,7 @@ namespace tandem::elastic {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-// A learner whose chunks get no more for so long, and for some steps, is told.
+// A learner whose chunks get no more for so long, and for some steps, is notified.
 constexpr std::chrono::seconds kSlowAfter{3};
 // How often it is looked whether a learner that needs nothing is still there.
 constexpr std::chrono::milliseconds kLook{500};
@@ -42,7 +42,7 @@ struct StateSource::GradientOfChunk {
 struct StateSource::Session {
   Session(std::size_t chunks, ConnectLearner how) : ledger(chunks), connect(std::move(how)) {}
 
-  void say(Notice notice) {
+  void send(Notice notice) {
     communicator->send(std::span<const std::uint64_t>(words_of(notice)), kLearnerRank);
   }
   void end() {
@@ -56,8 +56,8 @@ struct StateSource::Session {
   std::deque<GradientOfChunk> waiting;
   std::vector<float> chunk_values;
   bool stalls = false;
-  bool told_slow = false;
-  std::optional<std::uint64_t> told_nothing;  // after this step
+  bool sent_slow = false;
+  std::optional<std::uint64_t> sent_nothing;  // after this step
   Clock::time_point grew = Clock::now();      // a chunk was sent
   std::atomic<bool> over{false};
   std::atomic<bool> ended{false};
@@ -191,9 +191,9 @@ void StateSource::run(Session& session) {
       session.communicator = std::move(communicator);
       session.grew = Clock::now();
     }
-    session.say({.kind = TransferMessage::kHandshake,
-                 .chunk = model_.elements(),
-                 .step = model_.optimizer_state().size()});
+    session.send({.kind = TransferMessage::kHandshake,
+                  .chunk = model_.elements(),
+                  .step = model_.optimizer_state().size()});
     while (next(session)) {
     }
   } catch (const Error&) {  // the learner says what was wrong, or is gone
@@ -215,20 +215,20 @@ bool StateSource::next(Session& session) {
     return true;
   }
   const std::optional<std::size_t> missing = session.ledger.next_missing();
-  if (missing && session.stalls && !session.told_slow) {
-    session.told_slow = true;
+  if (missing && session.stalls && !session.sent_slow) {
+    session.sent_slow = true;
     lock.unlock();
-    session.say({.kind = TransferMessage::kSlow});
+    session.send({.kind = TransferMessage::kSlow});
     return true;
   }
-  if (missing && held_ && session.told_nothing != step_) {
-    session.told_nothing = step_;
+  if (missing && held_ && session.sent_nothing != step_) {
+    session.sent_nothing = step_;
     const Notice nothing = {.kind = TransferMessage::kNothing, .step = step_};
     lock.unlock();
-    session.say(nothing);
+    session.send(nothing);
     return true;
   }
-  if (missing && !held_ && !session.told_slow) {
+  if (missing && !held_ && !session.sent_slow) {
     send_chunk(session, *missing, lock);
   } else {
     changed_.wait_for(lock, kLook);
@@ -248,7 +248,7 @@ void StateSource::send_gradient(Session& session, std::unique_lock<std::mutex>& 
     one.values.assign(from.begin(), from.end());
   }
   lock.unlock();
-  session.say(one.notice);
+  session.send(one.notice);
   session.communicator->send(std::span<const float>(one.values), kLearnerRank);
   lock.lock();
   one.values.clear();
@@ -266,7 +266,7 @@ void StateSource::send_chunk(Session& session, std::size_t chunk,
   session.ledger.put(chunk, notice.step);
   session.grew = Clock::now();
   lock.unlock();
-  session.say(notice);
+  session.send(notice);
   session.communicator->send(std::span<const float>(values), kLearnerRank);
 }
 

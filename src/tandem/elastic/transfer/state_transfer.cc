@@ -98,22 +98,22 @@ void StateTransfer::begin() {
 // Until the view begins, or another sender is chosen. The rest of the state then arrives in
 // GradientEngine::synchronize_state().
 void StateTransfer::follow() {
-  bool told = false;
-  auto heard = Clock::now();
+  bool is_level = false;
+  auto last_received = Clock::now();
   while (!channel_.transfer_is_over()) {
     const auto now = Clock::now();
-    if (learner_->take(kTurn)) heard = now;
-    if (told) continue;
+    if (learner_->take(kTurn)) last_received = now;
+    if (is_level) continue;
     if (learner_->too_slow()) {
       learner_.reset();
       return channel_.learned(Learned::kNever, 0,
                               "the steps of the job are faster than the connection to it");
     }
     if (const auto step = learner_->level_at()) {
-      told = true;
+      is_level = true;
       channel_.learned(Learned::kLevel, *step, "");
     }
-    if (!told && now > heard + kSilence)
+    if (!is_level && now > last_received + kSilence)
       raise<CommError>("nothing of the state has come for {} s", kSilence.count());
   }
 }

@@ -97,7 +97,7 @@ void HostLink::start() {
   stream_ = std::make_unique<FrameStream>(std::move(from_daemon), std::move(to_daemon), false);
   err_ = std::move(words);
   if (!words_.empty()) earlier_words_ = std::exchange(words_, {});
-  heard_ = spoke_ = Clock::now();
+  last_received_ = last_sent_ = Clock::now();
   for (const Frame& frame : early_) stream_->send(frame);
 }
 
@@ -105,13 +105,13 @@ void HostLink::send(const Frame& frame) {
   if (!lost_.empty() || closed_) return;
   if (!stream_ || !stream_->greeted()) early_.push_back(frame);
   if (stream_) stream_->send(frame);
-  spoke_ = Clock::now();
+  last_sent_ = Clock::now();
 }
 
 std::optional<Frame> HostLink::take() {
   if (!stream_) return std::nullopt;
   auto frame = stream_->take();
-  if (frame) heard_ = Clock::now();
+  if (frame) last_received_ = Clock::now();
   return frame;
 }
 
@@ -172,13 +172,13 @@ void HostLink::serve(bool listen) {
   if (listen) {
     stream_->serve();
   } else {
-    heard_ = now;
+    last_received_ = now;
   }
   if (stream_->greeted() && !was_greeted) early_.clear();
-  if (now - spoke_ >= kBeat && stream_->greeted()) send({});
+  if (now - last_sent_ >= kBeat && stream_->greeted()) send({});
   if (!stream_->greeted() && now - begun_ >= kStartLimit)
     return lose(fmt::format("no answer within {} s", kStartLimit.count()));
-  if (stream_->greeted() && now - std::max(heard_, begun_) >= kSilence)
+  if (stream_->greeted() && now - std::max(last_received_, begun_) >= kSilence)
     return lose(fmt::format("no sign of life for {} s", kSilence.count()));
   look_at_end();
 }

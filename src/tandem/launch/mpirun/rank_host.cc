@@ -187,7 +187,7 @@ class RankProcess {
 
 // The CPUs and the number of threads of each rank of this host. -bind-to takes precedence over
 // variables.
-Placement place(const RankStart& start, std::vector<std::string>& notes) {
+Placement choose_placement(const RankStart& start, std::vector<std::string>& notes) {
   const int count = static_cast<int>(start.ranks.size());
   const Machine machine = this_machine();
   PlacementRequest request;
@@ -231,7 +231,7 @@ class RankHost {
         inbox_({SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {}
 
   int run() {
-    heard_ = spoke_ = Clock::now();
+    last_received_ = last_sent_ = Clock::now();
     while (!done()) step();
     return 0;
   }
@@ -245,11 +245,11 @@ class RankHost {
     for (auto& rank : ranks_) rank->serve(launcher_);
     launcher_.serve();
     const auto now = Clock::now();
-    if (now - spoke_ >= kBeat) {
+    if (now - last_sent_ >= kBeat) {
       launcher_.send({});
-      spoke_ = now;
+      last_sent_ = now;
     }
-    if (!launcher_.ended().empty() || now - heard_ >= kLauncherSilence) stop();
+    if (!launcher_.ended().empty() || now - last_received_ >= kLauncherSilence) stop();
     if (kill_at_ && now >= *kill_at_) signal_all(SIGKILL);
   }
 
@@ -269,7 +269,7 @@ class RankHost {
   }
 
   void obey(const Frame& frame) {
-    heard_ = Clock::now();
+    last_received_ = Clock::now();
     switch (frame.kind) {
       case Frame::Kind::kStart:
         return start(frame.payload);
@@ -296,7 +296,7 @@ class RankHost {
       const RankStart start = rank_start_from(text);
       TANDEM_CHECK(ranks_.empty());
       std::vector<std::string> notes;
-      const Placement placement = place(start, notes);
+      const Placement placement = choose_placement(start, notes);
       for (const std::string& note : notes) launcher_.send({Frame::Kind::kErr, -1, note});
       for (std::size_t local = 0; local < start.ranks.size(); ++local)
         start_rank(start, local, placement.workers[local]);
@@ -354,7 +354,7 @@ class RankHost {
   std::string self_;
   SignalInbox inbox_;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
-  Clock::time_point heard_, spoke_;
+  Clock::time_point last_received_, last_sent_;
   std::optional<Clock::time_point> kill_at_;
   bool stopping_ = false;
 };

@@ -18,7 +18,7 @@ constexpr const char* kSubNuma = "pack:2 numa:2 l3:1 core:6 pu:2";  // SNC2
 constexpr const char* kNps4 = "pack:1 numa:4 l3:2 core:3 pu:1";     // NPS4, two CCX each
 constexpr const char* kFlat = "pack:1 core:8 pu:1";                 // a virtual machine
 
-Placement place(const Machine& machine, const std::string& nproc, bool own_job = true) {
+Placement choose_placement(const Machine& machine, const std::string& nproc, bool own_job = true) {
   PlacementRequest request;
   request.nproc = nproc;
   request.own_job = own_job;
@@ -34,7 +34,7 @@ std::vector<std::string> lists(const Placement& placement) {
 TEST(Placement, AutoIsOneWorkerForEachMemoryDomain) {
   for (const auto& [description, domains, threads] :
        {std::tuple{kTwoSockets, 2, 4}, {kSubNuma, 4, 6}, {kNps4, 4, 6}, {kFlat, 1, 8}}) {
-    const Placement placement = place(described_machine(description), "auto");
+    const Placement placement = choose_placement(described_machine(description), "auto");
     EXPECT_EQ(placement.workers.size(), static_cast<std::size_t>(domains)) << description;
     EXPECT_EQ(placement.workers.front().threads, threads) << description;
     EXPECT_THAT(placement.summary, HasSubstr("one for each memory domain"));
@@ -43,10 +43,11 @@ TEST(Placement, AutoIsOneWorkerForEachMemoryDomain) {
 
 TEST(Placement, WorkersGetWholeDomainsOrEqualShares) {
   const Machine machine = described_machine(kTwoSockets);
-  EXPECT_THAT(lists(place(machine, "2")), ::testing::ElementsAre("0-7", "8-15"));
-  EXPECT_THAT(lists(place(machine, "4")), ::testing::ElementsAre("0-3", "4-7", "8-11", "12-15"));
-  EXPECT_THAT(lists(place(machine, "1")), ::testing::ElementsAre("0-15"));
-  EXPECT_THAT(lists(place(described_machine(kFlat), "1")), ::testing::ElementsAre(""));
+  EXPECT_THAT(lists(choose_placement(machine, "2")), ::testing::ElementsAre("0-7", "8-15"));
+  EXPECT_THAT(lists(choose_placement(machine, "4")),
+              ::testing::ElementsAre("0-3", "4-7", "8-11", "12-15"));
+  EXPECT_THAT(lists(choose_placement(machine, "1")), ::testing::ElementsAre("0-15"));
+  EXPECT_THAT(lists(choose_placement(described_machine(kFlat), "1")), ::testing::ElementsAre(""));
 }
 
 // Every core belongs to exactly one worker, for any numbers.
@@ -55,7 +56,7 @@ TEST(Placement, SharesDoNotOverlap) {
     const Machine machine = described_machine(description);
     for (int count = 2; count <= machine.num_cores(); ++count) {
       std::vector<int> cpus;
-      for (const auto& worker : place(machine, std::to_string(count)).workers) {
+      for (const auto& worker : choose_placement(machine, std::to_string(count)).workers) {
         EXPECT_THAT(worker.cpus, ::testing::Not(IsEmpty())) << description << ' ' << count;
         cpus.insert(cpus.end(), worker.cpus.begin(), worker.cpus.end());
       }
@@ -69,13 +70,13 @@ TEST(Placement, SharesDoNotOverlap) {
 TEST(Placement, OnlyWhatMayBeUsedCounts) {
   const Machine masked = described_machine(kTwoSockets, {0, 1, 2, 3, 8});
   EXPECT_EQ(masked.num_cores(), 3);
-  EXPECT_THAT(lists(place(masked, "auto")), ::testing::ElementsAre("0-3", "8"));
+  EXPECT_THAT(lists(choose_placement(masked, "auto")), ::testing::ElementsAre("0-3", "8"));
   Machine one_socket = described_machine(kTwoSockets, {8, 9, 10, 11});
-  EXPECT_EQ(place(one_socket, "auto").workers.size(), 1U);
+  EXPECT_EQ(choose_placement(one_socket, "auto").workers.size(), 1U);
   Machine quota = described_machine(kTwoSockets);
   quota.quota = 1.5;
-  EXPECT_EQ(place(quota, "cpu").workers.size(), 2U);
-  const Placement placement = place(quota, "auto");
+  EXPECT_EQ(choose_placement(quota, "cpu").workers.size(), 2U);
+  const Placement placement = choose_placement(quota, "auto");
   EXPECT_EQ(placement.workers.front().threads, 1);
   EXPECT_THAT(placement.workers.front().cpus, IsEmpty()) << "a quota is time, not cores";
   EXPECT_THAT(placement.summary, HasSubstr("quota 1.5 CPUs"));
@@ -100,7 +101,7 @@ TEST(Placement, TooManyThreadsAreCorrectedWithBothNumbers) {
 
 TEST(Placement, OtherRanksKeepTheirCoresAndThreads) {
   const Machine machine = described_machine(kTwoSockets);
-  const Placement two = place(machine, "2", false);
+  const Placement two = choose_placement(machine, "2", false);
   EXPECT_EQ(two.workers.front().threads, std::nullopt);
   EXPECT_THAT(two.workers.front().cpus, IsEmpty());
   PlacementRequest request;
@@ -118,7 +119,7 @@ TEST(Placement, OtherRanksKeepTheirCoresAndThreads) {
 TEST(Placement, KnowsThisMachine) {
   const Machine machine = this_machine();
   EXPECT_GE(machine.num_cores(), 1);
-  EXPECT_FALSE(place(machine, "auto").workers.empty());
+  EXPECT_FALSE(choose_placement(machine, "auto").workers.empty());
 }
 
 Machine machine_of(const std::string& file) {
@@ -132,19 +133,19 @@ TEST(Placement, MachinesAsLinuxNumbersThem) {
   EXPECT_EQ(clusters.numa.size(), 4U);
   EXPECT_EQ(clusters.sockets.size(), 2U);
   EXPECT_EQ(clusters.num_cores(), 16);
-  const Placement four = place(clusters, "auto");
+  const Placement four = choose_placement(clusters, "auto");
   EXPECT_THAT(lists(four),
               ::testing::ElementsAre("0,4,8,12,16,20,24,28", "1,5,9,13,17,21,25,29",
                                      "2,6,10,14,18,22,26,30", "3,7,11,15,19,23,27,31"));
   EXPECT_EQ(four.workers.front().threads, 4);
   const Machine container = machine_of("four_sockets_cpuset.xml");
   EXPECT_EQ(container.numa.size(), 3U);
-  EXPECT_EQ(place(container, "auto").workers.size(), 3U);
-  EXPECT_THAT(draw(container, place(container, "3")).front(),
+  EXPECT_EQ(choose_placement(container, "auto").workers.size(), 3U);
+  EXPECT_THAT(draw(container, choose_placement(container, "3")).front(),
               HasSubstr("memory domain 0, 6 cores, CPUs 0-5,24-29: worker 0 [0-5,24-29]"));
-  EXPECT_THAT(draw(container, place(container, "3")).back(),
+  EXPECT_THAT(draw(container, choose_placement(container, "3")).back(),
               HasSubstr("worker 0 from domain 0, worker 1 from domain 1, worker 2 from domain 2"));
-  EXPECT_THAT(draw(container, place(container, "1")).back(),
+  EXPECT_THAT(draw(container, choose_placement(container, "1")).back(),
               HasSubstr("worker 0 from where it is touched first"));
 }
 
@@ -204,9 +205,9 @@ TEST(Pinning, OffIsHonouredAndOpenMpsPlacesAreExplained) {
     EXPECT_THAT(result.lists, ::testing::ElementsAre("", "")) << name;
     EXPECT_THAT(result.notes.front(), HasSubstr("tied to no cores"));
   }
-  const Pinned places = pinned(machine, "2", {{"OMP_PLACES", "cores"}, {"OMP_PROC_BIND", "close"}});
-  EXPECT_THAT(places.notes, ::testing::ElementsAre(HasSubstr("OMP_PLACES has no effect here")));
-  EXPECT_THAT(places.lists, ::testing::ElementsAre("0-7", "8-15"));
+  const Pinned pins = pinned(machine, "2", {{"OMP_PLACES", "cores"}, {"OMP_PROC_BIND", "close"}});
+  EXPECT_THAT(pins.notes, ::testing::ElementsAre(HasSubstr("OMP_PLACES has no effect here")));
+  EXPECT_THAT(pins.lists, ::testing::ElementsAre("0-7", "8-15"));
 }
 
 TEST(Pinning, CommunicationHasCoresOfItsOwn) {

@@ -174,7 +174,7 @@ TEST(RunFlags, AreTorchruns) {
   EXPECT_THAT(names, ElementsAre(kOwnFlag));
 }
 
-TEST(RunFlags, RefusalsSayWhy) {
+TEST(RunFlags, RefusalsGiveTheReason) {
   EXPECT_THAT(refusal({"--nnodes", "4:2", "x.py"}), HasSubstr("MIN must not exceed MAX"));
   EXPECT_THAT(refusal({"--nproc-per-node", "gpu", "x.py"}), HasSubstr("devices that tandem does"));
   EXPECT_THAT(refusal({"--nproc", "2", "x"}, {{"PET_MAX_RESTARTS", "many"}}),

@@ -116,10 +116,10 @@ void WeightFiles::open_file(const fs::path& file, std::string_view prefix) {
   files_.push_back(std::make_unique<File>(file));
   for (formats::TensorView tensor : files_.back()->tensors()) {
     tensor.name.insert(0, prefix);
-    const auto [place, is_new] = index_.emplace(tensor.name, tensors_.size());
+    const auto [entry, is_new] = index_.emplace(tensor.name, tensors_.size());
     if (!is_new) {
       raise<DataError>("{}: tensor '{}' is also in {}; expected every tensor once", file.string(),
-                       tensor.name, file_of(place->second).string());
+                       tensor.name, file_of(entry->second).string());
     }
     tensors_.push_back(tensor);
     file_of_tensor_.push_back(files_.size() - 1);

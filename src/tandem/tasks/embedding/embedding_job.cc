@@ -151,7 +151,7 @@ void EmbeddingJob::check_loss(const RowColumns& part) const {
   const std::size_t labels = part.labels_per_row;
   check_data(needs, part.texts.size(), labels);
   if (const auto bad = find_bad_label(needs, part.labels, labels)) {
-    raise<DataError>("{}: column \"{}\": {}", part.place(bad->row), part.label, bad->problem);
+    raise<DataError>("{}: column \"{}\": {}", part.location(bad->row), part.label, bad->problem);
   }
 }
 
@@ -292,7 +292,7 @@ TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
   add_searches(searches, texts, prompted);
   rows.texts = text_classification::build_text_features(
       task_->tokenizer(), texts, {}, max_tokens_, parts.threads, [&](std::size_t i) {
-        return part && i < rows.rows * rows.columns ? part->place(i % rows.rows)
+        return part && i < rows.rows * rows.columns ? part->location(i % rows.rows)
                                                     : fmt::format("text {} of the search", i);
       });
   if (part) {

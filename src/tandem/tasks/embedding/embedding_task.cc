@@ -224,9 +224,9 @@ void EmbeddingTask::begin(const StepBatches& batches) {
 }
 
 void EmbeddingTask::embed(const kernels::Context& context, const nn::Weights& weights,
-                          const nn::DropoutStream& dropout, BatchPlace place) {
-  pieces_.embed(context, weights, dropout, gathered_.embeddings(place));
-  std::copy(batch_.labels.begin(), batch_.labels.end(), gathered_.labels(place).begin());
+                          const nn::DropoutStream& dropout, BatchPosition position) {
+  pieces_.embed(context, weights, dropout, gathered_.embeddings(position));
+  std::copy(batch_.labels.begin(), batch_.labels.end(), gathered_.labels(position).begin());
 }
 
 void EmbeddingTask::compare(const kernels::Context& context, Gather gather) {

@@ -105,9 +105,9 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   std::size_t bytes(const StepBatches& batches, std::size_t batch_size) const override;
   void begin(const StepBatches& batches) override;
   void embed(const kernels::Context& context, const nn::Weights& weights,
-             const nn::DropoutStream& dropout, BatchPlace place) override;
+             const nn::DropoutStream& dropout, BatchPosition position) override;
   void compare(const kernels::Context& context, Gather gather) override;
-  void select(BatchPlace place) override { selected_ = place; }
+  void select(BatchPosition position) override { selected_ = position; }
 
   std::size_t width() const { return model().num_logits(0, 1); }
   const TokenizedRows& evaluated(Split split) const {
@@ -134,7 +134,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   } batch_;
   GroupLoss group_loss_;
   GatheredLoss gathered_;
-  std::optional<BatchPlace> selected_;  // until backward()
+  std::optional<BatchPosition> selected_;  // until backward()
 };
 
 }  // namespace tandem::tasks::embedding

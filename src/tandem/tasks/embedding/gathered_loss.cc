@@ -27,23 +27,24 @@ void GatheredLoss::begin(const StepBatches& batches, const RowShape& shape) {
   losses_.clear();
 }
 
-std::span<float> GatheredLoss::embeddings(BatchPlace place) {
-  return std::span(values_).subspan(block(place.micro, place.shard),
-                                    rows(place.micro, place.shard) * shape_.columns * shape_.width);
-}
-
-std::span<float> GatheredLoss::labels(BatchPlace place) {
+std::span<float> GatheredLoss::embeddings(BatchPosition position) {
   return std::span(values_).subspan(
-      block(place.micro, place.shard) + capacity_ * shape_.columns * shape_.width,
-      rows(place.micro, place.shard) * shape_.labels);
+      block(position.micro, position.shard),
+      rows(position.micro, position.shard) * shape_.columns * shape_.width);
 }
 
-std::span<const float> GatheredLoss::gradient(BatchPlace place) const {
+std::span<float> GatheredLoss::labels(BatchPosition position) {
+  return std::span(values_).subspan(
+      block(position.micro, position.shard) + capacity_ * shape_.columns * shape_.width,
+      rows(position.micro, position.shard) * shape_.labels);
+}
+
+std::span<const float> GatheredLoss::gradient(BatchPosition position) const {
   const std::size_t size = capacity_ * shape_.columns * shape_.width;
   const std::size_t index =
-      (place.shard - batches_.first_shard) * batches_.micro_batches + place.micro;
+      (position.shard - batches_.first_shard) * batches_.micro_batches + position.micro;
   return std::span(gradient_).subspan(
-      index * size, rows(place.micro, place.shard) * shape_.columns * shape_.width);
+      index * size, rows(position.micro, position.shard) * shape_.columns * shape_.width);
 }
 
 std::size_t GatheredLoss::rows_before(std::size_t micro, std::size_t shard) const {
@@ -63,15 +64,15 @@ EmbeddedRows GatheredLoss::assemble(std::size_t micro) {
   group_labels_.resize(all * shape_.labels);
   std::size_t before = 0;
   for (std::size_t shard = 0; shard < batches_.shards; ++shard) {
-    const BatchPlace place{micro, shard};
+    const BatchPosition position{micro, shard};
     const std::size_t count = rows(micro, shard);
-    const std::span<const float> from = embeddings(place);
+    const std::span<const float> from = embeddings(position);
     for (std::size_t column = 0; column < shape_.columns; ++column) {
       const auto part = from.subspan(column * count * width, count * width);
       std::copy(part.begin(), part.end(),
                 group_.begin() + static_cast<std::ptrdiff_t>((column * all + before) * width));
     }
-    const std::span<const float> given = labels(place);
+    const std::span<const float> given = labels(position);
     std::copy(given.begin(), given.end(),
               group_labels_.begin() + static_cast<std::ptrdiff_t>(before * shape_.labels));
     before += count;

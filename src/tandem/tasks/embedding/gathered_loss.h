@@ -25,9 +25,9 @@ class GatheredLoss {
                            std::size_t batch_size, std::size_t statistics);
   void begin(const StepBatches& batches, const RowShape& shape);
   // Embeddings [columns, rows, width] of a batch of this rank: the caller writes them.
-  std::span<float> embeddings(BatchPlace place);
+  std::span<float> embeddings(BatchPosition position);
   // Labels [rows, labels] of a batch of this rank: the caller writes them.
-  std::span<float> labels(BatchPlace place);
+  std::span<float> labels(BatchPosition position);
   // Computes all micro-batches. Collective.
   void compute(const EmbeddingLoss& loss, const kernels::Context& context,
                StepContrast::Gather gather);
@@ -36,7 +36,7 @@ class GatheredLoss {
   // Over the rows of all shards.
   double loss(std::size_t micro) const { return losses_.at(micro); }
   // The loss's gradient by embeddings(place), in the same order.
-  std::span<const float> gradient(BatchPlace place) const;
+  std::span<const float> gradient(BatchPosition position) const;
 
  private:
   std::size_t rows(std::size_t micro, std::size_t shard) const {

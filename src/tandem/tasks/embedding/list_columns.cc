@@ -22,13 +22,13 @@ struct Element {
 Element list_of(const data::Rows& rows, const Column& column, std::size_t row) {
   if (column.is_null(row) || column.begins[row] == column.begins[row + 1]) {
     raise<DataError>("{}: column \"{}\": found an empty list, expected at least one text",
-                     rows.place(row), column.name);
+                     rows.location(row), column.name);
   }
   const Element list{column.begins[row], column.begins[row + 1]};
   for (std::size_t i = list.begin; i < list.end; ++i) {
     if (!column.children[0].is_null(i)) continue;
     raise<DataError>("{}: column \"{}\": value {} of the list is null, expected a text",
-                     rows.place(row), column.name, i - list.begin + 1);
+                     rows.location(row), column.name, i - list.begin + 1);
   }
   return list;
 }

@@ -18,7 +18,7 @@ bool is_blank(std::string_view text) {
 class Found {
  public:
   void add(const RowsToCheck& rows, std::size_t row, std::string what) {
-    if (count_++ == 0) first_ = fmt::format("{}: {}", rows.place(row), what);
+    if (count_++ == 0) first_ = fmt::format("{}: {}", rows.location(row), what);
   }
   void report(std::vector<std::string>& warnings) const {
     if (count_ == 0) return;

@@ -13,8 +13,8 @@ namespace tandem::tasks::embedding {
 
 struct RowsToCheck {
   std::vector<const formats::Column*> texts;
-  std::size_t count = 0;                          // rows, the first ones of the columns
-  std::function<std::string(std::size_t)> place;  // of a row, for messages
+  std::size_t count = 0;                             // rows, the first ones of the columns
+  std::function<std::string(std::size_t)> location;  // of a row, for messages
   bool has_labels = false;
 };
 

@@ -60,13 +60,13 @@ Labels labels_in(const data::Rows& rows, const std::string& name, std::size_t co
     const std::size_t end = lists ? column.begins[row + 1] : row + 1;
     if (end - begin != labels.per_row || begin == end)
       raise<DataError>("{}: column \"{}\": found {} labels, expected {} as in the first row",
-                       rows.place(row), name, end - begin,
+                       rows.location(row), name, end - begin,
                        std::max<std::size_t>(labels.per_row, 1));
     for (std::size_t i = begin; i < end; ++i) {
       const double value = number_at(numbers, i);
       if (!std::isfinite(value))
         raise<DataError>("{}: column \"{}\": found {}, expected a finite number as label",
-                         rows.place(row), name, kind_of_value(numbers, i));
+                         rows.location(row), name, kind_of_value(numbers, i));
       labels.values.push_back(static_cast<float>(value));
     }
   }
@@ -124,7 +124,7 @@ void check_texts(const RowColumns& found) {
   for (const formats::Column* column : found.texts) {
     for (std::size_t row = 0; row < found.count; ++row) {
       if (!column->is_null(row)) continue;
-      raise<DataError>("{}: column \"{}\": found no value, expected a text", found.place(row),
+      raise<DataError>("{}: column \"{}\": found no value, expected a text", found.location(row),
                        column->name);
     }
   }
@@ -156,7 +156,7 @@ RowColumns read_columns(std::span<const std::filesystem::path> files, const Colu
   check_texts(found);
   found.warnings = row_warnings({.texts = found.texts,
                                  .count = found.count,
-                                 .place = [&](std::size_t row) { return found.place(row); },
+                                 .location = [&](std::size_t row) { return found.location(row); },
                                  .has_labels = found.has_labels()});
   if (found.flat.with_repeated > 0) {
     found.warnings.push_back(

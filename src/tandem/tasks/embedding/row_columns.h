@@ -35,8 +35,8 @@ struct RowColumns {
   bool has_labels() const { return !label.empty(); }
   LabelKind label_kind() const;
   // For an error about a row that is used: "'train.csv', row 17 (line 18)".
-  std::string place(std::size_t row) const {
-    return rows.place(flat.rows.empty() ? row : flat.rows[row]);
+  std::string location(std::size_t row) const {
+    return rows.location(flat.rows.empty() ? row : flat.rows[row]);
   }
 };
 

@@ -107,7 +107,7 @@ Names warnings_of(std::string_view lines, bool has_labels = false) {
   const auto rows = rows_of(lines);
   RowsToCheck check{.texts = {},
                     .count = rows.size(),
-                    .place = [&](std::size_t row) { return rows.place(row); },
+                    .location = [&](std::size_t row) { return rows.location(row); },
                     .has_labels = has_labels};
   for (const formats::Column& column : rows.columns())
     if (column.kind == formats::Column::Kind::kText) check.texts.push_back(&column);
@@ -168,7 +168,7 @@ TEST_F(ReadColumns, ListsGiveRowsWithLabelsAndPlaces) {
   EXPECT_EQ(found.texts[1]->texts[1], "r");
   EXPECT_THAT(found.labels, ElementsAre(0.5f, 0.5f, 1.0f));
   EXPECT_THAT(found.left_out, ElementsAre("prompt"));
-  EXPECT_THAT(found.place(2), HasSubstr("row 2"));
+  EXPECT_THAT(found.location(2), HasSubstr("row 2"));
   EXPECT_THAT(found.warnings, IsEmpty());
 }
 

@@ -155,14 +155,14 @@ class CorpusReader {
     parts_.log.fact("columns", set.columns.empty()
                                    ? "texts are the lines of the files"
                                    : fmt::format("texts from \"{}\"", set.columns.front()));
-    const auto tell = [&](std::string_view part, std::span<const fs::path> files,
-                          const TextPieces& pieces) {
+    const auto report_part = [&](std::string_view part, std::span<const fs::path> files,
+                                 const TextPieces& pieces) {
       parts_.log.fact(part, fmt::format("{}: {}", first_name(files), describe(pieces)));
     };
-    if (parts_.stages.train) tell("train", parts_.files.train, set.corpus.train);
+    if (parts_.stages.train) report_part("train", parts_.files.train, set.corpus.train);
     if (parts_.stages.eval) {
-      tell("validation", splits_train() ? parts_.files.train : parts_.files.validation,
-           set.corpus.validation);
+      report_part("validation", splits_train() ? parts_.files.train : parts_.files.validation,
+                  set.corpus.validation);
     }
     maker_.log_notes("cache");
   }
@@ -178,7 +178,7 @@ class CorpusReader {
     return text;
   }
 
-  // What gives a part without pieces some.
+  // Advice for a part without pieces.
   std::string advice(std::string_view part, const PieceCounts& counts) const {
     if (counts.rows == 0 && splits_train()) {
       return fmt::format("pass --validation_file, or a {} --validation_split_percentage (found {})",

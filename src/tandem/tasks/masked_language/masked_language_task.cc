@@ -207,14 +207,14 @@ tasks::Evaluation MaskedLanguageTask::evaluate(Split split, std::span<const floa
   const std::vector<std::uint32_t> order = tasks::evaluation_order(eval_, options().padding);
   TANDEM_CHECK(split == Split::kEval && output.size() == order.size() * kValues,
                "{} outputs of {} pieces", output.size(), order.size());
-  std::vector<std::size_t> place(order.size());  // of each piece among the outputs
-  for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = i * kValues;
+  std::vector<std::size_t> output_begin(order.size());  // of each piece among the outputs
+  for (std::size_t i = 0; i < order.size(); ++i) output_begin[order[i]] = i * kValues;
   double loss = 0, pieces = 0, right = 0, chosen = 0;
-  for (std::size_t begin = 0; begin < place.size(); begin += options().eval_batch_size) {
-    const std::size_t end = std::min(place.size(), begin + options().eval_batch_size);
+  for (std::size_t begin = 0; begin < output_begin.size(); begin += options().eval_batch_size) {
+    const std::size_t end = std::min(output_begin.size(), begin + options().eval_batch_size);
     double of_batch = 0, chosen_of_batch = 0;
     for (std::size_t i = begin; i < end; ++i) {
-      const float* const values = output.data() + place[i];
+      const float* const values = output.data() + output_begin[i];
       of_batch += static_cast<double>(values[kLoss]) + values[kLossRest];
       chosen_of_batch += values[kChosen];
       right += values[kRight];

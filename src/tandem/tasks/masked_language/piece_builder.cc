@@ -10,7 +10,7 @@
 namespace tandem::masked_language {
 namespace {
 
-// Enough for all threads, and little beside a model.
+// Enough for all threads, and little compared with a model.
 constexpr std::size_t kBlockBytes = std::size_t{4} << 20;
 
 constexpr std::uint32_t kFrame = StoredToken::kSpecial | StoredToken::kWordBegin;
@@ -168,7 +168,7 @@ std::uint64_t add_rows(TextRows& rows, RowRange range, const text::Tokenizer& to
     const std::size_t begin = static_cast<std::size_t>(std::max(range.begin, first) - first);
     const std::size_t end = static_cast<std::size_t>(std::min(range.end, seen) - first);
     const std::vector<Chunk> chunks = tasks::encode_in_chunks<Chunk>(
-        end - begin, threads, [&](std::size_t row) { return rows.place(first + begin + row); },
+        end - begin, threads, [&](std::size_t row) { return rows.location(first + begin + row); },
         [&](std::size_t row, text::Encoding& encoding, Chunk& chunk) {
           encoder.add(block.texts[begin + row], encoding, chunk);
         });

@@ -71,7 +71,7 @@ class TextRows::File {
   // the end.
   virtual bool next(std::vector<std::string_view>& texts, std::size_t bytes) = 0;
   // "line 17" of a row of the last block.
-  virtual std::string place(std::uint64_t row) const = 0;
+  virtual std::string location(std::uint64_t row) const = 0;
   // Reads to the end; how many rows there were.
   virtual std::uint64_t count() = 0;
 };
@@ -92,7 +92,7 @@ class TextRows::LineFile final : public File {
     return true;
   }
 
-  std::string place(std::uint64_t row) const override { return fmt::format("line {}", row + 1); }
+  std::string location(std::uint64_t row) const override { return fmt::format("line {}", row + 1); }
 
   std::uint64_t count() override {
     std::uint64_t rows = 0;
@@ -129,7 +129,7 @@ class TextRows::TableFile final : public File {
       if (!texts.empty() && taken >= bytes) break;
       if (column.kind == Column::Kind::kOther || column.is_null(used_)) {
         raise<DataError>("{}: column \"{}\": the text is missing; leave out such rows",
-                         source_->place(used_), column.name);
+                         source_->location(used_), column.name);
       }
       texts.push_back(column.texts[used_]);
       taken += texts.back().size();
@@ -137,8 +137,8 @@ class TextRows::TableFile final : public File {
     return true;
   }
 
-  std::string place(std::uint64_t row) const override {
-    return source_->place(static_cast<std::size_t>(row - table_begin_));
+  std::string location(std::uint64_t row) const override {
+    return source_->location(static_cast<std::size_t>(row - table_begin_));
   }
 
   std::uint64_t count() override {
@@ -160,7 +160,7 @@ class TextRows::TableFile final : public File {
     const Column& column = table_.columns.front();
     const bool texts = column.kind == Column::Kind::kText;
     if (!texts && (column.kind != Column::Kind::kOther || column.is_unreadable())) {
-      raise<DataError>("{}: column \"{}\" has the type {}, expected text", source_->place(0),
+      raise<DataError>("{}: column \"{}\" has the type {}, expected text", source_->location(0),
                        column.name, column.type);
     }
     return true;
@@ -217,7 +217,7 @@ bool TextRows::next(RowBlock& block, std::size_t bytes) {
   for (std::size_t i = 0; i < block.texts.size(); ++i) {
     if (block.texts[i].size() <= kMaxRowBytes) continue;
     raise<DataError>("{}: found a text of {} bytes, expected at most {}; break it into rows",
-                     place(block.first_row + i), block.texts[i].size(), kMaxRowBytes);
+                     location(block.first_row + i), block.texts[i].size(), kMaxRowBytes);
   }
   if (next_row_ == 0) raise<DataError>("data file '{}': the file has no row in it", first_name());
   return !block.texts.empty();
@@ -231,9 +231,9 @@ std::uint64_t TextRows::count() {
   return next_row_;
 }
 
-std::string TextRows::place(std::uint64_t row) const {
+std::string TextRows::location(std::uint64_t row) const {
   return fmt::format("data file '{}', {}", files_[next_file_ - 1].string(),
-                     file_->place(row - file_begin_));
+                     file_->location(row - file_begin_));
 }
 
 // datasets: int(round(boundary * num_examples / 100.0)), and Python rounds half to even, as

@@ -53,7 +53,7 @@ class TextRows {
   // The column that texts come from; empty while all files were .txt.
   const std::string& column() const { return column_; }
   // For an error about a row of the last block: "data file 'train.txt', line 17".
-  std::string place(std::uint64_t row) const;
+  std::string location(std::uint64_t row) const;
 
  private:
   class File;

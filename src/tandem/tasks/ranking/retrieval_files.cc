@@ -71,10 +71,10 @@ IndexedTexts read_texts(const std::filesystem::path& path, std::vector<std::stri
   std::vector<std::size_t> row_of;
   std::size_t empty = 0, repeated = 0;
   for (std::size_t row = 0; row < rows.size(); ++row) {
-    std::string id = value_at(ids, row, rows.place(row));
+    std::string id = value_at(ids, row, rows.location(row));
     // An empty field of a TSV file is null.
     if (texts.is_null(row) && !rows.untyped())
-      raise<DataError>("{}: the text is null; expected a text", rows.place(row));
+      raise<DataError>("{}: the text is null; expected a text", rows.location(row));
     if (texts.is_null(row) || texts.texts[row].empty()) {
       ++empty;
       continue;
@@ -83,7 +83,7 @@ IndexedTexts read_texts(const std::filesystem::path& path, std::vector<std::stri
     if (!is_new) {
       if (read.texts.texts[at->second] != texts.texts[row])
         raise<DataError>("{}: the id '{}' stands for another text than in {}; expected one text",
-                         rows.place(row), id, rows.place(row_of[at->second]));
+                         rows.location(row), id, rows.location(row_of[at->second]));
       ++repeated;
       continue;
     }
@@ -176,7 +176,7 @@ std::vector<Relevant> read_judgements(const std::filesystem::path& path, const N
   }
   Judgements judgements(queries, corpus);
   for (std::size_t row = 0; row < rows.size(); ++row) {
-    const std::string where = rows.place(row);
+    const std::string where = rows.location(row);
     if (!is_relevant(score ? &*score : nullptr, row, where)) continue;
     const std::string query = value_at(*rows.find("query-id"), row, where);
     for (const std::string& document : values_at(*rows.find("corpus-id"), row, where))

@@ -25,13 +25,13 @@ std::vector<std::size_t> largest_first(Scores values) {
 }
 
 // 2^(n - p) - 1 is divided by 2^n, which cancels in the shares: weights of long lists are finite.
-std::vector<double> place_weights(std::size_t documents, PlaceWeights kind) {
+std::vector<double> rank_weights(std::size_t documents, RankWeights kind) {
   std::vector<double> weights(documents, 1);
-  if (kind == PlaceWeights::kEqual) return weights;
+  if (kind == RankWeights::kEqual) return weights;
   double sum = 0;
-  for (std::size_t place = 0; place < documents; ++place)
-    sum += weights[place] =
-        std::exp2(-static_cast<double>(place)) - std::exp2(-static_cast<double>(documents));
+  for (std::size_t rank = 0; rank < documents; ++rank)
+    sum += weights[rank] =
+        std::exp2(-static_cast<double>(rank)) - std::exp2(-static_cast<double>(documents));
   for (double& weight : weights) weight /= sum;
   return weights;
 }
@@ -95,24 +95,23 @@ double list_net(Scores scores, Scores labels, Slopes slopes) {
   return loss;
 }
 
-double list_mle(Scores scores, Scores labels, ListOrder order, PlaceWeights weights,
-                Slopes slopes) {
+double list_mle(Scores scores, Scores labels, ListOrder order, RankWeights weights, Slopes slopes) {
   const std::size_t documents = scores.size();
-  std::vector<std::size_t> places(documents);
-  std::iota(places.begin(), places.end(), std::size_t{0});
-  if (order == ListOrder::kByLabel) places = largest_first(labels);
-  const std::vector<double> weight = place_weights(documents, weights);
+  std::vector<std::size_t> ranked(documents);
+  std::iota(ranked.begin(), ranked.end(), std::size_t{0});
+  if (order == ListOrder::kByLabel) ranked = largest_first(labels);
+  const std::vector<double> weight = rank_weights(documents, weights);
   // rest[p]: the logarithm of the sum of exponentials from place p on.
   std::vector<double> rest(documents);
   double sum = ranking::kNoTerm;
-  for (std::size_t place = documents; place-- > 0;)
-    rest[place] = sum = ranking::log_add(sum, scores[places[place]]);
+  for (std::size_t rank = documents; rank-- > 0;)
+    rest[rank] = sum = ranking::log_add(sum, scores[ranked[rank]]);
   double loss = 0;
-  for (std::size_t place = 0; place < documents; ++place) {
-    const std::size_t document = places[place];
-    loss += weight[place] * (rest[place] - scores[document]);
-    slopes[document] = -weight[place];
-    for (std::size_t before = 0; before <= place; ++before)
+  for (std::size_t rank = 0; rank < documents; ++rank) {
+    const std::size_t document = ranked[rank];
+    loss += weight[rank] * (rest[rank] - scores[document]);
+    slopes[document] = -weight[rank];
+    for (std::size_t before = 0; before <= rank; ++before)
       slopes[document] += weight[before] * std::exp(scores[document] - rest[before]);
   }
   return loss;

@@ -17,13 +17,13 @@ using Slopes = std::span<double>;
 double list_net(Scores scores, Scores labels, Slopes slopes);
 
 enum class ListOrder { kGiven, kByLabel };
-enum class PlaceWeights { kEqual, kPositionAware };
+enum class RankWeights { kEqual, kPositionAware };
 
 // -log of the likelihood of the order (Xia et al. 2008, ListMLE). kPositionAware (Lan et al. 2014):
 // place p of n weighs 2^(n - p) - 1, divided by the sum of the weights. Stable for scores of any
 // size: sentence-transformers overflows near 88 and adds 1e-10 to each sum of exponentials, which
 // changes its loss for scores below about -15.
-double list_mle(Scores scores, Scores labels, ListOrder order, PlaceWeights weights, Slopes slopes);
+double list_mle(Scores scores, Scores labels, ListOrder order, RankWeights weights, Slopes slopes);
 
 // Squared differences of true and smooth ranks, discounted by the true rank; summed.
 double rank_mse(Scores scores, Scores labels, double alpha, Slopes slopes);

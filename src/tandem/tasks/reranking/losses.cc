@@ -209,7 +209,7 @@ bool applies_sigmoid(const LossOptions& options, bool by_default) {
                     /*usage=*/true);
 }
 
-BatchLoss list_likelihood(const LossOptions& options, PlaceWeights weights) {
+BatchLoss list_likelihood(const LossOptions& options, RankWeights weights) {
   const ListOrder order = options.respect_input_order ? ListOrder::kGiven : ListOrder::kByLabel;
   return mean_over_queries([=](Scores scores, Scores labels, Slopes slopes) {
     return list_mle(scores, labels, order, weights, slopes);
@@ -241,8 +241,8 @@ BatchLoss batch_loss(const LossOptions& options, std::string_view name) {
   if (name == "MSELoss") return mean_squared_error;
   if (name == "MarginMSELoss") return margin_squared_error;
   if (name == "ListNetLoss") return mean_over_queries(list_net);
-  if (name == "ListMLELoss") return list_likelihood(options, PlaceWeights::kEqual);
-  if (name == "PListMLELoss") return list_likelihood(options, PlaceWeights::kPositionAware);
+  if (name == "ListMLELoss") return list_likelihood(options, RankWeights::kEqual);
+  if (name == "PListMLELoss") return list_likelihood(options, RankWeights::kPositionAware);
   if (name == "LambdaLoss") return pair_loss(options, pair_weights(options.weighting_scheme));
   if (name == "RankNetLoss") return pair_loss(options, PairWeights::kNone);
   if (name == "ADRMSELoss")

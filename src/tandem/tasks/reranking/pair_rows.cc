@@ -94,7 +94,7 @@ class PairBuilder {
  private:
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> text, Args&&... args) const {
-    raise<DataError>("{}: {}", pairs_.rows.place(row_),
+    raise<DataError>("{}: {}", pairs_.rows.location(row_),
                      fmt::format(text, std::forward<Args>(args)...));
   }
 

@@ -38,7 +38,7 @@ struct PairRows {
   std::vector<std::string> columns;   // that were read
   std::vector<std::string> left_out;  // columns whose type no loss reads
 
-  std::string place(std::size_t pair) const { return rows.place(row_of[pair]); }
+  std::string location(std::size_t pair) const { return rows.location(row_of[pair]); }
 };
 
 // Columns in the order of the file: the query, then

@@ -73,7 +73,7 @@ TEST_F(PairRowsTest, ListsOfPassagesAndLabels) {
   EXPECT_THAT(pairs.queries, ElementsAre("q", "q", "r"));
   EXPECT_THAT(pairs.labels, ElementsAre(2, 0, 0.5F));
   EXPECT_THAT(pairs.begins, ElementsAre(0, 2, 3));
-  EXPECT_THAT(pairs.place(2), HasSubstr("row 2"));
+  EXPECT_THAT(pairs.location(2), HasSubstr("row 2"));
 }
 
 // The order before is that of the search, with a positive that it missed behind it.

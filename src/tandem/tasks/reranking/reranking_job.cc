@@ -84,9 +84,9 @@ struct JoinedPairs {
     }
     return bytes;
   }
-  std::string place(std::size_t pair) const {
+  std::string location(std::size_t pair) const {
     const std::size_t first = parts.front().passages.size();
-    return pair < first ? parts.front().place(pair) : parts.back().place(pair - first);
+    return pair < first ? parts.front().location(pair) : parts.back().location(pair - first);
   }
 
   std::span<const PairRows> parts;
@@ -131,7 +131,7 @@ void RerankingJob::check_labels(const PairRows& pairs, StartLog& log) const {
   if (const auto bad = find_bad_label(needs, pairs.labels, task_->reranker().num_labels)) {
     const std::size_t pair =
         pairs.labels_per_row == 0 ? bad->index : pairs.begins[bad->index / pairs.labels_per_row];
-    raise<DataError>("{}: {}", pairs.place(pair), bad->problem);
+    raise<DataError>("{}: {}", pairs.location(pair), bad->problem);
   }
   if (!needs.orders_labels || pairs.labels.empty()) return;
   for (std::size_t i = 0; i + 1 < pairs.begins.size(); ++i) {
@@ -172,7 +172,7 @@ LabelledPairs RerankingJob::with_features(std::span<const PairRows> parts, std::
       [&] {
         return text_classification::build_text_features(
             task_->tokenizer(), joined.queries, joined.passages, max_tokens_, maker.threads(),
-            [&](std::size_t i) { return joined.place(i); });
+            [&](std::size_t i) { return joined.location(i); });
       });
   if (const std::size_t cut = labelled.features.num_truncated(); cut > 0)
     log.fact(name, fmt::format("{} pairs were cut to {} tokens", cut, max_tokens_));

@@ -64,7 +64,7 @@ class Labeller {
   template <class... Args>
   [[noreturn]] void fail(std::size_t row, fmt::format_string<Args...> format,
                          Args&&... args) const {
-    raise<DataError>("{}: {}", raw_.rows.place(row),
+    raise<DataError>("{}: {}", raw_.rows.location(row),
                      fmt::format(format, std::forward<Args>(args)...));
   }
 
@@ -115,7 +115,7 @@ class Labeller {
 std::string_view text_of(const RawExamples& raw, const Column& column, std::size_t row) {
   if (column.kind == Column::Kind::kText && !column.is_null(row)) return column.texts[row];
   if (raw.rows.untyped()) return "";  // an empty cell
-  raise<DataError>("{}: column \"{}\" is null, expected text", raw.rows.place(row), column.name);
+  raise<DataError>("{}: column \"{}\" is null, expected text", raw.rows.location(row), column.name);
 }
 
 // Labels of a type that is not read are an error where labels are needed, and no labels elsewhere.
@@ -126,7 +126,7 @@ void check_label_type(RawExamples& raw, bool needed) {
   if (needed) {
     raise<DataError>(
         "{}: column \"{}\" has the type {}, expected texts, numbers, truth values or lists of them",
-        raw.rows.place(0), labels.name, labels.type);
+        raw.rows.location(0), labels.name, labels.type);
   }
   raw.labels = Column();
 }
@@ -236,7 +236,7 @@ RawExamples ExampleReader::read(std::span<const std::filesystem::path> files,
     const Column& column = *raw.rows.find(name);
     if (column.kind == Column::Kind::kText) continue;
     if (column.kind == Column::Kind::kOther && !column.is_unreadable()) continue;
-    raise<DataError>("{}: column \"{}\" has the type {}, expected text", raw.rows.place(0), name,
+    raise<DataError>("{}: column \"{}\" has the type {}, expected text", raw.rows.location(0), name,
                      column.type);
   }
   if (const Column* labels = raw.rows.find(arguments_.label_column())) {
@@ -290,14 +290,14 @@ Problem problem_of(const RawExamples& raw, const ClassificationArguments& argume
   const bool regression = arguments.do_regression.value_or(numbers);
   if (regression && !numbers && labels.kind != Column::Kind::kInteger) {
     raise<ConfigError>("--do_regression true: {}: the labels have the type {}, expected numbers",
-                       raw.rows.place(0), labels.type);
+                       raw.rows.location(0), labels.type);
   }
   if (regression) return Problem::kRegression;
   if (lists && arguments.script == Script::kGlue) {
     raise<DataError>(
         "{}: the labels are lists, which run_glue cannot use; tandem run_classification trains on "
         "several labels per text",
-        raw.rows.place(0));
+        raw.rows.location(0));
   }
   return lists ? Problem::kMultiLabel : Problem::kSingleLabel;
 }
@@ -305,7 +305,7 @@ Problem problem_of(const RawExamples& raw, const ClassificationArguments& argume
 void require_labels(const RawExamples& raw) {
   for (const std::uint32_t row : raw.used) {
     if (raw.labels.kind == Column::Kind::kOther || raw.labels.is_null(row))
-      raise<DataError>("{}: the label is missing", raw.rows.place(row));
+      raise<DataError>("{}: the label is missing", raw.rows.location(row));
   }
 }
 
@@ -322,7 +322,7 @@ std::vector<PlacedLabel> other_labels(const RawExamples& raw, const LabelSet& kn
     for (std::size_t cell = begin; cell < end; ++cell) {
       const auto text = label_text(cells, cell);
       if (!text || is_no_label(cells, cell) || known.ids.contains(*text)) continue;
-      if (seen.insert(*text).second) others.push_back({*text, raw.rows.place(row)});
+      if (seen.insert(*text).second) others.push_back({*text, raw.rows.location(row)});
     }
   }
   return others;
@@ -333,7 +333,7 @@ std::optional<std::string> first_fraction(const RawExamples& raw) {
   for (const std::uint32_t row : raw.used) {
     const double number = raw.labels.numbers[row];
     if (!raw.labels.is_null(row) && number != std::floor(number))
-      return fmt::format("{}: {}", raw.rows.place(row), number);
+      return fmt::format("{}: {}", raw.rows.location(row), number);
   }
   return std::nullopt;
 }
@@ -342,10 +342,10 @@ std::string class_distribution(const RawExamples& raw) {
   constexpr std::size_t kShown = 20;
   if (raw.labels.kind == Column::Kind::kOther || raw.labels.kind == Column::Kind::kList) return "";
   std::vector<std::pair<std::string, std::size_t>> counts;
-  std::map<std::string, std::size_t> place;
+  std::map<std::string, std::size_t> location;
   for (const std::uint32_t row : raw.used) {
     const std::string text = label_text(raw.labels, row).value_or("none");
-    const auto [found, is_new] = place.emplace(text, counts.size());
+    const auto [found, is_new] = location.emplace(text, counts.size());
     if (is_new) counts.emplace_back(text, 0);
     ++counts[found->second].second;
   }

@@ -85,7 +85,7 @@ void require_labels(const RawExamples& raw);
 // The labels of the examples that `known` has not, in the order of the examples, each with its
 // first place: "'dev.csv', row 2 (line 3)".
 struct PlacedLabel {
-  std::string label, place;
+  std::string label, location;
 };
 std::vector<PlacedLabel> other_labels(const RawExamples& raw, const LabelSet& known);
 // "'dev.csv', row 2 (line 3): 0.5": the first example whose label is a number and not a whole one;

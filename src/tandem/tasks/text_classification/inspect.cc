@@ -49,7 +49,7 @@ void inspect_features(const std::filesystem::path& file, const ClassificationArg
   const TextFeatures features =
       build_text_features(tokenizer, examples.first, examples.second,
                           static_cast<std::size_t>(arguments.max_seq_length), threads,
-                          [&](std::size_t i) { return examples.rows.place(examples.used[i]); });
+                          [&](std::size_t i) { return examples.rows.location(examples.used[i]); });
   const auto add_label = [&](std::size_t i, nlohmann::ordered_json& line) {
     line["label"] = label_of(examples, labels, i);
   };

@@ -109,11 +109,11 @@ LabelSet glue_labels(const GlueTask& task, std::span<const std::string> of_model
   labels.names = of_task;
   if (same) labels.names.assign(of_model.begin(), of_model.end());
   for (std::size_t i = 0; i < of_task.size(); ++i) {
-    const auto place = same
+    const auto index = same
                            ? std::find(lowered.begin(), lowered.end(), of_task[i]) - lowered.begin()
                            : static_cast<std::ptrdiff_t>(i);
-    labels.ids[std::to_string(i)] = static_cast<std::int32_t>(place);
-    labels.ids[of_task[i]] = static_cast<std::int32_t>(place);
+    labels.ids[std::to_string(i)] = static_cast<std::int32_t>(index);
+    labels.ids[of_task[i]] = static_cast<std::int32_t>(index);
   }
   return labels;
 }

@@ -120,7 +120,7 @@ std::string entry_html(const Mistake& mistake, Problem problem) {
       "<div class=\"context\">{}</div>{}<small>{}</small></details>\n",
       mistake.rightness, escape_html(mistake.first.substr(0, 120)), escape_html(mistake.predicted),
       escape_html(mistake.expected), sure, escape_html(mistake.first), second,
-      escape_html(mistake.place));
+      escape_html(mistake.location));
 }
 
 constexpr tasks::MistakeOrder kOrders[] = {{"order", "order of the file"},
@@ -165,7 +165,7 @@ Mistakes find_mistakes(const ExampleSet& examples, const LabelSet& labels,
     if (mistakes.shown.size() >= limit) continue;
     mistake.first = examples.first[i];
     if (!examples.second.empty()) mistake.second = examples.second[i];
-    mistake.place = examples.rows.place(examples.used[i]);
+    mistake.location = examples.rows.location(examples.used[i]);
     mistakes.shown.push_back(std::move(mistake));
   }
   return mistakes;

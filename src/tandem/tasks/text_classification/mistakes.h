@@ -17,7 +17,7 @@ struct Mistake {
   std::string predicted, expected;  // labels or numbers
   double confidence = 0;            // kSingleLabel: probability of what was predicted
   double rightness = 0;  // kSingleLabel: probability of what was expected; else 1 / (1 + error)
-  std::string place;
+  std::string location;
 };
 
 // The most labels of a confusion matrix that people can read.

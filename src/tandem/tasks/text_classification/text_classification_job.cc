@@ -103,7 +103,7 @@ LabelSet TextClassificationJob::choose_labels(std::span<const std::string> of_mo
   if (!train_) {
     if (problem == Problem::kRegression && !tasks::are_default_names(of_model)) {
       raise<DataError>("{}: the labels are numbers, but the model has classes: {}",
-                       first->rows.place(0), fmt::join(of_model, ", "));
+                       first->rows.location(0), fmt::join(of_model, ", "));
     }
     return model_labels(problem, of_model);
   }
@@ -129,7 +129,7 @@ LabelSet TextClassificationJob::labels_of_data(Problem problem) {
     raise<DataError>(
         "{}: {} in column \"{}\", and classification needs two labels or more; for numbers to "
         "predict write them with a decimal point{}",
-        train_->rows.place(0),
+        train_->rows.location(0),
         labels.names.empty() ? "there is no label"
                              : fmt::format("'{}' is the only label", labels.names.front()),
         arguments_.label_column(),
@@ -141,23 +141,23 @@ LabelSet TextClassificationJob::labels_of_data(Problem problem) {
 // The model has outputs for them, as run_classification.py's has.
 void TextClassificationJob::note_unlearnt(const LabelSet& of_train) {
   constexpr std::size_t kShown = 20;
-  std::map<std::string, std::string> places;  // of each label the first
+  std::map<std::string, std::string> locations;  // of each label the first
   for (const auto* parts : {&eval_, &test_}) {
     for (const RawExamples& raw : *parts) {
       if (raw.labels.kind != train_->labels.kind) continue;
       for (PlacedLabel& other : other_labels(raw, of_train))
-        places.emplace(std::move(other.label), std::move(other.place));
+        locations.emplace(std::move(other.label), std::move(other.location));
     }
   }
   std::size_t shown = 0;
-  for (const auto& [label, place] : places) {
+  for (const auto& [label, location] : locations) {
     if (++shown > kShown) break;
     notes_.push_back(fmt::format(
-        "{}: the label '{}' is not in the training data, so it cannot be learnt", place, label));
+        "{}: the label '{}' is not in the training data, so it cannot be learnt", location, label));
   }
-  if (places.size() > kShown) {
+  if (locations.size() > kShown) {
     notes_.push_back(fmt::format("{} further labels are not in the training data, either",
-                                 places.size() - kShown));
+                                 locations.size() - kShown));
   }
 }
 
@@ -259,7 +259,7 @@ LabelledTexts TextClassificationJob::with_features(RawExamples raw, tasks::Start
       [&] {
         return build_text_features(
             task_->tokenizer(), examples.first, examples.second, max_length, maker.threads(),
-            [&](std::size_t i) { return examples.rows.place(examples.used[i]); });
+            [&](std::size_t i) { return examples.rows.location(examples.used[i]); });
       });
   log.fact(part, fmt::format(
                      "{}: {} texts of up to {} tokens{}", file, examples.size(),

@@ -390,7 +390,7 @@ TEST_F(Examples, LabelsAndTheirPlaces) {
   const auto others = other_labels(raw, known);
   ASSERT_EQ(others.size(), 1u);
   EXPECT_EQ(others[0].label, "bad");
-  EXPECT_THAT(others[0].place, HasSubstr("t.csv', row 2 (line 3)"));
+  EXPECT_THAT(others[0].location, HasSubstr("t.csv', row 2 (line 3)"));
   try {
     require_labels(raw);
     ADD_FAILURE() << "row 3 has no label";
@@ -403,7 +403,7 @@ TEST_F(Examples, LabelsAndTheirPlaces) {
                                  "{\"sentence\": \"b\", \"label\": [\"x\", \"y\"]}\n");
   known.ids = {{"x", 0}};
   ASSERT_EQ(other_labels(lists, known).size(), 1u);
-  EXPECT_THAT(other_labels(lists, known)[0].place, HasSubstr("m.json', row 2"));
+  EXPECT_THAT(other_labels(lists, known)[0].location, HasSubstr("m.json', row 2"));
 }
 
 // A small file may have as many labels as texts: a table of both would take gigabytes, and a search

@@ -21,8 +21,8 @@ class TextFeaturesBuilder {
  public:
   TextFeaturesBuilder(const text::Tokenizer& tokenizer, std::span<const std::string_view> first,
                       std::span<const std::string_view> second, std::size_t max_seq_length,
-                      FunctionRef<std::string(std::size_t)> place)
-      : tokenizer_(tokenizer), first_(first), second_(second), place_(place) {
+                      FunctionRef<std::string(std::size_t)> location)
+      : tokenizer_(tokenizer), first_(first), second_(second), location_(location) {
     features_.frame_ = tokenizer.sequence_template();
     features_.pairs_ = !second.empty();
     features_.max_seq_length_ = max_seq_length;
@@ -34,7 +34,7 @@ class TextFeaturesBuilder {
 
   TextFeatures build(ThreadPool& threads) {
     auto chunks = tasks::encode_in_chunks<Chunk>(
-        first_.size(), threads, place_,
+        first_.size(), threads, location_,
         [&](std::size_t i, text::Encoding& encoding, Chunk& chunk) { add(i, encoding, chunk); });
     for (Chunk& chunk : chunks) append(chunk);
     features_.ids_ = std::move(ids_);
@@ -88,7 +88,7 @@ class TextFeaturesBuilder {
 
   const text::Tokenizer& tokenizer_;
   std::span<const std::string_view> first_, second_;
-  FunctionRef<std::string(std::size_t)> place_;
+  FunctionRef<std::string(std::size_t)> location_;
   std::vector<std::int32_t> ids_;
   std::vector<std::uint64_t> begins_;
   std::vector<TextFeatures::Lengths> lengths_;
@@ -99,8 +99,8 @@ TextFeatures build_text_features(const text::Tokenizer& tokenizer,
                                  std::span<const std::string_view> first,
                                  std::span<const std::string_view> second,
                                  std::size_t max_seq_length, ThreadPool& threads,
-                                 FunctionRef<std::string(std::size_t i)> place) {
-  return TextFeaturesBuilder(tokenizer, first, second, max_seq_length, place).build(threads);
+                                 FunctionRef<std::string(std::size_t i)> location) {
+  return TextFeaturesBuilder(tokenizer, first, second, max_seq_length, location).build(threads);
 }
 
 std::string features_key(std::span<const std::string_view> first,

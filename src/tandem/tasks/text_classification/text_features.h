@@ -64,15 +64,15 @@ class TextFeatures final : public tasks::TokenSequences {
 
 // Features of texts, or of pairs where `second` is not empty; a single text keeps its first tokens,
 // a pair those that the truncation "longest_first" leaves. An empty text is one. The same for any
-// number of threads. Throws DataError that names the text as place(i) says; InvalidArgument when
-// max_seq_length has no room beside the special tokens.
+// number of threads. Throws DataError that names the text as location(i) says; InvalidArgument when
+// max_seq_length has no room in addition to the special tokens.
 TextFeatures build_text_features(const text::Tokenizer& tokenizer,
                                  std::span<const std::string_view> first,
                                  std::span<const std::string_view> second,
                                  std::size_t max_seq_length, ThreadPool& threads,
-                                 FunctionRef<std::string(std::size_t i)> place);
+                                 FunctionRef<std::string(std::size_t i)> location);
 
-// Names all that features are made of beside the tokenizer, for keys (feature_cache.h).
+// Names all that features are made of in addition to the tokenizer, for keys (feature_cache.h).
 std::string features_key(std::span<const std::string_view> first,
                          std::span<const std::string_view> second, std::size_t max_seq_length);
 

@@ -47,7 +47,7 @@ class FeatureBuilder {
 
   FeatureSet build(ThreadPool& threads) {
     auto chunks = tasks::encode_in_chunks<Chunk>(
-        size_, threads, [&](std::size_t i) { return sentences_.place(i); },
+        size_, threads, [&](std::size_t i) { return sentences_.location(i); },
         [&](std::size_t i, text::Encoding& encoding, Chunk& chunk) { add(i, encoding, chunk); });
     for (Chunk& chunk : chunks) append(chunk);
     set_.statistics_.num_tokens = ids_.size() + size_ * text::SequenceTemplate::kSpecialTokensOfOne;

@@ -33,7 +33,7 @@ std::string inside_name(std::string name) {
       if (ids[tags[i]] != kUnknown) continue;
       raise<DataError>(
           "{}: word {} ('{}') has the tag '{}', which the model does not have; expected one of {}",
-          sentences.place(row), i, sentences.words(row)[i], sentences.tag_names()[tags[i]],
+          sentences.location(row), i, sentences.words(row)[i], sentences.tag_names()[tags[i]],
           fmt::join(names, ", "));
     }
   }

@@ -24,26 +24,27 @@ void require_lists(const data::Rows& rows, const Column& column, std::string_vie
     const bool nothing = inner == Kind::kOther && !column.children.front().is_unreadable();
     if (inner == Kind::kText || nothing || what == "tags") return;
     raise<DataError>("{}: column \"{}\" has lists of {}, expected lists of {} as texts",
-                     rows.place(0), column.name, column.children.front().type, what);
+                     rows.location(0), column.name, column.children.front().type, what);
   }
   if (rows.untyped()) {
     raise<DataError>(
         "{}: column \"{}\" has texts, expected a list of {} in each row, which CSV "
         "cannot hold: use JSON lines, {}",
-        rows.place(0), column.name, what, kExample);
+        rows.location(0), column.name, what, kExample);
   }
   raise<DataError>("{}: column \"{}\" is of type {}, expected a list of {} in each row: {}",
-                   rows.place(0), column.name, column.type, what, kExample);
+                   rows.location(0), column.name, column.type, what, kExample);
 }
 
 void require_values(const data::Rows& rows, const Column& lists) {
   const Column& values = lists.children.front();
   for (std::size_t row = 0; row < rows.size(); ++row) {
     if (lists.is_null(row))
-      raise<DataError>("{}: column \"{}\" is null, expected a list", rows.place(row), lists.name);
+      raise<DataError>("{}: column \"{}\" is null, expected a list", rows.location(row),
+                       lists.name);
     for (std::size_t i = lists.begins[row]; i < lists.begins[row + 1]; ++i) {
       if (values.is_null(i)) {
-        raise<DataError>("{}: column \"{}\", entry {} is null", rows.place(row), lists.name,
+        raise<DataError>("{}: column \"{}\", entry {} is null", rows.location(row), lists.name,
                          i - lists.begins[row]);
       }
     }
@@ -90,14 +91,14 @@ void SentenceSet::require_as_many(const Column& tags) const {
     const std::size_t count = tags.begins[row + 1] - tags.begins[row];
     if (count == length(row)) continue;
     raise<DataError>("{}: {} words in \"{}\" and {} tags in \"{}\", expected a tag for each word",
-                     place(row), length(row), words_->name, count, tags.name);
+                     location(row), length(row), words_->name, count, tags.name);
   }
 }
 
 void SentenceSet::take_names(const Column& tags) {
   const Column& values = tags.children.front();
   if (values.kind != Kind::kText && values.size > 0) {
-    raise<DataError>("{}: column \"{}\" has lists of {}, expected names of tags: {}", place(0),
+    raise<DataError>("{}: column \"{}\" has lists of {}, expected names of tags: {}", location(0),
                      tags.name, values.type, kExample);
   }
   std::unordered_map<std::string_view, std::uint32_t> ids;
@@ -106,8 +107,8 @@ void SentenceSet::take_names(const Column& tags) {
     for (std::size_t i = tags.begins[row]; i < tags.begins[row + 1]; ++i) {
       const std::string_view name = values.texts[i];
       if (name.empty()) {
-        raise<DataError>("{}: tag {} is empty, expected a name such as O or B-person", place(row),
-                         i - tags.begins[row]);
+        raise<DataError>("{}: tag {} is empty, expected a name such as O or B-person",
+                         location(row), i - tags.begins[row]);
       }
       const auto [at, added] = ids.emplace(name, static_cast<std::uint32_t>(names_.size()));
       if (added) names_.emplace_back(name);
@@ -123,13 +124,13 @@ void SentenceSet::take_numbers(const Column& tags) {
     raise<DataError>(
         "{}: column \"{}\" has numbers, and the file does not say which tags they stand for: write "
         "the tags' names instead, {}",
-        place(0), tags.name, kExample);
+        location(0), tags.name, kExample);
   }
   const std::vector<std::int64_t>& numbers = tags.children.front().integers;
   for (std::size_t row = 0; row < size(); ++row) {
     for (std::size_t i = tags.begins[row]; i < tags.begins[row + 1]; ++i) {
       if (numbers[i] < 0 || static_cast<std::size_t>(numbers[i]) >= names_.size()) {
-        raise<DataError>("{}: tag {} is {}, but \"{}\" names {} tags, 0 to {}", place(row),
+        raise<DataError>("{}: tag {} is {}, but \"{}\" names {} tags, 0 to {}", location(row),
                          i - tags.begins[row], numbers[i], tags.name, names_.size(),
                          names_.size() - 1);
       }

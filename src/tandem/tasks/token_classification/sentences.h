@@ -52,7 +52,7 @@ class SentenceSet {
   // The columns that were read, for users.
   std::string describe_columns() const;
   // For an error about a row: "'train.json', row 17 (line 17)".
-  std::string place(std::size_t sentence) const { return rows_.place(sentence); }
+  std::string location(std::size_t sentence) const { return rows_.location(sentence); }
 
  private:
   std::size_t length(std::size_t sentence) const {

@@ -55,7 +55,7 @@ std::string sentence_entry(const WrongSentence& sentence) {
   return fmt::format(
       "<details data-f1=\"{:.4f}\"><summary>{} <b>({} wrong)</b></summary>\n<div "
       "class=\"context\">{}</div><small>{}</small></details>\n",
-      right, plain, sentence.num_wrong, marked, escape_html(sentence.place));
+      right, plain, sentence.num_wrong, marked, escape_html(sentence.location));
 }
 
 constexpr tasks::MistakeOrder kOrders[] = {{"order", "order of the file"},

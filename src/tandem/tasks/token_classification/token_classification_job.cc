@@ -98,7 +98,7 @@ tasks::Task& TokenClassificationJob::make_task(models::ModelConfig config,
   if (labels.size() < 2) {
     raise<DataError>(
         "{}: {} in the training data, so there is nothing to learn",
-        train_ ? train_->place(0) : "config.json of the model",
+        train_ ? train_->location(0) : "config.json of the model",
         labels.empty() ? "there is no tag" : fmt::format("'{}' is the only tag", labels.front()));
   }
   tasks::set_finetuning_task(config, lower(arguments_.task_name));

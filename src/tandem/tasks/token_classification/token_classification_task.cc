@@ -89,7 +89,7 @@ void TokenClassificationTask::set_evaluation(tasks::Split split, EvaluationSet s
   const auto& begins = set.features.position_begins();
   if (begins.size() > 1 && begins.back() == 0) {
     raise<DataError>("{}: no word of the file has a token, so there is nothing to tag",
-                     set.sentences.place(0));
+                     set.sentences.location(0));
   }
   add_evaluation(split, std::move(set));
 }

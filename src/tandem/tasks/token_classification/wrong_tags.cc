@@ -6,7 +6,7 @@ namespace {
 WrongSentence describe(const SentenceSet& sentences, std::size_t i,
                        std::span<const Position> positions, std::span<const std::string> labels,
                        std::span<const std::uint32_t> tags) {
-  WrongSentence sentence{.place = sentences.place(i), .words = {}, .num_wrong = 0};
+  WrongSentence sentence{.location = sentences.location(i), .words = {}, .num_wrong = 0};
   for (const std::string_view word : sentences.words(i))
     sentence.words.push_back({std::string(word), "", ""});
   for (std::size_t k = 0; k < positions.size(); ++k) {

@@ -19,7 +19,7 @@ struct TaggedWord {
 };
 
 struct WrongSentence {
-  std::string place;  // "'test.json', row 17 (line 17)"
+  std::string location;  // "'test.json', row 17 (line 17)"
   std::vector<TaggedWord> words;
   std::size_t num_wrong = 0;  // words
 };
