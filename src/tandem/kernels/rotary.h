@@ -28,7 +28,7 @@ void fill_rotary_table(double theta, std::size_t head_dim, std::size_t positions
 
 // Rotates `heads` heads of every row in place. Head i of row r is at x + r ld + i head_dim, so the
 // queries and keys of a product [rows, 3H] are 2 H / head_dim heads with ld = 3H; queries or keys
-// alone have their own x, ld and heads. What lies between the heads and the next row stays.
+// alone have their own x, ld and heads. Values between the heads and the next row stay.
 //   x: T (float or bfloat16); the arithmetic is f32.
 // Throws InvalidArgument for bad sequences, an odd head_dim, heads that do not fit in ld, or a
 // sequence of more rows than the table has positions.

@@ -87,7 +87,7 @@ std::string dl_error() {
   return text == nullptr ? "unknown error" : text;
 }
 
-// What the user does after dlopen() has failed. The C library of the portable archive may be older
+// The advice after dlopen() has failed. The C library of the portable archive may be older
 // than the one that the system's library was built with.
 std::string remedy(const std::string& reason, const KnownPlugin& known) {
   if (reason.find("version `GLIBC") != std::string::npos) {

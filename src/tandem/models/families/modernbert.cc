@@ -113,7 +113,7 @@ std::optional<std::size_t> read_layer_types(const Json& json, std::size_t layers
   return every;
 }
 
-// What transformers 5 writes wins over what 4 writes, as there.
+// The keys of transformers 5 win over those of 4, as there.
 void read_more(const Json& json, std::string_view where, ModelConfig& config) {
   RotaryAttention& attention = config.attention;
   const auto every = read_count(json, "global_attn_every_n_layers", where);

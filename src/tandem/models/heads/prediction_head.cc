@@ -137,7 +137,7 @@ class PredictionHead final : public Head {
   std::span<const float> chosen(std::span<const float> hidden, const Units& units) const {
     return input_ == PredictionInput::kRows ? hidden : units.chosen;
   }
-  // What dense reads.
+  // The rows that the dense layer reads.
   std::span<const float> choose(const nn::Pass& pass, std::span<const float> hidden,
                                 const Units& units) const {
     if (means_) {
