@@ -164,7 +164,25 @@ def golden(name, task, folder, heads):
     (GOLDEN / f"batch_{name}_{task}.json").write_text(json.dumps(record, separators=(",", ":")) + "\n")
 
 
+def scratch():
+    """What a new model of every family begins with, and of BERT without a shared output matrix."""
+    changes = {name: {} for name in CONFIGS} | {"bert_untied": {"tie_word_embeddings": False}, "distilbert_fixed": {"sinusoidal_pos_embds": True}}
+    models = {}
+    for name, change in changes.items():
+        config = CONFIGS[name.split("_")[0]]
+        config = type(config)(**config.to_dict() | change)
+        set_seed(42)
+        model = AutoModelForMaskedLM.from_config(config)
+        parameters = {}
+        for key, tensor in model.named_parameters():
+            flat = tensor.detach().flatten()
+            parameters[key] = {"norm": float(flat.double().norm()), "first8": flat[:8].tolist(), "last8": flat[-8:].tolist()}
+        models[name] = {"config": config.to_diff_dict() | {"model_type": config.model_type} | change, "parameters": parameters}
+    (GOLDEN / "scratch.json").write_text(json.dumps({"versions": versions(), "models": models}, separators=(",", ":")) + "\n")
+
+
 def main():
+    scratch()
     heads = {}
     for name in CONFIGS:
         folder = make_model(name)

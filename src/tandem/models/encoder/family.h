@@ -71,6 +71,13 @@ struct MaskedLanguageHeadParts {
   std::optional<double> layer_norm_eps = {};           // unset: that of config.json
 };
 
+// What the class …ForMaskedLM draws when it is made, beyond the values that its parameters begin
+// with (from_scratch.h).
+struct ConstructionDraws {
+  bool positions_twice = false;  // the table of positions is made again behind the other tables
+  bool output_bias = false;      // the output matrix is made with a bias
+};
+
 struct Family {
   std::string_view model_type;  // of config.json: "bert"
   std::string_view
@@ -85,6 +92,7 @@ struct Family {
   // If present, it replaces sequence_head and the plain output layers of tokens and spans.
   PredictionHeadParts prediction_head = {};
   MaskedLanguageHeadParts masked_language_head = {};
+  ConstructionDraws construction = {};
   // Tensors of the pre-training heads, which checkpoints of the family may carry, begin with these.
   std::span<const std::string_view> pretraining_heads;
   // Whether there is dropout between the attention's output projection and its residual.

@@ -52,6 +52,7 @@ constinit const Family kDistilBert = {
                              .output = "vocab_projector",
                              .bias = "vocab_projector.bias",
                              .layer_norm_eps = 1e-12},
+    .construction = {.output_bias = true},
     .pretraining_heads = kPretrainingHeads,
     .attention_output_dropout = false,
     .positions = nn::Positions::kRows,

@@ -36,6 +36,7 @@ constinit const Family kElectra = {
                              .bias = "generator_lm_head.bias",
                              .norm_before_dense = true,
                              .activation = kernels::Activation::kGelu},
+    .construction = {.output_bias = true},
     .pretraining_heads = kPretrainingHeads,
     .attention_output_dropout = true,
     .positions = nn::Positions::kRows,

@@ -26,6 +26,7 @@ constexpr Family roberta_like(std::string_view model_type, std::string_view clas
                             .activation = kernels::Activation::kTanh,
                             .drops_input = true},
           .masked_language_head = kLmHead,
+          .construction = {.positions_twice = true, .output_bias = true},
           .pretraining_heads = kLanguageModelHeads,
           .attention_output_dropout = true,
           .positions = nn::Positions::kTokens,

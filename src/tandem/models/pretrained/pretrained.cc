@@ -9,6 +9,7 @@
 #include "tandem/core/error.h"
 #include "tandem/formats/safetensors.h"
 #include "tandem/formats/torch_file.h"
+#include "tandem/models/pretrained/initial_values.h"
 #include "tandem/models/pretrained/parameter_order.h"
 #include "tandem/models/pretrained/torch_random.h"
 #include "tandem/models/pretrained/weight_files.h"
@@ -79,6 +80,31 @@ std::string describe_shapes(const formats::TensorView& tensor, const nn::Paramet
                      formats::shape_to_string(parameter.shape));
 }
 
+// A tensor of words that stands for a longer parameter of the model.
+bool is_of_fewer_words(const formats::TensorView& tensor, const nn::ParameterSpec& parameter,
+                       const ModelConfig& config) {
+  const MaskedLanguageHeadParts& head = config.family->masked_language_head;
+  const bool of_words =
+      parameter.name.ends_with("embeddings.word_embeddings.weight") ||
+      (!head.output.empty() &&
+       (parameter.name == head.bias || parameter.name == std::string(head.output) + ".weight"));
+  return of_words && tensor.shape.size() == parameter.shape.size() && !tensor.shape.empty() &&
+         tensor.shape[0] > 0 && tensor.shape[0] < parameter.shape[0] &&
+         std::equal(tensor.shape.begin() + 1, tensor.shape.end(), parameter.shape.begin() + 1) &&
+         formats::is_float(tensor.dtype);
+}
+
+// New rows are the mean of those that the file has.
+void copy_and_grow(const formats::TensorView& tensor, const nn::ParameterSpec& parameter,
+                   std::span<float> values) {
+  const std::size_t rows = tensor.shape[0], width = parameter.size / parameter.shape[0];
+  formats::copy_to_float(tensor, values.first(rows * width));
+  std::vector<double> mean(width, 0.0);
+  for (std::size_t i = 0; i < rows * width; ++i) mean[i % width] += values[i];
+  for (std::size_t i = rows * width; i < values.size(); ++i)
+    values[i] = static_cast<float>(mean[i % width] / static_cast<double>(rows));
+}
+
 [[noreturn]] void nothing_found(const WeightFiles& files, const ModelConfig& config,
                                 const nn::ParameterLayout& layout) {
   raise<DataError>(
@@ -102,58 +128,6 @@ void clear_gaps(const nn::ParameterLayout& layout, std::span<float> weights) {
   std::fill(weights.begin() + end, weights.end(), 0.0f);
 }
 
-// "Attention Is All You Need", section 3.5: row p is sin and cos of p / 10000^(2i/H), interleaved.
-void fill_sinusoidal_positions(std::span<float> table, std::size_t hidden_size) {
-  for (std::size_t element = 0; element < table.size(); ++element) {
-    const std::size_t position = element / hidden_size;
-    const std::size_t column = element % hidden_size;
-    const double exponent =
-        2.0 * static_cast<double>(column / 2) / static_cast<double>(hidden_size);
-    const double angle = static_cast<double>(position) / std::pow(10000.0, exponent);
-    table[element] = static_cast<float>(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
-  }
-}
-
-// Whether row pad_token_id of this table is the padding's: 0, and without a gradient.
-bool has_padding_row(const ModelConfig& config, const nn::ParameterSpec& parameter) {
-  if (config.family->truncated_deviation != nullptr) return false;  // drawn as any other row
-  return config.pad_token_id >= 0 && (parameter.name.ends_with("word_embeddings.weight") ||
-                                      (config.family->positions == nn::Positions::kTokens &&
-                                       parameter.name.ends_with("position_embeddings.weight")));
-}
-
-static_assert(kMinInitializerCutoff == TorchGenerator::kMinCutoff);
-
-void initialize_parameter(const ModelConfig& config, const nn::ParameterSpec& parameter,
-                          std::span<float> values, TorchGenerator& generator) {
-  const auto fill_normal = [&] {
-    const auto deviation = config.family->truncated_deviation;
-    if (deviation == nullptr) return generator.fill_normal(values, 0.0, config.initializer_range);
-    generator.fill_truncated_normal(values, deviation(config, parameter),
-                                    config.initializer_cutoff_factor);
-  };
-  switch (parameter.kind) {
-    case nn::ParameterKind::kBias:
-      // One of attention scores is a table.
-      if (parameter.shape.size() == 2) return fill_normal();
-      return std::fill(values.begin(), values.end(), 0.0f);
-    case nn::ParameterKind::kLayerNormWeight:
-      return std::fill(values.begin(), values.end(), 1.0f);
-    case nn::ParameterKind::kWeight:
-      return fill_normal();
-    case nn::ParameterKind::kEmbedding:
-      break;
-  }
-  if (!parameter.trainable) return fill_sinusoidal_positions(values, config.hidden_size);
-  fill_normal();
-  if (has_padding_row(config, parameter)) {
-    const std::size_t width = parameter.shape[1];
-    const std::span<float> padding_row =
-        values.subspan(static_cast<std::size_t>(config.pad_token_id) * width, width);
-    std::fill(padding_row.begin(), padding_row.end(), 0.0f);
-  }
-}
-
 // Fills the parameters that are not `loaded` (one flag per parameter), from the embeddings to the
 // head as the modules of the model stand, and returns their names in that order.
 std::vector<std::string> initialize_missing(const ModelConfig& config,
@@ -165,10 +139,34 @@ std::vector<std::string> initialize_missing(const ModelConfig& config,
   const std::vector<nn::ParameterSpec>& parameters = layout.parameters();
   for (std::size_t i = parameters.size(); i-- > 0;) {
     if (loaded[i]) continue;
-    initialize_parameter(config, parameters[i], values_of(parameters[i], weights), generator);
+    draw_initial_values(config, parameters[i], values_of(parameters[i], weights), generator);
     names.push_back(parameters[i].name);
   }
   return names;
+}
+
+struct Target {
+  const ModelConfig& config;
+  const LoadOptions& options;
+  std::span<float> weights;
+};
+
+// False: the tensor has another shape, and the parameter is to be drawn.
+bool read_values(const formats::TensorView& tensor, const nn::ParameterSpec& parameter,
+                 const std::filesystem::path& file, const Target& target, LoadReport& report) {
+  const std::span<float> values = values_of(parameter, target.weights);
+  if (target.options.grows_vocabulary && is_of_fewer_words(tensor, parameter, target.config)) {
+    copy_and_grow(tensor, parameter, values);
+    report.grown.push_back(describe_shapes(tensor, parameter));
+    return true;
+  }
+  if (target.options.ignore_mismatched_sizes && tensor.shape != parameter.shape) {
+    report.mismatched.push_back(describe_shapes(tensor, parameter));
+    return false;
+  }
+  check_fits(tensor, parameter, file, target.config.family->base_prefix);
+  formats::copy_to_float(tensor, values);
+  return true;
 }
 
 void check_size(const nn::ParameterLayout& layout, std::size_t size) {
@@ -219,13 +217,8 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
     }
     loaded[index] = true;
     if (caller_reads) continue;
-    if (options.ignore_mismatched_sizes && tensor.shape != parameter->shape) {
+    if (!read_values(tensor, *parameter, files.file_of(i), {config, options, weights}, report))
       drawn_anew.push_back(index);
-      report.mismatched.push_back(describe_shapes(tensor, *parameter));
-      continue;
-    }
-    check_fits(tensor, *parameter, files.file_of(i), prefix);
-    formats::copy_to_float(tensor, values_of(*parameter, weights));
   }
   if (std::find(loaded.begin(), loaded.end(), true) == loaded.end())
     nothing_found(files, config, layout);

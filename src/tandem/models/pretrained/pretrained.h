@@ -24,6 +24,8 @@ struct LoadReport {
   // Those in another shape: "classifier.bias: found shape [2] in the checkpoint and [3] in the
   // model".
   std::vector<std::string> mismatched;
+  // Those of words that the model has more of, as `mismatched`.
+  std::vector<std::string> grown;
   // In the file, for nobody: other heads and the like.
   std::vector<std::string> unused;
   // In the file, of known use elsewhere: pooler, pre-training heads, position_ids.
@@ -35,6 +37,9 @@ struct LoadOptions {
   std::uint64_t seed = 42;
   // A tensor of another shape than its parameter is as good as none, instead of an error.
   bool ignore_mismatched_sizes = false;
+  // The model may have more words than the file. The new rows are the mean of the file's rows, as
+  // after resize_token_embeddings() of transformers, whose noise of about 1e-6 is left out.
+  bool grows_vocabulary = false;
 };
 
 // Fills `weights` ([layout.size()] f32) from the weights of `model_dir` in any of the forms of

@@ -26,6 +26,7 @@ using models::testing::tiny_config;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::ThrowsMessage;
 using ::testing::UnorderedElementsAreArray;
 
@@ -323,6 +324,36 @@ TEST_P(PretrainedTest, DrawsAHeadOfAnotherShapeAnewWhereThatIsAskedFor) {
                    [&](const std::string& name) { return name.starts_with(head_) ? "" : name; }));
   load();
   EXPECT_EQ(drawn, weights_);
+}
+
+// As resize_token_embeddings(): two words more than the file has are the mean of its rows.
+TEST_P(PretrainedTest, WordsGrowWhereThatIsAskedFor) {
+  std::vector<OwnedTensor> tensors =
+      checkpoint(formats::DType::kF32, [](const std::string& name) { return name; });
+  const std::string name = prefix_ + "embeddings.word_embeddings.weight";
+  const nn::ParameterSpec& words = *model_.layout().find(name);
+  const std::size_t width = words.shape[1], kept = (words.shape[0] - 2) * width;
+  for (OwnedTensor& tensor : tensors) {
+    if (tensor.name == name)
+      tensor = make_tensor(name, formats::DType::kF32, {words.shape[0] - 2, width},
+                           exact_values(kept, words.offset));
+  }
+  write(tensors);
+  EXPECT_THAT([&] { load(); }, ThrowsMessage<DataError>(HasSubstr(name)));
+  options_.grows_vocabulary = true;
+  const LoadReport report = load();
+  EXPECT_THAT(report.newly_initialized, IsEmpty());
+  ASSERT_EQ(report.grown.size(), 1u);
+  EXPECT_THAT(report.grown.front(), HasSubstr(name + ": found shape"));
+  expect_loaded(name);
+  const float* const found = weights_.data() + words.offset;
+  for (std::size_t column = 0; column < width; ++column) {
+    double sum = 0;
+    for (std::size_t at = column; at < kept; at += width) sum += found[at];
+    const double mean = sum / static_cast<double>(words.shape[0] - 2);
+    EXPECT_NEAR(found[kept + column], mean, 1e-6 * std::abs(mean) + 1e-9);
+    EXPECT_EQ(found[kept + column], found[kept + width + column]);
+  }
 }
 
 TEST_P(PretrainedTest, RefusesIntegersTwinsAndStrangers) {

@@ -90,4 +90,12 @@ void TorchGenerator::fill_truncated_normal(std::span<float> out, double standard
   }
 }
 
+void TorchGenerator::skip_normal(std::size_t size) {
+  if (size < kBlock) {
+    for (std::size_t i = 0; i < size; ++i) scalar_normal();
+    return;
+  }
+  engine_.discard(size + (size % kBlock == 0 ? 0 : kBlock));
+}
+
 }  // namespace tandem::models

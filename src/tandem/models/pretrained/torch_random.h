@@ -1,6 +1,7 @@
 // torch's CPU random numbers, as far as the initialisation of parameters needs them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <random>
@@ -27,6 +28,10 @@ class TorchGenerator {
   // which torch draws otherwise.
   static constexpr double kMinCutoff = 0.4;
   void fill_truncated_normal(std::span<float> out, double standard_deviation, double cutoff);
+  // What tensors of `size` elements draw whose values nobody reads: tensor.normal_() and
+  // tensor.uniform_().
+  void skip_normal(std::size_t size);
+  void skip_uniform(std::size_t size) { engine_.discard(size); }
 
  private:
   float uniform_24_bits();
