@@ -98,6 +98,10 @@ class Task:
         path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
         return path
 
+    def flags(self):
+        """What tandem is told beyond what all cells are."""
+        return []
+
     def encode(self, tokenizer, texts):
         return tokenizer(*texts, padding="max_length", max_length=LENGTH, truncation=True)
 
@@ -160,11 +164,44 @@ class Questions(Task):
     def write(self, folder):
         return DEMO / "train.json"
 
+    def flags(self):
+        return ["--max_train_samples", QUESTIONS, "--doc_stride", STRIDE, "--pad_to_max_length", "true"]
+
     def features(self, tokenizer, keys):
         return [
             {**{key: feature[key] for key in keys}, "start_positions": feature["start"], "end_positions": feature["end"]}
             for feature in hf_reference.features(tokenizer, self.rows, LENGTH, STRIDE, True)[:QUESTIONS]
         ]
+
+
+class MaskedWords(Task):
+    """Every word is chosen, and each of its tokens becomes the mask: masks that need no random number."""
+
+    command, head, problem_type = "run_mlm", "MaskedLM", None
+
+    def labels_in(self, row):
+        return []
+
+    def write(self, folder):
+        path = folder / "rows.txt"
+        path.write_text("".join(row + "\n" for row in self.rows))
+        return path
+
+    def flags(self):
+        return ["--line_by_line", "--whole_word_mask", "--mlm_probability", 1, "--pad_to_max_length", "true", "--validation_split_percentage", 0]
+
+    def features(self, tokenizer, keys):
+        encoded = tokenizer(self.rows, padding="max_length", max_length=LENGTH, truncation=True, return_special_tokens_mask=True)
+        return [self.masked(tokenizer, {key: encoded[key][i] for key in keys}, encoded["special_tokens_mask"][i]) for i in range(len(self.rows))]
+
+    @staticmethod
+    def masked(tokenizer, feature, special):
+        tokens = feature["input_ids"]
+        return {
+            **feature,
+            "input_ids": [token if fixed else tokenizer.mask_token_id for token, fixed in zip(tokens, special)],
+            "labels": [-100 if fixed else token for token, fixed in zip(tokens, special)],
+        }
 
 
 TASKS = {
@@ -174,6 +211,7 @@ TASKS = {
     "run_classification, several labels": SeveralLabels(golden_rows("multilabel")),
     "run_classification, numbers": Number(golden_rows("regression")),
     "run_ner": Words(golden_rows("ner")),
+    "run_mlm": MaskedWords([text for row in golden_rows("pair") if (text := one_text(row)["sentence"]).strip()]),
 }
 
 

@@ -204,8 +204,7 @@ def cell_with_tandem(tandem, folder, task, options, output, checkpoint=None):
         }.items()
         for word in (f"--{key}", value)
     ]
-    if task.command == "run_qa":
-        flags += ["--max_train_samples", cells.QUESTIONS, "--doc_stride", cells.STRIDE, "--pad_to_max_length", "true"]
+    flags += task.flags()
     flags += ["--save_strategy", "no", "--resume_from_checkpoint", checkpoint] if checkpoint else ["--save_steps", CELL_HALF]
     run([tandem, task.command, "--model_name_or_path", folder / "model", "--train_file", task.write(folder), "--output_dir", output, "--do_train", *flags])
 

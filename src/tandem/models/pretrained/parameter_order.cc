@@ -1,6 +1,7 @@
 #include "tandem/models/pretrained/parameter_order.h"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -90,6 +91,21 @@ void move_head_first(Parameters& all) {
   });
 }
 
+// A shared output matrix is listed with the head, which is met first, as lm_head.decoder.weight.
+void move_shared_words_behind_head(const nn::ParameterLayout& layout, Parameters& all) {
+  const MaskedLanguageHeadParts& head = kXlmRoberta.masked_language_head;
+  const bool shared = layout.find(head.bias) != nullptr &&
+                      layout.find(std::string(head.output) + ".weight") == nullptr;
+  if (!shared) return;
+  const auto encoder = std::ranges::find_if(all, [](const nn::ParameterSpec* parameter) {
+    return parameter->name.starts_with(kXlmRoberta.base_prefix);
+  });
+  const auto words = std::find_if(encoder, all.end(), [](const nn::ParameterSpec* parameter) {
+    return parameter->name.ends_with("embeddings.word_embeddings.weight");
+  });
+  if (words != all.end()) std::rotate(encoder, words, words + 1);
+}
+
 }  // namespace
 
 DefinitionOrder newest_definition_order(std::string_view model_type) {
@@ -112,7 +128,10 @@ std::vector<const nn::ParameterSpec*> parameters_as_defined(const nn::ParameterL
   }
   move_shared_behind_layers(all);
   if (order != DefinitionOrder::kTransformers4) move_positions_behind_norm(all);
-  if (order == DefinitionOrder::kTransformers5HeadFirst) move_head_first(all);
+  if (order == DefinitionOrder::kTransformers5HeadFirst) {
+    move_head_first(all);
+    move_shared_words_behind_head(layout, all);
+  }
   return all;
 }
 
