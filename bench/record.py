@@ -44,6 +44,7 @@ UNTIMED = (
     "membership_schedules",
     "membership_large_jobs",
     "quality_of_labels.py",
+    "quality_of_mlm.py",
     "torch_own_tests.py",
     "faults.py",
     "step_memory.py",
