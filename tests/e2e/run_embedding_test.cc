@@ -165,6 +165,30 @@ TEST_F(RunEmbedding, ColumnsChooseLossAndEvaluator) {
   }
 }
 
+// 5 MB of texts in the 40 rows that are used, whose tokens the second run finds.
+TEST_F(RunEmbedding, CachedFeaturesTrainTheSame) {
+  std::string rows;
+  for (int row = 0; row < 64; ++row) {
+    std::string text = fmt::format("row {} ", row);
+    while (text.size() < 64 << 10) text += "of many words ";
+    rows += json{{"anchor", text}, {"positive", text + "again"}}.dump() + "\n";
+  }
+  const Words flags = {
+      "--train_file", file("large.jsonl", rows), "--max_steps", "2", "--logical_shards", "2"};
+  const std::string folder = path("cache").native();
+  const Variables cached = {{"TANDEM_FEATURE_CACHE", folder}};
+  const auto out = [&](const std::string& name, const Words& more) {
+    return output_of(run_ok(train_command(name, with(flags, more)), cached));
+  };
+  EXPECT_THAT(out("made", {}), HasSubstr("features are kept in"));
+  EXPECT_THAT(out("found", {}), HasSubstr("features come from"));
+  EXPECT_THAT(out("anew", {"--overwrite_cache", "--preprocessing_num_workers", "3"}),
+              HasSubstr("features are kept in"));
+  run_ok(train_command("prompted", with(flags, {"--prompts", "ask: "})), cached);
+  for (const char* name : {"found", "anew"}) EXPECT_TRUE(weights("made") == weights(name)) << name;
+  EXPECT_FALSE(weights("made") == weights("prompted"));
+}
+
 // A trained model keeps its pooling, and its directory is one to train further.
 TEST_F(RunEmbedding, SavesWhatTheModelIs) {
   run_ok(train_command("cls", {"--pooling_mode", "cls", "--normalize", "--max_steps", "2"}));

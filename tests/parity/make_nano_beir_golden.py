@@ -37,9 +37,7 @@ class LocalNanoBeir(NanoBEIREvaluator):
 
 
 def main():
-    model = sentence_transformers.SentenceTransformer(
-        str(GOLDEN / "models" / "tiny-st-mean"), device="cpu"
-    )
+    model = sentence_transformers.SentenceTransformer(str(GOLDEN / "models" / "tiny-st-mean"), device="cpu")
     evaluator = LocalNanoBeir(dataset_names=["msmarco", "nq"])
     with tempfile.TemporaryDirectory() as folder:
         metrics = evaluator(model, output_path=folder, epoch=0, steps=0)

@@ -23,14 +23,16 @@ FlagTable data_flags() {
       "training rows with text columns such as anchor and positive: JSON lines, CSV, TSV, Parquet "
       "or Arrow");
   FlagTable own = row_flags<Arguments>();
-  own.insert(own.end(), {flags::note("overwrite_cache", flags::Kind::kBool, nullptr,
-                                     "features are not kept: each run makes them")
-                             .with_bare(),
-                         flags::note("preprocessing_num_workers", flags::Kind::kInteger, nullptr,
-                                     "all threads of the rank make features"),
-                         flags::note("pad_to_max_length", flags::Kind::kBool, nullptr,
-                                     "padding changes no embedding, and none is computed")
-                             .with_bare()});
+  own.insert(own.end(),
+             {flag("overwrite_cache", field<&Arguments::overwrite_cache>(),
+                   "make features anew even if an earlier run kept them"),
+              flag("preprocessing_num_workers", field<&Arguments::preprocessing_num_workers>(),
+                   "threads that make features; unset: all threads of the rank; the "
+                   "features are the same")
+                  .between(1, 1024),
+              flags::note("pad_to_max_length", flags::Kind::kBool, nullptr,
+                          "padding changes no embedding, and none is computed")
+                  .with_bare()});
   table.insert(table.end(), own.begin(), own.end());
   return grouped("Data", std::move(table));
 }

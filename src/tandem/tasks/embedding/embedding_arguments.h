@@ -18,6 +18,8 @@ struct EmbeddingArguments : DataSource {
   std::optional<std::string> train_columns;  // commas between; unset: the order of the file
   std::optional<std::string> label_column;
   std::optional<std::int64_t> max_train_samples, max_eval_samples, max_predict_samples;
+  std::optional<int> preprocessing_num_workers;
+  bool overwrite_cache = false;
   std::optional<std::string> prompts;  // one for all texts, or JSON {column: prompt}
 
   // --- model, where its directory has no modules.json ---

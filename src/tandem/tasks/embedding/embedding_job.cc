@@ -270,7 +270,7 @@ void EmbeddingJob::add_searches(std::span<const NamedSearch> searches,
 
 TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
                                      std::span<const NamedSearch> searches, std::string_view name,
-                                     const DataParts& parts) const {
+                                     StartLog& log, FeatureMaker& maker) const {
   std::vector<std::string_view> texts;
   std::deque<std::string> prompted;
   TokenizedRows rows;
@@ -290,14 +290,20 @@ TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
     rows.labels_per_row = part->labels_per_row;
   }
   add_searches(searches, texts, prompted);
-  rows.texts = text_classification::build_text_features(
-      task_->tokenizer(), texts, {}, max_tokens_, parts.threads, [&](std::size_t i) {
-        return part && i < rows.rows * rows.columns ? part->location(i % rows.rows)
-                                                    : fmt::format("text {} of the search", i);
+  std::uint64_t bytes = 0;
+  for (const std::string_view text : texts) bytes += text.size();
+  rows.texts = maker.cache().get<text_classification::TextFeatures>(
+      bytes, [&] { return text_classification::features_key(texts, {}, max_tokens_); },
+      [&] {
+        return text_classification::build_text_features(
+            task_->tokenizer(), texts, {}, max_tokens_, maker.threads(), [&](std::size_t i) {
+              return part && i < rows.rows * rows.columns ? part->location(i % rows.rows)
+                                                          : fmt::format("text {} of the search", i);
+            });
       });
+  maker.log_notes(name);
   if (part) {
-    parts.log.fact(name,
-                   fmt::format("{}: {} rows of {} texts of up to {} tokens", part->rows.file(),
+    log.fact(name, fmt::format("{}: {} rows of {} texts of up to {} tokens", part->rows.file(),
                                part->count, rows.columns, rows.texts.max_seq_length()));
   }
   return rows;
@@ -328,12 +334,14 @@ Sampler EmbeddingJob::sampler(const RowColumns& part) const {
 
 void EmbeddingJob::load_data(const DataParts& parts) {
   parts.log.fact("pooling", pooling_text(task_->files()));
-  if (train_) task_->set_train(tokenize(train_, {}, "train", parts), sampler(*train_));
+  FeatureMaker maker(parts, arguments_.preprocessing_num_workers, arguments_.overwrite_cache);
+  if (train_) task_->set_train(tokenize(train_, {}, "train", parts.log, maker), sampler(*train_));
   if (eval_ || !searches_.empty()) {
-    TokenizedRows rows = tokenize(eval_, searches_, "validation", parts);
+    TokenizedRows rows = tokenize(eval_, searches_, "validation", parts.log, maker);
     task_->set_evaluation(Split::kEval, std::move(rows), std::move(searches_));
   }
-  if (predict_) task_->set_evaluation(Split::kPredict, tokenize(predict_, {}, "test", parts));
+  if (predict_)
+    task_->set_evaluation(Split::kPredict, tokenize(predict_, {}, "test", parts.log, maker));
   train_.reset();
   eval_.reset();
   predict_.reset();

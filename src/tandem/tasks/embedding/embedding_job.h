@@ -50,7 +50,7 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   // Tokenizes a part, the texts of a search, or both.
   TokenizedRows tokenize(const std::optional<RowColumns>& part,
                          std::span<const NamedSearch> searches, std::string_view name,
-                         const DataParts& parts) const;
+                         StartLog& log, FeatureMaker& maker) const;
   void add_searches(std::span<const NamedSearch> searches, std::vector<std::string_view>& texts,
                     std::deque<std::string>& prompted) const;
   void read_searches(StartLog& log);
