@@ -1,6 +1,5 @@
 #include "tandem/net/connect.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "tandem/core/descriptors.h"
 #include "tandem/core/error.h"
 #include "tandem/net/address.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::net {
 namespace {
@@ -42,26 +42,30 @@ class Attempt {
   bool failed() const { return !socket_; }
   bool won() const { return won_; }
   std::string failure() const { return fmt::format("{}: {}", address_.text, failure_); }
-  pollfd wait() const { return {socket_.get(), connected_ ? short{POLLIN} : short{POLLOUT}, 0}; }
+  void add_to(EventLoop& loop) {
+    if (connected_) {
+      loop.read(socket_, [this] { read_answer(); });
+    } else {
+      loop.write(socket_, [this] { check_connected(); });
+    }
+  }
   Connected take() { return {std::move(socket_), address_.text, answer_}; }
 
-  // Called on an event at the socket and when time has passed.
-  void advance(bool ready) {
-    if (ready && !connected_) {
-      int error_number = 0;
-      socklen_t size = sizeof error_number;
-      ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error_number, &size);
-      if (error_number != 0) return fail(std::strerror(error_number));
-      connected();
-    } else if (ready) {
-      read_answer();
-    }
+  void check_limit() {
     if (socket_ && !won_ && limit_.passed()) {
       fail(connected_ ? "it accepted the connection and did not answer" : std::strerror(ETIMEDOUT));
     }
   }
 
  private:
+  void check_connected() {
+    int error_number = 0;
+    socklen_t size = sizeof error_number;
+    ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error_number, &size);
+    if (error_number != 0) return fail(std::strerror(error_number));
+    connected();
+  }
+
   void connected() {
     connected_ = true;
     set_no_delay(socket_);
@@ -158,11 +162,11 @@ Connected connect_first(std::span<const std::string> hosts, int port, const Hand
       head_start = Deadline(kHeadStart);
       continue;
     }
-    std::vector<pollfd> waits;
-    for (const auto& attempt : attempts) waits.push_back(attempt->wait());
-    const milliseconds poll_timeout(head_start.passed() ? 100 : head_start.remaining_ms());
-    ::poll(waits.data(), waits.size(), deadline.remaining_ms(poll_timeout));
-    for (std::size_t i = 0; i < attempts.size(); ++i) attempts[i]->advance(waits[i].revents != 0);
+    EventLoop loop;
+    for (const auto& attempt : attempts) attempt->add_to(loop);
+    loop.until(deadline);
+    loop.run_once(milliseconds(head_start.passed() ? 100 : head_start.remaining_ms()));
+    for (const auto& attempt : attempts) attempt->check_limit();
     if (handshake.check) handshake.check();
   }
   failure = describe(failures);

@@ -3,7 +3,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 
 #include "tandem/core/descriptors.h"
 #include "tandem/core/error.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::net {
 namespace {
@@ -118,8 +118,7 @@ int local_port(const FileDescriptor& socket) {
 }
 
 FileDescriptor accept_tcp(const FileDescriptor& listener, int timeout_ms) {
-  pollfd wait{listener.get(), POLLIN, 0};
-  if (::poll(&wait, 1, timeout_ms) <= 0) return {};
+  if (!wait_readable(listener.get(), Deadline(std::chrono::milliseconds(timeout_ms)))) return {};
   FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket) {
     set_no_delay(socket);
@@ -202,9 +201,7 @@ IoStatus send_all(const FileDescriptor& socket, std::span<const std::byte> bytes
     }
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return IoStatus::kClosed;
-    pollfd wait{socket.get(), POLLOUT, 0};
-    if (::poll(&wait, 1, deadline.remaining_ms()) == 0 && deadline.passed())
-      return IoStatus::kTimeout;
+    if (!wait_writable(socket.get(), deadline)) return IoStatus::kTimeout;
   }
   return IoStatus::kDone;
 }
@@ -220,9 +217,7 @@ IoStatus receive_all(const FileDescriptor& socket, std::span<std::byte> bytes,
     }
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return IoStatus::kClosed;
-    pollfd wait{socket.get(), POLLIN, 0};
-    if (::poll(&wait, 1, deadline.remaining_ms()) == 0 && deadline.passed())
-      return IoStatus::kTimeout;
+    if (!wait_readable(socket.get(), deadline)) return IoStatus::kTimeout;
   }
   return IoStatus::kDone;
 }

@@ -1,6 +1,5 @@
 #include "tandem/rendezvous/pmi.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <thread>
 
 #include "tandem/core/error.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/net/socket.h"
 
 namespace tandem::rendezvous {
@@ -129,10 +129,7 @@ std::optional<std::string> PmiClient::next_line(std::string_view asked,
       buffer_.erase(0, newline + 1);
       return line;
     }
-    pollfd wait{descriptor_, POLLIN, 0};
-    const int ready = ::poll(&wait, 1, deadline.remaining_ms());
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0) return std::nullopt;
+    if (!net::wait_readable(descriptor_, deadline)) return std::nullopt;
     char bytes[1024];
     const ssize_t count = ::read(descriptor_, bytes, sizeof bytes);
     if (count < 0 && errno == EINTR) continue;

@@ -1,9 +1,10 @@
 #include "tandem/rendezvous/torch_store.h"
 
-#include <poll.h>
+#include <thread>
 
 #include "tandem/core/error.h"
 #include "tandem/net/connect.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/net/plain_bytes.h"
 
 namespace tandem::rendezvous {
@@ -52,7 +53,8 @@ TorchStore::TorchStore(const std::string& host, int port, const net::Deadline& d
       raise<CommError>("cannot reach {} within {:.0f} s: {}", where_, deadline.limit_seconds(),
                        failure);
     }
-    ::poll(nullptr, 0, deadline.remaining_ms(std::chrono::milliseconds(100)));
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(deadline.remaining_ms(std::chrono::milliseconds(100))));
   }
   std::string request = begin(kValidate);
   append_number(request, kMagic);
@@ -134,9 +136,7 @@ bool TorchStore::check(std::span<const std::string> keys) {
 // After the limit the wait is called off; the answer may have been under way.
 bool TorchStore::await_release(Milliseconds limit) {
   const net::Deadline deadline(limit);
-  pollfd wait{socket_.get(), POLLIN, 0};
-  while (::poll(&wait, 1, deadline.remaining_ms()) <= 0) {
-    if (!deadline.passed()) continue;
+  if (!net::wait_readable(socket_.get(), deadline)) {
     send(begin(kCancelWait));
     if (receive_number<std::uint8_t>() == kStopWaiting) receive_number<std::uint8_t>();
     return false;
