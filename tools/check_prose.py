@@ -85,7 +85,10 @@ RETIRED_NAMES = (
     (("src/tandem/comm/api/",), "lane", "rail"),
     (("src/tandem/comm/api/",), "family", "context"),
     (("src/tandem/job/", "src/tandem/dist/", "src/tandem/elastic/"), "account", "TrainingProgress"),
+    *((("",), word, "log, send, report, receive") for word in ("say", "said", "tell", "told", "hear", "heard")),
 )
+# Retired as names of their own; in_place, place_workers and the like are the field's.
+RETIRED_WHOLE = {name: "location, position, address, index, path" for name in ("place", "place_", "places", "places_", "Place")}
 # Test names are sentences, and these identifiers mean something else.
 NAME_EXCEPTIONS = re.compile(r"[a-z]*_?family_?[a-z]*|ss_family|sa_family|[A-Z]\w{18,}|RankCores|kBoundary\w*")
 
@@ -252,6 +255,8 @@ def retired_names(name, text):
             continue
         seen.add(match[0])
         words = words_of(match[0])
+        if match[0] in RETIRED_WHOLE:
+            yield code.count("\n", 0, match.start()) + 1, f"{match[0]}: is retired (write: {RETIRED_WHOLE[match[0]]})"
         for word, instead in rules:
             if word in words:
                 yield code.count("\n", 0, match.start()) + 1, f"{match[0]}: '{word}' is retired (write: {instead})"
@@ -311,11 +316,15 @@ def self_test():
         ("a.cc", "Lobby lobby_;"),
         ("src/tandem/elastic/a.cc", "send(own_cards);"),
         ("a.h", "class StandIns;"),
+        ("a.cc", "void say(int a);"),
+        ("a.cc", "bool begin_told_ = false;"),
+        ("a.h", "std::string place(int row);"),
     ):
         assert any(": name: " in finding for finding in findings_of(name, text)), (name, text)
     for name, text in (
         ("src/tandem/hub/a.h", "struct DatasetCard {};"),
         ("a.cc", '// The lobby.\nf("lobby");'),
+        ("a.cc", "place_workers(in_place);"),
         ("src/tandem/elastic/a.cc", "TEST(Links, ALobbyThatIsFullRefusesMore) {}"),
     ):
         assert not [finding for finding in findings_of(name, text) if ": name: " in finding], (name, text)
