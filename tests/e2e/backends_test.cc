@@ -18,6 +18,8 @@ struct Backend {
   std::string expected;      // in the start report
 };
 
+void PrintTo(const Backend& one, std::ostream* out) { *out << one.name; }
+
 class Backends : public JobTest, public ::testing::WithParamInterface<Backend> {
  protected:
   void SetUp() override {

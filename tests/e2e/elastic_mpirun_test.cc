@@ -1,5 +1,5 @@
-// Jobs that mpirun has started, tandem's own and MPICH's: ranks die, the others go on, and the bits
-// are those of a job that nobody disturbed.
+// Jobs that mpirun has started, tandem's own and MPICH's: ranks die, the others continue, and the
+// bits are those of a job that nobody disturbed.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -102,6 +102,8 @@ struct Launcher {
   std::vector<std::string> words;  // empty: tandem's own
 };
 
+void PrintTo(const Launcher& one, std::ostream* out) { *out << one.name; }
+
 class ElasticLaunchers : public ElasticMpirun, public ::testing::WithParamInterface<Launcher> {
  protected:
   Words launcher() const {
@@ -121,7 +123,7 @@ class ElasticLaunchers : public ElasticMpirun, public ::testing::WithParamInterf
   }
 };
 
-// Rank 0, which writes, and another one: they are started again, and mpirun hears nothing of it.
+// Rank 0, which writes, and another one: they are started again, and mpirun is not informed.
 TEST_P(ElasticLaunchers, RanksThatDieAreStartedAgain) {
   run_calm();
   Process job(this->job(launcher(), "job"));

@@ -158,6 +158,8 @@ struct Killed {
   bool kill_daemon;  // or mpirun
 };
 
+void PrintTo(const Killed& one, std::ostream* out) { *out << one.name; }
+
 class KilledMpirun : public TandemMpirun, public ::testing::WithParamInterface<Killed> {};
 
 // Ranks write their process ids; a moment after mpirun or its daemon is killed none is there.

@@ -37,6 +37,8 @@ struct Width {
   const KernelGroup MachineKernels::*group;
 };
 
+void PrintTo(const Width& one, std::ostream* out) { *out << one.name; }
+
 class EmulatedElementwise : public ::testing::TestWithParam<Width> {
  protected:
   void SetUp() override {

@@ -34,6 +34,10 @@ struct Case {
   std::vector<std::string> words;  // in the message of every survivor
 };
 
+void PrintTo(const Case& one, std::ostream* out) {
+  *out << one.kind << " in " << one.phase << ", rank " << one.victim;
+}
+
 // A process that ends is known at once on its node and elsewhere; one that is stopped when the
 // second that the probe sets as the limit has passed (heartbeats: four a second).
 constexpr double kDeathHere = 100;
@@ -153,7 +157,7 @@ TEST_P(SilentHost, IsNamedByAllInTime) {
 INSTANTIATE_TEST_SUITE_P(All, SilentHost, ::testing::Values("init", "middle", "end"),
                          [](const auto& instance) { return std::string(instance.param); });
 
-// The hosts' way suddenly carries small packets only: heartbeats go on, data does not. Without
+// The hosts' path suddenly carries small packets only: heartbeats pass, data does not. Without
 // offloading every packet of a message is as large as the MTU when the connections were made, and
 // the other end takes none that is larger than its own.
 TEST_F(Faults, AWayThatDropsLargePacketsIsNamed) {
@@ -198,7 +202,7 @@ TEST_F(Faults, AnInterruptionWithinTheLimitIsNoFailure) {
   }
 }
 
-// Two hosts on a cable that can be told to lose packets.
+// Two hosts on a cable that loses packets on request.
 class SlowLink : public MultiHost {
  protected:
   struct Cabled {

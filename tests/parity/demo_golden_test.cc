@@ -130,6 +130,11 @@ struct ModelCase {
   nn::Precision precision;
 };
 
+void PrintTo(const ModelCase& one, std::ostream* out) {
+  *out << one.name << ", padding " << one.padding << ", "
+       << (one.precision == nn::Precision::kFloat32 ? "f32" : "bf16");
+}
+
 class DemoModel : public ::testing::TestWithParam<ModelCase> {};
 
 TEST_P(DemoModel, LogitsLossAndGradients) {

@@ -72,6 +72,8 @@ struct Case {
   tasks::Padding padding = tasks::Padding::kNone;
 };
 
+void PrintTo(const Case& one, std::ostream* out) { *out << one.model << ", " << one.task; }
+
 class TaskTrajectory : public SharedDataTest, public ::testing::WithParamInterface<Case> {
  protected:
   void SetUp() override {

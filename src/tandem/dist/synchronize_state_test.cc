@@ -104,7 +104,7 @@ void damage(std::string_view part, Sent& sent, std::uint64_t& checksum) {
   if (part == "checksum") checksum ^= 1;
 }
 
-using Part = std::tuple<const char*, std::uint64_t>;
+using Part = std::tuple<std::string, std::uint64_t>;
 class DamagedTransfer : public ::testing::TestWithParam<Part> {};
 
 // Rank 0 has the newest state; rank 1 is the wire to somebody, on rank 0 again, who is behind.

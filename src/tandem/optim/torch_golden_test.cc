@@ -65,7 +65,7 @@ TEST(TorchGolden, GreedyHasTheOfficialRates) {
   for (const json& row : file["rows"]) {
     GreedySchedule schedule(parse_greedy_options(row["kwargs"]), true, file["learning_rate"]);
     for (std::size_t i = 0; i < row["metrics"].size(); ++i) {
-      // A run that is resumed in between goes on the same way.
+      // A run that is resumed in between continues the same way.
       GreedySchedule resumed(parse_greedy_options(row["kwargs"]), true, file["learning_rate"]);
       resumed.restore(schedule.state());
       schedule = resumed;
@@ -129,7 +129,7 @@ std::string optim_args(const json& settings) {
   return text;
 }
 
-class TorchGoldenOptimizer : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {
+class TorchGoldenOptimizer : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
 };
 
 TEST_P(TorchGoldenOptimizer, FiftySteps) {
@@ -176,8 +176,8 @@ INSTANTIATE_TEST_SUITE_P(All, TorchGoldenOptimizer,
                                                               "adafactor", "adafactor_settings"),
                                             ::testing::Values("optimizer=reference", "")),
                          [](const auto& test) {
-                           return std::string(std::get<0>(test.param)) +
-                                  (*std::get<1>(test.param) == 0 ? "_chosen" : "_reference");
+                           return std::get<0>(test.param) +
+                                  (std::get<1>(test.param).empty() ? "_chosen" : "_reference");
                          });
 
 }  // namespace

@@ -44,6 +44,8 @@ struct LauncherCase {
   const char* source;
 };
 
+void PrintTo(const LauncherCase& one, std::ostream* out) { *out << one.name; }
+
 class Launchers : public ::testing::TestWithParam<LauncherCase> {};
 
 TEST_P(Launchers, RankAndSizeAreRead) {

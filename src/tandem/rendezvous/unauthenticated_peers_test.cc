@@ -99,6 +99,8 @@ struct UnauthenticatedPeer {
   void (*visit)(int port, std::vector<net::FileDescriptor>& stay);
 };
 
+void PrintTo(const UnauthenticatedPeer& one, std::ostream* out) { *out << one.name; }
+
 class UnauthenticatedPeers : public ::testing::TestWithParam<UnauthenticatedPeer> {};
 
 TEST_P(UnauthenticatedPeers, DoNotDisturbTheStart) {
@@ -273,6 +275,8 @@ struct Tokens {
   const char* rank_1;
   const char* expected;
 };
+
+void PrintTo(const Tokens& one, std::ostream* out) { *out << one.name; }
 
 class WrongTokens : public ::testing::TestWithParam<Tokens> {};
 

@@ -31,8 +31,8 @@ nanoseconds time_of(const Tokenizer& tokenizer, const std::string& text, Encodin
   return cpu_time(CLOCK_THREAD_CPUTIME_ID) - begin;
 }
 
-// How long encode() goes on when it is interrupted `after` so much of its time (at the latest: on a
-// busy machine the other thread comes too late); nothing: it had ended.
+// How long encode() runs after an interruption at the `after`-th part of its time (at the latest:
+// on a busy machine the other thread comes too late); nothing: it had ended.
 std::optional<nanoseconds> time_to_stop(const Tokenizer& tokenizer, const std::string& text,
                                         Encoding& encoding, nanoseconds after) {
   clockid_t clock{};
@@ -69,6 +69,8 @@ struct Case {
   const char* model;  // a folder of the repository
   const char* piece;  // what the text repeats
 };
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
 class LongText : public ::testing::TestWithParam<Case> {};
 

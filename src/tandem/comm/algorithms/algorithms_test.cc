@@ -46,7 +46,7 @@ const char* const kAlgorithms[] = {"exchange", "tree", "recursive_doubling", "ra
 // ---- by name ----
 
 class ProductOfAlgorithms
-    : public ::testing::TestWithParam<std::tuple<const char*, int /*nodes*/>> {};
+    : public ::testing::TestWithParam<std::tuple<std::string, int /*nodes*/>> {};
 
 template <class T>
 void check_sums(Communicator& comm) {
@@ -61,7 +61,7 @@ void check_sums(Communicator& comm) {
 // One rank per node, and two on each but the last. With two, the nodes have rails, and
 // reduce_scatter follows the name as well.
 TEST_P(ProductOfAlgorithms, SumsAreExact) {
-  const char* const algorithm = std::get<0>(GetParam());
+  const std::string algorithm = std::get<0>(GetParam());
   const int nodes = std::get<1>(GetParam());
   for (const int ranks_per_node : {1, 2}) {
     const int ranks = ranks_per_node == 1 ? nodes : 2 * nodes - 1;
@@ -79,7 +79,8 @@ TEST_P(ProductOfAlgorithms, SumsAreExact) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ProductOfAlgorithms,
-                         ::testing::Combine(::testing::ValuesIn(kAlgorithms),
+                         ::testing::Combine(::testing::ValuesIn(std::vector<std::string>(
+                                                std::begin(kAlgorithms), std::end(kAlgorithms))),
                                             ::testing::Values(3, 4, 5)),
                          [](const auto& one) {
                            return fmt::format("{}_{}", std::get<0>(one.param),

@@ -216,6 +216,8 @@ struct Starter {
   int stopped;            // the rank that stops before it executes the program
 };
 
+void PrintTo(const Starter& one, std::ostream* out) { *out << one.name; }
+
 class StoppedBeforeTheMeeting : public ::testing::TestWithParam<Starter> {};
 
 TEST_P(StoppedBeforeTheMeeting, IsNamedByTheOthers) {
@@ -283,6 +285,8 @@ struct Backend {
   std::string argument;  // argument of the probe
   std::string expected;  // expected in the description of the ranks
 };
+
+void PrintTo(const Backend& one, std::ostream* out) { *out << one.name; }
 
 class Backends : public ::testing::TestWithParam<Backend> {
  protected:

@@ -27,6 +27,8 @@ struct Placement {
   int ranks_per_node;
 };
 
+void PrintTo(const Placement& one, std::ostream* out) { *out << one.name; }
+
 class Messages : public ::testing::TestWithParam<Placement> {
  protected:
   static Options options_of(int rank) {

@@ -96,6 +96,8 @@ struct Placement {
   std::vector<int> node_of;
 };
 
+void PrintTo(const Placement& one, std::ostream* out) { *out << one.name; }
+
 class Nodes : public ::testing::TestWithParam<Placement> {};
 
 TEST_P(Nodes, AllOperations) {

@@ -105,6 +105,8 @@ struct Deaths {
   Ranks survivors;
 };
 
+void PrintTo(const Deaths& one, std::ostream* out) { *out << one.name; }
+
 class Shrink : public ::testing::TestWithParam<Deaths> {};
 
 TEST_P(Shrink, TheOthersGoOnAfterDeaths) {
@@ -237,13 +239,13 @@ TEST(ShrinkThreads, OfAPart) {
       [](Communicator& comm) {
         // Backwards, so that ranks and positions differ.
         const auto part = comm.split(comm.rank() % 2, -comm.rank());
-        const int place = part->rank();
+        const int rank = part->rank();
         if (comm.rank() < 2) {  // the last position of either part
           comm.barrier();
           return;
         }
         const auto rest = part->shrink({{2}, false, {}, {}});
-        check_works(*rest, {0, 1}, place);
+        check_works(*rest, {0, 1}, rank);
         rest->close();
         comm.barrier();
       },

@@ -322,6 +322,8 @@ struct Mismatch {
   std::vector<std::string> expected;  // in the message of every rank
 };
 
+void PrintTo(const Mismatch& one, std::ostream* out) { *out << one.name; }
+
 class Mismatches : public ::testing::TestWithParam<Mismatch> {};
 
 TEST_P(Mismatches, AreAnErrorOnAllRanksThatNamesBothSides) {

@@ -101,6 +101,8 @@ struct Placement {
   int ranks_per_node;
 };
 
+void PrintTo(const Placement& one, std::ostream* out) { *out << one.name; }
+
 class Mismatch : public ::testing::TestWithParam<Placement> {};
 
 TEST_P(Mismatch, OfAnyTwoCallsIsSaidByAllRanks) {

@@ -149,6 +149,8 @@ struct Words {
   std::string bytes;
 };
 
+void PrintTo(const Words& one, std::ostream* out) { *out << one.name; }
+
 std::vector<Words> all_words() {
   return {{"Noise", noise()},
           {"Zeros", std::string(500, '\0')},

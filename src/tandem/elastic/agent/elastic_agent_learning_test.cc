@@ -7,6 +7,12 @@
 #include "tandem/elastic/agent/test_agents.h"
 
 namespace tandem::elastic {
+
+static void PrintTo(const Packet& packet, std::ostream* out) {
+  *out << "packet of kind " << static_cast<int>(packet.kind) << ", " << packet.second << ", "
+       << packet.text.size() << " bytes";
+}
+
 namespace {
 
 using ::testing::AllOf;

@@ -20,7 +20,19 @@
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/kernels/scratch.h"
 
+namespace tandem::optim {
+
+static void PrintTo(OptimizerName name, std::ostream* out) { *out << to_string(name); }
+
+}  // namespace tandem::optim
+
 namespace tandem::elastic {
+
+static void PrintTo(const Notice& notice, std::ostream* out) {
+  *out << "message " << static_cast<int>(notice.kind) << ", chunk " << notice.chunk << ", step "
+       << notice.step;
+}
+
 namespace {
 
 using comm::Communicator;
@@ -202,7 +214,7 @@ TEST_F(Learners, WhoTakesNothingForAWhileBecomesLevelLater) {
   for (int i = 0; i < 6; ++i) job_.step(*engine_);
   while (learner->level_at() != job_.model.step()) {
     learner->take(milliseconds(10));
-    if (learner->too_slow()) return;  // it was told so
+    if (learner->too_slow()) return;  // it received that
     if (!learner->level_at()) job_.step(*engine_);
   }
   EXPECT_TRUE(node.equals(job_));
@@ -277,7 +289,7 @@ TEST_P(BadTransfers, EndTheTransfer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Say, BadTransfers,
+    All, BadTransfers,
     ::testing::Values(
         std::pair(Notice{TransferMessage::kHandshake, 5, 10}, "the sender has 5 weights"),
         std::pair(Notice{TransferMessage::kChunk, kChunks, 1}, "chunk 6 of a state of 6"),
@@ -324,7 +336,7 @@ TEST_P(Streams, AreTakenInOrderOnly) {
         const std::size_t count = notice.kind == TransferMessage::kChunk ? 3 : 1;
         communicator->send(std::span(values).first(count * dist::ModelState::kChunk), kLearnerRank);
       }
-    } catch (const CommError&) {  // the learner has heard enough
+    } catch (const CommError&) {  // the learner has received enough
     }
     sent = true;
     received.get_future().wait();  // an end that comes early is all that the learner would see
@@ -353,7 +365,7 @@ constexpr Notice kChunkOf5{TransferMessage::kChunk, 0, 5};
 Notice gradient_of(std::uint64_t step) { return {TransferMessage::kGradient, 0, step}; }
 
 INSTANTIATE_TEST_SUITE_P(
-    Say, Streams,
+    All, Streams,
     ::testing::Values(
         Stream{{kChunkOf5, gradient_of(6), gradient_of(7)}, ""},
         Stream{{kChunkOf5, kChunkOf5, gradient_of(6)}, ""},

@@ -46,6 +46,8 @@ struct Case {
   std::vector<EmbeddingModule> modules;
 };
 
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
+
 std::vector<Case> cases() {
   return {{"PoolingAlone", {Pooling::kMean}, {}},
           {"Normalize", {Pooling::kMean}, {NormalizeModule{}}},

@@ -19,6 +19,8 @@ struct GoldenTask {
   bool pairs;
 };
 
+inline void PrintTo(const GoldenTask& task, std::ostream* out) { *out << task.name; }
+
 inline constexpr GoldenTask kGoldenTasks[] = {{"single", "sst2/train.csv", false},
                                               {"pair", "stsb_class/train.json", true},
                                               {"regression", "stsb/train.csv", true},
