@@ -165,12 +165,15 @@ FlagTable command_flags(const tasks::TaskArguments& task) {
     return std::any_of(own.begin(), own.end(),
                        [&](const Flag& other) { return other.name == flag.name; });
   };
-  FlagTable table = model_flags();
-  table.insert(table.end(), own.begin(), own.end());
-  for (const FlagTable& part : {training_flags(), quantization_flags()}) {
+  FlagTable table;
+  const auto add_shared = [&](const FlagTable& part) {
     std::copy_if(part.begin(), part.end(), std::back_inserter(table),
                  [&](const Flag& flag) { return !is_own(flag); });
-  }
+  };
+  add_shared(model_flags());
+  table.insert(table.end(), own.begin(), own.end());
+  add_shared(training_flags());
+  add_shared(quantization_flags());
   return table;
 }
 

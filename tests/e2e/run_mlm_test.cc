@@ -141,6 +141,64 @@ TEST_F(RunMlm, BadInputIsRefused) {
                  {"dropout"});
 }
 
+TEST_F(RunMlm, ANewModelIsTheSameForAnyRanks) {
+  const auto fresh = [&](const std::string& output, const Words& more) {
+    return with(
+        Words{kProgram, "run_mlm", "--model_type", "bert", "--config_overrides",
+              "hidden_size=32,num_attention_heads=2,num_hidden_layers=1,"
+              "intermediate_size=64,vocab_size=400,max_position_embeddings=64",
+              "--tokenizer_name", (kDemo / "model").native(), "--output_dir", path(output).native(),
+              "--train_file", lines(), "--max_seq_length", "32", "--do_train", "--max_steps", "3"},
+        more);
+  };
+  const ProcessResult result = run_ok(fresh("new", {}));
+  EXPECT_THAT(output_of(result), HasSubstr("new, drawn from the seed: BertForMaskedLM, 1 layers"));
+  EXPECT_THAT(read_file(path("new") / "README.md"), HasSubstr("was trained from scratch"));
+  const json config = json::parse(read_file(path("new") / "config.json"));
+  EXPECT_EQ(config.at("hidden_size"), 32);
+  run_ok(fresh("again", {}));
+  EXPECT_EQ(weights("new"), weights("again"));
+  run_ok(fresh("other", {"--seed", "7"}));
+  EXPECT_NE(weights("new"), weights("other"));
+  run_ok(joined("goes_on", {"--do_eval", "--model_name_or_path", path("new").native()}));
+
+  expect_refused(fresh("refused", {"--config_name", (kDemo / "model").native()}),
+                 {"--config_overrides: found --config_name too"});
+  expect_refused(fresh("refused", {"--model_type", "gpt2"}),
+                 {"--model_type: found 'gpt2'", "bert"});
+  expect_refused({kProgram, "run_mlm", "--model_type", "bert", "--output_dir",
+                  path("refused").native(), "--train_file", lines(), "--do_train"},
+                 {"a new model: found no --tokenizer_name"});
+  expect_refused({kProgram, "run_mlm", "--output_dir", path("refused").native(), "--train_file",
+                  lines(), "--do_train"},
+                 {"found no model: pass --model_name_or_path, or --model_type"});
+}
+
+// As resize_token_embeddings(): the new rows are the mean of the others.
+TEST_F(RunMlm, EmbeddingsGrowWithTheTokenizer) {
+  fs::copy(kDemo / "model", path("larger"));
+  json tokenizer = json::parse(read_file(path("larger") / "tokenizer.json"));
+  const json old = json::parse(read_file(path("larger") / "config.json"));
+  const int before = old.at("vocab_size");
+  for (int i = 0; i < 3; ++i) {
+    tokenizer["added_tokens"].push_back({{"id", before + i},
+                                         {"content", fmt::format("[NEW{}]", i)},
+                                         {"single_word", false},
+                                         {"lstrip", false},
+                                         {"rstrip", false},
+                                         {"normalized", false},
+                                         {"special", false}});
+  }
+  write_file(path("larger") / "tokenizer.json", tokenizer.dump());
+  const Words larger = {"--tokenizer_name", path("larger").native()};
+  const ProcessResult result =
+      run_ok(joined("out", with({"--do_train", "--do_eval", "--max_steps", "2"}, larger)));
+  EXPECT_THAT(output_of(result), HasSubstr("new rows are the mean of the others"));
+  EXPECT_EQ(json::parse(read_file(path("out") / "config.json")).at("vocab_size"), before + 3);
+  run_ok(joined("again", {"--do_eval", "--model_name_or_path", path("out").native()}));
+  EXPECT_EQ(results("out").at("eval_loss"), results("again").at("eval_loss"));
+}
+
 // A general tokenizer has the mask that its files name, and no other.
 TEST_F(RunMlm, ATokenizerWithoutAMaskIsRefused) {
   fs::copy(kDemo / "model", path("maskless"));

@@ -99,7 +99,7 @@ class Task:
         return path
 
     def flags(self):
-        """What tandem is told beyond what all cells are."""
+        """The flags of tandem beyond those of all cells."""
         return []
 
     def encode(self, tokenizer, texts):

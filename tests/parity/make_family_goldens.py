@@ -165,7 +165,7 @@ def golden(name, task, folder, heads):
 
 
 def scratch():
-    """What a new model of every family begins with, and of BERT without a shared output matrix."""
+    """The first values of a new model of every family, and of BERT without a shared output matrix."""
     changes = {name: {} for name in CONFIGS} | {"bert_untied": {"tie_word_embeddings": False}, "distilbert_fixed": {"sinusoidal_pos_embds": True}}
     models = {}
     for name, change in changes.items():

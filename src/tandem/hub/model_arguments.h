@@ -8,7 +8,10 @@
 namespace tandem::hub {
 
 struct ModelArguments {
-  std::string model_name_or_path;  // a directory, or a name in the Hugging Face cache; required
+  // A directory, or a name in the Hugging Face cache. Empty: a new model.
+  std::string model_name_or_path;
+  // The family of a new model without config_name, and "key=value,key=value" of its config.json.
+  std::optional<std::string> model_type, config_overrides;
   std::optional<std::string> config_name;  // where config.json comes from, when not from the model
   std::optional<std::string>
       tokenizer_name;                    // where the tokenizer comes from, when not from the model
@@ -17,6 +20,8 @@ struct ModelArguments {
   std::optional<std::string> token;      // access token of the Hub; never printed
   bool ignore_mismatched_sizes = false;  // draw anew what the checkpoint has in another shape
   bool trust_remote_code = false;        // accepted; tandem never runs a model's code
+
+  bool is_new_model() const { return model_name_or_path.empty(); }
 };
 
 }  // namespace tandem::hub

@@ -207,6 +207,29 @@ class ModelSearch {
   std::vector<Attempt> attempts_;  // of the last look into the cache
 };
 
+// As run_mlm.py, which has no other models without a name.
+void check_new_model(const ModelArguments& arguments) {
+  const auto conflict = [&](bool found, std::string_view other) {
+    if (!arguments.config_overrides || !found) return;
+    raise<ConfigError>(
+        "--config_overrides: found --{} too, whose config.json it cannot change; pass --model_type "
+        "instead of --{}",
+        other, other);
+  };
+  conflict(!arguments.is_new_model(), "model_name_or_path");
+  conflict(arguments.config_name.has_value(), "config_name");
+  if (!arguments.is_new_model()) return;
+  if (!arguments.config_name && !arguments.model_type) {
+    raise<ConfigError>(
+        "found no model: pass --model_name_or_path, or --model_type or --config_name for a new "
+        "model");
+  }
+  if (!arguments.tokenizer_name) {
+    raise<ConfigError>(
+        "a new model: found no --tokenizer_name, expected one; tandem trains no tokenizers");
+  }
+}
+
 }  // namespace
 
 Resolved locate_model(const Query& query, const ModelParts& parts, const Environment& environment,
@@ -232,7 +255,14 @@ ModelLocation resolve_model(const ModelArguments& arguments, const Environment& 
         {name, RepositoryType::kModel, arguments.model_revision, arguments.cache_dir, {}}, parts,
         environment, observer, arguments.token);
   };
+  check_new_model(arguments);
   ModelLocation location;
+  if (arguments.is_new_model()) {
+    location.tokenizer_directory = locate(*arguments.tokenizer_name, {.tokenizer = true}).directory;
+    if (!arguments.config_name) return location;
+    location.config_directory = locate(*arguments.config_name, {.config = true}).directory;
+    return location;
+  }
   location.model = locate(arguments.model_name_or_path, {.config = true,
                                                          .tokenizer = !arguments.tokenizer_name,
                                                          .weights = true,

@@ -30,13 +30,15 @@ Resolved locate_model(const Query& query, const ModelParts& parts, const Environ
 
 // Where the parts of a model come from. The directories may be the same.
 struct ModelLocation {
-  Resolved model;
-  std::filesystem::path config_directory;     // holds config.json
+  Resolved model;                             // empty: a new model
+  std::filesystem::path config_directory;     // holds config.json; empty: there is no file
   std::filesystem::path tokenizer_directory;  // holds tokenizer.json or a vocabulary
 };
 
 // model_name_or_path, config_name and tokenizer_name (each at model_revision, as run_qa.py does).
-// Throws as above, and DataError for a model directory without config.json.
+// Throws as above, DataError for a model directory without config.json, and ConfigError for a new
+// model without tokenizer_name, without model_type and config_name, or with config_overrides that
+// nothing reads.
 // `sentence`: the files of sentence-transformers, too; a copy in the cache without modules.json is
 // completed from the Hub unless that is offline.
 ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment,

@@ -12,6 +12,8 @@
 #include "tandem/job/shared_error.h"
 #include "tandem/job/start_report.h"
 #include "tandem/models/encoder/model_config.h"
+#include "tandem/models/encoder/new_config.h"
+#include "tandem/models/pretrained/from_scratch.h"
 #include "tandem/trainer/optimization.h"
 #include "tandem/trainer/train_step.h"
 
@@ -36,9 +38,38 @@ std::size_t bucket_elements(const trainer::TrainingArguments& training) {
 }
 
 models::LoadOptions load_options(const Arguments& arguments,
-                                 const trainer::TrainingArguments& training) {
+                                 const trainer::TrainingArguments& training,
+                                 const tasks::JobTask& task) {
   return {.seed = static_cast<std::uint64_t>(training.seed),
-          .ignore_mismatched_sizes = arguments.model.ignore_mismatched_sizes};
+          .ignore_mismatched_sizes = arguments.model.ignore_mismatched_sizes,
+          .grows_vocabulary = task.grows_vocabulary()};
+}
+
+models::ModelConfig read_config(const hub::ModelArguments& arguments,
+                                const hub::ModelLocation& location,
+                                std::span<const models::Family* const> families) {
+  if (location.config_directory.empty()) {
+    return models::ModelConfig::parse(
+        models::new_config_json(arguments.model_type.value_or(""),
+                                arguments.config_overrides.value_or(""), families),
+        "--model_type and --config_overrides", families);
+  }
+  const std::filesystem::path file = location.config_directory / "config.json";
+  return models::ModelConfig::parse(read_file(file), file.native(), families);
+}
+
+// `weights` may be empty, as for quant::ModelFiles::load().
+quant::LoadedModel begin_weights(const Arguments& arguments,
+                                 const trainer::TrainingArguments& training, const Model& model,
+                                 const tasks::JobTask& task, const Machine& machine,
+                                 std::span<float> weights) {
+  const models::LoadOptions options = load_options(arguments, training, task);
+  const nn::ParameterLayout& layout = model.task.layout();
+  if (!model.files.directory().empty())
+    return model.files.load(task.model_config(), layout, machine.context(), weights, options);
+  if (!weights.empty())
+    models::initialize_from_scratch(task.model_config(), layout, weights, options.seed);
+  return {};
 }
 
 // No file may be written for a set that the flags or the files leave empty.
@@ -75,9 +106,7 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
     const hub::DatasetFiles files = task.find_data(stages, arguments.model, environment, downloads);
     const hub::ModelLocation location =
         hub::resolve_model(arguments.model, environment, &downloads);
-    const std::filesystem::path config_file = location.config_directory / "config.json";
-    const auto config =
-        models::ModelConfig::parse(read_file(config_file), config_file.native(), families);
+    const models::ModelConfig config = read_config(arguments.model, location, families);
     auto tokenizer = std::make_unique<text::Tokenizer>(
         text::Tokenizer::load(location.tokenizer_directory, task.tokenizer_options(config)));
     for (const auto* notes : {&tokenizer->notes(), &config.notes})
@@ -125,9 +154,8 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
   weights.gradients = std::make_unique<dist::GradientEngine>(&communicator, machine.context(),
                                                              *weights.state, engine);
   const bool leads = weights.gradients->node_leader() && !world.channel;
-  weights.loaded = model.files.load(task.model_config(), layout, machine.context(),
-                                    leads ? weights.state->weights() : std::span<float>(),
-                                    load_options(arguments, training));
+  weights.loaded = begin_weights(arguments, training, model, task, machine,
+                                 leads ? weights.state->weights() : std::span<float>());
   if (world.channel) return weights;
   if (leads) {
     print_load_report(weights.loaded.report, arguments.model.model_name_or_path, training.do_train,
@@ -145,8 +173,7 @@ void fill_weights(const Arguments& arguments, const trainer::TrainingArguments& 
   if (node_leader && !state.filled()) {
     state.clear_remains();
     const quant::LoadedModel loaded =
-        model.files.load(task.model_config(), model.task.layout(), machine.context(),
-                         state.weights(), load_options(arguments, training));
+        begin_weights(arguments, training, model, task, machine, state.weights());
     print_load_report(loaded.report, arguments.model.model_name_or_path, training.do_train,
                       console);
     state.set_filled();

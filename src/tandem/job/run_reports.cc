@@ -187,7 +187,8 @@ std::vector<report::Fact> RunReports::headline() const {
     if (name == "CPU") machine = fmt::format("{}; {}", value, machine);
   }
   return {{"Task", parts_.task.title()},
-          {"Model", arguments.model.model_name_or_path},
+          {"Model",
+           arguments.model.is_new_model() ? "a new model" : arguments.model.model_name_or_path},
           {"Data", parts_.task.data_name(stages_that_count(arguments)).text},
           {"Date", fmt::format("{:%Y-%m-%d %H:%M %Z}", date)},
           {"Duration", report::duration_text(duration.count())},

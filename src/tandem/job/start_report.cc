@@ -33,11 +33,12 @@ std::string chosen_kernels(const kernels::Context& context) {
 void print_model(const fs::path& directory, const tasks::JobTask& task,
                  const nn::ParameterLayout& layout, Console& console) {
   const models::ModelConfig& config = task.model_config();
-  console.fact("model",
-               fmt::format("{}: {}, {} layers of {}, {} heads, {:.1f} million parameters",
-                           directory.native(), task.architecture(), config.num_hidden_layers,
-                           config.hidden_size, config.num_attention_heads,
-                           static_cast<double>(layout.num_parameters()) / 1e6));
+  console.fact(
+      "model",
+      fmt::format("{}: {}, {} layers of {}, {} heads, {:.1f} million parameters",
+                  directory.empty() ? "new, drawn from the seed" : directory.native(),
+                  task.architecture(), config.num_hidden_layers, config.hidden_size,
+                  config.num_attention_heads, static_cast<double>(layout.num_parameters()) / 1e6));
 }
 
 void print_start(const Request& request, const tasks::JobTask& task,
@@ -107,6 +108,11 @@ void print_load_report(const models::LoadReport& report, std::string_view model,
     names.insert(names.end(), report.ignored.begin(), report.ignored.end());
     log("INFO", fmt::format("Some weights of the model checkpoint at {} were not used: {}", model,
                             join(names)));
+  }
+  if (!report.grown.empty()) {
+    log("INFO", fmt::format("The tokenizer has more tokens than the model had; new rows are the "
+                            "mean of the others: {}",
+                            fmt::join(report.grown, "; ")));
   }
   if (!report.newly_initialized.empty()) {
     const std::string why = report.mismatched.empty()

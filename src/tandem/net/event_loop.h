@@ -2,7 +2,7 @@
 //
 // A program's loop is a sequence of rounds. Before each round every part of the program adds what
 // it waits for now; then run_once() waits, and calls the handlers of the descriptors that are
-// ready. What was added is forgotten: a part waits for room in a full socket only while it has
+// ready. The additions are forgotten: a part waits for room in a full socket only while it has
 // something to send, and a part that has ended is no longer there to be called.
 #pragma once
 
@@ -42,7 +42,7 @@ class EventLoop {
     within(std::chrono::milliseconds(deadline.remaining_ms()));
   }
 
-  // What has been added so far.
+  // The additions so far.
   const std::vector<pollfd>& waits() const { return waits_; }
   Clock::time_point earliest() const { return until_; }
 

@@ -79,6 +79,11 @@ std::string base_model_text(const std::string& name) {
   return on_the_hub ? fmt::format("[{}](https://huggingface.co/{})", name, name) : name;
 }
 
+std::string origin_text(const ModelCard& card) {
+  if (card.base_model.empty()) return "was trained from scratch";
+  return fmt::format("is {} of {}", card.relation, base_model_text(card.base_model));
+}
+
 // The Hub drops a model index whose results lack a task, a data set or metrics.
 std::string model_index(const ModelCard& card) {
   std::string text = fmt::format("model-index:\n- name: {}\n", yaml_scalar(card.name));
@@ -104,8 +109,9 @@ std::string metadata(const ModelCard& card) {
   std::string text = "---\nlibrary_name: transformers\n";
   if (card.language) text += fmt::format("language:\n- {}\n", yaml_scalar(*card.language));
   if (card.license) text += fmt::format("license: {}\n", yaml_scalar(*card.license));
-  text += fmt::format("base_model: {}\ntags:\n- generated_from_trainer\n",
-                      yaml_scalar(card.base_model));
+  if (!card.base_model.empty())
+    text += fmt::format("base_model: {}\n", yaml_scalar(card.base_model));
+  text += "tags:\n- generated_from_trainer\n";
   if (card.dataset_name) text += fmt::format("datasets:\n- {}\n", yaml_scalar(*card.dataset_name));
   std::string listed;
   for (const auto& [name, value] : metrics_of(card.eval_metrics)) {
@@ -181,8 +187,8 @@ std::string model_card_markdown(const ModelCard& card) {
   text += fmt::format(
       "\n<!-- Written by tandem from what it knows of the run. Please complete it, and then remove "
       "this "
-      "comment. -->\n\n# {}\n\nThis model is {} of {} on {}\n",
-      card.name, card.relation, base_model_text(card.base_model), dataset_text(card));
+      "comment. -->\n\n# {}\n\nThis model {} on {}\n",
+      card.name, origin_text(card), dataset_text(card));
   if (const auto metrics = metrics_of(card.eval_metrics); !metrics.empty()) {
     text += "It achieves the following results on the evaluation set:\n";
     for (const auto& [name, value] : metrics)

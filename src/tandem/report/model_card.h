@@ -13,7 +13,7 @@ namespace tandem::report {
 
 struct ModelCard {
   std::string name;                               // basename of output_dir
-  std::string base_model;                         // as given on the command line
+  std::string base_model;                         // as given on the command line; empty: none
   std::string relation = "a fine-tuned version";  // what the model is of base_model
   // How the Hub names the task, and which metrics the card's list may name.
   std::string task_name, task_type;

@@ -54,6 +54,14 @@ TEST(ModelCard, HasTheMetadataOfTheHub) {
                  "---\n"));
 }
 
+TEST(ModelCard, ANewModelHasNoBase) {
+  ModelCard card = squad_card();
+  card.base_model = "";
+  const std::string text = model_card_markdown(card);
+  EXPECT_THAT(text, HasSubstr("\n\nThis model was trained from scratch on the squad dataset.\n"));
+  EXPECT_THAT(text, Not(HasSubstr("base_model")));
+}
+
 TEST(ModelCard, ATaskOfGlue) {
   ModelCard card = squad_card();
   card.dataset_name = "glue";

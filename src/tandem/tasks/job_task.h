@@ -110,6 +110,8 @@ class JobTask {
   // Reads the files where the shape of the model depends on what is in them, as the number of
   // labels does. Throws DataError, ConfigError, IoError.
   virtual void read_examples(const Stages&, const hub::DatasetFiles&, StartLog&) {}
+  // Whether make_task() gives a model more words where the tokenizer has more tokens than its file.
+  virtual bool grows_vocabulary() const { return false; }
   // The task with a model of this shape, without weights. `tokenizer` must outlive this object.
   // Throws ConfigError when they do not belong together.
   virtual Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,

@@ -71,8 +71,8 @@ struct MaskedLanguageHeadParts {
   std::optional<double> layer_norm_eps = {};           // unset: that of config.json
 };
 
-// What the class …ForMaskedLM draws when it is made, beyond the values that its parameters begin
-// with (from_scratch.h).
+// Draws of the class …ForMaskedLM when it is made, beyond the first values of its parameters
+// (from_scratch.h).
 struct ConstructionDraws {
   bool positions_twice = false;  // the table of positions is made again behind the other tables
   bool output_bias = false;      // the output matrix is made with a bias

@@ -57,6 +57,7 @@ struct ValueOf {
   }
   Json operator()(bool ModelConfig::*) const { return boolean(key, value); }
   Json operator()(kernels::Activation ModelConfig::*) const { return std::string(value); }
+  Json operator()(ClassifierPooling ModelConfig::*) const { return std::string(value); }
 };
 
 void apply(const Family& family, std::string_view entry, Json& json) {

@@ -28,7 +28,7 @@ class TorchGenerator {
   // which torch draws otherwise.
   static constexpr double kMinCutoff = 0.4;
   void fill_truncated_normal(std::span<float> out, double standard_deviation, double cutoff);
-  // What tensors of `size` elements draw whose values nobody reads: tensor.normal_() and
+  // The draws of tensors of `size` elements whose values are not read: tensor.normal_() and
   // tensor.uniform_().
   void skip_normal(std::size_t size);
   void skip_uniform(std::size_t size) { engine_.discard(size); }

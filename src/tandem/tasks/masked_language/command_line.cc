@@ -13,6 +13,21 @@ using flags::FlagTable;
 using flags::grouped;
 using Arguments = MaskedLanguageArguments;
 
+FlagTable model_flags() {
+  using hub::ModelArguments;
+  return grouped(
+      "Model",
+      {
+          flag("model_name_or_path", field<&ModelArguments::model_name_or_path>(),
+               "model directory, or a model's name in the Hugging Face cache or on the Hub; unset: "
+               "a new model, drawn from the seed"),
+          flag("model_type", field<&ModelArguments::model_type>(),
+               "family of a new model, with the family's defaults"),
+          flag("config_overrides", field<&ModelArguments::config_overrides>(),
+               "what a new model has instead of the defaults: hidden_size=256,num_hidden_layers=4"),
+      });
+}
+
 FlagTable data_flags() {
   FlagTable table = tasks::data_source_flags(
       "rows of text, the column text or the first one: text with a row per line, CSV, TSV, JSON "
@@ -79,8 +94,8 @@ FlagTable mask_flags() {
 }  // namespace
 
 FlagTable CommandLine::flags() const {
-  FlagTable table = data_flags();
-  for (const FlagTable& part : {piece_flags(), mask_flags()})
+  FlagTable table = model_flags();
+  for (const FlagTable& part : {data_flags(), piece_flags(), mask_flags()})
     table.insert(table.end(), part.begin(), part.end());
   return table;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/tasks/masked_language/corpus.h"
@@ -42,6 +44,7 @@ tasks::Task& MaskedLanguageJob::make_task(models::ModelConfig config,
                   .vocabulary_size = static_cast<std::uint32_t>(tokenizer.vocab_size())},
       .seed = settings.seed,
       .torch_masks = arguments_.torch_masks};
+  config.vocab_size = std::max(config.vocab_size, tokenizer.vocab_size());
   return made(std::move(config), tokenizer,
               tasks::task_options(settings, arguments_.pad_to_max_length), options);
 }

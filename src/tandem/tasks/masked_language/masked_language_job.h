@@ -17,6 +17,7 @@ class MaskedLanguageJob final
   hub::DatasetFiles find_data(const tasks::Stages& stages, const hub::ModelArguments& model,
                               const Environment& environment,
                               hub::DownloadObserver& downloads) const override;
+  bool grows_vocabulary() const override { return true; }
   tasks::Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
                          const tasks::TaskSettings& settings) override;
   void load_data(const tasks::DataParts& parts) override;
