@@ -182,7 +182,7 @@ def index_text(found):
     named = lambda page: ", ".join(sorted({document["name"] for section in page["sections"] for document in found.get(section["subject"], [])}))
     machines = {document["name"]: described(document) for page in pages for section in page["sections"] for document in found.get(section["subject"], [])}
     about = (
-        "What was measured, on which machine and with which command. `tools/make_results.py` makes the pages, and README's figures, from the records of `bench/record.py` in `docs/results/data`. "
+        "Measured figures, each with its machine and its command. `tools/make_results.py` makes the pages, and README's figures, from the records of `bench/record.py` in `docs/results/data`. "
         "The [archive](archive.md) has older figures that were written down by hand; README shows none of them. How to measure: [benchmarking](../benchmarking.md)."
     )
     return "\n".join(

@@ -33,10 +33,11 @@ SHAPE = {
     "attention_probs_dropout_prob": 0.0,
 }
 # The window reaches every token, since the loss of questions counts pad rows, and those without a token in the window differ (docs/differences.md).
+# Pad rows without a token in their window differ (docs/differences.md): every text has the four tokens that this window needs.
 MODERN_SHAPE = {
     **{key: value for key, value in SHAPE.items() if not key.endswith("dropout_prob")},
     **{"bos_token_id": 428, "cls_token_id": 428, "eos_token_id": 429, "sep_token_id": 429, "pad_token_id": 430},
-    **{"max_position_embeddings": 64, "global_attn_every_n_layers": 2, "local_attention": 96},
+    **{"max_position_embeddings": 64, "global_attn_every_n_layers": 2, "local_attention": 120},
 }
 ROBERTA_SHAPE = {**SHAPE, "max_position_embeddings": 66, "type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "layer_norm_eps": 1e-5}
 FAMILIES = {
@@ -145,8 +146,9 @@ class Words(Task):
         return row["ner_tags"]
 
     def features(self, tokenizer, keys):
-        if isinstance(tokenizer.backend_tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
-            tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)  # as run_ner.py asks for
+        # As run_ner.py asks for RoBERTa, but not for ModernBERT.
+        if isinstance(tokenizer.backend_tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel) and tokenizer.cls_token == "<s>":
+            tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
         encoded = tokenizer([row["tokens"] for row in self.rows], padding="max_length", max_length=LENGTH, truncation=True, is_split_into_words=True)
         return [{**{key: encoded[key][i] for key in keys}, "labels": self.labels_of(encoded.word_ids(i), row["ner_tags"])} for i, row in enumerate(self.rows)]
 

@@ -38,7 +38,7 @@ TOLERANCE, TOLERANCE_OF_WAY = 1e-6, 1e-5
 # The loss does not depend on these: the same number added to all keys, or to all logits, changes no softmax. Their gradients are
 # rounding errors of zero, which optimizers with a second moment blow up to steps of full size, in another direction at each run.
 WITHOUT_GRADIENT = ("attention.self.key.bias", "attention.k_lin.bias", "attention.attn.k.bias")
-WITHOUT_GRADIENT_IN_QUESTIONS = ("layer.1.output.LayerNorm.bias", "layer.1.output_layer_norm.bias", "qa_outputs.bias")
+WITHOUT_GRADIENT_IN_QUESTIONS = ("layer.1.output.LayerNorm.bias", "layer.1.output_layer_norm.bias", "qa_outputs.bias", "classifier.bias")
 
 # Name, ranks, arguments of both.
 CASES = [
