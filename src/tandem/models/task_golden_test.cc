@@ -352,8 +352,10 @@ TEST_P(TaskGoldenTest, AStepMatchesHuggingFace) {
     EXPECT_NEAR(loss(context, logits, 0.1, nullptr),
                 expected_.at("loss_label_smoothing_0.1_f64").get<double>(), 1e-6);
   }
-  EXPECT_NEAR(loss(context, logits, 0, grad_logits.data()), expected_.at("loss_f64").get<double>(),
-              1e-6);
+  // A loss is f32: its magnitude limits what can be told apart.
+  const double expected = expected_.at("loss_f64").get<double>();
+  EXPECT_NEAR(loss(context, logits, 0, grad_logits.data()), expected,
+              1e-6 * std::max(1.0, expected));
   model_->backward(context, weights, batch_, {}, grad_logits, activations, grads, false,
                    [](std::size_t) {});
   expect_gradients(grads);

@@ -232,8 +232,9 @@ TEST_P(Int8Files, BrokenFilesSayWhatIsWrong) {
   expect_broken([&](Tensors& t) { t.erase(q + ".input_scale"); }, {"input_scale' is missing"});
   expect_broken([&](Tensors& t) { t.erase(q + ".input_zero_point"); },
                 {"input_zero_point' is missing"});
-  expect_broken([&](Tensors& t) { t[q + ".weight_scale"].shape = {32}; },
-                {"weight_scale' is [32]", fmt::format("expected [{}, 1]", query_rows())});
+  expect_broken([&](Tensors& t) { t[q + ".weight_scale"].shape = {query_rows()}; },
+                {fmt::format("weight_scale' is [{}]", query_rows()),
+                 fmt::format("expected [{}, 1]", query_rows())});
   expect_broken([&](Tensors& t) { set_float(t[q + ".weight_scale"], -1); },
                 {"weight_scale' is -1", "positive"});
   expect_broken([&](Tensors& t) { set_float(t[q + ".input_scale"], NAN); },
@@ -244,9 +245,10 @@ TEST_P(Int8Files, BrokenFilesSayWhatIsWrong) {
                 {"input_zero_point' is U8", "I8"});
   expect_broken(
       [&](Tensors& t) {
-        t[q + ".weight"].shape = {16, 64};
+        t[q + ".weight"].shape = {query_rows() / 2, 64};
       },
-      {"weight' is [16, 64]", fmt::format("[{}, 32]", query_rows())});
+      {fmt::format("weight' is [{}, 64]", query_rows() / 2),
+       fmt::format("[{}, 32]", query_rows())});
   if (!is_modern()) {  // whose layer is one module
     expect_broken([&](Tensors& t) { set_float(t[q + ".input_scale"], 0.5f); },
                   {"the input ranges of", "differ"});

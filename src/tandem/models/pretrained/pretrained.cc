@@ -85,7 +85,8 @@ bool is_of_fewer_words(const formats::TensorView& tensor, const nn::ParameterSpe
                        const ModelConfig& config) {
   const MaskedLanguageHeadParts& head = config.family->masked_language_head;
   const bool of_words =
-      parameter.name.ends_with("embeddings.word_embeddings.weight") ||
+      parameter.name.ends_with(
+          fmt::format("embeddings.{}.weight", config.family->embeddings.word)) ||
       (!head.output.empty() &&
        (parameter.name == head.bias || parameter.name == std::string(head.output) + ".weight"));
   return of_words && tensor.shape.size() == parameter.shape.size() && !tensor.shape.empty() &&

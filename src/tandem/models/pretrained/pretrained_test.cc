@@ -330,7 +330,8 @@ TEST_P(PretrainedTest, DrawsAHeadOfAnotherShapeAnewWhereThatIsAskedFor) {
 TEST_P(PretrainedTest, WordsGrowWhereThatIsAskedFor) {
   std::vector<OwnedTensor> tensors =
       checkpoint(formats::DType::kF32, [](const std::string& name) { return name; });
-  const std::string name = prefix_ + "embeddings.word_embeddings.weight";
+  const std::string name =
+      fmt::format("{}embeddings.{}.weight", prefix_, GetParam()->embeddings.word);
   const nn::ParameterSpec& words = *model_.layout().find(name);
   const std::size_t width = words.shape[1], kept = (words.shape[0] - 2) * width;
   for (OwnedTensor& tensor : tensors) {
