@@ -29,6 +29,8 @@ struct TrainerRun {
   double excess = 1;
 };
 
+void PrintTo(const TrainerRun& run, std::ostream* out) { *out << run.name; }
+
 class EncoderTrajectory : public SharedDataTest, public ::testing::WithParamInterface<TrainerRun> {
  protected:
   // The texts stay the golden's.

@@ -119,8 +119,7 @@ class MaskedLanguageTrajectory : public SharedDataTest,
 
 INSTANTIATE_TEST_SUITE_P(Runs, MaskedLanguageTrajectory,
                          ::testing::Values("joined", "line_by_line", "accumulation_2", "two_epochs",
-                                           "two_epochs_evaluated", "modernbert_mlm",
-                                           "modernbert_mlm_accumulation_2"),
+                                           "two_epochs_evaluated", "modernbert_mlm"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_P(MaskedLanguageTrajectory, IsThatOfTheTrainer) {

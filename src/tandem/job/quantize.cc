@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "tandem/core/buffer.h"
@@ -193,19 +194,22 @@ ordered_json Quantizer::results(const quant::TuningResult& tuning,
   }
   std::size_t modules = 0;
   for (const QuantizedLinear& linear : linears) modules += linear.layer.modules.size();
-  return {{"accepted", tuning.accepted},
-          {"metric", metric_},
-          {"baseline_" + metric_, tuning.baseline},
-          {"int8_" + metric_, chosen.metric},
-          {"relative_drop", drop(tuning.baseline, chosen.metric)},
-          {"tolerance_criterion", options_.tolerance_criterion},
-          {"approach", enum_name(options_.quantization_approach)},
-          {"input_ranges", to_string(chosen.configuration.ranges)},
-          {"calibration_samples", calibration_samples_},
-          {"int8_modules", modules},
-          {"f32_layers", chosen.configuration.f32_blocks},
-          {"weight_sparsity", sparsity(linears)},
-          {"trials", trials}};
+  // JSON has no infinity: a metric of 0 in f32 has no relative drop.
+  const double relative = drop(tuning.baseline, chosen.metric);
+  return {
+      {"accepted", tuning.accepted},
+      {"metric", metric_},
+      {"baseline_" + metric_, tuning.baseline},
+      {"int8_" + metric_, chosen.metric},
+      {"relative_drop", std::isfinite(relative) ? ordered_json(relative) : ordered_json(nullptr)},
+      {"tolerance_criterion", options_.tolerance_criterion},
+      {"approach", enum_name(options_.quantization_approach)},
+      {"input_ranges", to_string(chosen.configuration.ranges)},
+      {"calibration_samples", calibration_samples_},
+      {"int8_modules", modules},
+      {"f32_layers", chosen.configuration.f32_blocks},
+      {"weight_sparsity", sparsity(linears)},
+      {"trials", trials}};
 }
 
 void Quantizer::reject(const quant::TuningResult& tuning) {

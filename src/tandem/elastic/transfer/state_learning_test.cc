@@ -10,6 +10,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "tandem/comm/api/test_ranks.h"
@@ -258,7 +259,9 @@ TEST_F(Learners, AreNotServedWhereThatCannotBe) {
 
 // ---- sources that send invalid messages ----
 
-class BadTransfers : public ::testing::TestWithParam<std::pair<Notice, const char*>> {};
+using BadTransfer = std::pair<Notice, std::string_view>;
+
+class BadTransfers : public ::testing::TestWithParam<BadTransfer> {};
 
 TEST_P(BadTransfers, EndTheTransfer) {
   TestNode node;
@@ -281,7 +284,7 @@ TEST_P(BadTransfers, EndTheTransfer) {
     try {
       while (true) learner.take(milliseconds(100));
     } catch (const CommError& error) {
-      EXPECT_THAT(error.what(), HasSubstr(GetParam().second));
+      EXPECT_THAT(error.what(), HasSubstr(std::string(GetParam().second)));
     }
   }
   liar.join();
@@ -291,14 +294,15 @@ TEST_P(BadTransfers, EndTheTransfer) {
 INSTANTIATE_TEST_SUITE_P(
     All, BadTransfers,
     ::testing::Values(
-        std::pair(Notice{TransferMessage::kHandshake, 5, 10}, "the sender has 5 weights"),
-        std::pair(Notice{TransferMessage::kChunk, kChunks, 1}, "chunk 6 of a state of 6"),
-        std::pair(Notice{TransferMessage::kChunk, ~std::uint64_t{0}, 1},
-                  "chunk 18446744073709551615"),
-        std::pair(Notice{TransferMessage::kGradient, kChunks + 1, 1}, "chunk 7 of a state of 6"),
-        std::pair(Notice{TransferMessage::kGradient, 0, 1},
-                  "the gradient of step 1 came for a chunk"),
-        std::pair(Notice{static_cast<TransferMessage>(77), 0, 1}, "makes no sense (message 77)")));
+        BadTransfer(Notice{TransferMessage::kHandshake, 5, 10}, "the sender has 5 weights"),
+        BadTransfer(Notice{TransferMessage::kChunk, kChunks, 1}, "chunk 6 of a state of 6"),
+        BadTransfer(Notice{TransferMessage::kChunk, ~std::uint64_t{0}, 1},
+                    "chunk 18446744073709551615"),
+        BadTransfer(Notice{TransferMessage::kGradient, kChunks + 1, 1}, "chunk 7 of a state of 6"),
+        BadTransfer(Notice{TransferMessage::kGradient, 0, 1},
+                    "the gradient of step 1 came for a chunk"),
+        BadTransfer(Notice{static_cast<TransferMessage>(77), 0, 1},
+                    "makes no sense (message 77)")));
 
 // The messages of a source after the first chunk: chunks as they are after a step, and gradients of
 // steps.
