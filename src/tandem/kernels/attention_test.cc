@@ -215,6 +215,11 @@ TEST(Attention, WindowsAgreeWithTheReference) {
   }
 }
 
+// The longest text of ModernBERT.
+TEST(Attention, AWindowOfALongTextAgreesWithTheReference) {
+  compare_all<float>({{8192}, 0, 1, 8}, 0.1f, Bias::kNone, 64);
+}
+
 template <class T>
 void expect_same_bits(const std::string& implementation, const std::string& reference_run,
                       const Case<T>& c, const std::string& what) {
