@@ -42,10 +42,6 @@ class EventLoop {
     within(std::chrono::milliseconds(deadline.remaining_ms()));
   }
 
-  // The additions so far.
-  const std::vector<pollfd>& waits() const { return waits_; }
-  Clock::time_point earliest() const { return until_; }
-
   // One round: waits until a descriptor is ready or the earliest time has come, at most `limit`.
   // Calls the handlers in the order in which they were added. A signal ends the wait, too. Returns
   // true if a descriptor was ready.
