@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "apps/bench/data.h"
 #include "apps/bench/measure.h"
@@ -14,6 +15,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
+#include "tandem/kernels/attention.h"
 #include "tandem/kernels/tuned_tiles.h"
 
 namespace tandem::apps::bench {
@@ -322,6 +324,37 @@ TEST(BenchProgram, Peak) {
     EXPECT_GT(result["rate"]["median"].get<double>(), 0) << result;
     EXPECT_FALSE(result["unit"].get<std::string>().empty());
   }
+}
+
+// Layer 0 reads the whole text, layer 1 a window. The small vocabulary of the check is below the
+// padding id.
+TEST(BenchProgram, AStageCountsTheProductsOfItsLayers) {
+  testing::TemporaryFolder folder;
+  write_file(folder / "config.json",
+             R"({"model_type": "modernbert", "vocab_size": 1200, "pad_token_id": 1100,
+                 "bos_token_id": 1, "cls_token_id": 1, "eos_token_id": 2, "sep_token_id": 2,
+                 "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+                 "intermediate_size": 48, "max_position_embeddings": 64, "local_attention": 16,
+                 "global_attn_every_n_layers": 2})");
+  const json results =
+      results_of({"step", "--model", folder.path().string(), "--batch", "1", "--seq", "64"});
+  ASSERT_EQ(results.size(), 1u);
+  expect_verified_and_timed(results[0]);
+  const double pairs = kernels::attention_pairs(64, 64) + kernels::attention_pairs(64, 64, 8);
+  const std::map<std::string, double> expected = {{"attention forward", 4 * 32 * pairs},
+                                                  {"attention backward", 8 * 32 * pairs},
+                                                  {"up dW", 2 * 2 * 64 * 32 * 96},
+                                                  {"down forward", 2 * 2 * 64 * 32 * 48}};
+  std::size_t found = 0;
+  for (const json& stage : results[0]["breakdown"]) {
+    const auto flops = expected.find(stage["stage"].get<std::string>());
+    if (flops == expected.end()) continue;
+    ++found;
+    EXPECT_NEAR(stage["gflops_per_second"].get<double>() * 1e9 * stage["seconds"].get<double>(),
+                flops->second, 1e-6 * flops->second)
+        << stage;
+  }
+  EXPECT_EQ(found, expected.size());
 }
 
 TEST(BenchProgram, TheStagesOfAStepAddUp) {

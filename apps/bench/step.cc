@@ -51,26 +51,21 @@ double step_error(Session& session, models::ModelConfig config, Dtype dtype, Hea
          relative(got.grad_norm, want.grad_norm);
 }
 
-// FLOPs of the stages that are products, by "name part".
-std::map<std::string, double> stage_flops(const models::ModelConfig& config,
+// FLOPs of the encoder's stages that are products, by "name part".
+std::map<std::string, double> stage_flops(const models::EncoderModel& model,
                                           const nn::PackedBatch& batch) {
-  const auto layers = static_cast<double>(config.num_hidden_layers);
-  const auto H = static_cast<double>(config.hidden_size);
-  const auto I = static_cast<double>(config.intermediate_size);
-  const double product = 2 * layers * static_cast<double>(batch.rows());
   std::map<std::string, double> flops;
-  for (const char* part : {"forward", "dX", "dW"}) {
-    flops[fmt::format("qkv {}", part)] = product * 3 * H * H;
-    flops[fmt::format("attention output {}", part)] = product * H * H;
-    flops[fmt::format("up {}", part)] = product * H * I;
-    flops[fmt::format("down {}", part)] = product * H * I;
-  }
-  double pairs = 0;
-  for (std::size_t i = 0; i < batch.num_sequences(); ++i) {
-    pairs += static_cast<double>(batch.row_begin[i + 1] - batch.row_begin[i]) * batch.key_count[i];
-  }
-  flops["attention forward"] = 4 * layers * H * pairs;
-  flops["attention backward"] = 8 * layers * H * pairs;
+  const auto add = [&](std::string_view stage, double multiply_adds) {
+    const double once = 2 * multiply_adds;
+    flops[fmt::format("{} forward", stage)] += once;
+    if (stage == "attention") {
+      flops["attention backward"] += 2 * once;
+      return;
+    }
+    for (const char* part : {"dX", "dW"}) flops[fmt::format("{} {}", stage, part)] += once;
+  };
+  for (std::size_t i = 0; i < batch.num_sequences(); ++i)
+    model.count_products(batch.row_begin[i + 1] - batch.row_begin[i], batch.key_count[i], add);
   return flops;
 }
 
@@ -166,7 +161,7 @@ void report_rounds(Session& session, const StepOptions& options, Dtype dtype, do
                   100 * share.median, 100 * share.min, 100 * share.max));
   // The breakdown is that of one step, the (lower) median one, so that it adds up.
   const Round& middle = rounds[(rounds.size() - 1) / 2];
-  const auto of_stages = stage_flops(task.config(), task.batch());
+  const auto of_stages = stage_flops(task.model(), task.batch());
   ordered_json stages = breakdown(report, middle.profile, middle.seconds, middle.peak, of_stages);
   ordered_json products =
       summarize_products(report, stages, of_stages, middle.seconds, middle.peak);

@@ -80,8 +80,9 @@ class Mix final : public models::LayerOf<Mix> {
   Mix(const nn::Linear& linear, const Shift& shift) : linear_(linear), shift_(shift) {}
 
   models::LayerTraits traits() const override { return {.restores_output = false}; }
-  double multiply_adds(const SequenceWork&) const override {
-    return static_cast<double>(linear_.out_features) * static_cast<double>(linear_.in_features);
+  void count_products(const SequenceWork&, AddProducts add) const override {
+    add("mix",
+        static_cast<double>(linear_.out_features) * static_cast<double>(linear_.in_features));
   }
   template <class T>
   LayerBytes measure(const LayerRows& rows, bool training) const {
@@ -186,7 +187,7 @@ class Scale final : public models::LayerOf<Scale> {
             .reads_operand = false,
             .backward_reads_residual = true};
   }
-  double multiply_adds(const SequenceWork&) const override { return 0; }
+  void count_products(const SequenceWork&, AddProducts) const override {}
   template <class T>
   LayerBytes measure(const LayerRows&, bool training) const {
     return {.scratch = training ? width_ * sizeof(float) : 0};

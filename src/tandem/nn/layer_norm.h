@@ -26,7 +26,8 @@ struct LayerNormActivations {
   }
 };
 
-// x: [R, H] T.   residual: [R, H] f32, may be y.residual.   y: overwritten.
+// x: [R, H] T, or empty: the sum is the residual.   residual: [R, H] f32, may be y.residual or
+// saved.sum.   y: overwritten.
 template <class T>
 void dropout_add_layer_norm_forward(const Pass& pass, const LayerNormParameters& parameters,
                                     double eps, const kernels::Dropout& dropout,
@@ -43,27 +44,16 @@ void dropout_add_layer_norm_forward(const Pass& pass, const LayerNormParameters&
                                              .mean = saved.mean.data(),
                                              .rstd = saved.rstd.data()};
   const StageTimer timer(pass.context.profile, "layer norm", "forward");
-  kernels::dropout_add_layer_norm_forward<T>(pass.context, pass.sequences, x.size() / pass.rows(),
+  const std::size_t size = x.empty() ? residual.size() : x.size();
+  kernels::dropout_add_layer_norm_forward<T>(pass.context, pass.sequences, size / pass.rows(),
                                              dropout, args);
 }
 
-// y = LayerNorm(sum), of a row that goes on beside the norm. saved.sum is read and stays.
+// y = LayerNorm(saved.sum), which stays: the row has another reader.
 template <class T>
 void layer_norm_forward(const Pass& pass, const LayerNormParameters& parameters, double eps,
                         const LayerNormActivations& saved, const Hidden<T>& y) {
-  const kernels::LayerNormForward<T> args = {.x = nullptr,
-                                             .residual = saved.sum.data(),
-                                             .gamma = pass.weights.vector(parameters.weight),
-                                             .beta = pass.weights.vector(parameters.bias),
-                                             .eps = static_cast<float>(eps),
-                                             .y = y.residual.data(),
-                                             .y_copy = y.copy(),
-                                             .sum = saved.sum.data(),
-                                             .mean = saved.mean.data(),
-                                             .rstd = saved.rstd.data()};
-  const StageTimer timer(pass.context.profile, "layer norm", "forward");
-  kernels::dropout_add_layer_norm_forward<T>(pass.context, pass.sequences,
-                                             saved.sum.size() / pass.rows(), {}, args);
+  dropout_add_layer_norm_forward<T>(pass, parameters, eps, {}, {}, saved.sum, saved, y);
 }
 
 // y of a forward pass, the same bits, from what it saved. `residual`: y.residual is written, too.
@@ -82,20 +72,21 @@ void layer_norm_recompute(const Pass& pass, const LayerNormParameters& parameter
                                     .y_copy = y.copy()});
 }
 
-// As below, of a norm whose input goes on beside it, too.   grad_y: [R, H] f32.   grad: [R, H] f32,
-// the gradient by which the input goes on; on return that of the input.   grad_x: [R, H] T,
-// overwritten: the gradient of x; or empty.
+// grad_y: [R, H] f32.   grad: [R, H] f32, on return the gradient of the norm's input, and of the
+// residual in it. If grad_y is other memory, `grad` has the gradient of the input's other reader on
+// entry, and it is added.   grad_x: [R, H] T, overwritten: the gradient of x; or empty.
 template <class T>
-void layer_norm_backward_beside(const Pass& pass, const LayerNormParameters& parameters,
-                                const kernels::Dropout& dropout, const LayerNormActivations& saved,
-                                std::span<const float> grad_y, std::span<float> grad,
-                                std::span<T> grad_x, const Gradients& grads) {
+void layer_norm_backward(const Pass& pass, const LayerNormParameters& parameters,
+                         const kernels::Dropout& dropout, const LayerNormActivations& saved,
+                         std::span<const float> grad_y, std::span<float> grad, std::span<T> grad_x,
+                         const Gradients& grads) {
+  const float* const other = grad_y.data() == grad.data() ? nullptr : grad.data();
   const kernels::LayerNormBackward<T> args = {.grad_y = grad_y.data(),
                                               .sum = saved.sum.data(),
                                               .mean = saved.mean.data(),
                                               .rstd = saved.rstd.data(),
                                               .gamma = pass.weights.vector(parameters.weight),
-                                              .grad_beside = grad.data(),
+                                              .grad_beside = other,
                                               .grad_sum = grad.data(),
                                               .grad_x = grad_x.data(),
                                               .grad_gamma = grads.at(parameters.weight),
@@ -113,19 +104,7 @@ void dropout_add_layer_norm_backward(const Pass& pass, const LayerNormParameters
                                      const kernels::Dropout& dropout,
                                      const LayerNormActivations& saved, std::span<float> grad,
                                      std::span<T> grad_x, const Gradients& grads) {
-  const kernels::LayerNormBackward<T> args = {.grad_y = grad.data(),
-                                              .sum = saved.sum.data(),
-                                              .mean = saved.mean.data(),
-                                              .rstd = saved.rstd.data(),
-                                              .gamma = pass.weights.vector(parameters.weight),
-                                              .grad_sum = grad.data(),
-                                              .grad_x = grad_x.data(),
-                                              .grad_gamma = grads.at(parameters.weight),
-                                              .grad_beta = grads.at(parameters.bias),
-                                              .accumulate = grads.accumulate};
-  const StageTimer timer(pass.context.profile, "layer norm", "backward");
-  kernels::dropout_add_layer_norm_backward<T>(pass.context, pass.sequences,
-                                              grad.size() / pass.rows(), dropout, args);
+  layer_norm_backward<T>(pass, parameters, dropout, saved, grad, grad, grad_x, grads);
 }
 
 }  // namespace tandem::nn

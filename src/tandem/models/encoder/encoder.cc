@@ -82,15 +82,14 @@ Encoder::Encoder(const ModelConfig& config, ParameterLayout& layout)
   end_ = layout.size();
 }
 
-double Encoder::multiply_adds(double rows, double keys, bool first_row) const {
-  double sum = 0;
+void Encoder::count_products(double rows, double keys, bool first_row,
+                             Layer::AddProducts add) const {
   for (std::size_t l = 0; l < table_.layers.size(); ++l) {
     const double in = first_row && l > last_mixing_ ? 1 : rows;
     const double out = first_row && l >= last_mixing_ ? 1 : rows;
-    sum += layer(l).multiply_adds({.rows = in, .keys = keys, .output_rows = out});
+    layer(l).count_products({.rows = in, .keys = keys, .output_rows = out}, add);
   }
-  if (projection_) sum += weights_of(*projection_) * rows;
-  return sum;
+  if (projection_) add("embeddings project", weights_of(*projection_) * rows);
 }
 
 // first_rows: 0, or the rows that alone continue after the last layer whose rows read each other.

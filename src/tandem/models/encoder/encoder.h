@@ -79,10 +79,9 @@ class Encoder {
                 const nn::Gradients& grads,
                 FunctionRef<void(std::size_t end)> gradient_ready) const;
 
-  // The number for the products of one forward pass of a sequence with `rows` rows, `keys` of them
-  // real tokens.
+  // As Layer::count_products(), for a sequence with `rows` rows, `keys` of them real tokens.
   // first_row: the head reads the first row alone.
-  double multiply_adds(double rows, double keys, bool first_row) const;
+  void count_products(double rows, double keys, bool first_row, Layer::AddProducts add) const;
 
  private:
   const Layer& layer(std::size_t l) const { return *table_.layers[l].layer; }

@@ -38,11 +38,15 @@ std::string EncoderModel::architecture() const {
 }
 
 double EncoderModel::training_flops(std::size_t rows, std::size_t keys) const {
-  const auto of_rows = static_cast<double>(rows);
-  const double multiply_adds =
-      encoder_.multiply_adds(of_rows, static_cast<double>(keys), head_->shape().reads_first_rows) +
-      head_weights_ * head_->units(of_rows, 1.0);
+  double multiply_adds = head_weights_ * head_->units(static_cast<double>(rows), 1.0);
+  count_products(rows, keys, [&](std::string_view, double number) { multiply_adds += number; });
   return 3 * (2 * multiply_adds);
+}
+
+void EncoderModel::count_products(std::size_t rows, std::size_t keys,
+                                  Layer::AddProducts add) const {
+  encoder_.count_products(static_cast<double>(rows), static_cast<double>(keys),
+                          head_->shape().reads_first_rows, add);
 }
 
 double EncoderModel::training_flops(const nn::PackedBatch& batch) const {

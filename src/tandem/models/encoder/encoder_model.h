@@ -127,6 +127,8 @@ class EncoderModel {
   // forward pass.
   double training_flops(std::size_t rows, std::size_t keys) const;
   double training_flops(const nn::PackedBatch& batch) const;
+  // As Layer::count_products(), of the encoder, for a sequence.
+  void count_products(std::size_t rows, std::size_t keys, Layer::AddProducts add) const;
 
  private:
   void plan(Arena& arena, const BatchShape& batch, Activations& activations) const;

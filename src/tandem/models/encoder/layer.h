@@ -13,10 +13,12 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "tandem/core/bfloat16.h"
+#include "tandem/core/thread_pool.h"
 #include "tandem/nn/hidden.h"
 #include "tandem/nn/parameter_layout.h"
 #include "tandem/nn/pass.h"
@@ -70,6 +72,9 @@ struct LayerPass {
   std::span<std::byte> shared;  // of the table's SharedPart
 
   const nn::Pass& output_rows() const { return first_rows == nullptr ? rows : *first_rows; }
+  LayerRows layer_rows() const {
+    return {.all = rows.rows(), .first = first_rows == nullptr ? 0 : first_rows->rows()};
+  }
 };
 
 // How a layer's input and output have to be treated.
@@ -99,8 +104,10 @@ class Layer {
   virtual LayerTraits traits() const { return {}; }
   // Memory for a pass over these rows. It grows with either number of rows.
   virtual LayerBytes bytes(const LayerRows& rows, nn::Precision precision, bool training) const = 0;
-  // The number for the products of one forward pass of a sequence. Backward costs twice that.
-  virtual double multiply_adds(const SequenceWork& work) const = 0;
+  // The products of one forward pass of a sequence: add(stage, number) with the stage's name in the
+  // profile. Backward costs twice that.
+  using AddProducts = FunctionRef<void(std::string_view stage, double multiply_adds)>;
+  virtual void count_products(const SequenceWork& work, AddProducts add) const = 0;
 
   // y = layer(x), overwritten, together with what backward needs: y.residual, and y.operand unless
   // it is empty. The first rows have the same bits alone as among all.

@@ -53,11 +53,14 @@ class PostNormLayer final : public LayerOf<PostNormLayer> {
   PostNormLayer(const PostNormOptions& options, const PostNormParameters& parameters)
       : options_(options), parameters_(parameters) {}
 
-  double multiply_adds(const SequenceWork& work) const override {
+  void count_products(const SequenceWork& work, AddProducts add) const override {
     const auto H = static_cast<double>(options_.hidden_size);
     const auto I = static_cast<double>(options_.intermediate_size);
-    return 3 * H * H * work.rows + (H * H + 2 * H * I) * work.output_rows +
-           2 * H * work.rows * work.keys;
+    add("qkv", 3 * H * H * work.rows);
+    add("attention", 2 * H * work.rows * work.keys);
+    add("attention output", H * H * work.output_rows);
+    add("up", H * I * work.output_rows);
+    add("down", H * I * work.output_rows);
   }
 
   template <class T>

@@ -46,9 +46,8 @@ namespace {
 template <class T>
 PostNormTensors<T> tensors_of(const LayerPass<T>& pass, const PostNormOptions& options) {
   Region kept(pass.memory.kept), saved(pass.memory.saved), scratch(pass.memory.scratch);
-  const LayerRows rows = {.all = pass.rows.rows(),
-                          .first = pass.first_rows == nullptr ? 0 : pass.first_rows->rows()};
-  return PostNormTensors<T>::lay_out(kept, saved, scratch, options, rows, is_training(pass.kind));
+  return PostNormTensors<T>::lay_out(kept, saved, scratch, options, pass.layer_rows(),
+                                     is_training(pass.kind));
 }
 
 }  // namespace

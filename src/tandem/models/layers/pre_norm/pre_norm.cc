@@ -77,12 +77,16 @@ class PreNormLayer final : public LayerOf<PreNormLayer> {
             .reads_operand = !parameters_.attention_norm.has_value(),
             .backward_reads_residual = true};
   }
-  double multiply_adds(const SequenceWork& work) const override {
+  void count_products(const SequenceWork& work, AddProducts add) const override {
     const auto H = static_cast<double>(options_.hidden_size);
     const auto I = static_cast<double>(options_.intermediate_size);
     const double pairs = kernels::attention_pairs(
         static_cast<std::size_t>(work.rows), static_cast<std::size_t>(work.keys), options_.window);
-    return 3 * H * H * work.rows + (H * H + 3 * H * I) * work.output_rows + 2 * H * pairs;
+    add("qkv", 3 * H * H * work.rows);
+    add("attention", 2 * H * pairs);
+    add("attention output", H * H * work.output_rows);
+    add("up", 2 * H * I * work.output_rows);
+    add("down", H * I * work.output_rows);
   }
 
   template <class T>
@@ -120,7 +124,7 @@ class FinalNorm final : public LayerOf<FinalNorm> {
   LayerTraits traits() const override {
     return {.mixes_rows = false, .reads_operand = false, .backward_reads_residual = true};
   }
-  double multiply_adds(const SequenceWork&) const override { return 0; }
+  void count_products(const SequenceWork&, AddProducts) const override {}
 
   template <class T>
   LayerBytes measure(const LayerRows& rows, bool) const {

@@ -52,9 +52,8 @@ namespace {
 template <class T>
 PreNormTensors<T> tensors_of(const LayerPass<T>& pass, const PreNormOptions& options) {
   Region saved(pass.memory.saved), scratch(pass.memory.scratch);
-  const LayerRows rows = {.all = pass.rows.rows(),
-                          .first = pass.first_rows == nullptr ? 0 : pass.first_rows->rows()};
-  return PreNormTensors<T>::lay_out(saved, scratch, options, rows, is_training(pass.kind));
+  return PreNormTensors<T>::lay_out(saved, scratch, options, pass.layer_rows(),
+                                    is_training(pass.kind));
 }
 
 }  // namespace
@@ -246,9 +245,9 @@ void PreNormPass<T>::feed_forward_backward(std::span<float> grad,
 template <class T>
 void PreNormPass<T>::rows_backward(std::span<float> grad, const nn::Gradients& grads) const {
   feed_forward_backward(grad, grads);
-  nn::layer_norm_backward_beside<T>(
-      output_rows_, parameters_.feed_forward_norm, attention_output_dropout_, feed_forward_norm(),
-      tensors_.grad_normed.first(output_size()), grad, tensors_.projected, grads);
+  nn::layer_norm_backward<T>(output_rows_, parameters_.feed_forward_norm, attention_output_dropout_,
+                             feed_forward_norm(), tensors_.grad_normed.first(output_size()), grad,
+                             tensors_.projected, grads);
   linear_backward_weight<T>(output_rows_, parameters_.attention_output, context(),
                             tensors_.projected, grads);
   linear_backward_input<T, T>(output_rows_, parameters_.attention_output, tensors_.projected,
@@ -279,8 +278,8 @@ void PreNormPass<T>::attention_backward(std::span<float> grad, const nn::Gradien
   }
   linear_backward_input<T, float>(rows_, parameters_.qkv, grad_qkv, tensors_.grad_normed,
                                   /*accumulate=*/false);
-  nn::layer_norm_backward_beside<T>(rows_, *parameters_.attention_norm, {}, attention_norm(),
-                                    tensors_.grad_normed, grad, {}, grads);
+  nn::layer_norm_backward<T>(rows_, *parameters_.attention_norm, {}, attention_norm(),
+                             tensors_.grad_normed, grad, {}, grads);
 }
 
 template <class T>
