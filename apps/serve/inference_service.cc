@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "pages.h"
+#include "tandem/core/ascii.h"
 #include "tandem/core/error.h"
 #include "tandem/core/interruption.h"
 #include "tandem/core/json.h"
@@ -41,18 +42,13 @@ bool is_address(int family, const std::string& text) {
   return inet_pton(family, text.c_str(), &address) == 1;
 }
 
-std::string lower_case(std::string text) {
-  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return text;
-}
-
 // "Node7:8080" → "node7", "[::1]:8080" → "::1"; nothing when the header has another form (RFC 9110,
 // 7.2).
 std::optional<std::string> host_name(const std::string& host) {
   const bool brackets = host.starts_with('[');
   if (brackets && host.find(']') == std::string::npos) return std::nullopt;
   const std::size_t end = std::min(brackets ? host.find(']') : host.find(':'), host.size());
-  const std::string name = lower_case(brackets ? host.substr(1, end - 1) : host.substr(0, end));
+  const std::string name = ascii_lower(brackets ? host.substr(1, end - 1) : host.substr(0, end));
   std::string_view port = std::string_view(host).substr(std::min(end + brackets, host.size()));
   if (brackets
           ? !is_address(AF_INET6, name)
@@ -127,7 +123,7 @@ bool is_inference_path(const std::string& path) {
 
 InferenceService::InferenceService(ServiceOptions options, Endpoint endpoint)
     : options_(std::move(options)), endpoint_(std::move(endpoint)) {
-  for (std::string& host : options_.allowed_hosts) host = lower_case(std::move(host));
+  for (std::string& host : options_.allowed_hosts) host = ascii_lower(host);
 }
 
 const Route* InferenceService::route_of(const std::string& path) const {

@@ -5,18 +5,13 @@
 #include <cmath>
 #include <utility>
 
+#include "tandem/core/ascii.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
 #include "tandem/flags/suggest.h"
 
 namespace tandem::flags {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return result;
-}
 
 [[noreturn]] void bad_argument(const Flag& flag, std::string_view problem) {
   throw ConfigError(fmt::format("argument --{}: {}", flag.name, problem), /*usage=*/true);
@@ -121,7 +116,7 @@ std::string unknown_flags_message(const FlagTable& table, const std::vector<std:
 
 // "true" → true, "12" → 12, "0.5" → 0.5 inside dictionaries, as transformers converts them.
 Json converted_text(const std::string& text) {
-  const std::string word = lower(text);
+  const std::string word = ascii_lower(text);
   if (word == "true" || word == "false") return word == "true";
   if (text.empty() || text.find_first_not_of("0123456789.") != std::string::npos) return text;
   const Json number = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -292,7 +287,7 @@ void add_given(std::vector<Given>& all, Given given) {
 }  // namespace
 
 std::optional<bool> parse_bool(std::string_view text) {
-  const std::string word = lower(text);
+  const std::string word = ascii_lower(text);
   if (word == "yes" || word == "true" || word == "t" || word == "y" || word == "1") return true;
   if (word == "no" || word == "false" || word == "f" || word == "n" || word == "0") return false;
   return std::nullopt;

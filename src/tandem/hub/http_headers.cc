@@ -6,19 +6,13 @@
 #include <charconv>
 #include <memory>
 
+#include "tandem/core/ascii.h"
+
 namespace tandem::hub {
 namespace {
 
 constexpr std::size_t kMaxFields = 200;
 constexpr std::size_t kMaxFieldBytes = 16 << 10;
-
-std::string lower_case(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return lower;
-}
 
 std::string_view trimmed(std::string_view text) {
   const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
@@ -52,7 +46,7 @@ void HttpHeaders::add_line(std::string_view line) {
   if (colon == 0 || colon == std::string_view::npos || line.size() > kMaxFieldBytes ||
       fields.size() >= kMaxFields)
     return;
-  fields[lower_case(trimmed(line.substr(0, colon)))] = trimmed(line.substr(colon + 1));
+  fields[ascii_lower(trimmed(line.substr(0, colon)))] = trimmed(line.substr(colon + 1));
 }
 
 std::optional<std::string> HttpHeaders::find(std::string_view lower_case_name) const {
@@ -125,8 +119,8 @@ std::optional<std::string> origin_of(std::string_view url) {
   if (!handle ||
       curl_url_set(handle.get(), CURLUPART_URL, std::string(url).c_str(), 0) != CURLUE_OK)
     return std::nullopt;
-  const std::string scheme = lower_case(part(CURLUPART_SCHEME, 0));
-  const std::string host = lower_case(part(CURLUPART_HOST, 0));
+  const std::string scheme = ascii_lower(part(CURLUPART_SCHEME, 0));
+  const std::string host = ascii_lower(part(CURLUPART_HOST, 0));
   if ((scheme != "http" && scheme != "https") || host.empty()) return std::nullopt;
   return scheme + "://" + host + ":" + part(CURLUPART_PORT, CURLU_DEFAULT_PORT);
 }

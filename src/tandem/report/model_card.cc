@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cmath>
 
+#include "tandem/core/ascii.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::report {
@@ -165,8 +166,7 @@ std::string yaml_scalar(const std::string& text) {
   // a number.
   constexpr std::array<std::string_view, 11> kWords = {"true", "false", "yes", "no",  "on", "off",
                                                        "null", "y",     "n",   "nan", "inf"};
-  std::string lower = text;
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string lower = ascii_lower(text);
   const bool word = std::find(kWords.begin(), kWords.end(), lower) != kWords.end();
   const bool begins_plain =
       !text.empty() && (std::isalpha(static_cast<unsigned char>(text[0])) != 0 || text[0] == '/');

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "tandem/core/ascii.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/models/encoder/model_config.h"
@@ -31,10 +32,7 @@ Json number(std::string_view key, std::string_view value, std::string_view expec
 }
 
 Json boolean(std::string_view key, std::string_view value) {
-  std::string lower(value);
-  std::ranges::transform(lower, lower.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
+  const std::string lower = ascii_lower(value);
   for (const std::string_view yes : {"true", "1", "y", "yes"})
     if (lower == yes) return true;
   for (const std::string_view no : {"false", "0", "n", "no"})

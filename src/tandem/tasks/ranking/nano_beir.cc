@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "tandem/core/ascii.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
@@ -23,13 +24,6 @@ constexpr std::array<std::string_view, 13> kNames = {
     "NanoClimateFEVER", "NanoDBPedia",  "NanoFEVER",     "NanoFiQA2018",       "NanoHotpotQA",
     "NanoMSMARCO",      "NanoNFCorpus", "NanoNQ",        "NanoQuoraRetrieval", "NanoSCIDOCS",
     "NanoArguAna",      "NanoSciFact",  "NanoTouche2020"};
-
-std::string lower(std::string_view text) {
-  std::string made(text);
-  for (char& letter : made)
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-  return made;
-}
 
 // "NanoMSMARCO-00000-of-00001.parquet" -> "NanoMSMARCO".
 std::string search_name(const fs::path& file) {
@@ -69,7 +63,7 @@ const fs::path& file_of(const FilesByName& files, const std::string& name, const
   raise<DataError>("--nano_beir: found no file of {} in '{}', expected one", name, folder.string());
 }
 
-std::size_t place_of(const std::string& name) {
+std::size_t position_of(const std::string& name) {
   return static_cast<std::size_t>(std::find(kNames.begin(), kNames.end(), name) - kNames.begin());
 }
 
@@ -78,13 +72,14 @@ std::vector<std::string> chosen(const FilesByName& files, std::span<const std::s
   std::vector<std::string> all;
   for (const auto& [name, file] : files) all.push_back(name);
   std::stable_sort(all.begin(), all.end(), [](const std::string& a, const std::string& b) {
-    return place_of(a) < place_of(b);
+    return position_of(a) < position_of(b);
   });
   if (names.empty()) return all;
   std::vector<std::string> asked;
   for (const std::string& name : names) {
     const auto found = std::find_if(all.begin(), all.end(), [&](const std::string& one) {
-      return lower(one) == lower(name) || lower(one) == "nano" + lower(name);
+      return ascii_lower(one) == ascii_lower(name) ||
+             ascii_lower(one) == "nano" + ascii_lower(name);
     });
     if (found == all.end())
       raise<ConfigError>("--nano_beir_names: found '{}', expected one of {}", name,
@@ -135,7 +130,7 @@ EvaluatorResult nano_beir_mean(std::span<const EvaluatorResult> searches,
   result.table.file = "NanoBEIR_evaluation_mean_results.csv";
   // "cosine-MRR@10" is the cell of "cosine_mrr@10".
   for (std::size_t i = 0; i < result.table.cells.size(); ++i) {
-    std::string key = lower(result.table.header[i + 2]);
+    std::string key = ascii_lower(result.table.header[i + 2]);
     std::replace(key.begin(), key.end(), '-', '_');
     result.table.cells[i] = python_repr(means.at(key));
   }

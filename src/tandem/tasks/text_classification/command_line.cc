@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cctype>
-
+#include "tandem/core/ascii.h"
 #include "tandem/core/error.h"
 #include "tandem/data/read_rows.h"
 #include "tandem/tasks/text_classification/glue_tasks.h"
@@ -139,8 +137,7 @@ std::unique_ptr<tasks::JobTask> CommandLine::make_job() const {
 
 void CommandLine::check_task(const tasks::Stages& stages) {
   std::string& name = *arguments_.task_name;
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  name = ascii_lower(name);
   if (find_glue_task(name) == nullptr) {
     std::vector<std::string_view> names;
     for (const GlueTask& task : glue_tasks()) names.push_back(task.name);

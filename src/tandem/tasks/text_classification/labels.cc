@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
+#include "tandem/core/ascii.h"
 #include "tandem/core/error.h"
 #include "tandem/core/python_json.h"
 #include "tandem/tasks/label_config.h"
@@ -13,12 +13,6 @@ namespace tandem::text_classification {
 namespace {
 
 using formats::Column;
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
 
 void number_names(LabelSet& labels) {
   for (std::size_t i = 0; i < labels.names.size(); ++i)
@@ -43,7 +37,7 @@ std::vector<std::string> LabelSet::config_names() const {
   if (problem == Problem::kRegression) return {"LABEL_0"};
   if (!of_bools) return names;
   std::vector<std::string> lowered;
-  for (const std::string& name : names) lowered.push_back(lower(name));
+  for (const std::string& name : names) lowered.push_back(ascii_lower(name));
   return lowered;
 }
 
@@ -102,7 +96,7 @@ LabelSet glue_labels(const GlueTask& task, std::span<const std::string> of_model
   }
   std::vector<std::string> of_task(task.labels.begin(), task.labels.end());
   std::vector<std::string> lowered;
-  for (const std::string& name : of_model) lowered.push_back(lower(name));
+  for (const std::string& name : of_model) lowered.push_back(ascii_lower(name));
   const bool same =
       std::is_permutation(lowered.begin(), lowered.end(), of_task.begin(), of_task.end());
   differs = !same && !tasks::are_default_names(of_model);

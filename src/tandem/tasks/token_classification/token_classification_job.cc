@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tandem/core/ascii.h"
 #include "tandem/core/error.h"
 #include "tandem/tasks/label_config.h"
 #include "tandem/tasks/token_classification/labels.h"
@@ -22,11 +23,6 @@ constexpr std::size_t kSentencesShown = 300;  // with wrong tags, in report.html
 std::optional<std::size_t> size_of(const auto& value) {
   if (!value) return std::nullopt;
   return static_cast<std::size_t>(*value);
-}
-
-std::string lower(std::string text) {
-  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return text;
 }
 
 void describe_features(std::string_view split, std::span<const fs::path> files,
@@ -50,7 +46,7 @@ void TokenClassificationJob::describe(tasks::StartLog& log) const {
 }
 
 SentenceColumns TokenClassificationJob::columns() const {
-  return {.task = lower(arguments_.task_name),
+  return {.task = ascii_lower(arguments_.task_name),
           .words = arguments_.text_column_name,
           .tags = arguments_.label_column_name};
 }
@@ -101,7 +97,7 @@ tasks::Task& TokenClassificationJob::make_task(models::ModelConfig config,
         train_ ? train_->location(0) : "config.json of the model",
         labels.empty() ? "there is no tag" : fmt::format("'{}' is the only tag", labels.front()));
   }
-  tasks::set_finetuning_task(config, lower(arguments_.task_name));
+  tasks::set_finetuning_task(config, ascii_lower(arguments_.task_name));
   return made(
       std::move(config), tokenizer, tasks::task_options(settings, arguments_.pad_to_max_length),
       TokenClassificationTask::TagOptions{.labels = std::move(labels),
@@ -170,7 +166,7 @@ std::string TokenClassificationJob::main_metric() const {
 }
 
 std::string TokenClassificationJob::title() const {
-  return fmt::format("token classification ({})", lower(arguments_.task_name));
+  return fmt::format("token classification ({})", ascii_lower(arguments_.task_name));
 }
 
 tasks::CardTask TokenClassificationJob::card_task() const {
