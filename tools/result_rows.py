@@ -177,6 +177,8 @@ def rows_of_rivals(run):
                 "warm_up": run["skip"],
                 "task": run.get("task"),
                 "padding": run.get("rival_padding"),
+                "batch": run.get("batch"),
+                "length": run.get("seq"),
                 "tandem": three(ours[result["dtype"]]),
                 "seconds": three(result["seconds"]),
             }
@@ -290,6 +292,7 @@ READERS = {
     "peak": rows_of_peak,
     "rivals": rows_of_rivals,
     "label_rivals": rows_of_rivals,
+    "long_rivals": rows_of_rivals,
     "predict": rows_of_predict,
     "collectives": rows_of_comm,
     "collectives_limits": rows_of_limits,
@@ -298,6 +301,7 @@ READERS = {
 DERIVE = {
     "rivals": with_ratio,
     "label_rivals": with_ratio,
+    "long_rivals": with_ratio,
     "predict": with_rate_ratio,
     "collectives": with_comm_ratios,
     "memory": with_share_of_plan,
