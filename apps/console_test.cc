@@ -79,7 +79,7 @@ ProgressLine training_progress() {
           .optional_details = 2};
 }
 
-TEST(ProgressLine, HasEverythingWhereNobodyCountsColumns) {
+TEST(ProgressLine, HasEverythingWhereTheOutputIsNoTerminal) {
   EXPECT_EQ(format_progress(training_progress(), std::nullopt),
             " 46%| 690/1500 [00:03<00:04, 217.31it/s, loss 2.7313, 101.1k tok/s, 37% of peak]");
 }
@@ -331,7 +331,7 @@ TEST(LogFormat, IsFoundAmongWords) {
   EXPECT_EQ(found({"--log_formats", "json"}), std::nullopt);
 }
 
-TEST(Console, OnlyTheMainProcessSpeaksForTheJob) {
+TEST(Console, OnlyTheMainProcessPrintsForTheJob) {
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();
   Console console({.main_process = false});

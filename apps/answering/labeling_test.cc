@@ -54,7 +54,7 @@ TEST(Entities, WithoutAggregationEachTokenIsOne) {
   EXPECT_EQ(found[2].token, 3u);
 }
 
-TEST(Entities, WordsGetTheirLabelAsTheStrategySays) {
+TEST(Entities, WordsGetTheirLabelByTheStrategy) {
   const auto oslo = [](Aggregation aggregation) {
     return shown({entities(kTokens, kLabels, aggregation, {}).back()});
   };

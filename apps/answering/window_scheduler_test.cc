@@ -84,7 +84,7 @@ TEST(WindowScheduler, EverybodyGetsTheirOwn) {
   EXPECT_EQ(total, 506u);
 }
 
-TEST(WindowScheduler, AFailureReachesWhoAskedAndNobodyElse) {
+TEST(WindowScheduler, AFailureReachesOnlyTheRequestThatCausedIt) {
   bool fails = true;  // handed over by the scheduler's lock
   WindowScheduler scheduler(two_of_a_row,
                             [&](const nn::PackedBatch& batch, std::span<float> logits) {
@@ -96,7 +96,7 @@ TEST(WindowScheduler, AFailureReachesWhoAskedAndNobodyElse) {
 }
 
 // A batch that would never end, ends when the last one who waits for it has gone.
-TEST(WindowScheduler, InterruptsWhatNobodyWaitsFor) {
+TEST(WindowScheduler, InterruptsAbandonedRequests) {
   std::latch begun(1);
   bool endless = true;
   WindowScheduler scheduler(two_of_a_row,

@@ -97,7 +97,7 @@ TEST(Grammar, Bools) {
 }
 
 // A message about a value names the flag as it was written, whatever else it is called.
-TEST(Grammar, MessagesSayTheSpellingThatWasGiven) {
+TEST(Grammar, MessagesHaveTheSpellingThatWasGiven) {
   EXPECT_THAT(error_of({"--evaluation_strategy", "often"}),
               HasSubstr("argument --evaluation_strategy: invalid choice: 'often'"));
   EXPECT_THAT(error_of({"--evaluation-strat", "often"}),

@@ -138,7 +138,7 @@ TEST(RunQaArguments, BackendsOfOtherHardwareAreRefusedWithTheAlternative) {
   EXPECT_EQ(failure_more("--ddp_backend ucc").exit_code, 2);
 }
 
-TEST(RunQaArguments, AllRefusalsAreToldAtOnce) {
+TEST(RunQaArguments, AllRefusalsAreReportedAtOnce) {
   const Failure failed = failure_more("--fp16 --deepspeed ds.json --optim lion_8bit");
   EXPECT_EQ(failed.exit_code, 1);
   EXPECT_THAT(failed.message,
@@ -467,7 +467,7 @@ TEST(RunQaArguments, SerialisedArgumentsReadBackAsTheSame) {
   EXPECT_EQ(job_request(again, {}).training_args_json(), text);
 }
 
-TEST(RunQaArguments, QuantizationSaysWhatItNeeds) {
+TEST(RunQaArguments, QuantizationNamesWhatItNeeds) {
   const auto parsed = parse(
       "--model_name_or_path m --apply_quantization --quantization_approach static --do_train "
       "--do_eval --train_file t.json --validation_file v.json --verify_loading --bf16");

@@ -152,7 +152,7 @@ std::string settings_of(std::string_view choice) {
   return has_minimum ? " --lr_scheduler_kwargs {\"min_lr_rate\":0.1}" : "";
 }
 
-TEST(RunQaFlags, EveryRowParsesNotesOrRefusesAsItSays) {
+TEST(RunQaFlags, EveryRowParsesNotesOrRefusesAsItStates) {
   for (const Flag& flag : run_qa_flags()) {
     SCOPED_TRACE(flag.name);
     EXPECT_FALSE(flag.group.empty());
@@ -193,7 +193,7 @@ TEST(RunQaFlags, DefaultsCanAlwaysBeGiven) {
   }
 }
 
-TEST(RunQaFlags, EveryChoiceParsesOrIsRefusedAsItsRowSays) {
+TEST(RunQaFlags, EveryChoiceParsesOrIsRefusedAsItsRowStates) {
   for (const Flag& flag : run_qa_flags()) {
     for (const Choice& choice : flag.choices) {
       SCOPED_TRACE(fmt::format("{} {}", flag.name, choice.value));

@@ -295,7 +295,7 @@ TEST(TunedTiles, AreReadWhereTheyFit) {
 }
 
 // On a busy machine nothing is written; a later run uses what is.
-TEST(BenchProgram, TuningWritesTilesOrSaysWhyNot) {
+TEST(BenchProgram, TuningWritesTilesOrStatesWhyNot) {
   testing::TemporaryFolder folder;
   const std::string tandem = (fs::path(TANDEM_BINARY_DIR) / "bin" / "tandem").string();
   const auto gemm = [&](std::vector<std::string> words) {

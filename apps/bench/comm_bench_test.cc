@@ -80,7 +80,7 @@ TEST(BenchComm, TypesMemoriesAndNodes) {
 }
 
 // More pieces than the ring is deep.
-TEST(BenchComm, LimitsOfTheMachineStandBeside) {
+TEST(BenchComm, ShowsTheLimitsOfTheMachineNextToResults) {
   const json object = object_of(bench_comm(
       quick({"--op", "all_reduce,broadcast,all_gather,all_to_all", "--min", "2M", "--max", "2M"})));
   if (object["cores"].get<int>() < 2) GTEST_SKIP() << "two ranks need two cores";
@@ -115,7 +115,7 @@ TEST(BenchComm, HelpNamesTheBackends) {
               AllOf(HasSubstr("ccl, mpi or gloo"), HasSubstr("alternately")));
 }
 
-TEST(BenchComm, SaysWhereItStandsAndWhatRuns) {
+TEST(BenchComm, ReportsItsProgressAndWhatRuns) {
   const auto done = bench_comm(
       {"--max", "8", "--rounds", "1", "--seconds", "0.001", "--table", "--ranks-per-node", "1"},
       {{"CCL_LOG_LEVEL", "info"}, {"CCL_ALLREDUCE", "double_tree:0-1000;ring"}});
@@ -148,7 +148,7 @@ TEST(BenchComm, LibfabricCarriesWhatCclSends) {
 }
 
 // The ranks meet through MPI, and the other backends through its messages.
-TEST(BenchComm, MpiBesideOthers) {
+TEST(BenchComm, MpiIsComparedWithOthers) {
   if (testing::run({"sh", "-c", "command -v mpiexec.hydra"}).exit_code != 0)
     GTEST_SKIP() << "mpiexec.hydra is not installed (apt install mpich)";
   testing::expect_leaks_of_mpi();

@@ -169,7 +169,7 @@ TEST(PlanPrediction, SlowerLinksAndMoreNodesDoNotHelp) {
   }
 }
 
-TEST(PlanGoodput, FailuresCostWhatIsLostAndWhoIsAbsent) {
+TEST(PlanGoodput, FailuresCostLostWorkAndAbsentNodes) {
   const membership::NodeFailures rare{.mtbf_seconds = 1e9, .absence_seconds = 1, .loss_seconds = 1};
   EXPECT_NEAR(goodput(machine(), cluster(16, 2), workload(), rare), 1, 1e-6);
   double before = 1;

@@ -156,7 +156,7 @@ TEST_F(EmbeddingEndpoints, TheFormsOfTextEmbeddingsInferenceAndTheHub) {
   }
 }
 
-TEST_F(EmbeddingEndpoints, BadRequestsSayWhatIsExpected) {
+TEST_F(EmbeddingEndpoints, ErrorsOfBadRequestsStateWhatIsExpected) {
   expect_error("/embed", R"({"input": "a"})", "no 'inputs'; expected");
   expect_error("/embed", R"({"inputs": []})", "inputs has 0 texts");
   expect_error("/embed", R"({"inputs": [[1]]})", "inputs[0] is a list of token ids");

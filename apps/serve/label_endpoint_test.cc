@@ -115,7 +115,7 @@ TEST_F(LabelEndpoints, TokensInTheHubsShape) {
 }
 
 // The server's strategy holds for requests that name none.
-TEST_F(LabelEndpoints, WordsAreWholeUnlessTheRequestSaysOtherwise) {
+TEST_F(LabelEndpoints, WordsAreWholeUnlessTheRequestStatesOtherwise) {
   const auto words_of = [&](const std::string& parameters) {
     std::string found;
     const auto response =
@@ -136,7 +136,7 @@ TEST_F(LabelEndpoints, WordsAreWholeUnlessTheRequestSaysOtherwise) {
   EXPECT_EQ(words_of(R"({"aggregation_strategy": "first"})"), "PER=Ida ");
 }
 
-TEST_F(LabelEndpoints, BadRequestsSayWhatIsExpected) {
+TEST_F(LabelEndpoints, ErrorsOfBadRequestsStateWhatIsExpected) {
   expect_error(post(texts(), R"({"input": "a"})"), R"(no 'inputs'; expected {"inputs": "a text"})");
   expect_error(post(texts(), R"({"inputs": 3})"), "inputs is a number, expected a text");
   expect_error(post(texts(), R"({"inputs": ["a", "b", "c"]})"), "3 texts, expected 1 to 2");

@@ -80,7 +80,7 @@ TEST_F(RerankEndpoints, TheFormOfJinaAndCohere) {
   EXPECT_TRUE(request_.truncate);
 }
 
-TEST_F(RerankEndpoints, BadRequestsSayWhatIsExpected) {
+TEST_F(RerankEndpoints, ErrorsOfBadRequestsStateWhatIsExpected) {
   expect_error("/rerank", R"({"texts": ["a"]})", "no 'query'; expected");
   expect_error("/rerank", R"({"query": null, "texts": ["a"]})", "query is null");
   expect_error("/rerank", R"({"query": "q"})", "no list 'texts'");

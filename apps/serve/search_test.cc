@@ -193,7 +193,7 @@ class ServeSearch : public ::testing::Test {
   std::vector<std::string> texts_;
 };
 
-TEST_F(ServeSearch, FindsWhatTheModelsSimilaritySays) {
+TEST_F(ServeSearch, FindsTheTextsNearestByTheModelsSimilarity) {
   for (const std::string name : {"cosine", "dot", "euclidean"}) {
     set_similarity(name);
     testing::Server server({"--corpus", corpus_.native()}, model_.native());

@@ -101,7 +101,7 @@ TEST(Serve, ServesOthersWhenAllConnectionsWereTaken) {
   EXPECT_THAT(response, StartsWith("HTTP/1.1 200 OK"));
 }
 
-TEST(Serve, AnswersGarbageWithAnErrorAndGoesOn) {
+TEST(Serve, AnswersGarbageWithAnErrorAndContinues) {
   const Server server;
   for (const std::string& request :
        {std::string("\r\n\r\n\r\n"), std::string("\x16\x03\x01\x02\x00\x01\x00"),
@@ -222,7 +222,7 @@ std::unique_ptr<Client> occupy(const Server& server) {
 const std::vector<std::string> kOneAtATime = {"--max_windows", "1000000",
                                               "--max_connections_per_address", "1"};
 
-TEST(Serve, GivesUpWhatNobodyWaitsFor) {
+TEST(Serve, GivesUpRequestsWithoutAClient) {
   const Server server(kOneAtATime);
   auto endless = occupy(server);
   EXPECT_THAT(server.exchange("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
@@ -291,7 +291,7 @@ TEST(Serve, EndsWhileItTokenizes) {
 }
 
 // The client gets the reason why it gets no answer.
-TEST(Serve, GivesUpWhoseClientHasClosedItsHalf) {
+TEST(Serve, GivesUpIfTheClientHasClosedItsHalf) {
   const Server server(kOneAtATime);
   const auto endless = occupy(server);
   endless->close_half();
@@ -319,7 +319,7 @@ TEST(Serve, HasRoomForItsConnections) {
 }
 
 // A limit that is lowered while it runs stands for a machine whose descriptors others take.
-TEST(Serve, SaysOnceThatNoDescriptorIsLeft) {
+TEST(Serve, LogsOnceThatNoDescriptorIsLeft) {
   Server server({"--request_timeout", "3600"});
   rlimit limit{};
   const pid_t pid = server.process().pid();
@@ -343,7 +343,7 @@ TEST(Serve, SaysOnceThatNoDescriptorIsLeft) {
 }
 
 // However long they may stay otherwise.
-TEST(Serve, IdleConnectionsKeepNobodyOut) {
+TEST(Serve, IdleConnectionsDoNotBlockOthers) {
   const Server server({"--request_timeout", "3600"});
   std::vector<std::unique_ptr<Client>> idle;
   for (int i = 0; i < 200; ++i) idle.push_back(std::make_unique<Client>(server.port()));
@@ -373,7 +373,7 @@ TEST(Serve, EndsCleanlyWhenAsked) {
   }
 }
 
-TEST(Serve, SaysWhyItCannotStart) {
+TEST(Serve, StatesWhyItCannotStart) {
   const Server server;
   const auto start = [](const std::vector<std::string>& flags) {
     std::vector<std::string> command = {TANDEM_BINARY_DIR "/bin/tandem", "serve"};

@@ -179,7 +179,7 @@ TEST_F(BadInput, OutputDirectory) {
 }
 
 // Not in the middle of the first step: before the data is read.
-TEST_F(BadInput, RanksWithOtherFlagsAreToldWhichOnes) {
+TEST_F(BadInput, RanksWithOtherFlagsLearnWhichOnes) {
   const auto results = run_two(train_command("out", {"--per_device_train_batch_size", "4"}),
                                train_command("out", {"--per_device_train_batch_size", "8"}));
   for (const ProcessResult& result : results) {
@@ -189,7 +189,7 @@ TEST_F(BadInput, RanksWithOtherFlagsAreToldWhichOnes) {
   }
 }
 
-TEST_F(BadInput, RanksWithOtherFilesAreToldBeforeTheFirstStep) {
+TEST_F(BadInput, RanksWithOtherFilesAreReportedBeforeTheFirstStep) {
   const auto files_of = [&](const std::string& rank) {
     fs::remove_all(path(rank));
     fs::create_directories(path(rank));
@@ -230,7 +230,7 @@ TEST_F(BadInput, RanksWithOtherFilesAreToldBeforeTheFirstStep) {
 }
 
 // Two builds of one version may compute differently.
-TEST_F(BadInput, RanksOfAnotherProgramAreToldBeforeTheFirstStep) {
+TEST_F(BadInput, RanksOfAnotherProgramAreReportedBeforeTheFirstStep) {
   const Words zero = train_command("out");
   Words one = zero;
   one[0] = path("tandem").native();
@@ -245,7 +245,7 @@ TEST_F(BadInput, RanksOfAnotherProgramAreToldBeforeTheFirstStep) {
 }
 
 // Settings of communication: the transport of the sums, and the order of additions.
-TEST_F(BadInput, RanksThatWouldCommunicateDifferentlyAreToldWhenTheyMeet) {
+TEST_F(BadInput, RanksThatWouldCommunicateDifferentlyAreReportedWhenTheyMeet) {
   const std::pair<Variables, std::string> cases[] = {
       {{{"CCL_ALLREDUCE", "ring"}}, "algorithms (CCL_ALLREDUCE …): (empty) on rank 0"},
       {{{"TANDEM_KERNELS", "layer_norm=reference"}},

@@ -194,7 +194,7 @@ TEST_F(Bits, ACheckpointKeepsItsBatchAndShards) {
 
 // As in Hugging Face more ranks than before continue at the same step, once asked to; three ranks
 // and one then have the same bits again.
-TEST_F(Bits, MoreShardsGoOnFromACheckpoint) {
+TEST_F(Bits, MoreShardsResumeFromACheckpoint) {
   const Words two_shards = {"--logical_shards", "2"};
   run_ok(train_command("every", with(two_shards, {"--logging_steps", "1"})));
   run_ok(train_command("two", with(two_shards, {"--logging_steps", "5"})));
@@ -226,7 +226,7 @@ TEST_F(Bits, MoreShardsGoOnFromACheckpoint) {
       << finished.err;
 }
 
-TEST_F(Bits, TerminatedRunsWriteACheckpointAndGoOn) {
+TEST_F(Bits, TerminatedRunsWriteACheckpointAndResume) {
   const Words longer = {"--max_steps", "40", "--save_strategy", "no"};
   run_ok(train_command("whole", longer));
   Process process(train_command("stopped", longer), {{"OMP_NUM_THREADS", "1"}});

@@ -33,7 +33,7 @@ class DamagedCheckpoint : public JobTest {
   }
 };
 
-TEST_F(DamagedCheckpoint, IsPassedOverWhenNobodyNamedIt) {
+TEST_F(DamagedCheckpoint, IsSkippedUnlessItWasNamed) {
   run_ok(job("whole"));
   for (const char* file : kFiles) {
     SCOPED_TRACE(file);
@@ -128,7 +128,7 @@ TEST_F(DamagedCheckpoint, IsNoticedWhenFilesAreMissingOrShort) {
 
 // Every checkpoint is written with a manifest: one without it, or with one that does not list what
 // is read, may be damaged, and nobody would notice.
-TEST_F(DamagedCheckpoint, ThatNothingCanTellIsNamedUnchecked) {
+TEST_F(DamagedCheckpoint, ThatCannotBeDetectedIsNamedUnchecked) {
   const std::string unchecked = "whether its files are as they were written is not checked";
   run_ok(job("whole"));
   EXPECT_THAT(run_ok(job("whole")).err, Not(HasSubstr(unchecked)));

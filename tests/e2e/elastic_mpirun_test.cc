@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Mpirun, ElasticLaunchers,
                          [](const auto& test) { return test.param.name; });
 
 // If a rank that mpirun started itself is killed, the rank goes and is not started again.
-TEST_F(ElasticMpirun, WhomSomebodyEndsIsMissedByNobody) {
+TEST_F(ElasticMpirun, AKilledRankDoesNotDisturbTheOthers) {
   run_calm();
   Process job(this->job(tandems_mpirun(), "job"));
   ASSERT_TRUE(printed(job, "/120 ["));

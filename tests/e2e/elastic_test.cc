@@ -369,7 +369,7 @@ TEST_F(ElasticTest, WorkersAreDrainedAndComeBack) {
 }
 
 // All of them find it out, each alone, and the job ends with the first.
-TEST_F(ElasticTest, WhatIsMissingIsSaidOnce) {
+TEST_F(ElasticTest, AMissingModelIsReportedOnce) {
   Words words = command("job", 3);
   *(std::find(words.begin(), words.end(), "--model_name_or_path") + 1) = "/nowhere";
   const ProcessResult result = Process(words).wait();

@@ -57,7 +57,7 @@ class HuggingFaceCheckpoint : public JobTest {
   }
 };
 
-TEST_F(HuggingFaceCheckpoint, GoesOnWithTheTrainersLosses) {
+TEST_F(HuggingFaceCheckpoint, ContinuesWithTheTrainersLosses) {
   const ProcessResult result = run_ok(resume_command(golden() / "checkpoint-10", "out"));
   EXPECT_NE(result.out.find("was written by Hugging Face's Trainer"), std::string::npos)
       << result.out;
@@ -136,7 +136,7 @@ TEST_F(HuggingFaceCheckpoint, OptimizerAndScheduleAreWrittenAsTheTrainerDoes) {
 }
 
 // One rank wrote it; if two continue, a step has two batches.
-TEST_F(HuggingFaceCheckpoint, MoreRanksGoOnWithIt) {
+TEST_F(HuggingFaceCheckpoint, MoreRanksContinueWithIt) {
   const Words command = resume_command(golden() / "checkpoint-10", "ranks");
   run_ranks(command, 2);
   const std::string logged =
@@ -150,7 +150,7 @@ TEST_F(HuggingFaceCheckpoint, MoreRanksGoOnWithIt) {
   EXPECT_EQ(losses("ranks").size(), 20u);
 }
 
-TEST_F(HuggingFaceCheckpoint, SaysWhichArgumentsDiffer) {
+TEST_F(HuggingFaceCheckpoint, NamesTheArgumentsThatDiffer) {
   const fs::path checkpoint = path("checkpoint-10");
   fs::copy(golden() / "checkpoint-10", checkpoint, fs::copy_options::recursive);
   fs::copy(golden().parent_path() / "torch" / "training_args.bin", checkpoint);

@@ -44,7 +44,7 @@ std::size_t times_logged(const std::string& words) {
 }
 
 // Four ranks have the same wrong command line: one of them says so.
-TEST_F(Launch, AWrongFlagIsToldOncePerJob) {
+TEST_F(Launch, AWrongFlagIsReportedOncePerJob) {
   const std::string mpiexec = find_program("mpiexec.hydra");
   if (mpiexec.empty()) GTEST_SKIP() << "needs mpiexec.hydra (package mpich)";
   const ProcessResult result =
@@ -56,7 +56,7 @@ TEST_F(Launch, AWrongFlagIsToldOncePerJob) {
 }
 
 // A fault of the input is the same for every rank, and rank 0 reports it.
-TEST_F(Launch, WhatAllRanksMissIsToldOncePerJob) {
+TEST_F(Launch, AFileThatAllRanksMissIsReportedOncePerJob) {
   const std::string mpiexec = find_program("mpiexec.hydra");
   if (mpiexec.empty()) GTEST_SKIP() << "needs mpiexec.hydra (package mpich)";
   write_file(path("broken.json"), "{\"data\": [");
@@ -195,7 +195,7 @@ TEST_F(Launch, ARankThatFailsInItsFlagsEndsTheOthers) {
 }
 
 // People start ranks one after another: rank 0 may come long after another one has failed.
-TEST_F(Launch, ARankZeroThatComesLaterHearsWhoHasFailed) {
+TEST_F(Launch, ALateRankZeroReceivesTheFailedRanks) {
   const int port = free_port();
   Process one(train_command("job", {"--learning_rate", "fast"}), rank_variables(1, 2, port));
   ASSERT_TRUE(prints(one, "rank 1 tries for 30 s to report its failure to rank 0"));
@@ -210,14 +210,14 @@ TEST_F(Launch, ARankZeroThatComesLaterHearsWhoHasFailed) {
   EXPECT_EQ(one.wait(std::chrono::seconds(50)).exit_code, 2);
 }
 
-TEST_F(Launch, ARankThatTriesToTellOfItsFailureEndsAtASignal) {
+TEST_F(Launch, ARankThatTriesToReportItsFailureEndsAtASignal) {
   Process one(train_command("job", {"--learning_rate", "fast"}), rank_variables(1, 2, free_port()));
   ASSERT_TRUE(prints(one, "rank 1 tries for 30 s to report its failure to rank 0"));
   one.signal(SIGINT);
   EXPECT_EQ(one.wait(std::chrono::seconds(20)).exit_code, 128 + SIGINT);
 }
 
-TEST_F(Launch, AWrongFlagOfOneProcessWaitsForNobody) {
+TEST_F(Launch, AWrongFlagOfOneProcessEndsItAtOnce) {
   const ProcessResult result = run(train_command("alone", {"--learning_rate", "fast"}));
   EXPECT_EQ(result.exit_code, 2) << result.err;
   EXPECT_EQ(result.err.find("stays"), std::string::npos) << result.err;

@@ -202,7 +202,7 @@ TEST_F(LogAndSave, ALossThatIsNotFiniteIsLoggedOnlyWithoutTheFilter) {
   EXPECT_THAT(log("all", "false"), HasSubstr("\"loss\": NaN"));
 }
 
-TEST_F(LogAndSave, WhichRanksSpeak) {
+TEST_F(LogAndSave, WhichRanksLog) {
   EXPECT_THAT(output_of_second_node("each", {}), HasSubstr(kTrainingBegins));
   EXPECT_THAT(output_of_second_node("first", {"--log_on_each_node", "false"}),
               Not(HasSubstr(kTrainingBegins)));
@@ -220,7 +220,7 @@ std::size_t occurrences(const std::string& text, const std::string& part) {
 
 // Output for a person before the first step: once per job, whatever the ranks and nodes, in lines
 // that fit.
-TEST_F(LogAndSave, TheStartIsSaidOnceInShortLines) {
+TEST_F(LogAndSave, TheStartIsLoggedOnceInShortLines) {
   const Words command = train_command(
       "job", {"--max_steps", "1", "--save_strategy", "no", "--use_ipex", "--no_cuda"});
   const int port = free_port();
@@ -243,7 +243,7 @@ TEST_F(LogAndSave, TheStartIsSaidOnceInShortLines) {
   EXPECT_THAT(out, HasSubstr("3 ranks on 2 nodes"));
 }
 
-TEST_F(LogAndSave, DetailsAreForWhoLooksForACause) {
+TEST_F(LogAndSave, DetailsAreLoggedOnRequest) {
   const Words once = {"--max_steps", "1", "--save_strategy", "no", "--use_ipex", "--bf16"};
   const std::string start = testing::run(train_command("short", once), {}).out;
   std::istringstream lines(start.substr(0, start.find("{'train_runtime'")));

@@ -367,7 +367,7 @@ TEST_F(Memory, CheckpointingChangesNoBit) {
   }
 }
 
-TEST_F(Memory, TheTimeOfTheStepsIsTold) {
+TEST_F(Memory, TheTimeOfTheStepsIsReported) {
   static const std::regex kLine(
       R"(time of the steps: ([0-9.]+) % forward and backward, ([0-9.]+) % sums of gradients and waits for other ranks, ([0-9.]+) % optimizer)");
   for (const int ranks : {1, 2}) {
@@ -381,7 +381,7 @@ TEST_F(Memory, TheTimeOfTheStepsIsTold) {
   }
 }
 
-TEST_F(Memory, Bf16SaysWhatItIsWorth) {
+TEST_F(Memory, Bf16ReportsWhatItSaves) {
   const auto job = run_ok(train_command("job", {"--bf16", "--max_steps", "1"}));
   // A line of the start, or a warning if bf16 was not faster: what is measured here depends on what
   // else the machine does.

@@ -236,7 +236,7 @@ TEST_F(TandemMpirun, LogsThatADaemonDoesNotStartItsRanks) {
   job.wait(30s);
 }
 
-TEST_F(TandemMpirun, OthersGoOnWhereThatIsAskedFor) {
+TEST_F(TandemMpirun, OthersContinueWhereThatIsRequested) {
   const auto result = run(shell({"-n", "3", "-disable-auto-cleanup", "-print-all-exitcodes"},
                                 "[ $PMI_RANK = 1 ] && kill -9 $$; sleep 0.5; echo done $PMI_RANK"));
   EXPECT_EQ(result.exit_code, 137) << result.err;

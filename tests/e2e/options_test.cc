@@ -412,7 +412,7 @@ TEST_F(Options, TokensSeenAreCountedOverRanksAndResumes) {
 }
 
 // As Python does: the step stays, epochs are counted in the new set.
-TEST_F(Options, AResumeWithFewerSamplesGoesOn) {
+TEST_F(Options, AResumeWithFewerSamplesContinues) {
   run_ok(train_command("whole"));
   const std::string logged =
       run_ok(train_command("fewer", {"--max_train_samples", "24", "--resume_from_checkpoint",
@@ -423,7 +423,7 @@ TEST_F(Options, AResumeWithFewerSamplesGoesOn) {
   EXPECT_EQ(read("fewer", "trainer_state.json").at("epoch"), 2.0);  // 6 updates an epoch
 }
 
-TEST_F(Options, ARunWithoutATaskSaysSo) {
+TEST_F(Options, ARunWithoutATaskIsAnError) {
   const ProcessResult result = run_ok(
       {kProgram, "run_qa", "--model_name_or_path", (kDemo / "model").native(), "--train_file",
        (kDemo / "train.json").native(), "--output_dir", path("out").native()});

@@ -139,7 +139,7 @@ TEST_F(OutputDirectoryOfAJob, OverwriteIsOfTheFirstStart) {
 }
 
 // tandem run draws the name of a job that nobody can join: a later start never has it.
-TEST_F(OutputDirectoryOfAJob, NothingStaysOfANameThatNobodyGave) {
+TEST_F(OutputDirectoryOfAJob, NothingStaysOfADefaultName) {
   const Words alone = {kProgram, "run", "--standalone", "--nproc-per-node", "1"};
   Words words = train_command("output");
   words.erase(words.begin());

@@ -236,7 +236,7 @@ TEST_F(RunEmbedding, ReadsFlagEmbeddingsFiles) {
                  {"row 2", "\"pos\"", "empty list"});
 }
 
-TEST_F(RunEmbedding, SaysHowManyNegativesThereAre) {
+TEST_F(RunEmbedding, ReportsTheNumberOfNegatives) {
   const ProcessResult local = run_ok(train_command("local", {"--logical_shards", "4"}));
   EXPECT_THAT(output_of(local),
               AllOf(HasSubstr("negatives: 3 for each anchor"),

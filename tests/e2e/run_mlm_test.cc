@@ -81,7 +81,7 @@ TEST_F(RunMlm, TheSavedModelIsTheTrainedOne) {
   EXPECT_EQ(results("out").at("eval_accuracy"), results("again").at("eval_accuracy"));
 }
 
-TEST_F(RunMlm, TheModelGoesOnIntoOtherTasks) {
+TEST_F(RunMlm, TheModelIsTheStartOfOtherTasks) {
   run_ok(joined("adapted", {"--do_train", "--max_steps", "4"}));
   for (const char* command : {"run_qa", "run_glue", "run_ner", "run_embedding", "run_reranker"}) {
     SCOPED_TRACE(command);

@@ -138,7 +138,7 @@ TEST_F(SignalsTest, AStoppedWorkerEndsWithItsAgent) {
   for (const pid_t worker : workers) ::kill(worker, SIGKILL);
 }
 
-TEST_F(SignalsTest, AStoppedWorkerHearsThatTheJobEnds) {
+TEST_F(SignalsTest, AStoppedWorkerLearnsThatTheJobEnds) {
   Process job(agent());
   ASSERT_TRUE(trains(job));
   const std::vector<pid_t> workers = children(job.pid());

@@ -41,7 +41,7 @@ TEST(BrokenRules, APromiseThatIsTakenBack) {
   EXPECT_PRED2(found, find_violation(rules, {}, rivals(), 3000), "one view per number");
 }
 
-TEST(BrokenRules, TwoHalvesGoOn) {
+TEST(BrokenRules, TwoHalvesContinue) {
   struct : Rules {
     bool may_follow(const View&, const std::set<NodeId>&, const std::set<NodeId>&) const override {
       return true;

@@ -100,7 +100,7 @@ TEST(Membership, DoesNotFoundWhileAnAddressMayKnowOfAJob) {
   EXPECT_EQ(orders_of<RunView>(membership).size(), 1u);
 }
 
-TEST(Membership, BeginsWithAsManyWorkersAsItIsTold) {
+TEST(Membership, BeginsWithTheGivenNumberOfWorkers) {
   Bounds bounds{1, 2};
   bounds.first_workers = 3;
   Membership membership(options(1, bounds), kRules, {0, 2, false}, kStart);
@@ -119,7 +119,7 @@ TEST(Membership, InstallsWhenAllHaveAccepted) {
 }
 
 // With an external lock: another may have it from now on, so nothing is computed until it is back.
-TEST(Membership, WhoLosesTheLockComputesNothing) {
+TEST(Membership, ANodeThatLosesTheLockComputesNothing) {
   MembershipOptions locked = options(1, {1, 4});
   locked.external_lock = true;
   Membership membership(locked, kRules, {0, 1, false}, kStart);
@@ -188,7 +188,7 @@ TEST(Membership, WaitsLongerForASilentMemberThanItsWorkersDo) {
 }
 
 // The workers may notice a silent host before its agent has been silent for long enough.
-TEST(Membership, DecidesAsSoonAsWhoHasNotAnsweredIsSilent) {
+TEST(Membership, DecidesAsSoonAsTheMissingNodesAreSilent) {
   Membership membership = leader_of_three();
   const Limits limits;
   membership.receive(kStart + limits.beat, kThree, Beat{membership.view().number, 0});
@@ -219,7 +219,7 @@ TEST(Membership, KeepsItsPromise) {
   EXPECT_EQ(refusals[0].promised, (ViewNumber{50, kTwo.id}));
 }
 
-TEST(Membership, DoesNotStopForWhoIsNotInItsView) {
+TEST(Membership, DoesNotStopForNodesOutsideItsView) {
   Membership membership = leader_of_three();
   membership.take_orders();
   membership.receive(kStart, {9, "n9"}, Propose{{50, 9}, {0, 0}});
@@ -227,7 +227,7 @@ TEST(Membership, DoesNotStopForWhoIsNotInItsView) {
   EXPECT_EQ(sent<AskReply>(membership).size(), 1u);
 }
 
-TEST(Membership, RefusesOtherKernelsAndGoesOn) {
+TEST(Membership, RefusesOtherKernelsAndContinues) {
   Membership membership = leader_of_three();
   membership.take_orders();
   membership.receive(kStart, {9, "n9"}, Ask{{"n9", {"avx2"}, {}, 4}, {0, 1, false}});
@@ -251,7 +251,7 @@ MembershipOptions with_inputs(MembershipOptions options) {
   return options;
 }
 
-TEST(Membership, TellsWhichLinesDifferAndRemembersWhoWasRefused) {
+TEST(Membership, ReportsTheDifferentLinesAndRemembersRefusedNodes) {
   Membership bootstrap_node(with_inputs(options(1, {2, 4})), kRules, {0, 1, false}, kStart);
   bootstrap_node.receive(kStart, {9, "a9"}, other_inputs(""));
   EXPECT_EQ(sent<AskReply>(bootstrap_node).at(0).verdict, Verdict::kShow);
@@ -275,7 +275,7 @@ TEST(Membership, TellsWhichLinesDifferAndRemembersWhoWasRefused) {
   EXPECT_TRUE(bootstrap_node.refused().empty());
 }
 
-TEST(Membership, ShowsItsInputsToWhoAsks) {
+TEST(Membership, ShowsItsInputsOnRequest) {
   Membership membership(with_inputs(options(2, {1, 4})), kRules, {0, 1, false}, kStart);
   membership.wake(kStart);
   EXPECT_EQ(sent<Ask>(membership).at(0).who.inputs, "");
@@ -284,7 +284,7 @@ TEST(Membership, ShowsItsInputsToWhoAsks) {
 }
 
 // It may itself be the one that differs.
-TEST(Membership, RefusesNobodyBeforeItIsInTheJob) {
+TEST(Membership, RefusesNoNodeBeforeItIsInTheJob) {
   Membership membership(with_inputs(options(2, {1, 4})), kRules, {0, 1, false}, kStart);
   membership.receive(kStart, {9, "a9"}, other_inputs("learning_rate=0.1\n"));
   EXPECT_EQ(sent<AskReply>(membership).at(0).verdict, Verdict::kWait);
@@ -334,7 +334,7 @@ Membership newcomer(std::uint64_t step, View& view) {
   return membership;
 }
 
-TEST(Membership, WhoIsBehindMayLearn) {
+TEST(Membership, ANodeThatIsBehindMayLearn) {
   View view;
   Membership membership = newcomer(9, view);
   const std::vector<Learn> orders = orders_of<Learn>(membership);
@@ -373,7 +373,7 @@ TEST(Joining, AsksOneAfterAnotherAndComesInTheEnd) {
   EXPECT_FALSE(joining.keeps_back(kStart, membership));
 }
 
-TEST(Joining, WaitsNeitherForAWordNorForATransferForEver) {
+TEST(Joining, TheWaitForAMessageOrATransferIsBounded) {
   View view;
   const Membership membership = newcomer(9, view);
   Joining unheard(Time(1000)), slow(Time(1000));
@@ -400,7 +400,7 @@ TEST(Joining, AsksAnotherOneWhenTheSenderIsInNoView) {
   EXPECT_EQ(joining.begin(kStart, 4, view), kTwo);
 }
 
-TEST(Joining, KeepsNobodyBackWhoIsNeededOrHasNoPlace) {
+TEST(Joining, HoldsBackNoNodeThatIsNeededOrHasNoRoom) {
   View view;
   const Membership nobody(options(3, {1, 4}), kRules, {0, 0, false}, kStart);
   EXPECT_FALSE(Joining(Time(1000)).keeps_back(kStart, nobody)) << "there is no job yet";

@@ -100,7 +100,7 @@ TEST(Wire, RefusesAFrameThatWasChanged) {
   }
 }
 
-TEST(Wire, RefusesWhoDoesNotKnowTheToken) {
+TEST(Wire, RefusesPeersWithoutTheToken) {
   Ends ends("secret", "another");
   const std::string bytes = encode(ends.a, {{4, "n4"}, 5, Beat{}});
   try {
@@ -111,7 +111,7 @@ TEST(Wire, RefusesWhoDoesNotKnowTheToken) {
   }
 }
 
-TEST(Wire, RefusesWhatWasSaidBefore) {
+TEST(Wire, RefusesReplayedMessages) {
   Ends ends;
   const std::string bytes = encode(ends.a, {{4, "n4"}, 5, Beat{}});
   decode(ends.b, bytes);
@@ -166,7 +166,7 @@ TEST(Wire, RefusesImpossibleContents) {
   EXPECT_THROW(decode(ends.b, sealed()), CommError);
 }
 
-TEST(Wire, RefusesToSayTooMuch) {
+TEST(Wire, RefusesToSendTooMuch) {
   Ends ends;
   EXPECT_THROW(encode(ends.a, {{4, "n4"}, 5, Ended{1, std::string(kMostText + 1, 'x')}}),
                InvalidArgument);

@@ -12,7 +12,7 @@ class ElasticCuts : public ElasticHosts {};
 
 // The host that was there first continues; it may be either of the two. The other one logs what it
 // waits for, and joins again.
-TEST_F(ElasticCuts, OneSideGoesOnAndTheOtherJoinsAgain) {
+TEST_F(ElasticCuts, OneSideContinuesAndTheOtherJoinsAgain) {
   begin({});
   ASSERT_TRUE(both_compute(0));
   const std::size_t joined[] = {joins(0), joins(1)};

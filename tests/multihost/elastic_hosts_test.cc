@@ -33,7 +33,7 @@ TEST_F(ElasticHosts, WorkersDieOnBoth) {
 // state from the survivors. It may have an older CPU: the bits are the same.
 class LostHost : public ElasticHosts, public ::testing::WithParamInterface<int> {};
 
-TEST_P(LostHost, IsMissedByNobodyAndComesBack) {
+TEST_P(LostHost, DoesNotDisturbTheOthersAndComesBack) {
   const int lost = GetParam();
   const int left = 1 - lost;
   begin({});
@@ -99,7 +99,7 @@ std::vector<std::string> views_in(const std::string& status) {
 
 // Any agent answers for the whole job: on its own host whose user asks it, and from anywhere who
 // knows the job's token.
-TEST_F(ElasticHosts, AnyAgentTellsAndDoesWhatConcernsOthers) {
+TEST_F(ElasticHosts, AnyAgentReportsAndControlsTheOthers) {
   begin({});
   ASSERT_TRUE(both_compute(0));
   const auto tandem = [&](int node, const std::string& words) {
@@ -150,7 +150,7 @@ TEST_F(ElasticHosts, BelowMinTheJobIsSavedAndWaits) {
 }
 
 // A waiting process reports the cause of its wait, and ends.
-TEST_F(ElasticHosts, NobodyWaitsForEver) {
+TEST_F(ElasticHosts, NoHostWaitsForever) {
   const Nodes nodes{.count = "2", .conf = ",join_timeout=4"};
   agents_[1] = agent(1, nodes);
   EXPECT_THAT(end(1, 200).err, HasSubstr("no agent answered at node0:29400 within 4 s"));
@@ -166,7 +166,7 @@ TEST_F(ElasticHosts, ALonelyHostIsReported) {
 }
 
 // A host with different settings is refused with the reason, and the job continues.
-TEST_F(ElasticHosts, WhoComputesSomethingElseIsRefused) {
+TEST_F(ElasticHosts, AHostWithAnotherComputationIsRefused) {
   agents_[0] = agent(0, {});
   ASSERT_TRUE(printed(*agents_[0], fmt::format("/{} [", kSteps)));
   hold(0);
@@ -185,7 +185,7 @@ TEST_F(ElasticHosts, WhoComputesSomethingElseIsRefused) {
 }
 
 // A host that waits for a refused one logs that, and why, until it gives up.
-TEST_F(ElasticHosts, AJobThatCannotBeginNamesWhoWasRefused) {
+TEST_F(ElasticHosts, AJobThatCannotBeginNamesTheRefusedHosts) {
   agents_[0] = agent(0, {.count = "2", .conf = ",join_timeout=20"});
   agents_[1] = agent(1, {.count = "2", .flags = {"--seed", "7"}});
   EXPECT_THAT(end(1, 1).err, HasSubstr("seed: 42 on the job's hosts, 7 on node1"));

@@ -25,7 +25,7 @@ class ElasticLock : public ElasticHosts {
 };
 
 // The first node, which would continue without a lock, waits; the one that reaches etcd continues.
-TEST_F(ElasticLock, WhoReachesEtcdGoesOn) {
+TEST_F(ElasticLock, TheSideThatReachesEtcdContinues) {
   begin(nodes());
   ASSERT_TRUE(both_compute(1));
   const std::size_t before = joins(1);
@@ -60,7 +60,7 @@ TEST_F(ElasticLock, WithoutEtcdTheJobWaits) {
 }
 
 // The endpoint's host is gone for good.
-TEST_F(ElasticLock, WhoComesFindsTheOthersWithoutTheEndpoint) {
+TEST_F(ElasticLock, ANewNodeFindsTheOthersWithoutTheEndpoint) {
   begin(nodes());
   ASSERT_TRUE(both_compute(1));
   lose(0);

@@ -38,7 +38,7 @@ class LostAfterTraining : public ElasticHosts, public ::testing::WithParamInterf
 
 // A host is lost for good while the job evaluates, predicts or saves. The other one brings it to
 // its end, with the files of a job that nobody disturbed.
-TEST_P(LostAfterTraining, IsMissedByNobody) {
+TEST_P(LostAfterTraining, DoesNotDisturbTheOthers) {
   const Loss& loss = GetParam();
   const Words flags = long_evaluation();
   begin({.flags = flags});

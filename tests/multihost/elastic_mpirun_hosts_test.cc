@@ -29,7 +29,7 @@ class ElasticMpirunHosts : public ElasticHosts {
 };
 
 // A rank of the other host is started again; then that host is lost.
-TEST_F(ElasticMpirunHosts, RanksAndHostsAreMissedByNobody) {
+TEST_F(ElasticMpirunHosts, LostRanksAndHostsDoNotDisturbTheOthers) {
   mpirun();
   ASSERT_TRUE(printed(*agents_[0], "2 of 2 workers go on"));
   ASSERT_TRUE(printed(*agents_[0], fmt::format("/{} [", kSteps)));

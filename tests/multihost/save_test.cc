@@ -18,7 +18,7 @@ class SaveOnEachNode : public TwoHostsJob {
   }
 };
 
-TEST_F(SaveOnEachNode, CheckpointsAndTheModelAreOnBothAndGoOnThere) {
+TEST_F(SaveOnEachNode, CheckpointsAndTheModelAreOnBothAndAreResumedThere) {
   const TwoHosts hosts(path(""));
   give_disks(hosts);
   const Words flags = {"--save_on_each_node", "--save_total_limit", "2"};

@@ -88,7 +88,7 @@ TEST(ThreadPool, RunsEveryChunkOnce) {
   }
 }
 
-TEST(ThreadPool, RethrowsTheFirstExceptionAndGoesOnWorking) {
+TEST(ThreadPool, RethrowsTheFirstExceptionAndContinuesToWork) {
   ThreadPool pool(3);
   EXPECT_THROW(pool.parallel_for(100,
                                  [](std::size_t chunk, int) {
@@ -240,7 +240,7 @@ TEST(Environment, RegistryIsSortedAndDocumented) {
 }
 
 // The table of other libraries' variables says "yes" for exactly those that are in the registry.
-TEST(Environment, TheTableOfOtherLibrariesSaysWhatIsRead) {
+TEST(Environment, TheTableOfOtherLibrariesListsWhatIsRead) {
   const auto rows = Environment::registry();
   std::istringstream page(read_file(TANDEM_SOURCE_DIR "/docs/environment_variables.md"));
   int checked = 0;

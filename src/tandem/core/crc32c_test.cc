@@ -53,7 +53,7 @@ TEST_F(Crc32cOfRandomBytes, IsThatOfTheReferenceForEveryLengthAndAlignment) {
   }
 }
 
-TEST_F(Crc32cOfRandomBytes, GoesOnAcrossPieces) {
+TEST_F(Crc32cOfRandomBytes, ContinuesAcrossPieces) {
   const std::span<const std::byte> all(bytes_);
   const std::uint32_t whole = crc32c(all);
   for (const std::size_t cut :

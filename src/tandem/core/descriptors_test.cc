@@ -68,7 +68,7 @@ TEST(Descriptors, TooLowAHardLimitIsNamedWithWhatIsNeeded) {
   });
 }
 
-TEST(Descriptors, RunningOutSaysWhichLimit) {
+TEST(Descriptors, RunningOutNamesTheLimit) {
   EXPECT_TRUE(out_of_descriptors(EMFILE) && out_of_descriptors(ENFILE));
   EXPECT_FALSE(out_of_descriptors(ECONNREFUSED));
   const auto text_of = [](int error_number) {

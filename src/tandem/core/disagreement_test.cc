@@ -24,7 +24,7 @@ TEST(Disagreement, NamesOnlyTheLinesThatDifferRankByRank) {
   EXPECT_EQ(describe({"a=1\n", "a=1\nb=2\n"}), "b: nothing on rank 0, 2 on rank 1");
 }
 
-TEST(Disagreement, OrderSaysNothingAndEqualTextsDoNotDiffer) {
+TEST(Disagreement, OrderIsIgnoredAndEqualTextsDoNotDiffer) {
   EXPECT_EQ(describe({"a=1\nb=2\n", "b=2\na=1\n"}), "");
   EXPECT_EQ(describe({"", ""}), "");
 }
@@ -38,7 +38,7 @@ TEST(Disagreement, ATextWithoutNamesIsOneValue) {
   EXPECT_EQ(describe({"0123", "0124"}), "0123 on rank 0, 0124 on rank 1");
 }
 
-TEST(Disagreement, AnEmptyValueIsSaidToBeEmpty) {
+TEST(Disagreement, AnEmptyValueIsNamedEmpty) {
   EXPECT_EQ(describe({"algorithms=\n", "algorithms=ring\n"}),
             "algorithms: (empty) on rank 0, ring on rank 1");
 }

@@ -44,7 +44,7 @@ TEST(MappedFile, OfThisUserOnlyWhereThatIsAskedFor) {
   EXPECT_EQ(MappedFile(path).bytes().size(), 4u);
 }
 
-TEST(AtomicFile, NobodyCanForeseeTheTemporaryName) {
+TEST(AtomicFile, TheTemporaryNameIsUnpredictable) {
   const testing::TemporaryFolder folder;
   std::string first;
   {
@@ -80,7 +80,7 @@ TEST(AbandonedFiles, AreRemovedAndNothingElse) {
   remove_abandoned_files(folder / "nowhere");
 }
 
-TEST(LockFile, HasOneHolderWhoSaysWhoItIs) {
+TEST(LockFile, HasOneHolderAndNamesIt) {
   const testing::TemporaryFolder folder;
   const fs::path path = folder / "lock";
   auto lock = LockFile::try_acquire(path);

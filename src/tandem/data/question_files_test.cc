@@ -139,7 +139,7 @@ TEST(QuestionFiles, CutOffFiles) {
   EXPECT_THAT(error("csv/questions.csv", 300, ".parquet"), HasSubstr("not a Parquet file"));
 }
 
-TEST(QuestionFiles, RefusalsSayWhatToDo) {
+TEST(QuestionFiles, RefusalsStateWhatToDo) {
   const auto error = [](std::string_view name) {
     return error_of([&] { read_questions(golden(name)); });
   };

@@ -133,7 +133,7 @@ TEST_F(ReadQuestions, ViewsSurviveAMove) {
   EXPECT_EQ(moved.examples().size(), 2u);
 }
 
-TEST_F(ReadQuestions, SaysWhatIsWrongAndWhere) {
+TEST_F(ReadQuestions, NamesTheFaultAndItsPosition) {
   const std::string row = R"({"id": "i", "context": "Tom sat.", "question": "q", "answers": )";
   const std::pair<std::string, std::vector<std::string>> cases[] = {
       {"", {"q.json': the file is empty"}},

@@ -351,7 +351,7 @@ TEST(UpdateFaults, SeveralAtOnce) {
   }
 }
 
-TEST(UpdateFaults, WhoFinishesMayDieOfItToo) {
+TEST(UpdateFaults, TheFinishingRankMayDieOfItToo) {
   const World world{"aaab"};
   const auto expected = reference(world.optimizer);
   for (int piece = 0; piece < 4; ++piece) {

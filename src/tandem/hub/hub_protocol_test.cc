@@ -119,7 +119,7 @@ TEST(HubProtocol, RefusesWhatIsNoHub) {
   refused({{"x-repo-commit", kCommit}, {"etag", "e"}, {"content-length", "-1"}}, "the size '-1'");
 }
 
-TEST(HubProtocol, SaysWhyARedirectIsNotFollowed) {
+TEST(HubProtocol, StatesWhyARedirectIsNotFollowed) {
   const auto refused = [](const std::string& location, const std::string& message) {
     EXPECT_THAT([&] { redirect_target("https://hub/x", location); },
                 ThrowsMessage<IoError>(HasSubstr(message)));

@@ -193,7 +193,7 @@ TEST_F(HubTest, NotFoundNamesEveryPlaceTheLayoutAndTheFix) {
                     HasSubstr("set HF_HOME or --cache_dir")));
 }
 
-TEST_F(HubTest, NotFoundSaysWhatIsWrongInsideARepository) {
+TEST_F(HubTest, NotFoundNamesTheFaultInsideARepository) {
   put_repository(hub() / "models--org--tiny", kCommit, {"config.json"});
   EXPECT_THAT(error_of([&] { resolve(model("org/tiny", "v9"), environment()); }),
               HasSubstr("refs/v9: no such revision"));

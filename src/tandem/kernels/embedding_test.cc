@@ -200,7 +200,7 @@ TEST(Embedding, SameBitsForAnyNumberOfThreads) {
 }
 
 // Uniform in (−m, m), m = alpha/sqrt(rows of the sequence · H), in the sum that backward sees.
-TEST(Embedding, NoiseIsUniformAndAsLargeAsTheSequenceSays) {
+TEST(Embedding, NoiseIsUniformAndScaledByTheSequence) {
   Runtime runtime;
   const EmbeddingCase c(true);
   const std::size_t H = EmbeddingCase::H;

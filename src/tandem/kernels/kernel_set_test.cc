@@ -52,7 +52,7 @@ TEST(KernelSet, TakesTheFirstRowThatTheCpuRuns) {
 }
 
 // oneDNN multiplies f32 on any CPU, bf16 only with AVX-512: a set is for what the job multiplies.
-TEST(KernelSet, RowsSayWhatTheyNeedPerType) {
+TEST(KernelSet, RowsListWhatTheyNeedPerType) {
   EXPECT_EQ(select_kernels(kPlain, "", Precision::kBfloat16).implementation("gemm"), "reference");
   EXPECT_EQ(select_kernels(kPlain).implementation("gemm"), "reference");
   EXPECT_EQ(select_kernels(kAvx2Only, "gemm=onednn", Precision::kFloat32).implementation("gemm"),
@@ -110,7 +110,7 @@ TEST(CpuFeatures, WhatIsNotThereCannotBeAskedFor) {
   EXPECT_THAT(error_of(kZen5, "avx2,"), HasSubstr("there is no feature ''"));
 }
 
-TEST(KernelSet, SaysWhyAmxIsNotUsed) {
+TEST(KernelSet, StatesWhyAmxIsNotUsed) {
   if (!kHasX86Rows) GTEST_SKIP() << kNoX86Rows;
   CpuFeatures refused = kZen5;
   refused.amx_obstacle = "Linux refuses it";

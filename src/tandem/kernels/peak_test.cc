@@ -8,7 +8,7 @@
 namespace tandem::kernels::testing {
 namespace {
 
-TEST(Peak, EveryLoopSaysWhatItDid) {
+TEST(Peak, EveryLoopReportsItsOperations) {
   const Buffer zeros(kL1Floats * sizeof(float));
   const auto families = peak_families(CpuFeatures::detect());
   ASSERT_FALSE(families.empty());

@@ -26,7 +26,7 @@ FileDescriptor probe_at(const FileDescriptor& listener) {
 }
 
 // A full queue does not poll its listener: the caller sleeps until there is room.
-TEST(PendingConnections, ACrowdAtTheDoorWakesNobody) {
+TEST(PendingConnections, ManyConnectionsInTheQueueWakeNoThread) {
   const FileDescriptor listener = listen_tcp(/*loopback_only=*/true, 0);
   PendingConnections pending(milliseconds(30000), 2);
   EXPECT_EQ(pending.poll_timeout(milliseconds(500)), milliseconds(500));
@@ -47,7 +47,7 @@ TEST(PendingConnections, ACrowdAtTheDoorWakesNobody) {
 }
 
 // A connection that closes makes room at once and wakes the caller.
-TEST(PendingConnections, WhoLeavesMakesRoom) {
+TEST(PendingConnections, AClosedConnectionMakesRoom) {
   const FileDescriptor listener = listen_tcp(/*loopback_only=*/true, 0);
   PendingConnections pending(milliseconds(30000), 1);
   FileDescriptor connection = probe_at(listener);

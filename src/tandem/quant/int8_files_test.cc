@@ -222,7 +222,7 @@ TEST_P(Int8Files, WithoutTheBasePrefixAndInOtherFloats) {
   EXPECT_EQ(load(), linears);
 }
 
-TEST_P(Int8Files, BrokenFilesSayWhatIsWrong) {
+TEST_P(Int8Files, ErrorsOfBrokenFilesNameTheFault) {
   const std::string q = query();
   const auto set_float = [](Owned& tensor, float value) {
     std::memcpy(tensor.bytes.data(), &value, sizeof value);

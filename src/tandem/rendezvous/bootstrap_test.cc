@@ -111,7 +111,7 @@ TEST(Bootstrap, RankZeroMayComeLast) {
 }
 
 // A rank that connects later receives the report too.
-TEST(Bootstrap, ARankThatFailedBeforeTellsAllWhy) {
+TEST(Bootstrap, ARankThatFailedBeforeReportsTheReasonToAll) {
   for (const int failed : {0, 1}) {
     const int port = free_port();
     BootstrapOptions late;
@@ -149,7 +149,7 @@ TEST(Bootstrap, RanksThatHaveAllFailedDoNotWait) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(Bootstrap, AFailedRankWaitsForNobodyThatALauncherEnds) {
+TEST(Bootstrap, AFailedRankDoesNotWaitForRanksThatALauncherEnds) {
   Identity identity = identity_of(0, 2, free_port());
   identity.ended_by_launcher = true;
   BootstrapOptions late;
@@ -157,7 +157,7 @@ TEST(Bootstrap, AFailedRankWaitsForNobodyThatALauncherEnds) {
   report_failure(identity, "x", late);
 }
 
-TEST(Bootstrap, AFailedRankSaysThatNobodyHeardIt) {
+TEST(Bootstrap, AFailedRankLogsThatNoRankReceivedItsReport) {
   BootstrapOptions options;
   std::string logged;
   options.log = [&](const std::string& line) { logged += line; };
@@ -210,7 +210,7 @@ TEST(Bootstrap, ANameThatDoesNotResolveIsRetriedUntilTheDeadline) {
               AllOf(HasSubstr("no-such-host.invalid"), HasSubstr("does not resolve")));
 }
 
-TEST(Bootstrap, ATakenPortSaysWhatToTry) {
+TEST(Bootstrap, ATakenPortNamesWhatToTry) {
   const net::FileDescriptor occupant = net::listen_tcp(true, 0);
   const Outcome outcome = attempt(identity_of(0, 2, net::local_port(occupant)), milliseconds(300));
   EXPECT_TRUE(outcome.config_error);
@@ -240,7 +240,7 @@ TEST(Bootstrap, TwoProcessesWithOneRankAreAnError) {
   }
 }
 
-TEST(Bootstrap, AStrangerInThePlaceOfRankZeroIsRecognised) {
+TEST(Bootstrap, AnUnauthenticatedPeerAtRankZerosAddressIsDetected) {
   const net::FileDescriptor listener = net::listen_tcp(true, 0);
   std::thread web_server([&] {
     const net::FileDescriptor client = net::accept_tcp(listener, 5000);
@@ -364,7 +364,7 @@ TEST(Bootstrap, ThroughTheProcessManagerNoPortIsAgreedBeforehand) {
   EXPECT_EQ(hydra.finalized(), 0);
 }
 
-TEST(Pmi, AMemberLeavesWhenItSaysSo) {
+TEST(Pmi, AMemberLeavesAtItsRequest) {
   FakeHydra hydra(1);
   { const Membership not_left(PmiClient(hydra.descriptor(0), milliseconds(5000))); }
   EXPECT_EQ(hydra.finalized(), 0);

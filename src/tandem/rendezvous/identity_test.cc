@@ -199,7 +199,7 @@ TEST(Identity, HydraPublishesTheAddressOfRankZero) {
 }
 
 // srun --mpi=pmi2 sets the ranks and the descriptor of PMI, and which ranks share a node as ever.
-TEST(Identity, SlurmsProcessManagerTellsOfSeveralNodes) {
+TEST(Identity, SlurmsProcessManagerReportsSeveralNodes) {
   const net::FileDescriptor open(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const Identity identity = identify({{"PMI_RANK", "3"},
                                       {"PMI_SIZE", "4"},
@@ -216,7 +216,7 @@ TEST(Identity, SlurmsProcessManagerTellsOfSeveralNodes) {
 }
 
 // Ranks of an elastic agent use the address that the agent assigns.
-TEST(Identity, AnElasticAgentsPortIsNobodysBusiness) {
+TEST(Identity, AnElasticAgentsPortIsIgnored) {
   const Identity identity = identify({{"RANK", "0"},
                                       {"WORLD_SIZE", "2"},
                                       {"MASTER_PORT", "29500"},

@@ -80,7 +80,7 @@ class ShrinkAgreementTest : public ::testing::Test {
   std::vector<net::ListenAddress> listen_addresses_;
 };
 
-TEST_F(ShrinkAgreementTest, AllWhoAreLeftAgreeOnWhoGoesOn) {
+TEST_F(ShrinkAgreementTest, AllRemainingRanksAgreeOnTheMembers) {
   EXPECT_THAT(meet_all({0, 1, 2}, {}), Each("0 1 2"));
   EXPECT_THAT(meet_all({0, 2}, {1}), Each("0 2"));
 }
@@ -90,7 +90,7 @@ TEST_F(ShrinkAgreementTest, WithoutTheFirstTheyMeetAtTheNext) {
   EXPECT_THAT(meet_all({2}, {0, 1}), Each("2"));
 }
 
-TEST_F(ShrinkAgreementTest, WhoIsExcludedIsNotWaitedFor) {
+TEST_F(ShrinkAgreementTest, AnExcludedRankIsNotWaitedFor) {
   EXPECT_THAT(meet_all({0, 1}, {}, {{2}, {2}}), Each("0 1"));
 }
 
@@ -99,7 +99,7 @@ TEST_F(ShrinkAgreementTest, DifferentExclusionsAreAnErrorOfBoth) {
               Each(HasSubstr("ConfigError: the ranks disagree on the ranks to exclude")));
 }
 
-TEST_F(ShrinkAgreementTest, WhoLivesAndDoesNotComeIsLeftBehindOnlyAfterAFailure) {
+TEST_F(ShrinkAgreementTest, ALiveRankThatDoesNotComeIsExpelledOnlyAfterAFailure) {
   Known known;
   known.dead = {1};
   EXPECT_THAT(meet(0, known, {}, milliseconds(100)), HasSubstr("CommError: rank 0 waited"));
@@ -126,7 +126,7 @@ TEST_F(ShrinkAgreementTest, UnauthenticatedPeersAreShownOutAtTheirFirstWords) {
   EXPECT_EQ(result, "0");
 }
 
-TEST_F(ShrinkAgreementTest, WhoIsCountedOutMeetsNobody) {
+TEST_F(ShrinkAgreementTest, AnExpelledRankMeetsNoOther) {
   Known known;
   known.dead = {2};
   EXPECT_THAT(meet(2, known), HasSubstr("which excluded it: no heartbeat"));

@@ -302,7 +302,7 @@ INSTANTIATE_TEST_SUITE_P(All, WrongTokens,
                                                   "it has a TANDEM_JOB_TOKEN, rank 0 has none"}),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
-TEST(JobToken, AWrongOneDoesNotEndAJobWhoseRightRankComes) {
+TEST(JobToken, AWrongOneDoesNotEndAJobIfTheRightRankComes) {
   const int port = free_port();
   Rank zero(0, 2, port, "right");
   EXPECT_NE(Rank(1, 2, port, "wrong").wait().error, "");
@@ -333,7 +333,7 @@ TEST(JobToken, AFalseRankZeroCannotAnnounceAHugeTable) {
 
 // Rank 1 connected and exited; rank 2 connects after rank 0 has failed, and need not wait for its
 // own timeout.
-TEST(LateRanks, AreToldWhyTheJobFailed) {
+TEST(LateRanks, ReceiveTheReasonOfTheFailure) {
   const int port = free_port();
   Rank zero(0, 3, port, "", kTimeout, milliseconds(10000));
   net::FileDescriptor rank_1 = visit(port);
@@ -413,7 +413,7 @@ TEST(BootstrapMonitor, ARankThatEndsBeforeAllAreReadyIsNamed) {
 }
 
 // Longer than the longest reason: rank 0 polled forever without reading it.
-TEST(BootstrapMonitor, ARankThatSaysTooMuchEndsTheWait) {
+TEST(BootstrapMonitor, ARankThatSendsTooMuchEndsTheWait) {
   const int port = free_port();
   const auto join = [&](int rank) { return join_job(rank, 2, port); };
   std::string error;

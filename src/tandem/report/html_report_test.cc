@@ -226,7 +226,7 @@ TEST(HtmlReport, MarksWhatWasPredictedAndExpected) {
           "class=\"expected\"> at nine</mark>."));
 }
 
-TEST(HtmlReport, SaysHowManyWereLeftOut) {
+TEST(HtmlReport, StatesHowManyWereLeftOut) {
   EXPECT_THAT(html_report(attacked_run()), HasSubstr("The first 2 are here"));
   EXPECT_THAT(html_report(attacked_run()), HasSubstr("Wrong answers: 3 of 10 questions"));
   EXPECT_THAT(html_report({}), Not(HasSubstr("Wrong answers")));

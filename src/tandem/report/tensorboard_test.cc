@@ -100,7 +100,7 @@ TEST(TensorBoardObserver, WritesLogEntriesUnderTransformersTags) {
 }
 
 // A resumed job writes its log from the beginning, once, and replaces the entries of earlier files.
-TEST(TensorBoardObserver, GoesOnWithTheWholeLog) {
+TEST(TensorBoardObserver, ContinuesWithTheWholeLog) {
   const testing::TemporaryFolder folder;
   TensorBoardObserver observer({.directory = folder / "runs",
                                 .arguments_json = "{}",
@@ -143,7 +143,7 @@ TEST(TensorBoardObserver, WritesTheLossOfEverySteps) {
 }
 
 // Logging that fails is reported once and does not end the run.
-TEST(TensorBoardObserver, GoesOnWithoutItsFile) {
+TEST(TensorBoardObserver, ContinuesWithoutItsFile) {
   const testing::TemporaryFolder folder;
   write_file(folder / "a_file", "");
   std::vector<std::string> warnings;

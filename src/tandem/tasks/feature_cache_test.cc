@@ -230,7 +230,7 @@ TEST_F(FeatureCacheTest, WhatKilledWritersLeftGoesAtTheNextStart) {
   EXPECT_FALSE(fs::exists(left));
 }
 
-TEST(FeatureCacheFolder, IsBesideTheOtherCaches) {
+TEST(FeatureCacheFolder, IsNextToTheOtherCaches) {
   EXPECT_EQ(FeatureCache::default_folder(Environment({{"XDG_CACHE_HOME", "/x"}, {"HOME", "/h"}})),
             fs::path("/x/tandem/features"));
   EXPECT_EQ(FeatureCache::default_folder(Environment({{"HOME", std::string("/h")}})),

@@ -118,7 +118,7 @@ TEST_F(MpnetTokenizer, IsReadFromAVocabulary) {
   EXPECT_EQ(ids(Tokenizer::load(folder_.path()), "the <mask> sea"), (Ids{390, 415, 378}));
 }
 
-TEST_F(MpnetTokenizer, TrimsOffsetsAsThePostProcessorSays) {
+TEST_F(MpnetTokenizer, TrimsOffsetsAsThePostProcessorDoes) {
   copy({"tokenizer.json", "tokenizer_config.json"});
   const auto mask = [&] {
     Encoding encoding;

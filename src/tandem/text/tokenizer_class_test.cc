@@ -174,7 +174,7 @@ TEST_F(TokenizerClasses, AClassOfAnotherModelLeavesTokenizerJsonAlone) {
               Contains(HasSubstr("BertTokenizer is for WordPiece, but tokenizer.json holds BPE")));
 }
 
-TEST_F(TokenizerClasses, WhatVersionsReadInDifferentWaysIsSaid) {
+TEST_F(TokenizerClasses, DifferencesBetweenVersionsAreReported) {
   use_demo();
   EXPECT_THAT(load().notes(), IsEmpty());
   normalizer("clean_text", false);

@@ -316,7 +316,7 @@ class CheckpointFaults : public ::testing::Test {
 
 constexpr Fault kFaults[] = {Fault::kError, Fault::kCrash, Fault::kPowerCut};
 
-TEST_F(CheckpointFaults, ANewCheckpointBesideAnOlderOne) {
+TEST_F(CheckpointFaults, ANewCheckpointNextToAnOlderOne) {
   for (const Fault fault : kFaults) {
     expect_old_or_new(
         fault, [&] { save(7, 1); }, [&] { save(9, 2); }, {1, 2});

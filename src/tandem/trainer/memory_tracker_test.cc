@@ -67,7 +67,7 @@ TEST(MemoryTracker, AStageInsideAnotherIsPartOfIt) {
               ::testing::ElementsAre("test_mem_cpu_alloc_delta", "test_mem_cpu_peaked_delta"));
 }
 
-TEST(MemoryTracker, SwitchedOffItSaysNothing) {
+TEST(MemoryTracker, SwitchedOffItReportsNothing) {
   MemoryTracker tracker(false);
   tracker.start(Stage::kTrain);
   ordered_json metrics = ordered_json::object();

@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(All, ProductOfAlgorithms,
 // Numbers that round. On four nodes every algorithm but the ring gives the bits of the canonical
 // tree, as is_canonical() states. The ring gives other bits, so the requested algorithm ran and not
 // the table's choice.
-TEST(ProductOfAlgorithms, BitsAreWhatIsSaidOfThem) {
+TEST(ProductOfAlgorithms, BitsAreAsDocumented) {
   constexpr std::size_t kCount = 5000;
   const auto rough = [](int rank, std::size_t i) {
     return (static_cast<float>((i * 31 + static_cast<std::size_t>(rank) * 17) % 1009) - 504.0f) /

@@ -274,7 +274,7 @@ TEST(Schedule, BroadcastReachesAllFromEveryRoot) {
 
 // No participant leaves the barrier before all have entered it: the message of the last one arrives
 // last.
-TEST(Schedule, BarrierHearsOfEverybody) {
+TEST(Schedule, BarrierReceivesFromAllRanks) {
   for (int participants = 1; participants <= 64; ++participants) {
     std::vector<std::vector<bool>> notified(static_cast<std::size_t>(participants));
     std::vector<Schedule> schedules;

@@ -111,7 +111,7 @@ TEST(Selection, KnowsTheNamesOfOneCcl) {
   }
 }
 
-TEST(Selection, SaysWhatRunsInstead) {
+TEST(Selection, NamesWhatRunsInstead) {
   const auto notes = [](const char* variable, const char* text) {
     return Selection::from_environment(environment_of(variable, text)).notes;
   };

@@ -358,7 +358,7 @@ TEST(Backend, IntelMpi) {
   EXPECT_THAT(result.output, AllOf(HasSubstr("rank 1 of 2"), HasSubstr("Intel(R) MPI Library")));
 }
 
-TEST(Backend, MpiWithoutItsLauncherSaysSo) {
+TEST(Backend, MpiWithoutItsLauncherIsAnError) {
   const Result by_hand = shell(kClean + "RANK=0 WORLD_SIZE=2 " + kProbe + " mpi");
   EXPECT_EQ(by_hand.exit_code, 1);
   EXPECT_THAT(by_hand.output,

@@ -109,7 +109,7 @@ void PrintTo(const Deaths& one, std::ostream* out) { *out << one.name; }
 
 class Shrink : public ::testing::TestWithParam<Deaths> {};
 
-TEST_P(Shrink, TheOthersGoOnAfterDeaths) {
+TEST_P(Shrink, TheOthersContinueAfterDeaths) {
   for (const bool two_nodes : {false, true}) {
     const auto ended = run_processes(
         4,
@@ -253,7 +253,7 @@ TEST(ShrinkThreads, OfAPart) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-TEST(ShrinkThreads, WhoComesTooLateIsToldSo) {
+TEST(ShrinkThreads, ARankThatComesTooLateIsNotified) {
   const auto errors = run_threads(3, [](Communicator& comm) {
     if (comm.rank() == 0) {
       comm.barrier();
@@ -273,7 +273,7 @@ TEST(ShrinkThreads, WhoComesTooLateIsToldSo) {
                                HasSubstr("had not called shrink 0.5 s after rank 0")));
 }
 
-TEST(ShrinkThreads, WhoDoesNotComeIsNamedWhenNothingFailed) {
+TEST(ShrinkThreads, AMissingRankIsNamedWhenNothingFailed) {
   const auto errors = run_threads(3, [](Communicator& comm) {
     comm.barrier();
     if (comm.rank() == 2) {
@@ -322,7 +322,7 @@ TEST(ShrinkThreads, WrongArgumentsLeaveTheCommunicatorAsItWas) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-TEST(ShrinkProcess, AStoppedRankIsLeftOutAndToldWhenItWakesUp) {
+TEST(ShrinkProcess, AStoppedRankIsLeftOutAndNotifiedWhenItContinues) {
   const auto options = [](int rank) {
     Options result = testing::test_options(rank);
     result.stall_timeout = milliseconds(1000);

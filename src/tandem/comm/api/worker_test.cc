@@ -307,7 +307,7 @@ TEST(Workers, StopWithTheirRank) {
   EXPECT_THAT(late, Each(HasSubstr("waited 0.2 s for rank 1 (host ")));
 }
 
-TEST(Workers, TheReasonIsSaidWhenThereIsNone) {
+TEST(Workers, TheReasonIsStatedWhenThereAreNone) {
   const auto errors = run_threads(
       2,
       [](Communicator& comm) {

@@ -56,7 +56,7 @@ TEST(CInterface, RanksKnowThemselves) {
   });
 }
 
-TEST(CInterface, CollectivesGiveWhatTheySay) {
+TEST(CInterface, CollectivesGiveTheDocumentedResults) {
   run_ranks(3, [](tdmComm_t comm, int rank) {
     const std::int32_t r = rank;
     const std::vector<std::int32_t> own{r + 1, 10 * (r + 1), 100 * (r + 1)};  // one block per rank
@@ -316,7 +316,7 @@ TEST(CInterface, CodesHaveTexts) {
   EXPECT_EQ(version, TDM_VERSION);
 }
 
-TEST(CInterface, TheRanksThatAreLeftGoOn) {
+TEST(CInterface, TheRemainingRanksContinue) {
   run_ranks(4, [](tdmComm_t comm, int rank) {
     EXPECT_OK(tdmBarrier(comm));
     if (rank == 1) {
@@ -342,7 +342,7 @@ TEST(CInterface, TheRanksThatAreLeftGoOn) {
   });
 }
 
-TEST(CInterface, ShrinkSaysWhatIsWrong) {
+TEST(CInterface, ShrinkReportsTheFault) {
   run_ranks(2, [](tdmComm_t comm, int rank) {
     tdmComm_t rest = nullptr;
     EXPECT_EQ(tdmCommShrink(comm, &rank, 1, &rest, nullptr, TDM_SHRINK_DEFAULT),

@@ -205,7 +205,7 @@ TEST(Failure, ARankThatFinishesEarlyIsNoDeath) {
   for (const Ended& one : ended) EXPECT_TRUE(one.exited_with(0)) << one.output;
 }
 
-TEST(Failure, WaitingForARankThatHasLeftSaysSo) {
+TEST(Failure, WaitingForARankThatHasLeftNamesIt) {
   const auto errors = run_threads(2, [](Communicator& comm) {
     comm.barrier();
     if (comm.rank() == 0) return;
@@ -444,7 +444,7 @@ TEST(Start, AWorldOfOneOpensNothing) {
 }
 
 // A closed communicator acts as one of a single rank: it reaches no other rank, and nothing fails.
-TEST(End, AfterItsEndARankReachesNobody) {
+TEST(End, AfterItsEndARankReachesNoOther) {
   const auto errors = run_threads(2, [](Communicator& comm) {
     Life& life = comm.life();
     const auto require = [](bool condition, const char* what) {

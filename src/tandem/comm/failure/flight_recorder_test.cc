@@ -196,7 +196,7 @@ TEST(FlightRecorder, HasMessagesOfBothSidesAndWaitsForFlags) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-TEST_F(FlightRecords, SayWhichMessagesAreComplete) {
+TEST_F(FlightRecords, ShowWhichMessagesAreComplete) {
   const auto ended = testing::run_processes(
       2,
       [](Communicator& comm) {

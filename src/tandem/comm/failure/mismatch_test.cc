@@ -105,7 +105,7 @@ void PrintTo(const Placement& one, std::ostream* out) { *out << one.name; }
 
 class Mismatch : public ::testing::TestWithParam<Placement> {};
 
-TEST_P(Mismatch, OfAnyTwoCallsIsSaidByAllRanks) {
+TEST_P(Mismatch, OfAnyTwoCallsIsReportedByAllRanks) {
   const Placement& placement = GetParam();
   const auto options = [&](int rank) {
     Options result = testing::test_options(rank);
@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(All, Mismatch,
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 // Ranks that made different calls earlier, without a message between them, agree on no later call.
-TEST(Mismatch, OfAnEarlierCallIsSaidWithTheNextOne) {
+TEST(Mismatch, OfAnEarlierCallIsReportedWithTheNextOne) {
   const auto errors = run_threads(
       2,
       [](Communicator& comm) {

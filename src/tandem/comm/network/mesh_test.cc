@@ -67,7 +67,7 @@ std::pair<sockaddr_un, socklen_t> local_address(std::uint64_t listener) {
 }
 
 // Every user of the machine can read the abstract names of this process's UNIX sockets.
-TEST(Mesh, NoNameOfASocketTellsASecret) {
+TEST(Mesh, NoNameOfASocketContainsASecret) {
   EXPECT_TRUE(connect_two_ranks([](const std::vector<Met>& met) {
     const std::string names = read_file("/proc/net/unix");
     EXPECT_THAT(names, ::testing::HasSubstr("@tandem-"));
@@ -85,7 +85,7 @@ TEST(Mesh, NoNameOfASocketTellsASecret) {
 
 // A process that has a socket's name but not the secret receives nothing, and does not disturb the
 // ranks.
-TEST(Mesh, AStrangerAtTheLocalSocketIsLeftOut) {
+TEST(Mesh, AnUnauthenticatedPeerAtTheLocalSocketIsRefused) {
   std::vector<FileDescriptor> unauthenticated_peers;
   EXPECT_TRUE(connect_two_ranks([&](const std::vector<Met>& met) {
     const auto listener = std::stoull(lines_of(met[0].peer_info)[7]);
@@ -138,7 +138,7 @@ pid_t visit_as_another_user(const sockaddr_un& address, socklen_t length,
 }
 
 // A leaked secret gives no access to other users of the machine.
-TEST(Mesh, AnotherUserWhoKnowsTheSecretIsLeftOut) {
+TEST(Mesh, AnotherUserWithTheSecretIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   pid_t visitor = -1;
   EXPECT_TRUE(connect_two_ranks([&](const std::vector<Met>& met) {

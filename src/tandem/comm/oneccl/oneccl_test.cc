@@ -219,7 +219,7 @@ TEST(OneCcl, RanksMeetThroughTheProgramsStore) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(OneCcl, WhatIsNotCoveredSaysSo) {
+TEST(OneCcl, UncoveredFunctionsAreReported) {
   const auto kvs = ccl::create_main_kvs();
   const auto comm = ccl::create_communicator(1, 0, kvs);
   std::uint16_t one = 1;

@@ -108,7 +108,7 @@ std::vector<std::string> bytes_of_unauthenticated_peers(const std::string& token
   return all;
 }
 
-TEST(AgentLinks, UnauthenticatedPeersDisturbNobody) {
+TEST(AgentLinks, UnauthenticatedPeersDisturbNoAgent) {
   for (const std::string token : {"", "a secret"}) {
     const net::Deadline test(kTimeout);
     TestAgent one(1, token);
@@ -154,7 +154,7 @@ TEST(AgentLinks, UnauthenticatedPeersDisturbNobody) {
 }
 
 // A peer that sends as fast as it can is read alternately with the others.
-TEST(AgentLinks, NobodyKeepsAnAgentFromTheOthers) {
+TEST(AgentLinks, NoPeerKeepsAnAgentFromTheOthers) {
   TestAgent one(1, "a secret");
   TestAgent two(2, "a secret");
   constexpr int kMany = 4000;

@@ -51,7 +51,7 @@ launch::JobStatus example() {
 
 // Otherwise a thread that has just reported that it is ready would sleep during the order that it
 // waits for.
-TEST(LineSocket, WhatComesWhileItSendsWakesWhoWaits) {
+TEST(LineSocket, BytesThatArriveDuringASendWakeTheWaitingThread) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
   launch::LineSocket agent{net::FileDescriptor(ends[0])};
@@ -124,7 +124,7 @@ std::string what(const std::function<void()>& action) {
   return "nothing was thrown";
 }
 
-TEST(Control, TellsTheStatusAndDoesWhatItIsTold) {
+TEST(Control, ReportsTheStatusAndObeysOrders) {
   std::vector<std::string> done;
   {
     const TestAgent agent([&](const launch::ControlRequest& request) -> std::string {
@@ -170,7 +170,7 @@ TEST(Control, RefusesWhatItDoesNotKnow) {
 }
 
 // More silent connections than it admits: the next one is answered when they are closed.
-TEST(Control, SilentGuestsKeepNobodyOutForEver) {
+TEST(Control, SilentConnectionsDoNotBlockOthersForever) {
   const TestAgent agent([](const launch::ControlRequest&) { return status_line(); });
   const std::string name = fmt::format("tandem-run/{}/{}", ::geteuid(), ::getpid());
   sockaddr_un address{};
@@ -206,7 +206,7 @@ TEST(Control, VisitorsProveTheToken) {
 }
 
 // Unauthenticated connections make room for new ones.
-TEST(Control, UnauthenticatedPeersAtThePortKeepNobodyOut) {
+TEST(Control, UnauthenticatedPeersAtThePortDoNotBlockOthers) {
   int asked = 0;
   const TestAgent agent([&](const launch::ControlRequest&) {
     ++asked;

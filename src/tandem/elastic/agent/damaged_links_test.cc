@@ -45,7 +45,7 @@ TEST_F(DamagedLinksTest, TheNodeWithMoreDamageLeaves) {
   EXPECT_EQ(links_.leaves(members(3), start_), 10u);
 }
 
-TEST_F(DamagedLinksTest, DamageOnManyLinksThatEachDamageSeldomMakesNobodyLeave) {
+TEST_F(DamagedLinksTest, RareDamageOnManyLinksMakesNoNodeLeave) {
   for (int i = 0; i < 4; ++i) {
     links_.add(10, 11, start_);
     links_.add(11, 12, start_);

@@ -74,7 +74,7 @@ TEST_F(NodeLearning, IsAMemberWhenItIsLevel) {
   EXPECT_THAT(second.log, Contains(HasSubstr("the state of step 3 is here")));
 }
 
-TEST_F(NodeLearning, WhatIsSaidAgainChangesNothing) {
+TEST_F(NodeLearning, RepeatedMessagesChangeNothing) {
   for (int i = 0; i < 2; ++i) second.send_packet(learns_at(1, "a place"));
   until([&] { return first.taught.size() == 2; });
   for (int i = 0; i < 3; ++i) second.send_packet(learned(1, Learned::kLevel));
@@ -107,7 +107,7 @@ TEST_F(NodeLearning, MessagesOfAnotherTransferAreIgnored) {
   until_both_compute();
 }
 
-TEST_F(NodeLearning, WhoCannotLearnIsAMemberAllTheSame) {
+TEST_F(NodeLearning, ANodeThatCannotLearnIsAMemberAllTheSame) {
   second.send_packet(learned(1, Learned::kNever, "not with this optimizer"));
   until_both_compute();
   EXPECT_THAT(second.log, Contains(AllOf(HasSubstr("not with this optimizer"),
@@ -173,7 +173,7 @@ class Unknown {
 };
 
 // Members that do not lead do not know the joining nodes, so they trust any node with the token.
-TEST_F(NodeLearning, AMemberTeachesWhomItDoesNotKnowButNoUnauthenticatedPeer) {
+TEST_F(NodeLearning, AMemberServesUnknownNodesButNoUnauthenticatedPeer) {
   Unknown known(testing::kToken), unauthenticated_peer("another token");
   unauthenticated_peer.reply_to(first, "an unauthenticated peer's");
   known.reply_to(first, "of an agent of the job");
@@ -194,7 +194,7 @@ TEST_F(NodeLearning, AMemberTeachesWhomItDoesNotKnowButNoUnauthenticatedPeer) {
 }
 
 // A node that computes in no view has no worker that could send the state.
-TEST_F(NodeLearning, ALearnerTeachesNobody) {
+TEST_F(NodeLearning, ALearnerServesNoState) {
   Unknown known(testing::kToken);
   known.reply_to(second, "a place");
   const auto end = std::chrono::steady_clock::now() + kGlance;
@@ -211,7 +211,7 @@ class NodeLearningOfTwo : public NodeLearning {
   NodeLearningOfTwo() : NodeLearning(/*workers_of_second=*/2) {}
 };
 
-TEST_F(NodeLearningOfTwo, AWorkerThatDoesNotLearnIsNotHeard) {
+TEST_F(NodeLearningOfTwo, MessagesOfAWorkerThatDoesNotLearnAreIgnored) {
   second.send_packet(learns_at(1, "a place"), 1);
   second.send_packet(learned(1, Learned::kLevel), 1);
   second.send_packet(learned(1, Learned::kNothing), 1);

@@ -92,7 +92,7 @@ class Pair {
 
 // A peer's report comes first, then the kernel closes the channel, and finally the exit status
 // arrives.
-TEST(NodeTest, AViewWaitsToHearHowAWorkerHasEnded) {
+TEST(NodeTest, AViewWaitsForTheExitStatusOfAWorker) {
   Pair pair;
   pair.leave_failed(0, 1);
   pair.close_line(1);
@@ -119,7 +119,7 @@ TEST(NodeTest, ALineThatHasEndedIsNotPolled) {
 }
 
 // Its process continues to run.
-TEST(NodeTest, AWorkerWithoutALineIsNotWaitedForForEver) {
+TEST(NodeTest, TheWaitForAWorkerWithoutAConnectionIsBounded) {
   Pair pair({.leave = milliseconds(20)});
   pair.close_line(1);
   std::this_thread::sleep_for(pair.node.poll_timeout());
@@ -130,7 +130,7 @@ TEST(NodeTest, AWorkerWithoutALineIsNotWaitedForForEver) {
   EXPECT_EQ(pair.view_of(0), 0u);
 }
 
-TEST(NodeTest, AWorkerThatSaysNonsenseIsKilledAndTheViewSaysSo) {
+TEST(NodeTest, AWorkerThatSendsNonsenseIsKilledAndTheViewNamesIt) {
   Pair pair;
   pair.write(1, std::string(64, 'x'));
   pair.node.serve();
@@ -152,7 +152,7 @@ TEST(NodeTest, NonsenseAtTheEndIsTheWorkersAlone) {
   EXPECT_THAT(pair.node.take_stuck(), IsEmpty()) << "its successor would be killed";
 }
 
-TEST(NodeTest, TheFirstViewDoesNotWaitForWhoIsLate) {
+TEST(NodeTest, TheFirstViewDoesNotWaitForLateWorkers) {
   Pair patient({}, /*both_ready=*/false);
   EXPECT_EQ(patient.view_of(0), 0u);
 
@@ -166,7 +166,7 @@ TEST(NodeTest, TheFirstViewDoesNotWaitForWhoIsLate) {
   EXPECT_EQ(pair.view_of(1), 2u);
 }
 
-TEST(NodeTest, ViewsThatFailInVainEndTheJobAndSayWhatWasSaid) {
+TEST(NodeTest, RepeatedFailedViewsEndTheJobAndNameTheReport) {
   Pair pair;
   pair.leave_failed(0, 1);
   pair.leave_failed(1, 1);
@@ -178,7 +178,7 @@ TEST(NodeTest, ViewsThatFailInVainEndTheJobAndSayWhatWasSaid) {
                     HasSubstr("worker 0 said: the state arrived damaged; so this node gives up")));
 }
 
-TEST(NodeTest, AStepOrALossBeginsTheCountOfViewsInVainAgain) {
+TEST(NodeTest, AStepOrALossResetsTheCountOfFailedViews) {
   Pair pair;
   pair.send_packet(0,
                    {.kind = PacketKind::kApplied, .view = 1, .first = 1, .text = record_text({})});
@@ -233,7 +233,7 @@ TEST(NodeTest, LinesOfStepsFollowTheLineOfTheirView) {
   EXPECT_THAT(pair.log, ElementsAre("step 1\n", HasSubstr("workers go on"), "step 2\n"));
 }
 
-TEST(NodeTest, WhoIsStartedAgainHasNotHelpedYet) {
+TEST(NodeTest, ARestartedWorkerHasNotContributedYet) {
   Pair pair;
   const auto apply = [&](std::uint64_t view, std::uint64_t step) {
     pair.send_packet(0, {PacketKind::kApplied, view, step, 0, record_text({})});
@@ -256,7 +256,7 @@ class NodesAgain : public testing::TwoNodes {};
 
 // The node has contributed before, and receives steps that the other has applied meanwhile. But now
 // no view with it completes a step: it gives up, and the job continues without it.
-TEST_F(NodesAgain, WhoComesBackProvesItselfAgain) {
+TEST_F(NodesAgain, ANodeThatComesBackIsAuthenticatedAgain) {
   first.be_ready();
   second.be_ready();
   until_both_compute();

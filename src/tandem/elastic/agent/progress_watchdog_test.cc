@@ -27,7 +27,7 @@ TEST(IdleTime, GrowsWhileNoProcessorIsUsed) {
 }
 
 // Agent and workers of a container that was paused for a night are unchanged.
-TEST(IdleTime, WhoDoesNotLookWasStoppedToo) {
+TEST(IdleTime, AnObserverThatPausesWasStoppedToo) {
   IdleTime idle_time;
   IdleTime::Clock::time_point now{};
   idle_time.look(7, now);
@@ -77,7 +77,7 @@ class Busy {
 };
 
 // Model and data may have any size; the decision where the job begins is fast.
-TEST(ProgressWatchdog, WhoWorksIsLeftAloneUnlessItDecides) {
+TEST(ProgressWatchdog, AWorkingProcessIsLeftAloneUnlessItDecides) {
   constexpr milliseconds kLimit{2000};
   Busy reads(kLimit), decides(kLimit), has_decided(kLimit);
   decides.send_packet(PacketKind::kAsk);

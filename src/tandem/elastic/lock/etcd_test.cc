@@ -147,7 +147,7 @@ TEST_F(Etcd, AServerThatIsNotEtcdIsNamed) {
   EXPECT_TRUE(within(10s, [&] { return why_not(wrong).empty(); }));
 }
 
-TEST_F(Etcd, UsersHaveToSayWhoTheyAre) {
+TEST_F(Etcd, UsersHaveToAuthenticate) {
   const std::string control = testing::find_program("etcdctl");
   if (control.empty()) GTEST_SKIP() << "needs etcdctl (package etcd-client)";
   ASSERT_TRUE(within(10s, [&] { return why_not(options(2)).empty(); }));

@@ -208,7 +208,7 @@ TEST_F(Learners, GradientsThatHaveNotGoneAreKept) {
 }
 
 // Gradients that find no room are left out, and their chunks are sent again.
-TEST_F(Learners, WhoTakesNothingForAWhileBecomesLevelLater) {
+TEST_F(Learners, ALearnerThatPausesCatchesUpLater) {
   TestNode node;
   const auto learner = learner_of(source_, node);
   train_until_level(*learner);
@@ -221,7 +221,7 @@ TEST_F(Learners, WhoTakesNothingForAWhileBecomesLevelLater) {
   EXPECT_TRUE(node.equals(job_));
 }
 
-TEST_F(Learners, HearWhenTheSourceIsGone) {
+TEST_F(Learners, NoticeThatTheSourceIsGone) {
   TestNode node, job;
   job.fill();
   auto source = std::make_unique<StateSource>(job.model);
@@ -451,7 +451,9 @@ TEST(LearnersView, WhatWasLearnedWrongIsSentAgain) {
   meet({.moves = true, .before_it = [](TestNode& node) { node.model.optimizer_state()[7] += 1; }});
 }
 
-TEST(LearnersView, WhoHasNotLearnedAllGetsAll) { meet({.moves = true, .level_before = false}); }
+TEST(LearnersView, ANodeThatHasNotLearnedAllGetsAll) {
+  meet({.moves = true, .level_before = false});
+}
 
 // ---- what outlives a view ----
 

@@ -209,7 +209,7 @@ TEST(RankPlan, AMappingIsReadAsItIsWritten) {
 }
 
 // Messages of other processes of this user to an agent.
-TEST(Proxies, ACardIsReadAsItIsWritten) {
+TEST(Proxies, AnInfoIsReadAsItIsWritten) {
   const ProxyInfo info{1, {.cpus = {0, 3}, .threads = 2}};
   const ProxyInfo read = proxy_info_from(to_line(info), 2);
   EXPECT_EQ(read.worker, 1);
@@ -256,7 +256,7 @@ TEST(PmiServer, AnswersAsHydraDoes) {
   EXPECT_TRUE(server.finalized(0) && !server.finalized(1));
 }
 
-TEST(PmiServer, KnowsWhoWaitsForWhomAndWhoBreaksOff) {
+TEST(PmiServer, NamesRanksThatWaitBreakTheProtocolOrAbort) {
   PmiServer server(two_ranks());
   (void)server.take(0, "cmd=barrier_in");
   EXPECT_FALSE(server.stuck());
@@ -330,7 +330,7 @@ struct TwoStreams {
 };
 
 // Output of a login shell is skipped, and a frame in several parts is one frame.
-TEST(FrameStream, BeginsAtTheGreeting) {
+TEST(FrameStream, BeginsAtTheHandshake) {
   TwoStreams pair;
   pair.send_bytes("Welcome!\ntandem mp");
   pair.mpirun->serve();

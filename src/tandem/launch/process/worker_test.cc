@@ -47,7 +47,7 @@ int start_what_never_runs() {
   return ending && ending->signal == SIGKILL ? 0 : 2;
 }
 
-TEST(WorkerStart, WhoIsStoppedBeforeItsProgramIsNotWaitedForForEver) {
+TEST(WorkerStart, TheWaitForAWorkerStoppedBeforeItsProgramIsBounded) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(60);
@@ -61,7 +61,7 @@ TEST(WorkerStart, WhoIsStoppedBeforeItsProgramIsNotWaitedForForEver) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(WorkerStart, WhatIsNoProgramIsSaidAtOnce) {
+TEST(WorkerStart, AFileThatIsNoProgramIsReportedAtOnce) {
   WorkerStart start;
   start.command = {"/dev/null"};
   EXPECT_THROW(Worker{start}, ConfigError);

@@ -226,7 +226,7 @@ TEST(Templates, AreThoseOfPython) {
             "[t3]$ $nobody ${rank");
 }
 
-TEST(EndpointPlan, WhoHosts) {
+TEST(EndpointPlan, TheNodeThatHosts) {
   const std::vector<std::string> own = {"10.0.0.5", "job-worker-0"};
   const auto plan = [&](std::vector<std::string> words) {
     words.emplace_back("x.py");

@@ -249,7 +249,7 @@ TEST_P(PretrainedTest, ReportsTensorsThatItDoesNotUse) {
   expect_loaded();
 }
 
-TEST_P(PretrainedTest, InitialisesMissingEncoderParametersAndSaysSo) {
+TEST_P(PretrainedTest, InitialisesMissingEncoderParametersWithAWarning) {
   write(checkpoint(formats::DType::kF32, [&](const std::string& name) {
     return name == norm_ || name == word_ ? "" : name;
   }));
@@ -357,7 +357,7 @@ TEST_P(PretrainedTest, WordsGrowWhereThatIsAskedFor) {
   }
 }
 
-TEST_P(PretrainedTest, RefusesIntegersTwinsAndStrangers) {
+TEST_P(PretrainedTest, RefusesIntegersDuplicatesAndUnknownTensors) {
   std::vector<OwnedTensor> tensors =
       checkpoint(formats::DType::kF32, [](const std::string& name) { return name; });
   for (OwnedTensor& tensor : tensors) {
@@ -381,7 +381,7 @@ TEST_P(PretrainedTest, RefusesIntegersTwinsAndStrangers) {
                                              HasSubstr("'model.layers.0.weight'"))));
 }
 
-TEST_P(PretrainedTest, SaysWhichFileIsThereInstead) {
+TEST_P(PretrainedTest, NamesTheFileThatIsThereInstead) {
   EXPECT_THAT([&] { load(); },
               ThrowsMessage<DataError>(
                   HasSubstr("no weights in this model directory; expected model.safetensors or")));

@@ -379,7 +379,7 @@ TEST(EmbeddingLosses, EachColumnMayHaveATeacher) {
   EXPECT_DOUBLE_EQ(compute(*make_loss({.name = "MSELoss"}), own).loss, 1 / 4.0);
 }
 
-TEST(EmbeddingLosses, RefusesAGroupWhoseLossIsAConstant) {
+TEST(EmbeddingLosses, RefusesAGroupWithAConstantLoss) {
   EXPECT_THROW(check_group(loss_needs("MultipleNegativesRankingLoss"), 1, 2), ConfigError);
   EXPECT_NO_THROW(check_group(loss_needs("MultipleNegativesRankingLoss"), 1, 3));
   EXPECT_NO_THROW(check_group(loss_needs("MultipleNegativesRankingLoss"), 2, 2));

@@ -56,7 +56,7 @@ TEST(ListColumns, NegativesAreCutAtTheMost) {
               ElementsAre(ElementsAre("q", "p", "a", "b")));
 }
 
-TEST(ListColumns, OtherNamesAndPlainColumnsBesideLists) {
+TEST(ListColumns, OtherNamesAndPlainColumnsNextToLists) {
   const auto rows = rows_of(R"({"anchor": "a", "positive": "p", "hard": ["x", "y"]})"
                             "\n"
                             R"({"anchor": "b", "positive": "q", "hard": ["z", "w"]})");

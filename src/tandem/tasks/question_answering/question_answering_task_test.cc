@@ -180,7 +180,7 @@ TEST(QuestionAnsweringTask, QuestionsWithoutAnAnswerAreRefusedAtOnce) {
 
 // --max_eval_samples counts questions, then features: the windows of the first question take the
 // second one's place, whose answer is then "", right without a look.
-TEST(QuestionAnsweringTask, SaysHowACutEvaluationOfVersion2IsFlattered) {
+TEST(QuestionAnsweringTask, NotesHowACutEvaluationOfVersion2IsFlattered) {
   const auto warnings_of = [](std::size_t max_samples) {
     const TemporaryFolder folder;
     const std::string answered = R"(, "answers": {"text": ["Tom"], "answer_start": [0]}})";

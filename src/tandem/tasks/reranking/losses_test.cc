@@ -189,7 +189,7 @@ TEST(RerankingLosses, NamesWhatIsWrong) {
   EXPECT_THROW(make_loss({.name = "RankNetLoss", .k = 0}), ConfigError);
 }
 
-TEST(RerankingLosses, SaysWhichDataALossNeeds) {
+TEST(RerankingLosses, NamesTheDataThatALossNeeds) {
   const auto check = [](const char* name, SampleKind found, std::size_t labels,
                         std::size_t documents = 1) {
     check_data(loss_needs(name), found, labels, documents);

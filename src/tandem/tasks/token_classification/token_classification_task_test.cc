@@ -129,7 +129,7 @@ TEST_F(TokenEvaluation, FingerprintsFollowLabels) {
             task_.evaluation_fingerprint(Split::kPredict));
 }
 
-TEST(TagsSection, EscapesWhatFilesSay) {
+TEST(TagsSection, EscapesTextOfFiles) {
   WrongTags wrong{.num_sentences = 1, .num_wrong = 1, .shown = {}};
   wrong.shown.push_back({"'a'", {{"<b>", "O", "B-<x>"}}, 1});
   const auto section = tags_section({}, wrong);
