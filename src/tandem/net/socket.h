@@ -71,7 +71,7 @@ std::string numeric_address(const sockaddr* address, socklen_t length);
 std::string host_name();
 
 // Whether it is a UNIX socket, and whether the process at its other end belonged to this process's
-// user when it connected or listened (errno says why not).
+// user when it connected or listened (errno has the reason otherwise).
 bool is_local(const FileDescriptor& socket);
 bool is_of_this_user(const FileDescriptor& socket);
 

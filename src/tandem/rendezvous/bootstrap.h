@@ -93,11 +93,11 @@ struct BootstrapOptions {
 BootstrapResult exchange_peer_info(const Identity& identity, const std::string& peer_info,
                                    const BootstrapOptions& options);
 
-// Reports `reason` on behalf of a rank that has failed before the exchange (a wrong flag, say).
-// Without the report the other ranks would wait until their timeouts and fail with CommError. Rank
-// 0 stays until all ranks have connected, at most options.late_ranks; another rank tries for
-// options.late_rank_0 to reach rank 0. Does nothing if the launcher ends all ranks when one fails
-// (Identity::ended_by_launcher).
+// Reports `reason` on behalf of a rank that has failed before the exchange (for example a wrong
+// flag). Without the report the other ranks would wait until their timeouts and fail with
+// CommError. Rank 0 stays until all ranks have connected, at most options.late_ranks; another rank
+// tries for options.late_rank_0 to reach rank 0. Does nothing if the launcher ends all ranks when
+// one fails (Identity::ended_by_launcher).
 void report_failure(const Identity& identity, const std::string& reason,
                     const BootstrapOptions& options) noexcept;
 

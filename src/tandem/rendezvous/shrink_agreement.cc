@@ -346,7 +346,7 @@ class ShrinkAgreement::Client {
   int host_;
 };
 
-// ---- who meets whom ----
+// ---- which ranks meet ----
 
 ShrinkAgreement::ShrinkAgreement(const net::FileDescriptor& listener,
                                  const std::vector<net::ListenAddress>& listen_addresses,

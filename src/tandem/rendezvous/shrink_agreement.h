@@ -1,5 +1,5 @@
-// The shrink agreement: the remaining ranks of a communicator agree on who continues, before a new
-// communicator is made.
+// The shrink agreement: the remaining ranks of a communicator agree on the ranks that continue,
+// before a new communicator is made.
 // Every rank still listens at its address in the old communicator (its ListenAddress). The ranks
 // connect to the first of them that is neither excluded nor known to be lost, the host. If that one
 // dies too, the next replaces it. The host waits until every member has connected or is known to be

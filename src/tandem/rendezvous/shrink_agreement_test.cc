@@ -41,7 +41,7 @@ class ShrinkAgreementTest : public ::testing::Test {
     }
   }
 
-  // Rank `rank` meets the others; its members or the error as text. `told`: what it knows.
+  // Rank `rank` meets the others; its members or the error as text. `known`: the failures it knows.
   std::string meet(int rank, Known& known, std::vector<int> excluded = {},
                    milliseconds limit = milliseconds(20000)) {
     ShrinkAgreementOptions options;
@@ -109,7 +109,7 @@ TEST_F(ShrinkAgreementTest, ALiveRankThatDoesNotComeIsExpelledOnlyAfterAFailure)
   EXPECT_THAT(known.expelled, ElementsAre(2));
 }
 
-// Nothing more is waited for, or kept, of who does not know the host's secret.
+// A peer that does not know the host's secret is neither waited for nor kept.
 TEST_F(ShrinkAgreementTest, UnauthenticatedPeersAreShownOutAtTheirFirstWords) {
   Known known;
   known.dead = {1};

@@ -56,8 +56,7 @@ ControlLine connect_here(pid_t agent) {
   if (!socket || ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
     raise<ConfigError>("agent {} cannot be reached: {}", agent, std::strerror(errno));
   // Any process may listen at a name.
-  if (!net::is_of_this_user(socket))
-    raise<ConfigError>("who listens as agent {} is of another user", agent);
+  if (!net::is_of_this_user(socket)) raise<ConfigError>("agent {} belongs to another user", agent);
   return ControlLine(LineSocket(std::move(socket)));
 }
 
@@ -317,7 +316,7 @@ std::string ask_change(const AgentAddress& agent, const ControlRequest& request,
     }
     if (done != object.end() && done->is_string()) return printable(done->get<std::string>());
   }
-  raise<CommError>("{} does not say what it has done", in_words(agent));
+  raise<CommError>("{} did not report the result", in_words(agent));
 }
 
 }  // namespace tandem::launch

@@ -267,7 +267,7 @@ class MpiJob {
     for (const PmiServer::Reply& reply : pmi_.take(number, line))
       link_of(reply.rank).send({Frame::Kind::kPmi, reply.rank, reply.line});
     if (!pmi_.broken(number).empty()) {
-      note_cause(1, fmt::format("rank {} on {} does not speak PMI-1: {}", number,
+      note_cause(1, fmt::format("rank {} on {} does not use PMI-1: {}", number,
                                 printing(number).host, pmi_.broken(number)));
       stop();
     }

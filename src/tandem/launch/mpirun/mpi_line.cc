@@ -149,13 +149,13 @@ constexpr MpiFlag kFlags[] = {
     {"print-all-exitcodes", "", "print how each rank ended",
      [](MpiLine& line, const std::string&) { line.print_exit_codes = true; }},
     {"s|stdin", "RANK|none", "the rank that reads this stdin (default 0)", set_input},
-    {"usize", "N|SYSTEM|INFINITE", "size of the universe that MPI programs are told",
+    {"usize", "N|SYSTEM|INFINITE", "size of the universe that MPI programs see",
      [](MpiLine& line, const std::string& value) {
        line.universe_size.reset();
        if (value != "SYSTEM" && value != "INFINITE")
          line.universe_size = number(value, 1, kMaxRanks);
      }},
-    {"v|verbose", "", "say what is started where",
+    {"v|verbose", "", "print what is started where",
      [](MpiLine& line, const std::string&) { line.verbose = true; }},
     {"configfile", "FILE", "read the rest of the command line from a file, one program a line",
      nullptr},

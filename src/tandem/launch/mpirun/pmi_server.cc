@@ -39,7 +39,7 @@ std::vector<PmiServer::Reply> PmiServer::take(int rank, std::string_view line) {
   }
   const std::string command = field(fields, "cmd");
   if (command.empty() || line.size() > kMaxLine) {
-    speaker.broken = fmt::format("it said '{}' where PMI's cmd=… is expected", line.substr(0, 60));
+    speaker.broken = fmt::format("it sent '{}', expected PMI's cmd=…", line.substr(0, 60));
     return {};
   }
   return obey(rank, command, fields, line);

@@ -144,7 +144,7 @@ std::vector<int> ask_for_hosts(rendezvous::PmiClient& pmi, int size) {
   std::vector<int> host_of = hosts_of_mapping(mapping, size);
   if (!host_of.empty()) return host_of;
   raise<ConfigError>(
-      "mpirun does not say which rank is on which host (PMI_process_mapping is "
+      "mpirun does not report which rank is on which host (PMI_process_mapping is "
       "'{}'), so a job cannot outlive its ranks under it; unset TANDEM_ELASTIC",
       printable(mapping));
 }
@@ -304,9 +304,10 @@ ProxyRequest proxy_request(const Environment& environment, const rendezvous::Ide
   if (environment.get("TANDEM_ELASTIC")) return {environment.get_flag("TANDEM_ELASTIC"), ""};
   if (!ancestor_has_word("-disable-auto-cleanup")) return {};
   if (identity.local_size == identity.world_size) return {true, ""};
-  return {false,
-          "-disable-auto-cleanup: for the others to go on when a rank dies, all ranks of several "
-          "hosts need TANDEM_ELASTIC=1 (-genv TANDEM_ELASTIC 1); without it the job ends"};
+  return {
+      false,
+      "-disable-auto-cleanup: for the others to continue when a rank dies, all ranks of several "
+      "hosts need TANDEM_ELASTIC=1 (-genv TANDEM_ELASTIC 1); without it the job ends"};
 }
 
 int run_proxy(ProxyParts parts) {

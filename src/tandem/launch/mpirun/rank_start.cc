@@ -34,7 +34,7 @@ std::string narrowed(const std::string& text) {
     } else if (byte <= 0xC3 && i + 1 < text.size()) {
       bytes += static_cast<char>((byte << 6) | (static_cast<unsigned char>(text[++i]) & 0x3F));
     } else {
-      raise<DataError>("mpirun's daemon was told to start something that is no list of bytes");
+      raise<DataError>("mpirun's daemon received text that is not a list of bytes");
     }
   }
   return bytes;
@@ -55,7 +55,7 @@ RankStart::Program program_from(const json& data) {
   program.directory = narrowed(data.at("directory").get<std::string>());
   for (const json& word : data.at("command"))
     program.command.push_back(narrowed(word.get<std::string>()));
-  if (program.command.empty()) raise<DataError>("mpirun's daemon was told to start no program");
+  if (program.command.empty()) raise<DataError>("mpirun's daemon received no program to start");
   for (const auto& [name, value] : data.at("environment").items())
     program.environment[narrowed(name)] = narrowed(value.get<std::string>());
   return program;
@@ -88,12 +88,12 @@ RankStart rank_start_from(const std::string& text) {
       const auto& added = start.ranks.back();
       if (added.rank < 0 || added.rank >= start.size || added.program < 0 ||
           added.program >= static_cast<int>(start.programs.size())) {
-        raise<DataError>("mpirun's daemon was told to start rank {} of {}", added.rank, start.size);
+        raise<DataError>("mpirun's daemon received rank {} of {} to start", added.rank, start.size);
       }
     }
     return start;
   } catch (const json::exception& error) {
-    raise<DataError>("mpirun's daemon was told something that it cannot read");
+    raise<DataError>("mpirun's daemon received a message that it cannot parse");
   }
 }
 

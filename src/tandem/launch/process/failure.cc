@@ -65,7 +65,7 @@ std::string_view hint(const Failure& failure) {
       return "; a full /dev/shm is the usual reason";
     case SIGSEGV:
     case SIGABRT:
-      return "; its output above says more";
+      return "; see its output above";
     default:
       return "";
   }

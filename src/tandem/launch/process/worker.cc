@@ -128,7 +128,7 @@ Worker::Worker(const WorkerStart& start) {
   if (pid_ == 0) become_worker(ready, write_end.get(), parent);
   write_end.reset();
   const std::optional<int> error = error_of_start(report.get(), start.timeout);
-  if (!error) ::kill(pid_, SIGKILL);  // poll() says how it has ended
+  if (!error) ::kill(pid_, SIGKILL);  // poll() returns how it ended
   if (error && *error != 0) {
     ::waitpid(pid_, nullptr, 0);
     pid_ = -1;

@@ -31,7 +31,7 @@ struct ProxyMessage {
   std::vector<FileDescriptor> descriptors;
 };
 
-// Appends received bytes to `said`; false at the end of the connection.
+// Appends the bytes to `received`; false at the end of the connection.
 bool receive(const FileDescriptor& socket, ProxyMessage& received) {
   char bytes[4096];
   iovec part{bytes, sizeof bytes};
@@ -77,7 +77,7 @@ ProxyInfo proxy_info_from(std::string_view line, int count) {
       return info;
   } catch (const json::exception&) {
   }
-  raise<DataError>("a process of mpirun says '{}', expected its place among {} workers",
+  raise<DataError>("a process of mpirun sent '{}', expected its index among {} workers",
                    printable(std::string(line)), count);
 }
 
@@ -112,7 +112,7 @@ void Proxies::take_in(const FileDescriptor& listener, const Deadline& deadline) 
         "{} of the {} processes that mpirun has started on this host have come within "
         "{:.0f} s; the next one {}",
         here, proxies_.size(), deadline.elapsed_seconds(),
-        socket ? "has said nothing of use" : "has not");
+        socket ? "has sent no usable message" : "has not");
   }
   const ProxyInfo info =
       proxy_info_from(received.bytes.substr(0, end), static_cast<int>(proxies_.size()));

@@ -67,7 +67,7 @@ void set_processes(RunOptions& options, const std::string& value) {
 void set_backend(RunOptions& options, const std::string& value) {
   if (value == "etcd" || value == "etcd-v2") {
     raise<ConfigError>(
-        "'{}' speaks version 2 of etcd's interface, which etcd no longer has; use c10d, where the "
+        "'{}' uses version 2 of etcd's interface, which etcd no longer has; use c10d, where the "
         "first host of the job keeps the list of members",
         value);
   }
@@ -247,7 +247,7 @@ constexpr RunFlag kFlags[] = {
      [](RunOptions& options, const std::string&) { options.run_path = true; }},
     {"log-format", "", "text|json", "TANDEM_LOG_FORMAT",
      "json: every line on the console, the workers' too, is one JSON object (the job's flag "
-     "--log_format says the same)",
+     "--log_format does the same)",
      set_log_format},
     {"log-dir", "", "DIR", "PET_LOG_DIR",
      "where logs and error files go, in a folder per run, attempt and local rank",
@@ -455,7 +455,7 @@ void check_together(const RunOptions& options) {
 
 void note_ignored(RunOptions& options) {
   if (options.standalone && options.max_nodes > 1)
-    options.notes.push_back("--standalone: one node, whatever --nnodes says");
+    options.notes.push_back("--standalone: one node, --nnodes is ignored");
   const bool fixed = !options.standalone && options.backend == Backend::kStatic;
   if (fixed && options.min_nodes < options.max_nodes)
     options.notes.push_back(fmt::format(
