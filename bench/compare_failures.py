@@ -200,7 +200,7 @@ class Tandem(Side):
         if self.event == "rank":
             return True
         lines = [line for _, line in list(run.lines)]
-        joined = next((i for i, line in enumerate(lines) if "2 of 2 workers go on" in line), len(lines))
+        joined = next((i for i, line in enumerate(lines) if "2 of 2 workers continue" in line), len(lines))
         return sum("'loss': " in line for line in lines[joined:]) >= 3
 
     def progress_after(self, run, killed):

@@ -168,7 +168,7 @@ class Job:
 
     def whole(self, host):
         """All workers compute, as the agent of `host` has said, and a step was applied since."""
-        views = re.findall(r"(\d+) of (\d+) workers go on|(step \d+ is applied)", self.agents[host].log.read_text())
+        views = re.findall(r"(\d+) of (\d+) workers continue|(step \d+ is applied)", self.agents[host].log.read_text())
         return len(views) > 1 and views[-2][0] != "" and views[-2][0] == views[-2][1] and views[-1][2] != ""
 
     def step(self):
@@ -198,7 +198,7 @@ class Job:
         """By what changed: seconds until the next step, once for each view."""
         why, pause = collections.defaultdict(str), {}
         for log in self.logs:
-            for view, text in re.findall(r"view (\d+): \d+ of \d+ workers go on after step \d+: (.*)", log.read_text()):
+            for view, text in re.findall(r"view (\d+): \d+ of \d+ workers continue after step \d+: (.*)", log.read_text()):
                 why[view] += text
             for view, seconds in re.findall(r"view (\d+): step \d+ is applied, ([\d.]+) s after", log.read_text()):
                 pause[view] = max(pause.get(view, 0.0), float(seconds))

@@ -142,7 +142,7 @@ class Job:
         for when, line in list(self.said):
             if when < since:
                 continue
-            if told := re.search(r"view (\d+): (\d+) of (\d+) workers go on after step \d+:? ?(.*)", line):
+            if told := re.search(r"view (\d+): (\d+) of (\d+) workers continue after step \d+:? ?(.*)", line):
                 view = found.setdefault(int(told[1]), {"computes": int(told[2]), "of": int(told[3]), "why": "", "pause": None})
                 view["why"] += told[4]
             elif told := re.search(r"view (\d+): step \d+ is applied, ([\d.]+) s after", line):
@@ -170,7 +170,7 @@ class Job:
         return any(re.search(r"workers compute, step [1-9]\d* is applied|\d+/\d+ \[", line) for _, line in list(self.said))
 
     def all_compute(self):
-        return any(re.search(rf"view \d+: {2 * WORKERS} of {2 * WORKERS} workers (go on after|compute)", line) for _, line in list(self.said))
+        return any(re.search(rf"view \d+: {2 * WORKERS} of {2 * WORKERS} workers (continue after|compute)", line) for _, line in list(self.said))
 
     def lost(self, since):
         return next((view for view in self.views(since).values() if view["pause"] is not None), None)
@@ -224,7 +224,7 @@ def drain(job):
 
 
 def host_comes_back(job, host, since):
-    pause = job.wait("the others to go on", lambda: job.lost(since))["pause"]
+    pause = job.wait("the others to continue", lambda: job.lost(since))["pause"]
     job.start_again(host)
     views = job.wait("the host to be back", lambda: job.whole(since))
     return {"pause": pause, "join": views[-1]["pause"]}
@@ -234,7 +234,7 @@ def silence(job):
     since = time.monotonic()
     wire = [*job.network.inside(1), "ip", "link", "set", "wire"]
     subprocess.run([*wire, "down"], check=True)
-    pause = job.wait("one side to go on", lambda: job.lost(since))["pause"]
+    pause = job.wait("one side to continue", lambda: job.lost(since))["pause"]
     subprocess.run([*wire, "up"], check=True)
     job.wait("the hosts to find each other", lambda: job.whole(since))
     return {"pause": pause}

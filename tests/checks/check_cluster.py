@@ -412,7 +412,7 @@ def check_life(cluster, kubectl, folder, text):
         """Whether so many workers are in the newest view, as worker 0 says."""
 
         def condition():
-            counts = re.findall(r"view \d+: (\d) of 4 workers go on", kubectl.logs(f"{NAME}-worker-0"))
+            counts = re.findall(r"view \d+: (\d) of 4 workers continue", kubectl.logs(f"{NAME}-worker-0"))
             return counts and counts[-1] == str(count)
 
         wait_for(condition, f"a view of {count} workers", 150, logs_of(cluster))

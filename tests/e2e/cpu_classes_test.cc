@@ -240,7 +240,7 @@ TEST_P(ElasticCpuClasses, MeetInOneJob) {
   ASSERT_TRUE(printed(job, "/3000 ["));
   Process other(command(), as(meeting.other));
   if (meeting.expected_texts.empty()) {
-    EXPECT_TRUE(printed(job, "2 of 2 workers go on"));
+    EXPECT_TRUE(printed(job, "2 of 2 workers continue"));
     stop(other);
     return stop(job);
   }

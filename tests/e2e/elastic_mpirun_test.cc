@@ -172,7 +172,7 @@ TEST_P(ElasticLaunchers, ARankThatNeverComesIsGivenUp) {
   const auto result = job.wait();
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_THAT(unwrapped(result.err), HasSubstr("it is not started again (it has ended 5 times "));
-  EXPECT_THAT(result.err, HasSubstr("2 of 3 workers go on after step 0"));
+  EXPECT_THAT(result.err, HasSubstr("2 of 3 workers continue after step 0"));
   expect_equal_results("calm", "job");
 }
 
@@ -191,10 +191,10 @@ TEST_F(ElasticMpirun, AKilledRankDoesNotDisturbTheOthers) {
   const auto started = processes("job", false);
   ASSERT_TRUE(started.contains(0));  // the first, which has started the agent
   ASSERT_EQ(::kill(started.at(0), SIGKILL), 0);
-  ASSERT_TRUE(printed(job, "2 of 3 workers go on"));
+  ASSERT_TRUE(printed(job, "2 of 3 workers continue"));
   const auto result = job.wait();
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-  EXPECT_THAT(result.err, HasSubstr("for worker 0 is gone: the others go on"));
+  EXPECT_THAT(result.err, HasSubstr("for worker 0 has ended: the others continue"));
   EXPECT_THAT(result.err, HasSubstr("the job has finished without them"));
   EXPECT_THAT(result.err, Not(HasSubstr("is back")));
   expect_equal_results("calm", "job");

@@ -229,7 +229,7 @@ TEST_F(ElasticTest, TheCalibrationOfAnInt8ModelIsDoneAgain) {
   Process job(command("job", 20, flags));
   ASSERT_TRUE(printed(job, "calibration: 300 of"));
   ::kill(three_workers(job).at(1), SIGKILL);
-  EXPECT_THAT(end(job).err, HasSubstr("of 3 workers go on after step 20"));
+  EXPECT_THAT(end(job).err, HasSubstr("of 3 workers continue after step 20"));
   expect_equal_results("calm", "job");
 }
 
@@ -317,7 +317,7 @@ TEST_F(ElasticTest, AViewIsLoggedBeforeItsSteps) {
       if (!workers.empty() && is_started(workers.front())) ::kill(workers.front(), SIGKILL);
     }
   }
-  static const std::regex kView("view [0-9]+: .* workers go on after step ([0-9]+)");
+  static const std::regex kView("view [0-9]+: .* workers continue after step ([0-9]+)");
   std::size_t losses = 0, views = 0;
   std::smatch view;
   for (const std::string& line : testing::lines_of(end(job).out)) {
@@ -347,13 +347,13 @@ TEST_F(ElasticTest, WorkersAreDrainedAndComeBack) {
   EXPECT_THAT(run_control("status", {agent}), HasSubstr("3 of 3 workers compute"));
 
   EXPECT_THAT(run_control("drain", {"1", "--job", agent}),
-              HasSubstr("worker 1 is drained; 2 go on"));
-  ASSERT_TRUE(printed(job, "2 of 3 workers go on"));
+              HasSubstr("worker 1 is drained; 2 of 3 workers continue"));
+  ASSERT_TRUE(printed(job, "2 of 3 workers continue"));
   const std::string status = run_control("status", {agent});
   EXPECT_THAT(status, HasSubstr("worker 1 is drained"));
   EXPECT_THAT(status, HasSubstr("0 workers lost so far"));
   EXPECT_THAT(run_control("resize", {"1", "--job", agent}), HasSubstr("1 of 3 workers take part"));
-  ASSERT_TRUE(printed(job, "1 of 3 workers go on"));
+  ASSERT_TRUE(printed(job, "1 of 3 workers continue"));
   EXPECT_THAT(run_control("drain", {"0", "--job", agent}), HasSubstr("is the only one"));
   EXPECT_THAT(run_control("drain", {"7", "--job", agent}), HasSubstr("there is no worker 7"));
   EXPECT_THAT(run_control("resize", {"4", "--job", agent}),
@@ -362,7 +362,7 @@ TEST_F(ElasticTest, WorkersAreDrainedAndComeBack) {
 
   const ProcessResult result = end(job);
   EXPECT_THAT(result.err, HasSubstr("worker 1 was drained"));
-  EXPECT_THAT(result.err, HasSubstr("3 of 3 workers go on"));
+  EXPECT_THAT(result.err, HasSubstr("3 of 3 workers continue"));
   EXPECT_THAT(result.err, HasSubstr(" workers lost so far"));  // the line of every second
   expect_equal_results("calm", "job");
   EXPECT_THAT(run_control("status", {agent}), HasSubstr("no job of `tandem run` with the name"));
@@ -447,10 +447,10 @@ TEST_F(ElasticTest, AWorkerThatNeverHelpsIsGivenUp) {
   for (std::string logged; logged.find(given_up) == logged.npos && steady_clock::now() < limit;) {
     seen.push_back(new_worker(job, seen));
     ::kill(seen.back(), SIGSTOP);
-    wait_for("1 of 2 workers go on", killed);
+    wait_for("1 of 2 workers continue", killed);
     std::this_thread::sleep_for(std::chrono::seconds(1));
     ::kill(seen.back(), SIGCONT);
-    wait_for("2 of 2 workers go on", killed);
+    wait_for("2 of 2 workers continue", killed);
     killed = job.err_so_far().size();
     ::kill(seen.back(), SIGKILL);
     do {  // until the agent has said whether it is started again
@@ -460,7 +460,7 @@ TEST_F(ElasticTest, AWorkerThatNeverHelpsIsGivenUp) {
              steady_clock::now() < limit);
   }
   ASSERT_TRUE(printed(job, given_up));
-  ASSERT_TRUE(printed(job, "1 of 2 workers go on"));
+  ASSERT_TRUE(printed(job, "1 of 2 workers continue"));
   job.signal(SIGTERM);
   EXPECT_EQ(job.wait().exit_code, 128 + SIGTERM);
 }

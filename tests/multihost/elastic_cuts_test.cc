@@ -41,7 +41,7 @@ TEST_F(ElasticCuts, AnInterruptionOfNearlyTwoSecondsIsNoLoss) {
   constexpr int kLong = 2 * kSteps;
   begin({.steps = kLong});
   ASSERT_TRUE(both_compute(0, kLong));
-  const std::size_t views = times(0, "workers go on after");
+  const std::size_t views = times(0, "workers continue after");
   for (const int between : {200, 700}) {
     std::this_thread::sleep_for(std::chrono::milliseconds(between));
     ASSERT_TRUE(agents_[0]->running()) << output_of(*agents_[0]);
@@ -52,7 +52,7 @@ TEST_F(ElasticCuts, AnInterruptionOfNearlyTwoSecondsIsNoLoss) {
   }
   end(0);
   end(1);
-  EXPECT_EQ(times(0, "workers go on after"), views)
+  EXPECT_EQ(times(0, "workers continue after"), views)
       << output_of(*agents_[0]) << output_of(*agents_[1]);
   expect_bits_of_calm_job(kLong);
 }

@@ -167,7 +167,7 @@ class ElasticHosts : public TwoHostsJob {
 
   // They compute together, which `node` is to have said. Either may have rank 0, which shows steps.
   bool both_compute(int node, int steps = kSteps) {
-    if (!printed(*agents_[node], "2 of 2 workers go on")) return false;
+    if (!printed(*agents_[node], "2 of 2 workers continue")) return false;
     const std::string progress = fmt::format("/{} [", steps);
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::chrono::steady_clock::now() < limit) {

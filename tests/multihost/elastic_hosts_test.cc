@@ -123,7 +123,8 @@ TEST_F(ElasticHosts, AnyAgentReportsAndControlsTheOthers) {
   EXPECT_THAT(tandem(0, "drain nowhere"), HasSubstr("the job has no agent on 'nowhere'; it has:"));
   EXPECT_THAT(tandem(0, "drain node1/7"), HasSubstr("there is no worker 7"));
   EXPECT_THAT(tandem(0, "resize node1/1"), HasSubstr("1 of 1 workers take part"));
-  EXPECT_THAT(with_token(1, "drain node1" + at), HasSubstr("node1 leaves after a step; 1 go on"));
+  EXPECT_THAT(with_token(1, "drain node1" + at),
+              HasSubstr("node1 leaves after a step; 1 of 2 hosts continue"));
   EXPECT_THAT(end(1).err, HasSubstr("drained: this node leaves the job after a step"));
   EXPECT_THAT(tandem(0, "drain node0"), HasSubstr("no other host computes"));
   end(0);

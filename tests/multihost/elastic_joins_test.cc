@@ -57,7 +57,7 @@ TEST_F(ElasticJoins, TwoHostsLearnAtOnce) {
   begin_alone(nodes);
   begin_to_learn({1, 2}, nodes);
   release(0);
-  ASSERT_TRUE(printed(*agents_[0], "3 of 3 workers go on"));
+  ASSERT_TRUE(printed(*agents_[0], "3 of 3 workers continue"));
   for (const int node : {0, 1, 2}) end(node);
   for (const int node : {1, 2}) expect_learned(node);
   expect_bits_of_calm_job(kSteps, nodes.flags);
@@ -77,8 +77,8 @@ TEST_F(ElasticJoins, TheSourceIsKilledWhileItSends) {
   add_third_host();
   const Nodes nodes{.count = "1:3", .flags = {"--logical_shards", "4"}};
   begin(nodes);
-  ASSERT_TRUE(printed(*agents_[0], "2 of 3 workers go on"));
-  ASSERT_TRUE(printed(*agents_[1], "2 of 3 workers go on"));
+  ASSERT_TRUE(printed(*agents_[0], "2 of 3 workers continue"));
+  ASSERT_TRUE(printed(*agents_[1], "2 of 3 workers continue"));
   begun(0);
   for (const int node : {0, 1}) hold(node);
   begin_to_learn({2}, nodes);

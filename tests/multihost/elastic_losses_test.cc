@@ -49,7 +49,7 @@ TEST_P(LostAfterTraining, DoesNotDisturbTheOthers) {
   lose(lost);
   agents_[lost]->wait();
   const ProcessResult left = end(1 - lost);
-  EXPECT_THAT(left.err, ::testing::HasSubstr("1 of 2 workers go on"));
+  EXPECT_THAT(left.err, ::testing::HasSubstr("1 of 2 workers continue"));
   run_calm_job(kSteps, flags);
   expect_equal_results("calm", "job");
 }
@@ -66,10 +66,10 @@ TEST_F(ElasticHosts, TwoOfThreeAreLostAtOnce) {
   add_third_host();
   const Nodes nodes{.count = "1:3", .flags = {"--logical_shards", "4"}};
   for (const int node : {0, 1, 2}) agents_[node] = agent(node, nodes);
-  ASSERT_TRUE(printed(*agents_[2], "3 of 3 workers go on"));
+  ASSERT_TRUE(printed(*agents_[2], "3 of 3 workers continue"));
   lose(0);
   lose(1);
-  EXPECT_THAT(end(2).err, ::testing::HasSubstr("1 of 3 workers go on"));
+  EXPECT_THAT(end(2).err, ::testing::HasSubstr("1 of 3 workers continue"));
   expect_bits_of_calm_job(kSteps, nodes.flags);
 }
 
@@ -89,19 +89,19 @@ TEST_F(ElasticHosts, AJobGrowsAndShrinks) {
                     .flags = {"--logical_shards", "4"},
                     .agent_flags = {"--nproc-per-node", "2"}};
   agents_[0] = agent(0, nodes);
-  ASSERT_TRUE(printed(*agents_[0], "2 of 4 workers go on"));
+  ASSERT_TRUE(printed(*agents_[0], "2 of 4 workers continue"));
   resize(0, 1);
-  ASSERT_TRUE(printed(*agents_[0], "1 of 4 workers go on"));
+  ASSERT_TRUE(printed(*agents_[0], "1 of 4 workers continue"));
   resize(0, 2);
   agents_[1] = agent(1, nodes);
-  ASSERT_TRUE(printed(*agents_[0], "4 of 4 workers go on"));
-  const std::size_t pairs = times(0, "2 of 4 workers go on");
+  ASSERT_TRUE(printed(*agents_[0], "4 of 4 workers continue"));
+  const std::size_t pairs = times(0, "2 of 4 workers continue");
   resize(0, 1);
   resize(1, 1);
-  ASSERT_TRUE(logs_again(0, "2 of 4 workers go on", pairs));
-  const std::size_t threes = times(0, "3 of 4 workers go on");
+  ASSERT_TRUE(logs_again(0, "2 of 4 workers continue", pairs));
+  const std::size_t threes = times(0, "3 of 4 workers continue");
   resize(1, 2);
-  ASSERT_TRUE(logs_again(0, "3 of 4 workers go on", threes));
+  ASSERT_TRUE(logs_again(0, "3 of 4 workers continue", threes));
   end(0);
   end(1);
   expect_bits_of_calm_job(nodes.steps, nodes.flags);

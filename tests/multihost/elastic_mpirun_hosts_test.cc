@@ -31,7 +31,7 @@ class ElasticMpirunHosts : public ElasticHosts {
 // A rank of the other host is started again; then that host is lost.
 TEST_F(ElasticMpirunHosts, LostRanksAndHostsDoNotDisturbTheOthers) {
   mpirun();
-  ASSERT_TRUE(printed(*agents_[0], "2 of 2 workers go on"));
+  ASSERT_TRUE(printed(*agents_[0], "2 of 2 workers continue"));
   ASSERT_TRUE(printed(*agents_[0], fmt::format("/{} [", kSteps)));
   host(1).shell("pkill -KILL -n -f 'tandem run_q[a] '");  // the newest computes
   ASSERT_TRUE(printed(*agents_[0], "worker 0 is back"));
@@ -54,7 +54,7 @@ TEST_F(ElasticMpirunHosts, ARankThatNeverComesEndsTheJob) {
   }
   const ProcessResult result = end(0, 128 + SIGKILL);
   EXPECT_THAT(unwrapped(result.err), HasSubstr("it is not started again (it has ended 5 times "));
-  EXPECT_THAT(result.err, Not(HasSubstr("go on after")));
+  EXPECT_THAT(result.err, Not(HasSubstr("continue after")));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 //   view   kNoWorkers ── a view runs ─→ kComputing
 //          kComputing ── a worker has left at the reconfiguration point ─→ kLeaving
 //          kComputing, kLeaving ── the view must be left at once ─→ kStopping
-//          kLeaving, kStopping ── all workers have left ─→ kNoWorkers, and the membership is told
+//          kLeaving, kStopping ── all workers have left ─→ kNoWorkers; the membership is notified
 //
 //   job    kGoing ── the membership orders the end ─→ kEnding, or kClosing with a last checkpoint
 //          kEnding, kClosing ── the workers have finished ─→ kEnded

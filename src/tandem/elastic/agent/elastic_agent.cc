@@ -241,7 +241,7 @@ void ElasticAgent::read_line(int worker) {
     while (auto packet = channel.line.take()) handle(worker, *packet);
   } catch (const CommError& error) {
     log(fmt::format("worker {}: {}", worker, error.what()));
-    workers_.kill(worker, "said what makes no sense");
+    workers_.kill(worker, "sent an invalid message");
     alive = false;
   }
   if (!alive) {

@@ -184,7 +184,7 @@ class ElasticAgent {
   void watch_learner();
   void watch_timeout();
 
-  // elastic_agent_packets.cc: what the workers say
+  // elastic_agent_packets.cc: messages of the workers
   void handle(int worker, const Packet& packet);
   void handle_in_view(int worker, const Packet& packet);
   void handle_ready(int worker, const Packet& packet);

@@ -79,13 +79,13 @@ TEST_F(NodeLearning, RepeatedMessagesChangeNothing) {
   until([&] { return first.taught.size() == 2; });
   for (int i = 0; i < 3; ++i) second.send_packet(learned(1, Learned::kLevel));
   until_both_compute();
-  second.send_packet(learned(1, Learned::kNever, "said too late"));
-  second.send_packet(learned(1, Learned::kNothing, "said too late"));
+  second.send_packet(learned(1, Learned::kNever, "sent too late"));
+  second.send_packet(learned(1, Learned::kNothing, "sent too late"));
   second.send_packet(learns_at(1, "another place"));
   serve_for(kGlance);
   EXPECT_EQ(times(second, "this node joins"), 1u);
-  EXPECT_THAT(second.log, Each(Not(HasSubstr("said too late"))));
-  EXPECT_EQ(first.taught.size(), 2u) << "who is a member asks nobody for the state";
+  EXPECT_THAT(second.log, Each(Not(HasSubstr("sent too late"))));
+  EXPECT_EQ(first.taught.size(), 2u) << "a member requests no state";
   EXPECT_EQ(first.ranks, 2);
   EXPECT_FALSE(first.node().end() || second.node().end());
 }
@@ -99,7 +99,7 @@ TEST_F(NodeLearning, MessagesOfAnotherTransferAreIgnored) {
   expect_no_change();
   EXPECT_THAT(first.taught, IsEmpty());
   // A failed attempt is over: its late messages belong to an old state transfer, too.
-  second.send_packet(learned(1, Learned::kNothing, "nobody came"));
+  second.send_packet(learned(1, Learned::kNothing, "no node came"));
   until([&] { return second.learns.size() == 2; });
   second.send_packet(learned(1, Learned::kLevel));
   expect_no_change();
@@ -118,7 +118,7 @@ TEST_F(NodeLearning, AsksThreeTimes) {
   for (std::uint64_t transfer = 1; transfer < 4; ++transfer) {
     until([&] { return second.learns.size() == transfer; });
     EXPECT_EQ(second.learns.back(), transfer);
-    second.send_packet(learned(transfer, Learned::kNothing, "nobody came"));
+    second.send_packet(learned(transfer, Learned::kNothing, "no node came"));
   }
   until_both_compute();
   EXPECT_EQ(times(second, "another node is asked"), 2u);

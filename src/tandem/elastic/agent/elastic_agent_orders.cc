@@ -116,8 +116,9 @@ void ElasticAgent::log_view(const membership::View& view, const std::string& cha
         view_number(), view.members.size(), membership_->options().bounds.min_nodes, step(),
         changes, std::chrono::duration_cast<seconds>(options_.endpoint->timeout).count()));
   } else if (links_ || view_.serial() > 1 || num_ranks() < view_.num_workers()) {
-    log(fmt::format("view {}: {} of {} workers go on after step {}{}{}", view_number(), num_ranks(),
-                    view_.num_workers(), step(), changes.empty() ? "" : ": ", changes));
+    log(fmt::format("view {}: {} of {} workers continue after step {}{}{}", view_number(),
+                    num_ranks(), view_.num_workers(), step(), changes.empty() ? "" : ": ",
+                    changes));
   }
 }
 

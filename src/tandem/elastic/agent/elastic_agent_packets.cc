@@ -74,7 +74,7 @@ void ElasticAgent::handle_in_view(int worker, const Packet& packet) {
       if (current) handle_failed(worker, packet);
       return;
     default:
-      raise<CommError>("a worker said what only agents say");
+      raise<CommError>("a worker sent a message that only agents send");
   }
 }
 

@@ -100,7 +100,7 @@ TEST(NodeTest, AViewWaitsForTheExitStatusOfAWorker) {
   pair.node.worker_ended(1, "was drained", false);
   EXPECT_EQ(pair.view_of(0), 2u);
   EXPECT_THAT(pair.log,
-              ElementsAre(HasSubstr("1 of 2 workers go on after step 0: worker 1 was drained")));
+              ElementsAre(HasSubstr("1 of 2 workers continue after step 0: worker 1 was drained")));
 
   pair.start(1);
   pair.send_packet(1, testing::ready());
@@ -138,7 +138,7 @@ TEST(NodeTest, AWorkerThatSendsNonsenseIsKilledAndTheViewNamesIt) {
   pair.leave_failed(0, 1);
   pair.node.worker_ended(1, "was killed by SIGKILL", false);
   EXPECT_EQ(pair.view_of(0), 2u);
-  EXPECT_THAT(pair.log.back(), HasSubstr("worker 1 said what makes no sense"));
+  EXPECT_THAT(pair.log.back(), HasSubstr("worker 1 sent an invalid message"));
 }
 
 // Its last message may be any message.
@@ -173,9 +173,10 @@ TEST(NodeTest, RepeatedFailedViewsEndTheJobAndNameTheReport) {
   EXPECT_EQ(pair.fail_until_the_end(), 4);
   ASSERT_TRUE(pair.node.end());
   EXPECT_EQ(pair.node.end()->code, 200);
-  EXPECT_THAT(pair.node.end()->message,
-              AllOf(HasSubstr("5 views one after another"),
-                    HasSubstr("worker 0 said: the state arrived damaged; so this node gives up")));
+  EXPECT_THAT(
+      pair.node.end()->message,
+      AllOf(HasSubstr("5 views one after another"),
+            HasSubstr("worker 0 reported: the state arrived damaged; so this node gives up")));
 }
 
 TEST(NodeTest, AStepOrALossResetsTheCountOfFailedViews) {
@@ -227,10 +228,10 @@ TEST(NodeTest, LinesOfStepsFollowTheLineOfTheirView) {
   const std::vector<std::string> before_the_view = pair.log;
   ASSERT_EQ(pair.view_of(0), 2u);
   EXPECT_THAT(before_the_view,
-              ElementsAre("step 1\n", HasSubstr("1 of 2 workers go on after step 0")));
+              ElementsAre("step 1\n", HasSubstr("1 of 2 workers continue after step 0")));
   print(1, "late\n");
   print(2, "step 2\n");
-  EXPECT_THAT(pair.log, ElementsAre("step 1\n", HasSubstr("workers go on"), "step 2\n"));
+  EXPECT_THAT(pair.log, ElementsAre("step 1\n", HasSubstr("workers continue"), "step 2\n"));
 }
 
 TEST(NodeTest, ARestartedWorkerHasNotContributedYet) {

@@ -85,7 +85,7 @@ Towards find_towards(const std::vector<std::string>& hosts, int port, millisecon
   raise<CommError>("no agent answered at {}:{} within {:.0f} s ({}); {}", fmt::join(hosts, " or "),
                    port, deadline.limit_seconds(), failure,
                    parts.known_endpoint
-                       ? "TANDEM_IFNAME chooses the interfaces that agents tell each other"
+                       ? "TANDEM_IFNAME chooses the interfaces whose addresses agents publish"
                        : "start tandem run with the same --rdzv-endpoint or --master-addr there");
 }
 
@@ -106,7 +106,7 @@ void address_at(launch::KnownEndpoint& known_endpoint, const launch::AgentParts&
   endpoint.host = parts.options.node_rank;
   endpoint.bounds.first_workers = static_cast<std::uint32_t>(parts.shards);
   endpoint.advice =
-      "see what the ranks say that are not ready, or leave their host out of the hostfile";
+      "see the output of the ranks that are not ready, or leave their host out of the hostfile";
   endpoint.bootstrap_node = static_cast<bool>(known_endpoint.listener);
   if (endpoint.bootstrap_node) {
     endpoint.listener = std::move(known_endpoint.listener);

@@ -155,7 +155,8 @@ class ElasticHost {
     slot.drain();
     if (num_taking_part(slots_) > 0)
       return parts_.log(fmt::format(
-          "the process that mpirun has started for worker {} is gone: the others go on", worker));
+          "the process that mpirun has started for worker {} has ended: the others continue",
+          worker));
     end_.set_code(CommError("").exit_code());
     stop(SIGKILL);
   }
@@ -212,7 +213,7 @@ class ElasticHost {
     if (elastic_agent_.has_computed(worker) &&
         slot.count_death(elastic_agent_.step()) >= kMostDeathsAtOneStep) {
       parts_.log(fmt::format(
-          "{}: {} times at step {}, which nobody could apply meanwhile. That is no lost machine, "
+          "{}: {} times at step {}, which no worker could apply. That is no lost machine, "
           "so the job ends. Give it more memory, or a smaller --per_device_train_batch_size; the "
           "same command resumes from the newest checkpoint",
           slot.what_happened(failure), slot.deaths, slot.death_step + 1));
@@ -291,7 +292,7 @@ class ElasticHost {
     const bool fixed = parts_.options.backend == launch::Backend::kStatic;
     const int least = fixed ? parts_.options.max_nodes : parts_.options.min_nodes;
     return fmt::format(
-        "{} leaves after a step; {} go on{}", net::host_name(), others,
+        "{} leaves after a step; {} of {} hosts continue{}", net::host_name(), others, others + 1,
         others < least ? fmt::format(" when there are at least {} again (--nnodes)", least) : "");
   }
 
@@ -304,12 +305,13 @@ class ElasticHost {
     if (!slot.takes_part()) raise<ConfigError>("worker {} does not take part", worker);
     if (num_taking_part(slots_) == 1)
       raise<ConfigError>("worker {} is the only one{}, send SIGTERM to agent {}", worker,
-                         several_ ? " here; for the others to go on without this host"
+                         several_ ? " here; for the others to continue without this host"
                                   : "; to end the job after a checkpoint",
                          ::getpid());
     slot.drain();
     parts_.log(fmt::format("worker {} is drained: it ends and is not started again", worker));
-    return fmt::format("worker {} is drained; {} go on", worker, num_taking_part(slots_));
+    return fmt::format("worker {} is drained; {} of {} workers continue", worker,
+                       num_taking_part(slots_), num_workers());
   }
 
   std::string resize(int workers) {

@@ -15,7 +15,7 @@ constexpr int kMostInVainOfJob = 10;
 }  // namespace
 
 void FailedViews::report(int worker, const std::string& why) {
-  if (!failed_) failed_ = fmt::format("worker {} said: {}", worker, why);
+  if (!failed_) failed_ = fmt::format("worker {} reported: {}", worker, why);
 }
 
 void FailedViews::explain() {
@@ -33,7 +33,7 @@ bool FailedViews::is_in_vain(bool same) {
 // Neither a lost machine nor a visible bug: possibly the connection between the workers.
 std::string FailedViews::message_in_vain() const {
   return fmt::format(
-      "{} views one after another have failed before a step was applied, though nobody was lost: "
+      "{} views one after another have failed before a step was applied, and no node was lost: "
       "{}; so {}. Look for what cuts or damages connections between these workers (network cards, "
       "switches, proxies, firewalls), then start {} again",
       in_vain_, failed_.value_or(""), proven_ ? "the job ends" : "this node gives up",

@@ -2,7 +2,7 @@
 // but the first may be left out:
 //
 //   kRunning ─→ kLeaving   this node leaves the job; the others continue
-//            ─→ kStopping  the workers have been told to end
+//            ─→ kStopping  the workers have been asked to end
 //            ─→ kEnded     no worker is left
 #pragma once
 

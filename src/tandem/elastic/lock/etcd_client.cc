@@ -93,7 +93,7 @@ std::optional<std::string> EtcdClient::call_one(const std::string& url, std::str
       status == 404) {
     raise<ConfigError>(
         "etcd at {} refuses {}: {}; --rdzv-conf etcd=URL names etcd 3.4 or newer, "
-        "ETCDCTL_USER=NAME:PASSWORD who asks",
+        "ETCDCTL_USER=NAME:PASSWORD a user of etcd",
         url, method, reason);
   }
   failure = reason;

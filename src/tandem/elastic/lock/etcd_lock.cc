@@ -56,7 +56,8 @@ std::string keys_of(const std::string& id, const std::string& token) {
 }
 
 constexpr std::string_view kCertificates =
-    " ETCDCTL_CACERT is to name who has signed etcd's certificate, ETCDCTL_CERT and ETCDCTL_KEY "
+    " ETCDCTL_CACERT is to name the authority that signed etcd's certificate, ETCDCTL_CERT and "
+    "ETCDCTL_KEY "
     "what it wants to see here";
 
 bool speaks_tls(const EtcdOptions& options) {
@@ -249,8 +250,8 @@ void EtcdLock::log_problem(const std::string& problem) {
   if (std::exchange(logged_, !problem.empty()) == !problem.empty() || !options_.log) return;
   options_.log(problem.empty() ? "etcd answers again"
                                : problem +
-                                     "; it is asked again. Without it nobody goes on after "
-                                     "the lease of the lock has run out");
+                                     "; it is asked again. Without it the job stops when "
+                                     "the lease of the lock runs out");
 }
 
 }  // namespace tandem::elastic

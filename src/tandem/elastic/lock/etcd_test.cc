@@ -101,7 +101,7 @@ TEST_F(Etcd, OneHasTheLockAndEachFindsTheOthers) {
   EXPECT_TRUE(within(10s, [&] { return second->held(); }));
 }
 
-// Its lease has an hour to go, and nobody waits for that.
+// Its lease lasts another hour; the second agent does not wait for that.
 TEST_F(Etcd, ACertainlyDeadHolderHasLostIt) {
   const auto first = agent(1, options(3600)), second = agent(2, options(8));
   first->want(true);
@@ -111,7 +111,7 @@ TEST_F(Etcd, ACertainlyDeadHolderHasLostIt) {
   EXPECT_TRUE(within(10s, [&] { return second->held(); }));
 }
 
-// The fence: who cannot renew its lease knows before etcd gives the lock to another.
+// The fence: an agent that cannot renew its lease knows before etcd gives the lock to another.
 TEST_F(Etcd, WithoutEtcdTheLockIsLostInTimeAndComesBack) {
   constexpr int kLease = 2;
   const auto first = agent(1, options(kLease));

@@ -47,7 +47,7 @@ void Membership::enter(Phase phase, Time deadline) {
   if (phase != Phase::kRunning) timers_.next_beat = kNever;
 }
 
-// ---- who is alive ----
+// ---- live members ----
 
 bool Membership::unreachable(NodeId node) const {
   const auto it = others_.unreachable.find(node);
@@ -233,7 +233,7 @@ void Membership::on_deadline(Time now) {
   }
 }
 
-// ---- what the workers say ----
+// ---- reports of the workers ----
 
 void Membership::stop_workers() {
   if (!workers_.running || workers_.stopping) return;
@@ -361,7 +361,7 @@ void Membership::end(std::int32_t code, std::string message) {
   order(End{code, std::move(message)});
 }
 
-// ---- what others say ----
+// ---- messages of other nodes ----
 
 void Membership::receive(Time now, const Peer& from, const Message& message) {
   timers_.now = now;

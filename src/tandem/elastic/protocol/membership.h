@@ -1,7 +1,7 @@
 // An agent's part in the membership, as a machine without sockets, clock and threads: messages,
 // timers and what the workers do go in, messages and orders come out. The same inputs always give
 // the same outputs, so the simulator runs what production runs. docs/elastic_protocol.md has
-// the protocol; here is what an agent is at any time:
+// the protocol; an agent is always in one of these states:
 //
 //   looking    in no view: asks the agents it knows until it is in one. joining.h says what a node
 //              does meanwhile whose job is ahead of it
@@ -82,7 +82,7 @@ struct StopWorkers {};
 struct RunView {
   View view;
 };
-// The next step's header says that all stop after it.
+// The next step's header announces a stop of all after it.
 struct AskReconfigurationPoint {};
 // The members of `view` are ahead of this node, which may learn from them: the job is at `step`.
 // Sent repeatedly.
@@ -133,7 +133,8 @@ class Membership {
   void worker_fault(Time now, std::uint64_t step, std::string how);
   // The workers' answer to StopWorkers: what the node holds now.
   void stopped(Time now, std::uint64_t step);
-  // A step of view `number` is applied on this node. `boundary`: its header said that all stop.
+  // A step of view `number` is applied on this node. `boundary`: its header announced a stop of
+  // all.
   void applied(Time now, ViewNumber number, std::uint64_t step, bool reconfiguration_point);
   // The step cannot be completed; the workers wait for StopWorkers.
   void step_failed(Time now, ViewNumber number, const std::vector<NodeId>& dead,
@@ -256,7 +257,7 @@ class Membership {
   struct Views {
     View newest;                 // known to be installed
     std::vector<View> accepted;  // after it; each has been accepted, the last one newest
-    std::vector<View> doubtful;  // others' accepted views that kept the last proposal from going on
+    std::vector<View> doubtful;  // others' accepted views that held up the last proposal
     ViewNumber promised;
     std::uint64_t seen_counter = 0;
   };
@@ -268,9 +269,9 @@ class Membership {
   struct Workers {
     bool running = false;   // have a view
     bool stopping = false;  // and get a stop request
-    bool missed = false;    // have said that the step of their view cannot be completed
+    bool missed = false;    // have reported that the step of their view cannot be completed
     bool reconfiguration_point_asked = false;
-    bool reconfiguration_point = false;  // have stopped after a step, as its header said
+    bool reconfiguration_point = false;  // have stopped after a step, as its header required
   };
   struct OtherNodes {
     std::set<NodeId> dead;

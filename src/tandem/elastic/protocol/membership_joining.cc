@@ -14,7 +14,7 @@ constexpr std::size_t kMostRefused = 16;
 
 }  // namespace
 
-// ---- who looks ----
+// ---- the node that looks for a job ----
 
 void Membership::look(Time now) {
   proposal_.reset();
@@ -125,7 +125,7 @@ void Membership::on(Time now, const Peer& from, const AskReply& m) {
   if (!workers_.stopping && node_state_.step < m.step) order(Learn{views_.newest, m.step});
 }
 
-// ---- who is asked ----
+// ---- the node that is asked ----
 
 // The node computes what this job computes. A node whose workers have not reported yet does not
 // fit.

@@ -181,7 +181,7 @@ void Membership::decide(Time now) {
 void Membership::nobody_computes(Time now) {
   if (node_state_.leaving) {
     order(SaveCheckpoint{node_state_.step});
-    return end(kHasLeft, "left; nobody else is there to go on");
+    return end(kHasLeft, "left; no other node is there to continue");
   }
   wait(now, "workers that can compute");
 }
@@ -240,7 +240,7 @@ void Membership::check_accepted(Time now) {
   install(now, View(proposal_->view));
 }
 
-// ---- those who answer ----
+// ---- the nodes that answer ----
 
 // Members of a view do not stop for a node outside it: that node receives the job's step.
 bool Membership::may_propose_here(const Peer& from, const Propose& m) const {
@@ -342,7 +342,8 @@ void Membership::install(Time now, const View& view) {
   views_.doubtful.clear();
   workers_.reconfiguration_point = workers_.reconfiguration_point_asked = workers_.missed = false;
   if (!in_view()) {
-    if (node_state_.leaving) return end(kHasLeft, "left the job, which goes on without this node");
+    if (node_state_.leaving)
+      return end(kHasLeft, "left the job, which continues without this node");
     return look(now);
   }
   enter(Phase::kRunning, kNever);

@@ -4,7 +4,7 @@
 //   Propose ─→ Answer                "stop; what do you hold?"
 //   Offer ─→ Accept, then Install    the new view
 //   Beat ⇄ Beat                      the leader and each of its members are alive
-//   Suspect ─→                       a member tells the leader what it has seen
+//   Suspect ─→                       a member reports to the leader what it has seen
 //   Ended ─→                         the job is over
 //   AppMessage ─→                          messages between drivers
 #pragma once

@@ -14,7 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// In a view, where the others wait: a sender that has something says it within this time.
+// In a view, where the others wait: a sender with anything to send sends it within this time.
 constexpr milliseconds kSilence{2000};
 
 }  // namespace
@@ -79,7 +79,7 @@ void StateLearner::obey_notice() {
     case TransferMessage::kHandshake:
       break;
   }
-  raise<CommError>("the sender of a state said what makes no sense (message {})",
+  raise<CommError>("the sender of a state sent an invalid message ({})",
                    static_cast<std::uint64_t>(notice_.kind));
 }
 

@@ -24,14 +24,14 @@ namespace tandem::elastic {
 
 class StateLearner final : public dist::LearnedState {
  public:
-  // `connection`: the sender is rank 1. `model`: nothing of it is needed any more, and nobody else
-  // writes to it; it, the optimizer and the context must outlive the object.
+  // `connection`: the sender is rank 1. `model`: nothing of it is needed any more, and no other
+  // code writes to it; it, the optimizer and the context must outlive the object.
   StateLearner(std::unique_ptr<comm::Communicator> connection, const kernels::Context& context,
                dist::ModelState& model, optim::Optimizer& optimizer);
 
   // Takes what comes, for about so long or until all of a step is here; returns whether anything
-  // has come. Throws CommError when the sender is gone, has another model, or says what makes no
-  // sense.
+  // has come. Throws CommError when the sender is gone, has another model, or sends an invalid
+  // message.
   bool take(std::chrono::milliseconds timeout);
   // The steps are faster than the connection: there is no hope of becoming level.
   bool too_slow() const { return too_slow_; }

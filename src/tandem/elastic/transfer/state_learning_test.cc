@@ -177,7 +177,7 @@ TEST_F(Learners, AnUpdateThatTheSourceHasNotSeenIsSentAsItIs) {
                   dist::GradientEngineOptions{.logical_shards = 1, .source = &source_});
   for (float& weight : job_.model.weights()) weight += 1;
   job_.model.set_step(job_.model.step() + 1, std::vector<double>{0.0});
-  EXPECT_FALSE(learner->reach(job_.model.step())) << "of a state that nobody may read";
+  EXPECT_FALSE(learner->reach(job_.model.step())) << "of a state that is not readable yet";
   source_.settled(job_.model.step());
   ASSERT_TRUE(learner->reach(job_.model.step()));
   EXPECT_TRUE(node.equals(job_));
@@ -250,7 +250,7 @@ TEST_F(Learners, AreNotServedWhereThatCannotBe) {
   for (std::size_t i = 0; i < StateSource::kMostLearners + 3; ++i) {
     source.serve_state([&](const std::function<bool()>& over) -> std::unique_ptr<Communicator> {
       while (!go && !over()) std::this_thread::sleep_for(milliseconds(1));
-      raise<CommError>("nobody came");
+      raise<CommError>("no node came");
     });
   }
   EXPECT_EQ(source.learners(), StateSource::kMostLearners);
@@ -401,7 +401,7 @@ void meet(const View& view) {
     source.serve_state([&](const std::function<bool()>&) { return end_of(board, kSourceRank); });
     do {
       job.step(engine);
-      std::this_thread::sleep_for(milliseconds(20));  // for who learns
+      std::this_thread::sleep_for(milliseconds(20));  // for the learner
     } while (!synchronize_state);
   };
   const auto errors = comm::testing::run_threads(

@@ -196,7 +196,7 @@ void StateSource::run(Session& session) {
                   .step = model_.optimizer_state().size()});
     while (next(session)) {
     }
-  } catch (const Error&) {  // the learner says what was wrong, or is gone
+  } catch (const Error&) {  // the learner logs the reason, or is gone
   }
   const std::lock_guard lock(mutex_);
   session.over = true;
@@ -205,7 +205,7 @@ void StateSource::run(Session& session) {
   session.ended = true;
 }
 
-// Says one thing, or waits for something to say. False: the learner is not served any more.
+// Sends one message, or waits until there is one. False: the learner is not served any more.
 bool StateSource::next(Session& session) {
   std::unique_lock lock(mutex_);
   if (session.over) return false;

@@ -31,8 +31,8 @@
 
 namespace tandem::elastic {
 
-// Makes a communicator of two: the learner is rank 0, the sender rank 1. `over` says that nobody
-// needs it any more. Throws CommError, also soon after `over` is true.
+// Makes a communicator of two: the learner is rank 0, the sender rank 1. `over` returns true once
+// it is not needed any more. Throws CommError, also soon after `over` is true.
 using ConnectLearner =
     std::function<std::unique_ptr<comm::Communicator>(const std::function<bool()>& over)>;
 
@@ -42,7 +42,7 @@ bool can_be_learned(const dist::ModelState& model);
 
 class StateSource final : public dist::StateObserver {
  public:
-  static constexpr std::size_t kMostLearners = 4;  // at a time; who comes then is not served
+  static constexpr std::size_t kMostLearners = 4;  // at a time; further learners are not served
 
   // `model` must outlive it.
   explicit StateSource(dist::ModelState& model);
@@ -55,7 +55,7 @@ class StateSource final : public dist::StateObserver {
   std::size_t learners() const;
 
   // ---- by the engine ----
-  // The state may be written to from now on. Returns when nobody reads it any more.
+  // The state may be written to from now on. Returns when no thread reads it any more.
   void hold() override;
   // The mean gradient of `update` is whole in the model, and stays so until keep_gradient().
   void reduced(const optim::OptimizerStep& update) override;

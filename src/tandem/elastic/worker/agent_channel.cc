@@ -118,7 +118,7 @@ void AgentChannel::handle(Packet packet) {
       if (serve_state_) serve_state_(packet.text);
       break;
     default:
-      raise<CommError>("an agent said what only workers say");
+      raise<CommError>("an agent sent a message that only workers send");
   }
   changed_.notify_all();
 }
