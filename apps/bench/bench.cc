@@ -11,7 +11,7 @@
 namespace tandem::apps {
 namespace {
 
-// CLI11 would only say that the word was not expected.
+// CLI11 would only report an unexpected word.
 void check_name(const std::vector<std::string>& words, const std::vector<bench::Bench>& benches) {
   if (words.empty() || words.front().starts_with("-")) return;
   std::vector<std::string> names;

@@ -214,7 +214,7 @@ TEST(BenchProgram, Gemm) {
   }
 }
 
-// Beside f32 and bf16 in the same run; the int8 kernels agree with the reference to the bit.
+// Compared with f32 and bf16 in the same run; the int8 kernels agree with the reference to the bit.
 TEST(BenchProgram, GemmInInt8) {
   const std::string name = "minilm attention output 384x384 forward";
   const json results = results_of({"gemm", "--model", "minilm", "--batch", "1", "--seq", "70",

@@ -1,5 +1,5 @@
-// `tandem bench comm`: the collectives, as nccl-tests tabulates them, beside the physical limit of
-// this machine. Every size is verified before it is timed.
+// `tandem bench comm`: the collectives, as nccl-tests tabulates them, compared with the physical
+// limit of this machine. Every size is verified before it is timed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -287,7 +287,7 @@ int run_rank(const CommBenchOptions& options, const std::vector<CommBackend>& ba
 }
 
 int run(const CommBenchOptions& options, const Environment& environment) {
-  // Before there are ranks that would all say it.
+  // Checked before there are ranks, which would all report it.
   for (const std::string& name : split_list(options.operations))
     find(kOperations, name, "operation");
   find(kTypes, options.type, "type");
@@ -338,7 +338,7 @@ Bench add_comm(CLI::App& parent) {
                   "ranks that share memory, the others are reached through the network; default: "
                   "those of a host")
       ->check(CLI::Range(1, 512));
-  app->add_flag("--no-limits", options->no_limits, "do not measure the machine's limit beside it");
+  app->add_flag("--no-limits", options->no_limits, "do not measure the machine's limit as well");
   app->add_flag("--table", options->table, "print which algorithm runs at which size");
   app->add_flag("--huge-pages", options->huge_pages, "ask for huge pages for private buffers");
   app->add_flag("--no-pin", options->no_pin, "do not bind ranks to cores");

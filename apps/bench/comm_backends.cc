@@ -44,7 +44,7 @@ CommSides::CommSides(const rendezvous::Identity& identity, const std::vector<Com
     std::vector<rendezvous::Met> met;
     for (std::string& text : all_gather_texts(*first, peer_info))
       met.push_back({std::move(text), ""});
-    first->barrier();  // nobody leaves while another one still waits for a message
+    first->barrier();  // no rank leaves while another one still waits for a message
     return rendezvous::BootstrapResult(std::move(met));
   };
   for (const std::size_t side : created_) {
@@ -74,8 +74,8 @@ void CommSides::turn_to(std::size_t side) {
 }
 
 void CommSides::close() {
-  // Last the one through whose messages the others met, which for an MPI belongs to the whole
-  // process.
+  // The side through whose messages the others met is closed last, because an MPI belongs to the
+  // whole process.
   for (auto side = created_.rbegin(); side != created_.rend(); ++side) {
     turn_to(*side);
     sides_[*side]->close();

@@ -1,5 +1,5 @@
 // `tandem bench comm` from outside. No figure is judged. A backend whose library or launcher is
-// missing is skipped, and the test says so.
+// missing is skipped, and the test logs that.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -183,8 +183,8 @@ void sum_staged(Stage& stage, int me, std::uint32_t base) {
 }
 
 // Blocks in pieces through the rings: step by step a thread gives its part of a piece, then takes
-// the others' parts of the piece before. The first `givers` threads give; who does not, waits for
-// nobody's room and is not waited for.
+// the others' parts of the piece before. The first `givers` threads give. The other threads wait
+// for no room, and no thread waits for them.
 template <class Give, class Take>
 void in_pieces(Stage& stage, int me, std::uint32_t base, int givers, Give give, Take take) {
   const auto own = static_cast<std::size_t>(me);

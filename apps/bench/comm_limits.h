@@ -1,4 +1,4 @@
-// The physical limit beside which `tandem bench comm` prints its times: plain loops of two (or
+// The physical limit that `tandem bench comm` prints next to its times: plain loops of two (or
 // more) threads of one process, pinned to the cores of the ranks.
 #pragma once
 

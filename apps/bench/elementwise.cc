@@ -313,7 +313,7 @@ class Embeddings {
   const Array<float> grad_type_{Indices::kTypes * s_.H}, grad_gamma_{s_.H}, grad_beta_{s_.H};
 };
 
-// The loss as its formula says, in f64; there is one implementation only.
+// The loss by its formula, in f64; there is one implementation only.
 double plain_span_loss(const kernels::Sequences& sequences, const float* logits,
                        std::int32_t target) {
   double loss = 0;

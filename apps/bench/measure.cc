@@ -72,7 +72,7 @@ Streams::Streams(const kernels::Context& context, std::size_t elements)
       elements_(align_up(elements, kStreamChunk)),
       halves_(elements_ * sizeof(bfloat16)) {
   for (Buffer& array : arrays_) array = Buffer(elements_ * sizeof(float));
-  // Written once: pages that nobody wrote are all the same page of zeros.
+  // Written once: pages that were never written are all the same page of zeros.
   rate(0, [&](std::size_t first, std::size_t count) {
     for (Buffer& array : arrays_) {
       std::fill_n(array.as<float>().data() + first, count, 1.0f);

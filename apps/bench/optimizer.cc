@@ -1,5 +1,5 @@
-// `tandem bench optimizer`: AdamW and the gradient norm over all parameters of a model, beside a
-// stream of the same bytes.
+// `tandem bench optimizer`: AdamW and the gradient norm over all parameters of a model, compared
+// with a stream of the same bytes.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -26,7 +26,7 @@ double flops_per_second(ThreadPool& threads, const Loop& loop) {
   constexpr int kPasses = 20;
   std::size_t iterations = 1;
   while (seconds_of([&] { loop(iterations); }) < kChunkSeconds) iterations *= 2;
-  // Many chunks a thread, so that dealing the last one is small beside the work.
+  // Many chunks a thread, so that dealing the last one is small compared with the work.
   const std::size_t chunks = static_cast<std::size_t>(threads.num_threads()) * 32;
   std::vector<double> flops(chunks);
   double best = 0;

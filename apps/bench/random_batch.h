@@ -66,7 +66,7 @@ class RandomBatch final : public tasks::Task {
   std::vector<std::uint32_t> lengths_;
   std::optional<models::Activations> activations_;
   nn::PackedBatch batch_;
-  std::vector<std::int32_t> ids_, targets_;  // targets: of each text, or of each token
+  std::vector<std::int32_t> ids_, targets_;  // targets: one per text, or one per token
   std::vector<float> logits_, grad_logits_;
 };
 

@@ -186,8 +186,7 @@ double Session::share_of_cores() const {
   return watched_seconds_ == 0 ? 1 : cpu_seconds_ / (watched_seconds_ * threads_.num_threads());
 }
 
-// Threads that wait for a core are slow at moments of their own, which no calibrator beside them
-// can take out.
+// Threads that wait for a core are slow at moments of their own, which no calibrator can take out.
 void Session::report_cores() {
   if (watched_seconds_ == 0) return;
   const double share = share_of_cores();

@@ -1,5 +1,5 @@
 // One run of a bench: threads, kernels, calibrators and the report, and the procedure for kernels:
-// verify against the reference, then time beside the calibrator.
+// verify against the reference, then time together with the calibrator.
 #pragma once
 
 #include <fmt/format.h>
@@ -78,13 +78,13 @@ class Session {
 
   // Runs `measurements`, and notes how much of the cores the threads had meanwhile.
   void watch(FunctionRef<void()> measurements);
-  // Verifies and times one case, and those of --against beside it; reports it.
+  // Verifies and times one case, together with those of --against; reports it.
   void time(const Case& one);
   Report& report() { return report_; }
   // Prints what is left. Returns the exit code: 70 when something was wrong.
   int finish();
   void found_wrong() { wrong_ = true; }
-  // With a line that says what: "WRONG: …".
+  // With a line that names the fault: "WRONG: …".
   void found_wrong(std::string_view what) {
     wrong_ = true;
     report_.line(fmt::format("WRONG: {}", what));
