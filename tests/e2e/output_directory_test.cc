@@ -58,11 +58,11 @@ TEST_F(OutputDirectoryOfAJob, IsFoundAgainByARestartedPod) {
   fs::remove(path("output_20260101_120000") / "model.safetensors");
 
   const auto again = run_ok(train_command("output_20260102_080000"), named(one_rank_));
-  EXPECT_THAT(again.out + again.err, HasSubstr("this job goes on in"));
+  EXPECT_THAT(again.out + again.err, HasSubstr("this job continues in"));
   EXPECT_THAT(again.out + again.err, HasSubstr("checkpoint-7"));
   EXPECT_FALSE(fs::exists(path("output_20260102_080000")));
   const std::string last = fmt::format(
-      "--output_dir: the job went on in '{}', where it began, not "
+      "--output_dir: the job continued in '{}', where it began, not "
       "in '{}'",
       path("output_20260101_120000").native(), path("output_20260102_080000").native());
   EXPECT_TRUE(again.out.find(last) != std::string::npos &&
@@ -89,7 +89,7 @@ TEST_F(OutputDirectoryOfAJob, ANumberThatIsNoDateIsAnotherJobs) {
   run_ok(train_command("seed123456"), named(one_rank_));
   const auto other = run_ok(train_command("seed654321"), named(one_rank_));
   EXPECT_TRUE(fs::exists(path("seed654321") / "model.safetensors"));
-  EXPECT_THAT(other.out, Not(HasSubstr("went on in")));
+  EXPECT_THAT(other.out, Not(HasSubstr("continued in")));
 }
 
 // On a shared volume anybody may put something into the record's place.
@@ -101,7 +101,7 @@ TEST_F(OutputDirectoryOfAJob, ARecordThatIsALinkOrAPipeIsNotRead) {
   fs::create_symlink(path("elsewhere"), record);
   const std::string before = read_file(path("elsewhere"));
   const auto linked = run_ok(train_command("output_20260102_080000"), named(one_rank_));
-  EXPECT_THAT(linked.out + linked.err, Not(HasSubstr("this job goes on in")));
+  EXPECT_THAT(linked.out + linked.err, Not(HasSubstr("this job continues in")));
   EXPECT_TRUE(fs::exists(path("output_20260102_080000")));
   EXPECT_EQ(read_file(path("elsewhere")), before);
   EXPECT_FALSE(fs::is_symlink(record));

@@ -86,9 +86,10 @@ void print_closing_report(const ClosingParts& parts, Console& console) {
   print_commands(parts, directory, console);
   const std::string asked = parts.request.asked_output_dir.value_or(output_dir);
   if (asked == output_dir) return;
-  console.fact("note", fmt::format("--output_dir: the job went on in '{}', where it began, not in "
-                                   "'{}'",
-                                   directory.native(), asked));
+  console.fact("note",
+               fmt::format("--output_dir: the job continued in '{}', where it began, not in "
+                           "'{}'",
+                           directory.native(), asked));
 }
 
 }  // namespace tandem::job

@@ -68,7 +68,7 @@ elastic::TrainingProgress later(elastic::TrainingProgress a, elastic::TrainingPr
 }
 
 // The progress that led to the weights of `step`. Only the weights show which of the agent's two
-// records is the right one. The record of the newest step may still be in memory beside them.
+// records is the right one. The record of the newest step may still be in memory as well.
 elastic::TrainingProgress training_progress_of(const elastic::Briefing& briefing,
                                                std::uint64_t step) {
   elastic::TrainingProgress found;

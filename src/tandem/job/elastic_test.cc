@@ -190,7 +190,7 @@ TEST_P(MovesTogether, TheSourceDiesBehindTheWeights) {
         gradients.synchronize_state(
             {.training_progress = elastic::to_text(view.briefing.training_progress)});
         char byte;
-        require(::read(moved[0], &byte, 1) == 1, "the receiver says when");
+        require(::read(moved[0], &byte, 1) == 1, "the receiver signals");
         ::raise(SIGKILL);
       },
       [&](Communicator& communicator) {
@@ -199,11 +199,11 @@ TEST_P(MovesTogether, TheSourceDiesBehindTheWeights) {
         std::jthread watcher([&](const std::stop_token& over) {
           while (!over.stop_requested() && host.model().step() != kNewStep)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
-          require(::write(moved[1], "", 1) == 1, "the source hears when");
+          require(::write(moved[1], "", 1) == 1, "the source receives the signal");
         });
         try {
           level_in(host, view, communicator);
-          throw DataError("nobody noticed that the source is lost");
+          throw DataError("no rank noticed that the source is lost");
         } catch (const CommError&) {
         }
         watcher.join();

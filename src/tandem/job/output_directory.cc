@@ -112,8 +112,8 @@ std::size_t match_part(char part, std::string_view text, std::size_t at) {
   }
 }
 
-// Characters of `text` from `at` on that are as `pattern` says: '?' is a separator that may be
-// absent, '-' one that must be there. Nothing: they are not.
+// Characters of `text` from `at` on that match `pattern`: '?' is a separator that may be
+// absent, '-' one that must be there. Nothing: no match.
 std::optional<std::size_t> match(std::string_view pattern, std::string_view text, std::size_t at) {
   constexpr std::string_view kSeparators = "-_.:T ";
   const std::size_t begin = at;
@@ -304,9 +304,10 @@ void OutputDirectory::look_back(Request& request, Console& console) {
   foreign_ = record->foreign;
   if (same_directory) return;
   set_output_dir(request, record->output_dir);
-  console.fact("note", fmt::format("--output_dir: this job goes on in '{}', where it began, not in "
-                                   "'{}' ({})",
-                                   record->output_dir, own, file_.native()));
+  console.fact("note",
+               fmt::format("--output_dir: this job continues in '{}', where it began, not in "
+                           "'{}' ({})",
+                           record->output_dir, own, file_.native()));
 }
 
 bool OutputDirectory::is_foreign(const fs::path& checkpoint) const {

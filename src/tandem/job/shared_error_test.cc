@@ -32,7 +32,7 @@ TEST(RunWithSharedErrors, WhatTheyFindApartIsTheirs) {
 // SIGTERM during the load of a model is not an error of the model: the job ends with 143, not with
 // 1.
 TEST(RunWithSharedErrors, ARequestToStopPassesAsItIs) {
-  expect_both_throw<Interrupted>([](int) { raise<Interrupted>("told to stop"); });
+  expect_both_throw<Interrupted>([](int) { raise<Interrupted>("asked to stop"); });
 }
 
 }  // namespace

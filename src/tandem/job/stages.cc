@@ -35,7 +35,7 @@ void print_step_times(const trainer::StepTimes& times, Console& console) {
 // The phases that compute, with their common state.
 class Stages {
  public:
-  // `callbacks`: of an elastic job, or null.
+  // `callbacks`: those of an elastic job, or null.
   Stages(const TrainingRun& run, const World& world, const dist::GradientEngine& gradients,
          RunReports& reports, trainer::Trainer& trainer, ViewCallbacks* callbacks)
       : run_(run),
@@ -139,7 +139,7 @@ Outcome Stages::stopped() const {
   const std::string by = run_.process.stop.name();
   console().warning(
       step == 0 ? fmt::format("stopped by {} before the first step: nothing was trained", by)
-                : fmt::format("stopped by {} after step {}; run the same command again to go on "
+                : fmt::format("stopped by {} after step {}; run the same command again to continue "
                               "from {}/checkpoint-{}",
                               by, step, training().output_dir, step));
   return Outcome::kStopped;

@@ -13,8 +13,8 @@ namespace tandem::job {
 
 std::unique_ptr<RunReports> make_reports(const TrainingRun& run, const World& world);
 
-// Runs the trainer and the stages with the ranks of `world`. `progress` and `callbacks`: of an
-// elastic job, or null.
+// Runs the trainer and the stages with the ranks of `world`. `progress` and `callbacks`: those of
+// an elastic job, or null.
 Outcome compute(const TrainingRun& run, const World& world, dist::GradientEngine& gradients,
                 RunReports& reports, const Progress* progress, ViewCallbacks* callbacks);
 

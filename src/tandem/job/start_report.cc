@@ -45,7 +45,7 @@ void print_start(const Request& request, const tasks::JobTask& task,
                  const rendezvous::Identity& identity, const comm::Communicator& communicator,
                  Console& console) {
   const auto& training = request.arguments.training;
-  console.script_line("INFO", "The job (--log_level debug tells more):");
+  console.script_line("INFO", "The job (more with --log_level debug):");
   console.detail("process",
                  fmt::format("Process rank: {}, device: cpu, n_gpu: 0, distributed "
                              "training: {}, 16-bits training: False",

@@ -55,7 +55,7 @@ Outcome compute_in_view(const TrainingRun& run, const World& view, elastic::Agen
   fill_weights(run.request.arguments, run.settings.training, run.model, run.task, run.machine,
                communicator, gradients.node_leader(), weights, console);
   TANDEM_CHECK(!progress.trainer.empty() || run.settings.output.resume || !weights.state->step(),
-               "weights of step {} whose past nobody knows", weights.state->step());
+               "weights of step {} without the record of their progress", weights.state->step());
   // The previous main process continues with its data; a new one begins with none.
   if (!reports || reports->is_main() != view.is_main()) {
     reports.reset();

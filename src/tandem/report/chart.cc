@@ -16,7 +16,7 @@ constexpr double kWidth = 440, kHeight = 280;
 constexpr double kLeft = 56, kRight = 16, kBottom = 44;
 constexpr double kTitle = 18, kLegend = 36, kLineOfText = 17;
 constexpr std::size_t kMostTooltips =
-    300;  // of a series; beyond it points lie closer than a pointer can tell apart
+    300;  // per series; beyond it points lie closer than a pointer can distinguish
 
 constexpr std::size_t kMostDots = 40;  // of a line; more of them are drawn as small as the line
 
@@ -120,7 +120,7 @@ double legend_width(const Series& series) {
   return 28 + kLetter * static_cast<double>(series.name.size());
 }
 
-// The names of the series under the title, as many beside each other as fit; `bottom` moves to
+// The names of the series under the title, as many side by side as fit; `bottom` moves to
 // where they end. A series without a value to draw is not named.
 std::string legend(const Chart& chart, double& bottom) {
   if (chart.series.size() < 2) return "";

@@ -26,7 +26,7 @@ std::string shown(const ordered_json& value) {
   return value.is_null() ? "" : python_json(value, {.ensure_ascii = false});
 }
 
-// A result with its unit, for people: scores as the task says.
+// A result with its unit, for people: scores as the task prints them.
 std::string shown_result(const std::vector<Score>& scores, const std::string& name,
                          const ordered_json& value) {
   if (value.is_null()) return "NaN";

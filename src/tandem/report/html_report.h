@@ -1,4 +1,4 @@
-// report.html: a run on one page, or several beside each other, without anything from elsewhere.
+// report.html: a run on one page, or several side by side, without anything from elsewhere.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ namespace tandem::report {
 std::string html_report(const RunRecord& run);
 
 // The same charts with a line per run, and tables with a column per run: headlines, results, and
-// what differs in settings and machine. Runs of the same title must be told apart by the caller.
+// what differs in settings and machine. The caller must distinguish runs of the same title.
 std::string html_comparison(std::span<const RunRecord> runs);
 
 }  // namespace tandem::report

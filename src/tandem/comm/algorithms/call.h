@@ -9,8 +9,8 @@
 
 namespace tandem::comm {
 
-// `count` is in elements and per rank: of the whole buffer for all_reduce, reduce and broadcast; of
-// one rank's block for the others. Blocks lie in rank order.
+// `count` is in elements and per rank: those of the whole buffer for all_reduce, reduce and
+// broadcast; of one rank's block for the others. Blocks lie in rank order.
 struct Call {
   Operation operation = Operation::kBarrier;
   DataType type = DataType::kByte;

@@ -200,7 +200,7 @@ void check_split(Communicator& comm) {
   // Odd and even ranks, in descending order; the last rank is in neither.
   const bool outside = comm.size() > 2 && comm.rank() == comm.size() - 1;
   const auto half = comm.split(outside ? -1 : comm.rank() % 2, -comm.rank());
-  require((half == nullptr) == outside, "who is in");
+  require((half == nullptr) == outside, "members");
   // A second communicator of the same ranks, and work on all three interleaved.
   const auto again = comm.split(outside ? -1 : 0, comm.rank());
   std::vector<std::int64_t> data(30000, comm.rank());

@@ -12,10 +12,10 @@ class NoTransport final : public Transport {
  public:
   std::string describe() const override { return "nothing"; }
   std::shared_ptr<const Message> send(int, const Header&, std::span<const std::byte>) override {
-    raise<InvalidArgument>("a message to nobody");
+    raise<InvalidArgument>("a rank without peers cannot send");
   }
   std::shared_ptr<const Message> receive(int, const Header&, std::span<std::byte>) override {
-    raise<InvalidArgument>("a message from nobody");
+    raise<InvalidArgument>("a rank without peers cannot receive");
   }
   bool progress(std::chrono::microseconds) override { return false; }
   bool closed(int) const override { return true; }

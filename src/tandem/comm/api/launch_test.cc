@@ -132,9 +132,9 @@ TEST_F(Hydra, RankZeroIsNamedWhenItIsStoppedBeforeItAnswers) {
       R"(#!/bin/bash
 if test $PMI_RANK = 0; then echo $$ > {0}; fi
 if test $PMI_RANK != 2; then exec {1}; fi
-say() {{ echo "$1" >&$PMI_FD && read -r answer <&$PMI_FD; }}
-say 'cmd=init pmi_version=1 pmi_subversion=1'
-say cmd=barrier_in
+send() {{ echo "$1" >&$PMI_FD && read -r answer <&$PMI_FD; }}
+send 'cmd=init pmi_version=1 pmi_subversion=1'
+send cmd=barrier_in
 sleep 1
 kill -STOP $(cat {0})
 exec sleep 60
@@ -367,7 +367,7 @@ TEST(Backend, MpiWithoutItsLauncherIsAnError) {
   const Result other =
       shell(kClean + "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 timeout 30 " + kProbe + " mpi");
   EXPECT_EQ(other.exit_code, 1);
-  EXPECT_THAT(other.output, AllOf(HasSubstr("rank 0 of 2"), HasSubstr("MPI says rank 0 of 1"),
+  EXPECT_THAT(other.output, AllOf(HasSubstr("rank 0 of 2"), HasSubstr("MPI reports rank 0 of 1"),
                                   HasSubstr("mpirun of the MPI library")));
 }
 

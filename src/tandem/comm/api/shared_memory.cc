@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 // Sleeps are limited so that failures and deadlines are checked.
 constexpr milliseconds kPollTimeout{20};
 
-// Descriptors are sent in separate messages. `bytes`: of a memory file; 0 for an eventfd.
+// Descriptors are sent in separate messages. `bytes`: size of a memory file; 0 for an eventfd.
 struct SegmentNote {
   std::uint32_t magic = 0x6d444e53;
   std::uint32_t unused = 0;

@@ -60,7 +60,7 @@ void Communicator::check_may_shrink(const ShrinkOptions& options) const {
   for (const int rank : options.exclude) {
     s.check_peer(rank, "shrink");
     if (rank == s.rank) {
-      raise<InvalidArgument>("shrink: rank {} excludes itself; only ranks that go on call it",
+      raise<InvalidArgument>("shrink: rank {} excludes itself; only ranks that continue call it",
                              rank);
     }
   }

@@ -454,7 +454,7 @@ TEST(End, AfterItsEndARankReachesNoOther) {
     comm.barrier();
     comm.close();
     require(!life.among_others(), "alone");
-    life.abort("nobody hears it");
+    life.abort("no rank receives it");
     require(!life.failed() && life.failure_message().empty(), "no failure");
     comm.progress();
     comm.check_wait(std::chrono::steady_clock::time_point(), 1 - comm.rank(), "nothing");

@@ -170,7 +170,7 @@ std::vector<Words> all_words() {
 
 class Intruders : public ::testing::TestWithParam<std::tuple<Words, std::string>> {};
 
-constexpr const char* kNoVisit = "nobody intruded";
+constexpr const char* kNoVisit = "no peer intruded";
 
 // Bootstraps, works and continues without rank 2. Every phase lasts until it has been disturbed:
 // one rank waits for that, the others for it.

@@ -31,7 +31,7 @@ struct Header {
   // hash_of_calls() up to this operation; 0 for send. It shows ranks whose calls differed earlier,
   // where no message could show it.
   std::uint32_t history = 0;
-  std::uint64_t sequence = 0;  // of the collective; of the message within its channel for send
+  std::uint64_t sequence = 0;  // number of the collective; for send, number within the channel
   std::uint64_t count = 0;     // elements of the whole operation
   std::uint64_t bytes = 0;     // of this message
   friend bool operator==(const Header&, const Header&) = default;

@@ -23,7 +23,7 @@ std::string explore(const State& start,
     std::vector<State> successors;
     const std::string wrong = next(state, successors);
     if (!wrong.empty()) return wrong;
-    if (successors.empty() && !final(state)) return "nobody can move, and not all are done";
+    if (successors.empty() && !final(state)) return "no rank can move, and not all are done";
     for (const State& successor : successors) {
       if (seen.insert(successor).second) todo.push_back(successor);
     }

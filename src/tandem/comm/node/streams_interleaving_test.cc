@@ -143,7 +143,7 @@ TEST(Streams, EveryInterleavingMovesAllBytes) { EXPECT_EQ(StreamModel{}.run(), "
 
 TEST(Streams, ALooserRuleIsCaught) {
   EXPECT_EQ((StreamModel{kCapacity + 1}.run()), "the reader got another byte");
-  EXPECT_EQ((StreamModel{kCapacity, false}.run()), "nobody can move, and not all are done");
+  EXPECT_EQ((StreamModel{kCapacity, false}.run()), "no rank can move, and not all are done");
 }
 
 }  // namespace

@@ -184,8 +184,8 @@ class Fabric {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (rank == rank_ && size == size_) return;
     throw std::runtime_error(
-        "the launcher's variables say rank " + std::to_string(rank_) + " of " +
-        std::to_string(size_) + ", MPI says rank " + std::to_string(rank) + " of " +
+        "the launcher's variables have rank " + std::to_string(rank_) + " of " +
+        std::to_string(size_) + ", MPI reports rank " + std::to_string(rank) + " of " +
         std::to_string(size) +
         "; the job must be started by the mpirun of the MPI library that is loaded");
   }
