@@ -199,10 +199,8 @@ int shards_of_resumed_run(const fs::path& checkpoint, const trainer::ResumeState
     if (saved.from_python) return world_size;
     raise<ConfigError>(
         "'{}' was written with {} logical shards, so at most {} ranks can resume it bit by "
-        "bit, "
-        "not {}; pass --logical_shards {} to continue at the same step with another order of the "
-        "data "
-        "and other bits",
+        "bit, not {}; pass --logical_shards {} to continue at the same step with another order of "
+        "the data and other bits",
         checkpoint.native(), saved.logical_shards, saved.logical_shards, world_size, world_size);
   }
   if (saved.logical_shards != world_size) {
