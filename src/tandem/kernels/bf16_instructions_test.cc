@@ -257,8 +257,8 @@ TEST(EmulatedVdpbf16ps, EqualsTheHardware) {
       if (bits(hardware[i]) == bits(reference_run[i])) continue;  // NaN payloads, too
       if (different++ == 0) {
         ADD_FAILURE() << fmt::format(
-            "kind {}: {:08x} · {:08x} + {:08x} is {:08x}, the twin says {:08x}", kind, a[i], b[i],
-            bits(sums[i]), bits(hardware[i]), bits(reference_run[i]));
+            "kind {}: {:08x} · {:08x} + {:08x} is {:08x}, the emulation has {:08x}", kind, a[i],
+            b[i], bits(sums[i]), bits(hardware[i]), bits(reference_run[i]));
       }
     }
     EXPECT_EQ(different, 0u) << "kind " << kind;
@@ -347,8 +347,8 @@ TEST(EmulatedTdpbf16ps, FollowsTheDefinitionForEverySize) {
 }
 
 #if defined(__x86_64__)
-// The manual does not say whether TDPBF16PS decides about "denormal" before or after rounding: then
-// one of the two gives a zero and the other one the smallest normal.
+// The manual does not state whether TDPBF16PS decides about "denormal" before or after rounding:
+// then one of the two gives a zero and the other one the smallest normal.
 bool differ_where_the_manual_is_silent(float a, float b) {
   const auto at_the_edge = [](float x) { return x == 0.0f || std::abs(x) == 0x1p-126f; };
   return at_the_edge(a) && at_the_edge(b);
@@ -374,8 +374,8 @@ TEST(EmulatedTdpbf16ps, EqualsTheHardware) {
         for (std::size_t i = 0; i < reference_run.size(); ++i) {
           if (differ_where_the_manual_is_silent(hardware[i], reference_run[i])) continue;
           ASSERT_TRUE(same(hardware[i], reference_run[i])) << fmt::format(
-              "kind {} {}x{}x{} element {}: {:08x}, the twin says {:08x}", kind, s.rows, s.columns,
-              s.pairs, i, bits(hardware[i]), bits(reference_run[i]));
+              "kind {} {}x{}x{} element {}: {:08x}, the emulation has {:08x}", kind, s.rows,
+              s.columns, s.pairs, i, bits(hardware[i]), bits(reference_run[i]));
         }
       }
     }

@@ -70,8 +70,8 @@ struct EmbeddingBackward {
   std::int32_t padding_idx = -1;       // rows with this word id add nothing to grad_word; -1: none
   std::int32_t padding_position = -1;  // the same of grad_position
   bool accumulate = false;  // otherwise every gradient, whole tables included, is overwritten
-  // grad_word has a part of the gradient already, whatever `accumulate` says: the output layer that
-  // shares the table.
+  // grad_word has a part of the gradient already, whatever `accumulate` is: that of the output
+  // layer, which shares the table.
   bool word_begun = false;
 };
 

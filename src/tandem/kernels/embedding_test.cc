@@ -164,8 +164,8 @@ TEST(Embedding, PaddingRowGetsNoGradientAndAccumulateAdds) {
   EXPECT_NEAR(padded.grad_gamma[0], plain.grad_gamma[0] + 1.0f, 1e-5);
 }
 
-// Rows are added in the order of the batch, one after another: with what a plain loop makes, bit
-// for bit, rows that nobody names zero.
+// Rows are added in the order of the batch, one after another: as in a plain loop, bit for bit.
+// Rows that no token names are zero.
 TEST(Embedding, AddsRowsInTheOrderOfTheBatch) {
   for (const auto& row : implementations("reduce", CpuFeatures::detect())) {
     if (!row.reason.empty()) continue;

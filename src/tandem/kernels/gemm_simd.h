@@ -1,5 +1,5 @@
 // Internal: the blocks of the packed product, written once over an instruction set's vector type V
-// and a `Unit` that says what a 32-bit unit of the reduction is and how units are multiplied
+// and a `Unit` that defines what a 32-bit unit of the reduction is and how units are multiplied
 // (gemm_units.h). No intrinsics here: V may be plain C++ (tests/emulated_cpu).
 //
 // The order of every sum is fixed by the Unit alone: one chain per element of C over the units of
@@ -23,7 +23,7 @@ struct Nothing {};
 
 // c[kMr, kNv * lanes] = or += A B over `units`.
 //   rows:   a + r a_stride + u,   panels: a + u a_stride + r;   b + u b_stride + column.
-// `between` does a step of other work every eight units. Its loads and stores go beside the
+// `between` does a step of other work every eight units. Its loads and stores overlap with the
 // multiplications, which wait for nothing but each other.
 template <class Unit, int kMr, int kNv, bool kPanels, class Between = Nothing>
 [[gnu::always_inline]] inline void micro_kernel(std::size_t units, const GemmUnit* a,
@@ -256,8 +256,9 @@ double peak(std::size_t iterations) {
 template <class Unit, int kMr, int kNv>
 constexpr PackedGemmOf<typename Unit::T> packed_gemm_of() {
   constexpr std::size_t kNr = kNv * Unit::V::kLanes;
-  // A panel of B should stay in the L1 cache beside two groups of rows of A: 24 KB, with 48 columns
-  // 128 units. The staged data, twice, and the tile should stay together in an L2 cache of 1 MB.
+  // A panel of B should stay in the L1 cache together with two groups of rows of A: 24 KB, with 48
+  // columns 128 units. The staged data, twice, and the tile should stay together in an L2 cache of
+  // 1 MB.
   constexpr std::size_t kPanelUnits = 24 * 1024 / (kNr * sizeof(GemmUnit)) / 16 * 16;
   return {.mr = kMr,
           .nr = kNr,

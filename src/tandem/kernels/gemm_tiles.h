@@ -146,7 +146,7 @@ struct TileRows {
 };
 
 // A comes from the L2 cache, panel after panel with a gap of one cache line. A prototype on
-// Sapphire Rapids gained 12 to 20 % by prefetching on long reductions and beside a busy neighbour,
+// Sapphire Rapids gained 12 to 20 % by prefetching on long reductions and next to a busy neighbour,
 // nothing otherwise.
 inline constexpr std::size_t kTileStepsAhead = 4;
 

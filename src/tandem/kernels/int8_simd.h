@@ -1,4 +1,4 @@
-// Internal: the blocks of int8.h, written once over a `Unit` that says how an instruction set
+// Internal: the blocks of int8.h, written once over a `Unit` that defines how an instruction set
 // multiplies four u8 (or wider) activations with four s8 weights. No intrinsics here.
 //
 // A Unit has

@@ -95,7 +95,7 @@ struct Table {
   std::vector<Row> rows;  // preferred first, the reference last
 };
 
-// The tables. docs/extending/kernel.md says how to add a row.
+// The tables. docs/extending/kernel.md describes how to add a row.
 const std::vector<Table>& tables() {
   static const std::vector<Table> all = {
       {"gemm",
@@ -411,8 +411,8 @@ double measure_peak_flops(const Context& ctx, PeakType type) {
   using Clock = std::chrono::steady_clock;
   const PeakLoop loop = peak_loop(ctx.kernels, type);
   const std::size_t iterations = iterations_in(loop, std::chrono::microseconds(40));
-  // Many chunks a thread, so that waking the threads and dealing the last chunk are small beside
-  // the work.
+  // Many chunks a thread, so that waking the threads and dealing the last chunk are small compared
+  // with the work.
   const auto chunks = static_cast<std::size_t>(ctx.threads.num_threads()) * 32;
   double best = 0;
   // Short rounds, the best of which counts: the first ones wake the threads and the vector units.

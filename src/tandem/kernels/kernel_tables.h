@@ -44,7 +44,7 @@ template <class T, class Out>
 struct Gemm {
   std::size_t m = 0, n = 0, k = 0;
   GemmOperand<T> a, b;
-  const std::byte* b_panels = nullptr;  // not null: B as PackedWeight keeps it, beside `b`
+  const std::byte* b_panels = nullptr;  // not null: B as PackedWeight keeps it, in addition to `b`
   const float* bias = nullptr;          // [n] or null
   Out* c = nullptr;
   bool accumulate = false;

@@ -187,7 +187,7 @@ void expect_near(const std::vector<T>& got, const std::vector<T>& want, Bound bo
     }
   }
   EXPECT_LE(worst, 1.0) << what << ": element " << at << " is " << to_float(got[at])
-                        << ", the reference says " << to_float(want[at]);
+                        << ", the reference has " << to_float(want[at]);
 }
 
 template <class T>

@@ -56,7 +56,7 @@ struct LayerNormBackward {
   const float* mean = nullptr;    // saved by forward
   const float* rstd = nullptr;    // saved by forward
   const float* gamma = nullptr;   // [H]
-  // [rows, H] f32: the gradient by which the sum goes on beside the norm (a layer that is normed
+  // [rows, H] f32: the gradient of the sum's other uses, besides the norm (a layer that is normed
   // before its products); added to grad_sum. Or null: none.
   const float* grad_beside = nullptr;
   float* grad_sum = nullptr;  // [rows, H] f32, overwritten: the gradient of the sum, so of the
@@ -65,7 +65,7 @@ struct LayerNormBackward {
   T* grad_x = nullptr;
   float* grad_gamma = nullptr;  // [H] f32
   float* grad_beta = nullptr;   // [H] f32 or null: not wanted
-  // Of grad_gamma and grad_beta; summed over chunks of rows in index order.
+  // Whether to add to grad_gamma and grad_beta. Their sums go over chunks of rows in index order.
   bool accumulate = false;
 };
 

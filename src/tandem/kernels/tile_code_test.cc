@@ -1,5 +1,5 @@
 // The machine code of the kernels on AMX tiles, on CPUs with AVX512_BF16 but without AMX: there a
-// tile instruction raises SIGILL, and the handler decodes it and does what the manual says. So
+// tile instruction raises SIGILL, and the handler decodes it and does what the manual states. So
 // operands, strides and the order of instructions that the compiler has made are compared with the
 // emulated kernels bit for bit. Where AMX exists, linear_test.cc and attention_test.cc do that.
 #include "tandem/kernels/kernel_test_support.h"

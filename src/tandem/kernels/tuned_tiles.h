@@ -18,9 +18,9 @@ std::optional<std::filesystem::path> tuned_tiles_file(const Environment& environ
 // Writes the tiles of `kernels`. Throws IoError.
 void save_tuned_tiles(const std::filesystem::path& file, const KernelSet& kernels);
 
-// Sets the tiles of `kernels` as the file says. Returns one line for the person: the file that is
-// used, or the reason why an existing file is not used; empty without a file. Never throws for what
-// the file holds.
+// Sets the tiles of `kernels` to those of the file. Returns one line for the person: the file that
+// is used, or the reason why an existing file is not used; empty without a file. Never throws for
+// what the file holds.
 std::string load_tuned_tiles(const Environment& environment, KernelSet& kernels);
 
 }  // namespace tandem::kernels

@@ -2,8 +2,8 @@
 // process can restore them if its process dies in between.
 //
 // An update goes in blocks. Before a block is overwritten its elements are copied into one half of
-// `values`, and then one word says which block that half has: so at any instant the block that the
-// word names may be half overwritten and its copy is whole, everything before it is done, and
+// `values`, and then one word states which block that half has: so at any instant the block that
+// the word names may be half overwritten and its copy is whole, everything before it is done, and
 // everything behind it is untouched. The next block goes to the other half. The log is written
 // again and again and stays in the L1 cache.
 //

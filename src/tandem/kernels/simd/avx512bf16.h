@@ -1,5 +1,5 @@
-// Internal: AVX512_BF16 beside the vector of simd/avx512.h. Include it only from sources compiled
-// with it. Everything is always inlined. Its emulation: tests/emulated_cpu/vectors.h.
+// Internal: AVX512_BF16 in addition to the vector of simd/avx512.h. Include it only from sources
+// compiled with it. Everything is always inlined. Its emulation: tests/emulated_cpu/vectors.h.
 #pragma once
 
 #include <immintrin.h>
