@@ -1,5 +1,5 @@
-// Which linear layers of a model run on 8-bit integers (kernels/int8.h), and who watches the inputs
-// of linear layers in order to choose their ranges. Both hang on nn::Weights and are for
+// Which linear layers of a model run on 8-bit integers (kernels/int8.h), and the observer of the
+// inputs of linear layers, which chooses their ranges. Both hang on nn::Weights and are for
 // evaluation.
 #pragma once
 

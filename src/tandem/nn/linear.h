@@ -27,8 +27,8 @@ inline void int8_linear_forward(const Pass& pass, const Int8Linear& int8, const 
 
 // In all of these the number of rows is that of x or grad_y: a head may have fewer than the pass.
 
-// y = x·Wᵀ + b, overwritten.   x: [R, in_features] T.   y: [R, out_features] T. With T = float as
-// Weights::int8 and Weights::observer say.
+// y = x·Wᵀ + b, overwritten.   x: [R, in_features] T.   y: [R, out_features] T. With T = float,
+// Weights::int8 and Weights::observer apply.
 template <class T>
 void linear_forward(const Pass& pass, const Linear& linear, std::span<const T> x, std::span<T> y) {
   const StageTimer timer(pass.context.profile, linear.name, "forward");

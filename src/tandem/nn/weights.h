@@ -52,7 +52,7 @@ struct Weights {
 struct Gradients {
   std::span<float> f32;
   bool accumulate = false;
-  // The gradient of the word embeddings has a part already, whatever `accumulate` says: an output
+  // The gradient of the word embeddings has a part already, whatever `accumulate` is: an output
   // layer that shares their table wrote it.
   bool words_begun = false;
 

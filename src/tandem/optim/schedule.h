@@ -119,7 +119,7 @@ struct Schedule {
   //   polynomial            from 1 to lr_end as (1 − x)^power
   //   inverse_sqrt          1/sqrt((step − w + timescale)/timescale)
   //   warmup_stable_decay   up from min_lr_ratio, 1, and down to it
-  //   reduce_lr_on_plateau, greedy  1 (MetricSchedule says the rest)
+  //   reduce_lr_on_plateau, greedy  1 (the rest is in MetricSchedule)
   double factor(std::uint64_t step) const;
 };
 

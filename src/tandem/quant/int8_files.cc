@@ -210,7 +210,7 @@ class LinearReader {
           files_.path().string(), tensor.name);
     }
     if (read_.empty()) {
-      raise<DataError>("{}: config.json says int8, but no linear layer's weight is I8",
+      raise<DataError>("{}: config.json states int8, but no linear layer's weight is I8",
                        files_.path().string());
     }
   }

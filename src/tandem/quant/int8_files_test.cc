@@ -105,7 +105,7 @@ class Int8Files : public ::testing::TestWithParam<const models::Family*> {
   }
   std::size_t query_rows() const { return is_modern() ? 96 : 32; }
   std::string head() const { return models::testing::output_layer(*GetParam(), "qa_outputs"); }
-  // Saves a good model, changes its tensors, and expects load() to say what is wrong.
+  // Saves a good model, changes its tensors, and expects load() to name the fault.
   void expect_broken(const std::function<void(Tensors&)>& change,
                      const std::vector<std::string>& needles) {
     save(quantized({}));

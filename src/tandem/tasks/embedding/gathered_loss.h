@@ -65,7 +65,7 @@ class GatheredLoss {
   // [shard, micro, block]; a block is a batch's embeddings and labels, then unused room.
   std::vector<float> values_;
   std::vector<float> statistics_;  // [shard, micro, capacity, per row]
-  // Of one micro-batch, in the order of its shards.
+  // Embeddings of one micro-batch, in the order of its shards.
   std::vector<float> group_, group_labels_, group_statistics_, group_gradient_;
   std::vector<float> gradient_;  // [own shard, micro, columns * capacity * width]
   std::vector<double> losses_;

@@ -40,12 +40,11 @@ struct RowColumns {
   }
 };
 
-// Columns with lists of texts are read as list_columns.h says; of FlagEmbedding's files query, pos
-// and neg are the texts. At most 7 negatives of a list are used, as with FlagEmbedding's default
-// --train_group_size 8.
-// Throws what data::read_rows() throws, and DataError that names the row: for a column that is
-// missing or has no texts, an empty cell, a label that is not a finite number, lists of labels of
-// different lengths, and data without a text column.
+// Columns with lists of texts are read as list_columns.h describes; in FlagEmbedding's files query,
+// pos and neg are the texts. At most 7 negatives of a list are used, as with FlagEmbedding's
+// default --train_group_size 8. Throws what data::read_rows() throws, and DataError that names the
+// row: for a column that is missing or has no texts, an empty cell, a label that is not a finite
+// number, lists of labels of different lengths, and data without a text column.
 RowColumns read_columns(std::span<const std::filesystem::path> files, const ColumnChoice& choice);
 
 }  // namespace tandem::tasks::embedding

@@ -1,4 +1,4 @@
-// The tables that evaluators of sentence-transformers write beside a model: a row per evaluation.
+// The tables that evaluators of sentence-transformers write next to a model: a row per evaluation.
 #pragma once
 
 #include <cstddef>

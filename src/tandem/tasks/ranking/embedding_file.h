@@ -17,7 +17,7 @@ namespace tandem::tasks::ranking {
 class EmbeddingFile {
  public:
   // Throws IoError, and DataError that names the file: another type, shape, or order, or a file
-  // that is shorter than its header says.
+  // that is shorter than its header states.
   explicit EmbeddingFile(std::filesystem::path path);
   ~EmbeddingFile();
   EmbeddingFile(const EmbeddingFile&) = delete;
