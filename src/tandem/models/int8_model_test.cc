@@ -48,7 +48,7 @@ std::vector<float> infer(const kernels::Context& context, const TestModel& test,
   return logits;
 }
 
-// Symmetric per output feature, as the scheme says: scale = max |w| / 127.
+// Symmetric per output feature, as the scheme requires: scale = max |w| / 127.
 nn::Int8Linear quantized(const kernels::Context& context, const TestModel& test, std::size_t offset,
                          std::size_t out_features, std::size_t in_features) {
   std::vector<float> scale;

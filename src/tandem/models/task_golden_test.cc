@@ -311,7 +311,7 @@ TEST_P(TaskGoldenTest, TheCheckpointLoadsAndTheHeadIsTorchsDraw) {
       report_.newly_initialized,
       UnorderedElementsAreArray(expected_.at("missing_keys").get<std::vector<std::string>>()));
   EXPECT_THAT(report_.unused, IsEmpty());
-  // A buffer of older versions, of which transformers says nothing.
+  // A buffer of older versions, which transformers does not mention.
   std::erase_if(report_.ignored,
                 [](const std::string& name) { return name.ends_with("position_ids"); });
   EXPECT_THAT(
@@ -352,7 +352,7 @@ TEST_P(TaskGoldenTest, AStepMatchesHuggingFace) {
     EXPECT_NEAR(loss(context, logits, 0.1, nullptr),
                 expected_.at("loss_label_smoothing_0.1_f64").get<double>(), 1e-6);
   }
-  // A loss is f32: its magnitude limits what can be told apart.
+  // A loss is f32: its magnitude limits what can be distinguished.
   const double expected = expected_.at("loss_f64").get<double>();
   EXPECT_NEAR(loss(context, logits, 0, grad_logits.data()), expected,
               1e-6 * std::max(1.0, expected));

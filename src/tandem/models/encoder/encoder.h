@@ -1,5 +1,5 @@
 // The encoder that all families share: embeddings and a table of layers (layer.h). Families differ
-// in parameter names and in what ModelConfig says (family.h). EncoderModel puts a head on it.
+// in parameter names and in their ModelConfig (family.h). EncoderModel puts a head on it.
 #pragma once
 
 #include <cstddef>

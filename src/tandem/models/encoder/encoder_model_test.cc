@@ -231,7 +231,7 @@ TEST_P(EncoderModelTest, InferenceAndTrainingForwardAgreeToTheBit) {
   EXPECT_THAT(infer(context_, test_, precision_, batch), ElementsAreArray(step.logits));
 }
 
-// A pad row is attended by nobody, so real rows see the same keys; only the blocking of products
+// No row attends to a pad row, so real rows see the same keys; only the blocking of products
 // may differ.
 TEST_P(EncoderModelTest, PaddingDoesNotChangeRealRows) {
   const nn::PackedBatch packed = tiny_batch(false);

@@ -100,7 +100,7 @@ struct Family {
   nn::Positions positions;  // how the tokens of a text are numbered
   // Whether run_ner asks the tokenizer for a space in front of words (text::TokenizerOptions).
   bool spaces_words = true;
-  // Whether a text says of each token to which part it belongs; else all have the type 0.
+  // Whether a text has the part of each token; else all have the type 0.
   bool reads_token_types;
   // All fields that config.json can set. A field without a key keeps the family's default.
   std::span<const ConfigKey> keys;
@@ -110,7 +110,7 @@ struct Family {
   // Makes the defaults of ModelConfig, which are BERT's, those of the family's class in
   // transformers.
   void (*set_defaults)(ModelConfig& config);
-  // Reads and checks what config.json says beyond `keys`. Throws ConfigError. Null: nothing.
+  // Reads and checks the values of config.json beyond `keys`. Throws ConfigError. Null: nothing.
   void (*read_more)(const nlohmann::json& json, std::string_view where,
                     ModelConfig& config) = nullptr;
   // Writes what it reads. Null: nothing.

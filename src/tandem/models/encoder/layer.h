@@ -120,9 +120,9 @@ class Layer {
   virtual void restore_output(const LayerPass<bfloat16>& pass, bool residual) const = 0;
 
   // grad: [R, H] f32; on entry its first rows, as many as y has, are the gradient of y, on return
-  // it is that of x. Parameter gradients go to `grads` (overwrite or += as it says). x and `kept`
-  // are those of forward, `saved` too unless pass.kind is kCheckpointed. Then `saved` has the
-  // values of another layer, and backward first recomputes this layer's from x.
+  // it is that of x. Parameter gradients go to `grads` (overwrite or +=, as it states). x and
+  // `kept` are those of forward, `saved` too unless pass.kind is kCheckpointed. Then `saved` has
+  // the values of another layer, and backward first recomputes this layer's from x.
   virtual void backward(const LayerPass<float>& pass, std::span<float> grad,
                         const nn::Gradients& grads) const = 0;
   virtual void backward(const LayerPass<bfloat16>& pass, std::span<float> grad,

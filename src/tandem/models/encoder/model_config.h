@@ -50,7 +50,7 @@ struct ModelConfig {
   double hidden_dropout_prob = 0.1;
   double attention_probs_dropout_prob = 0.1;
   double qa_dropout = 0.0;  // before the QA head; 0.1 in DistilBERT
-  // Of the heads of texts and tokens; null: hidden_dropout_prob.
+  // Dropout of the heads of texts and tokens; null: hidden_dropout_prob.
   std::optional<double> classifier_dropout;
   std::optional<double>
       seq_classif_dropout;  // of the head of texts only, if it has one (DistilBERT)
@@ -66,10 +66,10 @@ struct ModelConfig {
   // The output matrix of a language model's head is the table of word embeddings.
   bool tie_word_embeddings = true;
   // The names of the head's outputs, by id (model_labels.h). Empty: the file has none, or
-  // label_error says why they cannot be used.
+  // label_error states why they cannot be used.
   std::vector<std::string> labels;
   std::string label_error;
-  // "regression", "single_label_classification" or "multi_label_classification"; empty: not said.
+  // "regression", "single_label_classification" or "multi_label_classification"; empty: not stated.
   std::string problem_type;
   std::string name_or_path;        // _name_or_path of a saved config, if not empty
   std::string source = "{}";       // the JSON text it was read from: to_json() keeps its keys
@@ -113,7 +113,7 @@ struct ModelConfig {
   static ModelConfig load(const std::filesystem::path& model_dir);
 
   // The config.json of a saved model: `source` with the current values, the maps of the labels if
-  // there are any (as they were read while they say the same), `architectures` [<architecture>],
+  // there are any (as they were read while they are equal), `architectures` [<architecture>],
   // torch_dtype float32, and the transformers_version that it was read with or the newest whose
   // form this is; sorted keys, 2-space indent, newline at the end.
   std::string to_json(std::string_view architecture) const;

@@ -151,7 +151,7 @@ TEST(ModelConfig, ReadsModernBert) {
   EXPECT_EQ(five.attention.global_every, 2u);
   EXPECT_EQ(five.attention.global_theta, 80000.0);
   EXPECT_EQ(five.attention.local_theta, 5000.0);
-  // The saved configuration says the same in both forms.
+  // The saved configuration is the same in both forms.
   const ModelConfig again = ModelConfig::parse(five.to_json("ModernBertForMaskedLM"), "test");
   EXPECT_EQ(again.attention.global_theta, 80000.0);
   const auto saved = parse_json(five.to_json("ModernBertForMaskedLM"));

@@ -71,7 +71,7 @@ constexpr KnownKey kKeys[] = {
     {"initializer_range", "", kHonoured, "the standard deviation of new weights"},
     {"pad_token_id", kWithPadding, kHonoured,
      "the row without a gradient; RoBERTa's first position"},
-    {"pad_token_id", "mpnet", kIrrelevant, "transformers has 1 whatever the file says"},
+    {"pad_token_id", "mpnet", kIrrelevant, "transformers has 1 whatever the file has"},
     {"sinusoidal_pos_embds", "distilbert", kHonoured, "fixed positions"},
     {"tie_word_embeddings", "", kHonoured, "the output matrix of run_mlm is that of the words"},
     {"id2label", "", kHonoured, "the labels; read only by tasks that have labels"},

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t kMostLabels = 1 << 20;
-constexpr std::size_t kMostUnnamed = 1 << 14;  // a few bytes say how many
+constexpr std::size_t kMostUnnamed = 1 << 14;  // a few bytes can ask for many
 
 // Python's int() of a key: white space around it and a sign are allowed.
 std::optional<std::int64_t> parse_id(std::string_view key) {
@@ -136,7 +136,7 @@ ModelLabels read_labels(const Json& config, std::string_view where) {
 
 void write_labels(nlohmann::ordered_json& config, const std::vector<std::string>& labels) {
   if (labels.empty()) return;
-  config.erase("num_labels");  // the maps say it
+  config.erase("num_labels");  // the maps have it
   const auto map = config.find("id2label");
   const auto ids = config.find("label2id");
   if (map != config.end() && ids != config.end() && ids->is_object() &&

@@ -21,7 +21,7 @@ struct ModelLabels {
 // num_labels gives the count.
 ModelLabels read_labels(const nlohmann::json& config, std::string_view where);
 
-// Writes both maps, unless `config` has them and they say the same. Removes num_labels, which
+// Writes both maps, unless `config` has them already. Removes num_labels, which
 // transformers does not save.
 void write_labels(nlohmann::ordered_json& config, const std::vector<std::string>& labels);
 

@@ -24,7 +24,7 @@ constinit const Family kElectra = {
     .class_prefix = "Electra",
     .base_prefix = "electra.",
     .layers = &kBertLayers,
-    // GELU with the error function, whatever hidden_act says.
+    // GELU with the error function, whatever hidden_act is.
     .sequence_head = {.dense = "classifier.dense",
                       .output = "classifier.out_proj",
                       .activation = kernels::Activation::kGelu,

@@ -134,7 +134,7 @@ void read_more(const Json& json, std::string_view where, ModelConfig& config) {
   }
 }
 
-// The keys of transformers 4. A file of transformers 5 keeps its own, which say the same.
+// The keys of transformers 4. A file of transformers 5 keeps its own, which mean the same.
 void write_more(const ModelConfig& config, nlohmann::ordered_json& json) {
   json["global_attn_every_n_layers"] = config.attention.global_every;
   json["local_attention"] = config.attention.local_attention;

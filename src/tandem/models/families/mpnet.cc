@@ -7,7 +7,7 @@ namespace tandem::models {
 
 namespace {
 
-// pad_token_id is not among them: the code of transformers has 1, whatever the file says.
+// pad_token_id is not among them: the code of transformers has 1, whatever the file has.
 constexpr ConfigKey kKeys[] = {
     {"vocab_size", &ModelConfig::vocab_size},
     {"hidden_size", &ModelConfig::hidden_size},

@@ -1,4 +1,5 @@
-// Dropout and one linear layer over every row: the head of tasks that say something of each token.
+// Dropout and one linear layer over every row: the head of tasks that predict something for each
+// token.
 #pragma once
 
 #include <memory>

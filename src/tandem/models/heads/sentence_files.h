@@ -1,4 +1,4 @@
-// The files that sentence-transformers keeps beside an encoder: which modules turn the hidden
+// The files that sentence-transformers keeps next to an encoder: which modules turn the hidden
 // states of a text into its embedding, which prompts belong to the model, how long a text may be.
 // Sources: sentence_transformers 2.0 to 6.2 (modules.json, N_Pooling, N_Dense, N_Normalize,
 // config_sentence_transformers.json, sentence_bert_config.json).

@@ -1,5 +1,5 @@
-// Writes the files of sentence-transformers beside an encoder, under the names and keys of versions
-// 2 to 5.2, which later versions read too (sentence_files.h reads them).
+// Writes the files of sentence-transformers next to an encoder, under the names and keys of
+// versions 2 to 5.2, which later versions read too (sentence_files.h reads them).
 #pragma once
 
 #include <cstddef>

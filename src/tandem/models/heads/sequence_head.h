@@ -1,5 +1,5 @@
-// The head of tasks that say something of a whole text: labels from the first row of each sequence,
-// as the family does it (Family::sequence_head).
+// The head of tasks that predict something for a whole text: labels from the first row of each
+// sequence, as the family does it (Family::sequence_head).
 #pragma once
 
 #include <cstddef>

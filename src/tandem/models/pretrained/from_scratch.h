@@ -10,8 +10,8 @@
 namespace tandem::models {
 
 // Fills the weights of a model with make_masked_language_head() as transformers 4 does, to 1e-8.
-// The class makes the encoder, draws its parameters a second time, and goes on to the head in the
-// same way; every module draws when it is made, the output matrix also where it is tied.
+// The class makes the encoder, draws its parameters a second time, and continues with the head in
+// the same way; every module draws when it is made, the output matrix also where it is tied.
 void initialize_from_scratch(const ModelConfig& config, const nn::ParameterLayout& layout,
                              std::span<float> weights, std::uint64_t seed);
 

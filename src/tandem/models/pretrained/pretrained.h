@@ -26,7 +26,7 @@ struct LoadReport {
   std::vector<std::string> mismatched;
   // Those of words that the model has more of, as `mismatched`.
   std::vector<std::string> grown;
-  // In the file, for nobody: other heads and the like.
+  // In the file but unused: other heads and the like.
   std::vector<std::string> unused;
   // In the file, of known use elsewhere: pooler, pre-training heads, position_ids.
   std::vector<std::string> ignored;

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A shard is looked for beside its index and nowhere else.
+// A shard is looked for in the folder of its index and nowhere else.
 bool is_plain_file_name(const std::string& name) {
   return !name.empty() && name.front() != '.' &&
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
@@ -76,8 +76,9 @@ WeightIndex parse_weight_index(std::string_view text, const std::string& where) 
     }
     const auto& name = file.get_ref<const std::string&>();
     if (!is_plain_file_name(name)) {
-      raise<DataError>("{}: the file of tensor '{}' is {}; expected the name of a file beside it",
-                       where, tensor, file.dump());
+      raise<DataError>(
+          "{}: the file of tensor '{}' is {}; expected the name of a file in the same folder",
+          where, tensor, file.dump());
     }
     index.file_of_tensor.emplace(tensor, name);
   }

@@ -108,7 +108,7 @@ TEST_F(WeightFilesTest, RefusesNamesThatLeadElsewhere) {
   for (const char* file : {"../one.safetensors", "/etc/passwd", "x/one.safetensors", "..", "",
                            ".hidden", "x\\\\one.safetensors", "one.safetensors\\u0000"}) {
     index("model.safetensors.index.json", fmt::format(R"("a": "{}")", file));
-    expect_refused("expected the name of a file beside it");
+    expect_refused("expected the name of a file in the same folder");
   }
 }
 

@@ -123,7 +123,7 @@ std::span<const T> PreNormPass<T>::qkv_input(bool again) const {
   return y.operand;
 }
 
-// Backward needs the rows that do not go on, too: their gradient is 0 only where their
+// Backward needs the rows that are dropped, too: their gradient is 0 only where their
 // probabilities are finite.
 template <class T>
 void PreNormPass<T>::attend(bool training) const {

@@ -8,7 +8,7 @@
 //   y       = middle + dropout(act(a) ⊙ g)·Wdᵀ
 //
 // The first layer reads x instead of LayerNorm(x), because the embeddings end with a LayerNorm.
-// Letters: R rows of all sequences, B rows that go on after the attention (first rows, or R),
+// Letters: R rows of all sequences, B rows that continue after the attention (first rows, or R),
 // H hidden size, A heads, D = H/A, I intermediate size. T is the type that matrix products read.
 //
 // The residual stream is x.residual and y.residual, in f32 whatever T is. Both norms read rows of
@@ -73,7 +73,7 @@ struct PreNormTensors {
   std::span<T> grad_context;        // [R, H]; training only
   std::span<T> grad_activated;      // [B, I]; training only
   std::span<T> grad_wide;           // [max(B·2I, R·3H)]; training only
-  std::span<T> first_context;       // [B, H] what the first rows read, if they alone go on
+  std::span<T> first_context;       // [B, H] what the first rows read, if they alone continue
   std::span<float> first_residual;  // [B, H]
 
   static PreNormTensors lay_out(Region& saved, Region& scratch, const PreNormOptions& options,
@@ -94,7 +94,7 @@ class PreNormPass {
   bool first_rows_only() const { return pass_.first_rows != nullptr; }
   bool has_attention_norm() const { return parameters_.attention_norm.has_value(); }
   std::size_t output_size() const { return output_rows_.rows() * options_.hidden_size; }
-  // [B, H] what goes on after the attention.
+  // [B, H] the rows that continue after the attention.
   std::span<const T> context() const;
   std::span<const float> residual() const;
   std::span<float> middle() const;
