@@ -48,13 +48,13 @@ class Bpe {
 
   // vocabulary[id] is a token in symbols of bytes; "" where an id is not in use. byte_ids[b] is the
   // token of the one byte b. Of merges with equal parts the last counts. whole_words: a word that
-  // is a token is never taken apart (ignore_merges of tokenizer.json).
+  // is a token is never split (ignore_merges of tokenizer.json).
   Bpe(std::span<const std::string> vocabulary, const std::array<std::int32_t, 256>& byte_ids,
       std::span<const Merge> merges, bool whole_words);
 
   // Overwrites work.pieces by the pieces of a word (bytes of a text). Time n log n for n bytes.
   void encode(std::string_view word, Work& work) const;
-  // The same as the definition says, in quadratic time: the oracle of the tests.
+  // The same by the definition, in quadratic time: the oracle of the tests.
   void encode_reference(std::string_view word, Work& work) const;
 
  private:

@@ -122,14 +122,14 @@ void read_pre_tokenizer(const Path& path, TokenizerDefinition& d) {
   if (const Json& normalizer = member(d.tokenizer_json, "normalizer"); !normalizer.is_null()) {
     d.bpe.nfc = member(normalizer, "type") == "NFC";
     if (!d.bpe.nfc) {
-      raise<DataError>("'{}': the normalizer is {}, expected \"NFC\" or none beside byte-level BPE",
+      raise<DataError>("'{}': the normalizer is {}, expected \"NFC\" or none with byte-level BPE",
                        path.string(), member(normalizer, "type").dump());
     }
   }
   const Json& section = member(d.tokenizer_json, "pre_tokenizer");
   const auto type = value_or<std::string>(section, "type", "none", path);
   if (type != "ByteLevel") {
-    raise<DataError>("'{}': the pre_tokenizer is \"{}\", expected \"ByteLevel\" beside BPE",
+    raise<DataError>("'{}': the pre_tokenizer is \"{}\", expected \"ByteLevel\" with BPE",
                      path.string(), type);
   }
   d.bpe.add_prefix_space = value_or(section, "add_prefix_space", true, path);
@@ -199,7 +199,8 @@ void read_vocab_json(std::string_view text, const Path& path, TokenizerDefinitio
   const Path merges_path = path.parent_path() / "merges.txt";
   const auto merges = read_text_if_exists(merges_path);
   if (!merges) {
-    raise<DataError>("no '{}', which byte-level BPE needs beside vocab.json", merges_path.string());
+    raise<DataError>("no '{}', which byte-level BPE needs in addition to vocab.json",
+                     merges_path.string());
   }
   MergeReader reader(merges_path, d);
   std::string_view rest = *merges;

@@ -1,6 +1,6 @@
 // Byte-level BPE between added tokens, as RoBERTa has it: words (byte_level_words.h), merges of
 // their bytes (bpe.h), offsets without the blanks around words; and what the files of a tokenizer
-// say of them. Internal to text.
+// contain about them. Internal to text.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ std::unique_ptr<TokenizerModel> make_bpe_model(const TokenizerDefinition& defini
 bool is_bpe(std::string_view named, const nlohmann::ordered_json& settings,
             const simdjson::dom::object& model);
 void read_bpe_json(const TokenizerJsonSource& source, TokenizerDefinition& definition);
-// vocab.json; merges.txt must lie beside it.
+// vocab.json; merges.txt must be in the same folder.
 void read_vocab_json(std::string_view text, const std::filesystem::path& path,
                      TokenizerDefinition& definition);
 void apply_bpe_config(const nlohmann::ordered_json& config, const std::filesystem::path& path,

@@ -79,7 +79,7 @@ bool is_punctuation(char32_t c) {
   }
 }
 
-// The ranges of crate tokenizers, including its 2B920 where Python's tokenizer says 2B820.
+// The ranges of crate tokenizers, including its 2B920 where Python's tokenizer has 2B820.
 bool is_ideograph(char32_t c) {
   return (c >= 0x4e00 && c <= 0x9fff) || (c >= 0x3400 && c <= 0x4dbf) ||
          (c >= 0x20000 && c <= 0x2a6df) || (c >= 0x2a700 && c <= 0x2b73f) ||

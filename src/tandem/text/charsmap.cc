@@ -88,7 +88,7 @@ Charsmap::Charsmap(std::string_view bytes, const std::string& path) {
   const std::size_t size = bytes.size() < 4 ? 0 : read_u32(bytes, 0);
   if (size == 0 || size % 4 != 0 || size > bytes.size() - 4) {
     raise<DataError>(
-        "'{}': the precompiled charsmap has {} bytes and says that {} of them are a trie, expected "
+        "'{}': the precompiled charsmap has {} bytes and a trie of {} bytes, expected "
         "a multiple of 4 below that",
         path, bytes.size(), size);
   }

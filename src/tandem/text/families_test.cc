@@ -296,7 +296,7 @@ TEST_F(SmallFamily, ErrorsOfBpe) {
   EXPECT_THAT(error([](Json& j) {
                 j["normalizer"] = {{"type", "NFKC"}};
               }),
-              HasSubstr("the normalizer is \"NFKC\", expected \"NFC\" or none beside byte-level "
+              HasSubstr("the normalizer is \"NFKC\", expected \"NFC\" or none with byte-level "
                         "BPE"));
   EXPECT_THAT(error([](Json& j) { j["pre_tokenizer"]["type"] = "Whitespace"; }),
               HasSubstr("the pre_tokenizer is \"Whitespace\", expected \"ByteLevel\""));
@@ -305,7 +305,7 @@ TEST_F(SmallFamily, ErrorsOfBpe) {
   fs::remove(folder_ / "tokenizer.json");
   copy("roberta", {"vocab.json"});
   EXPECT_THAT(this->error(),
-              HasSubstr("merges.txt', which byte-level BPE needs beside vocab.json"));
+              HasSubstr("merges.txt', which byte-level BPE needs in addition to vocab.json"));
   write_file(folder_ / "merges.txt", "#version: 0.2\na b c\n");
   EXPECT_THAT(this->error(), HasSubstr("merges.txt': merge 0 is \"a b c\""));
   write_file(folder_ / "vocab.json", "[1]");
@@ -335,7 +335,7 @@ TEST_F(SmallFamily, ErrorsOfUnigram) {
   EXPECT_THAT(error([](Json& j) {
                 j["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "/wAAAAAA"}};
               }),
-              HasSubstr("has 6 bytes and says that 255 of them are a trie"));
+              HasSubstr("has 6 bytes and a trie of 255 bytes"));
   EXPECT_THAT(error([](Json& j) {
                 j["normalizer"]["normalizers"][2]["pattern"] = {{"Regex", "a+"}};
               }),

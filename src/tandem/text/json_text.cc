@@ -43,8 +43,8 @@ std::string describe_json_error(std::string_view text, std::size_t begin, std::s
   }
   ErrorCatcher catcher;
   if (nlohmann::json::sax_parse(part.begin(), part.end(), &catcher)) return {};
-  // "parse error at line 1, column 5: syntax error while parsing …" says the place first, a number
-  // that is too large ("number overflow parsing '1e999'") does not.
+  // "parse error at line 1, column 5: syntax error while parsing …" has the position first, a
+  // number that is too large ("number overflow parsing '1e999'") has none.
   std::string_view reason = json_reason(catcher.what);
   if (reason.starts_with("parse error at ")) reason = reason.substr(reason.find(": ") + 2);
   const std::size_t byte = std::min(part.size(), std::max<std::size_t>(catcher.byte, 1) - 1);

@@ -130,8 +130,8 @@ TEST_F(MpnetTokenizer, TrimsOffsetsAsThePostProcessorDoes) {
   EXPECT_EQ(mask(), (Span{1, 9}));
 }
 
-// Settings of tokenizer_config.json win over the normalizer, but not over what it says of
-// ideographs: MPNetTokenizerFast of transformers 4.
+// Settings of tokenizer_config.json win over the normalizer, but not over its rule for ideographs:
+// MPNetTokenizerFast of transformers 4.
 TEST_F(MpnetTokenizer, TakesLowerCaseFromItsSettings) {
   copy({"tokenizer.json", "tokenizer_config.json"});
   edit("tokenizer_config.json", [](Json& json) {

@@ -120,7 +120,7 @@ class Tokenizer {
   // The token with this id, e.g. "##ing"; an empty string for an id that is not in use.
   std::string_view token(std::int32_t id) const;
 
-  // Longest sequence the model takes; kUnlimited when tokenizer_config.json does not say.
+  // Longest sequence the model takes; kUnlimited when tokenizer_config.json has no limit.
   static constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
   std::size_t model_max_length() const;
 

@@ -1,6 +1,6 @@
 // Which rules apply to the files of a tokenizer: classes of transformers, tokenizer.json, settings.
 // Expected tokens were written down from transformers 4.57.6 and 5.24.0 (where they differ, the
-// test says which is followed).
+// test states which is followed).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -109,7 +109,7 @@ class DefinitionReader {
   [[noreturn]] void unknown_class(const Path& source, const std::string& found) const {
     raise<DataError>(
         "'{}': {}, a tokenizer whose rules tandem does not have; expected one of {}. If "
-        "tokenizer.json alone says how texts become tokens, set \"tokenizer_class\" in "
+        "tokenizer.json alone defines how texts become tokens, set \"tokenizer_class\" in "
         "tokenizer_config.json to PreTrainedTokenizerFast",
         source.string(), found, fmt::join(tokenizer_class_names(), ", "));
   }
@@ -259,7 +259,7 @@ class DefinitionReader {
     }
   }
 
-  // {"103": {"content": "[MASK]", …}} in tokenizer_config.json; wins over added_tokens.json. Beside
+  // {"103": {"content": "[MASK]", …}} in tokenizer_config.json; wins over added_tokens.json. With a
   // tokenizer.json only the flags count: ids are those of tokenizer.json.
   void read_added_tokens_decoder() {
     const Json& decoder = member(d_.tokenizer_config, "added_tokens_decoder");

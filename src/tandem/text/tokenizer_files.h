@@ -1,4 +1,4 @@
-// The files of a tokenizer directory: what they say, and writing them again.
+// The files of a tokenizer directory: their contents, and writing them again.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,7 @@ struct BpeOptions {
   bool add_prefix_space = false;
   bool use_regex = true;  // splits into words (byte_level_words.h)
   bool nfc = false;       // with the normalizer NFC
-  // Of the post-processor: offsets lose white space, but not that of add_prefix_space.
+  // The post-processor: offsets lose white space, but not that of add_prefix_space.
   bool trim_offsets = true;
   bool trim_with_prefix_space = false;
 };
@@ -93,7 +93,7 @@ struct TokenizerDefinition {
   std::vector<AddedToken> added_tokens;  // by id; always holds the special tokens
   std::size_t model_max_length = Tokenizer::kUnlimited;
   std::string tokenizer_class;  // to be saved
-  // Whether tokenizer.json alone says how texts become tokens; else the class sets some of it.
+  // Whether tokenizer.json alone defines how texts become tokens; else the class sets some of it.
   bool exact = false;
   bool token_types = true;         // whether the second text of a pair has its own token type
   std::vector<std::string> notes;  // what a user of the files should know, one line each

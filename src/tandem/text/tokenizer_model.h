@@ -1,9 +1,9 @@
 // One interface for what tokenizers differ in: how a text becomes tokens, and what tokenizer.json
-// and the files beside it say of that. Added tokens, special tokens and the rest of the files are
-// Tokenizer's, for all of them.
+// and the files next to it contain about that. Added tokens, special tokens and the rest of the
+// files are Tokenizer's, for all of them.
 //
 // A type of model is one implementation of TokenizerModel, and one line of the table in
-// tokenizer_model.cc. Internal to text. docs/extending/tokenizer_model.md says how to add one.
+// tokenizer_model.cc. Internal to text. docs/extending/tokenizer_model.md describes how to add one.
 #pragma once
 
 #include <simdjson.h>
@@ -49,7 +49,7 @@ Scratch& scratch_of(Encoding& encoding) {
   return scratch;
 }
 
-// The special tokens that a family has unless its files say otherwise.
+// The special tokens that a family has unless its files have others.
 struct SpecialTokenDefaults {
   std::string_view unk, sep, pad, cls, mask;
   std::string_view bos = {}, eos = {};  // empty: the family has none
@@ -57,7 +57,7 @@ struct SpecialTokenDefaults {
   bool mask_takes_blanks = false;       // the mask's lstrip
 };
 
-// A file to write beside tokenizer.json.
+// A file to write next to tokenizer.json.
 struct VocabularyFile {
   std::string name, content;
 };
@@ -80,7 +80,7 @@ struct TokenizerModelType {
   std::string_view name;
   // The vocabulary of a directory without tokenizer.json.
   std::string_view vocabulary_file;
-  // The class in transformers, unless the files or the model beside them say otherwise.
+  // The class in transformers, unless the files or the model next to them name another.
   std::string_view tokenizer_class;
   SpecialTokenDefaults special_tokens;
 

@@ -1,8 +1,8 @@
 // A vocabulary as a double-array trie over bytes.
 //
 // The trie's nodes are cells of one array. A node's child for byte c is the cell base + c, if that
-// cell's `parent` says so (Aoe 1989): one dependent load per byte of text, about 1 MB for BERT's
-// vocabulary.
+// cell's `parent` is the node (Aoe 1989): one dependent load per byte of text, about 1 MB for
+// BERT's vocabulary.
 #pragma once
 
 #include <cstddef>

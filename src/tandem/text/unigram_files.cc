@@ -104,7 +104,7 @@ void read_normalizer(const Json& step, const Path& path, TokenizerDefinition& d)
   } else {
     raise<DataError>(
         "'{}': the normalizer is \"{}\", expected \"Precompiled\", \"Strip\", \"Replace\" or a "
-        "\"Sequence\" of them beside Unigram",
+        "\"Sequence\" of them with Unigram",
         path.string(), type);
   }
 }
@@ -128,7 +128,7 @@ void read_metaspace(const Json& section, const Path& path, TokenizerDefinition& 
   if (type != "Metaspace" || replacement.size() != 1) {
     raise<DataError>(
         "'{}': the pre_tokenizer is {}, expected \"Metaspace\" with one character as replacement, "
-        "or \"WhitespaceSplit\" and \"Metaspace\", beside Unigram",
+        "or \"WhitespaceSplit\" and \"Metaspace\", with Unigram",
         path.string(), section.dump());
   }
   d.unigram.replacement = replacement[0];

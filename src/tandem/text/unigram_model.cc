@@ -125,7 +125,8 @@ class UnigramEncoder {
   }
 
  private:
-  // White space separates and is dropped, if the pre-tokenizer says so; Metaspace does the rest.
+  // White space separates and is dropped, if the pre-tokenizer requires it; Metaspace does the
+  // rest.
   void encode_part(std::size_t begin, std::size_t end) {
     if (!parts_.options.splits_white_space) {
       encode_words(begin, end);

@@ -1,6 +1,6 @@
 // SentencePiece's unigram between added tokens, as XLM-R has it: the normalizer's steps, words that
-// begin with "▁" (Metaspace), Viterbi (unigram.h); and what the files of a tokenizer say of them.
-// Internal to text.
+// begin with "▁" (Metaspace), Viterbi (unigram.h); and what the files of a tokenizer contain about
+// them. Internal to text.
 #pragma once
 
 #include <memory>

@@ -119,7 +119,7 @@ void read_vocab_txt(std::string_view text, const Path& path, TokenizerDefinition
 // BertTokenizerFast sets its own three settings (with defaults for those that tokenizer_config.json
 // lacks) over the normalizer it has read.
 void apply_wordpiece_config(const Json& config, const Path& path, TokenizerDefinition& d) {
-  if (d.exact) return;  // keeps what tokenizer.json says
+  if (d.exact) return;  // keeps the rules of tokenizer.json
   const bool read = !d.tokenizer_json.is_null();
   if (!read && is_mpnet(d)) d.frame.num_separators = 2;
   if (read && member(d.tokenizer_json, "normalizer").is_null()) {
@@ -129,7 +129,7 @@ void apply_wordpiece_config(const Json& config, const Path& path, TokenizerDefin
   }
   NormalizerOptions& normalizer = d.wordpiece.normalizer;
   normalizer.lowercase = value_or(config, "do_lower_case", true, path);
-  // MPNetTokenizerFast keeps what the normalizer of tokenizer.json says of ideographs.
+  // MPNetTokenizerFast keeps the rule of tokenizer.json's normalizer for ideographs.
   if (!read || !is_mpnet(d))
     normalizer.handle_chinese_chars = value_or(config, "tokenize_chinese_chars", true, path);
   normalizer.strip_accents = optional_bool(config, "strip_accents", path);

@@ -1,6 +1,6 @@
 // BERT's stages between added tokens: normalizer (normalizer.h), words at white space and
-// punctuation, WordPiece (wordpiece.h); and what the files of a tokenizer say of them. Internal to
-// text.
+// punctuation, WordPiece (wordpiece.h); and what the files of a tokenizer contain about them.
+// Internal to text.
 #pragma once
 
 #include <memory>
