@@ -33,10 +33,10 @@ struct DataSource {
 // The parts of a list that commas separate.
 std::vector<std::string> comma_list(std::string_view text);
 
-// The five flags; `formats` says in the help what a training file may be.
+// The five flags; `formats` is the list of training files in the help.
 flags::FlagTable data_source_flags(std::string_view formats);
 
-// Looks for endings that cannot be read, and for data that a stage needs and nobody named;
+// Looks for endings that cannot be read, and for data that a stage needs but no flag names;
 // `evaluation_flag` is the flag that asked for an evaluation. Reads no file. Throws ConfigError.
 void check_data_source(const DataSource& source, const Stages& stages,
                        std::string_view evaluation_flag,

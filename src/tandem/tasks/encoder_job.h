@@ -45,8 +45,8 @@ class EncoderJob : public JobTask {
   EncoderTask* encoder_task_ = nullptr;
 };
 
-// An EncoderJob with its parts: the task, a `TaskType` once make_task() has made it, and what the
-// command line said, `Arguments`, a struct that derives from DataSource or is one.
+// An EncoderJob with its parts: the task, a `TaskType` once make_task() has made it, and the
+// command line's values, `Arguments`, a struct that derives from DataSource or is one.
 template <class TaskType, class Arguments>
 class ExampleJob : public EncoderJob {
  public:

@@ -70,7 +70,8 @@ class EncoderTask : public Task {
   std::vector<std::uint32_t> train_lengths() const override;
   // Any batch_size features.
   std::size_t plan_training(std::size_t batch_size) override;
-  // Batches of up to `max_rows` rows: who knows the order of the batches needs less memory.
+  // Batches of up to `max_rows` rows: a caller that knows the order of the batches needs less
+  // memory.
   virtual std::size_t plan_training(std::size_t batch_size, std::size_t max_rows);
   // Activations of one layer.
   std::size_t plan_calibration(std::size_t batch_size) override;

@@ -1,4 +1,4 @@
-// Result of an evaluation, for those who make or read it: task.h only names it.
+// Result of an evaluation, for code that makes or reads it: task.h only names it.
 #pragma once
 
 #include <string>

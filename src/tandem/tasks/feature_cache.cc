@@ -29,7 +29,7 @@ constexpr std::string_view kExtension = ".features";
 // it alone. The kernel releases the lock however its holder ends.
 class WritersLock {
  public:
-  // Waits for a moment at most: nobody holds it alone for longer than it takes to list the folder.
+  // Waits for a moment at most: no process holds it alone for longer than listing the folder takes.
   static WritersLock of_writer(const fs::path& folder) { return {folder, LOCK_SH}; }
   // Not held while somebody writes, and where the file system has no locks.
   static WritersLock alone(const fs::path& folder) { return {folder, LOCK_EX | LOCK_NB}; }

@@ -41,12 +41,11 @@ class ContentDigest {
   std::string buffer_;  // begins with the digest of what was before
 };
 
-// A folder with a file per key. A key is made of what the caller says (the contents of the data and
+// A folder with a file per key. A key is made of the caller's text (the contents of the data and
 // all settings), of the tokenizer's files, and of this program's size and date: whatever could make
 // other features makes another key. Files are written under temporary names and renamed, so any
 // number of ranks and jobs may use the folder at once; each rank that finds no file makes the
-// features itself.
-// A fault in the folder never ends a job: notes() reports it. Not thread-safe.
+// features itself. A fault in the folder never ends a job: notes() reports it. Not thread-safe.
 class FeatureCache {
  public:
   // Features of less data are not cached: making them takes less time than finding them.
@@ -114,7 +113,7 @@ class FeatureCache {
     FunctionRef<void()> make;
     Write write;
   };
-  // The file of some features, and what it must say of itself.
+  // The file of some features, and the key that it must have.
   struct Entry {
     std::filesystem::path path;
     std::string key;

@@ -1,7 +1,7 @@
 // Features in a file: written once, mapped by every process that needs them, so that the ranks of a
 // node share their memory.
 //
-// A set of features says what it consists of by a static function template
+// A set of features lists its fields by a static function template
 // each_field(set, visit), which calls visit() for each of its fields, always in the same order: a
 // StoredArray, warnings (a vector of texts), or something trivially copyable.
 #pragma once
@@ -65,7 +65,7 @@ class FeatureFields {
  public:
   // Nothing if the file is missing. Throws DataError for a file of another format or key, and one
   // that is cut off or changed, and IoError, also for a file that another user wrote or may have
-  // written: what the fields say of each other is not checked.
+  // written: the consistency of the fields is not checked.
   static std::optional<FeatureFields> map(const std::filesystem::path& path, std::string_view key);
   // The bytes of such a file, which `memory` keeps; `name` is for messages. Whatever they are, no
   // field lies outside of them. Throws DataError as map() does.

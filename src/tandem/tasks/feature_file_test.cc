@@ -173,7 +173,7 @@ TEST_F(FeatureFileTest, AnythingElseIsRefused) {
   }
 }
 
-// An attacker who can write a file can also make its checksum right.
+// An attacker with write access to a file can also make its checksum right.
 TEST_F(FeatureFileTest, SizesThatLieAreRefusedThoughTheChecksumIsRight) {
   write_feature_file(path_, "key", build(20));
   const std::string whole = read_file(path_);

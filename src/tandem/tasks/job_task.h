@@ -35,7 +35,7 @@ class StartLog {
   virtual ~StartLog() = default;
   // A fact that a person would act on: a topic ("train") and a text.
   virtual void fact(std::string_view topic, std::string_view text) = 0;
-  // A detail for somebody who looks for a cause.
+  // A detail for the search for a cause.
   virtual void detail(std::string_view topic, std::string_view text) = 0;
   virtual void warning(std::string_view text) = 0;
 };
@@ -159,7 +159,7 @@ class JobTask {
   // training. The suffix of each set's result keys.
   virtual std::vector<std::string> set_suffixes(Split) const { return {""}; }
   virtual void select_set(Split, std::size_t) {}
-  // The metric by which evaluations in training are told apart: "f1".
+  // The metric that distinguishes evaluations in training: "f1".
   virtual std::string main_metric() const { return card_task().metrics.front(); }
   // The first line of the report: "question answering".
   virtual std::string title() const { return card_task().name; }

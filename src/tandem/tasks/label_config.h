@@ -11,8 +11,8 @@ namespace tandem::tasks {
 // LABEL_0, LABEL_1 …: what transformers calls the labels of a model that names none.
 bool are_default_names(std::span<const std::string> names);
 
-// Sets finetuning_task, a key that transformers' scripts write and nobody reads; empty: takes it
-// away.
+// Sets finetuning_task, a key that transformers' scripts write and no program reads; empty: removes
+// it.
 void set_finetuning_task(models::ModelConfig& config, const std::string& task);
 
 }  // namespace tandem::tasks

@@ -29,17 +29,17 @@ class TaskArguments {
   virtual void add_to(flags::ArgumentParts& parts) = 0;
   // Names of the evaluation's metrics, without the prefix "eval_".
   virtual std::vector<std::string> metrics() const = 0;
-  // The one that the best model is chosen by where nobody names another.
+  // The metric that chooses the best model unless the user names another.
   virtual std::string default_metric() const { return metrics().front(); }
   // As in transformers.
   virtual bool greater_is_better(std::string_view metric) const {
     return !metric.ends_with("loss");
   }
-  // Looks for contradictions and for data that a stage needs and nobody named; `evaluation_flag` is
-  // the flag that asked for an evaluation. Reads no file. May write a value in another way. Throws
-  // ConfigError.
+  // Looks for contradictions and for data that a stage needs but no flag names; `evaluation_flag`
+  // is the flag that asked for an evaluation. Reads no file. May write a value in another way.
+  // Throws ConfigError.
   virtual void check(const Stages& stages, std::string_view evaluation_flag) = 0;
-  // The job of what the flags say, when they are read and checked.
+  // The job that the flags describe, after they are read and checked.
   virtual std::unique_ptr<JobTask> make_job() const = 0;
 };
 

@@ -1,5 +1,5 @@
-// Tests of whole corpora: which rows become which part, what the start block says, and corpora that
-// are larger than the memory of the process.
+// Tests of whole corpora: which rows become which part, what the start block lists, and corpora
+// that are larger than the memory of the process.
 #include "tandem/tasks/masked_language/corpus.h"
 
 #include <gmock/gmock.h>

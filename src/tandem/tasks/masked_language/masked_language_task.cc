@@ -93,7 +93,7 @@ std::size_t MaskedLanguageTask::plan_head(std::size_t rows, bool training) {
   return more;
 }
 
-// Hidden states and their gradient are beside the activations.
+// Hidden states and their gradient are needed in addition to the activations.
 std::size_t MaskedLanguageTask::plan_training(std::size_t batch_size, std::size_t max_rows) {
   head_bytes_ = 0;
   return EncoderTask::plan_training(batch_size, max_rows) + plan_head(max_rows, /*training=*/true) +

@@ -161,7 +161,7 @@ TEST_F(TextPiecesTest, ARowLongerThanAPiece) {
   EXPECT_EQ(by_line.counts().dropped_tokens, 995u);
 }
 
-// Blank is what Python's isspace() says; other rows without a token are rows.
+// A row is blank if Python's isspace() is true; other rows without a token are rows.
 TEST_F(TextPiecesTest, BlankRowsOfLineByLine) {
   const fs::path path = file("a\n\n \t\n\xc2\xa0\xe3\x80\x80\n\x1c\n\xe2\x80\x8b\nb\n");
   const TextPieces pieces = make({path}, tokenizer_, {.max_seq_length = 16, .line_by_line = true});

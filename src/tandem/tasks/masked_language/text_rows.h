@@ -48,7 +48,7 @@ class TextRows {
   // The rows that come next, about `bytes` bytes of text or fewer, but at least one row. False:
   // there are no more.
   bool next(RowBlock& block, std::size_t bytes);
-  // Instead of next(): reads all files, and says how many rows they have.
+  // Instead of next(): reads all files, and returns the number of their rows.
   std::uint64_t count();
   // The column that texts come from; empty while all files were .txt.
   const std::string& column() const { return column_; }

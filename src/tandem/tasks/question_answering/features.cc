@@ -21,7 +21,7 @@ struct TokenizedTexts {
   std::vector<text::Span> offsets;  // empty unless asked for
 };
 
-// `name(i)` says for an error whose text it is.
+// `name(i)` names the text in an error.
 TokenizedTexts tokenize(const text::Tokenizer& tokenizer, std::span<const std::string_view> texts,
                         bool with_offsets, FunctionRef<std::string(std::size_t)> name,
                         ThreadPool& threads) {
@@ -132,9 +132,8 @@ class FeatureBuilder {
     }
     if (set_.max_seq_length_ <= special_tokens()) {
       raise<InvalidArgument>(
-          "max_seq_length is {}, which leaves no room beside {} special tokens; run_qa's default "
-          "is "
-          "384",
+          "max_seq_length is {}, which leaves no room in addition to {} special tokens; run_qa's "
+          "default is 384",
           set_.max_seq_length_, special_tokens());
     }
   }
@@ -219,7 +218,7 @@ class FeatureBuilder {
       if (options_.doc_stride >= room) {
         return fmt::format(
             "doc_stride {} is not smaller than the {} tokens that max_seq_length {} leaves for the "
-            "context beside a question of {} tokens; lower --doc_stride or raise --max_seq_length",
+            "context with a question of {} tokens; lower --doc_stride or raise --max_seq_length",
             options_.doc_stride, room, length, question);
       }
     }

@@ -137,8 +137,8 @@ class FeatureSet final : public tasks::TokenSequences {
 // then window; the same for any number of threads. Throws DataError naming the example's id:
 // question too long for max_seq_length, doc_stride not smaller than the room for the context, and,
 // with labels, a context without a token or an empty answer at position 0; InvalidArgument if
-// max_seq_length has no room for anything; Interrupted soon after the calling thread's scope says
-// so (core/interruption.h).
+// max_seq_length has no room for anything; Interrupted soon after the calling thread's scope is
+// stopped (core/interruption.h).
 FeatureSet build_features(const text::Tokenizer& tokenizer,
                           std::span<const data::QuestionExample> examples,
                           const FeatureOptions& options, ThreadPool& threads);

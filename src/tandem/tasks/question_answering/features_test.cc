@@ -205,7 +205,7 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> windows(const FeatureSet& f
 
 TEST(Features, WindowsOverlapByTheStride) {
   FeatureOptions options;
-  options.max_seq_length = 9;  // room for 5 tokens beside a question of 1
+  options.max_seq_length = 9;  // room for 5 tokens after a question of 1
   options.doc_stride = 2;
   options.labels = false;
   using Windows = std::vector<std::pair<std::uint32_t, std::uint32_t>>;

@@ -46,7 +46,7 @@ Mistake describe(const data::QuestionExample& example, std::string_view predicti
         mistake.expected.end()) {
       mistake.expected.push_back(text);
     }
-    // Files may say anything: a place that does not hold the text is not shown.
+    // Files may hold anything: a position without the text is not shown.
     const std::size_t begin =
         byte_of(example.context, std::max<std::int64_t>(0, answer.answer_start));
     if (!text.empty() && example.context.substr(begin, text.size()) == text)

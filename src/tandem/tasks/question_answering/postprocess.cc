@@ -14,7 +14,7 @@
 namespace tandem::question_answering {
 namespace {
 
-constexpr std::size_t kManySpans = 4096;      // beside n_best_size, before the rest is dropped
+constexpr std::size_t kManySpans = 4096;  // in addition to n_best_size, before the rest is dropped
 constexpr std::string_view kEmpty = "empty";  // utils_qa.py's answer when it found none
 
 // A span of context that may become an answer; offsets (0, 0) = "no answer".

@@ -88,7 +88,7 @@ std::string QuestionAnsweringTask::fingerprint(const EvaluationSet& set) const {
 
 std::size_t QuestionAnsweringTask::answers_bytes(tasks::Split split) const {
   if (sets(split).empty()) return 0;
-  constexpr std::size_t kHeap = 16;  // what an allocation takes beside its bytes
+  constexpr std::size_t kHeap = 16;  // overhead of an allocation
   return used_examples(sets(split).front()).size() *
          (sizeof(Prediction) + postprocess_.n_best_size * sizeof(Candidate) + kHeap);
 }

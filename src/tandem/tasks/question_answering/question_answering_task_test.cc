@@ -152,7 +152,7 @@ TEST(QuestionAnsweringTask, QuestionsWithoutAnAnswerAreRefusedAtOnce) {
     return data::read_questions(folder / "q.json", {});
   };
   const std::string tom = R"({"text": ["Tom"], "answer_start": [0]})";
-  const std::string nobody = R"({"text": [], "answer_start": []})";
+  const std::string unanswered = R"({"text": [], "answer_start": []})";
   const auto error_of = [&](tasks::Split split, const std::string& answers, bool version_2,
                             std::size_t max_samples = FeatureOptions::kAll) -> std::string {
     const text::Tokenizer tokenizer = text::Tokenizer::load(demo("model"));
@@ -173,7 +173,7 @@ TEST(QuestionAnsweringTask, QuestionsWithoutAnAnswerAreRefusedAtOnce) {
   const std::string error = error_of(kEval, tom, false);
   EXPECT_NE(error.find("question 'b' has no answer to compare with"), std::string::npos) << error;
   EXPECT_EQ(error_of(kPredict, tom, false), error);
-  EXPECT_EQ(error_of(kPredict, nobody, false), "") << "without answers nothing is scored";
+  EXPECT_EQ(error_of(kPredict, unanswered, false), "") << "without answers nothing is scored";
   EXPECT_EQ(error_of(kEval, tom, true), "");
   EXPECT_EQ(error_of(kEval, tom, false, 1), "") << "question 'b' is not used";
 }

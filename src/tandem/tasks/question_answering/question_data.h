@@ -18,7 +18,7 @@ std::string features_key(std::span<const std::filesystem::path> files,
                          const FeatureOptions& options);
 
 // Reads what the stages need, makes features or finds them in the cache (tasks/feature_maker.h),
-// says what they are, and gives them to the task, whose tokenizer is the one of the parts'
+// prints what they are, and gives them to the task, whose tokenizer is the one of the parts'
 // directory. Features are made by --preprocessing_num_workers threads, else by those of the parts.
 void load_questions(const tasks::QaArguments& data, const tasks::DataParts& parts,
                     QuestionAnsweringTask& task);

@@ -91,8 +91,9 @@ FlagTable evaluator_flags() {
       "Evaluator",
       {
           flag("evaluator", field<&Arguments::evaluator>(),
-               "metrics of an evaluation beside the loss: reranking (nDCG, MRR, MAP), correlation "
-               "(Pearson, Spearman) or classification (average precision, F1, accuracy)"),
+               "metrics of an evaluation in addition to the loss: reranking (nDCG, MRR, MAP), "
+               "correlation (Pearson, Spearman) or classification (average precision, F1, "
+               "accuracy)"),
           flag("eval_file", field<&Arguments::eval_file>(),
                "rows for the evaluator; of reranking a query, positives and negatives, or lists of "
                "passages and labels, of which those above 0 are relevant (default: the validation "

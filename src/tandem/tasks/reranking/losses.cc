@@ -168,7 +168,7 @@ BatchLoss mean_over_queries(ListLoss loss) {
 }
 
 // One mean over the pairs of all queries. Without any pair, sentence-transformers has NaN; here the
-// loss and its gradient are 0, because such a batch says nothing of the order.
+// loss and its gradient are 0, because such a batch has no information about the order.
 double mean_over_pairs(Batch& batch, PairWeights weights, std::size_t k) {
   PairSums all;
   for (std::size_t query = 0; query < batch.scored.queries(); ++query) {

@@ -70,7 +70,7 @@ struct BadLabel {
 std::optional<BadLabel> find_bad_label(const LossNeeds& needs, std::span<const float> labels,
                                        std::size_t outputs);
 
-// Whether a query's labels say anything to a loss that orders labels. If none of a batch does, the
+// Whether a query's labels matter to a loss that orders labels. If none of a batch does, the
 // loss is 0; callers may warn when all queries of a file are so.
 bool has_order(std::span<const float> labels);
 

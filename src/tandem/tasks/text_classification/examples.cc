@@ -163,8 +163,8 @@ std::vector<std::string> ExampleReader::choose_texts(const data::RowLoader& read
   }
   if (texts.empty()) {
     raise<DataError>(
-        "there is no column with texts beside \"label\": found {}; name the columns of texts "
-        "sentence1 and sentence2, or pass --text_column_names to tandem run_classification",
+        "there is no column with texts in addition to \"label\": found {}; name the columns of "
+        "texts sentence1 and sentence2, or pass --text_column_names to tandem run_classification",
         left_out_.empty() ? "no other column" : fmt::to_string(fmt::join(left_out_, ", ")));
   }
   return texts;

@@ -13,8 +13,8 @@ namespace tandem::text_classification {
 // The features of a training file with its labels, as tasks::inspect_sequences() writes them; the
 // lines have "label": the id of a class, a number, or for each of several labels 1 or 0. Of the
 // arguments max_seq_length, max_train_samples, task_name and what chooses columns and the kind of
-// labels are read. Throws what reading training data throws, and
-// ConfigError for a task_name that is not GLUE's.
+// labels are read. Throws what reading training data throws, and ConfigError for a task_name that
+// is not GLUE's.
 void inspect_features(const std::filesystem::path& file, const ClassificationArguments& arguments,
                       const text::Tokenizer& tokenizer, ThreadPool& threads, std::ostream& output);
 

@@ -40,7 +40,7 @@ Mistakes find_mistakes(const ExampleSet& examples, const LabelSet& labels,
 // A confusion matrix, and a list that report.js searches.
 tasks::ReportSection mistakes_section(const Mistakes& mistakes);
 
-// How prediction files and reports write what the logits of a text say: a label, a list of labels
+// How prediction files and reports write the prediction of a text: a label, a list of labels
 // as Python prints it, a number with 3 decimals.
 std::string prediction_text(const LabelSet& labels, std::span<const float> logits);
 

@@ -34,7 +34,7 @@ void TextClassificationJob::describe(tasks::StartLog& log) const {
 
 // --- data ---
 
-// --task_name stands for a data set's name where nobody gives files.
+// --task_name stands for a data set's name where no files are given.
 hub::DatasetFiles TextClassificationJob::find_data(const tasks::Stages& stages,
                                                    const hub::ModelArguments& model,
                                                    const Environment& environment,

@@ -27,8 +27,9 @@ class TextFeaturesBuilder {
     features_.pairs_ = !second.empty();
     features_.max_seq_length_ = max_seq_length;
     if (max_seq_length <= features_.special_tokens()) {
-      raise<InvalidArgument>("max_seq_length is {}, which leaves no room beside {} special tokens",
-                             max_seq_length, features_.special_tokens());
+      raise<InvalidArgument>(
+          "max_seq_length is {}, which leaves no room in addition to {} special tokens",
+          max_seq_length, features_.special_tokens());
     }
   }
 

@@ -64,7 +64,7 @@ class TextFeatures final : public tasks::TokenSequences {
 
 // Features of texts, or of pairs where `second` is not empty; a single text keeps its first tokens,
 // a pair those that the truncation "longest_first" leaves. An empty text is one. The same for any
-// number of threads. Throws DataError that names the text as location(i) says; InvalidArgument when
+// number of threads. Throws DataError that names the text by location(i); InvalidArgument when
 // max_seq_length has no room in addition to the special tokens.
 TextFeatures build_text_features(const text::Tokenizer& tokenizer,
                                  std::span<const std::string_view> first,

@@ -70,7 +70,7 @@ FlagTable score_flags() {
       "Scores",
       {
           flag("return_entity_level_metrics", field<&NerArguments::return_entity_level_metrics>(),
-               "scores of every type of entity beside the overall ones"),
+               "scores of every type of entity in addition to the overall ones"),
           flag("label_smoothing_factor", field<&NerArguments::label_smoothing_factor>(),
                "share of the loss that asks for all labels alike; also of eval_loss")
               .between(0, 1),

@@ -77,7 +77,7 @@ class FeatureBuilder {
                       wanted, options_.max_positions, options_.max_positions));
     }
     if (set_.max_seq_length_ > text::SequenceTemplate::kSpecialTokensOfOne) return;
-    raise<ConfigError>("--max_seq_length {} leaves no room beside {} special tokens",
+    raise<ConfigError>("--max_seq_length {} leaves no room in addition to {} special tokens",
                        set_.max_seq_length_, text::SequenceTemplate::kSpecialTokensOfOne);
   }
 

@@ -122,8 +122,8 @@ void SentenceSet::take_numbers(const Column& tags) {
   declared_ = true;
   if (names_.empty()) {
     raise<DataError>(
-        "{}: column \"{}\" has numbers, and the file does not say which tags they stand for: write "
-        "the tags' names instead, {}",
+        "{}: column \"{}\" has numbers, and the file does not list the tags that they stand for: "
+        "write the tags' names instead, {}",
         location(0), tags.name, kExample);
   }
   const std::vector<std::int64_t>& numbers = tags.children.front().integers;
@@ -161,7 +161,7 @@ class ColumnChoice {
     if (!tags) tags = next_column(names, false);
     if (require_tags_ && !tags) {
       raise<DataError>(
-          "there is no column of tags beside \"{}\": expected \"{}\", or its name in "
+          "there is no column of tags other than \"{}\": expected \"{}\", or its name in "
           "--label_column_name; found {}",
           words, usual, data::describe_columns(load_, names));
     }

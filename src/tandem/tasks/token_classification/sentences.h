@@ -79,7 +79,7 @@ struct SentenceOptions {
 // SentenceSet() throw.
 SentenceSet read_sentences(std::span<const std::filesystem::path> paths,
                            const SentenceColumns& columns, const SentenceOptions& options = {});
-// Those of a file in memory, whose name says its format.
+// The sentences of a file in memory, whose name states its format.
 SentenceSet read_sentences(std::string_view name, std::span<const std::byte> content,
                            const SentenceColumns& columns, const SentenceOptions& options = {});
 

@@ -80,7 +80,7 @@ TEST(Sentences, RefuseWhatIsNoListOfWords) {
   EXPECT_THAT(problem(R"({"tokens": [1], "ner_tags": ["O"]})"),
               HasSubstr("expected lists of words as texts"));
   EXPECT_THAT(problem(R"({"tokens": ["a"], "ner_tags": [3]})"),
-              HasSubstr("does not say which tags they stand for"));
+              HasSubstr("does not list the tags that they stand for"));
   EXPECT_THAT(problem(R"({"tokens": ["a"], "ner_tags": [0.5]})"),
               HasSubstr("expected names of tags"));
   EXPECT_THAT(problem(""), HasSubstr("the file is empty"));
