@@ -24,8 +24,8 @@ struct ColumnContents {
 // Reads files with these options.
 using RowLoader = std::function<Rows(const RowOptions&)>;
 
-// Reads the column. One that cannot be read is kOther, and `words` says why. Cells of files without
-// types (CSV) that pandas takes for missing count neither as texts nor as numbers.
+// Reads the column. One that cannot be read is kOther, and `words` has the reason. Cells of files
+// without types (CSV) that pandas takes for missing count neither as texts nor as numbers.
 ColumnContents column_contents(const RowLoader& read, std::string_view name);
 
 // Whether a column has no name: an empty one, or what pandas calls it ("Unnamed: 0",

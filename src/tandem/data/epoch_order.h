@@ -53,9 +53,9 @@ class EpochBatches {
 
   // Deals the samples of each round (one batch of every shard) anew, so that all shards have about
   // the same work: the most expensive first, each to the shard that has least so far and still
-  // room, equal ones to the lowest. A round keeps its samples and every batch its size; only who
-  // computes them changes. cost[sample] >= 0, in any unit. Rounds that are incomplete stay as they
-  // are, and so does everything with one shard.
+  // room, equal ones to the lowest. A round keeps its samples and every batch its size; only the
+  // rank that computes them changes. cost[sample] >= 0, in any unit. Rounds that are incomplete
+  // stay as they are, and so does everything with one shard.
   void balance(std::span<const float> cost);
 
   // Batches per shard.

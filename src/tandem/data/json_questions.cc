@@ -64,7 +64,7 @@ bool has_key(const dom::element& element, std::string_view key) {
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") == text.npos; }
 
-// Reads one file. The members with a trailing "at_" say which record is being read, for error
+// Reads one file. The members with a trailing "at_" name the record that is being read, for error
 // messages.
 class QuestionReader {
  public:
@@ -189,7 +189,7 @@ class QuestionReader {
   }
 
   // --- raw SQuAD: titles, questions and answers are stripped as Hugging Face's loaders strip them;
-  // contexts are not, or answer_start would point beside the answer (datasets#2585) ---
+  // contexts are not, or answer_start would miss the answer (datasets#2585) ---
 
   void read_article(const dom::object& article) {
     builder_.set_columns({"question", "context", "answers"});
@@ -253,7 +253,7 @@ class QuestionReader {
   }
 
   // run_qa.py: a column by its name, else the first, second, third of the first row.
-  // Answers that nobody needs are not guessed, nor is a column taken that is something else.
+  // Answers that no stage needs are not guessed, nor is a column taken that is something else.
   Columns find_columns(const dom::object& row) const {
     constexpr std::array<std::string_view, 5> kNames = {"id", "title", "context", "question",
                                                         "answers"};

@@ -49,7 +49,7 @@ class RowReader {
     const auto find = [&](Role role) -> std::optional<std::size_t> {
       const auto found = std::find(names.begin(), names.end(), kNames[role]);
       if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
-      // Answers that nobody needs are not guessed, nor is a column taken that is something else.
+      // Answers that no stage needs are not guessed, nor is a column taken that is something else.
       const bool needed = role != kAnswers || options_.require_answers;
       if (!needed || role >= std::min(kNumPositional, names.size())) return std::nullopt;
       const bool is_other = is_nameless(names[role]) ||

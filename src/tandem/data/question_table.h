@@ -6,8 +6,8 @@
 
 namespace tandem::data {
 
-// Adds the questions of all rows to `builder`. Throws DataError that says which row, and its id,
-// but not which file.
+// Adds the questions of all rows to `builder`. Throws DataError that names the row and its id, but
+// not the file.
 void read_table_questions(formats::TableSource& source, const ReadOptions& options,
                           QuestionSet::Builder& builder);
 

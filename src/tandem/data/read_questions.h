@@ -25,8 +25,8 @@ std::span<const std::string_view> question_file_extensions();
 // Whether a file's name ends with one of them.
 bool is_question_file(const std::filesystem::path& path);
 
-// The questions of a file, in file order. The ending of its name says what it is; of files that end
-// otherwise the content is taken for JSON.
+// The questions of a file, in file order. The ending of its name decides what it is; with another
+// ending the content is taken for JSON.
 //
 // .json, .jsonl: the form is found by looking at the content:
 //   * raw SQuAD: {"data": [{"title", "paragraphs": [{"context", "qas": [QUESTION]}]}]} with
@@ -59,7 +59,7 @@ QuestionSet read_questions(const std::filesystem::path& path, const ReadOptions&
 QuestionSet read_questions(std::span<const std::filesystem::path> paths,
                            const ReadOptions& options = {});
 
-// The questions of a file that is in memory. `name` stands in messages, and its ending says what
+// The questions of a file that is in memory. `name` stands in messages, and its ending decides what
 // the file is. `content` needs to live only during the call.
 QuestionSet read_questions(std::string_view name, std::span<const std::byte> content,
                            const ReadOptions& options = {});

@@ -1,4 +1,4 @@
-// Tests of the question file reader: the four forms, and what it says about broken files.
+// Tests of the question file reader: the four forms, and the errors of broken files.
 #include "tandem/data/read_questions.h"
 
 #include <gmock/gmock.h>

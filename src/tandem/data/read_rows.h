@@ -77,7 +77,7 @@ class Rows {
 };
 
 // The rows of several files that are parts of one set, one file after the other: the shards of a
-// data set. At least one path. The ending of a name says what a file is:
+// data set. At least one path. The ending of a name decides what a file is:
 //   .csv, .tsv        csv_source.h
 //   .json, .jsonl     json_source.h
 //   .parquet, .arrow  parquet_file.h, arrow_stream.h
@@ -88,12 +88,12 @@ Rows read_rows(std::span<const std::filesystem::path> paths, const RowOptions& o
 
 // The rows of one file as tables, for a file that may be larger than memory: JSON lines come in
 // parts of some megabytes, CSV, Arrow and Parquet as they do otherwise. `content` must outlive the
-// source. The ending of the name says what the file is, as above. Throws DataError, without the
+// source. The ending of the name decides what the file is, as above. Throws DataError, without the
 // file's name.
 std::unique_ptr<formats::TableSource> open_row_file(const std::filesystem::path& path,
                                                     std::span<const std::byte> content);
 
-// Rows of a file that is in memory. `name` stands in messages, and its ending says what the file
+// Rows of a file that is in memory. `name` stands in messages, and its ending decides what the file
 // is. `content` needs to live only during the call.
 Rows read_rows(std::string_view name, std::span<const std::byte> content,
                const RowOptions& options = {});

@@ -1,4 +1,4 @@
-// Rows of every format, and what is said about broken ones.
+// Rows of every format, and the errors of broken ones.
 #include "tandem/data/read_rows.h"
 
 #include <gmock/gmock.h>

@@ -97,9 +97,9 @@ CheckedBytes ArrowBatch::decompress(CheckedBytes buffer) {
   auto& memory = decompressed_.emplace_back(std::make_unique_for_overwrite<std::byte[]>(wanted));
   const std::size_t got = ZSTD_decompress(memory.get(), wanted, data.data(), data.size());
   if (ZSTD_isError(got) != 0 || got != wanted) {
-    raise<DataError>("a compressed buffer is broken: {}", ZSTD_isError(got) != 0
-                                                              ? ZSTD_getErrorName(got)
-                                                              : "it is shorter than it says");
+    raise<DataError>(
+        "a compressed buffer is broken: {}",
+        ZSTD_isError(got) != 0 ? ZSTD_getErrorName(got) : "it is shorter than its header states");
   }
   return {{memory.get(), wanted}, "a decompressed buffer"};
 }

@@ -1,4 +1,4 @@
-// Bytes of a file that nobody has checked: every access is.
+// Bytes of an unchecked file: every access is checked.
 #pragma once
 
 #include <cstddef>

@@ -52,7 +52,7 @@ std::string gunzip(CheckedBytes compressed, const Target& target) {
   const int code = inflate(&stream, Z_FINISH);
   const std::size_t got = stream.total_out;
   inflateEnd(&stream);
-  if (code != Z_STREAM_END) return "broken gzip data, or more than it says";
+  if (code != Z_STREAM_END) return "broken gzip data, or more than its header states";
   return got == target.size ? "" : fmt::format("{} bytes instead of {}", got, target.size);
 }
 

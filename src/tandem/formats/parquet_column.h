@@ -36,7 +36,7 @@ struct ParquetMemory {
 struct ParquetLeaf {
   std::vector<std::uint8_t> definition_levels, repetition_levels;  // each [num_values]
   std::vector<std::string_view> texts;                             // of byte arrays, valid UTF-8
-  // Of int32, int64 and bool (0 or 1); the bits of float and double.
+  // Values of int32, int64 and bool (0 or 1); the bits of float and double.
   std::vector<std::int64_t> integers;
 };
 

@@ -93,7 +93,7 @@ std::string type_name(const ParquetNode& node) {
 
 // Turns the levels of leaves into columns. An instance of a node is a place where its parent is
 // there; among the values of a leaf it is one whose repetition level is at most that of the node's
-// parent (a list continues inside of it otherwise) and whose definition level says that the
+// parent (a list continues inside of it otherwise) and whose definition level means that the
 // innermost list around the node has an element there.
 class Assembler {
  public:

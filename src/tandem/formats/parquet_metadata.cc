@@ -77,7 +77,7 @@ struct Element {
   std::uint64_t num_children = 0;
 };
 
-// LogicalType: a union of structs, which say nothing that matters but IntType's isSigned.
+// LogicalType: a union of structs, of which only IntType's isSigned matters.
 void read_logical_type(CompactReader& reader, ParquetNode& node) {
   reader.read_struct([&](int logical, Type type) {
     node.is_list |= logical == kLogicalList;

@@ -36,7 +36,7 @@ enum class ParquetMeaning {
   kUnsigned,
   kFloat16,
   kNull,  // of no type: there are nulls only
-  // Of no use to examples:
+  // Useless for examples:
   kDecimal,
   kDate,
   kTime,
@@ -57,9 +57,9 @@ enum class ParquetCodec {
   kLz4Raw = 7,
 };
 
-// A node of the schema. The definition level says how many optional or repeated nodes on the way to
-// a value are there, the repetition level at which repeated node a list continues (Melnik et al.
-// 2010, "Dremel").
+// A node of the schema. The definition level is the number of optional or repeated nodes on the way
+// to a value that are there, the repetition level the repeated node at which a list continues
+// (Melnik et al. 2010, "Dremel").
 struct ParquetNode {
   bool is_leaf() const { return children.empty(); }
 

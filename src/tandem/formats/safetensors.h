@@ -3,8 +3,8 @@
 // Nothing in a file is trusted. The header must be at most 100 MB and start with '{'; JSON keys
 // must be unique; every tensor needs a known dtype, a shape and a byte range of exactly that size;
 // ranges must tile the data without hole or overlap; the file must be neither shorter nor longer
-// than they say; __metadata__ may hold strings only. Each violation is a DataError that names file,
-// tensor, the value found and the value expected.
+// than they require; __metadata__ may hold strings only. Each violation is a DataError that names
+// file, tensor, the value found and the value expected.
 #pragma once
 
 #include <cstddef>

@@ -37,7 +37,7 @@ class SafetensorsTest : public ::testing::Test {
     write_file(path, bytes);
     return path;
   }
-  // Opening a file of these bytes fails; the message names the file and says this.
+  // Opening a file of these bytes fails; the message names the file and contains `message`.
   void expect_refused(std::string_view bytes, const std::string& message) {
     const std::filesystem::path path = write(bytes);
     EXPECT_THAT([&] { SafetensorsFile file(path); },

@@ -49,8 +49,8 @@ struct Table {
   std::vector<Column> columns;
 };
 
-// A file as batches of rows. Not thread-safe. Every error is a DataError that says where in the
-// file, but not in which file.
+// A file as batches of rows. Not thread-safe. Every error is a DataError that names the position in
+// the file, but not the file.
 class TableSource {
  public:
   virtual ~TableSource() = default;

@@ -59,7 +59,7 @@ class CompactReader {
     for (std::uint64_t i = 0; i < head.size; ++i) on_element(head.type);
   }
 
-  // Values; `type` is what the field or list said. Throws DataError when it is another one.
+  // Values; `type` is the type of the field or list. Throws DataError when it is another one.
   std::int64_t integer(Type type);
   bool boolean(Type type) const;  // of a field: the type is the value
   std::string_view binary(Type type);

@@ -19,7 +19,7 @@ std::string_view text(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// A file that is no ZIP file: says what it is instead.
+// Throws for a file that is not a ZIP file, and names what it is instead.
 [[noreturn]] void refuse_other_format(Bytes file, const std::string& where) {
   const std::string_view start = text(file.first(std::min<std::size_t>(file.size(), 512)));
   // The magic number of torch's first own format, pickled.

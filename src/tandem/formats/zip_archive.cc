@@ -79,7 +79,7 @@ class Reader {
       directory = find_directory64(end);
     if (directory.offset > file_.size() || directory.size > file_.size() - directory.offset) {
       raise<DataError>(
-          "{}: the ZIP directory is said to take {} bytes at {}, but the file has only {} "
+          "{}: the ZIP directory has {} bytes at {}, but the file has only {} "
           "(truncated download?)",
           where_, directory.size, directory.offset, file_.size());
     }

@@ -2,9 +2,9 @@
 // them: the bytes of each member can be used where they are mapped.
 //
 // Nothing in a file is trusted: every offset and size is checked against the file, the member's own
-// header against the directory. Refused with a DataError that says what was found: truncated files,
-// compressed or encrypted members, archives in several parts, a name twice. Checksums are not
-// checked; torch does not check them either, and can be configured not to write them.
+// header against the directory. Refused with a DataError that names what was found: truncated
+// files, compressed or encrypted members, archives in several parts, a name twice. Checksums are
+// not checked; torch does not check them either, and can be configured not to write them.
 // Source: PKWARE's APPNOTE 6.3.9, sections 4.3 to 4.5; 64-bit sizes included.
 #pragma once
 
@@ -45,9 +45,8 @@ struct ZipEntry {
 };
 
 // Writes a ZIP file of stored members atomically; the bytes of each begin at a multiple of 64, as
-// torch.save has it. Sizes and offsets from `wide_from` on, which is what 32 bits cannot say, are
-// written as 64-bit numbers (a test passes less). Throws IoError, and InvalidArgument for a name
-// twice.
+// torch.save has it. Sizes and offsets from `wide_from` on, which 32 bits cannot hold, are written
+// as 64-bit numbers (a test passes less). Throws IoError, and InvalidArgument for a name twice.
 void write_zip(const std::filesystem::path& path, std::span<const ZipEntry> entries,
                std::uint64_t wide_from = 0xffffffff);
 

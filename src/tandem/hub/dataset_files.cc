@@ -40,7 +40,7 @@ const std::optional<std::string>& split_named_for(const SplitNames& splits, cons
   return &part == &kParts[1] ? splits.validation : splits.test;
 }
 
-// The part that a file's name says it belongs to, or null.
+// The part in a file's name, or null.
 const Part* part_of_file(const fs::path& file, const SplitNames& splits) {
   const std::string stem = file.stem().string();
   const auto stands = [&](std::string_view word) { return !word.empty() && has_word(stem, word); };
@@ -103,9 +103,8 @@ Shard shard_of(const fs::path& file) {
   }
   raise<DataError>(
       "{}: no file such as train-v1.1.json, validation.jsonl or train-00000-of-00001.parquet in "
-      "it, "
-      "its folder data{} or one folder beside it{}; expected are names with train, validation (or "
-      "dev) or test in them that end in {}",
+      "it, its folder data{} or one folder next to it{}; expected are names with train, validation "
+      "(or dev) or test in them that end in {}",
       directory.string(), query.config ? fmt::format(", its folder {}", *query.config) : "",
       others.empty() ? "" : fmt::format(" (found {})", fmt::join(others, ", ")),
       fmt::join(query.extensions, ", "));

@@ -19,7 +19,7 @@ struct DatasetFiles {
   std::filesystem::path directory;
   // Each the shards of one part, in order; empty: the data set has no such part.
   std::vector<std::filesystem::path> train, validation, test;
-  // The "mismatched" part beside a "matched" one, which only MNLI has.
+  // The "mismatched" part next to a "matched" one, which only MNLI has.
   std::vector<std::filesystem::path> other_validation = {}, other_test = {};
   // How many rows each part has by the words of dataset_info.json, in the cache of `datasets`.
   std::optional<std::size_t> train_rows = {}, validation_rows = {}, test_rows = {};

@@ -26,7 +26,7 @@ std::vector<std::filesystem::path> datasets_cache_roots(const DatasetQuery& quer
 // datasets 2.13 and older named the entries of data sets without a loading script after the format
 // that was read: <root>/<org___builder>/<config>/0.0.0/<hash>/ (without an org <builder>/…),
 // <config> being <org--name>-<hash>, or, when the data set's card named one, that name and a hash;
-// then only the addresses in dataset_info.json say whose it is. They are looked for after the
+// then only the addresses in dataset_info.json name the data set. They are looked for after the
 // others.
 std::optional<DatasetFiles> find_in_datasets_cache(const DatasetQuery& query,
                                                    const Environment& environment,

@@ -178,7 +178,7 @@ TEST_F(DownloadTest, ARenamedRepositoryIsFollowed) {
             repository("models--bert-old-name") / "snapshots" / kCommit);
 }
 
-// A mirror that has a repository under its old or its new name only, and redirects nobody.
+// A mirror that has a repository under its old or its new name only, and never redirects.
 TEST_F(DownloadTest, TheOtherCanonicalNameIsAskedForWhenThereIsNone) {
   static constexpr std::array<std::string_view, 1> kExtensions = {".json"};
   put_model("google-bert/bert-tiny");
@@ -341,7 +341,7 @@ TEST_F(DownloadTest, AWrongBeginningIsThrownAway) {
   EXPECT_TRUE(fetched("model.safetensors") == bytes);
 }
 
-// Whether the Hub says how large a file is or not.
+// With and without the size of a file from the Hub.
 TEST_F(DownloadTest, NoMoreThanMayBeKept) {
   HubSettings settings = quick();
   settings.max_download_bytes = 250'000;

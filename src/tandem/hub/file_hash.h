@@ -14,8 +14,8 @@ std::string sha256(std::span<const std::byte> bytes);
 std::string git_blob_sha1(std::span<const std::byte> bytes);
 
 // Whether the content of a file has the hash that its etag is: 64 digits are its SHA-256 (large
-// files), 40 its git blob SHA-1 (small ones). An etag of another form says nothing: true. `found`
-// is the file's hash then, or empty.
+// files), 40 its git blob SHA-1 (small ones). An etag of another form cannot be checked: true.
+// `found` is the file's hash then, or empty.
 bool matches_etag(const std::filesystem::path& file, const std::string& etag, std::string& found);
 
 }  // namespace tandem::hub

@@ -1,6 +1,6 @@
 // A lock file that several processes, also of several hosts on a shared file system, agree on with
-// flock(2), as the Python tools do with the same files. The holder writes into it who it is and how
-// far it got, so that those who wait can say for whom, and notice when it stands still.
+// flock(2), as the Python tools do with the same files. The holder writes its name and its progress
+// into it, so that waiting processes can name the holder, and notice when it stands still.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ class FileLock {
   FileLock(std::filesystem::path path, const LockOptions& options);
   // The end gives it back; the file stays, as others may be waiting for it.
 
-  // Reports the progress of this process to those who wait. Rewrites the file at most once a
+  // Reports the progress of this process to waiting processes. Rewrites the file at most once a
   // second.
   void heartbeat(const std::string& progress);
 

@@ -56,7 +56,7 @@ TEST_F(FileLockTest, AStandingHolderIsNamed) {
   EXPECT_THAT(reported, ::testing::MatchesRegex(fmt::format("process {} on [^ ]+", ::getpid())));
 }
 
-// Somebody who shows life is waited for, longer than the patience.
+// The wait for a holder that shows progress exceeds the timeout.
 TEST_F(FileLockTest, ASignOfLifeProlongsTheWait) {
   auto held = std::make_unique<FileLock>(path(), LockOptions{});
   std::thread release([&] {

@@ -24,7 +24,7 @@ struct HttpOptions {
   std::string proxy_for_https;
   std::string no_proxy;                        // hosts, separated by commas
   std::string ca_bundle;                       // file of certificates; empty: libcurl's default
-  std::string client_certificate, client_key;  // files, of who asks; empty: none
+  std::string client_certificate, client_key;  // files of the client; empty: none
 };
 
 // Timeouts are HF_HUB_DOWNLOAD_TIMEOUT; http_proxy, https_proxy, all_proxy and no_proxy in either
@@ -49,8 +49,8 @@ struct HttpAnswer {
   HttpHeaders headers;
   std::string body;          // of any other status; cut at max_body
   std::string problem;       // empty: the answer is complete; else what broke, in words
-  bool unreachable = false;  // the problem: no such host, or nobody listens there
-  bool stopped = false;      // the sink said so
+  bool unreachable = false;  // the problem: no such host, or no server listens there
+  bool stopped = false;      // by the sink
 };
 
 // Never throws for what the network does: that is `problem`. Thread-safe.

@@ -184,7 +184,7 @@ HubClient::FileAnswer HubClient::ask(const RemoteRepository& repository,
       return result;
     }
     if (problem != HubProblem::kNone) refuse(repository, revision, problem, answer, request.url);
-    // A renamed repository redirects within the Hub, without saying anything of the file yet.
+    // A renamed repository redirects within the Hub, without any information about the file yet.
     const auto location = answer.headers.find("location");
     if (location && !answer.headers.find("x-repo-commit")) {
       const std::string target = redirect_target(request.url, *location);
@@ -281,7 +281,7 @@ void HubClient::wait_to_go_on(const std::string& url, const RemoteFile& file,
         url, what, position, file.size ? fmt::format("{}", *file.size) : "unknown");
   }
   const milliseconds wait = wait_before_retry(answer, attempt - 1, url);
-  observer_.note(fmt::format("{}: {}; going on at byte {} in {} s", name, what, position,
+  observer_.note(fmt::format("{}: {}; continuing at byte {} in {} s", name, what, position,
                              wait.count() / 1000.0));
   pause(wait);
 }
@@ -314,7 +314,7 @@ RepositoryListing HubClient::list(const RemoteRepository& repository, const std:
   too_many_redirects(request.url);
 }
 
-// The branches and tags there are, for who asked for another one.
+// The existing branches and tags, for the error about an unknown one.
 std::string HubClient::suggestions(const RemoteRepository& repository) {
   HttpRequest request;
   request.url = api_url(repository) + "/refs";

@@ -1,4 +1,4 @@
-// Questions to the Hub, with redirects, retries and errors that say what to do.
+// Questions to the Hub, with redirects, retries and errors that state what to do.
 #pragma once
 
 #include <filesystem>

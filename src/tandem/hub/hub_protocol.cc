@@ -66,7 +66,7 @@ RemoteFile parse_remote_file(const HttpHeaders& headers, const std::string& url)
   const auto not_a_hub = [&](std::string_view what) {
     raise<DataError>(
         "{} answered with {}; expected the Hub's headers X-Repo-Commit and ETag (does HF_ENDPOINT, "
-        "or a proxy in between, speak the Hub's protocol?)",
+        "or a proxy in between, use the Hub's protocol?)",
         url, what);
   };
   RemoteFile file;

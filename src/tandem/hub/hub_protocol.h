@@ -20,8 +20,8 @@ struct RemoteFile {
   std::string url;  // where its bytes are: the Hub, or the store of large files it points to
 };
 
-// Where a redirect from `url` leads: resolve_location() of http_headers.h. Throws IoError that says
-// why it is not followed.
+// Where a redirect from `url` leads: resolve_location() of http_headers.h. Throws IoError that
+// states why it is not followed.
 std::string redirect_target(const std::string& url, std::string_view location);
 
 // `url` is what was asked. Throws DataError when the answer is not one of a Hub, IoError for a
@@ -32,7 +32,7 @@ enum class HubProblem {
   kNone,
   kNoFile,
   kNoRevision,
-  kNoRepository,  // or a private one, for who has no token
+  kNoRepository,  // or a private one, without a token
   kGated,         // the licence must be accepted
   kUnauthorized,  // the token is wrong
   kForbidden,

@@ -1,4 +1,4 @@
-// How to reach the Hub: what the environment and --token say.
+// How to reach the Hub: the settings of the environment and --token.
 #pragma once
 
 #include <chrono>

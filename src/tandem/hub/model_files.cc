@@ -78,7 +78,7 @@ std::string fetch_first(SnapshotDownload& download, const std::vector<std::strin
 
 [[noreturn]] void lacks(SnapshotDownload& download, const std::string& name,
                         const std::string& what, const std::vector<std::string>& files) {
-  // A server without error codes says the same of a repository that it does not have.
+  // A server without error codes gives the same answer for a repository that it does not have.
   const bool unknown = !download.commit();
   const std::string problem = fmt::format(
       "the repository '{}' on the Hub has no {} ({} does not exist){}; choose another "

@@ -13,7 +13,7 @@ namespace tandem::hub {
 // The parts of a model to fetch.
 struct ModelParts {
   bool config = false;
-  bool tokenizer = false;  // tokenizer.json or a vocabulary, and what stands beside them
+  bool tokenizer = false;  // tokenizer.json or a vocabulary, and the files next to them
   bool weights = false;    // in the first of the forms of weight_files.h that there is
   bool sentence = false;   // modules.json of sentence-transformers and what it names, if present
 };

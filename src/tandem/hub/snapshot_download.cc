@@ -153,7 +153,7 @@ void SnapshotDownload::fetch_blob(const RemoteFile& remote, const std::string& f
   folder_.keep_blob(remote.etag);
 }
 
-// Whether the bytes are what the Hub says; removes them otherwise.
+// Whether the bytes have the Hub's hash; removes them otherwise.
 bool SnapshotDownload::download_once(const RemoteFile& remote, const std::string& file,
                                      std::string& found) {
   const fs::path incomplete = folder_.incomplete(remote.etag);

@@ -31,8 +31,8 @@ class SnapshotDownload {
 
   // Makes the file part of the snapshot; false when the repository has none of this name. The first
   // file decides on the commit, all others come from it. Throws DataError and IoError
-  // (hub_client.h), and IoError when the disk has no room for it, or when what came twice has
-  // another hash than the Hub says.
+  // (hub_client.h), and IoError when the disk has no room for it, or when a file came twice with
+  // another hash than the Hub's.
   bool fetch(const std::string& file);
 
   // All of these, which must exist; they get their names in the snapshot after the last one came.
