@@ -205,7 +205,7 @@ TEST_F(Bits, MoreShardsResumeFromACheckpoint) {
   };
   const ProcessResult result = run_ok(train_command("one", resumed("every", "1")));
   EXPECT_NE(
-      result.err.find("was written with 2: the run goes on at step 7 of 12 with 12 features a "
+      result.err.find("was written with 2: the run continues at step 7 of 12 with 12 features a "
                       "step instead of 8"),
       std::string::npos)
       << result.err;

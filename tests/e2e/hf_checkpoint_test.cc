@@ -142,7 +142,7 @@ TEST_F(HuggingFaceCheckpoint, MoreRanksContinueWithIt) {
   const std::string logged =
       run_ok(resume_command(golden() / "checkpoint-10", "shards", {"--logical_shards", "2"})).err;
   EXPECT_NE(
-      logged.find("was written with 1: the run goes on at step 10 of 20 with 8 features a step "
+      logged.find("was written with 1: the run continues at step 10 of 20 with 8 features a step "
                   "instead of 4"),
       std::string::npos)
       << logged;

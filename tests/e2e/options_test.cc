@@ -418,8 +418,8 @@ TEST_F(Options, AResumeWithFewerSamplesContinues) {
       run_ok(train_command("fewer", {"--max_train_samples", "24", "--resume_from_checkpoint",
                                      (path("whole") / "checkpoint-7").native()}))
           .err;
-  EXPECT_THAT(logged, HasSubstr("with a training set of 40 features, this run has 24: the run goes "
-                                "on at step 7 of 12"));
+  EXPECT_THAT(logged, HasSubstr("with a training set of 40 features, this run has 24: the run "
+                                "continues at step 7 of 12"));
   EXPECT_EQ(read("fewer", "trainer_state.json").at("epoch"), 2.0);  // 6 updates an epoch
 }
 

@@ -1,4 +1,4 @@
-// A checksum that notices what a network or a mistake changes; nobody who means harm.
+// A checksum that detects changes by a network or a mistake, not by an attacker.
 #pragma once
 
 #include <array>

@@ -19,8 +19,8 @@
 // instead of 4. Inside a node of the cluster nothing changes: gradients are f32 in shared memory.
 //
 // Memory. One set of gradient arenas per rank, readable by the whole node; the first one of the
-// node leader is ModelState::gradient(), where the mean ends up: a slice is read by nobody but its
-// owner when it is overwritten. A world of one uses ordinary memory.
+// node leader is ModelState::gradient(), where the mean ends up: no rank but its owner reads a
+// slice when it is overwritten. A world of one uses ordinary memory.
 //
 // One step:
 //     for shard in shards():                  in ascending order
@@ -86,7 +86,7 @@ struct GradientEngineOptions {
   int logical_shards = 0;       // L; 0: the world size. At least the world size.
   bool bf16_gradients = false;  // round every node of the gradient's tree to bf16
   std::size_t bucket_elements = std::size_t{1} << 20;  // rounded up to whole chunks; 4 MiB
-  // Of an elastic job: where nodes that come learn the state from. It is notified when it may be
+  // Source of an elastic job's state for joining nodes. It is notified when it may be
   // read; it must outlive the engine.
   StateObserver* source = nullptr;
   MessageMemory* messages = nullptr;  // must outlive the engine; null: it has its own
@@ -186,9 +186,8 @@ class GradientEngine {
   // full state. Throws CommError when the checksum of what was sent is wrong.
   SyncResult synchronize_state(const OwnPast& own = {});
 
-  // Puts together what the ranks say of their shards, the same number n of values of each:
-  // all[L · n], in the order of the shards. Collective. Later calls with the same n allocate
-  // nothing.
+  // Gathers the values of all shards, the same number n of each: all[L · n], in the order of the
+  // shards. Collective. Later calls with the same n allocate nothing.
   void gather(std::span<const double> own_values, std::vector<double>& all);
   // The same in place for larger data: all[L · n] holds the values of this rank's shards at their
   // place, and afterwards those of all shards. Collective.

@@ -168,7 +168,7 @@ struct GradientEngine::State {
   // ---- within a step ----
   void update_owned(const kernels::Context& context, optim::Optimizer& optimizer,
                     const optim::OptimizerStep& step);
-  // Null where nobody learns from this process.
+  // Null if no node learns from this process.
   StateObserver* source() const { return local_rank == 0 ? options.source : nullptr; }
   bool several_nodes() const { return !remote.empty(); }
   bool rounded() const { return options.bf16_gradients; }

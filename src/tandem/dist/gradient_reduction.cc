@@ -146,7 +146,7 @@ void GradientEngine::State::post_receives() {
           roots_expected += theirs.size();
           continue;
         }
-        // Their reduced slice can only come after they got our partials of it: nobody here reads
+        // Their reduced slice can only come after they got our partials of it: no rank here reads
         // the old values any more.
         reduced_receives[b].push_back(communicator->start_receive(
             std::span(reduced + theirs.begin, theirs.size()), member, kReducedChannel));

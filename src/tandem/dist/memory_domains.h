@@ -1,9 +1,9 @@
 // On which NUMA node of a machine the memory of a rank lies.
 //
 // A page comes from the node of the thread that touches it first, and one rank fills weights for
-// all. So before that each rank says of its own slices, and of its gradient arenas, that they shall
-// come from its own node. Nothing is moved later: a rank that gets other slices in another view
-// reads what lies elsewhere. No bit depends on any of it.
+// all. So before that each rank requests that its own slices and its gradient arenas come from its
+// own node. Nothing is moved later: a rank that gets other slices in another view reads what lies
+// elsewhere. No bit depends on any of it.
 //
 // Thread-safety: one thread.
 #pragma once
@@ -34,7 +34,7 @@ class MemoryDomains {
   // The number, in the kernel's order, of the node that has all of `cpus`; nothing where they
   // belong to several, or the machine has only one.
   std::optional<int> of(std::span<const int> cpus) const;
-  // Pages of `area`, which are whole ones that nobody has touched yet, will come from there while
+  // Pages of `area`, which are whole and untouched, will come from there while
   // it has room. Returns whether the kernel has agreed.
   bool prefer(std::span<std::byte> area, int domain) const;
 

@@ -1,4 +1,5 @@
-// Machines with several memories, as hwloc describes them: who has which, and whose a page is.
+// Machines with several memories, as hwloc describes them: the memory of each rank, and the node of
+// a page.
 #include "tandem/dist/memory_domains.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +41,7 @@ TEST(MemoryDomains, OneMemoryIsNoChoice) {
   EXPECT_EQ(one.of(cpus(0, 4)), std::nullopt);
 }
 
-// HBM beside ordinary memory, at the same CPUs.
+// HBM in addition to ordinary memory, at the same CPUs.
 TEST(MemoryDomains, ASecondMemoryAtTheSameCpusIsNone) {
   const MemoryDomains hbm("pack:2 [numa] [numa] core:4 pu:1");
   EXPECT_EQ(hbm.count(), 2);

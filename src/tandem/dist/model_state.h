@@ -12,7 +12,7 @@
 // the overwritten values are here too (update_journal.h). A rank must be dead before others finish
 // for it: a stopped process would continue writing when it wakes up.
 //
-// Thread-safety: reading is safe for all; who writes what and when is said at each array.
+// Thread-safety: reading is safe for all; each array states its writer and the time.
 #pragma once
 
 #include <atomic>
@@ -41,11 +41,11 @@ struct ModelStateOptions {
   std::size_t record_values = 0;  // of record()
 };
 
-// A memory file that somebody keeps who computes nothing: the agent of an elastic job's node.
+// A memory file that a process outside the computation keeps: the agent of an elastic job's node.
 // Workers that start again find in it what was there.
 struct KeptMemory {
   int descriptor = -1;  // empty (0 bytes) until the first worker has sized it
-  int worker = 0;       // this process's place among `workers`; nobody else alive has it
+  int worker = 0;       // this process's place among `workers`; no other live process has it
   int workers = 1;
 };
 
@@ -81,8 +81,8 @@ class ModelState {
 
   // The last step whose update is complete, counted from 1; 0: the initial weights, or nothing.
   std::uint64_t step() const { return unless_replaced(header_->applied); }
-  // The arrays hold the state after `step`, from a checkpoint or another node. By the node leader,
-  // while nobody updates.
+  // The arrays hold the state after `step`, from a checkpoint or another node. Called by the node
+  // leader, while no rank updates.
   void set_step(std::uint64_t step, std::span<const double> record = {});
   // Whether anybody has put weights here, in this process or before it.
   bool filled() const { return header_->filled.load(std::memory_order_acquire) == kWhole; }
@@ -94,14 +94,14 @@ class ModelState {
   void clear_remains();
   // The last step that this node has, or can finish: step(), or that of unfinished_update().
   std::uint64_t reachable_step() const { return unless_replaced(header_->step); }
-  // The gradient of update.step is whole and its update begins: every rank of the node says so with
-  // the same values. `record` (options.record_values): what the job counts in this step.
+  // The gradient of update.step is whole and its update begins: every rank of the node calls it
+  // with the same values. `record` (options.record_values): what the job counts in this step.
   void begin_update(const optim::OptimizerStep& update, std::span<const double> record);
   // All ranks of the node have done their part of it.
   void end_update(std::uint64_t step);
   // The update that was begun and is not known to be complete.
   std::optional<optim::OptimizerStep> unfinished_update() const;
-  // Puts back what interrupted threads were overwriting. By one rank, while nobody updates.
+  // Puts back what interrupted threads were overwriting. Called by one rank, while no rank updates.
   void restore_pieces() { journal_.restore(); }
   // The record passed to begin_update() for the newest step; available also to a rank that did not
   // get there.
@@ -119,7 +119,7 @@ class ModelState {
   std::size_t undo_bytes() const { return guarded_ ? num_slots() * slot_bytes() : 0; }
 
   // ---- for the engine ----
-  // The mean gradient [elements], beside it the squared norm of each chunk. Until the
+  // The mean gradient [elements], and the squared norm of each chunk. Until the
   // shards of a step are summed, the node leader's backward may write its first shard here.
   std::span<float> gradient() const { return gradient_; }
   std::span<double> norm_partials() const { return norm_partials_; }

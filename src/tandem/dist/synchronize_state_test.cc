@@ -62,7 +62,7 @@ void report_level(Communicator& communicator, std::uint64_t step) {
   communicator.all_gather(std::span<const std::uint64_t>(own), std::span(all));
 }
 
-// Takes part in synchronize_state() as somebody who has nothing, and keeps what came.
+// Takes part in synchronize_state() as a node without state, and keeps what came.
 Sent intercept(Communicator& communicator, std::uint64_t& checksum) {
   Sent taken;
   report_level(communicator, 0);
@@ -107,7 +107,7 @@ void damage(std::string_view part, Sent& sent, std::uint64_t& checksum) {
 using Part = std::tuple<std::string, std::uint64_t>;
 class DamagedTransfer : public ::testing::TestWithParam<Part> {};
 
-// Rank 0 has the newest state; rank 1 is the wire to somebody, on rank 0 again, who is behind.
+// Rank 0 has the newest state; rank 1 is the wire to a node, on rank 0 again, that is behind.
 void transfer(Communicator& communicator, std::string_view part, std::uint64_t has) {
   Machine machine;
   const ModelStateOptions options = {

@@ -240,7 +240,8 @@ struct World {
   optim::OptimizerName optimizer = optim::OptimizerName::kAdamwTorch;
 };
 
-// Until all who are to die have died: meets the others that are left and finishes the update.
+// Until all ranks that are to die have died: meets the others that are left and finishes the
+// update.
 void recover(UpdateJob& job, Communicator& communicator, std::unique_ptr<Communicator>& rest,
              const std::vector<std::uint64_t>& expected, const Death* own) {
   job.leave();

@@ -6,7 +6,7 @@
 // each block was (kernels/undo_log.h), notes the piece as done, and clears the name. The rank that
 // finishes the update looks at the slots that have a name: it restores what the log holds and notes
 // the piece as done up to there. Then it updates all that is not done. A process may die between
-// any two stores, also of those who finish: what they do twice gives the same.
+// any two stores, also those that finish: what they do twice gives the same.
 //
 // Memory order: what a dead process has stored can be seen by the others in the order in which it
 // was stored; release stores keep the compiler to that order too.
@@ -48,7 +48,7 @@ struct alignas(kTensorAlignment) UndoSlot {
   float* values() { return reinterpret_cast<float*>(this + 1); }
 };
 
-// Thread-safety: as UpdateGuard; restore() by one rank while nobody updates.
+// Thread-safety: as UpdateGuard; restore() by one rank while no rank updates.
 class UpdateJournal : public optim::UpdateGuard {
  public:
   UpdateJournal() = default;

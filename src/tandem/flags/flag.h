@@ -13,7 +13,7 @@ namespace tandem::flags {
 // Treatment of a flag that the user gives.
 enum class Verdict {
   kWorks,
-  kNote,     // accepted; one line says why it changes nothing
+  kNote,     // accepted; one line states why it changes nothing
   kRefused,  // the reason names what to use instead
 };
 
@@ -25,8 +25,8 @@ struct Choice {
   std::string canonical;
 };
 
-// Another spelling of the same flag, from some version of transformers, and what to say about it
-// (nothing when empty).
+// Another spelling of the same flag, from some version of transformers, and the note about it (none
+// when empty).
 struct Alias {
   std::string_view name;
   std::string_view note;

@@ -39,7 +39,7 @@ std::vector<Spelling> spellings_of(const FlagTable& table) {
   return spellings;
 }
 
-// The flag under the name that was written: messages about its value say that one. Valid as long as
+// The flag under the name that was written: messages about its value use that one. Valid as long as
 // the spelling.
 Flag as_spelled(const Spelling& spelling) {
   Flag flag = *spelling.flag;

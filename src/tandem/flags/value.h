@@ -57,7 +57,7 @@ struct Binding {
   double min = std::numeric_limits<double>::lowest();
   double max = std::numeric_limits<double>::max();
   std::span<const std::string_view> names;  // of an enum, in the enumerators' order
-  Json initial;                             // what `get` says of a struct that nobody has changed
+  Json initial;                             // what `get` returns for a struct with its defaults
   Json (*get)(const ArgumentParts&) = nullptr;
   void (*set)(const ArgumentParts&, const Json&) = nullptr;
 };

@@ -295,7 +295,7 @@ std::vector<fs::path> rotate_checkpoints(const fs::path& output_dir, int limit,
     std::error_code ignored;
     return best && fs::equivalent(path, *best, ignored);
   };
-  // The best one stays and counts; with a limit of 1 the newest stays beside it.
+  // The best one stays and counts; with a limit of 1 the newest stays in addition.
   std::vector<fs::path> removed;
   std::size_t kept = found.size();
   const auto floor = static_cast<std::size_t>(limit);

@@ -1,9 +1,9 @@
 // checkpoint-N directories: everything that a bit-identical continuation needs, written all or
 // nothing.
 //
-// A checkpoint is written into `tmp-checkpoint-N` beside its place, synced file by file, then
+// A checkpoint is written into `tmp-checkpoint-N` next to its final path, synced file by file, then
 // renamed. A process that is killed, or a disk that fills up, leaves the older checkpoints and at
-// most a tmp- directory, which nobody takes for a checkpoint and the next run removes.
+// most a tmp- directory, which is not taken for a checkpoint and which the next run removes.
 //
 //   model.safetensors or pytorch_model.bin, config.json, tokenizer files: as in output_dir
 //   optimizer.pt, scheduler.pt as Hugging Face's Trainer, which resumes from them
@@ -42,7 +42,7 @@ std::optional<std::int64_t> checkpoint_step(const std::filesystem::path& directo
 // The complete checkpoints in `output_dir`, newest first; that with the largest step, if any.
 std::vector<std::filesystem::path> complete_checkpoints(const std::filesystem::path& output_dir);
 std::optional<std::filesystem::path> last_checkpoint(const std::filesystem::path& output_dir);
-// Renames a checkpoint that is of no use ("damaged", "stale") to <why>-checkpoint-N beside it,
+// Renames a checkpoint that is of no use ("damaged", "stale") to <why>-checkpoint-N next to it,
 // where neither a resume nor the rotation takes it for one. Returns the new name. Throws IoError.
 std::filesystem::path set_checkpoint_aside(const std::filesystem::path& checkpoint,
                                            std::string_view why);
@@ -58,7 +58,7 @@ struct SetAside {
 // Renames the newest checkpoint in `output_dir` that is not of the run that begins, checkpoint-N to
 // stale-checkpoint-N, so that neither rotation nor a resume takes it for what this run wrote last.
 // The other checkpoints of earlier runs are removed, and so is what was set aside before. The
-// checkpoints of this run are `resumed` (where it resumes from) and those of earlier steps beside
+// checkpoints of this run are `resumed` (where it resumes from) and those of earlier steps next to
 // it.
 SetAside set_stale_checkpoints_aside(const std::filesystem::path& output_dir,
                                      const std::optional<std::filesystem::path>& resumed);

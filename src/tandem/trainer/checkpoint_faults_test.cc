@@ -185,7 +185,7 @@ namespace {
 namespace fs = std::filesystem;
 using question_answering::QuestionAnsweringTask;
 
-// A model of one layer with its optimizer, whose numbers say which state they are.
+// A model of one layer with its optimizer, whose numbers identify their state.
 class CheckpointFaults : public ::testing::Test {
  protected:
   CheckpointFaults()

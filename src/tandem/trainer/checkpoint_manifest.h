@@ -35,7 +35,7 @@ inline constexpr std::string_view kManifestFile = "manifest.json";
 // several files with an index.
 bool is_read_on_resuming(std::string_view name);
 
-// How a file of the checkpoint differs from what the manifest says, or what is wrong with the
+// How a file of the checkpoint differs from the manifest, or what is wrong with the
 // manifest: a sentence without an end that names the file; nothing when all is as it was written,
 // or when there is no manifest (Hugging Face's checkpoints have none). Files that the manifest does
 // not list are not looked at. Reads everything. Throws IoError.

@@ -23,7 +23,7 @@ struct LocalOutput {
 };
 
 // Calls work(), which a request to stop may end at any place: then all ranks throw Interrupted,
-// those too that nobody asked. They meet for that, so it is no work that others wait for.
+// those too that got no request. They meet for that, so it is not work that others wait for.
 void run_until_stopped(const EvaluationRequest& request, comm::Communicator& communicator,
                        FunctionRef<void()> work) {
   if (request.stop == nullptr) return work();
@@ -37,7 +37,7 @@ void run_until_stopped(const EvaluationRequest& request, comm::Communicator& com
   }
   if (communicator.size() > 1)
     communicator.all_reduce(std::span(&stopped, 1), comm::ReduceOp::kMax);
-  if (stopped != 0) raise<Interrupted>("the evaluation was told to stop");
+  if (stopped != 0) raise<Interrupted>("the evaluation was asked to stop");
 }
 
 // The batches of this rank, one each round: number k is rank k mod W's. In the last round it may be

@@ -19,7 +19,7 @@ struct TrainBegin {
   const TrainingPlan& plan;
   std::size_t num_parameters = 0;
   std::int64_t first_step = 0;  // > 0: resumed
-  bool continued = false;       // by other ranks of an elastic job, which have said all this
+  bool continued = false;       // by other ranks of an elastic job, which have reported all this
 };
 
 // The past of a run.

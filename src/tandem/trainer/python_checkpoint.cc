@@ -130,7 +130,7 @@ void check_groups(const Groups& groups, const nn::ParameterLayout& layout, const
   }
 }
 
-// The orders that the states of a checkpoint may have. Their shapes tell them apart: a table of
+// The orders that the states of a checkpoint may have. Their shapes distinguish them: a table of
 // positions has more rows than one of token types, and the head is smaller than the vocabulary.
 std::vector<ParameterOrder> possible_orders(const Groups& groups, const nn::ParameterLayout& layout,
                                             const fs::path& directory) {

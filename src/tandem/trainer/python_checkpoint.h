@@ -24,9 +24,9 @@ bool is_python_checkpoint(const std::filesystem::path& directory);
 
 // Facts about the run behind such a checkpoint: its batch size, how many ranks it had (as many as
 // there are rng_state files), and where reduce_lr_on_plateau stood. Data and accumulation are not
-// in the state; ResumeState::from_python says so (resume_differences.h looks at training_args.bin).
-// The state of PyTorch's random numbers is of no use here: dropout draws from tandem's own. Throws
-// IoError or DataError.
+// in the state; ResumeState::from_python marks that (resume_differences.h looks at
+// training_args.bin). The state of PyTorch's random numbers is of no use here: dropout draws from
+// tandem's own. Throws IoError or DataError.
 ResumeState python_resume_state(const std::filesystem::path& directory, const TrainerState& state);
 
 // Fills arenas.optimizer_state from optimizer.pt: by the names of the parameters where the file has

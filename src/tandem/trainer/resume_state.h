@@ -23,7 +23,7 @@ struct ResumeState {
   std::vector<double> shard_loss_since_log;  // [logical_shards]
   double total_loss = 0;                     // sum over the logged steps, for train_loss
   std::string optimizer = "adamw_torch";     // whose state optimizer.pt is
-  // Of reduce_lr_on_plateau and greedy; unset for other schedules.
+  // State of reduce_lr_on_plateau and greedy; unset for other schedules.
   std::optional<optim::MetricSchedule::State> metric_schedule;
   // Written by Hugging Face's Trainer (python_checkpoint.h): accumulation, data and optimizer are
   // not recorded.

@@ -1,5 +1,5 @@
 // The training loop: epochs, steps, logs, evaluations, checkpoints, resume, preemption. One step is
-// train_step.h; trainer_checkpoints.cc and trainer_log.cc hold what their names say.
+// train_step.h; trainer_checkpoints.cc and trainer_log.cc hold what their names state.
 #pragma once
 
 #include <atomic>
@@ -80,9 +80,9 @@ class Trainer {
   // Counters, log and position of an elastic job: the state that others need to continue, in
   // addition to the weights.
   std::string progress() const;
-  // Goes on where `from` says, with the weights that the ranks have; the newest step may be one
-  // that nobody has counted yet. Work after that step (log, evaluation, checkpoint) is done if it
-  // was not. Collective; every rank gives the same. Throws DataError for an invalid text.
+  // Continues at `from`, with the weights that the ranks have; the newest step may be one that is
+  // not counted yet. Work after that step (log, evaluation, checkpoint) is done if it was not.
+  // Collective; every rank gives the same. Throws DataError for an invalid text.
   void go_on(const Continuation& from);
 
   // Evaluations from here on run the linear layers of `int8`, which outlives the trainer, on 8-bit

@@ -40,8 +40,8 @@ void check_resumable(const ResumeState& saved, const TrainingPlan& plan,
     raise<ConfigError>("'{}' was written with --optim {}, this run has {}: pass the old value",
                        checkpoint.native(), saved.optimizer, optimizer);
   }
-  // Another number of features is another training set, and no mistake that nobody sees: as at
-  // Hugging Face the run continues, with a warning.
+  // Another number of features is another training set, and not a hidden mistake: as with Hugging
+  // Face's Trainer the run continues, with a warning.
   if (saved.num_features == plan.num_features && saved.data_fingerprint != fingerprint) {
     raise<ConfigError>(
         "'{}' was trained on other features (fingerprint {}, now {}): pass the same data, "
@@ -77,21 +77,21 @@ void log_resuming(const fs::path& checkpoint, const LoadedCheckpoint& loaded,
                   const TrainingPlan& plan, const TrainingArguments& arguments,
                   Observer& observer) {
   if (loaded.resume.from_python) {
-    observer.note(fmt::format(
-        "'{}' was written by Hugging Face's Trainer: weights, optimizer and steps go on; the state "
-        "of PyTorch's random numbers is not used",
-        checkpoint.native()));
+    observer.note(
+        fmt::format("'{}' was written by Hugging Face's Trainer: weights, optimizer and steps "
+                    "continue; the state of PyTorch's random numbers is not used",
+                    checkpoint.native()));
   }
   if (!loaded.resume.from_python && loaded.resume.num_features != plan.num_features) {
     observer.warning(fmt::format(
-        "'{}' was written with a training set of {} features, this run has {}: the run goes on at "
-        "step {} of {}; epochs, order of the data and bits are others from here on",
+        "'{}' was written with a training set of {} features, this run has {}: the run "
+        "continues at step {} of {}; epochs, order of the data and bits are others from here on",
         checkpoint.native(), loaded.resume.num_features, plan.num_features,
         loaded.state.global_step, plan.total_steps));
   }
   if (loaded.resume.logical_shards != plan.logical_shards) {
     observer.warning(fmt::format(
-        "this run has {} logical shards, '{}' was written with {}: the run goes on at step {} of "
+        "this run has {} logical shards, '{}' was written with {}: the run continues at step {} of "
         "{} with {} features a step instead of {}; the order of the data and the bits are others "
         "from here on",
         plan.logical_shards, checkpoint.native(), loaded.resume.logical_shards,

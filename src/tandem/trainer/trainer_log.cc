@@ -75,8 +75,8 @@ void Trainer::log(ordered_json entry) {
   state_.log_history.push_back(std::move(entry));
 }
 
-// Counted per shard, so the sums depend neither on who computes what nor on how many ranks there
-// are.
+// Counted per shard, so the sums depend neither on the ranks that compute them nor on the number of
+// ranks.
 void Trainer::count_tokens(const StepRecord& record) {
   double real = 0;
   double computed = 0;

@@ -288,7 +288,7 @@ TEST(Checkpoint, RotationKeepsTheNewestAndTheBest) {
   EXPECT_THAT(sorted_names(folder.path()), ElementsAre("checkpoint-1", "checkpoint-4"));
   rotate_checkpoints(folder.path(), 1, (folder / "checkpoint-1").native());
   EXPECT_THAT(sorted_names(folder.path()),
-              ElementsAre("checkpoint-1", "checkpoint-4"));  // as HF: the best beside the newest
+              ElementsAre("checkpoint-1", "checkpoint-4"));  // as HF: the best and the newest
   rotate_checkpoints(folder.path(), 1, std::nullopt);
   EXPECT_THAT(sorted_names(folder.path()), ElementsAre("checkpoint-4"));
 }

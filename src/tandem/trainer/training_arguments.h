@@ -1,7 +1,7 @@
 // How to train: Hugging Face's TrainingArguments for CPUs, with its field names, types and defaults
 // (transformers 4.46; where later versions changed only a name, the newest name). Flags that cannot
 // matter on a CPU, or that tandem refuses, have no field here: apps/arguments knows them all and
-// says what becomes of each. Plain structs without behaviour; copied freely; validated once by
+// states what becomes of each. Plain structs without behaviour; copied freely; validated once by
 // apps/arguments::parse_run_qa.
 #pragma once
 

@@ -42,7 +42,7 @@ struct TrainingPlan {
 std::int64_t resolve_steps(double steps, std::int64_t total_steps);
 
 // Throws ConfigError for --max_steps 0. Hugging Face's Trainer takes one step at the end of the
-// schedule for it, which nobody wants.
+// schedule for it, which no user wants.
 void check_max_steps(const TrainingArguments& arguments);
 
 // The plan of --num_train_epochs 0 has no steps. Throws ConfigError when nothing could be trained
@@ -51,7 +51,7 @@ TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t
                                 int logical_shards);
 
 // The order of the task's features in an epoch of the run, dealt to its shards; grouped by length
-// if asked for, and balanced if Task::train_costs() tells features apart.
+// if asked for, and balanced if Task::train_costs() distinguishes features.
 data::EpochBatches epoch_batches(const TrainingArguments& arguments, const TrainingPlan& plan,
                                  const tasks::Task& task, std::int64_t epoch);
 
