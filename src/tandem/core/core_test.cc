@@ -239,7 +239,7 @@ TEST(Environment, RegistryIsSortedAndDocumented) {
   }
 }
 
-// The table of other libraries' variables says "yes" for exactly those that are in the registry.
+// The table of other libraries' variables has "yes" for exactly those that are in the registry.
 TEST(Environment, TheTableOfOtherLibrariesListsWhatIsRead) {
   const auto rows = Environment::registry();
   std::istringstream page(read_file(TANDEM_SOURCE_DIR "/docs/environment_variables.md"));

@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-// Beside what is reserved: data, checkpoints and libraries are opened a few at a time.
+// In addition to the reserved ones: data, checkpoints and libraries are opened a few at a time.
 constexpr std::size_t kForFiles = 24;
 
 // Standard streams and those that the launcher passed on, if /proc does not list them.

@@ -10,7 +10,7 @@ namespace tandem {
 
 // Sees to it that `more` descriptors can be opened in addition to those that are open now, and a
 // few for files: raises the soft limit to the hard one when it is too low. Throws ConfigError that
-// says who needs how many and how to allow it, when the hard one is too low as well. `who`: "rank 3
+// names `who`, the number and how to allow it, when the hard one is too low as well. `who`: "rank 3
 // of 64"; `instead`: how to need fewer.
 void reserve_descriptors(std::size_t more, std::string_view who,
                          std::string_view instead = "start fewer ranks per host");

@@ -9,10 +9,10 @@
 namespace tandem {
 
 // The lines "name=value" that are not the same in all `texts` (one for each rank), with the values
-// and who has which: "seed: 42 on rank 0 (host a, pid 1) and rank 2 (host b, pid 3), 43 on rank 1
-// (host a, pid 2)", one line each, twelve at most. A text without '=' is one value without a name.
-// An empty value is shown as "(empty)". Empty: the texts are equal. A text is a set
-// of lines, so their order says nothing.
+// and the ranks that have them: "seed: 42 on rank 0 (host a, pid 1) and rank 2 (host b, pid 3), 43
+// on rank 1 (host a, pid 2)", one line each, twelve at most. A text without '=' is one value
+// without a name. An empty value is shown as "(empty)". Empty: the texts are equal. A text is a set
+// of lines, so their order does not matter.
 std::string describe_disagreement(std::span<const std::string> texts,
                                   FunctionRef<std::string(int)> describe_rank);
 

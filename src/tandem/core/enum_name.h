@@ -1,4 +1,4 @@
-// Names of enumerators as texts: beside an enum stands enum_names(E), which lists them in the
+// Names of enumerators as texts: next to an enum is enum_names(E), which lists them in the
 // enumerators' order.
 #pragma once
 

@@ -12,8 +12,8 @@
 
 namespace tandem {
 
-// Base of every failure that input, configuration, files or the network can cause. The message says
-// what happened, where, what was found, what was expected and what to try.
+// Base of every failure that input, configuration, files or the network can cause. The message
+// states what happened, where, what was found, what was expected and what to try.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message) {}

@@ -50,10 +50,10 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-// Writes a file under a temporary name in the same directory, one that nobody can foresee and that
-// does not exist yet (no link of another user is followed); commit() syncs it, renames it over
-// `path` and syncs the directory. Without commit() the destructor removes the temporary file, so a
-// failed writer leaves the old file; a killed one leaves the temporary file too, for
+// Writes a file under a temporary name in the same directory, one that is unpredictable and does
+// not exist yet (no link of another user is followed); commit() syncs it, renames it over `path`
+// and syncs the directory. Without commit() the destructor removes the temporary file, so a failed
+// writer leaves the old file; a killed one leaves the temporary file too, for
 // remove_abandoned_files().
 class AtomicFile {
  public:
@@ -66,8 +66,8 @@ class AtomicFile {
   void write(std::string_view text);
   void commit();
   // Without syncing, for what can be made again: a crash of the machine may leave the file empty.
-  // Where somebody has made the file meanwhile, that one stays: others may have mapped it, and a
-  // file of NFS that another host replaces is lost for who reads it.
+  // If another process has made the file meanwhile, that one stays: others may have mapped it, and
+  // a file of NFS that another host replaces is lost for its readers.
   void publish_if_new();
 
  private:

@@ -10,12 +10,12 @@ inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 // Maps `bytes` for reading and writing as mmap() does with these flags (MAP_FIXED is not one of
 // them). Large memory begins at a multiple of kHugePage, and huge pages are asked for it. Returns
-// null if the mapping fails; errno says why.
+// null if the mapping fails; errno has the reason.
 std::byte* map_memory(std::size_t bytes, int flags, int descriptor);
 
 // Makes a huge page of each block (kHugePage at a multiple of it) that begins in `area`, memory of
 // a mapped memory file. Contents stay; others, of other processes too, may use the memory
-// meanwhile. A block that nobody has touched gets its memory. Returns whether all blocks have huge
+// meanwhile. An untouched block gets its memory. Returns whether all blocks have huge
 // pages; where the kernel gives none, or a block reaches beyond its mapping, ordinary pages work.
 //
 // This is madvise(MADV_COLLAPSE) of Linux 6.1. Unlike MADV_HUGEPAGE it is granted to shared memory

@@ -30,7 +30,7 @@ class InterruptionScope {
   const std::atomic<bool>* outer_;
 };
 
-// An InterruptionScope for who asks with a stop token.
+// An InterruptionScope for callers with a stop token.
 class CancellationScope {
  public:
   explicit CancellationScope(const std::stop_token& cancelled)
@@ -50,7 +50,7 @@ class CancellationScope {
 // The flag of the innermost scope of this thread; null without one. It lives as long as the scope.
 const std::atomic<bool>* interruption_flag();
 
-// Throws Interrupted when the innermost scope of this thread says so.
+// Throws Interrupted when the innermost scope of this thread is stopped.
 void throw_if_interrupted();
 
 // For a loop of many small steps (characters, tokens): throws Interrupted as

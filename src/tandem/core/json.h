@@ -22,8 +22,8 @@ nlohmann::json parse_json(std::string_view text);
 nlohmann::json try_parse_json(std::string_view text);
 
 // As parse_json(), in the order of the text. ordered_json::parse looks for each name among all
-// before it: an object with 120,000 names takes it 35 s. Of a name that comes twice the last value
-// counts, in the first place.
+// before it: an object with 120,000 names takes it 35 s. If a name comes twice, the last value
+// counts, in the first position.
 nlohmann::ordered_json parse_ordered_json(std::string_view text);
 nlohmann::ordered_json try_parse_ordered_json(std::string_view text);
 

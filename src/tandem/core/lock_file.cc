@@ -71,7 +71,7 @@ LockFile::LockFile(std::filesystem::path path, int descriptor)
 LockFile::~LockFile() {
   if (descriptor_ < 0) return;
   if (removes_) ::unlink(path_.c_str());
-  // An empty file: who opens it next does not blame this process.
+  // An empty file: the next process that opens it does not blame this one.
   if (::ftruncate(descriptor_, 0) != 0) {
   }
   ::close(descriptor_);

@@ -1,5 +1,5 @@
-// A file that at most one process holds, by flock(2), with words about its holder for those who
-// find it held.
+// A file that at most one process holds, by flock(2), with a text about its holder for other
+// processes.
 #pragma once
 
 #include <filesystem>
@@ -26,7 +26,7 @@ class LockFile {
 
   // Replaces the text by "process PID on HOST<more>". A full disk is ignored.
   void describe_holder(std::string_view more);
-  // The file goes with the lock, where nobody else waits for it.
+  // The file goes with the lock, unless another process waits for it.
   void remove_at_end() { removes_ = true; }
 
  private:

@@ -1,4 +1,4 @@
-// Numbers that nobody can foresee, for secrets and names.
+// Unpredictable numbers, for secrets and names.
 #pragma once
 
 #include <cstdint>

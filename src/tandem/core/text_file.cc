@@ -9,7 +9,7 @@ namespace {
 using namespace std::string_view_literals;
 
 // The encoding as iconv names it, empty for UTF-8. The mark of UTF-32LE begins with that of
-// UTF-16LE, so it is compared first. Text without a mark has a zero byte in or beside its first
+// UTF-16LE, so it is compared first. Text without a mark has a zero byte in or next to its first
 // character, unless that is outside of Latin-1; no text in UTF-8 has one there.
 std::string_view wide_encoding(std::string_view text) {
   if (text.starts_with("\xff\xfe\0\0"sv)) return "UTF-32LE";

@@ -11,8 +11,8 @@ inline constexpr std::size_t kLineColumns = 100;  // of what is printed for peop
 // The columns that UTF-8 text takes.
 std::size_t text_columns(std::string_view text);
 
-// At most `columns` columns of the end of a text, "…" before it when something is missing: of a
-// path the end says most.
+// At most `columns` columns of the end of a text, "…" before it when something is missing: the end
+// of a path is its most important part.
 std::string keep_end(std::string_view text, std::size_t columns);
 
 // The beginning likewise.

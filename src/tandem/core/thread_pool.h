@@ -5,7 +5,7 @@
 // loop. Then results are the same bits for 1 or N threads.
 //
 // Waiting is bounded spinning (about 30 µs), then a futex: a pool never burns a core that another
-// process needs. docs/design/0001-own-thread-pool.md says why this is not OpenMP.
+// process needs. docs/design/0001-own-thread-pool.md explains why this is not OpenMP.
 #pragma once
 
 #include <atomic>

@@ -22,7 +22,7 @@ class VolumeGone : public IoError {
   int exit_code() const noexcept override { return kVolumeGone; }
 };
 
-// Whether errno says that it is gone: a stale handle, a server or a device that does not answer.
+// Whether errno means that it is gone: a stale handle, a server or a device that does not answer.
 bool means_volume_gone(int error_number);
 
 // Advice for the user, with "; " in front; empty if the error is self-explanatory.
