@@ -157,7 +157,7 @@ TEST(ModelKinds, EveryCommandAnswersOrRefuses) {
   }
 }
 
-// config.json says what the model is for, but the file of weights has no head: saved too early, or
+// config.json names the model's task, but the file of weights has no head: saved too early, or
 // edited.
 TEST(ModelKinds, AClassWithoutItsWeightsIsRefused) {
   const testing::TemporaryFolder folder;

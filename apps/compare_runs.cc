@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Runs are told apart by their titles; where two have the same, all get the folders that were
+// Titles distinguish the runs; where two have the same, all get the folders that were
 // given.
 void make_names_distinct(const std::vector<std::string>& folders,
                          std::vector<report::RunRecord>& runs) {
@@ -31,8 +31,7 @@ void make_names_distinct(const std::vector<std::string>& folders,
 int compare_runs(const Invocation& invocation) {
   CLI::App app(
       "Shows one or more runs on one page: charts with a line per run, headlines and results "
-      "beside "
-      "each other, and what differs in settings and machine. Reads the report.json that tandem "
+      "side by side, and what differs in settings and machine. Reads the report.json that tandem "
       "run_qa leaves in its output_dir, or the trainer_state.json and all_results.json of "
       "transformers.",
       "tandem report");

@@ -52,7 +52,7 @@ std::string python_dict(const ordered_json& entry) {
   for (const auto& [key, value] : entry.items()) {
     if (text.size() > 1) text += ", ";
     std::string shown;
-    if (value.is_number_float()) {  // repr() says nan where JSON says NaN
+    if (value.is_number_float()) {  // repr() writes nan where JSON has NaN
       const double number = value.get<double>();
       shown = python_repr(key == "epoch" ? std::round(number * 100) / 100 : number);
     } else {

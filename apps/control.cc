@@ -63,7 +63,7 @@ std::vector<Asked> ask_here(const std::string& job) {
   if (found.empty()) {
     raise<ConfigError>(
         "no job of `tandem run`{} is running for this user on this host (a job of tandem's own); "
-        "for one that runs elsewhere, --at HOST:PORT says where",
+        "for one that runs elsewhere, pass --at HOST:PORT",
         job.empty() ? "" : fmt::format(" with the name or process number '{}'", job));
   }
   return found;
@@ -155,7 +155,7 @@ const Asked& chosen(const std::vector<Asked>& asked, const Target& target) {
     const JobStatus& status = one.answer.agents.front();
     list += fmt::format("\n  --job {}  {} ({})", status.agent, status.program, status.job);
   }
-  raise<ConfigError>("{} agents run here; say which one:{}", asked.size(), list);
+  raise<ConfigError>("{} agents run here; name one of them:{}", asked.size(), list);
 }
 
 int change(const Where& where, ControlRequest request, const Target& target,
@@ -172,8 +172,8 @@ int change(const Where& where, ControlRequest request, const Target& target,
 int show_status(const Invocation& invocation) {
   CLI::App app(
       "Shows the jobs that this user's `tandem run` has on this host, or the one at --at, with the "
-      "workers of all their hosts: the view, who computes, the last step that is applied, and how "
-      "many workers were lost so far.",
+      "workers of all their hosts: the view, the computing workers, the last step that is applied, "
+      "and how many workers were lost so far.",
       "tandem status");
   Where where;
   bool as_json = false;
@@ -200,7 +200,7 @@ int show_status(const Invocation& invocation) {
 int drain(const Invocation& invocation) {
   CLI::App app(
       "Ends one worker of a running job, or all of one host with its agent, and does not start "
-      "them again. The others go on within the step; weights and losses are those of an "
+      "them again. The others continue within the step; weights and losses are those of an "
       "undisturbed job. `tandem resize` brings workers back, `tandem run` a host.",
       "tandem drain");
   Where where;
@@ -231,7 +231,8 @@ int resize_job(const Invocation& invocation) {
   where.add_to(app);
   if (!parse_command(app, invocation.words)) return 0;
   const Target target = target_from(text);
-  if (!target.number) raise<ConfigError>("how many workers on {}? HOST/WORKERS says it", text);
+  if (!target.number)
+    raise<ConfigError>("missing worker count for host {}; expected HOST/WORKERS", text);
   return change(where, {ControlRequest::Kind::kResize, *target.number}, target,
                 invocation.environment);
 }

@@ -136,7 +136,7 @@ class Texts {
   }
   std::string source() const { return lines_ ? lines_->source() : "the command line"; }
 
-  // Identifies the input; empty if two inputs cannot be told apart.
+  // Identifies the input; empty if two inputs cannot be distinguished.
   std::string identity() const {
     struct stat info {};
     if (!lines_ || path_ == "-" || ::stat(path_.c_str(), &info) != 0) return "";

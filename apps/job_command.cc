@@ -52,7 +52,7 @@ void handle_user_signals() {
   for (const int number : {SIGUSR1, SIGUSR2}) std::signal(number, handle_record_request);
 }
 
-// The training thread may be deep in a matrix product when a peer dies: then this is who ends the
+// The training thread may be deep in a matrix product when a peer dies: then this function ends the
 // process.
 [[noreturn]] void end_after_failure(const Environment& environment, const LogPrefix& log_prefix,
                                     const std::string& message) {
@@ -87,8 +87,8 @@ job::World join_world(const Environment& environment, const trainer::TrainingArg
                               }});
 }
 
-// Rank 0 says it, and no rank ends before: a launcher ends all ranks as soon as one has. Each
-// worker of an elastic job has found it out alone.
+// Rank 0 logs the error, and no rank ends before: a launcher ends all ranks as soon as one has.
+// Each worker of an elastic job has found it out alone.
 void write_log_once(const job::World& world, const Environment& environment,
                     const StopSignals& signals, const LogPrefix& log_prefix,
                     const std::string& message) {
@@ -126,8 +126,8 @@ class Watchers {
     try {
       server_.emplace(*metrics_, static_cast<std::uint16_t>(*port));
     } catch (const ConfigError& error) {
-      console.warning_of_host(
-          fmt::format("TANDEM_METRICS_PORT={}: {}; the job goes on without", *port, error.what()));
+      console.warning_of_host(fmt::format("TANDEM_METRICS_PORT={}: {}; the job continues without",
+                                          *port, error.what()));
     }
   }
   trainer::Observer* of_every_rank() {
@@ -212,7 +212,7 @@ void notify_ranks_of_current_error(const Environment& environment,
       options.late_rank_0 = rendezvous::kLateRank0;
       options.log = [&log_prefix](const std::string& line) { write_log(log_prefix, line); };
       rendezvous::report_failure(rendezvous::identify(environment), error.what(), options);
-    } catch (const std::exception&) {  // who this process is cannot be known
+    } catch (const std::exception&) {  // the rank of this process is unknown
     }
   } catch (...) {
   }
@@ -260,7 +260,7 @@ int run_job(const JobCommand& command, const Invocation& invocation, bool& meets
     return StopSignals::exit_code();
   } catch (const std::exception& error) {
     signals.let_end();
-    world.communicator->life().abort(error.what());  // the other ranks end too, and say why
+    world.communicator->life().abort(error.what());  // the other ranks end too, and log the reason
     throw;
   }
 }

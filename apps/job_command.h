@@ -15,9 +15,9 @@
 namespace tandem::apps {
 
 // A command line that is wrong is so on every rank of a job, and so is a model that is missing:
-// rank 0 says it. The others give the launcher time to end them on its account; where they are
-// still here, it is theirs alone, or nobody ends them, and they say it as well. Returns early, with
-// false, when `ended` says that the launcher has asked for the end.
+// rank 0 logs it. The others give the launcher time to end them because of rank 0. If they are
+// still running, the error is theirs alone, or no launcher ends them, and they log it as well.
+// Returns early, with false, when `ended` shows that the launcher has asked for the end.
 bool let_rank_0_speak(const Environment& environment, const std::atomic<bool>* ended = nullptr);
 
 // Runs the job that the words ask for and returns the process's exit code: 0; 1 when no int8 model

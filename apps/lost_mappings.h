@@ -8,7 +8,7 @@
 namespace tandem::apps {
 
 // While it lives, a SIGBUS out of a MappedFile stops the thread that raised it, and `on_loss` is
-// called with what to say, in a thread of its own; it must end the process. Any other SIGBUS ends
+// called with the message, in a thread of its own; it must end the process. Any other SIGBUS ends
 // the process as ever. One at a time in a process.
 class LostMappings {
  public:

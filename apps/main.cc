@@ -72,12 +72,12 @@ constexpr Command kCommands[] = {
      "tandem mpirun [flags] PROGRAM [its flags]   (tandem mpirun --help)", mpirun},
     {"status", "show a running job of tandem run: view, workers of all hosts, step, losses",
      "tandem status [JOB] [--at HOST:PORT] [--json]   (tandem status --help)", show_status},
-    {"drain", "end one worker or one host of a running job; the others go on",
+    {"drain", "end one worker or one host of a running job; the others continue",
      "tandem drain WORKER|HOST [--at HOST:PORT] [--job JOB]   (tandem drain --help)", drain},
     {"resize", "change how many workers of a running job a host has",
      "tandem resize WORKERS [--at HOST:PORT] [--job JOB]   (tandem resize --help)", resize_job},
     {"doctor",
-     "check this machine and the hosts of a host file, and say how to put right what is missing",
+     "check this machine and the hosts of a host file, and print how to put right what is missing",
      "tandem doctor [--hostfile FILE] [--output_dir DIR] [--json]   (tandem doctor --help)",
      run_doctor},
     {"plan", "predict step time, communication, memory and scaling on a cluster",
@@ -196,7 +196,7 @@ std::string usage(const Command& command) {
       command.name);
 }
 
-// Says what went wrong, in a catch block, and returns the exit code. `usage` is printed before
+// Prints what went wrong, in a catch block, and returns the exit code. `usage` is printed before
 // usage errors.
 int explain_current_error(const Command& command, const Environment& environment) {
   const LogPrefix log_prefix = log_prefix_of(environment);
@@ -211,7 +211,7 @@ int explain_current_error(const Command& command, const Environment& environment
     print_error(fmt::format("{} is for tandem itself; see --help", kDescribe));
     return kExitUsage;
   } catch (const job::SharedError& error) {
-    return error.exit_code();  // run_job() has said it
+    return error.exit_code();  // run_job() has logged it
   } catch (const Error& error) {
     // Workers of an elastic job begin it each alone, and the first end is the job's.
     const bool alike = error.exit_code() == kExitUsage ||
@@ -229,7 +229,7 @@ int explain_current_error(const Command& command, const Environment& environment
                     describe_address_space_limit()));
     return kExitInput;
   } catch (const std::system_error& error) {
-    // Threads and mappings that found no room say it this way.
+    // Threads and mappings that found no room throw this.
     print_error(fmt::format("the system refused: {}{}{}", error.what(),
                             advice_on(error.code().value()), describe_address_space_limit()));
     return means_volume_gone(error.code().value()) ? kVolumeGone : kExitInput;

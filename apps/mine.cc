@@ -122,7 +122,7 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
       ->check(CLI::IsMember({"triplet", "n-tuple", "labeled-pair", "labeled-list"}))
       ->default_str("triplet");
   app.add_flag("--output_scores", options.mine.scores,
-               "write similarities: beside the texts, or in place of labels");
+               "write similarities: in addition to the texts, or in place of labels");
   app.add_flag("--include_positives", options.mine.mining.include_positives,
                "keep answers among the candidates, for files that test a reranker; needs n-tuple");
   add_prompts(app, options);

@@ -121,7 +121,7 @@ launch::Placement choose_placement(const launch::RunOptions& options,
   return placement;
 }
 
-// A job that nobody can join has a name of its own, as under torchrun: a UUID. Returns whether.
+// A job that no node can join has a name of its own, as under torchrun: a UUID. Returns whether.
 bool name_job(launch::RunOptions& options) {
   const bool alone = options.standalone ||
                      (options.backend == launch::Backend::kStatic && options.max_nodes == 1 &&
@@ -153,7 +153,7 @@ class RecordFolder {
   fs::path path_;
 };
 
-// Jobs of one host have a secret of their own, so that nobody else's process can meet them.
+// Jobs of one host have a secret of their own, so that no other process can meet them.
 std::string job_token(const launch::RunOptions& options, const Environment& environment) {
   std::string given = rendezvous::job_token_of(environment);
   if (!given.empty() || options.max_nodes > 1) return given;

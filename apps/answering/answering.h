@@ -62,7 +62,7 @@ class Reader {
   // positions, and overlaps the next by half of them at most. Throws DataError when a question or a
   // context is empty, is not UTF-8, or the question leaves no room for the context, or a limit of
   // the options is exceeded. Throws Interrupted soon after `cancelled` was requested while the
-  // model computes, and everywhere when the thread's scope says so (core/interruption.h).
+  // model computes, and everywhere when the thread's scope is stopped (core/interruption.h).
   std::vector<std::vector<Answer>> answer(std::span<const Question> questions,
                                           const AnswerOptions& options,
                                           const std::stop_token& cancelled = {});

@@ -52,8 +52,8 @@ void append_embeddings(const EmbeddingFormat& format, std::span<const float> emb
 inline constexpr std::size_t kNpyHeader = 128;
 std::string npy_header(EmbeddingPrecision precision, std::size_t rows, std::size_t size);
 
-// Writes PATH.npy row by row and survives a kill: rows go to PATH.partial, beside them PATH.job
-// with the description of the job. commit() makes it PATH. Where the format lacks its ranges,
+// Writes PATH.npy row by row and survives a kill: rows go to PATH.partial, next to PATH.job with
+// the description of the job. commit() makes it PATH. Where the format lacks its ranges,
 // PATH.partial has float32, and commit() takes the ranges from all of its rows and writes PATH from
 // it, some rows at a time.
 class NpyFile {

@@ -25,7 +25,7 @@ struct MineOptions {
   tasks::ranking::MiningOptions mining;
   tasks::ranking::Similarity similarity = tasks::ranking::Similarity::kCosine;
   MinedFormat format = MinedFormat::kTriplet;
-  bool scores = false;  // in place of labels, or beside the texts
+  bool scores = false;  // in place of labels, or in addition to the texts
   std::string query_column = "query", answer_column = "answer";  // names of the output
 };
 

@@ -34,8 +34,9 @@ std::size_t room_for_text(const InferenceModel& model, const LabelOptions& optio
                           std::size_t special_tokens) {
   const std::size_t most = std::min(options.max_seq_length, model.max_tokens());
   if (most <= special_tokens) {
-    raise<DataError>("sequences of {} tokens have no room for a text beside {} special tokens",
-                     most, special_tokens);
+    raise<DataError>(
+        "sequences of {} tokens have no room for a text in addition to {} special tokens", most,
+        special_tokens);
   }
   return most - special_tokens;
 }

@@ -57,8 +57,8 @@ class Labeller {
   // Throws what InferenceModel's constructor throws. purpose: kTexts or kTokens.
   Labeller(const FoundModel& found, Purpose purpose, const Environment& environment);
 
-  // For each text the scores of all labels, the best first (equal ones by id). scores: nothing: as
-  // problem_type of config.json says; without one, kNone for a single label, else kSoftmax. Throws
+  // For each text the scores of all labels, the best first (equal ones by id). scores: unset: by
+  // problem_type of config.json; without one, kNone for a single label, else kSoftmax. Throws
   // DataError for a text that is empty or not UTF-8, or when a limit of the options is exceeded;
   // Interrupted as Reader::answer does.
   std::vector<std::vector<LabelScore>> label_texts(std::span<const LabelledText> texts,
@@ -87,7 +87,7 @@ class Labeller {
 // command that it is for.
 Purpose label_purpose(const FoundModel& found);
 
-// The flags that say how texts are read.
+// The flags for reading texts.
 void add_label_flags(CLI::App& app, LabelOptions& options);
 
 // --- entities ---

@@ -40,7 +40,7 @@ class WindowScheduler {
   WindowScheduler& operator=(const WindowScheduler&) = delete;
 
   // The logits of all sequences, one after another, without padding. Throws what forward threw, or
-  // Interrupted soon after `cancelled` was requested; a batch that nobody waits for any more is
+  // Interrupted soon after `cancelled` was requested; a batch that no request waits for any more is
   // interrupted, and may hold on to its sequences until then.
   std::vector<float> logits_of(std::shared_ptr<const tasks::TokenSequences> sequences,
                                const std::stop_token& cancelled);

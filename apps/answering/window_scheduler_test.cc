@@ -1,4 +1,4 @@
-// The scheduler without a model: who is computed when, with whom, and what everybody gets.
+// The scheduler without a model: the order of requests, their batches, and their results.
 #include "apps/answering/window_scheduler.h"
 
 #include <gtest/gtest.h>
@@ -95,7 +95,7 @@ TEST(WindowScheduler, AFailureReachesOnlyTheRequestThatCausedIt) {
   expect_logits(scheduler.logits_of(windows('b', 3), {}), 'b', 3);
 }
 
-// A batch that would never end, ends when the last one who waits for it has gone.
+// A batch that would never end, ends when the last request that waits for it has gone.
 TEST(WindowScheduler, InterruptsAbandonedRequests) {
   std::latch begun(1);
   bool endless = true;

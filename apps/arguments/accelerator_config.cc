@@ -14,8 +14,8 @@ constexpr const char* kSampler = "use_seedable_sampler";
 constexpr const char* kAccumulation = "gradient_accumulation_kwargs";
 constexpr const char* kNumSteps = "num_steps";
 
-// A key of AcceleratorConfig, or of the dictionary in it. `reason` says why it changes nothing when
-// its truth value is another than the default; empty: it works, or is treated apart.
+// A key of AcceleratorConfig, or of the dictionary in it. `reason` states why it changes nothing
+// when its truth value is another than the default; empty: it works, or is treated apart.
 struct Key {
   std::string_view name;
   bool initial;
@@ -101,7 +101,7 @@ void apply_accumulation(const Json& kwargs, trainer::TrainingArguments& training
   }
   if (training.gradient_accumulation_steps > 1) {
     raise<ConfigError>(
-        "--accelerator_config: {} {} and --gradient_accumulation_steps {} say both how many "
+        "--accelerator_config: {} {} and --gradient_accumulation_steps {} both set how many "
         "micro-batches an update has; give one of them",
         kNumSteps, steps.dump(), training.gradient_accumulation_steps);
   }

@@ -1,4 +1,4 @@
-// The flag table against the contract's own text, where that lies beside the source folder: every
+// The flag table against the contract's own text, where that lies next to the source folder: every
 // flag that its sections 1, 2 and 9 name has a row here, and where a row of section 9 has one
 // verdict, it is that one. (run_qa_arguments_test.cc holds the verdicts without the text.)
 #include <gmock/gmock.h>

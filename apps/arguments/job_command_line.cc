@@ -41,7 +41,7 @@ std::string shown(const Given& given) {
                      given.value.is_string() ? given.value.get<std::string>() : given.value.dump());
 }
 
-// Applies rows to the structs, and collects what has to be said about them.
+// Applies rows to the structs, and collects notes about them.
 class Applier {
  public:
   Applier(const ArgumentParts& parts, const Environment& environment)

@@ -24,12 +24,12 @@ struct CommandLineRemarks {
   std::set<std::string> given;
 };
 
-// Reads, applies and checks `words` (what follows `tandem run_qa`, say) into `arguments` and those
-// of `task`:
+// Reads, applies and checks `words` (for example the words after `tandem run_qa`) into `arguments`
+// and those of `task`:
 //   - exactly one word that ends in .json is a file {flag: value};
-//   - the words of a file <command>.args, say run_qa.args, in `directory` (the working directory;
-//     where run_qa.py lies for most people, whose sibling run_qa.args the original reads) come
-//     before the given ones, with a note that says so;
+//   - the words of a file <command>.args, for example run_qa.args, in `directory` (the working
+//     directory; where run_qa.py lies for most people, whose sibling run_qa.args the original
+//     reads) come before the given ones, with a note about it;
 //   - a leading ~ of paths becomes HOME.
 // The result is complete: disable_tqdm, eval_steps, do_eval, metric_for_best_model and
 // greater_is_better are filled in by Hugging Face's rules. Reads nothing but the files named here.

@@ -14,7 +14,7 @@
 namespace tandem::apps {
 
 struct JobCommand {
-  std::string_view name;     // "run_qa", as its TaskArguments says
+  std::string_view name;     // "run_qa", from its TaskArguments
   std::string_view purpose;  // behind "Fine-tunes a BERT-family model for "
   std::string_view names;    // whose names the flags have: "Hugging Face's run_qa.py"
   std::string_view summary;  // one line of `tandem --help`

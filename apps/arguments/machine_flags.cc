@@ -82,7 +82,7 @@ FlagTable rank_flags() {
                "has")
               .between(1, 1 << 20),
           note("local_rank", Kind::kInteger, -1,
-               "the launcher's environment says who this rank is"),
+               "the launcher's environment has the number of this rank"),
           note("ddp_find_unused_parameters", Kind::kBool, nullptr, "every parameter is used"),
           note("ddp_static_graph", Kind::kBool, nullptr, "every step computes the same anyway"),
           note("ddp_broadcast_buffers", Kind::kBool, nullptr, "these models have no buffers"),

@@ -1,5 +1,5 @@
 // The flags of run_ner, and of run_glue and run_classification: every one of the scripts has a row,
-// and does what it says.
+// and does what the row states.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

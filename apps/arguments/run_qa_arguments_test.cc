@@ -187,7 +187,7 @@ TEST(RunQaArguments, ALimitOfNoCheckpointsIsNone) {
   EXPECT_EQ(limit("--save_total_limit -1"), std::nullopt);
 }
 
-// Off only above warning, and what the flag says wins.
+// Off only above warning, and the value of the flag wins.
 TEST(RunQaArguments, ProgressBarsFollowTheLogLevel) {
   const auto disabled = [](const std::string& line) {
     return parse_more(line).arguments.training.disable_tqdm;

@@ -1,4 +1,4 @@
-// Every flag has a row, and every row does what it says.
+// Every flag has a row, and every row has the effect that it states.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -136,7 +136,7 @@ FlagTable step_flags() {
                "always that of the file; group_by_length makes batches of similar length, which "
                "saves nothing without padding"),
           setter("group_by_length", group_by_length_binding(),
-                 "the old way to say --train_sampling_strategy group_by_length"),
+                 "the old name of --train_sampling_strategy group_by_length"),
           note("length_column_name", Kind::kString, "length", "lengths are always known"),
           flag("dataloader_num_workers", field<&TrainingArguments::dataloader_num_workers>(),
                "read-ahead threads")
@@ -192,7 +192,7 @@ FlagTable optimizer_flags() {
       "Optimizer",
       {
           optim_flag(),
-          setter("adafactor", adafactor_binding(), "the old way to say --optim adafactor"),
+          setter("adafactor", adafactor_binding(), "the old name of --optim adafactor"),
           flag("optim_args", field<&TrainingArguments::optim_args>(),
                "key=value,...: momentum, dampening, nesterov of sgd; lr_decay, eps, "
                "initial_accumulator_value of adagrad; clip_threshold, decay_rate of adafactor"),
@@ -252,7 +252,7 @@ FlagTable evaluation_flags() {
           flag("eval_on_start", field<&TrainingArguments::eval_on_start>(),
                "evaluate before training"),
           setter("evaluate_during_training", evaluate_during_training_binding(),
-                 "the old way to say --eval_strategy steps"),
+                 "the old name of --eval_strategy steps"),
           flag("load_best_model_at_end", field<&TrainingArguments::load_best_model_at_end>(),
                "end with the checkpoint that evaluated best"),
           flag("metric_for_best_model", field<&TrainingArguments::metric_for_best_model>(),
@@ -345,8 +345,8 @@ FlagTable checkpoint_flags() {
           flag("save_on_each_node", field<&TrainingArguments::save_on_each_node>(),
                "every node writes checkpoints, for hosts without a common file system"),
           flag("ignore_data_skip", field<&TrainingArguments::ignore_data_skip>(),
-               "after a resume begin the epoch's data anew (going on at its place takes no time "
-               "here)"),
+               "after a resume begin the epoch's data anew (continuing at the same position takes "
+               "no time here)"),
           flag("save_safetensors", field<&TrainingArguments::save_safetensors>(),
                "weights as model.safetensors; false: as pytorch_model.bin, which torch.load reads"),
           note("restore_callback_states_from_checkpoint", Kind::kBool, false,

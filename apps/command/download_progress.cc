@@ -57,7 +57,7 @@ void DownloadProgress::file_begin(std::string_view name, std::optional<std::uint
   first_ = bytes_ = resumed_from;
   start_ = shown_ = Clock::now();
   if (resumed_from > 0) {
-    show(fmt::format("{}: going on at {}{}", name_, format_bytes(resumed_from),
+    show(fmt::format("{}: continuing at {}{}", name_, format_bytes(resumed_from),
                      size ? " of " + format_bytes(*size) : ""),
          true);
   }

@@ -15,7 +15,7 @@ namespace tandem::apps {
 class DownloadProgress final : public hub::DownloadObserver {
  public:
   // `bars`: false shows the beginning and the end of a file only. `log_waiting`: whether this
-  // process says for whom it waits (one of a job does).
+  // process logs the holder that it waits for (one of a job does).
   explicit DownloadProgress(bool bars = true, bool log_waiting = true, LogPrefix log_prefix = {});
 
   void file_begin(std::string_view name, std::optional<std::uint64_t> size,

@@ -37,8 +37,8 @@ class Doctor : public ::testing::Test {
       environment["PATH"] = path_with_mpirun("HYDRA build details:");
     return testing::run(words, environment);
   }
-  // The value of PATH with a program `mpirun` in front that says `version`; which MPI this machine
-  // has does not matter then.
+  // The value of PATH with a program `mpirun` in front that prints `version`; which MPI this
+  // machine has does not matter then.
   std::string path_with_mpirun(const std::string& version) const {
     const fs::path program = folder_ / "bin" / "mpirun";
     fs::create_directories(program.parent_path());

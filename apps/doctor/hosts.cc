@@ -50,7 +50,7 @@ bool is_this_host(const std::vector<Address>& addresses) {
   });
 }
 
-// Says a word to everybody who connects.
+// Sends a word to each connection.
 class Listener {
  public:
   explicit Listener(int port) : socket_(net::listen_tcp(false, port)) {

@@ -38,7 +38,7 @@ struct Pipe {
   }
 };
 
-// -1 when the program does not start: then the child has said so through `started`, which a
+// -1 when the program does not start: then the child has reported it through `started`, which a
 // successful exec closes.
 pid_t spawn(const std::vector<std::string>& words, const Pipe& out, const Pipe& err) {
   std::vector<char*> arguments;

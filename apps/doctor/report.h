@@ -13,7 +13,7 @@ class Report {
   void fact(std::string_view topic, std::string text);
   // Worth knowing; nothing fails because of it.
   void note(std::string_view topic, std::string text);
-  // A job would fail or be slow. `fix` says what to do.
+  // A job would fail or be slow. `fix` states what to do.
   void problem(std::string_view topic, std::string text, std::string fix);
 
   bool healthy() const { return problems_.empty(); }

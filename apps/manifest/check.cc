@@ -122,7 +122,7 @@ void check_job_spec(const YamlNode& spec, const std::string& path, Findings& fin
   const long pods = spec.int_of({"parallelism"}).value_or(1);
   if (pods > 1 && spec.text_of({"completionMode"}) != "Indexed") {
     add(findings, spec.find("completionMode"), spec, path + ".completionMode",
-        "the pods have no numbers, so they cannot tell who is who",
+        "the pods have no numbers, so they cannot find their ranks",
         "write completionMode: Indexed");
   }
   const auto completions = spec.int_of({"completions"});

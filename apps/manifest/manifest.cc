@@ -29,7 +29,7 @@ struct Options {
 std::string help_of_kinds() {
   std::string text =
       "Prints the manifest of a job whose command stands behind '--', or of what it needs; with "
-      "--check it says what is wrong with files, by line, and exits with 1. Kinds:";
+      "--check it lists the faults in files, by line, and exits with 1. Kinds:";
   for (const manifest::ManifestKind& kind : manifest::manifest_kinds())
     text += fmt::format("\n  {:<15}{}", kind.name, kind.summary);
   return text;

@@ -87,7 +87,7 @@ std::unique_ptr<MetricsServer> agent_server(const AgentMetrics& metrics,
           "container's ports",
           *port, error.what());
     }
-    log_line(fmt::format("warning: TANDEM_METRICS_PORT={}: {}; the job goes on without", *port,
+    log_line(fmt::format("warning: TANDEM_METRICS_PORT={}: {}; the job continues without", *port,
                          error.what()));
     return nullptr;
   }

@@ -46,7 +46,7 @@ std::unique_ptr<MetricsServer> agent_server(const AgentMetrics& metrics,
                                             const Environment& environment,
                                             const launch::Log& log_line);
 
-// TANDEM_STATUS_INTERVAL: seconds between the lines that say where the job stands. Throws
+// TANDEM_STATUS_INTERVAL: seconds between the lines about the state of the job. Throws
 // ConfigError.
 int status_interval(const Environment& environment);
 

@@ -55,7 +55,7 @@ void TrainJobStatus::step_end(const trainer::StepProgress& progress) {
   metrics_["current_step"] = std::to_string(progress.step);
   metrics_["total_steps"] = std::to_string(progress.max_steps);
   metrics_["current_epoch"] = fmt::format("{:.2f}", progress.epoch);
-  // 100 is said when training has ended.
+  // 100 is sent when training has ended.
   const auto percent = static_cast<int>(100 * progress.step / progress.max_steps);
   publish(std::min(percent, 99), progress.seconds_left);
 }
@@ -92,7 +92,8 @@ void TrainJobStatus::report_problem() {
   if (problem_.empty()) return;
   warned_ = true;
   warn_(fmt::format(
-      "the TrainJob's status server has no progress of this job: {}; training goes on", problem_));
+      "the TrainJob's status server has no progress of this job: {}; training continues",
+      problem_));
 }
 
 // Until the end; what waits then is posted too.
@@ -107,7 +108,7 @@ void TrainJobStatus::post_all(const std::stop_token& stop) {
     lock.lock();
     if (problem.empty()) continue;
     problem_ = problem;
-    if (stop.stop_requested()) return;  // nobody waits for a server that is not there a second time
+    if (stop.stop_requested()) return;  // a missing server is waited for only once
   }
 }
 

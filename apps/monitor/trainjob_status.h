@@ -24,7 +24,7 @@ struct StatusServer {
 };
 
 // From KUBEFLOW_TRAINER_SERVER_URL, _CA_CERT and _TOKEN; nothing where they are not set, or where
-// DISABLE_KUBEFLOW_INTEGRATION says so.
+// DISABLE_KUBEFLOW_INTEGRATION is set.
 std::optional<StatusServer> status_server(const Environment& environment);
 
 // Posts from a thread of its own: training never waits for the server, and continues without it.

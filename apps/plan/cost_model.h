@@ -19,7 +19,7 @@
 // after everything else. The step waits for every transfer that is not complete when backward ends.
 // That is the best case: it takes for granted that messages move while kernels compute, although
 // without a helper thread they do so only as far as the sockets' buffers reach. The worst case,
-// nothing hidden, is computed beside it.
+// nothing hidden, is computed as well.
 #pragma once
 
 #include <cstddef>

@@ -93,7 +93,7 @@ void add_cluster(CLI::App& app, Options& options) {
 
 void add_measurement(CLI::App& app, Options& options) {
   auto* profile =
-      app.add_option("--profile", options.profile, "JSON file that says how fast a rank is");
+      app.add_option("--profile", options.profile, "JSON file with the speed of a rank");
   app.add_flag("--measure", options.measure,
                "measure --ranks-per-node ranks on this machine, all at once")
       ->excludes(profile);
@@ -110,14 +110,14 @@ void add_failures(CLI::App& app, Options& options) {
   app.add_option(
          "--failures", options.failures_hours,
          "hours between two failures of one node: adds the goodput of an elastic job, whose "
-         "survivors go on (docs/elastic.md)")
+         "survivors continue (docs/elastic.md)")
       ->check(number_in(1e-3, 1e9));
   app.add_option("--absence", options.absence_seconds,
                  "seconds until a failed node is replaced and level")
       ->capture_default_str()
       ->check(number_in(0, 1e9));
   app.add_option("--loss", options.loss_seconds,
-                 "seconds without progress after a loss, beside half a step")
+                 "seconds without progress after a loss, in addition to half a step")
       ->capture_default_str()
       ->check(number_in(0, 1e6));
   app.add_option("--join", options.join_seconds, "seconds without progress when a node joins")

@@ -81,7 +81,7 @@ void set_parameter(const std::string& name, const json& value, EmbedRequest& req
   }
 }
 
-// Beside the inputs, as text-embeddings-inference has them, and in "parameters", as the Hub.
+// Next to the inputs, as text-embeddings-inference has them, and in "parameters", as the Hub.
 EmbedRequest parameters_of(const json& body) {
   EmbedRequest request;
   for (const auto& [name, value] : body.items()) {

@@ -1,4 +1,4 @@
-// The headers of a request that decide where it ends and whom it is for.
+// The headers of a request that decide where it ends and which host it is for.
 #pragma once
 
 #include <cstddef>

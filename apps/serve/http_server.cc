@@ -467,9 +467,9 @@ class HttpServer::Implementation {
     resume(state);
   }
 
-  // Clients that have closed their connection, or their half of it: nobody should compute what they
-  // asked, and nothing more will come of a request that is not complete. (libmicrohttpd misses the
-  // second when the end comes with the last bytes.)
+  // Clients that have closed their connection, or their half of it: their requests are not
+  // computed, and an incomplete request will never be complete. (libmicrohttpd misses the second
+  // when the end comes with the last bytes.)
   void close_deserted() {
     std::vector<pollfd> entries;
     std::vector<Connection*> connections;

@@ -1,5 +1,5 @@
 // A small HTTP/1.1 server over libmicrohttpd: what arrives is bounded in size, number and time, and
-// what takes long is computed beside the thread that listens.
+// what takes long is computed outside the thread that listens.
 #pragma once
 
 #include <atomic>
@@ -57,8 +57,8 @@ struct HttpHandlers {
   // An answer, or nothing: compute. Called on the thread of run(), so it must be quick.
   std::function<std::optional<HttpResponse>(const HttpRequest& request)> at_once;
   // Called on a thread of its own, several at once. `cancelled` is requested when the client has
-  // gone or the server stops: then it throws Interrupted, and the server says why. Any other
-  // exception is answered with 500.
+  // gone or the server stops: then it throws Interrupted, and the server sends the reason. Any
+  // other exception is answered with 500.
   std::function<HttpResponse(const HttpRequest& request, const std::stop_token& cancelled)> compute;
   // The form of an error that the server itself finds. Called on any thread.
   std::function<HttpResponse(const HttpRequest& request, int status, const std::string& message)>
@@ -72,19 +72,19 @@ struct HttpHandlers {
 };
 
 // Refused with 400: headers that two readers may understand in two ways (two of Host,
-// Content-Length or Transfer-Encoding, a length that is not a number, a length beside a transfer
-// coding, a malformed name); with 501 another transfer coding than chunked; with 413 a body over
-// max_body_bytes. The connection is closed after each of these, because the beginning of the next
-// request is unknown.
+// Content-Length or Transfer-Encoding, a length that is not a number, a length together with a
+// transfer coding, a malformed name); with 501 another transfer coding than chunked; with 413 a
+// body over max_body_bytes. The connection is closed after each of these, because the beginning of
+// the next request is unknown.
 //
 // At most max_running requests are computed at once. The others wait in a queue that is fair
 // between addresses (fair_queue.h). As many requests wait and run as there may be connections; one
 // more is refused, with 429 for its address and with 503 for all.
 //
 // A connection that is slower than request_limit is closed. So are, when an address or all together
-// hold more than the limits, the connections that wait longest for their client: idle ones keep
-// nobody out. A client that closes its connection, or its own half of it, while an answer is
-// computed has gone; one that still listens gets 400.
+// hold more than the limits, the connections that wait longest for their client: idle ones block no
+// other. A client that closes its connection, or its own half of it, while an answer is computed
+// has gone; one that still listens gets 400.
 class HttpServer {
  public:
   // Listens at once. Throws ConfigError when the address is not one of this machine or the port is

@@ -186,7 +186,7 @@ TEST_F(Service, RefusesOtherHostsAndOtherPages) {
 }
 
 // A server for all interfaces is reached by its addresses and by the names that it was given, not
-// by whatever a name server elsewhere says of it.
+// by whatever a name server elsewhere has for it.
 TEST_F(Service, KnowsItsNames) {
   const auto from = [&](const std::string& host, std::vector<std::string> allowed) {
     return service(false, std::move(allowed))

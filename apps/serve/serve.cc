@@ -68,9 +68,10 @@ void add_address(CLI::App& app, Options& options) {
   app.add_option("--host", options.server.address,
                  "address to listen at; 0.0.0.0: all interfaces (there is no password)")
       ->capture_default_str();
-  app.add_option("--allowed_hosts", options.allowed_hosts,
-                 "names by which requests may name this server, beside its addresses, localhost "
-                 "and, with --host, its host name; separated by commas; *: any")
+  app.add_option(
+         "--allowed_hosts", options.allowed_hosts,
+         "names by which requests may name this server, in addition to its addresses, localhost "
+         "and, with --host, its host name; separated by commas; *: any")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--port", options.server.port, "port to listen at; 0: any free one")
@@ -117,7 +118,7 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
       "Answers questions, labels texts, finds entities or embeds texts, as the model was trained "
       "for, in a browser, and for programs in the form of Hugging Face's inference API; embeddings "
       "also in those of OpenAI and text-embeddings-inference. Only this machine can reach it "
-      "unless --host says otherwise.",
+      "unless --host allows more.",
       "tandem serve");
   // With the defaults, more than a request of 1 MiB of words has.
   options.answer.max_windows = 1024;
@@ -276,7 +277,8 @@ void stop_with_input() {
 
 void announce(const std::string& model, const std::string& address, std::uint16_t port) {
   if (!is_loopback(address))
-    warn(fmt::format("everybody who reaches {} can ask; there is no password", address));
+    warn(fmt::format("every program that reaches {} can send requests; there is no password",
+                     address));
   const bool v6 = address.find(':') != std::string::npos;
   fmt::print("tandem: {} answers at http://{}{}{}:{}/ (Ctrl-C ends)\n", model, v6 ? "[" : "",
              address, v6 ? "]" : "", port);

@@ -58,7 +58,7 @@ TEST(ServeLoad, AConnectionTakesOneRequestAfterAnother) {
   EXPECT_EQ(body_of(client.receive_answer()), first);
   EXPECT_EQ(body_of(client.receive_answer()), R"({"status": "ok"})");
   EXPECT_FALSE(client.closed());
-  // A client that wants no further answer says so, and the programs of HTTP/1.0 mean it.
+  // A client that wants no further answer sends "close", and the programs of HTTP/1.0 mean it.
   ASSERT_TRUE(client.send("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
   EXPECT_THAT(client.receive(), HasSubstr("Connection: close"));
   EXPECT_TRUE(client.closed());
@@ -183,8 +183,8 @@ TEST(ServeLoad, ItEndsWithRequestsInTheQueue) {
   EXPECT_EQ(server.process().wait(20s).exit_code, 0);
 }
 
-// More requests than connections are allowed are still refused, and the server says when to come
-// back.
+// More requests than connections are allowed are still refused, and the server states when to
+// retry.
 TEST(ServeLoad, TheQueueIsBounded) {
   const Server server(
       {"--max_windows", "1000000", "--max_connections_per_address", "3", "--max_running", "1"});

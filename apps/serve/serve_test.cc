@@ -119,8 +119,8 @@ TEST(Serve, AnswersGarbageWithAnErrorAndContinues) {
   EXPECT_THAT(server.exchange(question("one two")), StartsWith("HTTP/1.1 200 OK"));
 }
 
-// Where a request ends and whom it is for must be clear: a proxy in front may read the other of two
-// headers.
+// Where a request ends and which host it is for must be clear: a proxy in front may read the other
+// of two headers.
 TEST(Serve, RefusesAmbiguousHeaders) {
   const Server server;
   const auto status_of = [&](const std::string& headers) {
@@ -143,7 +143,7 @@ TEST(Serve, RefusesAmbiguousHeaders) {
   EXPECT_THAT(server.exchange(question("one two")), StartsWith("HTTP/1.1 200 OK"));
 }
 
-// About a million windows: nobody computes all of them while a test waits.
+// About a million windows: too many to compute while a test waits.
 const std::vector<std::string> kManyWindows = {"--max_windows", "1000000"};
 std::string endless_question() {
   std::string text;
@@ -284,7 +284,7 @@ TEST(Serve, EndsWhileItTokenizes) {
   const double stop = processor_seconds(server);
   server.process().signal(SIGTERM);
   for (const auto& client : clients) EXPECT_THAT(client->receive(), StartsWith("HTTP/1.1 503 "));
-  EXPECT_LT(processor_seconds(server) - stop, one);  // nobody has waited for its end: it is there
+  EXPECT_LT(processor_seconds(server) - stop, one);  // no wait for its end: it is there
   const auto result = server.process().wait(20s);
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, ::testing::EndsWith("tandem: stopped\n"));

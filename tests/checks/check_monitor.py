@@ -167,9 +167,9 @@ def check_bad_servers(folder, weights):
         cases = {
             "refuses": (refusing, "status 403"),
             "sleeps": (slow, None),
-            "nobody": ("http://127.0.0.1:1/x", "training goes on"),
+            "nobody": ("http://127.0.0.1:1/x", "training continues"),
             "silent": (f"http://127.0.0.1:{nobody.getsockname()[1]}/x", None),
-            "untrusted": ("nonsense://x", "training goes on"),
+            "untrusted": ("nonsense://x", "training continues"),
         }
         for name, (url, said) in cases.items():
             text, bits = run(folder / name, {"KUBEFLOW_TRAINER_SERVER_URL": url}, most_seconds=25)
