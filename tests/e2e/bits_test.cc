@@ -368,7 +368,7 @@ TEST_F(Bits, TerminatedInAnEvaluationBetweenStepsMakesUpForIt) {
       EXPECT_EQ(ended.exit_code, 128 + SIGTERM) << ended.out << ended.err;
     }
     ASSERT_TRUE(fs::exists(path(output) / "checkpoint-4"));
-    EXPECT_TRUE(scores(output + "/checkpoint-4").empty()) << "the evaluation went on to its end";
+    EXPECT_TRUE(scores(output + "/checkpoint-4").empty()) << "the evaluation continued to its end";
     run_ok(train_command(output, flags), slow({{"OMP_NUM_THREADS", "1"}}));
     EXPECT_EQ(scores(output), scores("whole"));
     expect_equal_results("whole", output);

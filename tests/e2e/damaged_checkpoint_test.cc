@@ -127,7 +127,7 @@ TEST_F(DamagedCheckpoint, IsNoticedWhenFilesAreMissingOrShort) {
 }
 
 // Every checkpoint is written with a manifest: one without it, or with one that does not list what
-// is read, may be damaged, and nobody would notice.
+// is read, may be damaged without notice.
 TEST_F(DamagedCheckpoint, ThatCannotBeDetectedIsNamedUnchecked) {
   const std::string unchecked = "whether its files are as they were written is not checked";
   run_ok(job("whole"));

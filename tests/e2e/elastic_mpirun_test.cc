@@ -1,5 +1,5 @@
 // Jobs that mpirun has started, tandem's own and MPICH's: ranks die, the others continue, and the
-// bits are those of a job that nobody disturbed.
+// bits are those of an undisturbed job.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -156,7 +156,7 @@ TEST_P(ElasticLaunchers, SigtermNeverEndsWith0) {
   EXPECT_THAT(result.err, Not(HasSubstr("the agent of this host is gone")));
 }
 
-// A rank that ends whenever it is started, before the job has begun, is missed by nobody.
+// A rank that ends whenever it is started, before the job has begun, does not disturb the others.
 TEST_P(ElasticLaunchers, ARankThatNeverComesIsGivenUp) {
   // The other ranks compute longer than five starts take.
   const Words long_steps = {"--gradient_accumulation_steps", "4"};

@@ -45,7 +45,7 @@ class ElasticTest : public JobTest {
     all.push_back(task_name() + ".py");
     return with(with(all, words), more);
   }
-  // The reference is a job that nobody disturbs.
+  // The reference is an undisturbed job.
   ProcessResult run_calm(int steps, const Words& more = {}) const {
     return run_reference(command("calm", steps, more), "calm", {});
   }
@@ -124,7 +124,8 @@ class MemoryHog {
   pid_t pid_;
 };
 
-// The kernel kills a worker, which the test makes its first choice, and the agent can say why.
+// The kernel kills a worker, which the test makes its first choice, and the agent can log the
+// reason.
 TEST_F(ElasticTest, TheKernelKillsAWorkerWhenMemoryRunsOut) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
   const ControlGroup group(std::size_t{512} << 20);
@@ -148,7 +149,7 @@ struct Event {
   const char* when;          // as soon as this has been printed
   std::vector<int> workers;  // in the order in which they were started
   int signal;
-  const char* logged;  // by the agent; who is back soon may be missing in no view
+  const char* logged;  // by the agent; a worker that is back soon may be missing in no view
   int steps = 120;
   const char* command = "run_qa";
 };
@@ -393,7 +394,7 @@ TEST_F(ElasticTest, AWorkerThatIsKilledAtOneStepAgainAndAgainEndsTheJob) {
   }
   const ProcessResult result = job.wait();
   EXPECT_EQ(result.exit_code, 1) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("3 times at step 1, which nobody could apply"));
+  EXPECT_THAT(result.err, HasSubstr("3 times at step 1, which no worker could apply"));
   EXPECT_THAT(result.err, HasSubstr("root failure: rank 0"));
 }
 
@@ -425,9 +426,9 @@ TEST_F(ElasticTest, WorkersThatHangAgainEndTheJob) {
   EXPECT_THAT(result.err, HasSubstr("root failure: rank 0"));
 }
 
-// Each of its processes is killed in its first step (memory that is enough for the others, say),
-// and the others continue without it. The replacement is held back for a second, in which the other
-// worker applies a step alone.
+// Each of its processes is killed in its first step (for example with memory that is enough for the
+// others), and the others continue without it. The replacement is held back for a second, in which
+// the other worker applies a step alone.
 TEST_F(ElasticTest, AWorkerThatNeverHelpsIsGivenUp) {
   Process job(with_workers(
       command("job", 1000, {"--max_train_samples", "5000", "--gradient_accumulation_steps", "3"}),
@@ -453,7 +454,7 @@ TEST_F(ElasticTest, AWorkerThatNeverHelpsIsGivenUp) {
     wait_for("2 of 2 workers continue", killed);
     killed = job.err_so_far().size();
     ::kill(seen.back(), SIGKILL);
-    do {  // until the agent has said whether it is started again
+    do {  // until the agent has logged whether it is started again
       std::this_thread::sleep_for(milliseconds(1));
       logged = job.err_so_far();
     } while (job.running() && logged.find("started again", killed) == logged.npos &&

@@ -43,7 +43,7 @@ std::size_t times_logged(const std::string& words) {
   return times;
 }
 
-// Four ranks have the same wrong command line: one of them says so.
+// Four ranks have the same wrong command line: one of them logs it.
 TEST_F(Launch, AWrongFlagIsReportedOncePerJob) {
   const std::string mpiexec = find_program("mpiexec.hydra");
   if (mpiexec.empty()) GTEST_SKIP() << "needs mpiexec.hydra (package mpich)";
@@ -169,8 +169,8 @@ TEST_F(Launch, ARankThatFailsEndsTheOthers) {
       << first.err << second.err;
 }
 
-// Ranks that nobody's launcher ends: who fails before the meeting says so there, to those that come
-// later too.
+// Ranks that no launcher ends: a rank that fails before the bootstrap reports it there, to ranks
+// that come later too.
 TEST_F(Launch, ARankThatFailsInItsFlagsEndsTheOthers) {
   for (const int wrong : {0, 1}) {
     const int port = free_port();

@@ -1,4 +1,4 @@
-// When a job logs, evaluates and saves, who says it and where it is kept.
+// When a job logs, evaluates and saves, which rank logs it and where it is kept.
 #include <gmock/gmock.h>
 
 #include <set>

@@ -151,7 +151,7 @@ TEST_F(Memory, ThePlanHoldsForManyLabels) {
   }
 }
 
-// The line says how much more was used than planned.
+// The line has the excess of used over planned memory.
 TEST_F(Memory, MoreThanPlannedHasAPlus) {
   static const std::regex kLine(
       R"(memory used on this node: (\d+) MiB, planned (\d+) \(([+-])([0-9.]+)%\))");
@@ -167,8 +167,8 @@ TEST_F(Memory, MoreThanPlannedHasAPlus) {
 
 using MemoryOfMiniLm = Memory;
 
-// A model that is larger than the program: checkpoints and loading an int8 model take no memory
-// that nobody planned.
+// A model that is larger than the program: checkpoints and loading an int8 model take no unplanned
+// memory.
 TEST_F(MemoryOfMiniLm, ThePlanHoldsInInt8) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
   if (!std::filesystem::exists(minilm_dir() / "model.safetensors"))

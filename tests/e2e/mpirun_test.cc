@@ -112,7 +112,7 @@ TEST_F(TandemMpirun, StreamsGoWhereTheyAreSent) {
   EXPECT_THAT(lines_of(result.err), UnorderedElementsAre("<0>e", "<1>e"));
 }
 
-// Input that nobody has asked for yet must not keep mpirun busy: here its rank never comes.
+// Input that no rank has asked for yet must not keep mpirun busy: here its rank never comes.
 TEST_F(TandemMpirun, WaitsForTheRankThatReadsItsInput) {
   const auto result = run({"/bin/bash", "-c",
                            fmt::format("TIMEFORMAT='%U %S'; time {} mpirun -s 9 -n 1 sh -c "
@@ -198,7 +198,7 @@ INSTANTIATE_TEST_SUITE_P(Mpirun, KilledMpirun,
                                            Killed{"StoppedDaemon", true, true, true}),
                          [](const auto& test) { return test.param.name; });
 
-// One line names the hosts that have not answered after 4 s, and what ssh said.
+// One line names the hosts that have not answered after 4 s, and the output of ssh.
 TEST_F(TandemMpirun, LogsWhatItWaitsFor) {
   for (const auto& [script, logged] : std::vector<std::pair<std::string, std::string>>{
            {"sleep 300", "its daemon has not answered yet;"},

@@ -48,7 +48,7 @@ TEST_F(Names, AskDownloadsOnceAndAnswersTheSame) {
   EXPECT_EQ(server_->requests().size(), asked);
 }
 
-// A server that sends a byte now and then holds nobody up, and the next run continues after the
+// A server that sends a byte now and then holds up no run, and the next run continues after the
 // received bytes.
 TEST_F(Names, TerminatedDuringADownloadEndsAtOnce) {
   write_file(path("hub/faults.json"), R"([{"path": "/lfs/", "drip": 0.05}])");

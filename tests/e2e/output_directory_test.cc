@@ -18,7 +18,7 @@ class OutputDirectoryOfAJob : public JobTest {
     variables["TORCHELASTIC_RUN_ID"] = job;
     return variables;
   }
-  // The record of a job that has ended says now that it died.
+  // Marks the record of an ended job as that of a dead one.
   void set_unfinished(const std::string& job) const {
     const fs::path record = path(".tandem-job-" + job);
     auto kept = nlohmann::json::parse(read_file(record));
@@ -138,7 +138,7 @@ TEST_F(OutputDirectoryOfAJob, OverwriteIsOfTheFirstStart) {
   EXPECT_THAT(early.out + early.err, Not(HasSubstr("Checkpoint detected")));
 }
 
-// tandem run draws the name of a job that nobody can join: a later start never has it.
+// tandem run draws the name of a job that no node can join: a later start never has it.
 TEST_F(OutputDirectoryOfAJob, NothingStaysOfADefaultName) {
   const Words alone = {kProgram, "run", "--standalone", "--nproc-per-node", "1"};
   Words words = train_command("output");

@@ -90,7 +90,7 @@ TEST_F(Reported, F03ForeignTokenizerClasses) {
   }
 }
 
-// The file is made as the report says: model.double().save_pretrained().
+// The file is made as in the report: model.double().save_pretrained().
 TEST_F(Reported, F26WeightsInFloat64) {
   run_ok({"python3", "-c", R"(
 import json, struct, sys

@@ -5,8 +5,8 @@
 namespace tandem::kernels::emulated {
 namespace {
 
-// Rates that stand to one another about as the hardware's do, so that a job says of bf16 what it
-// says there; in themselves they are the rate of plain C++.
+// Rates that stand to one another about as the hardware's do, so that a job's message about bf16 is
+// the same; in themselves they are the rate of plain C++.
 double peak(std::size_t iterations) { return kGemmReference.peak_f32(iterations); }
 double peak_of_pairs(std::size_t iterations) { return 2 * peak(iterations); }
 double peak_of_tiles(std::size_t iterations) { return 16 * peak(iterations); }

@@ -47,7 +47,7 @@ void Tiles::store(const Tile& tile, void* p, std::size_t stride_bytes) {
 //
 // Uncertain, to be settled by bf16_instructions_test.cc on the hardware: the intrinsics guide
 // abbreviates this to one chain that begins with the element itself (the manual is followed here),
-// and the manual says nothing about which NaN comes out.
+// and the manual does not define which NaN results.
 void Tiles::dot(Tile& sum, const Tile& a, const Tile& b) {
   TANDEM_CHECK(sum.rows != 0 && sum.row_bytes % 4 == 0 && a.row_bytes % 4 == 0 &&
                    sum.rows == a.rows && sum.row_bytes == b.row_bytes && a.row_bytes == b.rows * 4,

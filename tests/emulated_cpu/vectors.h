@@ -20,10 +20,10 @@ namespace tandem::kernels::emulated {
 // Intel, "64 and IA-32 Architectures Software Developer's Manual", volume 2, pages VDPBF16PS and
 // TDPBF16PS: every step is an f32 fused multiply-add (the product is not rounded) that rounds to
 // nearest even, takes denormal inputs as zeros ("DAZ") and writes zeros for denormal results
-// ("FTZ"), whatever MXCSR says.
+// ("FTZ"), whatever MXCSR has.
 //
-// The manual does not say whether a result is denormal before or after rounding. Here it is after,
-// to 24 bits with unbounded exponent, as everywhere on x86. Zen 5's VDPBF16PS agrees
+// The manual does not state whether a result is denormal before or after rounding. Here it is
+// after, to 24 bits with unbounded exponent, as everywhere on x86. Zen 5's VDPBF16PS agrees
 // (bf16_instructions_test.cc).
 
 constexpr float kSmallestNormal = 0x1p-126f;

@@ -29,8 +29,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const bool proves = data[0] % 2 != 0;
   const std::string sent(reinterpret_cast<const char*>(data) + 1, size - 1);
   static launch::ControlDesk desk(1, "a secret");  // listens at no agent's number
-  // A line of 64 KB is kept as received, as taken, and 100 bytes of it in an answer. The desk lives
-  // on: of those who are still there it keeps 16.
+  // A line of 64 KB is kept as received, as taken, and 100 bytes of it in an answer. The desk
+  // stays: it keeps 16 of the connections that are still open.
   const fuzz::MemoryLimit limit(16 * size + (std::size_t{256} << 10));
   auto [own, other] = ends();
   const std::string challenge = net::make_handshake(), visitor = net::make_visitor_handshake();

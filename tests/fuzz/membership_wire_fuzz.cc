@@ -1,6 +1,6 @@
-// Messages that one agent receives from another. The first byte of an input says whether the rest
-// gets a right proof (odd): then it is read as a message, and may be one; otherwise it is refused.
-// Memory is taken for what is there, not for what is claimed.
+// Messages that one agent receives from another. The first byte of an input decides whether the
+// rest gets a right proof (odd): then it is read as a message, and may be one; otherwise it is
+// refused. Memory is taken for what is there, not for what is claimed.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -51,7 +51,7 @@ bool read(std::string_view bytes) {
   try {
     const Frame frame = decode(reader, bytes);
     Channel writer = channel();
-    fuzz::require(encode(writer, frame) == bytes);  // there is one way to say it
+    fuzz::require(encode(writer, frame) == bytes);  // there is one encoding
     return true;
   } catch (const CommError&) {
     return false;

@@ -28,7 +28,7 @@ Taken most_taken();
 // Memory that the program holds now.
 std::ptrdiff_t live_bytes();
 
-// For who sees memory come and go: memory_of_malloc.cc or, in programs with a sanitizer,
+// For the code that sees memory come and go: memory_of_malloc.cc or, in programs with a sanitizer,
 // memory_of_sanitizer.cc.
 void count_given(std::size_t bytes);
 void count_taken(std::size_t bytes);

@@ -7,7 +7,7 @@
 
 #include "fuzz/memory.h"
 
-// glibc's own, under the names that it keeps for who stands in for them.
+// glibc's own, under the names that it keeps for replacements.
 // NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 extern "C" {
 void* __libc_malloc(std::size_t size) noexcept;

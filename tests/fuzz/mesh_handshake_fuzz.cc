@@ -2,7 +2,7 @@
 // each other. A connection without the listener's secret is closed, and the rank continues to wait.
 //
 // The first byte of an input: 1: the hello at its beginning gets the secret; 2: the input begins
-// after a right hello, of the kind that the next two bits say; 16: at the name, not at the port.
+// after a right hello, of the kind in the next two bits; 16: at the name, not at the port.
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -83,7 +83,7 @@ class RankZero {
     };
     try {
       (void)comm::connect_mesh(0, 2, bootstrap, options);
-    } catch (const Error&) {  // nobody came in time
+    } catch (const Error&) {  // no rank came in time
     } catch (const Stop&) {
     }
   }

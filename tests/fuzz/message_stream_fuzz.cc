@@ -76,7 +76,7 @@ void receive(std::string_view input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size > 65536) return 0;
-  // A message that nobody waits for takes memory for what has come of it, a megabyte at a time.
+  // A message that no receive waits for takes memory for what has come of it, a megabyte at a time.
   const fuzz::MemoryLimit limit(32 * size + (std::size_t{2} << 20));
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   receive(input);

@@ -52,7 +52,7 @@ bool join(int port, const std::string& token) {
   }
 }
 
-// `input` with the proof of who knows the token.
+// `input` with the proof of a peer that knows the token.
 std::string proved(std::string_view input, const std::string& token, const net::Nonce& challenge,
                    std::string_view rank_handshake) {
   auto reply = wire::read_as<wire::Reply>(input);

@@ -61,7 +61,7 @@ class RankZero {
           rendezvous::exchange_peer_info(identity_, "card", options);
       accepted_ = true;
       bootstrap_result.bootstrap_monitor->finish(net::Deadline(2s));
-    } catch (const Error&) {  // says why the job cannot start
+    } catch (const Error&) {  // the reason why the job cannot start
     } catch (const Stop&) {
     }
   }

@@ -16,7 +16,7 @@ using namespace tandem;
 using formats::Column;
 using Kind = Column::Kind;
 
-// As many values as the column says, whatever its kind.
+// As many values as the column states, whatever its kind.
 void check(const Column& column) {
   const auto has = [&](Kind kind, std::size_t count) {
     fuzz::require(count == (column.kind == kind ? column.size : 0));

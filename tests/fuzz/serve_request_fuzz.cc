@@ -1,6 +1,6 @@
 // Requests to `tandem serve`, from what the server has read to what it will send, with the demo's
 // model behind it: every request gets an answer of the documented form, and an answer that is found
-// is the text that its span says.
+// is the text of its span.
 //
 // An input is a line "METHOD PATH HOST ORIGIN" and the body.
 #include <algorithm>

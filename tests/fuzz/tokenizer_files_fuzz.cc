@@ -1,5 +1,5 @@
-// The files of a tokenizer. The first byte says which: as a rule each begins with another, and JSON
-// may begin with any blank. An accepted tokenizer encodes texts with ids of its vocabulary and
+// The files of a tokenizer. The first byte decides which: as a rule each begins with another, and
+// JSON may begin with any blank. An accepted tokenizer encodes texts with ids of its vocabulary and
 // offsets inside of the text, and what it saves is accepted and gives the same. Files are read from
 // a folder, so each input goes through one.
 #include <unistd.h>
@@ -98,7 +98,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (input.starts_with('#')) write(folder.path() / "vocab.json", vocabulary);
   write(folder.path() / file_of(input), input);
   // A merge of five bytes is a pair of texts of JSON and five lines of the file that is written, in
-  // a text that doubles while it grows. The vocabulary beside the merges takes the rest.
+  // a text that doubles while it grows. The vocabulary takes the rest.
   const fuzz::MemoryLimit limit(384 * size + (std::size_t{4} << 20));
   text::Encoding encoding, again;
   try {

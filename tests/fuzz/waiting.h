@@ -72,7 +72,7 @@ net::FileDescriptor visit(const Rank& rank, int port) {
   }
 }
 
-// Returns when `rank` has either ended or shown out an unauthenticated peer that says nothing
+// Returns when `rank` has either ended or shown out an unauthenticated peer that sends nothing
 // right.
 template <class Rank>
 void be_shown_out(const Rank& rank, int port) {
@@ -84,9 +84,9 @@ void be_shown_out(const Rank& rank, int port) {
     require(!deadline.passed());
 }
 
-// Returns when whatever was said before has had its consequences: who shows out one unauthenticated
-// peer may still be reading what others have said; who accepts the next has done so, or has stopped
-// listening, which the last one sees.
+// Returns when all earlier messages have had their consequences: a rank that closes one
+// unauthenticated peer may still be reading messages of others; a rank that accepts the next has
+// read them, or has stopped listening, which the last one sees.
 template <class Rank>
 void settle(const Rank& rank, int port) {
   for (int i = 0; i < 3; ++i) be_shown_out(rank, port);

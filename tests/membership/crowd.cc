@@ -157,7 +157,7 @@ void Crowd::obey(std::size_t i) {
     std::visit([&](const auto& o) { on(i, o); }, order);
   const Time wake = node.membership->next_wake();
   if (wake == kNever) return;
-  if (node.membership->waiting_for().empty()) violation_ = "named waits: it does not say for what";
+  if (node.membership->waiting_for().empty()) violation_ = "named waits: it names no reason";
   const Nanoseconds at = std::max<Nanoseconds>(now_, 1'000'000 * (wake - kStart).count());
   if (at >= node.wakes_at) return;
   node.wakes_at = at;
@@ -198,7 +198,7 @@ void Crowd::on(std::size_t i, const RunView& order) {
   if (!order.view.has(nodes_[i].peer.id)) violation_ = "it runs a view that it is not in";
 }
 
-// The step that is computed ends everywhere, with a header that says that all stop.
+// The step that is computed ends everywhere, with a header that announces a stop of all.
 void Crowd::on(std::size_t, const AskReconfigurationPoint&) {
   later(now_ + nanoseconds(kStep), [this, number = view_.number] {
     if (number != view_.number) return;

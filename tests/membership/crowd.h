@@ -21,9 +21,10 @@ class Crowd {
  public:
   Crowd(std::size_t nodes, const Network& network);
 
-  // Each runs the world until all that are there compute in one view, and says what that cost.
-  ViewChange meet();                      // all ask the bootstrap node, and the first view is made
-  ViewChange lose(std::size_t position);  // of the view: its process dies, and its kernel says so
+  // Each runs the world until all that are there compute in one view, and returns the cost.
+  ViewChange meet();  // all ask the bootstrap node, and the first view is made
+  ViewChange lose(
+      std::size_t position);  // of the view: its process dies, and its kernel reports it
   ViewChange silence(std::size_t position);  // its host is gone without a word
   ViewChange join();                         // one more comes, and learns
   // The job ends: all apply the last step, or one finds that the data are wrong.
@@ -79,7 +80,7 @@ class Crowd {
   Nanoseconds now_ = 0;
   membership::View view_;  // the newest that somebody runs
   std::size_t running_ = 0, ended_ = 0;
-  std::uint64_t step_ = 1;  // that all hold but who has come since
+  std::uint64_t step_ = 1;  // that all nodes hold but those that came since
   std::int32_t code_ = 0;
   std::shared_ptr<const membership::Message> sized_;  // the last one whose bytes were counted
   std::size_t bytes_ = 0;

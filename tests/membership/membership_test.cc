@@ -138,7 +138,7 @@ TEST(Membership, ANodeThatLosesTheLockComputesNothing) {
   EXPECT_EQ(runs[0].view.step, 3u);
 }
 
-// A certain loss: stop, ask, at once; nobody waits for a limit.
+// A certain loss: stop, ask, at once; no node waits for a limit.
 TEST(Membership, ProposesAtOnceWhenALossIsCertain) {
   Membership membership = leader_of_three();
   membership.take_orders();
@@ -239,7 +239,7 @@ TEST(Membership, RefusesOtherKernelsAndContinues) {
   EXPECT_EQ(membership.phase(), Membership::Phase::kRunning);
 }
 
-// A host with another command line, which says at first no more than that it is another.
+// A host with another command line, which shows at first only that it is another.
 Ask other_inputs(std::string inputs) {
   Ask ask{{"n9", {"amx"}, {}, 4, std::move(inputs)}, {0, 1, false}};
   ask.who.files[0] = 1;
@@ -263,7 +263,7 @@ TEST(Membership, ReportsTheDifferentLinesAndRemembersRefusedNodes) {
     std::vector<Refused> refused;
     for (const Order& order : orders)
       if (const auto* one = std::get_if<Refused>(&order)) refused.push_back(*one);
-    ASSERT_EQ(refused.size(), round == 0 ? 1u : 0u);  // said once
+    ASSERT_EQ(refused.size(), round == 0 ? 1u : 0u);  // logged once
   }
   const std::string& reason = bootstrap_node.refused().at("n9");
   EXPECT_THAT(reason, HasSubstr("learning_rate: 0.5 on the job's hosts, 0.1 on n9"));
@@ -347,7 +347,7 @@ TEST(Joining, KeepsWorkersBackUntilTheStateIsThere) {
   View view;
   const Membership membership = newcomer(9, view);
   Joining joining(Time(1000));
-  EXPECT_FALSE(joining.begin(kStart, 4, view)) << "nobody is ready";
+  EXPECT_FALSE(joining.begin(kStart, 4, view)) << "no worker is ready";
   EXPECT_TRUE(joining.keeps_back(kStart, membership));
   EXPECT_EQ(joining.begin(kStart, 4, view), (Peer{1, "n1"}));
   EXPECT_FALSE(joining.begin(kStart, 4, view)) << "it is under way";
@@ -402,8 +402,8 @@ TEST(Joining, AsksAnotherOneWhenTheSenderIsInNoView) {
 
 TEST(Joining, HoldsBackNoNodeThatIsNeededOrHasNoRoom) {
   View view;
-  const Membership nobody(options(3, {1, 4}), kRules, {0, 0, false}, kStart);
-  EXPECT_FALSE(Joining(Time(1000)).keeps_back(kStart, nobody)) << "there is no job yet";
+  const Membership not_started(options(3, {1, 4}), kRules, {0, 0, false}, kStart);
+  EXPECT_FALSE(Joining(Time(1000)).keeps_back(kStart, not_started)) << "there is no job yet";
   MembershipOptions full = options(3, {1, 2});
   Membership spare(full, kRules, {0, 0, false}, kStart);
   newcomer(9, view);

@@ -1,9 +1,9 @@
 // Runs schedules of the simulation and stops at the first that breaks an invariant:
 //   membership_schedules --from 1 --count 1000000
-//   membership_schedules --seed 4711              tells one schedule event by event
+//   membership_schedules --seed 4711              prints one schedule event by event
 //   --threads N: so many at a time; --minutes M: begins no more after M minutes
 //   --json FILE: what was run, as bench/record.py wants it.
-// Exit code 1 if an invariant was broken; the last line says what was run.
+// Exit code 1 if an invariant was broken; the last line states what was run.
 #include <fmt/format.h>
 
 #include <algorithm>

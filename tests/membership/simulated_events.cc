@@ -65,7 +65,7 @@ void World::happen(Host& host, Stopped& stopped) {
 
 void World::happen(Host& host, DeathReport& news) {
   if (!host.membership || news.id != host.self.id) return;
-  note(&host, fmt::format("hears that {} is dead", news.dead % 1000));
+  note(&host, fmt::format("learns that {} is dead", news.dead % 1000));
   host.membership->peer_dead(now_, news.dead);
 }
 
@@ -138,7 +138,7 @@ void World::post(Host& from, const Peer& to, const Payload& payload) {
   for (int i = 0; i < copies; ++i) at(now_ + delay(), index, Packet{from.self, to, payload});
 }
 
-// The lease: lost by who does not reach the service for a second.
+// The lease: lost by a host that does not reach the service for a second.
 void World::happen(Host&, LockCheck&) {
   at(now_ + Time(100), lock_side_, LockCheck{});
   Host* holder = nullptr;

@@ -61,7 +61,7 @@ void World::check_after(const Host& host) {
   if (!host.membership) return;
   check_bits(host);
   if (!host.ended && host.membership->waiting_for().empty()) {
-    violation(&host, "named waits: it does not say what it waits for");
+    violation(&host, "named waits: it does not name what it waits for");
   }
 }
 

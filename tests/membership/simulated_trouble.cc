@@ -79,7 +79,7 @@ void World::leave(Host& host) {
     return;
   }
   host.leaving = true;
-  note(&host, "is told to leave");
+  note(&host, "is asked to leave");
   host.membership->leave(now_);
   obey(host);
 }

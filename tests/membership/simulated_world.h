@@ -262,7 +262,7 @@ class World {
   std::optional<std::uint64_t> poison_;
   bool lock_ = false;
   NodeId lock_holder_ = 0;
-  std::size_t lock_side_ = 0;  // the host beside which the lock's service runs
+  std::size_t lock_side_ = 0;  // the host with the lock's service
   Time lock_lost_ = kNever;
   std::vector<std::uint64_t> troubles_;  // at these numbers of events
   std::vector<Time> timed_troubles_;

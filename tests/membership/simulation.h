@@ -1,4 +1,4 @@
-// Jobs of agents in a world that a seed makes: messages are late, lost, said twice and overtaken;
+// Jobs of agents in a world that a seed makes: messages are late, lost, repeated and overtaken;
 // networks are cut, machines stop for a while, processes and hosts die and come back, workers fail,
 // nodes join and leave. The agents are those of production (protocol/membership.h, joining.h), and
 // so is the ledger of nodes that learn (transfer/learner_ledger.h); the workers are a toy
@@ -13,7 +13,7 @@
 //   learned                so is what a node has learned that is called whole
 //   nothing lost           a member never gets an older state; no view starts below one
 //   min                    fewer than MIN nodes do not compute
-//   named waits            every agent that has not ended says what it waits for
+//   named waits            every agent that has not ended names what it waits for
 //   progress               when all is healed, every agent ends within a bound
 //
 // Then one event after another until all have ended. The same seed gives the same run.
@@ -37,7 +37,7 @@ struct Breaks {
   bool any_gradient = false;      // learners are sent, and apply, gradients of any step
   bool write_again = false;       // R4: the log has an entry per writer
   bool replace_in_place = false;  // what a node had is overwritten before all of the new is there
-  bool keep_half_copies = false;  // who dies while it copies leaves what looks whole
+  bool keep_half_copies = false;  // a copy that a death interrupts looks whole
 };
 
 struct Schedule {

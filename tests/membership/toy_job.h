@@ -1,6 +1,6 @@
 // A training job in integers: a state of a few chunks, gradients of shards that depend on all of
-// the state, a sum over shards, and an update chunk by chunk. Any mistake in who summed what when
-// gives other numbers. The reference is one node that computes everything.
+// the state, a sum over shards, and an update chunk by chunk. Any mistake in the owners or the
+// order of sums gives other numbers. The reference is one node that computes everything.
 #pragma once
 
 #include <array>

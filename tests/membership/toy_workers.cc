@@ -50,8 +50,8 @@ void Workers::run(Time now, const View& view) {
   begin_step(now);
 }
 
-// Where the view begins. Its members look only at each other: who has a newer step and is no member
-// (its workers are gone) is not asked, and that step is computed again.
+// Where the view begins. Its members look only at each other: a node with a newer step that is no
+// member (its workers are gone) is not asked, and that step is computed again.
 void Workers::seek_newest() {
   newest_ = 0;
   for (const auto& member : view_.members) newest_ = std::max(newest_, member.step);
@@ -215,7 +215,7 @@ void Workers::apply_some(Time now, std::size_t chunks) {
     weights_[done_] = updated(weights_[done_], (*gradient_)[done_], computing_);
     at_[done_] = computing_;
   }
-  if (doing_ != Doing::kApplying || now == Time{0}) return;  // stop() says the rest
+  if (doing_ != Doing::kApplying || now == Time{0}) return;  // stop() does the rest
   if (done_ < kChunks) {
     due_ = now + around_.random_delay(0, 2);
     return around_.wake_after(due_ - now);
@@ -263,7 +263,7 @@ void Workers::on(Time now, const Peer&, const StateChunk& chunk) {
 void Workers::copy_some(Time now, std::size_t chunks) {
   for (; chunks > 0 && done_ < kChunks; --chunks, ++done_)
     store_chunk(done_, newest_, *staged_[done_]);
-  if (now == Time{0}) return;  // stop() says the rest
+  if (now == Time{0}) return;  // stop() does the rest
   if (done_ == kChunks) return begin_step(now);
   due_ = now + around_.random_delay(0, kCopy);
   around_.wake_after(due_ - now);

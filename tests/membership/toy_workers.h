@@ -60,7 +60,7 @@ class Surroundings {
   virtual void applied(ViewNumber view, std::uint64_t step, bool reconfiguration_point) = 0;
   // The gradient of the step is whole, and its update begins.
   virtual void reduced(std::uint64_t step, const Values& gradient) = 0;
-  // The state is that of the step, and nobody writes to it until the next update or view.
+  // The state is that of the step, and nothing writes to it until the next update or view.
   virtual void settled(std::uint64_t step) = 0;
   // The values learned before the view, if they are those of the step.
   virtual const Values* learned(std::uint64_t step) = 0;
@@ -73,8 +73,8 @@ class Surroundings {
 class Workers {
  public:
   // A view brings all of its members to the newest step that one of them has, as
-  // dist::GradientEngine::level does: who has learned it asks whether it is right; else the state
-  // is received beside what is there, then copied.
+  // dist::GradientEngine::level does: a node that has learned it asks whether it is right; else the
+  // state is received into separate memory, then copied.
   Workers(Peer self, const Values& weights, std::uint64_t step, std::uint64_t data,
           const Breaks& breaks, Surroundings& around);
 
@@ -138,7 +138,7 @@ class Workers {
   bool broken_ = false;
   Time due_{0};    // of what is being done
   Time since_{0};  // it began
-  Time again_{0};  // what may be lost is said again
+  Time again_{0};  // a message that may be lost is sent again
 };
 
 }  // namespace tandem::simulation

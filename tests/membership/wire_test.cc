@@ -117,7 +117,7 @@ TEST(Wire, RefusesReplayedMessages) {
   decode(ends.b, bytes);
   EXPECT_THROW(decode(ends.b, bytes), CommError);  // again
   Ends other;
-  EXPECT_THROW(decode(other.a, bytes), CommError);  // to who said it
+  EXPECT_THROW(decode(other.a, bytes), CommError);  // to the sender
   Ends later;
   later.b.own_nonce = later.a.other_nonce = "another";  // on another connection
   EXPECT_THROW(decode(later.b, bytes), CommError);

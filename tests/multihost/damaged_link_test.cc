@@ -1,5 +1,5 @@
 // Two hosts whose cable flips bits and repairs the sum of TCP, as a bad switch or adapter does: the
-// weights are those of a job that nobody disturbed, or the job ends with 200 and names the link.
+// weights are those of an undisturbed job, or the job ends with 200 and names the link.
 #include "multihost/elastic_hosts.h"
 #include "multihost/slow_cable.h"
 

@@ -1,5 +1,4 @@
-// `tandem doctor --hostfile` on two hosts: what it says when all is well, and when something is
-// not.
+// `tandem doctor --hostfile` on two hosts: its output when all is well, and when something is not.
 #include <gmock/gmock.h>
 
 #include <cstdlib>

@@ -29,7 +29,7 @@ class ElasticHosts : public TwoHostsJob {
     return with(words, more);
   }
   std::string program() const { return train_command("job").at(1) + ".py"; }
-  // A job on one host that nobody disturbs. It has two logical shards as those on two hosts have.
+  // An undisturbed job on one host. It has two logical shards as those on two hosts have.
   void run_calm_job(int steps, const Words& flags = {}) const {
     const Words words = {kProgram, "run", "--standalone", "--nproc-per-node", "2", program()};
     run_reference(with(words, job_flags("calm", steps, flags)), "calm");
@@ -87,12 +87,12 @@ class ElasticHosts : public TwoHostsJob {
   void signal_agent(int node, const std::string& name) const {
     host(node).shell(fmt::format("pkill -{} -o -f 'tandem run --nnodes'", name));
   }
-  // Its programs end at once; its kernel lives and says so to those who ask.
+  // Its programs end at once; its kernel lives and answers probes.
   void lose(int node) const { host(node).shell("pkill -KILL -x tandem || true"); }
-  // Its worker computes nothing for a while, so that the job is not over before somebody comes.
+  // Its worker computes nothing for a while, so that the job is not over before a node comes.
   void hold(int node) const { signal_worker(node, "STOP"); }
   void release(int node) const { signal_worker(node, "CONT"); }
-  // Until `tandem status` on `node` says what `fits`.
+  // Until `fits` accepts `tandem status` on `node`.
   void wait_for_status(int node, const std::function<bool(const std::string&)>& fits) const {
     const std::string status = fmt::format("{} status 2>&1 || true", kProgram);
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -111,7 +111,7 @@ class ElasticHosts : public TwoHostsJob {
              answer.find("worker 0 takes the job's state") != answer.npos;
     });
   }
-  // Until a step is applied: nobody has to learn the state of step 0.
+  // Until a step is applied: no node has to learn the state of step 0.
   void begun(int node) const {
     wait_for_status(node, [](const std::string& answer) {
       return answer.find(" is applied") != answer.npos &&
@@ -127,7 +127,7 @@ class ElasticHosts : public TwoHostsJob {
   void mend() const { hosts_->node1.shell("ip link set wire up"); }
 
   static std::string output_of(Process& agent) { return agent.out_so_far() + agent.err_so_far(); }
-  // Waits until `node` has said `text` once more than `before`.
+  // Waits until `node` has logged `text` once more than `before`.
   bool logs_again(int node, const std::string& text, std::size_t before) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::chrono::steady_clock::now() < limit) {
@@ -135,7 +135,7 @@ class ElasticHosts : public TwoHostsJob {
       if (!agents_[node]->running()) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    ADD_FAILURE() << "node" << node << " did not say '" << text
+    ADD_FAILURE() << "node" << node << " did not log '" << text
                   << "' again: " << output_of(*agents_[node]);
     return false;
   }
@@ -146,7 +146,7 @@ class ElasticHosts : public TwoHostsJob {
     return count;
   }
 
-  // The node whose agent is the first to say it; -1 where none does.
+  // The node whose agent is the first to log it; -1 where none does.
   int node_that_logs(const std::string& text) const {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::chrono::steady_clock::now() < limit) {
@@ -154,18 +154,18 @@ class ElasticHosts : public TwoHostsJob {
         if (times(node, text) > 0) return node;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    ADD_FAILURE() << "nobody said '" << text << "': " << output_of(*agents_[0])
+    ADD_FAILURE() << "no node logged '" << text << "': " << output_of(*agents_[0])
                   << output_of(*agents_[1]);
     return -1;
   }
 
-  // How often a node has come to the job, as `node` has said.
+  // How often a node has come to the job, in the log of `node`.
   std::size_t joins(int node) const { return times(node, "with the node at"); }
   bool sees_another_join(int node, std::size_t before) {
     return logs_again(node, "with the node at", before);
   }
 
-  // They compute together, which `node` is to have said. Either may have rank 0, which shows steps.
+  // They compute together, which `node` has logged. Either may have rank 0, which shows steps.
   bool both_compute(int node, int steps = kSteps) {
     if (!printed(*agents_[node], "2 of 2 workers continue")) return false;
     const std::string progress = fmt::format("/{} [", steps);

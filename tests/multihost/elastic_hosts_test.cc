@@ -1,5 +1,5 @@
 // Elastic jobs on two hosts: workers and hosts die, leave and come back, and the bits are those of
-// a job that nobody disturbed.
+// an undisturbed job.
 #include "multihost/elastic_hosts.h"
 
 #include <algorithm>
@@ -97,8 +97,8 @@ std::vector<std::string> views_in(const std::string& status) {
   return numbers;
 }
 
-// Any agent answers for the whole job: on its own host whose user asks it, and from anywhere who
-// knows the job's token.
+// Any agent answers for the whole job: on its own host for its user, and from anywhere with the
+// job's token.
 TEST_F(ElasticHosts, AnyAgentReportsAndControlsTheOthers) {
   begin({});
   ASSERT_TRUE(both_compute(0));
@@ -131,7 +131,7 @@ TEST_F(ElasticHosts, AnyAgentReportsAndControlsTheOthers) {
   expect_bits_of_calm_job(kSteps);
 }
 
-// Fewer than MIN: a checkpoint, and who is left waits with its process as it is.
+// Fewer than MIN: a checkpoint, and the remaining node waits with its process as it is.
 TEST_F(ElasticHosts, BelowMinTheJobIsSavedAndWaits) {
   begin({.count = "2"});
   ASSERT_TRUE(both_compute(0));
@@ -159,7 +159,7 @@ TEST_F(ElasticHosts, NoHostWaitsForever) {
   EXPECT_THAT(end(0, 1).err, HasSubstr("2 nodes to begin; 1 are here"));
 }
 
-// A host without a network says so, and what to do.
+// A host without a network logs that, and what to do.
 TEST_F(ElasticHosts, ALonelyHostIsReported) {
   cut();
   agents_[1] = agent(1, {.count = "2", .conf = ",join_timeout=1"});

@@ -12,7 +12,7 @@ class ElasticLock : public ElasticHosts {
     ElasticHosts::SetUp();
     if (!IsSkipped()) start_etcd();
   }
-  // On node1, beside the agent that came second.
+  // On node1, with the agent that came second.
   void start_etcd() {
     etcd_ = std::make_unique<Process>(
         host(1).inside({find_program("etcd"), "--data-dir", path("etcd").native(),

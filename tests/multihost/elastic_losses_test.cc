@@ -37,7 +37,7 @@ class LostAfterTraining : public ElasticHosts, public ::testing::WithParamInterf
 };
 
 // A host is lost for good while the job evaluates, predicts or saves. The other one brings it to
-// its end, with the files of a job that nobody disturbed.
+// its end, with the files of an undisturbed job.
 TEST_P(LostAfterTraining, DoesNotDisturbTheOthers) {
   const Loss& loss = GetParam();
   const Words flags = long_evaluation();

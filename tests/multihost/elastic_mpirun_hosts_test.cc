@@ -17,7 +17,7 @@ class ElasticMpirunHosts : public ElasticHosts {
     if (!reason.empty()) GTEST_SKIP() << "two hosts on one machine: " << reason;
     ElasticHosts::SetUp();
   }
-  // A rank on each host; what mpirun says is agents_[0]'s.
+  // A rank on each host; mpirun's output is agents_[0]'s.
   void mpirun() {
     hosts_->node0.start_sshd();
     hosts_->node1.start_sshd();

@@ -19,7 +19,7 @@ double now_ms() {
       .count();
 }
 
-// The time after `word` in what a rank said; -1 without one.
+// The time after `word` in a rank's output; -1 without one.
 double time_after(const std::string& output, const std::string& word) {
   const std::size_t at = output.find(word);
   return at == std::string::npos ? -1 : std::stod(output.substr(at + word.size()));

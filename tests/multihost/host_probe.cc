@@ -1,15 +1,15 @@
 // A rank of a job on several hosts, as small as can be. Prints what a test asks about; every line
 // begins with the rank.
 //   host_probe meet
-//     meets the others, adds, prints "rank R: <what Communicator::describe says>"
+//     meets the others, adds, prints "rank R: <Communicator::describe()>"
 //   host_probe sum COUNT
 //     as meet, and adds COUNT float32 before that: "summed in T", in milliseconds
 //   host_probe fault KIND PHASE VICTIM
-//     the victim does KIND in PHASE (init, middle, end) and says "fault at T"; the others say
+//     the victim does KIND in PHASE (init, middle, end) and prints "fault at T"; the others print
 //     "failed at T: <message>" (T: milliseconds of the clock that all processes of a machine
 //     share). KIND: kill, stop, exit; pause (sleeps for a second, while the test does something to
 //     its host); compute (does nothing for two minutes, as a rank that computes); count, type, op,
-//     order (calls something else than the others, who add 10000 float32; at init as the first
+//     order (calls something else than the others, which add 10000 float32; at init as the first
 //     operation of all); none
 #include <unistd.h>
 
@@ -100,7 +100,7 @@ void add(std::size_t count, Communicator& communicator) {
     print_line(communicator.rank(), fmt::format("summed in {:.0f}", now_ms() - start));
 }
 
-// A rank that stops while it connects is given up at the timeout, for nobody watches it yet.
+// A rank that stops while it connects is given up at the timeout, because no rank watches it yet.
 tandem::comm::Options options_of(const Fault& fault) {
   tandem::comm::Options options;
   const bool stops_at_start = fault.kind == "stop" && fault.phase == "init";

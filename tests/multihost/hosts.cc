@@ -158,7 +158,8 @@ std::vector<std::string> Host::processes_now() const {
   return found;
 }
 
-// Without those that no program holds: the kernel brings them to an end, or nobody accepted them.
+// Without those that no program holds: the kernel brings them to an end, or no program accepted
+// them.
 std::string Host::sockets() const {
   return shell(
       "ss -Htan | grep -v -e SYN-RECV -e TIME-WAIT -e FIN-WAIT-1 -e LAST-ACK -e CLOSING "

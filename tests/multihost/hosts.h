@@ -37,7 +37,7 @@ class Host {
   // works between the hosts of one folder.
   void start_sshd();
   // Commands of the processes that still run on this host, without those that make it a host and
-  // without the dead: its first process collects nobody. A process that is about to end has 5 s to
+  // without the dead: its first process collects none. A process that is about to end has 5 s to
   // do so.
   std::vector<std::string> processes() const;
   // Sockets of tandem that are still there: connections, listeners and UNIX names.

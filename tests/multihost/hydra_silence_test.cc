@@ -33,7 +33,7 @@ class HydraOverASilentLink : public JobTest {
 };
 
 // mpirun waits for all ranks. Those on the other side cannot report its end, and TCP gives up after
-// a quarter of an hour, so the ranks beside it must ask it to end the job.
+// a quarter of an hour, so the ranks on its host must ask it to end the job.
 TEST_F(HydraOverASilentLink, MpirunEndsWithTheFailure) {
   TwoHosts hosts(path(""));
   SlowCable cable({unplugged(hosts.node0), "wire", "10.77.0.10/24"},

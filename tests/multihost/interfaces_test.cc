@@ -1,5 +1,5 @@
 // Ranks find each other on hosts with one interface, with many, with a name that comes late; and
-// say which interface they use.
+// name the interface that they use.
 #include <gmock/gmock.h>
 
 #include <iterator>
@@ -84,8 +84,8 @@ TEST_F(Interfaces, ANameThatResolvesLate) {
   expect_sum(job.wait_for_success(), "wire (10.77.0.10)", "wire (10.77.0.11)");
 }
 
-// While the last rank is awaited, somebody connects twenty times to every port that the others
-// listen at; half of the connections say something, all stay. The connections of the ranks to each
+// While the last rank is awaited, a client connects twenty times to every port that the others
+// listen at; half of the connections send something, all stay. The connections of the ranks to each
 // other then come in between.
 TEST_F(Interfaces, PortScannersDuringTheStart) {
   const TwoHosts hosts(folder());

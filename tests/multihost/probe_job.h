@@ -37,7 +37,7 @@ class ProbeJob {
     }
     return false;
   }
-  // Waits until a rank has said it, or fails the test.
+  // Waits until a rank has printed it, or fails the test.
   void wait_until_printed(int rank, const std::string& text) {
     Process& process = (*this)[rank];
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);

@@ -1,5 +1,5 @@
 // A cable that is slow and never full: what it has no time for waits in its queue, however much
-// that becomes; and that loses packets when it is told to, while both ends hold that it is plugged
+// that becomes; and that loses packets on request, while both ends hold that it is plugged
 // in. Not made of the kernel's queueing disciplines, which many kernels come without.
 #pragma once
 

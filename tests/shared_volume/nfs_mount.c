@@ -295,7 +295,7 @@ static int vol_utimens(const char* path, const struct timespec times[2],
   return ALONE(nfs_utimes(server, path, values));
 }
 
-// A client that says nothing for the time of a lease loses its files and locks.
+// A client that sends nothing for the time of a lease loses its files and locks.
 static void* keep_leases(void* nothing) {
   (void)nothing;
   while (1) {

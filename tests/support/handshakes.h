@@ -22,7 +22,7 @@ inline std::string proved_handshake(rendezvous::wire::HandshakeMessage rank_hand
          std::string(peer_info);
 }
 
-// To another rank's listener, from who knows its secret.
+// To another rank's listener, from a peer that knows its secret.
 inline std::string connection_handshake(net::ConnectionKind kind, const net::Secret& secret,
                                         std::uint32_t rank, std::uint32_t target) {
   net::RankHandshake rank_handshake;

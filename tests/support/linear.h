@@ -14,7 +14,7 @@ struct Growing {
   // others.
   static constexpr std::size_t kFactor = 16;
   static constexpr double kMostRatio = 64;
-  // A shorter time says nothing: of an input that is refused at once, say.
+  // A shorter time proves nothing, for example that of an input that is refused at once.
   static constexpr double kLeastSeconds = 0.0005;
 
   double small = 1e9, large = 1e9;  // seconds that processors computed
@@ -34,7 +34,8 @@ double processor_seconds(Work&& work) {
   return now() - begin;
 }
 
-// Others make times longer, never shorter: who was slow runs again, and the shortest time counts.
+// Other processes make times longer, never shorter: a slow run is repeated, and the shortest time
+// counts.
 template <class Small, class Large>
 Growing measure_growth(Small&& small, Large&& large) {
   Growing growing;

@@ -1,5 +1,5 @@
-// A program of MPI, as in MPICH's examples (cpi.c): computes pi on all ranks and says it, or fails
-// in one of several ways.
+// A program of MPI, as in MPICH's examples (cpi.c): computes pi on all ranks and prints it, or
+// fails in one of several ways.
 #pragma once
 
 #include <string>

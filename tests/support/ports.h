@@ -30,12 +30,12 @@ inline int hold_port(int family) {
   return ntohs(reinterpret_cast<sockaddr_in*>(&storage)->sin_port);
 }
 
-// A TCP port at which a program of this test may listen, and nobody else.
+// A TCP port at which only a program of this test may listen.
 //
 // A port that is only found free can be taken before it is used: by another test, or by the end of
 // an outgoing connection. So this process stays bound to it until it ends, without listening: the
-// kernel gives such a port to nobody who leaves the choice to it, but lets a program that asks for
-// it with SO_REUSEADDR, as tandem does, listen there.
+// kernel does not choose such a port for another program, but lets a program that asks for it with
+// SO_REUSEADDR, as tandem does, listen there.
 inline int free_port() {
   int port = hold_port(AF_INET6);
   if (port == 0) port = hold_port(AF_INET);

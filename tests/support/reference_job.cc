@@ -111,20 +111,22 @@ ReferenceJob reference_job(std::vector<std::string> command, const std::string& 
   }
   for (const auto& [name, value] : variables) digest.add(name + "=" + value);
   const fs::path base = folder_of_program(command.at(0)) / digest.text();
-  const auto beside = [&](const char* suffix) { return fs::path(base.native() + suffix); };
+  const auto with_suffix = [&](const char* suffix) { return fs::path(base.native() + suffix); };
 
-  const FileLock lock(beside(".lock"));
-  if (!fs::exists(beside(".done"))) {
+  const FileLock lock(with_suffix(".lock"));
+  if (!fs::exists(with_suffix(".done"))) {
     fs::remove_all(base);
     std::replace(command.begin(), command.end(), output, base.native());
     const ProcessResult result = run(command, variables);
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
     if (result.exit_code != 0) return {base, result};
-    std::ofstream(beside(".out")) << result.out;
-    std::ofstream(beside(".err")) << result.err;
-    std::ofstream(beside(".done")) << "\n";
+    std::ofstream(with_suffix(".out")) << result.out;
+    std::ofstream(with_suffix(".err")) << result.err;
+    std::ofstream(with_suffix(".done")) << "\n";
   }
-  return {base, {.exit_code = 0, .out = text_of(beside(".out")), .err = text_of(beside(".err"))}};
+  return {
+      base,
+      {.exit_code = 0, .out = text_of(with_suffix(".out")), .err = text_of(with_suffix(".err"))}};
 }
 
 }  // namespace tandem::testing

@@ -1,4 +1,4 @@
-// Jobs that nobody disturbs, with whose results tests compare those of others. Each is run once for
+// Undisturbed jobs, with whose results tests compare those of others. Each is run once for
 // all tests of a build, whichever process asks first.
 #pragma once
 

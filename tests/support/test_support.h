@@ -12,7 +12,7 @@
 
 namespace tandem::testing {
 
-// ../shared/data beside the checkout: real SQuAD text and goldens of the Hugging Face stack. Never
+// ../shared/data next to the checkout: real SQuAD text and goldens of the Hugging Face stack. Never
 // copied into the project.
 inline std::filesystem::path shared_data() {
   return std::filesystem::path(TANDEM_SOURCE_DIR).parent_path() / "shared" / "data";

@@ -1,4 +1,5 @@
-// A training run beside that of the official packages: its steps, and where it brought the weights.
+// A training run compared with that of the official packages: its steps, and where it brought the
+// weights.
 #pragma once
 
 #include <fmt/format.h>

@@ -29,7 +29,7 @@ class Toy : public JobTest {
     std::filesystem::create_directory(path("model"));
     write_file(path("model") / "vocab.txt",
                "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nred\nblue\ngreen\n");
-    // The model_type of a family that is not tandem's says nothing about its tokenizer.
+    // The model_type of a family that is not tandem's does not name its tokenizer.
     write_file(path("model") / "tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer"})");
     const models::Family* const known[] = {&toy::kToy};
     const models::EncoderModel model(
