@@ -5,7 +5,7 @@
 
 For each number of ranks and each round: a profile measured with as many ranks at once (`tandem plan --measure`), what it predicts, then jobs of `tandem run_qa`
 under mpirun with padded samples, one thread per rank. A step's time is the difference of the runtimes of a short and a longer job over the difference of their
-steps, so that start-up and the first steps do not count. With more ranks than cores everything is oversubscribed, the profile as well: the line says so.
+steps, so that start-up and the first steps do not count. With more ranks than cores everything is oversubscribed, the profile as well: the line notes that.
 """
 
 import argparse

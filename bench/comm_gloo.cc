@@ -1,4 +1,4 @@
-// The rival's side of compare_comm.py for Gloo (rival_clock.h says how it is timed).
+// The rival's side of compare_comm.py for Gloo (rival_clock.h describes the timing).
 //   g++ -O2 -std=c++17 -o comm_gloo comm_gloo.cc -lgloo -pthread
 //   RANK=r WORLD_SIZE=n ./comm_gloo FILE in_place|out_of_place SECONDS ROUNDS OPERATION BYTES ...
 // FILE names a start line and, with ".store" behind it, the folder in which the ranks meet; neither
@@ -119,7 +119,7 @@ class CallingThread {
 
 int main(int argc, char** argv) {
   const rival::Work work(argc, argv);
-  // Not bound to a core: Gloo has threads of its own. comm_torch.py says whether the figures do it
+  // Not bound to a core: Gloo has threads of its own. comm_torch.py shows whether the figures do it
   // justice; compare_comm.py starts this several times.
   mkdir((work.file + ".store").c_str(), 0700);
   gloo::rendezvous::FileStore store(work.file + ".store");

@@ -1,5 +1,5 @@
-// The rival's side of compare_comm.py for oneCCL's C++ interface (rival_clock.h says how it is
-// timed).
+// The rival's side of compare_comm.py for oneCCL's C++ interface (rival_clock.h describes the
+// timing).
 //   g++ -O2 -std=c++17 -I DIR/include -o comm_oneccl comm_oneccl.cc -L DIR/lib -lccl
 //   -Wl,--allow-shlib-undefined RANK=r WORLD_SIZE=n ./comm_oneccl FILE in_place|out_of_place
 //   SECONDS ROUNDS OPERATION BYTES ...
@@ -64,7 +64,8 @@ void call(const ccl::communicator& comm, const rival::Work& work, const rival::B
 
 int main(int argc, char** argv) {
   const rival::Work work(argc, argv);
-  // A core each; the thread that oneCCL would start beside is turned off (CCL_WORKER_OFFLOAD=0).
+  // A core each; the additional thread that oneCCL would start is turned off
+  // (CCL_WORKER_OFFLOAD=0).
   cpu_set_t cores;
   CPU_ZERO(&cores);
   CPU_SET(work.rank, &cores);

@@ -1,4 +1,4 @@
-"""Gloo as torch.distributed calls it, for compare_comm.py: it says whether comm_gloo.cc does Gloo justice.
+"""Gloo as torch.distributed calls it, for compare_comm.py: it shows whether comm_gloo.cc does Gloo justice.
 
     RANK=r WORLD_SIZE=n comm_torch.py FILE in_place|out_of_place SECONDS ROUNDS OPERATION BYTES ...
 

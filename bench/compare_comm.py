@@ -4,7 +4,7 @@
     bench/compare_comm.py build/release/bin/tandem [--op all_reduce] [--sizes 8,512,4096,...] [--rounds 5] [--rivals mpich,openmpi,gloo]
 
 A round runs each program once, so all meet the same state of the machine. Two ranks, one core each, private buffers of 4 KiB pages (and
-tandem's communicator memory beside it); bench/comm_mpi.c is compiled with each rival's own mpicc, bench/comm_gloo.cc with g++. Rivals: mpich,
+tandem's communicator memory as well); bench/comm_mpi.c is compiled with each rival's own mpicc, bench/comm_gloo.cc with g++. Rivals: mpich,
 openmpi, gloo, impi (Intel MPI: pip install impi-rt into an environment DIR, then --impi DIR) and oneccl (pip install --no-deps oneccl
 oneccl-devel intel-cmplr-lib-rt into an environment DIR, then, because they write the same files, oneccl-cpu with --force-reinstall; then
 --oneccl DIR). torch is torch.distributed over its own Gloo, with --torch PYTHON. A ratio is the best rival's median over tandem's; above 1 tandem is faster. --json FILE writes all figures.
@@ -191,8 +191,9 @@ def remove(store):
         store.unlink()
 
 
-# Threads of its own need a core beside the ranks': which threads share one is decided at the start and stays, and in some of these patterns each call waits for a time slice (4 ms),
-# less often where a thread that wakes up does not displace who is sending (SCHED_BATCH). So such a rival shows its best round of several starts, with and without.
+# Threads of its own need a core in addition to the ranks': which threads share one is decided at the start and stays, and in some of these patterns each call
+# waits for a time slice (4 ms), less often where a thread that wakes up does not displace the sender (SCHED_BATCH). So such a rival shows its best round of
+# several starts, with and without.
 WAYS_TO_START_THREADS = 2 * ([], ["chrt", "--batch", "0"])
 
 
@@ -220,7 +221,7 @@ def start_rival(rival, program, operation, sizes, seconds, hosts):
         text = run_ranks(hosts, command, 600, rival.get("rank_environment"), bound=False)  # Gloo has threads of its own
     line.unlink(missing_ok=True)
     remove(store)
-    rows = (line.split() for line in text.splitlines() if line.startswith(operation + " "))  # and what the library says
+    rows = (line.split() for line in text.splitlines() if line.startswith(operation + " "))  # without the library's own lines
     return [(int(size), float(microseconds)) for _, size, microseconds in rows]
 
 

@@ -12,7 +12,7 @@ Jobs are started --starts times, and each time compute --rounds pieces: where a 
 over all pieces. A ratio is to the first of the three that is there, piece by piece (above 1: slower), and the median of these is that of the start. Shown are the median of the starts, and between which
 two of them the median of all such starts lies; from six starts on with 95 % confidence.
 
-The weights of plain and elastic must be the same bytes; the last line says whether those of old are. bert-base needs a Python with torch and transformers, which make a model of that size with random
+The weights of plain and elastic must be the same bytes; the last line states whether those of old are. bert-base needs a Python with torch and transformers, which make a model of that size with random
 weights.
 """
 
@@ -245,7 +245,7 @@ def compare_jobs(options, ranks, model, kind):
             flush=True,
         )
     same = ", ".join(f"{name} {'the same' if weights[name] == weights['plain'] else 'OTHERS'}" for name in sides)
-    print(f"weights beside plain's: {same}")
+    print(f"weights compared with plain's: {same}")
     return rows
 
 

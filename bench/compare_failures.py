@@ -9,7 +9,7 @@ train the same model on sequences of --seq tokens. When step --kill_after is app
     rank    one of the two ranks. tandem and torchrun start it again; under reconfigure and torchft the other continues
     host    the agent and the rank of one of two agents, as if a host were lost whose kernel still closes its connections. Only tandem and torchrun have agents (--nnodes 1:2)
 
-Seconds: from the kill until the first step is applied that had not been before; the step itself is part of it, and its usual time stands beside it. Again: steps that had been applied and were
+Seconds: from the kill until the first step is applied that had not been before; the step itself is part of it, and its usual time is the column next to it. Again: steps that had been applied and were
 computed again. Weights: whether their hash is that of the same side's run without a kill. A job that ends instead of continuing is reported. bench/failure_ranks.py has the rivals' ranks, and describes
 their recovery. torchrun is there with its default, by which a smaller world is waited for 30 s, and with --rdzv-conf last_call_timeout=1. torchft's lighthouse has the flags of its README.
 """
@@ -130,7 +130,7 @@ class Run:
         self.stop()
 
 
-# --- a side: how its job is started, whom the event kills, what its lines say ---
+# --- a side: how its job is started, which processes the event kills, what its lines contain ---
 
 
 class Side:
@@ -283,12 +283,12 @@ class Torchrun(Rival):
             return
         where = ["--nnodes", "1:2", "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{free_port()}"]
         last_call = ",last_call_timeout=1" if "last call" in self.name else ""
-        for has_store in (1, 0):  # who has the store is not the one that is lost
+        for has_store in (1, 0):  # the agent with the store is not the lost one
             self.agents.append(run.start([*torchrun, *where, "--rdzv-conf", f"is_host={has_store}{last_call}", *ddp]))
 
 
 class Reconfigure(Rival):
-    """This process is the supervisor: it has the store and says who is left."""
+    """This process is the supervisor: it has the store and names the remaining ranks."""
 
     def start(self, run):
         import torch.distributed
@@ -347,7 +347,7 @@ def run_once(options, name, event, kills):
             result["step"] = side.step_seconds(run)
             side.killed = side.victims()
             if not side.killed:
-                run.fail(f"{name}: there was nobody to kill")
+                run.fail(f"{name}: there was no process to kill")
             killed = time.monotonic()
             for pid in side.killed:
                 os.kill(pid, signal.SIGKILL)
@@ -367,7 +367,7 @@ def run_once(options, name, event, kills):
 
 
 def measure(options, name, event):
-    """A row; of a rival whose job fails by itself, one that says so."""
+    """A row; if a rival's job fails by itself, one with that outcome."""
     try:
         calm = run_once(options, name, event, kills=False)["weights"]
         runs = [run_once(options, name, event, kills=True) for _ in range(options.rounds)]
@@ -384,7 +384,7 @@ def measure(options, name, event):
         "same": f"{sum(run['weights'] == calm for run in runs)} of {len(runs)}",
     }
     ended = spread(run.get("ended") for run in runs)
-    row["outcome"] = "goes on" if ended is None else f"{sum('ended' in run for run in runs)} of {len(runs)} jobs ended, after {ended[0]:.0f} s"
+    row["outcome"] = "continues" if ended is None else f"{sum('ended' in run for run in runs)} of {len(runs)} jobs ended, after {ended[0]:.0f} s"
     next_step = (
         ""
         if row["seconds"] is None

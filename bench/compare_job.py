@@ -6,7 +6,7 @@
 Run it with a Python that has torch and transformers. The job: 2 epochs over squad1-train-head.json in global batches of 12, bf16, then an evaluation on xquad.en.json. tandem runs as one process with all
 cores and its default padding (none). The rival is what measured best among Hugging Face's configurations for two cores: one rank per core under Gloo, autocast, fused AdamW, tcmalloc preloaded; its loop
 is the Trainer's without bookkeeping, checkpoints, result files and answers, which is in its favour. With --rival_steps N it trains N steps and evaluates N batches, and the time of the whole job is
-projected from their medians; the line says so.
+projected from their medians; the line notes that.
 """
 
 import argparse

@@ -140,7 +140,7 @@ def figures(options, build, first, second, began):
     view = first.said("with the node at")
     pause = next((float(seconds) for at, line in first.lines if view and at >= view for seconds in re.findall(r"is applied, ([\d.]+) s after", line)), None)
     if pause is None:
-        sys.exit("elastic_join: nobody joined: " + "\n".join(line for _, line in first.lines[-30:]))
+        sys.exit("elastic_join: no node joined: " + "\n".join(line for _, line in first.lines[-30:]))
     before = [at for at in first.steps if at < began]
     during = [*before[-1:], *(at for at in first.steps if began <= at < view)]
     after = [at for at in first.steps if at > view][1:]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Kills workers and hosts of a job again and again, and compares its weights with those of a job that nobody disturbs. Prints how long each kind of change kept the job from its next step.
+"""Kills workers and hosts of a job again and again, and compares its weights with those of an undisturbed job. Prints how long each kind of change kept the job from its next step.
 
     bench/elastic_soak.py                              # one host, ten minutes, a kill every 5 s
     bench/elastic_soak.py --hosts 2 --workers 1        # two hosts, which are network namespaces: needs root
@@ -7,7 +7,7 @@
     bench/elastic_soak.py --model DIR --train FILE
 
 On two hosts a third of the kills ends agent and workers of a host, the endpoint's too, while the other one computes; it starts again at once. A node whose only worker dies is lost to the others until it is back. Seconds are those that `tandem run` prints, from the last step
-before a change to the first one after it, the step itself included, whose usual time stands beside it. Exits with 1 when the weights differ or a job fails.
+before a change to the first one after it, the step itself included, whose usual time is printed next to it. Exits with 1 when the weights differ or a job fails.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import time
 ADDRESSES = ("10.77.0.10", "10.77.0.11")
 # Limits in addition to the step itself, in seconds; a host that joins may cost two steps.
 EVENTS = {"node lost": "0.3", "worker lost": "0.3", "node joins": "2 steps", "worker is back": ""}
-LIMIT = 300  # seconds from the last kill to the end, beside what an undisturbed job takes
+LIMIT = 300  # seconds from the last kill to the end, in addition to the time of an undisturbed job
 
 
 def parse():
@@ -167,7 +167,7 @@ class Job:
         return bool(workers) and kill(chance.choice(workers))
 
     def whole(self, host):
-        """All workers compute, as the agent of `host` has said, and a step was applied since."""
+        """All workers compute, by the log of the agent of `host`, and a step was applied since."""
         views = re.findall(r"(\d+) of (\d+) workers continue|(step \d+ is applied)", self.agents[host].log.read_text())
         return len(views) > 1 and views[-2][0] != "" and views[-2][0] == views[-2][1] and views[-1][2] != ""
 

@@ -5,8 +5,8 @@
     bench/elastic_times.py --events "rank 0 killed,host silent" --times 5
     bench/elastic_times.py --model DIR --train FILE
 
-For each event a job during which it happens again and again, each time when all compute. Seconds are those that `tandem run` prints, from the last step before the change of the view to the first one after it, the step itself included, whose usual time stands beside it; of a worker that is
-started again from its death to the first step with it; of the rendezvous from the start of four agents to that of the last program. Exits with 1 when the weights are not those of a job that nobody disturbs.
+For each event a job during which it happens again and again, each time when all compute. Seconds are those that `tandem run` prints, from the last step before the change of the view to the first one after it, the step itself included, whose usual time is printed next to it; of a worker that is
+started again from its death to the first step with it; of the rendezvous from the start of four agents to that of the last program. Exits with 1 when the weights are not those of an undisturbed job.
 """
 
 import argparse
@@ -157,7 +157,7 @@ class Job:
         while not (found := condition()):
             if time.monotonic() > until or any(agent.process.poll() not in (None, 0, 143, -signal.SIGKILL) for agent in self.agents):
                 print(*(line for _, line in self.said[-40:]), sep="\n", file=sys.stderr)
-                sys.exit(f"elastic_times: waited in vain for {what}")
+                sys.exit(f"elastic_times: waited for {what}, which did not come")
             time.sleep(0.005)
         return found
 

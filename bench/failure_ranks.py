@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 LEARNING_RATE = 3e-5
-# How long a collective waits for a rank that says nothing. A killed rank's sockets are closed by its kernel.
+# How long a collective waits for a silent rank. A killed rank's sockets are closed by its kernel.
 PATIENCE = timedelta(seconds=60)
 
 
@@ -128,7 +128,7 @@ def reconfigure(options):
         try:
             average_of_gradients(size)
         except RuntimeError:
-            size = 0  # somebody is lost: this step again, with who is left
+            size = 0  # a rank is lost: this step again, with the remaining ranks
             continue
         work.update()
         step += 1

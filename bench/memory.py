@@ -4,7 +4,7 @@
     bench/memory.py [--models minilm,bert-base] [--types f32,bf16] [--ranks 1,2] [--forms unpadded,padded,checkpointing] [--steps 3] [--json FILE]
     bench/memory.py --models bert-large --types bf16 --ranks 1 --forms unpadded --steps 500        whether it grows
 
-Printed is what the job itself says at its end: all ranks of the node together. With 20 steps or more also the highest that rank 0 had resident in the first and in the last tenth of the steps.
+Printed is the job's own report at its end: all ranks of the node together. With 20 steps or more also the highest that rank 0 had resident in the first and in the last tenth of the steps.
 """
 
 import argparse

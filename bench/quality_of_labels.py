@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains on real texts and words as the official run_glue.py and run_ner.py did, and says whether the scores are within the spread of theirs.
+"""Trains on real texts and words as the official run_glue.py and run_ner.py did, and prints whether the scores are within the spread of theirs.
 
     bench/quality_of_labels.py [--tandem PROGRAM] [--data ../shared/data] [--model build/test-data/minilm] [--seeds 3] [--more_of_theirs FILE ...] [--go-on] [--json FILE] [-- MORE FLAGS]
 

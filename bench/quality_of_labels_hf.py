@@ -4,7 +4,7 @@
     bench/quality_of_labels_hf.py --learning_rate 5e-5 --max_train_samples 2000 --seeds 42,43,44 [--json FILE]
 
 Run it with a Python that has torch, transformers and accelerate. Data, model and flags are those of the official run in golden/tasks/hf_quality.json with this rate and number of rows: it gives the same
-accuracy for the same seed where torch computes alike, and says so. The file of --json is what quality_of_labels.py takes with --more_of_theirs.
+accuracy for the same seed where torch computes alike, and prints that. The file of --json is what quality_of_labels.py takes with --more_of_theirs.
 """
 
 import argparse

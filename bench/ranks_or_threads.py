@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The same job as one rank with two threads and as two ranks with one thread each, alternately: what ranks cost beside threads on one machine.
+"""The same job as one rank with two threads and as two ranks with one thread each, alternately: what ranks cost compared with threads on one machine.
 
     bench/ranks_or_threads.py MODEL_DIR TRAIN_FILE [--global_batch 12] [--seq 384] [--dtype bf16] [--steps 6] [--rounds 5]
 
 Both train on the same padded batches. A step's time is the difference of the runtimes of a short and a longer job over the difference of their steps, so
 that start-up and the first steps do not count. Printed are the medians, their spread, the tokens per second of two ranks as a share of those of two threads,
-and what the jobs say of sums of gradients and waits (all steps of the longer job).
+and the jobs' figures for sums of gradients and waits (all steps of the longer job).
 """
 
 import argparse

@@ -143,7 +143,7 @@ def reap_orphans():
 
 
 def alone(command, work):
-    """Result of `work`, marked as not valid if others took more than a tenth of the cores beside it."""
+    """Result of `work`, marked as not valid if others took more than a tenth of the cores meanwhile."""
     own = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     begin, busy, used = time.monotonic(), busy_seconds(), own()
     run = work()

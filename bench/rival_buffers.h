@@ -2,7 +2,7 @@
  * buffers of a call lie, and what must be in them afterwards. Both are as in `tandem bench comm`:
  * one mapping of plain 4 KiB pages, `out` behind `in` with at least one byte between them, on a
  * multiple of 64; in place `out` is all there is. Element i of rank r is (i + r) mod 7, so that
- * every element tells who sent it and sums are exact. */
+ * every element identifies its sender and sums are exact. */
 #ifndef TANDEM_BENCH_RIVAL_BUFFERS_H
 #define TANDEM_BENCH_RIVAL_BUFFERS_H
 
@@ -66,7 +66,7 @@ static inline float rival_expected(const char* operation, int rank, int size, si
   return rival_sum(size, i);
 }
 
-/* 1 if every element is right; else says on standard error which is not. */
+/* 1 if every element is right; else names the wrong one on standard error. */
 static inline int rival_right(const char* operation, int rank, int size, size_t count,
                               const float* out) {
   const size_t results = rival_results(operation, rank, size, count);

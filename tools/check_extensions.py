@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts what a new extension touches: which files outside its own name the youngest of each kind.
 
-    tools/check_extensions.py               # exits 1 where the table in docs/architecture.md says something else
+    tools/check_extensions.py               # exits 1 where the table in docs/architecture.md has something else
     tools/check_extensions.py --write       # writes that table anew
     tools/check_extensions.py --self-test
 
@@ -93,7 +93,7 @@ def main():
     if BEGIN + made + END in document:
         print(f"check_extensions: {len(EXTENSIONS)} kinds")
         return 0
-    print(f"{DOCUMENT}: what new extensions touch is not as it says; tools/check_extensions.py --write, and look at what came to it")
+    print(f"{DOCUMENT}: new extensions touch other files than it lists; tools/check_extensions.py --write, and look at what came to it")
     return 1
 
 

@@ -8,7 +8,7 @@ Rules:
   layers     a file under src/tandem/<folder> or apps/<folder> includes only its own folder, the folders of its line in LAYERS, and core
   order      a line names only folders of lines above it, so there is no cycle
   edges      every folder is there, and every edge is used by a file that is not a test
-  picture    the table in docs/architecture.md says the same
+  picture    the table in docs/architecture.md is the same
   folders    the same between the folders of a library that has some (FOLDERS)
   tasks      nothing under src/ but its own folder, and tests, includes a header of one task: tandem/tasks/<task>/x.h
   slot       only families, kinds of layers and tests include a header of a kind of layer: tandem/models/layers/<kind>/x.h
@@ -27,8 +27,8 @@ import sys
 import tempfile
 
 # The edges of docs/architecture.md: what each folder may include besides itself and core. The lowest come first, and a line names
-# only folders above it. An edge is not transitive: trainer may use models, but reaches kernels only if its line says so.
-# docs/design/0002-layer-edges.md says why some lines are longer than a picture of the layers would suggest.
+# only folders above it. An edge is not transitive: trainer may use models, but reaches kernels only if its line has them.
+# docs/design/0002-layer-edges.md explains why some lines are longer than a picture of the layers would suggest.
 # "apps" are the files that lie in apps/ itself: they wire the others together.
 LAYERS = {
     "core": [],
@@ -70,8 +70,8 @@ EVERYTHING = ["everything"]
 HEADERS = (".h", ".hpp")  # the second are oneCCL's names for what programs include
 SOURCES = (*HEADERS, ".cc")
 
-# The same inside a library that has folders: what each of them may include of the others; "." are the files that lie beside the
-# folders, which may include all of them. Tests may include all.
+# The same inside a library that has folders: what each of them may include of the others; "." are the files next to the folders, which may include all of them.
+# Tests may include all.
 FOLDERS = {
     "launch": {
         "process": [],
@@ -272,7 +272,7 @@ def check_file(root, path):
 
 
 def used_edges(root):
-    """(folder, layer) of every include of a file that is not a test; (folder, folder) says that the folder has such a file."""
+    """(folder, layer) of every include of a file that is not a test; (folder, folder) means that the folder has such a file."""
     edges = set()
     for top in ("src", "apps"):
         for path in (root / top).rglob("*"):

@@ -13,13 +13,13 @@ import tempfile
 
 
 def row_of(target, log):
-    """A run that was cut off says neither how long it took nor that it is done: it has no row."""
+    """A run that was cut off logs neither its time nor its end: it has no row."""
     runs = re.search(r"^Done (\d+) runs in (\d+) second", log, re.M)
     stats = dict(re.findall(r"^stat::(\w+):\s+(\d+)", log, re.M))
     findings = len(re.findall(r"Test unit written to \S*/(?!slow-unit)\S+", log))
     inputs = runs[1] if runs else stats.get("number_of_executed_units")
     if inputs is None:
-        raise SystemExit(f"{target}: its log does not say what it has done")
+        raise SystemExit(f"{target}: its log does not state what it has done")
     return {
         "target": target,
         "seconds": int(runs[2]) if runs else None,
@@ -47,7 +47,7 @@ def self_test():
         assert bad["findings"] == 1 and bad["seconds"] is None, bad
         try:
             result(folder, ["cut"])
-            raise AssertionError("a log that says nothing has a row")
+            raise AssertionError("a log without figures has a row")
         except SystemExit:
             pass
     print("fuzz_results: self-test passed")

@@ -304,7 +304,7 @@ def wanted(root):
 
 
 def differences(root):
-    """Files that differ from what the data say, as lines."""
+    """Files that differ from the data, as lines."""
     made = wanted(root)
     wrong = [
         f"{path.relative_to(root)} differs from docs/results/data; run tools/make_results.py"
@@ -328,7 +328,9 @@ def tests_away(found, registered):
     ran = row["passed"] + row["failed"] + row["skipped"]
     if abs(ran - registered) <= TESTS_AWAY * registered:
         return []
-    return [f"README.md says that {ran} tests ran (commit {row['commit']}), and the build has {registered}: bench/record.py tests --runs 1 -- scripts/test.sh"]
+    return [
+        f"README.md states that {ran} tests ran (commit {row['commit']}), and the build has {registered}: bench/record.py tests --runs 1 -- scripts/test.sh"
+    ]
 
 
 def main():

@@ -215,7 +215,7 @@ class Measured:
             "folders": len(self.rows),
             "files": self.sum("files"),
             "lines": self.sum("lines"),
-            "lines of the tests beside them": self.sum("test_lines"),
+            "lines of their tests": self.sum("test_lines"),
             "functions": len(self.lengths),
             "lines of a function, median": statistics.median(self.lengths),
             "lines of a function, 90th percentile": percentile(self.lengths, 0.9),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which tests must run on which machine: reads tests/required_tests.txt and says what this machine has.
+"""Which tests must run on which machine: reads tests/required_tests.txt and finds what this machine has.
 
     tools/required_tests.py              # what this machine has, and how many patterns are required of it
     tools/required_tests.py --self-test
@@ -46,7 +46,7 @@ THINGS = {
 
 
 class ListError(Exception):
-    """The list cannot be read; the text says where and why."""
+    """The list cannot be read; the text names the line and the reason."""
 
 
 def parse(text):

@@ -9,10 +9,10 @@ import statistics
 
 # Names of sides in bench/rivals.py that have one form only.
 ONLY_FORMS = {"tensorflow": "graph", "ipex": "ipex.optimize"}
-# Gloo is measured alone, and as torch.distributed calls it: its time would not be the best beside an MPI's.
+# Gloo is measured alone, and as torch.distributed calls it: its time would not be the best compared with an MPI's.
 GLOO = ("Gloo", "torch.distributed")
 MPIS = ("MPICH", "Open MPI", "Intel MPI", "oneCCL", *GLOO)
-ALONE = "a call that waits for nobody"
+ALONE = "a call that waits for no other rank"
 NAMES = {
     "minilm": "MiniLM",
     "bert-base": "BERT-base",

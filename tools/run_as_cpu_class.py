@@ -4,7 +4,7 @@
     tools/run_as_cpu_class.py [--emulated[=FILTER]] CLASS PROGRAM [ARGUMENT...]
 
 CLASS is one of the classes of kernels: reference, avx2, avx512, avx512vnni, avx512bf16, amx. Where this processor has more than the class,
-TANDEM_CPU_FEATURES hides the rest. --emulated says that the program links the emulation (tests/emulated_cpu): it then claims the classes
+TANDEM_CPU_FEATURES hides the rest. --emulated means that the program links the emulation (tests/emulated_cpu): it then claims the classes
 for which nothing can be hidden (TANDEM_EMULATED_CPU). FILTER names the tests of such a run, for emulated instructions are slow. Exits 77
 (skipped) where neither is possible, and for this processor's own class, which the run without a limit shows.
 """

@@ -5,7 +5,7 @@
     tools/summarize_tests.py --self-test
 
 A test that tests/required_tests.txt requires of this machine and that was skipped counts as failed. `--whole`: every test was to run, so a pattern of that list
-which no test has fails too, and a line says so if README's count of tests is that of a tree with many fewer. Missing capabilities of this machine are listed
+which no test has fails too, and a line reports if README's count of tests is that of a tree with many fewer. Missing capabilities of this machine are listed
 last, before the closing line, which is `N passed, N failed, N skipped`. Exits 1 if a test failed, if ctest failed for another reason, or if no test ran.
 """
 

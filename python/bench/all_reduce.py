@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 import compare_comm  # noqa: E402
 
 SIZES = [8, 256, 4096, 65536, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
-ALONE = "a call that waits for nobody"
+ALONE = "a call that waits for no other rank"
 SECONDS = 0.05  # of a round
 ROUNDS = {"tandem": 1, "gloo": 3}  # of a start
 WAYS = {"tandem": [[]], "gloo": compare_comm.WAYS_TO_START_THREADS}

@@ -27,7 +27,7 @@ WAYS = [("ddp", "tandem"), ("ddp", "gloo"), ("ddp with hook", "tandem"), ("fsdp2
 
 
 def held():
-    """This process's bytes, without those of files such as libraries, whose share depends on who else has them open."""
+    """This process's bytes, without those of files such as libraries, whose share depends on the other processes that have them open."""
     with open("/proc/self/smaps_rollup") as file:
         return 1024 * sum(map(int, re.findall(r"^Pss_(?:Anon|Shmem):\s+(\d+)", file.read(), re.M)))
 

@@ -4,7 +4,7 @@ losses that the same script has with gloo:
     DS_ACCELERATOR=cpu torchrun --nproc-per-node 2 python/tests/deepspeed_zero.py [--losses FILE]
 
 Without TANDEM_TORCH_REPLACE it writes its losses to FILE, with it compares them. Needs deepspeed, and no oneccl_bind_pt
-(docs/pytorch.md says why)."""
+(docs/pytorch.md has the reason)."""
 
 import argparse
 import json

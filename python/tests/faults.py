@@ -22,7 +22,7 @@ LIMIT = 8  # seconds that the group gives every wait
 SOON = LIMIT - 2  # by itself, not because a wait was over; a busy machine is slow
 VICTIM = 1
 
-# case: (what the message says, at most so many seconds after the fault)
+# case: (text of the message, at most so many seconds after the fault)
 CASES = {
     "killed": ("rank 1", SOON),
     "stopped": ("rank 1", LIMIT + 4),
@@ -40,7 +40,7 @@ CASES = {
     "start-interrupt": ("KeyboardInterrupt", SOON),
     "backward-interrupt": ("KeyboardInterrupt", SOON),
     "fork": ("forked", 60),  # the child ends first, for which torch takes seconds on a busy machine
-    "shrink": ("went on with 2 ranks", SOON),
+    "shrink": ("continued with 2 ranks", SOON),
     # The end of Python without destroy_process_group; the seconds are those until its last exit handler.
     "exit": ("", SOON),
     "exit-under-way": ("", SOON),
@@ -129,7 +129,7 @@ def shrink(rank, torch, dist):
     group.reconfigure(types.SimpleNamespace(uuid=1, handles=left, timeout=None)).wait()
     ones = torch.ones(4)
     dist.all_reduce(ones)
-    raise dist.DistBackendError(f"went on with {ones[0]:.0f} ranks")
+    raise dist.DistBackendError(f"continued with {ones[0]:.0f} ranks")
 
 
 def fault(case, rank, loss, torch, dist):

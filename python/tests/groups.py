@@ -40,7 +40,7 @@ def refused(call, text, kind=RuntimeError):
     except kind as error:
         assert text in str(error), error
     else:
-        raise AssertionError(f"no error that says '{text}'")
+        raise AssertionError(f"no error with the text '{text}'")
 
 
 def observed(group, store):
@@ -54,7 +54,7 @@ def observed(group, store):
         store.wait(["observed"], timedelta(seconds=60))
         refused(lambda: group.monitored_barrier(timedelta(seconds=60)), "Rank 1 failed to pass monitoredBarrier")
     assert total(group) == 111
-    say("monitored_barrier names who does not come, and the group works on")
+    say("monitored_barrier names the missing ranks, and the group still works")
 
 
 class SlowReader:
@@ -201,7 +201,7 @@ def ended():
     for group in (first, second) if RANK else (second, first):
         dist.destroy_process_group(group)
     assert kept.is_completed() and kept.wait()
-    if IN_TORCH:  # older versions leave a group as it is until nobody has it any more
+    if IN_TORCH:  # older versions leave a group as it is until its last reference is gone
         refused(lambda: total(second), "destroyed")  # noqa: F821 - it is deleted below
     assert total(third) == 111
     started = dist.all_reduce(torch.ones(4), group=third, async_op=True)

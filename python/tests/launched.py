@@ -1,4 +1,4 @@
-"""Ranks that meet as their launcher says, without RANK or MASTER_ADDR by hand:
+"""Ranks that meet by their launcher's variables, without RANK or MASTER_ADDR by hand:
 
     mpirun.mpich -n 2 python python/tests/launched.py
 

@@ -28,7 +28,7 @@ def answers(name, store, rank, size):
 
 
 def main():
-    world = next(rendezvous("env://"))  # of both: a second store at the same port may meet who still asks the first one
+    world = next(rendezvous("env://"))  # of both: a second store at the same port may get requests for the first one
     answers("ccl", *world)
     answers("gloo", *world)
     for file in ("setvars.sh", "vars.sh"):

@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 3 python/tests/shared_memory.py
 
-Bits beside sums of private memory, lifetimes of the memory, ranks that cannot share."""
+Bits compared with sums of private memory, lifetimes of the memory, ranks that cannot share."""
 
 import gc
 import os
@@ -51,7 +51,7 @@ def sums_have_the_same_bits(rank, size):
     dist.all_reduce(private, dist.ReduceOp.AVG)
     dist.all_reduce(shared, dist.ReduceOp.AVG)
     assert torch.equal(private, shared)
-    # One rank's part of it, and beside other ranks' private memory.
+    # One rank's part of it, and together with other ranks' private memory.
     mixed = numbers(rank) if rank else shared.copy_(numbers(rank))
     dist.all_reduce(mixed)
     expected = numbers(rank)

@@ -89,10 +89,10 @@ else:
 """
 
 
-# Why a test that fails is right to do so; the record says it beside what the test said.
+# Why a test that fails is right to do so; the record has it next to the test's output.
 _ONLY_GLOO = "torch up to 2.9 calls monitored_barrier for groups named gloo only; in gloo's place these tests pass"
 WHY = {
-    "test_ddp_logging_data_cpu": "the test wants the name gloo in DDP's log; a group says that it is tandem, in gloo's "
+    "test_ddp_logging_data_cpu": "the test wants the name gloo in DDP's log; a group names itself tandem, in gloo's "
     "place too, because torch looks for parts of gloo in a group of that name",
     **dict.fromkeys(
         (

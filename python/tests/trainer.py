@@ -89,7 +89,7 @@ def main():
         import accelerate
         import transformers
     except ImportError:
-        print("SKIPPED: needs transformers and accelerate beside torch")
+        print("SKIPPED: needs transformers and accelerate in addition to torch")
         return 77
     flags = sys.argv[1:] or FLAGS
     print(f"transformers {transformers.__version__}, accelerate {accelerate.__version__}")

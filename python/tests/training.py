@@ -91,7 +91,7 @@ def main():
             print(line, flush=True)
 
     kinds = {"ddp": ddp, "ddp with hook": ddp, "zero": zero, "fsdp2": fsdp, "dtensor": dtensor}
-    # tandem first: docs/pytorch.md says why.
+    # tandem first: docs/pytorch.md has the reason.
     ours = run("tandem", {**kinds, "ddp with hook": lambda rank: ddp(rank, tandem_torch.average_hook)})
     theirs = run("gloo", kinds)
     for name in kinds:

@@ -1,5 +1,4 @@
-"""Members of torch's ProcessGroup that a group of tandem lacks. Torch's own methods forward to a Backend, which this group has none of: some say so in words
-that help nobody, others (hooks before and after operations) do nothing in silence."""
+"""Members of torch's ProcessGroup that a group of tandem lacks. Torch's own methods forward to a Backend, which this group has none of: some raise errors without advice, others (hooks before and after operations) do nothing in silence."""
 
 
 def _absent(what, instead):

@@ -17,7 +17,7 @@ from ._work import Completer, TandemWork, milliseconds
 _ID_KEY = "tandem/id"
 _DESTROYED = "the process group has been destroyed"
 _open = weakref.WeakSet()
-# Where the library writes whether an operation has ended; its request says the same, so nobody reads it.
+# Where the library writes whether an operation has ended; its request has the same, so it is never read.
 _ENDED = ctypes.byref(ctypes.c_int())
 _lib = _library.load()
 

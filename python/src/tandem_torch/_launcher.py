@@ -16,7 +16,7 @@ _NAME_BYTES = 256
 
 
 class _Meeting:
-    """The ranks of the launcher, who meet as tandem's programs do."""
+    """The ranks of the launcher, which meet as tandem's programs do."""
 
     def __init__(self, timeout):
         self._lib = _library.load()
@@ -52,7 +52,7 @@ def _store(meeting, timeout):
     port = meeting.gather(str(store.port) if store is not None else "")[0]
     if store is None:
         store = dist.TCPStore(address, int(port), meeting.size, False, timeout, wait_for_workers=False)
-    meeting.gather("here")  # nobody leaves before all have connected
+    meeting.gather("here")  # no rank leaves before all have connected
     return store
 
 

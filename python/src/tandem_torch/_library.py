@@ -76,7 +76,7 @@ _SIGNATURES = {
 
 
 def load():
-    """The library with argument types set. The two libraries that it needs lie beside it in a wheel."""
+    """The library with argument types set. The two libraries that it needs lie next to it in a wheel."""
     path = _settings.library() or str(Path(__file__).parent / "lib" / "libtandem_comm.so")
     if not os.path.exists(path):
         raise ImportError(f"{path} is missing: install the wheel (pip wheel python/), or set TANDEM_TORCH_LIBRARY")

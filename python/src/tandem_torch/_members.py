@@ -1,4 +1,4 @@
-"""Which processes a group has, as torch's reconfigure() says it: by handles, one per process.
+"""Which processes a group has, as torch's reconfigure() names them: by handles, one per process.
 
 A handle is INCARNATION:RANK:PROCESS: of the communicator that the process is in, "-" if it is in none yet."""
 

@@ -1,4 +1,4 @@
-"""A barrier that says who did not come, and after which the group still works: through the store, not by messages."""
+"""A barrier that names the missing ranks, and after which the group still works: through the store, not by messages."""
 
 import time
 
@@ -58,7 +58,7 @@ class MonitoredBarrier:
             raise dist.DistBackendError(f"tandem: {verdict}")
 
     def _forget(self, passed):
-        """Keys that nobody reads again: who has come to this round has read the verdict of the one before."""
+        """Keys that are never read again: a rank in this round has read the verdict of the one before."""
         for rank in range(self._size):
             self._store.delete_key(self._key(self._round, rank))
         if passed:
@@ -71,7 +71,7 @@ class MonitoredBarrier:
             # Rank 0 may have come later than this rank; it waits as long as it may from then on.
             came = self._store.check([self._key(self._round, 0)])
             heard = self._wait(lambda: self._store.check([key]), seconds if came else 0)
-        verdict = self._store.get(key).decode() if heard else f"no word from it in {seconds * 1000:.0f} ms"
+        verdict = self._store.get(key).decode() if heard else f"no message from it in {seconds * 1000:.0f} ms"
         self._store.delete_key(self._key(self._round, self._rank))
         if verdict != "passed":
             raise dist.DistBackendError(

@@ -64,7 +64,7 @@ def _flat(tensors):
 def _same_type(tensors, dtype):
     for tensor in tensors:
         if _check(tensor).dtype != dtype:
-            raise ValueError(f"all tensors of an operation have one type; found {tensor.dtype} beside {dtype}")
+            raise ValueError(f"all tensors of an operation have one type; found {tensor.dtype} and {dtype}")
 
 
 def _second(_, tensors, *rest):
@@ -79,7 +79,7 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
         self._name = self._description = ""
         self._sequence = 0
         self._timeout = timeout
-        self._limit_ms = lib.UNDEFINED  # of waits, once set_timeout() has said something else than `timeout`
+        self._limit_ms = lib.UNDEFINED  # of waits, once set_timeout() has set another value than `timeout`
         self._members = Members()
         self._shares = _settings.shares()
         communicator = Communicator(rank, size, timeout)
@@ -101,7 +101,7 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
 
     @property
     def asked_for(self):
-        """The backend's name as the script has it and dist.get_backend() says: "gloo" in its place."""
+        """The backend's name as the script has it and dist.get_backend() returns it: "gloo" when tandem replaces gloo."""
         return self._backend
 
     def rank(self):
@@ -177,7 +177,7 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
             self.share_memory(tensor)
 
     def _agree(self, yes):
-        """Whether all ranks say so, when all are here."""
+        """Whether `yes` is true on all ranks, when all are here."""
         all_say_so = torch.tensor([yes], dtype=torch.int32)
         self._all_reduce_all([all_say_so], dist.ReduceOp.MIN).wait()
         return bool(all_say_so)

@@ -33,7 +33,7 @@ class SharedStorages:
 
     def __init__(self):
         self._known = {}  # by the number of the StorageImpl
-        self._expired = []  # the same ones' functions that say so: asked before every operation
+        self._expired = []  # their functions expired(), called before every operation
 
     def __bool__(self):
         return bool(self._known)
@@ -45,14 +45,14 @@ class SharedStorages:
         return self._known[storage._cdata]
 
     def is_second_sight(self, tensor):
-        """Whether the tensor's storage was seen before, and nobody has tried to share it. Remembers it."""
+        """Whether the tensor's storage was seen before, and no attempt was made to share it. Remembers it."""
         storage = tensor.untyped_storage()
         was_seen = storage._cdata in self._known
         return not self._of(storage).was_tried and was_seen
 
     def share(self, tensor, agree, replace):
         """Collective. Moves the tensor's storage if all ranks can; returns whether it lies in memory of the communicator.
-        `agree(bool)`: whether all ranks say so, and all are here. `replace(address, bytes)`: puts memory of the
+        `agree(bool)`: whether it is true on all ranks, and all are here. `replace(address, bytes)`: puts memory of the
         communicator there and returns its descriptor."""
         storage = tensor.untyped_storage()
         known = self._of(storage)
@@ -71,7 +71,7 @@ class SharedStorages:
         if not any(expired() for expired in self._expired):
             return
         for number, known in list(self._known.items()):
-            # Another thread may be here, too: who takes it out of the table frees it.
+            # Another thread may be here, too: the one that takes it out of the table frees it.
             if known.weak.expired() and self._known.pop(number, None) and known.address is not None:
                 free(known.address)
         self._note_all()

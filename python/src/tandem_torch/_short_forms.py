@@ -1,4 +1,4 @@
-"""The short forms of a group's own methods: group.broadcast(tensor, root) beside group.broadcast([tensor], options)."""
+"""The short forms of a group's own methods: group.broadcast(tensor, root) for group.broadcast([tensor], options)."""
 
 import functools
 

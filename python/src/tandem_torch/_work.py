@@ -151,7 +151,7 @@ class TandemWork(Work):
 
 
 class Completer:
-    """A thread that waits for operations of which somebody asked a future: nobody else would move them. It is
+    """A thread that waits for operations whose future was requested: no other thread would move them. It is
     started by the first and sleeps in the library when nothing comes."""
 
     def __init__(self):
