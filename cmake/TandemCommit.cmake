@@ -1,5 +1,6 @@
-# Writes the commit of the checkout in SOURCE into the header OUTPUT, and leaves the file alone where it says so already: a build
-# without a new commit compiles nothing again. A source archive names its commit here (.gitattributes); "unknown" elsewhere.
+# Writes the commit of the checkout in SOURCE into the header OUTPUT, and leaves the file alone
+# where it has it already: a build without a new commit compiles nothing again. A source archive
+# names its commit here (.gitattributes); "unknown" elsewhere.
 set(archived "$Format:%H$")
 execute_process(COMMAND git -C ${SOURCE} describe --always --dirty=-modified --abbrev=12 --exclude=*
   OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE status)

@@ -12,7 +12,8 @@
 #   makes one GoogleTest program whose cases ctest lists one by one. Its own sources are compiled without optimisation and see the
 #   headers of tandem_add_precompiled_headers(); OPTIMIZED: as the program is, for tests that compute much themselves.
 #   QUIET: for tests that assert milliseconds and compute little; they run first, two at a time on two cores. LOCK: one case at a time among
-#   those with the same lock. Cases of tests/waiting_tests.txt run beside all others; those of tests/slow_tests.txt are not quick.
+#   those with the same lock. Cases of tests/waiting_tests.txt run together with all others; those
+#   of tests/slow_tests.txt are not quick.
 # tandem_optimize_test_sources(a_test.cc …)
 #   compiles these sources of such programs with -O1, for tests that make and compare millions of numbers themselves.
 
@@ -100,8 +101,9 @@ function(tandem_add_precompiled_headers)
   endif()
 endfunction()
 
-# tandem_reuse_headers(target program|o1|test): says that the flags of the target are those of that kind. Headers of the first two are for
-# libraries, compiled with -fPIC; the few sources of programs, with -fPIE, go without.
+# tandem_reuse_headers(target program|o1|test): declares that the flags of the target are those of
+# that kind. Headers of the first two are for libraries, compiled with -fPIC; the few sources of
+# programs, with -fPIE, go without.
 function(tandem_reuse_headers target kind)
   get_target_property(type ${target} TYPE)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND (type STREQUAL "STATIC_LIBRARY" OR kind STREQUAL "test"))

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Makes examples/demo: the small model, the small question set of scripts/demo.sh, and small sets of texts and words with labels.
 
-    examples/make_demo.py [DIRECTORY]          # default: examples/demo beside this file
+    examples/make_demo.py [DIRECTORY]          # default: examples/demo next to this file
 
-The texts are small stories about invented people, towns and ships. A paragraph tells five facts about one or two of them, each
+The texts are small stories about invented people, towns and ships. A paragraph has five facts about one or two of them, each
 kind of fact once; a question asks for one fact, in words that are often not those of the text. Names are made of syllables,
 and no name of the held-out file occurs in the training file: what a model learns is to look up, not to remember.
 
-The same sentences make two further data sets: topics (a sentence and which kind of fact it tells) for text classification, and
+The same sentences make two further data sets: topics (a sentence and its kind of fact) for text classification, and
 names (the words of a few sentences, with tags for people, towns, rivers and ships) for token classification.
 
 The encoder is a BERT of a few hundred thousand parameters that has learnt nothing yet. Its weights are random, with two
@@ -168,7 +168,7 @@ class Teller:
         return word
 
     def paragraph(self, paragraph_id):
-        """One paragraph and its questions, in the form of a SQuAD paragraph. No fact is told twice, so its kind finds it."""
+        """One paragraph and its questions, in the form of a SQuAD paragraph. No fact occurs twice, so its kind finds it."""
         kind = self.random.choice(sorted(FACTS))
         first = self.other(kind, ())
         subjects = first, self.other(kind, (first,))
@@ -209,7 +209,7 @@ class Labeller:
         return word, kind
 
     def topics(self, count):
-        """A CSV file of sentences, each with the kind of fact that it tells."""
+        """A CSV file of sentences, each with its kind of fact."""
         lines = ["sentence,label"]
         for _ in range(count):
             fact, statement, words = self.sentence()

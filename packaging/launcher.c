@@ -5,7 +5,7 @@
  * Layout, relative to the prefix: bin/tandem (this), lib/tandem/ld-linux-x86-64.so.2,
  * lib/tandem/tandem, lib/tandem/lib*.so.*. src/tandem/core/own_program.cc knows the same layout.
  *
- * Exit status 127: the files beside it are missing or cannot be executed. */
+ * Exit status 127: the files next to it are missing or cannot be executed. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

@@ -88,7 +88,7 @@ def copy_program(installed, tree):
     libraries.update({name: libraries["libc.so.6"].parent / name for name in PARTS_OF_LIBC})
     for soname, path in libraries.items():
         shutil.copy(path.resolve(), private / soname)
-    # DT_RPATH, not DT_RUNPATH: the libraries beside the program come before LD_LIBRARY_PATH, which
+    # DT_RPATH, not DT_RUNPATH: the libraries next to the program come before LD_LIBRARY_PATH, which
     # may lead to another libstdc++, and hold for libraries of libraries.
     run("patchelf", "--force-rpath", "--set-rpath", "$ORIGIN", str(program))
     for plugin in sorted(installed.rglob("tandem_*.so")):

@@ -21,7 +21,7 @@ work=$(mktemp -d)
 hub=''
 trap '[ -z "$hub" ] || kill $hub; rm -rf "$work"' EXIT
 version=$(sed -n 's/^project(.*VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
-user=65534 # nobody's number: without a name in most roots, without a home
+user=65534 # the number of no account: without a name in most roots, without a home
 
 make_root() { # suite directory
   mkdir -p "$2"

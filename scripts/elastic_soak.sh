@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Kills workers and hosts of jobs for ten minutes each, one every 5 s, on one host and on two, and
-# compares the weights with those of jobs that nobody disturbs (bench/elastic_soak.py, whose options
+# compares the weights with those of undisturbed jobs (bench/elastic_soak.py, whose options
 # it takes). Then the tests of elastic jobs on several hosts, each of them.
 #
 #   scripts/elastic_soak.sh

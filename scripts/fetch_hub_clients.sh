@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes build/test-data/hub-clients/old and new: two versions of the official package huggingface_hub, with which a test asks `tandem serve`,
 # and numpy, in which they give embeddings.
-# Exits 0 when they are there, 1 with the reason when PyPI is not reachable; the test then skips and says so.
+# Exits 0 when they are there, 1 with the reason when PyPI is not reachable; the test then skips
+# with that reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=build/test-data/hub-clients

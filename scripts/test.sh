@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds build/release, runs every test. The last line is `N passed, N failed, N skipped`; exits 1 if
-# one failed. A test that needs what this machine lacks is skipped, and the reason is printed; tests/required_tests.txt says which may
-# not be skipped on which machine, and the lines before the last name what could not be fetched.
+# one failed. A test that needs what this machine lacks is skipped, and the reason is printed;
+# tests/required_tests.txt lists those that may not be skipped on which machine, and the lines
+# before the last name what could not be fetched.
 #   scripts/test.sh [ctest options, for example -R tokenizer or -L unit]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,5 +1,5 @@
 // 04: every rank sends to the next and receives from the one before. In a group both are under way
-// at the same time, so nobody has to go first, however large the messages are.
+// at the same time, so no rank has to go first, however large the messages are.
 #include "check.h"
 
 enum { kCount = 1 << 20 };

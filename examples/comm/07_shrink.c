@@ -1,5 +1,5 @@
-// 07: continuing without a rank that is lost. The sum of the ranks that are left is exact, and
-// nobody starts again.
+// 07: continuing without a rank that is lost. The sum of the ranks that are left is exact, and no
+// rank starts again.
 #include "check.h"
 
 int main(void) {
@@ -10,7 +10,7 @@ int main(void) {
   check(tdmCommCount(comm, &count), comm);
   check(tdmBarrier(comm), comm);
 
-  // The last rank is lost. Killed, it would say even less; the others learn of that just as well.
+  // The last rank is lost. A killed rank would send even less; the others detect that just as well.
   if (rank == count - 1) {
     check(tdmCommAbort(comm), comm);
     check(tdmCommDestroy(comm), comm);

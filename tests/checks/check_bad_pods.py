@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Faults around a pod and their results: a message that tells the user what to do, and an exit code that restart policies understand (docs/errors.md).
+"""Faults around a pod and their results: a message with advice for the user, and an exit code that restart policies understand (docs/errors.md).
 
     check_bad_pods.py TANDEM [--only=NAME]    # NAME: gone, mapped, lock …
 
 A volume that is full, read-only, gone while the job runs (a FUSE file system whose process is killed; Debian's bindfs), gone before it begins, or
-unmounted under it; mapped features that are cut short; a lock whose holder dies; an agent with another job token; a name that nobody resolves; a clock
+unmounted under it; mapped features that are cut short; a lock whose holder dies; an agent with another job token; a name that no server resolves; a clock
 that is years off (a library that the test compiles); a port that is taken; a program that is not there.
 The script reports the cases that the machine does not allow. Mounts are made in a namespace of the test's own.
 """
@@ -89,7 +89,7 @@ def check_full(folder):
     with alone(folder, "a full volume", disk / "out") as agent:
         text = agent.end(1, "No space left on device", "make room there")
     if "is started again" in text or not list(disk.glob("out/checkpoint-2")):
-        raise Failed(f"a full volume: started again in vain, or no checkpoint left: {text[-1500:]}")
+        raise Failed(f"a full volume: restarted without success, or no checkpoint left: {text[-1500:]}")
 
 
 def check_read_only(folder):
@@ -147,7 +147,7 @@ def check_gone(folder):
 
 
 def check_gone_at_start(folder):
-    """Whatever lies there: nobody says that it does not exist, or begins without it."""
+    """Whatever lies there: no message claims that it does not exist, and no run begins without it."""
     require_fuse()
     with Bound(folder, "dead") as volume:
         shutil.copytree(DEMO / "model", volume.behind / "model")
@@ -209,7 +209,7 @@ def check_lock(folder):
         agent.wait_for(checkpoint_of(output), "checkpoint")
         first = holder()
         os.kill(first, signal.SIGKILL)
-        agent.wait_for(lambda: holder() not in (None, first), "lock of the worker that goes on")
+        agent.wait_for(lambda: holder() not in (None, first), "lock of the worker that continues")
         with alone(folder, "another job", output) as other:
             other.end(1, "another job is running in")
 
@@ -251,7 +251,7 @@ def check_token(folder):
 def check_names(folder):
     with Agent(
         folder,
-        "a name that nobody knows",
+        "an unknown name",
         "--nnodes",
         "2",
         "--rdzv-backend",

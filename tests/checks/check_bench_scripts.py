@@ -131,12 +131,12 @@ def check_failures():
     side = compare_failures.Rival(options(), "torchrun", "rank", None)
     side.killed = [7]
     assert side.applied(run) == 2 and side.progress_after(run, 10) is None
-    run.lines += [(10.1, line(7, 3)), (20, line(8, 2))]  # what the dead one said last; a step again
+    run.lines += [(10.1, line(7, 3)), (20, line(8, 2))]  # the last line of the dead one; a step again
     assert side.progress_after(run, 10) is None, "a step that had been applied is no progress"
     run.lines += [(21, line(8, 3))]
     assert side.progress_after(run, 10) == {"seconds": 11, "again": 1}
     run.lines[-2:] = [(11, line(6, 3))]
-    assert side.progress_after(run, 10) == {"seconds": 1, "again": 0}, "who goes on computes nothing again"
+    assert side.progress_after(run, 10) == {"seconds": 1, "again": 0}, "a survivor computes nothing again"
     ours = compare_failures.Tandem(options(), "tandem", "rank", None)
     run.lines = [(9, "view 2: step 2 is applied, 1.00 s after step 1\n"), (12, "tandem run: view 3: step 57 is applied, 0.12 s after step 56\n")]
     assert ours.progress_after(run, 10) == {"seconds": 2, "again": 0}
@@ -150,7 +150,7 @@ def check_failures():
     assert compare_failures.measure(options(), "torchrun", "host") == {"outcome": "the job ended with 1"}
     try:
         compare_failures.measure(options(), "tandem", "host")
-        raise AssertionError("a bench without tandem goes on")
+        raise AssertionError("a bench without tandem continues")
     except SystemExit as ended:
         assert ended.code == 1
     compare_failures.run_once = once
@@ -165,7 +165,7 @@ def check_confidence():
 
 
 def check_gloo():
-    """Gloo shows its best round of several starts, and what is recorded says of how many."""
+    """Gloo shows its best round of several starts, and the record has the number of starts."""
     told = iter(range(100, 0, -1))
     run_ranks, compare_comm.run_ranks = (
         compare_comm.run_ranks,

@@ -92,7 +92,7 @@ class Pod:
         self.start()
 
     def environment(self):
-        """As the operator sets it for elastic jobs; what the template says comes first."""
+        """As the operator sets it for elastic jobs; the template's values come first."""
         policy = self.job["spec"]["elasticPolicy"]
         name = self.job["metadata"]["name"]
         container = self.template["spec"]["containers"][0]
@@ -387,7 +387,7 @@ def check_guide(cluster, kubectl, folder, text):
     file = folder / "guide.yaml"
     file.write_text(text)
     if "created" not in kubectl("create", "--validate=false", "-f", file):
-        raise Failed("kubectl create does not say that the job was created")
+        raise Failed("kubectl create does not report that the job was created")
     wait_for(lambda: len(names_of_pods(kubectl)) == 4, "four pods", 30, logs_of(cluster))
     wait_for(
         lambda: "Succeeded" in kubectl("get", "pytorchjob", NAME, "-o", "jsonpath={.status.conditions[*].type}"), "the job's success", 150, logs_of(cluster)
@@ -409,7 +409,7 @@ def check_life(cluster, kubectl, folder, text):
     kubectl("create", "--validate=false", "-f", file)
 
     def computes(count):
-        """Whether so many workers are in the newest view, as worker 0 says."""
+        """Whether so many workers are in the newest view, by worker 0's log."""
 
         def condition():
             counts = re.findall(r"view \d+: (\d) of 4 workers continue", kubectl.logs(f"{NAME}-worker-0"))

@@ -64,7 +64,7 @@ def prepare(folder, tandem, launcher):
 
 
 def problem_of_labels(folder, output):
-    """The demo's texts and words are learnt: names that training did not have are found, and what a sentence tells."""
+    """The demo's texts and words are learnt: names that training did not have are found, and so is a sentence's topic."""
     scores = {name: json.loads((folder / name / "eval_results.json").read_text()) for name in ("topics", "names")}
     if scores["topics"]["eval_accuracy"] < 0.9 or scores["names"]["eval_f1"] < 0.6:
         return f"nothing was learnt: {scores}"

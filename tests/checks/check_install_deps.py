@@ -75,8 +75,8 @@ def main():
     expect(f"mpirun is MPICH's after both: {mpirun}", mpirun == "mpirun.mpich", output)
 
     _, mpirun, output = install(["openmpi-bin"], [[]])
-    expect(f"whoever has chosen Open MPI keeps it: {mpirun}", mpirun == "mpirun.openmpi", output)
-    expect("and is told what to write", "write mpiexec.hydra in its place" in output, output)
+    expect(f"a machine with Open MPI keeps it: {mpirun}", mpirun == "mpirun.openmpi", output)
+    expect("and the output has the advice", "write mpiexec.hydra in its place" in output, output)
 
     _, mpirun, output = install(["openmpi-bin"], [["--tests"], ["--tests"]])
     expect(f"also with --tests: {mpirun}", mpirun == "mpirun.openmpi", output)

@@ -40,7 +40,7 @@ spec:
       storage: 1Gi
 ---
 """
-# (what is broken, the manifest's command, text, what takes its place, what the line of the finding says)
+# (what is broken, the manifest's command, text, what takes its place, the text of the finding)
 BROKEN = [
     (
         "a stray '-'",

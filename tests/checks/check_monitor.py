@@ -304,7 +304,7 @@ def check_agent_port(folder):
 
 
 def check_lonely_agent(folder):
-    """A pod that waits for the first one is ready, or nobody would ever learn its name."""
+    """A pod that waits for the first one is ready, or no pod would ever learn its name."""
     port = free_port()
     with agent(
         [
@@ -378,7 +378,7 @@ def check_json_log(folder):
         ([command[0], "mpirun", "-n", "2", *command, "--log_format", "json", "--bogus"], {}, 2),
     ):
         if not any(one["severity"] == "ERROR" for one in json_lines(words, more, code) if one["logger"] == "tandem"):
-            raise Failed(f"{words[1:3]}: no line says what is wrong")
+            raise Failed(f"{words[1:3]}: no line names the fault")
 
 
 def main():

@@ -21,7 +21,7 @@ class Failed(Exception):
 
 
 def verdict(name, check):
-    """Runs check(), which returns what to say of success; an exit code. 77 is for skipped."""
+    """Runs check(), which returns the message of success; an exit code. 77 is for skipped."""
     try:
         print(f"{name}: {check()}")
         return 0
@@ -72,7 +72,7 @@ def wait_for(condition, what, seconds=90, told=lambda: ""):
     limit = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > limit:
-            raise Failed(f"waited {seconds} s in vain for {what}:\n{told()[-6000:]}")
+            raise Failed(f"waited {seconds} s for {what}, which did not come:\n{told()[-6000:]}")
         time.sleep(0.05)
 
 
@@ -151,7 +151,7 @@ class Process:
             raise Failed(f"{self.name}: it ended before {what}:\n{self.text()[-2500:]}")
 
     def end(self, code, *said, seconds=90):
-        """Waits for its end, and compares exit code and words; returns what it said in one line."""
+        """Waits for its end, and compares exit code and words; returns its output in one line."""
         wait_for(lambda: self.process.poll() is not None, f"the end of {self.name}", seconds, self.text)
         found = self.process.returncode
         text = " ".join(self.text().split())

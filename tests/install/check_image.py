@@ -3,7 +3,7 @@
 
     check_image.py BUILD_DIRECTORY [--docker]
 
-Shows: what the image adds to its base and that no compiler is in it; a root that is read-only, 64 MB of /dev/shm and a user id that nobody knows; every name of
+Shows: what the image adds to its base and that no compiler is in it; a root that is read-only, 64 MB of /dev/shm and an unknown user id; every name of
 the guides; the `bash -c` line of the 4.46 guide and the command list of the 4.35 guide as printed (from ../shared/data/guides), with the demo's model under the
 guides' names; two containers as two pods of that job, of which one is killed, replaced and drained, with the weights of the undisturbed job; the base without
 the program; pods with the variables of every other kind of job; the guides' Dockerfile on the image's base stage; a job whose pod has less memory than it
@@ -102,7 +102,7 @@ def build(build_directory, tag, *options):
     if re.search(r"Temporary failure|Could not resolve|Unable to connect|E: Unable to locate|Failed to fetch|E: apt-get update failed", text):
         raise Skipped(f"Debian's packages cannot be reached: {text[-300:]}")
     if re.search(r"Operation not permitted|permission denied|cannot clone", text):
-        raise Skipped(f"this machine lets nobody build containers: {text[-300:]}")
+        raise Skipped(f"this machine does not allow builds of containers: {text[-300:]}")
     raise Failed(f"build_image.sh ended with {done.returncode}:\n{text[-3000:]}")
 
 
@@ -111,7 +111,7 @@ def size(image):
 
 
 def run(*words, options=(), image=IMAGE, ok=True, timeout=300):
-    """Output and errors of a container, without what podman says of a machine that has no systemd."""
+    """Output and errors of a container, without podman's lines about a machine without systemd."""
     done = call(ENGINE, "run", "--rm", "--network", "none", "--no-healthcheck", *options, image, *words, timeout=timeout)
     text = "".join(line for line in (done.stdout + done.stderr).splitlines(True) if "level=" not in line)
     if ok and done.returncode != 0:
@@ -186,7 +186,7 @@ python3 -c 'print(1)'; echo "python $?"
 
 
 def check_no_program():
-    """An image that is not tandem's: the runtime says so. Kubernetes shows it as StartError."""
+    """An image that is not tandem's: the runtime logs that. Kubernetes shows it as StartError."""
     done = call(ENGINE, "run", "--rm", "--network", "none", BASE, "tandem", "run", "run_qa.py")
     if done.returncode != 127 or "tandem" not in done.stderr or "not found" not in done.stderr:
         raise Failed(f"an image without the program: {done.returncode}, {done.stderr[-500:]}")

@@ -22,7 +22,7 @@ done
 tree=$work/tree
 python3 "$source/packaging/portable_tree.py" "$work/installed" "$tree"
 
-# The launcher is static; every library of the program is beside it, the loader and libc included.
+# The launcher is static; every library of the program is next to it, the loader and libc included.
 ! readelf -lW "$tree/bin/tandem" | grep -q INTERP || fail "bin/tandem needs a loader of the system"
 for object in "$tree"/lib/tandem/tandem "$tree"/lib/tandem/lib*; do
   while read -r library; do
@@ -69,7 +69,7 @@ version=$(inside --version | sed -n '1s/tandem //p')
 other=${version%?}9
 cp -a "$root$folder" "$root/other"
 perl -0pi -e "s/\\b\\Q$version\\E\\0/$other\\0/g" "$root/other/lib/tandem/tandem"
-chroot "$root" /other/bin/tandem --version | grep -q "^tandem $other" || fail "the second version does not run beside the first"
+chroot "$root" /other/bin/tandem --version | grep -q "^tandem $other" || fail "the second version does not run next to the first"
 inside mpirun -n 1 "$folder/bin/tandem" "${train[@]}" --output_dir /tmp/mixed : -n 1 /other/bin/tandem "${train[@]}" --output_dir /tmp/mixed > "$work/mixed.log" 2>&1 && fail "ranks of two versions train together"
 grep -q "tandem $version .* on rank 0 .*, tandem $other .* on rank 1" "$work/mixed.log" || { tail -n 20 "$work/mixed.log"; fail "the message lacks a version"; }
 
@@ -82,7 +82,7 @@ grep -q "host distant .*$tree/bin/tandem: not found" "$work/distant.log" || { ta
 # Without its files the launcher names the missing one.
 rm "$root$folder/lib/tandem/tandem"
 message=$(inside --version 2>&1) && fail "a launcher without its program succeeds"
-[[ $message = *"cannot read the program: $folder/lib/tandem/tandem"* ]] || fail "the launcher says: $message"
+[[ $message = *"cannot read the program: $folder/lib/tandem/tandem"* ]] || fail "the launcher prints: $message"
 
 # The same bits and nothing of the tree's own from the build's program.
 OMP_NUM_THREADS=1 "$build/bin/tandem" "${train[@]/\/demo\//$source/examples/demo/}" --logical_shards 2 --per_device_train_batch_size 8 --output_dir "$work/native" > "$work/native.log" 2>&1 ||
@@ -90,9 +90,9 @@ OMP_NUM_THREADS=1 "$build/bin/tandem" "${train[@]/\/demo\//$source/examples/demo
 cmp "$root/tmp/one/model.safetensors" "$work/native/model.safetensors" || fail "the portable program has other weights than the build's"
 
 # No symbol of the system's C library is needed: the launcher is static, and the program and its
-# libraries need at most the version that is beside them.
+# libraries need at most the version that is next to them.
 newest=$(for object in "$tree"/lib/tandem/tandem "$tree"/lib/tandem/lib*; do readelf -VW "$object"; done | grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -n 1)
-readelf -VW "$tree/lib/tandem/libc.so.6" | grep -q "Name: $newest\b" || fail "the libraries need $newest, which the libc beside them lacks"
+readelf -VW "$tree/lib/tandem/libc.so.6" | grep -q "Name: $newest\b" || fail "the libraries need $newest, which the libc next to them lacks"
 
 # The wheel, in a virtual environment of a path with a blank.
 python3 "$source/packaging/wheel.py" "$tree" "$work" 1 > "$work/wheel.log"

@@ -42,7 +42,7 @@ def expect(condition, what):
 def check_weights(tandem, folder):
     path = folder / "model.safetensors"
     with safetensors.safe_open(path, framework="numpy") as file:
-        expect((file.metadata() or {}).get("format") == "pt", f"{path}: the metadata does not say format pt: {file.metadata()}")
+        expect((file.metadata() or {}).get("format") == "pt", f"{path}: the metadata has no format pt: {file.metadata()}")
     tensors = safetensors.numpy.load_file(path)
     lines = subprocess.run([tandem, "inspect", "weights", folder], check=True, capture_output=True, text=True).stdout.splitlines()
     told = {line["name"]: line for line in map(json.loads, lines)}

@@ -111,7 +111,7 @@ def kill_who_writes(tandem, output, expect):
         len(expected) == 60 and [step for step, _ in found] == [step for step, _ in expected], f"train/loss of an elastic job at {[step for step, _ in found]}"
     )
     expect(all(math.isclose(a, b, rel_tol=1e-6) for (_, a), (_, b) in zip(found, expected)), "train/loss of an elastic job")
-    expect(len(list(runs.glob("*"))) > 2, "nobody wrote who did not write before")
+    expect(len(list(runs.glob("*"))) > 2, "no rank wrote that had not written before")
 
 
 def links_of(pid):

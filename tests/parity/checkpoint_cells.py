@@ -233,7 +233,7 @@ def pairwise_cells():
 
 
 def load_tokenizer(folder):
-    """As the files say: transformers 5 makes some tokenizers anew from their class."""
+    """As in the files: transformers 5 makes some tokenizers anew from their class."""
     config = json.loads((folder / "tokenizer_config.json").read_text())
     special = {key: config[key] for key in ("cls_token", "sep_token", "pad_token", "unk_token", "mask_token")}
     return PreTrainedTokenizerFast(

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Models that label texts or words go from tandem to transformers and back, and `tandem predict` says what transformers' pipelines say.
+"""Models that label texts or words go from tandem to transformers and back, and `tandem predict` predicts what transformers' pipelines predict.
 
     hf_labels.py TANDEM
 

@@ -3,8 +3,8 @@
 
     make_dataset_files.py
 
-Needs datasets and pyarrow; versions.json says which ones were used. rows.json is the oracle: Hugging Face's flattened JSON, written by
-Python's json. Every other file holds the same questions in the same order (or says in its name what it is refused for).
+Needs datasets and pyarrow; versions.json lists the used ones. rows.json is the oracle: Hugging Face's flattened JSON, written by
+Python's json. Every other file holds the same questions in the same order (or has the reason of its refusal in its name).
 """
 
 import csv

@@ -41,7 +41,7 @@ def main():
     shutil.rmtree(golden, ignore_errors=True)
     shutil.copytree(SCRATCH / "cache", golden, ignore=shutil.ignore_patterns("*.lock"))
     shutil.rmtree(SCRATCH)
-    for path in golden.rglob("dataset_info.json"):  # the paths of this machine are nobody's business
+    for path in golden.rglob("dataset_info.json"):  # the paths of this machine do not belong into files
         info = json.loads(path.read_text())
         info["download_checksums"] = {pathlib.Path(name).name: entry for name, entry in info["download_checksums"].items()}
         path.write_text(json.dumps(info))

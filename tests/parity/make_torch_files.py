@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes golden/torch: what torch.save writes for a model, its optimizer and schedule, and for odd values.
 
-python make_torch_files.py          # needs torch; every value is a formula of its place, so that the C++ test can tell it
+python make_torch_files.py          # needs torch; every value is a formula of its position, so that the C++ test can compute it
 """
 
 import collections

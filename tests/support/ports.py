@@ -6,10 +6,10 @@ _held = []
 
 
 def free_port():
-    """A TCP port at which a program of this test may listen, and nobody else.
+    """A TCP port at which only a program of this test may listen.
 
     A port that is only found free can be taken before it is used: by another test, or by the end of an outgoing connection. So this process stays
-    bound to it until it ends, without listening: the kernel gives such a port to nobody who leaves the choice to it, but lets a program that asks
+    bound to it until it ends, without listening: the kernel does not choose such a port for another program, but lets a program that asks
     for it with SO_REUSEADDR, as tandem and torch do, listen there.
     """
     try:

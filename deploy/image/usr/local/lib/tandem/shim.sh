@@ -1,4 +1,4 @@
-# Sourced by the shims of this image, which replace other programs: each logs one line that says so.
+# Sourced by the shims of this image, which replace other programs: each logs one line about it.
 # As JSON where the job's log is (--log_format json, TANDEM_LOG_FORMAT).
 case " ${TANDEM_LOG_FORMAT:-} $* " in
   " json "* | *" --log_format json "* | *" --log_format=json "* | *" --log-format json "* | *" --log-format=json "*) json_lines=1 ;;
