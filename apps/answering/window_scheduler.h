@@ -21,7 +21,7 @@
 
 namespace tandem::apps {
 
-// One thread takes the windows of everybody's requests in turn, one of each, computes a batch of
+// One thread takes the windows of all requests in turn, one of each, computes a batch of
 // them and hands out the logits. A batch has as few windows as the machine computes in about a
 // tenth of a second (at least one), so that the next request waits no longer. Thread-safe.
 class WindowScheduler {

@@ -1,5 +1,5 @@
-// `tandem manifest`: Kubernetes manifests from a job's command line, and what is wrong with those
-// that somebody wrote.
+// `tandem manifest`: Kubernetes manifests from a job's command line, and the faults of manifests
+// written by hand.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,5 +1,5 @@
 // `tandem plan`: how long a step will take on a cluster, what of it is communication, how much
-// memory it needs and how it scales, before anybody has the cluster.
+// memory it needs and how it scales, before the cluster exists.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -92,7 +92,7 @@ TEST(PlanTraffic, MoreRanksThanChunksTakeTurns) {
   EXPECT_DOUBLE_EQ(t.node_sent, kFloat * (kBucket / 16) * (255 + 127));
   EXPECT_DOUBLE_EQ(t.node_received, t.node_sent);
   EXPECT_EQ(t.rank_messages, 2 * (255 + 127));
-  // Sixteen buckets: everybody owns one chunk.
+  // Sixteen buckets: every rank owns one chunk.
   const Traffic even = traffic(16 * kBucket, cluster(256, 1));
   EXPECT_EQ(even.slice_owners, 256u);
   EXPECT_DOUBLE_EQ(even.node_sent, even_node_bytes(16 * kBucket, cluster(256, 1)));

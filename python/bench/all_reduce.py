@@ -7,7 +7,7 @@ times, twice under SCHED_BATCH, and the best of its rounds counts: which of its 
 start. With both, calls follow each other as in a training loop, with no barrier before them. Every sum is verified.
 
 Prints, per size, the median over the turns of a round's median microseconds of the slowest rank, with tandem also of a
-tensor in memory of the communicator (tandem_torch.share_memory), and for 8 bytes what a call costs that waits for nobody
+tensor in memory of the communicator (tandem_torch.share_memory), and for 8 bytes what a call costs that waits for no other rank
 (a group of one): what Python and the library take of every call."""
 
 import argparse

@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# `mpirun` is a link, as the alternatives system makes it: Open MPI's wherever it is installed, unless somebody has chosen.
+# `mpirun` is a link, as the alternatives system makes it: Open MPI's wherever it is installed, unless the administrator has chosen.
 ALTERNATIVE = """
 if [ -e "$STATE/chosen" ]; then target=$(cat "$STATE/chosen")
 elif grep -qx openmpi-bin "$STATE/installed"; then target="$BIN/mpirun.openmpi"

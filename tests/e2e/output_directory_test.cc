@@ -92,7 +92,7 @@ TEST_F(OutputDirectoryOfAJob, ANumberThatIsNoDateIsAnotherJobs) {
   EXPECT_THAT(other.out, Not(HasSubstr("continued in")));
 }
 
-// On a shared volume anybody may put something into the record's place.
+// On a shared volume any user may put something into the record's place.
 TEST_F(OutputDirectoryOfAJob, ARecordThatIsALinkOrAPipeIsNotRead) {
   run_ok(train_command("output_20260101_120000"), named(one_rank_));
   set_unfinished("qa");
@@ -116,7 +116,7 @@ TEST_F(OutputDirectoryOfAJob, ARecordThatIsALinkOrAPipeIsNotRead) {
 TEST_F(OutputDirectoryOfAJob, OverwriteIsOfTheFirstStart) {
   const std::vector<std::string> overwrite = {"--overwrite_output_dir"};
   run_ok(train_command("undisturbed", overwrite));
-  run_ok(train_command("output", {"--seed", "7"}));  // somebody else's, with checkpoints
+  run_ok(train_command("output", {"--seed", "7"}));  // of another job, with checkpoints
   const auto first = run_ok(train_command("output", overwrite), named(one_rank_));
   EXPECT_THAT(first.out + first.err, Not(HasSubstr("Checkpoint detected")));
   set_unfinished("qa");

@@ -1,4 +1,4 @@
-// A file of features, as somebody could leave it in a cache. Size and checksum at its end are
+// A file of features, as an attacker could leave it in a cache. Size and checksum at its end are
 // made right, so that mutations get further: they protect from accidents only.
 #include <zlib.h>
 

@@ -60,7 +60,7 @@ class Waiting {
   std::future<void> end_;
 };
 
-// An unauthenticated peer at `port`; until somebody listens there, or `rank` ends.
+// An unauthenticated peer at `port`; until a rank listens there, or `rank` ends.
 template <class Rank>
 net::FileDescriptor visit(const Rank& rank, int port) {
   const net::Deadline deadline(kTimeout);

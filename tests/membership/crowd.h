@@ -78,7 +78,7 @@ class Crowd {
   std::priority_queue<Item, std::vector<Item>, Later> queue_;
   std::uint64_t order_ = 0;
   Nanoseconds now_ = 0;
-  membership::View view_;  // the newest that somebody runs
+  membership::View view_;  // the newest that a node runs
   std::size_t running_ = 0, ended_ = 0;
   std::uint64_t step_ = 1;  // that all nodes hold but those that came since
   std::int32_t code_ = 0;

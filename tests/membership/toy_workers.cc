@@ -8,7 +8,7 @@ namespace {
 constexpr Time kAgain{200};
 constexpr Time kStall{2500};
 constexpr Time kReach{1000};  // for what is left of what was learned
-constexpr int kCopy = 25;     // ms of a chunk: long enough that somebody dies meanwhile
+constexpr int kCopy = 25;     // ms of a chunk: long enough for a death meanwhile
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Elastic jobs on two hosts that lose somebody in what is not training, or all workers at once, and
-// that grow and shrink.
+// Elastic jobs on two hosts that lose a worker or a host outside of training, or all workers at
+// once, and that grow and shrink.
 #include "multihost/elastic_hosts.h"
 
 namespace tandem::testing {

@@ -4,7 +4,7 @@
     check_saved_files.py TANDEM
 
 Trains the demo model and the small DistilBERT for two steps, then checks of the saved directory and of its checkpoint: every tensor as
-`safetensors` reads it has the bytes that `tandem inspect weights` reports, the header says format pt, and `tokenizers` gives the
+`safetensors` reads it has the bytes that `tandem inspect weights` reports, the header has format pt, and `tokenizers` gives the
 token ids and offsets of the goldens. Runs itself again with the Python of build/test-data/venv (scripts/fetch_python_packages.sh);
 exits 77, which means skipped, when that is absent.
 """

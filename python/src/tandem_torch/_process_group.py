@@ -244,7 +244,7 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
         return self._communicator.work(requests, buffers, finish, result, limit_ms)
 
     def _gather_and_fold(self, reduction, count, fold_into):
-        """Everybody gathers the ranks' first `count` numbers; afterwards fold_into(folded)."""
+        """Every rank gathers the ranks' first `count` numbers; afterwards fold_into(folded)."""
         flat = reduction.buffer.view(-1)
         kind, width = move_type(flat.dtype)
         everything = torch.empty((self._size, flat.numel()), dtype=flat.dtype)
@@ -469,7 +469,7 @@ class TandemProcessGroup(AbsentParts, ProcessGroup):
 
     @recorded("gather", lambda output, input, *_: [input])
     def gather_single(self, output, input, opts=None):
-        """The root's `output` is everybody's `input`, one after the other; the others' is not looked at."""
+        """The root's `output` is every rank's `input`, one after the other; the others' is not looked at."""
         kind, width = move_type(_check(input).dtype)
         data, everything, finish = input.contiguous(), None, []
         root = opts.rootRank if opts is not None else 0

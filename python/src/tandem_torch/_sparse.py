@@ -1,4 +1,4 @@
-"""Sums of sparse tensors: everybody gathers everybody's entries and adds them up, in the order of the ranks."""
+"""Sums of sparse tensors: every rank gathers all ranks' entries and adds them up, in the order of the ranks."""
 
 import torch
 from torch.distributed import ReduceOp

@@ -38,7 +38,7 @@ bool out_of_descriptors(int error_number) {
 void raise_out_of_descriptors(std::string_view doing, int error_number) {
   if (error_number == ENFILE) {
     raise<ConfigError>(
-        "{}: this machine has no file descriptor left for anybody; 'sysctl fs.file-max' shows the "
+        "{}: the system-wide file descriptor limit is exhausted; 'sysctl fs.file-max' shows the "
         "limit and 'cat /proc/sys/fs/file-nr' how many are in use",
         doing);
   }

@@ -53,7 +53,7 @@ void require_own_file(int fd, const std::filesystem::path& path) {
                    info.st_uid);
   }
   if ((info.st_mode & S_IWOTH) != 0)
-    raise<IoError>("'{}' can be written by everybody and is not trusted", path.native());
+    raise<IoError>("'{}' can be written by all users and is not trusted", path.native());
 }
 
 // The text between a file's name and 16 hexadecimal digits in the name of its temporary file.

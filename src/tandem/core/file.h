@@ -31,7 +31,7 @@ std::vector<std::filesystem::path> list_directory(const std::filesystem::path& d
 // The users that may have written a mapped file.
 enum class Writers : std::uint8_t {
   kAnybody,
-  kThisUser,  // or root: its owner is no other user, and not everybody may write to it
+  kThisUser,  // or root: its owner is no other user, and it is not writable by all users
 };
 
 // A read-only private mapping of a file; unmapped on destruction. Throws IoError. Where the volume

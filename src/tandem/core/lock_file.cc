@@ -25,9 +25,9 @@ std::string host_name() {
   return name.data();
 }
 
-// Whether `descriptor` is still the file of this name: somebody may have removed it meanwhile. The
-// name is opened again, since only that makes a client of NFS ask its server; stat() may answer out
-// of a cache.
+// Whether `descriptor` is still the file of this name: another process may have removed it
+// meanwhile. The name is opened again, since only that makes a client of NFS ask its server; stat()
+// may answer out of a cache.
 bool is_file_of(int descriptor, const std::filesystem::path& path) {
   const int named = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (named < 0) return false;

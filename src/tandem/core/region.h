@@ -1,4 +1,4 @@
-// Pieces of memory that somebody else owns.
+// Pieces of memory that another object owns.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Whole numbers of JSON that somebody else wrote.
+// Whole numbers of JSON from outside.
 #pragma once
 
 #include <cmath>

@@ -29,7 +29,7 @@
 //         gradient_ready(shard, end)          as elements [0, end) become final, up to all of them
 //     finish()                                reduced_gradient() and squared_norm() are valid
 //     update()                                each node updates its copy once, its ranks share the
-//                                             work; everybody sees the new weights
+//                                             work; all ranks see the new weights
 //
 // After a CommError the engine is unusable. The surviving ranks build a new one on the same state
 // and bring it to the end of a step (elastic jobs):

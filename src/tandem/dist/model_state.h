@@ -84,7 +84,7 @@ class ModelState {
   // The arrays hold the state after `step`, from a checkpoint or another node. Called by the node
   // leader, while no rank updates.
   void set_step(std::uint64_t step, std::span<const double> record = {});
-  // Whether anybody has put weights here, in this process or before it.
+  // Whether weights were put here, in this process or before it.
   bool filled() const { return header_->filled.load(std::memory_order_acquire) == kWhole; }
   void set_filled() { header_->filled.store(kWhole, std::memory_order_release); }
   // Another node's state is about to overwrite this one. Until set_filled() it is nothing: step 0,

@@ -105,10 +105,10 @@ void GradientEngine::State::prefer_own_domain() {
     for (const auto& area : pages)
       if (domains.prefer(area, *domain)) placed.bytes += area.size();
   }
-  node_barrier("the places of the model's memory");  // before anybody fills it
+  node_barrier("the places of the model's memory");  // before a rank fills it
 }
 
-// Memory of a process's own has them already. Behind the choice of its place, before anybody fills
+// Memory of a process's own has them already. Behind the choice of its place, before a rank fills
 // it: what is filled later is filled faster.
 void GradientEngine::State::collapse_own_pages() {
   if (!model.shared()) return;

@@ -284,7 +284,7 @@ void live(Communicator& communicator, const World& world, const Deaths& deaths,
     } catch (const CommError&) {
     }
     job.optimizer().disarm();  // it has learnt of another's death before its own
-    // Each round but the last fails because somebody has died in it.
+    // Each round but the last fails because a rank has died in it.
     for (std::size_t rounds = 0;; ++rounds) {
       try {
         recover(job, communicator, rest, expected, own);

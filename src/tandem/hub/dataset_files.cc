@@ -347,7 +347,7 @@ DatasetFiles download(const DatasetQuery& query, const Environment& environment,
   SnapshotDownload snapshot(cache_root(wanted.type, wanted.cache_dir, environment),
                             {query.name, wanted.type}, wanted.revision, std::nullopt, settings,
                             observer);
-  std::vector<Attempt> ignored;  // somebody else may have downloaded it while we waited
+  std::vector<Attempt> ignored;  // another process may have downloaded it meanwhile
   if (auto files = find_in_hub_cache(query, environment, ignored)) return *std::move(files);
   const RepositoryListing listing = snapshot.list();
   for (const std::string_view card : kCardFiles) {

@@ -55,7 +55,7 @@ std::string redirect_target(const std::string& url, std::string_view location) {
   if (auto target = resolve_location(url, location)) return *target;
   if (origin_of(location).value_or("").starts_with("http:"))
     raise<IoError>(
-        "{}: a redirect from https to '{}', where anybody in between could send what they like; "
+        "{}: a redirect from https to '{}', where any host in between could change the data; "
         "expected https (does HF_ENDPOINT, or a proxy in between, lead astray?)",
         url, shown(location));
   raise<IoError>("{}: a redirect to '{}'; expected an address of http or https", url,

@@ -28,7 +28,7 @@ bool only_dates_differ(const std::filesystem::path& one, const std::filesystem::
 
 void set_output_dir(Request& request, const std::string& output_dir);
 
-// Rank 0's record of the job's earlier starts, from a file beside output_dir (`.tandem-job-NAME`):
+// Rank 0's record of the job's earlier starts, from a file next to output_dir (`.tandem-job-NAME`):
 // their output directory and arguments. If tandem run chose a random name, the file is in a folder
 // of its agent (TANDEM_JOB_RECORDS).
 class OutputDirectory {

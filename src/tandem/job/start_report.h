@@ -42,7 +42,7 @@ void print_model(const std::filesystem::path& directory, const tasks::JobTask& t
                  const nn::ParameterLayout& layout, Console& console);
 
 // Weights of the file that were not used, and parameters that are new.
-// `trains`: missing weights will be trained. Otherwise a warning says that the results of the run
+// `trains`: missing weights will be trained. Otherwise a warning states that the results of the run
 // are random.
 void print_load_report(const models::LoadReport& report, std::string_view model, bool trains,
                        Console& console);

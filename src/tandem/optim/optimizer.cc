@@ -70,7 +70,7 @@ class Elementwise : public Optimizer {
   static constexpr std::size_t kMostArenas = 2;
   std::size_t num_arenas() const { return state_elements_ / std::max<std::size_t>(arena_size_, 1); }
 
-  // update_all(), so that somebody else can finish it.
+  // update_all(), so that another process can finish it.
   void update_piece(const Context& context, const OptimizerStep& step,
                     const ParameterArenas& arenas, std::size_t begin, std::size_t end, int thread,
                     UpdateGuard& guard) const {

@@ -65,7 +65,7 @@ std::string table_of(const std::vector<Fact>& facts) {
   return text + "</table>\n";
 }
 
-// The figures that somebody opens the page for, then what was done.
+// The figures that a reader looks for first, then what was done.
 std::string headline(const RunRecord& run) {
   std::string figures;
   for (const Score& score : scores_of(run)) {

@@ -31,7 +31,7 @@ class WritersLock {
  public:
   // Waits for a moment at most: no process holds it alone for longer than listing the folder takes.
   static WritersLock of_writer(const fs::path& folder) { return {folder, LOCK_SH}; }
-  // Not held while somebody writes, and where the file system has no locks.
+  // Not held while a process writes, and where the file system has no locks.
   static WritersLock alone(const fs::path& folder) { return {folder, LOCK_EX | LOCK_NB}; }
   ~WritersLock() {
     if (descriptor_ >= 0) ::close(descriptor_);

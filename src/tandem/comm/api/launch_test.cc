@@ -89,8 +89,8 @@ TEST_F(Hydra, TwoJobsAtOnceOnOneHost) {
 }
 
 // Hydra kills the other ranks within half a millisecond of a death (with SIGKILL, with or without
-// -disable-auto-cleanup), so their last message may be lost. Hydra's own message says which process
-// was killed.
+// -disable-auto-cleanup), so their last message may be lost. Hydra's own message names the killed
+// process.
 TEST_F(Hydra, ADeadRankEndsTheJob) {
   const Result result =
       shell(kClean + fmt::format("timeout 20 mpiexec.hydra -n 3 {} die 1", kProbe));
@@ -372,7 +372,7 @@ TEST(Backend, MpiWithoutItsLauncherIsAnError) {
 }
 
 TEST(Backend, AMissingPluginOrLibraryNamesThePackage) {
-  // A copy of the program without plugins beside it.
+  // A copy of the program without plugins next to it.
   const std::string alone = ::testing::TempDir() + "launch_probe_alone";
   ASSERT_EQ(shell("cp " + kProbe + " " + alone).exit_code, 0);
   const Result plugin = shell(kClean + "PMI_RANK=0 PMI_SIZE=2 " + alone + " mpi");

@@ -16,7 +16,7 @@ namespace tandem::comm {
 class PluginFabric {
  public:
   // Loads the plugin and opens this rank's endpoint. The plugin is searched for in
-  // options.plugin_path, beside the program (../lib/tandem, .), and in tandem's installation
+  // options.plugin_path, next to the program (../lib/tandem, .), and in tandem's installation
   // directory. It stays loaded until the process ends. Throws ConfigError if the plugin is missing,
   // the library it needs is missing (with the package to install), or the library refuses.
   PluginFabric(const TransportOptions& options, int rank, int world_size,

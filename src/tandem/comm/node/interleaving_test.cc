@@ -97,7 +97,7 @@ struct RingModel {
                                 (reader.base + reader.consumed) % kDepth == band % kDepth) ||
                                (reader.doing == Doing::kCollecting &&
                                 (reader.base + reader.collected) % kDepth == band % kDepth);
-        if (same_slot) return "a slot is overwritten while somebody reads it";
+        if (same_slot) return "a slot is overwritten while a rank reads it";
       }
       change([&](RankState& s) {
         s.doing = Doing::kStaging;

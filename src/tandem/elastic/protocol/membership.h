@@ -3,12 +3,12 @@
 // the same outputs, so the simulator runs what production runs. docs/elastic_protocol.md has
 // the protocol; an agent is always in one of these states:
 //
-//   looking    in no view: asks the agents it knows until it is in one. joining.h says what a node
-//              does meanwhile whose job is ahead of it
+//   looking    in no view: asks the agents it knows until it is in one. joining.h describes what a
+//              node does meanwhile whose job is ahead of it
 //   running    in a view, its workers compute steps; or paused, with fewer than MIN nodes
 //   proposing  has stopped its workers and asks the others what they hold
 //   offering   has made a view of the answers and waits until its members have accepted
-//   answered   has stopped its workers for somebody's proposal and waits for what comes of it
+//   answered   has stopped its workers for another node's proposal and waits for what comes of it
 //   waiting    too few have answered to continue: keeps its state and tries again
 //   ended      the last step is applied, or the job has failed, or the node has left
 //

@@ -1,8 +1,8 @@
 // Sends a node's state to learners while the node trains: each chunk once, in the background, and
 // from then on the chunk's mean gradient of every step, which the learner applies. So training
-// never waits for the network; it waits for a copy of one chunk (768 KiB with AdamW), and, while
-// somebody learns, for a copy of those gradients that have not gone when the next backward
-// overwrites them. docs/design/0024.
+// never waits for the network; it waits for a copy of one chunk (768 KiB with AdamW), and, while a
+// node learns, for a copy of those gradients that have not gone when the next backward overwrites
+// them. docs/design/0024.
 //
 // One object per process, which outlives views. The GradientEngine of the node leader notifies it
 // when the state may be read. Without learners that costs three locks per step.

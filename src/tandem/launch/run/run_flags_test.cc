@@ -215,7 +215,7 @@ TEST(Programs, OthersAreNot) {
                                              {"--run-path", "train.py"},
                                              {"run_qa.sh"}})
     EXPECT_TRUE(job_command(parse(words), kPaths).empty()) << words.back();
-  // A file of that name without an extension is a program of somebody else.
+  // A file of that name without an extension is a program of another package.
   const testing::TemporaryFolder folder;
   write_file(folder / "run_qa", "");
   EXPECT_TRUE(job_command(parse({(folder / "run_qa").string()}), kPaths).empty());
