@@ -123,13 +123,13 @@ def machine(build_folder):
 
 
 def trainer_pythons(python):
-    """Where tests/parity/trainer_goes_on.py looks."""
+    """Where tests/parity/trainer_resumes.py looks."""
     named = os.environ.get("TANDEM_PARITY_PYTHON")
     return [pathlib.Path(named)] if named else [python, TEST_DATA / "torch-venv" / "bin" / "python"]
 
 
 def has_trainer(python):
-    """Whether the environment of this Python has what tests/parity/trainer_goes_on.py needs."""
+    """Whether the environment of this Python has what tests/parity/trainer_resumes.py needs."""
     folders = list((python.parent.parent / "lib").glob("python*/site-packages"))
     return all(any((folder / package).is_dir() for folder in folders) for package in ("torch", "transformers", "accelerate"))
 

@@ -115,7 +115,7 @@ void expect_same_shape(const formats::TorchValue& ours, const formats::TorchValu
 }
 
 // The way back: what the Trainer would resume from here is of the form of its own files. That it
-// does is shown by tests/parity/trainer_goes_on.py, with Python.
+// does is shown by tests/parity/trainer_resumes.py, with Python.
 TEST_F(HuggingFaceCheckpoint, OptimizerAndScheduleAreWrittenAsTheTrainerDoes) {
   run_ok(resume_command(golden() / "checkpoint-10", "out"));
   const fs::path ours = path("out") / "checkpoint-20";

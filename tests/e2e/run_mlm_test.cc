@@ -160,7 +160,7 @@ TEST_F(RunMlm, ANewModelIsTheSameForAnyRanks) {
   EXPECT_EQ(weights("new"), weights("again"));
   run_ok(fresh("other", {"--seed", "7"}));
   EXPECT_NE(weights("new"), weights("other"));
-  run_ok(joined("goes_on", {"--do_eval", "--model_name_or_path", path("new").native()}));
+  run_ok(joined("other_task", {"--do_eval", "--model_name_or_path", path("new").native()}));
 
   expect_refused(fresh("refused", {"--config_name", (kDemo / "model").native()}),
                  {"--config_overrides: found --config_name too"});

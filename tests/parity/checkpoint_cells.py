@@ -1,4 +1,4 @@
-"""The cells of trainer_goes_on.py: tasks, families and optimizers whose checkpoints cross between tandem and transformers' Trainer.
+"""The cells of trainer_resumes.py: tasks, families and optimizers whose checkpoints cross between tandem and transformers' Trainer.
 
 A cell's model is tiny, has its head and no dropout. Its features are padded, as the scripts pad them, and the same on both sides.
 """

@@ -261,7 +261,7 @@ void HubClient::download(const RemoteFile& file, const std::string& name,
     if (!may_go_away) raise<DataError>("{}: HTTP status {} instead of the file", url, status);
     // Progress since the last failure earns all retries anew.
     attempt = output.size() > begin + kProgress ? 1 : attempt + 1;
-    wait_to_go_on(url, file, name, output.size(), answer, ended_well, attempt);
+    wait_to_continue(url, file, name, output.size(), answer, ended_well, attempt);
     url = file.url;
     redirects = 0;
   }
@@ -270,9 +270,9 @@ void HubClient::download(const RemoteFile& file, const std::string& name,
 }
 
 // Waits before `attempt` to get what is missing, or throws when that was the last one.
-void HubClient::wait_to_go_on(const std::string& url, const RemoteFile& file,
-                              const std::string& name, std::uint64_t position,
-                              const HttpAnswer& answer, bool ended_well, int attempt) {
+void HubClient::wait_to_continue(const std::string& url, const RemoteFile& file,
+                                 const std::string& name, std::uint64_t position,
+                                 const HttpAnswer& answer, bool ended_well, int attempt) {
   const std::string what = ended_well ? "the transfer ended early" : describe(answer);
   if (attempt > settings_.retries) {
     raise<IoError>(

@@ -69,9 +69,9 @@ class HubClient {
                                               const std::string& url) const;
   Piece fetch_piece(const std::string& url, const RemoteFile& file, AppendedFile& output,
                     std::uint64_t max_bytes) const;
-  void wait_to_go_on(const std::string& url, const RemoteFile& file, const std::string& name,
-                     std::uint64_t position, const HttpAnswer& answer, bool ended_well,
-                     int attempt);
+  void wait_to_continue(const std::string& url, const RemoteFile& file, const std::string& name,
+                        std::uint64_t position, const HttpAnswer& answer, bool ended_well,
+                        int attempt);
   std::string api_url(const RemoteRepository& repository) const;
   [[noreturn]] void refuse(const RemoteRepository& repository, const std::string& revision,
                            HubProblem problem, const HttpAnswer& answer, const std::string& url);

@@ -147,7 +147,7 @@ Progress level_in(Host& host, const elastic::Assignment& view, Communicator& com
 }
 
 // Alone, after a restart of its worker.
-Progress go_on_alone(Host& host) {
+Progress continue_alone(Host& host) {
   host.restart_worker();
   const elastic::Assignment view = host.next_view();
   const auto alone = Communicator::create(0, 1, {}, /*loopback_only=*/true, {});
@@ -207,7 +207,7 @@ TEST_P(MovesTogether, TheSourceDiesBehindTheWeights) {
         } catch (const CommError&) {
         }
         watcher.join();
-        require_at(kNewStep, go_on_alone(host), host.model());
+        require_at(kNewStep, continue_alone(host), host.model());
       },
       true);
   for (const int end : moved) ::close(end);
@@ -240,7 +240,7 @@ TEST_P(MovesTogether, TheReceiverIsInterruptedBeforeTheyCount) {
         } catch (const Death&) {
           communicator.life().abort("the view changes");
         }
-        const Progress progress = go_on_alone(host);
+        const Progress progress = continue_alone(host);
         if (has > 0) return require_at(has, progress, host.model());
         require(host.model().step() == 0 && !host.model().filled(), "a state in pieces counts");
         require(progress.trainer.empty(), "an account without its weights");

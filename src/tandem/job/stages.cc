@@ -243,7 +243,7 @@ Outcome compute(const TrainingRun& run, const World& world, dist::GradientEngine
                             .callbacks = callbacks,
                             .volume = &*run.settings.volume});
   if (progress != nullptr && !progress->trainer.empty())
-    trainer.go_on({progress->trainer, progress->records});
+    trainer.continue_from({progress->trainer, progress->records});
   Stages stages(run, world, gradients, reports, trainer, callbacks);
   const Outcome outcome = stages.run(run.settings.output.resume);
   if (outcome != Outcome::kDone) return outcome;

@@ -33,12 +33,12 @@ struct Request {
   std::uint32_t checksum = 0;  // of the bytes before it and those ranks
 };
 
-enum class Verdict : std::uint32_t { kGoOn = 0, kRefused = 1, kDisagree = 2, kComeBack = 3 };
+enum class Verdict : std::uint32_t { kContinue = 0, kRefused = 1, kDisagree = 2, kComeBack = 3 };
 
 // Answer of the host: this, then `num_members` ranks, then the bootstrap address or an error.
 struct Answer {
   std::uint32_t magic = 0x6d444e41;
-  Verdict verdict = Verdict::kGoOn;
+  Verdict verdict = Verdict::kContinue;
   std::uint32_t num_members = 0;
   std::uint32_t text_bytes = 0;
   std::uint32_t rest_checksum = 0;
@@ -228,7 +228,7 @@ class ShrinkAgreement::Host {
     if (shrink_agreement_.peers_.may_leave_behind()) leave_behind(agreement.members, deadline);
     agreement.address = open_bare_address(options_.loopback_only);
     for (const auto& [rank, socket] : clients_) {
-      answer(socket, Verdict::kGoOn, agreement.members, agreement.address.text);
+      answer(socket, Verdict::kContinue, agreement.members, agreement.address.text);
     }
     agreement.address.text = address_at(agreement.address.text, "127.0.0.1");
     return agreement;

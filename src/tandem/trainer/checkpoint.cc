@@ -259,9 +259,9 @@ void load_checkpoint_arenas(const fs::path& directory, const nn::ParameterLayout
 SetAside set_stale_checkpoints_aside(const fs::path& output_dir,
                                      const std::optional<fs::path>& resumed) {
   std::error_code ignored;
-  const bool goes_on_here =
+  const bool continues_here =
       resumed && fs::equivalent(fs::absolute(*resumed).parent_path(), output_dir, ignored);
-  const std::int64_t last_of_run = goes_on_here ? checkpoint_step(*resumed).value_or(-1) : -1;
+  const std::int64_t last_of_run = continues_here ? checkpoint_step(*resumed).value_or(-1) : -1;
   std::vector<fs::path> stale;  // oldest first
   for (const auto& [step, path] : list_checkpoints(output_dir))
     if (step > last_of_run) stale.push_back(path);

@@ -43,7 +43,7 @@ std::string name_in(const nn::ParameterLayout& layout, const std::string& name) 
   return shared ? "roberta.embeddings.word_embeddings.weight" : name;
 }
 
-// Golden values from tests/parity/trainer_goes_on.py --write-names: the parameters that the
+// Golden values from tests/parity/trainer_resumes.py --write-names: the parameters that the
 // Trainer's optimizer numbers, for every family and class, with and without weight decay.
 TEST(PythonCheckpoint, ParametersAreNumberedAsTheTrainerDoes) {
   const auto golden = nlohmann::json::parse(

@@ -74,7 +74,7 @@ class Trainer {
   // in model.weights() are the final (or, with load_best_model_at_end, the best) ones. Throws
   // IoError (nothing half-written), DataError, ConfigError (a checkpoint of other data or another
   // model), CommError.
-  // After go_on() it continues there instead.
+  // After continue_from() it continues there instead.
   TrainResult train(const std::optional<std::filesystem::path>& resume);
 
   // Counters, log and position of an elastic job: the state that others need to continue, in
@@ -83,7 +83,7 @@ class Trainer {
   // Continues at `from`, with the weights that the ranks have; the newest step may be one that is
   // not counted yet. Work after that step (log, evaluation, checkpoint) is done if it was not.
   // Collective; every rank gives the same. Throws DataError for an invalid text.
-  void go_on(const Continuation& from);
+  void continue_from(const Continuation& from);
 
   // Evaluations from here on run the linear layers of `int8`, which outlives the trainer, on 8-bit
   // integers, the others in f32 (which the task must expect). Null: as trained.
@@ -186,7 +186,7 @@ class Trainer {
     double preparation_seconds = 0;  // making the weights ready for an evaluation without training
     double seconds_before = 0;       // of training, by earlier sets of ranks
     std::int64_t first_step = 0;     // where this run's training began: that of `resume`
-    bool continued = false;          // by go_on()
+    bool continued = false;          // by continue_from()
     bool begin_reported = false;     // to the observers
     bool warned_not_finite = false;
     std::optional<std::int64_t> saved_step = {};

@@ -62,7 +62,7 @@ void Trainer::save_and_wait() {
   raise<ViewChanges>("the job waits for more nodes");
 }
 
-void Trainer::go_on(const Continuation& from) {
+void Trainer::continue_from(const Continuation& from) {
   make_plan();
   adopt(from.progress);
   session_.continued = true;

@@ -400,8 +400,8 @@ class Communicator {
   static std::unique_ptr<Communicator> finish(std::unique_ptr<State> state);
   void forget_operations();
   void check_may_shrink(const ShrinkOptions& options) const;
-  std::unique_ptr<Communicator> go_on(int new_rank, rendezvous::Agreement agreement,
-                                      const Options& options);
+  std::unique_ptr<Communicator> continue_with(int new_rank, rendezvous::Agreement agreement,
+                                              const Options& options);
   Header stream_header(DataType type, std::size_t count, std::size_t bytes, int channel) const;
 
   std::unique_ptr<State> state_;

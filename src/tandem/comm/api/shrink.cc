@@ -101,7 +101,7 @@ std::unique_ptr<Communicator> Communicator::shrink(const ShrinkOptions& options)
       raise<CommError>("shrink: the other ranks continued without {}", s.self().describe());
     const int new_rank = static_cast<int>(self - members.begin());
     try {
-      return go_on(new_rank, std::move(agreement), inherited);
+      return continue_with(new_rank, std::move(agreement), inherited);
     } catch (const CommError&) {
       if (rounds_left <= 1 || deadline.passed()) throw;
     }
@@ -109,8 +109,9 @@ std::unique_ptr<Communicator> Communicator::shrink(const ShrinkOptions& options)
 }
 
 // The new communicator of the ranks that have agreed to continue; this rank is `new_rank` in it.
-std::unique_ptr<Communicator> Communicator::go_on(int new_rank, rendezvous::Agreement agreement,
-                                                  const Options& options) {
+std::unique_ptr<Communicator> Communicator::continue_with(int new_rank,
+                                                          rendezvous::Agreement agreement,
+                                                          const Options& options) {
   CommContext& comm_context = *state_->comm_context;
   rendezvous::BootstrapOptions bootstrap_options;
   bootstrap_options.timeout = kBootstrapTimeout;

@@ -77,7 +77,7 @@ void reduce_until_failure(Communicator& comm) {
   }
 }
 
-void go_on(Communicator& comm, const Ranks& survivors, const ShrinkOptions& options = {}) {
+void continue_with(Communicator& comm, const Ranks& survivors, const ShrinkOptions& options = {}) {
   const auto rest = comm.shrink(options);
   check_works(*rest, survivors, comm.rank());
   rest->close();
@@ -120,7 +120,7 @@ TEST_P(Shrink, TheOthersContinueAfterDeaths) {
             ::raise(SIGKILL);
           }
           reduce_until_failure(comm);
-          go_on(comm, GetParam().survivors);
+          continue_with(comm, GetParam().survivors);
         },
         two_nodes ? on_two_nodes : testing::test_options);
     expect_success(ended, GetParam().survivors);
@@ -176,7 +176,7 @@ TEST(ShrinkThreads, ARankThatGaveUpIsLeftOut) {
       throw DataError("a broken file");
     }
     reduce_until_failure(comm);
-    go_on(comm, {0, 2, 3});
+    continue_with(comm, {0, 2, 3});
     comm.life().throw_if_failed();
   });
   EXPECT_EQ(errors[1], "a broken file");
@@ -186,7 +186,7 @@ TEST(ShrinkThreads, ARankThatGaveUpIsLeftOut) {
 
 TEST(ShrinkThreads, AnExcludedRankKeepsTheOldCommunicator) {
   const auto errors = run_threads(4, [](Communicator& comm) {
-    if (comm.rank() != 1) go_on(comm, {0, 2, 3}, {{1}, false, {}, {}});
+    if (comm.rank() != 1) continue_with(comm, {0, 2, 3}, {{1}, false, {}, {}});
     check_works(comm, {0, 1, 2, 3}, comm.rank());
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
@@ -205,7 +205,7 @@ TEST(ShrinkThreads, AbortEndsCallsUnderWay) {
         }
       }
     }
-    go_on(comm, {0, 1, 2}, {{3}, true, {}, {}});
+    continue_with(comm, {0, 1, 2}, {{3}, true, {}, {}});
   });
   for (const std::size_t rank : {0, 1, 2}) EXPECT_EQ(errors[rank], "");
   EXPECT_THAT(errors[3], HasSubstr("excluded"));
@@ -264,7 +264,7 @@ TEST(ShrinkThreads, ARankThatComesTooLateIsNotified) {
       std::this_thread::sleep_for(milliseconds(1500));
       comm.shrink();
     }
-    go_on(comm, {0, 1}, {{}, false, milliseconds(500), {}});
+    continue_with(comm, {0, 1}, {{}, false, milliseconds(500), {}});
     std::this_thread::sleep_for(milliseconds(1500));
   });
   EXPECT_EQ(errors[0], "");
@@ -338,7 +338,7 @@ TEST(ShrinkProcess, AStoppedRankIsLeftOutAndNotifiedWhenItContinues) {
           comm.shrink();
         }
         reduce_until_failure(comm);
-        go_on(comm, {1, 2});
+        continue_with(comm, {1, 2});
         std::this_thread::sleep_for(milliseconds(200));
         if (comm.rank() == 1) ::kill(std::atoi(pids[0].c_str()), SIGCONT);
         std::this_thread::sleep_for(milliseconds(500));
@@ -382,7 +382,7 @@ TEST(ShrinkThreads, NothingIsLeftBehind) {
         throw DataError("left");
       }
       reduce_until_failure(comm);
-      go_on(comm, {1, 2, 3});
+      continue_with(comm, {1, 2, 3});
     });
     EXPECT_EQ(testing::open_descriptors(), descriptors);
     EXPECT_EQ(threads_of_process(), threads);

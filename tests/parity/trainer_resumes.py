@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checkpoints cross between tandem and Hugging Face's Trainer: each resumes the other's as its own.
 
-    trainer_goes_on.py TANDEM                 all cases, and cells in which each pair of task, family and optimizer occurs
-    trainer_goes_on.py TANDEM TEXT            all cells and cases whose name contains TEXT; "" for all
-    trainer_goes_on.py --write-names          makes golden/parameter_names.json
+    trainer_resumes.py TANDEM                 all cases, and cells in which each pair of task, family and optimizer occurs
+    trainer_resumes.py TANDEM TEXT            all cells and cases whose name contains TEXT; "" for all
+    trainer_resumes.py --write-names          makes golden/parameter_names.json
 
 - Cells (checkpoint_cells.py): a task, a family and an optimizer. tandem and the Trainer both train from the same weights to step 10 and save
   checkpoint-5; each then resumes from the other's. The weights at step 10 must be those of the run that wrote the checkpoint.
@@ -122,7 +122,7 @@ def trainer_loads_with_two_ranks():
         return False
 
 
-def go_on_with_trainer(folder, options):
+def resume_with_trainer(folder, options):
     """Run by a process of its own per rank: the Trainer from checkpoint-10, its weights and learning rates left in folder/trainer."""
     import hf_reference
 
@@ -319,7 +319,7 @@ def check_cases(tandem, scratch, only):
         good &= compare(name, folder)
     for name in skipped:
         print(
-            f"SKIPPED: {name}: the Trainer of transformers {transformers.__version__} cannot go on with two ranks, not from its own checkpoints either: "
+            f"SKIPPED: {name}: the Trainer of transformers {transformers.__version__} cannot resume with two ranks, not from its own checkpoints either: "
             f"it reads them with map_location=cpu:0, which torch {torch.__version__} refuses; use transformers 5"
         )
     return good
@@ -337,7 +337,7 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1] == "--trainer":
-        go_on_with_trainer(pathlib.Path(sys.argv[2]), json.loads(sys.argv[3]))
+        resume_with_trainer(pathlib.Path(sys.argv[2]), json.loads(sys.argv[3]))
     elif sys.argv[1] == "--write-names":
         sys.exit(write_names())
     else:
