@@ -36,6 +36,7 @@ TASKS = {
     "question-answering": {"batch": 12, "seq": 384, "texts": "squad"},
     "text-classification": {"batch": 32, "seq": 128, "texts": "sst2"},
     "token-classification": {"batch": 32, "seq": 128, "texts": "sst2"},
+    "fill-mask": {"batch": 12, "seq": 384, "texts": "squad"},
 }
 LABELS = {"text-classification": 2, "token-classification": 9}
 LEAST_WARM_UP = 3
@@ -97,6 +98,9 @@ def numpy_batch(options):
     if options.task == "question-answering":
         answers = np.full(options.batch, 9)
         return {**batch, "start_positions": answers, "end_positions": answers}
+    if options.task == "fill-mask":  # three tokens in twenty, as tandem's batch
+        masked = (positions % 20 % 7 == 3) & (positions < lengths)
+        return {**batch, "labels": np.where(masked, batch["input_ids"], -100)}
     labels = draw.integers(0, LABELS[options.task], options.batch if options.task == "text-classification" else shape)
     if options.task == "token-classification":
         labels[(positions == 0) | (positions >= lengths - 1)] = -100  # special tokens and padding, as run_ner.py labels them
@@ -115,9 +119,12 @@ def model_class(options, prefix=""):
     """transformers' class for the task; prefix TF: TensorFlow's."""
     import transformers
 
-    what = {"question-answering": "QuestionAnswering", "text-classification": "SequenceClassification", "token-classification": "TokenClassification"}[
-        options.task
-    ]
+    what = {
+        "question-answering": "QuestionAnswering",
+        "text-classification": "SequenceClassification",
+        "token-classification": "TokenClassification",
+        "fill-mask": "MaskedLM",
+    }[options.task]
     _, name = FAMILIES.get(options.model, ("bert", "Bert"))
     return getattr(transformers, f"{prefix}{name}For{what}")
 

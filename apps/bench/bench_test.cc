@@ -363,10 +363,10 @@ TEST(BenchProgram, TheStagesOfAStepAddUp) {
              R"({"model_type": "bert", "vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2,
                  "num_attention_heads": 2, "intermediate_size": 64,
                  "max_position_embeddings": 64})");
-  const std::pair<const char*, const char*> cases[] = {{"f32", "question-answering"},
-                                                       {"bf16", "question-answering"},
-                                                       {"f32", "text-classification"},
-                                                       {"bf16", "token-classification"}};
+  const std::pair<const char*, const char*> cases[] = {
+      {"f32", "question-answering"},  {"bf16", "question-answering"},
+      {"f32", "text-classification"}, {"bf16", "token-classification"},
+      {"f32", "fill-mask"},           {"bf16", "fill-mask"}};
   for (const auto& [dtype, task] : cases) {
     const json results =
         results_of({"step", "--model", folder.path().string(), "--batch", "3", "--seq", "64",

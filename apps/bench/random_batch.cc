@@ -32,8 +32,19 @@ const HeadRow& row_of(Head head) {
       {"question-answering", Head::kSpans, question_answering::make_span_head,
        question_answering::kSpanLabels},
       {"text-classification", Head::kTexts, std::bind_front(models::make_sequence_head, 2), 2},
-      {"token-classification", Head::kTokens, std::bind_front(models::make_token_head, 9), 9}};
+      {"token-classification", Head::kTokens, std::bind_front(models::make_token_head, 9), 9},
+      {"fill-mask", Head::kMasks, models::make_masked_language_head, 0}};
   return rows[static_cast<std::size_t>(head)];
+}
+
+constexpr Head kHeads[] = {Head::kSpans, Head::kTexts, Head::kTokens, Head::kMasks};
+
+bool is_masked(std::size_t position) { return position % 20 % 7 == 3; }
+
+std::size_t masks_of(std::size_t length) {
+  std::size_t masks = 0;
+  for (std::size_t i = 0; i < length; ++i) masks += is_masked(i);
+  return masks;
 }
 
 [[noreturn]] void only_training() {
@@ -44,13 +55,12 @@ const HeadRow& row_of(Head head) {
 
 std::vector<std::string> head_names() {
   std::vector<std::string> names;
-  for (const Head head : {Head::kSpans, Head::kTexts, Head::kTokens})
-    names.emplace_back(row_of(head).name);
+  for (const Head head : kHeads) names.emplace_back(row_of(head).name);
   return names;
 }
 
 Head head_of(const std::string& name) {
-  for (const Head head : {Head::kSpans, Head::kTexts, Head::kTokens}) {
+  for (const Head head : kHeads) {
     if (row_of(head).name == name) return head;
   }
   raise<InvalidArgument>("there is no task '{}'; there are {}", name,
@@ -68,6 +78,19 @@ RandomBatch::RandomBatch(models::ModelConfig config, nn::Precision precision,
     raise<ConfigError>("sequences of {} tokens: the model has positions for {}", longest,
                        model_.config().max_tokens());
   }
+  if (head_ == Head::kMasks) masked_language_.emplace(model_.config(), model_.layout());
+}
+
+std::size_t RandomBatch::num_masks() const {
+  std::size_t masks = 0;
+  for (const std::uint32_t length : lengths_) masks += masks_of(length);
+  return masks;
+}
+
+double RandomBatch::training_flops() const {
+  double flops = masked_language_ ? masked_language_->training_flops(num_masks()) : 0;
+  for (const std::uint32_t length : lengths_) flops += model_.training_flops(length, length);
+  return flops;
 }
 
 std::size_t RandomBatch::plan_training(std::size_t batch_size) {
@@ -79,13 +102,18 @@ std::size_t RandomBatch::plan_training(std::size_t batch_size) {
   targets_.reserve(std::max(rows, batch_size));
   logits_.reserve(model_.num_logits(rows, batch_size));
   grad_logits_.reserve(logits_.capacity());
-  return activations_->bytes();
+  if (!masked_language_) return activations_->bytes();
+  masks_.reserve(num_masks());
+  return activations_->bytes() +
+         masked_language_->reserve(num_masks(), precision_, /*training=*/true) +
+         (logits_.capacity() + grad_logits_.capacity()) * sizeof(float);
 }
 
 tasks::BatchSize RandomBatch::load_train_batch(std::span<const std::uint32_t> features,
                                                std::uint64_t first_sample) {
   batch_.clear();
   targets_.clear();
+  masks_.clear();
   for (const std::uint32_t feature : features) {
     ids_.resize(lengths_[feature]);
     for (std::size_t i = 0; i < ids_.size(); ++i) {
@@ -97,16 +125,24 @@ tasks::BatchSize RandomBatch::load_train_batch(std::span<const std::uint32_t> fe
   }
   logits_.resize(model_.num_logits(batch_));
   grad_logits_.resize(logits_.size());
-  return {.real_tokens = batch_.rows(),
-          .computed_tokens = batch_.rows(),
-          .flops = model_.training_flops(batch_)};
+  return {
+      .real_tokens = batch_.rows(), .computed_tokens = batch_.rows(), .flops = training_flops()};
 }
 
-// A row in the middle of the text, a label of the text, or one of each token.
+// A row in the middle of the text, a label of the text, one of each token, or masked words.
 void RandomBatch::append_targets(std::span<const std::int32_t> ids) {
   const auto labels = static_cast<std::int32_t>(row_of(head_).labels);
   if (head_ == Head::kSpans) return targets_.push_back(static_cast<std::int32_t>(ids.size() / 2));
   if (head_ == Head::kTexts) return targets_.push_back(ids.front() % labels);
+  if (head_ == Head::kMasks) {
+    const std::uint32_t begin = batch_.row_begin[batch_.num_sequences() - 1];
+    for (std::uint32_t i = 0; i < ids.size(); ++i) {
+      if (!is_masked(i)) continue;
+      masks_.push_back(begin + i);
+      targets_.push_back(ids[i]);
+    }
+    return;
+  }
   for (const std::int32_t id : ids) targets_.push_back(id % labels);
 }
 
@@ -124,6 +160,8 @@ double RandomBatch::loss(const kernels::Context& context, float scale, float* gr
 double RandomBatch::forward(const kernels::Context& context, const nn::Weights& weights,
                             const nn::DropoutStream& dropout) {
   model_.forward(context, weights, batch_, dropout, *activations_, logits_);
+  if (masked_language_)  // has stages of its own
+    return masked_language_->forward(context, weights, logits_, masks_, targets_);
   const StageTimer timer(context.profile, "loss", "forward");
   return loss(context, 1.0f, nullptr);
 }
@@ -132,7 +170,9 @@ void RandomBatch::backward(const kernels::Context& context, const nn::Weights& w
                            const nn::DropoutStream& dropout, double loss_scale,
                            std::span<float> grads, bool accumulate,
                            FunctionRef<void(std::size_t end)> gradient_ready) {
-  {
+  if (masked_language_) {
+    masked_language_->backward(context, weights, loss_scale, grad_logits_, {grads, accumulate});
+  } else {
     const StageTimer timer(context.profile, "loss", "backward");
     loss(context, static_cast<float>(loss_scale), grad_logits_.data());
   }

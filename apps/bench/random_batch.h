@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tandem/models/encoder/encoder_model.h"
+#include "tandem/models/heads/masked_language_head.h"
 #include "tandem/tasks/task.h"
 
 namespace tandem::apps::bench {
@@ -16,9 +17,11 @@ namespace tandem::apps::bench {
 //   kSpans:  question answering.
 //   kTexts:  two labels of each text (SST-2).
 //   kTokens: nine labels of each token (CoNLL-2003).
-enum class Head { kSpans, kTexts, kTokens };
+//   kMasks:  the words of three tokens in twenty (run_mlm masks 15 %).
+enum class Head { kSpans, kTexts, kTokens, kMasks };
 
-// As the Hub names tasks: "question-answering", "text-classification", "token-classification".
+// As the Hub names tasks: "question-answering", "text-classification", "token-classification",
+// "fill-mask".
 std::vector<std::string> head_names();
 // Throws InvalidArgument for an unknown name.
 Head head_of(const std::string& name);
@@ -32,6 +35,8 @@ class RandomBatch final : public tasks::Task {
   const models::EncoderModel& model() const { return model_; }
   const models::ModelConfig& config() const { return model_.config(); }
   const nn::PackedBatch& batch() const { return batch_; }
+  // Operations of the matrix products of a training step, with those of the head.
+  double training_flops() const;
 
   const nn::ParameterLayout& layout() const override { return model_.layout(); }
   std::size_t num_parameters_without_embeddings() const override { return 0; }
@@ -58,15 +63,18 @@ class RandomBatch final : public tasks::Task {
 
  private:
   void append_targets(std::span<const std::int32_t> ids);
+  std::size_t num_masks() const;
   double loss(const kernels::Context& context, float scale, float* grad_logits) const;
 
   Head head_;
   models::EncoderModel model_;
+  std::optional<models::MaskedLanguageHead> masked_language_;  // of kMasks
   nn::Precision precision_;
   std::vector<std::uint32_t> lengths_;
   std::optional<models::Activations> activations_;
   nn::PackedBatch batch_;
-  std::vector<std::int32_t> ids_, targets_;  // targets: one per text, or one per token
+  std::vector<std::int32_t> ids_, targets_;  // targets: one per text, token or mask
+  std::vector<std::uint32_t> masks_;         // rows of the batch
   std::vector<float> logits_, grad_logits_;
 };
 

@@ -145,7 +145,7 @@ void report_rounds(Session& session, const StepOptions& options, Dtype dtype, do
     samples.seconds.push_back(round.seconds);
     samples.peaks.push_back(round.peak);
   }
-  const double flops = task.model().training_flops(task.batch());
+  const double flops = task.training_flops();
   const auto tokens = static_cast<double>(task.batch().rows());
   const Statistics time = statistics(samples.seconds);
   const Statistics speed = samples.rates(tokens);

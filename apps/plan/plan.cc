@@ -158,10 +158,8 @@ Workload workload_of(const Options& options, const models::ModelConfig& config) 
                           lengths_of(options), bench::head_of(options.task));
   Workload workload;
   workload.activations = task.plan_training(options.batch);
-  for (const std::uint32_t length : lengths_of(options)) {
-    workload.tokens += length;
-    workload.flops += task.model().training_flops(length, length);
-  }
+  for (const std::uint32_t length : lengths_of(options)) workload.tokens += length;
+  workload.flops = task.training_flops();
   workload.layers = config.num_hidden_layers;
   workload.elements = task.layout().size();
   const bool has_positions = config.family->positions != nn::Positions::kNone;

@@ -85,7 +85,7 @@ MachineProfile measure_rank(const Measurement& measurement, const Environment& e
   bench::Streams streams(context, std::size_t{1} << 24);
 
   training.step(nullptr);  // memory, scratch, caches
-  const double flops = training.task().model().training_flops(training.task().batch());
+  const double flops = training.task().training_flops();
   std::vector<double> peaks, shares, reductions, updates;
   for (int round = 0; round < measurement.rounds; ++round) {
     meeting.arrive_and_wait();

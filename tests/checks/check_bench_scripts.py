@@ -53,10 +53,12 @@ def check_batches():
     except ImportError:
         print("check_bench_scripts: no numpy: the rivals' batches are not checked")
         return
-    for task, padding, width in (("question-answering", "max", 16), ("text-classification", "longest", 9), ("token-classification", "longest", 9)):
-        batch = rivals.numpy_batch(types.SimpleNamespace(task=task, batch=3, seq=16, rival_padding=padding, text_lengths=[9, 4, 6]))
+    for task, padding, width in (("question-answering", "max", 16), ("text-classification", "longest", 9), ("token-classification", "longest", 9), ("fill-mask", "longest", 9)):
+        batch = rivals.numpy_batch(types.SimpleNamespace(task=task, model="minilm", batch=3, seq=16, rival_padding=padding, text_lengths=[9, 4, 6]))
         assert batch["input_ids"].shape == (3, width) and batch["attention_mask"].sum(axis=1).tolist() == [9, 4, 6], task
         assert "start_positions" in batch if task == "question-answering" else batch["labels"].shape[0] == 3
+        if task == "fill-mask":
+            assert (batch["labels"] >= 0).sum() == 3 and (batch["labels"][:, 3] == batch["input_ids"][:, 3]).sum() == 3
         if task == "token-classification":
             assert (batch["labels"] != -100).sum(axis=1).tolist() == [7, 2, 4], "special tokens and padding have no label"
 
