@@ -466,6 +466,16 @@ TEST_F(DownloadTest, NoServer) {
                     HasSubstr("after 3 attempts"), HasSubstr("pass a directory")));
 }
 
+TEST_F(DownloadTest, WrongCertificatesAreNotRetried) {
+  HubSettings settings = quick();
+  settings.endpoint = "https" + endpoint_.substr(endpoint_.find(':'));
+  settings.http.ca_bundle = (folder_ / "missing.pem").string();
+  settings.first_backoff = std::chrono::minutes(1);  // a retry would time the test out
+  EXPECT_THAT(error_of([&] { fetch("config.json", settings); }),
+              AllOf(HasSubstr(settings.http.ca_bundle), HasSubstr("SSL_CERT_FILE"),
+                    HasSubstr("pass a directory")));
+}
+
 TEST_F(DownloadTest, AServerThatIsNoHub) {
   put_faults({{{"no_commit", true}}});
   EXPECT_THAT(error_of([&] { fetch("config.json", quick()); }),

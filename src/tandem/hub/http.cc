@@ -111,6 +111,13 @@ std::string first_of(const Environment& environment, std::initializer_list<const
   return "";
 }
 
+// A certificate or an address that is wrong stays wrong.
+bool is_permanent(CURLcode code) {
+  return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
+         code == CURLE_SSL_CERTPROBLEM || code == CURLE_URL_MALFORMAT ||
+         code == CURLE_UNSUPPORTED_PROTOCOL;
+}
+
 }  // namespace
 
 HttpOptions http_options(const Environment& environment) {
@@ -163,6 +170,7 @@ HttpAnswer perform(const HttpRequest& request, const HttpOptions& options) {
   transfer.answer.unreachable = code == CURLE_COULDNT_RESOLVE_HOST ||
                                 code == CURLE_COULDNT_RESOLVE_PROXY ||
                                 code == CURLE_COULDNT_CONNECT;
+  transfer.answer.permanent = is_permanent(code);
   if (code != CURLE_OK && !transfer.answer.stopped)
     transfer.answer.problem = details[0] != '\0' ? details : curl_easy_strerror(code);
   return std::move(transfer.answer);

@@ -46,6 +46,13 @@ bool continues(const HttpHeaders& headers, std::uint64_t begin, std::optional<st
   return range && range->first == begin && (!range->total || !size || *range->total == *size);
 }
 
+[[noreturn]] void refuse_to_retry(const std::string& url, const HttpAnswer& answer) {
+  raise<IoError>(
+      "{}: {}; name the certificates of your proxy or mirror in SSL_CERT_FILE or "
+      "REQUESTS_CA_BUNDLE, check HF_ENDPOINT, or pass a directory",
+      url, describe(answer));
+}
+
 [[noreturn]] void too_many_redirects(const std::string& url) {
   raise<IoError>("{}: more than {} redirects", url, kMaxRedirects);
 }
@@ -152,6 +159,7 @@ HttpAnswer HubClient::persist(HttpRequest request) {
         !answer.problem.empty() ||
         classify(answer.headers, settings_.token.has_value()) == HubProblem::kTemporary;
     if (!temporary) return answer;
+    if (answer.permanent) refuse_to_retry(request.url, answer);
     // A host that is not there is hardly there after a minute.
     const int retries = answer.unreachable ? std::min(settings_.retries, 2) : settings_.retries;
     const milliseconds wait = wait_before_retry(answer, attempt, request.url);
@@ -273,6 +281,7 @@ void HubClient::download(const RemoteFile& file, const std::string& name,
 void HubClient::wait_to_continue(const std::string& url, const RemoteFile& file,
                                  const std::string& name, std::uint64_t position,
                                  const HttpAnswer& answer, bool ended_well, int attempt) {
+  if (answer.permanent) refuse_to_retry(url, answer);
   const std::string what = ended_well ? "the transfer ended early" : describe(answer);
   if (attempt > settings_.retries) {
     raise<IoError>(
