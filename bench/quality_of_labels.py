@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Trains on real texts and words as the official run_glue.py and run_ner.py did, and prints whether the scores are within the spread of theirs.
 
-    bench/quality_of_labels.py [--tandem PROGRAM] [--data ../shared/data] [--model build/test-data/minilm] [--seeds 3] [--more_of_theirs FILE ...] [--go-on] [--json FILE] [-- MORE FLAGS]
+    bench/quality_of_labels.py [--tandem PROGRAM] [--data ../shared/data] [--model build/test-data/minilm] [--seeds 3] [--more_of_theirs FILE ...] [--resume] [--json FILE] [-- MORE FLAGS]
 
 The settings and Hugging Face's scores are those of golden/tasks/hf_quality.json, one or two seeds of each; --more_of_theirs adds the seeds
 that bench/quality_of_labels_hf.py has run. tandem runs every setting with the same seeds, and with further ones up to --seeds. A score is within
 the spread when the two means are no further apart than the larger of both programs' ranges over seeds; one seed on both sides has none. Flags behind -- are added to every run: for a short try, as --max_steps 2. Outputs
-and logs go to build/quality; --go-on takes those of earlier runs with the same flags as they are, so that hours can be cut into pieces. Exit code 1: a score is outside.
+and logs go to build/quality; --resume takes those of earlier runs with the same flags as they are, so that hours can be cut into pieces. Exit code 1: a score is outside.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def run(options, script, flags, seed):
     command = [options.tandem, pathlib.Path(script).stem, *words, "--seed", seed, "--output_dir", output, "--overwrite_output_dir", *options.more]
     flags_file = output / "quality_flags.json"
     kept = list(map(str, command[1:]))
-    if options.go_on and flags_file.is_file() and json.loads(flags_file.read_text()) == kept:
+    if options.resume and flags_file.is_file() and json.loads(flags_file.read_text()) == kept:
         return score_of(output, script)
     with open(f"{output}.log", "w") as log:
         done = subprocess.run(list(map(str, command)), stdout=log, stderr=log)
@@ -116,7 +116,7 @@ def main():
     parser.add_argument("--model", type=pathlib.Path, default=ROOT / "build/test-data/minilm")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--more_of_theirs", metavar="FILE", type=pathlib.Path, nargs="*", default=[])
-    parser.add_argument("--go-on", action="store_true")
+    parser.add_argument("--resume", "--go-on", action="store_true")
     parser.add_argument("--json", metavar="FILE", type=pathlib.Path, help="write all figures, as bench/record.py wants them")
     parser.add_argument("--self-test", action="store_true")
     options = parser.parse_args(sys.argv[1:cut])

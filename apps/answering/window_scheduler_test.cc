@@ -54,7 +54,7 @@ void expect_logits(const std::vector<float>& logits, char letter, std::size_t co
   for (std::size_t i = 0; i < logits.size(); ++i) ASSERT_EQ(logits[i], window[i / 2 % 8]) << i;
 }
 
-TEST(WindowScheduler, EverybodyGetsTheirOwn) {
+TEST(WindowScheduler, EachRequestGetsItsOwnResult) {
   std::latch all_there(1);
   std::vector<std::string> batches;  // the letters of each
   WindowScheduler scheduler(

@@ -66,7 +66,7 @@ std::map<const std::byte*, int> domain_of_pages(const MemoryDomains& domains, in
   return found;
 }
 
-TEST(MemoryDomains, EveryPageLiesAtWhoeverHasItsFirstByte) {
+TEST(MemoryDomains, EveryPageLiesWhereItsFirstByteIs) {
   const MemoryDomains domains("pack:2 numa:2 core:2 pu:1");
   for (const std::size_t elements : {std::size_t{64} * 1024, std::size_t{70001}}) {
     for (const std::size_t chunk : {std::size_t{4096}, std::size_t{1000}}) {

@@ -87,7 +87,7 @@ TEST(ShardPlan, SlicesTileABucketAtChunkBoundaries) {
   }
 }
 
-TEST(ShardPlan, SlicesOfABucketTileItWhoeverHasThem) {
+TEST(ShardPlan, SlicesOfABucketTileItOnAllRanks) {
   for (const std::size_t bucket : {0u, 1u, 6u, 7u, 100u}) {
     for (const int ranks : {1, 2, 7, 40}) {
       const Range range{500, 1490};

@@ -419,7 +419,7 @@ TEST(CInterface, StartedOperationsEndInWaits) {
   });
 }
 
-TEST(CInterface, MessagesAreFoundByTagAndFromAnybody) {
+TEST(CInterface, MessagesAreFoundByTagAndFromAnyRank) {
   run_ranks(3, [](tdmComm_t comm, int rank) {
     std::vector<std::int32_t> large(200000, rank);
     std::int32_t one = rank;
