@@ -9,7 +9,7 @@ Rules, by the number that a finding shows:
   idiom     a phrase of the list below, each with what to write instead
   length    a sentence of a document has more than 25 words
   columns   a line of a document has more than 100 columns (tables, code and lines without a blank are exempt)
-  name      a retired identifier
+  name      a retired identifier, or a retired word in the name of a test
 """
 
 import io
@@ -46,7 +46,16 @@ IDIOMS = (
     (r"\bwhoever\b", "the rank that …, the process that …"),
     (r"\bthe place of\b", "replaces, instead of"),
     (r"\bgive(?:s|n)? words\b", "log, send"),
+    (r"(?<![$:])\b(?:[Nn]obody|[Ww]hoever|[Ww]hom)\b", "no rank, the process that …"),
+    (r"\b(?:go|goes|going|gone|went) on\b", "continue, resume"),
+    (
+        r"(?<!message )(?<![:.])\b(?:says?|said|saying|tells?|told|telling|hears?|heard|speaks?|spoken)\b(?!\()",
+        "log, print, report, send; a text states, lists, has",
+    ),
 )
+# Programs and their parts are not persons: "the rank that waits", not "who waits". A sentence about one of these may use the word.
+WHO = re.compile(r"\bwho\b(?!')")
+PERSONS = re.compile(r"\b(?:people|persons?|users?|readers?|developers?|maintainers?|operators?|administrators?|authors?|attackers?)\b", re.I)
 # Identifiers of C++ that have a standard word: folders ("" is everywhere), what the words of an identifier must not be, and what to write instead. A word counts
 # inside compounds (own_card, AgentCard) and in the plural. Exceptions follow from the folders: hub and report have data-set and model cards, models have families,
 # plugins have libfabric's fabrics, kernels have vector lanes, the schedules of learning rates have torch's patience.
@@ -89,6 +98,20 @@ RETIRED_NAMES = (
 )
 # Retired as names of their own; in_place, place_workers and the like are the field's.
 RETIRED_WHOLE = {name: "location, position, address, index, path" for name in ("place", "place_", "places", "places_", "Place")}
+# Words that a test's name must not have: programs do not say anything, and a test names the rank, node or worker.
+RETIRED_IN_TESTS = {
+    **dict.fromkeys(("say", "says", "said", "tell", "tells", "told", "hear", "hears", "heard", "speak", "speaks"), "log, report, name, state"),
+    **dict.fromkeys(("nobody", "who", "whoever", "whom", "somebody", "everybody", "anybody"), "the rank, node, worker or peer"),
+    **dict.fromkeys(("stranger", "strangers", "guest", "guests"), "unauthenticated peer, connection"),
+}
+RETIRED_PHRASES_IN_TESTS = {
+    "GoOn": "continue, resume",
+    "GoesOn": "continue, resume",
+    "ForEver": "forever",
+    "InVain": "repeated failed …",
+    "AtHand": "available",
+}
+TEST_NAME = re.compile(r"\bTEST(?:_F|_P)?\(\s*\w+,\s*(\w+)\s*\)")
 # Test names are sentences, and these identifiers mean something else.
 NAME_EXCEPTIONS = re.compile(r"[a-z]*_?family_?[a-z]*|ss_family|sa_family|[A-Z]\w{18,}|RankCores|kBoundary\w*")
 
@@ -214,6 +237,8 @@ def findings_in_block(text, document):
         for pattern, instead in IDIOMS:
             if re.search(pattern, sentence):
                 yield "idiom", f"{sentence}  (write: {instead})"
+        if WHO.search(sentence) and not sentence.endswith("?") and not PERSONS.search(sentence):
+            yield "idiom", f"{sentence}  (write: the rank that …, which)"
         if document and len(sentence.split()) > WORDS:
             yield "length", f"{len(sentence.split())} words: {sentence}"
 
@@ -236,7 +261,7 @@ def findings_of(name, text):
         for number in long_lines(text):
             yield f"{name}:{number}: columns: more than {COLUMNS}"
     if kind == "c":
-        for number, finding in retired_names(name, text):
+        for number, finding in (*retired_names(name, text), *retired_test_names(text)):
             yield f"{name}:{number}: name: {finding}"
 
 
@@ -260,6 +285,17 @@ def retired_names(name, text):
         for word, instead in rules:
             if word in words:
                 yield code.count("\n", 0, match.start()) + 1, f"{match[0]}: '{word}' is retired (write: {instead})"
+
+
+def retired_test_names(text):
+    for match in TEST_NAME.finditer(text):
+        number = text.count("\n", 0, match.start()) + 1
+        for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", match[1]):
+            if word.lower() in RETIRED_IN_TESTS:
+                yield number, f"{match[1]}: '{word}' is retired (write: {RETIRED_IN_TESTS[word.lower()]})"
+        for phrase, instead in RETIRED_PHRASES_IN_TESTS.items():
+            if re.search(rf"{phrase}(?![a-z])", match[1]):
+                yield number, f"{match[1]}: '{phrase}' is retired (write: {instead})"
 
 
 # ---- the program ------------------------------------------------------------------------------------------------------------------------------------
@@ -304,6 +340,10 @@ def self_test():
             ("opening", "// Nobody waits.\nint a;\n"),
             ("opening", "// A rank ends.\n// Whose it is, ends.\n"),
             ("idiom", 'f("the header is none of ours");'),
+            ("idiom", "// The agent tells the worker.\n"),
+            ("idiom", "// A rank logs it; nobody waits.\n"),
+            ("idiom", 'f("2 of 3 workers go on");'),
+            ("idiom", "// It waits for the rank who comes next.\n"),
         ],
         "a.py": [("idiom", "# knocks at the door\n"), ("opening", '"""Whoever calls this."""\n')],
         "a.sh": [("idiom", "# waits for ever\n")],
@@ -319,6 +359,9 @@ def self_test():
         ("a.cc", "void say(int a);"),
         ("a.cc", "bool begin_told_ = false;"),
         ("a.h", "std::string place(int row);"),
+        ("a_test.cc", "TEST(Links, NobodyWaits) {}"),
+        ("a_test.cc", "TEST_F(Links, AnAgentSaysWhy) {}"),
+        ("a_test.cc", "TEST_P(Links, TheOthersGoOn) {}"),
     ):
         assert any(": name: " in finding for finding in findings_of(name, text)), (name, text)
     for name, text in (
@@ -326,6 +369,7 @@ def self_test():
         ("a.cc", '// The lobby.\nf("lobby");'),
         ("a.cc", "place_workers(in_place);"),
         ("src/tandem/elastic/a.cc", "TEST(Links, ALobbyThatIsFullRefusesMore) {}"),
+        ("a_test.cc", "TEST(Links, TheWholeIsGoodOnly) {}"),
     ):
         assert not [finding for finding in findings_of(name, text) if ": name: " in finding], (name, text)
     for name, text in (
@@ -335,6 +379,8 @@ def self_test():
         ("a.md", "What is a shard? A batch. It depends on what is open."),
         ("a.cc", 'f(" Who? ");'),
         ("a.cc", 'f("Who is ");'),
+        ("a.md", "This page is for people who run jobs. Call `tell(name)` and `say`."),
+        ("a.cc", 'f("[t3]$ $nobody ${rank");'),
     ):
         assert not list(findings_of(name, text)), list(findings_of(name, text))
     print("check_prose: self-test passed")
