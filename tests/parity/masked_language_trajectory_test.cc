@@ -119,7 +119,8 @@ class MaskedLanguageTrajectory : public SharedDataTest,
 
 INSTANTIATE_TEST_SUITE_P(Runs, MaskedLanguageTrajectory,
                          ::testing::Values("joined", "line_by_line", "accumulation_2", "two_epochs",
-                                           "two_epochs_evaluated", "modernbert_mlm"),
+                                           "two_epochs_evaluated", "modernbert_mlm",
+                                           "modernbert_mlm_accumulation_2"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_P(MaskedLanguageTrajectory, IsThatOfTheTrainer) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -97,6 +98,9 @@ class Task {
   virtual void backward(const kernels::Context& context, const nn::Weights& weights,
                         const nn::DropoutStream& dropout, double loss_scale, std::span<float> grads,
                         bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) = 0;
+  // The labels that the loss of the current batch is the mean over, if the loss of a step is the
+  // mean over all its labels; none: the mean over the micro-batches' losses.
+  virtual std::optional<std::size_t> loss_labels() const { return std::nullopt; }
   // Null when the loss of a micro-batch depends on its features alone, as in most tasks.
   virtual StepContrast* contrast() { return nullptr; }
 

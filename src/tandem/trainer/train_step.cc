@@ -1,6 +1,7 @@
 #include "tandem/trainer/train_step.h"
 
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "tandem/core/profile.h"
@@ -52,15 +53,28 @@ void compare_texts(const StepContext& context, const data::EpochBatches& order,
                    [&](std::span<float> values) { context.gradients.gather(values); });
 }
 
-// Completes the mean gradient and the record of the step; returns the gradient's L2 norm.
+// Completes the record of the step and the sum of gradients; returns the factor that makes it the
+// mean. The shards' gradients have the weights of their losses, and finish() averages over shards.
 double finish_reduction(const StepContext& context, StepResult& result) {
   const StageTimer timer(context.kernels.profile, "gradient", "reduction, norm");
   context.gradients.finish();
   context.gradients.gather(result.own.values(), result.record.values());
-  return std::sqrt(context.gradients.squared_norm());
+  const double mean = result.record.divide_by_weights();
+  result.own.divide_by_weights();
+  result.grad_norm = mean * std::sqrt(context.gradients.squared_norm());
+  result.record.set_grad_norm(result.grad_norm);
+  return mean;
 }
 
 }  // namespace
+
+double StepRecord::divide_by_weights() {
+  double weights = 0;
+  for (std::size_t i = 0; i < num_shards(); ++i) weights += values_[i * kPerShard + 1];
+  const double inverse = weights == 0 ? 0 : static_cast<double>(num_shards()) / weights;
+  for (std::size_t i = 0; i < num_shards(); ++i) values_[i * kPerShard] *= inverse;
+  return inverse;
+}
 
 dist::ModelStateOptions state_options(const nn::ParameterLayout& layout, std::size_t bf16_elements,
                                       const optim::Optimizer* optimizer, int logical_shards,
@@ -97,40 +111,46 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
 
   // Forward and backward. A rank owns a contiguous run of logical shards, usually exactly one. The
   // micro-batches of a shard add up in its gradient arena, in order; while the last one runs
-  // backward, finished parts of the gradient start their reduction.
+  // backward, finished parts of the gradient start their reduction. A micro-batch has the weight of
+  // its labels, or all have the same one.
   const double micro_scale = 1.0 / static_cast<double>(num_batches);
   const auto [first_shard, end_shard] = gradients.shards();
   for (std::size_t shard = first_shard; shard < end_shard; ++shard) {
     double loss = 0;
+    std::optional<std::size_t> labels;  // of the shard
     tasks::BatchSize batch;
     for (std::size_t micro = 0; micro < num_batches; ++micro) {
       add(batch, load_batch(context, order, first_batch, micro, shard));
       if (contrast != nullptr) contrast->select({micro, shard});
-      loss += task.forward(kernels, weights, dropout);
+      const std::optional<std::size_t> counted = task.loss_labels();
+      if (counted) labels = labels.value_or(0) + *counted;
+      const double weight = counted ? static_cast<double>(*counted) : 1;
+      loss += task.forward(kernels, weights, dropout) * weight;
       const bool last = micro + 1 == num_batches;
-      task.backward(kernels, weights, dropout, micro_scale, gradients.gradient(shard),
+      task.backward(kernels, weights, dropout, counted ? weight : micro_scale,
+                    gradients.gradient(shard),
                     /*accumulate=*/micro > 0, [&](std::size_t end) {
                       if (!last) return;
                       const StageTimer timer(kernels.profile, "gradient", "reduction, norm");
                       gradients.gradient_ready(shard, end);
                     });
     }
-    result.own.add(loss * micro_scale, static_cast<double>(batch.real_tokens),
+    result.own.add(labels ? loss : loss * micro_scale, static_cast<double>(labels.value_or(1)),
+                   static_cast<double>(batch.real_tokens),
                    static_cast<double>(batch.computed_tokens));
     add(result.batch, batch);
   }
 
   // The mean over all shards along the canonical tree (docs/numerics.md), its norm, and the clip
   // factor: the same bits on every rank.
-  result.grad_norm = finish_reduction(context, result);
-  result.record.set_grad_norm(result.grad_norm);
+  const double mean = finish_reduction(context, result);
   const double clip = optim::clip_factor(result.grad_norm, context.max_grad_norm);
 
   // Each rank updates its slices of the weights that the ranks of this node share, in one pass, and
   // then all of them see the new ones. If a rank dies, other ranks can finish its part.
   const optim::OptimizerStep update{.step = static_cast<std::uint64_t>(step) + 1,
                                     .learning_rate = learning_rate,
-                                    .gradient_scale = clip};
+                                    .gradient_scale = clip * mean};
   const StageTimer timer(kernels.profile, "optimizer", "update");
   gradients.update(kernels, context.optimizer, update, result.record.values());
   return result;

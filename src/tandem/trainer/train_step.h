@@ -34,21 +34,25 @@ struct StepContext {
 // (ModelState::record()).
 class StepRecord {
  public:
-  static constexpr std::size_t kPerShard = 3;
+  static constexpr std::size_t kPerShard = 4;
   StepRecord() = default;
   explicit StepRecord(std::vector<double> values) : values_(std::move(values)) {}
   void clear() { values_.clear(); }
-  void add(double loss, double real_tokens, double computed_tokens) {
-    values_.insert(values_.end(), {loss, real_tokens, computed_tokens});
+  // loss: of the shard's batches, times their weight, whose sum is `weight`.
+  void add(double loss, double weight, double real_tokens, double computed_tokens) {
+    values_.insert(values_.end(), {loss, weight, real_tokens, computed_tokens});
   }
   std::size_t num_shards() const { return values_.size() / kPerShard; }
   // Behind those of all shards: what else is needed to log the step.
   void set_grad_norm(double norm) { values_.push_back(norm); }
   double grad_norm() const { return values_.back(); }
-  // The mean over the micro-batches of the shard.
+  // The mean of these over the shards is the loss of the step.
   double loss(std::size_t shard) const { return values_.at(shard * kPerShard); }
-  double real_tokens(std::size_t shard) const { return values_.at(shard * kPerShard + 1); }
-  double computed_tokens(std::size_t shard) const { return values_.at(shard * kPerShard + 2); }
+  double real_tokens(std::size_t shard) const { return values_.at(shard * kPerShard + 2); }
+  double computed_tokens(std::size_t shard) const { return values_.at(shard * kPerShard + 3); }
+  // Divides the losses by the mean weight of the shards, and returns its inverse; 0 if all weights
+  // are 0.
+  double divide_by_weights();
   std::vector<double>& values() { return values_; }
   const std::vector<double>& values() const { return values_; }
 

@@ -69,6 +69,9 @@ struct MaskedLanguageHeadParts {
   bool norm_before_dense = false;
   std::optional<kernels::Activation> activation = {};  // unset: hidden_act
   std::optional<double> layer_norm_eps = {};           // unset: that of config.json
+  // Whether the Trainer's loss of a step is the mean over all its labels (num_items_in_batch), or
+  // the mean of the micro-batches' means.
+  bool mean_over_step = false;
 };
 
 // Draws of the class …ForMaskedLM when it is made, beyond the first values of its parameters

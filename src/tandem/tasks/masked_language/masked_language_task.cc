@@ -152,6 +152,11 @@ tasks::BatchSize MaskedLanguageTask::load_train_batch(std::span<const std::uint3
   return size;
 }
 
+std::optional<std::size_t> MaskedLanguageTask::loss_labels() const {
+  if (!model().config().family->masked_language_head.mean_over_step) return std::nullopt;
+  return rows_.size();
+}
+
 double MaskedLanguageTask::forward(const kernels::Context& context, const nn::Weights& weights,
                                    const nn::DropoutStream& dropout) {
   const TrainingPass pass = training_pass();

@@ -49,6 +49,8 @@ class MaskedLanguageTask final : public tasks::EncoderTask {
   void begin_epoch(const tasks::EpochBegin& epoch) override;
   tasks::BatchSize load_train_batch(std::span<const std::uint32_t> features,
                                     std::uint64_t first_sample) override;
+  // The chosen tokens, for a family whose loss is the mean over a step.
+  std::optional<std::size_t> loss_labels() const override;
   // 0, with gradients of 0, for a batch in which no token is chosen.
   double forward(const kernels::Context& context, const nn::Weights& weights,
                  const nn::DropoutStream& dropout) override;
