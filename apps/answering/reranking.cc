@@ -41,9 +41,8 @@ Reranker::Reranker(const FoundModel& found, InferenceModel& model, std::size_t m
   }
   if (max_seq_length > 0) max_tokens_ = std::min(max_tokens_, max_seq_length);
   if (max_tokens_ <= model.tokenizer().sequence_template().special_tokens_of_pair())
-    raise<ConfigError>(
-        "--max_seq_length {}: found no room next to the special tokens of a pair",
-        max_tokens_);
+    raise<ConfigError>("--max_seq_length {}: found no room next to the special tokens of a pair",
+                       max_tokens_);
 }
 
 PassageScores Reranker::score(const RerankRequest& request, const std::stop_token& cancelled) {
