@@ -11,7 +11,7 @@ namespace tandem::kernels {
 
 struct AdafactorStep {
   double lr = 0;
-  double beta2 = 0;  // of this step: 1 - t^decay_rate
+  double beta2 = 0;  // beta2 of this step: 1 - t^decay_rate
   double clip_threshold = 1;
   double weight_decay = 0;
   double eps = 1e-30;

@@ -52,9 +52,9 @@ struct Attention {
   using Input = typename Products::Input;
   using Inner = typename Products::Unit;
   using V = typename Inner::V;
-  using Row = SixteenLanes<V>;  // of sums along a row
+  using Row = SixteenLanes<V>;  // sums along a row
   using T = typename Input::T;
-  using Element = typename Inner::T;  // of P and dS
+  using Element = typename Inner::T;  // element of P and dS
   static constexpr std::size_t kReduced = Inner::kReduced;
   static_assert(Input::kReduced == kReduced);
   static constexpr std::size_t kBlock = Products::kBlock;  // queries
@@ -84,16 +84,16 @@ struct Attention {
   // Matrices of one head in scratch memory. Rows of scores have the width of their block.
   struct Scratch {
     std::size_t keys, columns;                   // padded: of a head
-    std::size_t head_depth;                      // of a reduction over the columns of a head
+    std::size_t head_depth;                      // depth of a reduction over the columns of a head
     GemmUnit *k_along, *v_across;                // B: reduced over columns; over keys
     GemmUnit* queries;                           // A: rows [kBlock][head_depth]
     float *scores, *out;                         // [kBlock, width], [kBlock, columns]
     GemmUnit *v_along, *k_across;                // from here on for backward
     GemmUnit* grad_out;                          // A: rows [kBlock][head_depth]
-    GemmUnit *queries_across, *grad_out_across;  // of pack_block()
+    GemmUnit *queries_across, *grad_out_across;  // panels of pack_block()
     GemmUnit* transposed;                        // [kBlock / kReduced] units, width: pairs_at()
     float* grad_scores;                          // [kBlock, width]
-    float *grad_k, *grad_v;                      // of multiply_transposed(), keys times columns
+    float *grad_k, *grad_v;                      // from multiply_transposed(), keys times columns
 
     Scratch(const AttentionHead<T>& h)
         : keys(padded(h.keys)), columns(padded(h.head_dim)), head_depth(depth(h.head_dim)) {

@@ -433,7 +433,7 @@ TEST(Attention, PadRowsAreNeverAttendedTo) {
     const Results<float> before = run(runtime.context(), c);
     for (std::size_t row = 16; row < 20; ++row) {
       for (std::size_t column = c.hidden; column < 3 * c.hidden; ++column) {
-        EXPECT_EQ(before.grad_qkv[row * 3 * c.hidden + column], 0.0f);  // of keys and values
+        EXPECT_EQ(before.grad_qkv[row * 3 * c.hidden + column], 0.0f);  // those of keys and values
         c.qkv[row * 3 * c.hidden + column] = 1e9f;
       }
     }

@@ -171,7 +171,7 @@ TEST(Dropout, MeanAndVarianceOfBlocksAreThoseOfIndependentDraws) {
     const auto x = standardised(mask, kP, kStatisticsRows, kStatisticsColumns);
     const std::size_t blocks = x.size() / kBlock;
     double mean = 0;
-    double chi_squared = 0;  // of the block sums, `blocks` degrees of freedom
+    double chi_squared = 0;  // statistic of the block sums, `blocks` degrees of freedom
     for (std::size_t b = 0; b < blocks; ++b) {
       double sum = 0;
       for (std::size_t i = 0; i < kBlock; ++i) sum += x[b * kBlock + i];

@@ -45,7 +45,7 @@ struct EmbeddingResults {
   std::vector<float> y, sum, mean, rstd;
   std::vector<bfloat16> y_copy;
   std::vector<float> grad_word, grad_position, grad_type, grad_gamma, grad_beta;
-  std::vector<float> grad_sum;  // of the rows
+  std::vector<float> grad_sum;  // gradient of the rows
 };
 
 EmbeddingResults run(const Context& ctx, const EmbeddingCase& c, std::int32_t padding_idx = -1,

@@ -94,7 +94,7 @@ class Product {
 
   // The sums of one tile, in memory of the thread; valid until the thread's next tile.
   struct Tile {
-    std::size_t row, column, rows, columns;  // of C
+    std::size_t row, column, rows, columns;  // position and size in C
     const float* sums;
     std::size_t ld;
   };
@@ -234,7 +234,7 @@ class Product {
   std::size_t slice_units_ = 0;
   std::size_t a_units_ = 0;
   std::size_t b_units_ = 0;
-  std::size_t buffers_ = 1;  // of staged operands: 2 if one is packed while the other is multiplied
+  std::size_t buffers_ = 1;  // staged operands: 2 if one is packed while the other is multiplied
   const GemmUnit* ahead_ = nullptr;
 };
 

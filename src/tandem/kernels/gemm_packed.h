@@ -23,8 +23,8 @@ using GemmUnit = std::uint32_t;
 // Upper limits of the parts into which a product is cut. They decide the speed, never a bit of the
 // result.
 struct GemmBlocks {
-  std::size_t tile_rows = 0, tile_columns = 0;  // of C
-  std::size_t slice_units = 0;                  // of the reduction
+  std::size_t tile_rows = 0, tile_columns = 0;  // tile of C
+  std::size_t slice_units = 0;                  // slice of the reduction
 };
 
 // A staged slice of A. The layout inside a panel is the instruction set's own.

@@ -153,7 +153,7 @@ class SteppedPacking {
 
   [[gnu::always_inline]] inline void step() {
     constexpr std::size_t kLanes = V::kLanes;
-    constexpr std::size_t kRowsAhead = 2;  // of units: 1000 cycles or so, more than memory takes
+    constexpr std::size_t kRowsAhead = 2;  // in units: 1000 cycles or so, more than memory takes
     const T* from = row_ + column_;
     for (std::size_t i = 0; i < Unit::kReduced; ++i) {
       for (std::size_t line = 0; line < 2 * kLanes; line += 64 / sizeof(T))

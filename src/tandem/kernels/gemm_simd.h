@@ -93,7 +93,7 @@ class FetchForWriting {
 template <int kMr, int kCache>
 struct NextRows {
   static constexpr std::size_t kUnitsOfLine = 64 / sizeof(GemmUnit);
-  const GemmUnit* lines;  // of the next rows
+  const GemmUnit* lines;  // lines of the next rows
   std::size_t stride;
   FetchForWriting& to_write;
   bool upper = false;  // half of the rows in one step, the others in the next

@@ -20,11 +20,11 @@
 
 namespace tandem::kernels::simd {
 
-inline constexpr std::size_t kTileUnits = kTileRowBytes / sizeof(GemmUnit);  // of the reduction
+inline constexpr std::size_t kTileUnits = kTileRowBytes / sizeof(GemmUnit);  // in the reduction
 inline constexpr std::size_t kTileSize = kTileRows * kTileUnits;             // in units
 inline constexpr std::size_t kTileBlock = 2 * kTileRows;                     // rows or columns of C
 inline constexpr std::size_t kStepReduced = 2 * kTileUnits;                  // elements
-inline constexpr std::size_t kStepUnits = 2 * kTileSize;  // of an A panel per step
+inline constexpr std::size_t kStepUnits = 2 * kTileSize;  // units of an A panel per step
 
 // Always inlined, so that no copy compiled with AMX can reach code that runs on other processors.
 [[gnu::always_inline]] constexpr std::size_t tile_steps(std::size_t units) {

@@ -56,7 +56,7 @@ class Int8Weight {
   std::span<const float> scale() const { return {scale_.data(), out_features_}; }
   // The weight as it was given to pack(): [out_features, in_features].
   std::vector<std::int8_t> unpack() const;
-  std::size_t bytes() const;  // of memory
+  std::size_t bytes() const;  // bytes of memory
 
   // For the operations: kernel_tables.h describes the panels. Scales and sums of rows are followed
   // by zeros up to a whole panel.

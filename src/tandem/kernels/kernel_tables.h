@@ -257,7 +257,7 @@ struct ReduceKernels {
   // The parts of a softmax. A NaN among x makes exp_sum NaN; largest may skip it. No x - shift is
   // above 0.
   float (*largest)(std::size_t count, const float* x);
-  float (*exp_sum)(std::size_t count, float shift, const float* x);  // of e^(x - shift)
+  float (*exp_sum)(std::size_t count, float shift, const float* x);  // sum of e^(x - shift)
   // y = factor e^(x - shift). y may be x.
   void (*scaled_exp)(std::size_t count, float shift, float factor, const float* x, float* y);
 };
@@ -279,9 +279,9 @@ struct Int8Row {
 
 // Some rows of x times some panels of the weight.
 struct Int8Product {
-  std::size_t rows = 0;     // of x and y
-  std::size_t columns = 0;  // of y: output features
-  std::size_t groups = 0;   // of the reduction
+  std::size_t rows = 0;     // rows of x and y
+  std::size_t columns = 0;  // columns of y: output features
+  std::size_t groups = 0;   // groups of the reduction
   // Elements as the implementation's quantize() stores them; up to a multiple of its row_block,
   // further rows may be read.
   const std::byte* x = nullptr;
@@ -297,7 +297,7 @@ struct Int8Product {
 };
 
 struct Int8Kernels {
-  std::size_t element_bytes;  // of a quantized activation
+  std::size_t element_bytes;  // bytes of a quantized activation
   std::size_t row_block;      // rows that multiply() takes at once
   // The smallest and the largest of x and 0; NaNs do not count.
   void (*min_max)(std::size_t count, const float* x, float* min, float* max);

@@ -17,7 +17,7 @@ inline constexpr std::size_t kL1Floats = 2048;
 // The multiply-add of one instruction set. Both loops return the FLOPs done.
 struct PeakFamily {
   std::string_view name;   // "avx512"
-  std::string_view dtype;  // of the operands: "f32", "bf16" or "int8"
+  std::string_view dtype;  // type of the operands: "f32", "bf16" or "int8"
   double (*registers)(std::size_t iterations) = nullptr;
   // Each multiply-add takes one operand from `block`: [kL1Floats], 64-byte aligned, zeros. Null
   // where there is no such loop.

@@ -14,7 +14,7 @@ namespace tandem::kernels {
 struct BatchRow {
   std::size_t index;          // in the batch
   std::uint32_t in_sequence;  // in its sequence: the row of the dropout counter
-  DropoutMask mask;           // of its sequence
+  DropoutMask mask;           // mask of its sequence
 };
 
 // Rows per chunk: enough to hide the cost of handing out a chunk, few enough for many cores.

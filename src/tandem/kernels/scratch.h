@@ -43,7 +43,7 @@ class Scratch {
   std::any& state_of_thread(int thread) { return threads_[static_cast<std::size_t>(thread)].state; }
 
   int num_threads() const { return static_cast<int>(threads_.size()); }
-  std::size_t bytes() const;  // of address space
+  std::size_t bytes() const;  // bytes of address space
 
  private:
   struct alignas(kTensorAlignment) PerThread {

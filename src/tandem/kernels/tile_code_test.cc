@@ -27,7 +27,7 @@ namespace {
 struct Instruction {
   unsigned prefix = 0, opcode = 0, mod = 0, reg = 0, rm = 0;
   unsigned vvvv = 0;
-  std::uint64_t address = 0;  // of memory operands
+  std::uint64_t address = 0;  // address of memory operands
   std::uint64_t stride = 0;   // the index register, scaled
   std::size_t length = 0;     // bytes; 0: not a tile instruction
 };

@@ -20,7 +20,7 @@ namespace tandem::kernels {
 struct KeptBlock {
   std::uint64_t begin = 0;  // elements, counted from where the log's owner counts; below 2^32
   std::uint64_t count = 0;  // 1 to 2^31 - 1
-  std::uint64_t half = 0;   // of the log's values
+  std::uint64_t half = 0;   // half of the log's values
 
   // Never 0, which stands for no block.
   std::uint64_t word() const { return begin << 32 | count << 1 | half; }

@@ -29,7 +29,7 @@ struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
   std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {};  // of tiles 0 to 7; the rest is reserved
+  std::uint16_t row_bytes[16] = {};  // row bytes of tiles 0 to 7; the rest is reserved
   std::uint8_t rows[16] = {};
 
   // All tiles at their full size.
