@@ -22,7 +22,7 @@ using models::testing::TestContext;
 using nlohmann::json;
 using nn::Precision;
 
-constexpr std::size_t kMaxLength = 384;  // of the goldens, which are padded
+constexpr std::size_t kMaxLength = 384;  // length of the goldens, which are padded
 constexpr std::size_t kFeatures = 8;
 
 std::string golden(const std::string& name) {

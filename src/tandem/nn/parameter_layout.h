@@ -21,7 +21,7 @@ namespace tandem::nn {
 // Kind of a parameter; decides weight decay and the initialization of a missing one.
 enum class ParameterKind {
   kWeight,           // matrix of a linear layer: [out_features, in_features]
-  kBias,             // of a linear layer, a LayerNorm or scores: never decays
+  kBias,             // bias of a linear layer, a LayerNorm or scores: never decays
   kLayerNormWeight,  // never decays
   kEmbedding         // table [rows, H]; decays
 };
@@ -32,7 +32,7 @@ enum class Bias : bool { kNo, kYes };
 struct ParameterSpec {
   std::string name;  // Hugging Face's name, e.g. "bert.encoder.layer.0.output.dense.weight"
   std::vector<std::size_t> shape;  // row-major
-  std::size_t offset = 0;          // of its first element in the arena
+  std::size_t offset = 0;          // offset of its first element in the arena
   std::size_t size = 0;            // product of shape
   ParameterKind kind = ParameterKind::kWeight;
   bool weight_decay = false;  // kWeight and kEmbedding, as run_qa's two parameter groups

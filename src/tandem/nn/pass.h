@@ -23,7 +23,7 @@ enum class DropoutSite : std::uint32_t {
   kFeedForwardOutput = 2,
   kEmbeddingNoise = 3,  // drops nothing: the noise that is added to the embeddings of layer 0
   kHeadHidden = 4,
-  kAttentionProbabilities = kernels::kAttentionSite  // of head 0; head h has the place h further
+  kAttentionProbabilities = kernels::kAttentionSite  // head 0; head h has the place h further
 };
 
 // The dropout of one pass. enabled = false is the deterministic model, as in evaluation.

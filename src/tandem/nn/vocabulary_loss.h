@@ -35,13 +35,13 @@ struct VocabularyGradients {
   float* x = nullptr;       // [R, E], overwritten
   float* weight = nullptr;  // [V, E], overwritten or added to
   float* bias = nullptr;    // [V], as weight
-  bool accumulate = false;  // of weight and bias
+  bool accumulate = false;  // whether to add to the gradients of weight and bias
 };
 
 // Results of forward for a row.
 struct VocabularyRow {
   float largest = 0;       // logit
-  double sum = 0;          // of e^(logit - largest)
+  double sum = 0;          // sum of e^(logit - largest)
   float target = 0;        // the target's logit
   std::uint32_t best = 0;  // the first of the largest logits
   double log_sum_exp() const;
@@ -51,7 +51,7 @@ struct VocabularyRow {
 // One pass at a time. Not thread-safe.
 class VocabularyLoss {
  public:
-  static constexpr std::size_t kSlice = 2048;  // of the vocabulary
+  static constexpr std::size_t kSlice = 2048;  // slice of the vocabulary
 
   // Room for passes of up to `rows` rows; without it forward() allocates. Returns the bytes.
   // training: a backward pass follows.

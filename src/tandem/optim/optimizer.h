@@ -34,7 +34,7 @@ inline std::string_view to_string(OptimizerName name) {
 // All options of the optimizers; each reads those that concern it.
 struct OptimizerOptions {
   OptimizerName name = OptimizerName::kAdamwTorch;
-  double weight_decay = 0.0;  // of the parameters whose ParameterSpec has weight_decay
+  double weight_decay = 0.0;  // decay of the parameters whose ParameterSpec has weight_decay
   // AdamW: --adam_beta1, --adam_beta2, --adam_epsilon.
   double beta1 = 0.9;
   double beta2 = 0.999;

@@ -12,7 +12,7 @@ namespace tandem::optim {
 // A part of an update: one thread's, or (Adafactor) all threads' together.
 struct UpdatePiece {
   std::size_t index = 0;     // in [0, UpdatePieces::count)
-  std::size_t elements = 0;  // of each span, or of the longest; below 2^31
+  std::size_t elements = 0;  // elements of each span, or of the longest; below 2^31
   // Weights and state. The bf16 copy is not among them: it follows from the weights.
   std::span<const std::span<float>> overwritten;
 };

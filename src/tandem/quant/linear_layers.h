@@ -20,7 +20,7 @@ struct LinearModule {
 struct LinearLayer {
   std::vector<LinearModule> modules;  // their rows follow each other
   std::string block;                  // the transformer layer: "bert.encoder.layer.0"
-  nn::Linear linear;                  // of all modules
+  nn::Linear linear;                  // linear layers of all modules
 };
 
 // The linear layers of the encoder, in the order of the layout: the last transformer layer first.

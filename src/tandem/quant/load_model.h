@@ -16,7 +16,7 @@
 namespace tandem::quant {
 
 struct LoadedModel {
-  models::LoadReport report;            // of the f32 weights, if they were asked for
+  models::LoadReport report;            // report on the f32 weights, if they were requested
   std::optional<nn::Int8Linears> int8;  // nothing: config.json has no quantization
 };
 

@@ -32,7 +32,7 @@ struct EncoderTensors {
   // the same memory unless keeps_hidden(); backward then brings each back when it is needed.
   std::vector<nn::Hidden<T>> hidden;
   std::vector<LayerMemory> layers;  // [L] what is shared is the same memory in all
-  std::span<std::byte> shared;      // of the table's SharedPart
+  std::span<std::byte> shared;      // the table's SharedPart
 
   // In f32 the residual stream has a matrix per layer anyway.
   static constexpr bool keeps_hidden(PassKind kind) {
@@ -120,7 +120,7 @@ class Encoder {
 
   std::size_t hidden_size_;
   LayerTable table_;
-  std::size_t layers_end_;   // of the parameters of the table
+  std::size_t layers_end_;   // end of the table's parameters
   std::size_t last_mixing_;  // the last layer whose rows read each other: behind it any rows may go
   nn::EmbeddingsOptions embeddings_options_;
   nn::EmbeddingsParameters embeddings_;

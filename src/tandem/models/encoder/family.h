@@ -63,7 +63,7 @@ struct MaskedLanguageHeadParts {
   std::string_view dense = {};   // "cls.predictions.transform.dense"
   std::string_view norm = {};    // "cls.predictions.transform.LayerNorm"
   std::string_view output = {};  // module of the output matrix: "cls.predictions.decoder"
-  std::string_view bias = {};    // of the output layer: "cls.predictions.bias"
+  std::string_view bias = {};    // bias of the output layer: "cls.predictions.bias"
   // The order in which the class defines the parts, as far as families differ.
   bool bias_first = false;
   bool norm_before_dense = false;
@@ -82,10 +82,10 @@ struct ConstructionDraws {
 };
 
 struct Family {
-  std::string_view model_type;  // of config.json: "bert"
+  std::string_view model_type;  // model type of config.json: "bert"
   std::string_view
-      class_prefix;  // of the classes of transformers: "Bert" of "BertForQuestionAnswering"
-  std::string_view base_prefix;  // of the encoder's tensors: "bert."
+      class_prefix;  // prefix of the classes of transformers: "Bert" of "BertForQuestionAnswering"
+  std::string_view base_prefix;  // prefix of the encoder's tensors: "bert."
   // The layers with the names of their parts: an entry lives as long as the program.
   const LayerKind* layers;
   EmbeddingNames embeddings = {};

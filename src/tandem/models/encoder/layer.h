@@ -61,7 +61,7 @@ struct LayerMemory {
 // One layer's part of a pass.
 template <class T>
 struct LayerPass {
-  const nn::Pass& rows;        // of x
+  const nn::Pass& rows;        // rows of x
   const nn::Pass* first_rows;  // null, or the first row of each sequence, as sequences of one row
                                // each: these rows alone continue, and y has them
   PassKind kind;
@@ -69,7 +69,7 @@ struct LayerPass {
   // both may be the same memory; with T = bfloat16 their residuals may be, in every kind of pass.
   nn::Hidden<T> x, y;
   LayerMemory memory;
-  std::span<std::byte> shared;  // of the table's SharedPart
+  std::span<std::byte> shared;  // the table's SharedPart
 
   const nn::Pass& output_rows() const { return first_rows == nullptr ? rows : *first_rows; }
   LayerRows layer_rows() const {
@@ -186,7 +186,7 @@ class SharedPart {
 struct LayerTable {
   struct Entry {
     std::unique_ptr<const Layer> layer;
-    std::size_t end = 0;  // of the layout's prefix that is final after this layer's backward
+    std::size_t end = 0;  // end of the layout's prefix that is final after this layer's backward
   };
   std::vector<Entry> layers;  // in the order of forward, at least one
   // Null, or made by a kind whose layers share one. Its parameters are the layout's last.

@@ -39,7 +39,7 @@ struct ModelConfig {
   const Family* family = &kBert;  // never null
   std::size_t vocab_size = 30522;
   std::size_t hidden_size = 768;
-  std::size_t embedding_size = 0;  // of a token's embedding; 0: hidden_size
+  std::size_t embedding_size = 0;  // size of a token's embedding; 0: hidden_size
   std::size_t num_hidden_layers = 12;
   std::size_t num_attention_heads = 12;
   std::size_t intermediate_size = 3072;
@@ -53,7 +53,7 @@ struct ModelConfig {
   // Dropout of the heads of texts and tokens; null: hidden_dropout_prob.
   std::optional<double> classifier_dropout;
   std::optional<double>
-      seq_classif_dropout;  // of the head of texts only, if it has one (DistilBERT)
+      seq_classif_dropout;  // for the head of texts only, if it has one (DistilBERT)
   double layer_norm_eps = 1e-12;
   double initializer_range = 0.02;
   double initializer_cutoff_factor = 2;  // ModernBERT: deviations at which new weights are cut off

@@ -165,7 +165,7 @@ class PredictionHead final : public Head {
   }
 
   PredictionInput input_;
-  std::size_t layer_;  // of the dropout's place: the one behind the last
+  std::size_t layer_;  // layer number of the dropout site: the one behind the last
   std::size_t hidden_size_;
   kernels::Activation activation_;
   double layer_norm_eps_;

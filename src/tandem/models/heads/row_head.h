@@ -11,9 +11,9 @@ namespace tandem::models {
 
 struct RowHeadOptions {
   std::string class_suffix;    // HeadShape::class_suffix
-  std::string name;            // of the linear layer: "qa_outputs"
+  std::string name;            // name of the linear layer: "qa_outputs"
   std::size_t num_labels = 0;  // logits of a row
-  double dropout = 0;          // of the layer's input
+  double dropout = 0;          // dropout of the layer's input
 };
 
 // Logits are [R, num_labels].

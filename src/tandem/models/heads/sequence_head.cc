@@ -58,7 +58,7 @@ class SequenceHead final : public Head {
     std::span<float> first;   // what dense reads
     std::span<float> dense;   // what it gives
     std::span<float> active;  // what the output layer reads
-    std::span<float> grad;    // of active, then of dense; training only
+    std::span<float> grad;    // gradient of active, then of dense; training only
   };
   Rows rows_in(std::span<float> memory, const nn::Pass& pass) const {
     const std::size_t size = pass.sequences.count() * hidden_size_;
@@ -98,7 +98,7 @@ class SequenceHead final : public Head {
                                         rows.dense.data(), rows.grad.data(), rows.grad.data());
   }
 
-  std::size_t layer_;  // of the dropout's places: the one behind the last
+  std::size_t layer_;  // layer number of the dropout sites: the one behind the last
   std::size_t hidden_size_;
   kernels::Activation activation_;
   double input_dropout_;

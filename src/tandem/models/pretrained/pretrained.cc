@@ -197,7 +197,7 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
   LoadReport report;
   report.file = files.path();
   std::vector<bool> loaded(layout.parameters().size(), false);
-  std::vector<std::size_t> drawn_anew;  // of another shape
+  std::vector<std::size_t> drawn_anew;  // tensors of another shape
   for (std::size_t i = 0; i < files.tensors().size(); ++i) {
     const formats::TensorView& tensor = files.tensors()[i];
     const nn::ParameterSpec* parameter = target_of(layout, prefix, tensor.name);

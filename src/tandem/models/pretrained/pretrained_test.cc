@@ -46,7 +46,7 @@ std::vector<float> exact_values(std::size_t size, std::size_t seed) {
   return values;
 }
 
-std::uint16_t half_bits(float value) {  // of the values above only: normal numbers
+std::uint16_t half_bits(float value) {  // f16 bits of the values above; only normal numbers
   if (value == 0) return 0;
   int exponent = 0;
   // Value = mantissa·2^exponent, mantissa in [0.5, 1).

@@ -40,10 +40,10 @@ struct PostNormOptions {
   std::size_t intermediate_size = 0;
   kernels::Activation activation = kernels::Activation::kGelu;
   double layer_norm_eps = 1e-12;
-  double attention_dropout = 0;         // of the probabilities
+  double attention_dropout = 0;         // dropout of the probabilities
   double attention_output_dropout = 0;  // before the first residual
   double feed_forward_dropout = 0;      // before the second residual
-  const RelativeBias* bias = nullptr;   // of the scores, the table's SharedPart; null: none
+  const RelativeBias* bias = nullptr;   // bias of the scores, the table's SharedPart; null: none
 
   std::size_t head_dim() const { return hidden_size / num_heads; }
 };

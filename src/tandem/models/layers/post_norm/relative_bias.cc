@@ -12,7 +12,7 @@ namespace tandem::models {
 namespace {
 
 constexpr std::size_t kDirection = kRelativeBuckets / 2;  // buckets of one direction
-constexpr std::size_t kExact = kDirection / 2;            // of one distance each
+constexpr std::size_t kExact = kDirection / 2;            // buckets of one distance each
 constexpr std::size_t kFarthest = 128;                    // from here on all share the last
 
 std::size_t bucket_of_magnitude(std::size_t distance) {

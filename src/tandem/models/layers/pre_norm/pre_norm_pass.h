@@ -38,8 +38,8 @@ struct PreNormOptions {
   std::size_t intermediate_size = 0;
   kernels::Activation activation = kernels::Activation::kGelu;
   double layer_norm_eps = 1e-5;
-  double attention_dropout = 0;     // of the probabilities, and before the first residual
-  double feed_forward_dropout = 0;  // of the gated activation
+  double attention_dropout = 0;     // dropout of the probabilities, and before the first residual
+  double feed_forward_dropout = 0;  // dropout of the gated activation
   std::size_t window = kernels::kAllKeys;
   kernels::RotaryTable positions;
 
