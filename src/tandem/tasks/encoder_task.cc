@@ -14,7 +14,7 @@ struct EncoderTask::Pass {
 
   models::Activations activations;
   nn::PackedBatch batch;
-  std::vector<float> logits, grad_logits;  // of the largest batch
+  std::vector<float> logits, grad_logits;  // logits and gradients of the largest batch
 };
 
 EncoderTask::EncoderTask(models::ModelConfig config, const models::MakeHead& make_head,

@@ -28,7 +28,7 @@ struct EncoderTaskOptions {
   nn::Precision precision = nn::Precision::kFloat32;
   bool gradient_checkpointing = false;  // recompute the layers in backward to save memory
   std::size_t eval_batch_size = 8;
-  models::WeightFormat weight_format = models::WeightFormat::kSafetensors;  // of save_pretrained
+  models::WeightFormat weight_format = models::WeightFormat::kSafetensors;  // for save_pretrained
 };
 
 // Used by one thread.
@@ -165,7 +165,7 @@ class EncoderTask : public Task {
   const TokenSequences* train_ = nullptr;
   std::span<const std::uint32_t> group_begins_;  // empty: each feature is one sequence
   std::size_t largest_group_ = 1;
-  std::vector<std::uint32_t> loaded_sequences_;  // of the current batch, if there are groups
+  std::vector<std::uint32_t> loaded_sequences_;  // the current batch's, if there are groups
   std::vector<float> train_costs_;
   std::optional<EvaluationSequences> eval_, predict_;
   std::unique_ptr<Pass> training_;

@@ -49,8 +49,8 @@ class FeatureFileWriter {
 
   AtomicFile file_;
   std::string key_;
-  std::vector<std::uint64_t> sizes_;  // of the fields that are complete
-  std::uint64_t field_bytes_ = 0;     // of the current field
+  std::vector<std::uint64_t> sizes_;  // sizes of the fields that are complete
+  std::uint64_t field_bytes_ = 0;     // bytes of the current field
   std::uint64_t file_bytes_ = 0;
   std::uint64_t checksum_ = 0;
   std::vector<std::byte> buffer_;  // not written yet
@@ -88,7 +88,7 @@ class FeatureFields {
  private:
   FieldBytes next(std::size_t element_bytes, bool array);
 
-  std::shared_ptr<const void> memory_;  // of the mapping; stays while an array of it lives
+  std::shared_ptr<const void> memory_;  // memory of the mapping; stays while an array of it lives
   std::vector<FieldBytes> fields_;
   std::size_t taken_ = 0;
 };

@@ -46,7 +46,7 @@ struct TaskSettings {
   bool gradient_checkpointing = false;
   std::size_t eval_batch_size = 8;
   models::WeightFormat weight_format = models::WeightFormat::kSafetensors;
-  std::filesystem::path model_directory = {};  // of the weights to begin with
+  std::filesystem::path model_directory = {};  // directory of the weights to begin with
   std::uint64_t seed = 42;
 };
 
@@ -60,7 +60,7 @@ struct TrainingShape {
 struct DataParts {
   const Stages& stages;
   const hub::DatasetFiles& files;
-  const std::filesystem::path& tokenizer_directory;  // of the tokenizer that make_task() got
+  const std::filesystem::path& tokenizer_directory;  // that of the tokenizer that make_task() got
   const Environment& environment;
   ThreadPool& threads;
   StartLog& log;

@@ -21,8 +21,8 @@ namespace tandem::tasks {
 // The micro-batches of a step.
 struct StepBatches {
   std::size_t first_shard = 0, end_shard = 0;  // the shards of this rank
-  std::size_t shards = 0;                      // of all ranks
-  std::size_t micro_batches = 0;               // of each shard
+  std::size_t shards = 0;                      // shards of all ranks
+  std::size_t micro_batches = 0;               // micro batches of each shard
   std::span<const std::size_t> sizes;          // [micro_batches, shards] features
 };
 

@@ -27,7 +27,7 @@ class ByteLevelWords {
   std::size_t end_of_run(std::string_view text, std::size_t at, Kind kind) const;
   std::size_t end_of_blanks(std::string_view text, std::size_t at) const;
 
-  std::vector<Kind> kinds_;  // of the Basic Multilingual Plane
+  std::vector<Kind> kinds_;  // kinds of the characters of the Basic Multilingual Plane
 };
 
 }  // namespace tandem::text

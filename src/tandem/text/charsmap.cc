@@ -197,7 +197,7 @@ void Charsmap::apply(std::vector<Encoding::Character>& characters,
 void Charsmap::deal_out(const std::vector<Encoding::Character>& characters,
                         const std::vector<Change>& changes, std::vector<Encoding::Character>& out) {
   out.clear();
-  std::size_t at = 0;  // of the old characters
+  std::size_t at = 0;  // position in the old characters
   InterruptionCheck check;
   for (const Change& c : changes) {
     check.count();

@@ -105,7 +105,7 @@ void compose(const Characters& in, Characters& out) {
   InterruptionCheck check;
   constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::size_t starter = kNone;  // in `out`, to which marks may be added
-  std::uint8_t last_class = 0;  // of the last mark behind it that was not; 0: no such mark
+  std::uint8_t last_class = 0;  // class of the last mark behind it that was not; 0: no such mark
   for (const Encoding::Character& c : in) {
     check.count();
     const bool blocked = last_class != 0 && last_class >= c.combining_class;
@@ -161,7 +161,7 @@ void lowercase(const CharacterTable& table, const Characters& in, Characters& ou
 }  // namespace
 
 bool is_plainly_nfc(std::string_view text) {
-  constexpr unsigned char kFirstByte = 0xcc;  // of U+0300
+  constexpr unsigned char kFirstByte = 0xcc;  // first byte of U+0300
   return std::all_of(text.begin(), text.end(),
                      [](char byte) { return static_cast<unsigned char>(byte) < kFirstByte; });
 }

@@ -33,7 +33,7 @@ struct Tokenizer::State {
   void append(std::string_view text, Encoding& encoding) const;
 
   TokenizerDefinition definition;
-  SequenceTemplate frame;  // of the definition, as the model gets it
+  SequenceTemplate frame;  // template of the definition, as the model gets it
   std::unique_ptr<TokenizerModel> model;
   AddedTokenMatcher raw_tokens;
   std::vector<std::string> tokens;  // [id]

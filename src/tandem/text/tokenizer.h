@@ -49,13 +49,13 @@ struct Encoding {
     std::uint8_t inserted;  // 1 when the character shares the source of the one before it
   };
   std::uint32_t next_word = 0;  // the number of the word that comes next
-  class Scratch {               // of a model
+  class Scratch {               // scratch memory of a model
    public:
     virtual ~Scratch() = default;
   };
   std::unique_ptr<Scratch> scratch;
   std::vector<Character> characters, other_characters;
-  std::string bytes;                    // of one word, or of a normalized stretch
+  std::string bytes;                    // bytes of one word, or of a normalized stretch
   std::vector<std::uint32_t> byte_end;  // bytes[…byte_end[i]) are the first i + 1 characters
 };
 

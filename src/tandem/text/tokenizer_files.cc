@@ -465,9 +465,9 @@ class DefinitionReader {
   static constexpr std::int32_t kNoId = std::numeric_limits<std::int32_t>::min();
 
   const Path directory_;
-  Path path_;                              // of the file with the vocabulary
+  Path path_;                              // file with the vocabulary
   std::string named_class_;                // "" where no file names one
-  const TokenizerClass* class_ = nullptr;  // of that name
+  const TokenizerClass* class_ = nullptr;  // class of that name
   TokenizerDefinition d_;
   // By name, from the two settings files; nothing if they have the name alone.
   std::map<std::string, std::optional<AddedToken>> special_flags_;

@@ -87,9 +87,9 @@ struct TokenizerDefinition {
   std::string unk_token, sep_token, pad_token, cls_token, mask_token, bos_token, eos_token;
   std::int32_t unk_id = 0;
   SequenceTemplate frame;                // with the ids of the other special tokens
-  WordPieceOptions wordpiece;            // of that model
-  BpeOptions bpe;                        // of that model
-  UnigramOptions unigram;                // of that model
+  WordPieceOptions wordpiece;            // options of that model
+  BpeOptions bpe;                        // options of that model
+  UnigramOptions unigram;                // options of that model
   std::vector<AddedToken> added_tokens;  // by id; always holds the special tokens
   std::size_t model_max_length = Tokenizer::kUnlimited;
   std::string tokenizer_class;  // to be saved

@@ -39,7 +39,7 @@ class Trie {
   struct Cell {
     std::uint32_t base = 0;  // cells[base + c] is the child for byte c, if its parent is this cell
     std::uint32_t parent = kNone;  // kNone: the cell is free
-    std::int32_t id = -1;          // of the token that ends here
+    std::int32_t id = -1;          // id of the token that ends here
   };
   struct Entry {
     std::string_view token;

@@ -28,7 +28,7 @@ class Unigram {
   struct Work {
     struct PathNode {  // the best path that ends at a byte
       double score;
-      std::uint32_t begin;  // of its last token
+      std::uint32_t begin;  // begin of its last token
       std::int32_t id;      // −1: no path
     };
     std::vector<PathNode> nodes;

@@ -10,9 +10,9 @@
 namespace tandem::tasks::embedding {
 namespace {
 
-constexpr std::size_t kAnchors = 64;  // of a block
+constexpr std::size_t kAnchors = 64;  // anchors of a block
 constexpr double kSmallestLoss =
-    1e-16;  // of a triplet that counts, as sentence-transformers has it
+    1e-16;  // smallest loss of a triplet that counts, as sentence-transformers has it
 
 // Losses and how many terms they are the mean of.
 struct Terms {

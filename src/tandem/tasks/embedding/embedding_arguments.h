@@ -42,10 +42,10 @@ struct EmbeddingArguments : DataSource {
 
   // --- evaluation ---
   std::optional<std::string> evaluator;  // commas between; unset: chosen by the columns
-  std::string evaluator_name;            // of the data, in keys and names of tables
+  std::string evaluator_name;            // name of the data, in keys and names of tables
   std::optional<std::string> eval_corpus, eval_queries, eval_qrels;
   std::optional<std::string> nano_beir, nano_beir_names;   // a directory; commas between
-  std::optional<std::string> query_prompt, corpus_prompt;  // of searches; unset: the model's
+  std::optional<std::string> query_prompt, corpus_prompt;  // for searches; unset: the model's
   std::optional<std::int64_t> truncate_dim;
 
   // --- batches ---

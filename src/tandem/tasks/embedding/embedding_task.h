@@ -32,9 +32,9 @@ struct TokenizedRows {
 struct EmbeddingOptions {
   models::SentenceFiles files;
   std::unique_ptr<EmbeddingLoss> loss;
-  std::vector<models::KeptTensor> pooler = {};  // of the model's file, saved with it
+  std::vector<models::KeptTensor> pooler = {};  // pooler of the model's file, saved with it
   bool gather = false;                          // the rows of all shards are one group
-  EvaluatorOptions evaluators = {};             // of the validation data
+  EvaluatorOptions evaluators = {};             // evaluators of the validation data
   // Batches of more rows are embedded twice, so that activations need the memory of one piece.
   std::size_t mini_batch_size = 0;  // 0: no limit
 };
@@ -127,7 +127,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   PieceEncoder pieces_;
   struct Batch {
     std::size_t rows = 0;
-    std::vector<std::uint32_t> indices;  // of the texts, [columns, rows]
+    std::vector<std::uint32_t> indices;  // indices of the texts, [columns, rows]
     std::vector<std::uint64_t> samples;
     std::vector<float> labels;
     std::vector<float> values, gradient;  // [columns, rows, width]

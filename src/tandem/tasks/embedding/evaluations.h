@@ -19,7 +19,7 @@ namespace tandem::tasks::embedding {
 
 // Queries and documents of a search.
 struct NamedSearch {
-  std::string name;  // of a search of NanoBEIR; empty: information_retrieval
+  std::string name;  // name of a search of NanoBEIR; empty: information_retrieval
   ranking::RetrievalSet set;
 };
 
@@ -34,7 +34,7 @@ enum class Evaluator {
 struct EvaluatorOptions {
   std::vector<Evaluator> evaluators;
   std::string similarity = "cosine";
-  std::string name = {};  // of the data: in front of keys and in names of tables; empty: none
+  std::string name = {};  // name of the data: in front of keys and in names of tables; empty: none
   std::size_t truncate_dim = 0;  // the first values of each embedding; 0: all
 };
 
@@ -61,7 +61,7 @@ struct EvaluatedTexts {
   std::size_t columns = 0;
   std::span<const float> labels;                   // [rows], or empty
   std::vector<std::span<const float>> embeddings;  // [columns, rows], queries, documents
-  std::span<const NamedSearch> searches;           // of those behind the rows
+  std::span<const NamedSearch> searches;           // searches of the rows behind the others
 };
 
 // Adds the metrics and tables of all evaluators.

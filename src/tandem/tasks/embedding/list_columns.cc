@@ -132,7 +132,7 @@ class Flattener {
   const data::Rows& rows_;
   std::vector<const Column*> from_;
   const Column* positives_ = nullptr;
-  std::vector<std::size_t> widths_;  // of each of from_: columns of a list of negatives; else 0
+  std::vector<std::size_t> widths_;  // for each of from_: columns of a list of negatives; else 0
   FlatRows flat_;
 };
 

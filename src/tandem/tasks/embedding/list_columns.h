@@ -23,7 +23,7 @@ bool is_text_list(const formats::Column& column);
 // Rows without lists. Texts belong to the rows that they were made of.
 struct FlatRows {
   std::vector<formats::Column> columns;
-  std::vector<std::uint32_t> rows;  // of each flat row: the row that it was made of
+  std::vector<std::uint32_t> rows;  // row that each flat row was made of
   // Rows with fewer negatives than columns, whose negatives are repeated in turn.
   std::size_t with_repeated = 0;
 };

@@ -22,8 +22,8 @@ namespace tandem::tasks::embedding {
 struct PieceCapacity {
   models::PassKind kind = models::PassKind::kTraining;
   nn::Precision precision = nn::Precision::kFloat32;
-  std::size_t tokens = 0;   // of the largest micro-batch
-  std::size_t texts = 0;    // of the largest micro-batch
+  std::size_t tokens = 0;   // tokens of the largest micro-batch
+  std::size_t texts = 0;    // texts of the largest micro-batch
   std::size_t longest = 0;  // tokens of the longest text
   bool keep = false;  // the activations of all pieces, so that backward needs no second forward
 };

@@ -14,7 +14,7 @@ namespace tandem::tasks::embedding {
 struct RowsToCheck {
   std::vector<const formats::Column*> texts;
   std::size_t count = 0;                             // rows, the first ones of the columns
-  std::function<std::string(std::size_t)> location;  // of a row, for messages
+  std::function<std::string(std::size_t)> location;  // location of a row, for messages
   bool has_labels = false;
 };
 

@@ -23,7 +23,7 @@ struct ColumnChoice {
 
 struct RowColumns {
   data::Rows rows;
-  FlatRows flat;          // of `rows`, where a chosen column has lists; else empty
+  FlatRows flat;          // flat form of `rows`, where a chosen column has lists; else empty
   std::size_t count = 0;  // rows that are used, the first ones
   std::vector<const formats::Column*> texts;
   std::string label;                  // name of the column; empty: none

@@ -42,12 +42,12 @@ class BatchMasks {
   struct Stream {
     explicit Stream(std::uint64_t seed, const MaskingOptions& options) : masks(seed, options) {}
     TorchMasks masks;
-    std::optional<data::EpochBatches> batches;  // of the epoch
+    std::optional<data::EpochBatches> batches;  // batches of the epoch
     std::uint64_t epoch = 0;
     std::size_t next = 0;                // batch of the epoch
     bool ahead = false;                  // the masks of that batch have been drawn
-    std::vector<MaskedPiece> drawn;      // of that batch
-    std::vector<MaskedPiece> evaluated;  // of all pieces of an evaluation
+    std::vector<MaskedPiece> drawn;      // masked pieces of that batch
+    std::vector<MaskedPiece> evaluated;  // masked pieces of an evaluation
   };
   std::span<const MaskedPiece> by_counter(const TextPieces& pieces,
                                           std::span<const std::uint32_t> indices, MaskUse use);
@@ -60,8 +60,8 @@ class BatchMasks {
   std::uint64_t epoch_ = 0;
   std::unique_ptr<Stream> stream_;
   const TextPieces* train_ = nullptr;
-  std::vector<TextPiece> pieces_;    // of a batch
-  std::vector<MaskedPiece> masked_;  // of a batch
+  std::vector<TextPiece> pieces_;    // pieces of a batch
+  std::vector<MaskedPiece> masked_;  // masked pieces of a batch
 };
 
 }  // namespace tandem::masked_language

@@ -29,7 +29,7 @@ struct Part {
 // Data read into a Corpus, and content of its file.
 struct CorpusSet {
   Corpus corpus;
-  std::vector<std::string> columns;  // of the files with columns
+  std::vector<std::string> columns;  // columns of the files with columns
 
   template <class Set, class Visit>
   static void each_field(Set& set, Visit&& visit) {

@@ -12,7 +12,7 @@ namespace tandem::masked_language {
 
 struct MaskedLanguageArguments : tasks::DataSource {
   // --- pieces ---
-  int validation_split_percentage = 5;    // of the training rows, without a validation part
+  int validation_split_percentage = 5;    // share of the training rows, without a validation part
   std::optional<int> max_seq_length;      // unset: the tokenizer's, at most 1,024
   bool line_by_line = false;              // each row is a piece; else rows are joined
   std::optional<bool> pad_to_max_length;  // as in every task; unset: no padding is computed

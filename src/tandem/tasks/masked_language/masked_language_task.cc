@@ -212,7 +212,7 @@ tasks::Evaluation MaskedLanguageTask::evaluate(Split split, std::span<const floa
   const std::vector<std::uint32_t> order = tasks::evaluation_order(eval_, options().padding);
   TANDEM_CHECK(split == Split::kEval && output.size() == order.size() * kValues,
                "{} outputs of {} pieces", output.size(), order.size());
-  std::vector<std::size_t> output_begin(order.size());  // of each piece among the outputs
+  std::vector<std::size_t> output_begin(order.size());  // begin of each piece among the outputs
   for (std::size_t i = 0; i < order.size(); ++i) output_begin[order[i]] = i * kValues;
   double loss = 0, pieces = 0, right = 0, chosen = 0;
   for (std::size_t begin = 0; begin < output_begin.size(); begin += options().eval_batch_size) {

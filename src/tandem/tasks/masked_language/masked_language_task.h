@@ -17,7 +17,7 @@ namespace tandem::masked_language {
 
 struct MaskedLanguageOptions {
   MaskingOptions masking;
-  std::uint64_t seed = 42;  // of the masks
+  std::uint64_t seed = 42;  // seed of the masks
   bool torch_masks = false;
 };
 
@@ -75,10 +75,10 @@ class MaskedLanguageTask final : public tasks::EncoderTask {
   models::MaskedLanguageHead head_;
   TextPieces train_, eval_;
   BatchMasks masks_;
-  std::vector<std::uint32_t> rows_;    // of the current batch, those whose tokens are predicted
+  std::vector<std::uint32_t> rows_;    // those of the current batch whose tokens are predicted
   std::vector<std::int32_t> targets_;  // the tokens of these rows
   std::vector<std::uint32_t> chosen_;  // how many of them each piece has
-  std::vector<float> hidden_;          // of an evaluation
+  std::vector<float> hidden_;          // hidden states of an evaluation
   bool begins_evaluation_ = false;
   std::size_t head_bytes_ = 0;  // planned
 };

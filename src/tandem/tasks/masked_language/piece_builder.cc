@@ -27,7 +27,7 @@ bool is_blank(std::string_view text) {
 struct Chunk {
   std::vector<std::uint32_t> tokens;
   std::vector<std::size_t> sizes;    // tokens of each row; 0: a blank row that is left out
-  std::vector<std::size_t> dropped;  // of each row that was cut
+  std::vector<std::size_t> dropped;  // dropped tokens of each row that was cut
 };
 
 class RowEncoder {

@@ -48,7 +48,7 @@ class PieceStore {
   TextPieces pieces_;
   std::vector<std::uint32_t> heap_;  // without a file
   std::vector<std::uint32_t> rest_;  // joined tokens that are no whole piece yet
-  std::vector<std::uint64_t> ends_;  // of line_by_line
+  std::vector<std::uint64_t> ends_;  // ends of the pieces with line_by_line
   std::uint64_t num_tokens_ = 0;
 };
 

@@ -22,7 +22,7 @@ struct StoredToken {
 // How many rows and tokens became pieces.
 struct PieceCounts {
   std::uint64_t rows = 0;            // that were read
-  std::uint64_t blank_rows = 0;      // of them, left out by --line_by_line
+  std::uint64_t blank_rows = 0;      // rows without text, left out by --line_by_line
   std::uint64_t cut_rows = 0;        // longer than a piece, which --line_by_line cuts
   std::uint64_t dropped_tokens = 0;  // cut off, or the rest of 1,000 joined rows
 };
@@ -72,7 +72,7 @@ class TextPieces final : public tasks::TokenSequences {
   }
 
   tasks::StoredArray<std::uint32_t> tokens_;  // StoredToken, of all pieces
-  tasks::StoredArray<std::uint64_t> ends_;    // of each piece; none: all have max_seq_length
+  tasks::StoredArray<std::uint64_t> ends_;    // ends of each piece; none: all have max_seq_length
   std::uint64_t num_pieces_ = 0;
   std::uint64_t max_seq_length_ = 0;
   std::int32_t pad_token_id_ = 0;

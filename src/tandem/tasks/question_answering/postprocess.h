@@ -29,7 +29,7 @@ struct Logits {
 };
 
 struct Candidate {
-  std::string_view text;   // of the example's context, or "empty", or ""
+  std::string_view text;   // text of the example's context, or "empty", or ""
   double start_logit = 0;  // a float32 widened to double
   double end_logit = 0;
   double probability = 0;
@@ -37,7 +37,7 @@ struct Candidate {
 };
 
 struct Prediction {
-  std::string_view id;  // of the example
+  std::string_view id;  // id of the example
   std::string_view text;
   std::vector<Candidate> n_best;
   double null_odds = 0;  // v2: score of "no answer" minus that of the best answer

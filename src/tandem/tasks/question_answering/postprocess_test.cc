@@ -267,7 +267,7 @@ TEST_F(Postprocess, ManyWindowsAreCutAsOne) {
 
   struct Span {
     float score;
-    std::size_t offset;  // of its text
+    std::size_t offset;  // offset of its text
   };
   std::vector<Span> spans;
   for (std::size_t w = 0; w < kWindows; ++w) {

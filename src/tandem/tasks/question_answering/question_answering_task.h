@@ -55,7 +55,7 @@ class QuestionAnsweringTask final : public tasks::ExampleTask<EvaluationSet> {
 
   PostprocessOptions postprocess_;
   std::vector<std::int32_t> start_, end_;       // labels of the batch, [sequences]
-  std::vector<std::string_view> eval_answers_;  // of the last evaluation, one per question
+  std::vector<std::string_view> eval_answers_;  // answers of the last evaluation, one per question
 };
 
 }  // namespace tandem::question_answering

@@ -15,7 +15,7 @@ std::string first_cells(const EvaluatedAt& at) {
 
 // Removes rows from the end until at most `most` of the last ones begin with `cells`.
 void trim(std::string& text, std::string_view cells, std::size_t most) {
-  std::vector<std::size_t> begins;  // of the last rows with these cells, the last one first
+  std::vector<std::size_t> begins;  // begins of the last rows with these cells, the last one first
   std::size_t end = text.size();
   while (end > 0) {
     const std::size_t before = text.rfind('\n', end < 2 ? 0 : end - 2);

@@ -22,7 +22,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr std::size_t kPreamble = 10;  // of version 1: magic, version, length of the header
+constexpr std::size_t kPreamble = 10;  // version 1: magic, version, length of the header
 constexpr std::size_t kLongestHeader = 1 << 16;
 constexpr std::size_t kTextsAtOnce = 4096;
 constexpr std::size_t kRowBytesAtOnce = 1 << 16;  // for rows that are converted

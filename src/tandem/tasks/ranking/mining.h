@@ -25,7 +25,7 @@ struct MiningOptions {
   std::size_t num_negatives = 3;
   bool include_positives = false;  // among the candidates: for the evaluation of rerankers
   NegativeSampling sampling = NegativeSampling::kTop;
-  std::uint64_t seed = 42;  // of kRandom
+  std::uint64_t seed = 42;  // seed of kRandom
 };
 
 // A query with the documents that answer it.

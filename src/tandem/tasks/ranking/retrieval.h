@@ -19,8 +19,8 @@ struct RetrievalCuts {
 
 // Result of a search for one query.
 struct QueryHits {
-  std::vector<bool> is_relevant;       // of each hit, the best first
-  std::size_t relevant_documents = 0;  // of the query in the corpus's judgements; at least 1
+  std::vector<bool> is_relevant;       // relevance of each hit, the best first
+  std::size_t relevant_documents = 0;  // those of the query in the corpus's judgements; at least 1
 };
 
 // One value for each cut.

@@ -53,7 +53,7 @@ std::vector<std::string> values_at(const Column& column, std::size_t row,
 
 // --- corpus and queries ---
 
-using Numbers = std::unordered_map<std::string, std::size_t>;  // of ids
+using Numbers = std::unordered_map<std::string, std::size_t>;  // numbers of ids
 
 struct IndexedTexts {
   RetrievalTexts texts;

@@ -35,7 +35,7 @@ struct Relevant {
 struct RetrievalSet {
   RetrievalTexts corpus;
   RetrievalTexts queries;          // those with a relevant document
-  std::vector<Relevant> relevant;  // of each query
+  std::vector<Relevant> relevant;  // relevant documents of each query
   // Notes for the user about omitted data: "3 queries have no relevant document and are left out".
   std::vector<std::string> notes;
 };

@@ -43,7 +43,7 @@ class Search {
   std::size_t top_k_;
   BreakTie before_;
   std::size_t documents_ = 0;                 // added so far
-  std::vector<std::vector<Hit>> hits_;        // of each query, a heap with the worst hit in front
+  std::vector<std::vector<Hit>> hits_;        // for each query, a heap with the worst hit in front
   std::vector<float> left_, right_, scores_;  // one tile
 };
 

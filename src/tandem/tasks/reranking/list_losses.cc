@@ -11,7 +11,7 @@
 namespace tandem::tasks::reranking {
 namespace {
 
-constexpr double kSmallest = 1e-10;  // of what a logarithm is taken
+constexpr double kSmallest = 1e-10;  // smallest argument of a logarithm
 constexpr double kMu = 10;           // weight of NDCGLoss2 in NDCGLoss2++
 
 // Indices of `values`, the largest first; equal ones keep their order, NaNs are the last ones.
@@ -43,7 +43,7 @@ double gain(double label) { return std::exp2(std::max(label, 0.0)) - 1; }
 
 // The documents in the order of their scores, as LambdaLoss sees them.
 struct Ranking {
-  std::vector<double> gains;  // of each label, divided by the best DCG of the first k
+  std::vector<double> gains;  // gains of each label, divided by the best DCG of the first k
 
   Ranking(Scores sorted_labels, std::size_t k) {
     std::vector<double> ideal(sorted_labels.begin(), sorted_labels.end());

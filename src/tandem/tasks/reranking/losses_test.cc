@@ -85,7 +85,7 @@ TEST(RerankingLosses, EveryArgumentGivesTheValuesOfTheClass) {
   struct Reference {
     LossOptions options;
     double loss;
-    std::vector<double> gradient;  // of the first query
+    std::vector<double> gradient;  // gradient of the first query
   };
   const auto lambda = [](const char* scheme, std::optional<std::size_t> k = {}) {
     return LossOptions{.name = "LambdaLoss", .weighting_scheme = scheme, .k = k};

@@ -28,7 +28,7 @@ struct PairRows {
   data::Rows rows;
   // One entry per pair, row after row. Views belong to `rows`.
   std::vector<std::string_view> queries, passages;
-  std::vector<float> labels;             // of each pair, or of each row; empty: there are none
+  std::vector<float> labels;             // one per pair, or per row; empty: there are none
   std::size_t labels_per_row = 0;        // kTuples
   std::vector<std::uint32_t> row_of;     // the row of each pair
   std::vector<std::uint32_t> begins{0};  // the first pair of each sample, and the end

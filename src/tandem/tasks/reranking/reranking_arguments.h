@@ -21,9 +21,9 @@ struct RerankingArguments : DataSource {
   // --- evaluation ---
   std::optional<std::string> evaluator;  // reranking, correlation or classification
   std::optional<std::string> eval_file;  // what it reads; unset: the validation file
-  std::string evaluator_name;            // of the data, in keys and names of tables
-  int at_k = 10;                         // of MRR and nDCG
-  bool always_rerank_positives = true;   // of rows with a column of documents
+  std::string evaluator_name;            // name of the data, in keys and names of tables
+  int at_k = 10;                         // cut of MRR and nDCG
+  bool always_rerank_positives = true;   // for rows with a column of documents
 
   // --- features ---
   std::optional<int> max_seq_length;  // unset: the model's
@@ -32,9 +32,9 @@ struct RerankingArguments : DataSource {
   // --- model and loss ---
   std::optional<std::string> loss;  // unset: by the number of labels
   std::optional<double> pos_weight;
-  std::optional<std::string> weighting_scheme;  // of LambdaLoss
-  std::optional<std::int64_t> k;                // of LambdaLoss and RankNetLoss
-  bool respect_input_order = true;              // of ListMLELoss and PListMLELoss
+  std::optional<std::string> weighting_scheme;  // scheme of LambdaLoss
+  std::optional<std::int64_t> k;                // k of LambdaLoss and RankNetLoss
+  bool respect_input_order = true;              // for ListMLELoss and PListMLELoss
   std::optional<int> num_labels;                // unset: those of the model, 1 for a bare encoder
   std::optional<std::string> activation_fn;
 };

@@ -15,9 +15,9 @@ namespace tandem::tasks::reranking {
 
 // Samples of one or more pairs with their labels.
 struct LabelledPairs {
-  text_classification::TextFeatures features;  // of each pair
+  text_classification::TextFeatures features;  // features of each pair
   std::vector<std::uint32_t> begins{0};        // the first pair of each sample, and the end
-  std::vector<float> labels;                   // of the loss; empty: none
+  std::vector<float> labels;                   // labels of the loss; empty: none
   std::size_t labels_per_sample = 0;           // 0: one label of each pair
   // Evaluations: samples before this one are for the loss.
   std::size_t loss_end = 0;
@@ -36,9 +36,9 @@ enum class Evaluator { kNone, kReranking, kCorrelation, kClassification };
 struct RerankerOptions {
   LossOptions loss;
   std::size_t num_labels = 1;
-  models::DenseActivation activation = models::DenseActivation::kSigmoid;  // of predictions
+  models::DenseActivation activation = models::DenseActivation::kSigmoid;  // for predictions
   Evaluator evaluator = Evaluator::kNone;
-  std::size_t at_k = 10;        // of MRR and nDCG
+  std::size_t at_k = 10;        // cut of MRR and nDCG
   std::string evaluator_name;   // in front of keys and in the name of the table; empty: none
   std::string prediction_file;  // name of the file of a prediction
 };
@@ -54,7 +54,7 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
   const RerankerOptions& reranker() const { return reranker_; }
 
  private:
-  using Logits = std::span<const std::span<const float>>;  // of each pair
+  using Logits = std::span<const std::span<const float>>;  // logits of each pair
 
   // Sets without labels are only predicted.
   Evaluation evaluate_set(const LabelledPairs& pairs, const EvaluationInput& input) override;

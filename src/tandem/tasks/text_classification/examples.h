@@ -23,7 +23,7 @@ struct RawExamples {
   data::Rows rows;
   std::vector<std::uint32_t> used;   // rows, in the order of the examples
   std::vector<std::string> columns;  // with text
-  formats::Column labels;            // of all rows; kOther: there is no such column
+  formats::Column labels;            // labels of all rows; kOther: there is no such column
 };
 
 // Reads the parts of a job, which agree on the columns that the first one has.

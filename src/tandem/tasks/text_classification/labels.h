@@ -28,7 +28,7 @@ std::string_view problem_type(Problem problem);
 struct LabelSet {
   Problem problem = Problem::kSingleLabel;
   std::vector<std::string> names;           // by id; kRegression: none
-  std::map<std::string, std::int32_t> ids;  // of the cell's text, label_text()
+  std::map<std::string, std::int32_t> ids;  // ids by the cell's text, label_text()
   bool of_bools = false;                    // names are True and False
 
   std::size_t num_outputs() const { return problem == Problem::kRegression ? 1 : names.size(); }

@@ -27,7 +27,7 @@ struct Mistakes {
   Problem problem = Problem::kSingleLabel;
   std::size_t num_texts = 0;
   std::size_t num_wrong = 0;        // kRegression: those that are off by more than half
-  std::vector<std::string> labels;  // of the matrix, by id
+  std::vector<std::string> labels;  // labels of the matrix, by id
   // [expected, predicted] counts of texts; kSingleLabel with at most kMostOfMatrix labels only.
   std::vector<std::size_t> confusion;
   std::vector<Mistake> shown;  // the first ones in order; kRegression: the worst ones

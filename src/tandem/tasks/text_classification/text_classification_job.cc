@@ -141,7 +141,7 @@ LabelSet TextClassificationJob::labels_of_data(Problem problem) {
 // The model has outputs for them, as run_classification.py's has.
 void TextClassificationJob::note_unlearnt(const LabelSet& of_train) {
   constexpr std::size_t kShown = 20;
-  std::map<std::string, std::string> locations;  // of each label the first
+  std::map<std::string, std::string> locations;  // first location of each label
   for (const auto* parts : {&eval_, &test_}) {
     for (const RawExamples& raw : *parts) {
       if (raw.labels.kind != train_->labels.kind) continue;

@@ -23,9 +23,9 @@ struct LabelledTexts {
 struct ClassifierOptions {
   LabelSet labels;
   MetricSet metrics = MetricSet::kAccuracy;
-  double label_smoothing = 0;   // of kSingleLabel
+  double label_smoothing = 0;   // smoothing of kSingleLabel
   std::string prediction_file;  // name of the file of a prediction; empty: none is written
-  std::string prediction_file_of_second;  // of the second test set (select_set())
+  std::string prediction_file_of_second;  // prediction file of the second test set (select_set())
 };
 
 class TextClassificationTask final : public tasks::ExampleTask<LabelledTexts> {

@@ -53,8 +53,8 @@ class TextFeatures final : public tasks::TokenSequences {
     return pairs_ ? frame_.special_tokens_of_pair() : text::SequenceTemplate::kSpecialTokensOfOne;
   }
 
-  tasks::StoredArray<std::int32_t> ids_;      // of all texts, without special tokens
-  tasks::StoredArray<std::uint64_t> begins_;  // of each feature in ids_
+  tasks::StoredArray<std::int32_t> ids_;      // ids of all texts, without special tokens
+  tasks::StoredArray<std::uint64_t> begins_;  // begin of each feature in ids_
   tasks::StoredArray<Lengths> lengths_;
   text::SequenceTemplate frame_;
   std::size_t max_seq_length_ = 0;

@@ -63,7 +63,7 @@ class FeatureBuilder {
   struct Chunk {
     std::vector<std::int32_t> ids;
     std::vector<Position> positions;
-    std::vector<std::size_t> num_ids, num_positions;  // of each sentence
+    std::vector<std::size_t> num_ids, num_positions;  // ids and positions of each sentence
     std::size_t cut_sentences = 0, cut_words = 0, empty_words = 0;
   };
 

@@ -14,8 +14,8 @@ namespace tandem::tasks {
 struct NerArguments : DataSource {
   // --- the columns ---
   std::string task_name = "ner";  // ner, pos, chunk: the tags are in "<task_name>_tags"
-  std::optional<std::string> text_column_name;   // of the words
-  std::optional<std::string> label_column_name;  // of the tags
+  std::optional<std::string> text_column_name;   // column of the words
+  std::optional<std::string> label_column_name;  // column of the tags
   bool overwrite_cache = false;  // make features anew even if an earlier run kept them
   // Threads that make features; none: all of this rank's.
   std::optional<int> preprocessing_num_workers;
@@ -32,8 +32,8 @@ struct NerArguments : DataSource {
   std::optional<std::int64_t> max_predict_samples;
 
   // --- training and scores ---
-  double label_smoothing_factor = 0;         // of the loss
-  bool return_entity_level_metrics = false;  // of every type of entity, not only overall
+  double label_smoothing_factor = 0;         // smoothing of the loss
+  bool return_entity_level_metrics = false;  // scores of every type of entity, not only overall
 };
 
 }  // namespace tandem::tasks

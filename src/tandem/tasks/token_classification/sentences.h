@@ -65,7 +65,7 @@ class SentenceSet {
   data::Rows rows_;
   const formats::Column* words_ = nullptr;  // in rows_
   std::string tags_column_;                 // empty: not read
-  std::vector<std::uint32_t> tags_;         // of all words
+  std::vector<std::uint32_t> tags_;         // tags of all words
   std::vector<std::string> names_;
   bool declared_ = false;
 };

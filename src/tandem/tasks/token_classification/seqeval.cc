@@ -62,7 +62,7 @@ bool begins(const Tag& before, const Tag& tag) {
 // Meaning of the labels: types are numbered in the order of their names.
 struct Labels {
   std::vector<std::string> types;
-  std::vector<Tag> tags;  // of each label
+  std::vector<Tag> tags;  // tags of each label
   Tag outside;            // between sentences: "O"
 
   explicit Labels(std::span<const std::string> names) {

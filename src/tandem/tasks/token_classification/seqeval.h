@@ -16,7 +16,7 @@ namespace tandem::token_classification {
 struct EntityCounts {
   std::size_t expected = 0;
   std::size_t predicted = 0;
-  std::size_t correct = 0;  // of both, with the same span and type
+  std::size_t correct = 0;  // entities of both, with the same span and type
 
   double precision() const;
   double recall() const;

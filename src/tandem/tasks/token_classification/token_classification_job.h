@@ -45,7 +45,7 @@ class TokenClassificationJob final
                    tasks::FeatureMaker& maker) const;
 
   std::optional<SentenceSet> train_, eval_, predict_;  // until load_data()
-  std::vector<std::string> warnings_;                  // of make_task(), for load_data() to print
+  std::vector<std::string> warnings_;                  // from make_task(), for load_data() to print
 };
 
 }  // namespace tandem::token_classification

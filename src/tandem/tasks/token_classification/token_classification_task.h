@@ -71,7 +71,7 @@ class TokenClassificationTask final : public tasks::ExampleTask<EvaluationSet> {
   nlohmann::ordered_json metrics(double loss, const SeqevalScores& scores) const;
 
   TagOptions tag_options_;
-  std::vector<std::int32_t> targets_;     // of the batch, [rows]
+  std::vector<std::int32_t> targets_;     // targets of the batch, [rows]
   bool has_targets_ = false;              // whether any of them counts
   std::vector<std::uint32_t> eval_tags_;  // predicted in the last evaluation, of all positions
   std::optional<SeqevalScores> eval_scores_;
