@@ -49,7 +49,7 @@ class EventLoop {
 
  private:
   std::vector<pollfd> waits_;
-  std::vector<Handler> handlers_;  // of waits_
+  std::vector<Handler> handlers_;  // handlers of waits_
   Clock::time_point until_ = Clock::time_point::max();
 };
 

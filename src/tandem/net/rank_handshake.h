@@ -43,7 +43,7 @@ struct ListenAddress {
   std::vector<std::string> addresses;  // the most likely first
   int port = 0;
   std::uint64_t listener = 0;  // public name of the listening socket
-  Secret secret;               // of the ranks that may connect to it
+  Secret secret;               // secret of the ranks that may connect to it
 };
 
 // The connecting rank proves with the listener's secret, which only the cards carry, that it

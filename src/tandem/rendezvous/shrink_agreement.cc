@@ -30,7 +30,7 @@ constexpr std::uint32_t kMaxRanks = 1u << 20;
 struct Request {
   std::uint64_t key = 0;
   std::uint32_t num_excluded = 0;
-  std::uint32_t checksum = 0;  // of the bytes before it and those ranks
+  std::uint32_t checksum = 0;  // checksum of the bytes before it and those ranks
 };
 
 enum class Verdict : std::uint32_t { kContinue = 0, kRefused = 1, kDisagree = 2, kComeBack = 3 };

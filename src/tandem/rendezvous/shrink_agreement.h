@@ -20,10 +20,10 @@ namespace tandem::rendezvous {
 // Ranks are those of the job.
 struct ShrinkAgreementOptions {
   int rank = 0;               // this rank
-  std::vector<int> members;   // of the communicator, in its order
+  std::vector<int> members;   // members of the communicator, in its order
   std::vector<int> excluded;  // ascending; not this rank
   std::uint64_t key =
-      0;  // of the communicator among those that share the mesh; equal on its members
+      0;  // key of the communicator among those that share the mesh; equal on its members
   bool loopback_only = false;
 };
 

@@ -35,7 +35,7 @@ namespace tandem::elastic {
 struct AgentLinksOptions {
   membership::Peer self;  // "host:port", as seen by the others
   std::uint64_t job = 0;  // a hash of its id
-  std::string token;      // of the job; empty: no authentication
+  std::string token;      // token of the job; empty: no authentication
   std::function<void(const std::string&)> log;
 };
 

@@ -37,7 +37,7 @@ class CurrentView {
   // The step after which it began.
   std::uint64_t step() const { return step_; }
   int num_ranks() const { return num_ranks_; }
-  int num_workers() const { return num_workers_.total(); }  // of the whole job
+  int num_workers() const { return num_workers_.total(); }  // workers of the whole job
 
   // ---- from one view to the next ----
   // The same nodes with the same workers.

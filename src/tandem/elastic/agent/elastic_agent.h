@@ -233,7 +233,7 @@ class ElasticAgent {
   StateLearning learning_;
   IdleWatch idle_;
   Inbox inbox_;
-  std::optional<Computes> computes_;                              // of the first ready worker
+  std::optional<Computes> computes_;                              // that of the first ready worker
   std::map<membership::NodeId, membership::Peer> joining_nodes_;  // until there is a view
 };
 

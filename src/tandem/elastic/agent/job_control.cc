@@ -98,7 +98,7 @@ void JobControl::handle(const ElasticAgent::AppMessageFrom& message, const Answe
   }
   const auto found = open_.find(message.app_message.number.counter);
   if (found == open_.end() || found->second.awaited.erase(message.from.id) == 0) return;
-  std::string line = message.app_message.text;  // of another agent, which may be of another version
+  std::string line = message.app_message.text;  // line of another agent, whose version may differ
   std::replace(line.begin(), line.end(), '\n', ' ');
   desk_.answer(found->second.client, line);
   if (!found->second.awaited.empty()) return;

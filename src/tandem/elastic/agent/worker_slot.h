@@ -28,7 +28,7 @@ struct WorkerSlot {
   bool drained = false;  // a user requested that the job continue without it
   int false_starts = 0;  // consecutive ends of its processes without a contribution to a step
   IdleTime idle_time;
-  int hangs = 0;                 // of its processes, before they were ready
+  int hangs = 0;                 // hangs of its processes, before they were ready
   std::uint64_t death_step = 0;  // the last applied step at its last death
   int deaths = 0;                // since then
   Clock::time_point start_at = Clock::time_point::max();  // next start

@@ -16,7 +16,7 @@
 namespace tandem::elastic {
 
 struct EtcdOptions {
-  std::vector<std::string> urls;  // of its members: "http://host:2379"
+  std::vector<std::string> urls;  // addresses of its members: "http://host:2379"
   std::string user, password;     // empty: none
   hub::HttpOptions http;          // certificates
   std::chrono::milliseconds request_limit{1000};
@@ -58,7 +58,7 @@ class EtcdClient {
 
   EtcdOptions options_;
   std::size_t member_ = 0;  // that answered last
-  std::string session_;     // of a user
+  std::string session_;     // session of a user
 };
 
 }  // namespace tandem::elastic

@@ -59,7 +59,7 @@ class EtcdLock final : public ExternalLock {
   void log_problem(const std::string& problem);
 
   const EtcdLockOptions options_;
-  const std::string root_;  // of the job's keys
+  const std::string root_;  // root of the job's keys
   // The thread's, after the constructor.
   EtcdClient etcd_;
   struct Lease {
@@ -68,7 +68,7 @@ class EtcdLock final : public ExternalLock {
     bool published = false;  // this node's address
   };
   Lease lease_;
-  bool logged_ = false;  // of a problem that is not over
+  bool logged_ = false;  // whether a problem that is not over was logged
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

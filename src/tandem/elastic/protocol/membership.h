@@ -61,7 +61,7 @@ struct MembershipOptions {
   Credentials who;
   JobIdentity job;
   Bounds bounds;
-  std::uint64_t last_step = 0;        // of the job
+  std::uint64_t last_step = 0;        // last step of the job
   std::vector<std::string> contacts;  // addresses of agents, the endpoint first; not this one's
   bool bootstrap_node = false;        // this is the endpoint: makes the first view
   bool external_lock = false;         // the node that holds it continues; nodes are not counted
@@ -302,7 +302,7 @@ class Membership {
   std::optional<DeferredReply> deferred_reply_;
   OtherNodes others_;
   std::string why_waiting_;
-  std::optional<Ended> end_;  // of the job: the others are notified
+  std::optional<Ended> end_;  // end of the job: the others are notified
   Timers timers_;
   std::vector<Order> orders_;
 };

@@ -69,7 +69,7 @@ struct Propose {
 };
 
 struct Answer {
-  ViewNumber number;    // of the proposal
+  ViewNumber number;    // number of the proposal
   ViewNumber promised;  // higher than `number`: refused, another proposal is running
   NodeState node_state;
   std::optional<View> installed;    // if newer than Propose::installed
@@ -93,7 +93,7 @@ struct Install {
 };
 
 struct Beat {
-  ViewNumber number;  // of the sender's view
+  ViewNumber number;  // number of the sender's view
   std::uint64_t step = 0;
 };
 

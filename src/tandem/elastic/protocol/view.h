@@ -64,7 +64,7 @@ struct View {
   std::uint64_t step = 0;       // the highest that any node held; the view begins with the next
   Peer source;                  // has `step`: members that are one behind get it from there
   bool paused = false;          // fewer than MIN nodes: save a checkpoint, wait for more
-  std::vector<Fault> faults;    // of the step that comes next
+  std::vector<Fault> faults;    // faults of the step that comes next
 
   bool exists() const { return number.counter != 0; }
   const Member* find(NodeId node) const {

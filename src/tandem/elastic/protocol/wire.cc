@@ -229,7 +229,7 @@ struct Header {
   std::uint32_t magic = kWireMagic;
   std::uint16_t version = kWireVersion;
   std::uint16_t kind = 0;
-  std::uint32_t body_bytes = 0;  // of everything between the two checksums
+  std::uint32_t body_bytes = 0;  // bytes between the two checksums
   std::uint64_t job = 0;
 };
 template <class A, Is<Header> M>

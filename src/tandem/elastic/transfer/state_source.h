@@ -85,7 +85,7 @@ class StateSource final : public dist::StateObserver {
   bool held_ = true;  // nothing is there yet
   std::uint64_t step_ = 0;
   std::list<std::unique_ptr<Session>> sessions_;
-  std::vector<std::vector<float>> spare_;  // of a chunk's gradient
+  std::vector<std::vector<float>> spare_;  // spare memory for a chunk's gradient
 };
 
 }  // namespace tandem::elastic

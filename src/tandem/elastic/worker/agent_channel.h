@@ -27,7 +27,7 @@ namespace tandem::elastic {
 struct WorkerInfo {
   int line = -1;    // descriptors
   int memory = -1;  // the node's memory file
-  int worker = 0;   // of `workers` of this node
+  int worker = 0;   // index among the `workers` of this node
   int workers = 1;
   int shards = 1;  // logical shards of the job, unless its flags set them
   int speaks = 0;  // 1: prints the job's one-time messages, until there is a view
@@ -135,7 +135,7 @@ class AgentChannel {
   struct Orders {
     std::atomic<bool> stop{false};    // the entered view
     std::atomic<bool> change{false};  // leave it after the next step
-    std::atomic<bool> end{false};     // of the job
+    std::atomic<bool> end{false};     // end of the job
   };
   Orders orders_;
   net::FileDescriptor end_event_;

@@ -29,7 +29,7 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTimeout{10000};
-constexpr std::size_t kMostConnections = 16;  // of each kind
+constexpr std::size_t kMostConnections = 16;  // connections of each kind
 constexpr milliseconds kHostSilence{3000};
 constexpr std::string_view kAt = " at ";
 constexpr std::size_t kMostAgents = 16384;

@@ -85,9 +85,9 @@ class ControlDesk {
 
 // An agent that receives requests.
 struct AgentAddress {
-  pid_t pid = 0;             // of this user on this host, or
+  pid_t pid = 0;             // process of this user on this host, or
   std::string address = {};  // "host:port" of any agent of a job
-  std::string token = {};    // of that job
+  std::string token = {};    // token of that job
 };
 
 // Agents of this user in this network namespace that listen now, by number.

@@ -17,7 +17,7 @@ struct JobStatus {
     std::string doing;  // "computes", "starts", "waits", "is done", "is drained", "is not running"
   };
   std::string job;      // --rdzv-id
-  std::string host;     // of this agent
+  std::string host;     // host of this agent
   int agent = 0;        // its process
   std::string address;  // "host:port" for the other hosts; empty: the job is on one host
   std::string program;

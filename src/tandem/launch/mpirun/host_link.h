@@ -19,7 +19,7 @@ namespace tandem::launch {
 struct HostLinkParts {
   std::string host;
   std::vector<std::string> command;  // the daemon's command
-  EnvironmentMap environment;        // of that command
+  EnvironmentMap environment;        // environment of that command
   bool remote = false;               // worth a retry if the host is unreachable
 };
 

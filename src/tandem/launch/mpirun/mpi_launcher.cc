@@ -36,7 +36,7 @@ constexpr auto kGrace = 5s;         // from SIGTERM to SIGKILL
 constexpr auto kGiveUp = 10s;       // from SIGKILL to the end of the wait for a host's answer
 constexpr auto kAfterSignal = 30s;  // from the first end after a user's signal to SIGKILL
 constexpr auto kFarewell = 3s;
-constexpr auto kFirstNotice = 4s;  // of hosts and ranks that have not started
+constexpr auto kFirstNotice = 4s;  // notice of hosts and ranks that have not started
 constexpr int kHostLost = 200;
 constexpr int kTimeout = 124;
 

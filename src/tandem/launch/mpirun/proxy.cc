@@ -39,14 +39,14 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kTakeIn{30000};
 // Twice the agent's own time after a signal.
 constexpr milliseconds kGiveUp{60000};
-constexpr std::size_t kMostText = 900;  // of a PMI value
+constexpr std::size_t kMostText = 900;  // longest text of a PMI value
 constexpr int kGone = 200;
 
 // The position of this process.
 struct Post {
-  int host = 0;  // of `hosts`
+  int host = 0;  // index among `hosts`
   int hosts = 1;
-  int worker = 0;  // of `workers` on this host
+  int worker = 0;  // index among the `workers` of this host
   int workers = 1;
   bool starts_agent() const { return worker == 0; }
 };
@@ -134,9 +134,9 @@ WorkerPlacement own_placement(const AgentParts& parts) {
 // The data that the processes have exchanged through PMI.
 struct Met {
   Post post;
-  std::string name;                       // of the agent of this host
+  std::string name;                       // name of the agent of this host
   FileDescriptor listener;                // as this name, where this process starts the agent
-  rendezvous::RendezvousAddress address;  // of the agents of several hosts
+  rendezvous::RendezvousAddress address;  // address of the agents of several hosts
 };
 
 std::vector<int> ask_for_hosts(rendezvous::PmiClient& pmi, int size) {

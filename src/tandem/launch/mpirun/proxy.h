@@ -25,7 +25,7 @@ ProxyRequest proxy_request(const Environment& environment, const rendezvous::Ide
 
 struct ProxyParts {
   rendezvous::Identity identity;
-  std::string host_name;                // of this host, as given to mpirun; empty: unknown
+  std::string host_name;                // name of this host, as given to mpirun; empty: unknown
   std::chrono::milliseconds timeout{};  // timeout for the arrival of all processes
   std::chrono::milliseconds stall_timeout{};
   Log log;           // log lines for users

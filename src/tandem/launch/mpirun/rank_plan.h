@@ -14,7 +14,7 @@ struct RankPlan {
   std::vector<HostSettings> settings;  // by host
   std::vector<int> host_of;            // by rank
   std::vector<int> block_of;           // by rank: index of its program
-  int num_slots = 0;                   // of all hosts in the host file
+  int num_slots = 0;                   // slots of all hosts in the host file
 
   int size() const { return static_cast<int>(host_of.size()); }
   std::vector<int> ranks_on(int host) const;

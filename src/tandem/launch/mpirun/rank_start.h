@@ -20,7 +20,7 @@ struct RankStart {
   };
   int size = 1;  // ranks of the job
   std::vector<Program> programs;
-  std::vector<Rank> ranks;  // of this host
+  std::vector<Rank> ranks;  // ranks of this host
   bool own_job = false;     // a job of tandem (program.h)
   std::string bind_to, map_by;
   int input_rank = -1;  // the rank that reads stdin; -1: none

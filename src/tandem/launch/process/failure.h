@@ -18,7 +18,7 @@ struct Failure {
   std::string host;
   Ending ending;
   double time = 0;      // seconds since 1970
-  std::string message;  // of the worker's error file, or empty
+  std::string message;  // message of the worker's error file, or empty
   // It ended because another worker failed: a lost peer, a broken collective.
   bool victim = false;
   bool out_of_memory = false;  // the kernel reports that it has killed a process for that

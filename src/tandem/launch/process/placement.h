@@ -19,7 +19,7 @@ struct Machine {
   std::vector<Domain> sockets;
   std::vector<Domain> caches;   // with a shared cache of level 3; sockets without one
   std::optional<double> quota;  // CPUs' worth of time
-  int online_cpus = 1;          // of the whole machine
+  int online_cpus = 1;          // CPUs of the whole machine
 
   int num_cpus() const;
   int num_cores() const;

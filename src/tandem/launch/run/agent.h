@@ -33,7 +33,7 @@ class Proxies;
 
 struct AgentParts {
   RunOptions options;
-  std::vector<std::string> command;  // of every worker; the first is the path of an executable
+  std::vector<std::string> command;  // for every worker; the first is the path of an executable
   Placement placement;
   std::map<std::string, std::string, std::less<>> inherited;  // environment of the workers
   std::string job_token;                                      // empty: none
@@ -48,7 +48,7 @@ struct AgentParts {
   // thread, which it must not hold up. May be empty.
   std::function<void(const JobStatus&)> publish;
   int status_interval_s = 0;  // seconds between log lines with the state of an elastic job; 0: none
-  std::chrono::milliseconds host_timeout{2000};  // of a silent host, as for the workers
+  std::chrono::milliseconds host_timeout{2000};  // timeout of a silent host, as for the workers
 };
 
 }  // namespace tandem::launch
