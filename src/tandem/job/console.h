@@ -23,7 +23,7 @@ struct ConsoleOptions {
   bool progress_bars = true;       // false (--disable_tqdm): no progress at all, only log dicts
   LogFormat format = LogFormat::kText;
   int rank = 0;           // shown in JSON lines
-  double peak_flops = 0;  // of this rank's threads, measured at start; 0: unknown
+  double peak_flops = 0;  // speed of this rank's threads, measured at start; 0: unknown
   int world_size = 1;
 };
 

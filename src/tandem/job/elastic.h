@@ -37,8 +37,8 @@ Decision decision_from(const std::string& text);  // Throws CommError.
 struct Progress {
   Stage stage = Stage::kTrain;               // first incomplete stage
   std::string trainer;                       // Trainer::progress(), or empty
-  Results results;                           // of the completed stages
-  std::vector<std::vector<double>> records;  // of steps since `trainer`
+  Results results;                           // results of the completed stages
+  std::vector<std::vector<double>> records;  // records of steps since `trainer`
 };
 
 // Reports the job's progress to the agent. Only the first worker of a node does.

@@ -128,7 +128,7 @@ std::size_t compared_output_bytes(const quant::QuantizationArguments& options,
 std::size_t quantization_bytes(const Arguments& arguments, tasks::Task& task) {
   const quant::QuantizationArguments& options = arguments.quantization;
   if (!options.apply_quantization) return 0;
-  std::size_t elements = 0;  // of the linear layers
+  std::size_t elements = 0;  // elements of the linear layers
   for (const quant::LinearLayer& layer : quant::linear_layers(task.layout()))
     elements += layer.linear.out_features * layer.linear.in_features;
   std::size_t bytes = 3 * elements;

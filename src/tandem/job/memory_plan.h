@@ -19,7 +19,7 @@ struct MemoryPlan {
   // plans for all. 0: each rank plans for itself.
   int workers = 0;
   // For this rank:
-  std::size_t activations = 0;   // of the largest batch of the run
+  std::size_t activations = 0;   // activations of the largest batch of the run
   std::size_t batch_rows = 0;    // its rows
   std::size_t scratch = 0;       // used part of the kernels' scratch memory
   std::size_t evaluation = 0;    // logits, answers, and activations beyond those above

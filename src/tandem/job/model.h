@@ -33,7 +33,7 @@ struct Model {
   quant::ModelFiles files;
   std::unique_ptr<text::Tokenizer> tokenizer;
   tasks::Task& task;
-  std::string fingerprint;  // of the training data; empty without any
+  std::string fingerprint;  // fingerprint of the training data; empty without any
 };
 
 // Finds model (of one of the `families`) and data, downloads them if they are only named, and reads

@@ -25,7 +25,7 @@ struct QuantizeParts {
   const text::Tokenizer& tokenizer;
   const kernels::Context& context;
   comm::Communicator& communicator;
-  std::span<const float> weights;  // of the model in f32
+  std::span<const float> weights;  // weights of the model in f32
   bool saves = false;              // this rank writes the model
   trainer::Observer& observer;
   Console& console;
@@ -33,7 +33,7 @@ struct QuantizeParts {
 
 struct Quantized {
   nn::Int8Linears linears;
-  nlohmann::ordered_json metrics;  // of its evaluation
+  nlohmann::ordered_json metrics;  // metrics of its evaluation
 };
 
 // Evaluates in f32, calibrates, tries int8 models (quant/tuning.h), saves the accepted one and its

@@ -29,7 +29,7 @@ class RunReports {
     int world_size = 1;
     std::string model_config_json;
     std::vector<report::Fact> machine;
-    std::chrono::system_clock::time_point started;  // of the whole job
+    std::chrono::system_clock::time_point started;  // start of the whole job
     Console& console;
     // Receive the console's events, the second only on the main process.
     trainer::Observer* watcher = nullptr;

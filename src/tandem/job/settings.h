@@ -18,7 +18,7 @@ namespace tandem::job {
 struct Settings {
   trainer::TrainingArguments training;
   PreparedOutput output;
-  std::optional<VolumeMark> volume;  // of output_dir
+  std::optional<VolumeMark> volume;  // volume of output_dir
 };
 
 // `directory` is set on ranks that have one. In an elastic job one worker decides, once, for all.

@@ -75,7 +75,7 @@ class Stages {
   trainer::Trainer& trainer_;
   ViewCallbacks* callbacks_;
   std::optional<Quantized> quantized_;
-  ordered_json results_;  // of the sets of a split that were evaluated
+  ordered_json results_;  // results of the sets of a split that were evaluated
 };
 
 Outcome Stages::run(const std::optional<fs::path>& resume) {

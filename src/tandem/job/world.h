@@ -25,7 +25,7 @@ struct World {
 
 // Callbacks of the bootstrap, before there is a console.
 struct WorldEvents {
-  std::function<void(const std::string& line)> log;  // of the communication layer; may be empty
+  std::function<void(const std::string& line)> log;  // log of the communication layer; may be empty
   bool log_position = false;                         // true if log() also gets this rank's position
   // Called before the bootstrap: from then on the other ranks receive its errors. May be empty.
   std::function<void()> meets = {};

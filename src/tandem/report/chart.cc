@@ -18,7 +18,7 @@ constexpr double kTitle = 18, kLegend = 36, kLineOfText = 17;
 constexpr std::size_t kMostTooltips =
     300;  // per series; beyond it points lie closer than a pointer can distinguish
 
-constexpr std::size_t kMostDots = 40;  // of a line; more of them are drawn as small as the line
+constexpr std::size_t kMostDots = 40;  // per line; more of them are drawn as small as the line
 
 struct Box {
   double plot_top = 0;  // where the title, the legend and the axis' name end

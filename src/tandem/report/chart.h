@@ -19,7 +19,7 @@ struct Series {
 
 struct Chart {
   std::string title;
-  std::string x_name, y_name;  // of the axes, with the unit
+  std::string x_name, y_name;  // names of the axes, with the unit
   std::vector<Series> series;
 };
 

@@ -124,7 +124,7 @@ std::int64_t seconds_of_next(const fs::path& directory) {
 }
 
 std::string file_name(const fs::path& directory) {
-  static std::atomic<int> count{0};  // of this process, as torch counts
+  static std::atomic<int> count{0};  // files of this process, as torch counts
   return fmt::format("{}{:0{}}.{}.{}.{}", kPrefix, seconds_of_next(directory), kSecondsDigits,
                      host_name(), getpid(), count++);
 }

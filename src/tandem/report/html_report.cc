@@ -167,8 +167,8 @@ class ComparisonTable {
   struct Row {
     std::string name;
     std::vector<std::string> values;  // by run
-    std::vector<double> numbers;      // of a score, by run
-    std::vector<bool> best;           // of a score, by run
+    std::vector<double> numbers;      // values of a score, by run
+    std::vector<bool> best;           // whether the run has the best value of a score, by run
   };
 
   Row& row_of(const std::string& name) {

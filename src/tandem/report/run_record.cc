@@ -45,7 +45,7 @@ tasks::LeadingMetrics scores_from_json(const ordered_json& json) {
   for (const ordered_json& entry : json.value("scores", ordered_json::array())) {
     const auto* const unit =
         std::find(std::begin(kUnits), std::end(kUnits), entry.at("unit").get<std::string>());
-    if (unit == std::end(kUnits)) continue;  // of a later version
+    if (unit == std::end(kUnits)) continue;  // a unit of a later version
     scores.metrics.push_back({entry.at("key"), entry.at("name"),
                               static_cast<tasks::MetricUnit>(unit - std::begin(kUnits)),
                               entry.value("less_is_better", false)});

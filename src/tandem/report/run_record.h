@@ -27,8 +27,8 @@ struct RunRecord {
   std::vector<Fact> machine;                        // CPU, kernels, threads, ranks …
   std::vector<std::pair<std::string, nlohmann::ordered_json>>
       results;                   // ("train", {metric: value}), ("eval", …)
-  tasks::LeadingMetrics scores;  // of the task
-  tasks::ReportSection section;  // of the task; not kept in report.json
+  tasks::LeadingMetrics scores;  // scores of the task
+  tasks::ReportSection section;  // section of the task; not kept in report.json
 };
 
 // The points of one key of the log, by step.

@@ -13,7 +13,7 @@ struct Score {
   std::string key;   // in the results: "eval_f1"
   std::string name;  // "F1", or "F1 (test)" where only a test set was scored
   tasks::LeadingMetric metric;
-  double value = 0;  // of the last evaluation, as the results have it; may be NaN
+  double value = 0;  // value of the last evaluation, as the results have it; may be NaN
 };
 
 // The leading metrics that the results hold, the most important first. Where the record names none,

@@ -18,7 +18,7 @@ DataType accumulator_of(DataType type);
 
 // How the operands are combined.
 struct Reduction {
-  DataType type = DataType::kFloat32;  // of the operands
+  DataType type = DataType::kFloat32;  // type of the operands
   ReduceOp op = ReduceOp::kSum;
   int divisor = 1;           // the result is divided by it (kAverage: the number of ranks)
   bool wide_result = false;  // leave the result in accumulator_of(type): more will be added

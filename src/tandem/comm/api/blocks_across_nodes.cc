@@ -57,7 +57,7 @@ std::unique_ptr<CommTask> reduce_blocks_of(const Collective& collective, int of,
 // exact in the call's type are narrowed here. Lives as long as the round.
 struct Wire {
   std::vector<std::unique_ptr<std::byte[]>> copies;
-  std::vector<std::function<void()>> widenings;  // of the received sums
+  std::vector<std::function<void()>> widenings;  // conversions of the received sums
 
   // Not cleared: all of it is overwritten.
   std::byte* add_copy(std::size_t bytes) {

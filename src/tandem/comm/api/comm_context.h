@@ -48,7 +48,7 @@ struct CommContext {
   void end();
   const Peer& self() const { return peers[static_cast<std::size_t>(rank)]; }
 
-  int rank = 0;                // of the job: this one
+  int rank = 0;                // this rank in the job
   std::vector<Peer> peers;     // by rank of the job
   std::string network;         // this rank's interface to other hosts
   std::string source_address;  // this host's address as seen by the others; empty in a world of one

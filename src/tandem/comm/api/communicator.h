@@ -98,7 +98,7 @@ struct ShrinkOptions {
   // ranks that do not arrive within the timeout are left out.
   bool abort = false;
   std::optional<std::chrono::milliseconds> timeout;  // default: that of the communicator
-  std::optional<Options> options;  // of the new communicator; default: those of this one
+  std::optional<Options> options;  // options of the new communicator; default: those of this one
 };
 
 // The ranks that share one node's memory, in ascending order.

@@ -34,7 +34,7 @@ struct PendingCall {
 // A descriptor sent by another rank of the node.
 struct DescriptorOfRank {
   net::FileDescriptor file;
-  std::size_t bytes = 0;  // of a memory file
+  std::size_t bytes = 0;  // size of a memory file
 };
 
 struct Communicator::State {
@@ -51,7 +51,7 @@ struct Communicator::State {
       0;  // number of this communicator among those that share the fabric; 0: the first
   const kernels::CombineKernels* kernels = nullptr;
 
-  std::uint64_t sequence = 0;  // of the next collective
+  std::uint64_t sequence = 0;  // number of the next collective
   // Initial value of the hashes: the same on all ranks of the communicator, and different for every
   // other communicator that they were in.
   std::uint64_t identity = 1;
@@ -71,7 +71,7 @@ struct Communicator::State {
   // The summation tree over all ranks, for this node and as a whole.
   SumProgram tree;                        // over all ranks
   std::vector<SumProgram> node_programs;  // the node's largest subtrees, over its local ranks
-  std::vector<Subtree> partials;          // of all nodes, in tree order; owner: the node
+  std::vector<Subtree> partials;          // partials of all nodes, in tree order; owner: the node
   SumProgram partial_tree;                // over `partials`
   bool aligned = false;                   // every node's ranks are one subtree
   int rails = 1;  // ranks per node that use the network: the smallest node's

@@ -86,7 +86,7 @@ inline std::vector<std::string> run_threads(int world_size, const Body& body,
 
 // The end of a rank that ran as a process.
 struct Ended {
-  int status = 0;      // of waitpid
+  int status = 0;      // status from waitpid
   std::string output;  // message of the body's exception
   double seconds = 0;  // since the start of run_processes
   bool exited_with(int code) const { return WIFEXITED(status) && WEXITSTATUS(status) == code; }

@@ -56,7 +56,7 @@ class Worker {
   const std::function<Progress()> pass_;
   const std::function<bool()> has_work_;
   std::recursive_mutex inside_;
-  int depth_ = 0;  // of entries; guarded by inside_
+  int depth_ = 0;  // depth of entries; guarded by inside_
   std::atomic<int> callers_{0};
   std::atomic<bool> asleep_{false};
   std::atomic<bool> stop_{false};

@@ -28,10 +28,10 @@ struct RankCores {
   bool asks = false;
   int compute_threads = 0;
   int usable = 0;          // cores, quota included
-  std::vector<int> cores;  // of its affinity mask
+  std::vector<int> cores;  // cores of its affinity mask
 
   std::string write() const;
-  static RankCores read(const std::string& text);  // of write(); throws CommError
+  static RankCores read(const std::string& text);  // reads the text of write(); throws CommError
 };
 
 struct WorkerPlan {

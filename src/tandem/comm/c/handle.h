@@ -50,7 +50,7 @@ struct tdmComm {
   bool finalized = false;
   std::vector<tandem::comm::CommunicatorMemory> memory;
   int group_depth = 0;
-  std::vector<tandem::comm::Request> messages;             // of the open group
+  std::vector<tandem::comm::Request> messages;             // messages of the open group
   std::shared_ptr<tandem::comm::c::EntryLock> entry_lock;  // shared with those split from it
   std::unique_ptr<tandem::comm::c::Mailbox> mailbox;
   // Guarded by the mutex, because any thread may read it.

@@ -18,7 +18,7 @@ struct ControlHeader {
   std::int32_t subject = -1;        // the rank that failed or was expelled, or the sender's end
   std::int32_t other = -1;          // of a damaged link; then `other` is the receiver's end
   std::uint32_t text_checksum = 0;  // CRC-32C
-  std::uint32_t checksum = 0;       // of the preceding fields
+  std::uint32_t checksum = 0;       // checksum of the preceding fields
 
   std::uint32_t sum() const {
     return crc32c(std::as_bytes(std::span(this, 1)).first(offsetof(ControlHeader, checksum)));

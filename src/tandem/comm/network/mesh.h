@@ -31,7 +31,7 @@ struct Mesh {
 
 struct MeshOptions {
   std::chrono::milliseconds timeout{60000};
-  std::chrono::milliseconds host_timeout{2000};  // of silence, after the exchange of the cards
+  std::chrono::milliseconds host_timeout{2000};  // limit of silence after the exchange of cards
   bool loopback_only = false;
   std::string interface;  // advertised interfaces (rendezvous/interfaces.h)
   std::string node_id;    // part of the node key

@@ -49,7 +49,7 @@ class PluginTransport final : public Transport {
   static constexpr std::size_t kPacketBytes = TANDEM_FABRIC_PACKET_BYTES;
   struct PacketHead {
     FrameHead frame;
-    std::uint32_t bytes_checksum = 0;  // of the head's checksum and the bytes
+    std::uint32_t bytes_checksum = 0;  // checksum of the head's checksum and the bytes
   };
   static constexpr std::size_t kInlineBytes = kPacketBytes - sizeof(PacketHead);
   using Packet = std::array<std::byte, kPacketBytes>;

@@ -106,7 +106,7 @@ std::string StreamTransport::describe_stall(std::chrono::milliseconds limit) {
     if (link.closed) continue;
     const auto stall = link.watch.look(link.socket.get(), SendWatch::Clock::now(), limit);
     if (!stall || !text.empty()) continue;
-    constexpr std::uint32_t kHeaders = 28;  // of IPv4 and ICMP
+    constexpr std::uint32_t kHeaders = 28;  // headers of IPv4 and ICMP
     text = fmt::format(
         "cannot get its data to {}: {} bytes are under way and for {:.1f} s nothing was "
         "acknowledged, "

@@ -50,7 +50,7 @@ class StreamTransport final : public Transport {
     std::shared_ptr<Message> message;
     std::span<const std::byte> bytes;
     FrameHead head;
-    std::uint32_t checksum = 0;  // of the first `summed` bytes; sent after all of them
+    std::uint32_t checksum = 0;  // checksum of the first `summed` bytes; sent after all of them
     std::size_t summed = 0;
     std::size_t sent = 0;  // bytes of the frame
   };
@@ -60,7 +60,7 @@ class StreamTransport final : public Transport {
     std::size_t head_read = 0;
     std::shared_ptr<Incoming> incoming;  // once the head is complete
     std::size_t read = 0;
-    std::uint32_t checksum = 0;  // of the bytes read so far
+    std::uint32_t checksum = 0;  // checksum of the bytes read so far
     std::uint32_t expected = 0;  // received after the bytes
     std::size_t expected_read = 0;
   };
@@ -110,7 +110,7 @@ class StreamTransport final : public Transport {
   const std::vector<Peer>& peers_;
   std::vector<Link> links_;
   Inboxes inboxes_;
-  std::optional<NodeMemory> memory_;      // of the streams
+  std::optional<NodeMemory> memory_;      // memory of the streams
   std::unique_ptr<NodeStreams> streams_;  // none for the only rank of a node
   std::vector<std::size_t> neighbours_;   // the ranks at their other ends
   std::vector<std::size_t> far_;          // the ranks behind sockets

@@ -33,7 +33,7 @@ struct Header {
   std::uint32_t history = 0;
   std::uint64_t sequence = 0;  // number of the collective; for send, number within the channel
   std::uint64_t count = 0;     // elements of the whole operation
-  std::uint64_t bytes = 0;     // of this message
+  std::uint64_t bytes = 0;     // bytes of this message
   friend bool operator==(const Header&, const Header&) = default;
 };
 static_assert(sizeof(Header) == 40);

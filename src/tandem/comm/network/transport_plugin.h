@@ -50,7 +50,7 @@ typedef void (*tandem_fabric_sink)(void* sink_context, int32_t rank, const void*
                                    size_t count);
 
 typedef struct tandem_fabric_completion {
-  void* context;   // of the send or receive that has ended
+  void* context;   // context of the send or receive that has ended
   int32_t failed;  // its rank is unreachable; last_error() has the reason
 } tandem_fabric_completion;
 
@@ -70,7 +70,7 @@ enum {
 
 typedef struct tandem_transport_plugin {
   uint32_t abi;   // TANDEM_TRANSPORT_PLUGIN_ABI of the plugin
-  uint32_t size;  // of this struct in the plugin
+  uint32_t size;  // size of this struct in the plugin
   const char* name;
 
   int (*open)(const tandem_fabric_config* config, tandem_fabric** fabric,

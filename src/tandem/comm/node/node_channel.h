@@ -72,7 +72,7 @@ class NodeChannel {
   static constexpr std::size_t kRingDepth = 4;
   static constexpr std::size_t kRingStride = std::size_t{128} << 10;
   static constexpr std::size_t kHistory = 64;
-  static constexpr int kMaxRanks = 512;  // of a node
+  static constexpr int kMaxRanks = 512;  // most ranks of a node
   static std::size_t segment_bytes();
 
   // `segments[i]` belongs to local rank i and is zero before first use. `disagree` receives the
@@ -105,7 +105,7 @@ class NodeChannel {
   void post(Counter counter, std::uint32_t value);
   bool reached(int local, Counter counter, std::uint32_t value) const;
   std::byte* ring(int local, std::uint32_t band) const;
-  std::uint32_t bands() const { return bands_; }  // of all completed operations
+  std::uint32_t bands() const { return bands_; }  // bands of all completed operations
   void skip_bands(std::uint32_t count) { bands_ += count; }
 
   // ---- memory of the communicator ----
@@ -157,7 +157,7 @@ class NodeChannel {
   std::vector<std::span<std::byte>> segments_;
   int local_rank_;
   Disagree disagree_;
-  std::uint32_t sequence_ = 0;  // of the last announced operation
+  std::uint32_t sequence_ = 0;  // number of the last announced operation
   std::uint32_t signature_ = 0;
   bool settled_ = true;  // all ranks are known to have announced it
   std::uint32_t bands_ = 0;

@@ -49,7 +49,7 @@ struct Rank {
   NodeStreams& streams;
   int self;
   std::uint64_t total;
-  std::atomic<int>& sleeps;  // of all ranks
+  std::atomic<int>& sleeps;  // sleeps of all ranks
   std::mt19937 random{static_cast<unsigned>(self + 1)};
   std::vector<std::uint64_t> sent{}, received{};
 

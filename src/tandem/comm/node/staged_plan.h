@@ -26,7 +26,7 @@ struct StagedPlan {
   std::vector<bool> reads;               // ranks from which this one reads, in the first step
   bool reduces = false;                  // the shares given to this rank are combined
   bool shares_result = false;            // give_all is the result of this rank's reduction
-  std::span<const std::byte> own_share;  // of a reduction
+  std::span<const std::byte> own_share;  // own share of a reduction
   std::byte* result = nullptr;           // destination of the result; null: none
   std::size_t longest;                   // length of the longest span on any rank
   bool to_each = false;                  // some rank sends different data to different ranks
