@@ -24,7 +24,7 @@ using launch::JobStatus;
 using launch::JobStatuses;
 
 constexpr std::chrono::seconds kLimit{10};
-constexpr int kDefaultPort = 29400;  // of --rdzv-endpoint
+constexpr int kDefaultPort = 29400;  // default port of --rdzv-endpoint
 
 constexpr const char* kJobHelp =
     "process number of the job's `tandem run`, or how its --rdzv-id begins; needed where several "

@@ -155,7 +155,7 @@ class Texts {
 class Output {
  public:
   virtual ~Output() = default;
-  virtual std::size_t rows_before() const { return 0; }  // of an earlier process
+  virtual std::size_t rows_before() const { return 0; }  // rows of an earlier process
   virtual void write(std::span<const std::string> texts, std::span<const float> embeddings) = 0;
   virtual void commit() {}
   // Before write(), where the format lacks them.
@@ -225,7 +225,7 @@ class JsonOutput final : public Output {
   std::string partial() const { return path_ + ".partial"; }
 
   std::unique_ptr<std::ostream> output_;
-  std::string path_;  // of a regular file; else empty
+  std::string path_;  // path of a regular file; else empty
   EmbeddingFormat format_;
 };
 

@@ -193,7 +193,7 @@ int run(const Invocation& invocation) {
   launch::AgentParts parts = agent_parts(environment, {options.log_format, "tandem run", {}});
   for (const std::string& note : options.notes) parts.log(note);
   std::optional<RecordFolder> records;
-  parts.inherited.erase("TANDEM_JOB_RECORDS");  // of an agent around this one
+  parts.inherited.erase("TANDEM_JOB_RECORDS");  // records of an agent around this one
   if (name_job(options)) {
     records.emplace(parts.temporary);
     if (!records->path().empty()) parts.inherited["TANDEM_JOB_RECORDS"] = records->path().native();

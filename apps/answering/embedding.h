@@ -15,7 +15,7 @@ namespace tandem::apps {
 
 struct EmbedOptions {
   std::optional<std::string> prompt;       // in front of every text
-  std::optional<std::string> prompt_name;  // of the model's prompts; not together with `prompt`
+  std::optional<std::string> prompt_name;  // one of the model's prompts; not together with `prompt`
   std::size_t max_seq_length = 0;          // special tokens included; 0: the model's own
   bool normalize = false;                  // to length 1, in addition to the model's modules
   std::size_t truncate_dim = 0;            // keep the first values; 0: all
@@ -42,7 +42,7 @@ struct EmbedRequest {
 struct Embeddings {
   std::vector<float> values;  // [texts, size]
   std::size_t size = 0;
-  std::size_t tokens = 0;  // of all texts, special ones included
+  std::size_t tokens = 0;  // tokens of all texts, special ones included
 };
 
 // A model directory of sentence-transformers, or a bare encoder, which gets mean pooling.

@@ -33,7 +33,7 @@ struct ValueRanges {
 struct EmbeddingFormat {
   EmbeddingPrecision precision = EmbeddingPrecision::kFloat32;
   std::size_t size = 0;     // values of an embedding
-  ValueRanges ranges = {};  // of kInt8 and kUint8
+  ValueRanges ranges = {};  // ranges of kInt8 and kUint8
 
   // Rows can only be written when all of them have been computed.
   bool lacks_ranges() const;
@@ -79,8 +79,8 @@ class NpyFile {
   void quantize_partial();
 
   std::filesystem::path path_;
-  EmbeddingFormat format_;   // of PATH
-  EmbeddingFormat partial_;  // of PATH.partial
+  EmbeddingFormat format_;   // format of PATH
+  EmbeddingFormat partial_;  // format of PATH.partial
   std::size_t rows_ = 0;
   int descriptor_ = -1;
 };

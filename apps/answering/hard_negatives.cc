@@ -211,7 +211,7 @@ class Mine {
   DistinctTexts queries_, documents_;
   std::vector<MinedQuery> mined_;
   std::size_t max_positives_ = 0;  // rows of a query, repeated ones included, as there
-  std::size_t candidates_ = 0;     // of each query
+  std::size_t candidates_ = 0;     // number of candidates of each query
   std::vector<std::vector<Hit>> hits_;
 };
 

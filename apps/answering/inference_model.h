@@ -97,7 +97,7 @@ class InferenceModel {
   models::EncoderModel model_;
   Buffer weights_;
   Buffer bf16_;                          // what products read; empty in f32
-  std::optional<nn::Int8Linears> int8_;  // of an int8 model
+  std::optional<nn::Int8Linears> int8_;  // linear layers of an int8 model
   nn::PackedLinears packed_;             // the others, as products read them
   std::vector<std::string> warnings_;
   std::optional<models::Activations> activations_;  // for the largest batch so far

@@ -22,7 +22,7 @@ struct LabelOptions {
   // cut, or read in windows if its words get labels.
   std::size_t max_seq_length = 512;
   std::size_t stride = 64;             // tokens that neighbouring windows share
-  std::size_t max_windows = kNoLimit;  // of all texts together
+  std::size_t max_windows = kNoLimit;  // windows of all texts together
 };
 
 struct LabelledText {
@@ -111,7 +111,7 @@ struct Entity {
   std::string label;  // kNone: "B-person"; else the type, "person"
   double score = 0;
   std::size_t begin = 0, end = 0;  // code points of the text
-  std::size_t token = 0;           // of kNone: which token of the text it is
+  std::size_t token = 0;           // with kNone: index of the token in its text
 };
 
 // The entities of a text whose label or type is not among `ignored`. One begins where the type

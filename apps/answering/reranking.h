@@ -24,7 +24,7 @@ struct RerankRequest {
 
 struct PassageScores {
   std::vector<float> scores;  // in the order of the passages
-  std::size_t tokens = 0;     // of all pairs, special ones included
+  std::size_t tokens = 0;     // tokens of all pairs, special ones included
 };
 
 // The scores of sentence-transformers' CrossEncoder.predict. Several threads may ask at once.

@@ -23,7 +23,7 @@ struct WindowScheduler::WindowRequest {
   bool done() const { return missing == 0 || error; }
 
   const std::shared_ptr<const tasks::TokenSequences> sequences;
-  std::vector<std::size_t> begin;  // of each window's logits
+  std::vector<std::size_t> begin;  // begin of each window's logits
   std::vector<float> logits;
   std::size_t next = 0;  // the first window that no batch held yet
   std::size_t missing;   // windows without logits

@@ -31,7 +31,7 @@ class WindowScheduler {
   // Fills the logits of a batch; called on the scheduler's thread only, which may interrupt it
   // (InterruptionScope).
   using Forward = std::function<void(const nn::PackedBatch& batch, std::span<float> logits)>;
-  static constexpr std::size_t kMaxWindows = 64;  // of one batch
+  static constexpr std::size_t kMaxWindows = 64;  // windows of one batch
 
   WindowScheduler(NumLogits num_logits, Forward forward);
   // No thread may be waiting in logits_of().
@@ -65,7 +65,7 @@ class WindowScheduler {
   // Requests with windows that no batch holds yet.
   std::deque<std::shared_ptr<WindowRequest>> waiting_;
   std::vector<Piece> running_;
-  std::size_t rows_limit_ = 512;  // of a batch of more than one window
+  std::size_t rows_limit_ = 512;  // rows of a batch of more than one window
   bool end_ = false;
   std::thread thread_;
 };

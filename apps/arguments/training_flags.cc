@@ -7,7 +7,7 @@ namespace {
 
 using trainer::TrainingArguments;
 
-constexpr double kMaxCount = 2147483647;  // of things that are stored in an int
+constexpr double kMaxCount = 2147483647;  // largest count of things that are stored in an int
 
 TrainingArguments& training_of(const ArgumentParts& parts) {
   return parts.get<TrainingArguments>();

@@ -20,7 +20,7 @@ struct WorkShape {
   comm::Operation operation = comm::Operation::kAllReduce;
   comm::DataType type = comm::DataType::kFloat32;
   comm::ReduceOp reduction = comm::ReduceOp::kSum;
-  std::size_t bytes = 0;  // of the larger of its two buffers
+  std::size_t bytes = 0;  // bytes of the larger of its two buffers
 
   // Bytes of all buffers, including the space between them; 0 for barriers.
   std::size_t memory_bytes() const;

@@ -13,7 +13,7 @@ struct NamedModel {
   std::string_view name;
   const models::Family* family;
   std::size_t layers, hidden, heads;
-  std::size_t embedding = 0;     // of ELECTRA
+  std::size_t embedding = 0;     // embedding size of ELECTRA
   std::size_t vocabulary = 0;    // 0: the family's
   std::size_t intermediate = 0;  // 0: 4 hidden
 };

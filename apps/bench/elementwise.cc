@@ -119,7 +119,7 @@ class LayerNorm {
   double bound() const { return 16 * std::sqrt(static_cast<double>(s_.H)) * kFloatEpsilon; }
 
   void time_forward(Session& session) const {
-    const std::size_t copies = kBf16 ? 2 : 1;  // of x's size: x, and y's copy
+    const std::size_t copies = kBf16 ? 2 : 1;  // copies of x's size: x, and y's copy
     Case one =
         make_case<T>("layer norm forward", "layer_norm",
                      static_cast<double>(count() * (copies * sizeof(T) + 3 * sizeof(float))));

@@ -24,7 +24,7 @@ Statistics statistics(std::vector<double> values);
 
 // One thing timed, per round.
 struct Samples {
-  std::vector<double> seconds;  // of one execution
+  std::vector<double> seconds;  // seconds of one execution
   std::vector<double> peaks;    // the calibrator's rate: mean of before and after
 
   // Rates if each execution does `work` (FLOPs or bytes).

@@ -177,7 +177,7 @@ void Session::report_times(const Case& one, double error, const std::vector<Samp
 }
 
 void Session::watch(FunctionRef<void()> measurements) {
-  const std::clock_t cpu = std::clock();  // of all threads
+  const std::clock_t cpu = std::clock();  // processor time of all threads
   watched_seconds_ += seconds_of(measurements);
   cpu_seconds_ += static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC;
 }

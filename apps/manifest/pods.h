@@ -10,7 +10,7 @@ namespace tandem::apps::manifest {
 
 struct Pods {
   const YamlNode* spec = nullptr;  // a PodSpec
-  std::string path;                // of it
+  std::string path;                // path of the PodSpec
   long count = 1;
   bool computes = true;        // not only a launcher
   std::string main_container;  // the name that the operator looks for; empty: any

@@ -16,17 +16,17 @@ struct ManifestJob {
   int replicas = 4;
   int min_replicas = 1;
   int max_restarts = 10;
-  std::string processes = "auto";  // of a pod
+  std::string processes = "auto";  // processes of a pod
   std::string cpus = "8";
   std::string memory = "32Gi";
-  std::string claim;  // of the volume
+  std::string claim;  // claim of the volume
   std::string mount = "/tmp/pvc-mount";
   std::string size = "100Gi";
   std::string storage_class;
-  std::string bucket;  // of an object store, as a volume
+  std::string bucket;  // bucket of an object store, as a volume
   std::string csi_driver = "gcsfuse.csi.storage.gke.io";
   std::string token_secret;
-  std::string queue;  // of Kueue
+  std::string queue;  // queue of Kueue
   std::string implementation = "MPICH";
   std::vector<std::string> environment;    // NAME=VALUE
   std::vector<std::string> node_selector;  // LABEL=VALUE

@@ -54,7 +54,7 @@ class TrainJobStatus final : public trainer::Observer {
   Clock::time_point next_{};
   bool warned_ = false;
 
-  std::mutex mutex_;  // of the two below
+  std::mutex mutex_;  // guards the two below
   std::optional<std::string> waiting_;
   std::string problem_;
   std::condition_variable_any changed_;

@@ -52,8 +52,8 @@ struct Workload {
   double tokens = 0;  // rows that are computed
   std::size_t layers = 1;
   std::size_t elements = 0;            // parameters
-  std::size_t embedding_elements = 0;  // of them, whose gradient is final last
-  std::size_t bf16_elements = 0;       // of them, of which a bf16 copy is kept
+  std::size_t embedding_elements = 0;  // those of the embeddings, whose gradient is final last
+  std::size_t bf16_elements = 0;       // those with a bf16 copy
   std::size_t activations = 0;         // bytes
 };
 
@@ -88,11 +88,11 @@ double backward_seconds(double compute_seconds);
 double exposed_seconds(double wire, double backward, std::size_t layers, double last);
 
 struct Memory {
-  double weights = 0;      // of a node, f32 and the bf16 copy
-  double moments = 0;      // of a node
-  double gradients = 0;    // of a node, all ranks
-  double messages = 0;     // of the node that needs most
-  double activations = 0;  // of a node, all ranks
+  double weights = 0;      // weights of a node, f32 and the bf16 copy
+  double moments = 0;      // moments of a node
+  double gradients = 0;    // gradients of a node, all ranks
+  double messages = 0;     // buffers of the node that needs most
+  double activations = 0;  // activations of a node, all ranks
   double node() const { return weights + moments + gradients + messages + activations; }
 };
 
@@ -100,7 +100,7 @@ struct Prediction {
   double compute = 0;    // seconds
   double reduction = 0;  // with one rank: its mean and norm, no communication
   double wire = 0;       // all messages
-  double exposed = 0;    // of them, not hidden by backward
+  double exposed = 0;    // the part that backward does not hide
   double optimizer = 0;
   double step = 0;           // with overlap
   double step_unhidden = 0;  // without

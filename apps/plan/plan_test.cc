@@ -56,7 +56,7 @@ TEST(PlanTraffic, OneNodeSendsNothingAndSharesTheSums) {
   const Traffic t = traffic(8 * kBucket, cluster(1, 4));
   EXPECT_EQ(t.all_sent, 0);
   EXPECT_EQ(t.slice_owners, 4u);
-  EXPECT_EQ(t.reduced_bytes, kFloat * (4 + 1) * 2 * kBucket);  // of a quarter
+  EXPECT_EQ(t.reduced_bytes, kFloat * (4 + 1) * 2 * kBucket);  // bytes of a quarter
 }
 
 // With as many chunks in a bucket as ranks, or a multiple, everything is even: 2 (N−1)/N.

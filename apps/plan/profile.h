@@ -22,10 +22,10 @@ nlohmann::ordered_json to_json(const MachineProfile& profile);
 struct Measurement {
   models::ModelConfig config;
   bool bf16 = false;
-  std::vector<std::uint32_t> lengths;  // of a rank's batch
+  std::vector<std::uint32_t> lengths;  // lengths of a rank's batch
   bench::Head head = bench::Head::kSpans;
   int ranks = 1;    // at work at the same time
-  int threads = 1;  // of each
+  int threads = 1;  // threads of each rank
   int rounds = 5;
 };
 

@@ -16,7 +16,7 @@ namespace tandem::apps {
 // A path of its own, with requests and answers of another form than the inference API's.
 struct Route {
   std::string path;     // "/v1/embeddings"
-  std::string key;      // of the body, which must have it
+  std::string key;      // key of the body, which must have it
   std::string example;  // a request's body, for messages
   // As Endpoint::answer.
   std::function<nlohmann::ordered_json(const nlohmann::json& request,
@@ -50,7 +50,7 @@ struct ServiceOptions {
   bool loopback_only = true;
   std::vector<std::string> allowed_hosts;  // names it has in addition to these; "*": any
   std::size_t max_values = 10000;          // JSON values and names of one request
-  std::size_t max_depth = 32;              // of JSON
+  std::size_t max_depth = 32;              // depth of JSON
   // The text of GET /metrics, which is 404 without it.
   std::function<std::string()> metrics = {};
 };

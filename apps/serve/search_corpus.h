@@ -8,14 +8,14 @@
 namespace tandem::apps {
 
 struct CorpusText {
-  std::string id;    // of the file, else the number of the line
+  std::string id;    // id in the file, else the number of the line
   std::string text;  // UTF-8, not blank
   std::size_t line = 0;
 };
 
 struct CorpusLimits {
   std::size_t texts = 1'000'000;
-  std::size_t bytes = std::size_t{1} << 30;  // of all texts
+  std::size_t bytes = std::size_t{1} << 30;  // bytes of all texts
 };
 
 // A text on each line; of a file whose name ends with .jsonl an object with "text", and perhaps

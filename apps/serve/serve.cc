@@ -36,7 +36,7 @@ std::atomic<bool> g_stop{false};  // NOLINT(cppcoreguidelines-avoid-non-const-gl
                                   // a signal handler can reach nothing else
 void handle_stop(int) { g_stop.store(true, std::memory_order_relaxed); }
 
-constexpr std::size_t kMaxInputs = 32;  // of one request
+constexpr std::size_t kMaxInputs = 32;  // inputs of one request
 
 struct Options {
   ModelOptions model;
@@ -243,10 +243,10 @@ class Server {
   LabelOptions labels_;
   Aggregation aggregation_ = Aggregation::kFirst;
   std::optional<Embedder> embedder_;    // one of the three
-  std::optional<CorpusSearch> corpus_;  // of the embedder
+  std::optional<CorpusSearch> corpus_;  // corpus of the embedder
   std::optional<Reader> reader_;
   std::optional<Labeller> labeller_;
-  std::optional<Reranker> reranker_;  // of a labeller's model with one label
+  std::optional<Reranker> reranker_;  // for a labeller's model with one label
 };
 
 HttpHandlers handlers_of(const InferenceService& service, ServeMetrics& metrics) {

@@ -35,7 +35,7 @@ class ServeMetrics {
   std::string model_, task_;
   std::vector<std::string> paths_;
   std::map<std::pair<std::string_view, int>, std::uint64_t> answers_;  // by endpoint and code
-  std::array<std::uint64_t, kBounds.size() + 1> buckets_{};            // of inference
+  std::array<std::uint64_t, kBounds.size() + 1> buckets_{};            // inference times
   double seconds_ = 0;
 };
 
