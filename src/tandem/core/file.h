@@ -38,7 +38,7 @@ enum class Writers : std::uint8_t {
 // goes, or the file shrinks, reading the mapping raises SIGBUS; file_mapped_at() then knows it.
 class MappedFile {
  public:
-  explicit MappedFile(const std::filesystem::path& path);  // of kAnybody
+  explicit MappedFile(const std::filesystem::path& path);  // with kAnybody
   MappedFile(const std::filesystem::path& path, Writers writers);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

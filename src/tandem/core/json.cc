@@ -49,7 +49,7 @@ class Builder final : public nlohmann::json_sax<Json> {
  private:
   struct Open {
     Json* value;
-    std::unordered_map<std::string, std::size_t> indices = {};  // of an object's members
+    std::unordered_map<std::string, std::size_t> indices = {};  // indices of an object's members
     std::ptrdiff_t member = 0;                                  // whose value comes next
   };
 

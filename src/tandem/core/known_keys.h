@@ -22,7 +22,7 @@ struct KnownKey {
   std::string_view scope;  // where the key has this meaning, separated by blanks; "": everywhere
   KeyUse use;
   std::string_view reason;
-  std::string_view accepted = "";  // of a refused key: a JSON list of values; null is one of them
+  std::string_view accepted = "";  // refused key: JSON list of its values; null is one of them
 };
 
 struct KeyFindings {

@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-constexpr rlim_t kUsualStack = rlim_t{8} << 20;  // of Linux distributions
+constexpr rlim_t kUsualStack = rlim_t{8} << 20;  // limit of Linux distributions
 
 }  // namespace
 

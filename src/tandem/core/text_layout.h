@@ -6,7 +6,7 @@
 
 namespace tandem {
 
-inline constexpr std::size_t kLineColumns = 100;  // of what is printed for people
+inline constexpr std::size_t kLineColumns = 100;  // columns of text that is printed for people
 
 // The columns that UTF-8 text takes.
 std::size_t text_columns(std::string_view text);

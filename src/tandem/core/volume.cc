@@ -99,7 +99,7 @@ void VolumeMark::during(const std::function<void()>& write) const {
   } catch (const IoError&) {
     require_same();
     throw;
-  } catch (const std::system_error&) {  // of std::filesystem
+  } catch (const std::system_error&) {  // errors of std::filesystem
     require_same();
     throw;
   }

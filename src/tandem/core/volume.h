@@ -49,7 +49,7 @@ class VolumeMark {
 
  private:
   std::filesystem::path directory_;
-  std::optional<dev_t> device_;  // of the directory, or of the nearest one above it
+  std::optional<dev_t> device_;  // device of the directory, or of the nearest one above it
 };
 
 }  // namespace tandem

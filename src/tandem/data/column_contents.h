@@ -13,7 +13,7 @@ namespace tandem::data {
 struct ColumnContents {
   enum class Kind {
     kTexts,  // at least one is not a number, a boolean or a date
-    kLists,  // of texts or whole numbers
+    kLists,  // lists of texts or whole numbers
     kOther,
   };
   Kind kind = Kind::kOther;

@@ -357,7 +357,7 @@ class JsonParts final : public formats::TableSource {
   std::string_view text_;
   std::size_t part_bytes_;
   JsonPart next_;
-  std::unique_ptr<JsonSource> source_;  // of the current part
+  std::unique_ptr<JsonSource> source_;  // source of the current part
   std::vector<std::string> names_;
 };
 

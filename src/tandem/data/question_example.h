@@ -52,7 +52,7 @@ class QuestionSet {
   auto begin() const { return examples_.begin(); }
   auto end() const { return examples_.end(); }
   std::span<const QuestionExample> examples() const { return examples_; }
-  const QuestionColumns& columns() const { return columns_; }  // of the first file
+  const QuestionColumns& columns() const { return columns_; }  // columns of the first file
 
  private:
   struct Storage;

@@ -278,7 +278,7 @@ class RowReader {
   const ReadOptions options_;
   QuestionSet::Builder& builder_;
   std::vector<std::size_t> columns_;                                // to read, of the source
-  std::array<std::optional<std::size_t>, kNumRoles> column_index_;  // of each role in columns_
+  std::array<std::optional<std::size_t>, kNumRoles> column_index_;  // by role, in columns_
   dom::parser parser_;
   std::size_t row_ = 0;  // being read, in the table
   std::string id_;

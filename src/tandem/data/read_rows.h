@@ -66,13 +66,13 @@ class Rows {
     std::string file;
     std::size_t begin = 0;  // the first row
   };
-  std::unique_ptr<Storage> storage_;  // of the texts
+  std::unique_ptr<Storage> storage_;  // storage of the texts
   std::size_t size_ = 0;
   std::vector<std::string> file_columns_;
   std::vector<formats::Column> columns_;
   std::vector<Part> parts_;
   std::vector<std::uint32_t> lines_;  // per row; empty: the formats have no lines
-  std::string schema_;                // of `datasets`, JSON
+  std::string schema_;                // schema of `datasets`, JSON
   bool untyped_ = false;
 };
 

@@ -52,7 +52,7 @@ struct RemoteNode {
   std::vector<int> served;  // its ranks for whose slices this rank computes the own node's partials
   int sender = 0;           // its rank that sends its partials of this rank's slice
   int receiver = 0;         // its rank that takes this rank's reduced slice for the node
-  std::size_t num_partials = 0;   // of that node
+  std::size_t num_partials = 0;   // partials of that node
   std::span<std::byte> received;  // partials of this rank's slices, bucket after bucket
 };
 
@@ -98,7 +98,7 @@ struct GradientEngine::State {
   // An operand of a slice's sum: the partials of this node's ranks, then those of other nodes.
   struct Operand {
     int local_rank = -1;      // or −1
-    std::size_t partial = 0;  // of that rank
+    std::size_t partial = 0;  // partial of that rank
     std::size_t node = 0;     // index in `remote`, when local_rank < 0
     std::size_t node_partial = 0;
   };

@@ -372,7 +372,7 @@ TEST(GradientEngine, OwnedRangesTileTheLayoutOnEachNode) {
           for (std::size_t i = range.begin; i < range.end; ++i) owners[i] += 1;
         }
         communicator.all_reduce(std::span(owners), comm::ReduceOp::kSum);
-        const float nodes = 2;  // of equal size: each covers everything once
+        const float nodes = 2;  // nodes of equal size: each covers everything once
         require(std::all_of(owners.begin(), owners.end(), [&](float n) { return n == nodes; }),
                 "tiles");
       },

@@ -38,7 +38,7 @@ struct ModelStateOptions {
   // How the optimizer cuts an update, and the threads of this rank that work on it.
   optim::UpdatePieces pieces = {};
   int threads = 1;
-  std::size_t record_values = 0;  // of record()
+  std::size_t record_values = 0;  // values of record()
 };
 
 // A memory file that a process outside the computation keeps: the agent of an elastic job's node.
@@ -125,7 +125,7 @@ class ModelState {
   std::span<double> norm_partials() const { return norm_partials_; }
 
  private:
-  enum : std::uint64_t { kEmpty, kWhole, kBeingReplaced };  // of UpdateHeader::filled
+  enum : std::uint64_t { kEmpty, kWhole, kBeingReplaced };  // values of UpdateHeader::filled
   bool being_replaced() const {
     return header_->filled.load(std::memory_order_acquire) == kBeingReplaced;
   }

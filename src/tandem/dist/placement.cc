@@ -162,7 +162,7 @@ void GradientEngine::State::plan_remote(const std::vector<comm::Subtree>& node_p
     messages.take(0);
     return;
   }
-  std::size_t own_elements = 0;  // of this rank's slices
+  std::size_t own_elements = 0;  // elements of this rank's slices
   for (std::size_t b = 0; b < buckets.size(); ++b) own_elements += slice(b, rank).size();
   const auto partials_of = [&](int index) {
     return static_cast<std::size_t>(std::count_if(node_partials.begin(), node_partials.end(),
@@ -187,7 +187,7 @@ void GradientEngine::State::plan_remote(const std::vector<comm::Subtree>& node_p
   place_messages(wire_bytes(send_elements * partials_of(communicator->node().index)), own_elements);
   if (rounded()) {
     own_roots.resize(own_elements);
-    received_roots.resize(send_elements);  // of the slices that this rank serves
+    received_roots.resize(send_elements);  // roots of the slices that this rank serves
   }
   partial_receives.resize(buckets.size());
   reduced_receives.resize(buckets.size());

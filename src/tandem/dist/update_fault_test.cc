@@ -462,7 +462,7 @@ TEST(UpdateFaults, AKillAtAnyInstant) {
       ASSERT_TRUE(same()) << to_string(name) << ", death " << death << ", step " << shared.step();
     }
   }
-  EXPECT_GT(interrupted, kDeaths);  // of four times as many; or it was no test
+  EXPECT_GT(interrupted, kDeaths);  // out of four times as many; fewer would be no test
 }
 
 }  // namespace

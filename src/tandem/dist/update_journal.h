@@ -40,7 +40,7 @@ struct alignas(kTensorAlignment) UndoSlot {
   std::uint64_t block = 0;              // kernels::KeptBlock::word(), or 0
   struct Span {
     std::uint64_t begin = 0;   // f32 elements behind the beginning of the state's memory
-    std::uint64_t size = 0;    // of the piece
+    std::uint64_t size = 0;    // size of the piece
     std::uint64_t values = 0;  // where its copy begins in a half of the values
   } spans[kMostSpans];
   std::uint64_t num_spans = 0;

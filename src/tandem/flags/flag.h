@@ -39,14 +39,14 @@ struct Flag {
   std::string_view help;
   Json initial;  // the default, as JSON; null: unset
   Verdict verdict = Verdict::kWorks;
-  std::string_view reason;  // of the verdict, when it is not kWorks
+  std::string_view reason;  // reason of the verdict, when it is not kWorks
   bool bare = false;        // may stand alone, and then means true
   bool negatable = false;   // --no_<name> means false
   bool required = false;
   bool secret = false;   // never printed
   bool is_path = false;  // a leading ~ is expanded
   std::vector<Choice> choices;
-  std::string when_true, when_false;  // of a choice that takes truth values too: what they mean
+  std::string when_true, when_false;  // for a choice that takes truth values too: what they mean
   std::vector<Alias> aliases;
 
   Kind kind() const { return binding.kind; }

@@ -380,7 +380,7 @@ std::vector<Given> parse_json_flags(const FlagTable& table, std::string_view tex
   Json values;
   try {
     values = Json::parse(text);
-  } catch (const Json::exception& error) {  // of syntax, or of a number that no double holds
+  } catch (const Json::exception& error) {  // errors of syntax, and numbers that no double holds
     raise<ConfigError>("{}: not valid JSON: {}", origin, json_reason(error.what()));
   }
   if (!values.is_object()) {

@@ -21,7 +21,7 @@ struct Given {
   const Flag* flag = nullptr;
   std::string spelled;  // the spelling used, complete and with underscores: an alias' name, or the
                         // flag's own
-  Json value;           // of the flag's kind; for a choice one of its values
+  Json value;           // value of the flag's kind; for a choice one of its values
 };
 
 // Reads a command line. Every flag is listed at most once (the last of repeated ones, at its

@@ -56,7 +56,7 @@ struct Binding {
   bool optional = false;  // the field can be unset: JSON null
   double min = std::numeric_limits<double>::lowest();
   double max = std::numeric_limits<double>::max();
-  std::span<const std::string_view> names;  // of an enum, in the enumerators' order
+  std::span<const std::string_view> names;  // names of an enum, in the enumerators' order
   Json initial;                             // what `get` returns for a struct with its defaults
   Json (*get)(const ArgumentParts&) = nullptr;
   void (*set)(const ArgumentParts&, const Json&) = nullptr;

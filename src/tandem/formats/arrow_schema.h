@@ -44,10 +44,10 @@ struct ArrowField {
   std::string name;
   ArrowType type = ArrowType::kNull;
   std::string type_name;  // for messages: "int32", "list<utf8>"
-  int bit_width = 0;      // of integers and of floating-point numbers
+  int bit_width = 0;      // bits of integers and of floating-point numbers
   bool is_signed = true;
   bool dictionary = false;  // its buffers hold indices of a dictionary
-  bool dense = false;       // of a union: it has offsets
+  bool dense = false;       // for a union: it has offsets
   std::vector<ArrowField> children;
 };
 

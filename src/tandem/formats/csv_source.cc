@@ -165,8 +165,8 @@ class CsvSource final : public TableSource {
   std::size_t line_ = 1, record_line_ = 1;
   std::size_t num_rows_before_ = 0, num_rows_in_table_ = 0;
   std::vector<std::string> names_;
-  std::vector<Field> fields_;         // of the record being read
-  std::vector<std::size_t> lines_;    // of the table's rows
+  std::vector<Field> fields_;         // fields of the record being read
+  std::vector<std::size_t> lines_;    // line numbers of the table's rows
   std::deque<std::string> unquoted_;  // texts of the table that held doubled quotes
 };
 

@@ -27,7 +27,7 @@ class FlatTable {
   }
   std::optional<FlatTable> table(int field) const;
   std::string_view text(int field) const;  // empty when absent
-  FlatVector vector(int field) const;      // of no elements when absent
+  FlatVector vector(int field) const;      // no elements when absent
 
  private:
   friend class FlatVector;
@@ -52,7 +52,7 @@ class FlatVector {
  private:
   friend class FlatTable;
   CheckedBytes buffer_;
-  std::uint64_t position_ = 0;  // of element 0
+  std::uint64_t position_ = 0;  // position of element 0
   std::uint32_t size_ = 0;
 };
 

@@ -14,7 +14,7 @@
 namespace tandem::formats {
 namespace {
 
-constexpr std::uint64_t kMaxTextBytes = std::uint64_t{1} << 30;  // of a row group
+constexpr std::uint64_t kMaxTextBytes = std::uint64_t{1} << 30;  // bytes of text in a row group
 
 class LeafReader {
  public:

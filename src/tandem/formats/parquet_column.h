@@ -28,14 +28,14 @@ struct ParquetMemory {
   ReadBudget budget;
   std::vector<std::unique_ptr<std::byte[]>> pages;
   std::deque<std::string> texts;
-  std::uint64_t bytes = 0;       // of pages
-  std::uint64_t text_bytes = 0;  // of all values, those of a dictionary as often as they occur
+  std::uint64_t bytes = 0;       // bytes of pages
+  std::uint64_t text_bytes = 0;  // all values, those of a dictionary as often as they occur
 };
 
 // Levels of all values, and the values that are not null.
 struct ParquetLeaf {
   std::vector<std::uint8_t> definition_levels, repetition_levels;  // each [num_values]
-  std::vector<std::string_view> texts;                             // of byte arrays, valid UTF-8
+  std::vector<std::string_view> texts;                             // byte arrays, valid UTF-8
   // Values of int32, int64 and bool (0 or 1); the bits of float and double.
   std::vector<std::int64_t> integers;
 };

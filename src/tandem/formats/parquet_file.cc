@@ -137,7 +137,7 @@ class Assembler {
     Column column = named(node);
     const ParquetLeaf& leaf = leaves_[node.leaf];
     column.kind = kind_of(node.type);
-    std::size_t value = 0;  // of those that are not null
+    std::size_t value = 0;  // index among the values that are not null
     for_instances(node, repetition, definition, [&](int level) {
       const bool there = level == node.definition_level;
       column.valid.push_back(there ? 1 : 0);
@@ -287,7 +287,7 @@ class ParquetFile final : public TableSource {
   const CheckedBytes file_;
   const ParquetMetadata metadata_;
   std::vector<std::string> names_;
-  ParquetMemory memory_;  // of the row group that was read last
+  ParquetMemory memory_;  // memory of the row group that was read last
   std::size_t next_group_ = 0;
   std::uint64_t num_rows_before_ = 0, num_rows_ = 0;
 };

@@ -35,7 +35,7 @@ enum class ParquetMeaning {
   kPlain,
   kUnsigned,
   kFloat16,
-  kNull,  // of no type: there are nulls only
+  kNull,  // no type: there are nulls only
   // Useless for examples:
   kDecimal,
   kDate,
@@ -65,22 +65,22 @@ struct ParquetNode {
 
   std::string name;
   ParquetRepetition repetition = ParquetRepetition::kRequired;
-  ParquetType type = ParquetType::kBoolean;  // of leaves
+  ParquetType type = ParquetType::kBoolean;  // type of leaves
   ParquetMeaning meaning = ParquetMeaning::kPlain;
   std::uint64_t width = 0;  // bytes of a value of kFixedLenByteArray
   bool is_list = false;     // annotated as LIST
   bool is_map = false;
   int definition_level = 0;
   int repetition_level = 0;
-  std::size_t leaf = 0;  // of leaves: the number among all; of groups: that of the first one inside
+  std::size_t leaf = 0;  // leaves: number among all; groups: that of the first one inside
   std::vector<ParquetNode> children;
 };
 
 struct ParquetChunk {  // the values of a leaf in a row group
   ParquetCodec codec = ParquetCodec::kUncompressed;
   std::uint64_t num_values = 0;  // with nulls
-  std::uint64_t offset = 0;      // of the first page
-  std::uint64_t bytes = 0;       // of all pages
+  std::uint64_t offset = 0;      // offset of the first page
+  std::uint64_t bytes = 0;       // bytes of all pages
   bool encrypted = false;
   std::string_view other_file;  // that the values are in; empty: this one
 };
@@ -110,7 +110,7 @@ struct ParquetPage {
   std::int64_t checksum = -1;    // CRC-32 of the compressed bytes; −1: none
   std::uint64_t num_values = 0;  // with nulls
   int encoding = 0;
-  int level_encoding = 3;  // of definition and repetition levels: 3 is the only one in use
+  int level_encoding = 3;  // encoding of definition and repetition levels: 3 is the only one in use
   // Version 2 has its levels in front, uncompressed.
   std::uint64_t definition_bytes = 0, repetition_bytes = 0;
   bool is_compressed = true;

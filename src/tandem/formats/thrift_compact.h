@@ -61,7 +61,7 @@ class CompactReader {
 
   // Values; `type` is the type of the field or list. Throws DataError when it is another one.
   std::int64_t integer(Type type);
-  bool boolean(Type type) const;  // of a field: the type is the value
+  bool boolean(Type type) const;  // for a field: the type is the value
   std::string_view binary(Type type);
   void require_struct(Type type) const {
     if (type != Type::kStruct) wrong_type(type, "a struct");

@@ -88,7 +88,7 @@ enum class TorchGlobal {
 
 struct TorchGlobalName {
   TorchGlobal global;
-  DType dtype = DType::kF32;  // of a storage type
+  DType dtype = DType::kF32;  // for a storage type
 };
 
 // The bytes that one or more tensors look at.

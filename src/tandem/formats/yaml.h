@@ -11,7 +11,7 @@ namespace tandem::formats {
 
 // A fault in a document.
 struct Finding {
-  int line = 0;         // of the file, from 1
+  int line = 0;         // line of the file, from 1
   std::string field;    // "spec.elasticPolicy.minReplicas"; empty: the whole file
   std::string problem;  // what was found, and what was expected
   std::string fix;
@@ -26,7 +26,7 @@ struct YamlNode {
   enum class Kind { kScalar, kMap, kList };
   Kind kind = Kind::kScalar;
   int line = 0;
-  std::string text;     // of a scalar
+  std::string text;     // text of a scalar
   bool quoted = false;  // or a block of text: it is text, whatever it looks like
   std::vector<Field> fields;
   std::vector<YamlNode> items;

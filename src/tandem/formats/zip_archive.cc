@@ -60,7 +60,7 @@ struct Row {
   std::uint16_t method = 0;
   std::uint64_t compressed_size = 0;
   std::uint64_t size = 0;
-  std::uint64_t offset = 0;  // of the member's own header
+  std::uint64_t offset = 0;  // offset of the member's own header
 };
 
 class Reader {

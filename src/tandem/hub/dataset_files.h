@@ -33,7 +33,7 @@ struct DatasetQuery {
   std::optional<std::string> cache_dir;  // looked at before the environment's caches
   // Endings of the files that can be read, with their dots.
   std::span<const std::string_view> extensions;
-  std::optional<std::string> token = {};  // of the Hub; wins over the environment's
+  std::optional<std::string> token = {};  // token of the Hub; wins over the environment's
   SplitNames splits = {};
 };
 

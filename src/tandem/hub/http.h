@@ -47,7 +47,7 @@ struct HttpRequest {
 
 struct HttpAnswer {
   HttpHeaders headers;
-  std::string body;          // of any other status; cut at max_body
+  std::string body;          // body of any other status; cut at max_body
   std::string problem;       // empty: the answer is complete; else what broke, in words
   bool unreachable = false;  // the problem: no such host, or no server listens there
   bool permanent = false;    // the problem: certificates or the address, so a retry fails too

@@ -32,7 +32,7 @@ struct Query {
 
 struct Resolved {
   std::filesystem::path directory;
-  std::optional<std::string> commit;  // of a snapshot; nothing for a plain directory
+  std::optional<std::string> commit;  // commit of a snapshot; nothing for a plain directory
 };
 
 // Root of the hub cache: cache_dir, TRANSFORMERS_CACHE, PYTORCH_TRANSFORMERS_CACHE,

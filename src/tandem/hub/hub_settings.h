@@ -18,9 +18,9 @@ struct HubSettings {
   std::optional<std::string> token;                 // never printed
   std::optional<std::string> offline;  // the variable that forbids connections, or nothing
   HttpOptions http;
-  std::uint64_t max_download_bytes = std::uint64_t{100} << 30;  // of one repository, by one run
-  std::chrono::milliseconds metadata_timeout{10'000};           // of a question without a body
-  int retries = 5;                                              // of one request, without progress
+  std::uint64_t max_download_bytes = std::uint64_t{100} << 30;  // per repository and run
+  std::chrono::milliseconds metadata_timeout{10'000};           // for requests without a body
+  int retries = 5;                                              // per request, without progress
   std::chrono::milliseconds first_backoff{1'000};               // doubles up to 8 times itself
   std::chrono::seconds longest_wait{300};                       // a longer Retry-After is an error
   std::chrono::milliseconds lock_timeout{120'000};              // see LockOptions

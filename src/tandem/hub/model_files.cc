@@ -204,7 +204,7 @@ class ModelSearch {
   Query query_;
   const ModelParts& parts_;
   const Environment& environment_;
-  std::vector<Attempt> attempts_;  // of the last look into the cache
+  std::vector<Attempt> attempts_;  // attempts of the last look into the cache
 };
 
 // As run_mlm.py, which has no other models without a name.

@@ -19,15 +19,15 @@ namespace tandem::trainer {
 
 struct EvaluationRequest {
   tasks::Split split = tasks::Split::kEval;
-  std::string metric_prefix = "eval";  // of the keys of the result
-  std::string file_prefix = "eval";    // of the prediction files
+  std::string metric_prefix = "eval";  // prefix of the keys of the result
+  std::string file_prefix = "eval";    // prefix of the prediction files
   std::filesystem::path directory;     // where rank 0 writes them; empty: nowhere
   std::size_t batch_size = 8;          // per rank
   // Written as <prefix>_model_preparation_time, if there.
   std::optional<double> preparation_seconds = std::nullopt;
   // When the evaluation takes place. The task's tables in directory/eval get a row, if there.
   std::optional<tasks::ranking::EvaluatedAt> at = std::nullopt;
-  std::optional<std::size_t> most_rows = std::nullopt;  // of append_row()
+  std::optional<std::size_t> most_rows = std::nullopt;  // most rows of append_row()
   std::vector<float>* own_output = nullptr;  // not null: becomes what this rank's batches gave
   // Not null: once it is true on any rank, the evaluation ends early on all.
   const std::atomic<bool>* stop = nullptr;

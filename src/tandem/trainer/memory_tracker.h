@@ -45,7 +45,7 @@ class MemoryTracker {
   bool init_reported_ = false;
   std::optional<Stage> current_;
   std::int64_t begin_ = 0;
-  std::size_t high_water_before_ = 0;  // of the process, from its start
+  std::size_t high_water_before_ = 0;  // peak of the process, from its start
   std::map<Stage, Measured> measured_;
   // The thread that looks every millisecond.
   std::atomic<std::int64_t> sampled_peak_{0};

@@ -24,7 +24,7 @@ struct TrainBegin {
 
 // The past of a run.
 struct LogSoFar {
-  const std::vector<nlohmann::ordered_json>& entries;  // of the log, with their steps
+  const std::vector<nlohmann::ordered_json>& entries;  // entries of the log, with their steps
   const std::vector<StepPoint>& steps;
   std::int64_t step = 0;  // the last one
 };
@@ -38,7 +38,7 @@ struct StepProgress {
   double mean_loss = 0;  // mean over all shards
   double learning_rate = 0;
   double real_tokens_per_second = 0;  // all ranks, over the last steps
-  double flops_per_second = 0;        // of this rank, over the last steps
+  double flops_per_second = 0;        // speed of this rank, over the last steps
   double seconds_left = 0;
 };
 

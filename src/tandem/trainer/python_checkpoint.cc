@@ -197,7 +197,7 @@ class StateReader {
 
   std::string path_;
   TorchValue states_;
-  std::unordered_map<std::string_view, std::int64_t> numbers_;  // of the parameters
+  std::unordered_map<std::string_view, std::int64_t> numbers_;  // numbers of the parameters
 };
 
 // That of the family in the config.json of the checkpoint, which is written before.

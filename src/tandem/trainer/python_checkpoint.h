@@ -42,7 +42,7 @@ struct OptimizationState {
   optim::OptimizerOptions optimizer = {};
   std::int64_t step = 0;                                             // updates done
   double peak_learning_rate = 0;                                     // --learning_rate
-  double next_learning_rate = 0;                                     // of the update to come
+  double next_learning_rate = 0;                                     // rate of the update to come
   std::optional<optim::MetricSchedule::State> metric_schedule = {};  // as ResumeState's
 };
 

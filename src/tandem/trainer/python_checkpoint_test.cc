@@ -205,7 +205,7 @@ TEST_F(OptimizerFile, OfEitherVersionOfTransformersIsRead) {
 
 TEST_F(OptimizerFile, NamesDecideOverTheOrder) {
   ParameterOrder order = python_parameter_order(model_.layout());
-  std::swap(order[3], order[4]);  // of the same shape
+  std::swap(order[3], order[4]);  // two of the same shape
   std::swap(order.front(), order[10]);
   write(order, {.names = true});
   expect_read(folder_.path(), model_.layout());

@@ -17,8 +17,8 @@ struct ResumeState {
   int logical_shards = 1;
   int per_device_train_batch_size = 1;
   int gradient_accumulation_steps = 1;
-  std::int64_t num_features = 0;  // of the training set, to notice another one
-  std::string data_fingerprint;   // of the training set's features and labels
+  std::int64_t num_features = 0;  // features of the training set, to notice another one
+  std::string data_fingerprint;   // fingerprint of the training set's features and labels
   std::int64_t last_log_step = 0;
   std::vector<double> shard_loss_since_log;  // [logical_shards]
   double total_loss = 0;                     // sum over the logged steps, for train_loss
@@ -32,7 +32,7 @@ struct ResumeState {
   std::int64_t repeated_updates = 0;
   // The evaluation that follows this step was stopped before its end.
   bool evaluation_due = false;
-  StepHistory history;  // of the steps so far; empty in checkpoints of versions without it
+  StepHistory history;  // history of the steps so far; empty in checkpoints of versions without it
 
   std::string to_json() const;
   // Parses tandem_state.json. Throws DataError, with `where` in its text, if it is damaged: a value

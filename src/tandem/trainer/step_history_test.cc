@@ -37,7 +37,7 @@ TEST(StepHistory, ThinsALongRun) {
     sum += static_cast<double>(step);
   }
   const std::vector<StepPoint> points = history.points();
-  ASSERT_EQ(points.size(), 5u);  // of 8 steps each, the last of 5
+  ASSERT_EQ(points.size(), 5u);  // points of 8 steps each, the last of 5
   double of_points = 0;
   for (std::size_t i = 0; i < points.size(); ++i) {
     EXPECT_EQ(points[i].step, std::min<std::int64_t>(8 * static_cast<std::int64_t>(i + 1), 37));

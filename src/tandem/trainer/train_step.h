@@ -61,11 +61,11 @@ class StepRecord {
 };
 
 struct StepResult {
-  StepRecord record;  // of all logical shards; the same on every rank
+  StepRecord record;  // record of all logical shards; the same on every rank
   // L2 norm of the averaged gradient before clipping; the same bits on every rank.
   double grad_norm = 0;
-  tasks::BatchSize batch;                // of this rank, all micro-batches
-  StepRecord own;                        // of this rank's shards
+  tasks::BatchSize batch;                // batch of this rank, all micro-batches
+  StepRecord own;                        // record of this rank's shards
   std::vector<std::size_t> batch_sizes;  // memory of a contrast over the step
 };
 

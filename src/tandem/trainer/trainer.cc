@@ -180,7 +180,7 @@ void Trainer::update_once(const StepContext& context, const data::EpochBatches& 
   if (parts_.callbacks != nullptr)
     parts_.callbacks->step_applied(static_cast<std::uint64_t>(state_.global_step),
                                    step.record.values());
-  double loss = 0;  // of this rank
+  double loss = 0;  // loss of this rank
   for (std::size_t i = 0; i < step.own.num_shards(); ++i) loss += step.own.loss(i);
   loss /= static_cast<double>(step.own.num_shards());
   report_progress({loss, mean_loss(step.record)}, learning_rate, step.batch,

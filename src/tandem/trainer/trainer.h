@@ -41,10 +41,10 @@ struct TrainerParts {
   Observer& observer;
   // Set by a signal handler: training ends after the current step, with a checkpoint.
   const std::atomic<bool>& stop_requested;
-  std::string arguments_json;    // for training_args.json
-  std::string data_fingerprint;  // of the training features; a resumed run must have the same
-  ElasticCallbacks* callbacks = nullptr;  // of an elastic job
-  const VolumeMark* volume = nullptr;     // of output_dir: no checkpoint goes elsewhere
+  std::string arguments_json;             // for training_args.json
+  std::string data_fingerprint;           // training features; a resumed run must have the same
+  ElasticCallbacks* callbacks = nullptr;  // callbacks of an elastic job
+  const VolumeMark* volume = nullptr;     // volume of output_dir: no checkpoint goes elsewhere
 };
 
 // Where this rank's time in the steps went, in seconds; what is neither part is forward and
@@ -157,7 +157,7 @@ class Trainer {
   void count_tokens(const StepRecord& record);
   void settle_token_count();
   struct StepLoss {
-    double own, mean;  // of this rank's shards and of all
+    double own, mean;  // loss of this rank's shards and of all
   };
   void report_progress(const StepLoss& loss, double learning_rate, const tasks::BatchSize& batch,
                        double step_seconds);
@@ -184,16 +184,16 @@ class Trainer {
   struct Session {
     std::chrono::steady_clock::time_point start = {};
     double preparation_seconds = 0;  // making the weights ready for an evaluation without training
-    double seconds_before = 0;       // of training, by earlier sets of ranks
+    double seconds_before = 0;       // training time of earlier sets of ranks
     std::int64_t first_step = 0;     // where this run's training began: that of `resume`
     bool continued = false;          // by continue_from()
     bool begin_reported = false;     // to the observers
     bool warned_not_finite = false;
     std::optional<std::int64_t> saved_step = {};
-    nlohmann::ordered_json final_metrics;  // of the training, once it is over
+    nlohmann::ordered_json final_metrics;  // metrics of the training, once it is over
   };
   struct Speed {
-    Profile profile = {};  // of the steps, together with:
+    Profile profile = {};  // profile of the steps, together with:
     double step_seconds = 0;
     double smoothed_step_seconds = 0;
     double smoothed_tokens_per_second = 0;

@@ -112,7 +112,7 @@ struct TrainingArguments {
   std::optional<bool> disable_tqdm;  // set after parsing: true when the log level is above warning
   std::optional<std::string> run_name;     // unset: output_dir
   std::vector<std::string> report_to;      // what works of it: "tensorboard", or empty
-  std::optional<std::string> logging_dir;  // of TensorBoard; unset: output_dir/runs/<time>_<host>
+  std::optional<std::string> logging_dir;  // for TensorBoard; unset: output_dir/runs/<time>_<host>
 
   // --- checkpoints ---
   SaveStrategy save_strategy = SaveStrategy::kSteps;

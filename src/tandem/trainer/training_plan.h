@@ -16,7 +16,7 @@
 namespace tandem::trainer {
 
 struct TrainingPlan {
-  std::int64_t num_features = 0;       // of the training set
+  std::int64_t num_features = 0;       // features of the training set
   int logical_shards = 1;              // shards of a global micro-batch (docs/numerics.md)
   int per_device_batch_size = 1;       // features of a shard
   int accumulation_steps = 1;          // micro-batches of a full update
