@@ -74,7 +74,7 @@ class Matrix : public JobTest, public ::testing::WithParamInterface<Cell> {
     config.vocab_size = 720;
     config.max_position_embeddings = 72;
     config.pad_token_id = models::ModelConfig::defaults(family).pad_token_id;
-    if (config.pad_token_id > 720) config.pad_token_id = 430;  // of ModernBERT's small tokenizer
+    if (config.pad_token_id > 720) config.pad_token_id = 430;  // id in ModernBERT's small tokenizer
     // ModernBERT's heads have one name, so a head for another number of labels would be refused.
     const auto bare = [](const models::ModelConfig& of, nn::ParameterLayout& layout) {
       return models::make_pooling_head({models::Pooling::kMean}, of, layout);

@@ -116,7 +116,7 @@ TEST_F(OutputDirectoryOfAJob, ARecordThatIsALinkOrAPipeIsNotRead) {
 TEST_F(OutputDirectoryOfAJob, OverwriteIsOfTheFirstStart) {
   const std::vector<std::string> overwrite = {"--overwrite_output_dir"};
   run_ok(train_command("undisturbed", overwrite));
-  run_ok(train_command("output", {"--seed", "7"}));  // of another job, with checkpoints
+  run_ok(train_command("output", {"--seed", "7"}));  // another job, with checkpoints
   const auto first = run_ok(train_command("output", overwrite), named(one_rank_));
   EXPECT_THAT(first.out + first.err, Not(HasSubstr("Checkpoint detected")));
   set_unfinished("qa");

@@ -26,7 +26,7 @@ struct PageCase {
   const char* name;
   const char* command;
   std::vector<std::string> flags;
-  const char* rows;  // of the data that the test writes: "single", "number", "multi"; or the demo's
+  const char* rows;  // data that the test writes: "single", "number", "multi"; or the demo's
   std::vector<ExpectedScore> scores;
   const char* loss = "mean cross-entropy (nat)";
 };

@@ -9,7 +9,7 @@ namespace {
 
 std::atomic<std::ptrdiff_t> live{0};
 std::atomic<std::ptrdiff_t> peak{0};
-tandem::fuzz::Taken most;  // of the thread that makes the limits
+tandem::fuzz::Taken most;  // memory of the thread that makes the limits
 
 }  // namespace
 

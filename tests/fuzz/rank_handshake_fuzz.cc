@@ -73,7 +73,7 @@ class RankZero {
 
 struct Introduction {
   std::string bytes;
-  bool right = false;  // of the job's second rank
+  bool right = false;  // whether it is from the job's second rank
 };
 
 Introduction introduce(std::string_view input, const RankZero& rank, const FileDescriptor& at) {

@@ -24,7 +24,7 @@ class Crowd {
   // Each runs the world until all that are there compute in one view, and returns the cost.
   ViewChange meet();  // all ask the bootstrap node, and the first view is made
   ViewChange lose(
-      std::size_t position);  // of the view: its process dies, and its kernel reports it
+      std::size_t position);  // a node of the view: its process dies, and its kernel reports it
   ViewChange silence(std::size_t position);  // its host is gone without a word
   ViewChange join();                         // one more comes, and learns
   // The job ends: all apply the last step, or one finds that the data are wrong.

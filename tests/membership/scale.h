@@ -11,14 +11,14 @@ namespace tandem::simulation {
 
 struct Network {
   double latency_seconds = 50e-6;    // one way
-  double bytes_per_second = 1.25e9;  // of a node, in each direction; 10 Gbit/s
+  double bytes_per_second = 1.25e9;  // bandwidth of a node, in each direction; 10 Gbit/s
   double stop_seconds = 0;           // until a node's workers have stopped
 };
 
 struct ViewChange {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
-  int rounds = 0;      // of the leader and the others, there and back
+  int rounds = 0;      // rounds of the leader and the others, there and back
   double seconds = 0;  // until the last node runs the view
 };
 

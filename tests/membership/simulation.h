@@ -64,7 +64,7 @@ struct Outcome {
   std::uint64_t deaths = 0;
   std::uint64_t learned = 0;    // nodes whose first view had what they had learned
   std::uint64_t last_step = 0;  // the last step that any node applied
-  std::int64_t ended_ms = 0;    // of the simulated time
+  std::int64_t ended_ms = 0;    // end in simulated time
   std::int64_t healed_ms = 0;
   std::vector<std::string> trace;
 };

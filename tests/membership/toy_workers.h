@@ -136,7 +136,7 @@ class Workers {
   bool reconfiguration_point_asked_ = false;
   bool reconfiguration_point_ = false;
   bool broken_ = false;
-  Time due_{0};    // of what is being done
+  Time due_{0};    // due time of the current work
   Time since_{0};  // it began
   Time again_{0};  // a message that may be lost is sent again
 };

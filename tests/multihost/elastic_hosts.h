@@ -38,7 +38,7 @@ class ElasticHosts : public TwoHostsJob {
   struct Nodes {
     std::string count = "1:2";  // --nnodes
     int steps = kSteps;
-    Words flags = {};          // of the job
+    Words flags = {};          // flags of the job
     std::string conf = {};     // more --rdzv-conf
     Variables variables = {};  // more environment
     Words agent_flags = {};

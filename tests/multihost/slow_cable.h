@@ -66,7 +66,7 @@ class SlowCable {
   std::atomic<Loses> loses_{Loses::kNothing};
   std::atomic<std::uint32_t> flip_every_{0};
   std::atomic<std::uint32_t> flipped_{0};
-  std::uint32_t packets_ = 0;  // of data since the last flip
+  std::uint32_t packets_ = 0;  // packets of data since the last flip
   std::mt19937 random_{17};
   std::atomic<bool> stop_{false};
   std::thread thread_;

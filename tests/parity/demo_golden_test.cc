@@ -125,7 +125,7 @@ TEST(DemoGolden, FeaturesUnpadded) { expect_features(Padding::kLongestOfBatch, "
 // --- one batch: logits, loss, gradients ---
 
 struct ModelCase {
-  std::string name;     // of the golden
+  std::string name;     // name of the golden
   std::string padding;  // as the golden names it
   nn::Precision precision;
 };

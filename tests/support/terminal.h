@@ -19,7 +19,7 @@ namespace tandem::testing {
 
 struct TerminalResult {
   int exit_code = -1;
-  std::string output;  // of both streams, as sent, with "\n" for "\r\n"
+  std::string output;  // output of both streams, as sent, with "\n" for "\r\n"
 };
 
 // Starts the command in a terminal of `columns` and reads until it ends. After a minute it is

@@ -97,8 +97,8 @@ inline double largest_of(std::span<const float> values) {
 // How far a parameter is from the golden one. Most parameters move by less than a thousandth of
 // their norm in a few steps: errors count in parts of the way that was gone.
 struct WayError {
-  double length = 0;  // of ‖w − w₀‖, or where the golden has none of ‖w‖ and the sum
-  double value = 0;   // of single weights, in parts of the farthest that one of them went
+  double length = 0;  // length of ‖w − w₀‖, or where the golden has none of ‖w‖ and the sum
+  double value = 0;  // values of single weights, in parts of the farthest that one of them went
   double difference = 0;  // ‖w − w'‖, estimated, where the golden has projections
 };
 

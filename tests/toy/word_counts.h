@@ -64,7 +64,7 @@ class MeanHead final : public models::Head {
 
 struct Texts {
   text_classification::TextFeatures features;
-  std::vector<std::int32_t> labels = {};  // of each: 1 where there is more red
+  std::vector<std::int32_t> labels = {};  // label of each: 1 where there is more red
 };
 
 // The task that the trainer computes with.
@@ -111,7 +111,7 @@ class WordCounts final : public tasks::ExampleTask<Texts> {
     return {.metrics = {{"accuracy", right / static_cast<double>(texts.labels.size())}}};
   }
 
-  std::vector<std::int32_t> labels_;  // of the batch
+  std::vector<std::int32_t> labels_;  // labels of the batch
 };
 
 // The task's interface for a job.
