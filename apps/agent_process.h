@@ -15,8 +15,8 @@ namespace tandem::apps {
 // invalid value.
 launch::AgentParts agent_parts(const Environment& environment, const LogPrefix& log_prefix);
 
-// elastic::run_elastic_agent(), with the port for metrics and probes. `lock`: of a job on several
-// nodes, or null. SIGPIPE is ignored afterwards. Throws ConfigError and CommError.
+// elastic::run_elastic_agent(), with the port for metrics and probes. `lock`: that of a job on
+// several nodes, or null. SIGPIPE is ignored afterwards. Throws ConfigError and CommError.
 int run_agent_process(launch::AgentParts parts, std::shared_ptr<elastic::ExternalLock> lock,
                       const Environment& environment);
 

@@ -25,7 +25,7 @@ enum class EmbeddingPrecision : std::uint8_t {
 
 // The least and the greatest value of each component of some embeddings.
 struct ValueRanges {
-  std::vector<float> least, greatest;  // empty: of no embedding
+  std::vector<float> least, greatest;  // empty: no embedding yet
   // embeddings: [rows, size].
   void add(std::span<const float> embeddings, std::size_t size);
 };

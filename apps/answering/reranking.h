@@ -30,8 +30,9 @@ struct PassageScores {
 // The scores of sentence-transformers' CrossEncoder.predict. Several threads may ask at once.
 class Reranker {
  public:
-  // `model` must outlive it and have one label. max_seq_length: of a pair; 0: the model's. Throws
-  // ConfigError for a model with several labels, DataError for an activation that is not computed.
+  // `model` must outlive it and have one label. max_seq_length: tokens of a pair; 0: the model's.
+  // Throws ConfigError for a model with several labels, DataError for an activation that is not
+  // computed.
   Reranker(const FoundModel& found, InferenceModel& model, std::size_t max_seq_length);
 
   // Throws DataError that names the text, and Interrupted. Empty passages are scored as any other.

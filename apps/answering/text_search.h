@@ -23,7 +23,7 @@ namespace tandem::apps {
 // Requests that wait while others are answered are then searched for together. Thread-safe.
 class TextSearch {
  public:
-  // corpus: embeddings [texts, width]. num_threads: of a team of its own.
+  // corpus: embeddings [texts, width]. num_threads: size of its own team.
   TextSearch(const tasks::ranking::SimilarityFunction& function, std::vector<float> corpus,
              std::size_t width, int num_threads, const Environment& environment);
 

@@ -30,8 +30,8 @@ inline std::vector<Layer> layers_of(const models::ModelConfig& config) {
           {"down", H, I, false}};
 }
 
-// The products are verified on whole rows (dW: of some output features) spread over the result:
-// the whole reference product would take minutes.
+// The products are verified on whole rows (dW: rows of some output features) spread over the
+// result: the whole reference product would take minutes.
 inline constexpr std::size_t kSamples = 8;
 inline std::size_t sampled(std::size_t i, std::size_t count) {
   return std::min(i * (count - 1) / (kSamples - 1), count - 1);

@@ -107,7 +107,7 @@ void check_mpi_job(const YamlNode& object, Findings& findings) {
   }
 }
 
-// A batch Job: of the file itself, or inside a JobSet.
+// A batch Job, in the file itself or inside a JobSet.
 void check_job_spec(const YamlNode& spec, const std::string& path, Findings& findings) {
   const std::string restart = spec.text_of({"template", "spec", "restartPolicy"});
   const bool policy = spec.find("podFailurePolicy") != nullptr;

@@ -16,7 +16,7 @@ std::string option_text(const OptionDescription& option, bool with_choices);
 // headings, those without a heading under "options".
 std::string help_text(const CommandDescription& command, std::size_t columns);
 
-// A page of section 1 in the man macros: of one command ("tandem-run_qa"), or of the program with
+// A page of section 1 in the man macros: one command ("tandem-run_qa"), or the program with
 // its list of commands.
 std::string manual_page(const CommandDescription& command, const std::string& version);
 std::string program_manual_page(std::span<const CommandDescription> commands,

@@ -23,7 +23,7 @@ using FindEmbeddings = std::function<Embeddings(
 //   "dimensions": 128} → {"object": "list", "data": [{"object": "embedding", "index": 0,
 //   "embedding": …}], "model": …, "usage": {…}}; base64: of little-endian float32. Errors are
 //   {"error": {"message": …, "type": …, "param": …, "code": …}}.
-//   model: the name in answers.   max_texts: of one request.   info: for GET /info.
+//   model: the name in answers.   max_texts: most in one request.   info: for GET /info.
 Endpoint embedding_endpoint(const std::string& model, std::size_t max_texts,
                             nlohmann::ordered_json info, FindEmbeddings find_embeddings);
 

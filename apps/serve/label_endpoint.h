@@ -30,7 +30,8 @@ Endpoint text_endpoint(const LabelOptions& options, std::size_t max_texts,
 // {"inputs": "a text", "parameters": {"aggregation_strategy": "simple", "ignore_labels": ["O"],
 // "stride": 16}}
 //   → [{"entity_group": …, "score": …, "word": …, "start": …, "end": …}, …] in the order of the
-//   text; a list of such lists when inputs is a list. `aggregation`: of requests that name none.
+//   text; a list of such lists when inputs is a list. `aggregation`: default of requests without
+//   one.
 Endpoint token_endpoint(const LabelOptions& options, Aggregation aggregation, std::size_t max_texts,
                         const std::vector<std::string>& labels, FindTokens find_tokens);
 

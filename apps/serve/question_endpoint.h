@@ -22,7 +22,7 @@ using FindAnswers = std::function<std::vector<std::vector<Answer>>(
 //   huggingface_hub before 0.25 sends it.
 // score is the probability among the n best answers, as in eval_nbest_predictions.json; start and
 // end count code points.
-//   options: what a request does not set, and limits.   max_questions: of one request.
+//   options: what a request does not set, and limits.   max_questions: most in one request.
 Endpoint question_endpoint(const AnswerOptions& options, std::size_t max_questions,
                            FindAnswers find_answers);
 

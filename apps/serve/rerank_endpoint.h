@@ -21,7 +21,7 @@ using FindScores =
 // POST /v1/rerank: {"query": "a text", "documents": ["a", {"text": "b"}], "top_n": 1,
 //   "return_documents": true} → {"model": …, "results": [{"index": 1, "relevance_score": 0.9,
 //   "document": {"text": "b"}}], "usage": {"prompt_tokens": …, "total_tokens": …}}.
-//   model: the name in answers.   max_texts: of one request.
+//   model: the name in answers.   max_texts: most in one request.
 void add_reranking(Endpoint& endpoint, const std::string& model, std::size_t max_texts,
                    FindScores find_scores);
 

@@ -18,7 +18,7 @@ struct CorpusLimits {
   std::size_t bytes = std::size_t{1} << 30;  // bytes of all texts
 };
 
-// A text on each line; of a file whose name ends with .jsonl an object with "text", and perhaps
+// A text on each line; if the file's name ends with .jsonl, an object with "text", and perhaps
 // "_id" or "id" (a string or an integer) and "title", which is put in front of the text, as in
 // BEIR's corpora. Blank lines and empty texts are left out. Throws IoError, and DataError that
 // names file and line.

@@ -76,7 +76,7 @@ TEST_F(HuggingFaceCheckpoint, ContinuesWithTheTrainersLosses) {
   EXPECT_EQ(compared, 20);
 }
 
-// Keys in order, types and plain values; of tensors type and shape. `skip`: values that follow from
+// Keys in order, types and plain values; type and shape of tensors. `skip`: values that follow from
 // the step. param_names are ours alone.
 void expect_same_shape(const formats::TorchValue& ours, const formats::TorchValue& theirs,
                        const std::set<std::string_view>& skip) {

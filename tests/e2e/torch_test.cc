@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using namespace std::chrono_literals;
 
-// The Python that has torch.distributed: of the venv for comparisons, or the system's.
+// The Python that has torch.distributed: that of the venv for comparisons, or the system's.
 std::string python_with_torch() {
   const auto venv =
       std::filesystem::path(TANDEM_SOURCE_DIR) / "build" / "test-data" / "venv" / "bin" / "python";

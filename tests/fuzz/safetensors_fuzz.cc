@@ -1,5 +1,5 @@
-// The header of safetensors files; of an input that begins as its text does, the file is made here.
-// Accepted input must hold its promises: views inside the file, of the size of their shapes.
+// The header of safetensors files; for an input that begins as its text does, the file is made
+// here. Accepted input must hold its promises: views inside the file, of the size of their shapes.
 #include <cstdint>
 #include <cstring>
 #include <string>

@@ -19,8 +19,8 @@ inline std::string find_browser() {
 }
 
 // The document tree of a page as HTML when its scripts and requests are done. The browser's clock
-// runs ahead while nothing is under way, so timers do not take their time. `width`: of the window,
-// in CSS pixels.
+// runs ahead while nothing is under way, so timers do not take their time. `width`: that of the
+// window, in CSS pixels.
 inline std::string dump_dom(const std::string& url, int width = 1280) {
   const TemporaryFolder profile;
   const ProcessResult result =

@@ -17,7 +17,8 @@ namespace tandem::testing {
 
 class FakeHub {
  public:
-  // Serves `folder`; fake_hub.py describes its contents. `python`: of find_program("python3").
+  // Serves `folder`; fake_hub.py describes its contents. `python`: path from
+  // find_program("python3").
   FakeHub(const std::string& python, const std::filesystem::path& folder) : folder_(folder) {
     server_ = std::make_unique<Process>(std::vector<std::string>{
         python, TANDEM_SOURCE_DIR "/tests/support/fake_hub.py", folder.native()});

@@ -67,7 +67,7 @@ template <class T>
 struct MixTensors {
   std::span<T> mean;      // saved
   std::span<T> mixed;     // scratch: W·mean + b; in backward its gradient
-  std::span<float> grad;  // scratch: of the mean; training only
+  std::span<float> grad;  // scratch for the mean; training only
 
   MixTensors(Region saved, Region& scratch, std::size_t size, bool training)
       : mean(saved.allocate<T>(size)), mixed(scratch.allocate<T>(size)) {

@@ -284,7 +284,7 @@ class JsonSource final : public formats::TableSource {
   std::unordered_map<std::string_view, std::size_t> index_;
   std::vector<std::string> names_;
   std::vector<std::size_t> lines_;
-  std::vector<std::size_t> begins_;       // Form::kColumns: of the columns' objects
+  std::vector<std::size_t> begins_;       // Form::kColumns: those of the columns' objects
   std::vector<formats::Column*> wanted_;  // by column; null: skipped
   std::size_t num_rows_ = 0;
   std::size_t row_ = 0;  // being read

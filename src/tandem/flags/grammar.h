@@ -1,6 +1,6 @@
 // Hugging Face's command-line grammar (HfArgumentParser on top of argparse), driven by a flag
 // table:
-//   --foo_bar v, --foo-bar v, --foo_bar=v; unique prefixes; of repeated flags the last one wins;
+//   --foo_bar v, --foo-bar v, --foo_bar=v; unique prefixes; the last of repeated flags wins;
 //   bools bare (true) or with yes/no, true/false, t/f, y/n, 1/0; --no_foo for flags that are true
 //   by default; some choices take truth values too; optional bools need a value; lists take all
 //   values up to the next flag; negative numbers are values, not flags; dictionaries as inline JSON

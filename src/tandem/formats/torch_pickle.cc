@@ -320,7 +320,7 @@ class Interpreter {
     push(TorchObject{.class_name = object->class_name});
   }
 
-  // Attributes: of an object. Those of a dict, such as the _metadata of a state dict, are of no
+  // Attributes of an object. Those of a dict, such as the _metadata of a state dict, are of no
   // interest.
   void build() {
     const TorchNode* attributes = pop();

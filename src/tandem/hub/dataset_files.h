@@ -58,7 +58,7 @@ DatasetFiles resolve_dataset(const DatasetQuery& query, const Environment& envir
 
 // Which of a repository's files make up a data set: those that `card` names, else those of one
 // folder (the configuration's, the repository itself, data, or the only other one) that belong to a
-// part; of several formats Parquet. Throws DataError when there are none, and when there are
+// part; Parquet wins over other formats. Throws DataError when there are none, and when there are
 // several configurations and none was named.
 std::vector<std::string> choose_dataset_files(const std::vector<std::string>& names,
                                               const DatasetQuery& query,

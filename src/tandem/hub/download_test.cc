@@ -141,7 +141,7 @@ TEST_F(DownloadTest, AModelLandsInTheCacheOfHuggingFace) {
     EXPECT_TRUE(fs::is_symlink(snapshot / file)) << file;
     EXPECT_TRUE(read_file(snapshot / file) == read_file(root() / "models/org/tiny" / file)) << file;
   }
-  // The name of a blob is its hash: of large files SHA-256, of small ones git's.
+  // The name of a blob is its hash: SHA-256 for large files, git's for small ones.
   EXPECT_EQ(fs::read_symlink(snapshot / "model.safetensors"),
             "../../blobs/" + hash_of(bytes_of_length(300'000)));
   EXPECT_EQ(fs::read_symlink(snapshot / "tokenizer.json"),

@@ -23,8 +23,8 @@ void download_under_any_name(std::string_view name, RepositoryType type,
 class SnapshotDownload {
  public:
   // Waits until no other process downloads the same revision; after that the cache may have what is
-  // wanted. `known_commit`: of a snapshot that is there in part, which is completed. Throws IoError
-  // (see FileLock).
+  // wanted. `known_commit`: that of a snapshot that is there in part, which is completed. Throws
+  // IoError (see FileLock).
   SnapshotDownload(const std::filesystem::path& cache_root, const RemoteRepository& repository,
                    const std::string& revision, std::optional<std::string> known_commit,
                    const HubSettings& settings, DownloadObserver& observer);
@@ -38,7 +38,7 @@ class SnapshotDownload {
   // All of these, which must exist; they get their names in the snapshot after the last one came.
   void fetch_all(const std::vector<std::string>& files);
 
-  // The names of the snapshot's files on the Hub; nothing fetched yet: of the revision.
+  // The names of the snapshot's files on the Hub; nothing fetched yet: those of the revision.
   RepositoryListing list();
 
   // Where the files are; the commit is known after the first fetch() or list().

@@ -83,7 +83,7 @@ struct Attention {
 
   // Matrices of one head in scratch memory. Rows of scores have the width of their block.
   struct Scratch {
-    std::size_t keys, columns;                   // padded: of a head
+    std::size_t keys, columns;                   // padded sizes of a head
     std::size_t head_depth;                      // depth of a reduction over the columns of a head
     GemmUnit *k_along, *v_across;                // B: reduced over columns; over keys
     GemmUnit* queries;                           // A: rows [kBlock][head_depth]

@@ -24,7 +24,7 @@ std::uint32_t pair(float low, float high) {
   return to_bfloat16(low).bits | static_cast<std::uint32_t>(to_bfloat16(high).bits) << 16;
 }
 
-// Equal bits; of NaN only that it is one.
+// Equal bits; any NaN equals any other.
 bool same(float a, float b) { return bits(a) == bits(b) || (std::isnan(a) && std::isnan(b)); }
 
 // --- by hand ---

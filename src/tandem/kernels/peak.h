@@ -24,7 +24,7 @@ struct PeakFamily {
   double (*l1)(std::size_t iterations, const float* block) = nullptr;
 };
 
-// Those that `cpu` has; of each type the slowest first.
+// Those that `cpu` has; the slowest of each type first.
 std::vector<PeakFamily> peak_families(const CpuFeatures& cpu);
 
 // Streams over arrays of `count` elements, a multiple of 128.

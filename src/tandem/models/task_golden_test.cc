@@ -230,7 +230,7 @@ class TaskGoldenTest : public ::testing::TestWithParam<GoldenCase> {
     return logits;
   }
 
-  // Compares all logits; of rows of a layer with a window those of real tokens.
+  // Compares all logits; with a window, only those of real tokens.
   void expect_logits(std::span<const float> logits) const {
     const std::vector<float> want = expected_logits();
     ASSERT_EQ(logits.size(), want.size());

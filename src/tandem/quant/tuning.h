@@ -14,9 +14,9 @@
 namespace tandem::quant {
 
 // Where the ranges of the layers' inputs come from.
-//   kLeastError: of a histogram, the part in which rounding and clamping cost least (calibration.h)
+//   kLeastError: the part of a histogram in which rounding and clamping cost least (calibration.h)
 //   kMinMax:     from the smallest to the largest value seen
-//   kDynamic:    of each row at run time
+//   kDynamic:    for each row at run time
 enum class InputRanges { kLeastError, kMinMax, kDynamic };
 std::string_view to_string(InputRanges ranges);  // "histogram", "min-max", "dynamic"
 
@@ -34,7 +34,7 @@ struct Trial {
 struct TuningOptions {
   double tolerance = 0.05;  // the largest drop, as a share of the baseline
   int max_trials = 4;
-  bool greater_is_better = true;  // false: of a loss or an error a rise is a drop
+  bool greater_is_better = true;  // false: for a loss or an error, a rise is a drop
 };
 
 struct TuningResult {

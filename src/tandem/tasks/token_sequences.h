@@ -73,7 +73,7 @@ class Fingerprint {
   // Fingerprint of the tokens of all sequences and of their padding.
   Fingerprint(const TokenSequences& sequences, Padding padding);
 
-  // Numbers; of f32 the bits.
+  // Numbers; for f32 the bits.
   template <class Range>
   Fingerprint& add(const Range& values) {
     for (const auto value : values) {

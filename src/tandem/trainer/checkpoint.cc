@@ -100,7 +100,7 @@ void remove_checkpoint(const fs::path& checkpoint) {
   remove_tree(removing);
 }
 
-// `tensor`: of `file`, or null when it has none of this name.
+// `tensor`: one of `file`, or null when it has none of this name.
 void load_tensor(const formats::TensorView* tensor, const fs::path& file, const std::string& name,
                  const std::vector<std::size_t>& shape, std::span<float> destination) {
   if (tensor == nullptr) {

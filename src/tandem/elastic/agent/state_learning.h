@@ -17,7 +17,7 @@ namespace tandem::elastic {
 
 class StateLearning {
  public:
-  // `timeout`: of a transfer.
+  // `timeout`: limit of a transfer.
   explicit StateLearning(std::chrono::milliseconds timeout) : joining_(timeout) {}
 
   // Workers of a node that has been in no view are ready. True if they are held back.

@@ -70,7 +70,7 @@ class HostLink {
   std::unique_ptr<FrameStream> stream_;
   net::FileDescriptor err_;
   std::vector<Frame> early_;           // frames for a daemon that has not started yet
-  std::string words_, earlier_words_;  // the second: of the attempt before
+  std::string words_, earlier_words_;  // the second: those of the attempt before
   std::string lost_;
   Clock::time_point begun_, last_received_, last_sent_;
   std::optional<Clock::time_point> again_at_;

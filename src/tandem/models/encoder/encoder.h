@@ -61,7 +61,7 @@ class Encoder {
 
   // Lays the activations for `rows` rows of a pass of `kind` out in `arena`, in the precision that
   // `activations` has; allocates from the system only when `activations` is first used.
-  // first_rows: of a head that reads first rows, the sequences; else 0.
+  // first_rows: the sequences if the head reads first rows; else 0.
   void plan(Arena& arena, std::size_t rows, std::size_t first_rows, PassKind kind,
             EncoderActivations& activations) const;
 

@@ -27,7 +27,7 @@ std::unique_ptr<Head> make_masked_language_head(const ModelConfig& config,
 // One pass at a time. Not thread-safe.
 class MaskedLanguageHead {
  public:
-  // layout: of the EncoderModel with make_masked_language_head().
+  // layout: that of the EncoderModel with make_masked_language_head().
   MaskedLanguageHead(const ModelConfig& config, const nn::ParameterLayout& layout);
 
   // Room for passes over up to `rows` rows; forward() of more rows allocates. Returns the bytes.

@@ -88,7 +88,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   void backward(const kernels::Context& context, const nn::Weights& weights,
                 const nn::DropoutStream& dropout, double loss_scale, std::span<float> grads,
                 bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) override;
-  // The rows; of a search alone, its texts.
+  // The rows; for a search alone, its texts.
   std::size_t num_samples(Split split) const override {
     const TokenizedRows& set = evaluated(split);
     return set.rows > 0 ? set.rows : set.texts.size();

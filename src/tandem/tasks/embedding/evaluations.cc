@@ -47,7 +47,7 @@ Matrix column(const EvaluatorOptions& options, const EvaluatedTexts& texts, std:
                 options.truncate_dim);
 }
 
-// `embeddings`: of the queries, then of the documents.
+// `embeddings`: those of the queries, then those of the documents.
 ranking::EvaluatorResult search(const EvaluatorOptions& options, const ranking::RetrievalSet& set,
                                 std::span<const std::span<const float>> embeddings,
                                 const std::string& name, const kernels::Context& context) {

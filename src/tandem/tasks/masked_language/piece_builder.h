@@ -23,7 +23,7 @@ struct PieceOptions {
 inline constexpr std::uint64_t kJoinedRows = 1000;
 
 // Where the pieces of one part of a corpus go: onto the heap, or as the next fields into a file. A
-// file keeps no token in memory; of line_by_line it keeps eight bytes a piece until finish().
+// file keeps no token in memory; with line_by_line it keeps eight bytes a piece until finish().
 class PieceStore {
  public:
   // `file` outlives the store; null: the heap. Throws ConfigError when max_seq_length has no room

@@ -44,8 +44,8 @@ class EmbeddingFile {
 // The most that search_file() allocates, in addition to the Search itself.
 std::size_t search_file_bytes(const EmbeddingFile& corpus, std::size_t width);
 
-// Adds the corpus to `search` piece by piece. `width`: of the queries; a corpus with more values is
-// truncated to it. progress(texts) is called after each piece.
+// Adds the corpus to `search` piece by piece. `width`: that of the queries; a corpus with more
+// values is truncated to it. progress(texts) is called after each piece.
 void search_file(const EmbeddingFile& corpus, std::size_t width, Search& search,
                  const kernels::Context& context,
                  const std::function<void(std::size_t texts)>& progress = {});

@@ -49,7 +49,7 @@ RetrievalSet read_retrieval_set(const RetrievalFiles& files);
 // Among equal scores, the document with the greater id comes first, as there.
 BreakTie greater_id_first(const RetrievalTexts& corpus);
 
-// Input of retrieval_scores(). hits: of each query.
+// Input of retrieval_scores(). hits: one list per query.
 std::vector<QueryHits> judged_hits(const RetrievalSet& set, std::span<const std::vector<Hit>> hits);
 
 }  // namespace tandem::tasks::ranking

@@ -57,7 +57,7 @@ struct ExampleSet {
   std::vector<std::string_view> second;  // empty: single texts
   // Labels; all empty when the part has none.
   std::vector<std::int32_t> classes;  // kSingleLabel; kMultiLabel: those of all examples
-  std::vector<std::size_t> begins;    // kMultiLabel: of each example in classes, and the end
+  std::vector<std::size_t> begins;    // kMultiLabel: begin of each example in classes, and the end
   std::vector<float> values;          // kRegression
   data::Rows rows;
   std::vector<std::uint32_t> used;  // row of each example

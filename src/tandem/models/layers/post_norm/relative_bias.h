@@ -23,7 +23,7 @@ std::size_t relative_bucket(std::ptrdiff_t distance);
 
 class RelativeBias final : public SharedPart {
  public:
-  // max_rows: of a sequence.
+  // max_rows: most rows of a sequence.
   RelativeBias(std::size_t heads, std::size_t max_rows) : heads_(heads), max_rows_(max_rows) {}
   // Adds the table [kRelativeBuckets, heads]. It is a bias, which does not decay: the Trainer of
   // transformers goes by the word in the name.
