@@ -301,8 +301,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadTransfer(Notice{TransferMessage::kGradient, kChunks + 1, 1}, "chunk 7 of a state of 6"),
         BadTransfer(Notice{TransferMessage::kGradient, 0, 1},
                     "the gradient of step 1 came for a chunk"),
-        BadTransfer(Notice{static_cast<TransferMessage>(77), 0, 1},
-                    "makes no sense (message 77)")));
+        BadTransfer(Notice{static_cast<TransferMessage>(77), 0, 1}, "invalid message (77)")));
 
 // The messages of a source after the first chunk: chunks as they are after a step, and gradients of
 // steps.
