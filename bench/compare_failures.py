@@ -242,7 +242,7 @@ class Rival(Side):
         ]
 
     @staticmethod
-    def said(run, what):
+    def logged(run, what):
         """[(time, pid, value)]"""
         found = []
         for at, line in list(run.lines):
@@ -253,11 +253,11 @@ class Rival(Side):
         return found
 
     def applied(self, run):
-        return max((step for _, _, step in self.said(run, "step")), default=0)
+        return max((step for _, _, step in self.logged(run, "step")), default=0)
 
     def progress_after(self, run, killed):
         """A new process has begun again at an earlier step; one that was there continues."""
-        steps = self.said(run, "step")
+        steps = self.logged(run, "step")
         before = {pid for at, pid, _ in steps if at <= killed}
         last = max(step for at, _, step in steps if at <= killed)
         new = next((at for at, pid, step in steps if at > killed and step > last and pid not in self.killed), None)
@@ -267,11 +267,11 @@ class Rival(Side):
         return {"seconds": new - killed, "again": len(again)}
 
     def step_seconds(self, run):
-        steps = self.said(run, "step")
+        steps = self.logged(run, "step")
         return median_gap([at for at, pid, _ in steps if pid == steps[0][1]])
 
     def weights(self, run):
-        return next((value for _, _, value in self.said(run, "weights")), None)
+        return next((value for _, _, value in self.logged(run, "weights")), None)
 
 
 class Torchrun(Rival):

@@ -108,7 +108,7 @@ class Agent:
                 sys.exit(f"elastic_join: {what}: " + "\n".join(line for _, line in self.lines[-30:]))
             time.sleep(0.01)
 
-    def said(self, text):
+    def logged(self, text):
         return next((at for at, line in self.lines if text in line), None)
 
 
@@ -137,7 +137,7 @@ def join(options, build, model, network):
 
 
 def figures(options, build, first, second, began):
-    view = first.said("with the node at")
+    view = first.logged("with the node at")
     pause = next((float(seconds) for at, line in first.lines if view and at >= view for seconds in re.findall(r"is applied, ([\d.]+) s after", line)), None)
     if pause is None:
         sys.exit("elastic_join: no node joined: " + "\n".join(line for _, line in first.lines[-30:]))
@@ -146,7 +146,7 @@ def figures(options, build, first, second, began):
     after = [at for at in first.steps if at > view][1:]
     alone, together = statistics.median(differences(before)), statistics.median(differences(after))
     slower = sum(max(0.0, step - alone) for step in differences(during))
-    learned = second.said("this node joins")
+    learned = second.logged("this node joins")
     beyond, aim = pause - together, elastic_soak.EVENTS["node joins"]
     row = {
         "model": options.model,
@@ -156,7 +156,7 @@ def figures(options, build, first, second, began):
         "together": together,
         "while": statistics.mean(differences(during) or [alone]),
         "pause": pause,
-        "learned": round(learned - second.said("takes the job's state"), 2) if learned else "in the view",
+        "learned": round(learned - second.logged("takes the job's state"), 2) if learned else "in the view",
         "beyond": beyond,
         "slower": slower,
         "lost": beyond + slower,

@@ -48,21 +48,21 @@ def parse():
 class Agent:
     """Its lines, with the time at which each came."""
 
-    def __init__(self, command, said):
+    def __init__(self, command, logged):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TANDEM_JOB_TOKEN": "of this bench", "TANDEM_STATUS_INTERVAL": "1"}
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", env=environment)
         self.pid = self.process.pid
-        threading.Thread(target=self.listen, args=(said,), daemon=True).start()
+        threading.Thread(target=self.listen, args=(logged,), daemon=True).start()
 
-    def listen(self, said):
+    def listen(self, logged):
         for line in self.process.stderr:
-            said.append((time.monotonic(), line.rstrip()))
+            logged.append((time.monotonic(), line.rstrip()))
 
 
 class Job:
     def __init__(self, options, folder, name, steps, network=None):
         self.options, self.output, self.steps, self.network = options, folder / name, steps, network
-        self.said = []
+        self.logged = []
         self.agents = [self.agent(host) for host in range(2 if network else 1)]
 
     def agent(self, host):
@@ -115,7 +115,7 @@ class Job:
                 "--output_dir",
                 str(self.output),
             ],
-            self.said,
+            self.logged,
         )
 
     def start_again(self, host):
@@ -132,23 +132,23 @@ class Job:
 
     def worker_of_rank(self, rank):
         """The process and its host."""
-        told = self.wait("a status with all ranks", lambda: re.search(rf"computes as rank {rank} \(pid (\d+)\)", self.status()))
-        pid = int(told[1])
+        found_text = self.wait("a status with all ranks", lambda: re.search(rf"computes as rank {rank} \(pid (\d+)\)", self.status()))
+        pid = int(found_text[1])
         return pid, next(host for host, agent in enumerate(self.agents) if pid in children(agent.pid))
 
     def views(self, since):
         """By number: when it was first reported, how many compute, of how many, why, and its pause and when its first step was reported."""
         found = {}
-        for when, line in list(self.said):
+        for when, line in list(self.logged):
             if when < since:
                 continue
-            if told := re.search(r"view (\d+): (\d+) of (\d+) workers continue after step \d+:? ?(.*)", line):
-                view = found.setdefault(int(told[1]), {"computes": int(told[2]), "of": int(told[3]), "why": "", "pause": None})
-                view["why"] += told[4]
-            elif told := re.search(r"view (\d+): step \d+ is applied, ([\d.]+) s after", line):
-                view = found.get(int(told[1]))
+            if found_text := re.search(r"view (\d+): (\d+) of (\d+) workers continue after step \d+:? ?(.*)", line):
+                view = found.setdefault(int(found_text[1]), {"computes": int(found_text[2]), "of": int(found_text[3]), "why": "", "pause": None})
+                view["why"] += found_text[4]
+            elif found_text := re.search(r"view (\d+): step \d+ is applied, ([\d.]+) s after", line):
+                view = found.get(int(found_text[1]))
                 if view is not None:
-                    view["pause"] = max(view["pause"] or 0.0, float(told[2]))
+                    view["pause"] = max(view["pause"] or 0.0, float(found_text[2]))
                     view["applied"] = max(view.get("applied", 0.0), when)
         return dict(sorted(found.items()))
 
@@ -156,7 +156,7 @@ class Job:
         until = time.monotonic() + LIMIT
         while not (found := condition()):
             if time.monotonic() > until or any(agent.process.poll() not in (None, 0, 143, -signal.SIGKILL) for agent in self.agents):
-                print(*(line for _, line in self.said[-40:]), sep="\n", file=sys.stderr)
+                print(*(line for _, line in self.logged[-40:]), sep="\n", file=sys.stderr)
                 sys.exit(f"elastic_times: waited for {what}, which did not come")
             time.sleep(0.005)
         return found
@@ -167,21 +167,21 @@ class Job:
         return views if views and views[-1]["computes"] == views[-1]["of"] == 2 * WORKERS and views[-1]["pause"] is not None else None
 
     def begun(self):
-        return any(re.search(r"workers compute, step [1-9]\d* is applied|\d+/\d+ \[", line) for _, line in list(self.said))
+        return any(re.search(r"workers compute, step [1-9]\d* is applied|\d+/\d+ \[", line) for _, line in list(self.logged))
 
     def all_compute(self):
-        return any(re.search(rf"view \d+: {2 * WORKERS} of {2 * WORKERS} workers (continue after|compute)", line) for _, line in list(self.said))
+        return any(re.search(rf"view \d+: {2 * WORKERS} of {2 * WORKERS} workers (continue after|compute)", line) for _, line in list(self.logged))
 
     def lost(self, since):
         return next((view for view in self.views(since).values() if view["pause"] is not None), None)
 
     def step(self):
-        return max((int(step) for _, line in list(self.said) for step in re.findall(r"step (\d+) is applied", line)), default=0)
+        return max((int(step) for _, line in list(self.logged) for step in re.findall(r"step (\d+) is applied", line)), default=0)
 
     def end(self):
         codes = [agent.process.wait(LIMIT + 3 * self.options.seconds) for agent in self.agents]
         if any(codes):
-            print(*(line for _, line in self.said[-40:]), sep="\n", file=sys.stderr)
+            print(*(line for _, line in self.logged[-40:]), sep="\n", file=sys.stderr)
             sys.exit(f"elastic_times: agents ended with {codes}")
         return hashlib.sha256((self.output / "model.safetensors").read_bytes()).hexdigest()
 

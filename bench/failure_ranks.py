@@ -37,7 +37,7 @@ def parse():
     return parser.parse_args()
 
 
-def say(**what):
+def report(**what):
     os.write(1, (json.dumps({"pid": os.getpid(), **what}) + "\n").encode())  # one write: lines of two ranks do not mix
 
 
@@ -74,7 +74,7 @@ class Work:
         digest = hashlib.sha256()
         for _, tensor in sorted(self.model.state_dict().items()):
             digest.update(tensor.detach().contiguous().numpy().tobytes())
-        say(weights=digest.hexdigest())
+        report(weights=digest.hexdigest())
 
 
 def ddp(options):
@@ -90,7 +90,7 @@ def ddp(options):
         work.loss(model, step, rank).backward()
         work.update()
         work.optimizer.zero_grad()
-        say(step=step + 1)
+        report(step=step + 1)
         if rank == 0 and (step + 1) % options.save_steps == 0:
             torch.save({"model": work.model.state_dict(), "optimizer": work.optimizer.state_dict(), "step": step + 1}, checkpoint.with_suffix(".tmp"))
             checkpoint.with_suffix(".tmp").replace(checkpoint)
@@ -132,7 +132,7 @@ def reconfigure(options):
             continue
         work.update()
         step += 1
-        say(step=step)
+        report(step=step)
     work.end()
 
 
@@ -167,7 +167,7 @@ def torchft(options):
         torch.nn.utils.clip_grad_norm_(work.model.parameters(), 1.0)
         optimizer.step()
         if manager.current_step() > step:
-            say(step=manager.current_step())
+            report(step=manager.current_step())
     work.end()
     manager.shutdown(wait=False)
 

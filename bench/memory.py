@@ -92,10 +92,10 @@ def run(options, model, kind, ranks, form, output):
         lines.append(line)
         if "'loss':" in line:
             steps.append(resident(rank_0(process.pid) if ranks > 1 else process.pid))
-    said = SAID.search("".join(lines))
-    if process.wait() or not said:
+    logged = SAID.search("".join(lines))
+    if process.wait() or not logged:
         sys.exit("".join(lines[-20:]))
-    return int(said[2]), int(said[1]), steps
+    return int(logged[2]), int(logged[1]), steps
 
 
 def row_of(options, model, kind, ranks, form, taken):

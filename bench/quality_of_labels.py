@@ -85,7 +85,7 @@ def judge(ours, theirs):
     return abs(statistics.mean(ours) - statistics.mean(theirs)) <= spread
 
 
-def told(scores):
+def reported(scores):
     mean = f"{statistics.mean(scores):.4f}"
     return mean if len(scores) == 1 else f"{mean} ({min(scores):.4f} – {max(scores):.4f} over {len(scores)} seeds)"
 
@@ -145,7 +145,7 @@ def main():
             }
         )
         print(
-            f"{rows[-1]['setting']}: {SCORES[script][1]} {told(ours)}, Hugging Face {told(list(theirs.values()))}: "
+            f"{rows[-1]['setting']}: {SCORES[script][1]} {reported(ours)}, Hugging Face {reported(list(theirs.values()))}: "
             f"{'one seed each, no spread is known' if verdict is None else 'within the spread' if verdict else 'OUTSIDE the spread'}",
             flush=True,
         )

@@ -101,7 +101,7 @@ def versions(command):
     return {name: text for name, text in found.items() if text}
 
 
-def told(command):
+def command_text(command):
     """The command as others would write it: without this machine's folders."""
     words = []
     for word in command:
@@ -193,9 +193,9 @@ def compact(value, depth=0):
     return begin + "\n" + ",\n".join(f"{pad} {text}" for text in inner) + f"\n{pad}{end}"
 
 
-def keep(path, who, record):
-    document = json.loads(path.read_text()) if path.is_file() else {"subject": path.name.split(".")[0], "machine": who, "records": []}
-    document["machine"] = who
+def keep(path, machine_info, record):
+    document = json.loads(path.read_text()) if path.is_file() else {"subject": path.name.split(".")[0], "machine": machine_info, "records": []}
+    document["machine"] = machine_info
     document["records"] = [old for old in document["records"] if old["command"] != record["command"]] + [record]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(compact(document) + "\n")
@@ -211,7 +211,7 @@ def main():
         parser.error("-- and the command are missing")
     cut = sys.argv.index("--")
     options, command = parser.parse_args(sys.argv[1:cut]), sys.argv[cut + 1 :]
-    who, runs = machine(), []
+    machine_info, runs = machine(), []
     # Not of tests: they look whether processes whose parents were killed are gone.
     if not is_untimed(command):
         adopt_orphans()
@@ -220,9 +220,15 @@ def main():
     found = versions(command)
     for run in runs:
         found.update(run.pop("versions", {}))
-    record = {"command": told(command), "date": datetime.date.today().isoformat(), "isa": runs[0].get("cpu", who["class"]), "versions": found, "runs": runs}
-    path = options.folder / f"{options.subject}.{options.machine or who['class']}.json"
-    keep(path, who, record)
+    record = {
+        "command": command_text(command),
+        "date": datetime.date.today().isoformat(),
+        "isa": runs[0].get("cpu", machine_info["class"]),
+        "versions": found,
+        "runs": runs,
+    }
+    path = options.folder / f"{options.subject}.{options.machine or machine_info['class']}.json"
+    keep(path, machine_info, record)
     valid = sum(run["valid"] for run in runs)
     print(f"{path}: {len(runs)} runs, {valid} valid")
     return 0 if valid else 1

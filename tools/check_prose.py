@@ -260,6 +260,9 @@ def findings_of(name, text):
     if kind == "markdown":
         for number in long_lines(text):
             yield f"{name}:{number}: columns: more than {COLUMNS}"
+    if kind == "python":
+        for number, finding in retired_python_names(text):
+            yield f"{name}:{number}: name: {finding}"
     if kind == "c":
         for number, finding in (*retired_names(name, text), *retired_test_names(text)):
             yield f"{name}:{number}: name: {finding}"
@@ -285,6 +288,12 @@ def retired_names(name, text):
         for word, instead in rules:
             if word in words:
                 yield code.count("\n", 0, match.start()) + 1, f"{match[0]}: '{word}' is retired (write: {instead})"
+
+
+def retired_python_names(text):
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME and token.string in RETIRED_IN_TESTS:
+            yield token.start[0], f"{token.string}: is retired (write: {RETIRED_IN_TESTS[token.string]})"
 
 
 def retired_test_names(text):
@@ -345,7 +354,7 @@ def self_test():
             ("idiom", 'f("2 of 3 workers go on");'),
             ("idiom", "// It waits for the rank who comes next.\n"),
         ],
-        "a.py": [("idiom", "# knocks at the door\n"), ("opening", '"""Whoever calls this."""\n')],
+        "a.py": [("name", "said = run()\n"), ("idiom", "# knocks at the door\n"), ("opening", '"""Whoever calls this."""\n')],
         "a.sh": [("idiom", "# waits for ever\n")],
     }
     for name, wrong in cases.items():

@@ -31,13 +31,13 @@ def find_ruff():
 
 def findings(ruff, folder):
     """Findings of ruff for the folder, in a list that is empty if it finds nothing."""
-    said = []
+    logged = []
     for words in (["check", "--output-format", "concise"], ["format", "--check"]):
         command = [ruff, *words, "--config", ROOT / "ruff.toml", "--no-cache", "."]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode != 0:
-            said.append(done.stdout + done.stderr)
-    return said
+            logged.append(done.stdout + done.stderr)
+    return logged
 
 
 def self_test(ruff):
@@ -60,9 +60,9 @@ def main():
         return 77
     if sys.argv[1:] == ["--self-test"]:
         return self_test(ruff)
-    said = findings(ruff, ROOT)
-    print("\n".join(said) or "ruff finds nothing")
-    return 1 if said else 0
+    logged = findings(ruff, ROOT)
+    print("\n".join(logged) or "ruff finds nothing")
+    return 1 if logged else 0
 
 
 if __name__ == "__main__":

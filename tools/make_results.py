@@ -168,8 +168,14 @@ def page_text(page, found):
 
 
 def described(document):
-    who = document["machine"]
-    parts = (who["cpu"], f"class {who['class']}", f"{who['cores']} cores", f"{who['memory_gib']} GiB" if who.get("memory_gib") else "", who.get("system", ""))
+    machine_info = document["machine"]
+    parts = (
+        machine_info["cpu"],
+        f"class {machine_info['class']}",
+        f"{machine_info['cores']} cores",
+        f"{machine_info['memory_gib']} GiB" if machine_info.get("memory_gib") else "",
+        machine_info.get("system", ""),
+    )
     return [document["name"], ", ".join(filter(None, parts))]
 
 

@@ -232,11 +232,11 @@ def differences(sums, document):
     """Figures of the document's table that are more than AWAY from the truth."""
     if BEGIN not in document or END not in document:
         return [f"{DOCUMENT}: there is no table between {BEGIN.strip()} and {END.strip()}"]
-    said = dict(re.findall(r"^\| (\S.*?) \| ([\d.,]+) \|$", document.split(BEGIN)[1].split(END)[0], re.MULTILINE))
+    logged = dict(re.findall(r"^\| (\S.*?) \| ([\d.,]+) \|$", document.split(BEGIN)[1].split(END)[0], re.MULTILINE))
     return [
-        f"{DOCUMENT}: {name}: {said.get(name, 'nothing')}, counted {number:,}; tools/measure_sources.py --write"
+        f"{DOCUMENT}: {name}: {logged.get(name, 'nothing')}, counted {number:,}; tools/measure_sources.py --write"
         for name, number in sums.items()
-        if name not in said or abs(float(said[name].replace(",", "")) - number) > AWAY * number
+        if name not in logged or abs(float(logged[name].replace(",", "")) - number) > AWAY * number
     ]
 
 

@@ -90,7 +90,7 @@ let answers = [];  // or labels, or entities
 let isValue = false;
 let strategy = "first";  // how tokens become words: whole ones, and what the server prefers
 
-function say(text, isError) {
+function showStatus(text, isError) {
   element("status").textContent = text;
   element("status").className = isError ? "error" : "";
 }
@@ -130,7 +130,7 @@ async function ask() {
   const context = element("context").value;
   element("ask").disabled = true;
   element("result").hidden = true;
-  say(task.hasTexts ? "Searching …" : "Reading …", false);
+  showStatus(task.hasTexts ? "Searching …" : "Reading …", false);
   try {
     const response = await fetch(task.path || "/", {
       method: "POST",
@@ -145,13 +145,13 @@ async function ask() {
     // What would read 0.0 % is no answer that anybody looks for; the best one is shown in any case.
     answers = result.filter((answer, index) => index === 0 || task.keepsAll || isShown(answer.score));
     element("rest").textContent = answers.length < result.length ? "; others have less than 0.05 %" : "";
-    if (answers.length === 0) return say("Nothing was found in this text.", false);
+    if (answers.length === 0) return showStatus("Nothing was found in this text.", false);
     element("result").hidden = false;
     fillTable();
     show(0);
-    say("", false);
+    showStatus("", false);
   } catch (error) {
-    say(error.message, true);
+    showStatus(error.message, true);
   } finally {
     element("ask").disabled = false;
   }
@@ -165,7 +165,7 @@ element("try").addEventListener("click", () => {
   ask();
 });
 
-// A model's name for people: the end of a path or of a name on the Hub; where that says little, also what is before it.
+// A model's name for people: the end of a path or of a name on the Hub; if that is not specific, also the part before it.
 function titleOf(model) {
   const parts = model.split("/").filter(part => part !== "" && part !== ".");
   const last = parts[parts.length - 1] || model;

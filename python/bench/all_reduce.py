@@ -64,7 +64,7 @@ def rank_of(backend):
     torch.set_num_threads(1)
     dist.init_process_group(backend)
 
-    def tell(**figure):
+    def report(**figure):
         if dist.get_rank() == 0:
             print(json.dumps({**figure, "torch": torch.__version__}), flush=True)
 
@@ -78,10 +78,10 @@ def rank_of(backend):
             trial = microseconds(dist, tensor, 5)
             for _ in range(ROUNDS[backend]):
                 calls = max(5, min(2000, int(SECONDS * 1e6 / max(trial, 0.1))))
-                tell(what="all_reduce", bytes=size, column=column, microseconds=microseconds(dist, tensor, calls))
+                report(what="all_reduce", bytes=size, column=column, microseconds=microseconds(dist, tensor, calls))
     groups = [dist.new_group([rank], backend=backend) for rank in range(dist.get_world_size())]
     own = groups[dist.get_rank()]
-    tell(what=ALONE, bytes=8, column=backend, microseconds=microseconds(dist, torch.zeros(2), 2000, own))
+    report(what=ALONE, bytes=8, column=backend, microseconds=microseconds(dist, torch.zeros(2), 2000, own))
     dist.barrier()
     dist.destroy_process_group()
 

@@ -133,8 +133,8 @@ def main():
     parser.add_argument("--json")
     arguments = parser.parse_args()
     dist.init_process_group("gloo", timeout=timedelta(minutes=10))
-    everybody = list(range(dist.get_world_size()))
-    groups = {name: dist.new_group(everybody, backend=name) for name in ("tandem", "gloo")}
+    all_ranks = list(range(dist.get_world_size()))
+    groups = {name: dist.new_group(all_ranks, backend=name) for name in ("tandem", "gloo")}
     rows = [row for name in NAMES for row in measure(groups, name, arguments)]
     if dist.get_rank() == 0:
         for row in rows:

@@ -82,10 +82,10 @@ def in_child(code):
         code(writing)
         sys.exit(0)
     os.close(writing)
-    said = os.read(reading, 4096).decode()
+    logged = os.read(reading, 4096).decode()
     _, status = os.waitpid(child, 0)
     assert status == 0, status
-    return said
+    return logged
 
 
 def use_in_child(torch, dist):
@@ -180,11 +180,11 @@ def fault(case, rank, loss, torch, dist):
 def run_rank(case, rank, store):
     start, process = time.monotonic(), os.getpid()
 
-    def say(what):
+    def report(what):
         print(f"{time.monotonic() - start:.2f} {what}".replace("\n", " "), flush=True)
 
     if case.startswith("exit"):  # before the wheel's own handler, so that it is called after that
-        atexit.register(lambda: os.getpid() == process and say("no error"))
+        atexit.register(lambda: os.getpid() == process and report("no error"))
     import torch
     import torch.distributed as dist
 
@@ -204,9 +204,9 @@ def run_rank(case, rank, store):
             interrupt(rank, meet)
         else:
             fault(case, rank, loss, torch, dist)
-        say("no error")
+        report("no error")
     except (RuntimeError, ValueError, KeyboardInterrupt) as error:
-        say(f"{type(error).__name__}: {error}")
+        report(f"{type(error).__name__}: {error}")
 
 
 def run_case(case, rows):

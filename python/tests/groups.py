@@ -22,7 +22,7 @@ RANK = int(os.environ["RANK"])
 IN_TORCH = hasattr(distributed_c10d, "_reconfigure")  # 2.15: the functions around the group's methods
 
 
-def say(line):
+def report(line):
     if RANK == 0:
         print(line, flush=True)
 
@@ -54,7 +54,7 @@ def observed(group, store):
         store.wait(["observed"], timedelta(seconds=60))
         refused(lambda: group.monitored_barrier(timedelta(seconds=60)), "Rank 1 failed to pass monitoredBarrier")
     assert total(group) == 111
-    say("monitored_barrier names the missing ranks, and the group still works")
+    report("monitored_barrier names the missing ranks, and the group still works")
 
 
 class SlowReader:
@@ -82,7 +82,7 @@ def outlived():
     barrier(store, 0)
     assert reader.has_read
     other.join()
-    say("monitored_barrier ends on rank 0 when the others have read its verdict")
+    report("monitored_barrier ends on rank 0 when the others have read its verdict")
 
 
 def split(group):
@@ -92,7 +92,7 @@ def split(group):
         part = group.split_group([2, 0] if RANK != 1 else [1], group_name=f"part of {RANK % 2}")
     assert (part.rank(), part.size(), total(part)) == {0: (1, 2, 101), 1: (0, 1, 10), 2: (0, 2, 101)}[RANK]
     assert total(group) == 111
-    say("split_group keeps the order that it is given")
+    report("split_group keeps the order that it is given")
 
 
 def merged(group, store):
@@ -110,7 +110,7 @@ def merged(group, store):
     if RANK == 0:
         late = dist.PrefixStore("late", store)
         refused(lambda: own.merge_remote_group(late, 2, timedelta(seconds=1)), "1 of 2")
-    say("merge_remote_group makes one group of several")
+    report("merge_remote_group makes one group of several")
 
 
 def short(group):
@@ -131,7 +131,7 @@ def short(group):
     assert RANK != 2 or [block.item() for block in blocks] == [0, 10, 20]
     group.reduce_scatter(own, [torch.tensor([float(rank)]) for rank in range(3)]).wait()
     assert own.item() == 3 * RANK
-    say("short forms of a group's methods")
+    report("short forms of a group's methods")
 
 
 def absent(group):
@@ -141,7 +141,7 @@ def absent(group):
     refused(lambda: group.register_post_hook(1, print), "no hooks before or after operations")
     refused(lambda: group.register_abort_hook(1, print), "no hooks of abort")
     refused(lambda: group._register_on_completion_hook(print), "no hooks of completion")
-    say("what a group has not is refused by name")
+    report("what a group has not is refused by name")
 
 
 def handles_of(group, store, ranks, name):
@@ -169,7 +169,7 @@ def reconfigured(group, store):
         refused(lambda: total(group), "rank")  # it was left behind
     change(group, 4, handles)
     assert (group.rank(), group.size(), total(group)) == (RANK, 3, 111)
-    say("reconfigure orders, shrinks and grows")
+    report("reconfigure orders, shrinks and grows")
 
 
 def limited():
@@ -189,12 +189,12 @@ def limited():
             refused(lambda: group.barrier(opts).wait(), "as long as the timeout allows")
             assert time.monotonic() - start < 50
         dist.barrier()
-    say("timeouts of a call and of set_timeout() hold")
+    report("timeouts of a call and of set_timeout() hold")
 
 
 def ended():
-    everybody = list(range(3))
-    first, second, third = (dist.new_group(everybody, backend="tandem") for _ in range(3))
+    all_ranks = list(range(3))
+    first, second, third = (dist.new_group(all_ranks, backend="tandem") for _ in range(3))
     kept = dist.all_reduce(torch.ones(100_000), group=first, async_op=True)
     kept.wait()
     dist.all_reduce(torch.ones(4), group=second)
@@ -209,7 +209,7 @@ def ended():
     del first, second, third, group
     dist.destroy_process_group()
     assert started.is_success()
-    say("groups end in any order")
+    report("groups end in any order")
 
 
 def main():
@@ -228,7 +228,7 @@ def main():
     reconfigured(group, store)
     limited()
     ended()
-    say("all groups agree")
+    report("all groups agree")
 
 
 if __name__ == "__main__":

@@ -191,12 +191,12 @@ def functional(rank, n):
     from torch.distributed import _functional_collectives as calls
 
     group, own = dist.group.WORLD, of(rank, (n, 2), torch.float32)
-    everybody = [of(r, (n, 2), torch.float32) for r in range(n)]
-    same(calls.all_reduce(own, "sum", group) + 0, sum(everybody), "functional all_reduce")
-    same(calls.all_gather_tensor(own, 0, group) + 0, torch.cat(everybody), "functional all_gather_tensor")
-    same(calls.reduce_scatter_tensor(own, "sum", 0, group) + 0, sum(everybody)[rank : rank + 1], "functional reduce_scatter_tensor")
-    same(calls.all_to_all_single(own, None, None, group) + 0, torch.stack([one[rank] for one in everybody]), "functional all_to_all_single")
-    same(calls.broadcast(own, n - 1, group) + 0, everybody[n - 1], "functional broadcast")
+    all_ranks = [of(r, (n, 2), torch.float32) for r in range(n)]
+    same(calls.all_reduce(own, "sum", group) + 0, sum(all_ranks), "functional all_reduce")
+    same(calls.all_gather_tensor(own, 0, group) + 0, torch.cat(all_ranks), "functional all_gather_tensor")
+    same(calls.reduce_scatter_tensor(own, "sum", 0, group) + 0, sum(all_ranks)[rank : rank + 1], "functional reduce_scatter_tensor")
+    same(calls.all_to_all_single(own, None, None, group) + 0, torch.stack([one[rank] for one in all_ranks]), "functional all_to_all_single")
+    same(calls.broadcast(own, n - 1, group) + 0, all_ranks[n - 1], "functional broadcast")
 
 
 def scattered_sums(rank, n):

@@ -58,21 +58,21 @@ class TestDist(body.TestDistBackend, body.DistributedTest._DistTestBase):
         self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
 class Result(unittest.TestResult):
-    def tell(self, test, result, reason=""):
+    def report(self, test, result, reason=""):
         with open(sys.argv[1], "a") as log:
             log.write(json.dumps([test.id().split(".")[-1], result, reason]) + "\\n")
     def startTest(self, test):
         super().startTest(test)
-        self.tell(test, "started")
+        self.report(test, "started")
     def addSuccess(self, test):
-        self.tell(test, "passed")
+        self.report(test, "passed")
     def addSkip(self, test, reason):
-        self.tell(test, "skipped", reason)
+        self.report(test, "skipped", reason)
     def addFailure(self, test, error):
-        self.tell(test, "failed", "".join(traceback.format_exception(*error)))
+        self.report(test, "failed", "".join(traceback.format_exception(*error)))
     addError = addFailure
     def addExpectedFailure(self, test, error):
-        self.tell(test, "passed")
+        self.report(test, "passed")
 
 if sys.argv[1] == "--names":
     print(json.dumps([torch.__version__, [name for name in dir(TestDist) if name.startswith("test_")]]))
@@ -137,8 +137,8 @@ class Runner:
         version, names = json.loads(out.splitlines()[-1])  # after what importing may have printed
         return version, [name for name in names if not re.search("nccl|gpu|cuda", name, re.I) and re.search(self.arguments.only, name)]
 
-    def run(self, names, deadline, tell):
-        """Runs tests in one process until it hangs, ends or the time is over; tell(name, result, reason, seconds)."""
+    def run(self, names, deadline, report):
+        """Runs tests in one process until it hangs, ends or the time is over; report(name, result, reason, seconds)."""
         self.log.write_text("")
         process = self.start([str(self.log), *names])
         read, began, running = 0, time.monotonic(), None
@@ -149,12 +149,12 @@ class Runner:
                 if result == "started":
                     running, began = name, time.monotonic()
                 elif running is not None:  # the first word about a test counts
-                    tell(name, result, reason, time.monotonic() - began)
+                    report(name, result, reason, time.monotonic() - began)
                     running = None
             read = len(lines)
             late = time.monotonic() - began > self.arguments.limit + 40
             if running is not None and (late or ended):
-                tell(
+                report(
                     running,
                     "hung" if late else "failed",
                     "no end within the limit" if late else f"the process of the tests ended with code {process.returncode}",
@@ -230,7 +230,7 @@ def main():
     if arguments.again:
         tests = {name: one for name, one in tests.items() if one["result"] in ("passed", "skipped")}
 
-    def tell(name, result, reason, seconds):
+    def report(name, result, reason, seconds):
         result, reason = cause(result, reason)
         tests[name] = {"result": result, "reason": reason}
         print(f"{result:8} {name} ({seconds:.0f} s) {reason}", flush=True)
@@ -242,7 +242,7 @@ def main():
         if time.monotonic() > deadline:
             print(f"{len(left)} tests left")
             return 75
-        runner.run(left, deadline, tell)
+        runner.run(left, deadline, report)
         if len(left) == sum(name not in tests for name in names):
             sys.exit(f"the process of the tests ended before its first, {left[0]}")
     if arguments.json:

@@ -102,7 +102,7 @@ def main():
         print("--ddp_backend ccl: these versions do not know it")
     good = True
     for name, (words, environment) in runs.items():
-        ours, said = run(words, environment)
+        ours, logged = run(words, environment)
         assert ours["tandem"], f"{name}: the group is not tandem's; are the wheels of python/ and python/ccl installed?"
         equal = ours["losses"] == theirs["losses"]
         print(

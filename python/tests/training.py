@@ -86,7 +86,7 @@ def run(backend, kinds):
 
 
 def main():
-    def say(line):
+    def report(line):
         if os.environ["RANK"] == "0":
             print(line, flush=True)
 
@@ -97,13 +97,13 @@ def main():
     for name in kinds:
         assert type(ours[name]) is type(theirs[name]), (name, ours[name], theirs[name])
         if isinstance(ours[name], str):
-            say(f"{name}: {ours[name]}")
+            report(f"{name}: {ours[name]}")
             continue
         assert len(ours[name]) == len(theirs[name]) > 0, name
         difference = max(abs(a - b) for a, b in zip(ours[name], theirs[name]))
         # Both sum two numbers per element; the average is taken in another place.
         assert difference <= 1e-6, (name, ours[name], theirs[name])
-        say(f"{name}: equal to gloo's (largest difference {difference:g})")
+        report(f"{name}: equal to gloo's (largest difference {difference:g})")
 
 
 if __name__ == "__main__":

@@ -44,11 +44,11 @@ def run(name, uname, dpkg_query, reason):
         done = subprocess.run([folder / "scripts/aarch64.sh"], env=environment, capture_output=True, text=True, timeout=60, check=False)
         calls = commands / "apt-get.calls"
         calls = calls.read_text().splitlines() if calls.exists() else []
-    said = [line for line in done.stderr.splitlines() if "SKIPPED" in line]
+    logged = [line for line in done.stderr.splitlines() if "SKIPPED" in line]
     errors = list(wrong_calls(calls))
     if done.returncode != 77:
         errors.append(f"exit code {done.returncode}, expected 77")
-    if len(said) != 1 or reason not in said[0]:
+    if len(logged) != 1 or reason not in logged[0]:
         errors.append(f"no line SKIPPED with '{reason}'")
     if name == "no libraries" and not any("arm64" in call for call in calls):
         errors.append("apt-get was not asked for arm64")

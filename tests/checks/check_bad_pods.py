@@ -244,8 +244,8 @@ def check_token(folder):
         while first.process.poll() is None and second.process.poll() is None and time.monotonic() < limit:
             time.sleep(0.05)
         # The agent with the endpoint waits for others. The other agent is refused.
-        guest = second if first.process.poll() is None else first
-        guest.end(1, "TANDEM_JOB_TOKEN", "the same")
+        refused_agent = second if first.process.poll() is None else first
+        refused_agent.end(1, "TANDEM_JOB_TOKEN", "the same")
 
 
 def check_names(folder):

@@ -72,7 +72,7 @@ def check_turns():
 
 
 def check_record():
-    assert record.told(["/somewhere/build/bin/tandem", "bench", "peak"]) == "tandem bench peak", "folders of a machine do not belong into the project"
+    assert record.command_text(["/somewhere/build/bin/tandem", "bench", "peak"]) == "tandem bench peak", "folders of a machine do not belong into the project"
     assert record.counted("x\n12 passed, 0 failed, 3 skipped\n")["rows"] == [{"passed": 12, "failed": 0, "skipped": 3}]
     assert record.program_of(["scripts/sanitize.sh", "tsan"]).parts[-3:-1] == ("tsan", "bin"), "versions are those of the build that ran"
     with tempfile.TemporaryDirectory() as scratch:
@@ -168,11 +168,11 @@ def check_confidence():
 
 def check_gloo():
     """Gloo shows its best round of several starts, and the record has the number of starts."""
-    told = iter(range(100, 0, -1))
+    reported = iter(range(100, 0, -1))
     run_ranks, compare_comm.run_ranks = (
         compare_comm.run_ranks,
         lambda hosts, command, timeout: "".join(
-            json.dumps({"what": what, "bytes": size, "column": column, "microseconds": next(told), "torch": "2"}) + "\n"
+            json.dumps({"what": what, "bytes": size, "column": column, "microseconds": next(reported), "torch": "2"}) + "\n"
             for column in ("gloo", "gloo", "tandem")
             for what, size in [("all_reduce", size) for size in all_reduce.SIZES[:1]] + [(all_reduce.ALONE, 8)]
         ),

@@ -35,10 +35,10 @@ def make_network():
     """One device with an address for each pod: ranks of several nodes do not meet over loopback."""
     for words in (
         "link set lo up",
-        "link add pods type veth peer name nobody",
+        "link add pods type veth peer name unused",
         *(f"address add 10.244.7.{10 + index}/24 dev pods" for index in range(4)),
         "link set pods up",
-        "link set nobody up",
+        "link set unused up",
     ):
         must("ip", *words.split(), error=Skipped)
 

@@ -101,8 +101,8 @@ def main():
                 return 1
             if "run_qa" in script:
                 expected = script.count("-n 4") * 4 or script.count("-n 2") * 2 or 1
-                told = re.search(r"ranks: +(\d+) ranks on", done.stdout)
-                ranks = int(told[1]) if told else 1
+                reported = re.search(r"ranks: +(\d+) ranks on", done.stdout)
+                ranks = int(reported[1]) if reported else 1
                 if ranks != expected:
                     print(f"block {number}: {ranks} ranks, expected {expected}")
                     return 1

@@ -163,19 +163,19 @@ def check_posts(folder, weights):
 
 
 def check_bad_servers(folder, weights):
-    with socket.create_server(("127.0.0.1", 0)) as nobody, status_server(status=403) as (refusing, _), status_server(delay=30) as (slow, _):
+    with socket.create_server(("127.0.0.1", 0)) as silent_socket, status_server(status=403) as (refusing, _), status_server(delay=30) as (slow, _):
         cases = {
             "refuses": (refusing, "status 403"),
             "sleeps": (slow, None),
-            "nobody": ("http://127.0.0.1:1/x", "training continues"),
-            "silent": (f"http://127.0.0.1:{nobody.getsockname()[1]}/x", None),
+            "refused": ("http://127.0.0.1:1/x", "training continues"),
+            "silent": (f"http://127.0.0.1:{silent_socket.getsockname()[1]}/x", None),
             "untrusted": ("nonsense://x", "training continues"),
         }
-        for name, (url, said) in cases.items():
+        for name, (url, printed) in cases.items():
             text, bits = run(folder / name, {"KUBEFLOW_TRAINER_SERVER_URL": url}, most_seconds=25)
             if bits != weights:
                 raise Failed(f"{name}: other weights")
-            if said and said not in " ".join(text.split()):
+            if printed and printed not in " ".join(text.split()):
                 print(f"note: {name}: the job ended before the answer was known")
 
 

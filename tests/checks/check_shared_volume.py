@@ -235,11 +235,11 @@ def show(folder):
     must("cc", "-O1", "-o", client, ROOT / "tests/shared_volume/nfs_mount.c", *flags)
     for words in (
         "link set lo up",
-        "link add pods type veth peer name nobody",
+        "link add pods type veth peer name unused",
         f"address add {ADDRESS}/24 dev pods",
         "address add 10.244.9.2/24 dev pods",
         "link set pods up",
-        "link set nobody up",
+        "link set unused up",
     ):
         must("ip", *words.split(), error=Skipped)
     volume = folder / "volume"

@@ -67,12 +67,12 @@ def expect(text, *wanted):
             raise Failed(f"expected '{word}' in:\n{text[-3000:]}")
 
 
-def wait_for(condition, what, seconds=90, told=lambda: ""):
+def wait_for(condition, what, seconds=90, reported=lambda: ""):
     """Until condition(); told() adds details if it takes too long."""
     limit = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > limit:
-            raise Failed(f"waited {seconds} s for {what}, which did not come:\n{told()[-6000:]}")
+            raise Failed(f"waited {seconds} s for {what}, which did not come:\n{reported()[-6000:]}")
         time.sleep(0.05)
 
 
@@ -150,12 +150,12 @@ class Process:
         if not condition():
             raise Failed(f"{self.name}: it ended before {what}:\n{self.text()[-2500:]}")
 
-    def end(self, code, *said, seconds=90):
+    def end(self, code, *logged, seconds=90):
         """Waits for its end, and compares exit code and words; returns its output in one line."""
         wait_for(lambda: self.process.poll() is not None, f"the end of {self.name}", seconds, self.text)
         found = self.process.returncode
         text = " ".join(self.text().split())
-        missing = [words for words in said if words not in text]
+        missing = [words for words in logged if words not in text]
         if found != code or missing:
             raise Failed(f"{self.name}: ended with {found}, expected {code} and {missing} in:\n{self.text()[-2500:]}")
         return text

@@ -45,13 +45,13 @@ def check_weights(tandem, folder):
         expect((file.metadata() or {}).get("format") == "pt", f"{path}: the metadata has no format pt: {file.metadata()}")
     tensors = safetensors.numpy.load_file(path)
     lines = subprocess.run([tandem, "inspect", "weights", folder], check=True, capture_output=True, text=True).stdout.splitlines()
-    told = {line["name"]: line for line in map(json.loads, lines)}
-    expect(tensors.keys() == told.keys(), f"{path}: other tensors than told: {sorted(tensors.keys() ^ told.keys())}")
-    for name in tensors.keys() & told.keys():
-        tensor, line = tensors[name], told[name]
-        expect(tensor.dtype == numpy.float32 and line["dtype"] == "F32", f"{path}: {name} is {tensor.dtype}, told {line['dtype']}")
-        expect(list(tensor.shape) == line["shape"], f"{path}: {name} has the shape {tensor.shape}, told {line['shape']}")
-        expect(hashlib.sha256(tensor.tobytes()).hexdigest() == line["sha256"], f"{path}: {name} has other bytes than told")
+    reported = {line["name"]: line for line in map(json.loads, lines)}
+    expect(tensors.keys() == reported.keys(), f"{path}: other tensors than reported: {sorted(tensors.keys() ^ reported.keys())}")
+    for name in tensors.keys() & reported.keys():
+        tensor, line = tensors[name], reported[name]
+        expect(tensor.dtype == numpy.float32 and line["dtype"] == "F32", f"{path}: {name} is {tensor.dtype}, reported {line['dtype']}")
+        expect(list(tensor.shape) == line["shape"], f"{path}: {name} has the shape {tensor.shape}, reported {line['shape']}")
+        expect(hashlib.sha256(tensor.tobytes()).hexdigest() == line["sha256"], f"{path}: {name} has other bytes than reported")
         expect(numpy.isfinite(tensor).all(), f"{path}: {name} is not finite")
     return len(tensors)
 

@@ -47,7 +47,7 @@ def scalars_of(directory, name):
 def kill_who_writes(tandem, output, expect):
     """A resumed job writes the log again from its beginning: a lost host may take the newest entries of its file along."""
     runs = output / "runs"
-    said = output.with_name("stderr")
+    logged = output.with_name("stderr")
     job = subprocess.Popen(
         [
             tandem,
@@ -81,7 +81,7 @@ def kill_who_writes(tandem, output, expect):
             runs,
         ],
         stdout=subprocess.DEVNULL,
-        stderr=said.open("w"),
+        stderr=logged.open("w"),
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     deadline = time.monotonic() + 120
@@ -95,7 +95,7 @@ def kill_who_writes(tandem, output, expect):
         if job.poll() is not None:
             expect(
                 False,
-                f"the elastic job ended with {job.returncode} before its writer was killed for the {files}. time; files {sorted(os.listdir(runs))}:\n{said.read_text()}",
+                f"the elastic job ended with {job.returncode} before its writer was killed for the {files}. time; files {sorted(os.listdir(runs))}:\n{logged.read_text()}",
             )
             return
         workers = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
@@ -103,7 +103,7 @@ def kill_who_writes(tandem, output, expect):
         cut = sorted(runs.glob("*"))[-1]  # files are named in the order in which they are begun
         os.kill(int(writer), signal.SIGKILL)
         os.truncate(cut, 2048)  # as if its newest pages had not come to the file server
-    expect(job.wait(120) == 0, f"the elastic job failed with {job.returncode}:\n{said.read_text()}")
+    expect(job.wait(120) == 0, f"the elastic job failed with {job.returncode}:\n{logged.read_text()}")
     history = json.loads((output / "trainer_state.json").read_text())["log_history"]
     expected = [(entry["step"], entry["loss"]) for entry in history if "loss" in entry]
     found = scalars_of(runs, "train/loss")

@@ -77,7 +77,7 @@ def main():
             assert len(log.read_text().splitlines()) == asked
             print("each uses the other's cache offline")
 
-            for who, other in ((by_tandem, "python"), (by_python, "tandem")):
+            for download, other in ((by_tandem, "python"), (by_python, "tandem")):
                 folder = scratch / other / repository
                 link = folder / "snapshots" / ("c" * 40) / "model.safetensors"
                 blob = link.resolve()
@@ -85,7 +85,7 @@ def main():
                 link.unlink()
                 blob.unlink()
                 blob.with_name(blob.name + ".incomplete").write_bytes(content[:100_000])
-                who(other)
+                download(other)
                 last = [json.loads(line) for line in log.read_text().splitlines() if "/lfs/" in line and '"GET"' in line][-1]
                 assert last["range"] == "bytes=100000-", last
                 assert link.read_bytes() == content

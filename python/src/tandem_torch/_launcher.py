@@ -34,9 +34,9 @@ class _Meeting:
     def gather(self, text):
         """Every rank's text, of at most _NAME_BYTES."""
         own = ctypes.create_string_buffer(text.encode(), _NAME_BYTES)
-        everybody = ctypes.create_string_buffer(self.size * _NAME_BYTES)
-        in_thread(lambda: check(self._lib.tdmAllGather(own, everybody, _NAME_BYTES, _library.UINT8, self._handle), self._handle))
-        return [everybody.raw[i * _NAME_BYTES : (i + 1) * _NAME_BYTES].rstrip(b"\0").decode() for i in range(self.size)]
+        all_ranks = ctypes.create_string_buffer(self.size * _NAME_BYTES)
+        in_thread(lambda: check(self._lib.tdmAllGather(own, all_ranks, _NAME_BYTES, _library.UINT8, self._handle), self._handle))
+        return [all_ranks.raw[i * _NAME_BYTES : (i + 1) * _NAME_BYTES].rstrip(b"\0").decode() for i in range(self.size)]
 
     def close(self):
         self._lib.tdmCommDestroy(self._handle)

@@ -66,12 +66,12 @@ class MonitoredBarrier:
 
     def _hear(self, seconds):
         key = self._key(self._round, "verdict")
-        heard = self._wait(lambda: self._store.check([key]), seconds)
-        if not heard:
+        has_verdict = self._wait(lambda: self._store.check([key]), seconds)
+        if not has_verdict:
             # Rank 0 may have come later than this rank; it waits as long as it may from then on.
             came = self._store.check([self._key(self._round, 0)])
-            heard = self._wait(lambda: self._store.check([key]), seconds if came else 0)
-        verdict = self._store.get(key).decode() if heard else f"no message from it in {seconds * 1000:.0f} ms"
+            has_verdict = self._wait(lambda: self._store.check([key]), seconds if came else 0)
+        verdict = self._store.get(key).decode() if has_verdict else f"no message from it in {seconds * 1000:.0f} ms"
         self._store.delete_key(self._key(self._round, self._rank))
         if verdict != "passed":
             raise dist.DistBackendError(
