@@ -92,7 +92,7 @@ job::World join_world(const Environment& environment, const trainer::TrainingArg
 void write_log_once(const job::World& world, const Environment& environment,
                     const StopSignals& signals, const LogPrefix& log_prefix,
                     const std::string& message) {
-  if (world.channel && !let_rank_0_speak(environment, &signals.requested())) return;
+  if (world.channel && !let_rank_0_log(environment, &signals.requested())) return;
   comm::Communicator& communicator = *world.communicator;
   if (communicator.rank() == 0) write_log(log_prefix, message, "ERROR");
   try {
@@ -167,7 +167,7 @@ job::Outcome run_in(const job::World& world, const job::Request& request, tasks:
 
 }  // namespace
 
-bool let_rank_0_speak(const Environment& environment, const std::atomic<bool>* ended) {
+bool let_rank_0_log(const Environment& environment, const std::atomic<bool>* ended) {
   constexpr std::chrono::milliseconds kRank0AndItsLauncher{3000};
   constexpr std::chrono::milliseconds kLook{20};
   long rank = 0;

@@ -18,7 +18,7 @@ namespace tandem::apps {
 // rank 0 logs it. The others give the launcher time to end them because of rank 0. If they are
 // still running, the error is theirs alone, or no launcher ends them, and they log it as well.
 // Returns early, with false, when `ended` shows that the launcher has asked for the end.
-bool let_rank_0_speak(const Environment& environment, const std::atomic<bool>* ended = nullptr);
+bool let_rank_0_log(const Environment& environment, const std::atomic<bool>* ended = nullptr);
 
 // Runs the job that the words ask for and returns the process's exit code: 0; 1 when no int8 model
 // is good enough; 128 + the signal that stopped it. `families`: those that a model may be of.

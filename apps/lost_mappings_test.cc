@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kSize = 1 << 16;
 
-void speak_and_end(const std::string& message) {
+void print_and_end(const std::string& message) {
   std::fprintf(stderr, "%s\n", message.c_str());
   ::_exit(kVolumeGone);
 }
@@ -37,7 +37,7 @@ TEST(LostMappings, NameTheFileAndEndTheProcess) {
   const testing::TemporaryFolder folder;
   EXPECT_EXIT(
       {
-        const LostMappings lost(speak_and_end);
+        const LostMappings lost(print_and_end);
         read_what_is_gone(folder / "a.features");
       },
       ::testing::ExitedWithCode(kVolumeGone),
@@ -49,7 +49,7 @@ TEST(LostMappings, LeaveOtherErrorsOfTheBusAsTheyAre) {
   const testing::TemporaryFolder folder;
   EXPECT_EXIT(
       {
-        const LostMappings lost(speak_and_end);
+        const LostMappings lost(print_and_end);
         const int file = ::memfd_create("short", 0);
         const void* const bytes = ::mmap(nullptr, kSize, PROT_READ, MAP_PRIVATE, file, 0);
         volatile char first = *static_cast<const char*>(bytes);
@@ -68,7 +68,7 @@ TEST(LostMappings, MayEndWithoutALoss) {
   const testing::TemporaryFolder folder;
   write_file(folder / "a", "text");
   for (int i = 0; i < 3; ++i) {
-    const LostMappings lost(speak_and_end);
+    const LostMappings lost(print_and_end);
     const MappedFile file(folder / "a");
     EXPECT_EQ(file.bytes().size(), 4U);
   }

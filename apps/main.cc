@@ -216,7 +216,7 @@ int explain_current_error(const Command& command, const Environment& environment
     // Workers of an elastic job begin it each alone, and the first end is the job's.
     const bool alike = error.exit_code() == kExitUsage ||
                        (error.exit_code() == kExitInput && environment.get("TANDEM_AGENT"));
-    if (alike && is_job(command)) let_rank_0_speak(environment);
+    if (alike && is_job(command)) let_rank_0_log(environment);
     if (error.exit_code() == kExitUsage) {
       if (log_prefix.format == LogFormat::kText) fmt::print(stderr, "usage: {}\n", usage(command));
     }

@@ -17,7 +17,7 @@ namespace {
 using namespace tandem;
 
 // Lines of three ranks in turn. No answer is longer than a rank of MPICH can read.
-void speak_pmi(std::string_view text) {
+void serve_pmi(std::string_view text) {
   launch::PmiRules rules;
   rules.size = 3;
   rules.program_of = {0, 0, 1};
@@ -67,7 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);
   switch (data[0] % 3) {
     case 0:
-      speak_pmi(rest);
+      serve_pmi(rest);
       break;
     case 1:
       send_frames(rest);

@@ -99,12 +99,12 @@ Decision decision_from(const std::string& text) {
 }
 
 void ViewCallbacks::step_applied(std::uint64_t step, const std::vector<double>& record) {
-  if (speaks_) channel_.applied(view_, step, record);
+  if (logs_) channel_.applied(view_, step, record);
 }
 
 void ViewCallbacks::progress(std::string text) {
   progress_.trainer = std::move(text);
-  send_progress(/*got_on=*/!std::exchange(repeats_, false));
+  send_progress(/*advanced=*/!std::exchange(repeats_, false));
 }
 
 void ViewCallbacks::add_result(std::string stage, const ordered_json& metrics) {
@@ -115,11 +115,11 @@ void ViewCallbacks::stage_is_over(Stage stage) {
   progress_.stage = static_cast<Stage>(static_cast<int>(stage) + 1);
   for (auto& result : std::exchange(of_this_stage_, {}))
     progress_.results.push_back(std::move(result));
-  send_progress(/*got_on=*/true);
+  send_progress(/*advanced=*/true);
 }
 
-void ViewCallbacks::send_progress(bool got_on) {
-  if (speaks_) channel_.progress(view_, to_text(progress_), std::exchange(lines_, {}), got_on);
+void ViewCallbacks::send_progress(bool advanced) {
+  if (logs_) channel_.progress(view_, to_text(progress_), std::exchange(lines_, {}), advanced);
 }
 
 elastic::AgentChannel::Ready ready_to_compute(std::uint64_t step, int shards, std::string kernels,

@@ -48,7 +48,7 @@ class ViewCallbacks final : public trainer::ElasticCallbacks {
                 const Progress& progress)
       : channel_(channel),
         view_(assignment.view),
-        speaks_(assignment.briefing.keeps),
+        logs_(assignment.briefing.keeps),
         paused_(assignment.briefing.paused),
         repeats_(!progress.trainer.empty()),
         progress_(progress) {}
@@ -61,7 +61,7 @@ class ViewCallbacks final : public trainer::ElasticCallbacks {
 
   // Returns true if reports are accepted; then lines of the log may be passed to it: they are
   // printed with the next progress report.
-  bool speaks() const { return speaks_; }
+  bool logs() const { return logs_; }
   void print(const std::string& line) { lines_ += line; }
 
   Stage stage() const { return progress_.stage; }
@@ -70,11 +70,11 @@ class ViewCallbacks final : public trainer::ElasticCallbacks {
   void stage_is_over(Stage stage);
 
  private:
-  void send_progress(bool got_on);
+  void send_progress(bool advanced);
 
   elastic::AgentChannel& channel_;
   const std::uint64_t view_;
-  const bool speaks_;
+  const bool logs_;
   const bool paused_;
   bool repeats_;  // the trainer first reports where it resumes
   Progress progress_;
@@ -87,7 +87,7 @@ class ViewCallbacks final : public trainer::ElasticCallbacks {
 class DivertedLog {
  public:
   DivertedLog(Console& console, ViewCallbacks& callbacks) : console_(console) {
-    if (callbacks.speaks())
+    if (callbacks.logs())
       console_.divert_log([&](const std::string& line) { callbacks.print(line); });
   }
   ~DivertedLog() { console_.divert_log({}); }

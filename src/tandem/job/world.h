@@ -20,7 +20,7 @@ struct World {
   // For a worker of an elastic job, which is alone here and computes in views; else null.
   std::unique_ptr<elastic::AgentChannel> channel = nullptr;
   comm::Options view_options = {};  // for the views' communicators
-  bool is_main() const { return channel ? channel->info().speaks != 0 : communicator->rank() == 0; }
+  bool is_main() const { return channel ? channel->info().prints != 0 : communicator->rank() == 0; }
 };
 
 // Callbacks of the bootstrap, before there is a console.

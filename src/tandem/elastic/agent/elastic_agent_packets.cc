@@ -95,7 +95,7 @@ void ElasticAgent::handle_applied(const Packet& packet) {
     log(fmt::format("view {}: step {} is applied, {:.2f} s after step {}", view_number(), step,
                     applied.pause->seconds, applied.pause->after_step));
   if (applied.is_new) {
-    failures_.got_on();
+    failures_.note_progress();
     if (step > view_.step()) {
       failures_.prove();
       workers_.note_help();
@@ -135,7 +135,7 @@ void ElasticAgent::keep(int worker, const Packet& packet) {
     raise<CommError>("{} bytes of lines in a text of {}", packet.first, packet.text.size());
   if (packet.view == view_.serial()) {
     const std::size_t own = packet.text.size() - packet.first;
-    if (packet.second != 0) failures_.got_on();
+    if (packet.second != 0) failures_.note_progress();
     progress_.keep(packet.text.substr(0, own));
     if (packet.first > 0 && options_.print) options_.print(worker, packet.text.substr(own));
   }

@@ -200,10 +200,10 @@ TEST(NodeTest, AStepOrALossResetsTheCountOfFailedViews) {
 
 // Each view begins with the job's progress, as the one before did.
 TEST(NodeTest, WhereAViewBeginsIsNoProgress) {
-  const auto failures = [](Pair& pair, std::uint64_t got_on) {
+  const auto failures = [](Pair& pair, std::uint64_t advanced) {
     int failed = 0;
     for (std::uint64_t view = 1; view != 0 && failed < 20; view = pair.view_of(0)) {
-      pair.send_packet(0, {PacketKind::kProgress, view, 0, got_on, "after step 7"});
+      pair.send_packet(0, {PacketKind::kProgress, view, 0, advanced, "after step 7"});
       for (const int worker : {0, 1}) pair.leave_failed(worker, view);
       ++failed;
     }

@@ -21,7 +21,7 @@ class FailedViews {
   // A worker or node is lost, which explains failures.
   void explain();
   // The job has passed the start of the view.
-  void got_on() { in_vain_ = 0; }
+  void note_progress() { in_vain_ = 0; }
   // A step has been applied in a view of this node, since it has the state.
   void prove() { proven_ = true; }
 

@@ -25,7 +25,7 @@ std::chrono::milliseconds WorkerChannels::now() const {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_);
 }
 
-WorkerTicket WorkerChannels::open(int worker, int shards, bool speaks) {
+WorkerTicket WorkerChannels::open(int worker, int shards, bool prints) {
   auto [own, other] = socket_pair();
   WorkerChannel& channel = at(worker);
   channel = WorkerChannel();
@@ -38,7 +38,7 @@ WorkerTicket WorkerChannels::open(int worker, int shards, bool speaks) {
                         .worker = worker,
                         .workers = size(),
                         .shards = shards,
-                        .speaks = speaks ? 1 : 0};
+                        .prints = prints ? 1 : 0};
   return {to_text(info), {info.line, info.memory}};
 }
 

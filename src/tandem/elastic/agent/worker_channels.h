@@ -65,7 +65,7 @@ class WorkerChannels {
   std::chrono::milliseconds now() const;
   Clock::time_point started() const { return started_; }
 
-  WorkerTicket open(int worker, int shards, bool speaks);
+  WorkerTicket open(int worker, int shards, bool prints);
   void taken(int worker) { at(worker).workers_end = net::FileDescriptor(); }
   // Returns true if it is ready for the first time.
   bool note_ready(int worker);

@@ -60,7 +60,7 @@ constexpr std::string_view kCertificates =
     "ETCDCTL_KEY "
     "what it wants to see here";
 
-bool speaks_tls(const EtcdOptions& options) {
+bool uses_tls(const EtcdOptions& options) {
   return std::any_of(options.urls.begin(), options.urls.end(),
                      [](const std::string& url) { return url.starts_with("https:"); });
 }
@@ -125,7 +125,7 @@ void EtcdLock::first_answer() {
       if (Clock::now() + kAgain >= limit) {
         raise<ConfigError>("{} within {} s; is --rdzv-conf etcd=URL right?{}", error.what(),
                            options_.timeout.count() / 1000,
-                           speaks_tls(options_.etcd) ? kCertificates : "");
+                           uses_tls(options_.etcd) ? kCertificates : "");
       }
       std::this_thread::sleep_for(kAgain);
     }

@@ -21,7 +21,7 @@ constexpr std::chrono::seconds kPrinting{1};
 
 std::string to_text(const WorkerInfo& info) {
   return fmt::format("{}:{}:{}:{}:{}:{}", info.line, info.memory, info.worker, info.workers,
-                     info.shards, info.speaks);
+                     info.shards, info.prints);
 }
 
 std::unique_ptr<AgentChannel> AgentChannel::take(const Environment& environment) {

@@ -23,14 +23,14 @@
 
 namespace tandem::elastic {
 
-// The value of TANDEM_AGENT: "line:memory:worker:workers:shards:speaks", numbers.
+// The value of TANDEM_AGENT: "line:memory:worker:workers:shards:prints", numbers.
 struct WorkerInfo {
   int line = -1;    // descriptors
   int memory = -1;  // the node's memory file
   int worker = 0;   // index among the `workers` of this node
   int workers = 1;
   int shards = 1;  // logical shards of the job, unless its flags set them
-  int speaks = 0;  // 1: prints the job's one-time messages, until there is a view
+  int prints = 0;  // 1: prints the job's one-time messages, until there is a view
 };
 std::string to_text(const WorkerInfo& info);
 

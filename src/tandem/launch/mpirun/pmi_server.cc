@@ -27,8 +27,8 @@ PmiServer::PmiServer(PmiRules rules)
 
 // "cmd=… name=value …", separated by blanks; a word without '=' is ignored.
 std::vector<PmiServer::Reply> PmiServer::take(int rank, std::string_view line) {
-  RankEntry& speaker = entry(rank);
-  if (!speaker.broken.empty()) return {};
+  RankEntry& sender = entry(rank);
+  if (!sender.broken.empty()) return {};
   Fields fields;
   for (std::string_view rest = line; !rest.empty();) {
     const std::string_view word = rest.substr(0, rest.find(' '));
@@ -39,7 +39,7 @@ std::vector<PmiServer::Reply> PmiServer::take(int rank, std::string_view line) {
   }
   const std::string command = field(fields, "cmd");
   if (command.empty() || line.size() > kMaxLine) {
-    speaker.broken = fmt::format("it sent '{}', expected PMI's cmd=…", line.substr(0, 60));
+    sender.broken = fmt::format("it sent '{}', expected PMI's cmd=…", line.substr(0, 60));
     return {};
   }
   return obey(rank, command, fields, line);
@@ -47,10 +47,10 @@ std::vector<PmiServer::Reply> PmiServer::take(int rank, std::string_view line) {
 
 std::vector<PmiServer::Reply> PmiServer::obey(int rank, const std::string& command,
                                               const Fields& fields, std::string_view line) {
-  RankEntry& speaker = entry(rank);
+  RankEntry& sender = entry(rank);
   const auto answer = [&](std::string text) { return std::vector<Reply>{{rank, std::move(text)}}; };
   if (command == "init") {
-    speaker.began = true;
+    sender.began = true;
     const bool known = field(fields, "pmi_version") == "1";
     return answer(
         fmt::format("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={}", known ? 0 : -1));
@@ -70,7 +70,7 @@ std::vector<PmiServer::Reply> PmiServer::obey(int rank, const std::string& comma
   if (command == "get") return answer(get(fields));
   if (command == "barrier_in") return enter_barrier(rank);
   if (command == "finalize") {
-    speaker.finalized = true;
+    sender.finalized = true;
     return answer("cmd=finalize_ack");
   }
   if (command == "abort") {
@@ -82,7 +82,7 @@ std::vector<PmiServer::Reply> PmiServer::obey(int rank, const std::string& comma
   if (publishes)
     return answer(fmt::format("cmd={}_result rc=-1 info=not_supported msg=not_supported",
                               command.substr(0, command.find('_'))));
-  speaker.broken =
+  sender.broken =
       fmt::format("it asked '{}', which this PMI server does not know", line.substr(0, 60));
   return {};
 }

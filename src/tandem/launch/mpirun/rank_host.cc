@@ -111,7 +111,7 @@ class RankProcess {
       carry(err_, Frame::Kind::kErr, launcher);
     }
     feed_input(launcher);
-    speak_pmi(launcher);
+    serve_pmi(launcher);
     watch(launcher);
   }
 
@@ -137,7 +137,7 @@ class RankProcess {
     if (input_ends_) in_.reset();
   }
 
-  void speak_pmi(FrameStream& launcher) {
+  void serve_pmi(FrameStream& launcher) {
     if (!pmi_) return;
     while (!answers_.empty()) {
       const ssize_t count = ::send(pmi_.get(), answers_.data(), answers_.size(), MSG_NOSIGNAL);
