@@ -94,7 +94,7 @@ RETIRED_NAMES = (
     (("src/tandem/comm/api/",), "lane", "rail"),
     (("src/tandem/comm/api/",), "family", "context"),
     (("src/tandem/job/", "src/tandem/dist/", "src/tandem/elastic/"), "account", "TrainingProgress"),
-    *((("",), word, "log, send, report, receive") for word in ("say", "said", "tell", "told", "hear", "heard")),
+    *((("",), word, "log, send, report, receive") for word in ("say", "said", "tell", "told", "hear", "heard", "speak", "speaker")),
 )
 # Retired as names of their own; in_place, place_workers and the like are the field's.
 RETIRED_WHOLE = {name: "location, position, address, index, path" for name in ("place", "place_", "places", "places_", "Place")}
