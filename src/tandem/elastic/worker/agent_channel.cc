@@ -216,7 +216,7 @@ void AgentChannel::applied(std::uint64_t view, std::uint64_t step,
 }
 
 void AgentChannel::progress(std::uint64_t view, std::string text, const std::string& lines,
-                            bool got_on) {
+                            bool advanced) {
   if (!lines.empty()) {
     const std::lock_guard lock(mutex_);
     ++inbox_.prints;
@@ -224,7 +224,7 @@ void AgentChannel::progress(std::uint64_t view, std::string text, const std::str
   send({.kind = PacketKind::kProgress,
         .view = view,
         .first = lines.size(),
-        .second = got_on ? 1u : 0u,
+        .second = advanced ? 1u : 0u,
         .text = std::move(text) + lines});
   if (lines.empty()) return;
   std::unique_lock lock(mutex_);

@@ -91,8 +91,8 @@ class AgentChannel {
   void applied(std::uint64_t view, std::uint64_t step, const std::vector<double>& record);
   // The agent prints `lines` to this worker's stdout; waits until it has, or a second. An agent
   // stores the progress and the lines together, so lines of a log are printed once, for any death.
-  // `got_on`: the job has passed the start of the view.
-  void progress(std::uint64_t view, std::string text, const std::string& lines, bool got_on);
+  // `advanced`: the job has passed the start of the view.
+  void progress(std::uint64_t view, std::string text, const std::string& lines, bool advanced);
   // `training_progress` belongs to the state that is about to replace the node's. It is sent before
   // the replacement, so that it is available wherever that state is found.
   void arrives(std::uint64_t view, const std::string& training_progress);
