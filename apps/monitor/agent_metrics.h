@@ -51,7 +51,7 @@ std::unique_ptr<MetricsServer> agent_server(const AgentMetrics& metrics,
 int status_interval(const Environment& environment);
 
 // A worker's side: what it measures goes to its agent, at most once a second while it trains.
-// Outlived by the seat.
+// The channel must outlive it.
 class WorkerMetrics final : public trainer::Observer {
  public:
   WorkerMetrics(elastic::AgentChannel& channel, TrainingMetrics& metrics)

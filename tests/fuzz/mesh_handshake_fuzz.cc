@@ -1,8 +1,9 @@
 // Bytes at a rank's port, or at its name among the sockets of the host, while the ranks connect to
 // each other. A connection without the listener's secret is closed, and the rank continues to wait.
 //
-// The first byte of an input: 1: the hello at its beginning gets the secret; 2: the input begins
-// after a right hello, of the kind in the next two bits; 16: at the name, not at the port.
+// The first byte of an input: 1: the handshake at its beginning gets the secret; 2: the input
+// begins after a right handshake, of the kind in the next two bits; 16: at the name, not at the
+// port.
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -96,7 +97,7 @@ class RankZero {
 
 struct Words {
   std::string bytes;
-  bool right = false;  // a hello that this rank waits for
+  bool right = false;  // a handshake that this rank waits for
 };
 
 Words words_of(int flags, std::string_view input, const RankZero& rank) {

@@ -3,7 +3,7 @@
 // than the bytes it received.
 //
 // The first byte of an input: 1: the rank has a token; 2: the reply at the beginning gets the right
-// proof; 4: before it, the input has a greeting of its own.
+// proof; 4: before it, the input has a challenge of its own.
 #include <sys/socket.h>
 
 #include <atomic>
@@ -82,7 +82,7 @@ bool pose_as_rank_0(const FileDescriptor& rank, std::string_view input, const st
     const std::string rank_handshake =
         testing::receive_bytes(rank.get(), fuzz::kTimeout, sizeof(wire::HandshakeMessage)).bytes;
     if (rank_handshake.size() < sizeof(wire::HandshakeMessage))
-      return false;  // it does not like the greeting
+      return false;  // the rank refuses the challenge
     reply = proved(input, token, challenge.nonce, rank_handshake);
   }
   testing::send_bytes(rank.get(), reply);

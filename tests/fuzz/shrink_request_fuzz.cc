@@ -1,8 +1,8 @@
 // Bytes at the port of the shrink agreement, where surviving ranks connect. A peer without the
 // listener's secret does not disturb them: the host continues to wait and closes the connection.
 //
-// The first byte of an input: 1: the hello at its beginning gets the secret; 2: the input begins
-// after a right hello.
+// The first byte of an input: 1: the handshake at its beginning gets the secret; 2: the input
+// begins after a right handshake.
 #include <sys/socket.h>
 
 #include <chrono>

@@ -123,7 +123,7 @@ TEST_F(Interfaces, PortScannersDuringTheStart) {
   const auto start = std::chrono::steady_clock::now();
   job.start_next();
   expect_sum(job.wait_for_success(), "wire (10.77.0.10)", "wire (10.77.0.11)");
-  // Two seconds for each of forty strangers, one after the other, were too long.
+  // Two seconds for each of forty unauthenticated peers, one after the other, were too long.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));
 }
 

@@ -9,8 +9,8 @@
 
 namespace tandem::testing {
 
-// To rank 0, which has greeted with `greeting`: `hello` with the lengths and proofs of a rank that
-// knows `token`, then the card.
+// To rank 0, which has sent `challenge`: `rank_handshake` with the lengths and proofs of a rank
+// that knows `token`, then the peer info.
 inline std::string proved_handshake(rendezvous::wire::HandshakeMessage rank_handshake,
                                     std::string_view token, const net::Nonce& challenge,
                                     std::string_view peer_info) {

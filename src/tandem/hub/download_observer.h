@@ -18,7 +18,7 @@ class DownloadObserver {
                           std::uint64_t /*resumed_from*/) {}
   virtual void file_progress(std::uint64_t /*bytes*/, std::optional<std::uint64_t> /*size*/) {}
   virtual void file_end() {}
-  // Another process is downloading the same; `holder` are its words.
+  // Another process is downloading the same; `holder` is its description.
   virtual void waiting(std::string_view /*what*/, std::string_view /*holder*/) {}
   // A retry and the like.
   virtual void note(std::string_view /*text*/) {}

@@ -19,7 +19,7 @@ struct LockOptions {
   // Another sign of progress than the lock's text, for holders that write none, such as the size of
   // the file being written. May be empty.
   std::function<std::string()> sign_of_life;
-  // Called once when another process holds the lock, with its own words ("process 4711 on node1
+  // Called once when another process holds the lock, with its description ("process 4711 on node1
   // (model.safetensors)", or empty).
   std::function<void(const std::string& holder)> waiting;
 };
@@ -27,7 +27,7 @@ struct LockOptions {
 class FileLock {
  public:
   // Waits for the lock; makes the file and its folders. Throws IoError when they cannot be made,
-  // when the file system has no locks, and when the holder stood still for options.patience (names
+  // when the file system has no locks, and when the holder stood still for options.timeout (names
   // it).
   FileLock(std::filesystem::path path, const LockOptions& options);
   // The end gives it back; the file stays, as others may be waiting for it.

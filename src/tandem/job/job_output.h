@@ -25,10 +25,10 @@ struct PreparedOutput {
 // Creates output_dir, locks it, removes incomplete files of killed runs, and finds the checkpoint
 // to resume from: the flag's, else the newest one of a previous run there. Rank 0 reads the file
 // system and sends the result to the others, since these may see changes later, or not at all.
-// `place`: files of an earlier start of this job belong to it, so a directory without a checkpoint
-// is accepted too, and --overwrite_output_dir resumes from a checkpoint of this job. Collective.
-// Waits for the lock of an earlier start of this job; the lock of another job is an error.
-// Throws ConfigError (the directory is not empty, another job has it), IoError.
+// `output_directory`: files of an earlier start of this job belong to it, so a directory without a
+// checkpoint is accepted too, and --overwrite_output_dir resumes from a checkpoint of this job.
+// Collective. Waits for the lock of an earlier start of this job; the lock of another job is an
+// error. Throws ConfigError (the directory is not empty, another job has it), IoError.
 PreparedOutput prepare_output(const trainer::TrainingArguments& training,
                               const OutputDirectory& output_directory,
                               comm::Communicator& communicator, Console& console);

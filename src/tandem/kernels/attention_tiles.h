@@ -1,6 +1,6 @@
 // Internal: the products of attention (attention_simd.h) on AMX tiles, written once over a PairUnit
 // whose `Instruction` is a class Tiles with the rounding of operands: the hardware's or its plain
-// C++ twin (amx/tile_config.h).
+// C++ emulation (amx/tile_config.h).
 //
 // Panels of B are those of the matrix product's tiles, and A is read where it lies: 16 rows of 16
 // units are a tile. The two products that are reduced over queries would need A = P^T in rows of

@@ -1,4 +1,4 @@
-// The plain C++ twins of VDPBF16PS, VCVTNEPS2BF16 and TDPBF16PS: by hand against the published
+// The plain C++ emulations of VDPBF16PS, VCVTNEPS2BF16 and TDPBF16PS: by hand against the published
 // definition on every CPU, and bit for bit against the instruction itself where there is one.
 #include <gmock/gmock.h>
 

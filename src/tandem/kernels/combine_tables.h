@@ -10,7 +10,7 @@ extern const CombineKernels kCombineAvx2;
 extern const CombineKernels kCombineAvx512;
 
 // Those behind the table of combine.cc: the processor's. The test build of the program has another
-// definition, with stand-ins for what its CPU lacks (tests/emulated_cpu).
+// definition, with emulations of what its CPU lacks (tests/emulated_cpu).
 struct MachineCombine {
   const CombineKernels *avx2 = nullptr, *avx512 = nullptr;
 };

@@ -3,7 +3,7 @@
 //
 // All return f64 sums of a fixed order, whatever the number of threads. There is one version of
 // each, scalar and in f64: a few logits per row are less than 0.03 % of a step (`tandem bench
-// step`: loss forward, loss backward), so a vectorised twin would buy nothing and cost the
+// step`: loss forward, loss backward), so a vectorised version would gain nothing and cost the
 // precision.
 #pragma once
 

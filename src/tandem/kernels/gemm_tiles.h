@@ -1,5 +1,5 @@
 // Internal: the packed product's blocks on AMX tiles, written once over a PairUnit whose
-// `Instruction` is a class Tiles: the hardware's or its plain C++ twin (amx/tile_config.h).
+// `Instruction` is a class Tiles: the hardware's or its plain C++ emulation (amx/tile_config.h).
 //
 // C is computed in blocks of 32 x 32, four tiles of sums that stay in registers over a slice of the
 // reduction; every step of 32 elements loads two tiles of A and two of B and runs four dot

@@ -28,7 +28,7 @@ class PendingConnections {
   PendingConnections(std::chrono::milliseconds timeout, std::size_t capacity)
       : timeout_(timeout), capacity_(capacity) {}
 
-  // Accepts connections from `listener` while there is room. `greeting` makes the first message to
+  // Accepts connections from `listener` while there is room. `challenge` makes the first message to
   // each (may be empty).
   void accept_from(const FileDescriptor& listener, const std::function<std::string()>& challenge);
   void add_to(std::vector<pollfd>& waits) const;

@@ -1,5 +1,5 @@
-// The bootstrap: an all-gather in which every rank contributes a short text (its card: addresses,
-// host, process) and receives the cards of all ranks.
+// The bootstrap: an all-gather in which every rank contributes a short text (its peer info:
+// addresses, host, process) and receives those of all ranks.
 #pragma once
 
 #include <poll.h>
@@ -23,13 +23,13 @@ struct Met {
                         // if unknown
 };
 
-// The connection to rank 0 between the exchange and the moment when all ranks are ready (connected
-// to each other). If a rank exits or fails in between, all ranks are notified at once and fail too.
-// One thread at a time.
+// The connection to rank 0 between the all-gather and the moment when all ranks are ready
+// (connected to each other). If a rank exits or fails in between, all ranks are notified at once
+// and fail too. One thread at a time.
 class BootstrapMonitor {
  public:
   virtual ~BootstrapMonitor() = default;
-  // From now on a host that does not answer for this long counts as lost. During the exchange the
+  // From now on a host that does not answer for this long counts as lost. During the all-gather the
   // limit is 5 s.
   virtual void watch_hosts(std::chrono::milliseconds silence) = 0;
   // Descriptors to poll meanwhile; when one of them is readable, call check().
@@ -68,7 +68,7 @@ struct BootstrapOptions {
   // A failed rank 0 stays this long to notify ranks that connect later; they would otherwise wait
   // until their timeout.
   std::chrono::milliseconds late_ranks{0};
-  // A rank that has failed before the exchange tries this long to reach rank 0.
+  // A rank that has failed before the bootstrap tries this long to reach rank 0.
   std::chrono::milliseconds late_rank_0{5000};
   // How long a rank of this node with the same launcher may be stopped (SIGSTOP, a debugger) while
   // the others wait for it; 0: no limit.
@@ -93,7 +93,7 @@ struct BootstrapOptions {
 BootstrapResult exchange_peer_info(const Identity& identity, const std::string& peer_info,
                                    const BootstrapOptions& options);
 
-// Reports `reason` on behalf of a rank that has failed before the exchange (for example a wrong
+// Reports `reason` on behalf of a rank that has failed before the bootstrap (for example a wrong
 // flag). Without the report the other ranks would wait until their timeouts and fail with
 // CommError. Rank 0 stays until all ranks have connected, at most options.late_ranks; another rank
 // tries for options.late_rank_0 to reach rank 0. Does nothing if the launcher ends all ranks when

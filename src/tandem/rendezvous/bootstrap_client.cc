@@ -130,7 +130,7 @@ class Line {
     if (look_around_) look_around_();
   }
 
-  // `gave_up`: the rank has failed, and `card` holds the reason.
+  // `gave_up`: the rank has failed, and `peer_info` holds the reason.
   void introduce(const Identity& identity, const std::string& peer_info,
                  const net::Deadline& deadline, bool gave_up = false) {
     HandshakeMessage rank_handshake;

@@ -29,7 +29,7 @@ struct Arrival {
   std::string address;
   net::Nonce challenge{};
   net::Nonce handshake{};
-  std::string received;  // since the exchange
+  std::string received;  // since the all-gather
   bool ready = false;
 };
 

@@ -1,7 +1,7 @@
 // The protocol of the bootstrap over TCP. Rank 0 starts the handshake. A rank answers with
-// HandshakeMessage and its card, or with the reason for its failure. When all ranks have connected,
-// rank 0 replies with the table of cards (kOk) or the reason why the job cannot start; before that
-// it may send notices (kNotice).
+// HandshakeMessage and its peer info, or with the reason for its failure. When all ranks have
+// connected, rank 0 replies with the table of peer infos (kOk) or the reason why the job cannot
+// start; before that it may send notices (kNotice).
 // Then the connections stay open (BootstrapMonitor): a rank that is ready sends kReady, a rank that
 // fails sends kGaveUp, a length and a text. Rank 0 replies once more, when all are ready or one has
 // failed.
@@ -56,7 +56,7 @@ struct HandshakeMessage {
   std::uint32_t rank = 0;
   std::uint32_t has_token = 0;
   std::uint32_t peer_info_bytes = 0;
-  std::uint32_t gave_up = 0;  // 1: the rank has failed, and its card is replaced by the reason
+  std::uint32_t gave_up = 0;  // 1: the rank has failed, and its peer info is replaced by the reason
   std::uint32_t peer_info_checksum = 0;
   std::uint32_t checksum = 0;
   net::Nonce nonce{};
@@ -89,14 +89,14 @@ bool is_damaged(const Head& head) {
   return !older && !net::is_whole(head);
 }
 
-// `hello` as it is sent before `card`.
+// `rank_handshake` as it is sent before `peer_info`.
 inline HandshakeMessage sealed_handshake(HandshakeMessage rank_handshake,
                                          std::string_view peer_info) {
   rank_handshake.peer_info_checksum = crc32c(peer_info);
   return net::sealed(rank_handshake);
 }
 
-// Proof that the rank that sent `hello` belongs to the job of `greeting`.
+// Proof that the rank that sent `rank_handshake` belongs to the job of `challenge`.
 inline net::ProofCode handshake_proof(std::string_view token, const net::Nonce& challenge,
                                       HandshakeMessage rank_handshake, std::string_view peer_info) {
   rank_handshake.proof = {};
@@ -105,7 +105,7 @@ inline net::ProofCode handshake_proof(std::string_view token, const net::Nonce& 
       token, {"tandem rank", net::view_of(challenge), net::view_of(rank_handshake), peer_info});
 }
 
-// Proof that rank 0 sent `text` to the rank of `hello`.
+// Proof that rank 0 sent `text` to the rank of `rank_handshake`.
 inline net::ProofCode reply_proof(std::string_view token, const net::Nonce& challenge,
                                   const net::Nonce& rank_handshake, std::uint32_t status,
                                   std::string_view text) {

@@ -5,7 +5,7 @@
 // dies too, the next replaces it. The host waits until every member has connected or is known to be
 // lost, or until the deadline. Then it decides, notifies the connected ranks, and opens the address
 // for the new communicator.
-// The Roster holds what a rank knows about the others. Its source is the failure detector of the
+// ShrinkPeers holds what a rank knows about the others. Its source is the failure detector of the
 // old communicator, which keeps running.
 #pragma once
 

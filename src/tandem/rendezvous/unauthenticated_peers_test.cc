@@ -116,7 +116,7 @@ TEST_P(UnauthenticatedPeers, DoNotDisturbTheStart) {
     EXPECT_EQ(outcome.error, "");
     ASSERT_EQ(outcome.met.size(), 3u);
     EXPECT_EQ(outcome.met[2].peer_info, "card 2");
-    EXPECT_LT(outcome.seconds, 8.0) << "an unauthenticated peer's patience was waited for";
+    EXPECT_LT(outcome.seconds, 8.0) << "the wait for an unauthenticated peer was not cut short";
   }
 }
 
@@ -213,7 +213,7 @@ TEST(Versions, ThatDifferAreRefusedAndTheJobStarts) {
     rank_handshake.version = 99;
     rank_handshake.rank = 1;
     send_bytes(other, std::string(wire::view_of(wire::sealed(rank_handshake))) +
-                          "a card in a form of its own");
+                          "a peer info in a form of its own");
     const auto [status, text] = reply_on(other);
     EXPECT_EQ(status, wire::kConfigError);
     EXPECT_THAT(text, AllOf(HasSubstr("rank 1"), HasSubstr("it has version 99"),
@@ -355,7 +355,7 @@ TEST(LateRanks, ReceiveTheReasonOfTheFailure) {
   EXPECT_EQ(zero.wait().error, two.error);
 }
 
-// A process that took rank 0's port must not receive the secrets of the cards.
+// A process that took rank 0's port must not receive the secrets of the ranks.
 TEST(JobToken, AFalseRankZeroIsFoundOut) {
   const net::FileDescriptor listener = net::listen_tcp(true, 0);
   Rank one(1, 2, net::local_port(listener), "right");

@@ -354,7 +354,7 @@ TEST_F(SmallFamily, ErrorsOfUnigram) {
   EXPECT_THAT(this->error(), HasSubstr("type 1 with 0 pieces, expected type 1 (unigram)"));
 }
 
-// --- the fast paths and their plain twins ---
+// --- the fast paths and their plain references ---
 
 std::vector<std::array<std::int64_t, 2>> pieces_of(const auto& work) {
   std::vector<std::array<std::int64_t, 2>> out;

@@ -39,7 +39,7 @@ struct CommContext {
   CommContext(const CommContext&) = delete;
   CommContext& operator=(const CommContext&) = delete;
 
-  // The transport of a fabric that was just made of a mesh.
+  // The transport of connections that were just made of a mesh.
   StreamTransport& streams();
   // From here on messages use a plugin; the tcp connections of the bootstrap stay open under it.
   void use_plugin(PluginFabric plugin, std::chrono::milliseconds timeout);

@@ -172,7 +172,7 @@ void Communicator::send_challenges() {
   for (const Request& request : requests) wait(request);
 }
 
-// The state that all communicators need once they have a fabric and members.
+// The state that all communicators need once they have connections and members.
 std::unique_ptr<Communicator> Communicator::finish(std::unique_ptr<State> state) {
   state->group_nodes();
   state->plan_sums();

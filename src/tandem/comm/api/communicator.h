@@ -75,7 +75,7 @@ struct Options {
   std::string node_id;
   // The transport of messages between ranks; equal on all of them. Liveness always uses tcp.
   TransportOptions transport;
-  // Algorithms requested by name (CCL_ALLREDUCE and its siblings); the default gives the same bits
+  // Algorithms requested by name (CCL_ALLREDUCE and the like); the default gives the same bits
   // everywhere.
   Selection selection;
   // Approximate time for measuring the limits of the table of algorithms at the start; 0: fixed
@@ -144,7 +144,7 @@ class Communicator {
   // CommError.
   static std::unique_ptr<Communicator> create(const rendezvous::Identity& identity,
                                               Options options);
-  // The same with another exchange of the ranks' cards (for tests that run ranks as threads).
+  // The same with another bootstrap (for tests that run ranks as threads).
   // `interface` as in rendezvous/interfaces.h.
   static std::unique_ptr<Communicator> create(int rank, int world_size,
                                               const rendezvous::Bootstrap& bootstrap,

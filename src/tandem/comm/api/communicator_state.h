@@ -48,7 +48,7 @@ struct Communicator::State {
   bool closed = false;
   std::shared_ptr<CommContext> comm_context;  // never null
   int context_number =
-      0;  // number of this communicator among those that share the fabric; 0: the first
+      0;  // number of this communicator among those that share the connections; 0: the first
   const kernels::CombineKernels* kernels = nullptr;
 
   std::uint64_t sequence = 0;  // number of the next collective

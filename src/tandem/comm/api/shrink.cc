@@ -118,7 +118,7 @@ std::unique_ptr<Communicator> Communicator::continue_with(int new_rank,
   bootstrap_options.check = [&] {
     for (const int member : agreement.members) {
       if (!comm_context.monitor->gone(member)) continue;
-      raise<CommError>("{} died while the ranks that are left were meeting",
+      raise<CommError>("{} died while the remaining ranks agreed",
                        comm_context.peers[static_cast<std::size_t>(member)].describe());
     }
   };

@@ -39,7 +39,7 @@ inline Options test_options(int /*rank*/) {
   return options;
 }
 
-// Every rank adds its card and returns with all of them.
+// Every rank adds its peer info and returns with that of all.
 class PeerInfoBoard {
  public:
   explicit PeerInfoBoard(int world_size) : met_(static_cast<std::size_t>(world_size)) {}

@@ -204,7 +204,7 @@ std::string job_of_rank(int rank, int port, const std::string& token, const Intr
     std::int64_t sum = 1;
     rest->all_reduce(std::span(&sum, 1), ReduceOp::kSum);
     rest->close();
-    return sum == 2 ? "" : "a wrong sum after the reunion";
+    return sum == 2 ? "" : "a wrong sum after the shrink agreement";
   } catch (const std::exception& error) {
     return error.what();
   }

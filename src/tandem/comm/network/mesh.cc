@@ -120,7 +120,7 @@ class Builder {
   Mesh run(const rendezvous::Bootstrap& bootstrap) {
     rendezvous::BootstrapResult bootstrap_result = bootstrap(write_peer_info(own_));
     bootstrap_monitor_ = bootstrap_result.bootstrap_monitor.get();
-    TANDEM_CHECK(bootstrap_result.met.size() == size_, "{} cards for {} ranks",
+    TANDEM_CHECK(bootstrap_result.met.size() == size_, "peer info of {} ranks, expected {}",
                  bootstrap_result.met.size(), size_);
     const Deadline deadline(std::min(options_.timeout, kConnectPhase));
     if (bootstrap_monitor_ != nullptr) bootstrap_monitor_->watch_hosts(options_.host_timeout);
@@ -162,7 +162,7 @@ class Builder {
     accept_higher_ranks(deadline);
   }
 
-  // Only the cards show how many ranks are on this node.
+  // Only the peer info shows how many ranks are on this node.
   void reserve_for_neighbours() const {
     std::size_t neighbours = 0;
     for (std::size_t i = 0; i < size_; ++i) neighbours += i != rank_ && shares_node(i) ? 1 : 0;

@@ -31,7 +31,7 @@ struct Mesh {
 
 struct MeshOptions {
   std::chrono::milliseconds timeout{60000};
-  std::chrono::milliseconds host_timeout{2000};  // limit of silence after the exchange of cards
+  std::chrono::milliseconds host_timeout{2000};  // limit of silence after the bootstrap
   bool loopback_only = false;
   std::string interface;  // advertised interfaces (rendezvous/interfaces.h)
   std::string node_id;    // part of the node key
@@ -40,7 +40,7 @@ struct MeshOptions {
   std::string settings;
 };
 
-// Collective. Every rank listens, the cards with the addresses are exchanged, and rank i connects
+// Collective. Every rank listens, the addresses are exchanged, and rank i connects
 // to every j < i. Returns when all ranks are connected. Throws ConfigError if their settings
 // differ. Throws CommError with the rank that was unreachable, did not connect, gave up or died,
 // and the time waited.

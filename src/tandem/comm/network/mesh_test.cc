@@ -22,8 +22,8 @@ using rendezvous::Met;
 using std::chrono::milliseconds;
 using testing::PeerInfoBoard;
 
-// Runs `meanwhile` with all cards after the bootstrap and before the ranks connect to each other;
-// returns whether all connected.
+// Runs `meanwhile` with all peer info after the bootstrap and before the ranks connect to each
+// other; returns whether all connected.
 bool connect_two_ranks(const std::function<void(const std::vector<Met>&)>& meanwhile) {
   PeerInfoBoard board(2);
   std::barrier met(2);
@@ -57,7 +57,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// Rank 0's listener for its neighbours, found by the number in its card.
+// Rank 0's listener for its neighbours, found by the number in its peer info.
 std::pair<sockaddr_un, socklen_t> local_address(std::uint64_t listener) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

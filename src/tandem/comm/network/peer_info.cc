@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kForm = "5";
 
-// Reads the fields of a card from its text.
+// Reads the fields of a peer info from its text.
 class Reader {
  public:
   Reader(std::string_view text, std::size_t rank) : rest_(text), rank_(rank) {}

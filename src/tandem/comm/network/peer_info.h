@@ -26,7 +26,7 @@ struct PeerInfo {
 
 // No text except `settings` may contain a line break, no address a comma.
 std::string write_peer_info(const PeerInfo& peer_info);
-// Parses the card of rank `rank`. Throws CommError if it is not of this version.
+// Parses the peer info of rank `rank`. Throws CommError if it is not of this version.
 PeerInfo read_peer_info(std::string_view text, std::size_t rank);
 
 }  // namespace tandem::comm

@@ -46,7 +46,7 @@ class SharedSegment {
   SharedSegment(const net::FileDescriptor& descriptor, std::size_t bytes)
       : SharedSegment(descriptor.get(), bytes) {}
   SharedSegment(int descriptor, std::size_t bytes);
-  // Maps it over `place`: whole pages that are already mapped and stay mapped after the segment
+  // Maps it over `mapping`: whole pages that are already mapped and stay mapped after the segment
   // ends. Throws IoError.
   SharedSegment(const net::FileDescriptor& descriptor, std::span<std::byte> mapping);
   ~SharedSegment();

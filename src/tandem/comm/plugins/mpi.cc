@@ -89,7 +89,7 @@ class Fabric {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Iallgather(&own, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_, &request),
           "MPI_Iallgather");
-    wait(request, "the lengths of the ranks' cards");
+    wait(request, "the lengths of the ranks' addresses");
     std::vector<int> begins(lengths.size());
     int total = 0;
     for (std::size_t i = 0; i < lengths.size(); ++i) {
@@ -100,7 +100,7 @@ class Fabric {
     check(MPI_Iallgatherv(text.data(), own, MPI_CHAR, all.data(), lengths.data(), begins.data(),
                           MPI_CHAR, comm_, &request),
           "MPI_Iallgatherv");
-    wait(request, "the ranks' cards");
+    wait(request, "the ranks' addresses");
     for (int rank = 0; rank < size_; ++rank) {
       const auto i = static_cast<std::size_t>(rank);
       sink(sink_context, rank, all.data() + begins[i], static_cast<std::size_t>(lengths[i]));

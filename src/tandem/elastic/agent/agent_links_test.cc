@@ -71,7 +71,7 @@ bool serve_until(std::initializer_list<TestAgent*> agents, Done done) {
   return done();
 }
 
-// The first frame of an agent with this token that has received `greeting`, and its own handshake.
+// The first frame of an agent with this token that has received `handshake`, and its own handshake.
 std::string introduction(const std::string& token, std::uint64_t job,
                          const std::string& handshake) {
   const std::string own = net::make_handshake();
@@ -88,7 +88,7 @@ std::string with(std::string text, std::size_t at, char byte) {
   return text;
 }
 
-// Bytes from a peer outside the job to an agent that has sent `greeting`.
+// Bytes from a peer outside the job to an agent that has sent `handshake`.
 std::vector<std::string> bytes_of_unauthenticated_peers(const std::string& token,
                                                         const std::string& handshake) {
   const std::string right = introduction(token, kJob, handshake);

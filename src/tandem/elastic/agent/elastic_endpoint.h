@@ -8,8 +8,8 @@
 
 namespace tandem::elastic {
 
-// Listens, or takes the listener of parts.meeting. Unless this agent is the endpoint, waits until
-// the endpoint answers (or, with a lock, another agent of the job). The connection also shows
+// Listens, or takes the listener of parts.known_endpoint. Unless this agent is the endpoint, waits
+// until the endpoint answers (or, with a lock, another agent of the job). The connection also shows
 // the address at which others reach this host. `check` is called several times a second meanwhile,
 // and throws to end the wait. Throws ConfigError (a port is in use), CommError (no answer within
 // join_timeout).

@@ -20,8 +20,8 @@ class ProgressWatchdog {
  public:
   using Clock = WorkerSlot::Clock;
 
-  // A worker that has used no processor for `limit`, or decides for so long, is killed. `members`
-  // and `node` must outlive it.
+  // A worker that has used no processor for `limit`, or decides for so long, is killed. `slots` and
+  // `node` must outlive it.
   ProgressWatchdog(std::span<WorkerSlot> slots, const ElasticAgent& node,
                    std::chrono::milliseconds limit, launch::Log log);
 

@@ -15,7 +15,7 @@ namespace tandem::membership {
 
 class Joining {
  public:
-  // `patience`: the timeout of a transfer.
+  // `timeout`: limit of a transfer.
   explicit Joining(Time timeout) : timeout_(timeout) {}
 
   // Workers of a node that has been in no view are ready. True if they are held back.

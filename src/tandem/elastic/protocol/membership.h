@@ -133,8 +133,8 @@ class Membership {
   void worker_fault(Time now, std::uint64_t step, std::string how);
   // The workers' answer to StopWorkers: what the node holds now.
   void stopped(Time now, std::uint64_t step);
-  // A step of view `number` is applied on this node. `boundary`: its header announced a stop of
-  // all.
+  // A step of view `number` is applied on this node. `reconfiguration_point`: its header announced
+  // a stop of all.
   void applied(Time now, ViewNumber number, std::uint64_t step, bool reconfiguration_point);
   // The step cannot be completed; the workers wait for StopWorkers.
   void step_failed(Time now, ViewNumber number, const std::vector<NodeId>& dead,

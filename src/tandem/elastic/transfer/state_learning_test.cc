@@ -420,10 +420,10 @@ void meet(const View& view) {
         dist::GradientEngine engine(&communicator, own.context, own.model,
                                     {.source = trains ? &source : nullptr});
         const dist::SyncResult synced = engine.synchronize_state(
-            {.training_progress = trains ? "an account" : "",
+            {.training_progress = trains ? "progress" : "",
              .arrives =
                  [&](const std::string& training_progress) {
-                   if (training_progress == "an account" && !node.model.filled()) ++arrivals;
+                   if (training_progress == "progress" && !node.model.filled()) ++arrivals;
                  },
              .learner = trains ? nullptr : &*learner});
         EXPECT_EQ(synced.moved, view.moves);
@@ -435,7 +435,7 @@ void meet(const View& view) {
         return options;
       });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
-  EXPECT_EQ(arrivals, 1u) << "the account comes once, before the state counts";
+  EXPECT_EQ(arrivals, 1u) << "the progress comes once, before the state counts";
   EXPECT_TRUE(node.model.filled() && node.model.step() == job.model.step());
   EXPECT_TRUE(node.equals(job));
   EXPECT_EQ(node.model.record(), job.model.record());

@@ -71,7 +71,7 @@ class AgentChannel {
   bool transfer_is_over();
   void learns_at(const std::string& address);
   void learned(Learned what, std::uint64_t step, const std::string& why);
-  // `teach` is called, by the channel's thread, with the address of a node that learns.
+  // `serve_state` is called, by the channel's thread, with the address of a node that learns.
   void on_learner(std::function<void(const std::string& address)> serve_state);
   // As rank 0 of the view: sends the address to the others. As another rank: waits for the address;
   // empty if the view is stopped before.

@@ -6,7 +6,8 @@
 // columns) and adds to 16 x 16 f32.
 //
 // Both versions are a class `Tiles` with the same interface; sizes beyond the configuration, or
-// tiles that do not fit one another, fault on the hardware and fail a TANDEM_CHECK in the twin:
+// tiles that do not fit one another, fault on the hardware and fail a TANDEM_CHECK in the
+// emulation:
 //   Tiles(config)              configures the calling thread's tiles, all zero (ldtilecfg)
 //   ~Tiles()                   gives them back (tilerelease)
 //   zero<t>()                  tilezero

@@ -42,7 +42,7 @@ class FrameStream {
   // The daemon's handshake. Output of a login shell before it is skipped.
   static constexpr std::string_view kHandshake = "tandem mpirun daemon 2\n";
 
-  // Makes both non-blocking. `greets`: send the handshake; otherwise wait for it.
+  // Makes both non-blocking. `starts`: send the handshake; otherwise wait for it.
   FrameStream(net::FileDescriptor in, net::FileDescriptor out, bool starts);
 
   void send(const Frame& frame);

@@ -20,9 +20,9 @@ struct RankPlan {
   std::vector<int> ranks_on(int host) const;
 };
 
-// Hydra's order: a host gets as many consecutive ranks as it has slots (or `ranks_per_host`), then
-// the next host, and again from the first if there are more ranks. Throws ConfigError, also if a
-// host would get more ranks than its max_slots.
+// Hydra's order: a host gets as many consecutive ranks as it has slots (or
+// MpiLine::ranks_per_host), then the next host, and again from the first if there are more ranks.
+// Throws ConfigError, also if a host would get more ranks than its max_slots.
 RankPlan plan_ranks(const MpiLine& line, const std::vector<HostfileEntry>& hosts);
 
 // Value of PMI_process_mapping, "(vector,(0,2,2))": first node, nodes, ranks on each; the list

@@ -22,7 +22,7 @@ struct ProxyInfo {
   WorkerPlacement placement;
 };
 std::string to_line(const ProxyInfo& info);
-// Throws DataError for an invalid card of one of `count` workers.
+// Throws DataError for an invalid line of one of `count` workers.
 ProxyInfo proxy_info_from(std::string_view line, int count);
 
 // One thread.

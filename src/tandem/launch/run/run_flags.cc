@@ -210,7 +210,7 @@ constexpr RunFlag kFlags[] = {
      "torchrun's other keys have no effect",
      set_conf},
     {"standalone", "", "", "PET_STANDALONE",
-     "a job of this node alone, at a free port; other settings of the meeting do not count",
+     "a job of this node alone, at a free port; other settings of the rendezvous do not count",
      [](RunOptions& options, const std::string&) { options.standalone = true; }},
     {"max-restarts", "", "N", "PET_MAX_RESTARTS",
      "how often a failed worker is started again; any number of times when this is not given",
