@@ -1,4 +1,4 @@
-// A rank of mpirun's that stands in for a worker of an elastic job (launch/proxy.h).
+// A rank of mpirun's that stands in for a worker of an elastic job (launch/mpirun/proxy.h).
 #pragma once
 
 #include <optional>

@@ -3,7 +3,7 @@
 # address, and tables of the linker that cannot be written once the program runs. Not under a
 # sanitizer, which checks the same and more, and not without optimisation, which libc's checks need.
 # `bench/compare.py` against a build with -DTANDEM_HARDENING=OFF shows what they cost
-# (docs/results/hardening.md).
+# (docs/results/machine.md).
 option(TANDEM_HARDENING "Stack protector, _FORTIFY_SOURCE, _GLIBCXX_ASSERTIONS, PIE and full RELRO in optimised builds" ON)
 
 include(CheckPIESupported)

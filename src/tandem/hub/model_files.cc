@@ -20,7 +20,7 @@ const std::vector<std::string> kTokenizerFiles = {"tokenizer.json", "vocab.txt",
                                                   "sentencepiece.bpe.model"};
 const std::vector<std::string> kTokenizerExtras = {"merges.txt", "tokenizer_config.json",
                                                    "special_tokens_map.json", "added_tokens.json"};
-// As in models/weight_files.h, which reads them.
+// As in models/pretrained/weight_files.h, which reads them.
 const std::vector<std::string> kWeightFiles = {"model.safetensors", "model.safetensors.index.json",
                                                "pytorch_model.bin", "pytorch_model.bin.index.json"};
 

@@ -15,7 +15,7 @@ namespace tandem::trainer {
 // training_args.bin, the settings that decide the order of later data: accumulation, seeds, dropped
 // tails, grouping.
 // The run keeps its own settings in each case, as at Hugging Face. The file is only looked through
-// (models/torch_pickle.h); what is wrong with it becomes part of the text. Throws nothing for it.
+// (formats/torch_pickle.h); what is wrong with it becomes part of the text. Throws nothing for it.
 std::string resume_differences(const std::filesystem::path& checkpoint, const TrainerState& saved,
                                const TrainingPlan& plan, const TrainingArguments& arguments);
 

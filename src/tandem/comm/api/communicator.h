@@ -145,7 +145,7 @@ class Communicator {
   static std::unique_ptr<Communicator> create(const rendezvous::Identity& identity,
                                               Options options);
   // The same with another bootstrap (for tests that run ranks as threads).
-  // `interface` as in rendezvous/interfaces.h.
+  // `interface` as in net/interfaces.h.
   static std::unique_ptr<Communicator> create(int rank, int world_size,
                                               const rendezvous::Bootstrap& bootstrap,
                                               bool loopback_only, Options options,

@@ -33,7 +33,7 @@ struct MeshOptions {
   std::chrono::milliseconds timeout{60000};
   std::chrono::milliseconds host_timeout{2000};  // limit of silence after the bootstrap
   bool loopback_only = false;
-  std::string interface;  // advertised interfaces (rendezvous/interfaces.h)
+  std::string interface;  // advertised interfaces (net/interfaces.h)
   std::string node_id;    // part of the node key
   // Lines "name=value" that must agree between the ranks before the first operation, such as the
   // algorithms of operations.

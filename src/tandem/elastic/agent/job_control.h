@@ -1,5 +1,5 @@
 // An agent answers for its whole job. It forwards questions about the workers of other hosts to
-// their agents, over its connections to them (elastic/agent_links.h).
+// their agents, over its connections to them (elastic/agent/agent_links.h).
 #pragma once
 
 #include <poll.h>

@@ -32,8 +32,8 @@ struct EtcdLockOptions {
 // passed since the last renewal was *asked* for, so before etcd can give the lock to another.
 class EtcdLock final : public ExternalLock {
  public:
-  // Asks for a lease. Throws ConfigError when etcd refuses, or has not answered in time
-  // (EtcdLockOptions).
+  // Asks for a lease. Throws ConfigError when etcd refuses, or has not answered within
+  // options.timeout.
   explicit EtcdLock(EtcdLockOptions options);
   ~EtcdLock() override;
   EtcdLock(const EtcdLock&) = delete;

@@ -186,7 +186,7 @@ class Membership {
   void enter(Phase phase, Time deadline);
   Time stagger_delay() const;  // times Limits::stagger: how long to wait for other proposers
 
-  // agent.cc: life in a view
+  // membership.cc: life in a view
   void beat(Time now);
   void seek_others();
   void watch(Time now);
