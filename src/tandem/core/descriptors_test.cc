@@ -80,7 +80,7 @@ TEST(Descriptors, RunningOutNamesTheLimit) {
   };
   EXPECT_THAT(text_of(EMFILE), AllOf(HasSubstr("a connection cannot be accepted: this process"),
                                      HasSubstr("ulimit -n")));
-  EXPECT_THAT(text_of(ENFILE), AllOf(HasSubstr("this machine"), HasSubstr("fs.file-max")));
+  EXPECT_THAT(text_of(ENFILE), AllOf(HasSubstr("system-wide"), HasSubstr("fs.file-max")));
 }
 
 }  // namespace
