@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Our products against those of PyPI's newest oneDNN, alternately on one core:
-#   bench/compare_onednn.sh [FLAG of tandem bench gemm...]
+#   bench/compare_onednn.sh [FLAG of kernel_bench gemm...]
 #   bench/compare_onednn.sh --json FILE …    writes the result there, for bench/record.py
 # Builds tandem a second time, in build/onednn, with the package onednn-devel instead of Debian's libdnnl. One core, because that build of oneDNN runs on a SYCL device with threads of its own and
 # takes as many as it is allowed to see; the device is Intel's OpenCL for CPUs, which comes with the package.
@@ -22,14 +22,14 @@ fi
 options=()
 command -v ccache > /dev/null && options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 library=$PWD/$packages/lib
-cmake -S . -B build/onednn -G Ninja -DCMAKE_BUILD_TYPE=Release -DTANDEM_BUILD_TESTS=OFF "${options[@]}" \
+cmake -S . -B build/onednn -G Ninja -DCMAKE_BUILD_TYPE=Release "${options[@]}" \
   -DDNNL_INCLUDE_DIR="$PWD/$packages/include" -DDNNL_LIBRARY="$library/libdnnl.so" \
   -DCMAKE_BUILD_RPATH="$library" -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath-link,$library" > build/onednn.log
-cmake --build build/onednn --target tandem -j "$(nproc)" >> build/onednn.log
+cmake --build build/onednn --target kernel_bench -j "$(nproc)" >> build/onednn.log
 core=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')
 against_onednn() {
   LD_LIBRARY_PATH=$library OCL_ICD_FILENAMES=$library/libintelocl.so taskset -c "$core" \
-    build/onednn/bin/tandem bench gemm --threads 1 --against onednn "$@" | grep -v '^onednn_verbose'
+    build/onednn/bin/kernel_bench gemm --threads 1 --against onednn "$@" | grep -v '^onednn_verbose'
 }
 [ -n "$json" ] || { against_onednn "$@"; exit; }
 against_onednn --json "$@" > "$json"

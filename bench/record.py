@@ -78,7 +78,7 @@ def machine():
 def program_of(command):
     """tandem's program in the command, or where the script's own build has one."""
     for word in command:
-        if pathlib.Path(word).name == "tandem" and os.access(word, os.X_OK):
+        if pathlib.Path(word).name in ("tandem", "kernel_bench") and os.access(word, os.X_OK):
             return pathlib.Path(word).resolve()
     name, *words = command
     build = {"fuzz.sh": "fuzz", "aarch64.sh": "aarch64", "sanitize.sh": words[0] if words else "asan"}.get(pathlib.Path(name).name, "release")

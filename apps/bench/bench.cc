@@ -12,7 +12,7 @@ namespace tandem::apps {
 namespace {
 
 // CLI11 would only report an unexpected word.
-void check_name(const std::vector<std::string>& words, const std::vector<bench::Bench>& benches) {
+void check_name(const std::vector<std::string>& words, std::span<const bench::Bench> benches) {
   if (words.empty() || words.front().starts_with("-")) return;
   std::vector<std::string> names;
   for (const bench::Bench& one : benches) names.push_back(one.app->get_name());
@@ -28,19 +28,21 @@ void check_name(const std::vector<std::string>& words, const std::vector<bench::
 
 }  // namespace
 
-int run_bench(const Invocation& invocation) {
-  CLI::App app("Measures this machine and tandem on it: verifies, then times.", "tandem bench");
+int bench::run_chosen(CLI::App& app, std::span<const Bench> benches, const Invocation& invocation) {
   app.require_subcommand(1);
-  const std::vector<bench::Bench> benches = {
-      bench::add_peak(app),        bench::add_gemm(app),      bench::add_attention(app),
-      bench::add_elementwise(app), bench::add_optimizer(app), bench::add_step(app),
-      bench::add_tokenize(app),    bench::add_answers(app),   bench::add_comm(app)};
   check_name(invocation.words, benches);
   if (!parse_command(app, invocation.words)) return 0;
-  for (const bench::Bench& one : benches) {
+  for (const Bench& one : benches) {
     if (one.app->parsed()) return one.run(invocation.environment);
   }
   return 0;
+}
+
+int run_bench(const Invocation& invocation) {
+  CLI::App app("Measures this machine and tandem on it: verifies, then times.", "tandem bench");
+  const bench::Bench benches[] = {bench::add_peak(app), bench::add_step(app), bench::add_comm(app),
+                                  bench::add_tune(app)};
+  return bench::run_chosen(app, benches, invocation);
 }
 
 }  // namespace tandem::apps

@@ -9,7 +9,6 @@
 #include "apps/bench/int8_product.h"
 #include "apps/bench/products.h"
 #include "apps/bench/session.h"
-#include "apps/bench/tune.h"
 #include "tandem/core/error.h"
 
 namespace tandem::apps::bench {
@@ -19,7 +18,6 @@ struct GemmOptions {
   Options common;
   BatchOptions batch;
   std::string model;
-  bool tune = false;
 };
 
 // The name of a product of a layer.
@@ -133,13 +131,6 @@ void summarize(Report& report) {
 
 int run(const GemmOptions& options, const Environment& environment) {
   Session session("gemm", options.common, environment);
-  if (options.tune) {
-    if (options.common.dtype == "int8") {
-      throw ConfigError("--tune tiles the products of f32 and bf16; leave --dtype int8 out", true);
-    }
-    return tune_products(session, options.model.empty() ? "bert-base" : options.model,
-                         options.batch.rows(), environment);
-  }
   // DistilBERT's products are BERT-base's.
   const std::vector<std::string> names =
       options.model.empty() ? std::vector<std::string>{"minilm", "bert-base", "bert-large"}
@@ -165,11 +156,6 @@ Bench add_gemm(CLI::App& parent) {
   options->batch.add_to(*app);
   app->add_option("--model", options->model, "whose shapes; not given: those of all models")
       ->check(CLI::IsMember(model_names()));
-  app->add_flag(
-      "--tune", options->tune,
-      "times tiles of other sizes on the shapes of --model (else bert-base) and writes the "
-      "best ones to tandem's cache, where jobs on this kind of CPU find them; no bit of a "
-      "result depends on them");
   return Bench::of(app, options, run);
 }
 

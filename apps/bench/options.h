@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "apps/command/commands.h"
 #include "tandem/core/env.h"
 #include "tandem/kernels/kernel_set.h"
 
@@ -56,15 +58,22 @@ struct Bench {
   }
 };
 
-// One per file of this folder.
+// Runs the bench that the words name, one of those that were added to `app`. Returns the exit code;
+// throws ConfigError for an unknown name.
+int run_chosen(CLI::App& app, std::span<const Bench> benches, const Invocation& invocation);
+
+// `tandem bench`, for users: one per file of this folder.
 Bench add_peak(CLI::App& parent);
+Bench add_step(CLI::App& parent);
+Bench add_comm(CLI::App& parent);
+Bench add_tune(CLI::App& parent);
+
+// kernel_bench, for developers.
 Bench add_gemm(CLI::App& parent);
 Bench add_attention(CLI::App& parent);
 Bench add_elementwise(CLI::App& parent);
 Bench add_optimizer(CLI::App& parent);
-Bench add_step(CLI::App& parent);
 Bench add_tokenize(CLI::App& parent);
 Bench add_answers(CLI::App& parent);
-Bench add_comm(CLI::App& parent);
 
 }  // namespace tandem::apps::bench

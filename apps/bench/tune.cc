@@ -1,14 +1,19 @@
-#include "apps/bench/tune.h"
-
+// `tandem bench tune`: tiles of products for this machine. Tiles of several sizes are timed
+// alternately, per type and kind of product. Sizes that are clearly faster than the kernel's own go
+// to the cache of kernels/tuned_tiles.h. Results with other bits than the kernel's own tiles give
+// are an error.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
 #include <span>
 
+#include "apps/bench/options.h"
 #include "apps/bench/products.h"
+#include "apps/bench/session.h"
 #include "tandem/core/error.h"
 #include "tandem/kernels/kernel_tables.h"
 #include "tandem/kernels/tuned_tiles.h"
@@ -125,10 +130,15 @@ GemmTiles best_tiles(Session& session, const models::ModelConfig& config, std::s
           .b_staged = best_tile<T>(session, config, rows, Kind::kStaged)};
 }
 
-}  // namespace
+struct TuneOptions {
+  Options common;
+  BatchOptions batch;
+  std::string model = "bert-base";
+};
 
-int tune_products(Session& session, const std::string& model, std::size_t rows,
-                  const Environment& environment) {
+// Returns the exit code: 70 wrong bits, 1 a busy machine, on which nothing is written.
+int run(const TuneOptions& options, const Environment& environment) {
+  Session session("tune", options.common, environment);
   if (session.context().kernels.gemm->packed == nullptr) {
     raise<ConfigError>("gemm={} has no tiles to tune",
                        session.context().kernels.implementation("gemm"));
@@ -137,7 +147,8 @@ int tune_products(Session& session, const std::string& model, std::size_t rows,
   if (!file) {
     raise<ConfigError>("there is no place for tuned tiles: set XDG_CACHE_HOME or HOME");
   }
-  const models::ModelConfig config = named_model(model);
+  const models::ModelConfig config = named_model(options.model);
+  const std::size_t rows = options.batch.rows();
   kernels::KernelSet tuned = session.context().kernels;
   for (const Dtype dtype : session.dtypes()) {
     if (dtype == Dtype::kF32) {
@@ -153,6 +164,20 @@ int tune_products(Session& session, const std::string& model, std::size_t rows,
                             : "nothing is written: these figures would mislead");
   const int code = session.finish();
   return code != 0 || use ? code : kExitBusy;
+}
+
+}  // namespace
+
+Bench add_tune(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand("tune", "tiles of products for this kind of CPU");
+  auto options = std::make_shared<TuneOptions>();
+  options->common.add_to(*app);
+  options->batch.add_to(*app);
+  app->add_option("--model", options->model, "whose shapes")->check(CLI::IsMember(model_names()));
+  app->footer(
+      "Times tiles of other sizes and writes the best ones to tandem's cache, where jobs on this "
+      "kind of CPU find them. No bit of a result depends on them.");
+  return Bench::of(app, options, run);
 }
 
 }  // namespace tandem::apps::bench

@@ -133,7 +133,7 @@ TEST(Completion, InBash) {
   EXPECT_THAT(bash_offers(script, "tandem run_qa --use_i", 2),
               Not(Contains("--use_ipex")));  // it has no effect
   EXPECT_THAT(bash_offers(script, "tandem serve --po", 2), ::testing::ElementsAre("--port"));
-  EXPECT_THAT(bash_offers(script, "tandem bench ge", 2), Contains("gemm"));
+  EXPECT_THAT(bash_offers(script, "tandem bench st", 2), Contains("step"));
 }
 
 // zsh parses the script; its _arguments is replaced by a printer of its arguments.

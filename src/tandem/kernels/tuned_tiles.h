@@ -1,4 +1,4 @@
-// Tiles of products that `tandem bench gemm --tune` measured, kept in a file per kind of CPU:
+// Tiles of products that `tandem bench tune` measured, kept in a file per kind of CPU:
 // $XDG_CACHE_HOME/tandem/gemm-tiles-CPU.json, else ~/.cache/tandem/… . They change no bit of a
 // result, so a job runs the same with, without, or with another machine's.
 #pragma once
