@@ -25,7 +25,7 @@
 #include "apps/monitor/trainjob_status.h"
 #include "apps/proxy.h"
 #include "apps/stop_signals.h"
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/comm/failure/flight_recorder.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"

@@ -95,8 +95,8 @@ FOLDERS = {
         "failure": ["algorithms"],
         "node": ["algorithms"],
         "network": ["algorithms", "failure", "node"],
-        "api": ["algorithms", "failure", "node", "network"],
-        "c": [".", "api", "algorithms"],
+        "collectives": [".", "algorithms", "failure", "node", "network"],
+        "c": [".", "algorithms", "collectives"],
         "oneccl": ["."],
         "plugins": ["network"],
     },
@@ -236,7 +236,7 @@ def check_document(layers, text):
 
 
 def check_folders(name, lines):
-    """The folders inside a library: src/tandem/comm/network/x.h includes nothing of src/tandem/comm/api."""
+    """The folders inside a library: src/tandem/comm/network/x.h includes nothing of src/tandem/comm/collectives."""
     parts = name.split("/")
     table = FOLDERS.get(parts[2]) if name.startswith("src/tandem/") else None
     # Headers of tests are in the same folders; only tests may include them.
@@ -315,13 +315,13 @@ def self_test():
         "src/tandem/kernels/b.h": ('#include "tandem/core/a.h"\n', ["kernels/b.h:1: a header without #pragma once"]),
         "src/tandem/comm/c.cc": ('#include "tandem/kernels/b.h"\n#include "tandem/nn/d.h"\n', ["comm/c.cc:2: comm may not include nn"]),
         "src/tandem/comm/node/c.cc": (
-            '#include "tandem/comm/algorithms/a.h"\n#include "tandem/comm/api/b.h"\n',
-            ["comm/node/c.cc:2: comm/node may not include comm/api"],
+            '#include "tandem/comm/algorithms/a.h"\n#include "tandem/comm/collectives/b.h"\n',
+            ["comm/node/c.cc:2: comm/node may not include comm/collectives"],
         ),
         "src/tandem/kernels/simd/v.h": ('#pragma once\n#include "tandem/kernels/b.h"\n', ["simd/v.h:2: kernels/simd may not include kernels/."]),
         "src/tandem/kernels/k.h": ('#pragma once\n#include "tandem/kernels/simd/v.h"\n', []),
         "src/tandem/comm/d.hpp": ('#include "tandem/nn/d.h"\n', ["comm/d.hpp:1: a header without", "comm/d.hpp:1: comm may not include nn"]),
-        "src/tandem/comm/node/c_test.cc": ('#include "tandem/comm/api/b.h"\n', []),
+        "src/tandem/comm/node/c_test.cc": ('#include "tandem/comm/collectives/b.h"\n', []),
         "src/tandem/nn/d.cc": ('int main() { return getenv("HOME") != 0; }\n', ["nn/d.cc:1: the environment is read"]),
         "src/tandem/text/e.cc": (
             '// std::cout << "prose"\nvoid f() { std::cout << 1; }\nvoid g() { std::exit(1); }\n',

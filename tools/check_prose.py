@@ -91,8 +91,8 @@ RETIRED_NAMES = (
     (PROTOCOL, "helper", "daemon, ProgressThread"),
     (("src/tandem/elastic/", "tests/membership/"), "fact", "AppMessage"),
     (("src/tandem/elastic/",), "boundary", "reconfiguration point"),
-    (("src/tandem/comm/api/",), "lane", "rail"),
-    (("src/tandem/comm/api/",), "family", "context"),
+    (("src/tandem/comm/collectives/",), "lane", "rail"),
+    (("src/tandem/comm/collectives/",), "family", "context"),
     (("src/tandem/job/", "src/tandem/dist/", "src/tandem/elastic/"), "account", "TrainingProgress"),
     *((("",), word, "log, send, report, receive") for word in ("say", "said", "tell", "told", "hear", "heard", "speak", "speaker")),
 )

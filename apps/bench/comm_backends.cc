@@ -4,8 +4,8 @@
 #include <chrono>
 #include <numeric>
 
-#include "tandem/comm/api/texts.h"
 #include "tandem/comm/network/plugin_fabric.h"
+#include "tandem/comm/texts.h"
 #include "tandem/core/error.h"
 
 namespace tandem::apps::bench {

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "apps/command/error_text.h"
-#include "tandem/comm/api/memory.h"
+#include "tandem/comm/memory.h"
 #include "tandem/core/error.h"
 #include "tandem/net/socket.h"
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/env.h"
 
 namespace tandem::apps::bench {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "tandem/comm/api/memory.h"
+#include "tandem/comm/memory.h"
 #include "tandem/core/error.h"
 #include "tandem/core/float16.h"
 

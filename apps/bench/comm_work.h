@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "apps/bench/comm_ranks.h"
-#include "tandem/comm/api/communicator.h"
-#include "tandem/comm/api/memory.h"
+#include "tandem/comm/communicator.h"
+#include "tandem/comm/memory.h"
 
 namespace tandem::apps::bench {
 

@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/env.h"
 #include "tandem/core/error.h"
 

@@ -10,7 +10,7 @@
 
 #include "support/test_support.h"
 #include "support/trajectory.h"
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/json.h"
 #include "tandem/data/read_questions.h"
 #include "tandem/dist/gradient_engine.h"

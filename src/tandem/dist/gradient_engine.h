@@ -57,7 +57,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/buffer.h"
 #include "tandem/dist/model_state.h"
 #include "tandem/dist/shard_plan.h"

@@ -10,7 +10,7 @@
 #include <csignal>
 #include <numeric>
 
-#include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/core/error.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/kernels/scratch.h"

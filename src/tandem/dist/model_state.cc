@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "tandem/comm/api/memory.h"
+#include "tandem/comm/memory.h"
 #include "tandem/core/error.h"
 #include "tandem/core/thread_pool.h"
 

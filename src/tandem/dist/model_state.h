@@ -22,7 +22,7 @@
 #include <span>
 #include <vector>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/bfloat16.h"
 #include "tandem/core/buffer.h"
 #include "tandem/dist/update_journal.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tandem/comm/api/memory.h"
+#include "tandem/comm/memory.h"
 #include "tandem/core/error.h"
 #include "tandem/core/huge_pages.h"
 #include "tandem/dist/gradient_engine_state.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <tuple>
 
-#include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/core/error.h"
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/dist/gradient_engine_state.h"

@@ -15,7 +15,7 @@
 #include <optional>
 #include <thread>
 
-#include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/core/error.h"
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/kernels/kernel_set.h"

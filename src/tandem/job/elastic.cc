@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <compare>
 
-#include "tandem/comm/api/texts.h"
+#include "tandem/comm/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/whole_number.h"
 #include "tandem/job/agreed_inputs.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/dist/gradient_engine.h"

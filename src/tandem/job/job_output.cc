@@ -7,7 +7,7 @@
 #include <limits>
 #include <thread>
 
-#include "tandem/comm/api/texts.h"
+#include "tandem/comm/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/interruption.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/json.h"
 #include "tandem/core/lock_file.h"
 #include "tandem/job/console.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "tandem/comm/api/texts.h"
+#include "tandem/comm/texts.h"
 #include "tandem/core/cpu_model.h"
 #include "tandem/core/disagreement.h"
 #include "tandem/job/start_report.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/env.h"
 #include "tandem/core/thread_pool.h"
 #include "tandem/job/console.h"

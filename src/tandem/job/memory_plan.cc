@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "tandem/comm/api/texts.h"
+#include "tandem/comm/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/memory_usage.h"
 #include "tandem/job/memory_shortage.h"

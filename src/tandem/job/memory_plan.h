@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/job/arguments.h"
 #include "tandem/job/console.h"

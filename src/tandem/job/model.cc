@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "tandem/comm/api/texts.h"
+#include "tandem/comm/texts.h"
 #include "tandem/core/file.h"
 #include "tandem/dist/checksum.h"
 #include "tandem/job/agreed_inputs.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/env.h"
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/dist/model_state.h"

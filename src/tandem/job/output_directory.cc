@@ -14,7 +14,7 @@
 #include <climits>
 #include <functional>
 
-#include "tandem/comm/api/texts.h"
+#include "tandem/comm/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/env.h"
 #include "tandem/job/arguments.h"
 #include "tandem/job/console.h"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <span>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/json.h"
 #include "tandem/job/arguments.h"
 #include "tandem/job/console.h"

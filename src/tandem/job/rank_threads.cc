@@ -7,7 +7,7 @@
 #include <charconv>
 #include <vector>
 
-#include "tandem/comm/api/texts.h"
+#include "tandem/comm/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/thread_pool.h"
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/env.h"
 
 namespace tandem::job {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "tandem/comm/api/texts.h"
+#include "tandem/comm/texts.h"
 #include "tandem/job/elastic.h"
 
 namespace tandem::job {

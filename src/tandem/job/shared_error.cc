@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/comm/api/texts.h"
+#include "tandem/comm/texts.h"
 #include "tandem/core/interruption.h"
 
 namespace tandem::job {

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/error.h"
 
 namespace tandem::job {

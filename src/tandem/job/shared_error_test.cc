@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/core/interruption.h"
 
 namespace tandem::job {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/dist/model_state.h"
 #include "tandem/job/arguments.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/env.h"
 #include "tandem/elastic/worker/agent_channel.h"
 #include "tandem/job/console.h"

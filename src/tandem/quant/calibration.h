@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/thread_pool.h"
 #include "tandem/kernels/context.h"
 #include "tandem/kernels/int8.h"

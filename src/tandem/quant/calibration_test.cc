@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <mutex>
 
-#include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/core/error.h"
 #include "tandem/data/epoch_order.h"
 #include "tandem/data/read_questions.h"

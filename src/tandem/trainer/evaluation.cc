@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "tandem/comm/api/texts.h"
+#include "tandem/comm/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/interruption.h"
 #include "tandem/tasks/evaluation.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/json.h"
 #include "tandem/kernels/context.h"
 #include "tandem/tasks/ranking/csv_table.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/json.h"
 #include "tandem/core/profile.h"
 #include "tandem/core/volume.h"

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tandem/comm/api/product_checks.h"
+#include "tandem/comm/collectives/product_checks.h"
 
 namespace tandem::comm {
 namespace {

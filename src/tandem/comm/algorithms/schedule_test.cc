@@ -8,7 +8,7 @@
 #include <map>
 #include <numeric>
 
-#include "tandem/comm/api/across_nodes.h"
+#include "tandem/comm/collectives/across_nodes.h"
 #include "tandem/comm/network/schedule_task.h"
 #include "tandem/core/error.h"
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "tandem/comm/api/test_ranks.h"
-#include "tandem/comm/api/texts.h"
+#include "tandem/comm/collectives/test_ranks.h"
+#include "tandem/comm/texts.h"
 
 namespace tandem::comm {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "tandem/comm/api/communicator.h"
-#include "tandem/comm/api/memory.h"
 #include "tandem/comm/c/mailbox.h"
+#include "tandem/comm/communicator.h"
+#include "tandem/comm/memory.h"
 #include "tandem/comm/tandem_comm.h"
 #include "tandem/core/error.h"
 

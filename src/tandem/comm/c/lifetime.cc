@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "tandem/comm/algorithms/tuning.h"
-#include "tandem/comm/api/memory.h"
 #include "tandem/comm/c/handle.h"
+#include "tandem/comm/memory.h"
 #include "tandem/core/env.h"
 #include "tandem/rendezvous/bootstrap.h"
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 
 namespace tandem::comm::c {
 

@@ -6,9 +6,9 @@
 #include <csignal>
 
 #include "support/sanitizers.h"
-#include "tandem/comm/api/memory.h"
-#include "tandem/comm/api/test_ranks.h"
-#include "tandem/comm/api/texts.h"
+#include "tandem/comm/collectives/test_ranks.h"
+#include "tandem/comm/memory.h"
+#include "tandem/comm/texts.h"
 
 namespace tandem::comm {
 namespace {

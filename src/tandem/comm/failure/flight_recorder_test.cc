@@ -11,8 +11,8 @@
 #include <csignal>
 
 #include "support/test_support.h"
-#include "tandem/comm/api/memory.h"
-#include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/collectives/test_ranks.h"
+#include "tandem/comm/memory.h"
 #include "tandem/core/file.h"
 
 namespace tandem::comm {

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/collectives/test_ranks.h"
 
 namespace tandem::comm {
 namespace {

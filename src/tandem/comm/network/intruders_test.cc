@@ -16,7 +16,7 @@
 #include "support/handshakes.h"
 #include "support/ports.h"
 #include "support/unauthenticated_peer.h"
-#include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/comm/network/transport.h"
 #include "tandem/net/rank_handshake.h"
 #include "tandem/rendezvous/bootstrap_wire.h"

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/core/file.h"
 
 namespace tandem::comm {

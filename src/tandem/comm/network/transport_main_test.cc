@@ -6,7 +6,7 @@
 #include <cstring>
 #include <iostream>
 
-#include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/comm/network/plugin_fabric.h"
 
 namespace tandem::comm {

@@ -64,7 +64,7 @@ class SharedSegment {
 };
 
 // One segment per rank of the node, all mapped by every rank. Created by share_node_memory()
-// (api/memory.h).
+// (memory.h).
 class NodeMemory {
  public:
   explicit NodeMemory(std::vector<SharedSegment> segments) : segments_(std::move(segments)) {}

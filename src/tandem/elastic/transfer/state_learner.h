@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/dist/model_state.h"
 #include "tandem/dist/state_observer.h"
 #include "tandem/elastic/transfer/learner_ledger.h"

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <thread>
 
-#include "tandem/comm/api/test_ranks.h"
+#include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/core/error.h"
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/elastic/transfer/state_learner.h"

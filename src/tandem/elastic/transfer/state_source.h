@@ -24,7 +24,7 @@
 #include <span>
 #include <vector>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/dist/model_state.h"
 #include "tandem/dist/state_observer.h"
 #include "tandem/kernels/context.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "tandem/comm/api/communicator.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/elastic/worker/agent_channel.h"
 
 namespace tandem::elastic {
