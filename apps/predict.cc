@@ -61,7 +61,7 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
   add_label_flags(app, options.labels);
   if (!parse_command(app, words)) return false;
   if (options.text.empty() && options.file.empty()) {
-    throw ConfigError("what is to be labelled? Give a text, or --file with a text on each line",
+    throw ConfigError("missing text to label; pass a text, or --file with a text on each line",
                       /*usage=*/true);
   }
   return true;

@@ -99,9 +99,9 @@ bool parse_options(std::vector<std::string> words, Options& options) {
   add_volume_options(app, options.job);
   if (!parse_command(app, words)) return false;
   if (options.check.empty() && kind->count() == 0)
-    throw ConfigError(
-        fmt::format("what is to be made? One of {}, or --check FILE", fmt::join(kinds, ", ")),
-        true);
+    throw ConfigError(fmt::format("missing kind of manifest; expected one of {}, or --check FILE",
+                                  fmt::join(kinds, ", ")),
+                      true);
   if (options.job.min_replicas > options.job.replicas)
     throw ConfigError(fmt::format("--min_replicas {} is more than --replicas {}",
                                   options.job.min_replicas, options.job.replicas),

@@ -138,7 +138,7 @@ void check(const Options& options) {
     throw ConfigError(std::string(message), /*usage=*/true);
   };
   if (!options.measure && options.profile.empty()) {
-    fail("how fast is a rank? Give --profile FILE, or --measure to measure it here");
+    fail("the speed of a rank is unknown; pass --profile FILE, or --measure to measure it here");
   }
   if (!options.write_profile.empty() && !options.measure) {
     fail("--write_profile writes what --measure measured: give --measure too");

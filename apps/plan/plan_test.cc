@@ -271,7 +271,7 @@ TEST_F(PlanProgram, BadRequestsAreNamed) {
   const std::string good = profile();
   for (const auto& [words, code, expected] :
        std::vector<std::tuple<std::vector<std::string>, int, std::string>>{
-           {{}, 2, "Give --profile FILE, or --measure"},
+           {{}, 2, "pass --profile FILE, or --measure"},
            {{"--profile", good, "--nodes", "2"}, 2, "several nodes need --link"},
            {{"--profile", good, "--nodes", "0"}, 2, "--nodes"},
            {{"--profile", good, "--nodes", "2", "--link", "nan"}, 2, "Value nan not in range"},

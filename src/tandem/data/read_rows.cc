@@ -353,7 +353,7 @@ bool parse_bool(std::string_view text, std::int64_t& value) {
   return yes || text == "False" || text == "false" || text == "FALSE";
 }
 
-// Whether all values that are there can be read so; they are then in `values`.
+// Parses all present values into `values`. False if one of them cannot be parsed.
 template <class T, class Parse>
 bool parse_all(const formats::Column& column, std::vector<T>& values, Parse&& parse) {
   values.assign(column.size, T{});

@@ -48,7 +48,7 @@ ModelState::ModelState(comm::Communicator* communicator, const ModelStateOptions
   node_memory_.emplace(share_node_memory(*communicator, (leader ? bytes : 0) + undo_bytes()));
   const std::span<std::byte> memory = node_memory_->segment(0);
   if (memory.size() < bytes || (!guarded_ && memory.size() != bytes)) {
-    raise<CommError>("{} shares {} bytes, expected {}: do all ranks train the same model?",
+    raise<CommError>("{} shares {} bytes, expected {}; train the same model on all ranks",
                      communicator->describe_rank(communicator->node().members[0]), memory.size(),
                      bytes);
   }

@@ -48,7 +48,7 @@ void GradientEngine::State::bind_numa() {
     for (std::size_t i = 0; i < local.size(); ++i) {
       const std::span<std::byte> segment = node_memory->segment(static_cast<int>(i));
       if (segment.size() != local[i].layout.total) {
-        raise<CommError>("{} shares {} bytes, expected {}: do all ranks train the same model?",
+        raise<CommError>("{} shares {} bytes, expected {}; train the same model on all ranks",
                          communicator->describe_rank(local[i].rank), segment.size(),
                          local[i].layout.total);
       }

@@ -32,13 +32,13 @@ std::string_view header_text(std::span<const std::byte> file, const std::string&
   std::memcpy(&header_size, file.data(), kSizePrefix);
   if (header_size > kMaxHeaderSize) {
     raise<DataError>(
-        "{}: header size is {} bytes; expected at most {} (is this a safetensors file?)", where,
+        "{}: header size is {} bytes; expected at most {} (perhaps not a safetensors file)", where,
         header_size, kMaxHeaderSize);
   }
   if (header_size > file.size() - kSizePrefix) {
     raise<DataError>(
         "{}: the file ends inside its header: header size is {} bytes, but only {} follow "
-        "(truncated download?)",
+        "(perhaps a truncated download)",
         where, header_size, file.size() - kSizePrefix);
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kSizePrefix,
@@ -144,7 +144,7 @@ void check_tiling(std::span<const HeaderEntry> entries, std::size_t data_size,
   }
   if (end != data_size) {
     raise<DataError>("{}: the file has {} bytes of tensor data; its header expects {}{}", where,
-                     data_size, end, data_size < end ? " (truncated download?)" : "");
+                     data_size, end, data_size < end ? " (perhaps a truncated download)" : "");
   }
 }
 

@@ -181,8 +181,9 @@ TEST_F(SafetensorsTest, RefusesBrokenFraming) {
 }
 
 TEST_F(SafetensorsTest, RefusesTruncatedAndOverlongData) {
-  expect_refused(file_bytes(kEntry, 7),
-                 "the file has 7 bytes of tensor data; its header expects 8 (truncated download?)");
+  expect_refused(
+      file_bytes(kEntry, 7),
+      "the file has 7 bytes of tensor data; its header expects 8 (perhaps a truncated download)");
   expect_refused(file_bytes(kEntry, 9),
                  "the file has 9 bytes of tensor data; its header expects 8");
 }

@@ -40,9 +40,8 @@ std::string_view text(Bytes bytes) {
         where);
   }
   raise<DataError>(
-      "{}: not a file of torch.save: {} bytes that do not begin as a ZIP file does (a web page or "
-      "a "
-      "broken download?)",
+      "{}: not a file of torch.save: {} bytes that do not begin as a ZIP file does (perhaps a web "
+      "page or a broken download)",
       where, file.size());
 }
 

@@ -80,7 +80,7 @@ class Reader {
     if (directory.offset > file_.size() || directory.size > file_.size() - directory.offset) {
       raise<DataError>(
           "{}: the ZIP directory has {} bytes at {}, but the file has only {} "
-          "(truncated download?)",
+          "(perhaps a truncated download)",
           where_, directory.size, directory.offset, file_.size());
     }
     return directory;
@@ -136,8 +136,9 @@ class Reader {
 
  private:
   [[noreturn]] void truncated(const Row& row) const {
-    raise<DataError>("{}: '{}' of {} bytes at {} does not fit the file of {} (truncated download?)",
-                     where_, row.name, row.size, row.offset, file_.size());
+    raise<DataError>(
+        "{}: '{}' of {} bytes at {} does not fit the file of {} (perhaps a truncated download)",
+        where_, row.name, row.size, row.offset, file_.size());
   }
 
   // The record at the end of the file; only a comment may follow it.
@@ -151,8 +152,8 @@ class Reader {
           return at;
       }
     }
-    raise<DataError>("{}: a ZIP file of {} bytes without its end (truncated download?)", where_,
-                     file_.size());
+    raise<DataError>("{}: a ZIP file of {} bytes without its end (perhaps a truncated download)",
+                     where_, file_.size());
   }
 
   // The 64-bit form of the end record, which a locator in front of the short one points to.

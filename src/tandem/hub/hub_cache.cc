@@ -54,7 +54,7 @@ std::optional<Resolved> find_snapshot(const fs::path& repository, const Query& q
   const auto present = [&](const std::string& file) { return is_there(snapshot / file); };
   for (const std::vector<std::string>& group : query.needs) {
     if (std::any_of(group.begin(), group.end(), present)) continue;
-    attempts.push_back({snapshot, fmt::format("holds no {} (an interrupted download?)",
+    attempts.push_back({snapshot, fmt::format("holds no {} (perhaps an interrupted download)",
                                               fmt::join(group, " or "))});
     return std::nullopt;
   }

@@ -56,7 +56,7 @@ std::string redirect_target(const std::string& url, std::string_view location) {
   if (origin_of(location).value_or("").starts_with("http:"))
     raise<IoError>(
         "{}: a redirect from https to '{}', where any host in between could change the data; "
-        "expected https (does HF_ENDPOINT, or a proxy in between, lead astray?)",
+        "expected https; check HF_ENDPOINT and proxies in between",
         url, shown(location));
   raise<IoError>("{}: a redirect to '{}'; expected an address of http or https", url,
                  shown(location));
@@ -65,8 +65,8 @@ std::string redirect_target(const std::string& url, std::string_view location) {
 RemoteFile parse_remote_file(const HttpHeaders& headers, const std::string& url) {
   const auto not_a_hub = [&](std::string_view what) {
     raise<DataError>(
-        "{} answered with {}; expected the Hub's headers X-Repo-Commit and ETag (does HF_ENDPOINT, "
-        "or a proxy in between, use the Hub's protocol?)",
+        "{} answered with {}; expected the Hub's headers X-Repo-Commit and ETag; check HF_ENDPOINT "
+        "and proxies in between",
         url, what);
   };
   RemoteFile file;

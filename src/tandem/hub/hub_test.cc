@@ -162,7 +162,7 @@ TEST_F(HubTest, ADanglingLinkIsNoFile) {
   put_repository(hub() / "models--org--tiny", kCommit, {"config.json"});
   fs::remove_all(hub() / "models--org--tiny" / "blobs");
   EXPECT_THAT(error_of([&] { resolve(model("org/tiny"), environment()); }),
-              HasSubstr("holds no config.json (an interrupted download?)"));
+              HasSubstr("holds no config.json (perhaps an interrupted download)"));
 }
 
 TEST_F(HubTest, CacheDirWinsOverTheEnvironment) {

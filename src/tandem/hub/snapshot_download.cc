@@ -145,8 +145,8 @@ void SnapshotDownload::fetch_blob(const RemoteFile& remote, const std::string& f
   // The earlier part may be wrong: retry from the beginning.
   if (!download_once(remote, file, found) && !download_once(remote, file, found)) {
     raise<IoError>(
-        "{}: the bytes that came have the hash {}; expected {}, which the Hub names (a proxy that "
-        "changes files?)",
+        "{}: the bytes that came have the hash {}; expected {}, which the Hub names (perhaps a "
+        "proxy changes files)",
         remote.url, found, remote.etag);
   }
   room_ -= std::min(room_, size_of(incomplete));

@@ -3,7 +3,7 @@
 
 namespace tandem::tasks {
 
-// A job reads the data of these only.
+// A job reads only the data of its stages.
 struct Stages {
   bool train = false;
   bool eval = false;

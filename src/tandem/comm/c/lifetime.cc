@@ -111,8 +111,7 @@ rendezvous::RendezvousAddress address_of(const tdmUniqueId& id, int rank) {
   rendezvous::RendezvousAddress address;
   address.text.assign(std::begin(id.internal), end);
   if (end == std::begin(id.internal) || end == std::end(id.internal)) {
-    raise<InvalidArgument>(
-        "the id is not one that tdmGetUniqueId made; was it carried to this rank?");
+    raise<InvalidArgument>("the id is not one that tdmGetUniqueId made; send that id to this rank");
   }
   if (rank == 0) address.listener = OpenAddresses::instance().take(address.text);
   return address;

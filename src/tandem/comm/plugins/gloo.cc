@@ -389,7 +389,7 @@ class Fabric {
       if (i == wanted) return {begin, begin + length};
       at += length;
     }
-    throw std::runtime_error("a list of addresses is too short: different versions?");
+    throw std::runtime_error("a list of addresses is too short; use one version on all hosts");
   }
 
   const int rank_;

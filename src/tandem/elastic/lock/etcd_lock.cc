@@ -56,7 +56,7 @@ std::string keys_of(const std::string& id, const std::string& token) {
 }
 
 constexpr std::string_view kCertificates =
-    " ETCDCTL_CACERT is to name the authority that signed etcd's certificate, ETCDCTL_CERT and "
+    "; ETCDCTL_CACERT is to name the authority that signed etcd's certificate, ETCDCTL_CERT and "
     "ETCDCTL_KEY "
     "what it wants to see here";
 
@@ -123,7 +123,7 @@ void EtcdLock::first_answer() {
     } catch (const EtcdSilent& error) {
       log_problem(error.what());
       if (Clock::now() + kAgain >= limit) {
-        raise<ConfigError>("{} within {} s; is --rdzv-conf etcd=URL right?{}", error.what(),
+        raise<ConfigError>("{} within {} s; check --rdzv-conf etcd=URL{}", error.what(),
                            options_.timeout.count() / 1000,
                            uses_tls(options_.etcd) ? kCertificates : "");
       }

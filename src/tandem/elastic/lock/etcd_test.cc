@@ -142,7 +142,7 @@ std::string why_not(EtcdLockOptions options) {
 TEST_F(Etcd, AServerThatIsNotEtcdIsNamed) {
   EtcdLockOptions wrong = options(2);
   wrong.etcd.urls = {fmt::format("http://127.0.0.1:{}", testing::free_port())};
-  EXPECT_THAT(why_not(wrong), HasSubstr("is --rdzv-conf etcd=URL right?"));
+  EXPECT_THAT(why_not(wrong), HasSubstr("check --rdzv-conf etcd=URL"));
   wrong.etcd.urls.push_back(url());  // one of several members is enough
   EXPECT_TRUE(within(10s, [&] { return why_not(wrong).empty(); }));
 }

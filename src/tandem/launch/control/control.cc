@@ -110,8 +110,8 @@ std::vector<json> ask(const AgentAddress& agent, const ControlRequest& request,
     }
     if (!line.ended().empty()) raise<CommError>("{}: {}", in_words(agent), line.ended());
     if (deadline.passed()) {
-      raise<CommError>("{} does not answer within {} ms; is it stopped?", in_words(agent),
-                       limit.count());
+      raise<CommError>("{} does not answer within {} ms; check whether it is stopped",
+                       in_words(agent), limit.count());
     }
     pollfd wait = line.wait();
     ::poll(&wait, 1, deadline.remaining_ms());

@@ -90,8 +90,8 @@ FileDescriptor connect_to(const std::string& name) {
   if (!socket || ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
       !net::is_of_this_user(socket)) {
     raise<CommError>(
-        "the agent of this host cannot be reached: {}; did the first rank of this "
-        "host end?",
+        "the agent of this host cannot be reached: {}; check whether the first rank of "
+        "this host has ended",
         std::strerror(errno));
   }
   return socket;

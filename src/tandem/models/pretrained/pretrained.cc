@@ -61,7 +61,7 @@ void check_fits(const formats::TensorView& tensor, const nn::ParameterSpec& para
   if (tensor.shape != parameter.shape) {
     const std::string_view advice =
         parameter.name.starts_with(base_prefix)
-            ? "do config.json and these weights belong together?"
+            ? "config.json and these weights do not belong together"
             : "the head was trained for another number of labels; a job draws it anew with "
               "--ignore_mismatched_sizes";
     raise<DataError>("{}: tensor '{}' has shape {}; the model needs {} for {} ({})", file.string(),

@@ -152,8 +152,9 @@ void WeightFiles::open_shards(const fs::path& index_path) {
   for (const std::string& shard : shards) {
     const fs::path file = index_path.parent_path() / shard;
     if (!fs::exists(file)) {
-      raise<DataError>("{}: the shard {} is missing (an interrupted download?); the index names {}",
-                       index_path.string(), file.string(), fmt::join(shards, ", "));
+      raise<DataError>(
+          "{}: the shard {} is missing (perhaps an interrupted download); the index names {}",
+          index_path.string(), file.string(), fmt::join(shards, ", "));
     }
     open_file(file);
   }

@@ -89,7 +89,7 @@ TEST_F(WeightFilesTest, RefusesIndexesThatDoNotFitTheirShards) {
   shard("two.safetensors", {tensor("c", 3)});
   index(name, R"("a": "one.safetensors", "b": "one.safetensors", "c": "three.safetensors")");
   expect_refused(
-      "three.safetensors is missing (an interrupted download?); the index names "
+      "three.safetensors is missing (perhaps an interrupted download); the index names "
       "one.safetensors, three.safetensors");
   index(name, R"("a": "one.safetensors", "b": "one.safetensors", "x": "two.safetensors")");
   expect_refused("tensor 'c' is in two.safetensors; the index expects it in no file");
