@@ -486,7 +486,7 @@ TEST(Cli, PredictErrors) {
   const testing::TemporaryFolder folder;
   const std::string model =
       testing::model_with_head(folder / "model", "ForSequenceClassification", {"bad", "good"});
-  expect_failure(tandem({"predict", "--model", model}), 2, "Give a text, or --file");
+  expect_failure(tandem({"predict", "--model", model}), 2, "pass a text, or --file");
   expect_failure(tandem({"predict", "--model", model, "--file", "/no/such/file"}), 1,
                  "/no/such/file");
   expect_failure(tandem({"predict", "--model", model, " "}), 1, "is empty");
@@ -497,7 +497,7 @@ TEST(Cli, PredictErrors) {
   expect_failure(tandem({"predict", "--model", reader, "a"}), 1, "use tandem ask");
 }
 
-// Equal rates, whichever way the measurement wobbles, are no reason for bf16; twice the rate is.
+// Equal rates, whichever way the measurement wobbles, are not a reason for bf16; twice the rate is.
 TEST(Bf16, IsJudgedByBothRates) {
   const job::Bf16Rate twice = job::judge_bf16(520e9, 1085.4e9);
   EXPECT_TRUE(twice.faster);

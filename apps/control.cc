@@ -71,7 +71,7 @@ std::vector<Asked> ask_here(const std::string& job) {
 
 Asked ask_there(const std::string& at, const Environment& environment) {
   const auto where = net::split_host(at);
-  if (!where) raise<ConfigError>("--at {} is no HOST:PORT", at);
+  if (!where) raise<ConfigError>("--at {} is not a HOST:PORT", at);
   AgentAddress agent_address{
       .address = net::join_host(where->host, where->number.value_or(kDefaultPort)),
       .token = rendezvous::job_token_of(environment)};
@@ -120,7 +120,7 @@ Target target_from(const std::string& text) {
   const std::size_t slash = text.find('/');
   if (slash == std::string::npos) return {text, std::nullopt};
   const auto number = number_from(std::string_view(text).substr(slash + 1));
-  if (!number || slash == 0) raise<ConfigError>("'{}' is no NUMBER, HOST or HOST/NUMBER", text);
+  if (!number || slash == 0) raise<ConfigError>("'{}' is not a NUMBER, HOST or HOST/NUMBER", text);
   return {text.substr(0, slash), number};
 }
 

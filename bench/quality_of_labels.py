@@ -5,7 +5,7 @@
 
 The settings and Hugging Face's scores are those of golden/tasks/hf_quality.json, one or two seeds of each; --more_of_theirs adds the seeds
 that bench/quality_of_labels_hf.py has run. tandem runs every setting with the same seeds, and with further ones up to --seeds. A score is within
-the spread when the two means are no further apart than the larger of both programs' ranges over seeds; one seed on both sides has none. Flags behind -- are added to every run: for a short try, as --max_steps 2. Outputs
+the spread when the two means are not further apart than the larger of both programs' ranges over seeds; one seed on both sides has none. Flags behind -- are added to every run: for a short try, as --max_steps 2. Outputs
 and logs go to build/quality; --resume takes those of earlier runs with the same flags as they are, so that hours can be cut into pieces. Exit code 1: a score is outside.
 """
 

@@ -30,8 +30,8 @@ struct alignas(64) Line {
 // How a timed call begins: at a barrier on which the ranks spin, which needs a core for each; or
 // when the one before is done, as in a training loop, where the rival has threads of its own. Such
 // a thread gets no core while ranks spin on all of them, until the system's time slice ends (4 ms),
-// and each call would take that; a rank that yields instead can still be run, so it is no better on
-// a busy machine. Without a barrier a waiting rank sleeps inside the rival's call.
+// and each call would take that; a rank that yields instead can still be run, so it is not better
+// on a busy machine. Without a barrier a waiting rank sleeps inside the rival's call.
 enum class Start { kTogether, kAsTheyCome };
 
 class StartLine {

@@ -83,7 +83,7 @@ count() {
   grep -hoE "^\[  $1 *\] [0-9]+ test" "$logs/"* | awk '{ sum += $(NF - 1) } END { print sum + 0 }'
 }
 
-[ "$(uname -m)" = x86_64 ] || skip "this machine is no x86-64 one; on 64-bit Arm itself scripts/test.sh is what shows it"
+[ "$(uname -m)" = x86_64 ] || skip "this machine is not an x86-64 one; on 64-bit Arm itself scripts/test.sh is what shows it"
 scripts/install_deps.sh --aarch64 || skip "the compiler or the emulator is missing (g++-aarch64-linux-gnu, qemu-user)"
 if [ "$(cat "$sysroot/.libraries" 2> /dev/null)" != "${libraries[*]}" ]; then
   echo "aarch64: fetching libraries for arm64 into build/aarch64-sysroot"

@@ -28,7 +28,7 @@ if [ -z "$known" ]; then
   echo "clang_tidy: no source differs"
   exit 0
 fi
-# Flags of GCC that clang does not know are no finding.
+# Flags of GCC that clang does not know are not findings.
 if ! xargs -P "$(nproc)" -n 1 clang-tidy -p "$build" --quiet --extra-arg=-Wno-unknown-warning-option <<< "$known" 2> /dev/null; then
   echo "clang_tidy: $(wc -l <<< "$known") sources, with the findings above"
   exit 1

@@ -153,7 +153,7 @@ SLOW_HEADERS = {
     "CLI/CLI.hpp": ("apps/command/command_line.h",),
 }
 
-# Folders under tasks/ that are no task, and features of texts: every task may include them.
+# Folders under tasks/ that are not tasks, and features of texts: every task may include them.
 SHARED_BY_TASKS = ("tandem/tasks/ranking/", "tandem/tasks/text_classification/text_features.h")
 
 
@@ -198,7 +198,7 @@ def check_includes(name, lines):
 
 
 def check_table(layers, used):
-    """Faults of the table itself: `used` has the edges (folder, layer) of all files that are no tests."""
+    """Faults of the table itself: `used` has the edges (folder, layer) of all files that are not tests."""
     above = {"core"}
     for folder, allowed in layers.items():
         for layer in allowed:

@@ -42,7 +42,7 @@ IDIOMS = (
     (r"\b(?:is|are) dear\b", "expensive"),
     (r"\bgreets?\b", "handshake"),
     (r"\bknock(?:s|ing|ed)?\b", "probe, connect"),
-    (r"\bis (?:no|nobody's) (?:[a-z]+)(?=[.;:,])", "is not a …"),
+    (r"(?<![Tt]here )\b(?:is|are|was|were) no (?!longer|more|less|fewer|other)\w", "is not a …"),
     (r"\bwhoever\b", "the rank that …, the process that …"),
     (r"\bthe place of\b", "replaces, instead of"),
     (r"\bgive(?:s|n)? words\b", "log, send"),
@@ -355,7 +355,7 @@ def self_test():
             ("idiom", "// It waits for the rank who comes next.\n"),
         ],
         "a.py": [("name", "said = run()\n"), ("idiom", "# knocks at the door\n"), ("opening", '"""Whoever calls this."""\n')],
-        "a.sh": [("idiom", "# waits for ever\n")],
+        "a.sh": [("idiom", "# waits for ever\n"), ("idiom", "# 5 is no list of names\n")],
     }
     for name, wrong in cases.items():
         for rule, text in wrong:

@@ -68,7 +68,7 @@ def parse(text):
             try:
                 rows.append((needs, re.compile(line)))
             except re.error as error:
-                raise ListError(f"line {number}: '{line}' is no regular expression: {error}") from error
+                raise ListError(f"line {number}: '{line}' is not a regular expression: {error}") from error
     return rows
 
 
@@ -143,7 +143,7 @@ def has(machine_names, need):
 
 
 def is_built(needs, machine_names):
-    """Whether tests of this heading are listed here, skipped or not: some are no part of builds with sanitizers, or for other processors."""
+    """Whether tests of this heading are listed here, skipped or not: some are not part of builds with sanitizers, or for other processors."""
     if "no-sanitizer" in needs - machine_names:
         return False
     return needs.isdisjoint(CPU_CLASSES) or not machine_names.isdisjoint(CPU_CLASSES)

@@ -200,7 +200,7 @@ TEST(Grammar, AmbiguousPrefixListsItsCandidates) {
   EXPECT_THAT(error_of({"--eval_st", "steps"}),
               AllOf(HasSubstr("ambiguous flag: --eval_st"), HasSubstr("--eval_strategy"),
                     HasSubstr("--eval_steps")));
-  // Two spellings of one flag are no ambiguity; a complete name wins over a longer one.
+  // Two spellings of one flag are not ambiguity; a complete name wins over a longer one.
   EXPECT_EQ(read({"--evaluat", "steps"}), (Json{{"eval_strategy", "steps"}}));
   EXPECT_EQ(read({"--no", "--do_train"}),
             (Json{{"logging_nan_inf_filter", false}, {"do_train", true}}));

@@ -102,7 +102,7 @@ std::vector<std::string> known_flags(CLI::App& app, const std::vector<std::strin
 }
 
 // CLI11 reports a missing option before an unknown one, and so hides the typing error that caused
-// it. Words behind "--" are no flags.
+// it. Words behind "--" are not flags.
 void refuse_unknown_flags(CLI::App& app, const std::vector<std::string>& words) {
   const std::vector<std::string> known = known_flags(app, words);
   for (const std::string& word : words) {

@@ -176,7 +176,7 @@ void check_output_dir(const fs::path& directory, Report& report) {
   }
   struct statvfs space {};
   if (::statvfs(existing.c_str(), &space) != 0 || !fs::is_directory(existing, ignored)) {
-    return report.problem("output", fmt::format("'{}' is no directory", existing.native()),
+    return report.problem("output", fmt::format("'{}' is not a directory", existing.native()),
                           "choose another --output_dir");
   }
   const double free = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize);

@@ -74,7 +74,7 @@ void check_processes(const YamlNode* value, const YamlNode& object, Findings& fi
   static const std::regex kProcesses("auto|cpu|[1-9][0-9]{0,3}");
   if (std::regex_match(value->text, kProcesses)) return;
   add(findings, value, object, "spec.nprocPerNode",
-      fmt::format("'{}' is no number of processes of a pod without GPUs", value->text),
+      fmt::format("'{}' is not a number of processes of a pod without GPUs", value->text),
       "write \"auto\" (one for each memory domain) or a number in quotes");
 }
 

@@ -112,7 +112,7 @@ class PodCheck {
     if (image == nullptr) {
       add(container, path + ".image", "no image", "add image: NAME:TAG");
     } else if (image->text.find_first_of("<> ") != std::string::npos) {
-      add(*image, path + ".image", fmt::format("'{}' is no image's name", image->text),
+      add(*image, path + ".image", fmt::format("'{}' is not an image's name", image->text),
           "fill in the name of your image, for example registry.example/tandem:0.1");
     }
   }

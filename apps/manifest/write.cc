@@ -278,7 +278,7 @@ std::string indexed_job(const ManifestJob& job) {
                2));
 }
 
-// A bucket is no class to choose from: a volume is written down, and the claim names it.
+// A bucket is not a class to choose from: a volume is written down, and the claim names it.
 std::string bucket_volume(const ManifestJob& job, const std::string& name) {
   return fmt::format(
       "apiVersion: v1\nkind: PersistentVolume\nmetadata:\n  name: {0}\nspec:\n  accessModes: "

@@ -98,7 +98,7 @@ TEST(PlanTraffic, MoreRanksThanChunksTakeTurns) {
   EXPECT_DOUBLE_EQ(even.node_sent, even_node_bytes(16 * kBucket, cluster(256, 1)));
 }
 
-// Three ranks a node are no subtrees of the tree: a node sends several partials of a slice.
+// Three ranks a node are not subtrees of the tree: a node sends several partials of a slice.
 TEST(PlanTraffic, NodesThatAreNoSubtreesSendMore) {
   const Cluster c = cluster(4, 3);
   EXPECT_GT(traffic(12 * kBucket, c).all_sent / 4, 1.2 * even_node_bytes(12 * kBucket, c));
@@ -210,7 +210,7 @@ TEST(PlanProfile, BadOnesAreNamed) {
   EXPECT_THAT(error("{"), HasSubstr("m.json: not JSON"));
   EXPECT_THAT(error("[]"), HasSubstr("expected a JSON object with peak_gflops"));
   EXPECT_THAT(error("{}"), HasSubstr("the profile has no 'peak_gflops'"));
-  EXPECT_THAT(error(changed("peak", 1)), HasSubstr("'peak' is no key"));
+  EXPECT_THAT(error(changed("peak", 1)), HasSubstr("'peak' is not a key"));
   EXPECT_THAT(error(changed("share_of_peak", 40)), HasSubstr("share_of_peak is 40"));
   EXPECT_THAT(error(changed("peak_gflops", 0)), HasSubstr("peak_gflops is 0"));
   EXPECT_THAT(error(changed("reduce_gbytes_per_second", "fast")), HasSubstr("is \"fast\""));

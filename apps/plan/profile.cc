@@ -124,7 +124,8 @@ MachineProfile parse_profile(std::string_view json, std::string_view where) {
     const bool known = std::any_of(kKeys.begin(), kKeys.end(),
                                    [&name = name](const Key& key) { return name == key.name; });
     if (!known) {
-      raise<ConfigError>("{}: '{}' is no key of a profile; they are {}", where, name, key_names());
+      raise<ConfigError>("{}: '{}' is not a key of a profile; they are {}", where, name,
+                         key_names());
     }
   }
   MachineProfile profile;

@@ -28,7 +28,7 @@ std::size_t count_parameter(const std::string& name, const nlohmann::json& value
                             std::int64_t max);
 
 // Calls set(name, value) for each parameter of the request that is not null. Throws DataError when
-// they are no object.
+// they are not an object.
 template <class Set>
 void for_each_parameter(const nlohmann::json& request, Set set) {
   if (!request.contains("parameters") || request["parameters"].is_null()) return;

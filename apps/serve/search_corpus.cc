@@ -57,7 +57,7 @@ void read_object(const std::string& line, CorpusText& text) {
 CorpusText read_line(std::string line, std::size_t number, bool is_json) {
   CorpusText text{.id = std::to_string(number), .text = "", .line = number};
   if (const auto at = text::find_invalid_utf8(line))
-    raise<DataError>("byte {} is no UTF-8; convert the file to UTF-8", *at + 1);
+    raise<DataError>("byte {} is not UTF-8; convert the file to UTF-8", *at + 1);
   if (is_json)
     read_object(line, text);
   else

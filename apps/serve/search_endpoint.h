@@ -23,8 +23,8 @@ using FindTexts = std::function<std::vector<FoundText>(const std::string& query,
                                                        const std::stop_token& cancelled)>;
 
 // POST /search: {"query": "a text", "top_k": 10} → [{"index": 7, "id": "d7", "text": …, "score":
-// 0.71}, …]. top_k: 1 to 1000. Fewer texts than top_k are no error. max_bytes: size of the texts of
-// an answer.
+// 0.71}, …]. top_k: 1 to 1000. Fewer texts than top_k are not an error. max_bytes: size of the
+// texts of an answer.
 Route search_route(std::size_t max_bytes, FindTexts find_texts);
 
 }  // namespace tandem::apps

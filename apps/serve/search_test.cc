@@ -77,7 +77,7 @@ TEST_F(Corpus, BadLinesAreNamed) {
   expect_error("a.txt",
                "good\nb\xe4"
                "d\n",
-               "line 2: byte 2 is no UTF-8");
+               "line 2: byte 2 is not UTF-8");
   expect_error("a.txt", "\n \n", "has no text in it");
   expect_error("a.jsonl", "{\"text\": \"a\"}\nplain\n", "line 2: found no JSON");
   expect_error("a.jsonl", "[1]\n", "line 1: found a array, expected an object with text");

@@ -45,7 +45,7 @@ CASES = {
     "exit": ("", SOON),
     "exit-under-way": ("", SOON),
 }
-# The exception that the survivors see, where that is no DistBackendError.
+# The exception that the survivors see, where that is not a DistBackendError.
 KINDS = {**{case: "KeyboardInterrupt" for case in CASES if case.endswith("interrupt")}, **{case: "no error" for case in CASES if case.startswith("exit")}}
 
 

@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = "echo x86_64"
 FAILS = 'echo "$@" >> "$0.calls"; exit 100'
 CASES = {  # uname, dpkg-query, text of the reason
-    "another machine": ("echo aarch64", "echo installed", "no x86-64"),
+    "another machine": ("echo aarch64", "echo installed", "not an x86-64"),
     "no compiler": (HERE, 'case "$*" in *aarch64*) exit 1 ;; esac; echo installed', "g++-aarch64-linux-gnu"),
     "no libraries": (HERE, "echo installed", "is the package archive reachable?"),
 }

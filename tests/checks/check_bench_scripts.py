@@ -134,7 +134,7 @@ def check_failures():
     side.killed = [7]
     assert side.applied(run) == 2 and side.progress_after(run, 10) is None
     run.lines += [(10.1, line(7, 3)), (20, line(8, 2))]  # the last line of the dead one; a step again
-    assert side.progress_after(run, 10) is None, "a step that had been applied is no progress"
+    assert side.progress_after(run, 10) is None, "a step that had been applied is not progress"
     run.lines += [(21, line(8, 3))]
     assert side.progress_after(run, 10) == {"seconds": 11, "again": 1}
     run.lines[-2:] = [(11, line(6, 3))]

@@ -143,7 +143,7 @@ def check_broken():
 
 
 def check_guides():
-    for name, wanted in (("pytorchjob-4.35.yaml", ":60: this is no YAML"), ("pytorchjob-4.46.yaml", ":19: spec.")):
+    for name, wanted in (("pytorchjob-4.35.yaml", ":60: this is not YAML"), ("pytorchjob-4.46.yaml", ":19: spec.")):
         path = SHARED / "guides" / name
         if not path.exists():
             print(f"left out: needs {path}")

@@ -155,7 +155,7 @@ def check_posts(folder, weights):
         if last["progressPercentage"] != 100 or last["estimatedRemainingSeconds"] != 0 or not {"total_steps", "loss", "learning_rate"} <= names:
             raise Failed(f"the last post was {last}")
         if bits != weights or any(not isinstance(one["value"], str) for one in last["metrics"]):
-            raise Failed(f"other weights, or values that are no text: {last}")
+            raise Failed(f"other weights, or values that are not text: {last}")
         before = len(got)
         run(folder / "disabled", {**more, "DISABLE_KUBEFLOW_INTEGRATION": "TRUE"})
         if len(got) != before:
@@ -351,7 +351,7 @@ def json_lines(words, more=None, code=0):
         except ValueError:
             one = None
         if not isinstance(one, dict) or not {"time", "severity", "logger", "message"} <= one.keys():
-            raise Failed(f"this line of a JSON log is no such object: {line[:300]}")
+            raise Failed(f"this line of a JSON log is not such an object: {line[:300]}")
         objects.append(one)
     if not objects:
         raise Failed(f"{words[1:4]} logged nothing")

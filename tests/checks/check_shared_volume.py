@@ -126,14 +126,14 @@ def agent(job, *flags):
 
 # ---- what is shown ----
 def check_semantics(one, other):
-    """That this is no local disk: else the rest would show nothing."""
+    """That this is not a local disk: else the rest would show nothing."""
     (one.mount / "a").write_text("one")
     if (other.mount / "a").read_text() != "one" or (other.mount / "a").stat().st_size != 3 or (other.mount / "late").exists():
         raise Failed("a file of one node is not the other's")
     (one.mount / "a").write_text("twenty")
     (one.mount / "late").write_text("")
     if (other.mount / "a").stat().st_size != 3 or (other.mount / "late").exists():
-        raise Failed("attributes and entries are not cached: this is no NFS")
+        raise Failed("attributes and entries are not cached: this is not NFS")
     if (other.mount / "a").read_text() != "twenty":
         raise Failed("an open file shows what was there before its last close")
     with open(one.mount / "a", encoding="utf-8") as held:

@@ -304,8 +304,8 @@ TEST_F(BadInput, DiskFullDuringACheckpoint) {
   EXPECT_EQ(::umount(disk.c_str()), 0);
 }
 
-// Libraries mark their messages; people need the reason alone. A number that no double holds is no
-// error of syntax to them, and has a mark of its own.
+// Libraries mark their messages; people need the reason alone. A number that no double holds is not
+// an error of syntax to them, and has a mark of its own.
 TEST_F(BadInput, NoParsersMarkReachesPeople) {
   const std::string train = (kDemo / "train.json").native();
   const auto words = [&](const std::string& command, const fs::path& model,

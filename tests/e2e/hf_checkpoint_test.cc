@@ -166,7 +166,7 @@ TEST_F(HuggingFaceCheckpoint, NamesTheArgumentsThatDiffer) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
   }
   EXPECT_EQ(text.find("\n  seed:"), std::string::npos) << text;
-  // Equal arguments are not worth a word, and a file that is no pickle ends nothing.
+  // Equal arguments are not worth a word, and a file that is not a pickle ends nothing.
   const Words equal = {"--gradient_accumulation_steps",
                        "2",
                        "--data_seed",

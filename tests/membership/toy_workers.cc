@@ -50,8 +50,8 @@ void Workers::run(Time now, const View& view) {
   begin_step(now);
 }
 
-// Where the view begins. Its members look only at each other: a node with a newer step that is no
-// member (its workers are gone) is not asked, and that step is computed again.
+// Where the view begins. Its members look only at each other: a node with a newer step that is not
+// a member (its workers are gone) is not asked, and that step is computed again.
 void Workers::seek_newest() {
   newest_ = 0;
   for (const auto& member : view_.members) newest_ = std::max(newest_, member.step);

@@ -32,7 +32,7 @@ TEXTS = [
     "Caf\u00e9 M\u00fcller \u2014 na\u00efve Tom \U0001f600 left Port  Calm",
     "unbelievably \u4e2d\u6587 London",
 ]
-# Words that only blanks part, blanks of other kinds, and characters that are no token.
+# Words that only blanks part, blanks of other kinds, and characters that are not tokens.
 BLANKS = [
     "TOM",
     "It rained .",

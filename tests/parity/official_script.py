@@ -1,6 +1,6 @@
 """Features, labels and post-processing as Hugging Face's own run_qa.py and utils_qa.py compute them.
 
-They are no library code, so they are run from a folder that has the two files: examples/pytorch/question-answering of a checkout of transformers. From run_qa.py,
+They are not library code, so they are run from a folder that has the two files: examples/pytorch/question-answering of a checkout of transformers. From run_qa.py,
 only the two functions that prepare features are executed, with the names that main() would have given them.
 """
 

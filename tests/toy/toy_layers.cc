@@ -140,7 +140,7 @@ class Mix final : public models::LayerOf<Mix> {
     return {Region(pass.memory.saved), scratch, pass.rows.sequences.count() * linear_.in_features,
             is_training(pass.kind)};
   }
-  // Over the rows that are no padding.
+  // Over the rows that are not padding.
   template <class T>
   void mean(const LayerPass<T>& pass, std::span<T> mean) const {
     const std::size_t H = linear_.in_features;

@@ -26,7 +26,7 @@ std::optional<LogFormat> find_log_format(std::span<const std::string> words);
 struct LogLine {
   std::string_view severity = "INFO";  // INFO, WARNING or ERROR
   std::string_view logger = "tandem";  // the sender: script, trainer, run, hub …
-  std::string_view message;  // may have several lines; bytes that are no UTF-8 are replaced
+  std::string_view message;  // may have several lines; bytes that are not UTF-8 are replaced
   std::optional<int> rank;
 };
 

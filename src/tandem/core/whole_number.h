@@ -11,7 +11,7 @@
 namespace tandem {
 
 // `value` as a T; a fraction is cut, as Python's int() does. Throws nlohmann::json::exception for
-// what is no number and for one that no T holds: value.get<T>() casts that, which C++ leaves
+// what is not a number and for one that no T holds: value.get<T>() casts that, which C++ leaves
 // undefined.
 template <class T, class Json>
 T whole_number(const Json& value) {

@@ -243,7 +243,7 @@ class QuestionReader {
     id_.clear();
     example_ = {};
     read_id(row, columns_->id);
-    // A title is never needed: one that is no text is as good as none.
+    // A title is never needed: one that is not a text is as good as none.
     if (std::string_view title; !row["title"].get(title)) example_.title = title;
     set_context(get_string(row, columns_->context));
     example_.question = get_string(row, columns_->question);

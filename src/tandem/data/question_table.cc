@@ -234,8 +234,8 @@ class RowReader {
     const auto add = [&](const dom::element& text, const dom::element& start) {
       std::string_view value;
       std::int64_t position = 0;
-      if (text.get(value)) not_json(answers, json, "an answer's text is no string");
-      if (start.get(position)) not_json(answers, json, "an answer_start is no integer");
+      if (text.get(value)) not_json(answers, json, "an answer's text is not a string");
+      if (start.get(position)) not_json(answers, json, "an answer_start is not an integer");
       add_answer(value, position);
     };
     dom::array pairs;
@@ -272,7 +272,7 @@ class RowReader {
   }
 
   static constexpr const char* kNoLists =
-      "it is no object with the lists \"text\" and \"answer_start\"";
+      "it is not an object with the lists \"text\" and \"answer_start\"";
 
   formats::TableSource& source_;
   const ReadOptions options_;

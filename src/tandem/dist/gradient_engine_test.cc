@@ -71,7 +71,7 @@ struct Machine {
   kernels::Context context;
 };
 
-// Two whole buckets and a rest that is no multiple of anything.
+// Two whole buckets and a rest that is not a multiple of anything.
 constexpr std::size_t kElements = 2 * 2 * ModelState::kChunk + 70001;
 
 struct Options {

@@ -112,7 +112,7 @@ class Assembler {
   }
 
  private:
-  // A node that is no list by itself, or an annotated one.
+  // A node that is not a list by itself, or an annotated one.
   Column value(const ParquetNode& node, int repetition, int definition) {
     if (node.is_leaf()) return leaf(node, repetition, definition);
     const bool one_repeated_child = node.children.size() == 1 && node.children.front().repetition ==

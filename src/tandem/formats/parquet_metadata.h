@@ -97,8 +97,8 @@ struct ParquetMetadata {
   std::string_view huggingface;  // the value of this key; empty: none
 };
 
-// Throws DataError for what is no Parquet file, an encrypted footer, and metadata that contradict
-// themselves or the file's size. Whether a column can be read shows only when it is.
+// Throws DataError for what is not a Parquet file, an encrypted footer, and metadata that
+// contradict themselves or the file's size. Whether a column can be read shows only when it is.
 ParquetMetadata read_parquet_metadata(CheckedBytes file);
 
 // Header of a page.

@@ -54,7 +54,7 @@ class TorchFile {
 };
 
 // The tensors of a state dict under their names, in the file's order. Throws DataError when the
-// value is no dict of tensors; names the key when they are one level below.
+// value is not a dict of tensors; names the key when they are one level below.
 std::vector<TensorView> state_dict_tensors(const TorchValue& root);
 
 // Writes a state dict as torch.save does, atomically: torch.load(path, weights_only=True) reads it.

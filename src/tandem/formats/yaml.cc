@@ -207,7 +207,7 @@ Finding explain(const std::vector<std::string>& lines, const SyntaxProblem& prob
   if (line.find('\t') != std::string::npos && line.find_first_not_of(" \t") > line.find('\t'))
     return {problem.line, "", "a tab in the indentation, where YAML has blanks only",
             "replace each tab by blanks"};
-  return {problem.line, "", fmt::format("this is no YAML: {}", problem.what),
+  return {problem.line, "", fmt::format("this is not YAML: {}", problem.what),
           "see this line and the one before it: indentation, quotes, a blank behind ':' and '-'"};
 }
 
@@ -224,7 +224,7 @@ std::vector<YamlNode> read_yaml(const std::string& text, Findings& findings) {
       std::string& line = lines[*at];
       line.erase(0, 1);
       findings.push_back({static_cast<int>(*at) + 1, "",
-                          "this is no YAML: the '-' at the start of the line begins a list that "
+                          "this is not YAML: the '-' at the start of the line begins a list that "
                           "does not belong here",
                           fmt::format("remove the '-': {}", line)});
       return read_yaml(fmt::format("{}\n", fmt::join(lines, "\n")), findings);

@@ -27,7 +27,7 @@ inline constexpr std::string_view kCardFiles[] = {".huggingface.yaml", "README.m
 
 // `configs:` of a card: the front matter of README.md between two lines "---", or all of
 // .huggingface.yaml. Empty: the card names no configuration. Throws DataError that begins with
-// `where`: text that is no YAML, entries of another form, settings of a reader ("sep", "encoding",
+// `where`: text that is not YAML, entries of another form, settings of a reader ("sep", "encoding",
 // …), which would change what is read.
 std::vector<CardConfiguration> read_card(std::string_view text, bool whole_text,
                                          const std::string& where);

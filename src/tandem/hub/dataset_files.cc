@@ -198,8 +198,8 @@ std::vector<CardConfiguration> card_of(const fs::path& directory) {
   return {};
 }
 
-// Files of a data set's directory and its folders, relative to it. A directory that is no data set
-// may be deep: only so much of it is looked at.
+// Files of a data set's directory and its folders, relative to it. A directory that is not a data
+// set may be deep: only so much of it is looked at.
 void add_names(const fs::path& directory, const std::string& prefix, int depth,
                std::vector<std::string>& names) {
   constexpr int kDeepest = 8;

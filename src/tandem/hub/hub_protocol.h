@@ -49,18 +49,18 @@ struct RepositoryListing {
   std::vector<std::string> files;
 };
 
-// Leaves out names that are no path inside the repository. Throws DataError for another text.
+// Leaves out names that are not paths inside the repository. Throws DataError for another text.
 RepositoryListing parse_listing(std::string_view json, const std::string& url);
 
 // The branches and tags of the Hub's answer about references; empty for another text.
 std::vector<std::string> parse_references(std::string_view json);
 
 // The files that the index of sharded weights ("weight_map") names, each once. Throws DataError for
-// another text and for names that are no path inside the repository.
+// another text and for names that are not paths inside the repository.
 std::vector<std::string> parse_shard_names(std::string_view json, const std::string& where);
 
 // The directories that modules.json of sentence-transformers names, without the repository's root.
-// Throws DataError for another text and for names that are no path inside the repository.
+// Throws DataError for another text and for names that are not paths inside the repository.
 std::vector<std::string> parse_module_paths(std::string_view json, const std::string& where);
 
 // Whether a name of the Hub's is a relative path that stays inside its folder.

@@ -29,7 +29,7 @@ struct HubSettings {
 // HF_ENDPOINT; `token` (--token), HF_TOKEN, HUGGING_FACE_HUB_TOKEN, the file HF_TOKEN_PATH or
 // $HF_HOME/token, unless HF_HUB_DISABLE_IMPLICIT_TOKEN; HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE
 // (models) and HF_DATASETS_OFFLINE (data sets); HF_HUB_ETAG_TIMEOUT; TANDEM_MAX_DOWNLOAD_GIB;
-// http_options(). Throws ConfigError for an endpoint that is no URL and a token with characters
+// http_options(). Throws ConfigError for an endpoint that is not a URL and a token with characters
 // that no token has.
 HubSettings hub_settings(const Environment& environment, const std::optional<std::string>& token,
                          RepositoryType type);

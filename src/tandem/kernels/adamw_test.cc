@@ -97,7 +97,7 @@ AdamWState run_sparse(const Context& ctx, const AdamWStep& options) {
   return s;
 }
 
-// The reference knows no zeros. eps = 0 and a gradient norm that is no number make NaN of them.
+// The reference knows no zeros. eps = 0 and a gradient norm that is not a number make NaN of them.
 TEST(AdamW, UntouchedElementsGetTheBitsOfTheDensePass) {
   Runtime reference("optimizer=reference");
   const AdamWStep cases[] = {{.lr = 1e-2},

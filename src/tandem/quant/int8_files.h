@@ -31,7 +31,7 @@ void save_int8(const std::filesystem::path& directory, const models::ModelConfig
 
 // The quantized layers of a directory. `quantization` is that of `config`. Throws IoError, and
 // DataError for a tensor that is missing, of another type or shape, scales that are not positive
-// and finite, a layer whose modules are quantized differently, and an int8 tensor that is no
+// and finite, a layer whose modules are quantized differently, and an int8 tensor that is not a
 // layer's weight.
 std::vector<QuantizedLinear> load_linears(const std::filesystem::path& directory,
                                           const models::ModelConfig& config,

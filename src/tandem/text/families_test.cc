@@ -349,7 +349,7 @@ TEST_F(SmallFamily, ErrorsOfUnigram) {
   fs::remove(folder_ / "tokenizer.json");
   const std::string model = read_file(small("xlmr") / "sentencepiece.bpe.model");
   write_file(folder_ / "sentencepiece.bpe.model", model.substr(0, model.size() - 1));
-  EXPECT_THAT(this->error(), HasSubstr("is no SentencePiece model: it is cut off before byte"));
+  EXPECT_THAT(this->error(), HasSubstr("is not a SentencePiece model: it is cut off before byte"));
   write_file(folder_ / "sentencepiece.bpe.model", "");
   EXPECT_THAT(this->error(), HasSubstr("type 1 with 0 pieces, expected type 1 (unigram)"));
 }

@@ -79,7 +79,8 @@ class ModelReader {
  private:
   [[noreturn]] void fail(std::string_view problem, const protozero::pbf_reader& message) const {
     raise<DataError>(
-        "'{}' is no SentencePiece model: {} before byte {}; expected the file that sentencepiece "
+        "'{}' is not a SentencePiece model: {} before byte {}; expected the file that "
+        "sentencepiece "
         "writes, for example sentencepiece.bpe.model",
         path_, problem, message.data().data() - bytes_.data());
   }

@@ -32,7 +32,7 @@ std::string_view slice_code_points(std::string_view text, std::size_t begin, std
 // Python's str.isspace() for one character: Unicode's White_Space and U+001C … U+001F.
 bool is_python_space(char32_t code_point);
 
-// Python's str.lstrip() and str.strip() without arguments. Bytes that are not UTF-8 are no spaces.
+// Python's str.lstrip() and str.strip() without arguments. Bytes that are not UTF-8 are not spaces.
 std::string_view lstrip(std::string_view text);
 std::string_view strip(std::string_view text);
 

@@ -78,7 +78,7 @@ TEST(Utf8, SlicesByCodePoints) {
 
 TEST(Utf8, StripsWhatPythonStrips) {
   EXPECT_EQ(strip(" \t\u00a0\u3000\x1c x y\u200b\u2003\n"),
-            "x y\u200b");  // U+200B is no white space
+            "x y\u200b");  // U+200B is not white space
   EXPECT_EQ(lstrip("\u0085\u2028q \n"), "q \n");
   EXPECT_EQ(strip(" \u3000 "), "");
   EXPECT_EQ(strip(""), "");

@@ -115,7 +115,7 @@ std::optional<std::string> find_change(const fs::path& directory) {
   const auto text = read_file_if_exists(manifest);
   if (!text) return std::nullopt;
   const auto files = parse_manifest(*text);
-  if (!files) return fmt::format("'{}' is damaged: it is no list of files", manifest.native());
+  if (!files) return fmt::format("'{}' is damaged: it is not a list of files", manifest.native());
   for (const auto& [name, sum] : *files) {
     if (auto damage = damage_of(directory / name, sum)) return damage;
   }

@@ -51,7 +51,7 @@ TEST(CheckpointManifest, FindsWhatChanged) {
   write_file(folder / "a", "cantent");
   EXPECT_THAT(find_change(folder.path()).value_or(""), HasSubstr("its CRC-32 is"));
   write_file(folder / "manifest.json", R"({"files": {"..": {"bytes": 1, "crc32": "1b0f34a2"}}})");
-  EXPECT_THAT(find_change(folder.path()).value_or(""), HasSubstr("it is no list of files"));
+  EXPECT_THAT(find_change(folder.path()).value_or(""), HasSubstr("it is not a list of files"));
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ enum class LogLevel { kDetail, kDebug, kInfo, kWarning, kError, kCritical, kPass
 enum class GradientDtype { kFloat32, kBfloat16 };
 
 // Which tokens --include_num_input_tokens_seen counts: none, those of the batches as they are
-// computed, or those that are no padding.
+// computed, or those that are not padding.
 enum class TokenCount { kNo, kAll, kNonPadding };
 
 struct TrainingArguments {

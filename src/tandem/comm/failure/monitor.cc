@@ -214,7 +214,7 @@ void Monitor::beat() {
   const auto now = Clock::now();
   if (now - beats_.last < kBeat) return;
   // If this process itself did not run (a suspended job, a machine without a free core), silence in
-  // that time is no evidence against the others.
+  // that time is not evidence against the others.
   if (now - beats_.last > 2 * kBeat) {
     for (Watched& watched : watched_) watched.last_received += now - beats_.last - kBeat;
     beats_.awake_since = now;

@@ -126,7 +126,8 @@ const tandem_transport_plugin* load(const TransportOptions& options) {
   if (plugin == nullptr || plugin->abi != TANDEM_TRANSPORT_PLUGIN_ABI ||
       plugin->size != sizeof(tandem_transport_plugin)) {
     raise<ConfigError>(
-        "{} is no plugin of this tandem: found version {} of the interface, expected {}; install "
+        "{} is not a plugin of this tandem: found version {} of the interface, expected {}; "
+        "install "
         "plugins and program of one version",
         file.native(), plugin == nullptr ? 0 : plugin->abi, TANDEM_TRANSPORT_PLUGIN_ABI);
   }

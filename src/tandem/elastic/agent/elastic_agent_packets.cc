@@ -87,7 +87,7 @@ void ElasticAgent::handle_ready(int worker, const Packet& packet) {
   check_left();
 }
 
-// A joining node receives steps that others have applied: they are no evidence for it.
+// A joining node receives steps that others have applied: they are not evidence for it.
 void ElasticAgent::handle_applied(const Packet& packet) {
   const std::uint64_t step = packet.first;
   const JobProgress::Applied applied = progress_.apply(step, view_.serial() > 1);

@@ -213,7 +213,7 @@ class ElasticHost {
     if (elastic_agent_.has_computed(worker) &&
         slot.count_death(elastic_agent_.step()) >= kMostDeathsAtOneStep) {
       parts_.log(fmt::format(
-          "{}: {} times at step {}, which no worker could apply. That is no lost machine, "
+          "{}: {} times at step {}, which no worker could apply. That is not a lost machine, "
           "so the job ends. Give it more memory, or a smaller --per_device_train_batch_size; the "
           "same command resumes from the newest checkpoint",
           slot.what_happened(failure), slot.deaths, slot.death_step + 1));

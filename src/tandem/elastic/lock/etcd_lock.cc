@@ -27,7 +27,7 @@ std::vector<std::string> urls_of(const std::string& text) {
     while (url.ends_with('/')) url.pop_back();
     if (!url.starts_with("http://") && !url.starts_with("https://")) {
       raise<ConfigError>(
-          "--rdzv-conf etcd={}: '{}' is no URL; expected http://HOST:2379, or https; "
+          "--rdzv-conf etcd={}: '{}' is not a URL; expected http://HOST:2379, or https; "
           "several members with | between them",
           text, url);
     }

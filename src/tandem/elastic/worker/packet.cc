@@ -157,7 +157,7 @@ std::optional<Packet> PacketSocket::take() {
   if (received_.size() < sizeof head) return std::nullopt;
   std::memcpy(&head, received_.data(), sizeof head);
   if (head.magic != kMagic || head.bytes > kMostText)
-    raise<CommError>("what came over the line between an agent and its worker is no packet");
+    raise<CommError>("what came over the line between an agent and its worker is not a packet");
   if (received_.size() < sizeof head + head.bytes) return std::nullopt;
   Packet packet{static_cast<PacketKind>(head.kind), head.view, head.first, head.second,
                 received_.substr(sizeof head, head.bytes)};

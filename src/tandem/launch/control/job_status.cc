@@ -65,7 +65,7 @@ JobStatus job_status_from(const std::string& text) {
     }
     return status;
   } catch (const ordered_json::exception& error) {
-    raise<DataError>("the agent's answer is no status of a job: {}", error.what());
+    raise<DataError>("the agent's answer is not a status of a job: {}", error.what());
   }
 }
 

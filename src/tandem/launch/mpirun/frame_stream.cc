@@ -49,7 +49,7 @@ std::optional<Frame> FrameStream::take() {
   const auto size = read_as<std::uint32_t>(bytes);
   const auto kind = read_as<std::uint8_t>(bytes.substr(sizeof size));
   if (size > kMaxPayload || kind > static_cast<std::uint8_t>(Frame::Kind::kAlive)) {
-    if (ended_.empty()) ended_ = "it sent something that is no frame";
+    if (ended_.empty()) ended_ = "it sent something that is not a frame";
     return std::nullopt;
   }
   if (bytes.size() < kHead + size) return std::nullopt;
@@ -98,7 +98,7 @@ void FrameStream::await_greeting() {
     received_.erase(0, at + kHandshake.size());
     handshake_done_ = true;
   } else if (received_.size() > kMaxNoise) {
-    ended_ = "it is no tandem of this version";
+    ended_ = "it is not tandem of this version";
   }
 }
 

@@ -206,7 +206,7 @@ std::vector<HostfileEntry> read_host_list(const std::string& list) {
       if (words.size() != 1) raise<ConfigError>("a name is missing");
       add_entry(entries, read_entry(words));
     } catch (const ConfigError& error) {
-      raise<ConfigError>("'{}' is no list of hosts: {}; expected host,host or host:ranks,host",
+      raise<ConfigError>("'{}' is not a list of hosts: {}; expected host,host or host:ranks,host",
                          list, error.what());
     }
     begin = end + 1;

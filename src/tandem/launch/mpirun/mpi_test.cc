@@ -86,7 +86,7 @@ TEST(MpiLine, RefusesWithTheReason) {
            {{"-nn", "2", "a"}, "did you mean -n?"},
            {{"-n"}, "-n expects N"},
            {{"-launcher", "lsf", "a"}, "-launcher: 'lsf' is not one of ssh, fork"},
-           {{"-hosts", "-oProxyCommand=x", "a"}, "is no list of hosts"},
+           {{"-hosts", "-oProxyCommand=x", "a"}, "is not a list of hosts"},
            {{"-genv", "=x", "a"}, "NAME=VALUE"}}) {
     try {
       parse(words);
@@ -353,13 +353,13 @@ TEST(FrameStream, WhatIsNoFrameEndsIt) {
   pair.send_bytes(std::string(FrameStream::kHandshake) + std::string(100, '\xff'));
   pair.mpirun->serve();
   EXPECT_FALSE(pair.mpirun->take());
-  EXPECT_EQ(pair.mpirun->ended(), "it sent something that is no frame");
+  EXPECT_EQ(pair.mpirun->ended(), "it sent something that is not a frame");
   TwoStreams chatter;
   for (int i = 0; i < 3; ++i) {
     chatter.send_bytes(std::string(30000, 'x'));
     chatter.mpirun->serve();
   }
-  EXPECT_EQ(chatter.mpirun->ended(), "it is no tandem of this version");
+  EXPECT_EQ(chatter.mpirun->ended(), "it is not tandem of this version");
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ CpuSets masks(const Machine& machine, const std::string& value) {
     }
     int digit = 0;
     if (std::from_chars(&c, &c + 1, digit, 16).ec != std::errc() || digits.size() >= 1024)
-      raise<ConfigError>("I_MPI_PIN_DOMAIN={} is no list of hexadecimal masks", value);
+      raise<ConfigError>("I_MPI_PIN_DOMAIN={} is not a list of hexadecimal masks", value);
     digits.push_back(digit);
   }
   end_mask();

@@ -92,7 +92,7 @@ struct LayerTraits {
 // One sequence, as the work of a layer depends on it.
 struct SequenceWork {
   double rows = 0;
-  double keys = 0;         // rows that are no padding
+  double keys = 0;         // rows that are not padding
   double output_rows = 0;  // 1 if the first row alone continues, else `rows`
 };
 

@@ -105,8 +105,8 @@ struct ModelConfig {
   // Reads a config.json text; `where` names it in messages, `known` has the families that are
   // accepted. Throws ConfigError for broken JSON, a model_type of none of them, a value of the
   // wrong type or range, hidden_size not divisible by num_attention_heads, an unknown activation, a
-  // position_embedding_type other than "absolute", or a decoder. Labels that cannot be used are no
-  // error before usable_labels().
+  // position_embedding_type other than "absolute", or a decoder. Labels that cannot be used are not
+  // an error before usable_labels().
   static ModelConfig parse(std::string_view json, std::string_view where,
                            std::span<const Family* const> known = families());
   // parse() of <model_dir>/config.json. Throws IoError when it is not there.

@@ -16,7 +16,7 @@ struct ModelLabels {
 
 // Reads id2label as transformers does: keys are whole numbers in any order, their count is the
 // number of labels, and it wins over num_labels (as in
-// transformers 4). Names that are no strings are written as Python's
+// transformers 4). Names that are not strings are written as Python's
 // str() writes them. An id below the count without a name is called LABEL_<id>. Without id2label,
 // num_labels gives the count.
 ModelLabels read_labels(const nlohmann::json& config, std::string_view where);

@@ -17,8 +17,8 @@ class TorchGenerator {
   // tensor.normal_(mean, standard_deviation) of a contiguous f32 tensor. Torch vectorises logarithm
   // and cosine, so values agree to about 1e-8 for a standard deviation of 0.02, not bit for bit.
   //   16 elements or more: 24-bit uniforms for the whole tensor first, then Box-Muller on blocks
-  //     of 16. With a tail that is no full block, the last 16 elements are drawn again from fresh
-  //     uniforms.
+  //     of 16. With a tail that is not a full block, the last 16 elements are drawn again from
+  //     fresh uniforms.
   //   fewer: one by one in double precision, two per Box-Muller pair; the second of a pair waits
   //     for the next element, also when that is in the next tensor.
   void fill_normal(std::span<float> out, double mean, double standard_deviation);

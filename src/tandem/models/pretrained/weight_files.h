@@ -30,7 +30,7 @@ struct WeightIndex {
   std::map<std::string, std::string, std::less<>> file_of_tensor;
 };
 
-// Throws DataError: for a text that is no such index, and for file names that lead out of the
+// Throws DataError: for a text that is not such an index, and for file names that lead out of the
 // folder.
 WeightIndex parse_weight_index(std::string_view text, const std::string& where);
 

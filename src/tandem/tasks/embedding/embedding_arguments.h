@@ -53,7 +53,7 @@ struct EmbeddingArguments : DataSource {
 };
 
 // The arguments of the loss, which the labels choose if none is named. Throws ConfigError for
-// values that are no numbers.
+// values that are not numbers.
 LossOptions loss_options(const EmbeddingArguments& arguments, LabelKind labels);
 // The stages that need rows: an evaluation of a search alone has none.
 Stages stages_with_rows(Stages stages, const EmbeddingArguments& arguments);

@@ -198,7 +198,7 @@ void EmbeddingTask::backward(const kernels::Context& context, const nn::Weights&
                              const nn::DropoutStream& dropout, double loss_scale,
                              std::span<float> grads, bool accumulate,
                              FunctionRef<void(std::size_t end)> gradient_ready) {
-  // The trainer takes the mean over shards; the loss over all of them is no such mean.
+  // The trainer takes the mean over shards; the loss over all of them is not such a mean.
   if (selected_) {
     const std::span<const float> own = gathered_.gradient(*selected_);
     std::copy(own.begin(), own.end(), batch_.gradient.begin());

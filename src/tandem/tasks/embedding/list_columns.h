@@ -14,7 +14,7 @@
 namespace tandem::tasks::embedding {
 
 // The columns query, pos and neg of FlagEmbedding's files, neg only where it is there; none if the
-// rows have another form. Its further columns (id, prompt, type, pos_scores …) are no inputs.
+// rows have another form. Its further columns (id, prompt, type, pos_scores …) are not inputs.
 std::vector<std::string> flag_embedding_columns(const data::Rows& rows);
 
 // Whether a column has lists of texts.

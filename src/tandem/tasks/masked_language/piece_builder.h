@@ -47,7 +47,7 @@ class PieceStore {
   tasks::FeatureFileWriter* file_;
   TextPieces pieces_;
   std::vector<std::uint32_t> heap_;  // without a file
-  std::vector<std::uint32_t> rest_;  // joined tokens that are no whole piece yet
+  std::vector<std::uint32_t> rest_;  // joined tokens that are not a whole piece yet
   std::vector<std::uint64_t> ends_;  // ends of the pieces with line_by_line
   std::uint64_t num_tokens_ = 0;
 };

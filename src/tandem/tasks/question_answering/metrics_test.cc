@@ -114,7 +114,8 @@ TEST(NormalizeAnswer, LikePython) {
   EXPECT_EQ(normalize_answer("a.b an-other the_x THE"), "ab another thex");
   EXPECT_EQ(normalize_answer("(a) b"), "b");
   EXPECT_EQ(normalize_answer("à the é"), "à é");
-  EXPECT_EQ(normalize_answer("a\u0301 b"), "\u0301 b") << "a combining mark is no word character";
+  EXPECT_EQ(normalize_answer("a\u0301 b"), "\u0301 b")
+      << "a combining mark is not a word character";
   EXPECT_EQ(normalize_answer("ΣΊΣΥΦΟΣ"), "σίσυφος") << "final sigma";
   EXPECT_EQ(normalize_answer("²a ½an"), "²a ½an") << "numeric characters are word characters";
   EXPECT_EQ(normalize_answer("“quoted”\u00a0x"), "“quoted” x") << "only ASCII punctuation goes";

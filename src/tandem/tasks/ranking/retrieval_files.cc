@@ -104,7 +104,7 @@ bool is_relevant(const Column* score, std::size_t row, const std::string& where)
   if (score == nullptr || score->is_null(row)) return true;
   if (score->kind == Column::Kind::kInteger) return score->integers[row] > 0;
   if (score->kind == Column::Kind::kNumber) return score->numbers[row] > 0;
-  raise<DataError>("{}: the score is no number", where);
+  raise<DataError>("{}: the score is not a number", where);
 }
 
 // Judgements that name an id that no text has.

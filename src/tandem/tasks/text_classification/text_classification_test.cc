@@ -273,7 +273,7 @@ TEST_F(Examples, PairsAndJoinedColumns) {
 }
 
 // pandas' to_csv() writes a column without a name, spreadsheets a comma too many; a number or date
-// is no text either.
+// is not a text either.
 TEST_F(Examples, TextsAreNeverTakenFromColumnsWithoutNamesOrTexts) {
   const auto texts = [&](std::string_view csv) {
     ExampleReader reader(arguments_);
