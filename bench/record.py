@@ -43,6 +43,7 @@ UNTIMED = (
     "elastic_soak.py",
     "membership_schedules",
     "membership_large_jobs",
+    "quality_of_embeddings.py",
     "quality_of_labels.py",
     "quality_of_mlm.py",
     "torch_own_tests.py",

@@ -184,6 +184,11 @@ def rows_of_rivals(run):
             }
 
 
+def rows_of_embedding_rivals(run):
+    for row in rows_of_rivals(run):
+        yield {**row, "what": run["what"], "loss": run["loss"] if run["what"] == "train" else "", "batch": run["batch"]}
+
+
 def rows_of_predict(run):
     ours = {result["dtype"]: result for result in run["results"] if result["side"] == "tandem"}
     for result in run["results"]:
@@ -293,6 +298,7 @@ READERS = {
     "rivals": rows_of_rivals,
     "label_rivals": rows_of_rivals,
     "long_rivals": rows_of_rivals,
+    "embedding_rivals": rows_of_embedding_rivals,
     "predict": rows_of_predict,
     "collectives": rows_of_comm,
     "collectives_limits": rows_of_limits,
@@ -302,6 +308,7 @@ DERIVE = {
     "rivals": with_ratio,
     "label_rivals": with_ratio,
     "long_rivals": with_ratio,
+    "embedding_rivals": with_ratio,
     "predict": with_rate_ratio,
     "collectives": with_comm_ratios,
     "memory": with_share_of_plan,
