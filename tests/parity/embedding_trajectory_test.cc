@@ -62,7 +62,7 @@ class EmbeddingTrajectory : public SharedDataTest {
   }
 
   // The golden's batches, or those that tandem makes of the rows.
-  static tasks::embedding::Sampler sampler(const GoldenRun& run) {
+  static tasks::Sampler sampler(const GoldenRun& run) {
     const json& arguments = run.golden.at("arguments");
     if (!run.batches.empty()) {
       const std::size_t epoch = 60 / arguments.at("per_device_train_batch_size").get<std::size_t>();

@@ -15,16 +15,26 @@
 
 namespace tandem::hub {
 
+// The shards of one of several data sets.
+struct NamedFiles {
+  std::string name;
+  std::vector<std::filesystem::path> files;
+};
+
 struct DatasetFiles {
   std::filesystem::path directory;
   // Each the shards of one part, in order; empty: the data set has no such part.
   std::vector<std::filesystem::path> train, validation, test;
+  // Several training sets; `train` is then empty.
+  std::vector<NamedFiles> train_sets = {};
   // The "mismatched" part next to a "matched" one, which only MNLI has.
   std::vector<std::filesystem::path> other_validation = {}, other_test = {};
   // How many rows each part has by the words of dataset_info.json, in the cache of `datasets`.
   std::optional<std::size_t> train_rows = {}, validation_rows = {}, test_rows = {};
 
-  bool empty() const { return train.empty() && validation.empty() && test.empty(); }
+  bool empty() const {
+    return train.empty() && train_sets.empty() && validation.empty() && test.empty();
+  }
 };
 
 struct DatasetQuery {

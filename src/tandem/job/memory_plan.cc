@@ -84,9 +84,8 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
   plan.workers = workers;
   plan.node = gradients.memory_of_node(workers);
   if (training.do_train) {
-    const auto steps = trainer::make_training_plan(
-        training, static_cast<std::int64_t>(task.of_trainer.num_train_features()),
-        gradients.logical_shards());
+    const auto steps =
+        trainer::make_training_plan(training, task.of_trainer, gradients.logical_shards());
     plan.batch_rows = trainer::largest_batch(
         training, steps, task.of_trainer, gradients.shards().begin, gradients.shards().end,
         [&](std::span<const std::uint32_t> batch) { return task.of_job.train_batch_rows(batch); });

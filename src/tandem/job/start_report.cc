@@ -149,9 +149,8 @@ void print_estimates(const trainer::TrainingArguments& training, const PlannedTa
       console);
   console.detail("gradients", gradients.describe());
   log_memory_location(gradients, console);
-  const auto plan = trainer::make_training_plan(
-      training, static_cast<std::int64_t>(task.of_trainer.num_train_features()),
-      gradients.logical_shards());
+  const auto plan =
+      trainer::make_training_plan(training, task.of_trainer, gradients.logical_shards());
   std::int64_t checkpoints = 0;
   if (plan.save_steps > 0) checkpoints = (plan.total_steps + plan.save_steps - 1) / plan.save_steps;
   const bool by_steps = training.save_strategy == trainer::SaveStrategy::kSteps;

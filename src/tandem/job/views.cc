@@ -83,8 +83,8 @@ int done_code(Outcome outcome) {
 void compute_first_batch(const TrainingRun& run) {
   const trainer::TrainingArguments& training = run.settings.training;
   tasks::Task& task = run.model.task;
-  const trainer::TrainingPlan plan = trainer::make_training_plan(
-      training, static_cast<std::int64_t>(task.num_train_features()), *training.logical_shards);
+  const trainer::TrainingPlan plan =
+      trainer::make_training_plan(training, task, *training.logical_shards);
   const data::EpochBatches order = trainer::epoch_batches(training, plan, task, 0);
   const dist::ModelState& state = *run.weights.state;
   const nn::Weights weights{state.weights(), state.bf16_weights()};

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::tasks {
 namespace {
@@ -47,6 +48,33 @@ hub::DatasetFiles single_files(const DataSource& source) {
   return files;
 }
 
+// Every named data set, whose training part is used.
+std::vector<hub::NamedFiles> find_train_sets(const DataSource& source,
+                                             const hub::ModelArguments& model,
+                                             const Environment& environment,
+                                             hub::DownloadObserver& downloads,
+                                             std::span<const std::string_view> extensions) {
+  std::vector<hub::NamedFiles> sets;
+  for (const auto& [name, location] : train_sources(source)) {
+    const std::string ending = fs::path(location).extension().string();
+    if (std::find(extensions.begin(), extensions.end(), ending) != extensions.end()) {
+      sets.push_back({name, {location}});
+      continue;
+    }
+    const std::size_t colon = location.rfind(':');
+    const auto configuration = colon == location.npos ? std::optional<std::string>()
+                                                      : std::optional(location.substr(colon + 1));
+    const hub::DatasetFiles found =
+        hub::resolve_dataset({location.substr(0, colon), configuration, model.cache_dir, extensions,
+                              model.token, split_names(source)},
+                             environment, &downloads);
+    if (found.train.empty())
+      raise<ConfigError>("--train_files: {}: the data set {} has no training part", name, location);
+    sets.push_back({name, found.train});
+  }
+  return sets;
+}
+
 void require_split(std::string_view flag_name, const std::optional<std::string>& name,
                    const std::vector<fs::path>& shards) {
   if (!name || !shards.empty()) return;
@@ -80,17 +108,62 @@ flags::FlagTable data_source_flags(std::string_view formats) {
   };
 }
 
+flags::Flag train_files_flag() {
+  return flag("train_files", field<&DataSource::train_files>(),
+              "several training sets instead of --train_file, as JSON with a name for each: "
+              "{\"nli\": \"nli.jsonl\", \"news\": \"org/data-set:configuration\"}");
+}
+
+std::vector<NamedSource> train_sources(const DataSource& source) {
+  std::vector<NamedSource> sources;
+  if (!source.train_files) return sources;
+  const auto json = nlohmann::ordered_json::parse(*source.train_files, nullptr,
+                                                  /*allow_exceptions=*/false);
+  const auto is_text = [](const auto& value) { return value.is_string(); };
+  if (!json.is_object() || json.size() < 2 || !std::all_of(json.begin(), json.end(), is_text)) {
+    raise<ConfigError>(
+        "--train_files: found '{}', expected a JSON object with the names and files of at least "
+        "two data sets; use --train_file for one",
+        *source.train_files);
+  }
+  for (const auto& [name, location] : json.items()) sources.push_back({name, location});
+  return sources;
+}
+
+std::optional<std::string> value_of_set(const DataSource& source, std::string_view flag_name,
+                                        const std::optional<std::string>& value,
+                                        const std::string& set) {
+  if (!value || !value->starts_with("{")) return value;
+  const auto json = nlohmann::json::parse(*value, nullptr, /*allow_exceptions=*/false);
+  const auto is_text = [](const auto& one) { return one.is_string(); };
+  if (!json.is_object() || !std::all_of(json.begin(), json.end(), is_text)) {
+    raise<ConfigError>("--{}: found '{}', expected a JSON object with a text for each data set",
+                       flag_name, *value);
+  }
+  std::vector<std::string> names;
+  for (const NamedSource& one : train_sources(source)) names.push_back(one.name);
+  for (const auto& [name, own] : json.items()) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    raise<ConfigError>("--{}: found the data set '{}', expected one of --train_files: {}",
+                       flag_name, name, fmt::join(names, ", "));
+  }
+  if (!json.contains(set)) return std::nullopt;
+  return json.at(set).get<std::string>();
+}
+
 void check_data_source(const DataSource& source, const Stages& stages,
                        std::string_view evaluation_flag,
                        std::span<const std::string_view> extensions) {
   check_ending("train_file", source.train_file, extensions);
   check_ending("validation_file", source.validation_file, extensions);
   check_ending("test_file", source.test_file, extensions);
+  if (!train_sources(source).empty() && source.train_file)
+    raise<ConfigError>("--train_files and --train_file: found both, expected one of them");
   if (source.dataset_name) return;
-  if (!source.train_file && !source.validation_file && !source.test_file) {
+  if (!source.train_file && !source.train_files && !source.validation_file && !source.test_file) {
     raise<ConfigError>("no data: give --dataset_name, or --train_file and --validation_file");
   }
-  if (stages.train && !source.train_file && !source.train_split_name)
+  if (stages.train && !source.train_file && !source.train_files && !source.train_split_name)
     raise<ConfigError>("--do_train needs --train_file or --dataset_name");
   if (stages.eval && !source.validation_file && !source.validation_split_name &&
       !(source.evaluate_on_test && source.test_file))
@@ -111,6 +184,10 @@ hub::DatasetFiles find_data_files(const DataSource& source, const Stages& stages
   } else {
     files = single_files(source);
   }
+  if (source.train_files) {
+    files.train.clear();
+    files.train_sets = find_train_sets(source, model, environment, downloads, extensions);
+  }
   require_split("train_split_name", source.train_split_name, files.train);
   require_split("validation_split_name", source.validation_split_name, files.validation);
   require_split("test_split_name", source.test_split_name, files.test);
@@ -123,7 +200,7 @@ hub::DatasetFiles find_data_files(const DataSource& source, const Stages& stages
     if (!wanted || !shards.empty()) return;
     raise<ConfigError>("{} requires a data file: pass {}", stage, option);
   };
-  require(stages.train, files.train, "--do_train", "--train_file");
+  require(stages.train && files.train_sets.empty(), files.train, "--do_train", "--train_file");
   require(stages.eval, files.validation, "--do_eval", "--validation_file");
   require(stages.predict, files.test, "--do_predict", "--test_file");
   return files;
@@ -138,6 +215,8 @@ std::string data_text(const DataSource& source, const Stages& stages) {
   const auto add = [&](bool used, const char* what, const std::optional<std::string>& file) {
     if (used && file) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, *file);
   };
+  for (const auto& [name, location] : train_sources(source))
+    add(stages.train, "trained on", std::optional(location));
   add(stages.train, "trained on", source.train_file);
   add(stages.eval, "evaluated on", source.validation_file);
   add(true, "predicted", source.test_file);

@@ -22,6 +22,7 @@ struct DataSource {
   std::optional<std::string> dataset_name;         // a directory, or a name in a cache
   std::optional<std::string> dataset_config_name;  // the data set's configuration
   std::optional<std::string> train_file;
+  std::optional<std::string> train_files;  // JSON {name: file or data set}, of tasks that have it
   std::optional<std::string> validation_file;
   std::optional<std::string> test_file;
   // Splits to use instead of train, validation and test; single files are splits of these names.
@@ -29,6 +30,26 @@ struct DataSource {
   std::optional<std::string> remove_splits;  // comma list of splits that are as good as absent
   bool evaluate_on_test = false;             // where there is no validation split
 };
+
+// A data set of --train_files.
+struct NamedSource {
+  std::string name;
+  std::string location;  // a file, a directory, or the name of a data set and ":configuration"
+};
+
+// Those of --train_files in their order; none without the flag. Throws ConfigError unless the flag
+// is a JSON object of at least two texts.
+std::vector<NamedSource> train_sources(const DataSource& source);
+
+// The value of a flag that has one for all training sets, or JSON with one for each. `set` is a
+// name of --train_files; empty: the other rows, which JSON has nothing for. Throws ConfigError for
+// invalid JSON and unknown data sets.
+std::optional<std::string> value_of_set(const DataSource& source, std::string_view flag_name,
+                                        const std::optional<std::string>& value,
+                                        const std::string& set);
+
+// The flag of several data sets.
+flags::Flag train_files_flag();
 
 // The parts of a list that commas separate.
 std::vector<std::string> comma_list(std::string_view text);

@@ -29,4 +29,13 @@ flags::FlagTable row_flags() {
   };
 }
 
+// The order of the batches of several training sets.
+template <class Arguments>
+flags::Flag set_order_flag() {
+  return flags::flag(
+      "multi_dataset_batch_sampler", flags::field<&Arguments::multi_dataset_batch_sampler>(),
+      "order of the batches of --train_files: proportional (all batches in random order) or "
+      "round_robin (one of each data set in turn, until the shortest ends)");
+}
+
 }  // namespace tandem::tasks

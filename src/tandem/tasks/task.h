@@ -40,6 +40,7 @@ struct EpochRequest {
   std::uint64_t epoch = 0;
   std::size_t batch_size = 0;  // features of a shard
   std::size_t shards = 1;      // batch k belongs to shard k mod shards
+  bool drop_last = false;      // short batches are left out
 };
 
 struct EpochBegin {
@@ -75,6 +76,11 @@ class Task {
   // trainer cuts its own order into batches.
   virtual std::vector<std::vector<std::uint32_t>> train_batches(const EpochRequest&) const {
     return {};
+  }
+  // How many batches all shards together get in an epoch, whatever its number; none:
+  // num_train_features() cut into batches.
+  virtual std::optional<std::size_t> num_train_batches(const EpochRequest&) const {
+    return std::nullopt;
   }
   // An epoch begins, or continues behind its first `first_batch` batches of each shard; its batches
   // follow in their order. For tasks whose samples change from epoch to epoch.

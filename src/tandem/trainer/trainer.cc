@@ -101,8 +101,7 @@ void Trainer::log_start() {
 void Trainer::make_plan() {
   session_.start = Clock::now();
   const TrainingArguments& arguments = parts_.arguments;
-  plan_ = make_training_plan(arguments, static_cast<std::int64_t>(parts_.task.num_train_features()),
-                             parts_.gradients.logical_shards());
+  plan_ = make_training_plan(arguments, parts_.task, parts_.gradients.logical_shards());
   learning_rate_.emplace(arguments, plan_);
   state_ = initial_state(plan_, arguments);
   resume_ = initial_resume_state(plan_, arguments, parts_.data_fingerprint);

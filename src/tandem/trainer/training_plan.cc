@@ -30,7 +30,7 @@ namespace {
 
 // Features, batches and updates of an epoch.
 TrainingPlan plan_epoch(const TrainingArguments& arguments, std::int64_t num_features,
-                        int logical_shards) {
+                        int logical_shards, std::optional<std::int64_t> num_batches) {
   TrainingPlan plan;
   plan.num_features = num_features;
   plan.logical_shards = logical_shards;
@@ -41,8 +41,8 @@ TrainingPlan plan_epoch(const TrainingArguments& arguments, std::int64_t num_fea
         "the training set has no features: check --train_file and --max_train_samples");
   }
   const std::int64_t batch = plan.per_device_batch_size;
-  const std::int64_t batches =
-      arguments.dataloader_drop_last ? num_features / batch : divide_up(num_features, batch);
+  const std::int64_t batches = num_batches.value_or(
+      arguments.dataloader_drop_last ? num_features / batch : divide_up(num_features, batch));
   plan.batches_per_epoch = arguments.dataloader_drop_last ? batches / logical_shards
                                                           : divide_up(batches, logical_shards);
   if (plan.batches_per_epoch == 0) {
@@ -103,11 +103,34 @@ void plan_intervals(const TrainingArguments& arguments, TrainingPlan& plan) {
 }  // namespace
 
 TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t num_features,
-                                int logical_shards) {
-  TrainingPlan plan = plan_epoch(arguments, num_features, logical_shards);
+                                int logical_shards, std::optional<std::int64_t> num_batches) {
+  TrainingPlan plan = plan_epoch(arguments, num_features, logical_shards, num_batches);
   plan_length(arguments, plan);
   plan_intervals(arguments, plan);
   return plan;
+}
+
+namespace {
+
+// The request for a task's batches of an epoch.
+tasks::EpochRequest epoch_request(const TrainingArguments& arguments, std::int64_t epoch,
+                                  int logical_shards) {
+  return {.seed = static_cast<std::uint64_t>(arguments.data_seed.value_or(arguments.seed)),
+          .epoch = static_cast<std::uint64_t>(epoch),
+          .batch_size = static_cast<std::size_t>(arguments.per_device_train_batch_size),
+          .shards = static_cast<std::size_t>(logical_shards),
+          .drop_last = arguments.dataloader_drop_last};
+}
+
+}  // namespace
+
+TrainingPlan make_training_plan(const TrainingArguments& arguments, const tasks::Task& task,
+                                int logical_shards) {
+  std::optional<std::int64_t> batches;
+  if (const auto own = task.num_train_batches(epoch_request(arguments, 0, logical_shards)))
+    batches = static_cast<std::int64_t>(*own);
+  return make_training_plan(arguments, static_cast<std::int64_t>(task.num_train_features()),
+                            logical_shards, batches);
 }
 
 namespace {
@@ -131,11 +154,8 @@ std::vector<std::uint32_t> sample_order(const TrainingArguments& arguments,
 
 data::EpochBatches epoch_batches(const TrainingArguments& arguments, const TrainingPlan& plan,
                                  const tasks::Task& task, std::int64_t epoch) {
-  const std::vector<std::vector<std::uint32_t>> of_task = task.train_batches(
-      {.seed = static_cast<std::uint64_t>(arguments.data_seed.value_or(arguments.seed)),
-       .epoch = static_cast<std::uint64_t>(epoch),
-       .batch_size = static_cast<std::size_t>(plan.per_device_batch_size),
-       .shards = static_cast<std::size_t>(plan.logical_shards)});
+  const std::vector<std::vector<std::uint32_t>> of_task =
+      task.train_batches(epoch_request(arguments, epoch, plan.logical_shards));
   if (!of_task.empty())
     return {of_task, static_cast<std::size_t>(plan.logical_shards),
             static_cast<std::size_t>(plan.batches_per_epoch)};

@@ -45,9 +45,14 @@ std::int64_t resolve_steps(double steps, std::int64_t total_steps);
 // schedule for it, which no user wants.
 void check_max_steps(const TrainingArguments& arguments);
 
-// The plan of --num_train_epochs 0 has no steps. Throws ConfigError when nothing could be trained
-// (no features; dataloader_drop_last leaves no batch), and for --max_steps 0.
+// The plan of --num_train_epochs 0 has no steps. `num_batches` of all shards in an epoch; unset: as
+// many as the features make. Throws ConfigError when nothing could be trained (no features;
+// dataloader_drop_last leaves no batch), and for --max_steps 0.
 TrainingPlan make_training_plan(const TrainingArguments& arguments, std::int64_t num_features,
+                                int logical_shards,
+                                std::optional<std::int64_t> num_batches = std::nullopt);
+// With the features and batches of a task.
+TrainingPlan make_training_plan(const TrainingArguments& arguments, const tasks::Task& task,
                                 int logical_shards);
 
 // The order of the task's features in an epoch of the run, dealt to its shards; grouped by length

@@ -8,6 +8,7 @@
 #include "tandem/tasks/embedding/losses.h"
 #include "tandem/tasks/ranking/nano_beir.h"
 #include "tandem/tasks/row_flags.h"
+#include "tandem/tasks/several_sets.h"
 
 namespace tandem::tasks::embedding {
 namespace {
@@ -23,6 +24,7 @@ FlagTable data_flags() {
       "training rows with text columns such as anchor and positive: JSON lines, CSV, TSV, Parquet "
       "or Arrow");
   FlagTable own = row_flags<Arguments>();
+  own.push_back(train_files_flag());
   own.insert(own.end(),
              {flag("overwrite_cache", field<&Arguments::overwrite_cache>(),
                    "make features anew even if an earlier run kept them"),
@@ -54,7 +56,8 @@ FlagTable model_flags() {
                "written to the model's files (default: cosine)"),
           flag("prompts", field<&Arguments::prompts>(),
                "text in front of every text, or JSON with a text for each column: "
-               "{\"anchor\": \"query: \"}"),
+               "{\"anchor\": \"query: \"}; with --train_files for each data set, a text or such "
+               "JSON: {\"nli\": \"query: \"}"),
           flag("normalize", field<&Arguments::normalize>(),
                "for a model without modules.json: embeddings have length 1"),
       });
@@ -69,7 +72,9 @@ std::string loss_names() {
 
 FlagTable loss_flags() {
   static const std::string help_of_loss =
-      loss_names() + "; unset: chosen by the columns and their labels";
+      loss_names() +
+      "; with --train_files also JSON with the loss of each data set; unset: chosen by the columns "
+      "and their labels";
   return grouped(
       "Loss",
       {
@@ -104,11 +109,19 @@ FlagTable loss_flags() {
                "batches of more rows are embedded twice, which bounds the memory of activations "
                "and changes no bit (default: 32 for losses with Cached in the name, else no bound)")
               .at_least(1),
+      });
+}
+
+FlagTable batch_flags() {
+  return grouped(
+      "Batches",
+      {
           flag("gather_across_devices", field<&Arguments::gather_across_devices>(),
                "compare the rows of all devices, not only those of each device"),
           flag("batch_sampler", field<&Arguments::batch_sampler>(),
                "batch_sampler (random rows), no_duplicates and no_duplicates_hashed (no text twice "
                "in a batch), or group_by_label (every label of a batch has at least two rows)"),
+          set_order_flag<Arguments>(),
       });
 }
 
@@ -154,7 +167,7 @@ FlagTable evaluation_flags() {
 
 FlagTable CommandLine::flags() const {
   FlagTable table = data_flags();
-  for (const FlagTable& part : {model_flags(), loss_flags(), evaluation_flags()})
+  for (const FlagTable& part : {model_flags(), loss_flags(), batch_flags(), evaluation_flags()})
     table.insert(table.end(), part.begin(), part.end());
   return table;
 }
@@ -195,7 +208,8 @@ void CommandLine::check(const Stages& stages, std::string_view evaluation_flag) 
   }
   if (arguments_.nano_beir_names && !arguments_.nano_beir)
     raise<ConfigError>("--nano_beir_names: found no --nano_beir, expected its directory");
-  make_loss(loss_options(arguments_, LabelKind::kNone));  // refuses unknown names and values
+  check_losses(arguments_);
+  set_order_named(arguments_.multi_dataset_batch_sampler);
   const Stages of_rows = stages_with_rows(stages, arguments_);
   if (needs_rows(of_rows)) DataTaskArguments::check(of_rows, evaluation_flag);
 }

@@ -1,8 +1,12 @@
 #include "tandem/tasks/embedding/embedding_arguments.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <charconv>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::tasks::embedding {
 namespace {
@@ -23,11 +27,68 @@ std::vector<Number> numbers(std::string_view flag, const std::optional<std::stri
   return found;
 }
 
+std::vector<std::string> set_names(const EmbeddingArguments& arguments) {
+  std::vector<std::string> names;
+  for (const NamedSource& source : train_sources(arguments)) names.push_back(source.name);
+  return names;
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// {column: prompt}, or one prompt.
+std::vector<std::string> prompts_of_columns(const nlohmann::json& json,
+                                            std::span<const std::string_view> columns) {
+  if (json.is_string()) return std::vector<std::string>(columns.size(), json.get<std::string>());
+  if (!json.is_object())
+    raise<ConfigError>("--prompts: found {}, expected a text or a JSON object", json.dump());
+  std::vector<std::string> prompts(columns.size());
+  for (const auto& [name, prompt] : json.items()) {
+    const auto column = std::find(columns.begin(), columns.end(), name);
+    if (column == columns.end() || !prompt.is_string()) {
+      raise<ConfigError>("--prompts: found {}: {}, expected a text for one of the columns {}", name,
+                         prompt.dump(), fmt::join(columns, ", "));
+    }
+    prompts[static_cast<std::size_t>(column - columns.begin())] = prompt.get<std::string>();
+  }
+  return prompts;
+}
+
 }  // namespace
 
-LossOptions loss_options(const EmbeddingArguments& arguments, LabelKind labels) {
+std::vector<std::string> prompts_of(const EmbeddingArguments& arguments, const std::string& set,
+                                    std::span<const std::string_view> columns) {
+  if (!arguments.prompts) return std::vector<std::string>(columns.size());
+  const std::string& given = *arguments.prompts;
+  if (!given.starts_with("{")) return std::vector<std::string>(columns.size(), given);
+  const auto json = nlohmann::json::parse(given, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object())
+    raise<ConfigError>("--prompts: found '{}', expected a text or a JSON object", given);
+  std::vector<std::string> names = set_names(arguments);
+  if (names.empty()) return prompts_of_columns(json, columns);
+  names.insert(names.end(), {"validation", "test"});
+  for (const auto& [name, prompts] : json.items()) {
+    if (contains(names, name)) continue;
+    raise<ConfigError>("--prompts: found {}: {}, expected one of the data sets {}", name,
+                       prompts.dump(), fmt::join(names, ", "));
+  }
+  const auto own = json.find(set);
+  return own == json.end() ? std::vector<std::string>(columns.size())
+                           : prompts_of_columns(*own, columns);
+}
+
+void check_losses(const EmbeddingArguments& arguments) {
+  make_loss(loss_options(arguments, LabelKind::kNone));
+  for (const std::string& name : set_names(arguments))
+    make_loss(loss_options(arguments, LabelKind::kNone, name));
+}
+
+LossOptions loss_options(const EmbeddingArguments& arguments, LabelKind labels,
+                         const std::string& set) {
   LossOptions options;
-  options.name = arguments.loss.value_or(std::string(default_loss(labels)));
+  options.name = value_of_set(arguments, "loss", arguments.loss, set)
+                     .value_or(std::string(default_loss(labels)));
   options.scale = arguments.scale;
   if (arguments.temperature) {
     if (arguments.scale)

@@ -5,7 +5,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "tandem/tasks/data_source.h"
 #include "tandem/tasks/embedding/losses.h"
@@ -20,7 +23,8 @@ struct EmbeddingArguments : DataSource {
   std::optional<std::int64_t> max_train_samples, max_eval_samples, max_predict_samples;
   std::optional<int> preprocessing_num_workers;
   bool overwrite_cache = false;
-  std::optional<std::string> prompts;  // one for all texts, or JSON {column: prompt}
+  // One for all texts, or JSON: {column: prompt}, {data set: prompt}, {data set: {column: prompt}}.
+  std::optional<std::string> prompts;
 
   // --- model, where its directory has no modules.json ---
   std::optional<std::string> pooling_mode;
@@ -29,7 +33,7 @@ struct EmbeddingArguments : DataSource {
   std::optional<int> max_seq_length;
 
   // --- loss ---
-  std::optional<std::string> loss;  // unset: chosen by the columns
+  std::optional<std::string> loss;  // or JSON {data set: loss}; unset: chosen by the columns
   std::optional<double> scale;
   std::optional<double> temperature;  // 1 / scale
   std::optional<std::string> similarity_fct, directions, hardness_mode, distance_metric;
@@ -50,11 +54,20 @@ struct EmbeddingArguments : DataSource {
 
   // --- batches ---
   std::string batch_sampler = "batch_sampler";
+  std::string multi_dataset_batch_sampler = "proportional";
 };
 
-// The arguments of the loss, which the labels choose if none is named. Throws ConfigError for
-// values that are not numbers.
-LossOptions loss_options(const EmbeddingArguments& arguments, LabelKind labels);
+// The arguments of the loss of a data set of --train_files, or of other rows if `set` is empty. The
+// labels choose the loss if none is named. Throws ConfigError for values that are not numbers.
+LossOptions loss_options(const EmbeddingArguments& arguments, LabelKind labels,
+                         const std::string& set = "");
+// Throws ConfigError for unknown names and values of any loss, and for losses of unknown data sets.
+void check_losses(const EmbeddingArguments& arguments);
+// The prompt of each column of a data set: `set` is a name of --train_files, "validation" or
+// "test", and empty for the only training set. Throws ConfigError for invalid JSON and unknown
+// names.
+std::vector<std::string> prompts_of(const EmbeddingArguments& arguments, const std::string& set,
+                                    std::span<const std::string_view> columns);
 // The stages that need rows: an evaluation of a search alone has none.
 Stages stages_with_rows(Stages stages, const EmbeddingArguments& arguments);
 inline bool needs_rows(const Stages& stages) {

@@ -9,6 +9,7 @@
 #include "tandem/core/error.h"
 #include "tandem/tasks/embedding/group_by_label.h"
 #include "tandem/tasks/embedding/no_duplicates.h"
+#include "tandem/tasks/several_sets.h"
 
 namespace tandem::tasks::embedding {
 
@@ -36,25 +37,10 @@ std::string similarity_named(const std::string& name) {
       "--similarity_fn_name: found '{}', expected cosine, dot, euclidean or manhattan", name);
 }
 
-// The prompt of each text column. Throws ConfigError for invalid JSON and for unknown columns.
-std::vector<std::string> prompts_of(const std::optional<std::string>& given,
-                                    const std::vector<const formats::Column*>& columns) {
-  std::vector<std::string> prompts(columns.size());
-  if (!given) return prompts;
-  if (!given->starts_with("{")) return std::vector<std::string>(columns.size(), *given);
-  const auto json = nlohmann::json::parse(*given, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object())
-    raise<ConfigError>("--prompts: found '{}', expected a text or a JSON object", *given);
-  for (const auto& [name, prompt] : json.items()) {
-    const auto column = std::find_if(columns.begin(), columns.end(),
-                                     [&](const formats::Column* one) { return one->name == name; });
-    if (column == columns.end() || !prompt.is_string()) {
-      raise<ConfigError>("--prompts: found {}: {}, expected a text for one of the columns {}", name,
-                         prompt.dump(), names(columns));
-    }
-    prompts[static_cast<std::size_t>(column - columns.begin())] = prompt.get<std::string>();
-  }
-  return prompts;
+std::vector<std::string_view> column_names(const RowColumns& part) {
+  std::vector<std::string_view> all;
+  for (const formats::Column* column : part.texts) all.push_back(column->name);
+  return all;
 }
 
 // Throws ConfigError for a prompt that leaves no room for a text or that the model does not pool.
@@ -124,30 +110,36 @@ bool EmbeddingJob::has_search(bool nano) const {
                      [&](const NamedSearch& one) { return one.name.empty() != nano; });
 }
 
+void EmbeddingJob::read_train(const hub::DatasetFiles& files, StartLog& log) {
+  std::vector<hub::NamedFiles> sets = files.train_sets;
+  if (sets.empty()) sets.push_back({"", files.train});
+  for (const auto& [name, shards] : sets) {
+    RowColumns rows = *read(shards, arguments_.max_train_samples,
+                            name.empty() ? "train" : fmt::format("train {}", name), log);
+    LossOptions loss = choose_loss(rows, name, log);
+    check_loss(rows, loss);
+    train_.push_back({name, std::move(rows), std::move(loss)});
+  }
+}
+
 void EmbeddingJob::read_examples(const Stages& stages, const hub::DatasetFiles& files,
                                  StartLog& log) {
-  if (stages.train) train_ = read(files.train, arguments_.max_train_samples, "train", log);
+  if (stages.train) read_train(files, log);
+  if (train_.size() == 1) loss_ = train_.front().loss;
   if (stages.eval) read_searches(log);
   if (stages_with_rows(stages, arguments_).eval)
     eval_ = read(files.validation, arguments_.max_eval_samples, "validation", log);
   if (stages.predict) predict_ = read(files.test, arguments_.max_predict_samples, "test", log);
-  for (const auto* part : {&train_, &eval_, &predict_}) {
+  for (const auto* part : {&eval_, &predict_}) {
     if (!*part) continue;
-    if (!loss_) {
-      choose_loss(**part);
-      log.fact("columns", names((*part)->texts) + ((*part)->has_labels()
-                                                       ? fmt::format("; label: {}", (*part)->label)
-                                                       : std::string()));
-      log.fact("loss",
-               fmt::format("{}{}", loss_->name, arguments_.loss ? "" : ", chosen by the columns"));
-    }
-    check_loss(**part);
+    if (!loss_) loss_ = choose_loss(**part, "", log);
+    check_loss(**part, *loss_);
   }
 }
 
 // Whether the loss can learn from the rows of a part.
-void EmbeddingJob::check_loss(const RowColumns& part) const {
-  const LossNeeds& needs = loss_needs(loss_->name);
+void EmbeddingJob::check_loss(const RowColumns& part, const LossOptions& loss) {
+  const LossNeeds& needs = loss_needs(loss.name);
   const std::size_t labels = part.labels_per_row;
   check_data(needs, part.texts.size(), labels);
   if (const auto bad = find_bad_label(needs, part.labels, labels)) {
@@ -157,13 +149,25 @@ void EmbeddingJob::check_loss(const RowColumns& part) const {
 
 // Whether teachers of MSELoss have the size of the model's embeddings.
 void EmbeddingJob::check_teachers(std::size_t width) const {
-  if (loss_needs(loss_->name).labels != LabelKind::kEmbedding) return;
-  for (const auto* part : {&train_, &eval_, &predict_})
-    if (*part) check_teacher((*part)->texts.size(), width, (*part)->labels_per_row);
+  const auto check = [&](const RowColumns& part, const LossOptions& loss) {
+    if (loss_needs(loss.name).labels == LabelKind::kEmbedding)
+      check_teacher(part.texts.size(), width, part.labels_per_row);
+  };
+  for (const TrainPart& part : train_) check(part.rows, part.loss);
+  for (const auto* part : {&eval_, &predict_})
+    if (*part) check(**part, *loss_);
 }
 
-void EmbeddingJob::choose_loss(const RowColumns& part) {
-  loss_ = loss_options(arguments_, part.label_kind());
+LossOptions EmbeddingJob::choose_loss(const RowColumns& part, const std::string& set,
+                                      StartLog& log) const {
+  LossOptions loss = loss_options(arguments_, part.label_kind(), set);
+  const std::string before = set.empty() ? "" : set + ": ";
+  log.fact("columns",
+           before + names(part.texts) +
+               (part.has_labels() ? fmt::format("; label: {}", part.label) : std::string()));
+  log.fact("loss", fmt::format("{}{}{}", before, loss.name,
+                               arguments_.loss ? "" : ", chosen by the columns"));
+  return loss;
 }
 
 models::SentenceFiles EmbeddingJob::sentence_files(const std::filesystem::path& directory,
@@ -223,9 +227,12 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
   options.loss = make_loss(*loss_);
   const std::size_t width = models::embedding_size(options.files, config.hidden_size);
   check_width(*loss_, width);
+  for (const TrainPart& part : train_) check_width(part.loss, width);
   check_teachers(width);
   options.gather = arguments_.gather_across_devices;
-  options.mini_batch_size = mini_batch_size(arguments_, loss_->name);
+  for (const TrainPart& part : train_)
+    options.mini_batch_size =
+        std::max(options.mini_batch_size, mini_batch_size(arguments_, part.loss.name));
   max_tokens_ = std::min({config.max_tokens(), tokenizer.model_max_length(),
                           options.files.max_seq_length.value_or(config.max_tokens())});
   if (arguments_.max_seq_length)
@@ -268,6 +275,34 @@ void EmbeddingJob::add_searches(std::span<const NamedSearch> searches,
   }
 }
 
+// The texts of a part with their prompts, column after column.
+void EmbeddingJob::add_rows(const RowColumns& part, const std::string& set,
+                            std::vector<std::string_view>& texts,
+                            std::deque<std::string>& prompted) const {
+  const std::vector<std::string> prompts = prompts_of(arguments_, set, column_names(part));
+  for (const std::string& prompt : prompts) check_prompt(*task_, prompt, max_tokens_);
+  for (std::size_t column = 0; column < prompts.size(); ++column) {
+    for (std::size_t row = 0; row < part.count; ++row) {
+      const std::string_view text = part.texts[column]->texts[row];
+      texts.push_back(
+          prompts[column].empty() ? text : prompted.emplace_back(prompts[column]).append(text));
+    }
+  }
+}
+
+text_classification::TextFeatures EmbeddingJob::features_of(
+    std::span<const std::string_view> texts, FeatureMaker& maker,
+    FunctionRef<std::string(std::size_t)> location) const {
+  std::uint64_t bytes = 0;
+  for (const std::string_view text : texts) bytes += text.size();
+  return maker.cache().get<text_classification::TextFeatures>(
+      bytes, [&] { return text_classification::features_key(texts, {}, max_tokens_); },
+      [&] {
+        return text_classification::build_text_features(task_->tokenizer(), texts, {}, max_tokens_,
+                                                        maker.threads(), location);
+      });
+}
+
 TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
                                      std::span<const NamedSearch> searches, std::string_view name,
                                      StartLog& log, FeatureMaker& maker) const {
@@ -275,38 +310,53 @@ TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
   std::deque<std::string> prompted;
   TokenizedRows rows;
   if (part) {
-    const std::vector<std::string> prompts = prompts_of(arguments_.prompts, part->texts);
-    for (const std::string& prompt : prompts) check_prompt(*task_, prompt, max_tokens_);
+    add_rows(*part, std::string(name), texts, prompted);
     rows.rows = part->count;
     rows.columns = part->texts.size();
-    for (std::size_t column = 0; column < prompts.size(); ++column) {
-      for (std::size_t row = 0; row < part->count; ++row) {
-        const std::string_view text = part->texts[column]->texts[row];
-        texts.push_back(
-            prompts[column].empty() ? text : prompted.emplace_back(prompts[column]).append(text));
-      }
-    }
     rows.labels = part->labels;
     rows.labels_per_row = part->labels_per_row;
   }
   add_searches(searches, texts, prompted);
-  std::uint64_t bytes = 0;
-  for (const std::string_view text : texts) bytes += text.size();
-  rows.texts = maker.cache().get<text_classification::TextFeatures>(
-      bytes, [&] { return text_classification::features_key(texts, {}, max_tokens_); },
-      [&] {
-        return text_classification::build_text_features(
-            task_->tokenizer(), texts, {}, max_tokens_, maker.threads(), [&](std::size_t i) {
-              return part && i < rows.rows * rows.columns ? part->location(i % rows.rows)
-                                                          : fmt::format("text {} of the search", i);
-            });
-      });
+  rows.texts = features_of(texts, maker, [&](std::size_t i) {
+    return part && i < rows.rows * rows.columns ? part->location(i % rows.rows)
+                                                : fmt::format("text {} of the search", i);
+  });
   maker.log_notes(name);
   if (part) {
     log.fact(name, fmt::format("{}: {} rows of {} texts of up to {} tokens", part->rows.file(),
                                part->count, rows.columns, rows.texts.max_seq_length()));
   }
   return rows;
+}
+
+void EmbeddingJob::load_train(StartLog& log, FeatureMaker& maker) {
+  std::vector<std::string_view> texts;
+  std::deque<std::string> prompted;
+  TrainingRows all;
+  std::vector<std::size_t> ends;
+  for (const TrainPart& part : train_) {
+    add_rows(part.rows, part.name, texts, prompted);
+    ends.push_back(texts.size());
+    all.sets.push_back({.rows = part.rows.count,
+                        .columns = part.rows.texts.size(),
+                        .labels = part.rows.labels,
+                        .labels_per_row = part.rows.labels_per_row,
+                        .loss = make_loss(part.loss)});
+  }
+  all.texts = features_of(texts, maker, [&](std::size_t i) {
+    const auto set =
+        static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), i) - ends.begin());
+    const RowColumns& rows = train_[set].rows;
+    return rows.location((i - (set == 0 ? 0 : ends[set - 1])) % rows.count);
+  });
+  maker.log_notes("train");
+  for (const TrainPart& part : train_) {
+    log.fact("train",
+             fmt::format("{}{}{}: {} rows of {} texts of up to {} tokens", part.name,
+                         part.name.empty() ? "" : ": ", part.rows.rows.file(), part.rows.count,
+                         part.rows.texts.size(), all.texts.max_seq_length()));
+  }
+  task_->set_train(std::move(all), train_sampler());
 }
 
 std::span<const float> EmbeddingJob::classes(const RowColumns& part) {
@@ -317,9 +367,9 @@ std::span<const float> EmbeddingJob::classes(const RowColumns& part) {
       part.labels_per_row);
 }
 
-Sampler EmbeddingJob::sampler(const RowColumns& part) const {
+Sampler EmbeddingJob::sampler(const RowColumns& part, bool over_shards) const {
   if (arguments_.batch_sampler == "group_by_label")
-    return group_by_label(classes(part), arguments_.gather_across_devices);
+    return group_by_label(classes(part), over_shards);
   if (arguments_.batch_sampler == "batch_sampler") return {};
   std::unordered_map<std::string_view, std::uint32_t> numbers;
   std::vector<std::uint32_t> values;
@@ -329,36 +379,53 @@ Sampler EmbeddingJob::sampler(const RowColumns& part) const {
       values.push_back(numbers.emplace(column->texts[row], next).first->second);
     }
   }
-  return no_duplicates(std::move(values), part.texts.size(), arguments_.gather_across_devices);
+  return no_duplicates(std::move(values), part.texts.size(), over_shards);
+}
+
+Sampler EmbeddingJob::train_sampler() const {
+  const bool over_shards = arguments_.gather_across_devices;
+  if (train_.size() == 1) return sampler(train_.front().rows, over_shards);
+  std::vector<SampledSet> sets;
+  for (const TrainPart& part : train_)
+    sets.push_back({part.rows.count, sampler(part.rows, /*over_shards=*/false)});
+  return several_sets(std::move(sets), set_order_named(arguments_.multi_dataset_batch_sampler),
+                      over_shards);
 }
 
 void EmbeddingJob::load_data(const DataParts& parts) {
   parts.log.fact("pooling", pooling_text(task_->files()));
   FeatureMaker maker(parts, arguments_.preprocessing_num_workers, arguments_.overwrite_cache);
-  if (train_) task_->set_train(tokenize(train_, {}, "train", parts.log, maker), sampler(*train_));
+  if (!train_.empty()) load_train(parts.log, maker);
   if (eval_ || !searches_.empty()) {
     TokenizedRows rows = tokenize(eval_, searches_, "validation", parts.log, maker);
     task_->set_evaluation(Split::kEval, std::move(rows), std::move(searches_));
   }
   if (predict_)
     task_->set_evaluation(Split::kPredict, tokenize(predict_, {}, "test", parts.log, maker));
-  train_.reset();
+  for (TrainPart& part : train_) part.rows = {};
   eval_.reset();
   predict_.reset();
 }
 
 void EmbeddingJob::describe_training(const TrainingShape& shape, StartLog& log) const {
-  check_group(loss_needs(loss_->name),
-              shape.batch_size * (arguments_.gather_across_devices ? shape.shards : 1),
-              task_->train_columns());
   if (arguments_.batch_sampler == "group_by_label") check_batch_of_labels(shape.batch_size);
-  if (!loss_needs(loss_->name).in_batch_negatives) return;
-  const std::size_t columns = task_->train_columns();
-  const auto negatives = [&](std::size_t rows) { return rows * (columns - 1) - 1; };
+  for (std::size_t set = 0; set < train_.size(); ++set) {
+    const RowSet& rows = task_->train_sets()[set];
+    const LossNeeds& needs = loss_needs(train_[set].loss.name);
+    check_group(needs, shape.batch_size * (arguments_.gather_across_devices ? shape.shards : 1),
+                rows.columns);
+    if (needs.in_batch_negatives) describe_negatives(rows, train_[set].name, shape, log);
+  }
+}
+
+void EmbeddingJob::describe_negatives(const RowSet& set, const std::string& name,
+                                      const TrainingShape& shape, StartLog& log) const {
+  const auto negatives = [&](std::size_t rows) { return rows * (set.columns - 1) - 1; };
   const std::size_t own = negatives(shape.batch_size);
   const std::size_t all = negatives(shape.batch_size * shape.shards);
   const bool gathered = arguments_.gather_across_devices;
-  log.fact("negatives", fmt::format("{} for each anchor", gathered ? all : own));
+  log.fact("negatives", fmt::format("{}{}{} for each anchor", name, name.empty() ? "" : ": ",
+                                    gathered ? all : own));
   if (gathered || shape.shards == 1) return;
   log.warning(fmt::format(
       "each anchor is compared with the {} negatives of its device; --gather_across_devices "
@@ -371,7 +438,7 @@ CardTask EmbeddingJob::card_task() const {
 }
 
 LeadingMetrics EmbeddingJob::leading_metrics() const {
-  LeadingMetrics leading{.metrics = {}, .training_loss = loss_->name};
+  LeadingMetrics leading{.metrics = {}, .training_loss = train_.size() > 1 ? "loss" : loss_->name};
   const EvaluatorOptions& options = task_->evaluators();
   for (const Evaluator evaluator : options.evaluators)
     leading.metrics.push_back(primary_metric(evaluator, options));

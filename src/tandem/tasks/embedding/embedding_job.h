@@ -39,26 +39,44 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   std::optional<RowColumns> read(std::span<const std::filesystem::path> files,
                                  const std::optional<std::int64_t>& most, std::string_view name,
                                  StartLog& log) const;
-  void check_loss(const RowColumns& part) const;
+  // A training set.
+  struct TrainPart {
+    std::string name;  // empty: the only one
+    RowColumns rows;
+    LossOptions loss;
+  };
+
+  void read_train(const hub::DatasetFiles& files, StartLog& log);
+  static void check_loss(const RowColumns& part, const LossOptions& loss);
   void check_teachers(std::size_t width) const;
-  void choose_loss(const RowColumns& part);
+  LossOptions choose_loss(const RowColumns& part, const std::string& set, StartLog& log) const;
   std::vector<Evaluator> choose_evaluators() const;
   models::SentenceFiles sentence_files(const std::filesystem::path& directory,
                                        std::size_t hidden_size) const;
-  Sampler sampler(const RowColumns& part) const;
+  Sampler sampler(const RowColumns& part, bool over_shards) const;
+  Sampler train_sampler() const;
+  void load_train(StartLog& log, FeatureMaker& maker);
   static std::span<const float> classes(const RowColumns& part);
   // Tokenizes a part, the texts of a search, or both.
   TokenizedRows tokenize(const std::optional<RowColumns>& part,
                          std::span<const NamedSearch> searches, std::string_view name,
                          StartLog& log, FeatureMaker& maker) const;
+  void add_rows(const RowColumns& part, const std::string& set,
+                std::vector<std::string_view>& texts, std::deque<std::string>& prompted) const;
+  text_classification::TextFeatures features_of(
+      std::span<const std::string_view> texts, FeatureMaker& maker,
+      FunctionRef<std::string(std::size_t)> location) const;
+  void describe_negatives(const RowSet& set, const std::string& name, const TrainingShape& shape,
+                          StartLog& log) const;
   void add_searches(std::span<const NamedSearch> searches, std::vector<std::string_view>& texts,
                     std::deque<std::string>& prompted) const;
   void read_searches(StartLog& log);
   bool has_search(bool nano) const;
 
-  std::optional<RowColumns> train_, eval_, predict_;  // until load_data()
-  std::vector<NamedSearch> searches_;                 // until load_data()
-  std::optional<LossOptions> loss_;                   // once the columns are known
+  std::vector<TrainPart> train_;              // rows until load_data()
+  std::optional<RowColumns> eval_, predict_;  // until load_data()
+  std::vector<NamedSearch> searches_;         // until load_data()
+  std::optional<LossOptions> loss_;           // of evaluations, once the columns are known
   std::size_t max_tokens_ = 0;
 };
 

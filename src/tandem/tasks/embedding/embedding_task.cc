@@ -21,6 +21,11 @@ models::MakeHead head_of(const models::SentenceFiles& files) {
   };
 }
 
+// The text of a row, which is counted over all sets.
+std::uint32_t text_of(const RowSet& set, std::size_t column, std::uint32_t row) {
+  return static_cast<std::uint32_t>(set.first_text + column * set.rows + row - set.first_row);
+}
+
 // Texts of one row have different dropout masks, also where they are equal.
 std::uint64_t dropout_key(std::uint64_t sample, std::size_t column) {
   return sample + (static_cast<std::uint64_t>(column) << 40);
@@ -36,9 +41,42 @@ EmbeddingTask::EmbeddingTask(models::ModelConfig config, const text::Tokenizer& 
 
 // --- data ---
 
-void EmbeddingTask::set_train(TokenizedRows rows, Sampler sampler) {
+void EmbeddingTask::set_train(TrainingRows rows, Sampler sampler) {
   train_ = std::move(rows);
   sampler_ = std::move(sampler);
+  std::size_t first_row = 0, first_text = 0;
+  for (RowSet& set : train_.sets) {
+    set.first_row = first_row;
+    set.first_text = first_text;
+    first_row += set.rows;
+    first_text += set.rows * set.columns;
+  }
+}
+
+void EmbeddingTask::set_train(TokenizedRows rows, Sampler sampler) {
+  TrainingRows all;
+  all.texts = std::move(rows.texts);
+  all.sets.push_back({.rows = rows.rows,
+                      .columns = rows.columns,
+                      .labels = std::move(rows.labels),
+                      .labels_per_row = rows.labels_per_row});
+  set_train(std::move(all), std::move(sampler));
+}
+
+const RowSet& EmbeddingTask::set_of(std::uint32_t row) const {
+  const auto behind =
+      std::upper_bound(train_.sets.begin(), train_.sets.end(), row,
+                       [](std::size_t one, const RowSet& set) { return one < set.first_row; });
+  return *std::prev(behind);
+}
+
+RowShape EmbeddingTask::largest_shape() const {
+  RowShape most{0, width(), 0};
+  for (const RowSet& set : train_.sets) {
+    most.columns = std::max(most.columns, set.columns);
+    most.labels = std::max(most.labels, set.labels_per_row);
+  }
+  return most;
 }
 
 void EmbeddingTask::set_evaluation(Split split, TokenizedRows rows,
@@ -61,7 +99,15 @@ std::string fingerprint(const TokenizedRows& rows) {
 
 }  // namespace
 
-std::string EmbeddingTask::train_fingerprint() const { return fingerprint(train_); }
+std::string EmbeddingTask::train_fingerprint() const {
+  if (train_.texts.size() == 0) return "";
+  Fingerprint all(train_.texts, Padding::kNone);
+  for (const RowSet& set : train_.sets) {
+    all.add(std::vector{set.columns}).add(set.labels);
+    if (train_.sets.size() > 1) all.add(std::vector{set.rows});
+  }
+  return all.text();
+}
 
 std::string EmbeddingTask::evaluation_fingerprint(Split split) const {
   return fingerprint(evaluated(split));
@@ -70,14 +116,15 @@ std::string EmbeddingTask::evaluation_fingerprint(Split split) const {
 std::size_t EmbeddingTask::train_batch_rows(std::span<const std::uint32_t> features) const {
   std::size_t tokens = 0;
   for (const std::uint32_t row : features) {
-    for (std::size_t column = 0; column < train_.columns; ++column)
-      tokens += train_.texts.num_real_tokens(column * train_.rows + row);
+    const RowSet& set = set_of(row);
+    for (std::size_t column = 0; column < set.columns; ++column)
+      tokens += train_.texts.num_real_tokens(text_of(set, column, row));
   }
   return tokens;
 }
 
 std::vector<std::uint32_t> EmbeddingTask::train_lengths() const {
-  std::vector<std::uint32_t> lengths(train_.rows);
+  std::vector<std::uint32_t> lengths(num_train_rows());
   for (std::uint32_t row = 0; row < lengths.size(); ++row)
     lengths[row] = static_cast<std::uint32_t>(train_batch_rows(std::span(&row, 1)));
   return lengths;
@@ -138,7 +185,7 @@ std::size_t EmbeddingTask::plan_pieces(std::size_t batch_size, std::size_t max_r
   std::size_t longest = 0;
   for (std::size_t i = 0; i < train_.texts.size(); ++i)
     longest = std::max(longest, train_.texts.num_real_tokens(i));
-  const std::size_t texts = batch_size * train_.columns;
+  const std::size_t texts = batch_size * largest_shape().columns;
   const bool keep = models::is_training(kind) &&
                     (embedding_.mini_batch_size == 0 || batch_size <= embedding_.mini_batch_size);
   batch_.values.resize(texts * width());
@@ -158,20 +205,27 @@ std::size_t EmbeddingTask::plan_pieces(std::size_t batch_size, std::size_t max_r
 
 BatchSize EmbeddingTask::load_train_batch(std::span<const std::uint32_t> features,
                                           std::uint64_t first_sample) {
+  batch_.set = &set_of(features.front());
   batch_.rows = features.size();
   batch_.indices.clear();
   batch_.samples.clear();
   batch_.labels.clear();
-  for (std::size_t column = 0; column < train_.columns; ++column) {
+  const std::size_t most = largest_shape().columns;
+  for (std::size_t column = 0; column < most; ++column) {
     for (std::size_t i = 0; i < features.size(); ++i) {
-      batch_.indices.push_back(static_cast<std::uint32_t>(column * train_.rows + features[i]));
+      const RowSet& set = set_of(features[i]);
+      if (column >= set.columns) continue;
+      batch_.indices.push_back(text_of(set, column, features[i]));
       batch_.samples.push_back(dropout_key(first_sample + i, column));
     }
   }
   for (const std::uint32_t row : features) {
+    const RowSet& set = set_of(row);
     const auto labels =
-        std::span(train_.labels).subspan(row * train_.labels_per_row, train_.labels_per_row);
+        std::span(set.labels)
+            .subspan((row - set.first_row) * set.labels_per_row, set.labels_per_row);
     batch_.labels.insert(batch_.labels.end(), labels.begin(), labels.end());
+    if (&set != batch_.set) batch_.set = nullptr;
   }
   batch_.values.resize(batch_.indices.size() * width());
   batch_.gradient.resize(batch_.values.size());
@@ -180,7 +234,7 @@ BatchSize EmbeddingTask::load_train_batch(std::span<const std::uint32_t> feature
 
 EmbeddedRows EmbeddingTask::batch_group() const {
   return {.rows = batch_.rows,
-          .columns = train_.columns,
+          .columns = batch_.set->columns,
           .width = width(),
           .values = batch_.values,
           .labels = batch_.labels};
@@ -191,7 +245,8 @@ double EmbeddingTask::forward(const kernels::Context& context, const nn::Weights
   if (selected_) return gathered_.loss(selected_->micro);
   pieces_.embed(context, weights, dropout, batch_.values);
   const StageTimer timer(context.profile, "loss", "contrast");
-  return group_loss_.compute(*embedding_.loss, batch_group(), batch_.gradient, context);
+  if (batch_.set == nullptr) return 0;  // calibration takes rows of all sets
+  return group_loss_.compute(loss_of(*batch_.set), batch_group(), batch_.gradient, context);
 }
 
 void EmbeddingTask::backward(const kernels::Context& context, const nn::Weights& weights,
@@ -211,27 +266,36 @@ void EmbeddingTask::backward(const kernels::Context& context, const nn::Weights&
 }
 
 std::size_t EmbeddingTask::bytes(const StepBatches& batches, std::size_t batch_size) const {
-  const EmbeddedRows shape{
-      .rows = batch_size, .columns = train_.columns, .width = width(), .values = {}, .labels = {}};
-  return GatheredLoss::bytes(batches, {train_.columns, width(), train_.labels_per_row}, batch_size,
-                             embedding_.loss->statistics_per_row(shape));
+  std::size_t statistics = 0;
+  for (const RowSet& set : train_.sets) {
+    const EmbeddedRows shape{
+        .rows = batch_size, .columns = set.columns, .width = width(), .values = {}, .labels = {}};
+    statistics = std::max(statistics, loss_of(set).statistics_per_row(shape));
+  }
+  return GatheredLoss::bytes(batches, largest_shape(), batch_size, statistics);
 }
 
 void EmbeddingTask::begin(const StepBatches& batches) {
   pieces_.forget();
   selected_.reset();
-  gathered_.begin(batches, {train_.columns, width(), train_.labels_per_row});
+  gathered_.begin(batches, largest_shape());
+  const RowSet& first = train_.sets.front();  // of micro-batches that this rank has no part of
+  for (std::size_t micro = 0; micro < batches.micro_batches; ++micro)
+    gathered_.describe(micro, {first.columns, width(), first.labels_per_row}, loss_of(first));
 }
 
 void EmbeddingTask::embed(const kernels::Context& context, const nn::Weights& weights,
                           const nn::DropoutStream& dropout, BatchPosition position) {
+  TANDEM_CHECK(batch_.set != nullptr, "a batch with rows of several sets");
+  gathered_.describe(position.micro, {batch_.set->columns, width(), batch_.set->labels_per_row},
+                     loss_of(*batch_.set));
   pieces_.embed(context, weights, dropout, gathered_.embeddings(position));
   std::copy(batch_.labels.begin(), batch_.labels.end(), gathered_.labels(position).begin());
 }
 
 void EmbeddingTask::compare(const kernels::Context& context, Gather gather) {
   const StageTimer timer(context.profile, "loss", "contrast over the step");
-  gathered_.compute(*embedding_.loss, context, gather);
+  gathered_.compute(context, gather);
 }
 
 // --- evaluation ---

@@ -12,8 +12,8 @@
 #include "tandem/tasks/embedding/group_loss.h"
 #include "tandem/tasks/embedding/loss.h"
 #include "tandem/tasks/embedding/piece_encoder.h"
-#include "tandem/tasks/embedding/sampler.h"
 #include "tandem/tasks/encoder_task.h"
+#include "tandem/tasks/sampler.h"
 #include "tandem/tasks/step_contrast.h"
 #include "tandem/tasks/text_classification/text_features.h"
 
@@ -27,6 +27,22 @@ struct TokenizedRows {
   std::size_t columns = 0;
   std::vector<float> labels = {};  // [rows, labels_per_row]
   std::size_t labels_per_row = 0;
+};
+
+// The rows of a training set. Its texts are behind those of the sets before it.
+struct RowSet {
+  std::size_t rows = 0;
+  std::size_t columns = 0;
+  std::vector<float> labels = {};  // [rows, labels_per_row]
+  std::size_t labels_per_row = 0;
+  std::shared_ptr<const EmbeddingLoss> loss = nullptr;  // none: that of the options
+  std::size_t first_row = 0, first_text = 0;            // set_train() overwrites them
+};
+
+// One or several training sets with their tokens.
+struct TrainingRows {
+  text_classification::TextFeatures texts;
+  std::vector<RowSet> sets;
 };
 
 struct EmbeddingOptions {
@@ -48,10 +64,11 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
 
   const models::SentenceFiles& files() const { return embedding_.files; }
   const EvaluatorOptions& evaluators() const { return embedding_.evaluators; }
-  // Text columns of the training data.
-  std::size_t train_columns() const { return train_.columns; }
+  std::span<const RowSet> train_sets() const { return train_.sets; }
 
-  // Without `sampler` the batches are those of the trainer.
+  // Without `sampler` the batches are those of the trainer. A sampler of several sets makes batches
+  // of rows of one set.
+  void set_train(TrainingRows rows, Sampler sampler = {});
   void set_train(TokenizedRows rows, Sampler sampler = {});
   // `searches`: queries and documents, whose texts are behind the rows.
   void set_evaluation(Split split, TokenizedRows rows, std::vector<NamedSearch> searches = {});
@@ -71,7 +88,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
                        std::span<const float> weights) const override;
   // The rows of an epoch. A sampler may leave rows out.
   std::size_t num_train_features() const override {
-    return sampler_ ? sampler_.epoch_rows : train_.rows;
+    return sampler_ ? sampler_.epoch_rows : num_train_rows();
   }
   // Rows are compared within their batch, so batches are not rearranged by cost.
   std::span<const float> train_costs() const override { return {}; }
@@ -80,6 +97,10 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
       const EpochRequest& request) const override {
     if (!sampler_) return {};
     return sampler_.batches(request);
+  }
+  std::optional<std::size_t> num_train_batches(const EpochRequest& request) const override {
+    if (!sampler_.count) return std::nullopt;
+    return sampler_.count(request);
   }
   BatchSize load_train_batch(std::span<const std::uint32_t> features,
                              std::uint64_t first_sample) override;
@@ -113,6 +134,15 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   const TokenizedRows& evaluated(Split split) const {
     return split == Split::kEval ? eval_ : predict_;
   }
+  std::size_t num_train_rows() const {
+    return train_.sets.empty() ? 0 : train_.sets.back().first_row + train_.sets.back().rows;
+  }
+  const RowSet& set_of(std::uint32_t row) const;
+  const EmbeddingLoss& loss_of(const RowSet& set) const {
+    return set.loss != nullptr ? *set.loss : *embedding_.loss;
+  }
+  // The most columns and labels of a training set.
+  RowShape largest_shape() const;
   std::size_t plan_pieces(std::size_t batch_size, std::size_t max_rows, models::PassKind kind);
   EmbeddedRows batch_group() const;
   models::SentenceFiles files_with(std::span<const float> weights) const;
@@ -122,10 +152,12 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
 
   EmbeddingOptions embedding_;
   Sampler sampler_;
-  TokenizedRows train_, eval_, predict_;
+  TrainingRows train_;
+  TokenizedRows eval_, predict_;
   std::vector<NamedSearch> searches_;
   PieceEncoder pieces_;
   struct Batch {
+    const RowSet* set = nullptr;  // none: rows of several sets, which have no loss
     std::size_t rows = 0;
     std::vector<std::uint32_t> indices;  // indices of the texts, [columns, rows]
     std::vector<std::uint64_t> samples;

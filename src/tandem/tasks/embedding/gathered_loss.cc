@@ -17,34 +17,41 @@ std::size_t GatheredLoss::bytes(const StepBatches& batches, const RowShape& shap
   return (received + assembled + gradients) * sizeof(float);
 }
 
-void GatheredLoss::begin(const StepBatches& batches, const RowShape& shape) {
+void GatheredLoss::begin(const StepBatches& batches, const RowShape& largest) {
   batches_ = batches;
   sizes_.assign(batches.sizes.begin(), batches.sizes.end());
   batches_.sizes = sizes_;
-  shape_ = shape;
+  largest_ = largest;
+  micros_.assign(batches.micro_batches, MicroBatch());
   capacity_ = *std::max_element(sizes_.begin(), sizes_.end());
   values_.assign(batches.shards * batches.micro_batches * block_size(), 0.0f);
   losses_.clear();
 }
 
+void GatheredLoss::describe(std::size_t micro, const RowShape& shape, const EmbeddingLoss& loss) {
+  micros_.at(micro) = {shape, &loss, 0};
+}
+
 std::span<float> GatheredLoss::embeddings(BatchPosition position) {
+  const RowShape& shape = micros_[position.micro].shape;
   return std::span(values_).subspan(
       block(position.micro, position.shard),
-      rows(position.micro, position.shard) * shape_.columns * shape_.width);
+      rows(position.micro, position.shard) * shape.columns * shape.width);
 }
 
 std::span<float> GatheredLoss::labels(BatchPosition position) {
   return std::span(values_).subspan(
-      block(position.micro, position.shard) + capacity_ * shape_.columns * shape_.width,
-      rows(position.micro, position.shard) * shape_.labels);
+      block(position.micro, position.shard) + capacity_ * largest_.columns * largest_.width,
+      rows(position.micro, position.shard) * micros_[position.micro].shape.labels);
 }
 
 std::span<const float> GatheredLoss::gradient(BatchPosition position) const {
-  const std::size_t size = capacity_ * shape_.columns * shape_.width;
+  const std::size_t size = capacity_ * largest_.columns * largest_.width;
   const std::size_t index =
       (position.shard - batches_.first_shard) * batches_.micro_batches + position.micro;
+  const RowShape& shape = micros_[position.micro].shape;
   return std::span(gradient_).subspan(
-      index * size, rows(position.micro, position.shard) * shape_.columns * shape_.width);
+      index * size, rows(position.micro, position.shard) * shape.columns * shape.width);
 }
 
 std::size_t GatheredLoss::rows_before(std::size_t micro, std::size_t shard) const {
@@ -59,47 +66,57 @@ RowRange GatheredLoss::own_rows(std::size_t micro) const {
 
 EmbeddedRows GatheredLoss::assemble(std::size_t micro) {
   const std::size_t all = rows_before(micro, batches_.shards);
-  const std::size_t width = shape_.width;
-  group_.resize(shape_.columns * all * width);
-  group_labels_.resize(all * shape_.labels);
+  const RowShape& shape = micros_[micro].shape;
+  const std::size_t width = shape.width;
+  group_.resize(shape.columns * all * width);
+  group_labels_.resize(all * shape.labels);
   std::size_t before = 0;
   for (std::size_t shard = 0; shard < batches_.shards; ++shard) {
     const BatchPosition position{micro, shard};
     const std::size_t count = rows(micro, shard);
     const std::span<const float> from = embeddings(position);
-    for (std::size_t column = 0; column < shape_.columns; ++column) {
+    for (std::size_t column = 0; column < shape.columns; ++column) {
       const auto part = from.subspan(column * count * width, count * width);
       std::copy(part.begin(), part.end(),
                 group_.begin() + static_cast<std::ptrdiff_t>((column * all + before) * width));
     }
     const std::span<const float> given = labels(position);
     std::copy(given.begin(), given.end(),
-              group_labels_.begin() + static_cast<std::ptrdiff_t>(before * shape_.labels));
+              group_labels_.begin() + static_cast<std::ptrdiff_t>(before * shape.labels));
     before += count;
   }
   return {.rows = all,
-          .columns = shape_.columns,
+          .columns = shape.columns,
           .width = width,
           .values = group_,
           .labels = group_labels_};
 }
 
 // The ranks work on different rows and exchange what they found.
-void GatheredLoss::exchange_statistics(const EmbeddingLoss& loss, const kernels::Context& context,
+void GatheredLoss::exchange_statistics(const kernels::Context& context,
                                        StepContrast::Gather gather) {
+  per_row_ = 0;
+  for (MicroBatch& one : micros_) {
+    const EmbeddedRows shape{.rows = capacity_,
+                             .columns = one.shape.columns,
+                             .width = one.shape.width,
+                             .values = {},
+                             .labels = {}};
+    one.statistics = one.loss->statistics_per_row(shape);
+    per_row_ = std::max(per_row_, one.statistics);
+  }
+  if (per_row_ == 0) return;
+  statistics_.assign(batches_.shards * batches_.micro_batches * capacity_ * per_row_, 0.0f);
   for (std::size_t micro = 0; micro < batches_.micro_batches; ++micro) {
+    const std::size_t per_row = micros_[micro].statistics;
+    if (per_row == 0) continue;
     const EmbeddedRows group = assemble(micro);
-    if (micro == 0) {
-      per_row_ = loss.statistics_per_row(group);
-      if (per_row_ == 0) return;
-      statistics_.assign(batches_.shards * batches_.micro_batches * capacity_ * per_row_, 0.0f);
-    }
     const RowRange own = own_rows(micro);
-    group_statistics_.resize(own.size() * per_row_);
-    loss.row_statistics(group, own, group_statistics_, context);
+    group_statistics_.resize(own.size() * per_row);
+    micros_[micro].loss->row_statistics(group, own, group_statistics_, context);
     auto from = group_statistics_.begin();
     for (std::size_t shard = batches_.first_shard; shard < batches_.end_shard; ++shard) {
-      const auto size = static_cast<std::ptrdiff_t>(rows(micro, shard) * per_row_);
+      const auto size = static_cast<std::ptrdiff_t>(rows(micro, shard) * per_row);
       const std::size_t at = (shard * batches_.micro_batches + micro) * capacity_ * per_row_;
       std::copy(from, from + size, statistics_.begin() + static_cast<std::ptrdiff_t>(at));
       from += size;
@@ -109,11 +126,12 @@ void GatheredLoss::exchange_statistics(const EmbeddingLoss& loss, const kernels:
 }
 
 std::span<const float> GatheredLoss::statistics_of(std::size_t micro) {
-  if (per_row_ == 0) return {};
+  const std::size_t per_row = micros_[micro].statistics;
   group_statistics_.clear();
+  if (per_row == 0) return {};
   for (std::size_t shard = 0; shard < batches_.shards; ++shard) {
     const std::size_t at = (shard * batches_.micro_batches + micro) * capacity_ * per_row_;
-    const auto from = std::span(statistics_).subspan(at, rows(micro, shard) * per_row_);
+    const auto from = std::span(statistics_).subspan(at, rows(micro, shard) * per_row);
     group_statistics_.insert(group_statistics_.end(), from.begin(), from.end());
   }
   return group_statistics_;
@@ -121,15 +139,16 @@ std::span<const float> GatheredLoss::statistics_of(std::size_t micro) {
 
 // From [columns, own rows, width] of the micro-batch to [columns, rows, width] of each shard.
 void GatheredLoss::keep_gradient(std::size_t micro) {
-  const std::size_t width = shape_.width;
-  const std::size_t size = capacity_ * shape_.columns * width;
+  const RowShape& shape = micros_[micro].shape;
+  const std::size_t width = shape.width;
+  const std::size_t size = capacity_ * largest_.columns * largest_.width;
   const RowRange own = own_rows(micro);
   const auto own_count = own.size();
   std::size_t before = 0;
   for (std::size_t shard = batches_.first_shard; shard < batches_.end_shard; ++shard) {
     const std::size_t count = rows(micro, shard);
     const std::size_t to = ((shard - batches_.first_shard) * batches_.micro_batches + micro) * size;
-    for (std::size_t column = 0; column < shape_.columns; ++column) {
+    for (std::size_t column = 0; column < shape.columns; ++column) {
       const auto from =
           std::span(group_gradient_).subspan((column * own_count + before) * width, count * width);
       std::copy(from.begin(), from.end(),
@@ -139,18 +158,18 @@ void GatheredLoss::keep_gradient(std::size_t micro) {
   }
 }
 
-void GatheredLoss::compute(const EmbeddingLoss& loss, const kernels::Context& context,
-                           StepContrast::Gather gather) {
+void GatheredLoss::compute(const kernels::Context& context, StepContrast::Gather gather) {
   gather(values_);
-  exchange_statistics(loss, context, gather);
+  exchange_statistics(context, gather);
   gradient_.resize((batches_.end_shard - batches_.first_shard) * batches_.micro_batches *
-                   capacity_ * shape_.columns * shape_.width);
+                   capacity_ * largest_.columns * largest_.width);
   for (std::size_t micro = 0; micro < batches_.micro_batches; ++micro) {
+    const RowShape& shape = micros_[micro].shape;
     const EmbeddedRows group = assemble(micro);
     const RowRange own = own_rows(micro);
-    group_gradient_.resize(own.size() * shape_.columns * shape_.width);
-    losses_.push_back(
-        loss.loss_and_gradient(group, statistics_of(micro), own, group_gradient_, context));
+    group_gradient_.resize(own.size() * shape.columns * shape.width);
+    losses_.push_back(micros_[micro].loss->loss_and_gradient(group, statistics_of(micro), own,
+                                                             group_gradient_, context));
     keep_gradient(micro);
   }
 }

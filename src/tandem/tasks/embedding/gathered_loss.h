@@ -23,14 +23,17 @@ class GatheredLoss {
   // Memory of a step with batches of up to `batch_size` rows and `statistics` numbers per row.
   static std::size_t bytes(const StepBatches& batches, const RowShape& shape,
                            std::size_t batch_size, std::size_t statistics);
-  void begin(const StepBatches& batches, const RowShape& shape);
+  // `largest`: the most columns and labels of a row of any batch.
+  void begin(const StepBatches& batches, const RowShape& largest);
+  // The rows of a micro-batch and their loss, which are the same for all shards. Before
+  // embeddings() and labels() of its batches.
+  void describe(std::size_t micro, const RowShape& shape, const EmbeddingLoss& loss);
   // Embeddings [columns, rows, width] of a batch of this rank: the caller writes them.
   std::span<float> embeddings(BatchPosition position);
   // Labels [rows, labels] of a batch of this rank: the caller writes them.
   std::span<float> labels(BatchPosition position);
   // Computes all micro-batches. Collective.
-  void compute(const EmbeddingLoss& loss, const kernels::Context& context,
-               StepContrast::Gather gather);
+  void compute(const kernels::Context& context, StepContrast::Gather gather);
 
   std::size_t shards() const { return batches_.shards; }
   // Over the rows of all shards.
@@ -43,7 +46,7 @@ class GatheredLoss {
     return sizes_[micro * batches_.shards + shard];
   }
   std::size_t block_size() const {
-    return capacity_ * (shape_.columns * shape_.width + shape_.labels);
+    return capacity_ * (largest_.columns * largest_.width + largest_.labels);
   }
   std::size_t block(std::size_t micro, std::size_t shard) const {
     return (shard * batches_.micro_batches + micro) * block_size();
@@ -52,16 +55,21 @@ class GatheredLoss {
   RowRange own_rows(std::size_t micro) const;
   // Lays the rows of all shards of a micro-batch out in group_ and group_labels_.
   EmbeddedRows assemble(std::size_t micro);
-  void exchange_statistics(const EmbeddingLoss& loss, const kernels::Context& context,
-                           StepContrast::Gather gather);
+  void exchange_statistics(const kernels::Context& context, StepContrast::Gather gather);
   std::span<const float> statistics_of(std::size_t micro);
   void keep_gradient(std::size_t micro);
 
   StepBatches batches_;
   std::vector<std::size_t> sizes_;  // [micro, shard]
-  RowShape shape_;
+  struct MicroBatch {
+    RowShape shape;
+    const EmbeddingLoss* loss = nullptr;
+    std::size_t statistics = 0;  // per row
+  };
+  std::vector<MicroBatch> micros_;
+  RowShape largest_;
   std::size_t capacity_ = 0;  // rows of the largest batch
-  std::size_t per_row_ = 0;   // statistics
+  std::size_t per_row_ = 0;   // the most statistics of a row
   // [shard, micro, block]; a block is a batch's embeddings and labels, then unused room.
   std::vector<float> values_;
   std::vector<float> statistics_;  // [shard, micro, capacity, per row]

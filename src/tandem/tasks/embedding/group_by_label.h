@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "tandem/tasks/embedding/sampler.h"
+#include "tandem/tasks/sampler.h"
 
 namespace tandem::tasks::embedding {
 

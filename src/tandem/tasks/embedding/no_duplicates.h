@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tandem/tasks/embedding/sampler.h"
+#include "tandem/tasks/sampler.h"
 
 namespace tandem::tasks::embedding {
 

@@ -9,6 +9,7 @@
 #include "tandem/tasks/reranking/pair_evaluators.h"
 #include "tandem/tasks/reranking/reranking_job.h"
 #include "tandem/tasks/row_flags.h"
+#include "tandem/tasks/several_sets.h"
 
 namespace tandem::tasks::reranking {
 namespace {
@@ -24,6 +25,8 @@ FlagTable data_flags() {
       "training rows with the columns query, passage and label, in any names: JSON lines, CSV, "
       "TSV, Parquet or Arrow");
   FlagTable own = row_flags<Arguments>();
+  own.push_back(train_files_flag());
+  own.push_back(set_order_flag<Arguments>());
   own.insert(own.end(),
              {flag("overwrite_cache", field<&Arguments::overwrite_cache>(),
                    "make features anew even if an earlier run kept them"),
@@ -46,7 +49,8 @@ std::vector<std::string_view> loss_names() {
 
 FlagTable model_flags() {
   static const std::string help_of_loss = fmt::format(
-      "{}; unset: BinaryCrossEntropyLoss for a model with one label, else CrossEntropyLoss",
+      "{}; with --train_files also JSON with the loss of each data set; unset: "
+      "BinaryCrossEntropyLoss for a model with one label, else CrossEntropyLoss",
       fmt::join(loss_names(), ", "));
   constexpr double kMaxLength = 1 << 20;
   return grouped(
@@ -137,15 +141,21 @@ void CommandLine::check(const Stages& stages, std::string_view evaluation_flag) 
   if (arguments_.eval_file && !arguments_.validation_file && !arguments_.dataset_name)
     arguments_.validation_file = arguments_.eval_file;
   DataTaskArguments::check(stages, evaluation_flag);
-  if (arguments_.loss && loss_needs(*arguments_.loss).in_batch_negatives) {
-    throw ConfigError(fmt::format("--loss: found '{}', expected one of {}", *arguments_.loss,
-                                  fmt::join(loss_names(), ", ")),
-                      /*usage=*/true);
+  set_order_named(arguments_.multi_dataset_batch_sampler);
+  check_loss("");
+  for (const NamedSource& set : train_sources(arguments_)) check_loss(set.name);
+}
+
+void CommandLine::check_loss(const std::string& set) const {
+  const auto loss = value_of_set(arguments_, "loss", arguments_.loss, set);
+  if (!loss) return;
+  if (loss_needs(*loss).in_batch_negatives) {
+    throw ConfigError(
+        fmt::format("--loss: found '{}', expected one of {}", *loss, fmt::join(loss_names(), ", ")),
+        /*usage=*/true);
   }
-  if (arguments_.pos_weight &&
-      arguments_.loss.value_or("BinaryCrossEntropyLoss") != "BinaryCrossEntropyLoss") {
-    raise<ConfigError>("--pos_weight: found --loss {}, expected BinaryCrossEntropyLoss",
-                       *arguments_.loss);
+  if (arguments_.pos_weight && *loss != "BinaryCrossEntropyLoss") {
+    raise<ConfigError>("--pos_weight: found --loss {}, expected BinaryCrossEntropyLoss", *loss);
   }
 }
 

@@ -14,6 +14,11 @@ class CommandLine final : public DataTaskArguments<RerankingArguments> {
   std::string default_metric() const override { return "loss"; }
   void check(const Stages& stages, std::string_view evaluation_flag) override;
   std::unique_ptr<JobTask> make_job() const override;
+
+ private:
+  // Throws ConfigError unless the loss of a training set, or without `set` of other rows, is known
+  // and fits the other flags.
+  void check_loss(const std::string& set) const;
 };
 
 }  // namespace tandem::tasks::reranking

@@ -30,7 +30,9 @@ struct RerankingArguments : DataSource {
   std::optional<bool> pad_to_max_length;
 
   // --- model and loss ---
-  std::optional<std::string> loss;  // unset: by the number of labels
+  // JSON {data set: loss}, too; unset: by the number of labels.
+  std::optional<std::string> loss;
+  std::string multi_dataset_batch_sampler = "proportional";
   std::optional<double> pos_weight;
   std::optional<std::string> weighting_scheme;  // scheme of LambdaLoss
   std::optional<std::int64_t> k;                // k of LambdaLoss and RankNetLoss

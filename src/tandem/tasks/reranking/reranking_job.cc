@@ -9,6 +9,7 @@
 #include "tandem/core/json.h"
 #include "tandem/models/heads/cross_encoder_files.h"
 #include "tandem/tasks/reranking/pair_evaluators.h"
+#include "tandem/tasks/several_sets.h"
 
 namespace tandem::tasks::reranking {
 namespace {
@@ -32,9 +33,12 @@ std::size_t labels_of(const models::ModelConfig& config, const RerankingArgument
   return std::max<std::size_t>(1, config.usable_labels().size());
 }
 
-LossOptions choose_loss(const RerankingArguments& arguments, std::size_t labels) {
+// The loss of a data set of --train_files, or of other rows if `set` is empty.
+LossOptions choose_loss(const RerankingArguments& arguments, std::size_t labels,
+                        const std::string& set = "") {
   LossOptions loss;
-  loss.name = arguments.loss.value_or(std::string(default_loss(labels)));
+  loss.name = value_of_set(arguments, "loss", arguments.loss, set)
+                  .value_or(std::string(default_loss(labels)));
   check_outputs(loss_needs(loss.name), labels);
   loss.pos_weight = arguments.pos_weight.value_or(1);
   loss.weighting_scheme = arguments.weighting_scheme.value_or("");
@@ -69,7 +73,7 @@ void set_labels(models::ModelConfig& config, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) config.labels.push_back(fmt::format("LABEL_{}", i));
 }
 
-// Pairs of one or two files.
+// Pairs of several files.
 struct JoinedPairs {
   explicit JoinedPairs(std::span<const PairRows> all) : parts(all) {
     for (const PairRows& part : parts) {
@@ -85,13 +89,21 @@ struct JoinedPairs {
     return bytes;
   }
   std::string location(std::size_t pair) const {
-    const std::size_t first = parts.front().passages.size();
-    return pair < first ? parts.front().location(pair) : parts.back().location(pair - first);
+    std::size_t part = 0;
+    for (; pair >= parts[part].passages.size(); ++part) pair -= parts[part].passages.size();
+    return parts[part].location(pair);
   }
 
   std::span<const PairRows> parts;
   std::vector<std::string_view> queries, passages;
 };
+
+// Without the names of columns, which are those of the training rows.
+RerankingArguments in_order_of_file(RerankingArguments arguments) {
+  arguments.train_columns.reset();
+  arguments.label_column.reset();
+  return arguments;
+}
 
 void log_part(std::string_view name, const PairRows& pairs, StartLog& log) {
   log.fact(name, fmt::format("{}: {} pairs of {} samples", pairs.rows.file(), pairs.passages.size(),
@@ -108,6 +120,8 @@ Task& RerankingJob::make_task(models::ModelConfig config, const text::Tokenizer&
   RerankerOptions reranker;
   reranker.num_labels = labels_of(config, arguments_);
   reranker.loss = choose_loss(arguments_, reranker.num_labels);
+  for (const NamedSource& set : train_sources(arguments_))
+    reranker.set_losses.push_back(choose_loss(arguments_, reranker.num_labels, set.name));
   reranker.prediction_file = kPredictions;
   if (arguments_.evaluator) reranker.evaluator = evaluator_named(*arguments_.evaluator);
   reranker.at_k = static_cast<std::size_t>(arguments_.at_k);
@@ -126,8 +140,9 @@ Task& RerankingJob::make_task(models::ModelConfig config, const text::Tokenizer&
               std::move(reranker));
 }
 
-void RerankingJob::check_labels(const PairRows& pairs, StartLog& log) const {
-  const LossNeeds& needs = loss_needs(task_->reranker().loss.name);
+void RerankingJob::check_labels(const PairRows& pairs, const LossOptions& loss,
+                                StartLog& log) const {
+  const LossNeeds& needs = loss_needs(loss.name);
   if (const auto bad = find_bad_label(needs, pairs.labels, task_->reranker().num_labels)) {
     const std::size_t pair =
         pairs.labels_per_row == 0 ? bad->index : pairs.begins[bad->index / pairs.labels_per_row];
@@ -143,10 +158,11 @@ void RerankingJob::check_labels(const PairRows& pairs, StartLog& log) const {
 }
 
 PairRows RerankingJob::read(std::span<const std::filesystem::path> files, std::string_view part,
-                            const std::optional<std::int64_t>& max_samples, StartLog& log) const {
-  PairRows pairs = read_pairs(files, row_form(task_->reranker().loss), arguments_, max_samples,
-                              /*need_labels=*/part != "test");
-  check_labels(pairs, log);
+                            const LossOptions& loss, const std::optional<std::int64_t>& max_samples,
+                            StartLog& log) const {
+  PairRows pairs =
+      read_pairs(files, row_form(loss), arguments_, max_samples, /*need_labels=*/part != "test");
+  check_labels(pairs, loss, log);
   log_part(part, pairs, log);
   return pairs;
 }
@@ -189,17 +205,17 @@ LabelledPairs RerankingJob::read_evaluation(const DataParts& parts, FeatureMaker
                            : parts.files.validation;
   std::vector<PairRows> read_parts;
   if (!evaluates || arguments_.validation_file != arguments_.eval_file)
-    read_parts.push_back(
-        read(parts.files.validation, "validation", arguments_.max_eval_samples, parts.log));
+    read_parts.push_back(read(parts.files.validation, "validation", reranker.loss,
+                              arguments_.max_eval_samples, parts.log));
   const RowForm of_evaluator = row_form(reranker.evaluator), of_loss = row_form(reranker.loss);
   const bool same =
       !arguments_.eval_file && (of_evaluator == of_loss ||
                                 (of_evaluator == RowForm::kSearches && of_loss == RowForm::kLists));
   if (evaluates && !same) {
-    RerankingArguments columns = arguments_;
-    if (arguments_.eval_file) columns.train_columns = columns.label_column = std::nullopt;
-    read_parts.push_back(read_pairs(eval_files, row_form(reranker.evaluator), columns,
-                                    arguments_.max_eval_samples, /*need_labels=*/true));
+    read_parts.push_back(
+        read_pairs(eval_files, row_form(reranker.evaluator),
+                   arguments_.eval_file ? in_order_of_file(arguments_) : arguments_,
+                   arguments_.max_eval_samples, /*need_labels=*/true));
     log_part("evaluator", read_parts.back(), parts.log);
   }
   LabelledPairs labelled = with_features(read_parts, "validation", parts.log, maker);
@@ -211,19 +227,47 @@ LabelledPairs RerankingJob::read_evaluation(const DataParts& parts, FeatureMaker
   return labelled;
 }
 
+void RerankingJob::load_train(const DataParts& parts, FeatureMaker& maker) {
+  const auto& most = arguments_.max_train_samples;
+  const RerankerOptions& reranker = task_->reranker();
+  if (reranker.set_losses.empty()) {
+    const PairRows pairs = read(parts.files.train, "train", reranker.loss, most, parts.log);
+    task_->set_train(with_features({&pairs, 1}, "train", parts.log, maker));
+    return;
+  }
+  std::vector<PairRows> read_sets;
+  std::vector<PairSet> sets;
+  std::vector<SampledSet> sampled;
+  std::vector<float> labels;
+  std::size_t first_sample = 0;
+  for (const auto& [name, files] : parts.files.train_sets) {
+    const LossOptions& loss = reranker.set_losses[read_sets.size()];
+    parts.log.fact("loss", fmt::format("{}: {}", name, loss.name));
+    read_sets.push_back(read(files, fmt::format("train {}", name), loss, most, parts.log));
+    const PairRows& pairs = read_sets.back();
+    sets.push_back({first_sample, labels.size(), pairs.labels_per_row});
+    sampled.push_back({pairs.begins.size() - 1});
+    labels.insert(labels.end(), pairs.labels.begin(), pairs.labels.end());
+    first_sample += sampled.back().rows;
+  }
+  LabelledPairs all = with_features(read_sets, "train", parts.log, maker);
+  all.labels = std::move(labels);
+  all.sets = std::move(sets);
+  task_->set_train(
+      std::move(all),
+      several_sets(std::move(sampled), set_order_named(arguments_.multi_dataset_batch_sampler),
+                   /*over_shards=*/false));
+}
+
 void RerankingJob::load_data(const DataParts& parts) {
   for (const std::string& note : notes_) parts.log.warning(note);
   parts.log.fact("loss", task_->reranker().loss.name);
   FeatureMaker maker(parts, arguments_.preprocessing_num_workers, arguments_.overwrite_cache);
-  if (parts.stages.train) {
-    const PairRows pairs =
-        read(parts.files.train, "train", arguments_.max_train_samples, parts.log);
-    task_->set_train(with_features({&pairs, 1}, "train", parts.log, maker));
-  }
+  if (parts.stages.train) load_train(parts, maker);
   if (parts.stages.eval) task_->add_evaluation(Split::kEval, read_evaluation(parts, maker));
   if (parts.stages.predict) {
-    const PairRows pairs =
-        read(parts.files.test, "test", arguments_.max_predict_samples, parts.log);
+    const PairRows pairs = read(parts.files.test, "test", task_->reranker().loss,
+                                arguments_.max_predict_samples, parts.log);
     task_->add_evaluation(Split::kPredict, with_features({&pairs, 1}, "test", parts.log, maker));
   }
 }

@@ -30,11 +30,13 @@ class RerankingJob final : public ExampleJob<RerankingTask, RerankingArguments> 
 
  private:
   PairRows read(std::span<const std::filesystem::path> files, std::string_view part,
-                const std::optional<std::int64_t>& max_samples, StartLog& log) const;
+                const LossOptions& loss, const std::optional<std::int64_t>& max_samples,
+                StartLog& log) const;
+  void load_train(const DataParts& parts, FeatureMaker& maker);
   LabelledPairs with_features(std::span<const PairRows> parts, std::string_view name, StartLog& log,
                               FeatureMaker& maker) const;
   LabelledPairs read_evaluation(const DataParts& parts, FeatureMaker& maker) const;
-  void check_labels(const PairRows& pairs, StartLog& log) const;
+  void check_labels(const PairRows& pairs, const LossOptions& loss, StartLog& log) const;
 
   std::size_t max_tokens_ = 0;
   std::vector<std::string> notes_;  // for load_data() to log

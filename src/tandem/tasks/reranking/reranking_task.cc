@@ -20,7 +20,22 @@ models::MakeHead head_of(std::size_t num_labels) {
 
 }  // namespace
 
+std::size_t LabelledPairs::set_of(std::size_t sample) const {
+  const auto behind =
+      std::upper_bound(sets.begin(), sets.end(), sample,
+                       [](std::size_t one, const PairSet& set) { return one < set.first_sample; });
+  return static_cast<std::size_t>(std::max<std::ptrdiff_t>(behind - sets.begin(), 1) - 1);
+}
+
 std::span<const float> LabelledPairs::labels_of(std::size_t sample) const {
+  if (!sets.empty()) {
+    const PairSet& set = sets[set_of(sample)];
+    const std::size_t per_sample = set.labels_per_sample;
+    const std::size_t begin = per_sample > 0 ? (sample - set.first_sample) * per_sample
+                                             : begins[sample] - begins[set.first_sample];
+    const std::size_t size = per_sample > 0 ? per_sample : begins[sample + 1] - begins[sample];
+    return std::span(labels).subspan(set.first_label + begin, size);
+  }
   if (labels_per_sample > 0)
     return std::span(labels).subspan(sample * labels_per_sample, labels_per_sample);
   return std::span(labels).subspan(begins[sample], begins[sample + 1] - begins[sample]);
@@ -30,20 +45,22 @@ RerankingTask::RerankingTask(models::ModelConfig config, const text::Tokenizer& 
                              const EncoderTaskOptions& options, RerankerOptions reranker)
     : ExampleTask(std::move(config), head_of(reranker.num_labels), tokenizer, options),
       reranker_(std::move(reranker)),
-      loss_(make_loss(reranker_.loss)) {}
+      loss_(make_loss(reranker_.loss)) {
+  for (const LossOptions& loss : reranker_.set_losses) set_losses_.push_back(make_loss(loss));
+}
 
-void RerankingTask::set_train(LabelledPairs pairs) {
+void RerankingTask::set_train(LabelledPairs pairs, Sampler sampler) {
+  sampler_ = std::move(sampler);
   ExampleTask::set_train(std::move(pairs));
   set_train_sequences(train().features, train().begins);
 }
 
 std::string RerankingTask::fingerprint(const LabelledPairs& pairs) const {
-  return Fingerprint(pairs.features, options().padding)
-      .add(pairs.begins)
-      .add(pairs.labels)
-      .add(pairs.evaluator_labels)
-      .add(reranker_.loss.name)
-      .text();
+  Fingerprint all(pairs.features, options().padding);
+  all.add(pairs.begins).add(pairs.labels).add(pairs.evaluator_labels).add(reranker_.loss.name);
+  for (std::size_t set = 0; set < pairs.sets.size(); ++set)
+    all.add(std::vector{pairs.sets[set].first_sample}).add(reranker_.set_losses[set].name);
+  return all.text();
 }
 
 // --- labels and loss ---
@@ -64,16 +81,23 @@ void RerankingTask::load_labels(std::span<const std::uint32_t> samples, const nn
   batch_.labels.clear();
   batch_.begins.assign(1, 0);
   for (const std::uint32_t sample : samples) add_sample(train(), sample, batch_);
+  batch_.loss = loss_.get();
+  if (train().sets.empty()) return;
+  const std::size_t set = train().set_of(samples.front());
+  batch_.loss = set_losses_[set].get();
+  for (const std::uint32_t sample : samples)
+    if (train().set_of(sample) != set) batch_.loss = nullptr;
 }
 
 // Also overwrites the batch's gradient.
 double RerankingTask::loss_of(BatchLabels& batch, std::span<const float> logits) const {
   batch.gradient.resize(logits.size());
-  return loss_->loss_and_gradient({.logits = logits,
-                                   .outputs = reranker_.num_labels,
-                                   .begin = batch.begins,
-                                   .labels = batch.labels},
-                                  batch.gradient);
+  if (batch.loss == nullptr) return 0;  // calibration takes samples of all sets
+  return batch.loss->loss_and_gradient({.logits = logits,
+                                        .outputs = reranker_.num_labels,
+                                        .begin = batch.begins,
+                                        .labels = batch.labels},
+                                       batch.gradient);
 }
 
 double RerankingTask::loss(const kernels::Context&, const nn::PackedBatch&,
@@ -91,6 +115,7 @@ double RerankingTask::loss(const kernels::Context&, const nn::PackedBatch&,
 // The mean over samples of the losses of batches, as the Trainer's.
 double RerankingTask::loss_of_set(const LabelledPairs& pairs, Logits logits) const {
   BatchLabels batch;
+  batch.loss = loss_.get();
   std::vector<float> cells;
   double sum = 0;
   for (std::size_t begin = 0; begin < pairs.loss_end; begin += options().eval_batch_size) {

@@ -3,15 +3,24 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tandem/models/heads/sentence_files.h"
 #include "tandem/tasks/example_task.h"
 #include "tandem/tasks/reranking/losses.h"
+#include "tandem/tasks/sampler.h"
 #include "tandem/tasks/text_classification/text_features.h"
 
 namespace tandem::tasks::reranking {
+
+// The samples of one of several training sets.
+struct PairSet {
+  std::size_t first_sample = 0;
+  std::size_t first_label = 0;
+  std::size_t labels_per_sample = 0;  // 0: one label of each pair
+};
 
 // Samples of one or more pairs with their labels.
 struct LabelledPairs {
@@ -19,6 +28,7 @@ struct LabelledPairs {
   std::vector<std::uint32_t> begins{0};        // the first pair of each sample, and the end
   std::vector<float> labels;                   // labels of the loss; empty: none
   std::size_t labels_per_sample = 0;           // 0: one label of each pair
+  std::vector<PairSet> sets;                   // training sets; empty: one
   // Evaluations: samples before this one are for the loss.
   std::size_t loss_end = 0;
   // Samples from this one on are for the evaluator, with a label of each of their pairs.
@@ -28,6 +38,8 @@ struct LabelledPairs {
   std::vector<std::vector<int>> base;
 
   std::size_t size() const { return begins.size() - 1; }
+  // The number of a sample's training set.
+  std::size_t set_of(std::size_t sample) const;
   std::span<const float> labels_of(std::size_t sample) const;
 };
 
@@ -35,6 +47,7 @@ enum class Evaluator { kNone, kReranking, kCorrelation, kClassification };
 
 struct RerankerOptions {
   LossOptions loss;
+  std::vector<LossOptions> set_losses = {};  // of several training sets
   std::size_t num_labels = 1;
   models::DenseActivation activation = models::DenseActivation::kSigmoid;  // for predictions
   Evaluator evaluator = Evaluator::kNone;
@@ -49,9 +62,19 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
   RerankingTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
                 const EncoderTaskOptions& options, RerankerOptions reranker);
 
-  // Once, before training.
-  void set_train(LabelledPairs pairs);
+  // Once, before training. Without `sampler` the batches are those of the trainer. A sampler of
+  // several sets makes batches of samples of one set.
+  void set_train(LabelledPairs pairs, Sampler sampler = {});
   const RerankerOptions& reranker() const { return reranker_; }
+  std::vector<std::vector<std::uint32_t>> train_batches(
+      const EpochRequest& request) const override {
+    if (!sampler_) return {};
+    return sampler_.batches(request);
+  }
+  std::optional<std::size_t> num_train_batches(const EpochRequest& request) const override {
+    if (!sampler_.count) return std::nullopt;
+    return sampler_.count(request);
+  }
 
  private:
   using Logits = std::span<const std::span<const float>>;  // logits of each pair
@@ -68,7 +91,8 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
   struct BatchLabels {
     std::vector<float> labels;
     std::vector<std::size_t> begins;
-    std::vector<float> gradient;  // like the logits
+    std::vector<float> gradient;          // like the logits
+    const RerankingLoss* loss = nullptr;  // none: samples of several sets
   };
   static void add_sample(const LabelledPairs& pairs, std::size_t sample, BatchLabels& batch);
   double loss_of(BatchLabels& batch, std::span<const float> logits) const;
@@ -77,6 +101,8 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
 
   RerankerOptions reranker_;
   std::unique_ptr<RerankingLoss> loss_;
+  std::vector<std::unique_ptr<RerankingLoss>> set_losses_;
+  Sampler sampler_;
   BatchLabels batch_;
 };
 

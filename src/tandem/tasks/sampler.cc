@@ -1,6 +1,6 @@
-#include "tandem/tasks/embedding/sampler.h"
+#include "tandem/tasks/sampler.h"
 
-namespace tandem::tasks::embedding {
+namespace tandem::tasks {
 
 Batches split_batches(const Batches& batches, std::size_t parts) {
   Batches all;
@@ -16,4 +16,4 @@ Batches split_batches(const Batches& batches, std::size_t parts) {
   return all;
 }
 
-}  // namespace tandem::tasks::embedding
+}  // namespace tandem::tasks

@@ -8,7 +8,7 @@
 
 #include "tandem/tasks/task.h"
 
-namespace tandem::tasks::embedding {
+namespace tandem::tasks {
 
 using Batches = std::vector<std::vector<std::uint32_t>>;
 
@@ -16,6 +16,8 @@ struct Sampler {
   // None: the batches are those of the trainer.
   std::function<Batches(const EpochRequest&)> batches = {};
   std::size_t epoch_rows = 0;  // rows of the batches of an epoch together
+  // Task::num_train_batches(). None: epoch_rows cut into batches.
+  std::function<std::size_t(const EpochRequest&)> count = {};
 
   explicit operator bool() const { return static_cast<bool>(batches); }
 };
@@ -24,4 +26,4 @@ struct Sampler {
 // out.
 Batches split_batches(const Batches& batches, std::size_t parts);
 
-}  // namespace tandem::tasks::embedding
+}  // namespace tandem::tasks
