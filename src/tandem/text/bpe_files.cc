@@ -118,6 +118,41 @@ void read_model(const TokenizerJsonSource& source, TokenizerDefinition& d) {
   read_merges(source.model, source.path, d);
 }
 
+bool is_sequence(const Json& pre_tokenizer) { return member(pre_tokenizer, "type") == "Sequence"; }
+
+[[noreturn]] void unknown_steps(const Json& section, const Path& path) {
+  raise<DataError>(
+      "'{}': the steps of the pre_tokenizer are {}, expected ByteLevel, Digits and ByteLevel (one "
+      "digit at a time, no space in front), or Split and ByteLevel with the expression of Qwen or "
+      "Llama 3",
+      path.string(), member(section, "pretokenizers").dump());
+}
+
+void read_byte_level(const Json& section, const Path& path, TokenizerDefinition& d) {
+  const auto type = value_or<std::string>(section, "type", "none", path);
+  if (type != "ByteLevel") {
+    raise<DataError>("'{}': the pre_tokenizer is \"{}\", expected \"ByteLevel\" with BPE",
+                     path.string(), type);
+  }
+  d.bpe.add_prefix_space = value_or(section, "add_prefix_space", true, path);
+  d.bpe.words = value_or(section, "use_regex", true, path) ? WordRule::kGpt2 : WordRule::kNone;
+}
+
+// SmolLM2's digits, or the words of Qwen and Llama 3.
+void read_first_step(const Json& step, const Path& path, TokenizerDefinition& d) {
+  const auto type = value_or<std::string>(step, "type", "none", path);
+  if (type == "Digits" && value_or(step, "individual_digits", false, path)) {
+    d.bpe.single_digits = true;
+    return;
+  }
+  const auto rule = word_rule_of(value_or<std::string>(member(step, "pattern"), "Regex", "", path));
+  if (type != "Split" || !rule || value_or<std::string>(step, "behavior", "", path) != "Isolated" ||
+      value_or(step, "invert", false, path)) {
+    unknown_steps(member(d.tokenizer_json, "pre_tokenizer"), path);
+  }
+  d.bpe.words = *rule;
+}
+
 void read_pre_tokenizer(const Path& path, TokenizerDefinition& d) {
   if (const Json& normalizer = member(d.tokenizer_json, "normalizer"); !normalizer.is_null()) {
     d.bpe.nfc = member(normalizer, "type") == "NFC";
@@ -127,17 +162,20 @@ void read_pre_tokenizer(const Path& path, TokenizerDefinition& d) {
     }
   }
   const Json& section = member(d.tokenizer_json, "pre_tokenizer");
-  const auto type = value_or<std::string>(section, "type", "none", path);
-  if (type != "ByteLevel") {
-    raise<DataError>("'{}': the pre_tokenizer is \"{}\", expected \"ByteLevel\" with BPE",
-                     path.string(), type);
-  }
-  d.bpe.add_prefix_space = value_or(section, "add_prefix_space", true, path);
-  d.bpe.use_regex = value_or(section, "use_regex", true, path);
+  if (!is_sequence(section)) return read_byte_level(section, path, d);
+  const Json& steps = member(section, "pretokenizers");
+  if (!steps.is_array() || steps.size() != 2) unknown_steps(section, path);
+  read_first_step(steps.at(0), path, d);
+  const WordRule of_split = d.bpe.words;
+  read_byte_level(steps.at(1), path, d);
+  const bool splits = of_split != WordRule::kGpt2;
+  if (d.bpe.add_prefix_space || (splits && d.bpe.words != WordRule::kNone))
+    unknown_steps(section, path);
+  if (splits) d.bpe.words = of_split;
 }
 
 void read_trimming(const Path& path, TokenizerDefinition& d) {
-  const PostProcessor read = apply_post_processor(path, d);
+  const PostProcessor read = apply_open_post_processor(path, d);
   d.bpe.trim_offsets = read.trims_with_prefix_space.has_value();
   d.bpe.trim_with_prefix_space = read.trims_with_prefix_space.value_or(false);
 }
@@ -229,6 +267,14 @@ void follow_file(const TokenizerDefinition& d, std::string_view what,
 void apply_to_exact(const Json& config, const Path& path, TokenizerDefinition& d) {
   const bool file = d.bpe.add_prefix_space;
   const bool configured = value_or(config, "add_prefix_space", false, path);
+  if (is_sequence(member(d.tokenizer_json, "pre_tokenizer"))) {
+    if (!configured) return;
+    raise<DataError>(
+        "'{}': add_prefix_space is true, but the pre_tokenizer of tokenizer.json has several "
+        "steps, "
+        "where versions of transformers differ; expected false",
+        path.string());
+  }
   d.bpe.add_prefix_space = d.options.add_prefix_space.value_or(file);
   if (d.options.add_prefix_space.has_value() || configured == file) return;
   d.notes.push_back(fmt::format(
@@ -247,7 +293,7 @@ void apply_bpe_config(const Json& config, const Path& path, TokenizerDefinition&
       d.options.add_prefix_space.value_or(value_or(config, "add_prefix_space", false, path));
   if (d.bpe.ignore_merges) follow_file(d, "ignore_merges = true", d.notes);
   if (d.bpe.nfc) follow_file(d, "the normalizer NFC", d.notes);
-  if (!d.bpe.use_regex) follow_file(d, "use_regex = false", d.notes);
+  if (d.bpe.words == WordRule::kNone) follow_file(d, "use_regex = false", d.notes);
   if (!has_roberta_processing(d)) {
     follow_file(d, "another post_processor than RobertaProcessing", d.notes);
     return;
@@ -266,7 +312,7 @@ Json bpe_sections(const TokenizerDefinition& d) {
     return read.is_null() ? otherwise : read;
   };
   Json pre_tokenizer = read_or("pre_tokenizer", byte_level);
-  pre_tokenizer["add_prefix_space"] = d.bpe.add_prefix_space;
+  if (!is_sequence(pre_tokenizer)) pre_tokenizer["add_prefix_space"] = d.bpe.add_prefix_space;
   const Json roberta_processing = {{"type", "RobertaProcessing"},
                                    {"sep", {d.sep_token, d.frame.sep_id}},
                                    {"cls", {d.cls_token, d.frame.cls_id}},
@@ -282,7 +328,8 @@ Json bpe_sections(const TokenizerDefinition& d) {
 }
 
 void write_bpe_config(const TokenizerDefinition& d, Json& config) {
-  config["add_prefix_space"] = d.bpe.add_prefix_space;
+  if (!d.open_frame || !member(config, "add_prefix_space").is_null())
+    config["add_prefix_space"] = d.bpe.add_prefix_space;
   if (has_roberta_processing(d)) config["trim_offsets"] = d.bpe.trim_offsets;
 }
 

@@ -26,6 +26,7 @@ std::vector<Blanks> blanks_of_all(const std::vector<std::string>& vocabulary) {
 struct BpeParts {
   explicit BpeParts(const TokenizerDefinition& d)
       : options(d.bpe),
+        words(d.bpe.words),
         bpe(d.vocabulary, d.bpe.byte_ids, d.bpe.merges, d.bpe.ignore_merges),
         normalized_tokens(select_added_tokens(d.added_tokens, true)),
         blanks(blanks_of_all(d.vocabulary)) {
@@ -83,6 +84,16 @@ class BpeEncoder {
   }
 
   std::uint32_t encode_text(std::string_view text, std::uint32_t index) {
+    if (!parts_.options.single_digits) return encode_stretch(text, index);
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = parts_.words.end_of_stretch(text, at);
+      index = encode_stretch(text.substr(at, end - at), index);
+      at = end;
+    }
+    return index;
+  }
+
+  std::uint32_t encode_stretch(std::string_view text, std::uint32_t index) {
     if (text.empty()) return index;
     const bool prefix = parts_.options.add_prefix_space && text[0] != ' ';
     if (prefix) {
@@ -93,8 +104,7 @@ class BpeEncoder {
     next_ = index;
     shares_next_ = prefix;
     for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end =
-          parts_.options.use_regex ? parts_.words.end_of_word(text, at) : text.size();
+      const std::size_t end = parts_.words.end_of_word(text, at);
       encode_word(text.substr(at, end - at));
       check_.count(end - at);
       at = end;

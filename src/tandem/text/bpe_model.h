@@ -1,6 +1,6 @@
-// Byte-level BPE between added tokens, as RoBERTa has it: words (byte_level_words.h), merges of
-// their bytes (bpe.h), offsets without the blanks around words; and what the files of a tokenizer
-// contain about them. Internal to text.
+// Byte-level BPE between added tokens, as RoBERTa and decoders have it: words (byte_level_words.h),
+// merges of their bytes (bpe.h), offsets without the blanks around words; and what the files of a
+// tokenizer contain about them. Internal to text.
 #pragma once
 
 #include <memory>

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 
+#include "tandem/core/ascii.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::text {
@@ -32,9 +33,44 @@ bool is_in(std::span<const Range> ranges, char32_t c) {
                      [c](const Range& range) { return range.contains(c); });
 }
 
+constexpr std::string_view kEndings[] = {"s", "t", "re", "ve", "m", "ll", "d"};
+
+// Bytes of an apostrophe and an ending of verbs in any case that the text begins with; 0: none.
+std::size_t size_of_ending(std::string_view text) {
+  constexpr std::string_view kLongS = "\u017f";  // an "s" in another case
+  if (!text.starts_with('\'')) return 0;
+  const std::string_view behind = text.substr(1);
+  if (behind.starts_with(kLongS)) return 1 + kLongS.size();
+  for (const std::string_view ending : kEndings)
+    if (ascii_lower(behind.substr(0, ending.size())) == ending) return 1 + ending.size();
+  return 0;
+}
+
+bool is_line_break(char c) { return c == '\r' || c == '\n'; }
+
+std::size_t end_of_breaks(std::string_view text, std::size_t at) {
+  while (at < text.size() && is_line_break(text[at])) ++at;
+  return at;
+}
+
+constexpr std::string_view kSplitBegin =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})";
+constexpr std::string_view kSplitEnd = R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 }  // namespace
 
-ByteLevelWords::ByteLevelWords() : kinds_(0x10000) {
+std::optional<WordRule> word_rule_of(std::string_view split_pattern) {
+  if (!split_pattern.starts_with(kSplitBegin) || !split_pattern.ends_with(kSplitEnd))
+    return std::nullopt;
+  if (split_pattern.size() < kSplitBegin.size() + kSplitEnd.size()) return std::nullopt;
+  split_pattern.remove_prefix(kSplitBegin.size());
+  split_pattern.remove_suffix(kSplitEnd.size());
+  if (split_pattern.empty()) return WordRule::kOneDigit;
+  if (split_pattern == "{1,3}") return WordRule::kThreeDigits;
+  return std::nullopt;
+}
+
+ByteLevelWords::ByteLevelWords(WordRule rule) : rule_(rule), kinds_(0x10000) {
   for (char32_t c = 0; c < kinds_.size(); ++c) kinds_[c] = compute_kind(c);
 }
 
@@ -46,9 +82,57 @@ ByteLevelWords::Kind ByteLevelWords::compute_kind(char32_t c) {
 }
 
 std::size_t ByteLevelWords::end_of_word(std::string_view text, std::size_t at) const {
+  if (rule_ == WordRule::kNone) return text.size();
+  return rule_ == WordRule::kGpt2 ? end_of_gpt2_word(text, at) : end_of_split_word(text, at);
+}
+
+std::size_t ByteLevelWords::end_of_stretch(std::string_view text, std::size_t at) const {
+  std::size_t next = at;
+  if (kind(next_code_point(text, next)) == Kind::kNumber) return next;
+  for (at = next; next < text.size(); at = next)
+    if (kind(next_code_point(text, next)) == Kind::kNumber) break;
+  return at;
+}
+
+std::size_t ByteLevelWords::end_of_split_word(std::string_view text, std::size_t at) const {
+  if (const std::size_t ending = size_of_ending(text.substr(at)); ending > 0) return at + ending;
+  std::size_t next = at;
+  const Kind first = kind(next_code_point(text, next));
+  if (first == Kind::kLetter) return end_of_run(text, next, Kind::kLetter);
+  if (first == Kind::kNumber) return end_of_numbers(text, next);
+  std::size_t behind = next;
+  const Kind second =
+      next < text.size() ? kind(next_code_point(text, behind)) : Kind::kNumber;  // or any number
+  if (second == Kind::kLetter && !is_line_break(text[at]))
+    return end_of_run(text, behind, Kind::kLetter);
+  if (first == Kind::kOther) return end_of_breaks(text, end_of_run(text, next, Kind::kOther));
+  if (text[at] == ' ' && second == Kind::kOther)
+    return end_of_breaks(text, end_of_run(text, behind, Kind::kOther));
+  const std::size_t end = end_of_run(text, at, Kind::kSpace);
+  const std::size_t lines = end_of_lines(text, at, end);
+  return lines > at ? lines : end_of_blanks(text, at);
+}
+
+// The numbers of a word behind its first one.
+std::size_t ByteLevelWords::end_of_numbers(std::string_view text, std::size_t at) const {
+  const int most = rule_ == WordRule::kThreeDigits ? 2 : 0;
+  std::size_t next = at;
+  for (int more = 0; more < most && next < text.size(); ++more, at = next)
+    if (kind(next_code_point(text, next)) != Kind::kNumber) break;
+  return at;
+}
+
+// The end of the last line break in text[at, end); `at` without one.
+std::size_t ByteLevelWords::end_of_lines(std::string_view text, std::size_t at,
+                                         std::size_t end) const {
+  while (end > at && !is_line_break(text[end - 1])) --end;
+  return end;
+}
+
+std::size_t ByteLevelWords::end_of_gpt2_word(std::string_view text, std::size_t at) const {
   if (text[at] == '\'') {
     const std::string_view behind = text.substr(at + 1);
-    for (const std::string_view ending : {"s", "t", "re", "ve", "m", "ll", "d"})
+    for (const std::string_view ending : kEndings)
       if (behind.starts_with(ending)) return at + 1 + ending.size();
   }
   std::size_t next = at;

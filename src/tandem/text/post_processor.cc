@@ -42,6 +42,33 @@ bool read_template(const Json& section, PostProcessor& out) {
   return fits;
 }
 
+// A template of one text with at most one special token. Nothing: it has others.
+std::optional<OpenFrame> read_open_template(const Json& section) {
+  const Json& single = section.at("single");
+  if (!single.is_array() || single.empty() || single.size() > 2) return std::nullopt;
+  OpenFrame frame;
+  if (is_sequence(single.at(0), "A", 0)) {
+    if (single.size() == 2) frame.end = special_name(single.at(1), 0);
+  } else {
+    frame.begin = special_name(single.at(0), 0);
+    if (single.size() != 2 || !is_sequence(single.at(1), "A", 0)) return std::nullopt;
+  }
+  const bool has_token = !frame.begin.empty() || !frame.end.empty();
+  return has_token == (single.size() == 2) ? std::optional(frame) : std::nullopt;
+}
+
+// The frame of a section that leaves out a token of [CLS] A [SEP]; nothing where it has both.
+// Throws as read_section() below.
+std::optional<OpenFrame> read_open_frame(const Json& section) {
+  if (section.is_null() || member(section, "type") == "ByteLevel") return OpenFrame{};
+  if (member(section, "type") == "TemplateProcessing") return read_open_template(section);
+  if (member(section, "type") != "Sequence") return std::nullopt;
+  std::optional<OpenFrame> frame = OpenFrame{};
+  for (const Json& part : section.at("processors"))
+    if (member(part, "type") != "ByteLevel") frame = read_open_frame(part);
+  return frame;
+}
+
 void read_trimming(const Json& section, const std::filesystem::path& path, PostProcessor& out) {
   if (value_or(section, "trim_offsets", true, path))
     out.trims_with_prefix_space = value_or(section, "add_prefix_space", true, path);
@@ -102,6 +129,21 @@ PostProcessor apply_post_processor(const std::filesystem::path& path,
   definition.frame.num_separators = read.num_separators;
   definition.frame.second_type_id = read.second_type_id;
   return read;
+}
+
+PostProcessor apply_open_post_processor(const std::filesystem::path& path,
+                                        TokenizerDefinition& definition) {
+  const Json& section = member(definition.tokenizer_json, "post_processor");
+  try {
+    definition.open_frame = read_open_frame(section);
+  } catch (const Json::exception&) {  // reported below
+  }
+  if (!definition.open_frame) return apply_post_processor(path, definition);
+  PostProcessor out;
+  const bool is_list = member(section, "type") == "Sequence";
+  for (const Json& part : is_list ? section.at("processors") : Json::array({section}))
+    if (member(part, "type") == "ByteLevel") read_trimming(part, path, out);
+  return out;
 }
 
 Json template_processing(const std::string& cls, std::int32_t cls_id, const std::string& sep,

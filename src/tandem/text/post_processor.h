@@ -27,6 +27,11 @@ struct PostProcessor {
 PostProcessor apply_post_processor(const std::filesystem::path& path,
                                    TokenizerDefinition& definition);
 
+// The same where a text may have fewer special tokens (definition.open_frame): none, ByteLevel
+// alone, or a template with one token in front of a text or behind it.
+PostProcessor apply_open_post_processor(const std::filesystem::path& path,
+                                        TokenizerDefinition& definition);
+
 // TemplateProcessing's section.
 nlohmann::ordered_json template_processing(const std::string& cls, std::int32_t cls_id,
                                            const std::string& sep, std::int32_t sep_id,

@@ -31,6 +31,8 @@ struct Tokenizer::State {
   void check(std::string_view text) const;
   // Appends the tokens of a valid text.
   void append(std::string_view text, Encoding& encoding) const;
+  // The id of a special token of the files.
+  std::optional<std::int32_t> find_special(const std::string& token) const;
 
   TokenizerDefinition definition;
   SequenceTemplate frame;  // template of the definition, as the model gets it
@@ -108,17 +110,47 @@ void Tokenizer::encode_words(std::span<const std::string_view> words, Encoding& 
   }
 }
 
-const SequenceTemplate& Tokenizer::sequence_template() const { return state_->frame; }
+const SequenceTemplate& Tokenizer::sequence_template() const {
+  if (const auto& open = state_->definition.open_frame) {
+    raise<DataError>(
+        "the tokenizer frames a text as {}text{}, as those of decoders do; a task for encoders "
+        "needs one that makes [CLS] text [SEP]: pass another --model_name_or_path or "
+        "--tokenizer_name",
+        open->begin.empty() ? "" : open->begin + " ", open->end.empty() ? "" : " " + open->end);
+  }
+  return state_->frame;
+}
+
+TextFrame Tokenizer::text_frame() const {
+  if (const auto& open = state_->definition.open_frame) return open->ids;
+  return {state_->frame.cls_id, state_->frame.sep_id};
+}
+
 std::int32_t Tokenizer::unk_token_id() const { return state_->definition.unk_id; }
 
-std::optional<std::int32_t> Tokenizer::mask_token_id() const {
-  const auto& added = state_->definition.added_tokens;
-  const auto found = std::find_if(added.begin(), added.end(), [&](const AddedToken& token) {
-    return !token.content.empty() && token.content == state_->definition.mask_token;
+std::optional<std::int32_t> Tokenizer::State::find_special(const std::string& token) const {
+  const auto& added = definition.added_tokens;
+  const auto found = std::find_if(added.begin(), added.end(), [&](const AddedToken& candidate) {
+    return !token.empty() && candidate.content == token;
   });
   if (found == added.end()) return std::nullopt;
   return found->id;
 }
+
+std::optional<std::int32_t> Tokenizer::mask_token_id() const {
+  return state_->find_special(state_->definition.mask_token);
+}
+
+std::optional<std::int32_t> Tokenizer::pad_token_id() const {
+  return state_->find_special(state_->definition.pad_token);
+}
+
+std::optional<std::int32_t> Tokenizer::eos_token_id() const {
+  return state_->find_special(state_->definition.eos_token);
+}
+
+const std::string& Tokenizer::eos_token() const { return state_->definition.eos_token; }
+const std::string& Tokenizer::chat_template() const { return state_->definition.chat_template; }
 
 const std::vector<std::string>& Tokenizer::notes() const { return state_->definition.notes; }
 bool Tokenizer::marks_continuations() const {

@@ -59,6 +59,12 @@ struct Encoding {
   std::vector<std::uint32_t> byte_end;  // bytes[…byte_end[i]) are the first i + 1 characters
 };
 
+// The special tokens that the tokenizer puts around one text: both of an encoder's, or whatever a
+// decoder's has.
+struct TextFrame {
+  std::optional<std::int32_t> begin, end;
+};
+
 // Options of a command line that override a tokenizer's files, as keyword arguments of
 // AutoTokenizer.from_pretrained do.
 struct TokenizerOptions {
@@ -88,7 +94,8 @@ class Tokenizer {
                                                 "added_tokens.json",
                                                 "tokenizer_config.json",
                                                 "sentencepiece.bpe.model",
-                                                "special_tokens_map.json"};
+                                                "special_tokens_map.json",
+                                                "chat_template.jinja"};
 
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
@@ -103,8 +110,17 @@ class Tokenizer {
   // DataError names the word, too.
   void encode_words(std::span<const std::string_view> words, Encoding& encoding) const;
 
-  // The special tokens around one text and around a pair.
+  // The special tokens around one text and around a pair. Throws DataError for the tokenizer of a
+  // decoder, which does not have both of them.
   const SequenceTemplate& sequence_template() const;
+  TextFrame text_frame() const;
+  // Nothing when the files name no such token, or one that has no id.
+  std::optional<std::int32_t> pad_token_id() const;
+  std::optional<std::int32_t> eos_token_id() const;
+  // The text of that token, "" where the files name none.
+  const std::string& eos_token() const;
+  // The template of conversations, in Jinja, as the files have it; "" without one.
+  const std::string& chat_template() const;
   std::int32_t unk_token_id() const;
   // Nothing when the files name no mask token, or one that has no id.
   std::optional<std::int32_t> mask_token_id() const;

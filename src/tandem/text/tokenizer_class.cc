@@ -16,6 +16,21 @@ constexpr SpecialTokenDefaults kMpnetTokens = {.unk = "[UNK]",
                                                .eos = "</s>",
                                                .mask_takes_blanks = true};
 
+constexpr SpecialTokenDefaults kGpt2Tokens = {.unk = "<|endoftext|>",
+                                              .sep = {},
+                                              .pad = {},
+                                              .cls = {},
+                                              .mask = {},
+                                              .bos = "<|endoftext|>",
+                                              .eos = "<|endoftext|>"};
+constexpr SpecialTokenDefaults kQwenTokens = {.unk = "<|endoftext|>",
+                                              .sep = {},
+                                              .pad = "<|endoftext|>",
+                                              .cls = {},
+                                              .mask = {},
+                                              .bos = {},
+                                              .eos = "<|endoftext|>"};
+
 // Classes that transformers 4.57 and 5 define as copies or other names of BERT's and RoBERTa's are
 // listed with them.
 constexpr TokenizerClass kClasses[] = {
@@ -33,14 +48,19 @@ constexpr TokenizerClass kClasses[] = {
     {"BartTokenizer", "BPE", false},
     {"LongformerTokenizer", "BPE", false},
     {"XLMRobertaTokenizer", "Unigram", false},
+    {"GPT2Tokenizer", "BPE", false, &kGpt2Tokens, true},
+    {"Qwen2Tokenizer", "BPE", false, &kQwenTokens, true},
 };
 
 constexpr std::pair<std::string_view, std::string_view> kClassesOfModels[] = {
     {"bert", "BertTokenizer"},
     {"distilbert", "DistilBertTokenizer"},
     {"electra", "ElectraTokenizer"},
+    {"gpt2", "GPT2Tokenizer"},
     {"modernbert", "PreTrainedTokenizerFast"},
     {"mpnet", "MPNetTokenizer"},
+    {"qwen2", "Qwen2Tokenizer"},
+    {"qwen3", "Qwen2Tokenizer"},
     {"roberta", "RobertaTokenizer"},
     {"xlm-roberta", "XLMRobertaTokenizer"}};
 

@@ -14,6 +14,8 @@ struct TokenizerClass {
   bool token_types;        // whether the class gives token_type_ids by default
   // The names of special tokens; null: those of the type of model.
   const SpecialTokenDefaults* special_tokens = nullptr;
+  // The class leaves tokenizer.json as it is, and tandem reads no other vocabulary for it.
+  bool follows_json = false;
 };
 
 // The class of this name, with or without "Fast"; null when tandem does not have its rules.

@@ -131,7 +131,7 @@ TEST_F(TokenizerClasses, ReportedTokenizersBackend) {
 
 TEST_F(TokenizerClasses, OtherClassesAreRefusedByName) {
   for (const bool with_json : {true, false}) {
-    for (const char* name : {"BertJapaneseTokenizer", "GPT2Tokenizer", "GPT2TokenizerFast",
+    for (const char* name : {"BertJapaneseTokenizer", "BloomTokenizer", "BloomTokenizerFast",
                              "CamembertTokenizer", "FunnelTokenizerFast", "PreTrainedTokenizer",
                              "bertTokenizer", "PreTrainedTokenizerFastFast", "NoSuchTokenizer"}) {
       use_demo();

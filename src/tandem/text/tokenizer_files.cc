@@ -3,7 +3,7 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <limits>
+#include <array>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -13,6 +13,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
+#include "tandem/text/added_token_files.h"
 #include "tandem/text/json_text.h"
 #include "tandem/text/tokenizer_class.h"
 #include "tandem/text/tokenizer_json.h"
@@ -29,27 +30,6 @@ using Path = std::filesystem::path;
 // Members of tokenizer.json's model that its type reads itself.
 constexpr std::string_view kLargeMembers[] = {"vocab", "merges"};
 
-AddedToken parse_added_token(const Json& json, const Path& path, bool special) {
-  AddedToken token;
-  if (json.is_string()) {
-    token.content = json.get<std::string>();
-    token.special = special;
-    token.normalized = !special;
-    return token;
-  }
-  token.content = value_or<std::string>(json, "content", "", path);
-  if (token.content.empty()) {
-    raise<DataError>("'{}': an added token without \"content\": {}", path.string(), json.dump());
-  }
-  token.id = value_or<std::int32_t>(json, "id", 0, path);
-  token.single_word = value_or(json, "single_word", false, path);
-  token.lstrip = value_or(json, "lstrip", false, path);
-  token.rstrip = value_or(json, "rstrip", false, path);
-  token.special = value_or(json, "special", special, path);
-  token.normalized = value_or(json, "normalized", !token.special, path);
-  return token;
-}
-
 // Reads one directory into a TokenizerDefinition.
 class DefinitionReader {
  public:
@@ -64,6 +44,7 @@ class DefinitionReader {
     check_special_tokens_map(d_.special_tokens_map, map_path(), d_.notes);
     choose_class();
     read_special_token_names();
+    read_chat_template();
     if (const auto text = read_text_if_exists(directory_ / "tokenizer.json")) {
       read_tokenizer_json(*text);
     } else if (!read_vocabulary()) {
@@ -128,7 +109,7 @@ class DefinitionReader {
 
   // Whether the class may take its vocabulary from the file of this type.
   bool reads_vocabulary_of(const TokenizerModelType& type) const {
-    return class_ == nullptr || class_->model == type.name;
+    return class_ == nullptr || (class_->model == type.name && !class_->follows_json);
   }
 
   // As in Hugging Face, special_tokens_map.json counts only if tokenizer_config.json has no
@@ -140,6 +121,22 @@ class DefinitionReader {
       if (map_counts) {
         read_special_token(d_.special_tokens_map, key, map_path(), d_.*name);
       }
+    }
+  }
+
+  // Its own file wins. A list of templates has names.
+  void read_chat_template() {
+    if (auto text = read_text_if_exists(directory_ / "chat_template.jinja")) {
+      d_.chat_template = std::move(*text);
+      d_.chat_template_file = true;
+      return;
+    }
+    const Json& found = member(d_.tokenizer_config, "chat_template");
+    if (found.is_string()) d_.chat_template = found.get<std::string>();
+    if (!found.is_array()) return;
+    for (const Json& entry : found) {
+      if (member(entry, "name") == "default")
+        d_.chat_template = value_or<std::string>(entry, "template", "", config_path());
     }
   }
 
@@ -162,6 +159,24 @@ class DefinitionReader {
       std::string& name = d_.*kSpecialTokens[i].second;
       if (general && &name == &d_.mask_token) continue;
       if (name.empty() || names[i].empty()) name = names[i];
+    }
+  }
+
+  // The names of kSpecialTokens.
+  using SpecialTokenNames = std::array<std::string, std::size(kSpecialTokens)>;
+
+  SpecialTokenNames special_token_names() const {
+    SpecialTokenNames names;
+    for (std::size_t i = 0; i < names.size(); ++i) names[i] = d_.*kSpecialTokens[i].second;
+    return names;
+  }
+
+  // The tokenizer of a decoder has the special tokens that its files name, and those of its class.
+  void choose_open_special_tokens(const SpecialTokenNames& named) {
+    const bool of_class = class_ != nullptr && class_->special_tokens != nullptr;
+    for (std::size_t i = 0; i < named.size(); ++i) {
+      std::string& name = d_.*kSpecialTokens[i].second;
+      if (!named[i].empty() || !of_class) name = named[i];
     }
   }
 
@@ -202,8 +217,10 @@ class DefinitionReader {
       append_json(section.key, section.key == "model" ? convert_object(model, kLargeMembers)
                                                       : convert(section.value));
     }
+    const SpecialTokenNames named = special_token_names();
     choose_model_type(*model_type_of(model));
     d_.model_type->read_json({path_, model}, d_);
+    if (d_.open_frame) choose_open_special_tokens(named);
     check_tokenizer_json(d_.tokenizer_json, d_.model_type->name, d_.tokenizer_config, path_,
                          d_.notes);
     for (const Json& token : member(d_.tokenizer_json, "added_tokens")) {
@@ -266,33 +283,17 @@ class DefinitionReader {
     const bool of_json = !d_.tokenizer_json.is_null();
     for (auto it = decoder.begin(); it != decoder.end(); ++it) {
       AddedToken token = parse_added_token(*it, config_path(), false);
-      token.id = of_json ? kNoId : std::atoi(it.key().c_str());
+      token.id = of_json ? kNoTokenId : std::atoi(it.key().c_str());
       d_.added_tokens.push_back(std::move(token));
     }
-    keep_last_of_each();
-  }
-
-  // Keeps the last of several added tokens with one text, under its id.
-  void keep_last_of_each() {
-    std::unordered_map<std::string_view, std::size_t> last;
-    for (std::size_t i = 0; i < d_.added_tokens.size(); ++i) {
-      const auto [found, is_new] = last.try_emplace(d_.added_tokens[i].content, i);
-      if (is_new) continue;
-      AddedToken& token = d_.added_tokens[i];
-      if (token.id == kNoId) token.id = d_.added_tokens[found->second].id;
-      found->second = i;
-    }
-    std::vector<AddedToken> kept;
-    for (std::size_t i = 0; i < d_.added_tokens.size(); ++i) {
-      if (last.at(d_.added_tokens[i].content) == i) kept.push_back(d_.added_tokens[i]);
-    }
-    d_.added_tokens = std::move(kept);
+    keep_last_of_each(d_.added_tokens);
   }
 
   void apply_config_settings() {
     d_.model_max_length = read_model_max_length();
-    d_.exact = !d_.tokenizer_json.is_null() &&
-               (class_ == nullptr ? !has_class_settings() : class_->model.empty());
+    d_.exact =
+        !d_.tokenizer_json.is_null() &&
+        (class_ == nullptr ? !has_class_settings() : class_->model.empty() || class_->follows_json);
     if (class_ != nullptr && !class_->model.empty() && class_->model != d_.model_type->name) {
       d_.exact = true;
       d_.notes.push_back(
@@ -331,7 +332,7 @@ class DefinitionReader {
     const TokenizerClass* usual =
         class_ != nullptr ? class_ : find_tokenizer_class(d_.tokenizer_class);
     const bool types = usual == nullptr || usual->token_types;
-    if (types && d_.exact && d_.frame.second_type_id == 1) {
+    if (types && d_.exact && !d_.open_frame && d_.frame.second_type_id == 1) {
       d_.notes.push_back(
           fmt::format("'{}': no model_input_names; the second text of a pair has the token type 1, "
                       "as in transformers 4 (in 5 it has not)",
@@ -352,19 +353,36 @@ class DefinitionReader {
 
   // The special tokens are added tokens even where no file lists them as such.
   void resolve_special_tokens() {
-    std::unordered_map<std::string_view, std::int32_t> ids;
+    TokenIds ids;
     for (std::size_t id = 0; id < d_.vocabulary.size(); ++id) {
       if (!d_.vocabulary[id].empty()) ids[d_.vocabulary[id]] = static_cast<std::int32_t>(id);
     }
     read_further_special_tokens();
-    number_added_tokens(ids);
-    check_added_tokens(ids);
+    number_added_tokens(ids, d_.vocabulary.size(), d_.added_tokens);
+    check_added_tokens(ids, d_.vocabulary.size(), d_.added_tokens, path_);
     for (const AddedToken& token : d_.added_tokens) ids[token.content] = token.id;
+    if (d_.open_frame) {
+      d_.open_frame->ids = {find_framing(d_.open_frame->begin, ids),
+                            find_framing(d_.open_frame->end, ids)};
+    } else {
+      require_special_tokens(ids);
+    }
+    for (const auto& [key, name] : kSpecialTokens) add_special_token(d_.*name, ids);
+  }
+
+  std::optional<std::int32_t> find_framing(const std::string& token, const TokenIds& ids) const {
+    if (token.empty()) return std::nullopt;
+    const auto found = ids.find(token);
+    if (found != ids.end()) return found->second;
+    raise<DataError>("'{}': the post_processor has the token \"{}\", which the vocabulary lacks",
+                     path_.string(), token);
+  }
+
+  void require_special_tokens(const TokenIds& ids) {
     d_.unk_id = require("unk_token", d_.unk_token, ids);
     d_.frame.sep_id = require("sep_token", d_.sep_token, ids);
     d_.frame.pad_id = require("pad_token", d_.pad_token, ids);
     d_.frame.cls_id = require("cls_token", d_.cls_token, ids);
-    for (const auto& [key, name] : kSpecialTokens) add_special_token(d_.*name, ids);
   }
 
   // additional_special_tokens (a list) and extra_special_tokens (a list, or names and tokens).
@@ -375,7 +393,7 @@ class DefinitionReader {
     read_further(d_.tokenizer_config, config_path(), known);
     if (member(d_.tokenizer_config, "added_tokens_decoder").is_null())
       read_further(d_.special_tokens_map, map_path(), known);
-    keep_last_of_each();
+    keep_last_of_each(d_.added_tokens);
   }
 
   void read_further(const Json& object, const Path& path, std::unordered_set<std::string>& known) {
@@ -386,7 +404,7 @@ class DefinitionReader {
         raise<DataError>("'{}': \"{}\" has the wrong type: {}", path.string(), key, tokens.dump());
       for (const Json& entry : tokens) {
         AddedToken token = parse_added_token(entry, path, true);
-        token.id = kNoId;
+        token.id = kNoTokenId;
         token.special = true;
         const bool is_new = known.insert(token.content).second;
         if (is_new || entry.is_object()) d_.added_tokens.push_back(std::move(token));
@@ -394,35 +412,7 @@ class DefinitionReader {
     }
   }
 
-  // Tokens without an id have that of the vocabulary, or the next free one.
-  void number_added_tokens(const std::unordered_map<std::string_view, std::int32_t>& ids) {
-    auto next = static_cast<std::int32_t>(d_.vocabulary.size());
-    for (const AddedToken& token : d_.added_tokens)
-      if (token.id < static_cast<std::int32_t>(kMostTokenIds)) next = std::max(next, token.id + 1);
-    for (AddedToken& token : d_.added_tokens) {
-      if (token.id != kNoId) continue;
-      const auto found = ids.find(token.content);
-      token.id = found != ids.end() ? found->second : next++;
-    }
-  }
-
-  void check_added_tokens(const std::unordered_map<std::string_view, std::int32_t>& ids) const {
-    const std::size_t most = most_ids(d_.vocabulary.size() + d_.added_tokens.size());
-    for (const AddedToken& token : d_.added_tokens) {
-      const auto found = ids.find(token.content);
-      if (token.id < 0 || static_cast<std::size_t>(token.id) >= most) {
-        raise<DataError>("'{}': added token \"{}\" has the id {}, expected 0 to {}", path_.string(),
-                         token.content, token.id, most - 1);
-      }
-      if (found != ids.end() && found->second != token.id) {
-        raise<DataError>("'{}': added token \"{}\" has the id {}, but the vocabulary gives it {}",
-                         path_.string(), token.content, token.id, found->second);
-      }
-    }
-  }
-
-  std::int32_t require(const char* role, const std::string& name,
-                       const std::unordered_map<std::string_view, std::int32_t>& ids) const {
+  std::int32_t require(const char* role, const std::string& name, const TokenIds& ids) const {
     const auto found = ids.find(name);
     if (found == ids.end()) {
       const SpecialTokenDefaults& names = special_tokens();
@@ -436,8 +426,7 @@ class DefinitionReader {
   }
 
   // Flags that the two settings files give win, unless added_tokens_decoder has the tokens.
-  void add_special_token(const std::string& name,
-                         const std::unordered_map<std::string_view, std::int32_t>& ids) {
+  void add_special_token(const std::string& name, const TokenIds& ids) {
     const auto id = ids.find(name);
     if (id == ids.end()) return;
     const auto flags = special_flags_.find(name);
@@ -461,8 +450,6 @@ class DefinitionReader {
       d_.added_tokens.push_back(std::move(token));
     }
   }
-
-  static constexpr std::int32_t kNoId = std::numeric_limits<std::int32_t>::min();
 
   const Path directory_;
   Path path_;                              // file with the vocabulary

@@ -16,6 +16,7 @@
 #include "tandem/core/json.h"
 #include "tandem/text/added_tokens.h"
 #include "tandem/text/bpe.h"
+#include "tandem/text/byte_level_words.h"
 #include "tandem/text/charsmap.h"
 #include "tandem/text/normalizer.h"
 #include "tandem/text/tokenizer.h"
@@ -44,8 +45,9 @@ struct BpeOptions {
   std::vector<Bpe::Merge> merges;            // by rank
   bool ignore_merges = false;
   bool add_prefix_space = false;
-  bool use_regex = true;  // splits into words (byte_level_words.h)
-  bool nfc = false;       // with the normalizer NFC
+  WordRule words = WordRule::kGpt2;
+  bool single_digits = false;  // with the pre-tokenizer Digits in front
+  bool nfc = false;            // with the normalizer NFC
   // The post-processor: offsets lose white space, but not that of add_prefix_space.
   bool trim_offsets = true;
   bool trim_with_prefix_space = false;
@@ -77,6 +79,13 @@ struct UnigramOptions {
   nlohmann::ordered_json made_sections;  // for tokenizer.json where it is absent
 };
 
+// Special tokens in front of a text and behind it; "": none. The ids are known once all files are
+// read.
+struct OpenFrame {
+  std::string begin, end;
+  TextFrame ids = {};
+};
+
 // Everything that Tokenizer needs to know, whichever files it came from.
 struct TokenizerDefinition {
   const TokenizerModelType* model_type = nullptr;  // never null once it was read
@@ -87,6 +96,7 @@ struct TokenizerDefinition {
   std::string unk_token, sep_token, pad_token, cls_token, mask_token, bos_token, eos_token;
   std::int32_t unk_id = 0;
   SequenceTemplate frame;                // with the ids of the other special tokens
+  std::optional<OpenFrame> open_frame;   // a decoder has it instead of `frame`
   WordPieceOptions wordpiece;            // options of that model
   BpeOptions bpe;                        // options of that model
   UnigramOptions unigram;                // options of that model
@@ -95,6 +105,9 @@ struct TokenizerDefinition {
   std::string tokenizer_class;  // to be saved
   // Whether tokenizer.json alone defines how texts become tokens; else the class sets some of it.
   bool exact = false;
+  // The template of conversations, in Jinja; and whether it has a file of its own.
+  std::string chat_template;
+  bool chat_template_file = false;
   bool token_types = true;         // whether the second text of a pair has its own token type
   std::vector<std::string> notes;  // what a user of the files should know, one line each
 

@@ -125,6 +125,8 @@ void write_tokenizer_definition(const TokenizerDefinition& definition,
              with_unlimited_digits(python_json(sorted_config(definition), as_read)) + "\n");
   write_file(directory / "special_tokens_map.json",
              python_json(special_tokens_map(definition), sorted) + "\n");
+  if (definition.chat_template_file)
+    write_file(directory / "chat_template.jinja", definition.chat_template);
 }
 
 }  // namespace tandem::text

@@ -95,10 +95,11 @@ Json tokens_line(const text::Tokenizer& tokenizer, const Json& text,
     line["offsets"].push_back({span.begin, span.end});
     line["word_ids"].push_back(word);
   };
-  append(tokenizer.sequence_template().cls_id, {0, 0}, nullptr);
+  const text::TextFrame frame = tokenizer.text_frame();
+  if (frame.begin) append(*frame.begin, {0, 0}, nullptr);
   for (std::size_t i = 0; i < encoding.ids.size(); ++i)
     append(encoding.ids[i], encoding.offsets[i], encoding.word_ids[i]);
-  append(tokenizer.sequence_template().sep_id, {0, 0}, nullptr);
+  if (frame.end) append(*frame.end, {0, 0}, nullptr);
   return line;
 }
 
