@@ -13,9 +13,9 @@
 #include "support/test_support.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
+#include "tandem/tasks/corpus/piece_builder.h"
 #include "tandem/tasks/evaluation.h"
 #include "tandem/tasks/masked_language/masked_language_task.h"
-#include "tandem/tasks/masked_language/piece_builder.h"
 
 namespace tandem::testing {
 namespace {
@@ -60,14 +60,13 @@ class MaskedLanguageTrajectory : public SharedDataTest,
   }
 
   // The features of the golden.
-  static masked_language::TextPieces pieces_of(const json& rows, const text::Tokenizer& tokenizer) {
-    using Token = masked_language::StoredToken;
+  static corpus::TextPieces pieces_of(const json& rows, const text::Tokenizer& tokenizer) {
+    using Token = corpus::StoredToken;
     const text::SequenceTemplate& frame = tokenizer.sequence_template();
     const auto is_special = [&](std::int32_t id) {
       return id == frame.cls_id || id == frame.sep_id || id == frame.pad_id;
     };
-    masked_language::PieceStore store(tokenizer, {.max_seq_length = 64, .line_by_line = true},
-                                      nullptr);
+    corpus::PieceStore store(tokenizer, {.max_seq_length = 64, .line_by_line = true}, nullptr);
     for (const json& row : rows) {
       std::vector<std::uint32_t> tokens;
       for (const json& id : row) {

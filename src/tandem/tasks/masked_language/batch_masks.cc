@@ -30,7 +30,7 @@ void BatchMasks::begin_epoch(std::uint64_t epoch, const data::EpochBatches& batc
   stream_->masks.begin_iterator();
 }
 
-std::span<const MaskedPiece> BatchMasks::by_counter(const TextPieces& pieces,
+std::span<const MaskedPiece> BatchMasks::by_counter(const corpus::TextPieces& pieces,
                                                     std::span<const std::uint32_t> indices,
                                                     MaskUse use) {
   pieces_.resize(std::max<std::size_t>(pieces_.size(), 1));
@@ -47,7 +47,7 @@ std::span<const MaskedPiece> BatchMasks::by_counter(const TextPieces& pieces,
   return std::span(masked_).first(indices.size());
 }
 
-bool BatchMasks::evaluates(const TextPieces& pieces) {
+bool BatchMasks::evaluates(const corpus::TextPieces& pieces) {
   const auto is_chosen = [](std::int32_t label) { return label != kNoLabel; };
   if (stream_ != nullptr) return true;
   for (std::uint32_t i = 0; i < pieces.size(); ++i) {
@@ -58,7 +58,7 @@ bool BatchMasks::evaluates(const TextPieces& pieces) {
 }
 
 // The next batch of the stream.
-void BatchMasks::draw(const TextPieces& pieces, std::span<const std::uint32_t> indices,
+void BatchMasks::draw(const corpus::TextPieces& pieces, std::span<const std::uint32_t> indices,
                       std::span<MaskedPiece> out) {
   if (pieces_.size() < indices.size()) pieces_.resize(indices.size());
   std::size_t columns = 0;
@@ -69,7 +69,7 @@ void BatchMasks::draw(const TextPieces& pieces, std::span<const std::uint32_t> i
   stream_->masks.mask_batch(std::span(pieces_).first(indices.size()), columns, out);
 }
 
-std::span<const MaskedPiece> BatchMasks::of_training(const TextPieces& pieces,
+std::span<const MaskedPiece> BatchMasks::of_training(const corpus::TextPieces& pieces,
                                                      std::span<const std::uint32_t> indices) {
   train_ = &pieces;
   if (stream_ == nullptr) return by_counter(pieces, indices, MaskUse::kTraining);
@@ -84,7 +84,7 @@ std::span<const MaskedPiece> BatchMasks::of_training(const TextPieces& pieces,
 }
 
 // The loader of the script fetches a batch ahead of the one that it trains on.
-void BatchMasks::draw_evaluation(const TextPieces& pieces, std::size_t batch_size) {
+void BatchMasks::draw_evaluation(const corpus::TextPieces& pieces, std::size_t batch_size) {
   Stream& stream = *stream_;
   if (stream.batches && !stream.ahead && stream.next < stream.batches->size()) {
     const std::span<const std::uint32_t> next = stream.batches->batch(stream.next, 0);
@@ -103,7 +103,7 @@ void BatchMasks::draw_evaluation(const TextPieces& pieces, std::size_t batch_siz
   }
 }
 
-std::span<const MaskedPiece> BatchMasks::of_evaluation(const TextPieces& pieces,
+std::span<const MaskedPiece> BatchMasks::of_evaluation(const corpus::TextPieces& pieces,
                                                        std::span<const std::uint32_t> indices,
                                                        bool begin, std::size_t batch_size) {
   if (stream_ == nullptr) return by_counter(pieces, indices, MaskUse::kEvaluation);

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "tandem/data/epoch_order.h"
+#include "tandem/tasks/corpus/text_pieces.h"
 #include "tandem/tasks/masked_language/masking.h"
-#include "tandem/tasks/masked_language/text_pieces.h"
 #include "tandem/tasks/masked_language/torch_masks.h"
 
 namespace tandem::masked_language {
@@ -23,17 +23,17 @@ class BatchMasks {
 
   // Whether a token of the pieces is chosen in evaluations. True for the script's masks, which are
   // not known in advance.
-  bool evaluates(const TextPieces& pieces);
+  bool evaluates(const corpus::TextPieces& pieces);
 
   // As Task::begin_epoch(). Throws ConfigError where a run with the script's masks resumes.
   void begin_epoch(std::uint64_t epoch, const data::EpochBatches& batches, std::size_t first_batch);
 
   // The masks of a training batch, in its order, valid until the next call.
-  std::span<const MaskedPiece> of_training(const TextPieces& pieces,
+  std::span<const MaskedPiece> of_training(const corpus::TextPieces& pieces,
                                            std::span<const std::uint32_t> indices);
   // The same of an evaluation. `begin`: these are the first pieces of an evaluation, whose batches
   // in the order of the pieces have `batch_size` pieces.
-  std::span<const MaskedPiece> of_evaluation(const TextPieces& pieces,
+  std::span<const MaskedPiece> of_evaluation(const corpus::TextPieces& pieces,
                                              std::span<const std::uint32_t> indices, bool begin,
                                              std::size_t batch_size);
 
@@ -49,19 +49,19 @@ class BatchMasks {
     std::vector<MaskedPiece> drawn;      // masked pieces of that batch
     std::vector<MaskedPiece> evaluated;  // masked pieces of an evaluation
   };
-  std::span<const MaskedPiece> by_counter(const TextPieces& pieces,
+  std::span<const MaskedPiece> by_counter(const corpus::TextPieces& pieces,
                                           std::span<const std::uint32_t> indices, MaskUse use);
-  void draw(const TextPieces& pieces, std::span<const std::uint32_t> indices,
+  void draw(const corpus::TextPieces& pieces, std::span<const std::uint32_t> indices,
             std::span<MaskedPiece> out);
-  void draw_evaluation(const TextPieces& pieces, std::size_t batch_size);
+  void draw_evaluation(const corpus::TextPieces& pieces, std::size_t batch_size);
 
   MaskingOptions options_;
   std::uint64_t seed_;
   std::uint64_t epoch_ = 0;
   std::unique_ptr<Stream> stream_;
-  const TextPieces* train_ = nullptr;
-  std::vector<TextPiece> pieces_;    // pieces of a batch
-  std::vector<MaskedPiece> masked_;  // masked pieces of a batch
+  const corpus::TextPieces* train_ = nullptr;
+  std::vector<corpus::TextPiece> pieces_;  // pieces of a batch
+  std::vector<MaskedPiece> masked_;        // masked pieces of a batch
 };
 
 }  // namespace tandem::masked_language

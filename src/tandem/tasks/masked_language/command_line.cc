@@ -1,7 +1,7 @@
 #include "tandem/tasks/masked_language/command_line.h"
 
 #include "tandem/core/error.h"
-#include "tandem/tasks/masked_language/corpus.h"
+#include "tandem/tasks/corpus/corpus.h"
 #include "tandem/tasks/masked_language/masked_language_job.h"
 
 namespace tandem::masked_language {
@@ -112,7 +112,7 @@ void CommandLine::check(const tasks::Stages& stages, std::string_view evaluation
         "nothing would be predicted",
         arguments_.mlm_probability);
   }
-  check_corpus_source(arguments_, stages, evaluation_flag);
+  corpus::check_corpus_source(arguments_, stages, evaluation_flag);
 }
 
 std::unique_ptr<tasks::JobTask> CommandLine::make_job() const {

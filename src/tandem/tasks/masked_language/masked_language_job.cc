@@ -6,7 +6,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
-#include "tandem/tasks/masked_language/corpus.h"
+#include "tandem/tasks/corpus/corpus.h"
 #include "tandem/tasks/masked_language/torch_masks.h"
 
 namespace tandem::masked_language {
@@ -25,7 +25,7 @@ hub::DatasetFiles MaskedLanguageJob::find_data(const tasks::Stages& stages,
                                                const hub::ModelArguments& model,
                                                const Environment& environment,
                                                hub::DownloadObserver& downloads) const {
-  return find_corpus_files(arguments_, stages, model, environment, downloads);
+  return corpus::find_corpus_files(arguments_, stages, model, environment, downloads);
 }
 
 tasks::Task& MaskedLanguageJob::make_task(models::ModelConfig config,
@@ -52,9 +52,9 @@ tasks::Task& MaskedLanguageJob::make_task(models::ModelConfig config,
 void MaskedLanguageJob::load_data(const tasks::DataParts& parts) {
   const std::size_t of_model =
       std::min(task_->tokenizer().model_max_length(), task_->model().config().max_tokens());
-  Corpus corpus = read_corpus(
+  corpus::Corpus read = corpus::read_corpus(
       parts,
-      {.max_seq_length = choose_max_seq_length(
+      {.max_seq_length = corpus::choose_max_seq_length(
            arguments_.max_seq_length ? std::optional<std::int64_t>(*arguments_.max_seq_length)
                                      : std::nullopt,
            of_model, parts.log),
@@ -66,8 +66,8 @@ void MaskedLanguageJob::load_data(const tasks::DataParts& parts) {
        .preprocessing_num_workers = arguments_.preprocessing_num_workers,
        .overwrite_cache = arguments_.overwrite_cache},
       task_->tokenizer());
-  if (parts.stages.train) task_->set_train(std::move(corpus.train));
-  if (parts.stages.eval) task_->set_evaluation(std::move(corpus.validation));
+  if (parts.stages.train) task_->set_train(std::move(read.train));
+  if (parts.stages.eval) task_->set_evaluation(std::move(read.validation));
 }
 
 void MaskedLanguageJob::describe_training(const tasks::TrainingShape& shape,

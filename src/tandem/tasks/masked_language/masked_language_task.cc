@@ -25,7 +25,7 @@ std::size_t most_chosen(const MaskingOptions& masking, std::size_t tokens) {
   return std::min(tokens, static_cast<std::size_t>(most));
 }
 
-std::string fingerprint(const TextPieces& pieces, tasks::Padding padding,
+std::string fingerprint(const corpus::TextPieces& pieces, tasks::Padding padding,
                         const MaskedLanguageOptions& options) {
   if (pieces.size() == 0) return "";
   const std::array masks{std::bit_cast<std::uint64_t>(options.masking.probability),
@@ -36,7 +36,7 @@ std::string fingerprint(const TextPieces& pieces, tasks::Padding padding,
 }
 
 // Special tokens are never chosen.
-void check_text(std::string_view part, const TextPieces& pieces) {
+void check_text(std::string_view part, const corpus::TextPieces& pieces) {
   for (std::size_t i = 0; i < pieces.size(); ++i)
     if (pieces.has_text(i)) return;
   if (pieces.size() == 0) return;
@@ -55,13 +55,13 @@ MaskedLanguageTask::MaskedLanguageTask(models::ModelConfig config, const text::T
       head_(model().config(), layout()),
       masks_(mask_options.masking, mask_options.seed, mask_options.torch_masks) {}
 
-void MaskedLanguageTask::set_train(TextPieces pieces) {
+void MaskedLanguageTask::set_train(corpus::TextPieces pieces) {
   check_text("train", pieces);
   train_ = std::move(pieces);
   set_train_sequences(train_);
 }
 
-void MaskedLanguageTask::set_evaluation(TextPieces pieces) {
+void MaskedLanguageTask::set_evaluation(corpus::TextPieces pieces) {
   check_text("validation", pieces);
   if (pieces.size() > 0 && !masks_.evaluates(pieces)) {
     raise<ConfigError>(

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "tandem/models/heads/masked_language_head.h"
+#include "tandem/tasks/corpus/text_pieces.h"
 #include "tandem/tasks/encoder_task.h"
 #include "tandem/tasks/masked_language/batch_masks.h"
 #include "tandem/tasks/masked_language/masking.h"
-#include "tandem/tasks/masked_language/text_pieces.h"
 
 namespace tandem::masked_language {
 
@@ -31,8 +31,8 @@ class MaskedLanguageTask final : public tasks::EncoderTask {
 
   // Throw DataError for pieces without text, and ConfigError if an evaluation has nothing to
   // predict.
-  void set_train(TextPieces pieces);
-  void set_evaluation(TextPieces pieces);
+  void set_train(corpus::TextPieces pieces);
+  void set_evaluation(corpus::TextPieces pieces);
 
   // --- EncoderTask ---
   std::string train_fingerprint() const override;
@@ -73,7 +73,7 @@ class MaskedLanguageTask final : public tasks::EncoderTask {
 
   MaskedLanguageOptions mask_options_;
   models::MaskedLanguageHead head_;
-  TextPieces train_, eval_;
+  corpus::TextPieces train_, eval_;
   BatchMasks masks_;
   std::vector<std::uint32_t> rows_;    // those of the current batch whose tokens are predicted
   std::vector<std::int32_t> targets_;  // the tokens of these rows

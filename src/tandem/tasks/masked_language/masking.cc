@@ -67,13 +67,14 @@ void check_masking(const MaskingOptions& options) {
   }
 }
 
-MaskedPiece mask_piece(const TextPiece& piece, const MaskingOptions& options, const MaskKey& key) {
+MaskedPiece mask_piece(const corpus::TextPiece& piece, const MaskingOptions& options,
+                       const MaskKey& key) {
   MaskedPiece masked;
   mask_piece(piece, options, key, masked);
   return masked;
 }
 
-void mask_piece(const TextPiece& piece, const MaskingOptions& options, const MaskKey& key,
+void mask_piece(const corpus::TextPiece& piece, const MaskingOptions& options, const MaskKey& key,
                 MaskedPiece& out) {
   const std::size_t size = piece.ids.size();
   TANDEM_CHECK(piece.special.size() == size && piece.word_begins.size() == size,

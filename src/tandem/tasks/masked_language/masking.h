@@ -6,17 +6,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "tandem/tasks/corpus/text_pieces.h"
+
 namespace tandem::masked_language {
 
 // The label of a position that no loss reads, as in torch's cross entropy.
 inline constexpr std::int32_t kNoLabel = -100;
-
-// The tokens of one sample. The three arrays have one entry per token.
-struct TextPiece {
-  std::vector<std::uint32_t> ids;
-  std::vector<std::uint8_t> special;      // 1: the tokenizer put it around a text; never chosen
-  std::vector<std::uint8_t> word_begins;  // 1: first token of a word
-};
 
 // Draws have 32 bits, so smaller probabilities choose nothing.
 inline constexpr double kLeastProbability = 1.0 / (std::uint64_t{1} << 32);
@@ -51,9 +46,10 @@ void check_masking(const MaskingOptions& options);
 // mask, 10 % a random token, and 10 % stay as they are.
 // With whole_words a word is chosen or left as a whole, and every token of a chosen word becomes
 // the mask, as in transformers.
-MaskedPiece mask_piece(const TextPiece& piece, const MaskingOptions& options, const MaskKey& key);
+MaskedPiece mask_piece(const corpus::TextPiece& piece, const MaskingOptions& options,
+                       const MaskKey& key);
 // The same into memory that is reused. `out` may not be part of `piece`.
-void mask_piece(const TextPiece& piece, const MaskingOptions& options, const MaskKey& key,
+void mask_piece(const corpus::TextPiece& piece, const MaskingOptions& options, const MaskKey& key,
                 MaskedPiece& out);
 
 }  // namespace tandem::masked_language

@@ -27,8 +27,8 @@ MaskingOptions options(double probability = 0.15) {
 }
 
 // [CLS] text [SEP] of `size` tokens. Words have one, two and three tokens in turn.
-TextPiece piece_of(std::size_t size) {
-  TextPiece piece;
+corpus::TextPiece piece_of(std::size_t size) {
+  corpus::TextPiece piece;
   for (std::size_t i = 0; i < size; ++i) {
     const bool special = i == 0 || i + 1 == size;
     piece.ids.push_back(i == 0 ? kCls : special ? kSep : 10 + static_cast<std::uint32_t>(i % 900));
@@ -44,7 +44,7 @@ struct Counts {
 };
 
 Counts count(const MaskingOptions& options, std::uint64_t samples, MaskKey key = {.seed = 42}) {
-  const TextPiece piece = piece_of(128);
+  const corpus::TextPiece piece = piece_of(128);
   Counts counts;
   for (key.sample = 0; key.sample < samples; ++key.sample) {
     const MaskedPiece masked = mask_piece(piece, options, key);
@@ -88,7 +88,7 @@ TEST(Masking, NoneAndAll) {
 }
 
 TEST(Masking, RandomTokensAreSpreadOverTheVocabulary) {
-  const TextPiece piece = piece_of(512);
+  const corpus::TextPiece piece = piece_of(512);
   std::vector<double> seen(10, 0);
   double all = 0;
   for (std::uint64_t sample = 0; sample < 500; ++sample) {
@@ -105,7 +105,7 @@ TEST(Masking, RandomTokensAreSpreadOverTheVocabulary) {
 
 // Neighbours, and draws of one position for different purposes, are independent.
 TEST(Masking, PositionsAreIndependent) {
-  const TextPiece piece = piece_of(128);
+  const corpus::TextPiece piece = piece_of(128);
   double pairs = 0, both = 0;
   for (std::uint64_t sample = 0; sample < 3000; ++sample) {
     const MaskedPiece masked = mask_piece(piece, options(0.3), {.seed = 1, .sample = sample});
@@ -118,7 +118,7 @@ TEST(Masking, PositionsAreIndependent) {
 }
 
 TEST(Masking, SpecialTokensAreNeverChosen) {
-  TextPiece piece = piece_of(64);
+  corpus::TextPiece piece = piece_of(64);
   for (std::size_t i = 20; i < 30; ++i) piece.special[i] = 1;
   for (const bool whole_words : {false, true}) {
     MaskingOptions all = options(1);
@@ -134,7 +134,7 @@ TEST(Masking, SpecialTokensAreNeverChosen) {
 }
 
 TEST(Masking, EveryPartOfTheKeyCounts) {
-  const TextPiece piece = piece_of(128);
+  const corpus::TextPiece piece = piece_of(128);
   std::set<std::vector<std::int32_t>> seen;
   const auto add = [&](const MaskKey& key) {
     seen.insert(mask_piece(piece, options(), key).labels);
@@ -153,9 +153,9 @@ TEST(Masking, EveryPartOfTheKeyCounts) {
 
 // The mask of a position depends on neither the length of the piece nor on other tokens.
 TEST(Masking, APieceMayBeCutOrPadded) {
-  const TextPiece whole = piece_of(300);
+  const corpus::TextPiece whole = piece_of(300);
   const MaskedPiece masked = mask_piece(whole, options(), {.seed = 5, .epoch = 2, .sample = 9});
-  TextPiece cut = whole;
+  corpus::TextPiece cut = whole;
   cut.ids.resize(100);
   cut.special.resize(100);
   cut.word_begins.resize(100);
@@ -179,7 +179,7 @@ TEST(Masking, TheMasksOfAKeyStay) {
 TEST(Masking, WholeWordsAreChosenTogether) {
   MaskingOptions words = options(0.3);
   words.whole_words = true;
-  const TextPiece piece = piece_of(129);
+  const corpus::TextPiece piece = piece_of(129);
   double chosen = 0, tokens = 0, words_chosen = 0, all_words = 0;
   for (std::uint64_t sample = 0; sample < 2000; ++sample) {
     const MaskedPiece masked = mask_piece(piece, words, {.seed = 3, .sample = sample});
@@ -206,7 +206,7 @@ TEST(Masking, WholeWordsAreChosenTogether) {
 TEST(Masking, PartsOfWords) {
   MaskingOptions all = options(1);
   all.whole_words = true;
-  const TextPiece piece = {
+  const corpus::TextPiece piece = {
       .ids = {10, 11, kSep, 12, 13}, .special = {0, 0, 1, 0, 0}, .word_begins = {0, 0, 1, 0, 0}};
   EXPECT_THAT(mask_piece(piece, all, {}).labels, ElementsAre(10, 11, kNoLabel, 12, 13));
 }

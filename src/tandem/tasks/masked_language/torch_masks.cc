@@ -51,7 +51,7 @@ void TorchMasks::begin_iterator() {
   word();
 }
 
-void TorchMasks::mask_batch(std::span<const TextPiece> pieces, std::size_t columns,
+void TorchMasks::mask_batch(std::span<const corpus::TextPiece> pieces, std::size_t columns,
                             std::span<MaskedPiece> out) {
   TANDEM_CHECK(pieces.size() == out.size(), "a masked piece for each piece");
   const auto for_each_element = [&](auto&& visit) {

@@ -40,7 +40,7 @@ class TorchMasks {
   void begin_iterator();
   // Masks the pieces as rows of a matrix with `columns` columns, at least as many as the longest
   // piece has tokens. `out` has an entry for each piece, whose memory is reused.
-  void mask_batch(std::span<const TextPiece> pieces, std::size_t columns,
+  void mask_batch(std::span<const corpus::TextPiece> pieces, std::size_t columns,
                   std::span<MaskedPiece> out);
   // 32-bit words drawn so far.
   std::uint64_t words_drawn() const { return words_drawn_; }

@@ -26,8 +26,8 @@ json golden(const std::string& name) {
   return json::parse(read_file(testing::shared_data() / "golden/next/mlm" / (name + ".json")));
 }
 
-TextPiece piece_of(const Ids& ids, bool mask_is_special = false) {
-  TextPiece piece;
+corpus::TextPiece piece_of(const Ids& ids, bool mask_is_special = false) {
+  corpus::TextPiece piece;
   piece.ids = ids;
   for (const std::uint32_t id : ids) {
     const bool special = id == 0 || id == 2 || id == 3 || (mask_is_special && id == kMask);
@@ -38,8 +38,8 @@ TextPiece piece_of(const Ids& ids, bool mask_is_special = false) {
 }
 
 // Masks the pieces and compares with a batch of the collator, padding included.
-void expect_batch(TorchMasks& masks, const std::vector<TextPiece>& pieces, const json& batch,
-                  const std::string& name) {
+void expect_batch(TorchMasks& masks, const std::vector<corpus::TextPiece>& pieces,
+                  const json& batch, const std::string& name) {
   const auto ids = batch.at("input_ids").get<std::vector<Ids>>();
   const auto labels = batch.at("labels").get<std::vector<std::vector<std::int32_t>>>();
   ASSERT_EQ(ids.size(), pieces.size());
@@ -66,7 +66,7 @@ TEST_F(TorchMaskGoldens, BatchesOfTheCollator) {
                                       .mask_token_id = kMask,
                                       .vocabulary_size = kVocabulary});
     for (const json& call : one.at("calls")) {
-      std::vector<TextPiece> pieces;
+      std::vector<corpus::TextPiece> pieces;
       for (const Ids& ids : call.at("original").get<std::vector<Ids>>())
         pieces.push_back(piece_of(ids, !one.at("special").get<bool>()));
       expect_batch(masks, pieces, call, name);
@@ -97,7 +97,7 @@ TEST_P(TorchMaskRuns, MasksOfARun) {
                                     .mask_token_id = kMask,
                                     .vocabulary_size = kVocabulary});
   const auto expect_rows = [&](const json& batch, const std::string& name) {
-    std::vector<TextPiece> pieces;
+    std::vector<corpus::TextPiece> pieces;
     for (const std::size_t row : batch.at("rows").get<std::vector<std::size_t>>())
       pieces.push_back(piece_of(original.at(row)));
     expect_batch(masks, pieces, batch, name);

@@ -1,4 +1,4 @@
-#include "tandem/tasks/masked_language/text_rows.h"
+#include "tandem/tasks/corpus/text_rows.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "tandem/data/read_rows.h"
 #include "tandem/formats/table.h"
 
-namespace tandem::masked_language {
+namespace tandem::corpus {
 namespace {
 
 namespace fs = std::filesystem;
@@ -245,4 +245,4 @@ SplitRows split_rows(std::uint64_t num_rows, std::uint32_t percent) {
   return {.validation = {0, boundary}, .train = {boundary, num_rows}};
 }
 
-}  // namespace tandem::masked_language
+}  // namespace tandem::corpus

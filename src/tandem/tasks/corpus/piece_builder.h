@@ -1,4 +1,4 @@
-// Makes pieces of tokenized rows, one row after the other. Internal to masked_language.
+// Makes pieces of tokenized rows, one row after the other. Internal to corpus.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "tandem/core/thread_pool.h"
+#include "tandem/tasks/corpus/text_pieces.h"
+#include "tandem/tasks/corpus/text_rows.h"
 #include "tandem/tasks/feature_file.h"
-#include "tandem/tasks/masked_language/text_pieces.h"
-#include "tandem/tasks/masked_language/text_rows.h"
 #include "tandem/text/tokenizer.h"
 
-namespace tandem::masked_language {
+namespace tandem::corpus {
 
 struct PieceOptions {
   std::size_t max_seq_length = 0;
@@ -58,4 +58,4 @@ class PieceStore {
 std::uint64_t add_rows(TextRows& rows, RowRange range, const text::Tokenizer& tokenizer,
                        const PieceOptions& options, ThreadPool& threads, PieceStore& store);
 
-}  // namespace tandem::masked_language
+}  // namespace tandem::corpus

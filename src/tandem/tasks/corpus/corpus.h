@@ -1,4 +1,4 @@
-// From the data flags of `tandem run_mlm` to the pieces that it trains on and evaluates.
+// From the data flags of run_mlm and run_clm to the pieces that they train on and evaluate.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 #include "tandem/hub/dataset_files.h"
 #include "tandem/hub/download_observer.h"
 #include "tandem/hub/model_arguments.h"
+#include "tandem/tasks/corpus/text_pieces.h"
 #include "tandem/tasks/data_source.h"
 #include "tandem/tasks/job_task.h"
-#include "tandem/tasks/masked_language/text_pieces.h"
 #include "tandem/text/tokenizer.h"
 
-namespace tandem::masked_language {
+namespace tandem::corpus {
 
 struct CorpusOptions {
   std::size_t max_seq_length = 0;  // choose_max_seq_length()
@@ -56,4 +56,4 @@ std::size_t choose_max_seq_length(std::optional<std::int64_t> given, std::size_t
 Corpus read_corpus(const tasks::DataParts& parts, const CorpusOptions& options,
                    const text::Tokenizer& tokenizer);
 
-}  // namespace tandem::masked_language
+}  // namespace tandem::corpus

@@ -1,6 +1,6 @@
 // Tests of rows of text: the same rows as `datasets` has, of every format, and what is wrong with a
 // file in words.
-#include "tandem/tasks/masked_language/text_rows.h"
+#include "tandem/tasks/corpus/text_rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 
-namespace tandem::masked_language {
+namespace tandem::corpus {
 namespace {
 
 namespace fs = std::filesystem;
@@ -184,4 +184,4 @@ TEST(SplitRowsTest, RoundsAsDatasets) {
 }
 
 }  // namespace
-}  // namespace tandem::masked_language
+}  // namespace tandem::corpus

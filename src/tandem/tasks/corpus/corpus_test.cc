@@ -1,6 +1,6 @@
 // Tests of whole corpora: which rows become which part, what the start block lists, and corpora
 // that are larger than the memory of the process.
-#include "tandem/tasks/masked_language/corpus.h"
+#include "tandem/tasks/corpus/corpus.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include "tandem/core/file.h"
 #include "tandem/tasks/feature_cache.h"
 
-namespace tandem::masked_language {
+namespace tandem::corpus {
 namespace {
 
 namespace fs = std::filesystem;
@@ -354,4 +354,4 @@ TEST_F(LargeCorpusTest, OneRankWrites) {
 }
 
 }  // namespace
-}  // namespace tandem::masked_language
+}  // namespace tandem::corpus

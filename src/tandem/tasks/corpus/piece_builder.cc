@@ -1,4 +1,4 @@
-#include "tandem/tasks/masked_language/piece_builder.h"
+#include "tandem/tasks/corpus/piece_builder.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "tandem/tasks/encode_in_chunks.h"
 #include "tandem/text/utf8.h"
 
-namespace tandem::masked_language {
+namespace tandem::corpus {
 namespace {
 
 // Enough for all threads, and little compared with a model.
@@ -177,4 +177,4 @@ std::uint64_t add_rows(TextRows& rows, RowRange range, const text::Tokenizer& to
   return std::min(seen, range.end);
 }
 
-}  // namespace tandem::masked_language
+}  // namespace tandem::corpus

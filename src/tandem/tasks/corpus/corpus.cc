@@ -1,4 +1,4 @@
-#include "tandem/tasks/masked_language/corpus.h"
+#include "tandem/tasks/corpus/corpus.h"
 
 #include <fmt/format.h>
 
@@ -7,11 +7,11 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/random_bits.h"
+#include "tandem/tasks/corpus/piece_builder.h"
+#include "tandem/tasks/corpus/text_rows.h"
 #include "tandem/tasks/feature_maker.h"
-#include "tandem/tasks/masked_language/piece_builder.h"
-#include "tandem/tasks/masked_language/text_rows.h"
 
-namespace tandem::masked_language {
+namespace tandem::corpus {
 namespace {
 
 namespace fs = std::filesystem;
@@ -259,4 +259,4 @@ Corpus read_corpus(const tasks::DataParts& parts, const CorpusOptions& options,
   return CorpusReader(parts, options, tokenizer).read();
 }
 
-}  // namespace tandem::masked_language
+}  // namespace tandem::corpus

@@ -1,4 +1,4 @@
-// The samples of masked language modelling: pieces of a corpus, on the heap or in a file that is
+// The samples of language models: pieces of a corpus, on the heap or in a file that is
 // mapped. A corpus may be larger than memory.
 #pragma once
 
@@ -6,11 +6,17 @@
 #include <cstdint>
 #include <vector>
 
-#include "tandem/tasks/masked_language/masking.h"
 #include "tandem/tasks/stored_array.h"
 #include "tandem/tasks/token_sequences.h"
 
-namespace tandem::masked_language {
+namespace tandem::corpus {
+
+// The tokens of one sample. The three arrays have one entry per token.
+struct TextPiece {
+  std::vector<std::uint32_t> ids;
+  std::vector<std::uint8_t> special;      // 1: the tokenizer put it around a text; never chosen
+  std::vector<std::uint8_t> word_begins;  // 1: first token of a word
+};
 
 // A token as pieces are stored: its id, and what else is known of it, in 32 bits.
 struct StoredToken {
@@ -38,7 +44,7 @@ class TextPieces final : public tasks::TokenSequences {
   }
   std::size_t max_seq_length() const override { return static_cast<std::size_t>(max_seq_length_); }
   std::int32_t pad_token_id() const override { return pad_token_id_; }
-  // The unmasked tokens of piece i; all types are 0.
+  // The tokens of piece i; all types are 0.
   void append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
                      std::vector<std::int32_t>& types) const override;
   // Piece i, into memory that is reused.
@@ -79,4 +85,4 @@ class TextPieces final : public tasks::TokenSequences {
   PieceCounts counts_;
 };
 
-}  // namespace tandem::masked_language
+}  // namespace tandem::corpus

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tandem::masked_language {
+namespace tandem::corpus {
 
 // .txt, and what data::row_file_extensions() lists.
 std::span<const std::string_view> text_file_extensions();
@@ -80,4 +80,4 @@ struct SplitRows {
 };
 SplitRows split_rows(std::uint64_t num_rows, std::uint32_t percent);
 
-}  // namespace tandem::masked_language
+}  // namespace tandem::corpus

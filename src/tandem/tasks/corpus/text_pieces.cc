@@ -1,8 +1,8 @@
-#include "tandem/tasks/masked_language/text_pieces.h"
+#include "tandem/tasks/corpus/text_pieces.h"
 
 #include <algorithm>
 
-namespace tandem::masked_language {
+namespace tandem::corpus {
 
 void TextPieces::append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
                                std::vector<std::int32_t>& types) const {
@@ -42,4 +42,4 @@ TextPieces TextPieces::first(std::uint64_t count) const {
   return pieces;
 }
 
-}  // namespace tandem::masked_language
+}  // namespace tandem::corpus

@@ -1,6 +1,6 @@
 // Tests of pieces: joined and by line as the official script has them, the same for any number of
 // threads, on the heap and in a file.
-#include "tandem/tasks/masked_language/text_pieces.h"
+#include "tandem/tasks/corpus/text_pieces.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
-#include "tandem/tasks/masked_language/piece_builder.h"
+#include "tandem/tasks/corpus/piece_builder.h"
 
-namespace tandem::masked_language {
+namespace tandem::corpus {
 namespace {
 
 namespace fs = std::filesystem;
@@ -246,4 +246,4 @@ TEST_F(TextPiecesTest, WhatABatchGets) {
 }
 
 }  // namespace
-}  // namespace tandem::masked_language
+}  // namespace tandem::corpus

@@ -13,10 +13,10 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/memory_usage.h"
-#include "tandem/tasks/masked_language/corpus.h"
-#include "tandem/tasks/masked_language/piece_builder.h"
+#include "tandem/tasks/corpus/corpus.h"
+#include "tandem/tasks/corpus/piece_builder.h"
 
-namespace tandem::masked_language {
+namespace tandem::corpus {
 namespace {
 
 class Log final : public tasks::StartLog {
@@ -87,7 +87,7 @@ int run(char** words) {
 }
 
 }  // namespace
-}  // namespace tandem::masked_language
+}  // namespace tandem::corpus
 
 int main(int argc, char** argv) {
   if (argc != 8) {
@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    return tandem::masked_language::run(argv);
+    return tandem::corpus::run(argv);
   } catch (const tandem::Error& error) {
     fmt::print(stderr, "corpus_probe: {}\n", error.what());
     return 1;
