@@ -15,6 +15,7 @@ Rules:
   apps       nothing under src/ includes a header of apps/ or tests/ (tests may use tests/support)
   json       nlohmann/json.hpp is included by src/tandem/core/json.h only, which keeps its templates from being compiled again
   slow       a header includes simdjson or CLI11 only where SLOW_HEADERS lets it: each costs a source seconds
+  html       only report/ and apps/ write HTML
   header     every header begins with `#pragma once`
   getenv     the environment is read in src/tandem/core/env.cc only
   printing   libraries neither print nor end the process; they throw (docs/errors.md)
@@ -113,6 +114,7 @@ TEST_HEADERS = {"test_ranks.h", "product_checks.h", "interleaving.h"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
 GETENV = re.compile(r"\b(?:secure_)?getenv\s*\(|\bsetenv\s*\(|\bputenv\s*\(|\benviron\b")
+HTML = re.compile(r"</(?:b|div|details|form|h[1-6]|html|mark|p|small|span|svg|t[dhr]|table)>")
 PRINTING = re.compile(
     r"\bstd::c(?:out|err|log)\b|\b(?:std::)?f?printf\s*\(|\b(?:std::)?puts\s*\(|\bfmt::print(?:ln)?\s*\("
     r"|(?<![\w:.>])(?:std::)?_?(?:exit|_Exit|quick_exit)\s*\("
@@ -263,6 +265,9 @@ def check_file(root, path):
     findings = [*check_includes(name, raw), *check_folders(name, raw)]
     if path.suffix in HEADERS and "#pragma once" not in code_lines(text)[:40] and "#pragma once" not in raw:
         findings.append((1, "a header without #pragma once"))
+    if name.startswith("src/") and not name.startswith("src/tandem/report/") and not is_test(name):
+        found = (number for number, line in enumerate(raw, 1) if HTML.search(line.split("//")[0]))
+        findings += [(number, "only report/ writes HTML: hand it the content") for number in found]
     for number, line in enumerate(code, 1):
         if name != "src/tandem/core/env.cc" and not is_test(name) and GETENV.search(line):
             findings.append((number, "the environment is read in src/tandem/core/env.cc only: pass an Environment"))
@@ -349,6 +354,8 @@ def self_test():
         "src/tandem/core/slow.cc": ("#include <simdjson.h>\n#include <CLI/CLI.hpp>\n", []),
         "src/tandem/text/tokenizer_json.h": ("#pragma once\n#include <simdjson.h>\n", []),
         "src/tandem/optim/o.cc": ("#include <nlohmann/json.hpp>\n", ['optim/o.cc:1: include "tandem/core/json.h" instead']),
+        "src/tandem/tasks/toy/page.cc": ('auto a = "<b>x</b>";\nauto b = "</s>";  // </b>\n', ["toy/page.cc:1: only report/ writes HTML"]),
+        "src/tandem/report/page.cc": ('auto a = "<b>x</b>";\n', []),
         "apps/toys/x.cc": ("", ["apps/toys: the folder is not in the table"]),
     }
     with tempfile.TemporaryDirectory() as scratch:

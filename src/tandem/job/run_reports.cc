@@ -170,7 +170,7 @@ void RunReports::write(const trainer::TrainerState& state,
                               .machine = parts_.machine,
                               .results = results_,
                               .scores = leading_metrics(parts_.task),
-                              .section = parts_.task.report_section()};
+                              .analysis = parts_.task.analysis()};
   write_file(output_dir / "report.html", report::html_report(run));
   write_file(output_dir / "report.json", report::to_json(run));
 }

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tandem/core/html.h"
+#include "tandem/report/html.h"
 
 namespace tandem::report {
 namespace {

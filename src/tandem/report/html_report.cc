@@ -9,9 +9,10 @@
 #include <limits>
 
 #include "pages.h"
-#include "tandem/core/html.h"
 #include "tandem/core/python_json.h"
+#include "tandem/report/analysis_section.h"
 #include "tandem/report/figure.h"
+#include "tandem/report/html.h"
 #include "tandem/report/run_charts.h"
 #include "tandem/report/score.h"
 
@@ -193,8 +194,9 @@ class ComparisonTable {
 }  // namespace
 
 std::string html_report(const RunRecord& run) {
-  return page(run.title, run.section.searchable,
-              headline(run) + charts_of(run) + results(run) + run.section.html + facts(run));
+  return page(run.title, run.analysis && !run.analysis->mistakes.empty(),
+              headline(run) + charts_of(run) + results(run) +
+                  (run.analysis ? analysis_html(*run.analysis) : "") + facts(run));
 }
 
 std::string html_comparison(std::span<const RunRecord> runs) {

@@ -9,8 +9,9 @@
 #include "support/browser.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/report/analysis_section.h"
 #include "tandem/report/speed_record.h"
-#include "tandem/tasks/question_answering/mistakes_section.h"
+#include "tandem/tasks/question_answering/mistakes_analysis.h"
 
 namespace tandem::report {
 namespace {
@@ -66,7 +67,7 @@ RunRecord attacked_run() {
   run.settings = {{"output_dir", kAttack}, {kAttack, nullptr}, {"learning_rate", 3e-5}};
   run.machine = {{"CPU", kAttack}};
   run.results = {{"eval", {{"eval_exact_match", 60.0}, {"eval_f1", 70.25}}}};
-  run.section = question_answering::mistakes_section(attacked_mistakes());
+  run.analysis = question_answering::analyze(attacked_mistakes());
   return run;
 }
 
@@ -218,7 +219,7 @@ TEST(HtmlReport, MarksWhatWasPredictedAndExpected) {
   mistakes.shown[0].predicted_at = question_answering::ByteRange{4, 16};
   mistakes.shown[0].expected_at = {{10, 24}};
   RunRecord run = attacked_run();
-  run.section = question_answering::mistakes_section(mistakes);
+  run.analysis = question_answering::analyze(mistakes);
   EXPECT_THAT(
       html_report(run),
       HasSubstr(
@@ -230,6 +231,22 @@ TEST(HtmlReport, StatesHowManyWereLeftOut) {
   EXPECT_THAT(html_report(attacked_run()), HasSubstr("The first 2 are here"));
   EXPECT_THAT(html_report(attacked_run()), HasSubstr("Wrong answers: 3 of 10 questions"));
   EXPECT_THAT(html_report({}), Not(HasSubstr("Wrong answers")));
+}
+
+TEST(AnalysisHtml, EscapesEveryText) {
+  const tasks::TextPiece marked{"<i>", tasks::Mark::kExpected, "'<i>"};
+  const std::string html =
+      analysis_html({.scores = {"<i>", {.columns = {"<i>"}, .rows = {{{"<i>"}}}}},
+                     .title = "<i>",
+                     .confusion = {.columns = {"<i>"}, .rows = {{{"<i>", tasks::Mark::kStrong}}}},
+                     .introduction = {{"<i>", tasks::Mark::kSmall}},
+                     .searched = "\"<i>",
+                     .orders = {{tasks::MistakeOrder::kOrder, "<i>"}},
+                     .mistakes = {{0.5, {marked}, {{marked}}, "<i>"}}});
+  EXPECT_THAT(html, Not(HasSubstr("<i>")));
+  EXPECT_THAT(html,
+              HasSubstr("<mark class=\"expected\" title=\"&#39;&lt;i&gt;\">&lt;i&gt;</mark>"));
+  EXPECT_THAT(html, HasSubstr("placeholder=\"&quot;&lt;i&gt;\""));
 }
 
 class HtmlReportPage : public testing::BrowserTest {};
@@ -325,7 +342,7 @@ TEST_F(HtmlReportPage, WrongAnswersAreSearchedAndSorted) {
                               .expected_at = {},
                               .f1 = f1});
   }
-  run.section = question_answering::mistakes_section(mistakes);
+  run.analysis = question_answering::analyze(mistakes);
   write_file(folder / "report.html", html_report(run));
   const std::string file = "file://" + (folder / "report.html").native();
   const std::string page = testing::dump_dom(file + "#search=FERRY&sort=worst");

@@ -66,7 +66,7 @@ RunRecord parse(const std::string& text, const fs::path& file) {
         .machine = pairs_from_json<std::string>(json.at("machine")),
         .results = pairs_from_json<ordered_json>(json.at("results")),
         .scores = scores_from_json(json),
-        .section = {}};
+        .analysis = std::nullopt};
     for (const ordered_json& point : json.at("tokens_per_second")) {
       run.tokens_per_second.push_back(
           {point.at(0).get<double>(), point.at(1).is_number()

@@ -3,14 +3,15 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tandem/core/json.h"
 #include "tandem/report/chart.h"
+#include "tandem/tasks/analysis.h"
 #include "tandem/tasks/leading_metric.h"
-#include "tandem/tasks/report_section.h"
 #include "tandem/trainer/step_history.h"
 
 namespace tandem::report {
@@ -26,9 +27,9 @@ struct RunRecord {
   nlohmann::ordered_json settings;                  // {flag: value}
   std::vector<Fact> machine;                        // CPU, kernels, threads, ranks …
   std::vector<std::pair<std::string, nlohmann::ordered_json>>
-      results;                   // ("train", {metric: value}), ("eval", …)
-  tasks::LeadingMetrics scores;  // scores of the task
-  tasks::ReportSection section;  // section of the task; not kept in report.json
+      results;                              // ("train", {metric: value}), ("eval", …)
+  tasks::LeadingMetrics scores;             // scores of the task
+  std::optional<tasks::Analysis> analysis;  // of the task; not kept in report.json
 };
 
 // The points of one key of the log, by step.

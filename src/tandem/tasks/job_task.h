@@ -21,8 +21,8 @@
 #include "tandem/models/encoder/model_config.h"
 #include "tandem/models/pretrained/pretrained.h"
 #include "tandem/nn/pass.h"
+#include "tandem/tasks/analysis.h"
 #include "tandem/tasks/leading_metric.h"
-#include "tandem/tasks/report_section.h"
 #include "tandem/tasks/stages.h"
 #include "tandem/tasks/task.h"
 #include "tandem/text/tokenizer.h"
@@ -169,8 +169,8 @@ class JobTask {
   virtual LeadingMetrics leading_metrics() const = 0;
   // Nothing where no command of tandem uses such a model.
   virtual std::optional<TryCommand> try_command() const { return std::nullopt; }
-  // Section on the last evaluation of the validation set.
-  virtual ReportSection report_section() const { return {}; }
+  // Mistakes of the last evaluation of the validation set. Nothing where the report has no section.
+  virtual std::optional<Analysis> analysis() const { return std::nullopt; }
 };
 
 }  // namespace tandem::tasks

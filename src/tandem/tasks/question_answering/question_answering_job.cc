@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "tandem/data/read_questions.h"
-#include "tandem/tasks/question_answering/mistakes_section.h"
+#include "tandem/tasks/question_answering/mistakes_analysis.h"
 #include "tandem/tasks/question_answering/question_data.h"
 #include "tandem/tasks/question_answering/span_head.h"
 
@@ -78,8 +78,8 @@ std::optional<tasks::TryCommand> QuestionAnsweringJob::try_command() const {
                            .input = "Ada lives in London."};
 }
 
-tasks::ReportSection QuestionAnsweringJob::report_section() const {
-  return mistakes_section(task_->mistakes(kMistakesShown));
+std::optional<tasks::Analysis> QuestionAnsweringJob::analysis() const {
+  return analyze(task_->mistakes(kMistakesShown));
 }
 
 }  // namespace tandem::question_answering

@@ -25,7 +25,7 @@ class QuestionAnsweringJob final
   tasks::CardTask card_task() const override;
   tasks::LeadingMetrics leading_metrics() const override;
   std::optional<tasks::TryCommand> try_command() const override;
-  tasks::ReportSection report_section() const override;
+  std::optional<tasks::Analysis> analysis() const override;
 
  private:
   std::span<const std::string_view> file_extensions() const override;

@@ -10,11 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "tandem/core/html.h"
 #include "tandem/tasks/text_classification/metrics.h"
 
 namespace tandem::text_classification {
 namespace {
+
+using tasks::Mark;
+using tasks::MistakeOrder;
 
 constexpr std::size_t kMostOfList = 20;  // labels that a text has in the report
 
@@ -89,44 +91,36 @@ Mistake judge(const ExampleSet& examples, const LabelSet& labels, std::span<cons
   return mistake;
 }
 
-std::string matrix_html(const Mistakes& mistakes) {
+tasks::AnalysisTable confusion_table(const Mistakes& mistakes) {
   const std::size_t n = mistakes.labels.size();
-  if (mistakes.confusion.empty()) return "";
-  std::string text = "<table class=\"confusion\">\n<tr><th>expected \\ predicted</th>";
-  for (const std::string& label : mistakes.labels)
-    text += fmt::format("<th>{}</th>", escape_html(label));
-  text += "</tr>\n";
+  tasks::AnalysisTable table;
+  if (mistakes.confusion.empty()) return table;
+  table.columns = {"expected \\ predicted"};
+  table.columns.insert(table.columns.end(), mistakes.labels.begin(), mistakes.labels.end());
   for (std::size_t row = 0; row < n; ++row) {
-    text += fmt::format("<tr><th>{}</th>", escape_html(mistakes.labels[row]));
+    std::vector<tasks::TextPiece> cells{{mistakes.labels[row]}};
     for (std::size_t column = 0; column < n; ++column) {
-      const std::size_t count = mistakes.confusion[row * n + column];
-      text += row == column ? fmt::format("<td><b>{}</b></td>", count)
-                            : fmt::format("<td>{}</td>", count);
+      cells.push_back({fmt::format("{}", mistakes.confusion[row * n + column]),
+                       row == column ? Mark::kStrong : Mark::kNone});
     }
-    text += "</tr>\n";
+    table.rows.push_back(std::move(cells));
   }
-  return text + "</table>\n";
+  return table;
 }
 
-std::string entry_html(const Mistake& mistake, Problem problem) {
-  const std::string sure = problem == Problem::kSingleLabel
-                               ? fmt::format(" ({:.0f} % sure)", 100 * mistake.confidence)
-                               : std::string();
-  const std::string second = mistake.second.empty() ? ""
-                                                    : fmt::format("<div class=\"context\">{}</div>",
-                                                                  escape_html(mistake.second));
-  return fmt::format(
-      "<details data-f1=\"{:.4f}\"><summary>{} <b>{}</b> instead of <b>{}</b>{}</summary>\n"
-      "<div class=\"context\">{}</div>{}<small>{}</small></details>\n",
-      mistake.rightness, escape_html(mistake.first.substr(0, 120)), escape_html(mistake.predicted),
-      escape_html(mistake.expected), sure, escape_html(mistake.first), second,
-      escape_html(mistake.location));
+tasks::MistakeEntry entry_of(const Mistake& mistake, Problem problem) {
+  tasks::MistakeEntry entry{.rightness = mistake.rightness,
+                            .summary = {{mistake.first.substr(0, 120) + " "},
+                                        {mistake.predicted, Mark::kStrong},
+                                        {" instead of "},
+                                        {mistake.expected, Mark::kStrong}},
+                            .texts = {{{mistake.first}}},
+                            .location = mistake.location};
+  if (problem == Problem::kSingleLabel)
+    entry.summary.push_back({fmt::format(" ({:.0f} % sure)", 100 * mistake.confidence)});
+  if (!mistake.second.empty()) entry.texts.push_back({{mistake.second}});
+  return entry;
 }
-
-constexpr tasks::MistakeOrder kOrders[] = {{"order", "order of the file"},
-                                           {"worst", "most wrong"},
-                                           {"best", "least wrong"},
-                                           {"length", "length of the text"}};
 
 }  // namespace
 
@@ -171,19 +165,27 @@ Mistakes find_mistakes(const ExampleSet& examples, const LabelSet& labels,
   return mistakes;
 }
 
-tasks::ReportSection mistakes_section(const Mistakes& mistakes) {
-  if (mistakes.num_texts == 0) return {};
+std::optional<tasks::Analysis> analyze(const Mistakes& mistakes) {
+  if (mistakes.num_texts == 0) return std::nullopt;
   const char* what = mistakes.problem == Problem::kRegression
                          ? "Predictions that are off by more than 0.5"
                          : "Wrong predictions";
-  std::string text = fmt::format("<h2 id=\"wrong\">{}: {} of {} texts</h2>\n{}", what,
-                                 mistakes.num_wrong, mistakes.num_texts, matrix_html(mistakes));
+  tasks::Analysis analysis{
+      .scores = {},
+      .title = fmt::format("{}: {} of {} texts", what, mistakes.num_wrong, mistakes.num_texts),
+      .confusion = confusion_table(mistakes),
+      .introduction = {},
+      .searched = "text or label",
+      .orders = {{MistakeOrder::kOrder, "order of the file"},
+                 {MistakeOrder::kWorst, "most wrong"},
+                 {MistakeOrder::kBest, "least wrong"},
+                 {MistakeOrder::kLength, "length of the text"}},
+      .mistakes = {}};
   if (mistakes.shown.size() < mistakes.num_wrong)
-    text += fmt::format("<p>The first {} are here.</p>\n", mistakes.shown.size());
-  std::vector<std::string> entries;
+    analysis.introduction = {{fmt::format("The first {} are here.", mistakes.shown.size())}};
   for (const auto& mistake : mistakes.shown)
-    entries.push_back(entry_html(mistake, mistakes.problem));
-  return tasks::mistakes_list(std::move(text), "text or label", kOrders, entries);
+    analysis.mistakes.push_back(entry_of(mistake, mistakes.problem));
+  return analysis;
 }
 
 }  // namespace tandem::text_classification

@@ -1,12 +1,13 @@
-// Mistakes of an evaluation, for people to look through in report.html.
+// Mistakes of an evaluation, for people to look through in the report.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "tandem/tasks/report_section.h"
+#include "tandem/tasks/analysis.h"
 #include "tandem/tasks/text_classification/examples.h"
 #include "tandem/tasks/text_classification/labels.h"
 
@@ -37,8 +38,8 @@ struct Mistakes {
 Mistakes find_mistakes(const ExampleSet& examples, const LabelSet& labels,
                        std::span<const std::span<const float>> logits, std::size_t limit);
 
-// A confusion matrix, and a list that report.js searches.
-tasks::ReportSection mistakes_section(const Mistakes& mistakes);
+// A confusion matrix, and the list of mistakes. Nothing without texts.
+std::optional<tasks::Analysis> analyze(const Mistakes& mistakes);
 
 // How prediction files and reports write the prediction of a text: a label, a list of labels
 // as Python prints it, a number with 3 decimals.

@@ -363,8 +363,8 @@ std::optional<tasks::TryCommand> TextClassificationJob::try_command() const {
   return command;
 }
 
-tasks::ReportSection TextClassificationJob::report_section() const {
-  return mistakes_section(task_->mistakes());
+std::optional<tasks::Analysis> TextClassificationJob::analysis() const {
+  return analyze(task_->mistakes());
 }
 
 }  // namespace tandem::text_classification

@@ -39,7 +39,7 @@ class TextClassificationJob final
   tasks::CardTask card_task() const override;
   tasks::LeadingMetrics leading_metrics() const override;
   std::optional<tasks::TryCommand> try_command() const override;
-  tasks::ReportSection report_section() const override;
+  std::optional<tasks::Analysis> analysis() const override;
 
  private:
   const GlueTask* glue_task() const {

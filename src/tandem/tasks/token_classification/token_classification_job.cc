@@ -10,7 +10,7 @@
 #include "tandem/tasks/label_config.h"
 #include "tandem/tasks/token_classification/labels.h"
 #include "tandem/tasks/token_classification/predictions_file.h"
-#include "tandem/tasks/token_classification/tags_section.h"
+#include "tandem/tasks/token_classification/tags_analysis.h"
 
 namespace tandem::token_classification {
 namespace {
@@ -188,9 +188,9 @@ std::optional<tasks::TryCommand> TokenClassificationJob::try_command() const {
   return tasks::TryCommand{.subcommand = "predict", .words = {"Ada lives in London."}};
 }
 
-tasks::ReportSection TokenClassificationJob::report_section() const {
-  if (!task_->scores()) return {};
-  return tags_section(*task_->scores(), task_->wrong_tags(kSentencesShown));
+std::optional<tasks::Analysis> TokenClassificationJob::analysis() const {
+  if (!task_->scores()) return std::nullopt;
+  return analyze(*task_->scores(), task_->wrong_tags(kSentencesShown));
 }
 
 }  // namespace tandem::token_classification

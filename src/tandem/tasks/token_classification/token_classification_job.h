@@ -34,7 +34,7 @@ class TokenClassificationJob final
   tasks::CardTask card_task() const override;
   tasks::LeadingMetrics leading_metrics() const override;
   std::optional<tasks::TryCommand> try_command() const override;
-  tasks::ReportSection report_section() const override;
+  std::optional<tasks::Analysis> analysis() const override;
 
  private:
   SentenceColumns columns() const;

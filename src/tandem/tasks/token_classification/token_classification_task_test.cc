@@ -8,7 +8,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/tasks/token_classification/labels.h"
-#include "tandem/tasks/token_classification/tags_section.h"
+#include "tandem/tasks/token_classification/tags_analysis.h"
 #include "tandem/tasks/token_classification/test_data.h"
 
 namespace tandem::token_classification {
@@ -17,7 +17,6 @@ namespace {
 using tasks::Split;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 models::ModelConfig small_config() {
   return models::ModelConfig::parse(
@@ -72,10 +71,10 @@ TEST_F(TokenEvaluation, ScoresAndLoss) {
   ASSERT_EQ(wrong_tags.shown.size(), 1u);
   EXPECT_EQ(wrong_tags.shown[0].words[1].expected, "I-x");
   EXPECT_EQ(wrong_tags.shown[0].words[1].predicted, "O");
-  const auto section = tags_section(*task_.scores(), wrong_tags);
-  EXPECT_TRUE(section.searchable);
-  EXPECT_THAT(section.html, HasSubstr("in 1 of 2 sentences"));
-  EXPECT_THAT(section.html, HasSubstr("O instead of I-x"));
+  const tasks::Analysis analysis = analyze(*task_.scores(), wrong_tags);
+  EXPECT_THAT(analysis.title, HasSubstr("in 1 of 2 sentences"));
+  ASSERT_EQ(analysis.mistakes.size(), 1u);
+  EXPECT_EQ(analysis.mistakes[0].texts[0].back().text, "O instead of I-x");
 }
 
 class EntityLevel : public TokenEvaluation {
@@ -127,14 +126,6 @@ TEST_F(TokenEvaluation, FingerprintsFollowLabels) {
   set(Split::kPredict, testing::sentences({{"a/O", "b/I-x"}}));
   EXPECT_NE(task_.evaluation_fingerprint(Split::kEval),
             task_.evaluation_fingerprint(Split::kPredict));
-}
-
-TEST(TagsSection, EscapesTextOfFiles) {
-  WrongTags wrong{.num_sentences = 1, .num_wrong = 1, .shown = {}};
-  wrong.shown.push_back({"'a'", {{"<b>", "O", "B-<x>"}}, 1});
-  const auto section = tags_section({}, wrong);
-  EXPECT_THAT(section.html, HasSubstr("&lt;b&gt;"));
-  EXPECT_THAT(section.html, Not(HasSubstr("<x>")));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-#include "tandem/core/html.h"
+#include "tandem/report/html.h"
 
-namespace tandem {
+namespace tandem::report {
 
 std::string escape_html(std::string_view text) {
   std::string escaped;
@@ -28,4 +28,4 @@ std::string escape_html(std::string_view text) {
   return escaped;
 }
 
-}  // namespace tandem
+}  // namespace tandem::report

@@ -4,9 +4,9 @@
 #include <string>
 #include <string_view>
 
-namespace tandem {
+namespace tandem::report {
 
 // The text with & < > " ' as entities: it may stand in HTML and in attributes.
 std::string escape_html(std::string_view text);
 
-}  // namespace tandem
+}  // namespace tandem::report
