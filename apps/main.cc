@@ -54,6 +54,10 @@ constexpr Command kCommands[] = {
      "tandem mine --model DIR|NAME --file FILE [--corpus FILE] [--output FILE]   "
      "(tandem mine --help)",
      mine},
+    {"search", "judge a bi-encoder by a search in a corpus of any size",
+     "tandem search --model DIR|NAME --eval_corpus FILE --eval_queries FILE --eval_qrels FILE "
+     "--embeddings FILE.npy   (tandem search --help)",
+     search},
     {"rerank", "order passages by their relevance for a query, by a cross-encoder",
      "tandem rerank --model DIR|NAME QUERY [--file FILE|-] | --queries FILE|-   "
      "(tandem rerank --help)",
@@ -125,6 +129,7 @@ constexpr Synonym kSynonyms[] = {
     {"quantize quantization int8", "run_qa … --apply_quantization"},
     {"encode embedding embeddings vectors", "embed"},
     {"mine_hard_negatives negatives hard", "mine"},
+    {"retrieve retrieval beir", "search"},
     {"rank ranking reranking reranker crossencoder", "rerank"},
     {"infer inference classify label tag pipeline", "predict"},
     {"answer chat query question", "ask"},

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "tandem/core/error.h"
@@ -53,11 +52,9 @@ std::vector<std::string> values_at(const Column& column, std::size_t row,
 
 // --- corpus and queries ---
 
-using Numbers = std::unordered_map<std::string, std::size_t>;  // numbers of ids
-
 struct IndexedTexts {
   RetrievalTexts texts;
-  Numbers numbers;
+  IdNumbers numbers;
 };
 
 void note_if(std::size_t count, const std::string& text, std::vector<std::string>& notes) {
@@ -119,7 +116,7 @@ struct UnknownIds {
 
 class Judgements {
  public:
-  Judgements(const Numbers& queries, const Numbers& corpus)
+  Judgements(const IdNumbers& queries, const IdNumbers& corpus)
       : queries_(queries), corpus_(corpus), relevant_(queries.size()), missing_(queries.size()) {}
 
   void add(const std::string& query, const std::string& document, const std::string& where) {
@@ -159,41 +156,63 @@ class Judgements {
     values.erase(std::unique(values.begin(), values.end()), values.end());
   }
 
-  const Numbers& queries_;
-  const Numbers& corpus_;
+  const IdNumbers& queries_;
+  const IdNumbers& corpus_;
   std::vector<Relevant> relevant_;
   std::vector<std::vector<std::string>> missing_;
   UnknownIds unknown_queries_, unknown_documents_;
 };
 
-std::vector<Relevant> read_judgements(const std::filesystem::path& path, const Numbers& queries,
-                                      const Numbers& corpus, std::vector<std::string>& notes) {
+// Calls take(query, document, place in the file) for every relevant document.
+void each_judgement(
+    const std::filesystem::path& path,
+    FunctionRef<void(const std::string&, const std::string&, const std::string&)> take) {
   Rows rows = read_columns(path, {"query-id", "corpus-id"}, "score");
   std::optional<Column> score;
   if (const Column* found = rows.find("score")) {
     score = *found;
     if (rows.untyped()) data::infer_type(*score);
   }
-  Judgements judgements(queries, corpus);
   for (std::size_t row = 0; row < rows.size(); ++row) {
     const std::string where = rows.location(row);
     if (!is_relevant(score ? &*score : nullptr, row, where)) continue;
     const std::string query = value_at(*rows.find("query-id"), row, where);
     for (const std::string& document : values_at(*rows.find("corpus-id"), row, where))
-      judgements.add(query, document, where);
+      take(query, document, where);
   }
+}
+
+std::vector<Relevant> read_judgements(const std::filesystem::path& path, const IdNumbers& queries,
+                                      const IdNumbers& corpus, std::vector<std::string>& notes) {
+  Judgements judgements(queries, corpus);
+  each_judgement(path, [&](const std::string& query, const std::string& document,
+                           const std::string& where) { judgements.add(query, document, where); });
   return judgements.finish(path, notes);
 }
 
 }  // namespace
 
 RetrievalSet read_retrieval_set(const RetrievalFiles& files) {
-  RetrievalSet set;
-  IndexedTexts corpus = read_texts(files.corpus, set.notes);
-  IndexedTexts queries = read_texts(files.queries, set.notes);
-  std::vector<Relevant> relevant =
-      read_judgements(files.qrels, queries.numbers, corpus.numbers, set.notes);
+  std::vector<std::string> notes;
+  IndexedTexts corpus = read_texts(files.corpus, notes);
+  RetrievalSet set = read_judged_queries(files, corpus.numbers);
   set.corpus = std::move(corpus.texts);
+  set.notes.insert(set.notes.begin(), notes.begin(), notes.end());
+  return set;
+}
+
+IdNumbers judged_documents(const std::filesystem::path& qrels) {
+  IdNumbers ids;
+  each_judgement(qrels, [&](const std::string&, const std::string& document, const std::string&) {
+    ids.emplace(document, 0);
+  });
+  return ids;
+}
+
+RetrievalSet read_judged_queries(const RetrievalFiles& files, const IdNumbers& corpus) {
+  RetrievalSet set;
+  IndexedTexts queries = read_texts(files.queries, set.notes);
+  std::vector<Relevant> relevant = read_judgements(files.qrels, queries.numbers, corpus, set.notes);
   for (std::size_t query = 0; query < relevant.size(); ++query) {
     if (relevant[query].documents.empty() && relevant[query].unknown == 0) continue;
     set.queries.ids.push_back(std::move(queries.texts.ids[query]));

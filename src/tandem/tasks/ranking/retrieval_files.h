@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "tandem/tasks/ranking/retrieval.h"
@@ -45,6 +46,17 @@ struct RetrievalSet {
 // DataError that names file and row: a missing column, an id or a text that is null, an id that
 // stands for two texts, no query that is left.
 RetrievalSet read_retrieval_set(const RetrievalFiles& files);
+
+// Numbers of documents or queries by their id.
+using IdNumbers = std::unordered_map<std::string, std::size_t>;
+
+// The ids of documents that a judgement names as relevant, each with the number 0: for a corpus
+// that is too large for the memory. Throws what read_retrieval_set() throws.
+IdNumbers judged_documents(const std::filesystem::path& qrels);
+
+// The set without its corpus. `corpus`: the judged documents that the corpus has, with their
+// numbers in it. Throws what read_retrieval_set() throws.
+RetrievalSet read_judged_queries(const RetrievalFiles& files, const IdNumbers& corpus);
 
 // Among equal scores, the document with the greater id comes first, as there.
 BreakTie greater_id_first(const RetrievalTexts& corpus);

@@ -1,0 +1,84 @@
+#include "tandem/tasks/ranking/corpus_reader.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "tandem/core/error.h"
+#include "tandem/data/read_rows.h"
+
+namespace tandem::tasks::ranking {
+namespace {
+
+using formats::Column;
+
+// The id or the text of a row.
+std::string value_at(const Column& column, std::size_t row) {
+  if (!column.is_null(row) && column.kind == Column::Kind::kText)
+    return std::string(column.texts[row]);
+  if (!column.is_null(row) && column.kind == Column::Kind::kInteger)
+    return std::to_string(column.integers[row]);
+  raise<DataError>("column \"{}\": found {}, expected a text or an integer", column.name,
+                   column.is_null(row) ? "no value" : column.type);
+}
+
+}  // namespace
+
+CorpusReader::CorpusReader(const std::filesystem::path& path)
+    : path_(path.string()), file_(path), source_(data::open_row_file(path, file_.bytes())) {
+  const auto names = source_->column_names();
+  for (const char* wanted : {"_id", "text"}) {
+    const auto found = std::find(names.begin(), names.end(), wanted);
+    if (found == names.end())
+      raise<DataError>("'{}': found no column \"{}\", expected _id and text", path_, wanted);
+    columns_.push_back(static_cast<std::size_t>(found - names.begin()));
+  }
+}
+
+std::vector<Document> CorpusReader::next(std::size_t most) {
+  std::vector<Document> documents;
+  while (documents.size() < most) {
+    if (used_ == table_.num_rows) {
+      used_ = 0;
+      if (!source_->next(columns_, table_)) {
+        table_ = {};
+        break;
+      }
+    }
+    for (; used_ < table_.num_rows && documents.size() < most; ++used_) {
+      try {
+        Document one{value_at(table_.columns[0], used_), value_at(table_.columns[1], used_)};
+        if (one.text.empty())
+          ++left_out_;
+        else
+          documents.push_back(std::move(one));
+      } catch (const DataError& error) {
+        raise<DataError>("'{}', {}: {}", path_, source_->location(used_), error.what());
+      }
+    }
+  }
+  return documents;
+}
+
+DocumentIds::DocumentIds() : file_(std::tmpfile()) {
+  if (file_ == nullptr) throw io_error("cannot create", "a temporary file", errno);
+}
+
+void DocumentIds::add(std::string_view id) {
+  if (std::fwrite(id.data(), 1, id.size(), file_.get()) != id.size())
+    throw io_error("cannot write", "a temporary file", errno);
+  begins_.push_back(begins_.back() + id.size());
+}
+
+std::string DocumentIds::at(std::size_t document) const {
+  std::fflush(file_.get());
+  std::string id(begins_[document + 1] - begins_[document], '\0');
+  const ssize_t read =
+      ::pread(::fileno(file_.get()), id.data(), id.size(), static_cast<off_t>(begins_[document]));
+  if (read != static_cast<ssize_t>(id.size()))
+    throw io_error("cannot read", "a temporary file", errno);
+  return id;
+}
+
+}  // namespace tandem::tasks::ranking

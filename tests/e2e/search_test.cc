@@ -1,0 +1,81 @@
+// `tandem search` as a person runs it: the metrics of run_embedding's evaluator, resumed and
+// truncated, within a limit of the memory.
+#include <gmock/gmock.h>
+
+#include "e2e/job.h"
+#include "tandem/core/json.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class SearchCommand : public JobTest {
+ protected:
+  void SetUp() override {
+    use(demo_task("run_embedding"));
+    std::string corpus, queries, qrels = "query-id\tcorpus-id\n";
+    for (int i = 0; i < 40; ++i) {
+      corpus += json{{"_id", fmt::format("d{}", i)},
+                     {"text", fmt::format("Ship {} carries {} barrels.", i, i * 7 % 23)}}
+                    .dump() +
+                "\n";
+      if (i % 8 != 0) continue;
+      queries +=
+          json{{"_id", fmt::format("q{}", i)}, {"text", fmt::format("What does ship {} carry?", i)}}
+              .dump() +
+          "\n";
+      qrels += fmt::format("q{}\td{}\n", i, i);
+    }
+    files_ = {"--eval_corpus",  file("corpus.jsonl", corpus + R"({"_id": "e", "text": ""})" + "\n"),
+              "--eval_queries", file("queries.jsonl", queries),
+              "--eval_qrels",   file("qrels.tsv", qrels)};
+  }
+  Words search(const Words& more) const {
+    return with(with({kProgram, "search", "--model", (kDemo / "model").native(), "--embeddings",
+                      path("corpus.npy").native()},
+                     files_),
+                more);
+  }
+
+  Words files_;
+};
+
+TEST_F(SearchCommand, MetricsAreThoseOfTheEvaluator) {
+  for (const Words& cut : {Words{}, Words{"--truncate_dim", "8"}}) {
+    Words evaluation = {kProgram,
+                        "run_embedding",
+                        "--model_name_or_path",
+                        (kDemo / "model").native(),
+                        "--output_dir",
+                        path("evaluated").native(),
+                        "--overwrite_output_dir",
+                        "--do_eval"};
+    run_ok(with(with(evaluation, files_), cut));
+    const json expected = results("evaluated");
+    const ProcessResult found = run_ok(search(cut));
+    EXPECT_THAT(found.err, HasSubstr("1 documents with an empty text are left out"));
+    const json metrics = json::parse(found.out);
+    for (const auto& [key, value] : metrics.items())
+      EXPECT_EQ(value, expected.at("eval_" + key)) << key;
+  }
+}
+
+TEST_F(SearchCommand, BytesFindTheSameDocuments) {
+  const json metrics = json::parse(run_ok(search({"--int8"})).out);
+  EXPECT_GT(metrics.at("cosine_recall@10").get<double>(), 0.5);
+  EXPECT_EQ(fs::file_size(path("corpus.npy")) % 40, 128 % 40);  // a byte of each value
+  expect_refused(search({}), {"--embeddings", "values of 1 bytes", "remove the file"});
+}
+
+TEST_F(SearchCommand, MistakesAreNamed) {
+  files_[1] = file("broken.jsonl", R"({"_id": "d1", "text": null})");
+  expect_refused(search({}), {"broken.jsonl", "row 1", "no value"});
+  files_[1] = file("other.jsonl", R"({"id": "d1", "text": "x"})");
+  expect_refused(search({}), {"found no column \"_id\""});
+}
+
+}  // namespace
+}  // namespace tandem::testing
