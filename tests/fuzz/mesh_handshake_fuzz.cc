@@ -22,6 +22,7 @@
 #include "tandem/comm/network/mesh.h"
 #include "tandem/comm/network/peer_info.h"
 #include "tandem/core/error.h"
+#include "tandem/net/event_loop.h"
 
 namespace {
 
@@ -37,7 +38,7 @@ class BootstrapMonitor final : public rendezvous::BootstrapMonitor {
  public:
   explicit BootstrapMonitor(const std::atomic<bool>& stop) : stop_(stop) {}
   void watch_hosts(std::chrono::milliseconds) override {}
-  void add_to(std::vector<pollfd>&) const override {}
+  void add_to(net::EventLoop&) const override {}
   void check() override {
     if (stop_) throw Stop();
   }

@@ -42,6 +42,9 @@ class EventLoop {
     within(std::chrono::milliseconds(deadline.remaining_ms()));
   }
 
+  // The additions so far, for tests of an add_to().
+  const std::vector<pollfd>& waits() const { return waits_; }
+
   // One round: waits until a descriptor is ready or the earliest time has come, at most `limit`.
   // Calls the handlers in the order in which they were added. A signal ends the wait, too. Returns
   // true if a descriptor was ready.

@@ -47,6 +47,16 @@ void PendingConnections::accept_from(const FileDescriptor& listener,
   }
 }
 
+void PendingConnections::add_listener(const FileDescriptor& listener, EventLoop& loop) const {
+  if (has_room()) return loop.read(listener);
+  const double seconds = kProtectedSeconds - waiting_.front().limit.elapsed_seconds();
+  loop.within(std::chrono::milliseconds(static_cast<long>(seconds * 1e3) + 1));
+}
+
+void PendingConnections::add_to(EventLoop& loop) const {
+  for (const Waiting& entry : waiting_) loop.read(entry.connection.socket);
+}
+
 pollfd PendingConnections::listener_poll(const FileDescriptor& listener) const {
   return {listener.get(), static_cast<short>(has_room() ? POLLIN : 0), 0};
 }

@@ -3,13 +3,12 @@
 // timeout such a connection costs only a descriptor.
 #pragma once
 
-#include <poll.h>
-
 #include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "tandem/net/event_loop.h"
 #include "tandem/net/socket.h"
 
 namespace tandem::net {
@@ -31,9 +30,12 @@ class PendingConnections {
   // Accepts connections from `listener` while there is room. `challenge` makes the first message to
   // each (may be empty).
   void accept_from(const FileDescriptor& listener, const std::function<std::string()>& challenge);
+  // Waits for what the pending connections send.
+  void add_to(EventLoop& loop) const;
+  // Waits for connections to `listener`; at `capacity`, until there is room.
+  void add_listener(const FileDescriptor& listener, EventLoop& loop) const;
+  // The same three for the agents, which wait on a vector of their own.
   void add_to(std::vector<pollfd>& waits) const;
-  // How to poll the listener: not at all at `capacity`. Room comes when a connection
-  // leaves or with time.
   pollfd listener_poll(const FileDescriptor& listener) const;
   // At most `limit`, less if there will be room before.
   std::chrono::milliseconds poll_timeout(std::chrono::milliseconds limit) const;

@@ -2,8 +2,6 @@
 // addresses, host, process) and receives those of all ranks.
 #pragma once
 
-#include <poll.h>
-
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -11,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/net/event_loop.h"
 #include "tandem/net/socket.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/rendezvous/pmi.h"
@@ -33,7 +32,7 @@ class BootstrapMonitor {
   // limit is 5 s.
   virtual void watch_hosts(std::chrono::milliseconds silence) = 0;
   // Descriptors to poll meanwhile; when one of them is readable, call check().
-  virtual void add_to(std::vector<pollfd>& waits) const = 0;
+  virtual void add_to(net::EventLoop& loop) const = 0;
   // Throws CommError if a rank has exited or failed.
   virtual void check() = 0;
   // Reports this rank as ready and returns when all ranks are. Throws CommError if a rank fails, or

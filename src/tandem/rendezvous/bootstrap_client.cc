@@ -10,6 +10,7 @@
 #include "tandem/core/error.h"
 #include "tandem/net/address.h"
 #include "tandem/net/connect.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/rendezvous/bootstrap_roles.h"
 #include "tandem/rendezvous/bootstrap_wire.h"
 
@@ -198,9 +199,10 @@ class Line {
 
   void receive(std::span<std::byte> bytes, const net::Deadline& deadline) const {
     while (!deadline.passed()) {
-      pollfd wait{socket_.get(), POLLIN, 0};
-      const int ready = ::poll(&wait, 1, deadline.remaining_ms(kLook));
-      if (ready > 0 || (ready < 0 && errno != EINTR)) break;
+      net::EventLoop loop;
+      loop.read(socket_);
+      loop.until(deadline);
+      if (loop.run_once(kLook)) break;
       look_around();
     }
     const net::IoStatus status = net::receive_all(socket_, bytes, deadline);
@@ -231,9 +233,7 @@ class ClientMonitor final : public BootstrapMonitor {
 
   void watch_hosts(milliseconds silence) override { net::watch_host(line_.socket(), silence); }
 
-  void add_to(std::vector<pollfd>& waits) const override {
-    waits.push_back({line_.socket().get(), POLLIN, 0});
-  }
+  void add_to(net::EventLoop& loop) const override { loop.read(line_.socket()); }
 
   void check() override {
     char byte = 0;
@@ -258,8 +258,10 @@ class ClientMonitor final : public BootstrapMonitor {
             "rank {} waited {:.1f} s for rank 0 at {} to report that all ranks are ready", rank_,
             timeout.elapsed_seconds(), line_.where());
       }
-      pollfd wait{line_.socket().get(), POLLIN, 0};
-      ::poll(&wait, 1, timeout.remaining_ms(milliseconds(500)));
+      net::EventLoop loop;
+      add_to(loop);
+      loop.until(timeout);
+      loop.run_once(milliseconds(500));
       check();
     }
   }

@@ -7,6 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/text_layout.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/net/pending_connections.h"
 #include "tandem/rendezvous/bootstrap_roles.h"
 #include "tandem/rendezvous/bootstrap_wire.h"
@@ -172,10 +173,11 @@ class Server {
   void stay_to_notify(wire::Status status, const std::string& text, milliseconds limit) {
     const net::Deadline stay(limit);
     while (!stay.passed() && num_arrived_ < ranks_.size()) {
-      std::vector<pollfd> waits{pending_.listener_poll(listener_)};
-      pending_.add_to(waits);
-      ::poll(waits.data(), waits.size(),
-             stay.remaining_ms(pending_.poll_timeout(milliseconds(500))));
+      net::EventLoop loop;
+      pending_.add_listener(listener_, loop);
+      pending_.add_to(loop);
+      loop.until(stay);
+      loop.run_once(milliseconds(500));
       pending_.accept_from(listener_, [&] { return challenge(); });
       for (net::PendingConnection& connection : pending_.take_complete(introduction_bytes)) {
         const auto handshake = wire::read_as<HandshakeMessage>(connection.received);
@@ -200,19 +202,14 @@ class Server {
   }
 
   void poll_once() {
-    std::vector<pollfd> waits{pending_.listener_poll(listener_)};
-    std::vector<std::size_t> present;
+    net::EventLoop loop;
     for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
-      if (!ranks_[rank]) continue;
-      waits.push_back({ranks_[rank]->socket.get(), POLLIN, 0});
-      present.push_back(rank);
+      if (ranks_[rank]) loop.read(ranks_[rank]->socket, [this, rank] { rank_went_away(rank); });
     }
-    pending_.add_to(waits);
-    const int timeout = deadline_.remaining_ms(pending_.poll_timeout(milliseconds(500)));
-    if (::poll(waits.data(), waits.size(), timeout) < 0) return;
-    for (std::size_t i = 0; i < present.size(); ++i) {
-      if (waits[1 + i].revents != 0) rank_went_away(present[i]);
-    }
+    pending_.add_listener(listener_, loop);
+    pending_.add_to(loop);
+    loop.until(deadline_);
+    loop.run_once(milliseconds(500));
     pending_.accept_from(listener_, [&] { return challenge(); });
     for (net::PendingConnection& connection : pending_.take_complete(introduction_bytes))
       accept_rank(std::move(connection));
@@ -363,10 +360,9 @@ class ServerMonitor final : public BootstrapMonitor {
       net::watch_host(ranks_[rank]->socket, silence);
   }
 
-  void add_to(std::vector<pollfd>& waits) const override {
-    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
-      waits.push_back({const_cast<Ranks&>(ranks_)[rank]->socket.get(), POLLIN, 0});
-    }
+  void add_to(net::EventLoop& loop) const override {
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank)
+      loop.read(const_cast<Ranks&>(ranks_)[rank]->socket);
   }
 
   void check() override {
@@ -385,9 +381,10 @@ class ServerMonitor final : public BootstrapMonitor {
                                                   "connected to each other; not ready: {}",
                                                   deadline.elapsed_seconds(), unready()));
       }
-      std::vector<pollfd> waits;
-      add_to(waits);
-      ::poll(waits.data(), waits.size(), deadline.remaining_ms(milliseconds(500)));
+      net::EventLoop loop;
+      add_to(loop);
+      loop.until(deadline);
+      loop.run_once(milliseconds(500));
       check();
     }
     ranks_.answer_all(wire::kOk, "");

@@ -1,7 +1,5 @@
 #include "tandem/rendezvous/shrink_agreement.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -9,6 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/net/connect.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/net/pending_connections.h"
 #include "tandem/net/rank_handshake.h"
 
@@ -124,20 +123,14 @@ class ShrinkAgreement::Host {
   }
 
   void poll_once(const net::Deadline& deadline) {
-    std::vector<pollfd> waits{pending_.listener_poll(shrink_agreement_.listener_)};
-    std::vector<int> present;
-    for (const auto& [rank, socket] : clients_) {
-      waits.push_back({socket.get(), POLLIN, 0});
-      present.push_back(rank);
-    }
-    pending_.add_to(waits);
-    if (::poll(waits.data(), waits.size(),
-               deadline.remaining_ms(pending_.poll_timeout(kPollTimeout))) < 0)
-      return;
+    net::EventLoop loop;
     // A rank sends nothing while it waits: it has exited, or has connected again.
-    for (std::size_t i = 0; i < present.size(); ++i) {
-      if (waits[1 + i].revents != 0) clients_.erase(present[i]);
-    }
+    for (const auto& client : clients_)
+      loop.read(client.second, [this, rank = client.first] { clients_.erase(rank); });
+    pending_.add_listener(shrink_agreement_.listener_, loop);
+    pending_.add_to(loop);
+    loop.until(deadline);
+    loop.run_once(kPollTimeout);
     pending_.accept_from(shrink_agreement_.listener_,
                          [&] { return std::string(net::view_of(challenge_)); });
     const auto wanted = [this](const std::string& received) {
@@ -298,21 +291,21 @@ class ShrinkAgreement::Client {
   }
 
   net::FileDescriptor reach(const net::Deadline& deadline, std::string& address) {
-    const net::ListenAddress& listener_poll =
+    const net::ListenAddress& listen_address =
         shrink_agreement_.listen_addresses_[static_cast<std::size_t>(host_)];
     net::Handshake handshake;
     handshake.answer_bytes = sizeof(net::RankChallenge);
     handshake.accept = [&](const std::string& bytes) {
-      return net::is_greeting_of(bytes, static_cast<std::size_t>(host_), listener_poll.listener);
+      return net::is_greeting_of(bytes, static_cast<std::size_t>(host_), listen_address.listener);
     };
     std::string failure;
-    net::Connected found = net::connect_first(listener_poll.addresses, listener_poll.port,
+    net::Connected found = net::connect_first(listen_address.addresses, listen_address.port,
                                               handshake, deadline, failure);
     if (!found.socket) return {};
     address = found.address;
     net::RankHandshake rank_handshake;
     rank_handshake.kind = net::ConnectionKind::kShrinkAgreement;
-    rank_handshake.secret = listener_poll.secret;
+    rank_handshake.secret = listen_address.secret;
     rank_handshake.rank = static_cast<std::uint32_t>(shrink_agreement_.options_.rank);
     rank_handshake.target = static_cast<std::uint32_t>(host_);
     Request request;
@@ -334,8 +327,7 @@ class ShrinkAgreement::Client {
                const net::Deadline& deadline) {
     while (!shrink_agreement_.peers_.gone(host_)) {
       shrink_agreement_.check_expelled();
-      pollfd wait{socket.get(), POLLIN, 0};
-      if (::poll(&wait, 1, static_cast<int>(kPollTimeout.count())) > 0) break;
+      if (net::wait_readable(socket.get(), net::Deadline(kPollTimeout))) break;
       if (deadline.elapsed_seconds() > deadline.limit_seconds() + 1e-3 * double(kGrace.count()))
         return false;
     }

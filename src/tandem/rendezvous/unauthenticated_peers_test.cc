@@ -10,6 +10,7 @@
 #include "support/ports.h"
 #include "tandem/core/error.h"
 #include "tandem/net/connect.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/rendezvous/bootstrap.h"
 #include "tandem/rendezvous/bootstrap_wire.h"
 
@@ -426,10 +427,10 @@ TEST(BootstrapMonitor, ARankThatSendsTooMuchEndsTheWait) {
     }
   });
   const BootstrapResult second = join(1);
-  std::vector<pollfd> sockets;
-  second.bootstrap_monitor->add_to(sockets);
+  net::EventLoop loop;
+  second.bootstrap_monitor->add_to(loop);
   const std::string words(3 * wire::kMaxTextBytes, 'x');
-  EXPECT_EQ(::send(sockets.front().fd, words.data(), words.size(), MSG_NOSIGNAL),
+  EXPECT_EQ(::send(loop.waits().front().fd, words.data(), words.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(words.size()));
   first.join();
   EXPECT_THAT(error, HasSubstr("is damaged"));

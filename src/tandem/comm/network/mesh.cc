@@ -1,6 +1,5 @@
 #include "tandem/comm/network/mesh.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -18,6 +17,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/random_bits.h"
 #include "tandem/net/connect.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/net/interfaces.h"
 #include "tandem/net/pending_connections.h"
 #include "tandem/net/rank_handshake.h"
@@ -305,12 +305,13 @@ class Builder {
         raise<CommError>("rank {} (host {}) waited {:.1f} s for connections from {}", rank_,
                          own_.host, deadline.elapsed_seconds(), missing());
       }
-      std::vector<pollfd> waits = {pending_.listener_poll(listener_),
-                                   pending_.listener_poll(local_listener_)};
-      pending_.add_to(waits);
-      if (bootstrap_monitor_ != nullptr) bootstrap_monitor_->add_to(waits);
-      ::poll(waits.data(), waits.size(),
-             deadline.remaining_ms(pending_.poll_timeout(milliseconds(500))));
+      net::EventLoop loop;
+      pending_.add_listener(listener_, loop);
+      pending_.add_listener(local_listener_, loop);
+      pending_.add_to(loop);
+      if (bootstrap_monitor_ != nullptr) bootstrap_monitor_->add_to(loop);
+      loop.until(deadline);
+      loop.run_once(milliseconds(500));
       if (bootstrap_monitor_ != nullptr) bootstrap_monitor_->check();
       pending_.accept_from(listener_, [&] { return std::string(view_of(challenge_)); });
       pending_.accept_from(local_listener_, [] { return std::string(); });
