@@ -15,6 +15,7 @@
 #include "tandem/comm/network/stream_transport.h"
 #include "tandem/core/descriptors.h"
 #include "tandem/core/error.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::comm {
 namespace {
@@ -120,8 +121,10 @@ std::vector<DescriptorOfRank> Communicator::State::exchange_descriptors(
       received[local].bytes = theirs.bytes;
       if (received[local].file) break;
       if (errno != EAGAIN && errno != EINTR) std::this_thread::sleep_for(milliseconds(1));
-      pollfd waits[2] = {{socket, POLLIN, 0}, {comm_context->failure.event(), POLLIN, 0}};
-      ::poll(waits, 2, static_cast<int>(kPollTimeout.count()));
+      net::EventLoop loop;
+      loop.add(socket, POLLIN);
+      loop.add(comm_context->failure.event(), POLLIN);
+      loop.run_once(kPollTimeout);
       check_wait_for_rank(start, group[local], "the shared memory");
     }
   }

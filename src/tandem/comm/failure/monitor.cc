@@ -2,7 +2,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -18,6 +17,7 @@
 #include "tandem/comm/failure/flight_recorder.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::comm {
 namespace {
@@ -132,39 +132,24 @@ void Monitor::run() {
 }
 
 void Monitor::poll_once() {
-  std::vector<pollfd> waits;
-  std::vector<std::size_t> ranks;
-  waits.push_back({shutdown_.event.get(), POLLIN, 0});
-  if (!reported_.seen) waits.push_back({failure_.event(), POLLIN, 0});
-  const std::size_t first_control = waits.size();
+  net::EventLoop loop;
+  loop.read(shutdown_.event);
+  if (!reported_.seen) loop.add(failure_.event(), POLLIN);
   bool somebody_ended = false;
   for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
     const Watched& watched = watched_[rank];
     somebody_ended = somebody_ended || (watched.process_has_ended && watched.control_open);
-    if (!watched.control_open) continue;
-    waits.push_back({watched.control.get(), POLLIN, 0});
-    ranks.push_back(rank);
+    if (watched.control_open) loop.read(watched.control, [this, rank] { read_control(rank); });
   }
-  const std::size_t first_process = waits.size();
-  for (std::size_t rank = 0; rank < watched_.size(); ++rank) {
-    const Watched& watched = watched_[rank];
-    if (!watched.process || watched.process_has_ended) continue;
-    waits.push_back({watched.process.get(), POLLIN, 0});
-    ranks.push_back(rank);
+  for (Watched& watched : watched_) {
+    if (watched.process_has_ended) continue;
+    loop.read(watched.process, [&watched] {
+      watched.process_has_ended = true;
+      watched.process_ended = Clock::now();
+    });
   }
   const bool soon = somebody_ended || (reported_.seen && !reported_.callback_done);
-  const auto longest = soon ? 10 : (beats_.probing ? kBetweenProbes / 2 : kBeat).count();
-  if (::poll(waits.data(), waits.size(), static_cast<int>(longest)) <= 0) return;
-  for (std::size_t i = first_control; i < waits.size(); ++i) {
-    if (waits[i].revents == 0) continue;
-    const std::size_t rank = ranks[i - first_control];
-    if (i < first_process) {
-      read_control(rank);
-    } else {
-      watched_[rank].process_has_ended = true;
-      watched_[rank].process_ended = Clock::now();
-    }
-  }
+  loop.run_once(soon ? milliseconds(10) : (beats_.probing ? kBetweenProbes / 2 : kBeat));
 }
 
 void Monitor::control_ended(std::size_t rank, const std::string& how) {

@@ -1,10 +1,11 @@
 #include "tandem/comm/failure/tcp_probe.h"
 
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
+
+#include "tandem/net/event_loop.h"
 
 namespace tandem::comm {
 namespace {
@@ -46,8 +47,8 @@ void TcpProbe::ask(const net::FileDescriptor& connection, int port) {
 
 bool TcpProbe::answered() {
   if (!socket_) return answered_;
-  pollfd wait{socket_.get(), POLLOUT, 0};
-  if (::poll(&wait, 1, 0) <= 0) return answered_;
+  if (!net::wait_writable(socket_.get(), net::Deadline(std::chrono::milliseconds(0))))
+    return answered_;
   int error = 0;
   socklen_t size = sizeof error;
   ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
