@@ -18,6 +18,7 @@ Rules:
   html       only report/ and apps/ write HTML
   header     every header begins with `#pragma once`
   getenv     the environment is read in src/tandem/core/env.cc only
+  polling    poll and its kin are called in src/tandem/net/event_loop.cc and in the files of POLLING_ALLOWED only (docs/design/0031)
   printing   libraries neither print nor end the process; they throw (docs/errors.md)
 Prints file:line and the broken rule for each finding; exits 1 if there is one.
 """
@@ -119,6 +120,16 @@ PRINTING = re.compile(
     r"\bstd::c(?:out|err|log)\b|\b(?:std::)?f?printf\s*\(|\b(?:std::)?puts\s*\(|\bfmt::print(?:ln)?\s*\("
     r"|(?<![\w:.>])(?:std::)?_?(?:exit|_Exit|quick_exit)\s*\("
 )
+POLLING = re.compile(r"(?<!\w)::p?(?:poll|select)\s*\(|(?<![\w:.>])p?poll\s*\(&?[\w.()]+,[^;,]+,|\bepoll_\w+\s*\(")
+# The loop; waits for the progress of collectives, which last microseconds; the server and its test client, where libmicrohttpd owns the descriptors.
+POLLING_ALLOWED = {
+    "src/tandem/net/event_loop.cc",
+    "src/tandem/comm/api/worker.cc",
+    "src/tandem/comm/network/plugin_transport.cc",
+    "src/tandem/comm/network/stream_transport.cc",
+    "apps/serve/http_server.cc",
+    "apps/serve/serve_process.h",
+}
 # Our bug ends the process by design; nothing else may.
 PRINTING_ALLOWED = {"src/tandem/core/error.cc"}
 
@@ -273,6 +284,8 @@ def check_file(root, path):
             findings.append((number, "the environment is read in src/tandem/core/env.cc only: pass an Environment"))
         if name.startswith("src/") and not is_test(name) and name not in PRINTING_ALLOWED and PRINTING.search(line):
             findings.append((number, "libraries neither print nor exit: throw an Error, or hand the text to the caller"))
+        if not is_test(name) and name not in POLLING_ALLOWED and POLLING.search(line):
+            findings.append((number, "descriptors and deadlines are waited for in net::EventLoop: add to a loop, or call net::wait_readable()"))
     return [f"{name}:{number}: {what}" for number, what in sorted(findings)]
 
 
@@ -337,6 +350,11 @@ def self_test():
             ["data/f.cc:1: a library includes"],
         ),
         "src/tandem/mystery/g.h": ("#pragma once\n", ["src/tandem/mystery: the folder is not in the table"]),
+        "src/tandem/hub/wait.cc": (
+            "void f() { ::poll(&wait, 1, 0); }\nvoid Worker::poll() { worker.poll(); }\nint g() { return ::ppoll(&wait, 1, &t, nullptr); }\nint h() { return poll(&wait, 1, 0); }\n",
+            ["hub/wait.cc:1: descriptors and deadlines", "hub/wait.cc:3: descriptors and deadlines", "hub/wait.cc:4: descriptors and deadlines"],
+        ),
+        "src/tandem/net/event_loop.cc": ("void f() { ::poll(&wait, 1, 0); }\n", []),
         "src/tandem/hub/hub_test.cc": ('void f() { printf("tests may print"); }\n', []),
         "apps/main.cc": ('#include "tandem/trainer/x.h"\nvoid f() { printf("apps may print"); }\n', []),
         "apps/manual/page.cc": (

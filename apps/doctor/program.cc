@@ -1,13 +1,13 @@
 #include "apps/doctor/program.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 
+#include "tandem/net/event_loop.h"
 #include "tandem/net/socket.h"
 
 namespace tandem::apps::doctor {
@@ -80,10 +80,10 @@ ProgramOutput run_program(const std::vector<std::string>& words, std::chrono::mi
   err.write_end.reset();
   const Deadline deadline(limit);
   while ((out.read_end || err.read_end) && !deadline.passed()) {
-    pollfd waits[2] = {{out.read_end.get(), POLLIN, 0}, {err.read_end.get(), POLLIN, 0}};
-    ::poll(waits, 2, deadline.remaining_ms());
-    if (waits[0].revents != 0) drain(out.read_end, result.out);
-    if (waits[1].revents != 0) drain(err.read_end, result.err);
+    net::EventLoop loop;
+    loop.read(out.read_end, [&] { drain(out.read_end, result.out); });
+    loop.read(err.read_end, [&] { drain(err.read_end, result.err); });
+    loop.run_once(std::chrono::milliseconds(deadline.remaining_ms()));
   }
   // Both streams have ended: so has the program, or it is about to.
   int status = 0;

@@ -57,20 +57,6 @@ void PendingConnections::add_to(EventLoop& loop) const {
   for (const Waiting& entry : waiting_) loop.read(entry.connection.socket);
 }
 
-pollfd PendingConnections::listener_poll(const FileDescriptor& listener) const {
-  return {listener.get(), static_cast<short>(has_room() ? POLLIN : 0), 0};
-}
-
-std::chrono::milliseconds PendingConnections::poll_timeout(std::chrono::milliseconds limit) const {
-  if (has_room()) return limit;
-  const double seconds = kProtectedSeconds - waiting_.front().limit.elapsed_seconds();
-  return std::min(limit, std::chrono::milliseconds(static_cast<long>(seconds * 1e3) + 1));
-}
-
-void PendingConnections::add_to(std::vector<pollfd>& waits) const {
-  for (const Waiting& entry : waiting_) waits.push_back({entry.connection.socket.get(), POLLIN, 0});
-}
-
 std::vector<PendingConnection> PendingConnections::take_complete(
     const std::function<std::size_t(const std::string& received)>& wanted) {
   std::vector<PendingConnection> complete;

@@ -34,11 +34,6 @@ class PendingConnections {
   void add_to(EventLoop& loop) const;
   // Waits for connections to `listener`; at `capacity`, until there is room.
   void add_listener(const FileDescriptor& listener, EventLoop& loop) const;
-  // The same three for the agents, which wait on a vector of their own.
-  void add_to(std::vector<pollfd>& waits) const;
-  pollfd listener_poll(const FileDescriptor& listener) const;
-  // At most `limit`, less if there will be room before.
-  std::chrono::milliseconds poll_timeout(std::chrono::milliseconds limit) const;
   // Reads from the pending connections and returns those with a complete handshake. `wanted`
   // computes its length from the bytes so far (a result above their number: still unknown); 0
   // closes the connection.

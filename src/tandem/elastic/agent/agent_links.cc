@@ -13,6 +13,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/net/address.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/net/job_token.h"
 
 namespace tandem::elastic {
@@ -151,17 +152,12 @@ class AgentLinks::Outgoing {
   }
   bool idle() const { return waiting_.empty() && unsent_.empty(); }
 
-  void add_to(std::vector<pollfd>& waits) const {
-    if (!socket_) return;
-    const bool writes = state_ == State::kConnecting || !unsent_.empty();
-    waits.push_back({socket_.get(), static_cast<short>(POLLIN | (writes ? POLLOUT : 0)), 0});
-  }
-  milliseconds poll_timeout(Clock::time_point now) const {
-    if (state_ == State::kLookup) return kSoon;
-    if (state_ == State::kOpen) return milliseconds(60000);
-    if (state_ == State::kNone && !wanted()) return milliseconds(60000);
-    const auto due = state_ == State::kNone ? retry_.at : limit_;
-    return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(due - now));
+  void add_to(net::EventLoop& loop) const {
+    loop.read(socket_);
+    if (state_ == State::kConnecting || !unsent_.empty()) loop.write(socket_);
+    if (state_ == State::kNone && wanted()) loop.until(retry_.at);
+    if (state_ == State::kLookup) loop.within(kSoon);
+    if (state_ != State::kNone && state_ != State::kOpen) loop.until(limit_);
   }
 
   void serve(Clock::time_point now) {
@@ -205,8 +201,7 @@ class AgentLinks::Outgoing {
   }
 
   void check_connected(Clock::time_point now) {
-    pollfd wait{socket_.get(), POLLOUT, 0};
-    if (::poll(&wait, 1, 0) <= 0) return;
+    if (!net::wait_writable(socket_.get(), net::Deadline(milliseconds(0)))) return;
     int error_number = 0;
     socklen_t size = sizeof error_number;
     ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error_number, &size);
@@ -454,22 +449,14 @@ bool AgentLinks::handle(Incoming& incoming) {
 
 // ---- the loop ----
 
-void AgentLinks::add_to(std::vector<pollfd>& waits) const {
-  waits.push_back(pending_.listener_poll(listener_));
-  pending_.add_to(waits);
+void AgentLinks::add_to(net::EventLoop& loop) const {
+  pending_.add_listener(listener_, loop);
+  pending_.add_to(loop);
   for (const auto& incoming : incoming_) {
-    const short writes = incoming->unsent.empty() ? 0 : POLLOUT;
-    waits.push_back({incoming->socket.get(), static_cast<short>(POLLIN | writes), 0});
+    loop.read(incoming->socket);
+    if (!incoming->unsent.empty()) loop.write(incoming->socket);
   }
-  for (const auto& [address, link] : outgoing_) link->add_to(waits);
-}
-
-milliseconds AgentLinks::poll_timeout() const {
-  const auto now = Clock::now();
-  milliseconds poll_timeout = pending_.poll_timeout(milliseconds(60000));
-  for (const auto& [address, link] : outgoing_)
-    poll_timeout = std::min(poll_timeout, link->poll_timeout(now));
-  return poll_timeout;
+  for (const auto& [address, link] : outgoing_) link->add_to(loop);
 }
 
 AgentLinks::News AgentLinks::serve() {

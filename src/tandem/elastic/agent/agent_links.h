@@ -14,8 +14,6 @@
 // Thread-safety: one thread.
 #pragma once
 
-#include <poll.h>
-
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -27,6 +25,7 @@
 
 #include "tandem/elastic/protocol/wire.h"
 #include "tandem/net/agent_handshake.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/net/pending_connections.h"
 #include "tandem/net/socket.h"
 
@@ -50,8 +49,7 @@ class AgentLinks {
   // `to.id` 0: the node at the address.
   void send(const membership::Peer& to, const membership::Message& message);
 
-  void add_to(std::vector<pollfd>& waits) const;
-  std::chrono::milliseconds poll_timeout() const;
+  void add_to(net::EventLoop& loop) const;
   struct News {
     std::vector<membership::Frame> frames;  // to this agent
     std::vector<membership::NodeId> dead;   // each once

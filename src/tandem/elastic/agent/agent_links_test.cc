@@ -9,6 +9,7 @@
 #include "support/unauthenticated_peer.h"
 #include "tandem/core/error.h"
 #include "tandem/net/address.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/net/job_token.h"
 
 namespace tandem::elastic {
@@ -63,9 +64,9 @@ template <class Done>
 bool serve_until(std::initializer_list<TestAgent*> agents, Done done) {
   const net::Deadline deadline(kTimeout);
   while (!done() && !deadline.passed()) {
-    std::vector<pollfd> waits;
-    for (TestAgent* agent : agents) agent->links().add_to(waits);
-    ::poll(waits.data(), waits.size(), 10);
+    net::EventLoop loop;
+    for (TestAgent* agent : agents) agent->links().add_to(loop);
+    loop.run_once(milliseconds(10));
     for (TestAgent* agent : agents) agent->serve();
   }
   return done();

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "tandem/elastic/agent/agent_links.h"
 #include "tandem/launch/process/line_socket.h"
 #include "tandem/net/address.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::elastic {
 namespace {
@@ -58,8 +58,9 @@ TEST(LineSocket, BytesThatArriveDuringASendWakeTheWaitingThread) {
   launch::LineSocket host{net::FileDescriptor(ends[1])};
   host.send("order");
   agent.send("ready");
-  pollfd wait = agent.wait();
-  EXPECT_EQ(::poll(&wait, 1, 0), 1);
+  net::EventLoop loop;
+  agent.add_to(loop);
+  EXPECT_TRUE(loop.run_once(std::chrono::milliseconds(0)));
   agent.serve();
   EXPECT_TRUE(agent.has_line());
   EXPECT_EQ(agent.take_line(), "order");
@@ -76,10 +77,10 @@ class TestAgent {
     EXPECT_EQ(desk_.failure(), "");
     thread_ = std::thread([this] {
       while (!stop_.load()) {
-        std::vector<pollfd> waits;
-        desk_.add_to(waits);
-        links_.add_to(waits);
-        ::poll(waits.data(), waits.size(), 5);
+        net::EventLoop loop;
+        desk_.add_to(loop);
+        links_.add_to(loop);
+        loop.run_once(std::chrono::milliseconds(5));
         for (auto& visitor : links_.serve().visitors) desk_.welcome(std::move(visitor));
         for (const auto& question : desk_.serve()) {
           try {

@@ -211,25 +211,18 @@ void ElasticAgent::fail(int code, const std::string& message) {
 
 // ---- the loop ----
 
-void ElasticAgent::add_to(std::vector<pollfd>& waits) const {
-  workers_.add_to(waits);
-  if (links_) links_->add_to(waits);
-}
-
-milliseconds ElasticAgent::poll_timeout() const {
-  const membership::Time due = membership_->next_wake();
-  milliseconds poll_timeout =
-      due == membership::kNever ? std::chrono::minutes(1) : std::max(milliseconds(0), due - now());
-  Clock::time_point limit =
-      std::min(state_.stop_limit(options_.leave_limit), workers_.next_vacate());
-  if (const auto late = workers_.late_at(options_.late_limit); late && !begun())
-    limit = std::min(limit, *late);
-  if (limit != Clock::time_point::max())
-    poll_timeout = std::min(poll_timeout, std::chrono::ceil<milliseconds>(limit - Clock::now()));
-  if (links_) poll_timeout = std::min({poll_timeout, links_->poll_timeout(), milliseconds(500)});
+void ElasticAgent::add_to(net::EventLoop& loop) const {
+  workers_.add_to(loop);
+  loop.until(state_.stop_limit(options_.leave_limit));
+  if (const auto late = workers_.late_at(options_.late_limit); late && !begun()) loop.until(*late);
+  if (const auto due = membership_->next_wake(); due != membership::kNever)
+    loop.within(due - now());
+  if (links_) {
+    links_->add_to(loop);
+    loop.within(milliseconds(500));
+  }
   if (options_.endpoint && options_.endpoint->lock)
-    poll_timeout = std::min(poll_timeout, options_.endpoint->lock->poll_timeout());
-  return std::max(poll_timeout, milliseconds(0));
+    loop.within(options_.endpoint->lock->interval());
 }
 
 // The kernel closes a process's descriptors before it reports how the process has ended.

@@ -12,8 +12,6 @@
 // Thread-safety: one thread.
 #pragma once
 
-#include <poll.h>
-
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -37,6 +35,7 @@
 #include "tandem/elastic/lock/external_lock.h"
 #include "tandem/elastic/protocol/membership.h"
 #include "tandem/elastic/worker/packet.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::elastic {
 
@@ -134,8 +133,7 @@ class ElasticAgent {
   std::vector<net::PendingConnection> take_visitors() { return std::exchange(inbox_.visitors, {}); }
 
   // ---- the loop ----
-  void add_to(std::vector<pollfd>& waits) const;
-  std::chrono::milliseconds poll_timeout() const;
+  void add_to(net::EventLoop& loop) const;
   void serve();  // after a wait
   using End = AgentState::End;
   const End* end() const { return state_.ended(); }  // null: the job continues

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tandem/elastic/agent/test_agents.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::elastic {
 namespace {
@@ -50,6 +51,12 @@ class Pair {
   void send_packet(int worker, const Packet& packet) {
     lines_[worker].send(packet);
     node.serve();
+  }
+  // Until the next deadline of the node.
+  void sleep() const {
+    net::EventLoop loop;
+    node.add_to(loop);
+    EXPECT_FALSE(loop.run_once(std::chrono::minutes(1)));
   }
   // The worker leaves a view that cannot continue.
   void leave_failed(int worker, std::uint64_t view) {
@@ -112,17 +119,17 @@ TEST(NodeTest, AViewWaitsForTheExitStatusOfAWorker) {
 TEST(NodeTest, ALineThatHasEndedIsNotPolled) {
   Pair pair;
   pair.close_line(1);
-  std::vector<pollfd> waits;
-  pair.node.add_to(waits);
-  EXPECT_EQ(waits.size(), 1u);
-  EXPECT_GT(pair.node.poll_timeout(), std::chrono::milliseconds(0));
+  net::EventLoop loop;
+  pair.node.add_to(loop);
+  EXPECT_EQ(loop.waits().size(), 1u);
+  EXPECT_FALSE(loop.run_once(std::chrono::milliseconds(0)));
 }
 
 // Its process continues to run.
 TEST(NodeTest, TheWaitForAWorkerWithoutAConnectionIsBounded) {
   Pair pair({.leave = milliseconds(20)});
   pair.close_line(1);
-  std::this_thread::sleep_for(pair.node.poll_timeout());
+  pair.sleep();
   pair.leave_failed(0, 1);
   EXPECT_EQ(pair.view_of(0), 2u);
   EXPECT_THAT(pair.log.back(), HasSubstr("worker 1 has ended its line"));
@@ -157,7 +164,7 @@ TEST(NodeTest, TheFirstViewDoesNotWaitForLateWorkers) {
   EXPECT_EQ(patient.view_of(0), 0u);
 
   Pair pair({.late = milliseconds(20)}, /*both_ready=*/false);
-  std::this_thread::sleep_for(pair.node.poll_timeout());
+  pair.sleep();
   pair.node.serve();
   EXPECT_EQ(pair.view_of(0), 1u);
   EXPECT_THAT(pair.log, ElementsAre(HasSubstr("worker 1 is not ready"), HasSubstr("1 of 2")));

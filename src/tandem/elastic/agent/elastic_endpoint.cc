@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include "tandem/core/error.h"
 #include "tandem/launch/run/endpoint_plan.h"
@@ -79,7 +80,7 @@ Towards find_towards(const std::vector<std::string>& hosts, int port, millisecon
     const Deadline pause{milliseconds(100)};
     while (!pause.passed()) {
       check();
-      ::poll(nullptr, 0, 20);
+      std::this_thread::sleep_for(milliseconds(20));
     }
   }
   raise<CommError>("no agent answered at {}:{} within {:.0f} s ({}); {}", fmt::join(hosts, " or "),

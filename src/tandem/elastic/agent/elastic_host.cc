@@ -1,6 +1,5 @@
 #include "tandem/elastic/agent/elastic_host.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 #include "tandem/launch/process/signal_inbox.h"
 #include "tandem/launch/run/endpoint_plan.h"
 #include "tandem/launch/run/proxies.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/net/socket.h"
 
 namespace tandem::elastic {
@@ -82,9 +82,9 @@ class ElasticHost {
   void send_goodbye() {
     const auto limit = Clock::now() + kGoodbye;
     while (several_ && !elastic_agent_.sent_all() && Clock::now() < limit) {
-      std::vector<pollfd> waits;
-      elastic_agent_.add_to(waits);
-      ::poll(waits.data(), waits.size(), 20);
+      net::EventLoop loop;
+      elastic_agent_.add_to(loop);
+      loop.run_once(milliseconds(20));
       elastic_agent_.serve();
     }
   }
@@ -118,22 +118,19 @@ class ElasticHost {
   }
 
   void wait() {
-    std::vector<pollfd> waits{{inbox_.descriptor().get(), POLLIN, 0}};
-    milliseconds poll_timeout = std::min(elastic_agent_.poll_timeout(), control_.poll_timeout());
-    const auto now = Clock::now();
+    net::EventLoop loop;
+    loop.read(inbox_.descriptor());
     for (const WorkerSlot& slot : slots_) {
-      if (slot.process) waits.push_back({slot.process->end_signal().get(), POLLIN, 0});
-      if (slot.start_is_due())
-        poll_timeout = std::min(poll_timeout, std::chrono::ceil<milliseconds>(slot.start_at - now));
+      if (slot.process) loop.read(slot.process->end_signal());
+      if (slot.start_is_due()) loop.until(slot.start_at);
     }
-    poll_timeout = std::min(poll_timeout, hangs_.poll_timeout());
-    elastic_agent_.add_to(waits);
-    control_.add_to(waits);
-    if (parts_.proxies) parts_.proxies->add_to(waits);
-    poll_timeout = std::min(poll_timeout, end_.poll_timeout());
-    if (parts_.publish) poll_timeout = std::min(poll_timeout, kPublishEvery);
-    ::poll(waits.data(), waits.size(),
-           static_cast<int>(std::max(milliseconds(0), poll_timeout).count()));
+    elastic_agent_.add_to(loop);
+    control_.add_to(loop);
+    hangs_.add_to(loop);
+    end_.add_to(loop);
+    if (parts_.proxies) parts_.proxies->add_to(loop);
+    if (parts_.publish) loop.within(kPublishEvery);
+    loop.run_once(std::chrono::minutes(1));
   }
 
   // Signals that mpirun forwards, and processes that it has ended.

@@ -12,6 +12,7 @@
 #include "tandem/elastic/protocol/membership.h"
 #include "tandem/launch/process/failure.h"
 #include "tandem/launch/process/signal_inbox.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::elastic {
 
@@ -42,10 +43,10 @@ class HostEnd {
     state_ = State::kEnded;
     code_ = code;
   }
-  std::chrono::milliseconds poll_timeout() const {
+  void add_to(net::EventLoop& loop) const {
     using std::chrono::milliseconds;
-    if (state_ == State::kRunning) return milliseconds::max();
-    return state_ == State::kLeaving ? milliseconds(200) : milliseconds(20);
+    if (state_ == State::kRunning) return;
+    loop.within(state_ == State::kLeaving ? milliseconds(200) : milliseconds(20));
   }
 
   // ---- the exit code ----

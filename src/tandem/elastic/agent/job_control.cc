@@ -33,12 +33,9 @@ std::string answer_to(const launch::ControlRequest& request, const JobControl::A
 
 }  // namespace
 
-milliseconds JobControl::poll_timeout() const {
-  milliseconds poll_timeout = desk_.poll_timeout();
-  for (const auto& [number, open] : open_)
-    poll_timeout =
-        std::min(poll_timeout, std::chrono::ceil<milliseconds>(open.until - Clock::now()));
-  return std::max(poll_timeout, milliseconds(0));
+void JobControl::add_to(net::EventLoop& loop) const {
+  desk_.add_to(loop);
+  for (const auto& [number, open] : open_) loop.until(open.until);
 }
 
 void JobControl::serve(const Answer& answer) {

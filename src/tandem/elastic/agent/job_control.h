@@ -2,7 +2,6 @@
 // their agents, over its connections to them (elastic/agent/agent_links.h).
 #pragma once
 
-#include <poll.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -14,6 +13,7 @@
 
 #include "tandem/elastic/agent/elastic_agent.h"
 #include "tandem/launch/control/control.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::elastic {
 
@@ -29,8 +29,7 @@ class JobControl {
       : elastic_agent_(node), desk_(pid, std::move(token)) {}
   const std::string& failure() const { return desk_.failure(); }
 
-  void add_to(std::vector<pollfd>& waits) const { desk_.add_to(waits); }
-  std::chrono::milliseconds poll_timeout() const;
+  void add_to(net::EventLoop& loop) const;
   // Answers the received requests, after Node::serve().
   void serve(const Answer& answer);
 

@@ -23,9 +23,9 @@ bool ProgressWatchdog::prepares(const WorkerSlot& slot) const {
          elastic_agent_.prepares(static_cast<int>(&slot - slots_.data()));
 }
 
-milliseconds ProgressWatchdog::poll_timeout() const {
+void ProgressWatchdog::add_to(net::EventLoop& loop) const {
   const bool any = std::ranges::any_of(slots_, [this](const auto& slot) { return prepares(slot); });
-  return any ? std::min(kLookEvery, limit_ / 2) : milliseconds::max();
+  if (any) loop.within(std::min(kLookEvery, limit_ / 2));
 }
 
 ProgressWatchdog::Clock::duration ProgressWatchdog::still_for(WorkerSlot& slot) const {

@@ -13,6 +13,7 @@
 #include "tandem/elastic/agent/elastic_agent.h"
 #include "tandem/elastic/agent/worker_slot.h"
 #include "tandem/launch/run/agent.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::elastic {
 
@@ -26,7 +27,7 @@ class ProgressWatchdog {
                    std::chrono::milliseconds limit, launch::Log log);
 
   void look();
-  std::chrono::milliseconds poll_timeout() const;  // time until the next call
+  void add_to(net::EventLoop& loop) const;  // the time of the next call
   // The worker hung twice. Before the job has begun, a hang of any worker counts: the obstacle for
   // the worker that decides where the job begins is the same for the next one.
   bool is_again(const WorkerSlot& slot) const;

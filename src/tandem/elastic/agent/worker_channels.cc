@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "tandem/core/error.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::elastic {
 
@@ -113,17 +114,11 @@ WorkerChannels::Clock::duration WorkerChannels::since_first_ready() const {
   return first_ready_at_ ? Clock::now() - *first_ready_at_ : Clock::duration::zero();
 }
 
-void WorkerChannels::add_to(std::vector<pollfd>& waits) const {
+void WorkerChannels::add_to(net::EventLoop& loop) const {
   for (const WorkerChannel& channel : channels_) {
-    if (channel.state != State::kGone && channel.line.descriptor())
-      waits.push_back({channel.line.descriptor().get(), POLLIN, 0});
+    if (channel.state != State::kGone) loop.read(channel.line.descriptor());
+    loop.until(channel.vacate_at);
   }
-}
-
-WorkerChannels::Clock::time_point WorkerChannels::next_vacate() const {
-  auto next = Clock::time_point::max();
-  for (const WorkerChannel& channel : channels_) next = std::min(next, channel.vacate_at);
-  return next;
 }
 
 std::vector<int> WorkerChannels::take_cut_off() {

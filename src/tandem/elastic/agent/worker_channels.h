@@ -4,8 +4,6 @@
 // Thread-safety: one thread.
 #pragma once
 
-#include <poll.h>
-
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -16,6 +14,7 @@
 
 #include "tandem/elastic/worker/agent_channel.h"
 #include "tandem/elastic/worker/packet.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/net/socket.h"
 
 namespace tandem::elastic {
@@ -91,8 +90,8 @@ class WorkerChannels {
   Clock::duration since_first_ready() const;
 
   // ---- the loop ----
-  void add_to(std::vector<pollfd>& waits) const;
-  Clock::time_point next_vacate() const;
+  // Also waits until a worker is to be taken for cut off.
+  void add_to(net::EventLoop& loop) const;
   // Workers whose channel has ended for long enough without an exit status.
   std::vector<int> take_cut_off();
 

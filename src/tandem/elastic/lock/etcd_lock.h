@@ -43,7 +43,7 @@ class EtcdLock final : public ExternalLock {
   void want(bool wanted) override;
   void note_dead(membership::NodeId node) override;
   bool held() override;
-  std::chrono::milliseconds poll_timeout() const override { return std::chrono::milliseconds(50); }
+  std::chrono::milliseconds interval() const override { return std::chrono::milliseconds(50); }
   std::vector<std::string> addresses() override;
 
  private:

@@ -24,8 +24,8 @@ class ExternalLock {
   // Returns true if this node holds the lock. Becomes false before another node can get it. Called
   // several times a second.
   virtual bool held() = 0;
-  // Time until the next call.
-  virtual std::chrono::milliseconds poll_timeout() const = 0;
+  // Time until the next call of held().
+  virtual std::chrono::milliseconds interval() const = 0;
   // Known addresses of the other agents; they may be gone, or belong to other jobs.
   virtual std::vector<std::string> addresses() = 0;
 };

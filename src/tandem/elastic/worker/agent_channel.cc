@@ -1,7 +1,6 @@
 #include "tandem/elastic/worker/agent_channel.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::elastic {
 namespace {
@@ -68,9 +68,12 @@ void AgentChannel::send(const Packet& packet) {
 
 void AgentChannel::listen() {
   while (true) {
-    pollfd waits[2] = {{socket_.descriptor().get(), POLLIN, 0}, {end_event_.get(), POLLIN, 0}};
-    ::poll(waits, 2, -1);
-    if (waits[1].revents != 0) return;
+    bool ends = false;
+    net::EventLoop loop;
+    loop.read(socket_.descriptor());
+    loop.read(end_event_, [&ends] { ends = true; });
+    loop.run_once(std::chrono::hours(1));
+    if (ends) return;
     bool alive = socket_.read();
     try {
       while (auto packet = socket_.take()) handle(std::move(*packet));

@@ -113,8 +113,9 @@ std::vector<json> ask(const AgentAddress& agent, const ControlRequest& request,
       raise<CommError>("{} does not answer within {} ms; check whether it is stopped",
                        in_words(agent), limit.count());
     }
-    pollfd wait = line.wait();
-    ::poll(&wait, 1, deadline.remaining_ms());
+    net::EventLoop loop;
+    line.add_to(loop);
+    loop.run_once(milliseconds(deadline.remaining_ms()));
   }
 }
 
@@ -197,18 +198,12 @@ void ControlDesk::welcome(net::PendingConnection visitor) {
   add(std::move(line), /*local=*/false);
 }
 
-void ControlDesk::add_to(std::vector<pollfd>& waits) const {
-  if (listener_ && count(/*local=*/true) < kMostConnections)
-    waits.push_back({listener_.get(), POLLIN, 0});
-  for (const Client& client : clients_) waits.push_back(client.line.wait());
-}
-
-milliseconds ControlDesk::poll_timeout() const {
-  milliseconds poll_timeout = std::chrono::minutes(1);
-  for (const Client& client : clients_)
-    poll_timeout =
-        std::min(poll_timeout, std::chrono::ceil<milliseconds>(client.until - Clock::now()));
-  return std::max(poll_timeout, milliseconds(0));
+void ControlDesk::add_to(net::EventLoop& loop) const {
+  if (count(/*local=*/true) < kMostConnections) loop.read(listener_);
+  for (const Client& client : clients_) {
+    client.line.add_to(loop);
+    loop.until(client.until);
+  }
 }
 
 void ControlDesk::let_in() {

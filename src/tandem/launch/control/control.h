@@ -10,7 +10,6 @@
 // "ADDRESS"} for each agent, or {"done": "…"}, or {"error": "…"}; then {"end": true}.
 #pragma once
 
-#include <poll.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -21,6 +20,7 @@
 
 #include "tandem/launch/control/control_line.h"
 #include "tandem/launch/control/job_status.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/net/pending_connections.h"
 
 namespace tandem::launch {
@@ -51,9 +51,8 @@ class ControlDesk {
   // A connection was accepted at the agents' port.
   void welcome(net::PendingConnection visitor);
 
-  void add_to(std::vector<pollfd>& waits) const;
-  // Latest time of the next call: a silent connection is closed.
-  std::chrono::milliseconds poll_timeout() const;
+  // Also waits until a silent connection is to be closed.
+  void add_to(net::EventLoop& loop) const;
   // Received requests. Each connection sends one.
   std::vector<Question> serve();
   // A line of the answer, and its end. No effect if the connection is closed.

@@ -1,14 +1,13 @@
 // Exchanges lines of text between a user's program and an agent (control.h).
 #pragma once
 
-#include <poll.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "tandem/launch/process/line_socket.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::launch {
 
@@ -36,7 +35,7 @@ class ControlLine {
   // Sent instead of a line on a connection that is closed; proves nothing to the peer.
   void refuse(std::string_view word);
   void serve() { socket_.serve(); }
-  pollfd wait() const { return socket_.wait(); }
+  void add_to(net::EventLoop& loop) const { socket_.add_to(loop); }
   const std::string& ended() const { return socket_.ended(); }
   bool all_sent() const { return socket_.all_sent(); }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tandem/core/error.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/net/plain_bytes.h"
 
 namespace tandem::launch {
@@ -107,10 +108,10 @@ void FrameStream::serve() {
   read_in();
 }
 
-void FrameStream::add_to(std::vector<pollfd>& waits) const {
+void FrameStream::add_to(net::EventLoop& loop) const {
   if (!ended_.empty()) return;
-  waits.push_back({in_.get(), POLLIN, 0});
-  if (unsent() > 0) waits.push_back({out_.get(), POLLOUT, 0});
+  loop.read(in_);
+  if (unsent() > 0) loop.write(out_);
 }
 
 }  // namespace tandem::launch

@@ -3,13 +3,12 @@
 // needed.
 #pragma once
 
-#include <poll.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tandem/net/event_loop.h"
 #include "tandem/net/socket.h"
 
 namespace tandem::launch {
@@ -50,7 +49,7 @@ class FrameStream {
   std::optional<Frame> take();
   // Moves as much as possible.
   void serve();
-  void add_to(std::vector<pollfd>& waits) const;
+  void add_to(net::EventLoop& loop) const;
   bool greeted() const { return handshake_done_; }
   // The reason why the stream has ended; empty while it is open. Frames that have arrived can still
   // be taken.

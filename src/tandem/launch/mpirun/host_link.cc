@@ -11,6 +11,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/launch/run/program.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::launch {
 namespace {
@@ -183,12 +184,11 @@ void HostLink::serve(bool listen) {
   look_at_end();
 }
 
-void HostLink::add_to(std::vector<pollfd>& waits, bool listen) const {
+void HostLink::add_to(net::EventLoop& loop, bool listen) const {
   if (!lost_.empty() || closed_) return;
-  if (stream_ && listen) stream_->add_to(waits);
-  if (err_) waits.push_back({err_.get(), POLLIN, 0});
-  if (process_ && stream_ && !stream_->ended().empty())
-    waits.push_back({process_->end_signal().get(), POLLIN, 0});
+  if (stream_ && listen) stream_->add_to(loop);
+  loop.read(err_);
+  if (process_ && stream_ && !stream_->ended().empty()) loop.read(process_->end_signal());
 }
 
 void HostLink::close() {

@@ -2,8 +2,6 @@
 // frames with it.
 #pragma once
 
-#include <poll.h>
-
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -13,6 +11,7 @@
 #include "tandem/launch/mpirun/frame_stream.h"
 #include "tandem/launch/mpirun/mpi_line.h"
 #include "tandem/launch/process/worker.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::launch {
 
@@ -46,7 +45,7 @@ class HostLink {
   // Moves as much as possible, sends what is due, checks timeouts. `listen`: true if output of the
   // ranks can be taken.
   void serve(bool listen);
-  void add_to(std::vector<pollfd>& waits, bool listen) const;
+  void add_to(net::EventLoop& loop, bool listen) const;
   // Whether the daemon has not answered yet.
   bool starting() const { return lost_.empty() && !closed_ && (!stream_ || !stream_->greeted()); }
   // The last output of ssh and the daemon; may be empty.

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <thread>
 
 #include "tandem/core/error.h"
 #include "tandem/launch/mpirun/host_link.h"
@@ -21,6 +22,7 @@
 #include "tandem/launch/process/failure.h"
 #include "tandem/launch/process/signal_inbox.h"
 #include "tandem/launch/run/endpoint_plan.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::launch {
 namespace {
@@ -185,7 +187,7 @@ class MpiJob {
     const auto limit = Clock::now() + kFarewell;
     const auto is_gone = [](const auto& link) { return link->gone(); };
     while (Clock::now() < limit && !std::all_of(links_.begin(), links_.end(), is_gone))
-      ::poll(nullptr, 0, 5);
+      std::this_thread::sleep_for(5ms);
   }
 
   void step() {
@@ -212,11 +214,12 @@ class MpiJob {
   }
 
   void wait(bool listen) const {
-    std::vector<pollfd> waits{{inbox_.descriptor().get(), POLLIN, 0}};
-    for (const auto& link : links_) link->add_to(waits, listen);
-    if (takes_input()) waits.push_back({parts_.input, POLLIN, 0});
-    const bool soon = stop_at_ && !stopping_;
-    ::poll(waits.data(), waits.size(), soon ? 20 : 250);
+    net::EventLoop loop;
+    loop.read(inbox_.descriptor());
+    for (const auto& link : links_) link->add_to(loop, listen);
+    if (takes_input()) loop.add(parts_.input, POLLIN);
+    if (stop_at_ && !stopping_) loop.until(*stop_at_);
+    loop.run_once(250ms);
   }
 
   void serve(int host, bool listen) {
@@ -419,8 +422,7 @@ class MpiJob {
   void read_input() {
     if (!takes_input()) return;
     const int reader = parts_.line.input_rank;
-    pollfd wait{parts_.input, POLLIN, 0};
-    if (::poll(&wait, 1, 0) <= 0) return;
+    if (!net::wait_readable(parts_.input, net::Deadline(0ms))) return;
     char bytes[16384];
     const ssize_t count = ::read(parts_.input, bytes, sizeof bytes);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;

@@ -23,6 +23,7 @@
 #include "tandem/launch/process/line_socket.h"
 #include "tandem/launch/process/signal_inbox.h"
 #include "tandem/launch/run/proxies.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/net/job_token.h"
 #include "tandem/rendezvous/bootstrap.h"
 #include "tandem/rendezvous/bootstrap_roles.h"
@@ -254,8 +255,10 @@ int hold_rank(LineSocket line, SignalInbox& inbox, const Log& log) {
   std::optional<Clock::time_point> give_up;
   int last_signal = 0;
   while (true) {
-    pollfd waits[] = {line.wait(), {inbox.descriptor().get(), POLLIN, 0}};
-    ::poll(waits, 2, 1000);
+    net::EventLoop loop;
+    line.add_to(loop);
+    loop.read(inbox.descriptor());
+    loop.run_once(milliseconds(1000));
     while (const auto number = inbox.take()) {
       const bool for_one = *number == SIGUSR1 || *number == SIGUSR2;
       line.send(fmt::format("{} {}", for_one ? "signal" : "end", *number));

@@ -21,6 +21,7 @@
 #include "tandem/launch/process/signal_inbox.h"
 #include "tandem/launch/process/worker.h"
 #include "tandem/launch/run/program.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::launch {
 namespace {
@@ -86,15 +87,16 @@ class RankProcess {
   bool over() const { return over_; }
   void signal(int number) { worker_->signal(number); }
 
-  void add_to(std::vector<pollfd>& waits, bool may_print) const {
+  void add_to(net::EventLoop& loop, bool may_print) const {
     if (over_) return;
-    if (!ended_at_) waits.push_back({worker_->end_signal().get(), POLLIN, 0});
-    if (out_ && may_print) waits.push_back({out_.get(), POLLIN, 0});
-    if (err_ && may_print) waits.push_back({err_.get(), POLLIN, 0});
-    if (in_ && !input_.empty()) waits.push_back({in_.get(), POLLOUT, 0});
-    if (pmi_)
-      waits.push_back(
-          {pmi_.get(), static_cast<short>(POLLIN | (answers_.empty() ? 0 : POLLOUT)), 0});
+    if (!ended_at_) loop.read(worker_->end_signal());
+    if (may_print) {
+      loop.read(out_);
+      loop.read(err_);
+    }
+    if (!input_.empty()) loop.write(in_);
+    loop.read(pmi_);
+    if (!answers_.empty()) loop.write(pmi_);
   }
 
   void give_input(const std::string& bytes) {
@@ -254,11 +256,12 @@ class RankHost {
   }
 
   void wait() const {
-    std::vector<pollfd> waits{{inbox_.descriptor().get(), POLLIN, 0}};
-    launcher_.add_to(waits);
-    for (const auto& rank : ranks_) rank->add_to(waits, launcher_.unsent() < kMuchUnsent);
+    net::EventLoop loop;
+    loop.read(inbox_.descriptor());
+    launcher_.add_to(loop);
+    for (const auto& rank : ranks_) rank->add_to(loop, launcher_.unsent() < kMuchUnsent);
     // Ends of streams held open by other processes, heartbeats and deadlines are checked by time.
-    ::poll(waits.data(), waits.size(), 250);
+    loop.run_once(std::chrono::milliseconds(250));
   }
 
   // mpirun closes the connection when it knows all ends.

@@ -1,6 +1,5 @@
 #include "tandem/launch/process/console_writer.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +8,8 @@
 #include <mutex>
 #include <utility>
 
+#include "tandem/net/event_loop.h"
+
 namespace tandem::launch {
 
 void write_all(int descriptor, std::string_view text) {
@@ -16,8 +17,7 @@ void write_all(int descriptor, std::string_view text) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0 && errno == EAGAIN) {
-      pollfd wait{descriptor, POLLOUT, 0};
-      ::poll(&wait, 1, 1000);
+      net::wait_writable(descriptor, net::Deadline(std::chrono::seconds(1)));
       continue;
     }
     if (written <= 0) return;

@@ -72,8 +72,9 @@ void LineSocket::receive() {
   }
 }
 
-pollfd LineSocket::wait() const {
-  return {socket_.get(), static_cast<short>(POLLIN | (unsent_.empty() ? 0 : POLLOUT)), 0};
+void LineSocket::add_to(net::EventLoop& loop) const {
+  loop.read(socket_);
+  if (!unsent_.empty()) loop.write(socket_);
 }
 
 }  // namespace tandem::launch

@@ -1,11 +1,10 @@
 // A connection for lines of text, without waiting.
 #pragma once
 
-#include <poll.h>
-
 #include <optional>
 #include <string>
 
+#include "tandem/net/event_loop.h"
 #include "tandem/net/socket.h"
 
 namespace tandem::launch {
@@ -26,7 +25,7 @@ class LineSocket {
   bool has_line() const;
   // Moves as much as possible.
   void serve();
-  pollfd wait() const;
+  void add_to(net::EventLoop& loop) const;
   // The reason why the connection has ended; empty while it is open. Lines that have arrived can
   // still be taken.
   const std::string& ended() const { return ended_; }

@@ -1,7 +1,6 @@
 #include "tandem/launch/process/output_relay.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/log_line.h"
 #include "tandem/launch/process/console_writer.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::launch {
 namespace {
@@ -30,25 +30,26 @@ class Pipe {
         file_(stream_.file.empty() ? FileDescriptor() : open_log(stream_.file)),
         read_end_(std::move(read_end)) {}
 
-  int descriptor() const { return read_end_.get(); }
+  void add_to(net::EventLoop& loop) {
+    loop.read(read_end_, [this] { move_bytes(); });
+  }
+  bool ended() const { return !read_end_; }
 
-  // False: the stream has ended.
-  bool move_bytes() {
+ private:
+  void move_bytes() {
     char bytes[16384];
     const ssize_t got = ::read(read_end_.get(), bytes, sizeof bytes);
-    if (got < 0) return errno == EAGAIN || errno == EINTR;
-    if (got == 0) {
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0) {
       if (!line_.empty()) end_line();
       flush();
-      return false;
+      return read_end_.reset();
     }
     const std::string_view text(bytes, static_cast<std::size_t>(got));
     if (file_) write_all(file_.get(), text);
     if (stream_.console >= 0 || stream_.filtered) split(text);
-    return true;
   }
 
- private:
   void split(std::string_view text) {
     for (const char c : text) {
       if (c == '\n' && after_return_) {
@@ -118,16 +119,11 @@ struct OutputRelay::State {
   void run() {
     std::vector<Pipe> pipes;
     while (!stop.load()) {
-      std::vector<pollfd> waits{{wake.get(), POLLIN, 0}};
-      for (const Pipe& pipe : pipes) waits.push_back({pipe.descriptor(), POLLIN, 0});
-      ::poll(waits.data(), waits.size(), 1000);
-      std::size_t ended = 0;
-      for (std::size_t i = pipes.size(); i-- > 0;) {
-        if (waits[i + 1].revents == 0 || pipes[i].move_bytes()) continue;
-        pipes.erase(pipes.begin() + static_cast<std::ptrdiff_t>(i));
-        ++ended;
-      }
-      take_arrived(pipes, ended);
+      net::EventLoop loop;
+      loop.read(wake);
+      for (Pipe& pipe : pipes) pipe.add_to(loop);
+      loop.run_once(std::chrono::seconds(1));
+      take_arrived(pipes, std::erase_if(pipes, [](const Pipe& pipe) { return pipe.ended(); }));
     }
   }
 

@@ -16,6 +16,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/launch/process/child_watch.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::launch {
 namespace {
@@ -86,17 +87,9 @@ Prepared prepare(const WorkerStart& start) {
 
 // errno of the child if its program cannot run; 0: it runs; nothing: neither in time.
 std::optional<int> error_of_start(int report, std::chrono::milliseconds timeout) {
-  const auto until = std::chrono::steady_clock::now() + timeout;
-  while (true) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-    pollfd wait{report, POLLIN, 0};
-    const int ready = ::poll(&wait, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return std::nullopt;
-    int error = 0;
-    return ::read(report, &error, sizeof error) == sizeof error ? error : 0;
-  }
+  if (!net::wait_readable(report, net::Deadline(timeout))) return std::nullopt;
+  int error = 0;
+  return ::read(report, &error, sizeof error) == sizeof error ? error : 0;
 }
 
 }  // namespace

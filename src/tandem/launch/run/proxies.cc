@@ -14,6 +14,7 @@
 #include "tandem/core/text_layout.h"
 #include "tandem/core/whole_number.h"
 #include "tandem/launch/control/job_status.h"
+#include "tandem/net/event_loop.h"
 
 namespace tandem::launch {
 namespace {
@@ -91,8 +92,7 @@ Proxies::Proxies(FileDescriptor listener, int count, milliseconds limit)
 void Proxies::take_in(const FileDescriptor& listener, const Deadline& deadline) {
   FileDescriptor socket;
   while (!socket && !deadline.passed()) {
-    pollfd wait{listener.get(), POLLIN, 0};
-    ::poll(&wait, 1, deadline.remaining_ms());
+    net::wait_readable(listener.get(), deadline);
     socket =
         FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket && !net::is_of_this_user(socket)) socket.reset();
@@ -100,8 +100,7 @@ void Proxies::take_in(const FileDescriptor& listener, const Deadline& deadline) 
   ProxyMessage received;
   bool more = static_cast<bool>(socket);
   while (more && received.bytes.find('\n') == std::string::npos && !deadline.passed()) {
-    pollfd wait{socket.get(), POLLIN, 0};
-    ::poll(&wait, 1, deadline.remaining_ms());
+    net::wait_readable(socket.get(), deadline);
     more = receive(socket, received);
   }
   const std::size_t end = received.bytes.find('\n');
@@ -145,9 +144,9 @@ Console Proxies::console(int worker) const {
   return {proxy.out.get(), proxy.err.get()};
 }
 
-void Proxies::add_to(std::vector<pollfd>& waits) const {
+void Proxies::add_to(net::EventLoop& loop) const {
   for (const Proxy& proxy : proxies_) {
-    if (proxy.line) waits.push_back(proxy.line->wait());
+    if (proxy.line) proxy.line->add_to(loop);
   }
 }
 
@@ -187,8 +186,9 @@ void Proxies::end(int code) noexcept {
     if (!proxy.line) continue;
     proxy.line->send("ended " + std::to_string(code));
     while (!proxy.line->all_sent() && proxy.line->ended().empty() && !deadline.passed()) {
-      pollfd wait = proxy.line->wait();
-      ::poll(&wait, 1, deadline.remaining_ms());
+      net::EventLoop loop;
+      proxy.line->add_to(loop);
+      loop.run_once(milliseconds(deadline.remaining_ms()));
       proxy.line->serve();
     }
   }

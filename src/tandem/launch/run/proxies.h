@@ -2,8 +2,6 @@
 // workers, which use their streams and CPUs.
 #pragma once
 
-#include <poll.h>
-
 #include <chrono>
 #include <string>
 #include <utility>
@@ -12,6 +10,7 @@
 #include "tandem/launch/process/line_socket.h"
 #include "tandem/launch/process/placement.h"
 #include "tandem/launch/run/attempt_logs.h"
+#include "tandem/net/event_loop.h"
 #include "tandem/net/socket.h"
 
 namespace tandem::launch {
@@ -41,7 +40,7 @@ class Proxies {
     std::vector<std::pair<int, int>> for_one;  // worker, signal
     std::vector<int> gone;                     // workers, each once
   };
-  void add_to(std::vector<pollfd>& waits) const;
+  void add_to(net::EventLoop& loop) const;
   News serve();  // call after a wait
   bool any_left() const;
   // The job has ended here, with this exit code. Waits a second at most.
