@@ -15,10 +15,12 @@
 
 #include "tandem/core/error.h"
 #include "tandem/launch/mpirun/host_link.h"
+#include "tandem/launch/mpirun/job_outcome.h"
 #include "tandem/launch/mpirun/pmi_server.h"
 #include "tandem/launch/mpirun/rank_output.h"
 #include "tandem/launch/mpirun/rank_plan.h"
 #include "tandem/launch/mpirun/rank_start.h"
+#include "tandem/launch/mpirun/stop_times.h"
 #include "tandem/launch/process/failure.h"
 #include "tandem/launch/process/signal_inbox.h"
 #include "tandem/launch/run/endpoint_plan.h"
@@ -34,9 +36,6 @@ using namespace std::chrono_literals;
 constexpr auto kOwnLastWords = 3s;
 // Time for other ends with the same cause.
 constexpr auto kSameMoment = 100ms;
-constexpr auto kGrace = 5s;         // from SIGTERM to SIGKILL
-constexpr auto kGiveUp = 10s;       // from SIGKILL to the end of the wait for a host's answer
-constexpr auto kAfterSignal = 30s;  // from the first end after a user's signal to SIGKILL
 constexpr auto kFarewell = 3s;
 constexpr auto kFirstNotice = 4s;  // notice of hosts and ranks that have not started
 constexpr int kHostLost = 200;
@@ -178,7 +177,7 @@ class MpiJob {
   bool over() const {
     const bool all_gone =
         std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.gone; });
-    return all_gone || (give_up_at_ && Clock::now() >= *give_up_at_);
+    return all_gone || times_.given_up();
   }
 
   // Each has a moment to end alone, so that no process is left behind on its host.
@@ -202,7 +201,7 @@ class MpiJob {
 
   // One line for all hosts whose daemon has not answered, or whose ranks have not started.
   void log_waiting() {
-    if (logged_waiting_ || stopping_ || Clock::now() - begun_ < kFirstNotice) return;
+    if (logged_waiting_ || times_.stopping() || Clock::now() - begun_ < kFirstNotice) return;
     logged_waiting_ = true;
     std::vector<HostWait> waits;
     for (std::size_t host = 0; host < links_.size(); ++host) {
@@ -218,7 +217,7 @@ class MpiJob {
     loop.read(inbox_.descriptor());
     for (const auto& link : links_) link->add_to(loop, listen);
     if (takes_input()) loop.add(parts_.input, POLLIN);
-    if (stop_at_ && !stopping_) loop.until(*stop_at_);
+    times_.add_to(loop);
     loop.run_once(250ms);
   }
 
@@ -248,7 +247,7 @@ class MpiJob {
       case Frame::Kind::kPmi:
         return handle_pmi(number, frame.payload);
       case Frame::Kind::kInputTaken:
-        input_waits_ = false;
+        input_.waits = false;
         return;
       case Frame::Kind::kEnded:
         return end(number, frame.payload);
@@ -296,7 +295,7 @@ class MpiJob {
     ended.gone = true;
     pmi_.left(number);
     output_.end(printing(number));
-    if (user_signal_ != 0 && !kill_at_) kill_at_ = Clock::now() + kAfterSignal;
+    times_.note_end();
     const bool left_early = ending.ok() && pmi_.began(number) && !pmi_.finalized(number);
     // A bad end after MPI_Finalize has harmed no other rank; its exit code counts at the end.
     const bool harmless = !ending.ok() && ending.signal == 0 && pmi_.finalized(number);
@@ -306,7 +305,7 @@ class MpiJob {
   }
 
   void look_for_stuck() {
-    if (!parts_.line.auto_cleanup || stop_at_ || user_signal_ != 0) return;
+    if (!parts_.line.auto_cleanup || times_.stop_is_planned() || times_.requested()) return;
     const auto stuck = pmi_.stuck();
     if (!stuck) return;
     note_failure(
@@ -315,7 +314,7 @@ class MpiJob {
   }
 
   void note_failure(int number, const Ending& ending, const std::string& message) {
-    if (stopping_ || user_signal_ != 0) return;
+    if (times_.stopping() || times_.requested()) return;
     Failure failure;
     failure.rank = number;
     failure.local_rank = rank(number).local;
@@ -325,11 +324,9 @@ class MpiJob {
     failure.time = now_in_seconds();
     failure.message = message;
     failure.victim = is_victim(ending);
-    failures_.push_back(std::move(failure));
-    if (!parts_.line.auto_cleanup || stop_at_ || outlived(ending)) return;
-    const Clock::duration timeout =
-        own_job_ ? Clock::duration(kOwnLastWords) : Clock::duration(kSameMoment);
-    stop_at_ = Clock::now() + timeout;
+    outcome_.note_failure(std::move(failure));
+    if (!parts_.line.auto_cleanup || times_.stop_is_planned() || outlived(ending)) return;
+    times_.stop_in(own_job_ ? Clock::duration(kOwnLastWords) : Clock::duration(kSameMoment));
   }
 
   // The agents of an elastic job make the others continue or end.
@@ -344,11 +341,9 @@ class MpiJob {
            });
   }
 
-  // The first cause that is not a rank's end.
+  // Causes that follow from a stop do not count.
   void note_cause(int exit_code, std::string text) {
-    if (!cause_.empty() || stopping_) return;
-    cause_code_ = exit_code;
-    cause_ = std::move(text);
+    if (!times_.stopping()) outcome_.note_cause(exit_code, std::move(text));
   }
 
   void lose(int host) {
@@ -373,48 +368,41 @@ class MpiJob {
   }
 
   void stop() {
-    if (std::exchange(stopping_, true)) return;
+    if (!times_.begin_stop()) return;
     signal_all(SIGTERM);
     signal_all(SIGCONT);
-    kill_at_ = Clock::now() + kGrace;
   }
 
   void take_signal(int number) {
     if (number == SIGUSR1 || number == SIGUSR2) return signal_all(number);
-    const StopRequests::Kind request = requests_.add();
+    const StopRequests::Kind request = times_.request(number);
     if (request == StopRequests::Kind::kSame) return;
     if (request == StopRequests::Kind::kAgain) {
       parts_.log(fmt::format("{} again: the ranks are killed", signal_name(number)));
-      kill_at_ = Clock::now();
       return;
     }
-    user_signal_ = number;
     parts_.log(
         fmt::format("{}: passed on to all ranks; a second one kills them", signal_name(number)));
     signal_all(number);
   }
 
   void look_at_clock() {
-    const auto now = Clock::now();
-    const bool timed_out =
-        parts_.line.timeout_s > 0 && now - begun_ >= std::chrono::seconds(parts_.line.timeout_s);
-    if (timed_out && !stopping_) {
+    const bool timed_out = parts_.line.timeout_s > 0 &&
+                           Clock::now() - begun_ >= std::chrono::seconds(parts_.line.timeout_s);
+    if (timed_out && !times_.stopping()) {
       note_cause(kTimeout, fmt::format("the job took longer than MPIEXEC_TIMEOUT={} s",
                                        parts_.line.timeout_s));
       stop();
     }
-    if (stop_at_ && now >= *stop_at_) stop();
-    if (!kill_at_ || now < *kill_at_) return;
-    signal_all(SIGKILL);
-    kill_at_ = now + 1s;
-    if (!give_up_at_) give_up_at_ = now + kGiveUp;
+    if (times_.stop_is_due()) stop();
+    if (times_.kill_is_due()) signal_all(SIGKILL);
   }
 
   // Returns true if a rank can take input now. A job in the background must not read from its
   // terminal: it would be stopped.
   bool takes_input() const {
     const int reader = parts_.line.input_rank;
-    if (input_ended_ || input_waits_ || reader < 0 || reader >= plan_.size()) return false;
+    if (input_.ended || input_.waits || reader < 0 || reader >= plan_.size()) return false;
     if (ranks_[static_cast<std::size_t>(reader)].pid == 0) return false;
     return ::isatty(parts_.input) == 0 || ::tcgetpgrp(parts_.input) == ::getpgrp();
   }
@@ -426,8 +414,8 @@ class MpiJob {
     char bytes[16384];
     const ssize_t count = ::read(parts_.input, bytes, sizeof bytes);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    input_ended_ = count <= 0;
-    input_waits_ = count > 0;
+    input_.ended = count <= 0;
+    input_.waits = count > 0;
     link_of(reader).send(
         {Frame::Kind::kInput, reader,
          std::string(bytes, static_cast<std::size_t>(std::max<ssize_t>(0, count)))});
@@ -445,21 +433,7 @@ class MpiJob {
   int finish() {
     output_.drain(5s);
     if (parts_.line.print_exit_codes) print_exit_codes();
-    if (finished()) {
-      for (const Failure& failure : failures_) parts_.log("lost on the way: " + describe(failure));
-      if (!cause_.empty()) parts_.log("lost on the way: " + cause_);
-      if (!failures_.empty() || !cause_.empty()) parts_.log("the job has finished without them");
-      return 0;
-    }
-    if (!cause_.empty()) {
-      for (const Failure& failure : failures_) parts_.log("failed too: " + describe(failure));
-      parts_.log(cause_);
-      return cause_code_;
-    }
-    if (!failures_.empty()) {
-      for (const std::string& line : failure_report(failures_)) parts_.log(line);
-      return std::max(1, root_failure(failures_).ending.exit_code());
-    }
+    if (const auto code = outcome_.report(parts_.log, finished())) return *code;
     for (const Rank& rank : ranks_) {
       if (!rank.ending) return kHostLost;
       if (!rank.ending->ok()) return rank.ending->exit_code();
@@ -476,17 +450,14 @@ class MpiJob {
   std::vector<Rank> ranks_;
   RankOutput output_;
   std::vector<std::unique_ptr<HostLink>> links_;  // by host
-  std::vector<Failure> failures_;
-  std::string cause_;
-  int cause_code_ = 0;
-  int user_signal_ = 0;
-  StopRequests requests_;
-  bool stopping_ = false;
+  JobOutcome outcome_;
+  StopTimes times_;
+  struct Input {
+    bool ended = false;
+    bool waits = false;  // the last input is still in flight
+  } input_;
   bool logged_waiting_ = false;
-  bool input_ended_ = false;
-  bool input_waits_ = false;  // the last input is still in flight
   Clock::time_point begun_;
-  std::optional<Clock::time_point> stop_at_, kill_at_, give_up_at_;
 };
 
 }  // namespace
