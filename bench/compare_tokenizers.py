@@ -32,7 +32,21 @@ def rival_seconds(tokenizer, lines):
 
 
 def tandem_seconds(options, file):
-    output = rivals.run([pathlib.Path(options.tandem).with_name("kernel_bench"), "tokenize", "--model", options.model, "--threads", options.threads, "--rounds", 3, "--json", file], {})
+    output = rivals.run(
+        [
+            pathlib.Path(options.tandem).with_name("kernel_bench"),
+            "tokenize",
+            "--model",
+            options.model,
+            "--threads",
+            options.threads,
+            "--rounds",
+            3,
+            "--json",
+            file,
+        ],
+        {},
+    )
     return next(result["seconds"]["median"] for result in json.loads(output)["results"] if result["name"] == "all threads")
 
 

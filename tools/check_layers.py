@@ -124,7 +124,7 @@ POLLING = re.compile(r"(?<!\w)::p?(?:poll|select)\s*\(|(?<![\w:.>])p?poll\s*\(&?
 # The loop; waits for the progress of collectives, which last microseconds; the server and its test client, where libmicrohttpd owns the descriptors.
 POLLING_ALLOWED = {
     "src/tandem/net/event_loop.cc",
-    "src/tandem/comm/api/worker.cc",
+    "src/tandem/comm/collectives/worker.cc",
     "src/tandem/comm/network/plugin_transport.cc",
     "src/tandem/comm/network/stream_transport.cc",
     "apps/serve/http_server.cc",

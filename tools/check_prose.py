@@ -46,7 +46,7 @@ IDIOMS = (
     (r"\bwhoever\b", "the rank that …, the process that …"),
     (r"\bthe place of\b", "replaces, instead of"),
     (r"\bgive(?:s|n)? words\b", "log, send"),
-    (r"(?<![$:])\b(?:[Nn]obody|[Ww](?:hoever|hom))\b", "no rank, the process that …"),
+    (r"(?<![$:])\b(?:[Nn]obody|[Ww]ho(?:ever|m))\b", "no rank, the process that …"),
     (r"\b(?:go|goes|going|gone|went) on\b", "continue, resume"),
     (
         r"(?<!message )(?<![:.])\b(?:says?|said|saying|tells?|told|telling|hears?|heard|speaks?|spoken)\b(?!\()",

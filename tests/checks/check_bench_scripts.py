@@ -53,7 +53,12 @@ def check_batches():
     except ImportError:
         print("check_bench_scripts: no numpy: the rivals' batches are not checked")
         return
-    for task, padding, width in (("question-answering", "max", 16), ("text-classification", "longest", 9), ("token-classification", "longest", 9), ("fill-mask", "longest", 9)):
+    for task, padding, width in (
+        ("question-answering", "max", 16),
+        ("text-classification", "longest", 9),
+        ("token-classification", "longest", 9),
+        ("fill-mask", "longest", 9),
+    ):
         batch = rivals.numpy_batch(types.SimpleNamespace(task=task, model="minilm", batch=3, seq=16, rival_padding=padding, text_lengths=[9, 4, 6]))
         assert batch["input_ids"].shape == (3, width) and batch["attention_mask"].sum(axis=1).tolist() == [9, 4, 6], task
         assert "start_positions" in batch if task == "question-answering" else batch["labels"].shape[0] == 3

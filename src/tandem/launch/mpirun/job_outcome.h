@@ -1,4 +1,4 @@
-// What went wrong in a job, and the exit code that follows.
+// The failures of a job, and the exit code that follows.
 #pragma once
 
 #include <optional>
