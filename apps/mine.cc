@@ -14,6 +14,7 @@
 #include "apps/command/line_output.h"
 #include "apps/command/text_lines.h"
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/data/read_rows.h"
 

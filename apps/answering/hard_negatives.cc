@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 
 namespace tandem::apps {
 namespace {

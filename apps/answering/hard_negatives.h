@@ -3,13 +3,13 @@
 
 #include <cstddef>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "apps/answering/embedding.h"
-#include "tandem/core/json.h"
 #include "tandem/tasks/ranking/mining.h"
 
 namespace tandem::apps {

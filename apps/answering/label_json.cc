@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tandem/core/json.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::apps {

@@ -1,12 +1,12 @@
 // Labels and entities as the Hub's APIs for text and token classification write them.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "apps/answering/labeling.h"
-#include "tandem/core/json.h"
 
 namespace tandem::apps {
 

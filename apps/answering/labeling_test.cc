@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "apps/answering/label_json.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::apps {

@@ -7,6 +7,7 @@
 
 #include "apps/answering/label_json.h"
 #include "apps/serve/request_json.h"
+#include "tandem/core/json.h"
 
 namespace tandem::apps {
 namespace {

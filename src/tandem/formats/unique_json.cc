@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 
 namespace tandem::formats {

@@ -2,10 +2,9 @@
 // which of the two would count). For sources of this library.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
-
-#include "tandem/core/json.h"
 
 namespace tandem::formats {
 

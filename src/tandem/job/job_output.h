@@ -3,11 +3,11 @@
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string_view>
 
 #include "tandem/comm/communicator.h"
-#include "tandem/core/json.h"
 #include "tandem/core/lock_file.h"
 #include "tandem/job/console.h"
 #include "tandem/job/output_directory.h"

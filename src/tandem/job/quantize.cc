@@ -11,6 +11,7 @@
 #include "tandem/core/enum_name.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/quant/calibration.h"
 #include "tandem/quant/int8_files.h"

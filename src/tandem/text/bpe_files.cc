@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/text/bpe.h"
 #include "tandem/text/bpe_model.h"
 #include "tandem/text/json_text.h"

@@ -1,5 +1,6 @@
 #include "tandem/text/post_processor.h"
 
+#include "tandem/core/json.h"
 #include "tandem/text/tokenizer_files.h"
 #include "tandem/text/tokenizer_json.h"
 

@@ -4,10 +4,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-
-#include "tandem/core/json.h"
 
 namespace tandem::text {
 

@@ -12,6 +12,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/text/added_token_files.h"
 #include "tandem/text/json_text.h"

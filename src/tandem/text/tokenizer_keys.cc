@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/text/tokenizer_json.h"
 
 namespace tandem::text {

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "tandem/core/json.h"
 #include "tandem/core/known_keys.h"
 
 namespace tandem::text {

@@ -5,6 +5,7 @@
 
 #include "support/test_support.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/text/tokenizer.h"
 #include "tandem/text/tokenizer_json.h"
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/text/base64.h"
 #include "tandem/text/charsmap.h"
 #include "tandem/text/json_text.h"

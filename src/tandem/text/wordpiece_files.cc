@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include "tandem/core/json.h"
 #include "tandem/text/json_text.h"
 #include "tandem/text/post_processor.h"
 #include "tandem/text/tokenizer_json.h"

@@ -8,6 +8,7 @@
 #include "tandem/comm/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/interruption.h"
+#include "tandem/core/json.h"
 #include "tandem/tasks/evaluation.h"
 
 namespace tandem::trainer {

@@ -4,12 +4,12 @@
 
 #include <atomic>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tandem/comm/communicator.h"
-#include "tandem/core/json.h"
 #include "tandem/kernels/context.h"
 #include "tandem/tasks/ranking/csv_table.h"
 #include "tandem/tasks/task.h"

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "tandem/core/json.h"
 #include "tandem/core/memory_usage.h"
 
 namespace tandem::trainer {

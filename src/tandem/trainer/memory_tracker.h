@@ -10,11 +10,10 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <thread>
-
-#include "tandem/core/json.h"
 
 namespace tandem::trainer {
 

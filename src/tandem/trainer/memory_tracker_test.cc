@@ -5,6 +5,7 @@
 
 #include "support/sanitizers.h"
 #include "tandem/core/buffer.h"
+#include "tandem/core/json.h"
 
 namespace tandem::trainer {
 namespace {

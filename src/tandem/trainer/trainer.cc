@@ -8,6 +8,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/interruption.h"
+#include "tandem/core/json.h"
 #include "tandem/data/epoch_order.h"
 #include "tandem/kernels/reduce.h"
 #include "tandem/optim/schedule.h"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/trainer/evaluation.h"
 #include "tandem/trainer/trainer.h"
 

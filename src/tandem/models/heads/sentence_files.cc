@@ -9,6 +9,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/formats/unique_json.h"
 #include "tandem/models/pretrained/weight_files.h"
 

@@ -6,6 +6,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/formats/safetensors.h"
 #include "tandem/formats/torch_file.h"
 #include "tandem/formats/unique_json.h"
