@@ -1,7 +1,6 @@
 #include "tandem/job/job.h"
 
 #include <chrono>
-#include <memory>
 #include <optional>
 
 #include "tandem/job/machine.h"
@@ -73,8 +72,8 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
     weights.gradients.reset();  // used by the estimates; each view has its own
     outcome = compute_in_views(training_run, world);
   } else {
-    const std::unique_ptr<RunReports> reports = make_reports(training_run, world);
-    outcome = compute(training_run, world, *weights.gradients, *reports, nullptr, nullptr);
+    RunReports reports(training_run, world);
+    outcome = compute(training_run, world, *weights.gradients, reports, nullptr, nullptr);
   }
   if (outcome == Outcome::kDone && directory) directory->finish();
   return outcome;

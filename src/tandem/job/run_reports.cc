@@ -13,6 +13,7 @@
 #include "tandem/core/enum_name.h"
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
+#include "tandem/job/start_report.h"
 #include "tandem/report/figure.h"
 #include "tandem/report/model_card.h"
 
@@ -133,21 +134,28 @@ tasks::Stages stages_that_count(const Arguments& arguments) {
 
 }  // namespace
 
-RunReports::RunReports(Parts parts) : parts_(std::move(parts)) {
-  observers_.add(parts_.console);
-  if (parts_.watcher != nullptr) observers_.add(*parts_.watcher);
-  if (!parts_.main_process) return;
-  if (parts_.main_watcher != nullptr) observers_.add(*parts_.main_watcher);
+RunReports::RunReports(const TrainingRun& run, const World& world)
+    : run_(run),
+      main_process_(world.is_main()),
+      world_size_(world.communicator->size()),
+      machine_(machine_facts(run.machine.context(), run.machine.rank_threads(),
+                             run.machine.peak_flops(), *world.communicator,
+                             run.settings.training.bf16)) {
+  Console& console = run.process.console;
+  observers_.add(console);
+  if (run.process.watcher != nullptr) observers_.add(*run.process.watcher);
+  if (!main_process_) return;
+  if (run.process.main_watcher != nullptr) observers_.add(*run.process.main_watcher);
   observers_.add(speed_);
-  const trainer::TrainingArguments& training = parts_.request.arguments.training;
+  const trainer::TrainingArguments& training = run.request.arguments.training;
   if (training.report_to.empty()) return;
-  const fs::path directory = tensorboard_directory(training, parts_.environment);
-  parts_.console.fact("TensorBoard", fmt::format("events in {}", directory.native()));
+  const fs::path directory = tensorboard_directory(training, run.process.environment);
+  console.fact("TensorBoard", fmt::format("events in {}", directory.native()));
   tensorboard_ = std::make_unique<report::TensorBoardObserver>(report::TensorBoardOptions{
       .directory = directory,
-      .arguments_json = parts_.request.training_args_json(),
-      .model_config_json = parts_.model_config_json,
-      .warn = [&console = parts_.console](const std::string& text) { console.warning(text); }});
+      .arguments_json = run.request.training_args_json(),
+      .model_config_json = run.task.model_config().to_json(run.task.architecture()),
+      .warn = [&console](const std::string& text) { console.warning(text); }});
   observers_.add(*tensorboard_);
 }
 
@@ -157,8 +165,8 @@ void RunReports::add_results(std::string stage, const ordered_json& metrics) {
 
 void RunReports::write(const trainer::TrainerState& state,
                        std::vector<trainer::StepPoint> steps) const {
-  if (!parts_.main_process) return;
-  const trainer::TrainingArguments& training = parts_.request.arguments.training;
+  if (!main_process_) return;
+  const trainer::TrainingArguments& training = run_.request.arguments.training;
   const fs::path output_dir = training.output_dir;
   write_file(output_dir / "README.md", model_card(state));
   const report::RunRecord run{.title = training.run_name.value_or(folder_name(output_dir)),
@@ -166,40 +174,39 @@ void RunReports::write(const trainer::TrainerState& state,
                               .log_history = state.log_history,
                               .steps = std::move(steps),
                               .tokens_per_second = speed_.points(),
-                              .settings = ordered_json(parts_.request.values),
-                              .machine = parts_.machine,
+                              .settings = ordered_json(run_.request.values),
+                              .machine = machine_,
                               .results = results_,
-                              .scores = leading_metrics(parts_.task),
-                              .analysis = parts_.task.analysis()};
+                              .scores = leading_metrics(run_.task),
+                              .analysis = run_.task.analysis()};
   write_file(output_dir / "report.html", report::html_report(run));
   write_file(output_dir / "report.json", report::to_json(run));
 }
 
 std::vector<report::Fact> RunReports::headline() const {
-  const Arguments& arguments = parts_.request.arguments;
-  const std::time_t started = std::chrono::system_clock::to_time_t(parts_.started);
+  const Arguments& arguments = run_.request.arguments;
+  const std::time_t started = std::chrono::system_clock::to_time_t(run_.started);
   std::tm date{};
   localtime_r(&started, &date);
-  const std::chrono::duration<double> duration = std::chrono::system_clock::now() - parts_.started;
-  std::string machine =
-      parts_.world_size == 1 ? "1 rank" : fmt::format("{} ranks", parts_.world_size);
-  for (const auto& [name, value] : parts_.machine) {
+  const std::chrono::duration<double> duration = std::chrono::system_clock::now() - run_.started;
+  std::string machine = world_size_ == 1 ? "1 rank" : fmt::format("{} ranks", world_size_);
+  for (const auto& [name, value] : machine_) {
     if (name == "CPU") machine = fmt::format("{}; {}", value, machine);
   }
-  return {{"Task", parts_.task.title()},
+  return {{"Task", run_.task.title()},
           {"Model",
            arguments.model.is_new_model() ? "a new model" : arguments.model.model_name_or_path},
-          {"Data", parts_.task.data_name(stages_that_count(arguments)).text},
+          {"Data", run_.task.data_name(stages_that_count(arguments)).text},
           {"Date", fmt::format("{:%Y-%m-%d %H:%M %Z}", date)},
           {"Duration", report::duration_text(duration.count())},
           {"Machine", machine},
-          {"Command", parts_.request.command}};
+          {"Command", run_.request.command}};
 }
 
 std::string RunReports::model_card(const trainer::TrainerState& state) const {
-  const Arguments& arguments = parts_.request.arguments;
-  const tasks::DataName data = parts_.task.data_name(stages_that_count(arguments));
-  const tasks::CardTask task = parts_.task.card_task();
+  const Arguments& arguments = run_.request.arguments;
+  const tasks::DataName data = run_.task.data_name(stages_that_count(arguments));
+  const tasks::CardTask task = run_.task.card_task();
   const fs::path output_dir = arguments.training.output_dir;
   report::ModelCard card{
       .name = folder_name(output_dir),
@@ -213,9 +220,9 @@ std::string RunReports::model_card(const trainer::TrainerState& state) const {
       .language = data.language,
       .license = std::nullopt,
       .eval_metrics = ordered_json::object(),
-      .hyperparameters = hyperparameters(arguments.training, parts_.world_size),
+      .hyperparameters = hyperparameters(arguments.training, world_size_),
       .trained = arguments.trains(),
-      .evaluations = evaluations(state, fmt::format("eval_{}", parts_.task.main_metric())),
+      .evaluations = evaluations(state, fmt::format("eval_{}", run_.task.main_metric())),
       .frameworks = {{"tandem", TANDEM_VERSION}}};
   if (arguments.quantization.apply_quantization) {
     card.relation = arguments.trains() ? "a fine-tuned version in int8"
@@ -226,7 +233,7 @@ std::string RunReports::model_card(const trainer::TrainerState& state) const {
   }
   // The last set's metrics, whose names in the log have no suffix.
   card.eval_metrics =
-      without_suffix(card.eval_metrics, parts_.task.set_suffixes(tasks::Split::kEval).back());
+      without_suffix(card.eval_metrics, run_.task.set_suffixes(tasks::Split::kEval).back());
   return report::model_card_markdown(card);
 }
 

@@ -12,7 +12,6 @@
 #include "tandem/job/job_output.h"
 #include "tandem/job/memory_plan.h"
 #include "tandem/job/quantize.h"
-#include "tandem/job/start_report.h"
 #include "tandem/trainer/trainer.h"
 
 namespace tandem::job {
@@ -208,23 +207,6 @@ void Stages::report_metrics(Split split, ordered_json metrics, const std::string
 }
 
 }  // namespace
-
-std::unique_ptr<RunReports> make_reports(const TrainingRun& run, const World& world) {
-  const bool bf16 = run.settings.training.bf16;
-  return std::make_unique<RunReports>(RunReports::Parts{
-      .request = run.request,
-      .task = run.task,
-      .environment = run.process.environment,
-      .main_process = world.is_main(),
-      .world_size = world.communicator->size(),
-      .model_config_json = run.task.model_config().to_json(run.task.architecture()),
-      .machine = machine_facts(run.machine.context(), run.machine.rank_threads(),
-                               run.machine.peak_flops(), *world.communicator, bf16),
-      .started = run.started,
-      .console = run.process.console,
-      .watcher = run.process.watcher,
-      .main_watcher = run.process.main_watcher});
-}
 
 Outcome compute(const TrainingRun& run, const World& world, dist::GradientEngine& gradients,
                 RunReports& reports, const Progress* progress, ViewCallbacks* callbacks) {

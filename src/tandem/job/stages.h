@@ -1,8 +1,6 @@
 // The stages of a job that compute: train, evaluate, predict, save, report.
 #pragma once
 
-#include <memory>
-
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/job/elastic.h"
 #include "tandem/job/run_reports.h"
@@ -10,8 +8,6 @@
 #include "tandem/job/world.h"
 
 namespace tandem::job {
-
-std::unique_ptr<RunReports> make_reports(const TrainingRun& run, const World& world);
 
 // Runs the trainer and the stages with the ranks of `world`. `progress` and `callbacks`: those of
 // an elastic job, or null.

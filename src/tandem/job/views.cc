@@ -59,7 +59,7 @@ Outcome compute_in_view(const TrainingRun& run, const World& view, elastic::Agen
   // The previous main process continues with its data; a new one begins with none.
   if (!reports || reports->is_main() != view.is_main()) {
     reports.reset();
-    reports = make_reports(run, view);
+    reports = std::make_unique<RunReports>(run, view);
     for (const auto& [stage, metrics] : progress.results) reports->add_results(stage, metrics);
   }
   // Otherwise a checkpoint is read into it now.
