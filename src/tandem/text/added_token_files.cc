@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/text/tokenizer_files.h"
 #include "tandem/text/tokenizer_json.h"
 

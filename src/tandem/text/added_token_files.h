@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "tandem/core/json.h"
 #include "tandem/text/added_tokens.h"
 
 namespace tandem::text {
