@@ -14,6 +14,7 @@
 #include "apps/command/commands.h"
 #include "apps/command/version.h"
 #include "tandem/core/error.h"
+#include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/core/memory_usage.h"
 #include "tandem/core/python_json.h"
@@ -57,7 +58,7 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
       ->required();
   app.add_option("--embeddings", options.embeddings,
                  "NAME.npy for the embeddings of the corpus; a killed command resumes, and a file "
-                 "that is whole is used as it is")
+                 "is used again")
       ->required();
   app.add_flag("--int8", options.int8,
                "keep and compare a byte of each value; the ranges are those of the first 1,024 "
@@ -122,18 +123,35 @@ std::vector<float> embed(Embedder& embedder, const std::string& prompt,
   return embedder.embed(texts, first + 1);
 }
 
-// Everything that decides the bytes of the embeddings.
-std::string job_text(const Options& options, const Embedder& embedder, const FoundModel& found,
-                     const std::string& prompt) {
+// The model, corpus and prompt of the embeddings.
+std::string contents_text(const Options& options, const Embedder& embedder, const FoundModel& found,
+                          const std::string& prompt) {
   namespace fs = std::filesystem;
   const fs::path weights = models::find_weights(found.location.model.directory);
   const auto identity = [](const fs::path& path) {
     return fmt::format("{}, {} bytes of {}", fs::absolute(path).string(), fs::file_size(path),
                        fs::last_write_time(path).time_since_epoch().count());
   };
-  return fmt::format("model={}\nkernels={}\ncorpus={}\nprompt={}\nmax_seq_length={}\nbf16={}\n",
-                     identity(weights), kernels_text(), identity(options.files.corpus),
+  return fmt::format("model={}\ncorpus={}\nprompt={}\nmax_seq_length={}\nbf16={}\n",
+                     identity(weights), identity(options.files.corpus),
                      nlohmann::json(prompt).dump(), embedder.max_tokens(), options.model.bf16);
+}
+
+// The contents of a whole file are recorded in a file next to it. Throws DataError for other
+// contents.
+void check_contents(const Options& options, const std::string& contents) {
+  const auto found = read_file_if_exists(options.embeddings + ".contents");
+  if (!found) {
+    fmt::print(stderr,
+               "tandem: warning: {}: found no record of its model and corpus, so it is used as it "
+               "is\n",
+               options.embeddings);
+  } else if (*found != contents) {
+    raise<DataError>(
+        "--embeddings {}: found embeddings of another model, corpus or prompt; remove the file to "
+        "compute it anew, or pass another name",
+        options.embeddings);
+  }
 }
 
 struct Corpus {
@@ -142,12 +160,15 @@ struct Corpus {
 };
 
 // Reads the ids of the corpus, and embeds the documents whose embeddings are not in the file.
-Corpus embed_corpus(const Options& options, const std::string& prompt, const std::string& job,
+Corpus embed_corpus(const Options& options, const std::string& prompt, const std::string& contents,
                     EmbeddingFormat format, Embedder& embedder) {
   Corpus corpus;
   const ranking::IdNumbers wanted = ranking::judged_documents(options.files.qrels);
   std::optional<NpyFile> file;
-  if (!std::filesystem::exists(options.embeddings)) file.emplace(options.embeddings, format, job);
+  if (std::filesystem::exists(options.embeddings))
+    check_contents(options, contents);
+  else  // kernels decide the last bits
+    file.emplace(options.embeddings, format, contents + "kernels=" + kernels_text());
   Progress progress("documents embedded");
   ranking::CorpusReader reader(options.files.corpus);
   for (auto some = reader.next(kTextsAtOnce); !some.empty(); some = reader.next(kTextsAtOnce)) {
@@ -162,6 +183,7 @@ Corpus embed_corpus(const Options& options, const std::string& prompt, const std
     progress.show(corpus.ids.size());
   }
   if (file) {
+    write_file(options.embeddings + ".contents", contents);
     file->commit();
     progress.finish(corpus.ids.size());
   }
@@ -227,7 +249,7 @@ int search(const Invocation& invocation) {
       prompt_text(embedder, options.corpus_prompt, {"document", "passage", "corpus"});
   const EmbeddingFormat format = format_of(options, of_corpus, embedder);
   const Corpus corpus = embed_corpus(
-      options, of_corpus, job_text(options, embedder, found, of_corpus), format, embedder);
+      options, of_corpus, contents_text(options, embedder, found, of_corpus), format, embedder);
   const ranking::RetrievalSet set = ranking::read_judged_queries(options.files, corpus.judged);
   for (const std::string& note : set.notes) fmt::print(stderr, "tandem: warning: {}\n", note);
   const ranking::EmbeddingFile file(options.embeddings);

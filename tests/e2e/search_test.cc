@@ -70,6 +70,14 @@ TEST_F(SearchCommand, BytesFindTheSameDocuments) {
   expect_refused(search({}), {"--embeddings", "values of 1 bytes", "remove the file"});
 }
 
+TEST_F(SearchCommand, EmbeddingsOfAnotherPromptAreRefused) {
+  run_ok(search({}));
+  expect_refused(search({"--corpus_prompt", "passage: "}),
+                 {"--embeddings", "another model, corpus or prompt", "remove the file"});
+  fs::remove(path("corpus.npy.contents"));
+  EXPECT_THAT(run_ok(search({})).err, HasSubstr("found no record of its model"));
+}
+
 TEST_F(SearchCommand, MistakesAreNamed) {
   files_[1] = file("broken.jsonl", R"({"_id": "d1", "text": null})");
   expect_refused(search({}), {"broken.jsonl", "row 1", "no value"});
