@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Two builds of tandem against each other, alternately on the same machine.
 
-    bench/compare.py OLD NEW [--turns N] BENCH [arguments of tandem bench]
+    bench/compare.py OLD NEW [--turns N] BENCH [arguments of the bench]
     bench/compare.py build/old/bin/tandem build/release gemm --model minilm --dtype bf16
     bench/record.py hardening --runs 1 -- bench/compare.py build/soft build/release --turns 5 step --model minilm --dtype bf16
 
 OLD and NEW are programs or build directories. Every turn runs `tandem bench BENCH … --json` with both,
-in alternating order. Printed per result: the medians over the turns, and the ratio OLD / NEW of the
+in alternating order; benches of kernels are in the program kernel_bench next to it. Printed per result: the medians over the turns, and the ratio OLD / NEW of the
 times (for rates NEW / OLD) per turn as median and range: above 1, NEW is faster. `--json FILE` keeps these rows.
 """
 
@@ -24,10 +24,17 @@ def program(path):
     return str(inside if inside.is_file() else path)
 
 
+def bench_of(tandem, name):
+    """The command of a bench. Older builds have all of them in tandem."""
+    kernel_bench = pathlib.Path(tandem).with_name("kernel_bench")
+    kernels = name in ("gemm", "attention", "elementwise", "optimizer", "tokenize", "answers")
+    return [str(kernel_bench)] if kernels and kernel_bench.is_file() else [tandem, "bench"]
+
+
 def measured(tandem, arguments):
     """{(name, dtype): (value, unit, greater is better)} of one run."""
     try:
-        done = subprocess.run([tandem, "bench", *arguments, "--json"], capture_output=True, text=True)
+        done = subprocess.run([*bench_of(tandem, arguments[0]), *arguments, "--json"], capture_output=True, text=True)
     except OSError as error:
         sys.exit(f"{tandem}: {error.strerror}")
     if done.returncode:
