@@ -27,8 +27,8 @@ struct RankChallenge {
   std::uint64_t listener = 0;
 };
 
-// Proof that a rank belongs to the job: 128 random bits, which are only in a listener's card and in
-// the handshakes to it.
+// Proof that a rank belongs to the job: 128 random bits, which are only in a listener's PeerInfo
+// and in the handshakes to it.
 struct Secret {
   std::uint64_t high = 0;
   std::uint64_t low = 0;

@@ -202,7 +202,7 @@ class ElasticAgent {
   void obey(const membership::Learn& order);
   void obey(const membership::End& order, bool saves);
   void stop_workers();
-  void give_up_in_vain();
+  void give_up_after_failed_views();
   void run(const std::vector<int>& workers, const CurrentView::Ranks& ranks,
            const Briefing& briefing);
   void log_view(const membership::View& view, const std::string& changes) const;

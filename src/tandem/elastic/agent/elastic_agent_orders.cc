@@ -82,16 +82,16 @@ void ElasticAgent::obey(const membership::Learn& order) {
   workers_.send(worker, learning_.start(worker));
 }
 
-void ElasticAgent::give_up_in_vain() {
+void ElasticAgent::give_up_after_failed_views() {
   const int code = CommError("").exit_code();
-  const std::string message = failures_.message_in_vain();
+  const std::string message = failures_.message();
   if (failures_.ends_job()) return membership_->fail(now(), code, message);
   state_.end({code, message});
 }
 
 void ElasticAgent::obey(const membership::RunView& order) {
   const membership::View& view = order.view;
-  if (failures_.is_in_vain(view_.has_members_of(view))) return give_up_in_vain();
+  if (failures_.too_many(view_.has_members_of(view))) return give_up_after_failed_views();
   failures_.begin_view(/*is_level=*/progress_.step() + 1 >= view.step);
   const std::string changes = view_.changes_to(view);
   progress_.begin_view(view_.loses_member(view));

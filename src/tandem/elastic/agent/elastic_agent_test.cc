@@ -216,10 +216,10 @@ TEST(NodeTest, WhereAViewBeginsIsNoProgress) {
     }
     return failed;
   };
-  Pair in_vain, gets_on;
-  EXPECT_EQ(failures(in_vain, 0), 5);
-  EXPECT_TRUE(in_vain.node.end());
-  EXPECT_EQ(failures(gets_on, 1), 20);
+  Pair failing, working;
+  EXPECT_EQ(failures(failing, 0), 5);
+  EXPECT_TRUE(failing.node.end());
+  EXPECT_EQ(failures(working, 1), 20);
 }
 
 // The line of a view is logged before a worker gets the view, and so before lines of its steps. A

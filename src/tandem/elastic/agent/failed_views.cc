@@ -9,8 +9,8 @@ namespace {
 
 // Views that may fail one after another without a step: first a node that has never contributed to
 // a step gives up, so that the others continue; then the job fails.
-constexpr int kMostInVain = 5;
-constexpr int kMostInVainOfJob = 10;
+constexpr int kMostFailed = 5;
+constexpr int kMostFailedOfJob = 10;
 
 }  // namespace
 
@@ -19,24 +19,24 @@ void FailedViews::report(int worker, const std::string& why) {
 }
 
 void FailedViews::explain() {
-  in_vain_ = 0;
+  failed_in_a_row_ = 0;
   failed_.reset();
 }
 
-bool FailedViews::is_in_vain(bool same) {
-  if (!same) in_vain_ = 0;
+bool FailedViews::too_many(bool same) {
+  if (!same) failed_in_a_row_ = 0;
   if (!same || !failed_) return false;
-  ++in_vain_;
-  return in_vain_ >= (proven_ ? kMostInVainOfJob : kMostInVain);
+  ++failed_in_a_row_;
+  return failed_in_a_row_ >= (proven_ ? kMostFailedOfJob : kMostFailed);
 }
 
 // Neither a lost machine nor a visible bug: possibly the connection between the workers.
-std::string FailedViews::message_in_vain() const {
+std::string FailedViews::message() const {
   return fmt::format(
       "{} views one after another have failed before a step was applied, and no node was lost: "
       "{}; so {}. Look for what cuts or damages connections between these workers (network cards, "
       "switches, proxies, firewalls), then start {} again",
-      in_vain_, failed_.value_or(""), proven_ ? "the job ends" : "this node gives up",
+      failed_in_a_row_, failed_.value_or(""), proven_ ? "the job ends" : "this node gives up",
       proven_ ? "the same command" : "it");
 }
 

@@ -21,16 +21,16 @@ class FailedViews {
   // A worker or node is lost, which explains failures.
   void explain();
   // The job has passed the start of the view.
-  void note_progress() { in_vain_ = 0; }
+  void note_progress() { failed_in_a_row_ = 0; }
   // A step has been applied in a view of this node, since it has the state.
   void prove() { proven_ = true; }
 
   // The next view has been ordered, and `same` workers as before. Returns true if these have failed
   // too often.
-  bool is_in_vain(bool same);
+  bool too_many(bool same);
   // The job ends, not only this node's part in it.
   bool ends_job() const { return proven_; }
-  std::string message_in_vain() const;
+  std::string message() const;
   // `is_level`: this node has the state with which it begins.
   void begin_view(bool is_level);
 
@@ -47,7 +47,7 @@ class FailedViews {
   const std::string& driven_out() const { return driven_out_; }
 
  private:
-  int in_vain_ = 0;  // consecutive views that failed without a step and without a loss
+  int failed_in_a_row_ = 0;  // consecutive views that failed without a step and without a loss
   bool proven_ = false;
   std::optional<std::string> failed_;  // the workers' failed view, and the worker that reported why
   DamagedLinks damaged_links_;

@@ -44,12 +44,12 @@ bool Joining::wake(Time now, const Membership& membership) {
     failed(now);
     return true;
   }
-  const bool in_vain = state_ == State::kAwaited && now > since_ + kWord;
+  const bool unanswered = state_ == State::kAwaited && now > since_ + kWord;
   const bool stuck = under_way() && now > since_ + timeout_;
   // Without a view no node can send the state: this node may be needed for the next view.
   const bool alone = under_way() && !membership.view().exists();
-  if (in_vain || stuck || alone) end();
-  return in_vain || stuck || alone;
+  if (unanswered || stuck || alone) end();
+  return unanswered || stuck || alone;
 }
 
 }  // namespace tandem::membership
