@@ -3,7 +3,7 @@
 
     bench/compare_tokenizers.py --model DIRECTORY --questions squad.json [--threads N] [--rounds 5]
 
-Run it with a Python that has tokenizers. Both encode the same texts, the contexts and questions of a raw SQuAD file, one line each; offsets are made on both sides. `tandem bench tokenize` first
+Run it with a Python that has tokenizers. Both encode the same texts, the contexts and questions of a raw SQuAD file, one line each; offsets are made on both sides. `kernel_bench tokenize` first
 checks that its tokens do not depend on the threads; that they equal Hugging Face's is what the tests check.
 """
 

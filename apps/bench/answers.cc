@@ -1,4 +1,4 @@
-// `tandem bench answers`: from logits to answers, files and metrics, for the questions of a file.
+// `kernel_bench answers`: from logits to answers, files and metrics, for the questions of a file.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

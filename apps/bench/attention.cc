@@ -1,4 +1,4 @@
-// `tandem bench attention`: the fused attention of one layer, forward and backward.
+// `kernel_bench attention`: the fused attention of one layer, forward and backward.
 #include "tandem/kernels/attention.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// `tandem bench elementwise`: what runs between the products of a layer, at the shapes of a model.
+// `kernel_bench elementwise`: what runs between the products of a layer, at the shapes of a model.
 // Bytes are those that must be read and written once; the share is of a copy through memory.
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// `tandem bench gemm`: the three products of every linear layer of a model at the rows of a batch;
+// `kernel_bench gemm`: the three products of every linear layer of a model at the rows of a batch;
 // with --dtype int8 the forward product alone, in every type.
 #include <fmt/format.h>
 

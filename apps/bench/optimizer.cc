@@ -1,4 +1,4 @@
-// `tandem bench optimizer`: AdamW and the gradient norm over all parameters of a model, compared
+// `kernel_bench optimizer`: AdamW and the gradient norm over all parameters of a model, compared
 // with a stream of the same bytes.
 #include <fmt/format.h>
 

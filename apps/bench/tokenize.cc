@@ -1,4 +1,4 @@
-// `tandem bench tokenize`: texts through the tokenizer, on one thread and on all.
+// `kernel_bench tokenize`: texts through the tokenizer, on one thread and on all.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
