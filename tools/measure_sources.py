@@ -36,6 +36,7 @@ LONG = {
     "apps/arguments/training_flags.cc logging_flags": "a table of flags",
     "apps/arguments/training_flags.cc step_flags": "a table of flags",
     "apps/serve/http_server.cc": "one state machine for connections",
+    "src/tandem/kernels/attention_simd.h": "one algorithm, forward and backward",
     "src/tandem/kernels/kernel_set.cc tables": "the table of operations",
     "src/tandem/formats/torch_pickle.cc step": "a case for each instruction of pickle",
     "src/tandem/tasks/text_classification/command_line.cc data_flags": "a table of flags",

@@ -40,11 +40,11 @@ class Attention {
         log_sum_exp_(Array<float>::random(threads, heads.count * batch_.rows(), 5)) {}
 
   void forward(const Context& ctx) const {
-    kernels::attention_forward(ctx, batch_.sequences(), heads_.count, heads_.dim, dropout(),
+    kernels::attention_forward(ctx, batch_.sequences(), {heads_.count, heads_.dim}, dropout(),
                                qkv_.data(), out_.data(), log_sum_exp_.data());
   }
   void backward(const Context& ctx) const {
-    kernels::attention_backward(ctx, batch_.sequences(), heads_.count, heads_.dim, dropout(),
+    kernels::attention_backward(ctx, batch_.sequences(), {heads_.count, heads_.dim}, dropout(),
                                 qkv_.data(), out_.data(), log_sum_exp_.data(), grad_out_.data(),
                                 grad_qkv_.data());
   }
@@ -61,7 +61,7 @@ class Attention {
     const T* qkv = qkv_.data() + one.first_row * 3 * H_;
     std::vector<T> out(rows * H_);
     std::vector<float> log_sum_exp(heads_.count * rows);
-    kernels::attention_forward(reference, sequence, heads_.count, heads_.dim, dropout(), qkv,
+    kernels::attention_forward(reference, sequence, {heads_.count, heads_.dim}, dropout(), qkv,
                                out.data(), log_sum_exp.data());
     std::vector<float> saved;
     for (std::size_t head = 0; head < heads_.count; ++head) {
@@ -70,7 +70,7 @@ class Attention {
     }
     const std::span<const T> got(out_.data() + one.first_row * H_, rows * H_);
     std::vector<T> grad_qkv(rows * 3 * H_);
-    kernels::attention_backward(reference, sequence, heads_.count, heads_.dim, dropout(), qkv,
+    kernels::attention_backward(reference, sequence, {heads_.count, heads_.dim}, dropout(), qkv,
                                 got.data(), saved.data(), grad_out_.data() + one.first_row * H_,
                                 grad_qkv.data());
     const std::span<const T> got_grad(grad_qkv_.data() + one.first_row * 3 * H_, grad_qkv.size());

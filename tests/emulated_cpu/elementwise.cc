@@ -2,6 +2,7 @@
 // the instructions: the same templates, the same bits, any CPU.
 #include "emulated_cpu/emulated_kernels.h"
 #include "emulated_cpu/vectors.h"
+#include "tandem/kernels/activation_simd.h"
 #include "tandem/kernels/elementwise_simd.h"
 #include "tandem/kernels/optimizer_simd.h"
 

@@ -1,4 +1,4 @@
-// The activations of BERT's feed-forward layer and of the heads of sequences. Nothing but the
+// The activations of feed-forward layers and of the heads of sequences. Nothing but the
 // pre-activation is kept for backward.
 #pragma once
 
@@ -11,8 +11,8 @@ namespace tandem::kernels {
 
 // kGelu: x Phi(x) with the exact error function (HF "gelu").   kRelu: max(x, 0).
 // kGeluNew: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (HF "gelu_new", "gelu_pytorch_tanh").
-// kTanh: tanh(x), BERT's pooler.
-enum class Activation { kGelu, kGeluNew, kRelu, kTanh };
+// kTanh: tanh(x), BERT's pooler.   kSilu: x / (1 + e^-x) (HF "silu", "swish").
+enum class Activation { kGelu, kGeluNew, kRelu, kTanh, kSilu };
 
 // y = f(x).   x, y: [count] T (float or bfloat16); y may be x, but backward needs x.
 template <class T>

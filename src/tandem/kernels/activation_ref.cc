@@ -32,6 +32,12 @@ double relu_derivative(double x) { return x <= 0 ? 0 : 1; }
 
 double tanh_derivative(double x) { return 1 - std::tanh(x) * std::tanh(x); }
 
+double silu(double x) { return x / (1 + std::exp(-x)); }
+double silu_derivative(double x) {
+  const double s = 1 / (1 + std::exp(-x));
+  return s + x * s * (1 - s);
+}
+
 using Function = double (*)(double);
 struct Functions {
   Function value;
@@ -47,6 +53,8 @@ Functions functions_of(Activation activation) {
       return {relu, relu_derivative};
     case Activation::kTanh:
       return {std::tanh, tanh_derivative};
+    case Activation::kSilu:
+      return {silu, silu_derivative};
   }
   return {};
 }

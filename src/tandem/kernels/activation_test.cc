@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kCounts[] = {1, 7, 16, 31, 389, 40000};
 constexpr Activation kActivations[] = {Activation::kGelu, Activation::kGeluNew, Activation::kRelu,
-                                       Activation::kTanh};
+                                       Activation::kTanh, Activation::kSilu};
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 template <class T>
@@ -219,6 +219,12 @@ TEST(Activation, KnownValues) {
     EXPECT_EQ(y[2], 0.0f);
     EXPECT_EQ(y[3], -1.0f);
     EXPECT_EQ(y[4], 1.0f);
+    activation_forward(runtime.context(), Activation::kSilu, x.size(), x.data(), y.data());
+    EXPECT_NEAR(y[0], 0.7310585786300049, 1e-7);
+    EXPECT_NEAR(y[1], -0.2689414213699951, 1e-7);
+    EXPECT_EQ(y[2], 0.0f);
+    EXPECT_NEAR(y[3], -4.1223072e-8, 1e-14);
+    EXPECT_NEAR(y[4], 20.0, 2e-6);
   }
 }
 

@@ -3,11 +3,12 @@
 // al. 2022, "FlashAttention", with the blocking of a CPU).
 //
 //   scores = Q K^T / sqrt(D) + bias, over the sequence's key_count keys, or those of them that lie
-//   within a window around the query;   P = softmax(scores);   out = dropout(P) V
+//   in a window of the query;   P = softmax(scores);   out = dropout(P) V
 //
-// qkv: [rows, 3H] T, H = heads * head_dim: the queries of all heads, then the keys, then the
-// values. Dropout draws element (query row, key column), both within the sequence, at site
-// dropout.site + head: pass dropout_site(layer, kAttentionSite).
+// qkv: [rows, (heads + 2 key_heads) head_dim] T: the queries of all heads, then the keys, then the
+// values. Query heads may share heads of keys and values (Ainslie et al. 2023, "GQA"). Dropout
+// draws element (query row, key column), both within the sequence, at site dropout.site + query
+// head: pass dropout_site(layer, kAttentionSite).
 #pragma once
 
 #include <cstddef>
@@ -32,42 +33,71 @@ struct PositionBias {
 // The window of attention to all keys of a sequence.
 inline constexpr std::size_t kAllKeys = std::numeric_limits<std::size_t>::max();
 
+// Row p attends to the keys p - before … p + after, both counted within the sequence. kAllKeys: to
+// all on that side. A row without any such key (a pad row far behind the keys) has zeros in out and
+// no gradient; its log_sum_exp is -infinity. A side that reaches all keys of a sequence has the
+// bits of kAllKeys.
+struct Window {
+  std::size_t before = kAllKeys;
+  std::size_t after = kAllKeys;
+
+  static constexpr Window around(std::size_t keys) { return {keys, keys}; }
+  static constexpr Window causal() { return {kAllKeys, 0}; }
+};
+
 // The number of pairs (query, key) whose scores attention computes for a sequence of `rows` rows
 // and `keys` keys: what its operations are counted from.
-double attention_pairs(std::size_t rows, std::size_t keys, std::size_t window = kAllKeys);
+double attention_pairs(std::size_t rows, std::size_t keys, const Window& window = {});
 
-// window: row p attends to the keys p' with |p - p'| <= window, both counted within the sequence.
-// Work is proportional to rows times min(keys, 2 window + 1). A row without any such key (a pad row
-// far behind the keys) has zeros in out and no gradient; its log_sum_exp is -infinity. A window
-// that reaches all keys of a sequence has the bits of kAllKeys.
-//
-// out: [rows, H] T, overwritten.   log_sum_exp: [heads, rows] f32, saved for backward.   T: float
-// or bfloat16; all sums in f32. Throws InvalidArgument for bad sequences or dropout, or head_dim
-// outside [1, kMaxHeadDim].   bias: null, or a band; InvalidArgument for a sequence of more than
-// reach + 1 rows.
+// The sizes of a row of qkv, and which keys its queries read. Work is proportional to
+// attention_pairs(): blocks of keys outside all windows of a block of queries are skipped.
+struct AttentionShape {
+  std::size_t heads = 0;
+  std::size_t head_dim = 0;
+  // Heads of keys and values, each for heads / key_heads neighbouring query heads; 0: `heads`.
+  std::size_t key_heads = 0;
+  Window window = {};
+
+  std::size_t kv_heads() const { return key_heads == 0 ? heads : key_heads; }
+  std::size_t out_width() const { return heads * head_dim; }
+  std::size_t qkv_width() const { return (heads + 2 * kv_heads()) * head_dim; }
+};
+
+// out: [rows, heads head_dim] T, overwritten.   log_sum_exp: [heads, rows] f32, saved for backward.
+// T: float or bfloat16; all sums in f32. Throws InvalidArgument for bad sequences or dropout,
+// head_dim outside [1, kMaxHeadDim], or key_heads that do not divide heads.   bias: null, or a
+// band; InvalidArgument for a sequence of more than reach + 1 rows, or fewer key heads than heads.
 template <class T>
-void attention_forward(const Context& ctx, const Sequences& sequences, std::size_t heads,
-                       std::size_t head_dim, const Dropout& dropout, const T* qkv, T* out,
-                       float* log_sum_exp, const PositionBias* bias = nullptr,
-                       std::size_t window = kAllKeys);
+void attention_forward(const Context& ctx, const Sequences& sequences, const AttentionShape& shape,
+                       const Dropout& dropout, const T* qkv, T* out, float* log_sum_exp,
+                       const PositionBias* bias = nullptr);
 
 // The same bits for the first row of each sequence alone. The other rows of out and of log_sum_exp
 // are not written.
 template <class T>
-void attention_forward_first_rows(const Context& ctx, const Sequences& sequences, std::size_t heads,
-                                  std::size_t head_dim, const Dropout& dropout, const T* qkv,
-                                  T* out, float* log_sum_exp, const PositionBias* bias = nullptr,
-                                  std::size_t window = kAllKeys);
+void attention_forward_first_rows(const Context& ctx, const Sequences& sequences,
+                                  const AttentionShape& shape, const Dropout& dropout, const T* qkv,
+                                  T* out, float* log_sum_exp, const PositionBias* bias = nullptr);
 
-// grad_qkv: [rows, 3H] T, overwritten (zeros for the keys and values of pad rows).   grad_out:
-// [rows, H] T. qkv, out, log_sum_exp, dropout, bias, window: as in forward.   grad_bias: with a
-// bias only, the band's gradient, [heads, 2 reach + 1] f32, added to: for each distance first over
-// the rows of a sequence, then over the sequences in their order.
+// Rows behind others whose keys and values are kept, as a decoder generates them: the `count` rows
+// from `past` on of a sequence, with the bits that they have among all its rows. Causal only.
+//   q: [count, heads head_dim] T, rows ld_q apart.   keys: [past + count, 2 key_heads head_dim] T:
+//   of each row its keys, then its values.   out: [count, heads head_dim] T, overwritten.
+//   log_sum_exp: [heads, count] f32.   Throws InvalidArgument for another window or a bad shape.
 template <class T>
-void attention_backward(const Context& ctx, const Sequences& sequences, std::size_t heads,
-                        std::size_t head_dim, const Dropout& dropout, const T* qkv, const T* out,
+void attention_forward_behind(const Context& ctx, const AttentionShape& shape, std::size_t past,
+                              std::size_t count, const T* q, std::size_t ld_q, const T* keys,
+                              T* out, float* log_sum_exp);
+
+// grad_qkv: as qkv, overwritten (zeros for the keys and values of pad rows). The gradient of a
+// shared key or value is the sum over its query heads in their order, in f32.   grad_out: as out.
+// qkv, out, log_sum_exp, shape, dropout, bias: as in forward.   grad_bias: with a bias only, the
+// band's gradient, [heads, 2 reach + 1] f32, added to: for each distance first over the rows of a
+// sequence, then over the sequences in their order.
+template <class T>
+void attention_backward(const Context& ctx, const Sequences& sequences, const AttentionShape& shape,
+                        const Dropout& dropout, const T* qkv, const T* out,
                         const float* log_sum_exp, const T* grad_out, T* grad_qkv,
-                        const PositionBias* bias = nullptr, float* grad_bias = nullptr,
-                        std::size_t window = kAllKeys);
+                        const PositionBias* bias = nullptr, float* grad_bias = nullptr);
 
 }  // namespace tandem::kernels

@@ -1,5 +1,5 @@
-// Internal: attention of one (sequence, head), written once over a class `Products`: what the
-// products multiply (f32, or pairs of bf16, in which case P and dS are rounded to bf16 as in
+// Internal: attention of one (sequence, head of keys), written once over a class `Products`: what
+// the products multiply (f32, or pairs of bf16, in which case P and dS are rounded to bf16 as in
 // PyTorch's autocast) and how, with vectors (attention_vectors.h) or AMX tiles
 // (attention_tiles.h).
 //
@@ -12,7 +12,10 @@
 // A bias by distance is added to each row of scores before its softmax. The band's values for a row
 // begin at the row's first distance; the gradient sums the rows of dS there, in their order.
 // With a window, a block computes the scores of the keys that its queries reach, and the softmax of
-// a row those in its window: work is proportional to the window.
+// a row those in its window: work is proportional to the window. A causal block ends at its own
+// rows.
+// Query heads that share K and V pass one after the other. They share the packed K and V, and their
+// gradients add up in the same memory.
 // Rows are padded to kMr, columns to kNr and reductions to kDepth units; padding is zero or is
 // never read as part of a reduction.
 //
@@ -123,7 +126,8 @@ struct Attention {
       grad_k = take(matrix);
       grad_v = take(matrix);
     }
-    static std::size_t size(std::size_t num_keys, std::size_t head_dim, std::size_t window) {
+    static std::size_t size(std::size_t num_keys, std::size_t head_dim,
+                            const tandem::kernels::Window& window) {
       return 6 * padded(num_keys) * padded(head_dim) + 5 * kBlock * padded(head_dim) +
              3 * kBlock * Window::widest(num_keys, window);
     }
@@ -257,7 +261,7 @@ struct Attention {
     const Row scales = Row::set1(scale2);
     Row total = Row::zero();
     for_each_masked_vector<Row>(
-        h.mask, static_cast<std::uint32_t>(row), keys.begin + at_row.start,
+        *h.masks, static_cast<std::uint32_t>(row), keys.begin + at_row.start,
         count, [&](auto at, Row factor) __attribute__((always_inline)) {
           const Row p = at.keep(exp2_below(Row::fma(at.load(from), scales, shift)));
           total = total + p;
@@ -281,30 +285,53 @@ struct Attention {
     const Scratch s(h);
     pack_transpose(h.keys, h.head_dim, h.k, h.ld_qkv, s.k_along);
     pack_rows(h.keys, h.head_dim, h.v, h.ld_qkv, s.v_across);
-    for (std::size_t first = 0; first < h.rows; first += kBlock)
-      forward_block(products, h, s, first, Window::at_most(h.rows - first, kBlock));
+    for (std::size_t i = 0; i < h.group; ++i) {
+      const AttentionHead<T> head = query_head(h, i);
+      for (std::size_t first = h.first_row; first < h.rows; first += kBlock)
+        forward_block(products, head, s, first, Window::at_most(h.rows - first, kBlock));
+    }
+  }
+
+  // One of the query heads alone.
+  static AttentionHead<T> query_head(const AttentionHead<T>& group, std::size_t i) {
+    AttentionHead<T> h = group;
+    h.q += i * h.head_dim;
+    h.masks += i;
+    h.log_sum_exp += i * h.ld_log_sum_exp;
+    if (h.out != nullptr) h.out += i * h.head_dim;
+    return h;
+  }
+  static AttentionHeadBackward<T> query_head(const AttentionHeadBackward<T>& group, std::size_t i) {
+    AttentionHeadBackward<T> b = group;
+    b.head = query_head(group.head, i);
+    const std::size_t columns = i * b.head.head_dim;
+    b.out += columns;
+    b.grad_out += columns;
+    b.grad_q += columns;
+    return b;
   }
 
   static void forward_block(Products& products, const AttentionHead<T>& h, const Scratch& s,
                             std::size_t first, std::size_t rows) {
     const Keys keys = Window::keys_of_block(h, first, rows);
-    stage(rows, h.head_dim, h.q + first * h.ld_qkv, h.ld_qkv, s.queries);
+    const std::size_t at = first - h.first_row;
+    stage(rows, h.head_dim, h.q + at * h.ld_q, h.ld_q, s.queries);
     multiply_along(products, s, keys, rows, s.queries, s.k_along, s.scores);
     RowSum sums[kBlock];
     for (std::size_t i = 0; i < rows; ++i) {
       const std::size_t row = first + i;
       if (const std::size_t next = row + kBlock; next < h.rows)
-        fetch_row<Access::kRead>(h.head_dim, h.q + next * h.ld_qkv);
-      fetch_row<Access::kWrite>(h.head_dim, h.out + row * h.ld_out);
+        fetch_row<Access::kRead>(h.head_dim, h.q + (next - h.first_row) * h.ld_q);
+      fetch_row<Access::kWrite>(h.head_dim, h.out + (at + i) * h.ld_out);
       sums[i] = softmax_row(h, keys, row, s.scores + i * keys.width);
     }
     for (std::size_t i = 0; i < rows; ++i)
-      h.log_sum_exp[first + i] = sums[i].largest * h.scale + __builtin_logf(sums[i].sum);
+      h.log_sum_exp[at + i] = sums[i].largest * h.scale + __builtin_logf(sums[i].sum);
     multiply_across(products, h, s, keys, rows, s.scores, s.v_across);
     for (std::size_t i = 0; i < rows; ++i) {
       // The output of a row without keys is zero.
       const float factor = sums[i].sum == 0 ? 0.0f : 1.0f / sums[i].sum;
-      store_row(h.head_dim, s.out + i * s.columns, factor, h.out + (first + i) * h.ld_out);
+      store_row(h.head_dim, s.out + i * s.columns, factor, h.out + (at + i) * h.ld_out);
     }
   }
 
@@ -344,7 +371,7 @@ struct Attention {
     const V scales = V::set1(h.scale * kLog2E);
     const V offset = V::set1(delta);
     for_each_masked_vector<V>(
-        h.mask, static_cast<std::uint32_t>(row), keys.begin + start,
+        *h.masks, static_cast<std::uint32_t>(row), keys.begin + start,
         at_row.end - start, [&](auto at, V factor) __attribute__((always_inline)) {
           const V p = exp2_below(V::fma(at.load(p_from), scales, shift));
           const V grad_p = at.load(grad_from);
@@ -392,9 +419,15 @@ struct Attention {
     pack_transpose(h.keys, h.head_dim, h.v, h.ld_qkv, s.v_along);
     pack_rows(h.keys, h.head_dim, h.k, h.ld_qkv, s.k_across);
     if (b.grad_bias != nullptr) clear_bias(b);
-    if (h.window != kAllKeys) clear_key_gradients(s);
-    for (std::size_t first = 0; first < h.rows; first += kBlock)
-      backward_block(products, b, s, first, Window::at_most(h.rows - first, kBlock));
+    const bool cleared = !Window::reaches_all(h.window);
+    if (cleared) clear_key_gradients(s);
+    for (std::size_t i = 0; i < h.group; ++i) {
+      const AttentionHeadBackward<T> head = query_head(b, i);
+      for (std::size_t first = 0; first < h.rows; first += kBlock) {
+        backward_block(products, head, s, first, Window::at_most(h.rows - first, kBlock),
+                       /*accumulate=*/cleared || i > 0 || first > 0);
+      }
+    }
     store_key_gradient(h, s, s.grad_k, h.scale, b.grad_k);
     store_key_gradient(h, s, s.grad_v, 1.0f, b.grad_v);
   }
@@ -422,7 +455,8 @@ struct Attention {
   }
 
   static void backward_block(Products& products, const AttentionHeadBackward<T>& b,
-                             const Scratch& s, std::size_t first, std::size_t rows) {
+                             const Scratch& s, std::size_t first, std::size_t rows,
+                             bool accumulate) {
     const AttentionHead<T>& h = b.head;
     const Keys keys = Window::keys_of_block(h, first, rows);
     const T* grad_out = b.grad_out + first * h.ld_out;
@@ -431,11 +465,10 @@ struct Attention {
     stage(rows, h.head_dim, grad_out, h.ld_out, s.grad_out);
     multiply_along(products, s, keys, rows, s.grad_out, s.v_along, s.grad_scores);
     backward_rows(b, s, keys, first, rows);
-    const bool later = first > 0 || h.window != kAllKeys;
     const auto add_to = [&](const float* scores, const GemmUnit* block, float* gradient) {
       products.multiply_transposed(keys.width, s.columns, depth(rows),
                                    transpose_rows(s, keys.width, rows, scores), block, gradient,
-                                   s.keys, keys.begin, later);
+                                   s.keys, keys.begin, accumulate);
     };
     Products::pack_block(rows, h.head_dim, operand(grad_out, h.ld_out, false), s.grad_out_across);
     add_to(s.scores, s.grad_out_across, s.grad_v);

@@ -12,6 +12,11 @@ struct Shape {
   std::vector<std::uint32_t> lengths;
   std::uint32_t pads;
   std::size_t heads, head_dim;
+  std::size_t key_heads = 0;  // 0: heads
+
+  AttentionShape attention(const Window& window = {}) const {
+    return {heads, head_dim, key_heads, window};
+  }
 };
 
 const Shape kShapes[] = {{{1}, 0, 1, 32},       {{5, 1, 7}, 0, 2, 32},   {{17, 65}, 3, 2, 64},
@@ -25,9 +30,10 @@ struct Case {
   Case(const Shape& s, float p, Bias with = Bias::kNone)
       : shape(s),
         batch(s.lengths, s.pads),
-        hidden(s.heads * s.head_dim),
+        hidden(s.attention().out_width()),
+        width(s.attention().qkv_width()),
         dropout{.p = p, .seed = 42, .step = 3, .site = dropout_site(1, kAttentionSite)},
-        qkv(random_values<T>(batch.rows() * 3 * hidden, 1)),
+        qkv(random_values<T>(batch.rows() * width, 1)),
         grad_out(random_values<T>(batch.rows() * hidden, 2)) {
     if (with == Bias::kNone) return;
     // A reach beyond the longest sequence: the rest of the band is not read.
@@ -43,16 +49,16 @@ struct Case {
 
   Shape shape;
   Batch batch;
-  std::size_t hidden;
+  std::size_t hidden, width;
   Dropout dropout;
   std::vector<T> qkv, grad_out;
   std::size_t reach = 0;
   std::vector<float> band;  // empty: no bias
-  std::size_t window = kAllKeys;
+  Window window;
 };
 
 template <class T>
-Case<T> windowed(std::size_t window, const Shape& shape, float p, Bias bias = Bias::kNone) {
+Case<T> windowed(const Window& window, const Shape& shape, float p, Bias bias = Bias::kNone) {
   Case<T> c(shape, p, bias);
   c.window = window;
   return c;
@@ -60,6 +66,12 @@ Case<T> windowed(std::size_t window, const Shape& shape, float p, Bias bias = Bi
 
 // Less than a block of queries and more, odd and even; 64 is ModernBERT's.
 constexpr std::size_t kWindows[] = {0, 3, 16, 64};
+// Decoders: query heads that share keys, whole and partial blocks, heads of 64 and 128 columns.
+const Shape kGroupedShapes[] = {{{1}, 0, 2, 32, 1},
+                                {{5, 1, 130}, 0, 4, 8, 2},
+                                {{300, 20}, 0, 3, 64, 1},
+                                {{65, 64}, 3, 2, 128, 2},
+                                {{200}, 40, 6, 20, 2}};
 // Several blocks; pad rows without keys; a sequence that its window holds.
 const Shape kLongShapes[] = {{{300, 20}, 0, 2, 32}, {{150}, 40, 1, 64}, {{200}, 3, 2, 20}};
 
@@ -78,14 +90,19 @@ Results<T> run(const Context& ctx, const Case<T>& c, const Results<T>* forward =
       std::vector<T>(c.qkv.size(), to_storage<T>(7.0f)), std::vector<float>(c.band.size())};
   const PositionBias bias = c.bias();
   const PositionBias* const added = c.has_bias() ? &bias : nullptr;
-  attention_forward(ctx, c.batch.sequences(), c.shape.heads, c.shape.head_dim, c.dropout,
-                    c.qkv.data(), r.out.data(), r.log_sum_exp.data(), added, c.window);
+  const AttentionShape shape = c.shape.attention(c.window);
+  attention_forward(ctx, c.batch.sequences(), shape, c.dropout, c.qkv.data(), r.out.data(),
+                    r.log_sum_exp.data(), added);
   // Both versions differentiate the same saved values, so that only backward is compared.
   const Results<T>& saved = forward != nullptr ? *forward : r;
-  attention_backward(ctx, c.batch.sequences(), c.shape.heads, c.shape.head_dim, c.dropout,
-                     c.qkv.data(), saved.out.data(), saved.log_sum_exp.data(), c.grad_out.data(),
-                     r.grad_qkv.data(), added, r.grad_bias.data(), c.window);
+  attention_backward(ctx, c.batch.sequences(), shape, c.dropout, c.qkv.data(), saved.out.data(),
+                     saved.log_sum_exp.data(), c.grad_out.data(), r.grad_qkv.data(), added,
+                     r.grad_bias.data());
   return r;
+}
+
+bool outside(const Window& window, std::size_t row, std::size_t key) {
+  return key > row ? key - row > window.after : row - key > window.before;
 }
 
 // The most that rounding P and dS to bf16 can change each element: 2^-8 times the same sums over
@@ -113,7 +130,10 @@ struct OperandRounding {
     const std::size_t H = c.hidden;
     const double scale = 1.0 / std::sqrt(static_cast<double>(D));
     const std::size_t begin = sequences.row_begin[sequence];
-    const auto q_of = [&](std::size_t row) { return (begin + row) * 3 * H + head * D; };
+    const auto q_of = [&](std::size_t row) { return (begin + row) * c.width + head * D; };
+    const std::size_t key_heads = c.shape.attention().kv_heads();
+    const std::size_t key_head = head / (c.shape.heads / key_heads);
+    const auto k_of = [&](std::size_t row) { return (begin + row) * c.width + H + key_head * D; };
     const auto out_of = [&](std::size_t row) { return (begin + row) * H + head * D; };
     const auto dot = [D](const std::vector<T>& a, std::size_t i, const std::vector<T>& b,
                          std::size_t j) {
@@ -127,9 +147,9 @@ struct OperandRounding {
       const double lse = saved.log_sum_exp[head * c.batch.rows() + begin + row];
       const double delta = dot(c.grad_out, out_of(row), saved.out, out_of(row));
       for (std::size_t key = 0; key < sequences.key_count[sequence]; ++key) {
-        if (std::max(row, key) - std::min(row, key) > c.window) continue;
-        const std::size_t k = q_of(key) + H;
-        const std::size_t v = k + H;
+        if (outside(c.window, row, key)) continue;
+        const std::size_t k = k_of(key);
+        const std::size_t v = k + key_heads * D;
         const double p =
             std::exp(scale * dot(c.qkv, q_of(row), c.qkv, k) + c.bias_of(head, row, key) - lse);
         const double grad_p = dot(c.grad_out, out_of(row), c.qkv, v);
@@ -156,9 +176,10 @@ void compare(const std::string& implementation, const Case<T>& c, const Results<
   const Results<T> got = run(fast.context(), c, &want);
   const Shape& shape = c.shape;
   const float p = c.dropout.p;
-  const std::string what =
-      fmt::format("{} rows {} heads {}x{} p {} window {}", implementation, c.batch.rows(),
-                  shape.heads, shape.head_dim, p, c.window == kAllKeys ? -1 : int(c.window));
+  const std::string what = fmt::format(
+      "{} rows {} heads {}x{} keys {} p {} window {} {}", implementation, c.batch.rows(),
+      shape.heads, shape.head_dim, shape.key_heads, p, static_cast<std::ptrdiff_t>(c.window.before),
+      static_cast<std::ptrdiff_t>(c.window.after));
   // Every element is a sum over keys (or queries) of factors that are themselves sums over
   // head_dim.
   const double rounding =
@@ -184,7 +205,7 @@ void compare(const std::string& implementation, const Case<T>& c, const Results<
 }
 
 template <class T>
-void compare_all(const Shape& shape, float p, Bias bias, std::size_t window = kAllKeys) {
+void compare_all(const Shape& shape, float p, Bias bias, const Window& window = {}) {
   const Case<T> c = windowed<T>(window, shape, p, bias);
   Runtime reference("reference");
   const Results<T> want = run(reference.context(), c);
@@ -208,8 +229,19 @@ TEST(Attention, WindowsAgreeWithTheReference) {
   for (const Shape& shape : kLongShapes) {
     for (const std::size_t window : kWindows) {
       for (const float p : {0.0f, 0.1f}) {
+        compare_all<float>(shape, p, Bias::kNone, Window::around(window));
+        compare_all<bfloat16>(shape, p, Bias::kByDistance, Window::around(window));
+      }
+    }
+  }
+}
+
+TEST(Attention, SharedKeysAgreeWithTheReference) {
+  for (const Shape& shape : kGroupedShapes) {
+    for (const Window& window : {Window{}, Window::causal(), Window{16, 0}, Window{3, 40}}) {
+      for (const float p : {0.0f, 0.1f}) {
         compare_all<float>(shape, p, Bias::kNone, window);
-        compare_all<bfloat16>(shape, p, Bias::kByDistance, window);
+        compare_all<bfloat16>(shape, p, Bias::kNone, window);
       }
     }
   }
@@ -217,7 +249,7 @@ TEST(Attention, WindowsAgreeWithTheReference) {
 
 // The longest text of ModernBERT.
 TEST(Attention, AWindowOfALongTextAgreesWithTheReference) {
-  compare_all<float>({{8192}, 0, 1, 8}, 0.1f, Bias::kNone, 64);
+  compare_all<float>({{8192}, 0, 1, 8}, 0.1f, Bias::kNone, Window::around(64));
 }
 
 template <class T>
@@ -269,9 +301,17 @@ TEST_P(EmulatedAttention, ComputesTheBitsOfTheHardwareInAWindow) {
   for (const Shape& shape : kLongShapes) {
     for (const std::size_t window : kWindows) {
       const std::string what = fmt::format("{} head of {} window {}", name, shape.head_dim, window);
-      expect_same_bits(name, emulation_of(name), windowed<bfloat16>(window, shape, 0.1f), what);
-      expect_same_bits(name, emulation_of(name), windowed<float>(window, shape, 0.1f), what);
+      expect_same_bits(name, emulation_of(name),
+                       windowed<bfloat16>(Window::around(window), shape, 0.1f), what);
+      expect_same_bits(name, emulation_of(name),
+                       windowed<float>(Window::around(window), shape, 0.1f), what);
     }
+  }
+  for (const Shape& shape : kGroupedShapes) {
+    const std::string what = fmt::format("{} head of {} causal", name, shape.head_dim);
+    const Window causal = Window::causal();
+    expect_same_bits(name, emulation_of(name), windowed<bfloat16>(causal, shape, 0.1f), what);
+    expect_same_bits(name, emulation_of(name), windowed<float>(causal, shape, 0.1f), what);
   }
 }
 
@@ -291,7 +331,8 @@ TEST(Attention, ReferenceBackwardIsTheDerivativeOfForward) {
 
 TEST(Attention, ReferenceBackwardIsTheDerivativeInAWindow) {
   for (const std::size_t window : {0, 2}) {
-    Case<float> c = windowed<float>(window, {{6, 4}, 3, 2, 5}, 0.25f, Bias::kByDistance);
+    Case<float> c =
+        windowed<float>(Window::around(window), {{6, 4}, 3, 2, 5}, 0.25f, Bias::kByDistance);
     Runtime runtime("reference");
     const Results<float> r = run(runtime.context(), c);
     const auto loss = [&] { return weighted_sum(run(runtime.context(), c).out, c.grad_out); };
@@ -300,12 +341,115 @@ TEST(Attention, ReferenceBackwardIsTheDerivativeInAWindow) {
   }
 }
 
+TEST(Attention, ReferenceBackwardIsTheDerivativeForSharedKeys) {
+  for (const Window& window : {Window::causal(), Window{2, 1}}) {
+    Case<float> c = windowed<float>(window, {{6, 4}, 1, 4, 5, 2}, 0.25f);
+    Runtime runtime("reference");
+    const Results<float> r = run(runtime.context(), c);
+    const auto loss = [&] { return weighted_sum(run(runtime.context(), c).out, c.grad_out); };
+    expect_gradient(c.qkv, r.grad_qkv, loss, fmt::format("after {}", window.after));
+  }
+}
+
+// Heads of keys that are repeated for each query head give the same rows.
+template <class T>
+void repeated_keys_have_the_same_bits(const std::string& implementation) {
+  Runtime runtime("attention=" + implementation, 2, kPrecisionOf<T>);
+  const Case<T> shared = windowed<T>(Window::causal(), {{90, 40}, 0, 4, 32, 2}, 0.1f);
+  Case<T> repeated = windowed<T>(Window::causal(), {{90, 40}, 0, 4, 32}, 0.1f);
+  for (std::size_t i = 0; i < repeated.qkv.size(); ++i) {
+    const std::size_t row = i / repeated.width, column = i % repeated.width;
+    const std::size_t head = column / 32, d = column % 32;
+    const std::size_t from = head < 4 ? head : (head < 8 ? 4 + (head - 4) / 2 : 6 + (head - 8) / 2);
+    repeated.qkv[i] = shared.qkv[row * shared.width + from * 32 + d];
+  }
+  const Results<T> want = run(runtime.context(), repeated);
+  const Results<T> got = run(runtime.context(), shared);
+  EXPECT_TRUE(same_bits(got.out, want.out)) << implementation;
+  EXPECT_TRUE(same_bits(got.log_sum_exp, want.log_sum_exp)) << implementation;
+}
+
+TEST(Attention, SharedKeysHaveTheBitsOfRepeatedKeys) {
+  for (const std::string& name : running_implementations("attention"))
+    repeated_keys_have_the_same_bits<bfloat16>(name);
+  for (const std::string& name : running_implementations("attention", Precision::kFloat32))
+    repeated_keys_have_the_same_bits<float>(name);
+}
+
+// Rows behind a row change no bit of it.
+TEST(Attention, ACausalRowDoesNotDependOnLaterRows) {
+  for (const std::string& name : running_implementations("attention")) {
+    Runtime runtime("attention=" + name);
+    Case<bfloat16> c = windowed<bfloat16>(Window::causal(), {{150}, 0, 4, 32, 2}, 0.1f);
+    const Results<bfloat16> before = run(runtime.context(), c);
+    constexpr std::size_t kRows = 70;
+    for (std::size_t i = kRows * c.width; i < c.qkv.size(); ++i) c.qkv[i] = to_bfloat16(3.0f);
+    const Results<bfloat16> after = run(runtime.context(), c);
+    const auto first = [&](const std::vector<bfloat16>& out) {
+      return std::vector<bfloat16>(out.begin(), out.begin() + kRows * c.hidden);
+    };
+    EXPECT_TRUE(same_bits(first(before.out), first(after.out))) << name;
+    EXPECT_FALSE(same_bits(before.out, after.out)) << name;
+  }
+}
+
+// The last rows of a sequence from kept keys and values, some or one at a time.
+template <class T>
+void rows_behind_have_the_same_bits(const std::string& implementation) {
+  Runtime runtime("attention=" + implementation, 2, kPrecisionOf<T>);
+  const Case<T> c = windowed<T>(Window::causal(), {{150}, 0, 4, 20, 2}, 0.0f);
+  const Results<T> all = run(runtime.context(), c);
+  const std::size_t keys_width = c.width - c.hidden;
+  std::vector<T> keys;
+  for (std::size_t row = 0; row < 150; ++row) {
+    const auto from = c.qkv.begin() + static_cast<std::ptrdiff_t>(row * c.width + c.hidden);
+    keys.insert(keys.end(), from, from + static_cast<std::ptrdiff_t>(keys_width));
+  }
+  const std::pair<std::size_t, std::size_t> parts[] = {{0, 1},  {0, 150}, {1, 1},  {63, 2},
+                                                       {64, 1}, {70, 80}, {149, 1}};
+  for (const auto& [past, count] : parts) {
+    std::vector<T> out(count * c.hidden);
+    std::vector<float> log_sum_exp(4 * count);
+    attention_forward_behind(runtime.context(), c.shape.attention(c.window), past, count,
+                             c.qkv.data() + past * c.width, c.width, keys.data(), out.data(),
+                             log_sum_exp.data());
+    const auto want = all.out.begin() + static_cast<std::ptrdiff_t>(past * c.hidden);
+    EXPECT_TRUE(
+        same_bits(out, std::vector<T>(want, want + static_cast<std::ptrdiff_t>(count * c.hidden))))
+        << implementation << ", " << count << " rows behind " << past;
+    EXPECT_EQ(log_sum_exp[count], all.log_sum_exp[150 + past]) << implementation;
+  }
+}
+
+TEST(Attention, RowsBehindKeptKeysHaveTheirBits) {
+  for (const std::string& name : running_implementations("attention"))
+    rows_behind_have_the_same_bits<bfloat16>(name);
+  for (const std::string& name : running_implementations("attention", Precision::kFloat32))
+    rows_behind_have_the_same_bits<float>(name);
+}
+
+TEST(Attention, HeadsMustBeAMultipleOfTheirKeys) {
+  Runtime runtime;
+  const Case<float> c({{3}, 0, 4, 8, 2}, 0.0f);
+  std::vector<float> out(c.batch.rows() * c.hidden), log_sum_exp(4 * c.batch.rows());
+  const auto forward = [&](const AttentionShape& shape, const PositionBias* bias) {
+    attention_forward(runtime.context(), c.batch.sequences(), shape, c.dropout, c.qkv.data(),
+                      out.data(), log_sum_exp.data(), bias);
+  };
+  forward({4, 8, 2}, nullptr);
+  EXPECT_THROW(forward({4, 8, 3}, nullptr), InvalidArgument);
+  const std::vector<float> band(4 * 9);
+  const PositionBias bias{.reach = 4, .values = band.data()};
+  EXPECT_THROW(forward({4, 8, 2}, &bias), InvalidArgument);
+}
+
 TEST(Attention, AWindowThatHoldsASequenceChangesNoBit) {
   for (const std::string& name : running_implementations("attention")) {
     Runtime runtime("attention=" + name);
     const Shape shape{{90, 40}, 2, 2, 32};
     const Results<bfloat16> want = run(runtime.context(), Case<bfloat16>(shape, 0.1f));
-    const Results<bfloat16> got = run(runtime.context(), windowed<bfloat16>(91, shape, 0.1f));
+    const Results<bfloat16> got =
+        run(runtime.context(), windowed<bfloat16>(Window::around(91), shape, 0.1f));
     EXPECT_TRUE(same_bits(got.out, want.out)) << name;
     EXPECT_TRUE(same_bits(got.log_sum_exp, want.log_sum_exp)) << name;
     EXPECT_TRUE(same_bits(got.grad_qkv, want.grad_qkv)) << name;
@@ -320,8 +464,14 @@ TEST(Attention, PairsAreThoseOfTheWindow) {
         for (std::size_t row = 0; row < rows; ++row)
           for (std::size_t key = 0; key < keys; ++key)
             count += std::max(row, key) - std::min(row, key) <= window ? 1 : 0;
-        EXPECT_EQ(attention_pairs(rows, keys, window), static_cast<double>(count))
+        EXPECT_EQ(attention_pairs(rows, keys, Window::around(window)), static_cast<double>(count))
             << rows << " rows, " << keys << " keys, window " << window;
+        std::size_t one_side = 0;
+        for (std::size_t row = 0; row < rows; ++row)
+          for (std::size_t key = 0; key < keys; ++key)
+            one_side += outside({kAllKeys, window}, row, key) ? 0 : 1;
+        EXPECT_EQ(attention_pairs(rows, keys, {kAllKeys, window}), static_cast<double>(one_side))
+            << rows << " rows, " << keys << " keys, " << window << " after";
       }
     }
   }
@@ -359,7 +509,7 @@ TEST(Attention, TheGradientOfABiasIsAddedTo) {
       attention_backward(
           runtime.context(),
           {row_begin, sequences.key_count.subspan(i, 1), sequences.sample.subspan(i, 1)},
-          c.shape.heads, c.shape.head_dim, c.dropout, c.qkv.data() + begin * 3 * c.hidden,
+          c.shape.attention(), c.dropout, c.qkv.data() + begin * 3 * c.hidden,
           all.out.data() + begin * c.hidden, lse.data(), c.grad_out.data() + begin * c.hidden,
           grad_qkv.data(), &bias, sum.data());
     }
@@ -395,7 +545,8 @@ TEST(Attention, ScratchMayHoldAnything) {
     for (const Case<bfloat16>& c :
          {Case<bfloat16>({{17, 3}, 1, 2, 20}, 0.1f, Bias::kByDistance),
           Case<bfloat16>({{150}, 3, 1, 64}, 0.1f, Bias::kByDistance),
-          windowed<bfloat16>(9, {{150}, 60, 1, 64}, 0.1f, Bias::kByDistance)}) {
+          windowed<bfloat16>(Window::around(9), {{150}, 60, 1, 64}, 0.1f, Bias::kByDistance),
+          windowed<bfloat16>(Window::causal(), {{150}, 3, 4, 20, 2}, 0.1f)}) {
       Runtime runtime("attention=" + name, 1);
       const Results<bfloat16> want = run(runtime.context(), c);
       for (float& x : runtime.context().scratch.of_thread<float>(0, Scratch::kThreadBytes / 4))
@@ -416,7 +567,7 @@ TEST(Attention, ReferenceComputesASmallCaseByHand) {
   Runtime runtime("reference");
   std::vector<float> out(2);
   std::vector<float> lse(2);
-  attention_forward(runtime.context(), batch.sequences(), 1, 1, Dropout{}, qkv.data(), out.data(),
+  attention_forward(runtime.context(), batch.sequences(), {1, 1}, Dropout{}, qkv.data(), out.data(),
                     lse.data());
   for (std::size_t row = 0; row < 2; ++row) {
     const double q = static_cast<double>(qkv[3 * row]);
@@ -455,7 +606,7 @@ TEST(Attention, SequencesDoNotDependOnPackingOrPadding) {
       const std::vector<std::uint32_t> keys = {30};
       std::vector<bfloat16> out(rows * H);
       std::vector<float> lse(2 * rows);
-      attention_forward(runtime.context(), {row_begin, keys, sample}, 2, 32, dropout, qkv.data(),
+      attention_forward(runtime.context(), {row_begin, keys, sample}, {2, 32}, dropout, qkv.data(),
                         out.data(), lse.data());
       out.resize(30 * H);
       return out;
@@ -468,15 +619,14 @@ template <class T>
 void first_rows_alone(const std::string& implementation) {
   Runtime runtime("attention=" + implementation, 2, kPrecisionOf<T>);
   for (const Shape& shape : kShapes) {
-    const Case<T> c = windowed<T>(11, shape, 0.1f, Bias::kByDistance);
+    const Case<T> c = windowed<T>(Window::around(11), shape, 0.1f, Bias::kByDistance);
     const PositionBias bias = c.bias();
     const Results<T> all = run(runtime.context(), c);
     const T untouched = to_storage<T>(7.0f);
     std::vector<T> want(all.out.size(), untouched), out = want;
     std::vector<float> log_sum_exp(all.log_sum_exp.size());
-    attention_forward_first_rows(runtime.context(), c.batch.sequences(), shape.heads,
-                                 shape.head_dim, c.dropout, c.qkv.data(), out.data(),
-                                 log_sum_exp.data(), &bias, c.window);
+    attention_forward_first_rows(runtime.context(), c.batch.sequences(), shape.attention(c.window),
+                                 c.dropout, c.qkv.data(), out.data(), log_sum_exp.data(), &bias);
     for (std::size_t i = 0; i < shape.lengths.size(); ++i) {
       const std::size_t begin = c.batch.sequences().row_begin[i] * c.hidden;
       std::copy_n(all.out.begin() + begin, c.hidden, want.begin() + begin);
@@ -496,16 +646,18 @@ TEST(Attention, FirstRowsAloneHaveTheSameBits) {
 TEST(Attention, SameBitsForAnyNumberOfThreads) {
   for (const auto& row : implementations("attention", CpuFeatures::detect())) {
     if (!row.reason.empty()) continue;
-    const Case<bfloat16> c =
-        windowed<bfloat16>(40, {{50, 7, 33}, 2, 2, 32}, 0.1f, Bias::kByDistance);
-    Runtime one("attention=" + row.implementation, 1);
-    const Results<bfloat16> want = run(one.context(), c);
-    for (const int num_threads : {2, 3}) {
-      Runtime many("attention=" + row.implementation, num_threads);
-      const Results<bfloat16> got = run(many.context(), c);
-      EXPECT_TRUE(same_bits(got.out, want.out)) << row.implementation;
-      EXPECT_TRUE(same_bits(got.grad_qkv, want.grad_qkv)) << row.implementation;
-      EXPECT_TRUE(same_bits(got.grad_bias, want.grad_bias)) << row.implementation;
+    for (const Case<bfloat16>& c :
+         {windowed<bfloat16>(Window::around(40), {{50, 7, 33}, 2, 2, 32}, 0.1f, Bias::kByDistance),
+          windowed<bfloat16>(Window::causal(), {{70, 7, 33}, 2, 4, 32, 2}, 0.1f)}) {
+      Runtime one("attention=" + row.implementation, 1);
+      const Results<bfloat16> want = run(one.context(), c);
+      for (const int num_threads : {2, 3}) {
+        Runtime many("attention=" + row.implementation, num_threads);
+        const Results<bfloat16> got = run(many.context(), c);
+        EXPECT_TRUE(same_bits(got.out, want.out)) << row.implementation;
+        EXPECT_TRUE(same_bits(got.grad_qkv, want.grad_qkv)) << row.implementation;
+        EXPECT_TRUE(same_bits(got.grad_bias, want.grad_bias)) << row.implementation;
+      }
     }
   }
 }

@@ -15,6 +15,14 @@ struct AttentionWindow {
 
   static std::size_t at_most(std::size_t a, std::size_t b) { return a < b ? a : b; }
   static constexpr std::size_t padded(std::size_t n) { return (n + kNr - 1) / kNr * kNr; }
+  static bool reaches_all(const Window& window) {
+    return window.before == kAllKeys && window.after == kAllKeys;
+  }
+  // The end of the keys that `row` reaches.
+  template <class Head>
+  static std::size_t end_of(const Head& h, std::size_t row) {
+    return h.window.after == kAllKeys ? h.keys : at_most(h.keys, row + h.window.after + 1);
+  }
 
   // The keys [begin, end) that the queries of a block reach. Their panels are whole: `begin` and
   // `width`, the length of a row of scores, are multiples of kNr.
@@ -23,15 +31,15 @@ struct AttentionWindow {
   };
   template <class Head>
   static Keys keys_of_block(const Head& h, std::size_t first, std::size_t rows) {
-    if (h.window == kAllKeys) return {0, h.keys, padded(h.keys)};
-    const std::size_t begin = (first - at_most(first, h.window)) / kNr * kNr;
-    const std::size_t end = at_most(h.keys, first + rows + h.window);
+    const std::size_t begin = (first - at_most(first, h.window.before)) / kNr * kNr;
+    const std::size_t end = end_of(h, first + rows - 1);
     return end <= begin ? Keys{begin, begin, 0} : Keys{begin, end, padded(end - begin)};
   }
   // The width of the widest block.
-  static std::size_t widest(std::size_t num_keys, std::size_t window) {
+  static std::size_t widest(std::size_t num_keys, const Window& window) {
     const std::size_t all = padded(num_keys);
-    return window == kAllKeys ? all : at_most(all, padded(kBlock + 2 * window) + kNr);
+    if (window.before == kAllKeys || window.after == kAllKeys) return all;
+    return at_most(all, padded(kBlock + window.before + window.after) + kNr);
   }
 
   // The columns [begin, end) of a row's window in its row of scores. `start` is begin or the column
@@ -41,9 +49,8 @@ struct AttentionWindow {
   };
   template <class Head>
   static Columns columns_of_row(const Head& h, const Keys& keys, std::size_t row) {
-    if (h.window == kAllKeys) return {0, 0, h.keys};
-    const std::size_t first = row - at_most(row, h.window);
-    const std::size_t last = at_most(h.keys, row + h.window + 1);
+    const std::size_t first = row - at_most(row, h.window.before);
+    const std::size_t last = end_of(h, row);
     if (last <= first) return {0, 0, 0};
     return {(first & ~std::size_t{1}) - keys.begin, first - keys.begin, last - keys.begin};
   }

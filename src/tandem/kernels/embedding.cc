@@ -126,8 +126,8 @@ void embedding_forward(const Context& ctx, const Sequences& sequences, std::size
   check_noise(sequences, args.noise);
   for_each_row(ctx, sequences, H, dropout, [&](const BatchRow& row, int) {
     const std::size_t i = row.index;
-    float* sum = args.sum + i * H;
     float* y = args.y + i * H;
+    float* sum = args.gamma == nullptr ? y : args.sum + i * H;
     const ReduceKernels& reduce = *ctx.kernels.reduce;
     const float* word = table_row(args.word, indices.word[i], H);
     if (indices.position == nullptr) {
@@ -137,19 +137,21 @@ void embedding_forward(const Context& ctx, const Sequences& sequences, std::size
     }
     if (indices.type != nullptr) reduce.add(H, sum, table_row(args.type, indices.type[i], H), sum);
     if (args.noise.alpha != 0.0f) add_noise(args.noise, sequences, i, H, sum);
-    ctx.kernels.layer_norm->f32.forward({.H = H,
-                                         .x = sum,
-                                         .residual = nullptr,
-                                         .gamma = args.gamma,
-                                         .beta = args.beta,
-                                         .eps = args.eps,
-                                         .mask = {},
-                                         .row = 0,
-                                         .y = y,
-                                         .y_copy = nullptr,
-                                         .sum = sum,
-                                         .mean = args.mean + i,
-                                         .rstd = args.rstd + i});
+    if (args.gamma != nullptr) {
+      ctx.kernels.layer_norm->f32.forward({.H = H,
+                                           .x = sum,
+                                           .residual = nullptr,
+                                           .gamma = args.gamma,
+                                           .beta = args.beta,
+                                           .eps = args.eps,
+                                           .mask = {},
+                                           .row = 0,
+                                           .y = y,
+                                           .y_copy = nullptr,
+                                           .sum = sum,
+                                           .mean = args.mean + i,
+                                           .rstd = args.rstd + i});
+    }
     if (dropout.p != 0.0f) ctx.kernels.dropout->f32.forward(row.mask, row.in_sequence, H, y, y);
     if (args.y_copy == nullptr) return;
     if constexpr (std::is_same_v<T, float>) {
@@ -166,17 +168,19 @@ void embedding_backward(const Context& ctx, const Sequences& sequences, std::siz
   check_sequences(sequences);
   check_indices(indices, sequences.rows());
   if (dropout.p != 0.0f) dropout_forward(ctx, sequences, H, dropout, args.grad_y, args.grad_y);
-  dropout_add_layer_norm_backward<float>(ctx, sequences, H, kNoDropout,
-                                         {.grad_y = args.grad_y,
-                                          .sum = args.sum,
-                                          .mean = args.mean,
-                                          .rstd = args.rstd,
-                                          .gamma = args.gamma,
-                                          .grad_sum = args.grad_y,
-                                          .grad_x = nullptr,
-                                          .grad_gamma = args.grad_gamma,
-                                          .grad_beta = args.grad_beta,
-                                          .accumulate = args.accumulate});
+  if (args.gamma != nullptr) {
+    dropout_add_layer_norm_backward<float>(ctx, sequences, H, kNoDropout,
+                                           {.grad_y = args.grad_y,
+                                            .sum = args.sum,
+                                            .mean = args.mean,
+                                            .rstd = args.rstd,
+                                            .gamma = args.gamma,
+                                            .grad_sum = args.grad_y,
+                                            .grad_x = nullptr,
+                                            .grad_gamma = args.grad_gamma,
+                                            .grad_beta = args.grad_beta,
+                                            .accumulate = args.accumulate});
+  }
   const std::size_t rows = sequences.rows();
   constexpr std::int32_t kNone = -1;
   scatter_add(ctx, rows, H, args.grad_y, indices.word, args.padding_idx, indices.vocab_size,

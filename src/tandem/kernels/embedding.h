@@ -1,5 +1,5 @@
 // BERT's embedding block: y = dropout(LayerNorm(word[id] + position[p] + type[t])). A model may
-// lack positions, types and the bias of the norm.
+// lack positions, types, the bias of the norm, and the norm.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ struct EmbeddingForward {
   const float* word = nullptr;      // [vocab_size, H] f32
   const float* position = nullptr;  // [max_positions, H] f32, or null as in the indices
   const float* type = nullptr;      // [type_vocab_size, H] f32, or null as in the indices
-  const float* gamma = nullptr;     // [H]
+  const float* gamma = nullptr;     // [H], or null: no norm, and sum, mean and rstd are not written
   const float* beta = nullptr;      // [H] or null
   float eps = 1e-12f;
   float* y = nullptr;         // [rows, H] f32, overwritten
@@ -61,7 +61,7 @@ struct EmbeddingBackward {
   const float* sum = nullptr;          // saved by forward
   const float* mean = nullptr;         // saved by forward
   const float* rstd = nullptr;         // saved by forward
-  const float* gamma = nullptr;        // [H]
+  const float* gamma = nullptr;        // [H], or null as in forward
   float* grad_word = nullptr;          // [vocab_size, H] f32
   float* grad_position = nullptr;      // [max_positions, H] f32, or null as in the indices
   float* grad_type = nullptr;          // [type_vocab_size, H] f32, or null as in the indices

@@ -32,6 +32,7 @@ struct EmbeddingCase {
   static constexpr std::size_t kVocab = 131;
   bool with_types;
   bool bare = false;  // without positions and the bias of the norm
+  bool normed = true;
   Batch batch{{5, 8, 70}};
   Dropout dropout{.p = 0.2f, .seed = 3, .step = 4, .site = 5};
   std::vector<std::int32_t> ids, positions, types;
@@ -60,7 +61,7 @@ EmbeddingResults run(const Context& ctx, const EmbeddingCase& c, std::int32_t pa
                               {.word = c.word.data(),
                                .position = c.bare ? nullptr : c.position.data(),
                                .type = c.with_types ? c.type.data() : nullptr,
-                               .gamma = c.gamma.data(),
+                               .gamma = c.normed ? c.gamma.data() : nullptr,
                                .beta = c.bare ? nullptr : c.beta.data(),
                                .eps = 1e-12f,
                                .y = r.y.data(),
@@ -80,7 +81,7 @@ EmbeddingResults run(const Context& ctx, const EmbeddingCase& c, std::int32_t pa
                       .sum = r.sum.data(),
                       .mean = r.mean.data(),
                       .rstd = r.rstd.data(),
-                      .gamma = c.gamma.data(),
+                      .gamma = c.normed ? c.gamma.data() : nullptr,
                       .grad_word = r.grad_word.data(),
                       .grad_position = c.bare ? nullptr : r.grad_position.data(),
                       .grad_type = c.with_types ? r.grad_type.data() : nullptr,
@@ -124,6 +125,33 @@ TEST(Embedding, OfWordsAlone) {
     EXPECT_TRUE(same_bits(got.y, same.y) && same_bits(got.y_copy, same.y_copy)) << name;
     EXPECT_TRUE(same_bits(got.grad_word, same.grad_word)) << name;
     EXPECT_TRUE(same_bits(got.grad_gamma, same.grad_gamma)) << name;
+  }
+}
+
+// Decoders: the sum of the rows itself, with dropout.
+TEST(Embedding, WithoutANorm) {
+  for (const bool bare : {true, false}) {
+    EmbeddingCase c(false);
+    c.bare = bare;
+    c.normed = false;
+    for (const std::string& name : running_implementations("layer_norm")) {
+      Runtime runtime("layer_norm=" + name);
+      const EmbeddingResults r = run(runtime.context(), c);
+      const auto loss = [&] { return weighted_sum(run(runtime.context(), c).y, c.grad_y); };
+      expect_gradient(c.word, r.grad_word, loss, "word");
+      if (!bare) expect_gradient(c.position, r.grad_position, loss, "position");
+      EXPECT_EQ(r.grad_gamma, std::vector<float>(EmbeddingCase::H, 1.0f));  // not written
+      EXPECT_EQ(r.rstd, std::vector<float>(r.rstd.size()));
+      EmbeddingCase kept = c;
+      kept.dropout.p = 0;
+      const EmbeddingResults plain = run(runtime.context(), kept);
+      const auto word = static_cast<std::size_t>(c.ids[3]) * EmbeddingCase::H;
+      const auto position = static_cast<std::size_t>(c.positions[3]) * EmbeddingCase::H;
+      for (std::size_t i = 0; i < EmbeddingCase::H; ++i) {
+        EXPECT_EQ(plain.y[3 * EmbeddingCase::H + i],
+                  c.word[word + i] + (bare ? 0.0f : c.position[position + i]));
+      }
+    }
   }
 }
 

@@ -130,7 +130,7 @@ SoftmaxErrors softmax_errors(const Context& ctx, std::size_t D, float range) {
     q[D + row] = 1;
     q[2 * D + row] = 1;
   }
-  attention_forward(ctx, batch.sequences(), 1, D, {}, qkv.data(), out.data(), log_sum_exp.data());
+  attention_forward(ctx, batch.sequences(), {1, D}, {}, qkv.data(), out.data(), log_sum_exp.data());
   SoftmaxErrors errors;
   for (std::size_t row = 0; row < D; ++row) {
     const auto score = [&](std::size_t key) {

@@ -63,21 +63,26 @@ struct GemmKernels {
   const PackedGemm* packed = nullptr;
 };
 
-// --- attention: one (sequence, head) ---
+// --- attention: one (sequence, head of keys) with its query heads ---
 
 template <class T>
 struct AttentionHead {
-  std::size_t rows = 0, keys = 0, head_dim = 0;
-  std::size_t ld_qkv = 0, ld_out = 0;  // elements between rows
+  // Rows first_row … rows are computed, and q, out and log_sum_exp begin with first_row. Backward
+  // has all rows.
+  std::size_t first_row = 0, rows = 0, keys = 0, head_dim = 0;
+  // Query heads with these keys and values: q, out and their gradients are head_dim apart,
+  // log_sum_exp ld_log_sum_exp, and each has a mask.
+  std::size_t group = 1;
+  // Elements between rows: of k and v, of q, of out; ld_qkv and ld_q are equal in backward.
+  std::size_t ld_qkv = 0, ld_q = 0, ld_out = 0, ld_log_sum_exp = 0;
   const T *q = nullptr, *k = nullptr, *v = nullptr;
   float scale = 1;  // 1 / sqrt(head_dim)
-  // Row r attends to the keys r - window … r + window; kAllKeys: to all of them.
-  std::size_t window = kAllKeys;
+  Window window;
   // bias[key - row] is added to the scaled score; null: nothing is. Distances 1 - rows … keys - 1.
   const float* bias = nullptr;
-  DropoutMask mask;
-  float* log_sum_exp = nullptr;  // [rows], written by forward, read by backward
-  T* out = nullptr;              // written by forward
+  const DropoutMask* masks = nullptr;  // [group]
+  float* log_sum_exp = nullptr;        // [rows], written by forward, read by backward
+  T* out = nullptr;                    // written by forward
   float* scratch = nullptr;
 };
 
@@ -97,7 +102,8 @@ struct AttentionOf {
   void (*forward)(const AttentionHead<T>&) = nullptr;
   void (*backward)(const AttentionHeadBackward<T>&) = nullptr;
   // f32 elements of scratch that either direction needs.
-  std::size_t (*scratch_size)(std::size_t rows, std::size_t head_dim, std::size_t window) = nullptr;
+  std::size_t (*scratch_size)(std::size_t rows, std::size_t head_dim,
+                              const Window& window) = nullptr;
 };
 
 struct AttentionKernels {
@@ -126,7 +132,7 @@ struct RotaryKernels {
 
 // --- layer norm: one row ---
 
-// beta, x and residual may be null.
+// beta, x, residual and mean may be null: mean in RMSNorm.
 template <class T>
 struct LayerNormRow {
   std::size_t H = 0;
@@ -153,6 +159,7 @@ template <class T>
 struct LayerNormRowBackward {
   std::size_t H = 0;
   const float *grad_y = nullptr, *sum = nullptr, *gamma = nullptr;
+  bool centered = true;  // false: RMSNorm, and the mean is 0
   float mean = 0, rstd = 0;
   DropoutMask mask;
   std::uint32_t row = 0;

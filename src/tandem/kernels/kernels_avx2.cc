@@ -1,4 +1,5 @@
 // Every operation on 256-bit vectors of f32.
+#include "tandem/kernels/activation_simd.h"
 #include "tandem/kernels/attention_vectors.h"
 #include "tandem/kernels/elementwise_simd.h"
 #include "tandem/kernels/gemm_simd.h"

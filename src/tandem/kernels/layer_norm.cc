@@ -31,7 +31,7 @@ void dropout_add_layer_norm_forward(const Context& ctx, const Sequences& sequenc
                   .y = at_row(args.y, i, H),
                   .y_copy = at_row(args.y_copy, i, H),
                   .sum = args.sum + i * H,
-                  .mean = args.mean + i,
+                  .mean = args.mean == nullptr ? nullptr : args.mean + i,
                   .rstd = args.rstd + i});
   });
 }
@@ -47,7 +47,7 @@ void layer_norm_recompute(const Context& ctx, const Sequences& sequences, std::s
                     .sum = args.sum + i * H,
                     .gamma = args.gamma,
                     .beta = args.beta,
-                    .mean = args.mean[i],
+                    .mean = args.mean == nullptr ? 0.0f : args.mean[i],
                     .rstd = args.rstd[i],
                     .y = at_row(args.y, i, H),
                     .y_copy = at_row(args.y_copy, i, H)});
@@ -71,7 +71,8 @@ void dropout_add_layer_norm_backward(const Context& ctx, const Sequences& sequen
                      .grad_y = args.grad_y + i * H,
                      .sum = args.sum + i * H,
                      .gamma = args.gamma,
-                     .mean = args.mean[i],
+                     .centered = args.mean != nullptr,
+                     .mean = args.mean == nullptr ? 0.0f : args.mean[i],
                      .rstd = args.rstd[i],
                      .mask = row.mask,
                      .row = row.in_sequence,

@@ -1,5 +1,8 @@
 // Layer normalisation with what surrounds it in a transformer block: y = LayerNorm(dropout(x) +
 // residual) (Ba et al. 2016). The bias of the product that made x has been added by the product.
+//
+// Without a mean (null) the norm is RMSNorm (Zhang and Sennrich 2019): the mean counts as 0
+// everywhere, so rstd is 1 / sqrt(mean of the squares + eps).
 #pragma once
 
 #include <cstddef>
@@ -23,7 +26,7 @@ struct LayerNormForward {
   float* y = nullptr;     // [rows, H] f32, overwritten; or null: not wanted
   T* y_copy = nullptr;    // [rows, H] y rounded to T, the next product's operand; or null
   float* sum = nullptr;   // [rows, H] f32, saved: dropout(x) + residual. May be x (T = float)
-  float* mean = nullptr;  // [rows] f32, saved
+  float* mean = nullptr;  // [rows] f32, saved; or null: RMSNorm
   float* rstd = nullptr;  // [rows] f32, saved: 1 / sqrt(variance + eps)
 };
 
@@ -37,7 +40,7 @@ void dropout_add_layer_norm_forward(const Context& ctx, const Sequences& sequenc
 template <class T>
 struct LayerNormRecompute {
   const float* sum = nullptr;    // [rows, H] saved by forward
-  const float* mean = nullptr;   // saved by forward
+  const float* mean = nullptr;   // saved by forward, or null
   const float* rstd = nullptr;   // saved by forward
   const float* gamma = nullptr;  // [H]
   const float* beta = nullptr;   // [H] or null
@@ -53,7 +56,7 @@ template <class T>
 struct LayerNormBackward {
   const float* grad_y = nullptr;  // [rows, H] f32
   const float* sum = nullptr;     // saved by forward
-  const float* mean = nullptr;    // saved by forward
+  const float* mean = nullptr;    // saved by forward, or null
   const float* rstd = nullptr;    // saved by forward
   const float* gamma = nullptr;   // [H]
   // [rows, H] f32: the gradient of the sum's other uses, besides the norm (a layer that is normed

@@ -32,25 +32,25 @@ void forward(const LayerNormRow<T>& r) {
     r.sum[c] = x + residual;
     mean += r.sum[c];
   }
-  mean /= static_cast<double>(r.H);
+  mean = r.mean == nullptr ? 0.0 : mean / static_cast<double>(r.H);
   double variance = 0;
   for (std::size_t c = 0; c < r.H; ++c) variance += (r.sum[c] - mean) * (r.sum[c] - mean);
   const double rstd =
       1.0 / std::sqrt(variance / static_cast<double>(r.H) + static_cast<double>(r.eps));
-  *r.mean = static_cast<float>(mean);
+  if (r.mean != nullptr) *r.mean = static_cast<float>(mean);
   *r.rstd = static_cast<float>(rstd);
   recompute<T>({.H = r.H,
                 .sum = r.sum,
                 .gamma = r.gamma,
                 .beta = r.beta,
-                .mean = *r.mean,
+                .mean = static_cast<float>(mean),
                 .rstd = *r.rstd,
                 .y = r.y,
                 .y_copy = r.y_copy});
 }
 
 // With xhat = (sum - mean) rstd and g = gamma grad_y:   grad_sum = rstd (g - mean(g) - xhat mean(g
-// xhat)).
+// xhat)). RMSNorm has no mean(g).
 template <class T>
 void backward(const LayerNormRowBackward<T>& r) {
   const auto xhat = [&](std::size_t c) {
@@ -61,7 +61,7 @@ void backward(const LayerNormRowBackward<T>& r) {
   double mean_g_xhat = 0;
   for (std::size_t c = 0; c < r.H; ++c) {
     const double g = static_cast<double>(r.gamma[c]) * static_cast<double>(r.grad_y[c]);
-    mean_g += g / static_cast<double>(r.H);
+    if (r.centered) mean_g += g / static_cast<double>(r.H);
     mean_g_xhat += g * xhat(c) / static_cast<double>(r.H);
     r.grad_gamma[c] += static_cast<float>(static_cast<double>(r.grad_y[c]) * xhat(c));
     if (r.grad_beta != nullptr) r.grad_beta[c] += r.grad_y[c];

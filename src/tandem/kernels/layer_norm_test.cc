@@ -31,8 +31,8 @@ struct LayerNormCase {
   std::vector<float> residual, gamma, beta, grad_y;
 };
 
-// The absent parts of a norm in a layer that is normed before its products.
-enum class Absent { kNothing, kXAndBias };
+// The absent parts of a norm: in a layer that is normed before its products, and in RMSNorm.
+enum class Absent { kNothing, kXAndBias, kMeanAndBias };
 
 template <class T>
 struct LayerNormResults {
@@ -43,7 +43,8 @@ struct LayerNormResults {
 template <class T>
 LayerNormResults<T> run(const Context& ctx, const LayerNormCase<T>& c, bool accumulate = false,
                         Absent absent = Absent::kNothing, const float* grad_beside = nullptr) {
-  const bool whole = absent == Absent::kNothing;
+  const bool bias = absent == Absent::kNothing, with_x = absent != Absent::kXAndBias;
+  const bool centered = absent != Absent::kMeanAndBias;
   const std::size_t rows = c.batch.rows();
   const std::size_t size = rows * c.H;
   LayerNormResults<T> r;
@@ -53,38 +54,39 @@ LayerNormResults<T> run(const Context& ctx, const LayerNormCase<T>& c, bool accu
   r.grad_gamma = random_values(c.H, 8);
   r.grad_beta = random_values(c.H, 9);
   dropout_add_layer_norm_forward<T>(ctx, c.batch.sequences(), c.H, c.dropout,
-                                    {.x = whole ? c.x.data() : nullptr,
+                                    {.x = with_x ? c.x.data() : nullptr,
                                      .residual = c.residual.data(),
                                      .gamma = c.gamma.data(),
-                                     .beta = whole ? c.beta.data() : nullptr,
+                                     .beta = bias ? c.beta.data() : nullptr,
                                      .eps = 1e-12f,
                                      .y = r.y.data(),
                                      .y_copy = r.y_copy.data(),
                                      .sum = r.sum.data(),
-                                     .mean = r.mean.data(),
+                                     .mean = centered ? r.mean.data() : nullptr,
                                      .rstd = r.rstd.data()});
   dropout_add_layer_norm_backward<T>(ctx, c.batch.sequences(), c.H, c.dropout,
                                      {.grad_y = c.grad_y.data(),
                                       .sum = r.sum.data(),
-                                      .mean = r.mean.data(),
+                                      .mean = centered ? r.mean.data() : nullptr,
                                       .rstd = r.rstd.data(),
                                       .gamma = c.gamma.data(),
                                       .grad_beside = grad_beside,
                                       .grad_sum = r.grad_sum.data(),
                                       .grad_x = r.grad_x.data(),
                                       .grad_gamma = r.grad_gamma.data(),
-                                      .grad_beta = whole ? r.grad_beta.data() : nullptr,
+                                      .grad_beta = bias ? r.grad_beta.data() : nullptr,
                                       .accumulate = accumulate});
   return r;
 }
 
 template <class T>
-void compare_layer_norm(const std::string& implementation, std::size_t H, float p) {
+void compare_layer_norm(const std::string& implementation, std::size_t H, float p,
+                        Absent absent = Absent::kNothing) {
   const LayerNormCase<T> c(H, p);
   Runtime fast("layer_norm=" + implementation);
   Runtime reference("reference");
-  const auto got = run(fast.context(), c, true);
-  const auto want = run(reference.context(), c, true);
+  const auto got = run(fast.context(), c, true, absent);
+  const auto want = run(reference.context(), c, true, absent);
   const std::string what = fmt::format("{} H {} p {}", implementation, H, p);
   // Normalised values are below sqrt(H) and their error follows that of the mean, a sum of H terms
   // of magnitude 2; the smallest variance of a row magnifies it.
@@ -114,6 +116,64 @@ TEST(LayerNorm, FastVersionsAgreeWithTheReference) {
         compare_layer_norm<bfloat16>(name, H, p);
       }
     }
+  }
+}
+
+TEST(RmsNorm, FastVersionsAgreeWithTheReference) {
+  for (const std::string& name : fast_implementations("layer_norm")) {
+    for (const std::size_t H : {32, 48, 129, 576}) {
+      for (const float p : {0.0f, 0.1f}) {
+        compare_layer_norm<float>(name, H, p, Absent::kMeanAndBias);
+        compare_layer_norm<bfloat16>(name, H, p, Absent::kMeanAndBias);
+      }
+    }
+  }
+}
+
+TEST(RmsNorm, IsTheRootMeanSquare) {
+  for (const std::string& name : running_implementations("layer_norm")) {
+    Runtime runtime("layer_norm=" + name);
+    const LayerNormCase<float> c(48, 0.0f);
+    const auto r = run(runtime.context(), c, false, Absent::kMeanAndBias);
+    for (std::size_t row = 0; row < c.batch.rows(); ++row) {
+      const float* const sum = r.sum.data() + row * c.H;
+      double squares = 0;
+      for (std::size_t i = 0; i < c.H; ++i) squares += static_cast<double>(sum[i]) * sum[i] / 48;
+      for (std::size_t i = 0; i < c.H; ++i)
+        ASSERT_NEAR(r.y[row * c.H + i], sum[i] / std::sqrt(squares) * c.gamma[i], 1e-6) << name;
+      EXPECT_EQ(r.mean[row], 0.0f);  // not written
+    }
+  }
+}
+
+TEST(RmsNorm, ReferenceBackwardIsTheDerivativeOfForward) {
+  Runtime runtime("reference");
+  for (const float p : {0.0f, 0.25f}) {
+    LayerNormCase<float> c(24, p);
+    const auto r = run(runtime.context(), c, false, Absent::kMeanAndBias);
+    const auto loss = [&] {
+      return weighted_sum(run(runtime.context(), c, false, Absent::kMeanAndBias).y, c.grad_y);
+    };
+    expect_gradient(c.x, r.grad_x, loss, "x");
+    expect_gradient(c.residual, r.grad_sum, loss, "residual");
+    expect_gradient(c.gamma, r.grad_gamma, loss, "gamma");
+  }
+}
+
+TEST(RmsNorm, IsRecomputedToTheSameBits) {
+  for (const std::string& name : running_implementations("layer_norm")) {
+    Runtime runtime("layer_norm=" + name);
+    const LayerNormCase<bfloat16> c(129, 0.1f);
+    const auto r = run(runtime.context(), c, false, Absent::kMeanAndBias);
+    std::vector<float> y(r.y.size());
+    std::vector<bfloat16> y_copy(y.size());
+    layer_norm_recompute<bfloat16>(runtime.context(), c.batch.sequences(), c.H,
+                                   {.sum = r.sum.data(),
+                                    .rstd = r.rstd.data(),
+                                    .gamma = c.gamma.data(),
+                                    .y = y.data(),
+                                    .y_copy = y_copy.data()});
+    EXPECT_TRUE(same_bits(y, r.y) && same_bits(y_copy, r.y_copy)) << name;
   }
 }
 
@@ -159,12 +219,13 @@ TEST(LayerNorm, OfTheResidualAloneWithoutABias) {
 }
 
 template <class T>
-void expect_bits_of_any_width(const std::string& implementation, std::size_t H, float p) {
+void expect_bits_of_any_width(const std::string& implementation, std::size_t H, float p,
+                              Absent absent = Absent::kNothing) {
   const LayerNormCase<T> c(H, p);
   Runtime here("layer_norm=" + or_emulation("layer_norm", implementation));
   Runtime plain("layer_norm=avx512_emulated");
-  const auto got = run(here.context(), c);
-  const auto want = run(plain.context(), c);
+  const auto got = run(here.context(), c, false, absent);
+  const auto want = run(plain.context(), c, false, absent);
   SCOPED_TRACE(fmt::format("{} H {} p {}", implementation, H, p));
   EXPECT_TRUE(same_bits(got.y, want.y));
   EXPECT_TRUE(same_bits(got.y_copy, want.y_copy));
@@ -180,6 +241,7 @@ TEST(VectorWidths, GiveTheSameLayerNorm) {
       for (const float p : {0.0f, 0.1f}) {
         expect_bits_of_any_width<float>(implementation, H, p);
         expect_bits_of_any_width<bfloat16>(implementation, H, p);
+        expect_bits_of_any_width<bfloat16>(implementation, H, p, Absent::kMeanAndBias);
       }
     }
   }

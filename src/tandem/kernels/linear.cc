@@ -70,6 +70,23 @@ void linear_backward_input(const Context& ctx, std::size_t M, std::size_t N, std
 }
 
 template <class T>
+void transposed_linear_forward(const Context& ctx, std::size_t M, std::size_t N, std::size_t K,
+                               const T* x, const T* weight, const float* bias, T* y) {
+  Gemm<T, T> product = forward_product(M, N, K, x, weight, bias, y);
+  product.b = {.data = weight, .ld = N, .reduction_is_row = false};
+  run(ctx, product);
+}
+
+template <class T, class Out>
+void transposed_linear_backward_input(const Context& ctx, std::size_t M, std::size_t N,
+                                      std::size_t K, const T* grad_out, const T* weight,
+                                      Out* grad_input, bool accumulate) {
+  Gemm<T, Out> product = forward_product(M, K, N, grad_out, weight, nullptr, grad_input);
+  product.accumulate = accumulate;
+  run(ctx, product);
+}
+
+template <class T>
 void linear_backward_weight(const Context& ctx, std::size_t M, std::size_t N, std::size_t K,
                             const T* grad_out, const T* x, float* grad_weight, float* grad_bias,
                             bool accumulate) {
@@ -102,6 +119,19 @@ template void linear_backward_input(const Context&, std::size_t, std::size_t, st
                                     const bfloat16*, const bfloat16*, bfloat16*, bool);
 template void linear_backward_input(const Context&, std::size_t, std::size_t, std::size_t,
                                     const bfloat16*, const bfloat16*, float*, bool);
+template void transposed_linear_forward(const Context&, std::size_t, std::size_t, std::size_t,
+                                        const float*, const float*, const float*, float*);
+template void transposed_linear_forward(const Context&, std::size_t, std::size_t, std::size_t,
+                                        const bfloat16*, const bfloat16*, const float*, bfloat16*);
+template void transposed_linear_backward_input(const Context&, std::size_t, std::size_t,
+                                               std::size_t, const float*, const float*, float*,
+                                               bool);
+template void transposed_linear_backward_input(const Context&, std::size_t, std::size_t,
+                                               std::size_t, const bfloat16*, const bfloat16*,
+                                               bfloat16*, bool);
+template void transposed_linear_backward_input(const Context&, std::size_t, std::size_t,
+                                               std::size_t, const bfloat16*, const bfloat16*,
+                                               float*, bool);
 template void linear_backward_weight(const Context&, std::size_t, std::size_t, std::size_t,
                                      const float*, const float*, float*, float*, bool);
 template void linear_backward_weight(const Context&, std::size_t, std::size_t, std::size_t,

@@ -37,6 +37,16 @@ template <class T, class Out>
 void linear_backward_input(const Context& ctx, std::size_t M, std::size_t N, std::size_t K,
                            const T* grad_out, const T* weight, Out* grad_input, bool accumulate);
 
+// The same products with a weight that is stored transposed, [K, N] T: GPT-2's Conv1D. The gradient
+// of such a weight is linear_backward_weight() with x and grad_out exchanged.
+template <class T>
+void transposed_linear_forward(const Context& ctx, std::size_t M, std::size_t N, std::size_t K,
+                               const T* x, const T* weight, const float* bias, T* y);
+template <class T, class Out>
+void transposed_linear_backward_input(const Context& ctx, std::size_t M, std::size_t N,
+                                      std::size_t K, const T* grad_out, const T* weight,
+                                      Out* grad_input, bool accumulate);
+
 // grad_weight = grad_out^T x and grad_bias = column sums of grad_out, or += when `accumulate`; all
 // M rows are summed in f32.
 //   grad_out: [M, N] T.   x: [M, K] T.   grad_weight: [N, K] f32.   grad_bias: [N] f32 or null.

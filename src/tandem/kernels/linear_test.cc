@@ -87,6 +87,42 @@ TEST(Linear, FastVersionsAgreeWithTheReference) {
   }
 }
 
+template <class T>
+void compare_transposed(const std::string& implementation) {
+  Runtime runtime("gemm=" + implementation, 2, kPrecisionOf<T>);
+  const Context& ctx = runtime.context();
+  for (const Shape& s : kShapes) {
+    const Operands<T> in(s);
+    std::vector<T> turned(in.weight.size());
+    for (std::size_t n = 0; n < s.N; ++n)
+      for (std::size_t k = 0; k < s.K; ++k) turned[k * s.N + n] = in.weight[n * s.K + k];
+    const Results<T> want = run(ctx, s, in, true);
+    Results<T> got{std::vector<T>(s.M * s.N),
+                   random_values<T>(s.M * s.K, 5),
+                   random_values<float>(s.M * s.K, 6),
+                   {},
+                   {}};
+    transposed_linear_forward(ctx, s.M, s.N, s.K, in.x.data(), turned.data(), in.bias.data(),
+                              got.y.data());
+    transposed_linear_backward_input(ctx, s.M, s.N, s.K, in.grad_out.data(), turned.data(),
+                                     got.grad_x.data(), true);
+    transposed_linear_backward_input(ctx, s.M, s.N, s.K, in.grad_out.data(), turned.data(),
+                                     got.grad_x_f32.data(), true);
+    const std::string what = fmt::format("{} {} x {} x {}", implementation, s.M, s.N, s.K);
+    const auto within = [](std::size_t k) { return [k](std::size_t) { return bound(k); }; };
+    expect_near(got.y, want.y, within(s.K), what + " y");
+    expect_near(got.grad_x, want.grad_x, within(s.N), what + " grad_x");
+    expect_near(got.grad_x_f32, want.grad_x_f32, within(s.N), what + " grad_x f32");
+  }
+}
+
+TEST(Linear, TransposedWeightsGiveTheSameProducts) {
+  for (const std::string& name : running_implementations("gemm"))
+    compare_transposed<bfloat16>(name);
+  for (const std::string& name : running_implementations("gemm", Precision::kFloat32))
+    compare_transposed<float>(name);
+}
+
 TEST(Linear, ReferenceMultipliesSmallMatricesByHand) {
   Runtime runtime("reference");
   const std::vector<float> x = {1, 2, 3, 4};        // [2, 2]

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "tandem/core/error.h"
 #include "tandem/kernels/kernel_tables.h"
@@ -47,16 +48,30 @@ void rotate(const Context& ctx, const Sequences& sequences, std::size_t heads, s
   });
 }
 
+// transformers' _compute_llama3_parameters, in f32 as there.
+float scaled(float frequency, const RotaryScaling& scaling) {
+  const auto positions = static_cast<double>(scaling.original_positions);
+  const float wavelength = static_cast<float>(2 * std::numbers::pi) / frequency;
+  const double low = scaling.low_frequency_factor, high = scaling.high_frequency_factor;
+  if (wavelength < static_cast<float>(positions / high)) return frequency;
+  const auto factor = static_cast<float>(scaling.factor);
+  if (wavelength > static_cast<float>(positions / low)) return frequency / factor;
+  const float share = (static_cast<float>(positions) / wavelength - static_cast<float>(low)) /
+                      static_cast<float>(high - low);
+  return (1.0f - share) * frequency / factor + share * frequency;
+}
+
 }  // namespace
 
 void fill_rotary_table(double theta, std::size_t head_dim, std::size_t positions, float* cos,
-                       float* sin) {
+                       float* sin, const RotaryScaling* scaling) {
   check_halves(head_dim);
   if (!(theta > 0)) raise<InvalidArgument>("rotary theta is {}; expected a positive number", theta);
   const std::size_t half = head_dim / 2;
   for (std::size_t j = 0; j < half; ++j) {
     const float exponent = static_cast<float>(2 * j) / static_cast<float>(head_dim);
-    const float frequency = 1.0f / std::pow(static_cast<float>(theta), exponent);
+    float frequency = 1.0f / std::pow(static_cast<float>(theta), exponent);
+    if (scaling != nullptr) frequency = scaled(frequency, *scaling);
     for (std::size_t position = 0; position < positions; ++position) {
       const double angle = static_cast<float>(position) * frequency;
       cos[position * half + j] = static_cast<float>(std::cos(angle));

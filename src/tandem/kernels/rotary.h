@@ -21,10 +21,20 @@ struct RotaryTable {
   const float* sin = nullptr;
 };
 
-// Writes the table. Frequencies and angles are rounded to f32 as Hugging Face does. Throws
-// InvalidArgument for an odd head_dim or a theta that is not positive.
+// Lower frequencies for texts longer than those of the first training (Llama 3.1): wavelengths
+// above original_positions / low_frequency_factor are `factor` times as long, those below
+// original_positions / high_frequency_factor stay, and between them the change is gradual.
+struct RotaryScaling {
+  double factor = 8;
+  double low_frequency_factor = 1;
+  double high_frequency_factor = 4;
+  std::size_t original_positions = 8192;
+};
+
+// Writes the table. Frequencies and angles are rounded to f32 as Hugging Face does. scaling: or
+// null. Throws InvalidArgument for an odd head_dim or a theta that is not positive.
 void fill_rotary_table(double theta, std::size_t head_dim, std::size_t positions, float* cos,
-                       float* sin);
+                       float* sin, const RotaryScaling* scaling = nullptr);
 
 // Rotates `heads` heads of every row in place. Head i of row r is at x + r ld + i head_dim, so the
 // queries and keys of a product [rows, 3H] are 2 H / head_dim heads with ld = 3H; queries or keys

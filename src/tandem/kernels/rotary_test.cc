@@ -1,6 +1,7 @@
 #include "tandem/kernels/rotary.h"
 
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 #include "tandem/core/error.h"
@@ -147,6 +148,26 @@ TEST(Rotary, TheTableHasHuggingFacesAngles) {
   const std::size_t last = 8191 * 32;
   EXPECT_NEAR(table.cos[last], std::cos(8191.0), 1e-6);
   EXPECT_NEAR(table.sin[last + 31], std::sin(8191.0 * std::pow(160000.0, -62.0 / 64.0)), 1e-6);
+}
+
+// transformers 4.57.6: inv_freq of Llama 3.2, head of 64, theta 500000, factor 32, of
+// _compute_llama3_parameters; the frequencies that stay, change gradually, and are divided.
+TEST(Rotary, TheTableIsScaledAsLlama3) {
+  const RotaryScaling scaling{.factor = 32,
+                              .low_frequency_factor = 1,
+                              .high_frequency_factor = 4,
+                              .original_positions = 8192};
+  std::vector<float> cos(2 * 32), sin(2 * 32);
+  fill_rotary_table(500000.0, 64, 2, cos.data(), sin.data(), &scaling);
+  const double plain = std::pow(500000.0, -20.0 / 64.0);
+  EXPECT_NEAR(sin[32 + 10], std::sin(plain), 1e-7);
+  for (const std::size_t j : {15, 16, 17}) {
+    const double frequency = std::pow(500000.0, -2.0 * static_cast<double>(j) / 64.0);
+    const double share = (8192.0 / (2 * std::numbers::pi / frequency) - 1.0) / 3.0;
+    ASSERT_TRUE(share > 0 && share < 1) << j;
+    EXPECT_NEAR(sin[32 + j], (1 - share) * frequency / 32 + share * frequency, 1e-8) << j;
+  }
+  EXPECT_NEAR(sin[32 + 31], std::pow(500000.0, -62.0 / 64.0) / 32, 1e-12);
 }
 
 TEST(Rotary, BadShapesAreNamed) {

@@ -145,6 +145,12 @@ constexpr ExactActivation kExactGeluNew = {
 constexpr ExactActivation kExactTanh = {[](double x) { return std::tanh(x); },
                                         [](double x) { return 1 - std::tanh(x) * std::tanh(x); }};
 
+constexpr ExactActivation kExactSilu = {[](double x) { return x / (1 + std::exp(-x)); },
+                                        [](double x) {
+                                          const double s = 1 / (1 + std::exp(-x));
+                                          return s + x * s * (1 - s);
+                                        }};
+
 // The errors in units of 2^-24, the spacing of f32 below 1: of the value relative to |x|, of the
 // derivative, which lies around 1, as they are.
 struct ActivationErrors {
@@ -177,6 +183,9 @@ void check_activations() {
   const auto tanh = activation_errors<kKernels, Activation::kTanh>(kExactTanh);
   EXPECT_LE(tanh.value, 2.5);
   EXPECT_LE(tanh.slope, 3.5);
+  const auto silu = activation_errors<kKernels, Activation::kSilu>(kExactSilu);
+  EXPECT_LE(silu.value, 2.5);
+  EXPECT_LE(silu.slope, 3.5);
 }
 
 TEST(SimdMath, ActivationsKeepTheirBounds) {

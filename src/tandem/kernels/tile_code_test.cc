@@ -262,9 +262,9 @@ Attended attention(const Context& ctx, std::uint32_t rows, std::size_t head_dim)
   const auto grad_out = random_values<bfloat16>(batch.rows() * H, 2);
   Attended r{std::vector<bfloat16>(batch.rows() * H), std::vector<bfloat16>(qkv.size()),
              std::vector<float>(kHeads * batch.rows())};
-  attention_forward(ctx, batch.sequences(), kHeads, head_dim, dropout, qkv.data(), r.out.data(),
+  attention_forward(ctx, batch.sequences(), {kHeads, head_dim}, dropout, qkv.data(), r.out.data(),
                     r.log_sum_exp.data());
-  attention_backward(ctx, batch.sequences(), kHeads, head_dim, dropout, qkv.data(), r.out.data(),
+  attention_backward(ctx, batch.sequences(), {kHeads, head_dim}, dropout, qkv.data(), r.out.data(),
                      r.log_sum_exp.data(), grad_out.data(), r.grad_qkv.data());
   return r;
 }

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <numbers>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -92,7 +93,7 @@ class DoubleModel {
     const PreNormNames* modern = pre_norm_names(*config_.family);
     for (std::size_t l = 0; l < config_.num_hidden_layers; ++l)
       x = modern == nullptr ? layer(l, x) : pre_norm_layer(*modern, l, std::move(x));
-    if (modern != nullptr) layer_norm(x, base() + std::string(modern->final_norm), H);
+    if (modern != nullptr) pre_norm_norm(x, base() + std::string(modern->final_norm));
     return x;
   }
 
@@ -106,9 +107,10 @@ class DoubleModel {
   }
 
   Matrix embed() const {
-    const std::string e = base() + "embeddings.";
-    const double* word = parameter(fmt::format("{}{}.weight", e, config_.family->embeddings.word));
-    const double* position = optional_parameter(e + "position_embeddings.weight");
+    const EmbeddingNames& names = config_.family->embeddings;
+    const std::string e = base() + std::string(names.prefix);
+    const double* word = parameter(word_embeddings_name(*config_.family));
+    const double* position = optional_parameter(fmt::format("{}{}.weight", e, names.position));
     const double* type =
         config_.type_vocab_size > 0 ? parameter(e + "token_type_embeddings.weight") : nullptr;
     const std::size_t E = config_.embedding_width();
@@ -123,7 +125,7 @@ class DoubleModel {
         }
       }
     }
-    layer_norm(x, e + std::string(config_.family->embeddings.norm), E);
+    if (!names.norm.empty()) layer_norm(x, e + std::string(names.norm), E);
     drop(x, E, 0, nn::DropoutSite::kInput, config_.embeddings_dropout_prob());
     return E == H ? x : linear(x, base() + "embeddings_project", H, E);
   }
@@ -163,46 +165,97 @@ class DoubleModel {
   }
 
   Matrix pre_norm_layer(const PreNormNames& names, std::size_t l, Matrix x) const {
+    const PreNormForm& form = pre_norm(*config_.family)->form();
     const auto name = [&](std::string_view part) {
       return fmt::format("{}{}{}.{}", base(), names.layers, l, part);
     };
     Matrix h = x;
-    if (l > 0) layer_norm(h, name(names.attention_norm), H);
-    const Matrix qkv = linear(h, name(names.qkv), 3 * H, H);
-    std::vector<Matrix> parts(3, Matrix(R * H));
-    for (std::size_t i = 0; i < qkv.size(); ++i)
-      parts[i % (3 * H) / H][i / (3 * H) * H + i % H] = qkv[i];
+    if (l > 0 || form.first_norm) pre_norm_norm(h, name(names.attention_norm));
+    const std::size_t D = config_.head_dim(), C = config_.num_attention_heads * D;
+    const std::size_t keys = key_heads() * D;
+    std::vector<Matrix> parts =
+        wide(h, {names.qkv.begin(), names.qkv.end()}, {C, keys, keys}, name);
+    if (!names.query_norm.empty()) {
+      norm(parts[0], name(names.query_norm), D, true);
+      norm(parts[1], name(names.key_norm), D, true);
+    }
     const bool global = config_.attention.is_global(l);
     const double theta = global ? config_.attention.global_theta : config_.attention.local_theta;
-    rotate(parts[0], theta);
-    rotate(parts[1], theta);
-    Matrix attended =
-        linear(attention(l, parts[0], parts[1], parts[2],
-                         global ? kernels::kAllKeys : config_.attention.local_window()),
-               name(names.attention_output), H, H);
-    drop(attended, H, l, nn::DropoutSite::kAttentionOutput, config_.attention_probs_dropout_prob);
+    if (form.rotary) {
+      rotate(parts[0], theta, C);
+      rotate(parts[1], theta, keys);
+    }
+    kernels::Window window;
+    if (!global) window = kernels::Window::around(config_.attention.local_window());
+    if (form.causal) window = kernels::Window::causal();
+    Matrix attended = linear(attention(l, parts[0], parts[1], parts[2], window),
+                             name(names.attention_output), H, C);
+    if (config_.family->attention_output_dropout) {
+      drop(attended, H, l, nn::DropoutSite::kAttentionOutput,
+           form.drops_residuals ? config_.hidden_dropout_prob
+                                : config_.attention_probs_dropout_prob);
+    }
     add(x, attended);
 
     h = x;
-    layer_norm(h, name(names.feed_forward_norm), H);
-    const Matrix wide = linear(h, name(names.up), 2 * I, H);
-    Matrix gated(R * I);
-    for (std::size_t i = 0; i < gated.size(); ++i) {
-      const std::size_t at = i / I * 2 * I + i % I;
-      gated[i] = activation(config_.hidden_act, wide[at]) * wide[at + I];
+    pre_norm_norm(h, name(names.feed_forward_norm));
+    std::vector<std::size_t> sizes = {I};
+    if (form.gated) sizes.push_back(I);
+    const std::vector<Matrix> parts_of_up =
+        wide(h, {names.up.begin(), names.up.end()}, sizes, name);
+    Matrix active(R * I);
+    for (std::size_t i = 0; i < active.size(); ++i) {
+      active[i] = activation(config_.hidden_act, parts_of_up[0][i]);
+      if (form.gated) active[i] *= parts_of_up[1][i];
     }
-    drop(gated, I, l, nn::DropoutSite::kFeedForwardOutput, config_.hidden_dropout_prob);
-    add(x, linear(gated, name(names.down), H, I));
+    const auto drop_here = [&](Matrix& values, std::size_t columns) {
+      drop(values, columns, l, nn::DropoutSite::kFeedForwardOutput, config_.hidden_dropout_prob);
+    };
+    if (!form.drops_residuals) drop_here(active, I);
+    Matrix y = linear(active, name(names.down), H, I);
+    if (form.drops_residuals) drop_here(y, H);
+    add(x, y);
     return x;
   }
 
+  // The parts of a product with one module, or with a module for each part.
+  template <class Name>
+  std::vector<Matrix> wide(const Matrix& x, const std::vector<std::string_view>& modules,
+                           const std::vector<std::size_t>& sizes, Name name) const {
+    std::vector<Matrix> parts;
+    if (!modules[1].empty()) {
+      for (std::size_t i = 0; i < sizes.size(); ++i)
+        parts.push_back(linear(x, name(modules[i]), sizes[i], H));
+      return parts;
+    }
+    const std::size_t all = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+    const Matrix together = linear(x, name(modules[0]), all, H);
+    std::size_t begin = 0;
+    for (const std::size_t size : sizes) {
+      Matrix& part = parts.emplace_back();
+      for (std::size_t row = 0; row < R; ++row)
+        for (std::size_t c = 0; c < size; ++c) part.push_back(together[row * all + begin + c]);
+      begin += size;
+    }
+    return parts;
+  }
+
+  std::size_t key_heads() const {
+    return config_.num_key_value_heads == 0 ? config_.num_attention_heads
+                                            : config_.num_key_value_heads;
+  }
+
+  void pre_norm_norm(Matrix& x, const std::string& name) const {
+    norm(x, name, H, pre_norm(*config_.family)->form().root_mean_square);
+  }
+
   // Turns (x₁, x₂), halves of a head, by the angles of the row's position.
-  void rotate(Matrix& x, double theta) const {
+  void rotate(Matrix& x, double theta, std::size_t width) const {
     const std::size_t D = config_.head_dim();
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::size_t j = i % D;
       if (j >= D / 2) continue;
-      const std::size_t row = i / H;
+      const std::size_t row = i / width;
       const auto next = std::upper_bound(batch_.row_begin.begin(), batch_.row_begin.end(), row);
       const auto position = static_cast<double>(row - *(next - 1));
       const double angle =
@@ -216,12 +269,17 @@ class DoubleModel {
   Matrix linear(const Matrix& x, const std::string& name, std::size_t out, std::size_t in) const {
     const double* weight = parameter(name + ".weight");
     const double* bias = optional_parameter(name + ".bias");
+    const PreNorm* kind = pre_norm(*config_.family);
+    const bool transposed = kind != nullptr && kind->form().transposed_weights &&
+                            name.starts_with(config_.family->base_prefix);
     const std::size_t rows = x.size() / in;
     Matrix y(rows * out);
     for (std::size_t r = 0; r < rows; ++r) {
       for (std::size_t n = 0; n < out; ++n) {
         double sum = bias == nullptr ? 0 : bias[n];
-        for (std::size_t k = 0; k < in; ++k) sum += x[r * in + k] * weight[n * in + k];
+        for (std::size_t k = 0; k < in; ++k) {
+          sum += x[r * in + k] * (transposed ? weight[k * out + n] : weight[n * in + k]);
+        }
         y[r * out + n] = sum;
       }
     }
@@ -231,9 +289,11 @@ class DoubleModel {
   // Per sequence and head: softmax over its real rows, dropout on the probabilities, mean of the
   // values.
   Matrix attention(std::size_t l, const Matrix& q, const Matrix& k, const Matrix& v,
-                   std::size_t window = kernels::kAllKeys) const {
-    const std::size_t D = config_.head_dim();
-    Matrix out(R * H, 0.0);
+                   const kernels::Window& window = {}) const {
+    const std::size_t D = config_.head_dim(), C = config_.num_attention_heads * D;
+    const std::size_t keys_width = key_heads() * D,
+                      group = config_.num_attention_heads / key_heads();
+    Matrix out(R * C, 0.0);
     for (std::size_t s = 0; s < batch_.num_sequences(); ++s) {
       const std::size_t begin = batch_.row_begin[s];
       const std::size_t keys = batch_.key_count[s];
@@ -247,10 +307,10 @@ class DoubleModel {
           double total = 0;
           for (std::size_t j = 0; j < keys; ++j) {
             const std::size_t own = r - begin;
-            if (std::max(own, j) - std::min(own, j) > window) continue;
+            if (j > own ? j - own > window.after : own - j > window.before) continue;
             double score = 0;
-            for (std::size_t d = head * D; d < (head + 1) * D; ++d)
-              score += q[r * H + d] * k[(begin + j) * H + d];
+            for (std::size_t d = 0; d < D; ++d)
+              score += q[r * C + head * D + d] * k[(begin + j) * keys_width + head / group * D + d];
             p[j] = std::exp(score / std::sqrt(static_cast<double>(D)) +
                             relative_bias(head, r - begin, j));
             total += p[j];
@@ -258,8 +318,10 @@ class DoubleModel {
           for (std::size_t j = 0; j < keys; ++j) {
             if (p[j] == 0) continue;
             const double factor = p[j] / total * mask_factor(mask, site.p, r - begin, j);
-            for (std::size_t d = head * D; d < (head + 1) * D; ++d)
-              out[r * H + d] += factor * v[(begin + j) * H + d];
+            for (std::size_t d = 0; d < D; ++d) {
+              out[r * C + head * D + d] +=
+                  factor * v[(begin + j) * keys_width + head / group * D + d];
+            }
           }
         }
       }
@@ -279,6 +341,9 @@ class DoubleModel {
   }
 
   void layer_norm(Matrix& x, const std::string& name, std::size_t columns) const {
+    norm(x, name, columns, false);
+  }
+  void norm(Matrix& x, const std::string& name, std::size_t columns, bool root_mean_square) const {
     const double* gamma = parameter(name + ".weight");
     const double* beta = optional_parameter(name + ".bias");
     const double n = static_cast<double>(columns);
@@ -286,7 +351,7 @@ class DoubleModel {
       double* row = &x[r * columns];
       double mean = 0;
       double variance = 0;
-      for (std::size_t c = 0; c < columns; ++c) mean += row[c] / n;
+      for (std::size_t c = 0; c < columns && !root_mean_square; ++c) mean += row[c] / n;
       for (std::size_t c = 0; c < columns; ++c) variance += (row[c] - mean) * (row[c] - mean) / n;
       const double rstd = 1 / std::sqrt(variance + config_.layer_norm_eps);
       for (std::size_t c = 0; c < columns; ++c)
@@ -337,6 +402,8 @@ class DoubleModel {
                (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
       case kernels::Activation::kTanh:
         return std::tanh(x);
+      case kernels::Activation::kSilu:
+        return x / (1 + std::exp(-x));
     }
     return 0;
   }

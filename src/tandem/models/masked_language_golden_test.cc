@@ -15,6 +15,7 @@
 #include "tandem/core/json.h"
 #include "tandem/formats/safetensors.h"
 #include "tandem/models/encoder/encoder_model.h"
+#include "tandem/models/golden_gradients.h"
 #include "tandem/models/heads/masked_language_head.h"
 #include "tandem/models/pretrained/pretrained.h"
 #include "tandem/models/test_models.h"
@@ -139,35 +140,6 @@ class MaskedLanguageGoldenTest : public ::testing::TestWithParam<GoldenCase> {
     return loss;
   }
 
-  void expect_gradients() const {
-    const json& gradients = expected_.at("gradients");
-    ASSERT_EQ(gradients.size(), model_->layout().parameters().size());
-    for (const auto& [name, want] : gradients.items()) {
-      const nn::ParameterSpec* parameter = model_->layout().find(name);
-      ASSERT_NE(parameter, nullptr) << name;
-      const auto found = std::span(grads_).subspan(parameter->offset, parameter->size);
-      const double want_norm = want.at("norm_f64");
-      if (want_norm < 1e-8) {  // key biases: the true gradient is 0
-        EXPECT_LE(norm_of(found), 1e-6) << name;
-        continue;
-      }
-      EXPECT_NEAR(norm_of(found) / want_norm, 1, 1e-4) << name;
-      const json& first = want.at("first8_f64");
-      for (std::size_t i = 0; i < first.size(); ++i)
-        EXPECT_NEAR(found[i], first[i].get<double>(), 1e-4 * want_norm) << name << " " << i;
-      if (want.contains("projections_f64")) {
-        const json projections = {{"projections", want["projections_f64"]}};
-        EXPECT_LE(tandem::testing::distance(found, projections), 1e-4 * want_norm) << name;
-      }
-      if (want.contains("row")) {
-        const std::size_t begin = want.at("row").get<std::size_t>() * parameter->shape[1];
-        const json& row = want.at("row_first8_f64");
-        for (std::size_t i = 0; i < row.size(); ++i)
-          EXPECT_NEAR(found[begin + i], row[i].get<double>(), 1e-4 * want_norm) << name << " " << i;
-      }
-    }
-  }
-
   json expected_;
   fs::path directory_;
   fs::path heads_;  // file of the new heads, where the golden is of an encoder
@@ -261,7 +233,7 @@ TEST_P(MaskedLanguageGoldenTest, AStepMatchesHuggingFace) {
     read_batch(/*padded=*/false);
     EXPECT_NEAR(pass(context, Precision::kFloat32, head), expected_.at("loss_f64").get<double>(),
                 1e-6);
-    expect_gradients();
+    testing::expect_golden_gradients(expected_.at("gradients"), model_->layout(), grads_);
     const json& logits = expected_.at("logits_at_labels_f64");
     ASSERT_EQ(head.results().size(), logits.size());
     for (std::size_t i = 0; i < logits.size(); ++i) {

@@ -43,8 +43,11 @@ inline const PostNormNames& layer_names(const Family& family) {
   return dynamic_cast<const PostNorm&>(*family.layers).names();
 }
 // The same for families with ModernBERT's layers; null for others.
+inline const PreNorm* pre_norm(const Family& family) {
+  return dynamic_cast<const PreNorm*>(family.layers);
+}
 inline const PreNormNames* pre_norm_names(const Family& family) {
-  const auto* kind = dynamic_cast<const PreNorm*>(family.layers);
+  const auto* kind = pre_norm(family);
   return kind == nullptr ? nullptr : &kind->names();
 }
 
@@ -57,7 +60,7 @@ inline std::vector<std::string> linear_weights(const Family& family, std::size_t
       names.push_back(fmt::format("{}{}{}.{}.weight", family.base_prefix, layers, layer, part));
   };
   if (const PreNormNames* modern = pre_norm_names(family)) {
-    add(modern->layers, {modern->qkv, modern->attention_output, modern->up, modern->down});
+    add(modern->layers, {modern->qkv[0], modern->attention_output, modern->up[0], modern->down});
   } else {
     const PostNormNames& bert = layer_names(family);
     add(bert.layers, {bert.query, bert.attention_output, bert.intermediate, bert.output});
@@ -66,7 +69,11 @@ inline std::vector<std::string> linear_weights(const Family& family, std::size_t
 }
 // The parameter whose gradient a layer finishes first.
 inline std::string first_parameter(const Family& family, std::size_t layer) {
-  if (pre_norm_names(family) != nullptr) return linear_weights(family, layer).back();
+  if (const PreNorm* kind = pre_norm(family)) {
+    if (!kind->form().norms_last) return linear_weights(family, layer).back();
+    return fmt::format("{}{}{}.{}.weight", family.base_prefix, kind->names().layers, layer,
+                       kind->names().feed_forward_norm);
+  }
   const PostNormNames& bert = layer_names(family);
   return fmt::format("{}{}{}.{}.weight", family.base_prefix, bert.layers, layer, bert.output_norm);
 }
@@ -110,12 +117,17 @@ inline ModelConfig tiny_config(const Family& family) {
   if (!family.reads_token_types && config.type_vocab_size > 0) config.type_vocab_size = 1;
   config.initializer_range = 0.2;  // wide, so that softmax and GELU leave their linear range
   // Another activation where there are no token types, so that the families cover both.
-  if (config.type_vocab_size == 0) config.hidden_act = kernels::Activation::kGeluNew;
+  if (config.type_vocab_size == 0 && config.hidden_act != kernels::Activation::kSilu)
+    config.hidden_act = kernels::Activation::kGeluNew;
   if (pre_norm_names(family) != nullptr) {
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.1;
     config.embedding_dropout = 0.1;
     config.classifier_dropout = 0.1;
-    config.attention = {.global_every = 2, .local_attention = 6};
+    if (config.attention.global_every > 1)
+      config.attention = {.global_every = 2, .local_attention = 6};
+    if (pre_norm(family)->form().causal && pre_norm(family)->form().rotary)
+      config.num_key_value_heads = 1;
+    if (config.head_size > 0) config.head_size = 20;
   }
   return config;
 }

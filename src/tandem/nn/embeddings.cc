@@ -8,12 +8,13 @@
 namespace tandem::nn {
 namespace {
 
-void number_rows(const EmbeddingsOptions& options, const PackedBatch& batch,
+void number_rows(const EmbeddingsOptions& options, const PackedBatch& batch, std::size_t past_rows,
                  std::span<std::int32_t> positions) {
   if (options.positions == Positions::kNone) return;
   const bool counts_rows = options.positions == Positions::kRows;
+  const auto past = static_cast<std::int32_t>(past_rows);
   for (std::size_t i = 0; i < batch.num_sequences(); ++i) {
-    std::int32_t last = counts_rows ? -1 : options.padding_idx;
+    std::int32_t last = past + (counts_rows ? -1 : options.padding_idx);
     for (std::size_t row = batch.row_begin[i]; row < batch.row_begin[i + 1]; ++row) {
       const bool is_padding = !counts_rows && batch.input_ids[row] == options.padding_idx;
       positions[row] = is_padding ? options.padding_idx : ++last;
@@ -56,7 +57,8 @@ EmbeddingsActivations EmbeddingsActivations::allocate(Arena& arena,
                                                       std::size_t rows) {
   const bool zeros = options.type_vocab_size > 0 && !options.reads_token_types;
   const std::size_t numbered = options.positions == Positions::kNone ? 0 : rows;
-  return {.norm = LayerNormActivations::allocate(arena, rows, options.width),
+  return {.norm = options.normed ? LayerNormActivations::allocate(arena, rows, options.width)
+                                 : LayerNormActivations{},
           .positions = arena.allocate<std::int32_t>(numbered),
           .types = zeros ? arena.allocate<std::int32_t>(rows) : std::span<std::int32_t>()};
 }
@@ -65,7 +67,7 @@ template <class T>
 void embeddings_forward(const Pass& pass, const EmbeddingsOptions& options,
                         const EmbeddingsParameters& parameters, const PackedBatch& batch,
                         const EmbeddingsActivations& saved, const Hidden<T>& y) {
-  number_rows(options, batch, saved.positions);
+  number_rows(options, batch, pass.past_rows, saved.positions);
   std::fill(saved.types.begin(), saved.types.end(), 0);
   const Weights& weights = pass.weights;
   const kernels::EmbeddingForward<T> args = {

@@ -1,5 +1,5 @@
 // The input of an encoder: y = dropout(LayerNorm(word[id] + position[p] + type[t])); with NEFTune
-// noise is added to the sum. E is the width of the embeddings.
+// noise is added to the sum. Decoders have no LayerNorm there. E is the width of the embeddings.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,8 @@ struct EmbeddingsOptions {
   // This word's row gets no gradient, and with kTokens that position's neither; -1: none.
   std::int32_t padding_idx = -1;
   Positions positions = Positions::kRows;
-  bool reads_token_types = true;    // false: every row has the type 0
+  bool reads_token_types = true;  // false: every row has the type 0
+  bool normed = true;
   bool positions_trainable = true;  // false: a fixed table, whose gradient stays 0
   double layer_norm_eps = 1e-12;
   double dropout = 0;
@@ -43,12 +44,12 @@ struct EmbeddingsParameters {
   std::size_t word = 0;      // [vocab_size, E]
   std::size_t position = 0;  // [max_position_embeddings, E], or kNoParameter
   std::size_t type = 0;      // [type_vocab_size, E]; unused without token types
-  LayerNormParameters norm;
+  LayerNormParameters norm;  // kNoParameter: no norm
 };
 
 // Values saved for backward.
 struct EmbeddingsActivations {
-  LayerNormActivations norm;
+  LayerNormActivations norm;          // empty without a norm
   std::span<std::int32_t> positions;  // [R], or empty with Positions::kNone
   std::span<std::int32_t> types;      // [R] zeros, where token types are not read; else empty
 

@@ -1,4 +1,5 @@
-// y = LayerNorm(dropout(x) + residual), the joint of a transformer layer (Ba et al. 2016).
+// y = LayerNorm(dropout(x) + residual), the joint of a transformer layer (Ba et al. 2016), or
+// RMSNorm of it (Zhang and Sennrich 2019).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ namespace tandem::nn {
 // Values that LayerNorm saves for its backward.
 struct LayerNormActivations {
   std::span<float> sum;   // [R, H] its input: dropout(x) + residual
-  std::span<float> mean;  // [R]
+  std::span<float> mean;  // [R]; empty: RMSNorm
   std::span<float> rstd;  // [R] 1/√(variance + ε)
 
   // memory: an Arena or a Region.

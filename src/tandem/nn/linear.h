@@ -7,6 +7,7 @@
 
 #include "tandem/core/profile.h"
 #include "tandem/kernels/linear.h"
+#include "tandem/kernels/reduce.h"
 #include "tandem/nn/int8_linear.h"
 #include "tandem/nn/packed_linear.h"
 #include "tandem/nn/pass.h"
@@ -43,6 +44,11 @@ void linear_forward(const Pass& pass, const Linear& linear, std::span<const T> x
   }
   const T* const weight = weights.matrix<T>(linear.weight);
   const float* const bias = weights.vector(linear.bias);
+  if (linear.transposed) {
+    kernels::transposed_linear_forward<T>(pass.context, rows, linear.out_features,
+                                          linear.in_features, x.data(), weight, bias, y.data());
+    return;
+  }
   if (weights.packed != nullptr) {
     if (const auto* packed = weights.packed->use(pass.context, linear, weight)) {
       kernels::linear_forward<T>(pass.context, rows, *packed, x.data(), bias, y.data());
@@ -59,9 +65,18 @@ template <class T>
 void linear_backward_weight(const Pass& pass, const Linear& linear, std::span<const T> x,
                             std::span<const T> grad_y, const Gradients& grads) {
   const StageTimer timer(pass.context.profile, linear.name, "dW");
-  kernels::linear_backward_weight<T>(
-      pass.context, grad_y.size() / linear.out_features, linear.out_features, linear.in_features,
-      grad_y.data(), x.data(), grads.at(linear.weight), grads.at(linear.bias), grads.accumulate);
+  const std::size_t rows = grad_y.size() / linear.out_features;
+  if (linear.transposed) {
+    kernels::linear_backward_weight<T>(pass.context, rows, linear.in_features, linear.out_features,
+                                       x.data(), grad_y.data(), grads.at(linear.weight),
+                                       /*grad_bias=*/nullptr, grads.accumulate);
+    kernels::column_sums<T>(pass.context, rows, linear.out_features, grad_y.data(),
+                            grads.at(linear.bias), grads.accumulate);
+    return;
+  }
+  kernels::linear_backward_weight<T>(pass.context, rows, linear.out_features, linear.in_features,
+                                     grad_y.data(), x.data(), grads.at(linear.weight),
+                                     grads.at(linear.bias), grads.accumulate);
 }
 
 // grad_x = grad_y·W, or += when accumulate (the residual's gradient is already there).
@@ -70,9 +85,11 @@ template <class T, class Out>
 void linear_backward_input(const Pass& pass, const Linear& linear, std::span<const T> grad_y,
                            std::span<Out> grad_x, bool accumulate) {
   const StageTimer timer(pass.context.profile, linear.name, "dX");
-  kernels::linear_backward_input<T, Out>(
-      pass.context, grad_y.size() / linear.out_features, linear.out_features, linear.in_features,
-      grad_y.data(), pass.weights.matrix<T>(linear.weight), grad_x.data(), accumulate);
+  const auto product = linear.transposed ? kernels::transposed_linear_backward_input<T, Out>
+                                         : kernels::linear_backward_input<T, Out>;
+  product(pass.context, grad_y.size() / linear.out_features, linear.out_features,
+          linear.in_features, grad_y.data(), pass.weights.matrix<T>(linear.weight), grad_x.data(),
+          accumulate);
 }
 
 // Both.

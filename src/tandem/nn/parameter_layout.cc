@@ -30,19 +30,48 @@ std::size_t ParameterLayout::add_adjacent(std::string name, std::vector<std::siz
 
 Linear ParameterLayout::add_linear(std::string_view name, std::span<const std::string> modules,
                                    std::size_t out_features, std::size_t in_features, Bias bias) {
-  Linear linear{
-      .out_features = modules.size() * out_features, .in_features = in_features, .name = name};
-  const auto add_all = [&](const char* suffix, const std::vector<std::size_t>& shape,
-                           ParameterKind kind) {
-    const std::size_t first = add(modules.front() + suffix, shape, kind);
-    for (const std::string& module : modules.subspan(1)) add_adjacent(module + suffix, shape, kind);
-    return first;
-  };
-  linear.weight = add_all(".weight", {out_features, in_features}, ParameterKind::kWeight);
-  linear.bias =
-      bias == Bias::kYes ? add_all(".bias", {out_features}, ParameterKind::kBias) : kNoParameter;
+  const std::vector<std::size_t> sizes(modules.size(), out_features);
+  return add_linear(name, modules, sizes, in_features, bias);
+}
+
+Linear ParameterLayout::add_linear(std::string_view name, std::span<const std::string> modules,
+                                   std::span<const std::size_t> out_features,
+                                   std::size_t in_features, Bias bias) {
+  TANDEM_CHECK(modules.size() == out_features.size(), "{} modules have {} sizes", modules.size(),
+               out_features.size());
+  Linear linear{.in_features = in_features, .name = name};
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    const std::string weight = modules[i] + ".weight";
+    const std::vector<std::size_t> shape = {out_features[i], in_features};
+    const std::size_t offset = i == 0 ? add(weight, shape, ParameterKind::kWeight)
+                                      : add_adjacent(weight, shape, ParameterKind::kWeight);
+    if (i == 0) linear.weight = offset;
+    linear.out_features += out_features[i];
+  }
+  linear.bias = kNoParameter;
+  for (std::size_t i = 0; bias == Bias::kYes && i < modules.size(); ++i) {
+    const std::string name_of_bias = modules[i] + ".bias";
+    const std::size_t offset =
+        i == 0 ? add(name_of_bias, {out_features[i]}, ParameterKind::kBias)
+               : add_adjacent(name_of_bias, {out_features[i]}, ParameterKind::kBias);
+    if (i == 0) linear.bias = offset;
+  }
   linears_.push_back(linear);
   return linear;
+}
+
+Linear ParameterLayout::add_transposed_linear(std::string_view name, const std::string& module,
+                                              std::size_t out_features, std::size_t in_features) {
+  const std::size_t weight =
+      add(module + ".weight", {in_features, out_features}, ParameterKind::kWeight);
+  const std::size_t bias = add(module + ".bias", {out_features}, ParameterKind::kBias);
+  linears_.push_back({.weight = weight,
+                      .bias = bias,
+                      .out_features = out_features,
+                      .in_features = in_features,
+                      .name = name,
+                      .transposed = true});
+  return linears_.back();
 }
 
 LayerNormParameters ParameterLayout::add_layer_norm(const std::string& module, std::size_t size,

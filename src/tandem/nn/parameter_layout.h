@@ -20,7 +20,7 @@ namespace tandem::nn {
 
 // Kind of a parameter; decides weight decay and the initialization of a missing one.
 enum class ParameterKind {
-  kWeight,           // matrix of a linear layer: [out_features, in_features]
+  kWeight,           // matrix of a linear layer: [out_features, in_features], or transposed
   kBias,             // bias of a linear layer, a LayerNorm or scores: never decays
   kLayerNormWeight,  // never decays
   kEmbedding         // table [rows, H]; decays
@@ -70,10 +70,17 @@ class ParameterLayout {
   // lie one behind the other, then their biases.
   Linear add_linear(std::string_view name, std::span<const std::string> modules,
                     std::size_t out_features, std::size_t in_features, Bias bias = Bias::kYes);
+  // The same for modules of their own sizes, one of out_features for each.
+  Linear add_linear(std::string_view name, std::span<const std::string> modules,
+                    std::span<const std::size_t> out_features, std::size_t in_features,
+                    Bias bias = Bias::kYes);
   Linear add_linear(std::string_view name, const std::string& module, std::size_t out_features,
                     std::size_t in_features, Bias bias = Bias::kYes) {
     return add_linear(name, std::span(&module, 1), out_features, in_features, bias);
   }
+  // One layer whose weight is stored transposed, with a bias.
+  Linear add_transposed_linear(std::string_view name, const std::string& module,
+                               std::size_t out_features, std::size_t in_features);
   // Weight and bias of a LayerNorm over `size` columns.
   LayerNormParameters add_layer_norm(const std::string& module, std::size_t size,
                                      Bias bias = Bias::kYes);

@@ -47,6 +47,8 @@ struct Pass {
   Weights weights;
   kernels::Sequences sequences;
   DropoutStream dropout;
+  // Rows of the one sequence that earlier passes have computed, whose keys and values are kept.
+  std::size_t past_rows = 0;
 
   std::size_t rows() const { return sequences.rows(); }
 };

@@ -43,6 +43,12 @@ const bfloat16* operand(const kernels::Context& context, std::size_t count, cons
   return room.data();
 }
 
+// A slice's part of a bias or of its gradient; null without a bias.
+template <class Value>
+Value* part_of(Value* bias, std::size_t begin) {
+  return bias == nullptr ? nullptr : bias + begin;
+}
+
 constexpr std::size_t kRowsPerChunk = 4;
 
 }  // namespace
@@ -147,7 +153,7 @@ void VocabularyLoss::forward_slices(const kernels::Context& context, const Vocab
     {
       const StageTimer timer(context.profile, "output layer", "forward");
       kernels::linear_forward_f32<T>(context, layer.rows, count, layer.width, x, weight,
-                                     layer.bias + begin, memory.logits.data());
+                                     part_of(layer.bias, begin), memory.logits.data());
     }
     const StageTimer timer(context.profile, "output layer", "softmax");
     take_slice(context, layer, begin, count, memory.logits.data());
@@ -204,8 +210,8 @@ void VocabularyLoss::backward_slices(const kernels::Context& context, const Voca
     float* const logits = memory.logits.data();
     {
       const StageTimer timer(context.profile, "output layer", "recompute");
-      kernels::linear_forward_f32<T>(context, rows, count, width, x, weight, layer.bias + begin,
-                                     logits);
+      kernels::linear_forward_f32<T>(context, rows, count, width, x, weight,
+                                     part_of(layer.bias, begin), logits);
     }
     {
       const StageTimer timer(context.profile, "output layer", "softmax backward");
@@ -219,8 +225,8 @@ void VocabularyLoss::backward_slices(const kernels::Context& context, const Voca
     }
     const StageTimer timer(context.profile, "output layer", "dW");
     kernels::linear_backward_weight<T>(context, rows, count, width, grad, x,
-                                       gradients.weight + begin * width, gradients.bias + begin,
-                                       gradients.accumulate);
+                                       gradients.weight + begin * width,
+                                       part_of(gradients.bias, begin), gradients.accumulate);
   });
 }
 
@@ -233,7 +239,7 @@ void VocabularyLoss::backward(const kernels::Context& context, const VocabularyL
   if (layer.rows == 0) {
     if (gradients.accumulate) return;
     std::fill_n(gradients.weight, layer.vocabulary * layer.width, 0.0f);
-    std::fill_n(gradients.bias, layer.vocabulary, 0.0f);
+    if (gradients.bias != nullptr) std::fill_n(gradients.bias, layer.vocabulary, 0.0f);
   } else if (precision == Precision::kBfloat16) {
     backward_slices<bfloat16>(context, layer, scale, gradients);
   } else {

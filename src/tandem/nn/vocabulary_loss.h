@@ -26,7 +26,7 @@ struct VocabularyLayer {
   std::size_t width = 0;                  // E
   const float* x = nullptr;               // [R, E]
   const float* weight = nullptr;          // [V, E]
-  const float* bias = nullptr;            // [V]
+  const float* bias = nullptr;            // [V] or null
   std::span<const std::int32_t> targets;  // [R] in [0, V)
 };
 
@@ -34,7 +34,7 @@ struct VocabularyLayer {
 struct VocabularyGradients {
   float* x = nullptr;       // [R, E], overwritten
   float* weight = nullptr;  // [V, E], overwritten or added to
-  float* bias = nullptr;    // [V], as weight
+  float* bias = nullptr;    // [V], as weight; null without a bias
   bool accumulate = false;  // whether to add to the gradients of weight and bias
 };
 

@@ -71,6 +71,7 @@ struct Linear {
   std::size_t out_features = 0;
   std::size_t in_features = 0;
   std::string_view name = {};
+  bool transposed = false;  // the weight is [in_features, out_features]: GPT-2's Conv1D
 };
 
 struct LayerNormParameters {

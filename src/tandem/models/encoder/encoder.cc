@@ -22,6 +22,7 @@ nn::EmbeddingsOptions embeddings_options(const ModelConfig& config) {
           .padding_idx = config.pad_token_id,
           .positions = config.family->positions,
           .reads_token_types = config.family->reads_token_types,
+          .normed = !config.family->embeddings.norm.empty(),
           .positions_trainable = !config.sinusoidal_pos_embds,
           .layer_norm_eps = config.layer_norm_eps,
           .dropout = config.embeddings_dropout_prob()};
@@ -48,20 +49,23 @@ nn::EmbeddingsParameters add_embeddings(ParameterLayout& layout, const Family& f
                                         const nn::EmbeddingsOptions& options) {
   const std::size_t E = options.width;
   nn::EmbeddingsParameters parameters;
-  parameters.norm =
-      layout.add_layer_norm(fmt::format("{}{}", name, family.embeddings.norm), E, family.bias);
+  parameters.norm = {nn::kNoParameter, nn::kNoParameter};
+  if (options.normed) {
+    parameters.norm =
+        layout.add_layer_norm(fmt::format("{}{}", name, family.embeddings.norm), E, family.bias);
+  }
   if (options.type_vocab_size > 0) {
     parameters.type = layout.add(name + "token_type_embeddings.weight",
                                  {options.type_vocab_size, E}, ParameterKind::kEmbedding);
   }
   parameters.position = nn::kNoParameter;
   if (options.positions != nn::Positions::kNone) {
-    parameters.position =
-        layout.add(name + "position_embeddings.weight", {options.max_position_embeddings, E},
-                   ParameterKind::kEmbedding, options.positions_trainable);
+    parameters.position = layout.add(fmt::format("{}{}.weight", name, family.embeddings.position),
+                                     {options.max_position_embeddings, E},
+                                     ParameterKind::kEmbedding, options.positions_trainable);
   }
-  parameters.word = layout.add(fmt::format("{}{}.weight", name, family.embeddings.word),
-                               {options.vocab_size, E}, ParameterKind::kEmbedding);
+  parameters.word =
+      layout.add(word_embeddings_name(family), {options.vocab_size, E}, ParameterKind::kEmbedding);
   return parameters;
 }
 
@@ -73,12 +77,15 @@ Encoder::Encoder(const ModelConfig& config, ParameterLayout& layout)
       layers_end_(layout.size()),
       last_mixing_(last_mixing(table_)),
       embeddings_options_(embeddings_options(config)) {
-  const std::string name = fmt::format("{}embeddings", config.family->base_prefix);
+  const std::string_view prefix = config.family->base_prefix;
   if (config.has_projection()) {
-    projection_ = layout.add_linear("embeddings project", name + "_project", hidden_size_,
-                                    embeddings_options_.width);
+    projection_ =
+        layout.add_linear("embeddings project", fmt::format("{}embeddings_project", prefix),
+                          hidden_size_, embeddings_options_.width);
   }
-  embeddings_ = add_embeddings(layout, *config.family, name + ".", embeddings_options_);
+  embeddings_ = add_embeddings(layout, *config.family,
+                               fmt::format("{}{}", prefix, config.family->embeddings.prefix),
+                               embeddings_options_);
   end_ = layout.size();
 }
 
@@ -251,18 +258,29 @@ LayerPass<T> Encoder::layer_pass(const nn::Pass& pass, const EncoderTensors<T>& 
 
 template <class T>
 void Encoder::layers_forward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
-                             const nn::Pass* first_rows) const {
+                             const nn::Pass* first_rows, KeyValues* past) const {
   if (table_.shared) table_.shared->forward(pass, tensors.shared);
-  for (std::size_t l = 0; l < table_.layers.size(); ++l)
-    layer(l).forward(layer_pass(pass, tensors, kind, first_rows, l));
+  for (std::size_t l = 0; l < table_.layers.size(); ++l) {
+    LayerPass<T> given = layer_pass(pass, tensors, kind, first_rows, l);
+    if (past != nullptr) given.key_values = past->of_layer<T>(l);
+    layer(l).forward(given);
+  }
+}
+
+std::vector<std::size_t> Encoder::key_value_widths() const {
+  std::vector<std::size_t> widths;
+  for (const LayerTable::Entry& entry : table_.layers)
+    widths.push_back(entry.layer->key_value_width());
+  return widths;
 }
 
 void Encoder::forward(const nn::Pass& pass, const nn::PackedBatch& batch,
-                      const EncoderActivations& activations, const nn::Pass* first_rows) const {
+                      const EncoderActivations& activations, const nn::Pass* first_rows,
+                      KeyValues* past) const {
   std::visit(
       [&](const auto& tensors) {
         embeddings_forward(pass, batch, tensors);
-        layers_forward(pass, tensors, activations.kind, first_rows);
+        layers_forward(pass, tensors, activations.kind, first_rows, past);
       },
       activations.tensors);
 }

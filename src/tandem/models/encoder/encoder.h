@@ -12,6 +12,7 @@
 #include "tandem/core/bfloat16.h"
 #include "tandem/core/buffer.h"
 #include "tandem/core/thread_pool.h"
+#include "tandem/models/encoder/key_values.h"
 #include "tandem/models/encoder/layer.h"
 #include "tandem/models/encoder/model_config.h"
 #include "tandem/nn/embeddings.h"
@@ -68,8 +69,10 @@ class Encoder {
   // Fills `activations` (planned for pass.rows()).
   // first_rows: null, or the pass of the first row of each sequence, as sequences of one row each,
   // if planned for. Then the output is these rows, [sequences, H], the same bits.
+  // past: null, or what the rows before have kept (generation); these rows are kept behind them.
   void forward(const nn::Pass& pass, const nn::PackedBatch& batch,
-               const EncoderActivations& activations, const nn::Pass* first_rows) const;
+               const EncoderActivations& activations, const nn::Pass* first_rows,
+               KeyValues* past = nullptr) const;
 
   // activations.grad begins with the gradient of output and is overwritten. first_rows as in the
   // forward pass before. gradient_ready(end) is called after each layer, after what they share and
@@ -78,6 +81,9 @@ class Encoder {
                 const EncoderActivations& activations, const nn::Pass* first_rows,
                 const nn::Gradients& grads,
                 FunctionRef<void(std::size_t end)> gradient_ready) const;
+
+  // Layer::key_value_width() of each layer.
+  std::vector<std::size_t> key_value_widths() const;
 
   // As Layer::count_products(), for a sequence with `rows` rows, `keys` of them real tokens.
   // first_row: the head reads the first row alone.
@@ -103,7 +109,7 @@ class Encoder {
                           const nn::Pass* first_rows, std::size_t l) const;
   template <class T>
   void layers_forward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
-                      const nn::Pass* first_rows) const;
+                      const nn::Pass* first_rows, KeyValues* past) const;
   template <class T>
   void layers_backward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
                        const nn::Pass* first_rows, std::span<float> grad,

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -173,6 +174,41 @@ void EncoderModel::forward(const kernels::Context& context, const nn::Weights& w
   encoder_.forward(pass, batch, activations.encoder_, &first);
   head_->forward(first, activations.encoder_.output.first(first.rows() * config_.hidden_size),
                  activations.head_, logits);
+}
+
+KeyValues EncoderModel::make_key_values(std::size_t capacity, nn::Precision precision) const {
+  std::vector<std::size_t> widths = encoder_.key_value_widths();
+  if (std::all_of(widths.begin(), widths.end(), [](std::size_t width) { return width == 0; })) {
+    raise<ConfigError>("model_type {} generates no text; expected a decoder",
+                       config_.family->model_type);
+  }
+  if (capacity > config_.max_tokens()) {
+    raise<ConfigError>("a text of {} tokens; the model has {} positions", capacity,
+                       config_.max_tokens());
+  }
+  return {std::move(widths), capacity, precision};
+}
+
+void EncoderModel::forward_behind(const kernels::Context& context, const nn::Weights& weights,
+                                  const nn::PackedBatch& batch, KeyValues& past,
+                                  Activations& activations, std::span<float> hidden) const {
+  check_pass(weights, batch, activations, hidden.size());
+  if (batch.num_sequences() != 1 || batch.key_count[0] != batch.rows() ||
+      past.rows() + batch.rows() > past.capacity() || past.precision() != activations.precision() ||
+      is_training(activations.kind())) {
+    raise<InvalidArgument>(
+        "{} rows in {} sequences behind {}; expected one sequence without padding of an inference, "
+        "up to {} rows in all",
+        batch.rows(), batch.num_sequences(), past.rows(), past.capacity());
+  }
+  const nn::Pass pass{context, weights, batch.sequences(), {}, past.rows()};
+  Activations::Memory& memory = *activations.memory_;
+  activations.pass_ = ++memory.passes;
+  memory.arena.reset();
+  plan(memory.arena, {batch.rows(), 1}, activations);
+  encoder_.forward(pass, batch, activations.encoder_, nullptr, &past);
+  head_->forward(pass, activations.encoder_.output, activations.head_, hidden);
+  past.keep(past.rows() + batch.rows());
 }
 
 void EncoderModel::backward(const kernels::Context& context, const nn::Weights& weights,

@@ -109,6 +109,17 @@ class EncoderModel {
                const nn::PackedBatch& batch, const nn::DropoutStream& dropout,
                Activations& activations, std::span<float> logits) const;
 
+  // Generation with a decoder: room for a text of up to `capacity` rows. Throws ConfigError for a
+  // model whose layers keep nothing, or that has fewer positions.
+  KeyValues make_key_values(std::size_t capacity, nn::Precision precision) const;
+  // The hidden states of rows behind those that `past` has: forward() of an inference without
+  // dropout, [rows, H], the same bits as with all rows at once. The batch has one sequence without
+  // padding. `past` then has these rows, too. Throws InvalidArgument as forward(), and for a batch
+  // that exceeds the room of `past`.
+  void forward_behind(const kernels::Context& context, const nn::Weights& weights,
+                      const nn::PackedBatch& batch, KeyValues& past, Activations& activations,
+                      std::span<float> hidden) const;
+
   // grads ([layout().size()] f32; overwritten, or += with `accumulate`; alignment gaps are not
   // touched) from grad_logits [num_logits(batch)] f32. batch, weights, dropout and activations are
   // those of the last forward, whose activations are used up. gradient_ready(end) is called on this

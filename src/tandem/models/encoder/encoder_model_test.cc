@@ -13,6 +13,7 @@
 #include "tandem/core/error.h"
 #include "tandem/kernels/cross_entropy.h"
 #include "tandem/models/double_model.h"
+#include "tandem/models/heads/causal_language_head.h"
 #include "tandem/models/test_models.h"
 
 namespace tandem::models {
@@ -141,8 +142,7 @@ TEST_P(GradientTest, MatchesCentralDifferencesInDoublePrecision) {
   std::mt19937 random(5);
   for (const nn::ParameterSpec& parameter : test.model.layout().parameters()) {
     // Row 0 of these tables is the padding's and has no gradient.
-    const bool has_padding = parameter.name.ends_with(fmt::format("embeddings.{}.weight",
-                                                                  param.family->embeddings.word)) ||
+    const bool has_padding = parameter.name == word_embeddings_name(*param.family) ||
                              (param.family->positions == nn::Positions::kTokens &&
                               parameter.name.ends_with("position_embeddings.weight"));
     const std::size_t no_gradient = has_padding ? parameter.shape[1] : 0;
@@ -185,6 +185,12 @@ INSTANTIATE_TEST_SUITE_P(
         GradientCase{"DistilBertDropoutReference", &kDistilBert, false, true, "reference"},
         GradientCase{"ElectraPacked", &kElectra, false, false, ""},
         GradientCase{"ElectraPaddedDropoutReference", &kElectra, true, true, "reference"},
+        GradientCase{"Gpt2Packed", &kGpt2, false, false, ""},
+        GradientCase{"Gpt2PaddedDropout", &kGpt2, true, true, ""},
+        GradientCase{"Gpt2DropoutReference", &kGpt2, false, true, "reference"},
+        GradientCase{"LlamaPacked", &kLlama, false, false, ""},
+        GradientCase{"LlamaPaddedDropout", &kLlama, true, true, ""},
+        GradientCase{"LlamaDropoutReference", &kLlama, false, true, "reference"},
         GradientCase{"ModernBertPacked", &kModernBert, false, false, ""},
         GradientCase{"ModernBertPackedReference", &kModernBert, false, false, "reference"},
         GradientCase{"ModernBertPaddedDropout", &kModernBert, true, true, ""},
@@ -192,6 +198,9 @@ INSTANTIATE_TEST_SUITE_P(
         GradientCase{"MpnetPacked", &kMpnet, false, false, ""},
         GradientCase{"MpnetPaddedDropout", &kMpnet, true, true, ""},
         GradientCase{"MpnetDropoutReference", &kMpnet, false, true, "reference"},
+        GradientCase{"Qwen3Packed", &kQwen3, false, false, ""},
+        GradientCase{"Qwen3PaddedDropout", &kQwen3, true, true, ""},
+        GradientCase{"Qwen3DropoutReference", &kQwen3, false, true, "reference"},
         GradientCase{"RobertaPacked", &kRoberta, false, false, ""},
         GradientCase{"RobertaPaddedDropout", &kRoberta, true, true, ""},
         GradientCase{"XlmRobertaPadded", &kXlmRoberta, true, false, "reference"}),
@@ -206,14 +215,20 @@ class EncoderModelTest : public ::testing::TestWithParam<std::tuple<const Family
   TestContext context_;
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    All, EncoderModelTest,
-    ::testing::Combine(::testing::ValuesIn(families().begin(), families().end()),
-                       ::testing::Values(Precision::kFloat32, Precision::kBfloat16)),
-    [](const auto& test) {
-      return std::string(std::get<0>(test.param)->class_prefix) +
-             (std::get<1>(test.param) == Precision::kFloat32 ? "F32" : "Bf16");
-    });
+std::vector<const Family*> all_families() {
+  std::vector<const Family*> all(families().begin(), families().end());
+  all.insert(all.end(), decoder_families().begin(), decoder_families().end());
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EncoderModelTest,
+                         ::testing::Combine(::testing::ValuesIn(all_families()),
+                                            ::testing::Values(Precision::kFloat32,
+                                                              Precision::kBfloat16)),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param)->class_prefix) +
+                                  (std::get<1>(test.param) == Precision::kFloat32 ? "F32" : "Bf16");
+                         });
 
 TEST_P(EncoderModelTest, SameBitsForOneAndTwoThreads) {
   TestContext one(1);
@@ -305,9 +320,15 @@ TEST_P(EncoderModelTest, AnnouncesEachGroupWhenItsGradientsAreFinal) {
   const auto offset_of_layer = [&](std::size_t layer) {
     return model.layout().find(models::testing::first_parameter(family, layer))->offset;
   };
-  const std::size_t end_of_layers = offset_of_norm(
-      model.config().has_projection() ? "embeddings_project"
-                                      : fmt::format("embeddings.{}", family.embeddings.norm));
+  const EmbeddingNames& embeddings = family.embeddings;
+  const bool has_positions = family.positions != nn::Positions::kNone;
+  const std::string_view first_of_embeddings =
+      !embeddings.norm.empty() ? embeddings.norm
+                               : (has_positions ? embeddings.position : embeddings.word);
+  const std::size_t end_of_layers =
+      offset_of_norm(model.config().has_projection()
+                         ? "embeddings_project"
+                         : fmt::format("{}{}", embeddings.prefix, first_of_embeddings));
   std::vector<std::size_t> expected_ends = {offset_of_layer(1), offset_of_layer(0)};
   if (const PreNormNames* modern = models::testing::pre_norm_names(family)) {
     expected_ends.insert(expected_ends.begin(), offset_of_norm(modern->final_norm));
@@ -436,8 +457,7 @@ TEST_P(EncoderModelTest, InferenceMemoryDoesNotGrowWithDepth) {
 TEST_P(EncoderModelTest, PaddingWordGetsNoGradient) {
   const StepResult step = run_step(context_, test_, precision_, tiny_batch(true), kNoDropout);
   const Family& family = *test_.model.config().family;
-  const nn::ParameterSpec* word = test_.model.layout().find(
-      fmt::format("{}embeddings.{}.weight", family.base_prefix, family.embeddings.word));
+  const nn::ParameterSpec* word = test_.model.layout().find(word_embeddings_name(family));
   const std::size_t width = word->shape[1];
   EXPECT_EQ(norm(std::span(step.grads).subspan(word->offset, width)), 0);
   EXPECT_GT(norm(std::span(step.grads).subspan(word->offset + width, width)), 0);
@@ -576,6 +596,37 @@ TEST(EncoderModel, CountsParametersAsHuggingFace) {
             334'094'338u);
   EXPECT_EQ(count(R"({"model_type": "distilbert"})"), 66'364'418u);
   EXPECT_EQ(count(R"({"model_type": "modernbert"})"), 149'606'402u);
+}
+
+// As above, of decoders: SmolLM2-135M and Qwen3-0.6B are tied.
+TEST(EncoderModel, CountsParametersOfDecoders) {
+  const auto count = [](const char* json) {
+    return EncoderModel(ModelConfig::parse(json, "test", decoder_families()),
+                        make_causal_language_head)
+        .layout()
+        .num_parameters();
+  };
+  EXPECT_EQ(count(R"({"model_type": "llama", "hidden_size": 576, "intermediate_size": 1536,
+                      "num_hidden_layers": 30, "num_attention_heads": 9,
+                      "num_key_value_heads": 3, "vocab_size": 49152,
+                      "tie_word_embeddings": true})"),
+            134'515'008u);
+  EXPECT_EQ(count(R"({"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072,
+                      "num_hidden_layers": 28, "num_attention_heads": 16,
+                      "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+                      "tie_word_embeddings": true})"),
+            596'049'920u);
+}
+
+// Attention reads the pairs on and below the diagonal.
+TEST(EncoderModel, CountsTheCausalHalfOfAttention) {
+  ModelConfig config = tiny_config(kLlama);
+  const EncoderModel model(config, make_causal_language_head);
+  double attention = 0;
+  model.count_products(16, 16, [&](std::string_view stage, double number) {
+    if (stage == "attention") attention += number;
+  });
+  EXPECT_EQ(attention, 2.0 * 2 * 32 * (16 * 17 / 2));  // layers, products, columns, pairs
 }
 
 }  // namespace

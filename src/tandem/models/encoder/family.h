@@ -1,4 +1,4 @@
-// Differences between the families of encoders: the keys of config.json, the kind of their layers,
+// Differences between the families of models: the keys of config.json, the kind of their layers,
 // the names of tensors and classes, and a few switches. A family is one file in models/families/
 // and one line of the table in families.cc; nothing else asks which family a model is of
 // (docs/extending/family.md).
@@ -32,10 +32,12 @@ struct ConfigKey {
       field;
 };
 
-// The tensors of the embeddings, between the base prefix with "embeddings." and ".weight".
+// The tensors of the embeddings, between the base prefix with `prefix` and ".weight".
 struct EmbeddingNames {
+  std::string_view prefix = "embeddings.";
   std::string_view word = "word_embeddings";
-  std::string_view norm = "LayerNorm";
+  std::string_view position = "position_embeddings";
+  std::string_view norm = "LayerNorm";  // empty: the embeddings are not normed
 };
 
 // The head of …ForSequenceClassification on the first row of each sequence: dropout?, a dense layer
@@ -74,11 +76,19 @@ struct MaskedLanguageHeadParts {
   bool mean_over_step = false;
 };
 
+// The output layer of …ForCausalLM over the vocabulary, without a bias (causal_language_head.h).
+// The final norm belongs to the model. Without a name of the output the family has no such class.
+struct CausalLanguageHeadParts {
+  std::string_view output = {};  // "lm_head"
+  std::string_view class_suffix = "ForCausalLM";
+};
+
 // Draws of the class …ForMaskedLM when it is made, beyond the first values of its parameters
 // (from_scratch.h).
 struct ConstructionDraws {
   bool positions_twice = false;  // the table of positions is made again behind the other tables
   bool output_bias = false;      // the output matrix is made with a bias
+  bool normal_weights = false;   // linear layers are Conv1D, whose weights are normal
 };
 
 struct Family {
@@ -95,9 +105,12 @@ struct Family {
   // If present, it replaces sequence_head and the plain output layers of tokens and spans.
   PredictionHeadParts prediction_head = {};
   MaskedLanguageHeadParts masked_language_head = {};
+  CausalLanguageHeadParts causal_language_head = {};
   ConstructionDraws construction = {};
   // Tensors of the pre-training heads, which checkpoints of the family may carry, begin with these.
   std::span<const std::string_view> pretraining_heads;
+  // Names of tensors that the model computes, and old files have, end with these.
+  std::span<const std::string_view> buffers = {};
   // Whether there is dropout between the attention's output projection and its residual.
   bool attention_output_dropout;
   nn::Positions positions;  // how the tokens of a text are numbered
@@ -122,9 +135,16 @@ struct Family {
   // is cut off (ModelConfig::initializer_cutoff_factor). Null: initializer_range, not cut off.
   double (*truncated_deviation)(const ModelConfig& config,
                                 const nn::ParameterSpec& parameter) = nullptr;
+  // The standard deviation with which a new matrix is drawn a second time, which counts; 0: it is
+  // not. Null: none is.
+  double (*second_deviation)(const ModelConfig& config,
+                             const nn::ParameterSpec& parameter) = nullptr;
 };
 
-// In the order in which messages list them. An entry lives as long as the program.
+// The name of the table of word embeddings.
+std::string word_embeddings_name(const Family& family);
+
+// Encoders, in the order in which messages list them. An entry lives as long as the program.
 extern const Family kBert;
 extern const Family kDistilBert;
 extern const Family kElectra;
@@ -133,6 +153,12 @@ extern const Family kMpnet;
 extern const Family kRoberta;
 extern const Family kXlmRoberta;
 std::span<const Family* const> families();
+
+// Decoders, the same. Commands that train encoders refuse them.
+extern const Family kGpt2;
+extern const Family kLlama;
+extern const Family kQwen3;
+std::span<const Family* const> decoder_families();
 
 // The family of this model_type; null when the table has none.
 const Family* find_family(std::string_view model_type,

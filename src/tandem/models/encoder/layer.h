@@ -70,6 +70,9 @@ struct LayerPass {
   nn::Hidden<T> x, y;
   LayerMemory memory;
   std::span<std::byte> shared;  // the table's SharedPart
+  // Generation: keys and values of the rows before, [past_rows, key_value_width()], and behind them
+  // the memory for those of this pass. Else empty.
+  std::span<T> key_values = {};
 
   const nn::Pass& output_rows() const { return first_rows == nullptr ? rows : *first_rows; }
   LayerRows layer_rows() const {
@@ -104,6 +107,9 @@ class Layer {
   virtual LayerTraits traits() const { return {}; }
   // Memory for a pass over these rows. It grows with either number of rows.
   virtual LayerBytes bytes(const LayerRows& rows, nn::Precision precision, bool training) const = 0;
+  // Elements that a layer with causal attention keeps of each row for the rows behind it, in
+  // generation; 0: it keeps nothing.
+  virtual std::size_t key_value_width() const { return 0; }
   // The products of one forward pass of a sequence: add(stage, number) with the stage's name in the
   // profile. Backward costs twice that.
   using AddProducts = FunctionRef<void(std::string_view stage, double multiply_adds)>;

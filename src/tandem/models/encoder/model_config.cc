@@ -23,6 +23,8 @@ using Json = nlohmann::json;
 constexpr std::string_view kTransformersVersion = "4.46.0";
 // Columns of a dropout mask are counted in 16 bits (docs/numerics.md).
 constexpr std::size_t kMaxExtent = 65535;
+// A longest text for which tables of angles stay small; a batch with dropout is checked on its own.
+constexpr std::size_t kMaxPositions = std::size_t{1} << 24;
 
 struct ActivationName {
   std::string_view name;
@@ -37,7 +39,9 @@ constexpr std::array kActivationNames = {
     ActivationName{"gelu_pytorch_tanh", kernels::Activation::kGeluNew},
     ActivationName{"gelu_fast", kernels::Activation::kGeluNew},
     ActivationName{"relu", kernels::Activation::kRelu},
-    ActivationName{"tanh", kernels::Activation::kTanh}};
+    ActivationName{"tanh", kernels::Activation::kTanh},
+    ActivationName{"silu", kernels::Activation::kSilu},
+    ActivationName{"swish", kernels::Activation::kSilu}};
 
 kernels::Activation parse_activation(const std::string& name, std::string_view where) {
   std::string known;
@@ -87,6 +91,7 @@ class Reader {
 
   void read(const char* key, std::size_t& value) const {
     if (const Json* found = find(key)) {
+      if (found->is_null() && value == 0) return;  // 0 stands for "follows from others"
       if (!found->is_number_unsigned()) fail(key, *found, "a non-negative integer");
       value = found->get<std::size_t>();
     }
@@ -173,6 +178,12 @@ const Family& parse_family(const Reader& reader, std::string_view where,
     const char* const separator = family == known.back() ? " and " : ", ";
     names += fmt::format("{}{}", names.empty() ? "" : separator, family->model_type);
   }
+  const bool decoders = find_family(known.front()->model_type, decoder_families()) != nullptr;
+  if (find_family(model_type, decoders ? families() : decoder_families()) != nullptr) {
+    raise<ConfigError>("{}: model_type is {}, {}; this command needs {}: {}", where, model_type,
+                       decoders ? "an encoder" : "a decoder", decoders ? "a decoder" : "an encoder",
+                       names);
+  }
   raise<ConfigError>("{}: model_type is {}; tandem supports {}", where, model_type, names);
 }
 
@@ -196,9 +207,10 @@ std::string read_problem_type(const Json& json, std::string_view where) {
                      fmt::join(kProblemTypes, ", "));
 }
 
-void check_extent(const char* key, std::size_t value, std::string_view where) {
-  if (value == 0 || value > kMaxExtent) {
-    raise<ConfigError>("{}: {} is {}; expected 1 to {}", where, key, value, kMaxExtent);
+void check_extent(const char* key, std::size_t value, std::string_view where,
+                  std::size_t largest = kMaxExtent) {
+  if (value == 0 || value > largest) {
+    raise<ConfigError>("{}: {} is {}; expected 1 to {}", where, key, value, largest);
   }
 }
 
@@ -274,9 +286,10 @@ const std::vector<std::string>& ModelConfig::usable_labels() const {
   return labels;
 }
 
-ModelConfig ModelConfig::load(const std::filesystem::path& model_dir) {
+ModelConfig ModelConfig::load(const std::filesystem::path& model_dir,
+                              std::span<const Family* const> known) {
   const std::filesystem::path path = model_dir / "config.json";
-  return parse(read_file(path), path.string());
+  return parse(read_file(path), path.string(), known);
 }
 
 namespace {
@@ -287,15 +300,22 @@ void check_shape(const ModelConfig& config, std::string_view where) {
   check_extent(key(&ModelConfig::num_hidden_layers), config.num_hidden_layers, where);
   check_extent(key(&ModelConfig::num_attention_heads), config.num_attention_heads, where);
   check_extent(key(&ModelConfig::intermediate_size), config.intermediate_size, where);
-  check_extent("max_position_embeddings", config.max_position_embeddings, where);
+  check_extent(key(&ModelConfig::max_position_embeddings), config.max_position_embeddings, where,
+               kMaxPositions);
   if (has_key(*config.family, &ModelConfig::type_vocab_size))
     check_extent(key(&ModelConfig::type_vocab_size), config.type_vocab_size, where);
   if (has_key(*config.family, &ModelConfig::embedding_size))
     check_extent(key(&ModelConfig::embedding_size), config.embedding_size, where);
-  if (config.hidden_size % config.num_attention_heads != 0) {
+  if (config.head_size == 0 && config.hidden_size % config.num_attention_heads != 0) {
     raise<ConfigError>("{}: {} {} is not a multiple of {} {}", where,
                        key(&ModelConfig::hidden_size), config.hidden_size,
                        key(&ModelConfig::num_attention_heads), config.num_attention_heads);
+  }
+  if (config.num_key_value_heads != 0 &&
+      config.num_attention_heads % config.num_key_value_heads != 0) {
+    raise<ConfigError>("{}: {} {} is not a multiple of num_key_value_heads {}", where,
+                       key(&ModelConfig::num_attention_heads), config.num_attention_heads,
+                       config.num_key_value_heads);
   }
 }
 
@@ -335,7 +355,8 @@ void ModelConfig::validate(std::string_view where) const {
   check_tokens(*this, where);
   check_rates(*this, where);
   if (!(layer_norm_eps > 0)) {
-    raise<ConfigError>("{}: layer_norm_eps is {}; expected a number > 0", where, layer_norm_eps);
+    raise<ConfigError>("{}: {} is {}; expected a number > 0", where,
+                       key_of(*family, &ModelConfig::layer_norm_eps), layer_norm_eps);
   }
   if (!(initializer_range >= 0)) {
     raise<ConfigError>("{}: initializer_range is {}; expected a number >= 0", where,

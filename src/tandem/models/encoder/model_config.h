@@ -1,4 +1,4 @@
-// The architecture of a BERT-family model: config.json under Hugging Face's key names.
+// The architecture of a model: config.json under Hugging Face's key names.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tandem/kernels/activation.h"
+#include "tandem/kernels/rotary.h"
 #include "tandem/models/encoder/family.h"
 
 namespace tandem::models {
@@ -21,13 +22,14 @@ inline constexpr double kMinInitializerCutoff = 0.4;
 // The row of a text that …ForSequenceClassification reads, where the family has the choice.
 enum class ClassifierPooling { kCls, kMean };
 
-// The attention of ModernBERT's layers: every n-th reads the whole text, the others their
-// neighbours.
+// The attention of layers with rotary positions. In ModernBERT every n-th reads the whole text, the
+// others their neighbours. In decoders all are global.
 struct RotaryAttention {
   std::size_t global_every = 3;
   std::size_t local_attention = 128;  // keys of a query, half of them to each side
   double global_theta = 160000;       // bases of the angles
   double local_theta = 10000;
+  std::optional<kernels::RotaryScaling> scaling = {};  // of the global base
 
   std::size_t local_window() const { return local_attention / 2; }
   bool is_global(std::size_t layer) const { return layer % global_every == 0; }
@@ -42,6 +44,8 @@ struct ModelConfig {
   std::size_t embedding_size = 0;  // size of a token's embedding; 0: hidden_size
   std::size_t num_hidden_layers = 12;
   std::size_t num_attention_heads = 12;
+  std::size_t num_key_value_heads = 0;  // 0: num_attention_heads
+  std::size_t head_size = 0;            // columns of a head; 0: hidden_size / num_attention_heads
   std::size_t intermediate_size = 3072;
   std::size_t max_position_embeddings = 512;
   std::size_t type_vocab_size = 2;  // 0: the model has no token types (DistilBERT)
@@ -60,7 +64,7 @@ struct ModelConfig {
   bool sinusoidal_pos_embds = false;     // DistilBERT: the position table is fixed
   // ModernBERT.
   RotaryAttention attention = {};
-  double embedding_dropout = 0;  // the other families have hidden_dropout_prob there
+  double embedding_dropout = 0;  // other encoders have hidden_dropout_prob there
   ClassifierPooling classifier_pooling = ClassifierPooling::kCls;
   kernels::Activation classifier_activation = kernels::Activation::kGelu;
   // The output matrix of a language model's head is the table of word embeddings.
@@ -80,14 +84,17 @@ struct ModelConfig {
   std::size_t embedding_width() const { return embedding_size == 0 ? hidden_size : embedding_size; }
   // The longest text, in tokens: the first positions of some families are never used.
   std::size_t max_tokens() const;
-  std::size_t head_dim() const { return hidden_size / num_attention_heads; }
+  std::size_t head_dim() const {
+    return head_size == 0 ? hidden_size / num_attention_heads : head_size;
+  }
   // Between the attention's output projection and its residual.
   double attention_output_dropout_prob() const {
     return family->attention_output_dropout ? hidden_dropout_prob : 0.0;
   }
 
   double embeddings_dropout_prob() const {
-    return family->positions == nn::Positions::kNone ? embedding_dropout : hidden_dropout_prob;
+    const bool own = family->positions == nn::Positions::kNone || family->embeddings.norm.empty();
+    return own ? embedding_dropout : hidden_dropout_prob;
   }
   double token_head_dropout_prob() const {
     return classifier_dropout.value_or(hidden_dropout_prob);
@@ -105,12 +112,13 @@ struct ModelConfig {
   // Reads a config.json text; `where` names it in messages, `known` has the families that are
   // accepted. Throws ConfigError for broken JSON, a model_type of none of them, a value of the
   // wrong type or range, hidden_size not divisible by num_attention_heads, an unknown activation, a
-  // position_embedding_type other than "absolute", or a decoder. Labels that cannot be used are not
-  // an error before usable_labels().
+  // position_embedding_type other than "absolute", or a decoder where encoders are accepted. Labels
+  // that cannot be used are not an error before usable_labels().
   static ModelConfig parse(std::string_view json, std::string_view where,
                            std::span<const Family* const> known = families());
   // parse() of <model_dir>/config.json. Throws IoError when it is not there.
-  static ModelConfig load(const std::filesystem::path& model_dir);
+  static ModelConfig load(const std::filesystem::path& model_dir,
+                          std::span<const Family* const> known = families());
 
   // The config.json of a saved model: `source` with the current values, the maps of the labels if
   // there are any (as they were read while they are equal), `architectures` [<architecture>],

@@ -322,6 +322,88 @@ TEST(ModelConfig, LabelsAreRefusedOnlyWhereTheyAreNeeded) {
   EXPECT_TRUE(ModelConfig::parse(R"({"model_type": "bert"})", "c").usable_labels().empty());
 }
 
+ModelConfig parse_decoder(std::string_view json) {
+  return ModelConfig::parse(json, "dir/config.json", decoder_families());
+}
+
+TEST(ModelConfig, ReadsLlama) {
+  const ModelConfig base = parse_decoder(R"({"model_type": "llama"})");
+  EXPECT_EQ(base.head_dim(), 128u);
+  EXPECT_EQ(base.num_key_value_heads, 0u);
+  EXPECT_EQ(base.hidden_act, kernels::Activation::kSilu);
+  EXPECT_FALSE(base.tie_word_embeddings);
+  EXPECT_FALSE(base.attention.scaling);
+  const ModelConfig nulls =
+      parse_decoder(R"({"model_type": "llama", "num_key_value_heads": null, "head_dim": null})");
+  EXPECT_EQ(nulls.head_dim(), 128u);
+  EXPECT_EQ(parse_json(nulls.to_json("X"))["num_key_value_heads"], 32);
+  // Llama 3.2 1B.
+  const ModelConfig three = parse_decoder(
+      R"({"model_type": "llama", "hidden_size": 2048, "num_attention_heads": 32,
+          "num_key_value_heads": 8, "head_dim": 64, "max_position_embeddings": 131072,
+          "rope_theta": 500000.0, "rms_norm_eps": 1e-05, "tie_word_embeddings": true,
+          "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                           "original_max_position_embeddings": 8192, "rope_type": "llama3"}})");
+  EXPECT_EQ(three.num_key_value_heads, 8u);
+  EXPECT_EQ(three.head_dim(), 64u);
+  EXPECT_EQ(three.max_tokens(), 131072u);
+  EXPECT_EQ(three.attention.global_theta, 500000.0);
+  ASSERT_TRUE(three.attention.scaling);
+  EXPECT_EQ(three.attention.scaling->factor, 32.0);
+  EXPECT_TRUE(three.tie_word_embeddings);
+  EXPECT_THAT(three.notes, ::testing::IsEmpty());
+  const ModelConfig again = parse_decoder(three.to_json("LlamaForCausalLM"));
+  EXPECT_EQ(again.attention.scaling->original_positions, 8192u);
+  // transformers 5 has one object.
+  const ModelConfig five = parse_decoder(
+      R"({"model_type": "llama", "rope_parameters": {"rope_theta": 7.0, "rope_type": "llama3",
+          "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 3.0,
+          "original_max_position_embeddings": 64}})");
+  EXPECT_EQ(five.attention.global_theta, 7.0);
+  EXPECT_EQ(five.attention.scaling->high_frequency_factor, 3.0);
+}
+
+TEST(ModelConfig, ReadsQwen3AndGpt2) {
+  const ModelConfig qwen = parse_decoder(
+      R"({"model_type": "qwen3", "hidden_size": 1024, "num_attention_heads": 16,
+          "num_key_value_heads": 8, "layer_types": ["full_attention", "full_attention"]})");
+  EXPECT_EQ(qwen.head_dim(), 128u);
+  const ModelConfig gpt = parse_decoder(
+      R"({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 3, "n_positions": 40})");
+  EXPECT_EQ(gpt.hidden_size, 64u);
+  EXPECT_EQ(gpt.intermediate_size, 256u);
+  EXPECT_EQ(gpt.max_tokens(), 40u);
+  EXPECT_EQ(gpt.embeddings_dropout_prob(), 0.1);
+  EXPECT_TRUE(gpt.tie_word_embeddings);
+  EXPECT_EQ(parse_decoder(gpt.to_json("GPT2LMHeadModel")).hidden_size, 64u);
+}
+
+TEST(ModelConfig, RefusesWhatDecodersCannotBe) {
+  const auto refused = [](const char* json, const char* message) {
+    EXPECT_THAT([&] { parse_decoder(json); }, ThrowsMessage<ConfigError>(HasSubstr(message)))
+        << json;
+  };
+  refused(R"({"model_type": "bert"})",
+          "model_type is bert, an encoder; this command needs a decoder: gpt2, llama and qwen3");
+  refused(R"({"model_type": "llama", "attention_bias": true})", "attention_bias is true");
+  refused(R"({"model_type": "llama", "num_key_value_heads": 5})",
+          "num_attention_heads 32 is not a multiple of num_key_value_heads 5");
+  refused(R"({"model_type": "llama", "rope_scaling": {"type": "yarn", "factor": 4}})",
+          "rope_scaling has the type yarn; expected default or llama3");
+  refused(R"({"model_type": "llama", "rope_scaling": {"rope_type": "llama3",
+              "low_freq_factor": 4, "high_freq_factor": 4}})",
+          "expected less than high_freq_factor 4");
+  refused(R"({"model_type": "llama", "rope_theta": 0})", "rope_theta is 0; expected a number > 0");
+  refused(R"({"model_type": "llama", "rms_norm_eps": 0})", "rms_norm_eps is 0");
+  refused(R"({"model_type": "llama", "max_position_embeddings": 16777217})",
+          "expected 1 to 16777216");
+  refused(R"({"model_type": "qwen3", "layer_types": ["sliding_attention"]})",
+          "expected full_attention for every layer");
+  refused(R"({"model_type": "qwen3", "use_sliding_window": true})", "use_sliding_window is true");
+  refused(R"({"model_type": "gpt2", "n_inner": 0})", "n_inner is 0");
+  refused(R"({"model_type": "gpt2", "scale_attn_weights": false})", "scale_attn_weights is false");
+}
+
 TEST(ModelConfig, RefusesWhatItCannotRun) {
   const auto expect_refused = [](const char* json, const char* message) {
     EXPECT_THAT([&] { ModelConfig::parse(json, "dir/config.json"); },
@@ -335,7 +417,9 @@ TEST(ModelConfig, RefusesWhatItCannotRun) {
                  "model_type is missing; tandem supports bert, distilbert, electra, modernbert, "
                  "mpnet, roberta "
                  "and xlm-roberta");
-  expect_refused(R"({"model_type": "gpt2"})", "model_type is gpt2; tandem supports bert, ");
+  expect_refused(R"({"model_type": "t5"})", "model_type is t5; tandem supports bert, ");
+  expect_refused(R"({"model_type": "gpt2"})",
+                 "model_type is gpt2, a decoder; this command needs an encoder: bert, ");
   expect_refused(R"({"model_type": "roberta", "pad_token_id": null})",
                  "pad_token_id is null; expected an id below max_position_embeddings 512 - 1");
   expect_refused(R"({"model_type": "roberta", "max_position_embeddings": 2})",
@@ -354,12 +438,12 @@ TEST(ModelConfig, RefusesWhatItCannotRun) {
                  "hidden_size is -768; expected a non-negative integer");
   expect_refused(R"({"model_type": "bert", "num_attention_heads": 0})",
                  "num_attention_heads is 0; expected 1 to 65535");
-  expect_refused(R"({"model_type": "bert", "hidden_act": "swish"})",
-                 "activation 'swish' is not supported; expected one of gelu,");
+  expect_refused(R"({"model_type": "bert", "hidden_act": "mish"})",
+                 "activation 'mish' is not supported; expected one of gelu,");
   expect_refused(R"({"model_type": "bert", "position_embedding_type": "relative_key"})",
                  "position_embedding_type is \"relative_key\"; expected \"absolute\"");
   expect_refused(R"({"model_type": "bert", "is_decoder": true})",
-                 "is_decoder is true; expected false: tandem runs encoders only");
+                 "is_decoder is true; expected false: the form of a model follows from its family");
   expect_refused(R"({"model_type": "bert", "hidden_dropout_prob": 1.0})",
                  "hidden_dropout_prob is 1; expected a probability in [0, 1)");
   expect_refused(R"({"model_type": "bert", "layer_norm_eps": 0})", "layer_norm_eps is 0");

@@ -15,11 +15,14 @@ constexpr KeyUse kRefused = KeyUse::kRefused;
 
 constexpr std::string_view kBertLike = "bert electra mpnet roberta xlm-roberta";
 constexpr std::string_view kWithTokenTypes = "bert electra roberta xlm-roberta";
-constexpr std::string_view kWithPadding = "bert distilbert electra modernbert roberta xlm-roberta";
+constexpr std::string_view kWithPadding =
+    "bert distilbert electra llama modernbert qwen3 roberta xlm-roberta";
+constexpr std::string_view kLlamaLike = "llama qwen3";
+constexpr std::string_view kGpt = "gpt2";
 constexpr std::string_view kModern = "modernbert";
 constexpr std::string_view kShape = "the shape of the model";
 constexpr std::string_view kRate = "a rate of dropout";
-constexpr std::string_view kEncoder = "tandem runs encoders only";
+constexpr std::string_view kEncoder = "the form of a model follows from its family";
 constexpr std::string_view kOutputs = "what a Python call returns";
 constexpr std::string_view kGeneration = "for text generation";
 constexpr std::string_view kMemory = "saves memory; the result is the same";
@@ -28,6 +31,7 @@ constexpr std::string_view kChoice = "for multiple choice only";
 constexpr std::string_view kToken = "the tokenizer has its own";
 constexpr std::string_view kBackend = "how it is computed; the result is the same";
 constexpr std::string_view kBias = "tandem's layers of ModernBERT have no biases";
+constexpr std::string_view kNoBias = "tandem's layers of these families have no biases";
 constexpr std::string_view kAngles = "the base of the angles of rotary positions";
 
 constexpr KnownKey kKeys[] = {
@@ -37,7 +41,8 @@ constexpr KnownKey kKeys[] = {
     {"hidden_size", "", kHonoured, "the shape of the model; in DistilBERT another name of dim"},
     {"num_hidden_layers", "", kHonoured, "the shape; in DistilBERT another name of n_layers"},
     {"num_attention_heads", "", kHonoured, "the shape; in DistilBERT another name of n_heads"},
-    {"intermediate_size", "bert electra modernbert mpnet roberta xlm-roberta", kHonoured, kShape},
+    {"intermediate_size", "bert electra llama modernbert mpnet qwen3 roberta xlm-roberta",
+     kHonoured, kShape},
     {"type_vocab_size", kWithTokenTypes, kHonoured, kShape},
     {"embedding_size", "electra", kHonoured, kShape},
     {"dim", "distilbert", kHonoured, kShape},
@@ -45,12 +50,44 @@ constexpr KnownKey kKeys[] = {
     {"n_heads", "distilbert", kHonoured, kShape},
     {"hidden_dim", "distilbert", kHonoured, kShape},
     {"hidden_act", kBertLike, kHonoured, "the activation; unknown ones are refused"},
+    {"hidden_act", kLlamaLike, kHonoured, "the activation; unknown ones are refused"},
+    {"num_key_value_heads", kLlamaLike, kHonoured, "heads of keys; null: num_attention_heads"},
+    {"head_dim", kLlamaLike, kHonoured, "columns of a head; null: hidden_size over the heads"},
+    {"rms_norm_eps", kLlamaLike, kHonoured, "the epsilon of RMSNorm"},
+    {"rope_theta", kLlamaLike, kHonoured, kAngles},
+    {"rope_scaling", kLlamaLike, kHonoured, "the types default and llama3; others are refused"},
+    {"rope_parameters", kLlamaLike, kHonoured, "rope_theta and rope_scaling of transformers 5"},
+    {"attention_bias", kLlamaLike, kRefused, kNoBias, "[false]"},
+    {"mlp_bias", "llama", kRefused, kNoBias, "[false]"},
+    {"is_llama_config", "llama", kIrrelevant, kUnread},
+    {"rope_interleaved", "llama", kRefused, "transformers computes by halves", "[false]"},
+    {"pretraining_tp", "llama", kIrrelevant, "how it is computed; the result is the same"},
+    {"use_sliding_window", "qwen3", kRefused, "tandem's layers of Qwen3 read all before",
+     "[false]"},
+    {"layer_types", "qwen3", kHonoured, "full_attention; others are refused"},
+    {"sliding_window", "qwen3", kIrrelevant, "only use_sliding_window makes it count"},
+    {"max_window_layers", "qwen3", kIrrelevant, "only use_sliding_window makes it count"},
     {"activation", "distilbert", kHonoured, "the activation; unknown ones are refused"},
     {"hidden_dropout_prob", kBertLike, kHonoured, kRate},
     {"attention_probs_dropout_prob", kBertLike, kHonoured, kRate},
     {"classifier_dropout", "bert electra modernbert roberta xlm-roberta", kHonoured, kRate},
     {"dropout", "distilbert", kHonoured, kRate},
-    {"attention_dropout", "distilbert modernbert", kHonoured, kRate},
+    {"n_embd", kGpt, kHonoured, kShape},
+    {"n_layer", kGpt, kHonoured, kShape},
+    {"n_head", kGpt, kHonoured, kShape},
+    {"n_positions", kGpt, kHonoured, kShape},
+    {"n_ctx", kGpt, kIrrelevant, "the number of positions is n_positions"},
+    {"n_inner", kGpt, kHonoured, "the shape of the model; null: four times n_embd"},
+    {"activation_function", kGpt, kHonoured, "the activation; unknown ones are refused"},
+    {"embd_pdrop", kGpt, kHonoured, kRate},
+    {"attn_pdrop", kGpt, kHonoured, kRate},
+    {"resid_pdrop", kGpt, kHonoured, kRate},
+    {"layer_norm_epsilon", kGpt, kHonoured, "the epsilon of LayerNorm"},
+    {"scale_attn_weights", kGpt, kRefused, "tandem's attention divides scores", "[true]"},
+    {"scale_attn_by_inverse_layer_idx", kGpt, kRefused, "tandem's layers are alike", "[false]"},
+    {"reorder_and_upcast_attn", kGpt, kIrrelevant, kBackend},
+    {"pad_token_id", kGpt, kIrrelevant, kToken},
+    {"attention_dropout", "distilbert llama modernbert qwen3", kHonoured, kRate},
     {"qa_dropout", "distilbert", kHonoured, kRate},
     {"seq_classif_dropout", "distilbert", kHonoured, kRate},
     {"layer_norm_eps", kBertLike, kHonoured, "the epsilon of LayerNorm"},
@@ -73,7 +110,8 @@ constexpr KnownKey kKeys[] = {
      "the row without a gradient; RoBERTa's first position"},
     {"pad_token_id", "mpnet", kIrrelevant, "transformers has 1 whatever the file has"},
     {"sinusoidal_pos_embds", "distilbert", kHonoured, "fixed positions"},
-    {"tie_word_embeddings", "", kHonoured, "the output matrix of run_mlm is that of the words"},
+    {"tie_word_embeddings", "", kHonoured,
+     "the output matrix of a language model is that of the words"},
     {"id2label", "", kHonoured, "the labels; read only by tasks that have labels"},
     {"label2id", "", kHonoured, "kept with id2label, from which ids are taken"},
     {"num_labels", "", kHonoured, "the number of labels without id2label"},

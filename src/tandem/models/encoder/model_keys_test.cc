@@ -223,6 +223,43 @@ TEST(ModelKeys, PopularModelsHaveNoUnknownKey) {
     EXPECT_THAT(ModelConfig::parse(model.config, model.name).notes, IsEmpty()) << model.name;
 }
 
+// The same of decoders, of their config.json on the Hub.
+constexpr PopularModel kPopularDecoders[] = {
+    {"gpt2", R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
+      "attn_pdrop": 0.1, "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256,
+      "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "gpt2",
+      "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024,
+      "resid_pdrop": 0.1, "summary_activation": null, "summary_first_dropout": 0.1,
+      "summary_proj_to_labels": true, "summary_type": "cls_index", "summary_use_proj": true,
+      "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}},
+      "vocab_size": 50257})"},
+    {"SmolLM2-135M", R"({"architectures": ["LlamaForCausalLM"], "attention_bias": false,
+      "attention_dropout": 0.0, "bos_token_id": 0, "eos_token_id": 0, "hidden_act": "silu",
+      "hidden_size": 576, "initializer_range": 0.041666666666666664, "intermediate_size": 1536,
+      "is_llama_config": true, "max_position_embeddings": 8192, "model_type": "llama",
+      "num_attention_heads": 9, "num_hidden_layers": 30, "num_key_value_heads": 3,
+      "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_interleaved": false,
+      "rope_scaling": null, "rope_theta": 100000, "tie_word_embeddings": true,
+      "torch_dtype": "bfloat16", "transformers_version": "4.40.1", "use_cache": true,
+      "vocab_size": 49152})"},
+    {"Qwen3-0.6B", R"({"architectures": ["Qwen3ForCausalLM"], "attention_bias": false,
+      "attention_dropout": 0.0, "bos_token_id": 151643, "eos_token_id": 151645,
+      "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024, "initializer_range": 0.02,
+      "intermediate_size": 3072, "max_position_embeddings": 40960, "max_window_layers": 28,
+      "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28,
+      "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_scaling": null,
+      "rope_theta": 1000000, "sliding_window": null, "tie_word_embeddings": true,
+      "torch_dtype": "bfloat16", "transformers_version": "4.51.0", "use_cache": true,
+      "use_sliding_window": false, "vocab_size": 151936})"},
+};
+
+TEST(ModelKeys, PopularDecodersHaveNoUnknownKey) {
+  for (const PopularModel& model : kPopularDecoders) {
+    EXPECT_THAT(ModelConfig::parse(model.config, model.name, decoder_families()).notes, IsEmpty())
+        << model.name;
+  }
+}
+
 // Models whose results tandem would get wrong.
 TEST(ModelKeys, ModelsThatNeedWhatTandemLacksAreRefused) {
   const auto refused = [](const char* config, const char* message) {
@@ -251,11 +288,13 @@ TEST(ModelKeys, UnknownKeysGetOneNote) {
 }
 
 TEST(ModelKeys, EveryKeyOfAFamilyIsInTheTable) {
-  for (const Family* family : families()) {
-    for (const ConfigKey& key : family->keys) {
-      const nlohmann::json object = {{key.name, nullptr}};
-      EXPECT_THAT(check_keys(object, model_keys(), family->model_type).unknown, IsEmpty())
-          << family->model_type;
+  for (const auto table : {families(), decoder_families()}) {
+    for (const Family* family : table) {
+      for (const ConfigKey& key : family->keys) {
+        const nlohmann::json object = {{key.name, nullptr}};
+        EXPECT_THAT(check_keys(object, model_keys(), family->model_type).unknown, IsEmpty())
+            << family->model_type;
+      }
     }
   }
 }

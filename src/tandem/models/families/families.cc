@@ -1,4 +1,6 @@
-// The table of families.
+// The tables of families.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -11,9 +13,17 @@ namespace {
 constexpr std::array kFamilies = {&kBert,  &kDistilBert, &kElectra,   &kModernBert,
                                   &kMpnet, &kRoberta,    &kXlmRoberta};
 
+constexpr std::array kDecoderFamilies = {&kGpt2, &kLlama, &kQwen3};
+
 }  // namespace
 
 std::span<const Family* const> families() { return kFamilies; }
+std::span<const Family* const> decoder_families() { return kDecoderFamilies; }
+
+std::string word_embeddings_name(const Family& family) {
+  return fmt::format("{}{}{}.weight", family.base_prefix, family.embeddings.prefix,
+                     family.embeddings.word);
+}
 
 const Family* find_family(std::string_view model_type, std::span<const Family* const> table) {
   const auto found = std::find_if(table.begin(), table.end(), [&](const Family* family) {

@@ -41,10 +41,10 @@ constexpr ConfigKey kKeys[] = {
 
 constexpr PreNorm kLayers({.layers = "layers.",
                            .attention_norm = "attn_norm",
-                           .qkv = "attn.Wqkv",
+                           .qkv = {"attn.Wqkv"},
                            .attention_output = "attn.Wo",
                            .feed_forward_norm = "mlp_norm",
-                           .up = "mlp.Wi",
+                           .up = {"mlp.Wi"},
                            .down = "mlp.Wo",
                            .final_norm = "final_norm"});
 

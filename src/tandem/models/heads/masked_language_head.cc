@@ -8,6 +8,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/profile.h"
 #include "tandem/kernels/activation.h"
+#include "tandem/models/heads/hidden_states_head.h"
 #include "tandem/nn/linear.h"
 
 namespace tandem::models {
@@ -50,35 +51,6 @@ void add_parameters(const ModelConfig& config, nn::ParameterLayout& layout) {
     layout.add(std::string(parts.bias), {config.vocab_size}, nn::ParameterKind::kBias);
 }
 
-// Passes hidden states on and their gradient back.
-class HiddenStates final : public Head {
- public:
-  HiddenStates(const ModelConfig& config, nn::ParameterLayout& layout)
-      : Head({.class_suffix = "ForMaskedLM",
-              .unit = HeadShape::Unit::kRow,
-              .num_labels = config.hidden_size,
-              .outside = true,
-              .shares_word_embeddings = config.tie_word_embeddings}) {
-    add_parameters(config, layout);
-  }
-
-  void forward(const nn::Pass&, std::span<const float> hidden, std::span<float>,
-               std::span<float> logits) const override {
-    std::copy_n(hidden.begin(), logits.size(), logits.begin());
-  }
-  void backward(const nn::Pass&, std::span<const float>, std::span<float>,
-                std::span<const float> grad_logits, std::span<float> grad_hidden,
-                const nn::Gradients&) const override {
-    std::copy_n(grad_logits.begin(), grad_hidden.size(), grad_hidden.begin());
-  }
-};
-
-std::size_t offset_of(const nn::ParameterLayout& layout, const std::string& name) {
-  const nn::ParameterSpec* const found = layout.find(name);
-  TANDEM_CHECK(found != nullptr, "the layout has no {}", name);
-  return found->offset;
-}
-
 // The offset of a bias, which layers of some families do not have.
 std::size_t bias_of(const nn::ParameterLayout& layout, const std::string& module) {
   const nn::ParameterSpec* const found = layout.find(module + ".bias");
@@ -86,19 +58,16 @@ std::size_t bias_of(const nn::ParameterLayout& layout, const std::string& module
 }
 
 std::string output_matrix(const ModelConfig& config) {
-  return config.tie_word_embeddings
-             ? fmt::format("{}embeddings.{}.weight", config.family->base_prefix,
-                           config.family->embeddings.word)
-             : fmt::format("{}.weight", parts_of(config).output);
+  return config.tie_word_embeddings ? word_embeddings_name(*config.family)
+                                    : fmt::format("{}.weight", parts_of(config).output);
 }
-
-constexpr std::size_t kRowsPerChunk = 32;
 
 }  // namespace
 
 std::unique_ptr<Head> make_masked_language_head(const ModelConfig& config,
                                                 nn::ParameterLayout& layout) {
-  return std::make_unique<HiddenStates>(config, layout);
+  add_parameters(config, layout);
+  return std::make_unique<HiddenStatesHead>("ForMaskedLM", config);
 }
 
 MaskedLanguageHead::MaskedLanguageHead(const ModelConfig& config, const nn::ParameterLayout& layout)
@@ -158,19 +127,6 @@ nn::VocabularyLayer MaskedLanguageHead::layer_of(const nn::Weights& weights) con
           .targets = pass_.targets};
 }
 
-void MaskedLanguageHead::gather(const kernels::Context& context,
-                                std::span<const float> hidden) const {
-  const StageTimer timer(context.profile, "transform", "gather");
-  const std::size_t count = pass_.rows.size();
-  context.threads.parallel_for(num_chunks(count, kRowsPerChunk), [&](std::size_t chunk, int) {
-    const std::size_t end = std::min(count, (chunk + 1) * kRowsPerChunk);
-    for (std::size_t i = chunk * kRowsPerChunk; i < end; ++i) {
-      std::copy_n(hidden.data() + pass_.rows[i] * hidden_size_, hidden_size_,
-                  pass_.at.chosen.data() + i * hidden_size_);
-    }
-  });
-}
-
 double MaskedLanguageHead::forward(const kernels::Context& context, const nn::Weights& weights,
                                    std::span<const float> hidden,
                                    std::span<const std::uint32_t> rows,
@@ -186,7 +142,10 @@ double MaskedLanguageHead::forward(const kernels::Context& context, const nn::We
   if (!rows.empty()) {
     const Rows& at = pass_.at;
     const nn::Pass pass = pass_of(context, weights);
-    gather(context, hidden);
+    {
+      const StageTimer timer(context.profile, "transform", "gather");
+      gather_rows(context, hidden, rows, hidden_size_, at.chosen);
+    }
     nn::linear_forward<float>(pass, dense_, at.chosen, at.dense);
     kernels::activation_forward<float>(context, activation_, at.dense.size(), at.dense.data(),
                                        at.active.data());
@@ -214,8 +173,8 @@ void MaskedLanguageHead::backward(const kernels::Context& context, const nn::Wei
                   .weight = grads.at(output_.weight),
                   .bias = grads.at(output_.bias),
                   .accumulate = grads.accumulate});
-  std::fill(grad_hidden.begin(), grad_hidden.end(), 0.0f);
   if (pass_.rows.empty()) {
+    std::fill(grad_hidden.begin(), grad_hidden.end(), 0.0f);
     if (grads.accumulate) return;
     clear(grads, norm_.weight, width_);
     clear(grads, norm_.bias, width_);
@@ -229,10 +188,7 @@ void MaskedLanguageHead::backward(const kernels::Context& context, const nn::Wei
                                       at.grad.data(), at.grad.data());
   nn::linear_backward<float, float>(pass, dense_, at.chosen, at.grad, at.grad_chosen,
                                     /*accumulate_grad_x=*/false, grads);
-  for (std::size_t i = 0; i < pass_.rows.size(); ++i) {
-    std::copy_n(at.grad_chosen.data() + i * hidden_size_, hidden_size_,
-                grad_hidden.data() + pass_.rows[i] * hidden_size_);
-  }
+  spread_rows(at.grad_chosen, pass_.rows, hidden_size_, grad_hidden);
 }
 
 double MaskedLanguageHead::training_flops(std::size_t rows) const {

@@ -67,7 +67,6 @@ class MaskedLanguageHead {
     std::size_t weight = 0, bias = 0;
   };
   void plan(Arena& arena, std::size_t rows, Rows& planned) const;
-  void gather(const kernels::Context& context, std::span<const float> hidden) const;
   nn::Pass pass_of(const kernels::Context& context, const nn::Weights& weights) const;
   nn::VocabularyLayer layer_of(const nn::Weights& weights) const;
 

@@ -45,7 +45,11 @@ class Construction {
 
  private:
   std::string output_name() const {
-    return std::string(config_.family->masked_language_head.output) + ".weight";
+    const Family& family = *config_.family;
+    return std::string(family.causal_language_head.output.empty()
+                           ? family.masked_language_head.output
+                           : family.causal_language_head.output) +
+           ".weight";
   }
   std::size_t output_size() const { return config_.vocab_size * config_.embedding_width(); }
 
@@ -58,10 +62,11 @@ class Construction {
         if (linear) generator_.skip_uniform(parameter->size);
         continue;
       }
-      linear = parameter->kind == nn::ParameterKind::kWeight;
+      linear = parameter->kind == nn::ParameterKind::kWeight &&
+               !config_.family->construction.normal_weights;
       if (linear) {
         generator_.skip_uniform(parameter->size);
-      } else if (table) {
+      } else if (table) {  // also a Conv1D
         generator_.skip_normal(parameter->size);
       }
     }

@@ -21,7 +21,7 @@ void fill_sinusoidal_positions(std::span<float> table, std::size_t hidden_size) 
 // Whether row pad_token_id of this table is the padding's: 0, and without a gradient.
 bool has_padding_row(const ModelConfig& config, const nn::ParameterSpec& parameter) {
   if (config.family->truncated_deviation != nullptr) return false;  // drawn as any other row
-  return config.pad_token_id >= 0 && (parameter.name.ends_with("word_embeddings.weight") ||
+  return config.pad_token_id >= 0 && (parameter.name == word_embeddings_name(*config.family) ||
                                       (config.family->positions == nn::Positions::kTokens &&
                                        parameter.name.ends_with("position_embeddings.weight")));
 }
@@ -46,7 +46,12 @@ void draw_initial_values(const ModelConfig& config, const nn::ParameterSpec& par
     case nn::ParameterKind::kLayerNormWeight:
       return std::fill(values.begin(), values.end(), 1.0f);
     case nn::ParameterKind::kWeight:
-      return fill_normal();
+      fill_normal();
+      if (const auto second = config.family->second_deviation; second != nullptr) {
+        if (const double deviation = second(config, parameter); deviation > 0)
+          generator.fill_normal(values, 0.0, deviation);
+      }
+      return;
     case nn::ParameterKind::kEmbedding:
       break;
   }

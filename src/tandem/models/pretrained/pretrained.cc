@@ -50,9 +50,11 @@ const nn::ParameterSpec* target_of_alias(const nn::ParameterLayout& layout, cons
 // buffers, which are of any dtype.
 bool belongs_to_other_tasks(const Family& family, std::string_view name) {
   const auto begins_name = [&](std::string_view head) { return name.starts_with(head); };
+  const auto ends_name = [&](std::string_view buffer) { return name.ends_with(buffer); };
   return std::any_of(family.pretraining_heads.begin(), family.pretraining_heads.end(),
                      begins_name) ||
          name.starts_with("pooler.") || name.find(".pooler.") != std::string_view::npos ||
+         std::any_of(family.buffers.begin(), family.buffers.end(), ends_name) ||
          name.ends_with("position_ids") || name.ends_with("embeddings.token_type_ids");
 }
 
@@ -84,11 +86,13 @@ std::string describe_shapes(const formats::TensorView& tensor, const nn::Paramet
 bool is_of_fewer_words(const formats::TensorView& tensor, const nn::ParameterSpec& parameter,
                        const ModelConfig& config) {
   const MaskedLanguageHeadParts& head = config.family->masked_language_head;
-  const bool of_words =
-      parameter.name.ends_with(
-          fmt::format("embeddings.{}.weight", config.family->embeddings.word)) ||
-      (!head.output.empty() &&
-       (parameter.name == head.bias || parameter.name == std::string(head.output) + ".weight"));
+  const auto is_output = [&](std::string_view module) {
+    return !module.empty() && parameter.name == std::string(module) + ".weight";
+  };
+  const bool of_words = parameter.name == word_embeddings_name(*config.family) ||
+                        is_output(head.output) ||
+                        is_output(config.family->causal_language_head.output) ||
+                        (!head.output.empty() && parameter.name == head.bias);
   return of_words && tensor.shape.size() == parameter.shape.size() && !tensor.shape.empty() &&
          tensor.shape[0] > 0 && tensor.shape[0] < parameter.shape[0] &&
          std::equal(tensor.shape.begin() + 1, tensor.shape.end(), parameter.shape.begin() + 1) &&

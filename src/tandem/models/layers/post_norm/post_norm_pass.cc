@@ -103,9 +103,9 @@ void PostNormPass<T>::attend(bool training) const {
   const auto attention = first_rows_only() && !training ? kernels::attention_forward_first_rows<T>
                                                         : kernels::attention_forward<T>;
   const auto bias = position_bias();
-  attention(rows_.context, rows_.sequences, options_.num_heads, options_.head_dim(),
+  attention(rows_.context, rows_.sequences, {options_.num_heads, options_.head_dim()},
             attention_dropout_, tensors_.qkv.data(), tensors_.context.data(),
-            tensors_.log_sum_exp.data(), bias ? &*bias : nullptr, kernels::kAllKeys);
+            tensors_.log_sum_exp.data(), bias ? &*bias : nullptr);
 }
 
 // From the attention's output up to the activation: all that backward reads, the last LayerNorm
@@ -207,10 +207,10 @@ void PostNormPass<T>::attention_backward(std::span<float> grad, const nn::Gradie
     const StageTimer timer(rows_.context.profile, "attention", "backward");
     const auto bias = position_bias();
     kernels::attention_backward<T>(
-        rows_.context, rows_.sequences, options_.num_heads, options_.head_dim(), attention_dropout_,
-        tensors_.qkv.data(), tensors_.context.data(), tensors_.log_sum_exp.data(),
-        tensors_.grad_context.data(), grad_qkv.data(), bias ? &*bias : nullptr,
-        bias ? options_.bias->band_sums(rows_, pass_.shared) : nullptr);
+        rows_.context, rows_.sequences, {options_.num_heads, options_.head_dim()},
+        attention_dropout_, tensors_.qkv.data(), tensors_.context.data(),
+        tensors_.log_sum_exp.data(), tensors_.grad_context.data(), grad_qkv.data(),
+        bias ? &*bias : nullptr, bias ? options_.bias->band_sums(rows_, pass_.shared) : nullptr);
   }
   linear_backward<T, float>(rows_, parameters_.qkv, pass_.x.operand, grad_qkv, grad,
                             /*accumulate_grad_x=*/true, grads);
