@@ -42,8 +42,8 @@ except tandem.TandemError as error:
 
 # All jobs and commands of the program are functions.
 listed = subprocess.run([tandem.program(), "--help"], check=True, capture_output=True, text=True).stdout
-jobs = {word for line in listed.splitlines() for word in line.split()[:1] if word.startswith("run_") or word in ("embed", "rerank", "mine")}
-assert len(jobs) >= 10 and not [job for job in jobs if not callable(getattr(tandem, job, None))], jobs
+jobs = {word for line in listed.splitlines() for word in line.split()[:1] if word.startswith("run_") or word in ("embed", "rerank", "mine", "search")}
+assert len(jobs) >= 11 and not [job for job in jobs if not callable(getattr(tandem, job, None))], jobs
 
 # More texts than a request may have; one text gives one answer.
 with tandem.load(out / "model") as model:
@@ -87,6 +87,11 @@ with tandem.load(out / "relevance") as model:
 (out / "pairs.jsonl").write_text("".join(f'{{"query": "ship {i}", "answer": "The ship {i} sails."}}\n' for i in range(8)))
 rows = tandem.mine(model=demo / "model", file=out / "pairs.jsonl", num_negatives=2, range_max=6)
 assert len(rows) == 16 and "ship" in str(rows[0]), rows[:2]
+(out / "corpus.jsonl").write_text("".join(f'{{"_id": "{i}", "text": "The ship {i} sails."}}\n' for i in range(8)))
+(out / "queries.jsonl").write_text('{"_id": "q", "text": "The ship 3 sails."}\n')
+(out / "relevant.tsv").write_text("query-id\tcorpus-id\tscore\nq\t3\t1\n")
+metrics = tandem.search(model=demo / "model", eval_corpus=out / "corpus.jsonl", eval_queries=out / "queries.jsonl", eval_qrels=out / "relevant.tsv")
+assert [value for name, value in metrics.items() if "accuracy" in name] and max(metrics.values()) == 1.0, metrics
 try:
     tandem.mine(model=out / "absent", file=out / "pairs.jsonl")
     raise AssertionError("an absent model is accepted")

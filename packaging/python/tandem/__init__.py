@@ -9,7 +9,7 @@
 Every job runs in a process of its own. Nothing here needs torch or transformers.
 """
 
-from ._commands import embed, mine, rerank
+from ._commands import embed, mine, rerank, search
 from ._jobs import TandemError, run_classification, run_embedding, run_glue, run_mlm, run_ner, run_qa, run_reranker
 from ._models import Model, load
 from ._program import program, version
@@ -29,6 +29,7 @@ __all__ = [
     "run_ner",
     "run_qa",
     "run_reranker",
+    "search",
     "version",
 ]
 __version__ = version()

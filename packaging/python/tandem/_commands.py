@@ -1,4 +1,4 @@
-"""Commands that compute once and end: embed, rerank, mine. Keyword arguments are their flags."""
+"""Commands that compute once and end: embed, rerank, mine, search. Keyword arguments are their flags."""
 
 import json
 import os
@@ -112,3 +112,14 @@ def mine(**flags: Flag) -> List[Dict[str, Any]]:
         rows = Path(folder) / "rows.jsonl"
         _run("mine", {**flags, "output": rows})
         return _json_lines(rows)
+
+
+def search(**flags: Flag) -> Dict[str, float]:
+    """How well a bi-encoder finds the relevant documents of a corpus: the metrics that `tandem search` prints.
+
+    Without `embeddings` the embeddings of the corpus are in a file that is removed afterwards.
+    """
+    with tempfile.TemporaryDirectory(prefix="tandem-") as folder:
+        metrics = Path(folder) / "metrics.json"
+        _run("search", {"embeddings": Path(folder) / "corpus.npy", **flags}, metrics)
+        return dict(json.loads(metrics.read_text()))
