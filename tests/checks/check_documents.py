@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that relative links of the documents, and paths in `code` that look like files of the project, exist, and that links to a heading find it."""
+"""Checks that relative links of the documents, and paths in `code` that look like files of the project, exist, and that links to a heading find it. The version is that of
+CMakeLists.txt in CITATION.cff, in the changelog, and in every name of a released file."""
 
 import functools
 import pathlib
@@ -45,6 +46,15 @@ for document in DOCUMENTS:
         for path in re.findall(r"`([\w.\-/]+)`", line):
             if path.startswith(TOPS) and not (ROOT / path).exists():
                 findings.append(f"{where}: {path} does not exist")
+version = re.search(r"^project\(.*VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"), re.M)[1]
+for name, pattern in (("CITATION.cff", rf"^version: {re.escape(version)}$"), ("CHANGELOG.md", rf"^## .*\b{re.escape(version)}\b")):
+    if not re.search(pattern, (ROOT / name).read_text(encoding="utf-8"), re.M):
+        findings.append(f"{name} lacks version {version} of CMakeLists.txt")
+for document in DOCUMENTS:
+    for name, found in re.findall(r"\b(tandem(?:_cpu)?[-_](\d+\.\d+\.\d+)[-_]\S*)", document.read_text(encoding="utf-8")):
+        if found != version:
+            findings.append(f"{document.relative_to(ROOT)}: {name} is not of version {version} of CMakeLists.txt")
+
 for finding in findings:
     print(finding)
 print(f"check_documents: {len(DOCUMENTS)} documents, {len(findings)} findings")
