@@ -5,7 +5,7 @@
 
 TREE gets bin/tandem (a static launcher), lib/tandem with the program, its dynamic loader, every
 library that it links to and its transport plugins, share with manual pages and completion, the
-licence of each bundled package, and sbom.cdx.json. The libraries are those of this Debian system.
+licence texts of each bundled package, and sbom.cdx.json. The libraries are those of this Debian system.
 Needs cc, ldd, patchelf, strip and dpkg-query. docs/packaging.md states what the tree promises.
 """
 
@@ -25,6 +25,7 @@ HEADER_PACKAGES = ("nlohmann-json3-dev", "libcli11-dev", "libprotozero-dev")
 # Parts of the C library that the program does not link to, but a transport's library of an older system does: that system's own would not
 # match the archive's libc.
 PARTS_OF_LIBC = ("libanl.so.1", "libdl.so.2", "libpthread.so.0", "libresolv.so.2", "librt.so.1", "libutil.so.1")
+COMMON_LICENCE = re.compile(r"/usr/share/common-licenses/([A-Za-z]+[0-9]*(?:-[0-9]+(?:\.[0-9]+)*)?)")
 # Licences of the libraries whose copyright files of Debian are prose.
 GCC_RUNTIME, KERBEROS = "GPL-3.0-or-later WITH GCC-exception-3.1", "MIT"
 LICENCES_IN_PROSE = {
@@ -111,6 +112,19 @@ def copy_licences(packages, tree):
         if not source.exists():
             raise SystemExit(f"portable_tree: {source} is missing; reinstall {package}")
         shutil.copy(source.resolve(), folder / f"{package}.copyright")
+    copy_common_licences(folder)
+
+
+def copy_common_licences(folder):
+    """Texts that Debian's copyright files do not repeat but refer to."""
+    texts = folder / "common-licenses"
+    texts.mkdir()
+    for path in sorted(folder.glob("*.copyright")):
+        for name in COMMON_LICENCE.findall(path.read_text(errors="replace")):
+            source = Path("/usr/share/common-licenses") / name
+            if not source.exists():
+                raise SystemExit(f"portable_tree: {path.name} refers to {source}, which is missing; reinstall base-files")
+            shutil.copy(source.resolve(), texts / name)
 
 
 def sbom(version, packages, folder):
