@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
 #include "tandem/core/crc32c.h"
+#include "tandem/core/error.h"
 
 namespace tandem::net {
 
@@ -24,6 +26,41 @@ T read_as(std::string_view bytes) {
   T value;
   std::memcpy(&value, bytes.data(), sizeof value);
   return value;
+}
+
+// Takes values from the front of a message of `sender`. Throws CommError when the message ends too
+// early.
+class PlainReader {
+ public:
+  PlainReader(std::string_view bytes, std::string_view sender) : bytes_(bytes), sender_(sender) {}
+
+  std::string_view take(std::uint64_t bytes) {
+    if (bytes > bytes_.size()) {
+      raise<CommError>("a message of {} is cut short: found {} more bytes, expected {}", sender_,
+                       bytes_.size(), bytes);
+    }
+    const std::string_view result = bytes_.substr(0, bytes);
+    bytes_.remove_prefix(bytes);
+    return result;
+  }
+  template <class T>
+  T value() {
+    return read_as<T>(take(sizeof(T)));
+  }
+  // A text behind its length, as append_text() writes it.
+  std::string_view text() { return take(value<std::uint32_t>()); }
+  std::string_view rest() { return take(bytes_.size()); }
+  bool empty() const { return bytes_.empty(); }
+
+ private:
+  std::string_view bytes_;
+  std::string_view sender_;
+};
+
+inline void append_text(std::string& to, std::string_view text) {
+  TANDEM_CHECK(text.size() <= 0xffffffff);
+  to += view_of(static_cast<std::uint32_t>(text.size()));
+  to += text;
 }
 
 // The sum that belongs in the `checksum` of `head`: CRC-32C of its bytes with a 0 there.
