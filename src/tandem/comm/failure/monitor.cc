@@ -181,7 +181,7 @@ std::string Monitor::why_expelled() const {
 void Monitor::expel(int rank, const std::string& why) noexcept {
   try {
     mark_gone(static_cast<std::size_t>(rank), why);
-    send_to_all(Frame::kExpelled, why, rank);
+    send_to_all(ControlKind::kExpelled, why, rank);
   } catch (...) {  // no memory: that rank learns of it at its deadline
   }
 }
@@ -213,7 +213,7 @@ void Monitor::beat() {
   if (activity.waiting != 0 && options_.recorder != nullptr) {
     activity.call = options_.recorder->newest_collective().value_or(FlightRecorder::Entry());
   }
-  send_to_all(Frame::kHeartbeat,
+  send_to_all(ControlKind::kHeartbeat,
               std::string(reinterpret_cast<const char*>(&activity), sizeof activity));
 }
 
@@ -340,9 +340,9 @@ void Monitor::spread(const std::string& message, const std::string& text,
                      const Cause& cause) noexcept {
   if (!failure_.claim(message, cause.damaged)) return;
   if (cause.damaged) {
-    send_to_all(Frame::kDamage, text, cause.damaged->from, cause.damaged->to);
+    send_to_all(ControlKind::kDamage, text, cause.damaged->from, cause.damaged->to);
   } else {
-    send_to_all(Frame::kFailure, text, cause.dead);
+    send_to_all(ControlKind::kFailure, text, cause.dead);
   }
   // A launcher that has seen the same death may kill this process within the millisecond: no detour
   // through a sleeping thread.
@@ -354,7 +354,7 @@ void Monitor::spread(const std::string& message, const std::string& text,
 
 void Monitor::send_goodbye() noexcept {
   shutdown_.leaving.store(true, std::memory_order_release);
-  send_to_all(Frame::kGoodbye, "");
+  send_to_all(ControlKind::kGoodbye, "");
 }
 
 }  // namespace tandem::comm

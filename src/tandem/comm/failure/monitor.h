@@ -28,6 +28,7 @@
 #include <thread>
 #include <vector>
 
+#include "tandem/comm/failure/control_message.h"
 #include "tandem/comm/failure/failure.h"
 #include "tandem/comm/failure/flight_recorder.h"
 #include "tandem/comm/failure/path_watch.h"
@@ -36,8 +37,6 @@
 #include "tandem/net/socket.h"
 
 namespace tandem::comm {
-
-struct ControlHeader;
 
 class Monitor {
  public:
@@ -105,13 +104,6 @@ class Monitor {
   std::string describe_laggard() const;
 
  private:
-  enum class Frame : std::uint32_t {
-    kGoodbye = 1,
-    kFailure = 2,
-    kHeartbeat = 3,
-    kExpelled = 4,
-    kDamage = 5
-  };
   struct Activity {
     std::uint64_t operations = 0;
     std::uint64_t waiting = 0;
@@ -122,7 +114,7 @@ class Monitor {
   struct Watched {
     net::FileDescriptor control;
     net::FileDescriptor process;  // pidfd
-    std::string received;
+    net::FrameReader received{kControlProtocol};
     std::chrono::steady_clock::time_point process_ended{};
     bool process_has_ended = false;
     bool control_open = false;
@@ -139,7 +131,7 @@ class Monitor {
   void poll_once();
   void read_control(std::size_t rank);
   void take_frames(std::size_t rank);
-  void take_frame(std::size_t rank, const ControlHeader& header, const std::string& text);
+  void take_message(std::size_t rank, const ControlMessage& message);
   void control_ended(std::size_t rank, const std::string& how);
   void judge_ended_processes();
   void beat();
@@ -164,7 +156,8 @@ class Monitor {
     std::optional<LinkEnds> damaged = {};
   };
   void spread(const std::string& message, const std::string& text, const Cause& cause) noexcept;
-  void send_to_all(Frame frame, const std::string& text, int subject = -1, int other = -1) noexcept;
+  void send_to_all(ControlKind kind, const std::string& text, int subject = -1,
+                   int other = -1) noexcept;
 
   struct Departures {  // by rank
     std::unique_ptr<std::atomic<bool>[]> left, gone;

@@ -5,92 +5,82 @@
 #include <cstring>
 
 #include "tandem/comm/algorithms/call.h"
-#include "tandem/comm/failure/control_header.h"
+#include "tandem/comm/failure/control_message.h"
 #include "tandem/comm/failure/monitor.h"
-#include "tandem/core/crc32c.h"
 #include "tandem/core/error.h"
+#include "tandem/net/plain_bytes.h"
 
 namespace tandem::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kMaxText = 4096;
-constexpr std::size_t kMostReceived = 16 * kMaxText;
+}  // namespace
 
-// Drops a damaged frame, up to the possible start of the next one: its length field is not
-// reliable.
-void skip_damage(std::string& received) {
-  const std::string_view magic(reinterpret_cast<const char*>(&kControlMagic), sizeof kControlMagic);
-  const std::size_t next = received.find(magic, 1);
-  received.erase(0, next != received.npos ? next : received.size() - (magic.size() - 1));
+std::string encode(const ControlMessage& message) {
+  return net::encode_frame(kControlProtocol, static_cast<std::uint32_t>(message.kind),
+                           {net::view_of(message.subject), net::view_of(message.other),
+                            std::string_view(message.text).substr(0, kMostControlText)});
 }
 
-}  // namespace
+std::optional<ControlMessage> control_message_from(const net::Frame& frame) {
+  ControlMessage message;
+  if (frame.payload.size() < kControlRanks) return std::nullopt;
+  message.kind = static_cast<ControlKind>(frame.kind);
+  message.subject = net::read_as<std::int32_t>(frame.payload);
+  message.other = net::read_as<std::int32_t>(frame.payload.substr(sizeof message.subject));
+  message.text = frame.payload.substr(kControlRanks);
+  return message;
+}
 
 void Monitor::read_control(std::size_t rank) {
   Watched& watched = watched_[rank];
   watched.last_received = Clock::now();
-  char bytes[kMaxText];
-  while (true) {
-    const ssize_t count = ::recv(watched.control.get(), bytes, sizeof bytes, 0);
-    if (count > 0) {
-      watched.received.append(bytes, static_cast<std::size_t>(count));
-      // A peer that sends without end must not fill the memory: the remaining bytes wait in the
-      // kernel.
-      if (watched.received.size() >= kMostReceived) return take_frames(rank);
-      continue;
-    }
-    if (count < 0 && errno == EINTR) continue;
-    const int error_number = count < 0 ? errno : 0;
-    take_frames(rank);
-    if (error_number == EAGAIN) return;
-    return control_ended(rank, error_number == 0 ? "its connections closed without a goodbye"
-                               : error_number == ECONNRESET ? "its connections were reset"
-                                                            : std::strerror(error_number));
-  }
+  const std::optional<int> end = watched.received.read_from(watched.control);
+  take_frames(rank);
+  if (!end) return;
+  control_ended(rank, *end == 0            ? "its connections closed without a goodbye"
+                      : *end == ECONNRESET ? "its connections were reset"
+                                           : std::strerror(*end));
 }
 
 void Monitor::take_frames(std::size_t rank) {
-  std::string& received = watched_[rank].received;
-  while (received.size() >= sizeof(ControlHeader)) {
-    ControlHeader header;
-    std::memcpy(&header, received.data(), sizeof header);
-    bool whole = header.magic == kControlMagic && header.checksum == header.sum() &&
-                 header.bytes <= kMaxText;
-    if (whole && received.size() < sizeof header + header.bytes) return;
-    const std::string text = whole ? received.substr(sizeof header, header.bytes) : "";
-    whole = whole && crc32c(text) == header.text_checksum;
-    if (!whole) {
+  net::FrameReader& received = watched_[rank].received;
+  while (true) {
+    std::optional<net::Frame> frame;
+    try {
+      frame = received.take();
+    } catch (const CommError&) {
       report_damage(rank, "a control message arrived with a wrong checksum");
-      skip_damage(received);
+      received.skip_damage();
       continue;
     }
-    received.erase(0, sizeof header + header.bytes);
-    take_frame(rank, header, text);
+    if (!frame) return;
+    if (const auto message = control_message_from(*frame)) take_message(rank, *message);
   }
 }
 
-void Monitor::take_frame(std::size_t rank, const ControlHeader& header, const std::string& text) {
+void Monitor::take_message(std::size_t rank, const ControlMessage& message) {
   const auto is_rank = [&](std::int32_t r) {
     return r >= 0 && static_cast<std::size_t>(r) < peers_.size();
   };
+  const std::string& text = message.text;
   const auto passed_on = [&] { return fmt::format("{} (reported by rank {})", text, rank); };
-  if (header.frame == static_cast<std::uint32_t>(Frame::kGoodbye)) {
+  if (message.kind == ControlKind::kGoodbye) {
     departed_.left[rank].store(true, std::memory_order_release);
-  } else if (header.frame == static_cast<std::uint32_t>(Frame::kHeartbeat)) {
+  } else if (message.kind == ControlKind::kHeartbeat) {
     take_heartbeat(rank, text);
-  } else if (header.frame == static_cast<std::uint32_t>(Frame::kExpelled)) {
-    if (is_rank(header.subject)) mark_gone(static_cast<std::size_t>(header.subject), text);
+  } else if (message.kind == ControlKind::kExpelled) {
+    if (is_rank(message.subject)) mark_gone(static_cast<std::size_t>(message.subject), text);
     // A rank that is expelled while it runs gets the error from its next call.
-    if (header.subject == options_.rank && failure_.claim(text)) failure_.publish();
-  } else if (header.frame == static_cast<std::uint32_t>(Frame::kDamage) &&
-             is_rank(header.subject) && is_rank(header.other)) {
-    spread(passed_on(), text, {.damaged = LinkEnds{header.subject, header.other}});
+    if (message.subject == options_.rank && failure_.claim(text)) failure_.publish();
+  } else if (message.kind == ControlKind::kDamage && is_rank(message.subject) &&
+             is_rank(message.other)) {
+    spread(passed_on(), text, {.damaged = LinkEnds{message.subject, message.other}});
   } else {
-    if (is_rank(header.subject)) mark_gone(static_cast<std::size_t>(header.subject), text);
+    if (is_rank(message.subject)) mark_gone(static_cast<std::size_t>(message.subject), text);
     // Forwarded, so that the cause arrives everywhere before the end of this rank's connections.
-    spread(passed_on(), text, {.dead = header.subject});
+    spread(passed_on(), text, {.dead = message.subject});
   }
 }
 
@@ -130,20 +120,12 @@ void Monitor::report_damage(std::size_t rank, const std::string& what) noexcept 
 
 // Heartbeats go to the ranks that expect them, all other messages to all ranks.
 // Small frames fit into empty socket buffers. If one does not fit, the peer has already failed.
-void Monitor::send_to_all(Frame frame, const std::string& whole, int subject, int other) noexcept {
-  const std::string_view text = std::string_view(whole).substr(0, kMaxText);
-  ControlHeader header;
-  header.frame = static_cast<std::uint32_t>(frame);
-  header.bytes = static_cast<std::uint32_t>(text.size());
-  header.subject = subject;
-  header.other = other;
-  header.text_checksum = crc32c(text);
-  header.checksum = header.sum();
-  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
-  bytes += text;
+void Monitor::send_to_all(ControlKind kind, const std::string& text, int subject,
+                          int other) noexcept {
+  const std::string bytes = encode({kind, text, subject, other});
   const std::lock_guard lock(send_mutex_);
   for (const Watched& watched : watched_) {
-    if (frame == Frame::kHeartbeat && !watched.sends_heartbeats) continue;
+    if (kind == ControlKind::kHeartbeat && !watched.sends_heartbeats) continue;
     if (watched.control)
       ::send(watched.control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }

@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include "tandem/comm/failure/control_header.h"
+#include "tandem/comm/failure/control_message.h"
 #include "tandem/comm/network/stream_transport.h"
 #include "tandem/core/error.h"
 
@@ -137,18 +137,9 @@ TEST(Damage, OfTheOrderOfFramesIsFound) {
   }
 }
 
-std::string control_message(const std::string& text) {
-  ControlHeader header;
-  header.frame = 2;  // a failure
-  header.bytes = static_cast<std::uint32_t>(text.size());
-  header.text_checksum = crc32c(text);
-  header.checksum = header.sum();
-  return std::string(reinterpret_cast<const char*>(&header), sizeof header) + text;
-}
-
 // A control message is dropped, and the next one is read.
 TEST(Damage, OfAnyBitOfAControlMessageIsFound) {
-  const std::string message = control_message("a reason");
+  const std::string message = encode({ControlKind::kFailure, "a reason"});
   for (std::size_t bit = 0; bit < 8 * message.size(); bit += 5) {
     std::string changed = message;
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
@@ -159,13 +150,7 @@ TEST(Damage, OfAnyBitOfAControlMessageIsFound) {
     std::vector<FileDescriptor> control(2);
     control[1] = std::move(here);
     Monitor monitor(peers, std::move(control), failure, {});
-    const std::string goodbye = [] {
-      ControlHeader header;
-      header.frame = 1;
-      header.checksum = header.sum();
-      return std::string(reinterpret_cast<const char*>(&header), sizeof header);
-    }();
-    const std::string stream = changed + goodbye;
+    const std::string stream = changed + encode({ControlKind::kGoodbye});
     ASSERT_EQ(::send(there.get(), stream.data(), stream.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(stream.size()));
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
