@@ -121,7 +121,7 @@ Message through_bytes(const membership::Frame& frame) {
   Channel channel{.job = 1, .own_nonce = {}, .other_nonce = {}, .prove = prove};
   Channel back = channel;
   const std::string bytes = encode(channel, frame);
-  return decode(back, bytes).message;
+  return decode(back, net::decode_frame(membership::kAgentProtocol, bytes).value()).message;
 }
 
 }  // namespace

@@ -3,10 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tandem/core/crc32c.h"
 #include "tandem/core/error.h"
 #include "tandem/net/job_token.h"
-#include "tandem/net/plain_bytes.h"
 
 namespace tandem::membership {
 namespace {
@@ -24,9 +22,12 @@ struct Ends {
   Channel a, b;
 };
 
-std::string with_checksum(std::string bytes) {
-  const std::uint32_t checksum = crc32c(bytes);
-  return bytes.append(net::view_of(checksum));
+// Reads exactly one frame, as an agent's connection does.
+Frame decode(Channel& channel, std::string_view bytes) {
+  const auto frame = net::decode_frame(kAgentProtocol, bytes);
+  if (!frame || net::kFrameHeadBytes + frame->payload.size() != bytes.size())
+    raise<CommError>("{} bytes are not one frame", bytes.size());
+  return membership::decode(channel, *frame);
 }
 
 View example_view() {
@@ -73,7 +74,6 @@ TEST(Wire, KeepsEveryKindOfMessage) {
   Ends again;
   for (const Message& message : examples()) {
     const std::string bytes = encode(ends.a, {{4, "n4:29400"}, 5, message});
-    EXPECT_EQ(frame_bytes(ends.b, bytes.substr(0, kHeaderBytes)), bytes.size());
     const Frame frame = decode(ends.b, bytes);
     EXPECT_EQ(frame.from, (Peer{4, "n4:29400"}));
     EXPECT_EQ(frame.to, 5u);
@@ -82,8 +82,7 @@ TEST(Wire, KeepsEveryKindOfMessage) {
   }
 }
 
-// Every bit counts: in the header, the message and the proof. The link is blamed for all but the
-// last.
+// Every bit counts: in the head, the message and the proof. The link is blamed.
 TEST(Wire, RefusesAFrameThatWasChanged) {
   Ends sender;
   const std::string bytes =
@@ -92,11 +91,7 @@ TEST(Wire, RefusesAFrameThatWasChanged) {
     std::string changed = bytes;
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
     Ends ends;
-    if (bit / 8 < bytes.size() - std::tuple_size_v<WireProof>) {
-      EXPECT_THROW(decode(ends.b, changed), DamagedFrame) << bit;
-    } else {
-      EXPECT_THROW(decode(ends.b, changed), CommError) << bit;
-    }
+    EXPECT_THROW(decode(ends.b, changed), net::DamagedFrame) << bit;
   }
 }
 
@@ -123,47 +118,71 @@ TEST(Wire, RefusesReplayedMessages) {
   EXPECT_THROW(decode(later.b, bytes), CommError);
 }
 
+// A peer that knows the checksums, but not the token, can change no part of a message.
+TEST(Wire, RefusesAChangeWithTheRightChecksums) {
+  Ends sender;
+  const std::string bytes =
+      encode(sender.a, {{4, "n4"}, 5, AskReply{Verdict::kLearn, "", 3, example_view()}});
+  const net::Frame frame = net::decode_frame(kAgentProtocol, bytes).value();
+  for (std::size_t bit = 0; bit < 8 * frame.payload.size(); ++bit) {
+    net::Frame changed = frame;
+    changed.payload[bit / 8] = static_cast<char>(changed.payload[bit / 8] ^ (1 << bit % 8));
+    Ends ends;
+    EXPECT_THROW(membership::decode(ends.b, changed), CommError) << bit;
+  }
+  for (std::uint32_t kind = 0; kind < kAgentProtocol.num_kinds; ++kind) {
+    Ends ends;
+    const net::Frame changed{kind, frame.payload};
+    if (kind == frame.kind) continue;
+    EXPECT_THROW(membership::decode(ends.b, changed), CommError) << kind;
+  }
+}
+
 TEST(Wire, NamesWhatItFound) {
-  Ends ends;
-  std::string bytes = encode(ends.a, {{4, "n4"}, 5, Beat{}});
-  const auto message_of = [&](const std::string& changed) {
+  const auto message_of = [&](std::size_t at, char byte) {
+    Ends ends;
+    net::Frame frame =
+        net::decode_frame(kAgentProtocol, encode(ends.a, {{4, "n4"}, 5, Beat{}})).value();
+    frame.payload[at] = byte;
     try {
-      frame_bytes(ends.b, changed);
+      membership::decode(ends.b, frame);
     } catch (const CommError& error) {
       return std::string(error.what());
     }
     return std::string();
   };
-  const auto with = [&](std::size_t at, char byte) {
-    std::string other = bytes;
-    other[at] = byte;
-    return with_checksum(other.substr(0, kHeaderBytes - 4)) + other.substr(kHeaderBytes);
-  };
-  EXPECT_THAT(message_of(with(4, 1)), HasSubstr("version 1, expected 8"));
-  EXPECT_THAT(message_of(with(12, 1)), HasSubstr("another job"));
-  EXPECT_THAT(message_of(with(11, 127)), HasSubstr("bytes"));
-  bytes[4] = 3;  // had no checksums
-  EXPECT_THAT(message_of(bytes), HasSubstr("version 3, expected 8"));
-  EXPECT_THAT(message_of("GET /"), HasSubstr("too early"));
+  EXPECT_THAT(message_of(0, 1), HasSubstr("version 1, expected 9"));
+  EXPECT_THAT(message_of(2, 1), HasSubstr("another job"));
+  EXPECT_EQ(message_of(2, 7), "");
+}
+
+// Nothing before the proof is optional.
+TEST(Wire, RefusesAMessageThatIsCutShort) {
+  Ends ends;
+  const net::Frame frame =
+      net::decode_frame(kAgentProtocol, encode(ends.a, {{4, "n4"}, 5, Beat{}})).value();
+  for (std::size_t bytes = 0; bytes < frame.payload.size(); ++bytes) {
+    const net::Frame shorter{frame.kind, frame.payload.substr(0, bytes)};
+    EXPECT_THROW(membership::decode(ends.b, shorter), CommError) << bytes;
+  }
+  EXPECT_NO_THROW(membership::decode(ends.b, frame));
 }
 
 // A right proof does not make a message right: a member may have gone wrong.
 TEST(Wire, RefusesImpossibleContents) {
   Ends ends;
   ends.a.prove = ends.b.prove = [](auto) { return WireProof{}; };
-  std::string bytes = encode(ends.a, {{4, ""}, 5, Suspect{{1, 2}, {3}, {}}});
-  // from: id 8, address 2; to 8; the number 16; then the list's count
-  const std::size_t count = kHeaderBytes + 34;
-  ASSERT_EQ(bytes[count], 1);
-  const std::size_t summed = bytes.size() - std::tuple_size_v<WireProof> - 4;
-  const auto sealed = [&] {
-    return with_checksum(bytes.substr(0, summed)) + std::string(std::tuple_size_v<WireProof>, 0);
-  };
-  EXPECT_NO_THROW(decode(ends.b, sealed()));
-  bytes[count] = 2;
-  EXPECT_THROW(decode(ends.b, sealed()), CommError);
-  bytes[count + 3] = 127;
-  EXPECT_THROW(decode(ends.b, sealed()), CommError);
+  net::Frame frame =
+      net::decode_frame(kAgentProtocol, encode(ends.a, {{4, ""}, 5, Suspect{{1, 2}, {3}, {}}}))
+          .value();
+  // version 2; job 8; from: id 8, address 2; to 8; the number 16; then the list's count
+  constexpr std::size_t kCount = 44;
+  ASSERT_EQ(frame.payload[kCount], 1);
+  EXPECT_NO_THROW(membership::decode(ends.b, frame));
+  frame.payload[kCount] = 2;
+  EXPECT_THROW(membership::decode(ends.b, frame), CommError);
+  frame.payload[kCount + 3] = 127;
+  EXPECT_THROW(membership::decode(ends.b, frame), CommError);
 }
 
 TEST(Wire, RefusesToSendTooMuch) {

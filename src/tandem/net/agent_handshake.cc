@@ -10,8 +10,8 @@
 namespace tandem::net {
 namespace {
 
-constexpr std::string_view kProtocol{"TNDMAGT2", 8};
-constexpr std::string_view kVisitorProtocol{"TNDMASK2", 8};
+constexpr std::string_view kProtocol{"TNDMAGT3", 8};
+constexpr std::string_view kVisitorProtocol{"TNDMASK3", 8};
 constexpr std::size_t kSummedBytes = kProtocol.size() + sizeof(Nonce);
 static_assert(kSummedBytes + sizeof(std::uint32_t) == kHandshakeBytes);
 static_assert(kVisitorProtocol.size() == kProtocol.size());

@@ -81,12 +81,10 @@ bool write_some(const FileDescriptor& socket, std::string& from) {
 
 // The next frame at the front of the received bytes. Throws CommError.
 std::optional<Frame> next_frame(Channel& channel, std::string& received) {
-  if (received.size() < membership::kHeaderBytes) return std::nullopt;
-  const std::size_t bytes = membership::frame_bytes(channel, received);
-  if (received.size() < bytes) return std::nullopt;
-  Frame frame = membership::decode(channel, std::string_view(received).substr(0, bytes));
-  received.erase(0, bytes);
-  return frame;
+  const std::optional<net::Frame> frame = net::decode_frame(membership::kAgentProtocol, received);
+  if (!frame) return std::nullopt;
+  received.erase(0, net::kFrameHeadBytes + frame->payload.size());
+  return membership::decode(channel, *frame);
 }
 
 // A separate thread looks up a name. It may take many seconds and outlive the object that asked.
@@ -223,7 +221,7 @@ class AgentLinks::Outgoing {
       if (state_ == State::kProving && received_.starts_with(kRefusal))
         raise<CommError>("it has another job token (TANDEM_JOB_TOKEN) than this agent");
       while (auto frame = next_frame(channel_, received_)) handle(*frame);
-    } catch (const membership::DamagedFrame& error) {
+    } catch (const net::DamagedFrame& error) {
       links_.report_damage(address_, error.what());
       return false;
     } catch (const CommError& error) {
@@ -240,7 +238,7 @@ class AgentLinks::Outgoing {
   bool greeted() {
     if (received_.size() < net::kHandshakeBytes) return false;
     if (net::is_damaged_handshake(received_))
-      raise<membership::DamagedFrame>("the first bytes of a connection arrived damaged");
+      raise<net::DamagedFrame>("the first bytes of a connection arrived damaged");
     if (!net::is_handshake(received_))
       raise<CommError>("what listens there is no agent of tandem run");
     channel_ = links_.channel(own_greeting_, received_.substr(0, net::kHandshakeBytes));
@@ -358,14 +356,12 @@ void AgentLinks::nobody_at(const std::string& address) {
 void AgentLinks::let_in() {
   pending_.accept_from(listener_, [] { return net::make_handshake(); });
   const auto wanted = [&](const std::string& received) -> std::size_t {
-    const std::size_t header = net::kHandshakeBytes + membership::kHeaderBytes;
     if (received.size() < net::kHandshakeBytes) return net::kHandshakeBytes;
     if (net::is_visitor_handshake(received)) return net::kHandshakeBytes;
     if (!net::is_handshake(received)) return 0;
-    if (received.size() < header) return header;
     try {
-      const std::size_t bytes =
-          membership::frame_bytes(channel({}, {}), received.substr(net::kHandshakeBytes));
+      const std::size_t bytes = net::frame_bytes(
+          membership::kAgentProtocol, std::string_view(received).substr(net::kHandshakeBytes));
       return bytes > kMostFirstFrame ? 0 : net::kHandshakeBytes + bytes;
     } catch (const CommError& error) {
       report_unauthenticated_peer(fmt::format("an agent was shown out: {}", error.what()));
@@ -411,7 +407,7 @@ void AgentLinks::admit(net::PendingConnection connection) {
     const auto frame = next_frame(incoming->channel, incoming->received);
     if (!frame) return;
     incoming->from = frame->from;
-  } catch (const membership::DamagedFrame& error) {
+  } catch (const net::DamagedFrame& error) {
     return report_damage(net::peer_address(incoming->socket), error.what());
   } catch (const CommError& error) {
     report_unauthenticated_peer(fmt::format("an agent at {} was shown out: {}",
@@ -437,7 +433,7 @@ bool AgentLinks::handle(Incoming& incoming) {
   const bool alive = read_some(incoming.socket, incoming.received);
   try {
     while (auto frame = next_frame(incoming.channel, incoming.received)) take(std::move(*frame));
-  } catch (const membership::DamagedFrame& error) {
+  } catch (const net::DamagedFrame& error) {
     report_damage(incoming.from.address, error.what());
     return false;
   } catch (const CommError& error) {

@@ -99,7 +99,7 @@ std::vector<std::string> bytes_of_unauthenticated_peers(const std::string& token
       std::string(1000, '\0'),
       with(right, 7, '9'),                             // another protocol
       with(right, net::kHandshakeBytes, 'x'),          // another magic
-      with(right, net::kHandshakeBytes + 4, 9),        // another version
+      with(right, net::kHandshakeBytes + 4, 9),        // another kind
       with(right, net::kHandshakeBytes + 11, '\x7f'),  // 2 GB
       introduction(token, kJob + 1, handshake),
       introduction(token, kJob, net::make_handshake()),  // made for another peer

@@ -1,13 +1,12 @@
 #include "tandem/elastic/protocol/wire.h"
 
 #include <algorithm>
-#include <bit>
 #include <concepts>
 #include <type_traits>
 #include <utility>
 
-#include "tandem/core/crc32c.h"
 #include "tandem/core/error.h"
+#include "tandem/net/plain_bytes.h"
 
 namespace tandem::membership {
 namespace {
@@ -225,55 +224,16 @@ class Reader {
   std::string_view bytes_;
 };
 
+// The fields before a message.
 struct Header {
-  std::uint32_t magic = kWireMagic;
   std::uint16_t version = kWireVersion;
-  std::uint16_t kind = 0;
-  std::uint32_t body_bytes = 0;  // bytes between the two checksums
   std::uint64_t job = 0;
+  Peer from;
+  NodeId to = 0;
 };
 template <class A, Is<Header> M>
 void fields(A& a, M& m) {
-  a(m.magic, m.version, m.kind, m.body_bytes, m.job);
-}
-
-constexpr std::size_t kChecksumBytes = sizeof(std::uint32_t);
-
-// `bytes` end with the checksum of what is before it.
-bool is_whole(std::string_view bytes) {
-  std::uint32_t checksum = 0;
-  Reader{bytes.substr(bytes.size() - kChecksumBytes)}(checksum);
-  return checksum == crc32c(bytes.substr(0, bytes.size() - kChecksumBytes));
-}
-
-void append_checksum(std::string& bytes) {
-  const std::uint32_t checksum = crc32c(bytes);
-  Writer{bytes}(checksum);
-}
-
-// Foreign bytes, and those of an older version, have no checksum.
-bool is_damaged(const Header& header, std::string_view bytes) {
-  constexpr int kFewBits = 4;
-  return std::popcount(header.magic ^ kWireMagic) <= kFewBits &&
-         header.version != kWireVersionWithoutChecksums && !is_whole(bytes);
-}
-
-Header read_header(const Channel& channel, std::string_view bytes) {
-  Header header;
-  std::uint32_t checksum = 0;
-  Reader{bytes.substr(0, kHeaderBytes)}(header, checksum);
-  if (is_damaged(header, bytes.substr(0, kHeaderBytes)))
-    raise<DamagedFrame>("the header of a frame arrived with a wrong checksum");
-  if (header.magic != kWireMagic)
-    Reader::bad("it is not a frame (it begins with {:#x})", header.magic);
-  if (header.version != kWireVersion) {
-    Reader::bad("version {}, expected {}; use the same tandem on all hosts", header.version,
-                kWireVersion);
-  }
-  if (header.job != channel.job) Reader::bad("it belongs to another job");
-  if (header.kind >= std::variant_size_v<Message>) Reader::bad("kind {}", header.kind);
-  if (header.body_bytes > kMostBody) Reader::bad("{} bytes", header.body_bytes);
-  return header;
+  a(m.version, m.job, m.from, m.to);
 }
 
 template <std::size_t... kKinds>
@@ -289,9 +249,9 @@ std::string number_of(std::uint64_t count) {
 }
 
 WireProof proof_of(const Channel& channel, std::string_view from, std::string_view to,
-                   std::uint64_t count, std::string_view bytes) {
-  const std::string number = number_of(count);
-  return channel.prove({"tandem membership", from, to, number, bytes});
+                   std::uint64_t count, std::uint32_t kind, std::string_view bytes) {
+  const std::string numbers = number_of(count) + number_of(kind);
+  return channel.prove({"tandem membership", from, to, numbers, bytes});
 }
 
 bool same(const WireProof& a, std::string_view b) {
@@ -305,52 +265,44 @@ bool same(const WireProof& a, std::string_view b) {
 }  // namespace
 
 std::string encode(Channel& channel, const Frame& frame) {
-  std::string body;
-  Writer writer(body);
-  writer(frame.from, frame.to);
-  std::visit([&](const auto& message) { writer(message); }, frame.message);
-  if (body.size() > kMostBody) {
-    raise<InvalidArgument>("membership: a message of {} bytes; at most {}", body.size(), kMostBody);
-  }
-  Header header;
-  header.kind = static_cast<std::uint16_t>(frame.message.index());
-  header.body_bytes = static_cast<std::uint32_t>(body.size());
-  header.job = channel.job;
   std::string bytes;
-  Writer{bytes}(header);
-  append_checksum(bytes);
-  bytes += body;
-  append_checksum(bytes);
+  Writer writer(bytes);
+  writer(Header{.job = channel.job, .from = frame.from, .to = frame.to});
+  std::visit([&](const auto& message) { writer(message); }, frame.message);
+  const auto kind = static_cast<std::uint32_t>(frame.message.index());
   const WireProof proof =
-      proof_of(channel, channel.own_nonce, channel.other_nonce, channel.sent++, bytes);
-  bytes.append(proof.begin(), proof.end());
-  return bytes;
+      proof_of(channel, channel.own_nonce, channel.other_nonce, channel.sent, kind, bytes);
+  std::string encoded = net::encode_frame(kAgentProtocol, kind, {bytes, net::view_of(proof)});
+  ++channel.sent;
+  return encoded;
 }
 
-std::size_t frame_bytes(const Channel& channel, std::string_view header) {
-  return kHeaderBytes + read_header(channel, header).body_bytes + kChecksumBytes +
-         std::tuple_size_v<WireProof>;
-}
-
-Frame decode(Channel& channel, std::string_view bytes) {
-  const std::size_t expected = frame_bytes(channel, bytes);
-  if (bytes.size() != expected) Reader::bad("{} bytes, expected {}", bytes.size(), expected);
-  const std::string_view proof = bytes.substr(expected - std::tuple_size_v<WireProof>);
-  const std::string_view proved = bytes.substr(0, bytes.size() - proof.size());
-  if (!is_whole(proved)) raise<DamagedFrame>("a frame arrived with a wrong checksum");
-  const WireProof right =
-      proof_of(channel, channel.other_nonce, channel.own_nonce, channel.received, proved);
+Frame decode(Channel& channel, const net::Frame& frame) {
+  std::string_view bytes = frame.payload;
+  constexpr std::size_t kProofBytes = std::tuple_size_v<WireProof>;
+  std::uint16_t version = 0;
+  Reader{bytes}(version);
+  if (version != kWireVersion) {
+    Reader::bad("version {}, expected {}; use the same tandem on all hosts", version, kWireVersion);
+  }
+  if (bytes.size() < kProofBytes) Reader::bad("it has no proof");
+  const std::string_view proof = bytes.substr(bytes.size() - kProofBytes);
+  bytes.remove_suffix(kProofBytes);
+  Reader reader(bytes);
+  Header header;
+  reader(header);
+  if (header.job != channel.job) Reader::bad("it belongs to another job");
+  const WireProof right = proof_of(channel, channel.other_nonce, channel.own_nonce,
+                                   channel.received, frame.kind, bytes);
   if (!same(right, proof)) {
     Reader::bad("its sender does not prove that it knows the job's token (TANDEM_JOB_TOKEN)");
   }
   ++channel.received;
-  Frame frame;
-  Reader reader(proved.substr(kHeaderBytes, proved.size() - kHeaderBytes - kChecksumBytes));
-  reader(frame.from, frame.to);
-  read_message(read_header(channel, bytes).kind, reader, frame.message,
+  Frame result{std::move(header.from), header.to, {}};
+  read_message(frame.kind, reader, result.message,
                std::make_index_sequence<std::variant_size_v<Message>>());
   reader.finish();
-  return frame;
+  return result;
 }
 
 }  // namespace tandem::membership

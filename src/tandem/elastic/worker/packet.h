@@ -1,7 +1,7 @@
 // Messages between an agent and its workers, over a socket that the worker inherits. Both belong to
 // one program and one user; an invalid packet ends the connection all the same.
 //
-//   packet = magic u32 · kind u32 · view u64 · first u64 · second u64 · bytes u64 · text
+//   payload of a frame = view u64 · first u64 · second u64 · text
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/net/frame.h"
 #include "tandem/net/socket.h"
 
 namespace tandem::elastic {
@@ -46,8 +47,13 @@ enum class PacketKind : std::uint32_t {
   kPrinted,       // the lines of kProgress
   kLearn,  // take the state of the job from a member before there is a view. `view` is the number
            // of the attempt; an earlier one is abandoned
-  kServeState  // text: the address of a node that learns
+  kServeState,  // text: the address of a node that learns
+  kNumKinds
 };
+
+inline constexpr net::FrameProtocol kPacketProtocol{
+    "a worker's channel", 0x4b444e54, static_cast<std::uint32_t>(PacketKind::kNumKinds),
+    std::size_t{1} << 30};
 
 // The result of kLearn.
 enum class Learned : std::uint64_t {
@@ -114,7 +120,7 @@ class PacketSocket {
 
  private:
   net::FileDescriptor socket_;  // non-blocking
-  std::string received_;
+  net::FrameReader received_{kPacketProtocol};
 };
 
 // Two ends, non-blocking, not inherited by started programs. Throws IoError.
