@@ -62,7 +62,8 @@ int help_mpirun() {
   const net::FileDescriptor nowhere(::open("/dev/null", O_RDWR | O_CLOEXEC));
   ::dup2(nowhere.get(), STDIN_FILENO);
   ::dup2(STDERR_FILENO, STDOUT_FILENO);
-  return launch::host_ranks({launch::FrameStream(std::move(in), std::move(out), true), own_path()});
+  return launch::host_ranks(
+      {launch::DaemonStream(std::move(in), std::move(out), true), own_path()});
 }
 
 // The line of a program that starts tandem. Any other program is executed under an MPI's own

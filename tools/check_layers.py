@@ -77,7 +77,7 @@ SOURCES = (*HEADERS, ".cc")
 FOLDERS = {
     "launch": {
         "process": [],
-        "control": ["process"],
+        "control": [],
         "run": ["process", "control"],
         "mpirun": ["process", "control", "run"],
     },

@@ -1,14 +1,15 @@
 // Messages between the ranks and the daemons of an mpirun: lines of PMI, and frames over ssh's
-// pipe. The first byte chooses.
+// pipe, with right checksums (frames.h) and as they are. The first byte chooses.
 #include <unistd.h>
 
 #include <cstdint>
 #include <string>
 
+#include "fuzz/frames.h"
 #include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "tandem/core/error.h"
-#include "tandem/launch/mpirun/frame_stream.h"
+#include "tandem/launch/mpirun/daemon_stream.h"
 #include "tandem/launch/mpirun/pmi_server.h"
 #include "tandem/launch/mpirun/rank_start.h"
 
@@ -41,14 +42,18 @@ void send_frames(std::string_view bytes) {
   if (::pipe(there) != 0) return;
   if (::pipe(back) != 0) return;
   net::FileDescriptor writer(there[1]), reader(back[0]);
-  launch::FrameStream stream(net::FileDescriptor(there[0]), net::FileDescriptor(back[1]), false);
-  const std::string all = std::string(launch::FrameStream::kHandshake) + std::string(bytes);
+  launch::DaemonStream stream(net::FileDescriptor(there[0]), net::FileDescriptor(back[1]), false);
+  using Kind = launch::DaemonMessage::Kind;
+  const auto& protocol = launch::DaemonStream::kProtocol;
+  const std::string all = net::encode_frame(protocol, static_cast<std::uint32_t>(Kind::kHandshake),
+                                            {"rank", launch::DaemonStream::kVersion}) +
+                          std::string(bytes);
   if (::write(writer.get(), all.data(), all.size()) < 0) return;
   writer.reset();
   stream.serve();
   while (const auto frame = stream.take()) {
     fuzz::require(frame->payload.size() <= bytes.size());
-    if (frame->kind != launch::Frame::Kind::kStart) continue;
+    if (frame->kind != Kind::kStart) continue;
     try {
       (void)launch::rank_start_from(frame->payload);
     } catch (const Error&) {
@@ -65,11 +70,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // words; frames are read 64 KB at a time into a text that doubles.
   const fuzz::MemoryLimit limit(64 * size + (std::size_t{256} << 10));
   const std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 3) {
+  switch (data[0] % 4) {
     case 0:
       serve_pmi(rest);
       break;
     case 1:
+      send_frames(fuzz::as_frames(launch::DaemonStream::kProtocol, rest));
+      break;
+    case 3:
       send_frames(rest);
       break;
     default:

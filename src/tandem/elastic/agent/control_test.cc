@@ -16,7 +16,6 @@
 #include "support/unauthenticated_peer.h"
 #include "tandem/core/error.h"
 #include "tandem/elastic/agent/agent_links.h"
-#include "tandem/launch/process/line_socket.h"
 #include "tandem/net/address.h"
 #include "tandem/net/event_loop.h"
 
@@ -47,24 +46,6 @@ launch::JobStatus example() {
   status.seconds_lost = 0.5;
   status.members = {{0, 1, 17, "computes"}, {1, -1, 0, "is drained"}};
   return status;
-}
-
-// Otherwise a thread that has just reported that it is ready would sleep during the order that it
-// waits for.
-TEST(LineSocket, BytesThatArriveDuringASendWakeTheWaitingThread) {
-  int ends[2];
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-  launch::LineSocket agent{net::FileDescriptor(ends[0])};
-  launch::LineSocket host{net::FileDescriptor(ends[1])};
-  host.send("order");
-  agent.send("ready");
-  net::EventLoop loop;
-  agent.add_to(loop);
-  EXPECT_TRUE(loop.run_once(std::chrono::milliseconds(0)));
-  agent.serve();
-  EXPECT_TRUE(agent.has_line());
-  EXPECT_EQ(agent.take_line(), "order");
-  EXPECT_FALSE(agent.has_line());
 }
 
 using Answer = std::function<std::string(const launch::ControlRequest&)>;
@@ -206,6 +187,10 @@ TEST(Control, VisitorsProveTheToken) {
   }
 }
 
+std::string line_frame(std::string_view line) {
+  return net::encode_frame(launch::ControlLine::kProtocol, 0, {line});
+}
+
 // Unauthenticated connections make room for new ones.
 TEST(Control, UnauthenticatedPeersAtThePortDoNotBlockOthers) {
   int asked = 0;
@@ -222,8 +207,10 @@ TEST(Control, UnauthenticatedPeersAtThePortDoNotBlockOthers) {
         testing::receive_bytes(unauthenticated_peer, kLimit, net::kHandshakeBytes).bytes.size(),
         net::kHandshakeBytes);
     testing::send_bytes(unauthenticated_peer, handshake_bytes);
-    if (i % 3 == 1) testing::send_bytes(unauthenticated_peer, "status\n");
-    if (i % 3 == 2) testing::send_bytes(unauthenticated_peer, std::string(64, '0') + " status\n");
+    if (i % 4 == 1) testing::send_bytes(unauthenticated_peer, "status, in no frame at all");
+    if (i % 4 == 2) testing::send_bytes(unauthenticated_peer, line_frame("status"));
+    if (i % 4 == 3)
+      testing::send_bytes(unauthenticated_peer, line_frame(std::string(32, '0') + "status"));
   }
   EXPECT_EQ(launch::ask_status(agent.address(), kLimit).agents.at(0).step, 58u);
   EXPECT_EQ(asked, 1);

@@ -57,7 +57,7 @@ ControlLine connect_here(pid_t agent) {
     raise<ConfigError>("agent {} cannot be reached: {}", agent, std::strerror(errno));
   // Any process may listen at a name.
   if (!net::is_of_this_user(socket)) raise<ConfigError>("agent {} belongs to another user", agent);
-  return ControlLine(LineSocket(std::move(socket)));
+  return ControlLine(std::move(socket));
 }
 
 ControlLine connect_there(const AgentAddress& agent, const Deadline& deadline) {
@@ -80,7 +80,8 @@ ControlLine connect_there(const AgentAddress& agent, const Deadline& deadline) {
   if (net::send_all(connected.socket, std::as_bytes(std::span(challenge)), deadline) !=
       net::IoStatus::kDone)
     raise<CommError>("{} takes nothing", in_words(agent));
-  return {LineSocket(std::move(connected.socket)),
+  return {std::move(connected.socket),
+          "",
           {ControlLine::Side::kVisitor, agent.token, connected.answer, challenge}};
 }
 
@@ -184,10 +185,10 @@ void ControlDesk::add(ControlLine line, bool local) {
 
 // Unauthenticated connections do not keep others out: the one that has waited longest is closed.
 void ControlDesk::welcome(net::PendingConnection visitor) {
-  ControlLine line(
-      LineSocket(std::move(visitor.socket), visitor.received.substr(net::kHandshakeBytes)),
-      {ControlLine::Side::kAgent, token_, visitor.challenge,
-       visitor.received.substr(0, net::kHandshakeBytes)});
+  ControlLine line(std::move(visitor.socket),
+                   std::string_view(visitor.received).substr(net::kHandshakeBytes),
+                   {ControlLine::Side::kAgent, token_, visitor.challenge,
+                    visitor.received.substr(0, net::kHandshakeBytes)});
   if (count(/*local=*/false) >= kMostConnections) {
     const auto silent = std::find_if(clients_.begin(), clients_.end(), [](const Client& client) {
       return !client.local && !client.asked;
@@ -211,8 +212,7 @@ void ControlDesk::let_in() {
     FileDescriptor socket(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) return;
-    if (net::is_of_this_user(socket))
-      add(ControlLine(LineSocket(std::move(socket))), /*local=*/true);
+    if (net::is_of_this_user(socket)) add(ControlLine(std::move(socket)), /*local=*/true);
   }
 }
 

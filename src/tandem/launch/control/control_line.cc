@@ -1,25 +1,11 @@
 #include "tandem/launch/control/control_line.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "tandem/core/error.h"
 #include "tandem/net/job_token.h"
+#include "tandem/net/plain_bytes.h"
 
 namespace tandem::launch {
 namespace {
-
-constexpr std::size_t kCodeLetters = 2 * std::tuple_size_v<net::ProofCode>;
-constexpr std::string_view kRefused = "refused ";
-
-// Takes the same time for any position of the difference.
-bool same(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  unsigned difference = 0;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    difference |= static_cast<unsigned>(static_cast<unsigned char>(a[i] ^ b[i]));
-  return difference == 0;
-}
 
 [[noreturn]] void raise_refusal(std::string_view word) {
   if (word == kNoToken) {
@@ -31,34 +17,35 @@ bool same(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string ControlLine::code(Side sender, std::uint64_t number, std::string_view line) const {
-  const net::ProofCode code =
-      net::prove(proof_->token, {"tandem control", sender == Side::kAgent ? "agent" : "visitor",
-                                 proof_->agents_challenge, proof_->visitors_greeting,
-                                 std::to_string(number), line});
-  return fmt::format("{:02x}", fmt::join(code, ""));
+net::ProofCode ControlLine::code(Side sender, std::uint64_t number, std::string_view line) const {
+  return net::prove(proof_->token, {"tandem control", sender == Side::kAgent ? "agent" : "visitor",
+                                    proof_->agents_challenge, proof_->visitors_greeting,
+                                    std::to_string(number), line});
 }
 
 void ControlLine::send(const std::string& line) {
-  socket_.send(proof_ ? code(proof_->side, sent_++, line) + ' ' + line : line);
+  if (!proof_) return stream_.send(kLine, {line});
+  const net::ProofCode proof = code(proof_->side, sent_++, line);
+  stream_.send(kLine, {net::view_of(proof), line});
 }
 
-void ControlLine::refuse(std::string_view word) {
-  socket_.send(std::string(kRefused) + std::string(word));
-}
+void ControlLine::refuse(std::string_view word) { stream_.send(kRefusal, {word}); }
 
 std::optional<std::string> ControlLine::take_line() {
-  auto line = socket_.take_line();
-  if (!line || !proof_) return line;
-  const bool visits = proof_->side == Side::kVisitor;
-  if (visits && line->starts_with(kRefused)) raise_refusal(line->substr(kRefused.size()));
-  const std::string text = line->size() > kCodeLetters ? line->substr(kCodeLetters + 1) : "";
+  const std::optional<net::Frame> frame = stream_.take();
+  if (!frame) return std::nullopt;
+  const std::string_view payload = frame->payload;
+  const bool visits = proof_ && proof_->side == Side::kVisitor;
+  if (frame->kind == kRefusal && visits) raise_refusal(payload);
+  if (!proof_ && frame->kind == kLine) return frame->payload;
   const Side sender = visits ? Side::kAgent : Side::kVisitor;
-  if (line->size() <= kCodeLetters || (*line)[kCodeLetters] != ' ' ||
-      !same(line->substr(0, kCodeLetters), code(sender, taken_, text)))
+  constexpr std::size_t kCodeBytes = sizeof(net::ProofCode);
+  if (!proof_ || frame->kind != kLine || payload.size() < kCodeBytes ||
+      !net::same_proof(net::read_as<net::ProofCode>(payload),
+                       code(sender, taken_, payload.substr(kCodeBytes))))
     raise<CommError>("its sender does not prove that it knows the job's token (TANDEM_JOB_TOKEN)");
   ++taken_;
-  return text;
+  return std::string(payload.substr(kCodeBytes));
 }
 
 }  // namespace tandem::launch

@@ -95,21 +95,21 @@ void HostLink::start() {
   start.err = daemon_err.get();
   stream_.reset();
   process_ = std::make_unique<Worker>(start);
-  stream_ = std::make_unique<FrameStream>(std::move(from_daemon), std::move(to_daemon), false);
+  stream_ = std::make_unique<DaemonStream>(std::move(from_daemon), std::move(to_daemon), false);
   err_ = std::move(words);
   if (!words_.empty()) earlier_words_ = std::exchange(words_, {});
   last_received_ = last_sent_ = Clock::now();
-  for (const Frame& frame : early_) stream_->send(frame);
+  for (const DaemonMessage& frame : early_) stream_->send(frame);
 }
 
-void HostLink::send(const Frame& frame) {
+void HostLink::send(const DaemonMessage& frame) {
   if (!lost_.empty() || closed_) return;
   if (!stream_ || !stream_->greeted()) early_.push_back(frame);
   if (stream_) stream_->send(frame);
   last_sent_ = Clock::now();
 }
 
-std::optional<Frame> HostLink::take() {
+std::optional<DaemonMessage> HostLink::take() {
   if (!stream_) return std::nullopt;
   auto frame = stream_->take();
   if (frame) last_received_ = Clock::now();

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tandem/launch/mpirun/frame_stream.h"
+#include "tandem/launch/mpirun/daemon_stream.h"
 #include "tandem/launch/mpirun/mpi_line.h"
 #include "tandem/launch/process/worker.h"
 #include "tandem/net/event_loop.h"
@@ -40,8 +40,8 @@ class HostLink {
   explicit HostLink(HostLinkParts parts);
 
   const std::string& host() const { return parts_.host; }
-  void send(const Frame& frame);
-  std::optional<Frame> take();
+  void send(const DaemonMessage& frame);
+  std::optional<DaemonMessage> take();
   // Moves as much as possible, sends what is due, checks timeouts. `listen`: true if output of the
   // ranks can be taken.
   void serve(bool listen);
@@ -66,9 +66,9 @@ class HostLink {
 
   HostLinkParts parts_;
   std::unique_ptr<Worker> process_;
-  std::unique_ptr<FrameStream> stream_;
+  std::unique_ptr<DaemonStream> stream_;
   net::FileDescriptor err_;
-  std::vector<Frame> early_;           // frames for a daemon that has not started yet
+  std::vector<DaemonMessage> early_;   // frames for a daemon that has not started yet
   std::string words_, earlier_words_;  // the second: those of the attempt before
   std::string lost_;
   Clock::time_point begun_, last_received_, last_sent_;

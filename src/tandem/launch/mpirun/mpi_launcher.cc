@@ -127,7 +127,7 @@ class MpiJob {
                              fmt::join(parts.command, " ")));
     }
     links_.push_back(std::make_unique<HostLink>(std::move(parts)));
-    links_.back()->send({Frame::Kind::kStart, -1, to_text(start_of(host))});
+    links_.back()->send({DaemonMessage::Kind::kStart, -1, to_text(start_of(host))});
   }
 
   RankStart start_of(int host) {
@@ -228,9 +228,9 @@ class MpiJob {
     if (!link.lost().empty()) lose(host);
   }
 
-  void obey(int host, const Frame& frame) {
-    if (frame.kind == Frame::Kind::kFailed) return fail_to_start(host, frame.payload);
-    if (frame.kind == Frame::Kind::kErr && frame.rank == -1)
+  void obey(int host, const DaemonMessage& frame) {
+    if (frame.kind == DaemonMessage::Kind::kFailed) return fail_to_start(host, frame.payload);
+    if (frame.kind == DaemonMessage::Kind::kErr && frame.rank == -1)
       return parts_.log(
           fmt::format("{}: {}", links_[static_cast<std::size_t>(host)]->host(), frame.payload));
     // A host reports only its own ranks.
@@ -238,18 +238,19 @@ class MpiJob {
     if (number < 0 || number >= plan_.size() || host_of(number) != host || rank(number).gone)
       return;
     switch (frame.kind) {
-      case Frame::Kind::kStarted:
+      case DaemonMessage::Kind::kStarted:
         rank(number).pid = std::atoi(frame.payload.c_str());
         return;
-      case Frame::Kind::kOut:
-      case Frame::Kind::kErr:
-        return output_.add(printing(number), frame.kind == Frame::Kind::kErr, frame.payload);
-      case Frame::Kind::kPmi:
+      case DaemonMessage::Kind::kOut:
+      case DaemonMessage::Kind::kErr:
+        return output_.add(printing(number), frame.kind == DaemonMessage::Kind::kErr,
+                           frame.payload);
+      case DaemonMessage::Kind::kPmi:
         return handle_pmi(number, frame.payload);
-      case Frame::Kind::kInputTaken:
+      case DaemonMessage::Kind::kInputTaken:
         input_.waits = false;
         return;
-      case Frame::Kind::kEnded:
+      case DaemonMessage::Kind::kEnded:
         return end(number, frame.payload);
       default:
         return;
@@ -267,7 +268,7 @@ class MpiJob {
   void handle_pmi(int number, const std::string& line) {
     const bool was_aborted = pmi_.aborted().has_value();
     for (const PmiServer::Reply& reply : pmi_.take(number, line))
-      link_of(reply.rank).send({Frame::Kind::kPmi, reply.rank, reply.line});
+      link_of(reply.rank).send({DaemonMessage::Kind::kPmi, reply.rank, reply.line});
     if (!pmi_.broken(number).empty()) {
       note_cause(1, fmt::format("rank {} on {} does not use PMI-1: {}", number,
                                 printing(number).host, pmi_.broken(number)));
@@ -364,7 +365,8 @@ class MpiJob {
   }
 
   void signal_all(int number) {
-    for (auto& link : links_) link->send({Frame::Kind::kSignal, -1, std::to_string(number)});
+    for (auto& link : links_)
+      link->send({DaemonMessage::Kind::kSignal, -1, std::to_string(number)});
   }
 
   void stop() {
@@ -417,7 +419,7 @@ class MpiJob {
     input_.ended = count <= 0;
     input_.waits = count > 0;
     link_of(reader).send(
-        {Frame::Kind::kInput, reader,
+        {DaemonMessage::Kind::kInput, reader,
          std::string(bytes, static_cast<std::size_t>(std::max<ssize_t>(0, count)))});
   }
 

@@ -7,7 +7,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
-#include "tandem/launch/mpirun/frame_stream.h"
+#include "tandem/launch/mpirun/daemon_stream.h"
 #include "tandem/launch/mpirun/host_link.h"
 #include "tandem/launch/mpirun/mpi_line.h"
 #include "tandem/launch/mpirun/pmi_server.h"
@@ -326,18 +326,24 @@ struct TwoStreams {
   }
   int noise = -1;
   net::FileDescriptor to_mpirun, from_mpirun;
-  std::optional<FrameStream> mpirun;
+  std::optional<DaemonStream> mpirun;
 };
 
+std::string handshake(std::string_view version) {
+  return net::encode_frame(DaemonStream::kProtocol,
+                           static_cast<std::uint32_t>(DaemonMessage::Kind::kHandshake),
+                           {std::string_view("\xff\xff\xff\xff"), version});
+}
+
 // Output of a login shell is skipped, and a frame in several parts is one frame.
-TEST(FrameStream, BeginsAtTheHandshake) {
+TEST(DaemonStream, BeginsAtTheHandshake) {
   TwoStreams pair;
-  pair.send_bytes("Welcome!\ntandem mp");
+  pair.send_bytes("Welcome!\ntandem mpirun dae");
   pair.mpirun->serve();
   EXPECT_FALSE(pair.mpirun->greeted());
-  FrameStream daemon(std::move(pair.from_mpirun), std::move(pair.to_mpirun), true);
-  daemon.send({Frame::Kind::kOut, 5, std::string(200000, 'x')});
-  std::optional<Frame> frame;
+  DaemonStream daemon(std::move(pair.from_mpirun), std::move(pair.to_mpirun), true);
+  daemon.send({DaemonMessage::Kind::kOut, 5, std::string(200000, 'x')});
+  std::optional<DaemonMessage> frame;
   for (int i = 0; i < 20 && !frame; ++i) {
     daemon.serve();
     pair.mpirun->serve();
@@ -348,12 +354,17 @@ TEST(FrameStream, BeginsAtTheHandshake) {
   EXPECT_EQ(frame->payload.size(), 200000u);
 }
 
-TEST(FrameStream, WhatIsNoFrameEndsIt) {
+TEST(DaemonStream, WhatIsNoFrameEndsIt) {
   TwoStreams pair;
-  pair.send_bytes(std::string(FrameStream::kHandshake) + std::string(100, '\xff'));
+  pair.send_bytes(handshake(DaemonStream::kVersion) + std::string(100, '\xff'));
   pair.mpirun->serve();
   EXPECT_FALSE(pair.mpirun->take());
   EXPECT_EQ(pair.mpirun->ended(), "it sent something that is not a frame");
+  TwoStreams other;
+  other.send_bytes(handshake("tandem mpirun daemon 4"));
+  other.mpirun->serve();
+  EXPECT_FALSE(other.mpirun->greeted());
+  EXPECT_EQ(other.mpirun->ended(), "it is not tandem of this version");
   TwoStreams chatter;
   for (int i = 0; i < 3; ++i) {
     chatter.send_bytes(std::string(30000, 'x'));

@@ -20,10 +20,10 @@
 #include "tandem/core/text_layout.h"
 #include "tandem/launch/control/job_status.h"
 #include "tandem/launch/mpirun/rank_plan.h"
-#include "tandem/launch/process/line_socket.h"
 #include "tandem/launch/process/signal_inbox.h"
 #include "tandem/launch/run/proxies.h"
 #include "tandem/net/event_loop.h"
+#include "tandem/net/frame_stream.h"
 #include "tandem/net/job_token.h"
 #include "tandem/rendezvous/bootstrap.h"
 #include "tandem/rendezvous/bootstrap_roles.h"
@@ -100,7 +100,7 @@ FileDescriptor connect_to(const std::string& name) {
 
 // This process's position and streams, in one message.
 void introduce(const FileDescriptor& socket, const ProxyInfo& info) {
-  std::string line = to_line(info) + '\n';
+  std::string line = net::encode_frame(kProxyProtocol, 0, {to_line(info)});
   const int streams[] = {STDOUT_FILENO, STDERR_FILENO};
   iovec part{line.data(), line.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof streams)] = {};
@@ -251,27 +251,27 @@ int exit_code_of(int code_of_job, int last_signal) {
 }
 
 // Waits until the agent reports how the job has ended.
-int hold_rank(LineSocket line, SignalInbox& inbox, const Log& log) {
+int hold_rank(net::FrameStream agent, SignalInbox& inbox, const Log& log) {
   std::optional<Clock::time_point> give_up;
   int last_signal = 0;
   while (true) {
     net::EventLoop loop;
-    line.add_to(loop);
+    agent.add_to(loop);
     loop.read(inbox.descriptor());
     loop.run_once(milliseconds(1000));
     while (const auto number = inbox.take()) {
       const bool for_one = *number == SIGUSR1 || *number == SIGUSR2;
-      line.send(fmt::format("{} {}", for_one ? "signal" : "end", *number));
+      agent.send(0, {fmt::format("{} {}", for_one ? "signal" : "end", *number)});
       if (for_one) continue;
       last_signal = *number;
       if (!give_up) give_up = Clock::now() + kGiveUp;
     }
-    line.serve();
-    while (const auto text = line.take_line()) {
-      if (text->starts_with("ended "))
-        return exit_code_of(std::atoi(text->c_str() + 6), last_signal);
+    agent.serve();
+    while (const auto frame = agent.take()) {
+      if (frame->payload.starts_with("ended "))
+        return exit_code_of(std::atoi(frame->payload.c_str() + 6), last_signal);
     }
-    if (!line.ended().empty()) {
+    if (!agent.ended().empty()) {
       log("the agent of this host is gone, and its ranks with it");
       return kGone;
     }
@@ -320,7 +320,8 @@ int run_proxy(ProxyParts parts) {
   if (met.post.starts_agent()) start_agent(parts, met);
   FileDescriptor socket = connect_to(met.name);
   introduce(socket, {met.post.worker, own_placement(parts.agent)});
-  const int code = hold_rank(LineSocket(std::move(socket)), inbox, parts.log);
+  const int code = hold_rank(net::FrameStream(net::FrameReader(kProxyProtocol), std::move(socket)),
+                             inbox, parts.log);
   // With -disable-auto-cleanup Hydra sends SIGUSR1 to the other processes when the first one has
   // ended. The exit code is decided now.
   for (const int number : kSignals) std::signal(number, SIG_IGN);

@@ -106,11 +106,11 @@ class RankProcess {
   void answer(const std::string& line) { answers_ += line + '\n'; }
 
   // Moves as much as possible; messages for mpirun are sent to `launcher`.
-  void serve(FrameStream& launcher) {
+  void serve(DaemonStream& launcher) {
     if (over_) return;
     if (launcher.unsent() < kMuchUnsent) {
-      carry(out_, Frame::Kind::kOut, launcher);
-      carry(err_, Frame::Kind::kErr, launcher);
+      carry(out_, DaemonMessage::Kind::kOut, launcher);
+      carry(err_, DaemonMessage::Kind::kErr, launcher);
     }
     feed_input(launcher);
     serve_pmi(launcher);
@@ -118,7 +118,7 @@ class RankProcess {
   }
 
  private:
-  void carry(FileDescriptor& from, Frame::Kind kind, FrameStream& launcher) {
+  void carry(FileDescriptor& from, DaemonMessage::Kind kind, DaemonStream& launcher) {
     char bytes[16384];
     for (int i = 0; from && i < 16; ++i) {
       const ssize_t count = ::read(from.get(), bytes, sizeof bytes);
@@ -128,18 +128,18 @@ class RankProcess {
     }
   }
 
-  void feed_input(FrameStream& launcher) {
+  void feed_input(DaemonStream& launcher) {
     while (in_ && !input_.empty()) {
       const ssize_t count = ::write(in_.get(), input_.data(), input_.size());
       if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
       if (count <= 0) return in_.reset();  // the rank has stopped reading
       input_.erase(0, static_cast<std::size_t>(count));
-      if (input_.empty()) launcher.send({Frame::Kind::kInputTaken, rank_, ""});
+      if (input_.empty()) launcher.send({DaemonMessage::Kind::kInputTaken, rank_, ""});
     }
     if (input_ends_) in_.reset();
   }
 
-  void serve_pmi(FrameStream& launcher) {
+  void serve_pmi(DaemonStream& launcher) {
     if (!pmi_) return;
     while (!answers_.empty()) {
       const ssize_t count = ::send(pmi_.get(), answers_.data(), answers_.size(), MSG_NOSIGNAL);
@@ -157,24 +157,26 @@ class RankProcess {
     }
   }
 
-  void pass_questions(FrameStream& launcher) {
+  void pass_questions(DaemonStream& launcher) {
     std::size_t begin = 0;
     for (std::size_t end; (end = questions_.find('\n', begin)) != std::string::npos;
          begin = end + 1)
-      launcher.send({Frame::Kind::kPmi, rank_, questions_.substr(begin, end - begin)});
+      launcher.send({DaemonMessage::Kind::kPmi, rank_, questions_.substr(begin, end - begin)});
     questions_.erase(0, begin);
     if (questions_.size() <= PmiServer::kMaxLine) return;
-    launcher.send({Frame::Kind::kPmi, rank_, questions_.substr(0, 64)});  // which answers for it
+    launcher.send(
+        {DaemonMessage::Kind::kPmi, rank_, questions_.substr(0, 64)});  // which answers for it
     pmi_.reset();
   }
 
   // mpirun learns of the end after all earlier output.
-  void watch(FrameStream& launcher) {
+  void watch(DaemonStream& launcher) {
     const auto& ending = worker_->poll();
     if (!ending) return;
     if (!ended_at_) ended_at_ = Clock::now();
     if ((out_ || err_) && Clock::now() - *ended_at_ < kLastWords) return;
-    launcher.send({Frame::Kind::kEnded, rank_, fmt::format("{} {}", ending->code, ending->signal)});
+    launcher.send(
+        {DaemonMessage::Kind::kEnded, rank_, fmt::format("{} {}", ending->code, ending->signal)});
     over_ = true;
   }
 
@@ -271,22 +273,22 @@ class RankHost {
     return all_over && (!launcher_.ended().empty() || kill_at_);
   }
 
-  void obey(const Frame& frame) {
+  void obey(const DaemonMessage& frame) {
     last_received_ = Clock::now();
     switch (frame.kind) {
-      case Frame::Kind::kStart:
+      case DaemonMessage::Kind::kStart:
         return start(frame.payload);
-      case Frame::Kind::kSignal: {
+      case DaemonMessage::Kind::kSignal: {
         const int number = std::atoi(frame.payload.c_str());
         if (number > 0 && number < NSIG) signal_all(number);
         return;
       }
-      case Frame::Kind::kInput:
-      case Frame::Kind::kPmi:
+      case DaemonMessage::Kind::kInput:
+      case DaemonMessage::Kind::kPmi:
         for (auto& rank : ranks_) {
           if (rank->rank() != frame.rank) continue;
-          frame.kind == Frame::Kind::kPmi ? rank->answer(frame.payload)
-                                          : rank->give_input(frame.payload);
+          frame.kind == DaemonMessage::Kind::kPmi ? rank->answer(frame.payload)
+                                                  : rank->give_input(frame.payload);
         }
         return;
       default:
@@ -300,11 +302,11 @@ class RankHost {
       TANDEM_CHECK(ranks_.empty());
       std::vector<std::string> notes;
       const Placement placement = choose_placement(start, notes);
-      for (const std::string& note : notes) launcher_.send({Frame::Kind::kErr, -1, note});
+      for (const std::string& note : notes) launcher_.send({DaemonMessage::Kind::kErr, -1, note});
       for (std::size_t local = 0; local < start.ranks.size(); ++local)
         start_rank(start, local, placement.workers[local]);
     } catch (const Error& error) {
-      launcher_.send({Frame::Kind::kFailed, -1, error.what()});
+      launcher_.send({DaemonMessage::Kind::kFailed, -1, error.what()});
       stop();
     }
   }
@@ -330,7 +332,8 @@ class RankHost {
     if (placement.threads) environment["OMP_NUM_THREADS"] = std::to_string(*placement.threads);
     ranks_.push_back(
         std::make_unique<RankProcess>(rank.rank, std::move(worker), rank.rank == start.input_rank));
-    launcher_.send({Frame::Kind::kStarted, rank.rank, std::to_string(ranks_.back()->pid())});
+    launcher_.send(
+        {DaemonMessage::Kind::kStarted, rank.rank, std::to_string(ranks_.back()->pid())});
   }
 
   void signal_all(int number) {
@@ -353,7 +356,7 @@ class RankHost {
     signal_all(SIGCONT);
   }
 
-  FrameStream launcher_;
+  DaemonStream launcher_;
   std::string self_;
   SignalInbox inbox_;
   std::vector<std::unique_ptr<RankProcess>> ranks_;

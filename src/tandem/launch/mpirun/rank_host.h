@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "tandem/launch/mpirun/frame_stream.h"
+#include "tandem/launch/mpirun/daemon_stream.h"
 
 namespace tandem::launch {
 
 struct RankHostParts {
-  FrameStream launcher;
+  DaemonStream launcher;
   std::string self;  // path of this tandem, for ranks that name it without a path
 };
 

@@ -28,11 +28,11 @@ constexpr milliseconds kGoodbye{1000};
 constexpr std::size_t kNumStreams = 2;  // stdout, stderr
 
 struct ProxyMessage {
-  std::string bytes;
+  net::FrameReader reader{kProxyProtocol};
   std::vector<FileDescriptor> descriptors;
 };
 
-// Appends the bytes to `received`; false at the end of the connection.
+// Adds the bytes to `received`; false at the end of the connection.
 bool receive(const FileDescriptor& socket, ProxyMessage& received) {
   char bytes[4096];
   iovec part{bytes, sizeof bytes};
@@ -53,8 +53,8 @@ bool receive(const FileDescriptor& socket, ProxyMessage& received) {
     std::memcpy(numbers, CMSG_DATA(part_of), given * sizeof(int));
     for (std::size_t i = 0; i < given; ++i) received.descriptors.emplace_back(numbers[i]);
   }
-  received.bytes.append(bytes, static_cast<std::size_t>(count));
-  return count > 0 && received.bytes.size() <= LineSocket::kMaxLine;
+  received.reader.append({bytes, static_cast<std::size_t>(count)});
+  return count > 0;
 }
 
 }  // namespace
@@ -99,28 +99,28 @@ void Proxies::take_in(const FileDescriptor& listener, const Deadline& deadline) 
   }
   ProxyMessage received;
   bool more = static_cast<bool>(socket);
-  while (more && received.bytes.find('\n') == std::string::npos && !deadline.passed()) {
+  std::optional<net::Frame> first;
+  while (more && !first && !deadline.passed()) {
     net::wait_readable(socket.get(), deadline);
     more = receive(socket, received);
+    first = received.reader.take();
   }
-  const std::size_t end = received.bytes.find('\n');
-  if (end == std::string::npos || received.descriptors.size() != kNumStreams) {
+  if (!first || received.descriptors.size() != kNumStreams) {
     const auto here = std::count_if(proxies_.begin(), proxies_.end(),
-                                    [](const Proxy& proxy) { return proxy.line.has_value(); });
+                                    [](const Proxy& proxy) { return proxy.stream.has_value(); });
     raise<CommError>(
         "{} of the {} processes that mpirun has started on this host have come within "
         "{:.0f} s; the next one {}",
         here, proxies_.size(), deadline.elapsed_seconds(),
         socket ? "has sent no usable message" : "has not");
   }
-  const ProxyInfo info =
-      proxy_info_from(received.bytes.substr(0, end), static_cast<int>(proxies_.size()));
+  const ProxyInfo info = proxy_info_from(first->payload, static_cast<int>(proxies_.size()));
   Proxy& proxy = proxies_[static_cast<std::size_t>(info.worker)];
-  if (proxy.line) raise<DataError>("two processes of mpirun are worker {}", info.worker);
+  if (proxy.stream) raise<DataError>("two processes of mpirun are worker {}", info.worker);
   proxy.info = info;
   proxy.out = std::move(received.descriptors[0]);
   proxy.err = std::move(received.descriptors[1]);
-  proxy.line.emplace(std::move(socket), received.bytes.substr(end + 1));
+  proxy.stream.emplace(std::move(received.reader), std::move(socket));
 }
 
 // The agent itself needs no CPU of its own.
@@ -146,18 +146,18 @@ Console Proxies::console(int worker) const {
 
 void Proxies::add_to(net::EventLoop& loop) const {
   for (const Proxy& proxy : proxies_) {
-    if (proxy.line) proxy.line->add_to(loop);
+    if (proxy.stream) proxy.stream->add_to(loop);
   }
 }
 
 Proxies::News Proxies::serve() {
   News news;
   for (Proxy& proxy : proxies_) {
-    if (!proxy.line) continue;
-    proxy.line->serve();
-    while (const auto line = proxy.line->take_line()) handle(proxy, *line, news);
-    if (proxy.line->ended().empty()) continue;
-    proxy.line.reset();
+    if (!proxy.stream) continue;
+    proxy.stream->serve();
+    while (const auto frame = proxy.stream->take()) handle(proxy, frame->payload, news);
+    if (proxy.stream->ended().empty()) continue;
+    proxy.stream.reset();
     news.gone.push_back(proxy.info.worker);
   }
   return news;
@@ -177,19 +177,19 @@ void Proxies::handle(Proxy& proxy, const std::string& line, News& news) {
 
 bool Proxies::any_left() const {
   return std::any_of(proxies_.begin(), proxies_.end(),
-                     [](const Proxy& proxy) { return proxy.line.has_value(); });
+                     [](const Proxy& proxy) { return proxy.stream.has_value(); });
 }
 
 void Proxies::end(int code) noexcept {
   const Deadline deadline(kGoodbye);
   for (Proxy& proxy : proxies_) {
-    if (!proxy.line) continue;
-    proxy.line->send("ended " + std::to_string(code));
-    while (!proxy.line->all_sent() && proxy.line->ended().empty() && !deadline.passed()) {
+    if (!proxy.stream) continue;
+    proxy.stream->send(0, {"ended " + std::to_string(code)});
+    while (proxy.stream->unsent() > 0 && proxy.stream->ended().empty() && !deadline.passed()) {
       net::EventLoop loop;
-      proxy.line->add_to(loop);
+      proxy.stream->add_to(loop);
       loop.run_once(milliseconds(deadline.remaining_ms()));
-      proxy.line->serve();
+      proxy.stream->serve();
     }
   }
 }

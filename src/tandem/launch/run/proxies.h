@@ -7,13 +7,17 @@
 #include <utility>
 #include <vector>
 
-#include "tandem/launch/process/line_socket.h"
 #include "tandem/launch/process/placement.h"
 #include "tandem/launch/run/attempt_logs.h"
 #include "tandem/net/event_loop.h"
+#include "tandem/net/frame_stream.h"
 #include "tandem/net/socket.h"
 
 namespace tandem::launch {
+
+// Messages between a proxy and the agent of its host: lines of text, a frame each.
+inline constexpr net::FrameProtocol kProxyProtocol{"a process of mpirun", 0x50444e54, 1,
+                                                   std::size_t{64} << 10};
 
 // A proxy's first message, sent with the descriptors of its stdout and stderr.
 struct ProxyInfo {
@@ -50,7 +54,7 @@ class Proxies {
   struct Proxy {
     ProxyInfo info;
     net::FileDescriptor out, err;
-    std::optional<LineSocket> line;  // none: closed
+    std::optional<net::FrameStream> stream;  // none: closed
     std::size_t num_signals = 0;
   };
   void take_in(const net::FileDescriptor& listener, const net::Deadline& deadline);
