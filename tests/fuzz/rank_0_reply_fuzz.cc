@@ -2,8 +2,9 @@
 // after them. A peer without the proof is not accepted as rank 0. The rank takes no more memory
 // than the bytes it received.
 //
-// The first byte of an input: 1: the rank has a token; 2: the reply at the beginning gets the right
-// proof; 4: before it, the input has a challenge of its own.
+// An input is frames (frames.h). Its first byte: 1: the rank has a token; 2: the proof of the first
+// frame is right; 4: before them, the input has a challenge of its own; 8: the rest is sent as it
+// is.
 #include <sys/socket.h>
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include <string_view>
 #include <thread>
 
+#include "fuzz/frames.h"
 #include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "support/unauthenticated_peer.h"
@@ -28,6 +30,10 @@ using net::FileDescriptor;
 namespace wire = rendezvous::wire;
 
 constexpr std::size_t kRanks = 3;
+// The frame of the rank, whose peer info is "card".
+constexpr std::size_t kHandshakeBytes = net::kFrameHeadBytes + sizeof(wire::HandshakeMessage) + 4;
+// The kind, the length and the proof of a reply in an input.
+constexpr std::size_t kFirstBytes = 3 + sizeof(net::ProofCode);
 
 // Rank 1 of a job of three, which looks for rank 0 at `port`. True when it has found it.
 bool join(int port, const std::string& token) {
@@ -55,14 +61,18 @@ bool join(int port, const std::string& token) {
 // `input` with the proof of a peer that knows the token.
 std::string proved(std::string_view input, const std::string& token, const net::Nonce& challenge,
                    std::string_view rank_handshake) {
-  auto reply = wire::read_as<wire::Reply>(input);
-  input.remove_prefix(sizeof reply);
-  const std::string_view text = input.substr(0, reply.bytes);
-  reply.proof = wire::reply_proof(token, challenge,
-                                  wire::read_as<wire::HandshakeMessage>(rank_handshake).nonce,
-                                  reply.status, text);
-  reply.text_checksum = crc32c(text);
-  return std::string(wire::view_of(wire::sealed(reply))) + std::string(input);
+  const net::FrameProtocol protocol = wire::from_rank_0(kRanks);
+  std::string frames = fuzz::as_frames(protocol, input);
+  net::FrameReader reader(protocol, frames);
+  const auto first = reader.take();
+  if (!first || first->payload.size() < sizeof(net::ProofCode)) return frames;
+  const std::string_view text = std::string_view(first->payload).substr(sizeof(net::ProofCode));
+  const auto nonce =
+      wire::handshake_of(net::FrameReader(wire::kToRank0, rank_handshake).take().value()).nonce;
+  const net::ProofCode proof =
+      wire::reply_proof(token, challenge, nonce, static_cast<wire::Kind>(first->kind), text);
+  return net::encode_frame(protocol, first->kind, {net::view_of(proof), text}) +
+         frames.substr(net::kFrameHeadBytes + first->payload.size());
 }
 
 // Returns whether the rank was given a right proof.
@@ -76,13 +86,13 @@ bool pose_as_rank_0(const FileDescriptor& rank, std::string_view input, const st
   }
   challenge = wire::sealed(challenge);
   testing::send_bytes(rank.get(), wire::view_of(challenge));
-  const bool proves = (flags & 2) != 0 && input.size() >= sizeof(wire::Reply);
-  std::string reply(input);
+  const bool proves = (flags & 10) == 2 && input.size() >= kFirstBytes;
+  std::string reply =
+      (flags & 8) != 0 ? std::string(input) : fuzz::as_frames(wire::from_rank_0(kRanks), input);
   if (proves) {
     const std::string rank_handshake =
-        testing::receive_bytes(rank.get(), fuzz::kTimeout, sizeof(wire::HandshakeMessage)).bytes;
-    if (rank_handshake.size() < sizeof(wire::HandshakeMessage))
-      return false;  // the rank refuses the challenge
+        testing::receive_bytes(rank.get(), fuzz::kTimeout, kHandshakeBytes).bytes;
+    if (rank_handshake.size() < kHandshakeBytes) return false;  // the rank refuses the challenge
     reply = proved(input, token, challenge.nonce, rank_handshake);
   }
   testing::send_bytes(rank.get(), reply);
@@ -95,10 +105,9 @@ bool pose_as_rank_0(const FileDescriptor& rank, std::string_view input, const st
 void refuse_next(const FileDescriptor& listener) {
   const FileDescriptor rank = net::accept_tcp(listener, 1);
   if (!rank) return;
-  wire::Reply reply;
-  reply.status = wire::kCommError;
   testing::send_bytes(rank.get(), std::string(wire::view_of(wire::sealed(wire::Challenge()))) +
-                                      std::string(wire::view_of(wire::sealed(reply))));
+                                      net::encode_frame(wire::from_rank_0(kRanks), wire::kCommError,
+                                                        {net::view_of(net::ProofCode{})}));
   ::shutdown(rank.get(), SHUT_WR);
   fuzz::require(testing::receive_bytes(rank.get(), fuzz::kTimeout).ended);
 }

@@ -2,9 +2,9 @@
 // wait, one with a token. A peer without the job's secrets does not disturb it: rank 0 continues to
 // wait, closes the connection and takes no more memory than a handshake may have.
 //
-// The first byte of an input decides whether the unauthenticated peer proves itself (odd: the
-// following bytes are read as a handshake and a PeerInfo, and get the right proof; the rest is sent
-// after it).
+// The first byte of an input: 1: the following bytes are a handshake and a peer info in a first
+// frame (frames.h), which get the right proof; other frames follow. 2: the same without the proof.
+// Otherwise the bytes come as they are.
 #include <sys/socket.h>
 
 #include <chrono>
@@ -14,6 +14,7 @@
 #include <string_view>
 #include <thread>
 
+#include "fuzz/frames.h"
 #include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "fuzz/waiting.h"
@@ -76,39 +77,44 @@ struct Introduction {
   bool right = false;  // whether it is from the job's second rank
 };
 
-Introduction introduce(std::string_view input, const RankZero& rank, const FileDescriptor& at) {
-  const bool proves = !input.empty() && (input.front() & 1) != 0;
-  input.remove_prefix(input.empty() ? 0 : 1);
-  if (input.size() < sizeof(wire::HandshakeMessage)) return {std::string(input), false};
-  if (!proves) {  // with right checksums, so that it is looked at
-    const auto rank_handshake = wire::read_as<wire::HandshakeMessage>(input);
-    const std::string_view rest = input.substr(sizeof rank_handshake);
-    return {std::string(wire::view_of(wire::sealed_handshake(
-                rank_handshake, rest.substr(0, rank_handshake.peer_info_bytes)))) +
-                std::string(rest),
-            false};
+// The first frame, which is removed from `frames`; nothing if it is not a handshake.
+std::optional<net::Frame> first_of(std::string_view& frames) {
+  try {
+    auto first = net::decode_frame(wire::kToRank0, frames);
+    if (!first || first->payload.size() < sizeof(wire::HandshakeMessage)) return std::nullopt;
+    frames.remove_prefix(net::kFrameHeadBytes + first->payload.size());
+    return first;
+  } catch (const Error&) {
+    return std::nullopt;
   }
+}
+
+Introduction introduce(std::string_view input, const RankZero& rank, const FileDescriptor& at) {
+  const int flag = input.empty() ? 0 : input.front();
+  input.remove_prefix(input.empty() ? 0 : 1);
+  const std::string frames = fuzz::as_frames(wire::kToRank0, input);
+  if (flag == 2) return {frames, false};
+  std::string_view rest = frames;
+  const auto first = flag == 1 ? first_of(rest) : std::nullopt;
+  if (!first) return {std::string(input), false};
   const testing::ReceivedBytes challenge =
       testing::receive_bytes(at.get(), fuzz::kTimeout, sizeof(wire::Challenge));
   fuzz::require(challenge.bytes.size() == sizeof(wire::Challenge));
-  const auto rank_handshake = wire::read_as<wire::HandshakeMessage>(input);
-  input.remove_prefix(sizeof rank_handshake);
-  const std::string_view peer_info = input.substr(0, rank_handshake.peer_info_bytes);
-  const bool right = rank_handshake.magic == wire::kMagic &&
-                     rank_handshake.version == wire::kVersion && rank_handshake.world_size == 2 &&
+  const wire::HandshakeMessage rank_handshake = wire::handshake_of(*first);
+  const bool right = rank_handshake.version == wire::kVersion && rank_handshake.world_size == 2 &&
                      rank_handshake.rank == 1;
-  return {
-      testing::proved_handshake(rank_handshake, rank.token(),
-                                wire::read_as<wire::Challenge>(challenge.bytes).nonce, peer_info) +
-          std::string(input.substr(peer_info.size())),
-      right && peer_info.size() <= wire::kMaxPeerInfoBytes};
+  return {testing::proved_handshake(
+              rank_handshake, rank.token(), wire::read_as<wire::Challenge>(challenge.bytes).nonce,
+              std::string_view(first->payload).substr(sizeof rank_handshake)) +
+              std::string(rest),
+          right};
 }
 
 void meet(std::unique_ptr<RankZero>& rank, const std::string& token, std::string_view input) {
   if (!rank || rank->ended()) rank = std::make_unique<RankZero>(token);
   const FileDescriptor unauthenticated_peer = fuzz::visit(*rank, rank->port());
   fuzz::require(static_cast<bool>(unauthenticated_peer));
-  const bool proves = !input.empty() && (input.front() & 1) != 0;
+  const bool proves = !input.empty() && input.front() == 1;
   const Introduction introduction = introduce(input, *rank, unauthenticated_peer);
   testing::send_bytes(unauthenticated_peer.get(), introduction.bytes);
   ::shutdown(unauthenticated_peer.get(), SHUT_WR);

@@ -2,7 +2,7 @@
 // listener's secret does not disturb them: the host continues to wait and closes the connection.
 //
 // The first byte of an input: 1: the handshake at its beginning gets the secret; 2: the input
-// begins after a right handshake.
+// begins after a right handshake; 4: there it is frames (frames.h).
 #include <sys/socket.h>
 
 #include <chrono>
@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "fuzz/frames.h"
 #include "fuzz/memory.h"
 #include "fuzz/require.h"
 #include "fuzz/waiting.h"
@@ -28,6 +29,8 @@ using net::FileDescriptor;
 using net::RankHandshake;
 
 constexpr net::Secret kSecret{1234567, 7654321};
+// The frames of shrink_agreement.cc.
+constexpr net::FrameProtocol kRequests{"the shrink agreement", 0x6d444e41, 5, 60000};
 
 // All live, and nothing else is known, until `stop`.
 class ShrinkPeers final : public rendezvous::ShrinkPeers {
@@ -85,6 +88,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string input(reinterpret_cast<const char*>(data) + 1, size - 1);
   const bool follows = (data[0] & 2) != 0;
   const bool knows = (data[0] & 1) != 0 && input.size() >= sizeof(RankHandshake);
+  if ((data[0] & 4) != 0) input = fuzz::as_frames(kRequests, input);
   if (follows)
     input = testing::connection_handshake(ConnectionKind::kShrinkAgreement, kSecret, 1, 0) + input;
   if (!follows && knows) input = with_secret(input);

@@ -9,17 +9,15 @@
 
 namespace tandem::testing {
 
-// To rank 0, which has sent `challenge`: `rank_handshake` with the lengths and proofs of a rank
-// that knows `token`, then the peer info.
+// To rank 0, which has sent `challenge`: the frame of `rank_handshake` with the proofs of a
+// rank that knows `token`, and of the peer info.
 inline std::string proved_handshake(rendezvous::wire::HandshakeMessage rank_handshake,
                                     std::string_view token, const net::Nonce& challenge,
                                     std::string_view peer_info) {
   rank_handshake.has_token = token.empty() ? 0 : 1;
-  rank_handshake.peer_info_bytes = static_cast<std::uint32_t>(peer_info.size());
   rank_handshake.proof =
       rendezvous::wire::handshake_proof(token, challenge, rank_handshake, peer_info);
-  return std::string(net::view_of(rendezvous::wire::sealed_handshake(rank_handshake, peer_info))) +
-         std::string(peer_info);
+  return rendezvous::wire::handshake_frame(rank_handshake, peer_info);
 }
 
 // To another rank's listener, from a peer that knows its secret.

@@ -19,14 +19,11 @@ namespace {
 
 using std::chrono::milliseconds;
 using wire::HandshakeMessage;
-using wire::Reply;
 
 constexpr milliseconds kRetry{50};
 constexpr milliseconds kLook{500};
 // A failed rank logs that it tries to notify rank 0 when this much time has passed.
 constexpr milliseconds kQuietTry{1000};
-// Until rank 0 is authenticated, the buffer grows only with bytes that have arrived.
-constexpr std::size_t kPiece = 1 << 16;
 
 std::string describe(const Rank0Address& point) {
   return net::join_host(point.hosts.front(), point.port);
@@ -112,8 +109,7 @@ class Line {
         socket_(std::move(connected.socket)),
         challenge_(wire::read_as<wire::Challenge>(connected.answer)),
         nonce_sent_(net::make_nonce()),
-        max_table_bytes_(static_cast<std::size_t>(identity.world_size) *
-                         (wire::kMaxPeerInfoBytes + wire::kMaxTextBytes)),
+        received_(wire::from_rank_0(static_cast<std::size_t>(identity.world_size))),
         log_(std::move(log)),
         look_around_(std::move(look_around)) {
     net::watch_host(socket_, kStartSilence);
@@ -138,13 +134,11 @@ class Line {
     rank_handshake.world_size = static_cast<std::uint32_t>(identity.world_size);
     rank_handshake.rank = static_cast<std::uint32_t>(rank_);
     rank_handshake.has_token = token_.empty() ? 0 : 1;
-    rank_handshake.peer_info_bytes = static_cast<std::uint32_t>(peer_info.size());
     rank_handshake.gave_up = gave_up ? 1 : 0;
     rank_handshake.nonce = nonce_sent_;
     rank_handshake.proof =
         wire::handshake_proof(token_, challenge_.nonce, rank_handshake, peer_info);
-    const std::string bytes =
-        std::string(wire::view_of(wire::sealed_handshake(rank_handshake, peer_info))) + peer_info;
+    const std::string bytes = wire::handshake_frame(rank_handshake, peer_info);
     net::send_all(socket_, std::as_bytes(std::span(bytes)),
                   deadline);  // a failure shows in the reply
   }
@@ -152,36 +146,25 @@ class Line {
   // Reads replies until one decides; returns its text, or throws its error.
   std::string receive_answer(const net::Deadline& deadline) {
     while (true) {
-      wire::Status status = wire::kOk;
-      std::string text = handle_one(deadline, status);
-      if (status != wire::kNotice) return text;
+      const net::Frame reply = receive(deadline);
+      std::string text = text_of(reply);
+      if (reply.kind != wire::kNotice) return text;
       if (log_) log_(text);
     }
   }
 
  private:
-  std::string handle_one(const net::Deadline& deadline, wire::Status& status) {
-    Reply reply;
-    receive(std::as_writable_bytes(std::span(&reply, 1)), deadline);
-    if (reply.magic == wire::kMagic && !net::is_whole(reply)) raise_damage("a reply");
-    const std::size_t most = reply.status == wire::kOk ? max_table_bytes_ : wire::kMaxTextBytes;
-    if (reply.magic != wire::kMagic || reply.bytes > most) {
-      raise<CommError>("rank {} received an invalid answer of rank 0 from {}", rank_, where_);
-    }
-    std::string text;
-    while (text.size() < reply.bytes) {
-      const std::size_t done = text.size();
-      text.resize(std::min(done + kPiece, static_cast<std::size_t>(reply.bytes)));
-      receive(std::as_writable_bytes(std::span(text).subspan(done)), deadline);
-    }
-    if (crc32c(text) != reply.text_checksum) raise_damage("a text");
-    status = static_cast<wire::Status>(reply.status);
-    if (reply.status == wire::kDamaged) throw DamagedHandshake(text);
-    if (reply.status == wire::kConfigError) throw ConfigError(text);
-    if (reply.status != wire::kOk && reply.status != wire::kNotice) throw CommError(text);
-    const auto expected =
-        wire::reply_proof(token_, challenge_.nonce, nonce_sent_, reply.status, text);
-    if (!net::same_proof(reply.proof, expected)) {
+  // Throws the error that the reply reports.
+  std::string text_of(const net::Frame& reply) const {
+    net::PlainReader reader(reply.payload, "rank 0");
+    const auto proof = reader.value<net::ProofCode>();
+    const std::string text(reader.rest());
+    const auto kind = static_cast<wire::Kind>(reply.kind);
+    if (kind == wire::kDamaged) throw DamagedHandshake(text);
+    if (kind == wire::kConfigError) throw ConfigError(text);
+    if (kind != wire::kOk && kind != wire::kNotice) throw CommError(text);
+    const auto expected = wire::reply_proof(token_, challenge_.nonce, nonce_sent_, kind, text);
+    if (!net::same_proof(proof, expected)) {
       raise<ConfigError>(
           "rank {} refused the process at {} as rank 0: it does not know this rank's "
           "TANDEM_JOB_TOKEN; give all ranks the same token",
@@ -190,30 +173,49 @@ class Line {
     return text;
   }
 
-  [[noreturn]] void raise_damage(std::string_view what) const {
-    raise<CommError>(
-        "the link from rank 0 at {} to rank {} is damaged: {} arrived with a wrong checksum; check "
-        "the network cards, cables and switches between these two hosts",
-        where_, rank_, what);
+  // The next reply, if it is complete.
+  std::optional<net::Frame> take() {
+    try {
+      return received_.take();
+    } catch (const net::DamagedFrame&) {
+      raise<CommError>(
+          "the link from rank 0 at {} to rank {} is damaged: a reply arrived with a wrong "
+          "checksum; check the network cards, cables and switches between these two hosts",
+          where_, rank_);
+    } catch (const CommError& error) {
+      raise<CommError>("rank {} received an invalid answer of rank 0 from {}: {}", rank_, where_,
+                       error.what());
+    }
   }
 
-  void receive(std::span<std::byte> bytes, const net::Deadline& deadline) const {
-    while (!deadline.passed()) {
+  // Later replies stay in the kernel: they wake the poll of a BootstrapMonitor.
+  std::optional<int> read() {
+    try {
+      return received_.read_one_from(socket_);
+    } catch (const CommError&) {  // take() reports it
+      return std::nullopt;
+    }
+  }
+
+  net::Frame receive(const net::Deadline& deadline) {
+    while (true) {
+      const std::optional<int> end = read();
+      if (std::optional<net::Frame> reply = take()) return std::move(*reply);
+      if (end || deadline.passed()) raise_silence(deadline, end.has_value());
       net::EventLoop loop;
       loop.read(socket_);
       loop.until(deadline);
-      if (loop.run_once(kLook)) break;
-      look_around();
+      if (!loop.run_once(kLook)) look_around();
     }
-    const net::IoStatus status = net::receive_all(socket_, bytes, deadline);
-    if (status == net::IoStatus::kDone) return;
+  }
+
+  [[noreturn]] void raise_silence(const net::Deadline& deadline, bool closed) const {
     raise<CommError>(
         "rank {} waited {:.1f} s for rank 0 at {} to start the job, but {}", rank_,
         deadline.elapsed_seconds(), where_,
-        status == net::IoStatus::kTimeout
-            ? "it did not answer; look at rank 0's output"
-            : "it closed the connection; look at rank 0's output, and whether another program "
-              "holds that port");
+        closed ? "it closed the connection; look at rank 0's output, and whether another program "
+                 "holds that port"
+               : "it did not answer; look at rank 0's output");
   }
 
   int rank_;
@@ -222,7 +224,7 @@ class Line {
   net::FileDescriptor socket_;
   wire::Challenge challenge_;
   net::Nonce nonce_sent_;
-  std::size_t max_table_bytes_;
+  net::FrameReader received_;
   std::function<void(const std::string&)> log_;  // may be empty
   LookAround look_around_;
 };
@@ -274,12 +276,8 @@ class ClientMonitor final : public BootstrapMonitor {
   }
 
  private:
-  void send(wire::Word word, std::string_view text) {
-    wire::WordHead head;
-    head.word = word;
-    head.bytes = static_cast<std::uint32_t>(text.size());
-    head.text_checksum = crc32c(text);
-    const std::string bytes = std::string(wire::view_of(wire::sealed(head))) + std::string(text);
+  void send(wire::Kind kind, std::string_view text) {
+    const std::string bytes = net::encode_frame(wire::kToRank0, kind, {text});
     net::send_all(line_.socket(), std::as_bytes(std::span(bytes)), net::Deadline(kGrace));
   }
 
@@ -287,19 +285,6 @@ class ClientMonitor final : public BootstrapMonitor {
   Line line_;
   bool all_ready_ = false;
 };
-
-std::string take_text(std::string_view& from) {
-  if (from.size() >= sizeof(std::uint32_t)) {
-    const auto length = wire::read_as<std::uint32_t>(from);
-    from.remove_prefix(sizeof length);
-    if (from.size() >= length) {
-      std::string text(from.substr(0, length));
-      from.remove_prefix(length);
-      return text;
-    }
-  }
-  raise<CommError>("rank 0 sent a malformed table of ranks");
-}
 
 }  // namespace
 
@@ -325,11 +310,11 @@ BootstrapResult join_rank_0(const Identity& identity, const std::string& peer_in
     }
   }
   BootstrapResult bootstrap_result;
-  std::string_view rest = *table;
+  net::PlainReader rest(*table, "rank 0");
   for (int rank = 0; rank < identity.world_size; ++rank) {
     Met entry;
-    entry.peer_info = take_text(rest);
-    entry.address = take_text(rest);
+    entry.peer_info = rest.text();
+    entry.address = rest.text();
     bootstrap_result.met.push_back(std::move(entry));
   }
   bootstrap_result.met[0].address = reached;

@@ -17,7 +17,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using wire::HandshakeMessage;
-using wire::Reply;
 
 // Timeout of the handshake.
 constexpr milliseconds kIntroduction{10000};
@@ -29,22 +28,29 @@ struct Arrival {
   std::string peer_info;
   std::string address;
   net::Nonce challenge{};
-  net::Nonce handshake{};
-  std::string received;  // since the all-gather
+  net::Nonce handshake{};                     // nonce of the rank
+  net::FrameReader received{wire::kToRank0};  // since the all-gather
   bool ready = false;
 };
 
 std::size_t introduction_bytes(const std::string& received) {
-  if (received.size() < sizeof(HandshakeMessage)) {
-    const auto magic = wire::view_of(wire::kMagic);
-    const std::size_t known = std::min(received.size(), magic.size());
-    return received.compare(0, known, magic, 0, known) == 0 ? sizeof(HandshakeMessage) : 0;
+  try {
+    return net::frame_bytes(wire::kToRank0, received);
+  } catch (const net::DamagedFrame&) {
+    return received.size();  // the rank is asked to send it again
+  } catch (const CommError&) {
+    return 0;
   }
-  const auto handshake = wire::read_as<HandshakeMessage>(received);
-  if (handshake.magic != wire::kMagic) return 0;
-  if (wire::is_damaged(handshake)) return sizeof handshake;
-  if (handshake.peer_info_bytes > wire::kMaxPeerInfoBytes) return 0;
-  return sizeof handshake + (handshake.version == wire::kVersion ? handshake.peer_info_bytes : 0);
+}
+
+// The first frame of a rank; nothing if it is damaged.
+std::optional<net::Frame> introduction_of(const net::PendingConnection& connection) {
+  try {
+    auto frame = net::decode_frame(wire::kToRank0, connection.received);
+    return frame && frame->kind == wire::kHandshake ? std::move(frame) : std::nullopt;
+  } catch (const CommError&) {
+    return std::nullopt;
+  }
 }
 
 // The connected ranks, and the messages to them.
@@ -68,21 +74,16 @@ class Ranks {
     return fmt::format("rank{} {}{}", count == 1 ? "" : "s", text, count > 16 ? ", …" : "");
   }
 
-  void answer(const Arrival& to, wire::Status status, const std::string& text) const {
-    const net::Deadline timeout(kGrace);
-    Reply reply;
-    reply.status = status;
-    reply.bytes = text.size();
-    reply.text_checksum = crc32c(text);
-    reply.proof = wire::reply_proof(token_, to.challenge, to.handshake, status, text);
-    reply = wire::sealed(reply);
-    const std::string bytes = std::string(wire::view_of(reply)).append(text);
-    net::send_all(to.socket, std::as_bytes(std::span(bytes)), timeout);
+  void answer(const Arrival& to, wire::Kind kind, const std::string& text) const {
+    const net::ProofCode proof = wire::reply_proof(token_, to.challenge, to.handshake, kind, text);
+    const std::string bytes =
+        net::encode_frame(wire::from_rank_0(size()), kind, {wire::view_of(proof), text});
+    net::send_all(to.socket, std::as_bytes(std::span(bytes)), net::Deadline(kGrace));
   }
 
-  void answer_all(wire::Status status, const std::string& text) const {
+  void answer_all(wire::Kind kind, const std::string& text) const {
     for (std::size_t rank = 1; rank < size(); ++rank) {
-      if (arrived_[rank]) answer(*arrived_[rank], status, text);
+      if (arrived_[rank]) answer(*arrived_[rank], kind, text);
     }
   }
 
@@ -100,9 +101,9 @@ class Ranks {
   }
 
   // Notifies all connected ranks, then throws.
-  [[noreturn]] void fail(wire::Status status, const std::string& message) const {
-    answer_all(status, message);
-    if (status == wire::kConfigError) throw ConfigError(message);
+  [[noreturn]] void fail(wire::Kind kind, const std::string& message) const {
+    answer_all(kind, message);
+    if (kind == wire::kConfigError) throw ConfigError(message);
     throw CommError(message);
   }
 
@@ -144,10 +145,10 @@ class Server {
   }
 
   // The job has failed because of `text`: ranks that connect within `limit` are notified.
-  void notify_late_ranks(wire::Status status, const std::string& text, milliseconds limit) {
+  void notify_late_ranks(wire::Kind kind, const std::string& text, milliseconds limit) {
     if (limit.count() == 0 || num_arrived_ == ranks_.size()) return;
     if (log_) log_(fmt::format("{}; {}", text, stays(limit)));
-    stay_to_notify(status, text, limit);
+    stay_to_notify(kind, text, limit);
   }
 
   // For a rank 0 that has failed earlier; its process has logged the reason.
@@ -170,7 +171,7 @@ class Server {
     return text;
   }
 
-  void stay_to_notify(wire::Status status, const std::string& text, milliseconds limit) {
+  void stay_to_notify(wire::Kind kind, const std::string& text, milliseconds limit) {
     const net::Deadline stay(limit);
     while (!stay.passed() && num_arrived_ < ranks_.size()) {
       net::EventLoop loop;
@@ -180,14 +181,13 @@ class Server {
       loop.run_once(milliseconds(500));
       pending_.accept_from(listener_, [&] { return challenge(); });
       for (net::PendingConnection& connection : pending_.take_complete(introduction_bytes)) {
-        const auto handshake = wire::read_as<HandshakeMessage>(connection.received);
-        Arrival arrival = arrival_of(std::move(connection));
-        if (is_damaged(handshake, arrival) || why_refused(handshake, arrival) ||
-            handshake.rank >= ranks_.size())
+        Arrival arrival;
+        const auto handshake = introduction(std::move(connection), arrival);
+        if (!handshake || why_refused(*handshake, arrival) || handshake->rank >= ranks_.size())
           continue;
-        ranks_.answer(arrival, status, text);
-        if (!ranks_[handshake.rank]) ++num_arrived_;
-        ranks_[handshake.rank] = std::move(arrival);  // open until it has read
+        ranks_.answer(arrival, kind, text);
+        if (!ranks_[handshake->rank]) ++num_arrived_;
+        ranks_[handshake->rank] = std::move(arrival);  // open until it has read
       }
     }
   }
@@ -223,34 +223,33 @@ class Server {
     return std::string(wire::view_of(wire::sealed(challenge)));
   }
 
-  // True if the handshake arrived damaged; then the rank is asked to send it again.
-  bool is_damaged(const HandshakeMessage& handshake, const Arrival& arrival) const {
-    const bool of_this_version = handshake.version == wire::kVersion;
-    if (!wire::is_damaged(handshake) &&
-        (!of_this_version || crc32c(arrival.peer_info) == handshake.peer_info_checksum))
-      return false;
-    ranks_.answer(arrival, wire::kDamaged,
-                  fmt::format("the link from the rank at {} to rank 0 on host {} is damaged: its "
-                              "first frame arrived with a wrong checksum; check the network cards, "
-                              "cables and switches between these two hosts",
-                              arrival.address, net::host_name()));
-    return true;
-  }
-
-  static Arrival arrival_of(net::PendingConnection connection) {
-    Arrival arrival;
+  // The handshake of a rank, and what is known about it. Returns nothing if the handshake arrived
+  // damaged; then the rank is asked to send it again.
+  std::optional<HandshakeMessage> introduction(net::PendingConnection connection,
+                                               Arrival& arrival) const {
+    const std::optional<net::Frame> frame = introduction_of(connection);
     arrival.address = net::peer_address(connection.socket);
     arrival.socket = std::move(connection.socket);
-    arrival.peer_info = connection.received.substr(sizeof(HandshakeMessage));
     arrival.challenge = wire::read_as<wire::Challenge>(connection.challenge).nonce;
-    arrival.handshake = wire::read_as<HandshakeMessage>(connection.received).nonce;
-    return arrival;
+    if (!frame) {
+      ranks_.answer(arrival, wire::kDamaged,
+                    fmt::format("the link from the rank at {} to rank 0 on host {} is damaged: its "
+                                "first frame arrived with a wrong checksum; check the network "
+                                "cards, cables and switches between these two hosts",
+                                arrival.address, net::host_name()));
+      return std::nullopt;
+    }
+    const HandshakeMessage handshake = wire::handshake_of(*frame);
+    arrival.handshake = handshake.nonce;
+    arrival.peer_info = frame->payload.substr(std::min(frame->payload.size(), sizeof handshake));
+    return handshake;
   }
 
   void accept_rank(net::PendingConnection connection) {
-    const auto handshake = wire::read_as<HandshakeMessage>(connection.received);
-    Arrival arrival = arrival_of(std::move(connection));
-    if (is_damaged(handshake, arrival)) return;
+    Arrival arrival;
+    const auto introduced = introduction(std::move(connection), arrival);
+    if (!introduced) return;
+    const HandshakeMessage& handshake = *introduced;
     if (const auto why = why_refused(handshake, arrival)) return refuse(handshake, arrival, *why);
     if (handshake.world_size != ranks_.size()) {
       reject(arrival,
@@ -407,36 +406,28 @@ class ServerMonitor final : public BootstrapMonitor {
 
   void listen_to(std::size_t rank) {
     Arrival& one = *ranks_[rank];
-    char bytes[1024];
-    while (one.received.size() <= sizeof(wire::WordHead) + wire::kMaxTextBytes) {
-      const ssize_t count = ::recv(one.socket.get(), bytes, sizeof bytes, 0);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0 && errno == EAGAIN) return take_words(rank);
-      if (count <= 0) {
-        const int error = count < 0 ? errno : 0;
-        take_words(rank);
-        ranks_.fail(wire::kCommError, fmt::format("rank {} ({}) died while the ranks were "
-                                                  "connecting to each other{}; look at its output",
-                                                  rank, one.address, silence_if(error)));
-      }
-      one.received.append(bytes, static_cast<std::size_t>(count));
-    }
-    take_words(rank);  // more than the protocol allows: unread bytes would wake the poll forever
+    const std::optional<int> end = one.received.read_from(one.socket);
+    take_words(rank);
+    if (!end) return;
+    ranks_.fail(wire::kCommError, fmt::format("rank {} ({}) died while the ranks were "
+                                              "connecting to each other{}; look at its output",
+                                              rank, one.address, silence_if(*end)));
   }
 
   void take_words(std::size_t rank) {
-    std::string& received = ranks_[rank]->received;
-    while (received.size() >= sizeof(wire::WordHead)) {
-      const auto head = wire::read_as<wire::WordHead>(received);
-      if (head.magic != wire::kMagic || !wire::is_whole(head) || head.bytes > wire::kMaxTextBytes)
-        fail_of_damage(rank);
-      if (received.size() < sizeof head + head.bytes) return;
-      const std::string text = received.substr(sizeof head, head.bytes);
-      received.erase(0, sizeof head + head.bytes);
-      if (crc32c(text) != head.text_checksum) fail_of_damage(rank);
-      if (head.word != wire::kReady) ranks_.fail(wire::kCommError, text);
+    while (const std::optional<net::Frame> word = next_word(rank)) {
+      if (word->kind == wire::kGaveUp) ranks_.fail(wire::kCommError, word->payload);
+      if (word->kind != wire::kReady) fail_of_damage(rank);
       num_ready_ += ranks_[rank]->ready ? 0 : 1;
       ranks_[rank]->ready = true;
+    }
+  }
+
+  std::optional<net::Frame> next_word(std::size_t rank) {
+    try {
+      return ranks_[rank]->received.take();
+    } catch (const CommError&) {
+      fail_of_damage(rank);
     }
   }
 
@@ -452,12 +443,6 @@ class ServerMonitor final : public BootstrapMonitor {
   LookAround look_around_;
   std::size_t num_ready_ = 0;
 };
-
-void append_text(std::string& to, const std::string& text) {
-  const auto length = static_cast<std::uint32_t>(text.size());
-  to += wire::view_of(length);
-  to += text;
-}
 
 }  // namespace
 
@@ -486,8 +471,8 @@ BootstrapResult receive_ranks(const Identity& identity, const std::string& peer_
   std::string table;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     result.met.push_back({ranks[rank]->peer_info, ranks[rank]->address});
-    append_text(table, result.met.back().peer_info);
-    append_text(table, result.met.back().address);
+    net::append_text(table, result.met.back().peer_info);
+    net::append_text(table, result.met.back().address);
   }
   ranks.answer_all(wire::kOk, table);
   result.bootstrap_monitor = std::make_unique<ServerMonitor>(std::move(ranks), look_around);

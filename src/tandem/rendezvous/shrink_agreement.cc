@@ -8,6 +8,7 @@
 #include "tandem/core/error.h"
 #include "tandem/net/connect.h"
 #include "tandem/net/event_loop.h"
+#include "tandem/net/frame.h"
 #include "tandem/net/pending_connections.h"
 #include "tandem/net/rank_handshake.h"
 
@@ -23,42 +24,28 @@ constexpr milliseconds kIntroduction{10000};
 // ranks.
 constexpr milliseconds kGrace{2000};
 constexpr milliseconds kSendLimit{2000};
-constexpr std::uint32_t kMaxRanks = 1u << 20;
 
-// Request of a rank: RankHandshake and this, then the ranks that it excludes.
-struct Request {
-  std::uint64_t key = 0;
-  std::uint32_t num_excluded = 0;
-  std::uint32_t checksum = 0;  // checksum of the bytes before it and those ranks
-};
+// A rank sends a RankHandshake and a request: the key (u64) and the ranks that it excludes. The
+// host answers with a verdict: the members and the bootstrap address or an error. A list of ranks
+// is a count (u32) and i32s.
+enum Kind : std::uint32_t { kContinue, kRefused, kDisagree, kComeBack, kRequest, kNumKinds };
 
-enum class Verdict : std::uint32_t { kContinue = 0, kRefused = 1, kDisagree = 2, kComeBack = 3 };
-
-// Answer of the host: this, then `num_members` ranks, then the bootstrap address or an error.
-struct Answer {
-  std::uint32_t magic = 0x6d444e41;
-  Verdict verdict = Verdict::kContinue;
-  std::uint32_t num_members = 0;
-  std::uint32_t text_bytes = 0;
-  std::uint32_t rest_checksum = 0;
-  std::uint32_t checksum = 0;
-};
-
-std::uint32_t checksum_of_request(Request request, std::string_view excluded) {
-  return crc32c(excluded, net::checksum_of(request));
+net::FrameProtocol protocol_of(std::size_t num_ranks) {
+  constexpr std::size_t kMostText = 65536;
+  return {"the shrink agreement", 0x6d444e41, kNumKinds,
+          16 + num_ranks * sizeof(std::int32_t) + kMostText};
 }
 
 std::string bytes_of_ranks(const std::vector<int>& ranks) {
-  std::string bytes;
+  std::string bytes(net::view_of(static_cast<std::uint32_t>(ranks.size())));
   for (const int rank : ranks) bytes += net::view_of(static_cast<std::int32_t>(rank));
   return bytes;
 }
 
-std::vector<int> read_ranks(std::string_view bytes, std::size_t count) {
+std::vector<int> read_ranks(net::PlainReader& reader) {
   std::vector<int> ranks;
-  for (std::size_t i = 0; i < count; ++i) {
-    ranks.push_back(net::read_as<std::int32_t>(bytes.substr(i * sizeof(std::int32_t))));
-  }
+  for (auto left = reader.value<std::uint32_t>(); left > 0; --left)
+    ranks.push_back(reader.value<std::int32_t>());
   return ranks;
 }
 
@@ -79,6 +66,7 @@ class ShrinkAgreement::Host {
   explicit Host(ShrinkAgreement& shrink_agreement)
       : shrink_agreement_(shrink_agreement),
         options_(shrink_agreement.options_),
+        protocol_(protocol_of(shrink_agreement.listen_addresses_.size())),
         pending_(kIntroduction, 4 * shrink_agreement.listen_addresses_.size() + 256) {
     challenge_.rank = static_cast<std::uint32_t>(options_.rank);
     challenge_.listener =
@@ -90,7 +78,7 @@ class ShrinkAgreement::Host {
       shrink_agreement_.check_expelled();
       if (deadline.passed()) {
         if (shrink_agreement_.peers_.may_leave_behind()) break;
-        fail(Verdict::kRefused,
+        fail(kRefused,
              fmt::format("{} waited {:.1f} s for {} to call shrink as well; exclude ranks that do "
                          "not, or abort the communicator",
                          self(), deadline.elapsed_seconds(), describe(missing())));
@@ -152,63 +140,75 @@ class ShrinkAgreement::Host {
   // Length of a rank's request in bytes; 0: not a rank. If authentication fails, nothing after the
   // handshake is read.
   std::size_t introduction_bytes(const std::string& received) const {
-    constexpr std::size_t kHead = sizeof(net::RankHandshake) + sizeof(Request);
     if (received.size() < sizeof(net::RankHandshake)) return sizeof(net::RankHandshake);
     if (!is_genuine(net::read_as<net::RankHandshake>(received))) return 0;
-    if (received.size() < kHead) return kHead;
-    const auto request =
-        net::read_as<Request>(std::string_view(received).substr(sizeof(net::RankHandshake)));
-    if (request.num_excluded > shrink_agreement_.listen_addresses_.size()) return 0;
-    return kHead + request.num_excluded * sizeof(std::int32_t);
+    try {
+      return sizeof(net::RankHandshake) +
+             net::frame_bytes(protocol_,
+                              std::string_view(received).substr(sizeof(net::RankHandshake)));
+    } catch (const CommError&) {  // a damaged request is sent again
+      return 0;
+    }
+  }
+
+  struct Request {
+    std::uint64_t key = 0;
+    std::vector<int> excluded;
+  };
+  // Nothing if it is damaged; it is sent again.
+  std::optional<Request> read_request(std::string_view bytes) const {
+    try {
+      const auto frame = net::decode_frame(protocol_, bytes);
+      if (!frame || frame->kind != kRequest) return std::nullopt;
+      net::PlainReader reader(frame->payload, protocol_.name);
+      Request request;
+      request.key = reader.value<std::uint64_t>();
+      request.excluded = read_ranks(reader);
+      return request;
+    } catch (const CommError&) {
+      return std::nullopt;
+    }
   }
 
   void welcome(net::PendingConnection& connection) {
     const auto rank_handshake = net::read_as<net::RankHandshake>(connection.received);
-    const std::string_view rest =
-        std::string_view(connection.received).substr(sizeof rank_handshake);
-    const auto request = net::read_as<Request>(rest);
-    const std::string_view ranks = rest.substr(sizeof request);
-    // A damaged request is sent again.
-    if (request.checksum != checksum_of_request(request, ranks)) return;
-    const auto excluded = read_ranks(ranks, request.num_excluded);
+    const auto request =
+        read_request(std::string_view(connection.received).substr(sizeof rank_handshake));
+    if (!request) return;
+    const std::vector<int>& excluded = request->excluded;
     const int rank = static_cast<int>(rank_handshake.rank);
     // A communicator split from the same one; this rank serves it when it calls shrink on it.
-    if (request.key != options_.key) return answer(connection.socket, Verdict::kComeBack, {}, "");
+    if (request->key != options_.key) return answer(connection.socket, kComeBack, {}, "");
     if (contains(options_.excluded, rank)) {
       return answer(
-          connection.socket, Verdict::kRefused, {},
+          connection.socket, kRefused, {},
           fmt::format("{} was excluded by {}: it must not call shrink", describe({rank}), self()));
     }
     if (shrink_agreement_.peers_.gone(rank)) {
-      return answer(connection.socket, Verdict::kRefused, {},
+      return answer(connection.socket, kRefused, {},
                     fmt::format("{} cannot shrink with the others: {} counts it as dead",
                                 describe({rank}), self()));
     }
     clients_[rank] = std::move(connection.socket);
     if (excluded == options_.excluded) return;
-    fail(Verdict::kDisagree,
+    fail(kDisagree,
          fmt::format(
              "the ranks disagree on the ranks to exclude: {} excludes {}, {} excludes {} (ranks "
              "of the job)",
              self(), list(options_.excluded), describe({rank}), list(excluded)));
   }
 
-  void answer(const net::FileDescriptor& socket, Verdict verdict, const std::vector<int>& members,
+  void answer(const net::FileDescriptor& socket, Kind verdict, const std::vector<int>& members,
               const std::string& text) const {
-    Answer head;
-    head.verdict = verdict;
-    head.num_members = static_cast<std::uint32_t>(members.size());
-    head.text_bytes = static_cast<std::uint32_t>(text.size());
-    const std::string rest = bytes_of_ranks(members) + text;
-    head.rest_checksum = crc32c(rest);
-    const std::string bytes = std::string(net::view_of(net::sealed(head))) + rest;
+    const std::string bytes =
+        net::encode_frame(protocol_, verdict, {bytes_of_ranks(members), text});
     // A rank that does not receive it has exited, which the new communicator detects.
     net::send_all(socket, std::as_bytes(std::span(bytes)), net::Deadline(kSendLimit));
   }
 
-  [[noreturn]] void fail(Verdict verdict, const std::string& message) const {
+  [[noreturn]] void fail(Kind verdict, const std::string& message) const {
     for (const auto& [rank, socket] : clients_) answer(socket, verdict, {}, message);
-    if (verdict == Verdict::kDisagree) throw ConfigError(message);
+    if (verdict == kDisagree) throw ConfigError(message);
     throw CommError(message);
   }
 
@@ -221,7 +221,7 @@ class ShrinkAgreement::Host {
     if (shrink_agreement_.peers_.may_leave_behind()) leave_behind(agreement.members, deadline);
     agreement.address = open_bare_address(options_.loopback_only);
     for (const auto& [rank, socket] : clients_) {
-      answer(socket, Verdict::kContinue, agreement.members, agreement.address.text);
+      answer(socket, kContinue, agreement.members, agreement.address.text);
     }
     agreement.address.text = address_at(agreement.address.text, "127.0.0.1");
     return agreement;
@@ -242,6 +242,7 @@ class ShrinkAgreement::Host {
 
   ShrinkAgreement& shrink_agreement_;
   const ShrinkAgreementOptions& options_;
+  net::FrameProtocol protocol_;
   net::PendingConnections pending_;
   net::RankChallenge challenge_;
   std::map<int, net::FileDescriptor> clients_;
@@ -252,30 +253,23 @@ class ShrinkAgreement::Host {
 class ShrinkAgreement::Client {
  public:
   Client(ShrinkAgreement& shrink_agreement, int host)
-      : shrink_agreement_(shrink_agreement), host_(host) {}
+      : shrink_agreement_(shrink_agreement),
+        protocol_(protocol_of(shrink_agreement.listen_addresses_.size())),
+        host_(host) {}
 
   // Returns nothing if a new host must be found.
   std::optional<Agreement> run(const net::Deadline& deadline) {
     std::string address;
     const net::FileDescriptor socket = reach(deadline, address);
     if (!socket) return {};
-    Answer head;
-    if (!receive(socket, std::as_writable_bytes(std::span(&head, 1)), deadline)) return {};
-    if (head.magic == Answer().magic && !net::is_whole(head)) raise_damage(address);
-    if (head.magic != Answer().magic || head.num_members > kMaxRanks || head.text_bytes > 65536)
-      return {};
-    std::string ranks(head.num_members * sizeof(std::int32_t), '\0');
-    std::string text(head.text_bytes, '\0');
-    if (!receive(socket, std::as_writable_bytes(std::span(ranks)), deadline) ||
-        !receive(socket, std::as_writable_bytes(std::span(text)), deadline)) {
-      return {};
-    }
-    if (crc32c(text, crc32c(ranks)) != head.rest_checksum) raise_damage(address);
-    if (head.verdict == Verdict::kComeBack) return {};
-    if (head.verdict == Verdict::kDisagree) throw ConfigError(text);
-    if (head.verdict == Verdict::kRefused) throw CommError(text);
+    const std::optional<net::Frame> answer = receive(socket, deadline, address);
+    if (!answer || answer->kind == kComeBack || answer->kind == kRequest) return {};
+    net::PlainReader reader(answer->payload, protocol_.name);
     Agreement agreement;
-    agreement.members = read_ranks(ranks, head.num_members);
+    agreement.members = read_ranks(reader);
+    const std::string text(reader.rest());
+    if (answer->kind == kDisagree) throw ConfigError(text);
+    if (answer->kind == kRefused) throw CommError(text);
     agreement.address.text = address_at(text, address);
     return agreement;
   }
@@ -308,13 +302,11 @@ class ShrinkAgreement::Client {
     rank_handshake.secret = listen_address.secret;
     rank_handshake.rank = static_cast<std::uint32_t>(shrink_agreement_.options_.rank);
     rank_handshake.target = static_cast<std::uint32_t>(host_);
-    Request request;
-    request.key = shrink_agreement_.options_.key;
-    request.num_excluded = static_cast<std::uint32_t>(shrink_agreement_.options_.excluded.size());
-    const std::string excluded = bytes_of_ranks(shrink_agreement_.options_.excluded);
-    request.checksum = checksum_of_request(request, excluded);
-    const std::string bytes = std::string(net::view_of(net::sealed(rank_handshake))) +
-                              std::string(net::view_of(request)) + excluded;
+    const std::string bytes =
+        std::string(net::view_of(net::sealed(rank_handshake))) +
+        net::encode_frame(protocol_, kRequest,
+                          {net::view_of(shrink_agreement_.options_.key),
+                           bytes_of_ranks(shrink_agreement_.options_.excluded)});
     if (net::send_all(found.socket, std::as_bytes(std::span(bytes)), net::Deadline(kSendLimit)) !=
         net::IoStatus::kDone) {
       return {};
@@ -322,19 +314,33 @@ class ShrinkAgreement::Client {
     return std::move(found.socket);
   }
 
-  // False if the host has exited or is known to be lost.
-  bool receive(const net::FileDescriptor& socket, std::span<std::byte> bytes,
-               const net::Deadline& deadline) {
+  // The host's answer; nothing if the host has exited or is known to be lost.
+  std::optional<net::Frame> receive(const net::FileDescriptor& socket,
+                                    const net::Deadline& deadline, const std::string& address) {
     while (!shrink_agreement_.peers_.gone(host_)) {
       shrink_agreement_.check_expelled();
       if (net::wait_readable(socket.get(), net::Deadline(kPollTimeout))) break;
       if (deadline.elapsed_seconds() > deadline.limit_seconds() + 1e-3 * double(kGrace.count()))
-        return false;
+        return {};
     }
-    return net::receive_all(socket, bytes, net::Deadline(kSendLimit)) == net::IoStatus::kDone;
+    net::FrameReader reader(protocol_);
+    const net::Deadline limit(kSendLimit);
+    while (true) {
+      const std::optional<int> end = reader.read_from(socket);
+      try {
+        if (auto answer = reader.take()) return answer;
+      } catch (const net::DamagedFrame&) {
+        raise_damage(address);
+      } catch (const CommError&) {
+        return {};
+      }
+      if (end || limit.passed()) return {};
+      net::wait_readable(socket.get(), limit);
+    }
   }
 
   ShrinkAgreement& shrink_agreement_;
+  net::FrameProtocol protocol_;
   int host_;
 };
 

@@ -121,9 +121,12 @@ TEST_P(UnauthenticatedPeers, DoNotDisturbTheStart) {
   }
 }
 
-std::string half_a_handshake() {
-  return std::string(wire::view_of(wire::HandshakeMessage()))
-      .substr(0, sizeof(wire::HandshakeMessage) / 2);
+std::string handshake_with(std::size_t peer_info_bytes) {
+  net::FrameProtocol wide = wire::kToRank0;
+  wide.most_payload = std::size_t{1} << 30;
+  return net::encode_frame(
+      wide, wire::kHandshake,
+      {wire::view_of(wire::HandshakeMessage()), std::string(peer_info_bytes, 'x')});
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -139,36 +142,27 @@ INSTANTIATE_TEST_SUITE_P(
         UnauthenticatedPeer{"HalfAHello",
                             [](int port, auto& stay) {
                               stay.push_back(visit(port));
-                              send_bytes(stay.back(), half_a_handshake());
+                              send_bytes(stay.back(), handshake_with(0).substr(0, 50));
                             }},
         UnauthenticatedPeer{"AnEndlessCard",
                             [](int port, auto& stay) {
-                              wire::HandshakeMessage rank_handshake;
-                              rank_handshake.peer_info_bytes = 0xffffffff;
                               stay.push_back(visit(port));
-                              send_bytes(stay.back(),
-                                         std::string(wire::view_of(wire::sealed(rank_handshake))) +
-                                             std::string(100000, 'x'));
+                              send_bytes(stay.back(), handshake_with(100000));
                             }},
-        UnauthenticatedPeer{
-            "ACardThatNeverComes",
-            [](int port, auto& stay) {
-              wire::HandshakeMessage rank_handshake;
-              rank_handshake.peer_info_bytes = 1000;
-              stay.push_back(visit(port));
-              send_bytes(stay.back(),
-                         std::string(wire::view_of(wire::sealed_handshake(rank_handshake, ""))));
-            }},
-        UnauthenticatedPeer{
-            "AForgedRank",  // the right form, the wrong proof
-            [](int port, auto& stay) {
-              wire::HandshakeMessage rank_handshake;
-              rank_handshake.world_size = 3;
-              rank_handshake.rank = 2;
-              stay.push_back(visit(port));
-              send_bytes(stay.back(),
-                         std::string(wire::view_of(wire::sealed_handshake(rank_handshake, ""))));
-            }},
+        UnauthenticatedPeer{"ACardThatNeverComes",
+                            [](int port, auto& stay) {
+                              const std::string whole = handshake_with(1000);
+                              stay.push_back(visit(port));
+                              send_bytes(stay.back(), whole.substr(0, whole.size() - 1000));
+                            }},
+        UnauthenticatedPeer{"AForgedRank",  // the right form, the wrong proof
+                            [](int port, auto& stay) {
+                              wire::HandshakeMessage rank_handshake;
+                              rank_handshake.world_size = 3;
+                              rank_handshake.rank = 2;
+                              stay.push_back(visit(port));
+                              send_bytes(stay.back(), wire::handshake_frame(rank_handshake, ""));
+                            }},
         UnauthenticatedPeer{"Reset",
                             [](int port, auto&) {
                               const net::FileDescriptor socket = visit(port);
@@ -192,13 +186,26 @@ wire::Challenge challenge_on(const net::FileDescriptor& socket) {
   return challenge;
 }
 
-// The status and text of rank 0's next reply.
+net::Frame next_frame(const net::FileDescriptor& socket, const net::FrameProtocol& protocol) {
+  net::FrameReader reader(protocol);
+  const net::Deadline deadline(kTimeout);
+  std::optional<net::Frame> frame;
+  while (!frame && net::wait_readable(socket.get(), deadline) && !reader.read_one_from(socket))
+    frame = reader.take();
+  if (!frame) frame = reader.take();
+  EXPECT_TRUE(frame.has_value());
+  return frame.value_or(net::Frame());
+}
+
+// The kind and text of rank 0's next reply.
 std::pair<std::uint32_t, std::string> reply_on(const net::FileDescriptor& socket) {
-  wire::Reply reply;
-  net::receive_all(socket, std::as_writable_bytes(std::span(&reply, 1)), net::Deadline(kTimeout));
-  std::string text(std::min<std::uint64_t>(reply.bytes, 4096), ' ');
-  net::receive_all(socket, std::as_writable_bytes(std::span(text)), net::Deadline(kTimeout));
-  return {reply.status, text};
+  const net::Frame reply = next_frame(socket, wire::from_rank_0(3));
+  return {reply.kind, reply.payload.substr(std::min(reply.payload.size(), sizeof(net::ProofCode)))};
+}
+
+// A reply of rank 0 in a job of two.
+std::string reply_frame(wire::Kind kind, const net::ProofCode& proof, std::string_view text) {
+  return net::encode_frame(wire::from_rank_0(2), kind, {wire::view_of(proof), text});
 }
 
 // Another version of tandem, or random bytes that look like one: it is notified, the ranks log it,
@@ -213,8 +220,7 @@ TEST(Versions, ThatDifferAreRefusedAndTheJobStarts) {
     wire::HandshakeMessage rank_handshake;
     rank_handshake.version = 99;
     rank_handshake.rank = 1;
-    send_bytes(other, std::string(wire::view_of(wire::sealed(rank_handshake))) +
-                          "a peer info in a form of its own");
+    send_bytes(other, wire::handshake_frame(rank_handshake, "a peer info in a form of its own"));
     const auto [status, text] = reply_on(other);
     EXPECT_EQ(status, wire::kConfigError);
     EXPECT_THAT(text, AllOf(HasSubstr("rank 1"), HasSubstr("it has version 99"),
@@ -326,9 +332,10 @@ TEST(JobToken, AFalseRankZeroCannotAnnounceAHugeTable) {
   const net::FileDescriptor listener = net::listen_tcp(true, 0);
   Rank one(1, 2, net::local_port(listener), "right");
   const auto [victim, challenge] = pose_as_rank_0(listener);
-  wire::Reply reply;
-  reply.bytes = 1u << 30;
-  send_bytes(victim, std::string(wire::view_of(wire::sealed(reply))));
+  net::FrameProtocol wide = wire::from_rank_0(2);
+  wide.most_payload = std::size_t{1} << 30;
+  const std::string table(wire::from_rank_0(2).most_payload + 1, 'x');
+  send_bytes(victim, net::encode_frame(wide, wire::kOk, {table}).substr(0, net::kFrameHeadBytes));
   EXPECT_THAT(one.wait().error, HasSubstr("received an invalid answer of rank 0"));
 }
 
@@ -342,12 +349,12 @@ TEST(LateRanks, ReceiveTheReasonOfTheFailure) {
   rank_handshake.world_size = 3;
   rank_handshake.rank = 1;
   rank_handshake.proof = wire::handshake_proof("", challenge_on(rank_1).nonce, rank_handshake, "");
-  send_bytes(rank_1, std::string(wire::view_of(wire::sealed_handshake(rank_handshake, ""))));
+  send_bytes(rank_1, wire::handshake_frame(rank_handshake, ""));
   const net::FileDescriptor unauthenticated_peer = visit(port);
   challenge_on(unauthenticated_peer);
   wire::HandshakeMessage strange;
   strange.version = 99;
-  send_bytes(unauthenticated_peer, std::string(wire::view_of(wire::sealed(strange))));
+  send_bytes(unauthenticated_peer, wire::handshake_frame(strange, ""));
   // Rank 1 receives the notice of the refused process: rank 0 has handled it.
   EXPECT_EQ(reply_on(rank_1).first, wire::kNotice);
   rank_1.reset();
@@ -361,12 +368,10 @@ TEST(JobToken, AFalseRankZeroIsFoundOut) {
   const net::FileDescriptor listener = net::listen_tcp(true, 0);
   Rank one(1, 2, net::local_port(listener), "right");
   const auto [victim, challenge] = pose_as_rank_0(listener);
-  wire::HandshakeMessage rank_handshake;
-  net::receive_all(victim, std::as_writable_bytes(std::span(&rank_handshake, 1)),
-                   net::Deadline(kTimeout));
-  wire::Reply reply;
-  reply.proof = wire::reply_proof("guess", challenge.nonce, rank_handshake.nonce, wire::kOk, "");
-  send_bytes(victim, std::string(wire::view_of(wire::sealed(reply))));
+  const auto rank_handshake = wire::handshake_of(next_frame(victim, wire::kToRank0));
+  const net::ProofCode guess =
+      wire::reply_proof("guess", challenge.nonce, rank_handshake.nonce, wire::kOk, "");
+  send_bytes(victim, reply_frame(wire::kOk, guess, ""));
   EXPECT_THAT(one.wait().error,
               AllOf(HasSubstr("refused the process at"), HasSubstr("TANDEM_JOB_TOKEN")));
 }

@@ -130,13 +130,25 @@ std::string noise() {
   return bytes;
 }
 
-std::string rank_handshake(std::uint32_t version, std::uint32_t peer_info_bytes) {
+// The peer info is some of the noise.
+std::string rank_handshake(std::uint32_t version, std::size_t peer_info_bytes) {
   wire::HandshakeMessage rank_handshake;
   rank_handshake.version = version;
   rank_handshake.world_size = 3;
   rank_handshake.rank = 2;
-  rank_handshake.peer_info_bytes = peer_info_bytes;
-  return std::string(wire::view_of(wire::sealed(rank_handshake))) + noise();
+  return wire::handshake_frame(rank_handshake, noise().substr(0, peer_info_bytes)) + noise();
+}
+
+std::string damaged(std::string bytes) {
+  bytes[30] ^= 1;
+  return bytes;
+}
+
+std::string endless_handshake() {
+  net::FrameProtocol wide = wire::kToRank0;
+  wide.most_payload = std::size_t{1} << 30;
+  return net::encode_frame(wide, wire::kHandshake, {std::string(1 << 20, 'x')})
+      .substr(0, net::kFrameHeadBytes);
 }
 
 // In the right form, without the secret.
@@ -156,10 +168,10 @@ std::vector<Words> all_words() {
           {"Zeros", std::string(500, '\0')},
           {"Http", "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"},
           {"ForgedHello", rank_handshake(wire::kVersion, 100)},
-          {"DamagedHello", std::string(wire::view_of(wire::HandshakeMessage())) + noise()},
+          {"DamagedHello", damaged(rank_handshake(wire::kVersion, 100))},
           {"AnotherVersion", rank_handshake(99, 100)},
-          {"EndlessCard", rank_handshake(wire::kVersion, 0xffffffff)},
-          {"AWordAfterNoHello", std::string(1, static_cast<char>(wire::kGaveUp)) + noise()},
+          {"EndlessCard", endless_handshake() + noise()},
+          {"AWordAfterNoHello", net::encode_frame(wire::kToRank0, wire::kGaveUp, {noise()})},
           {"MeshData", rank_handshake(ConnectionKind::kData)},
           {"MeshControl", rank_handshake(ConnectionKind::kControl)},
           {"MeshLocal", rank_handshake(ConnectionKind::kLocal)},
