@@ -130,13 +130,18 @@ class Watchers {
                                           *port, error.what()));
     }
   }
-  trainer::Observer* of_every_rank() {
-    if (to_agent_) return &*to_agent_;
-    return metrics_ ? &*metrics_ : nullptr;
+  trainer::Observer& of_every_rank() {
+    if (to_agent_) return *to_agent_;
+    if (metrics_) return *metrics_;
+    return none_;
   }
-  trainer::Observer* of_main_process() { return status_ ? &*status_ : nullptr; }
+  trainer::Observer& of_main_process() {
+    if (status_) return *status_;
+    return none_;
+  }
 
  private:
+  trainer::Observer none_;
   std::optional<TrainJobStatus> status_;
   std::optional<TrainingMetrics> metrics_;
   std::optional<MetricsServer> server_;

@@ -91,6 +91,7 @@ inline TrainingRecord record_task(const TaskRun& run, tasks::Task& task,
 
   std::atomic<bool> stop{false};
   StepRecorder recorder(run.steps, stop);
+  trainer::ElasticCallbacks callbacks;
   recorder.on_step = [&](std::int64_t step) { on_step(step, task.layout(), model.weights()); };
   trainer::Trainer trainer({.arguments = arguments,
                             .task = task,
@@ -102,7 +103,8 @@ inline TrainingRecord record_task(const TaskRun& run, tasks::Task& task,
                             .observer = recorder,
                             .stop_requested = stop,
                             .arguments_json = "{}",
-                            .data_fingerprint = ""});
+                            .data_fingerprint = "",
+                            .callbacks = callbacks});
   on_step(0, task.layout(), model.weights());
   trainer.train(std::nullopt);
   return {recorder.losses, recorder.learning_rates, recorder.grad_norms};

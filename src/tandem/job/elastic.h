@@ -41,8 +41,18 @@ struct Progress {
   std::vector<std::vector<double>> records;  // records of steps since `trainer`
 };
 
+// Callbacks that keep what must outlive the process of an elastic job. This class itself has those
+// of a job that ends with its processes.
+class JobCallbacks : public trainer::ElasticCallbacks {
+ public:
+  // First incomplete stage.
+  virtual Stage stage() const { return Stage::kTrain; }
+  virtual void add_result(std::string /*stage*/, const nlohmann::ordered_json& /*metrics*/) {}
+  virtual void stage_is_over(Stage /*stage*/) {}
+};
+
 // Reports the job's progress to the agent. Only the first worker of a node does.
-class ViewCallbacks final : public trainer::ElasticCallbacks {
+class ViewCallbacks final : public JobCallbacks {
  public:
   ViewCallbacks(elastic::AgentChannel& channel, const elastic::Assignment& assignment,
                 const Progress& progress)
@@ -53,6 +63,7 @@ class ViewCallbacks final : public trainer::ElasticCallbacks {
         repeats_(!progress.trainer.empty()),
         progress_(progress) {}
 
+  bool is_elastic() const override { return true; }
   void step_applied(std::uint64_t step, const std::vector<double>& record) override;
   void progress(std::string text) override;
   bool change_asked() override { return channel_.change_asked(); }
@@ -64,10 +75,10 @@ class ViewCallbacks final : public trainer::ElasticCallbacks {
   bool logs() const { return logs_; }
   void print(const std::string& line) { lines_ += line; }
 
-  Stage stage() const { return progress_.stage; }
+  Stage stage() const override { return progress_.stage; }
   const Results& results() const { return progress_.results; }
-  void add_result(std::string stage, const nlohmann::ordered_json& metrics);
-  void stage_is_over(Stage stage);
+  void add_result(std::string stage, const nlohmann::ordered_json& metrics) override;
+  void stage_is_over(Stage stage) override;
 
  private:
   void send_progress(bool advanced);

@@ -73,7 +73,8 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
     outcome = compute_in_views(training_run, world);
   } else {
     RunReports reports(training_run, world);
-    outcome = compute(training_run, world, *weights.gradients, reports, nullptr, nullptr);
+    JobCallbacks callbacks;
+    outcome = compute(training_run, world, *weights.gradients, reports, callbacks);
   }
   if (outcome == Outcome::kDone && directory) directory->finish();
   return outcome;

@@ -39,8 +39,8 @@ struct Process {
       program;  // the command with which a user starts this program, for the commands that a job
                 // prints
   // Observers of training besides the console; the second only while this is the main process.
-  trainer::Observer* watcher = nullptr;
-  trainer::Observer* main_watcher = nullptr;
+  trainer::Observer& watcher;
+  trainer::Observer& main_watcher;
 };
 
 enum class Outcome {

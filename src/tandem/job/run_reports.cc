@@ -143,9 +143,9 @@ RunReports::RunReports(const TrainingRun& run, const World& world)
                              run.settings.training.bf16)) {
   Console& console = run.process.console;
   observers_.add(console);
-  if (run.process.watcher != nullptr) observers_.add(*run.process.watcher);
+  observers_.add(run.process.watcher);
   if (!main_process_) return;
-  if (run.process.main_watcher != nullptr) observers_.add(*run.process.main_watcher);
+  observers_.add(run.process.main_watcher);
   observers_.add(speed_);
   const trainer::TrainingArguments& training = run.request.arguments.training;
   if (training.report_to.empty()) return;

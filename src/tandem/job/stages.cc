@@ -34,9 +34,8 @@ void print_step_times(const trainer::StepTimes& times, Console& console) {
 // The phases that compute, with their common state.
 class Stages {
  public:
-  // `callbacks`: those of an elastic job, or null.
   Stages(const TrainingRun& run, const World& world, const dist::GradientEngine& gradients,
-         RunReports& reports, trainer::Trainer& trainer, ViewCallbacks* callbacks)
+         RunReports& reports, trainer::Trainer& trainer, JobCallbacks& callbacks)
       : run_(run),
         world_(world),
         gradients_(gradients),
@@ -52,7 +51,7 @@ class Stages {
   }
   Console& console() const { return run_.process.console; }
 
-  bool is_over(Stage stage) const { return callbacks_ != nullptr && callbacks_->stage() > stage; }
+  bool is_over(Stage stage) const { return callbacks_.stage() > stage; }
   void end_stage(Stage stage);
   void add_results(const std::string& stage, const ordered_json& metrics);
 
@@ -72,13 +71,13 @@ class Stages {
   const dist::GradientEngine& gradients_;
   RunReports& reports_;
   trainer::Trainer& trainer_;
-  ViewCallbacks* callbacks_;
+  JobCallbacks& callbacks_;
   std::optional<Quantized> quantized_;
   ordered_json results_;  // results of the sets of a split that were evaluated
 };
 
 Outcome Stages::run(const std::optional<fs::path>& resume) {
-  if (run_.weights.loaded.int8) trainer_.evaluate_int8(&*run_.weights.loaded.int8);
+  if (run_.weights.loaded.int8) trainer_.evaluate_int8(*run_.weights.loaded.int8);
   if (training().do_train && !is_over(Stage::kTrain)) {
     if (const Outcome outcome = train(resume); outcome != Outcome::kDone) return outcome;
     end_stage(Stage::kTrain);
@@ -99,13 +98,13 @@ Outcome Stages::run(const std::optional<fs::path>& resume) {
 
 // A stage is over when its files exist: the writing process may die before that.
 void Stages::end_stage(Stage stage) {
-  if (callbacks_ == nullptr) return;
+  if (!callbacks_.is_elastic()) return;
   world_.communicator->barrier();
-  callbacks_->stage_is_over(stage);
+  callbacks_.stage_is_over(stage);
 }
 
 void Stages::add_results(const std::string& stage, const ordered_json& metrics) {
-  if (callbacks_ != nullptr) callbacks_->add_result(stage, metrics);
+  callbacks_.add_result(stage, metrics);
   if (world_.is_main()) reports_.add_results(stage, metrics);
 }
 
@@ -165,7 +164,7 @@ Outcome Stages::quantize() {
                               .console = console()});
   if (!quantized_) return Outcome::kRejected;
   report_metrics(Split::kEval, quantized_->metrics);
-  trainer_.evaluate_int8(&quantized_->linears);
+  trainer_.evaluate_int8(quantized_->linears);
   return Outcome::kDone;
 }
 
@@ -209,7 +208,7 @@ void Stages::report_metrics(Split split, ordered_json metrics, const std::string
 }  // namespace
 
 Outcome compute(const TrainingRun& run, const World& world, dist::GradientEngine& gradients,
-                RunReports& reports, const Progress* progress, ViewCallbacks* callbacks) {
+                RunReports& reports, JobCallbacks& callbacks, const Progress& progress) {
   const trainer::TrainingArguments& training = run.settings.training;
   trainer::Trainer trainer({.arguments = training,
                             .task = run.model.task,
@@ -223,14 +222,13 @@ Outcome compute(const TrainingRun& run, const World& world, dist::GradientEngine
                             .arguments_json = run.request.training_args_json(),
                             .data_fingerprint = run.model.fingerprint,
                             .callbacks = callbacks,
-                            .volume = &*run.settings.volume});
-  if (progress != nullptr && !progress->trainer.empty())
-    trainer.continue_from({progress->trainer, progress->records});
+                            .volume = run.settings.volume});
+  if (!progress.trainer.empty()) trainer.continue_from({progress.trainer, progress.records});
   Stages stages(run, world, gradients, reports, trainer, callbacks);
   const Outcome outcome = stages.run(run.settings.output.resume);
   if (outcome != Outcome::kDone) return outcome;
   Console& console = run.process.console;
-  print_memory_used(run.planned_memory, callbacks != nullptr, *world.communicator, console);
+  print_memory_used(run.planned_memory, callbacks.is_elastic(), *world.communicator, console);
   run.settings.volume->during([&] { reports.write(trainer.state(), trainer.step_history()); });
   if (world.is_main())
     print_closing_report({run.request, run.task, run.process.program, run.started}, console);

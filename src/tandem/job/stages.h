@@ -9,9 +9,9 @@
 
 namespace tandem::job {
 
-// Runs the trainer and the stages with the ranks of `world`. `progress` and `callbacks`: those of
-// an elastic job, or null.
+// Runs the trainer and the stages with the ranks of `world`. `progress`: where an elastic job
+// continues.
 Outcome compute(const TrainingRun& run, const World& world, dist::GradientEngine& gradients,
-                RunReports& reports, const Progress* progress, ViewCallbacks* callbacks);
+                RunReports& reports, JobCallbacks& callbacks, const Progress& progress = {});
 
 }  // namespace tandem::job

@@ -69,7 +69,7 @@ Outcome compute_in_view(const TrainingRun& run, const World& view, elastic::Agen
   if (callbacks.paused() && callbacks.stage() != Stage::kTrain)
     raise<trainer::ViewChanges>("the job waits for more nodes");
   const DivertedLog diverted(console, callbacks);
-  const Outcome outcome = compute(run, view, gradients, *reports, &progress, &callbacks);
+  const Outcome outcome = compute(run, view, gradients, *reports, callbacks, progress);
   communicator.barrier();  // no rank is done before the files of the job exist
   return outcome;
 }

@@ -75,7 +75,7 @@ TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   TANDEM_CHECK(parts_.optimizer != nullptr, "a trainer without an optimizer cannot train");
   if (!session_.continued) begin_training(resume);
   if (!session_.begin_reported) log_start();
-  if (parts_.callbacks != nullptr && parts_.callbacks->paused()) save_and_wait();
+  if (parts_.callbacks.paused()) save_and_wait();
   if (!train_until_stopped(!resume && !session_.continued)) {
     if (state_.global_step > 0 && session_.saved_step != state_.global_step) save();
     parts_.observer.train_end();
@@ -127,7 +127,7 @@ bool Trainer::train_until_stopped(bool from_the_start) {
     session_.start = Clock::now();
     return train_to_the_end();
   } catch (const Interrupted&) {
-    if (parts_.callbacks != nullptr && parts_.callbacks->leave_ordered()) throw;
+    if (parts_.callbacks.leave_ordered()) throw;
     return false;  // by an evaluation, on all ranks
   }
 }
@@ -177,9 +177,8 @@ void Trainer::update_once(const StepContext& context, const data::EpochBatches& 
 
   count_step(step.record, learning_rate);
   warn_if_not_finite(step.grad_norm);
-  if (parts_.callbacks != nullptr)
-    parts_.callbacks->step_applied(static_cast<std::uint64_t>(state_.global_step),
-                                   step.record.values());
+  parts_.callbacks.step_applied(static_cast<std::uint64_t>(state_.global_step),
+                                step.record.values());
   double loss = 0;  // loss of this rank
   for (std::size_t i = 0; i < step.own.num_shards(); ++i) loss += step.own.loss(i);
   loss /= static_cast<double>(step.own.num_shards());
@@ -287,7 +286,7 @@ ordered_json Trainer::evaluate(tasks::Split split, const std::atomic<bool>* stop
 // A view of an elastic job repeats an evaluation that a lost rank interrupted: its row is written
 // once. The evaluation behind training follows that of the last step.
 std::optional<std::size_t> Trainer::most_table_rows(bool in_training) const {
-  if (parts_.callbacks == nullptr) return std::nullopt;
+  if (!parts_.callbacks.is_elastic()) return std::nullopt;
   return !in_training && learning_rate_ && due().evaluation ? 2 : 1;
 }
 
@@ -329,8 +328,7 @@ bool Trainer::agreed_to_stop() {
   constexpr std::int64_t kStop = 2;
   constexpr std::int64_t kMeetAgain = 1;
   std::int64_t asked = parts_.stop_requested.load(std::memory_order_relaxed) ? kStop : 0;
-  if (asked == 0 && parts_.callbacks != nullptr && parts_.callbacks->change_asked())
-    asked = kMeetAgain;
+  if (asked == 0 && parts_.callbacks.change_asked()) asked = kMeetAgain;
   if (parts_.communicator.size() > 1)
     parts_.communicator.all_reduce(std::span(&asked, 1), comm::ReduceOp::kMax);
   if (asked == kMeetAgain) raise<ViewChanges>("the ranks meet again after this step");

@@ -41,10 +41,10 @@ struct TrainerParts {
   Observer& observer;
   // Set by a signal handler: training ends after the current step, with a checkpoint.
   const std::atomic<bool>& stop_requested;
-  std::string arguments_json;             // for training_args.json
-  std::string data_fingerprint;           // training features; a resumed run must have the same
-  ElasticCallbacks* callbacks = nullptr;  // callbacks of an elastic job
-  const VolumeMark* volume = nullptr;     // volume of output_dir: no checkpoint goes elsewhere
+  std::string arguments_json;    // for training_args.json
+  std::string data_fingerprint;  // training features; a resumed run must have the same
+  ElasticCallbacks& callbacks;
+  std::optional<VolumeMark> volume = {};  // volume of output_dir: no checkpoint goes elsewhere
 };
 
 // Where this rank's time in the steps went, in seconds; what is neither part is forward and
@@ -86,8 +86,8 @@ class Trainer {
   void continue_from(const Continuation& from);
 
   // Evaluations from here on run the linear layers of `int8`, which outlives the trainer, on 8-bit
-  // integers, the others in f32 (which the task must expect). Null: as trained.
-  void evaluate_int8(const nn::Int8Linears* int8) { int8_ = int8; }
+  // integers, the others in f32 (which the task must expect).
+  void evaluate_int8(const nn::Int8Linears& int8) { int8_ = &int8; }
 
   // Evaluates the current weights; metrics with prefix "eval" or "test". Writes prediction files
   // into output_dir. Collective.
@@ -167,7 +167,7 @@ class Trainer {
   double seconds_of_training() const;
 
   TrainerParts parts_;
-  const nn::Int8Linears* int8_ = nullptr;
+  const nn::Int8Linears* int8_ = nullptr;  // null: evaluations run as trained
   MemoryTracker memory_;
   TrainingPlan plan_;
   TrainerState state_;

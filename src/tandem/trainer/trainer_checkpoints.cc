@@ -205,7 +205,7 @@ void Trainer::save() {
   if (!writes_checkpoints()) return;
 
   parts_.observer.saving(directory);
-  if (parts_.volume == nullptr) return write_checkpoint();
+  if (!parts_.volume) return write_checkpoint();
   parts_.volume->during([this] { write_checkpoint(); });
 }
 

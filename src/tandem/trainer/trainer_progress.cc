@@ -28,7 +28,7 @@ std::string Trainer::progress() const {
 }
 
 void Trainer::keep_progress() {
-  if (parts_.callbacks != nullptr) parts_.callbacks->progress(progress());
+  if (parts_.callbacks.is_elastic()) parts_.callbacks.progress(progress());
 }
 
 void Trainer::adopt(const std::string& progress) {
@@ -83,8 +83,7 @@ void Trainer::continue_from(const Continuation& from) {
   for (const std::vector<double>& record : records) {
     learning_rate = learning_rate_->at(state_.global_step);
     count_step(StepRecord(record), learning_rate);
-    if (parts_.callbacks != nullptr)
-      parts_.callbacks->step_applied(static_cast<std::uint64_t>(state_.global_step), record);
+    parts_.callbacks.step_applied(static_cast<std::uint64_t>(state_.global_step), record);
   }
   // Work after the newest step that may not have been done yet.
   if (!records.empty()) return after_step(StepRecord(records.back()).grad_norm(), learning_rate);
