@@ -1,7 +1,6 @@
 // `kernel_bench answers`: from logits to answers, files and metrics, for the questions of a file.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -132,15 +131,15 @@ int run(const AnswersOptions& options, const Environment& environment) {
 }  // namespace
 
 Bench add_answers(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("answers", "from logits to answers, files and metrics");
+  Flags flags(parent, "answers", "from logits to answers, files and metrics");
   auto options = std::make_shared<AnswersOptions>();
-  options->common.add_to(*app);
-  app->add_option("--model_name_or_path,--model", options->model,
-                  "whose tokenizer: a directory, or a name in the Hugging Face cache")
-      ->required();
-  app->add_flag("--version_2_with_negative", options->version_2, "with questions without answer");
-  app->add_option("file", options->file, "question file")->required();
-  return Bench::of(app, options, run);
+  options->common.add_to(flags);
+  flags.text("--model_name_or_path,--model", options->model,
+             "whose tokenizer: a directory, or a name in the Hugging Face cache",
+             Flags::Need::kRequired);
+  flags.boolean("--version_2_with_negative", options->version_2, "with questions without answer");
+  flags.text("file", options->file, "question file", Flags::Need::kRequired);
+  return Bench::of(flags, options, run);
 }
 
 }  // namespace tandem::apps::bench

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/bench/data.h"
@@ -166,15 +165,15 @@ int run(const AttentionOptions& options, const Environment& environment) {
 }  // namespace
 
 Bench add_attention(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("attention", "attention with dropout 0.1");
+  Flags flags(parent, "attention", "attention with dropout 0.1");
   auto options = std::make_shared<AttentionOptions>();
-  options->common.add_to(*app);
-  options->common.add_filters_to(*app);
-  options->batch.add_to(*app);
-  app->add_option("--lengths", options->lengths,
-                  "padded: all sequences have --seq tokens; squad: those of SQuAD; not given: both")
-      ->check(CLI::IsMember({"padded", "squad"}));
-  return Bench::of(app, options, run);
+  options->common.add_to(flags);
+  options->common.add_filters_to(flags);
+  options->batch.add_to(flags);
+  flags.choice("--lengths", options->lengths,
+               "padded: all sequences have --seq tokens; squad: those of SQuAD; not given: both",
+               {"padded", "squad"});
+  return Bench::of(flags, options, run);
 }
 
 }  // namespace tandem::apps::bench

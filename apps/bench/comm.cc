@@ -312,38 +312,32 @@ int run(const CommBenchOptions& options, const Environment& environment) {
 }  // namespace
 
 Bench add_comm(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("comm", "collectives: time and bandwidth by size");
+  Flags flags(parent, "comm", "collectives: time and bandwidth by size");
   auto options = std::make_shared<CommBenchOptions>();
-  app->add_option("--ranks", options->ranks, "ranks to start; a launcher's number wins")
-      ->check(CLI::Range(1, 512));
-  app->add_option("--op", options->operations, "operations, separated by commas");
-  app->add_option("--dtype", options->type, "f32, bf16, f16, f64, i8, u8, i32, i64 or u64");
-  app->add_option("--reduction", options->reduction, "sum, avg, min, max or product");
-  app->add_option("--memory", options->memory, "whose memory the buffers are")
-      ->check(CLI::IsMember({"private", "communicator", "both"}));
-  app->add_option(
-      "--backend", options->backends,
-      "what carries messages between ranks, as run_qa's --ddp_backend: ccl, mpi or gloo; "
-      "several, separated by commas, are timed alternately");
-  const auto size = CLI::AsSizeValue(/*kb_is_1000=*/false);
-  app->add_option("--min", options->min_bytes, "smallest buffer, e.g. 8 or 4K")->transform(size);
-  app->add_option("--max", options->max_bytes, "largest buffer, e.g. 256M")->transform(size);
-  app->add_option("--factor", options->factor, "from one size to the next")
-      ->check(CLI::Range(2, 1024));
-  app->add_option("--rounds", options->rounds, "how often each size is timed")
-      ->check(CLI::Range(1, 100000));
-  app->add_option("--seconds", options->seconds_per_round, "time of a round")
-      ->check(number_in(0.001, 60.0));
-  app->add_option("--ranks-per-node", options->ranks_per_node,
-                  "ranks that share memory, the others are reached through the network; default: "
-                  "those of a host")
-      ->check(CLI::Range(1, 512));
-  app->add_flag("--no-limits", options->no_limits, "do not measure the machine's limit as well");
-  app->add_flag("--table", options->table, "print which algorithm runs at which size");
-  app->add_flag("--huge-pages", options->huge_pages, "ask for huge pages for private buffers");
-  app->add_flag("--no-pin", options->no_pin, "do not bind ranks to cores");
-  app->add_flag("--json", options->json, "print one JSON object instead of a table");
-  return Bench::of(app, options, run);
+  flags.number("--ranks", options->ranks, "ranks to start; a launcher's number wins", 1, 512);
+  flags.text("--op", options->operations, "operations, separated by commas");
+  flags.text("--dtype", options->type, "f32, bf16, f16, f64, i8, u8, i32, i64 or u64");
+  flags.text("--reduction", options->reduction, "sum, avg, min, max or product");
+  flags.choice("--memory", options->memory, "whose memory the buffers are",
+               {"private", "communicator", "both"});
+  flags.text("--backend", options->backends,
+             "what carries messages between ranks, as run_qa's --ddp_backend: ccl, mpi or gloo; "
+             "several, separated by commas, are timed alternately");
+  flags.bytes("--min", options->min_bytes, "smallest buffer, e.g. 8 or 4K");
+  flags.bytes("--max", options->max_bytes, "largest buffer, e.g. 256M");
+  flags.number("--factor", options->factor, "from one size to the next", 2, 1024);
+  flags.number("--rounds", options->rounds, "how often each size is timed", 1, 100000);
+  flags.number("--seconds", options->seconds_per_round, "time of a round", 0.001, 60.0);
+  flags.number("--ranks-per-node", options->ranks_per_node,
+               "ranks that share memory, the others are reached through the network; default: "
+               "those of a host",
+               1, 512);
+  flags.boolean("--no-limits", options->no_limits, "do not measure the machine's limit as well");
+  flags.boolean("--table", options->table, "print which algorithm runs at which size");
+  flags.boolean("--huge-pages", options->huge_pages, "ask for huge pages for private buffers");
+  flags.boolean("--no-pin", options->no_pin, "do not bind ranks to cores");
+  flags.boolean("--json", options->json, "print one JSON object instead of a table");
+  return Bench::of(flags, options, run);
 }
 
 }  // namespace tandem::apps::bench

@@ -2,7 +2,6 @@
 // Bytes are those that must be read and written once; the share is of a copy through memory.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -386,13 +385,13 @@ int run(const ElementwiseOptions& options, const Environment& environment) {
 }  // namespace
 
 Bench add_elementwise(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("elementwise", "what runs between the products");
+  Flags flags(parent, "elementwise", "what runs between the products");
   auto options = std::make_shared<ElementwiseOptions>();
-  options->common.add_to(*app);
-  options->common.add_filters_to(*app);
-  options->batch.add_to(*app);
-  app->add_option("--model", options->model, "whose shapes")->check(CLI::IsMember(model_names()));
-  return Bench::of(app, options, run);
+  options->common.add_to(flags);
+  options->common.add_filters_to(flags);
+  options->batch.add_to(flags);
+  flags.choice("--model", options->model, "whose shapes", model_names());
+  return Bench::of(flags, options, run);
 }
 
 }  // namespace tandem::apps::bench

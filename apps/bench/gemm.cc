@@ -2,7 +2,6 @@
 // with --dtype int8 the forward product alone, in every type.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
 
@@ -149,14 +148,14 @@ int run(const GemmOptions& options, const Environment& environment) {
 }  // namespace
 
 Bench add_gemm(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("gemm", "the matrix products of linear layers");
+  Flags flags(parent, "gemm", "the matrix products of linear layers");
   auto options = std::make_shared<GemmOptions>();
-  options->common.add_to(*app, {"f32", "bf16", "int8"});
-  options->common.add_filters_to(*app);
-  options->batch.add_to(*app);
-  app->add_option("--model", options->model, "whose shapes; not given: those of all models")
-      ->check(CLI::IsMember(model_names()));
-  return Bench::of(app, options, run);
+  options->common.add_to(flags, {"f32", "bf16", "int8"});
+  options->common.add_filters_to(flags);
+  options->batch.add_to(flags);
+  flags.choice("--model", options->model, "whose shapes; not given: those of all models",
+               model_names());
+  return Bench::of(flags, options, run);
 }
 
 }  // namespace tandem::apps::bench

@@ -2,7 +2,6 @@
 // with a stream of the same bytes.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -185,13 +184,12 @@ int run(const OptimizerOptions& options, const Environment& environment) {
 }  // namespace
 
 Bench add_optimizer(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("optimizer", "AdamW and the gradient norm");
+  Flags flags(parent, "optimizer", "AdamW and the gradient norm");
   auto options = std::make_shared<OptimizerOptions>();
-  options->common.add_to(*app);
-  options->common.add_filters_to(*app);
-  app->add_option("--model", options->model, "whose number of parameters")
-      ->check(CLI::IsMember(model_names()));
-  return Bench::of(app, options, run);
+  options->common.add_to(flags);
+  options->common.add_filters_to(flags);
+  flags.choice("--model", options->model, "whose number of parameters", model_names());
+  return Bench::of(flags, options, run);
 }
 
 }  // namespace tandem::apps::bench

@@ -8,13 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "apps/bench/flags.h"
 #include "apps/command/commands.h"
 #include "tandem/core/env.h"
 #include "tandem/kernels/kernel_set.h"
-
-namespace CLI {
-class App;
-}
 
 namespace tandem::apps::bench {
 
@@ -29,9 +26,9 @@ struct Options {
 
   // The precision that the kernels must support: `dtype` may leave bf16 out.
   kernels::Precision precision() const;
-  void add_to(CLI::App& app, const std::vector<std::string>& dtypes = {"f32", "bf16"});
+  void add_to(Flags& flags, const std::vector<std::string>& dtypes = {"f32", "bf16"});
   // --only and --against, for the benches that time kernels one by one.
-  void add_filters_to(CLI::App& app);
+  void add_filters_to(Flags& flags);
 };
 
 // The batch that the shapes come from.
@@ -39,7 +36,7 @@ struct BatchOptions {
   std::size_t batch = 12;
   std::size_t seq = 384;
 
-  void add_to(CLI::App& app);
+  void add_to(Flags& flags);
   std::size_t rows() const { return batch * seq; }
 };
 
@@ -49,11 +46,11 @@ struct Bench {
   CLI::App* app;
   std::function<int(const Environment&)> run;
 
-  // `app` fills `options`, which `run` gets.
+  // `flags` fill `options`, which `run` gets.
   template <class O>
-  static Bench of(CLI::App* app, std::shared_ptr<O> options,
+  static Bench of(const Flags& flags, std::shared_ptr<O> options,
                   int (*run)(const O&, const Environment&)) {
-    return {app,
+    return {&flags.app(),
             [options, run](const Environment& environment) { return run(*options, environment); }};
   }
 };

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/bench/session.h"
@@ -120,13 +119,13 @@ int run(const PeakOptions& options, const Environment& environment) {
 }  // namespace
 
 Bench add_peak(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand(
-      "peak", "multiply-adds on registers and from the L1 cache, and streams through memory");
+  Flags flags(parent, "peak",
+              "multiply-adds on registers and from the L1 cache, and streams through memory");
   auto options = std::make_shared<PeakOptions>();
-  options->common.add_to(*app);
-  app->add_option("--megabytes", options->megabytes, "memory that the streams pass through")
-      ->check(CLI::Range(4, 1 << 20));
-  return Bench::of(app, options, run);
+  options->common.add_to(flags);
+  flags.number("--megabytes", options->megabytes, "memory that the streams pass through", 4,
+               1 << 20);
+  return Bench::of(flags, options, run);
 }
 
 }  // namespace tandem::apps::bench

@@ -2,7 +2,6 @@
 // own (train_step.h); weights and tokens are random, which does not change the time.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -212,18 +211,15 @@ int run(const StepOptions& options, const Environment& environment) {
 }  // namespace
 
 Bench add_step(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("step", "whole training steps and their stages");
+  Flags flags(parent, "step", "whole training steps and their stages");
   auto options = std::make_shared<StepOptions>();
-  options->common.add_to(*app);
-  options->batch.add_to(*app);
-  app->add_option(
-      "--model", options->model,
-      fmt::format("{}, or a directory with a config.json", fmt::join(model_names(), ", ")));
-  app->add_option("--lengths", options->lengths, kLengthsHelp)
-      ->check(CLI::IsMember(length_names()));
-  app->add_option("--task", options->task, "what the model's head is for")
-      ->check(CLI::IsMember(head_names()));
-  return Bench::of(app, options, run);
+  options->common.add_to(flags);
+  options->batch.add_to(flags);
+  flags.text("--model", options->model,
+             fmt::format("{}, or a directory with a config.json", fmt::join(model_names(), ", ")));
+  flags.choice("--lengths", options->lengths, kLengthsHelp, length_names());
+  flags.choice("--task", options->task, "what the model's head is for", head_names());
+  return Bench::of(flags, options, run);
 }
 
 }  // namespace tandem::apps::bench

@@ -1,7 +1,6 @@
 // `kernel_bench tokenize`: texts through the tokenizer, on one thread and on all.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <sstream>
@@ -151,16 +150,16 @@ int run(const TokenizeOptions& options, const Environment& environment) {
 }  // namespace
 
 Bench add_tokenize(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("tokenize", "the tokenizer on the texts of a file");
+  Flags flags(parent, "tokenize", "the tokenizer on the texts of a file");
   auto options = std::make_shared<TokenizeOptions>();
-  options->common.add_to(*app);
-  app->add_option("--model_name_or_path,--model", options->model,
-                  "whose tokenizer: a directory, or a name in the Hugging Face cache")
-      ->required();
-  app->add_option("file", options->file,
-                  fmt::format("question file (.json, .jsonl), or text line by line; not given: {}",
-                              kDefaultFile));
-  return Bench::of(app, options, run);
+  options->common.add_to(flags);
+  flags.text("--model_name_or_path,--model", options->model,
+             "whose tokenizer: a directory, or a name in the Hugging Face cache",
+             Flags::Need::kRequired);
+  flags.text("file", options->file,
+             fmt::format("question file (.json, .jsonl), or text line by line; not given: {}",
+                         kDefaultFile));
+  return Bench::of(flags, options, run);
 }
 
 }  // namespace tandem::apps::bench

@@ -4,7 +4,6 @@
 // are an error.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -169,15 +168,15 @@ int run(const TuneOptions& options, const Environment& environment) {
 }  // namespace
 
 Bench add_tune(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("tune", "tiles of products for this kind of CPU");
+  Flags flags(parent, "tune", "tiles of products for this kind of CPU");
   auto options = std::make_shared<TuneOptions>();
-  options->common.add_to(*app);
-  options->batch.add_to(*app);
-  app->add_option("--model", options->model, "whose shapes")->check(CLI::IsMember(model_names()));
-  app->footer(
+  options->common.add_to(flags);
+  options->batch.add_to(flags);
+  flags.choice("--model", options->model, "whose shapes", model_names());
+  flags.footer(
       "Times tiles of other sizes and writes the best ones to tandem's cache, where jobs on this "
       "kind of CPU find them. No bit of a result depends on them.");
-  return Bench::of(app, options, run);
+  return Bench::of(flags, options, run);
 }
 
 }  // namespace tandem::apps::bench
