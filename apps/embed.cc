@@ -1,10 +1,8 @@
 // `tandem embed --model DIR|NAME`: embeddings of texts by a bi-encoder.
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <map>
@@ -12,17 +10,18 @@
 #include <utility>
 
 #include "apps/answering/embedding.h"
+#include "apps/answering/embedding_job.h"
 #include "apps/answering/embedding_output.h"
 #include "apps/answering/embedding_spool.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
+#include "apps/command/count_line.h"
 #include "apps/command/line_output.h"
 #include "apps/command/text_lines.h"
 #include "apps/command/version.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
-#include "tandem/models/pretrained/weight_files.h"
 
 namespace tandem::apps {
 namespace {
@@ -137,12 +136,7 @@ class Texts {
   std::string source() const { return lines_ ? lines_->source() : "the command line"; }
 
   // Identifies the input; empty if two inputs cannot be distinguished.
-  std::string identity() const {
-    struct stat info {};
-    if (!lines_ || path_ == "-" || ::stat(path_.c_str(), &info) != 0) return "";
-    return fmt::format("{} bytes of {}.{}", info.st_size, info.st_mtim.tv_sec,
-                       info.st_mtim.tv_nsec);
-  }
+  std::string identity() const { return !lines_ || path_ == "-" ? "" : file_version(path_); }
 
  private:
   std::vector<std::string> given_;
@@ -298,15 +292,9 @@ std::string job_text(const Options& options, const Embedder& embedder, const Fou
       options.calibration.empty() ? "none" : Texts(options.calibration).identity();
   if (input.empty() || calibration.empty())
     return fmt::format("process {}\n", ::getpid());  // never continued
-  struct stat weights {};
-  const auto file = models::find_weights(found.location.model.directory);
-  if (::stat(file.c_str(), &weights) != 0) throw io_error("cannot read", file.native(), errno);
-  return fmt::format(
-      "model={}, {} bytes of {}.{}\nkernels={}\ninput={}\nprompt={}\nmax_seq_length={}\n"
-      "normalize={}\nbf16={}\ncalibration={}\n",
-      std::filesystem::absolute(file).string(), weights.st_size, weights.st_mtim.tv_sec,
-      weights.st_mtim.tv_nsec, kernels_text(), input, nlohmann::json(embedder.prompt()).dump(),
-      embedder.max_tokens(), options.embed.normalize, options.model.bf16, calibration);
+  return embedder_job(found, embedder, embedder.prompt(), options.model.bf16) +
+         fmt::format("kernels={}\ninput={}\nnormalize={}\ncalibration={}\n", kernels_text(), input,
+                     options.embed.normalize, calibration);
 }
 
 std::unique_ptr<Output> open_output(const Options& options, const std::string& job,
@@ -355,30 +343,6 @@ ValueRanges calibrate(const Options& options, Embedder& embedder) {
   return ranges;
 }
 
-class Progress {
- public:
-  explicit Progress(std::size_t before) : before_(before), shown_(::isatty(STDERR_FILENO) != 0) {}
-
-  void show(std::size_t texts) const {
-    if (shown_) fmt::print(stderr, "\r{}", line(texts));
-  }
-  void finish(std::size_t texts) const {
-    fmt::print(stderr, "{}{}\n", shown_ ? "\r" : "", line(texts));
-  }
-
- private:
-  std::string line(std::size_t texts) const {
-    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    return fmt::format("tandem embed: {} texts in {:.1f} s, {:.1f} a second", before_ + texts,
-                       seconds, static_cast<double>(texts) / std::max(seconds, 1e-3));
-  }
-
-  using Clock = std::chrono::steady_clock;
-  std::size_t before_;
-  bool shown_;
-  Clock::time_point start_ = Clock::now();
-};
-
 }  // namespace
 
 int embed(const Invocation& invocation) {
@@ -396,16 +360,16 @@ int embed(const Invocation& invocation) {
     fmt::print(stderr, "tandem embed: {} has {} texts already; resuming after them\n",
                options.output, before);
   texts.skip(before);
-  const Progress progress(before);
-  std::size_t done = 0;
+  CountLine progress("tandem embed", "texts", before);
+  std::size_t done = before;
   for (auto some = texts.next(); !some.empty(); some = texts.next()) {
-    output->write(some, embedder.embed(some, before + done + 1));
+    output->write(some, embedder.embed(some, done + 1));
     done += some.size();
     progress.show(done);
   }
-  if (before + done == 0)
+  if (done == 0)
     raise<DataError>("{} has no text in it; expected one on each line", texts.source());
-  if (format.lacks_ranges()) warn_of_few(before + done, "");
+  if (format.lacks_ranges()) warn_of_few(done, "");
   output->commit();
   if (options.texts.empty()) progress.finish(done);
   return 0;

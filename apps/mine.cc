@@ -11,6 +11,7 @@
 #include "apps/answering/hard_negatives.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
+#include "apps/command/count_line.h"
 #include "apps/command/line_output.h"
 #include "apps/command/text_lines.h"
 #include "tandem/core/error.h"
@@ -215,24 +216,10 @@ std::string prompt_text(const Embedder& embedder, const PromptOptions& given, st
   return prompt;
 }
 
-class Progress {
- public:
-  void add(std::string_view what, std::size_t count) {
-    done_ += count;
-    if (shown_) fmt::print(stderr, "\rtandem mine: embedded {} texts, now {}  ", done_, what);
-  }
-  void finish() const {
-    if (shown_) fmt::print(stderr, "\r{:60}\r", "");
-  }
-
- private:
-  bool shown_ = ::isatty(STDERR_FILENO) != 0;
-  std::size_t done_ = 0;
-};
-
-EmbedTexts embedding_of(Embedder& embedder, std::string prompt, std::string_view what,
-                        Progress& progress) {
-  return [&embedder, &progress, what, prompt](std::span<const std::string> texts) {
+// `done` counts the texts of both sides.
+EmbedTexts embedding_of(Embedder& embedder, std::string prompt, CountLine& progress,
+                        std::size_t& done) {
+  return [&embedder, &progress, &done, prompt](std::span<const std::string> texts) {
     std::vector<float> values;
     values.reserve(texts.size() * embedder.size());
     for (std::size_t begin = 0; begin < texts.size(); begin += kTextsAtOnce) {
@@ -242,7 +229,7 @@ EmbedTexts embedding_of(Embedder& embedder, std::string prompt, std::string_view
         some.push_back(prompt + text);
       const std::vector<float> embedded = embedder.embed(some, begin + 1);
       values.insert(values.end(), embedded.begin(), embedded.end());
-      progress.add(what, some.size());
+      progress.show(done += some.size());
     }
     return values;
   };
@@ -319,15 +306,16 @@ int mine(const Invocation& invocation) {
   options.mine.similarity = ranking::similarity_function(embedder.files().similarity).similarity;
   std::signal(SIGPIPE, SIG_IGN);  // write() reports a closed pipe
   OutputFile output(options.output);
-  Progress progress;
+  CountLine progress("tandem mine", "texts embedded");
+  std::size_t done = 0;
   const MiningModel model{
       embedding_of(embedder,
                    prompt_text(embedder, options.query_prompt, "--query_prompt_name", {"query"}),
-                   "queries", progress),
+                   progress, done),
       embedding_of(embedder,
                    prompt_text(embedder, options.corpus_prompt, "--corpus_prompt_name",
                                {"document", "passage", "corpus"}),
-                   "documents", progress),
+                   progress, done),
       embedder.size()};
   ThreadPool threads(embedder.model().num_threads());
   const kernels::KernelSet kernels = kernels::select_kernels(
@@ -337,7 +325,7 @@ int mine(const Invocation& invocation) {
       input.pairs, input.corpus, model, options.mine, {threads, kernels, scratch},
       [&](const nlohmann::ordered_json& row) { output.write(row); });
   output.commit();
-  progress.finish();
+  progress.finish(done);
   report(mined, options.mine);
   return 0;
 }

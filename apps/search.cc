@@ -1,24 +1,23 @@
 // `tandem search --model DIR|NAME --eval_corpus FILE …`: judges a bi-encoder by a search in a
 // corpus that may be larger than the memory.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <iostream>
 #include <optional>
 
 #include "apps/answering/embedding.h"
+#include "apps/answering/embedding_job.h"
 #include "apps/answering/embedding_output.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
+#include "apps/command/count_line.h"
 #include "apps/command/version.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/core/memory_usage.h"
 #include "tandem/core/python_json.h"
-#include "tandem/models/pretrained/weight_files.h"
 #include "tandem/tasks/ranking/corpus_reader.h"
 #include "tandem/tasks/ranking/embedding_file.h"
 #include "tandem/tasks/ranking/evaluators.h"
@@ -93,29 +92,6 @@ std::string prompt_text(const Embedder& embedder, const std::optional<std::strin
   return "";
 }
 
-// A line on a terminal that shows how far a part of the work is.
-class Progress {
- public:
-  explicit Progress(std::string what) : what_(std::move(what)) {}
-  void show(std::size_t done) {
-    const auto now = std::chrono::steady_clock::now();
-    if (!shown_ || now - last_ < std::chrono::milliseconds(200)) return;
-    last_ = now;
-    fmt::print(stderr, "\rtandem search: {} {}", done, what_);
-  }
-  void finish(std::size_t done) const {
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    fmt::print(stderr, "{}tandem search: {} {} in {:.1f} s\n", shown_ ? "\r" : "", done, what_,
-               seconds);
-  }
-
- private:
-  std::string what_;
-  bool shown_ = ::isatty(STDERR_FILENO) != 0;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), last_{};
-};
-
 std::vector<float> embed(Embedder& embedder, const std::string& prompt,
                          std::span<const ranking::Document> documents, std::size_t first) {
   std::vector<std::string> texts;
@@ -126,15 +102,10 @@ std::vector<float> embed(Embedder& embedder, const std::string& prompt,
 // The model, corpus and prompt of the embeddings.
 std::string contents_text(const Options& options, const Embedder& embedder, const FoundModel& found,
                           const std::string& prompt) {
-  namespace fs = std::filesystem;
-  const fs::path weights = models::find_weights(found.location.model.directory);
-  const auto identity = [](const fs::path& path) {
-    return fmt::format("{}, {} bytes of {}", fs::absolute(path).string(), fs::file_size(path),
-                       fs::last_write_time(path).time_since_epoch().count());
-  };
-  return fmt::format("model={}\ncorpus={}\nprompt={}\nmax_seq_length={}\nbf16={}\n",
-                     identity(weights), identity(options.files.corpus),
-                     nlohmann::json(prompt).dump(), embedder.max_tokens(), options.model.bf16);
+  const std::filesystem::path& corpus = options.files.corpus;
+  return embedder_job(found, embedder, prompt, options.model.bf16) +
+         fmt::format("corpus={}, {}\n", std::filesystem::absolute(corpus).string(),
+                     file_version(corpus));
 }
 
 // The contents of a whole file are recorded in a file next to it. Throws DataError for other
@@ -169,7 +140,7 @@ Corpus embed_corpus(const Options& options, const std::string& prompt, const std
     check_contents(options, contents);
   else  // kernels decide the last bits
     file.emplace(options.embeddings, format, contents + "kernels=" + kernels_text());
-  Progress progress("documents embedded");
+  CountLine progress("tandem search", "documents embedded", file ? file->rows() : 0);
   ranking::CorpusReader reader(options.files.corpus);
   for (auto some = reader.next(kTextsAtOnce); !some.empty(); some = reader.next(kTextsAtOnce)) {
     const std::size_t first = corpus.ids.size();
@@ -267,7 +238,7 @@ int search(const Invocation& invocation) {
   const kernels::KernelSet kernels = kernels::select_kernels(
       kernels::CpuFeatures::detect(), invocation.environment.get("TANDEM_KERNELS").value_or(""));
   kernels::Scratch scratch(threads.num_threads());
-  Progress progress("documents searched");
+  CountLine progress("tandem search", "documents searched");
   ranking::search_file(file, width, search, {threads, kernels, scratch},
                        [&](std::size_t texts) { progress.show(texts); });
   progress.finish(file.texts());
