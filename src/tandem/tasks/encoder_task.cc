@@ -110,6 +110,17 @@ std::vector<std::uint32_t> EncoderTask::train_lengths() const {
   return lengths;
 }
 
+std::vector<std::vector<std::uint32_t>> EncoderTask::train_batches(
+    const EpochRequest& request) const {
+  if (!sampler_) return {};
+  return sampler_.batches(request);
+}
+
+std::optional<std::size_t> EncoderTask::num_train_batches(const EpochRequest& request) const {
+  if (!sampler_.count) return std::nullopt;
+  return sampler_.count(request);
+}
+
 std::size_t EncoderTask::num_features(Split split) const {
   return evaluation(split).sequences->size();
 }

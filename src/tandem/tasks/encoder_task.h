@@ -13,10 +13,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "tandem/models/encoder/encoder_model.h"
 #include "tandem/models/pretrained/pretrained.h"
+#include "tandem/tasks/sampler.h"
 #include "tandem/tasks/task.h"
 #include "tandem/tasks/token_sequences.h"
 #include "tandem/text/tokenizer.h"
@@ -68,6 +70,8 @@ class EncoderTask : public Task {
   std::size_t num_train_features() const override;
   std::span<const float> train_costs() const override { return train_costs_; }
   std::vector<std::uint32_t> train_lengths() const override;
+  std::vector<std::vector<std::uint32_t>> train_batches(const EpochRequest& request) const override;
+  std::optional<std::size_t> num_train_batches(const EpochRequest& request) const override;
   // Any batch_size features.
   std::size_t plan_training(std::size_t batch_size) override;
   // Batches of up to `max_rows` rows: a caller that knows the order of the batches needs less
@@ -96,6 +100,9 @@ class EncoderTask : public Task {
   // [begins[i], begins[i + 1]). `begins` must stay where it is, too.
   void set_train_sequences(const TokenSequences& sequences, std::span<const std::uint32_t> begins);
   void set_evaluation_sequences(Split split, const TokenSequences& sequences);
+  // Makes the batches of training; none: those of the trainer.
+  void set_sampler(Sampler sampler) { sampler_ = std::move(sampler); }
+  const Sampler& sampler() const { return sampler_; }
 
   // Memory of training that is idle between two steps, for evaluations; or null.
   virtual const models::Activations* idle_memory() const;
@@ -162,6 +169,7 @@ class EncoderTask : public Task {
   models::EncoderModel model_;
   const text::Tokenizer& tokenizer_;
   EncoderTaskOptions options_;
+  Sampler sampler_;
   const TokenSequences* train_ = nullptr;
   std::span<const std::uint32_t> group_begins_;  // empty: each feature is one sequence
   std::size_t largest_group_ = 1;

@@ -43,7 +43,7 @@ EmbeddingTask::EmbeddingTask(models::ModelConfig config, const text::Tokenizer& 
 
 void EmbeddingTask::set_train(TrainingRows rows, Sampler sampler) {
   train_ = std::move(rows);
-  sampler_ = std::move(sampler);
+  set_sampler(std::move(sampler));
   std::size_t first_row = 0, first_text = 0;
   for (RowSet& set : train_.sets) {
     set.first_row = first_row;

@@ -13,7 +13,6 @@
 #include "tandem/tasks/embedding/loss.h"
 #include "tandem/tasks/embedding/piece_encoder.h"
 #include "tandem/tasks/encoder_task.h"
-#include "tandem/tasks/sampler.h"
 #include "tandem/tasks/step_contrast.h"
 #include "tandem/tasks/text_classification/text_features.h"
 
@@ -88,20 +87,11 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
                        std::span<const float> weights) const override;
   // The rows of an epoch. A sampler may leave rows out.
   std::size_t num_train_features() const override {
-    return sampler_ ? sampler_.epoch_rows : num_train_rows();
+    return sampler() ? sampler().epoch_rows : num_train_rows();
   }
   // Rows are compared within their batch, so batches are not rearranged by cost.
   std::span<const float> train_costs() const override { return {}; }
   std::vector<std::uint32_t> train_lengths() const override;
-  std::vector<std::vector<std::uint32_t>> train_batches(
-      const EpochRequest& request) const override {
-    if (!sampler_) return {};
-    return sampler_.batches(request);
-  }
-  std::optional<std::size_t> num_train_batches(const EpochRequest& request) const override {
-    if (!sampler_.count) return std::nullopt;
-    return sampler_.count(request);
-  }
   BatchSize load_train_batch(std::span<const std::uint32_t> features,
                              std::uint64_t first_sample) override;
   double forward(const kernels::Context& context, const nn::Weights& weights,
@@ -151,7 +141,6 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
                          const kernels::Context& context) const;
 
   EmbeddingOptions embedding_;
-  Sampler sampler_;
   TrainingRows train_;
   TokenizedRows eval_, predict_;
   std::vector<NamedSearch> searches_;

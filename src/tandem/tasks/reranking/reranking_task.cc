@@ -50,7 +50,7 @@ RerankingTask::RerankingTask(models::ModelConfig config, const text::Tokenizer& 
 }
 
 void RerankingTask::set_train(LabelledPairs pairs, Sampler sampler) {
-  sampler_ = std::move(sampler);
+  set_sampler(std::move(sampler));
   ExampleTask::set_train(std::move(pairs));
   set_train_sequences(train().features, train().begins);
 }

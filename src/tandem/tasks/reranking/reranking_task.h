@@ -10,7 +10,6 @@
 #include "tandem/models/heads/sentence_files.h"
 #include "tandem/tasks/example_task.h"
 #include "tandem/tasks/reranking/losses.h"
-#include "tandem/tasks/sampler.h"
 #include "tandem/tasks/text_classification/text_features.h"
 
 namespace tandem::tasks::reranking {
@@ -66,15 +65,6 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
   // several sets makes batches of samples of one set.
   void set_train(LabelledPairs pairs, Sampler sampler = {});
   const RerankerOptions& reranker() const { return reranker_; }
-  std::vector<std::vector<std::uint32_t>> train_batches(
-      const EpochRequest& request) const override {
-    if (!sampler_) return {};
-    return sampler_.batches(request);
-  }
-  std::optional<std::size_t> num_train_batches(const EpochRequest& request) const override {
-    if (!sampler_.count) return std::nullopt;
-    return sampler_.count(request);
-  }
 
  private:
   using Logits = std::span<const std::span<const float>>;  // logits of each pair
@@ -102,7 +92,6 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
   RerankerOptions reranker_;
   std::unique_ptr<RerankingLoss> loss_;
   std::vector<std::unique_ptr<RerankingLoss>> set_losses_;
-  Sampler sampler_;
   BatchLabels batch_;
 };
 
