@@ -77,5 +77,48 @@ TEST_F(Contrast, Of4096RowsIsEqualOnOneAndFiveRanks) {
   EXPECT_TRUE(weights("one") == weights("five"));
 }
 
+// Losses that draw negatives or train parameters of their own: the draws depend on seed, epoch and
+// row, and checkpoints have the parameters.
+class OwnLoss : public JobTest {
+ protected:
+  // Six shards of 4 rows. The reference stops at step 6; it has a checkpoint of step 4.
+  static Words with_shards(const Words& words) {
+    return with(words, {"--logical_shards", "6", "--max_steps", "6", "--save_steps", "4",
+                        "--eval_strategy", "steps", "--eval_steps", "3"});
+  }
+  void expect_same_bits(const Words& flags, const Words& other_pieces) {
+    const Words words = with_shards(with(flags, eval_flags()));
+    run_ok(train_command("reference", words));
+    for (const int ranks : {2, 3}) {
+      const std::string other = fmt::format("of_{}_ranks", ranks);
+      run_ranks(train_command(other, with(words, other_pieces)), ranks, 2);
+      expect_equal_results("reference", other);
+      EXPECT_EQ(results("reference").at("eval_loss"), results(other).at("eval_loss"));
+    }
+    run_ranks(
+        train_command("resumed", with(words, {"--resume_from_checkpoint",
+                                              (path("reference") / "checkpoint-4").native()})),
+        2);
+    EXPECT_TRUE(weights("reference") == weights("resumed"));
+  }
+  // Rows of pairs of a sentence's halves.
+  DemoTask pairs(const std::string& command) const {
+    DemoTask task = embedding();
+    task.command = command;
+    return task;
+  }
+};
+
+TEST_F(OwnLoss, InBatchNegativesOfCrossEncodersHaveTheSameBits) {
+  use(pairs("run_reranker"));
+  expect_same_bits({"--loss", "MultipleNegativesRankingLoss"},
+                   {"--loss", "CachedMultipleNegativesRankingLoss", "--mini_batch_size", "3"});
+  use(pairs("run_reranker"));
+  run_ok(train_command(
+      "fewer", with_shards(with({"--loss", "MultipleNegativesRankingLoss", "--num_negatives", "2"},
+                                eval_flags()))));
+  EXPECT_FALSE(weights("reference") == weights("fewer"));
+}
+
 }  // namespace
 }  // namespace tandem::testing

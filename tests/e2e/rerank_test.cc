@@ -230,6 +230,13 @@ TEST_F(RunReranker, BadInputIsNamed) {
   expect_problem(
       {"--train_file", data("rerank_pairs.jsonl"), "--loss", "MSELoss", "--pos_weight", "2"},
       "--pos_weight: found --loss MSELoss, expected BinaryCrossEntropyLoss");
+  const Words in_batch = {"--loss", "MultipleNegativesRankingLoss", "--train_file"};
+  expect_problem(with(in_batch, {data("pairs.jsonl"), "--per_device_train_batch_size", "1"}),
+                 "found a batch of one row, expected at least 2");
+  expect_problem(with(in_batch, {data("rerank_lists.jsonl")}),
+                 "column \"docs\": found lists, expected the positive as one text");
+  expect_problem(with(in_batch, {data("pairs.jsonl"), "--pad_to_max_length"}),
+                 "--pad_to_max_length: found --loss MultipleNegativesRankingLoss");
   expect_problem({"--train_file", data("rerank_pairs.jsonl"), "--evaluator", "ndcg"},
                  "--evaluator: found 'ndcg', expected reranking");
 }

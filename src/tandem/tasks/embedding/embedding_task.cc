@@ -26,11 +26,6 @@ std::uint32_t text_of(const RowSet& set, std::size_t column, std::uint32_t row) 
   return static_cast<std::uint32_t>(set.first_text + column * set.rows + row - set.first_row);
 }
 
-// Texts of one row have different dropout masks, also where they are equal.
-std::uint64_t dropout_key(std::uint64_t sample, std::size_t column) {
-  return sample + (static_cast<std::uint64_t>(column) << 40);
-}
-
 }  // namespace
 
 EmbeddingTask::EmbeddingTask(models::ModelConfig config, const text::Tokenizer& tokenizer,

@@ -11,8 +11,8 @@
 #include "tandem/tasks/embedding/gathered_loss.h"
 #include "tandem/tasks/embedding/group_loss.h"
 #include "tandem/tasks/embedding/loss.h"
-#include "tandem/tasks/embedding/piece_encoder.h"
 #include "tandem/tasks/encoder_task.h"
+#include "tandem/tasks/piece_encoder.h"
 #include "tandem/tasks/step_contrast.h"
 #include "tandem/tasks/text_classification/text_features.h"
 

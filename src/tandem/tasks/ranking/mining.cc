@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <random>
 
 #include "tandem/core/error.h"
+#include "tandem/tasks/ranking/sample_indices.h"
 
 namespace tandem::tasks::ranking {
 namespace {
@@ -38,16 +37,9 @@ bool is_left_out(float score, float positive, const MiningOptions& options, Mini
 // `count` of the candidates, drawn without replacement, in their order.
 std::vector<Hit> sampled(std::span<const Hit> candidates, std::size_t count,
                          std::uint64_t generator_seed) {
-  std::vector<std::size_t> order(candidates.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::mt19937_64 generator(generator_seed);
-  count = std::min(count, order.size());
-  for (std::size_t i = 0; i < count; ++i)
-    std::swap(order[i], order[i + generator() % (order.size() - i)]);
-  order.resize(count);
-  std::sort(order.begin(), order.end());
   std::vector<Hit> hits;
-  for (const std::size_t i : order) hits.push_back(candidates[i]);
+  for (const std::size_t i : sample_indices(candidates.size(), count, generator_seed))
+    hits.push_back(candidates[i]);
   return hits;
 }
 

@@ -38,12 +38,9 @@ FlagTable data_flags() {
   return grouped("Data", std::move(table));
 }
 
-// The losses that this command trains with. Those with in-batch negatives score pairs of several
-// rows.
 std::vector<std::string_view> loss_names() {
   std::vector<std::string_view> names;
-  for (const LossNeeds& loss : losses())
-    if (!loss.in_batch_negatives) names.push_back(loss.name);
+  for (const LossNeeds& loss : losses()) names.push_back(loss.name);
   return names;
 }
 
@@ -90,6 +87,25 @@ FlagTable model_flags() {
       });
 }
 
+// Flags of losses with in-batch negatives.
+FlagTable in_batch_flags() {
+  return grouped(
+      "Reranker",
+      {
+          flag("scale", field<&Arguments::scale>(),
+               "of MultipleNegativesRankingLoss: factor of the scores (default: 10)"),
+          flag("num_negatives", field<&Arguments::num_negatives>(),
+               "of MultipleNegativesRankingLoss: passages of other rows of the batch that each "
+               "query is also scored with, drawn at random; 0: all of them")
+              .at_least(0),
+          flag("mini_batch_size", field<&Arguments::mini_batch_size>(),
+               "of MultipleNegativesRankingLoss: a batch of more pairs is computed twice, so that "
+               "its activations need the memory of one piece; the results are the same (default: "
+               "32 for CachedMultipleNegativesRankingLoss, else no limit)")
+              .at_least(1),
+      });
+}
+
 FlagTable evaluator_flags() {
   return grouped(
       "Evaluator",
@@ -118,7 +134,7 @@ FlagTable evaluator_flags() {
 
 FlagTable CommandLine::flags() const {
   FlagTable table = data_flags();
-  for (const FlagTable& part : {model_flags(), evaluator_flags()})
+  for (const FlagTable& part : {model_flags(), in_batch_flags(), evaluator_flags()})
     table.insert(table.end(), part.begin(), part.end());
   return table;
 }
@@ -149,9 +165,11 @@ void CommandLine::check(const Stages& stages, std::string_view evaluation_flag) 
 void CommandLine::check_loss(const std::string& set) const {
   const auto loss = value_of_set(arguments_, "loss", arguments_.loss, set);
   if (!loss) return;
-  if (loss_needs(*loss).in_batch_negatives) {
+  if (loss_needs(*loss).in_batch_negatives && arguments_.pad_to_max_length) {
     throw ConfigError(
-        fmt::format("--loss: found '{}', expected one of {}", *loss, fmt::join(loss_names(), ", ")),
+        fmt::format("--pad_to_max_length: found --loss {}, whose pairs are never padded; leave the "
+                    "flag out",
+                    *loss),
         /*usage=*/true);
   }
   if (arguments_.pos_weight && *loss != "BinaryCrossEntropyLoss") {

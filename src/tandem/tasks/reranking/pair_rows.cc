@@ -52,6 +52,10 @@ class PairBuilder {
   // Chooses among the columns that were read.
   void choose(std::string_view part_file, const RerankingArguments& arguments) {
     for (const Column& column : pairs_.rows.columns()) {
+      if (form_ == RowForm::kPositives && is_label(column, arguments)) {
+        pairs_.left_out.push_back(column.name);
+        continue;
+      }
       if (is_label(column, arguments)) {
         if (!label_) label_ = column;
       } else if (is_passages(column)) {
@@ -99,7 +103,7 @@ class PairBuilder {
   }
 
   void check_tuples(std::string_view file) const {
-    if (!label_)
+    if (!label_ && form_ == RowForm::kTuples)
       raise<DataError>("{}: found no label, expected a column label or score with margins", file);
     if (texts_[1]->kind != Column::Kind::kText) {
       raise<DataError>("{}: column \"{}\": found lists, expected the positive as one text", file,
@@ -125,6 +129,7 @@ class PairBuilder {
       raise<DataError>("{}: found the text columns '{}', expected a query and a passage", file,
                        fmt::join(pairs_.columns, ", "));
     }
+    if (form_ == RowForm::kPositives) return check_tuples(file);
     if (!label_ && arguments.label_column) {
       raise<DataError>("{}: found no column \"{}\", expected that of --label_column", file,
                        *arguments.label_column);
@@ -209,7 +214,7 @@ class PairBuilder {
     if (!label_ && texts_has_negatives()) pairs_.labels.push_back(label);
   }
 
-  bool texts_has_negatives() const { return texts_.size() > 2; }
+  bool texts_has_negatives() const { return texts_.size() > 2 && form_ != RowForm::kPositives; }
 
   void add_labels(std::size_t passages) {
     if (label_->kind != Column::Kind::kList) return add_label(*label_, row_);

@@ -18,8 +18,9 @@ namespace tandem::tasks::reranking {
 // The columns that are read of a row.
 enum class RowForm {
   kPairs,  // each pair is a sample with a label; a row without a label has a positive and negatives
-  kTuples,  // a query with a positive and negatives, and labels of the row
-  kLists,   // a query with passages and a label of each
+  kTuples,     // a query with a positive and negatives, and labels of the row
+  kPositives,  // a query with a positive and, if there are some, negatives; labels are left out
+  kLists,      // a query with passages and a label of each
   // As kLists; also a query with its positives and a column `documents` of what a search found.
   kSearches,
 };
@@ -46,6 +47,7 @@ struct PairRows {
 //   a column of lists of passages, and the column of the label, lists of as many numbers;
 //   a positive, one or more columns of negatives, and a number for the margin, a list of margins
 //   of the negatives, or a list of scores of all passages (kTuples);
+//   a positive and any number of columns of negatives (kPositives);
 //   without a label one or more columns of passages or of lists of them: those of the first are
 //   relevant (label 1), the others are not (label 0).
 // `need_labels`: training and evaluation. Throws DataError that names the file and the row.

@@ -34,6 +34,9 @@ struct RerankingArguments : DataSource {
   std::optional<std::string> loss;
   std::string multi_dataset_batch_sampler = "proportional";
   std::optional<double> pos_weight;
+  std::optional<double> scale;                  // of MultipleNegativesRankingLoss
+  std::int64_t num_negatives = 4;               // in-batch negatives of a query; 0: all
+  std::optional<std::int64_t> mini_batch_size;  // pairs; unset: 32 for Cached losses, else no limit
   std::optional<std::string> weighting_scheme;  // scheme of LambdaLoss
   std::optional<std::int64_t> k;                // k of LambdaLoss and RankNetLoss
   bool respect_input_order = true;              // for ListMLELoss and PListMLELoss

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
@@ -14,6 +15,7 @@
 namespace tandem::tasks::reranking {
 namespace {
 
+constexpr std::size_t kUncut = std::numeric_limits<std::uint32_t>::max();  // tokens of a text
 constexpr const char* kPredictions = "predict_results.txt";
 
 // Whether config.json names a class of sequence classification: its labels are then the model's.
@@ -43,6 +45,7 @@ LossOptions choose_loss(const RerankingArguments& arguments, std::size_t labels,
   loss.pos_weight = arguments.pos_weight.value_or(1);
   loss.weighting_scheme = arguments.weighting_scheme.value_or("");
   if (arguments.k) loss.k = static_cast<std::size_t>(*arguments.k);
+  loss.scale = arguments.scale;
   loss.respect_input_order = arguments.respect_input_order;
   return loss;
 }
@@ -53,7 +56,7 @@ RowForm row_form(const LossOptions& loss) {
     case SampleKind::kClassPair:
       break;
     case SampleKind::kTuple:
-      return RowForm::kTuples;
+      return loss_needs(loss.name).labels ? RowForm::kTuples : RowForm::kPositives;
     case SampleKind::kList:
       return RowForm::kLists;
   }
@@ -98,6 +101,49 @@ struct JoinedPairs {
   std::vector<std::string_view> queries, passages;
 };
 
+// A loss without in-batch negatives has no limit.
+std::size_t mini_batch_size(const RerankingArguments& arguments, std::string_view loss) {
+  constexpr std::size_t kOfCachedLosses = 32;
+  if (arguments.mini_batch_size) return static_cast<std::size_t>(*arguments.mini_batch_size);
+  return loss.starts_with("Cached") ? kOfCachedLosses : 0;
+}
+
+// Whether a query has no negative of its own.
+bool has_lone_passage(const PairRows& pairs) {
+  for (std::size_t i = 0; i + 1 < pairs.begins.size(); ++i)
+    if (pairs.begins[i + 1] - pairs.begins[i] == 1) return true;
+  return false;
+}
+
+// Negatives of an evaluation, whose batches are the rows in their order.
+void add_in_batch_negatives(const InBatchOptions& options, std::size_t batch_size,
+                            PairRows& pairs) {
+  PairRows all;
+  const std::size_t rows = pairs.begins.size() - 1;
+  const auto add = [&](std::size_t query, std::size_t passage) {
+    all.queries.push_back(pairs.queries[query]);
+    all.passages.push_back(pairs.passages[passage]);
+    all.row_of.push_back(pairs.row_of[query]);
+  };
+  for (std::size_t first = 0; first < rows; first += batch_size) {
+    const std::size_t count = std::min(batch_size, rows - first);
+    std::vector<std::size_t> begins;
+    for (std::size_t i = 0; i <= count; ++i)
+      begins.push_back(pairs.begins[first + i] - pairs.begins[first]);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t own = pairs.begins[first + i];
+      for (std::size_t pair = own; pair < pairs.begins[first + i + 1]; ++pair) add(pair, pair);
+      for (const std::size_t other : in_batch_negatives(options, begins, i, first + i))
+        add(own, pairs.begins[first] + other);
+      all.begins.push_back(static_cast<std::uint32_t>(all.passages.size()));
+    }
+  }
+  pairs.queries = std::move(all.queries);
+  pairs.passages = std::move(all.passages);
+  pairs.row_of = std::move(all.row_of);
+  pairs.begins = std::move(all.begins);
+}
+
 // Without the names of columns, which are those of the training rows.
 RerankingArguments in_order_of_file(RerankingArguments arguments) {
   arguments.train_columns.reset();
@@ -122,6 +168,14 @@ Task& RerankingJob::make_task(models::ModelConfig config, const text::Tokenizer&
   reranker.loss = choose_loss(arguments_, reranker.num_labels);
   for (const NamedSource& set : train_sources(arguments_))
     reranker.set_losses.push_back(choose_loss(arguments_, reranker.num_labels, set.name));
+  reranker.in_batch.seed = settings.seed;
+  reranker.in_batch.num_negatives.reset();
+  if (arguments_.num_negatives > 0)
+    reranker.in_batch.num_negatives = static_cast<std::size_t>(arguments_.num_negatives);
+  reranker.mini_batch_size = mini_batch_size(arguments_, reranker.loss.name);
+  for (const LossOptions& loss : reranker.set_losses)
+    reranker.mini_batch_size =
+        std::max(reranker.mini_batch_size, mini_batch_size(arguments_, loss.name));
   reranker.prediction_file = kPredictions;
   if (arguments_.evaluator) reranker.evaluator = evaluator_named(*arguments_.evaluator);
   reranker.at_k = static_cast<std::size_t>(arguments_.at_k);
@@ -136,6 +190,7 @@ Task& RerankingJob::make_task(models::ModelConfig config, const text::Tokenizer&
   max_tokens_ = std::min(config.max_tokens(), tokenizer.model_max_length());
   if (arguments_.max_seq_length)
     max_tokens_ = std::min(max_tokens_, static_cast<std::size_t>(*arguments_.max_seq_length));
+  reranker.max_tokens = max_tokens_;
   return made(std::move(config), tokenizer, task_options(settings, arguments_.pad_to_max_length),
               std::move(reranker));
 }
@@ -164,6 +219,9 @@ PairRows RerankingJob::read(std::span<const std::filesystem::path> files, std::s
       read_pairs(files, row_form(loss), arguments_, max_samples, /*need_labels=*/part != "test");
   check_labels(pairs, loss, log);
   log_part(part, pairs, log);
+  if (part == "validation" && loss_needs(loss.name).in_batch_negatives) {
+    add_in_batch_negatives(task_->reranker().in_batch, task_->options().eval_batch_size, pairs);
+  }
   return pairs;
 }
 
@@ -194,6 +252,38 @@ LabelledPairs RerankingJob::with_features(std::span<const PairRows> parts, std::
     log.fact(name, fmt::format("{} pairs were cut to {} tokens", cut, max_tokens_));
   maker.log_notes(name);
   return labelled;
+}
+
+text_classification::TextFeatures RerankingJob::with_texts(std::span<const PairRows> parts,
+                                                           FeatureMaker& maker) const {
+  std::vector<std::string_view> texts, passages;
+  std::uint64_t bytes = 0;
+  for (const PairRows& part : parts) {
+    for (std::size_t i = 0; i + 1 < part.begins.size(); ++i)
+      texts.push_back(part.queries[part.begins[i]]);
+    passages.insert(passages.end(), part.passages.begin(), part.passages.end());
+  }
+  const std::size_t queries = texts.size();
+  texts.insert(texts.end(), passages.begin(), passages.end());
+  for (const std::string_view text : texts) bytes += text.size();
+  return maker.cache().get<text_classification::TextFeatures>(
+      bytes, [&] { return text_classification::features_key(texts, {}, kUncut); },
+      [&] {
+        return text_classification::build_text_features(
+            task_->tokenizer(), texts, {}, kUncut, maker.threads(), [&](std::size_t i) {
+              return i < queries ? fmt::format("query {}", i)
+                                 : JoinedPairs(parts).location(i - queries);
+            });
+      });
+}
+
+bool RerankingJob::has_in_batch_negatives() const {
+  const RerankerOptions& reranker = task_->reranker();
+  const auto draws = [](const LossOptions& loss) {
+    return loss_needs(loss.name).in_batch_negatives;
+  };
+  if (reranker.set_losses.empty()) return draws(reranker.loss);
+  return std::any_of(reranker.set_losses.begin(), reranker.set_losses.end(), draws);
 }
 
 // The validation file, and what the evaluator reads of it or of --eval_file.
@@ -232,7 +322,12 @@ void RerankingJob::load_train(const DataParts& parts, FeatureMaker& maker) {
   const RerankerOptions& reranker = task_->reranker();
   if (reranker.set_losses.empty()) {
     const PairRows pairs = read(parts.files.train, "train", reranker.loss, most, parts.log);
-    task_->set_train(with_features({&pairs, 1}, "train", parts.log, maker));
+    LabelledPairs labelled = with_features({&pairs, 1}, "train", parts.log, maker);
+    if (has_in_batch_negatives()) {
+      labelled.texts = with_texts({&pairs, 1}, maker);
+      needs_other_rows_ = has_lone_passage(pairs);
+    }
+    task_->set_train(std::move(labelled));
     return;
   }
   std::vector<PairRows> read_sets;
@@ -245,14 +340,17 @@ void RerankingJob::load_train(const DataParts& parts, FeatureMaker& maker) {
     parts.log.fact("loss", fmt::format("{}: {}", name, loss.name));
     read_sets.push_back(read(files, fmt::format("train {}", name), loss, most, parts.log));
     const PairRows& pairs = read_sets.back();
-    sets.push_back({first_sample, labels.size(), pairs.labels_per_row});
+    sets.push_back({first_sample, labels.size(), pairs.labels_per_row, !pairs.labels.empty()});
     sampled.push_back({pairs.begins.size() - 1});
+    if (loss_needs(loss.name).in_batch_negatives && has_lone_passage(pairs))
+      needs_other_rows_ = true;
     labels.insert(labels.end(), pairs.labels.begin(), pairs.labels.end());
     first_sample += sampled.back().rows;
   }
   LabelledPairs all = with_features(read_sets, "train", parts.log, maker);
   all.labels = std::move(labels);
   all.sets = std::move(sets);
+  if (has_in_batch_negatives()) all.texts = with_texts(read_sets, maker);
   task_->set_train(
       std::move(all),
       several_sets(std::move(sampled), set_order_named(arguments_.multi_dataset_batch_sampler),
@@ -270,6 +368,19 @@ void RerankingJob::load_data(const DataParts& parts) {
                                 arguments_.max_predict_samples, parts.log);
     task_->add_evaluation(Split::kPredict, with_features({&pairs, 1}, "test", parts.log, maker));
   }
+}
+
+void RerankingJob::describe_training(const TrainingShape& shape, StartLog& log) const {
+  const RerankerOptions& reranker = task_->reranker();
+  if (!has_in_batch_negatives()) return;
+  const std::size_t negatives =
+      most_in_batch_negatives(reranker.in_batch, shape.batch_size, /*passages=*/1);
+  log.fact("negatives", fmt::format("{} of the other rows for each query", negatives));
+  if (shape.batch_size > 1 || !needs_other_rows_) return;
+  raise<ConfigError>(
+      "--loss {}: found a batch of one row, expected at least 2, because passages of the other "
+      "rows are the negatives; raise --per_device_train_batch_size",
+      reranker.loss.name);
 }
 
 std::size_t RerankingJob::result_bytes(const Stages& stages) const {

@@ -18,6 +18,7 @@ class RerankingJob final : public ExampleJob<RerankingTask, RerankingArguments> 
   Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
                   const TaskSettings& settings) override;
   void load_data(const DataParts& parts) override;
+  void describe_training(const TrainingShape& shape, StartLog& log) const override;
 
   std::size_t result_bytes(const Stages& stages) const override;
   std::vector<std::string> result_files(Split split) const override;
@@ -36,9 +37,14 @@ class RerankingJob final : public ExampleJob<RerankingTask, RerankingArguments> 
   LabelledPairs with_features(std::span<const PairRows> parts, std::string_view name, StartLog& log,
                               FeatureMaker& maker) const;
   LabelledPairs read_evaluation(const DataParts& parts, FeatureMaker& maker) const;
+  // The single texts of the rows, for in-batch negatives.
+  text_classification::TextFeatures with_texts(std::span<const PairRows> parts,
+                                               FeatureMaker& maker) const;
+  bool has_in_batch_negatives() const;
   void check_labels(const PairRows& pairs, const LossOptions& loss, StartLog& log) const;
 
   std::size_t max_tokens_ = 0;
+  bool needs_other_rows_ = false;   // a query of training has in-batch negatives alone
   std::vector<std::string> notes_;  // for load_data() to log
 };
 

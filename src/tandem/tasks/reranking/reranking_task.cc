@@ -28,8 +28,10 @@ std::size_t LabelledPairs::set_of(std::size_t sample) const {
 }
 
 std::span<const float> LabelledPairs::labels_of(std::size_t sample) const {
+  if (labels.empty()) return {};
   if (!sets.empty()) {
     const PairSet& set = sets[set_of(sample)];
+    if (!set.labelled) return {};
     const std::size_t per_sample = set.labels_per_sample;
     const std::size_t begin = per_sample > 0 ? (sample - set.first_sample) * per_sample
                                              : begins[sample] - begins[set.first_sample];
@@ -53,6 +55,11 @@ void RerankingTask::set_train(LabelledPairs pairs, Sampler sampler) {
   set_sampler(std::move(sampler));
   ExampleTask::set_train(std::move(pairs));
   set_train_sequences(train().features, train().begins);
+  const bool any = reranker_.set_losses.empty()
+                       ? draws(reranker_.loss)
+                       : std::any_of(reranker_.set_losses.begin(), reranker_.set_losses.end(),
+                                     [&](const LossOptions& loss) { return draws(loss); });
+  if (any) in_batch_.emplace(model(), reranker_.in_batch);
 }
 
 std::string RerankingTask::fingerprint(const LabelledPairs& pairs) const {
@@ -77,16 +84,20 @@ void RerankingTask::add_sample(const LabelledPairs& pairs, std::size_t sample, B
   batch.begins.push_back(batch.begins.back() + pairs.begins[sample + 1] - pairs.begins[sample]);
 }
 
+std::optional<std::size_t> RerankingTask::set_of(std::span<const std::uint32_t> samples) const {
+  if (train().sets.empty()) return 0;
+  const std::size_t set = train().set_of(samples.front());
+  for (const std::uint32_t sample : samples)
+    if (train().set_of(sample) != set) return std::nullopt;
+  return set;
+}
+
 void RerankingTask::load_labels(std::span<const std::uint32_t> samples, const nn::PackedBatch&) {
   batch_.labels.clear();
   batch_.begins.assign(1, 0);
   for (const std::uint32_t sample : samples) add_sample(train(), sample, batch_);
-  batch_.loss = loss_.get();
-  if (train().sets.empty()) return;
-  const std::size_t set = train().set_of(samples.front());
-  batch_.loss = set_losses_[set].get();
-  for (const std::uint32_t sample : samples)
-    if (train().set_of(sample) != set) batch_.loss = nullptr;
+  const auto set = set_of(samples);
+  batch_.loss = !set ? nullptr : train().sets.empty() ? loss_.get() : set_losses_[*set].get();
 }
 
 // Also overwrites the batch's gradient.
@@ -108,6 +119,64 @@ double RerankingTask::loss(const kernels::Context&, const nn::PackedBatch&,
                    [scale](float slope) { return scale * slope; });
   }
   return loss;
+}
+
+// --- in-batch negatives ---
+
+void RerankingTask::set_precision(nn::Precision precision) {
+  if (in_batch_ && precision != options().precision) in_batch_->clear();
+  ExampleTask::set_precision(precision);
+}
+
+std::size_t RerankingTask::plan_in_batch(std::size_t batch_size, models::PassKind kind) {
+  return in_batch_->plan(row_texts(), reranker_.max_tokens,
+                         {.kind = kind,
+                          .precision = options().precision,
+                          .batch_size = batch_size,
+                          .mini_batch_size = reranker_.mini_batch_size});
+}
+
+std::size_t RerankingTask::plan_training(std::size_t batch_size, std::size_t max_rows) {
+  if (!in_batch_) return ExampleTask::plan_training(batch_size, max_rows);
+  return plan_in_batch(batch_size, options().gradient_checkpointing
+                                       ? models::PassKind::kCheckpointed
+                                       : models::PassKind::kTraining);
+}
+
+std::size_t RerankingTask::plan_calibration(std::size_t batch_size) {
+  if (!in_batch_) return ExampleTask::plan_calibration(batch_size);
+  return plan_in_batch(batch_size, models::PassKind::kInference);
+}
+
+BatchSize RerankingTask::load_train_batch(std::span<const std::uint32_t> samples,
+                                          std::uint64_t first_sample) {
+  if (!in_batch_) return ExampleTask::load_train_batch(samples, first_sample);
+  load_labels(samples, {});
+  const auto set = set_of(samples);
+  const bool draw =
+      set && draws(train().sets.empty() ? reranker_.loss : reranker_.set_losses[*set]);
+  const BatchSize size = in_batch_->load(row_texts(), samples, draw, first_sample);
+  batch_.begins.assign(in_batch_->begins().begin(), in_batch_->begins().end());
+  return size;
+}
+
+double RerankingTask::forward(const kernels::Context& context, const nn::Weights& weights,
+                              const nn::DropoutStream& dropout) {
+  if (!in_batch_) return ExampleTask::forward(context, weights, dropout);
+  return loss_of(batch_, in_batch_->forward(context, weights, dropout));
+}
+
+void RerankingTask::backward(const kernels::Context& context, const nn::Weights& weights,
+                             const nn::DropoutStream& dropout, double loss_scale,
+                             std::span<float> grads, bool accumulate,
+                             FunctionRef<void(std::size_t end)> gradient_ready) {
+  if (!in_batch_) {
+    return ExampleTask::backward(context, weights, dropout, loss_scale, grads, accumulate,
+                                 gradient_ready);
+  }
+  for (float& slope : batch_.gradient) slope *= static_cast<float>(loss_scale);
+  in_batch_->backward(context, weights, dropout, batch_.gradient, grads, accumulate,
+                      gradient_ready);
 }
 
 // --- evaluation ---
@@ -149,8 +218,8 @@ Evaluation RerankingTask::evaluate_set(const LabelledPairs& pairs, const Evaluat
   if (input.split == Split::kPredict && !input.directory.empty())
     write_file(input.directory / reranker_.prediction_file, prediction_text(input.logits));
   Evaluation evaluation{.metrics = nlohmann::ordered_json::object(), .warnings = {}};
-  if (pairs.loss_end > 0 && !pairs.labels.empty())
-    evaluation.metrics["loss"] = loss_of_set(pairs, input.logits);
+  const bool has_loss = draws(reranker_.loss) ? input.split == Split::kEval : !pairs.labels.empty();
+  if (pairs.loss_end > 0 && has_loss) evaluation.metrics["loss"] = loss_of_set(pairs, input.logits);
   reranking::evaluate(reranker_, pairs, input.logits, evaluation);
   return evaluation;
 }

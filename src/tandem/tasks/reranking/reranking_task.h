@@ -9,6 +9,7 @@
 
 #include "tandem/models/heads/sentence_files.h"
 #include "tandem/tasks/example_task.h"
+#include "tandem/tasks/reranking/in_batch_pass.h"
 #include "tandem/tasks/reranking/losses.h"
 #include "tandem/tasks/text_classification/text_features.h"
 
@@ -19,15 +20,18 @@ struct PairSet {
   std::size_t first_sample = 0;
   std::size_t first_label = 0;
   std::size_t labels_per_sample = 0;  // 0: one label of each pair
+  bool labelled = true;
 };
 
 // Samples of one or more pairs with their labels.
 struct LabelledPairs {
   text_classification::TextFeatures features;  // features of each pair
-  std::vector<std::uint32_t> begins{0};        // the first pair of each sample, and the end
-  std::vector<float> labels;                   // labels of the loss; empty: none
-  std::size_t labels_per_sample = 0;           // 0: one label of each pair
-  std::vector<PairSet> sets;                   // training sets; empty: one
+  // For in-batch negatives: the query of each sample, then the passage of each pair, not cut.
+  text_classification::TextFeatures texts;
+  std::vector<std::uint32_t> begins{0};  // the first pair of each sample, and the end
+  std::vector<float> labels;             // labels of the loss; empty: none
+  std::size_t labels_per_sample = 0;     // 0: one label of each pair
+  std::vector<PairSet> sets;             // training sets; empty: one
   // Evaluations: samples before this one are for the loss.
   std::size_t loss_end = 0;
   // Samples from this one on are for the evaluator, with a label of each of their pairs.
@@ -47,6 +51,9 @@ enum class Evaluator { kNone, kReranking, kCorrelation, kClassification };
 struct RerankerOptions {
   LossOptions loss;
   std::vector<LossOptions> set_losses = {};  // of several training sets
+  InBatchOptions in_batch = {};
+  std::size_t mini_batch_size = 0;  // InBatchCapacity's
+  std::size_t max_tokens = 0;       // of a pair
   std::size_t num_labels = 1;
   models::DenseActivation activation = models::DenseActivation::kSigmoid;  // for predictions
   Evaluator evaluator = Evaluator::kNone;
@@ -66,6 +73,27 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
   void set_train(LabelledPairs pairs, Sampler sampler = {});
   const RerankerOptions& reranker() const { return reranker_; }
 
+  // --- EncoderTask ---
+  void set_precision(nn::Precision precision) override;
+  std::size_t plan_training(std::size_t batch_size, std::size_t max_rows) override;
+  std::size_t plan_calibration(std::size_t batch_size) override;
+
+  // --- Task ---
+  // Rows with in-batch negatives belong to their batch, so those batches are not rearranged.
+  std::span<const float> train_costs() const override {
+    return in_batch_ ? std::span<const float>() : ExampleTask::train_costs();
+  }
+  void begin_epoch(const EpochBegin& begin) override {
+    if (in_batch_) in_batch_->begin_epoch(begin.epoch);
+  }
+  BatchSize load_train_batch(std::span<const std::uint32_t> samples,
+                             std::uint64_t first_sample) override;
+  double forward(const kernels::Context& context, const nn::Weights& weights,
+                 const nn::DropoutStream& dropout) override;
+  void backward(const kernels::Context& context, const nn::Weights& weights,
+                const nn::DropoutStream& dropout, double loss_scale, std::span<float> grads,
+                bool accumulate, FunctionRef<void(std::size_t end)> gradient_ready) override;
+
  private:
   using Logits = std::span<const std::span<const float>>;  // logits of each pair
 
@@ -76,6 +104,9 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
   void load_labels(std::span<const std::uint32_t> samples, const nn::PackedBatch& batch) override;
   double loss(const kernels::Context& context, const nn::PackedBatch& batch,
               std::span<const float> logits, float scale, float* grad_logits) override;
+  const models::Activations* idle_memory() const override {
+    return in_batch_ ? in_batch_->memory() : ExampleTask::idle_memory();
+  }
 
   // Values with which the loss compares the logits of a batch.
   struct BatchLabels {
@@ -84,6 +115,11 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
     std::vector<float> gradient;          // like the logits
     const RerankingLoss* loss = nullptr;  // none: samples of several sets
   };
+  static bool draws(const LossOptions& loss) { return loss_needs(loss.name).in_batch_negatives; }
+  RowTexts row_texts() const { return {train().texts, train().begins}; }
+  std::size_t plan_in_batch(std::size_t batch_size, models::PassKind kind);
+  // The set of the samples; none: they are of several sets.
+  std::optional<std::size_t> set_of(std::span<const std::uint32_t> samples) const;
   static void add_sample(const LabelledPairs& pairs, std::size_t sample, BatchLabels& batch);
   double loss_of(BatchLabels& batch, std::span<const float> logits) const;
   double loss_of_set(const LabelledPairs& pairs, Logits logits) const;
@@ -93,6 +129,7 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
   std::unique_ptr<RerankingLoss> loss_;
   std::vector<std::unique_ptr<RerankingLoss>> set_losses_;
   BatchLabels batch_;
+  std::optional<InBatchPass> in_batch_;  // if a loss of training has in-batch negatives
 };
 
 }  // namespace tandem::tasks::reranking

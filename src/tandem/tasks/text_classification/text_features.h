@@ -28,6 +28,12 @@ class TextFeatures final : public tasks::TokenSequences {
   void append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
                      std::vector<std::int32_t>& types) const override;
 
+  // Tokens of the single or first text of feature i, without special ones.
+  std::span<const std::int32_t> text(std::size_t i) const {
+    return ids_.view().subspan(begins_[i], lengths_[i].first);
+  }
+  const text::SequenceTemplate& frame() const { return frame_; }
+
   // How many texts were cut to fit.
   std::size_t num_truncated() const { return num_truncated_; }
   std::size_t num_tokens() const { return ids_.size() + size() * special_tokens(); }

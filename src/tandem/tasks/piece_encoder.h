@@ -1,4 +1,5 @@
-// The encoder's passes over the texts of a micro-batch, in pieces that the texts alone decide.
+// A model's passes over the texts, or pairs of texts, of a micro-batch, in pieces that the texts
+// alone decide.
 //
 // The gradient of a parameter is the sum of the gradients of the pieces, in f32 and in their order.
 // The bits of the sum therefore depend on the pieces, and a piece depends only on the lengths of
@@ -16,7 +17,7 @@
 #include "tandem/tasks/task.h"
 #include "tandem/tasks/token_sequences.h"
 
-namespace tandem::tasks::embedding {
+namespace tandem::tasks {
 
 // The largest sizes of the passes.
 struct PieceCapacity {
@@ -27,6 +28,12 @@ struct PieceCapacity {
   std::size_t longest = 0;  // tokens of the longest text
   bool keep = false;  // the activations of all pieces, so that backward needs no second forward
 };
+
+// The key of the dropout masks of a text. Texts of one sample have different masks, also where they
+// are equal.
+inline std::uint64_t dropout_key(std::uint64_t sample, std::size_t column) {
+  return sample + (static_cast<std::uint64_t>(column) << 40);
+}
 
 // Used by one thread.
 class PieceEncoder {
@@ -48,7 +55,7 @@ class PieceEncoder {
   // Takes the texts `indices` of `sequences`, whose dropout masks have the keys `samples`.
   BatchSize load(const TokenSequences& sequences, std::span<const std::uint32_t> indices,
                  std::span<const std::uint64_t> samples);
-  // Overwrites `embeddings` [texts, width].
+  // Overwrites `embeddings` [texts, width], the outputs of the model's head.
   void embed(const kernels::Context& context, const nn::Weights& weights,
              const nn::DropoutStream& dropout, std::span<float> embeddings);
   // Backward from `gradient` [texts, width] for the weights and the dropout of embed(). The other
@@ -87,4 +94,4 @@ class PieceEncoder {
   bool live_ = false;              // the passes hold the activations of the loaded texts
 };
 
-}  // namespace tandem::tasks::embedding
+}  // namespace tandem::tasks

@@ -1,10 +1,10 @@
-#include "tandem/tasks/embedding/piece_encoder.h"
+#include "tandem/tasks/piece_encoder.h"
 
 #include <algorithm>
 
 #include "tandem/core/error.h"
 
-namespace tandem::tasks::embedding {
+namespace tandem::tasks {
 
 std::size_t PieceEncoder::plan(const PieceCapacity& capacity) {
   passes_.clear();
@@ -112,4 +112,4 @@ void PieceEncoder::backward(const kernels::Context& context, const nn::Weights& 
   live_ = false;
 }
 
-}  // namespace tandem::tasks::embedding
+}  // namespace tandem::tasks
