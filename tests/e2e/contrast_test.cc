@@ -120,5 +120,18 @@ TEST_F(OwnLoss, InBatchNegativesOfCrossEncodersHaveTheSameBits) {
   EXPECT_FALSE(weights("reference") == weights("fewer"));
 }
 
+TEST_F(OwnLoss, ClassifiersOfPairsHaveTheSameBits) {
+  DemoTask task = pair_classification();
+  task.command = "run_embedding";
+  task.eval_flags.resize(3);  // without a prediction
+  use(task);
+  expect_same_bits({"--loss", "SoftmaxLoss"}, {"--mini_batch_size", "3"});
+  const auto loss = [&](const std::string& output) {
+    return read_file(path(output) / "loss.safetensors");
+  };
+  EXPECT_TRUE(loss("reference") == loss("resumed"));
+  EXPECT_TRUE(loss("reference") == loss("of_3_ranks"));
+}
+
 }  // namespace
 }  // namespace tandem::testing

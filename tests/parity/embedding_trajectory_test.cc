@@ -15,6 +15,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/data/read_rows.h"
+#include "tandem/formats/safetensors.h"
 #include "tandem/models/heads/sentence_files.h"
 #include "tandem/tasks/embedding/embedding_task.h"
 #include "tandem/tasks/embedding/losses.h"
@@ -246,6 +247,92 @@ TEST_F(EmbeddingTrajectory, TwoRanksWithTheNegativesOfBothInPieces) {
   run.gather = true;
   run.mini_batch_size = 2;
   expect_gathered("two_ranks_gather_cached", run);
+}
+
+// golden/losses.json, which make_loss_goldens.py writes: the classifier before the first step is in
+// the model's directory.
+class SoftmaxTrajectory : public EmbeddingTrajectory {
+ protected:
+  static constexpr std::size_t kClasses = 3;
+
+  static tasks::embedding::LossOptions options() {
+    return {.name = "SoftmaxLoss", .num_labels = kClasses};
+  }
+
+  fs::path model_with(const json& classifier) const {
+    const fs::path model = folder_ / "model";
+    fs::copy(next() / "models/tiny-st-mean", model, fs::copy_options::recursive);
+    const auto weight = classifier.at("weight").get<std::vector<float>>();
+    const auto bias = classifier.at("bias").get<std::vector<float>>();
+    const std::vector<formats::TensorView> tensors = {
+        {.name = "classifier.weight",
+         .dtype = formats::DType::kF32,
+         .shape = {kClasses, weight.size() / kClasses},
+         .bytes = std::as_bytes(std::span(weight))},
+        {.name = "classifier.bias",
+         .dtype = formats::DType::kF32,
+         .shape = {kClasses},
+         .bytes = std::as_bytes(std::span(bias))}};
+    formats::write_safetensors(model / "loss.safetensors", tensors);
+    return model;
+  }
+
+  tasks::embedding::TokenizedRows rows_of(const json& golden, const text::Tokenizer& tokenizer) {
+    tasks::embedding::TokenizedRows made;
+    std::vector<std::string> texts;
+    for (const char* column : {"premise", "hypothesis"})
+      for (const json& row : golden) texts.push_back(row.at(column));
+    for (const json& row : golden) made.labels.push_back(row.at("label").get<float>());
+    const std::vector<std::string_view> views(texts.begin(), texts.end());
+    made.texts = text_classification::build_text_features(tokenizer, views, {}, 64, threads_,
+                                                          [](std::size_t) { return ""; });
+    made.rows = golden.size();
+    made.columns = 2;
+    made.labels_per_row = 1;
+    return made;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(SoftmaxTrajectory, IsThatOfTheTrainer) {
+  const json goldens =
+      json::parse(read_file(fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/losses.json"));
+  const json& golden = goldens.at("softmax");
+  const fs::path model = model_with(golden.at("before"));
+  models::ModelConfig config = models::ModelConfig::load(model);
+  config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
+  tasks::embedding::EmbeddingOptions embedding;
+  embedding.files = models::read_sentence_files(model, config.hidden_size);
+  embedding.loss = tasks::embedding::make_loss(options());
+  embedding.loss_parameters = embedding.loss->parameters(config.hidden_size);
+  const auto tokenizer = text::Tokenizer::load(model);
+  EmbeddingTask task(config, tokenizer, {}, std::move(embedding));
+  task.set_train(rows_of(golden.at("rows"), tokenizer));
+  trainer::TrainingArguments arguments;
+  arguments.per_device_train_batch_size = goldens.at("arguments").at("per_device_train_batch_size");
+  arguments.learning_rate = goldens.at("arguments").at("learning_rate");
+  arguments.max_steps = goldens.at("arguments").at("max_steps");
+  arguments.max_grad_norm = 1e9;
+  std::vector<float> bias;
+  const TrainingRecord record = record_task(
+      {.model = model,
+       .config = task.model().config(),
+       .arguments = arguments,
+       .steps = arguments.max_steps},
+      task, {threads_, kernels_, scratch_},
+      [&](std::int64_t, const nn::ParameterLayout& layout, std::span<const float> weights) {
+        const nn::ParameterSpec* parameter = layout.find("loss.classifier.bias");
+        const auto values = weights.subspan(parameter->offset, parameter->size);
+        bias.assign(values.begin(), values.end());
+      });
+  const json& losses = golden.at("losses");
+  ASSERT_EQ(record.losses.size(), losses.size());
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    EXPECT_NEAR(record.losses[i], losses[i].get<double>(), 1e-5) << "step " << i;
+  const json& after = golden.at("after").at("bias");
+  for (std::size_t i = 0; i < bias.size(); ++i)
+    EXPECT_NEAR(bias[i], after[i].get<float>(), 1e-5) << "class " << i;
 }
 
 }  // namespace

@@ -97,9 +97,21 @@ def cross_encoder(name, folder):
     compare_scores(saved, folder, f"{name} saved by sentence-transformers")
 
 
+def softmax_model(folder):
+    """The classifier of SoftmaxLoss beside a model changes nothing for sentence-transformers."""
+    rows, trained = folder / "classes.jsonl", folder / "softmax"
+    rows.write_text("".join(json.dumps({"a": TEXTS[0], "b": TEXTS[number % 4], "label": number % 3}) + "\n" for number in range(12)))
+    source = SHARED / "models/tiny-st-mean"
+    words = ("--loss", "SoftmaxLoss", "--do_train", "--max_steps", 2, "--output_dir", trained)
+    run("run_embedding", "--model_name_or_path", source, "--train_file", rows, *words)
+    assert (trained / "loss.safetensors").exists()
+    compare_embeddings(trained, "tiny-st-mean trained with SoftmaxLoss")
+
+
 with tempfile.TemporaryDirectory() as temporary:
     for model_name in ("tiny-st-mean", "tiny-st-cls-norm", "tiny-st-dense", "tiny-st-dense-old", "tiny-bert"):
         bi_encoder(model_name, pathlib.Path(temporary))
+    softmax_model(pathlib.Path(temporary))
     for model_name in ("tiny-ce", "tiny-ce-old"):
         cross_encoder(model_name, pathlib.Path(temporary))
 print("\n".join(findings) or "st_roundtrip: no findings")

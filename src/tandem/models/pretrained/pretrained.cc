@@ -55,7 +55,8 @@ bool belongs_to_other_tasks(const Family& family, std::string_view name) {
                      begins_name) ||
          name.starts_with("pooler.") || name.find(".pooler.") != std::string_view::npos ||
          std::any_of(family.buffers.begin(), family.buffers.end(), ends_name) ||
-         name.ends_with("position_ids") || name.ends_with("embeddings.token_type_ids");
+         name.starts_with(kLossParameters) || name.ends_with("position_ids") ||
+         name.ends_with("embeddings.token_type_ids");
 }
 
 void check_fits(const formats::TensorView& tensor, const nn::ParameterSpec& parameter,

@@ -144,6 +144,7 @@ void WeightFiles::open_modules(const fs::path& directory) {
       open_file(find_weights(directory / path), fmt::format("{}.", number));
     ++number;
   }
+  if (fs::exists(directory / kLossFile)) open_file(directory / kLossFile, kLossParameters);
 }
 
 void WeightFiles::open_shards(const fs::path& index_path) {

@@ -34,6 +34,11 @@ struct WeightIndex {
 // folder.
 WeightIndex parse_weight_index(std::string_view text, const std::string& where);
 
+// File in the directory of a bi-encoder with the parameters of the loss of its last training, such
+// as a classifier. Other programs do not read it. Names of its tensors get the prefix.
+inline constexpr std::string_view kLossFile = "loss.safetensors";
+inline constexpr std::string_view kLossParameters = "loss.";
+
 // All tensors, mapped. With an index every shard must be there and hold exactly the tensors that
 // the index expects in it. A directory of sentence-transformers also has the tensors of its Dense
 // modules, under the names of a state dict: "2.linear.weight" is the weight of the first module

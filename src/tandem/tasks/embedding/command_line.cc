@@ -112,6 +112,29 @@ FlagTable loss_flags() {
       });
 }
 
+// Flags of losses with a classifier.
+FlagTable further_loss_flags() {
+  return grouped(
+      "Loss",
+      {
+          flag("num_labels", field<&Arguments::num_labels>(),
+               "classes of SoftmaxLoss (default: by the largest label)")
+              .between(2, 1 << 20),
+          flag("concatenation_sent_rep", field<&Arguments::concatenation_sent_rep>(),
+               "the classifier of SoftmaxLoss reads both embeddings")
+              .with_bare()
+              .with_negation(),
+          flag("concatenation_sent_difference", field<&Arguments::concatenation_sent_difference>(),
+               "the classifier of SoftmaxLoss reads the size of their difference")
+              .with_bare()
+              .with_negation(),
+          flag("concatenation_sent_multiplication",
+               field<&Arguments::concatenation_sent_multiplication>(),
+               "the classifier of SoftmaxLoss reads their product, value by value")
+              .with_bare(),
+      });
+}
+
 FlagTable batch_flags() {
   return grouped(
       "Batches",
@@ -167,7 +190,8 @@ FlagTable evaluation_flags() {
 
 FlagTable CommandLine::flags() const {
   FlagTable table = data_flags();
-  for (const FlagTable& part : {model_flags(), loss_flags(), batch_flags(), evaluation_flags()})
+  for (const FlagTable& part :
+       {model_flags(), loss_flags(), further_loss_flags(), batch_flags(), evaluation_flags()})
     table.insert(table.end(), part.begin(), part.end());
   return table;
 }

@@ -55,6 +55,22 @@ std::vector<std::string> prompts_of_columns(const nlohmann::json& json,
   return prompts;
 }
 
+models::Pooling pooling_named(const std::string& name) {
+  std::vector<std::string_view> all;
+  for (const models::PoolingName& known : models::pooling_names()) {
+    if (name == known.name) return known.pooling;
+    all.emplace_back(known.name);
+  }
+  raise<ConfigError>("--pooling_mode: found '{}', expected one of {}", name, fmt::join(all, ", "));
+}
+
+std::string similarity_named(const std::string& name) {
+  for (const char* known : {"cosine", "dot", "euclidean", "manhattan"})
+    if (name == known) return name;
+  raise<ConfigError>(
+      "--similarity_fn_name: found '{}', expected cosine, dot, euclidean or manhattan", name);
+}
+
 }  // namespace
 
 std::vector<std::string> prompts_of(const EmbeddingArguments& arguments, const std::string& set,
@@ -102,6 +118,10 @@ LossOptions loss_options(const EmbeddingArguments& arguments, LabelKind labels,
   options.hardness_strength = arguments.hardness_strength;
   options.margin = arguments.margin;
   options.distance_metric = arguments.distance_metric.value_or("");
+  options.num_labels = static_cast<std::size_t>(arguments.num_labels.value_or(0));
+  options.concatenation_sent_rep = arguments.concatenation_sent_rep;
+  options.concatenation_sent_difference = arguments.concatenation_sent_difference;
+  options.concatenation_sent_multiplication = arguments.concatenation_sent_multiplication;
   options.matryoshka_dims = numbers<std::size_t>("matryoshka_dims", arguments.matryoshka_dims);
   options.matryoshka_weights = numbers<double>("matryoshka_weights", arguments.matryoshka_weights);
   return options;
@@ -117,6 +137,28 @@ std::vector<ranking::NanoBeirFiles> nano_beir_files(const EmbeddingArguments& ar
   const auto& names = arguments.nano_beir_names;
   return ranking::find_nano_beir(*arguments.nano_beir,
                                  names ? comma_list(*names) : std::vector<std::string>());
+}
+
+models::SentenceFiles sentence_files(const EmbeddingArguments& arguments,
+                                     const std::filesystem::path& directory,
+                                     std::size_t hidden_size) {
+  models::SentenceFiles files = models::read_sentence_files(directory, hidden_size);
+  const auto& pooling = arguments.pooling_mode;
+  const auto& similarity = arguments.similarity_fn_name;
+  if (files.from_modules_json) {
+    if (pooling || similarity || arguments.normalize) {
+      raise<ConfigError>("--{}: {} has modules.json, whose modules are used; leave the flag out",
+                         pooling      ? "pooling_mode"
+                         : similarity ? "similarity_fn_name"
+                                      : "normalize",
+                         directory.string());
+    }
+    return files;
+  }
+  if (pooling) files.poolings = {pooling_named(*pooling)};
+  if (similarity) files.similarity = similarity_named(*similarity);
+  if (arguments.normalize) files.modules.emplace_back(models::NormalizeModule{});
+  return files;
 }
 
 std::size_t mini_batch_size(const EmbeddingArguments& arguments, std::string_view loss) {

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tandem/models/heads/sentence_files.h"
 #include "tandem/tasks/data_source.h"
 #include "tandem/tasks/embedding/losses.h"
 #include "tandem/tasks/ranking/nano_beir.h"
@@ -41,6 +43,9 @@ struct EmbeddingArguments : DataSource {
   double hardness_strength = 0;
   std::optional<double> margin;
   std::optional<std::string> matryoshka_dims, matryoshka_weights;  // commas between
+  std::optional<std::int64_t> num_labels;  // classes of SoftmaxLoss; unset: by the labels
+  bool concatenation_sent_rep = true, concatenation_sent_difference = true;
+  bool concatenation_sent_multiplication = false;
   std::optional<std::int64_t> mini_batch_size;
   bool gather_across_devices = false;
 
@@ -75,6 +80,11 @@ inline bool needs_rows(const Stages& stages) {
 }
 // The searches of --nano_beir. Throws what ranking::find_nano_beir() throws.
 std::vector<ranking::NanoBeirFiles> nano_beir_files(const EmbeddingArguments& arguments);
+// The modules of a model's directory. Throws ConfigError for unknown names, and for flags of
+// modules that the directory has.
+models::SentenceFiles sentence_files(const EmbeddingArguments& arguments,
+                                     const std::filesystem::path& directory,
+                                     std::size_t hidden_size);
 // Rows of a batch beyond which its texts are embedded twice; 0: none.
 std::size_t mini_batch_size(const EmbeddingArguments& arguments, std::string_view loss);
 

@@ -21,22 +21,6 @@ std::string names(const std::vector<const formats::Column*>& columns) {
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
-models::Pooling pooling_named(const std::string& name) {
-  std::vector<std::string_view> all;
-  for (const models::PoolingName& known : models::pooling_names()) {
-    if (name == known.name) return known.pooling;
-    all.emplace_back(known.name);
-  }
-  raise<ConfigError>("--pooling_mode: found '{}', expected one of {}", name, fmt::join(all, ", "));
-}
-
-std::string similarity_named(const std::string& name) {
-  for (const char* known : {"cosine", "dot", "euclidean", "manhattan"})
-    if (name == known) return name;
-  raise<ConfigError>(
-      "--similarity_fn_name: found '{}', expected cosine, dot, euclidean or manhattan", name);
-}
-
 std::vector<std::string_view> column_names(const RowColumns& part) {
   std::vector<std::string_view> all;
   for (const formats::Column* column : part.texts) all.push_back(column->name);
@@ -145,6 +129,44 @@ void EmbeddingJob::check_loss(const RowColumns& part, const LossOptions& loss) {
   if (const auto bad = find_bad_label(needs, part.labels, labels)) {
     raise<DataError>("{}: column \"{}\": {}", part.location(bad->row), part.label, bad->problem);
   }
+  if (loss.num_labels == 0 || !needs.has_parameters) return;
+  for (std::size_t row = 0; row < part.labels.size(); ++row) {
+    if (part.labels[row] < static_cast<float>(loss.num_labels)) continue;
+    raise<DataError>(
+        "{}: column \"{}\": found the label {}, expected a class from 0 to {} for --num_labels {}; "
+        "raise it or change the labels",
+        part.location(row), part.label, part.labels[row], loss.num_labels - 1, loss.num_labels);
+  }
+}
+
+std::vector<LossParameter> EmbeddingJob::loss_parameters(std::size_t width) {
+  std::vector<LossOptions*> found;
+  const auto add = [&](LossOptions& loss) {
+    if (loss_needs(loss.name).has_parameters) found.push_back(&loss);
+  };
+  for (TrainPart& part : train_) add(part.loss);
+  if (found.size() > 1) {
+    raise<ConfigError>(
+        "--loss: found {} data sets with {}, expected one of them at most; join their files",
+        found.size(), found.front()->name);
+  }
+  add(*loss_);
+  if (found.empty()) return {};
+  if (arguments_.gather_across_devices) {
+    raise<ConfigError>(
+        "--gather_across_devices: found --loss {}, which compares no rows; leave the flag out",
+        found.front()->name);
+  }
+  const auto count = [&](const RowColumns& part) {
+    for (LossOptions* const loss : found)
+      for (const float label : part.labels)
+        loss->num_labels = std::max(loss->num_labels, static_cast<std::size_t>(label) + 1);
+  };
+  for (const TrainPart& part : train_)
+    if (loss_needs(part.loss.name).has_parameters) count(part.rows);
+  for (const auto* part : {&eval_, &predict_})
+    if (*part && loss_needs(loss_->name).has_parameters) count(**part);
+  return make_loss(*found.front())->parameters(width);
 }
 
 // Whether teachers of MSELoss have the size of the model's embeddings.
@@ -168,27 +190,6 @@ LossOptions EmbeddingJob::choose_loss(const RowColumns& part, const std::string&
   log.fact("loss", fmt::format("{}{}{}", before, loss.name,
                                arguments_.loss ? "" : ", chosen by the columns"));
   return loss;
-}
-
-models::SentenceFiles EmbeddingJob::sentence_files(const std::filesystem::path& directory,
-                                                   std::size_t hidden_size) const {
-  models::SentenceFiles files = models::read_sentence_files(directory, hidden_size);
-  const auto& pooling = arguments_.pooling_mode;
-  const auto& similarity = arguments_.similarity_fn_name;
-  if (files.from_modules_json) {
-    if (pooling || similarity || arguments_.normalize) {
-      raise<ConfigError>("--{}: {} has modules.json, whose modules are used; leave the flag out",
-                         pooling      ? "pooling_mode"
-                         : similarity ? "similarity_fn_name"
-                                      : "normalize",
-                         directory.string());
-    }
-    return files;
-  }
-  if (pooling) files.poolings = {pooling_named(*pooling)};
-  if (similarity) files.similarity = similarity_named(*similarity);
-  if (arguments_.normalize) files.modules.emplace_back(models::NormalizeModule{});
-  return files;
 }
 
 std::vector<Evaluator> EmbeddingJob::choose_evaluators() const {
@@ -222,10 +223,11 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
                               const TaskSettings& settings) {
   if (!loss_) loss_ = loss_options(arguments_, LabelKind::kNone);
   EmbeddingOptions options;
-  options.files = sentence_files(settings.model_directory, config.hidden_size);
+  options.files = sentence_files(arguments_, settings.model_directory, config.hidden_size);
   options.pooler = models::read_pooler(settings.model_directory);
-  options.loss = make_loss(*loss_);
   const std::size_t width = models::embedding_size(options.files, config.hidden_size);
+  options.loss_parameters = loss_parameters(width);
+  options.loss = make_loss(*loss_);
   check_width(*loss_, width);
   for (const TrainPart& part : train_) check_width(part.loss, width);
   check_teachers(width);

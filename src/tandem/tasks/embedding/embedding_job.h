@@ -49,10 +49,11 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   void read_train(const hub::DatasetFiles& files, StartLog& log);
   static void check_loss(const RowColumns& part, const LossOptions& loss);
   void check_teachers(std::size_t width) const;
+  // Sets the number of classes of SoftmaxLoss, and returns the parameters of the loss that has
+  // some.
+  std::vector<LossParameter> loss_parameters(std::size_t width);
   LossOptions choose_loss(const RowColumns& part, const std::string& set, StartLog& log) const;
   std::vector<Evaluator> choose_evaluators() const;
-  models::SentenceFiles sentence_files(const std::filesystem::path& directory,
-                                       std::size_t hidden_size) const;
   Sampler sampler(const RowColumns& part, bool over_shards) const;
   Sampler train_sampler() const;
   void load_train(StartLog& log, FeatureMaker& maker);

@@ -6,18 +6,30 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/profile.h"
+#include "tandem/formats/safetensors.h"
 #include "tandem/kernels/cpu_features.h"
 #include "tandem/kernels/kernel_set.h"
 #include "tandem/models/heads/embedding_head.h"
 #include "tandem/models/heads/sentence_writer.h"
+#include "tandem/models/pretrained/weight_files.h"
 #include "tandem/tasks/evaluation.h"
 
 namespace tandem::tasks::embedding {
 namespace {
 
-models::MakeHead head_of(const models::SentenceFiles& files) {
-  return [&files](const models::ModelConfig& config, nn::ParameterLayout& layout) {
-    return models::make_embedding_head(files.poolings, files.modules, config, layout);
+std::string layout_name(const LossParameter& parameter) {
+  return std::string(models::kLossParameters) + parameter.name;
+}
+
+// Backward finishes the parameters of the loss first.
+models::MakeHead head_of(const EmbeddingOptions& embedding) {
+  return [&embedding](const models::ModelConfig& config, nn::ParameterLayout& layout) {
+    for (const LossParameter& one : embedding.loss_parameters) {
+      layout.add(layout_name(one), one.shape,
+                 one.shape.size() == 1 ? nn::ParameterKind::kBias : nn::ParameterKind::kWeight);
+    }
+    return models::make_embedding_head(embedding.files.poolings, embedding.files.modules, config,
+                                       layout);
   };
 }
 
@@ -30,7 +42,7 @@ std::uint32_t text_of(const RowSet& set, std::size_t column, std::uint32_t row) 
 
 EmbeddingTask::EmbeddingTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
                              const EncoderTaskOptions& options, EmbeddingOptions embedding)
-    : EncoderTask(std::move(config), head_of(embedding.files), tokenizer, options),
+    : EncoderTask(std::move(config), head_of(embedding), tokenizer, options),
       embedding_(std::move(embedding)),
       pieces_(model()) {}
 
@@ -131,6 +143,41 @@ void EmbeddingTask::save_pretrained(const std::filesystem::path& directory,
                             embedding_.pooler, options().weight_format);
   tokenizer().save(directory);
   models::write_sentence_files(directory, files_with(weights), model().config().hidden_size);
+  save_loss_parameters(directory, weights);
+}
+
+void EmbeddingTask::save_loss_parameters(const std::filesystem::path& directory,
+                                         std::span<const float> weights) const {
+  std::vector<formats::TensorView> tensors;
+  for (const LossParameter& one : embedding_.loss_parameters) {
+    const nn::ParameterSpec* parameter = layout().find(layout_name(one));
+    tensors.push_back(
+        {.name = one.name,
+         .dtype = formats::DType::kF32,
+         .shape = one.shape,
+         .bytes = std::as_bytes(weights.subspan(parameter->offset, parameter->size))});
+  }
+  if (!tensors.empty()) formats::write_safetensors(directory / models::kLossFile, tensors);
+}
+
+void EmbeddingTask::read_loss_parameters(std::span<const float> weights) {
+  batch_.loss_parameters.clear();
+  for (const LossParameter& one : embedding_.loss_parameters) {
+    const nn::ParameterSpec* parameter = layout().find(layout_name(one));
+    const auto values = weights.subspan(parameter->offset, parameter->size);
+    batch_.loss_parameters.insert(batch_.loss_parameters.end(), values.begin(), values.end());
+  }
+}
+
+void EmbeddingTask::write_loss_gradient(std::span<const float> gradient, std::span<float> grads,
+                                        bool accumulate) const {
+  for (const LossParameter& one : embedding_.loss_parameters) {
+    const nn::ParameterSpec* parameter = layout().find(layout_name(one));
+    const auto to = grads.subspan(parameter->offset, parameter->size);
+    for (std::size_t i = 0; i < to.size(); ++i)
+      to[i] = (accumulate ? to[i] : 0) + (gradient.empty() ? 0 : gradient[i]);
+    gradient = gradient.subspan(std::min(gradient.size(), to.size()));
+  }
 }
 
 // The files of the model with the Dense modules of an arena.
@@ -184,7 +231,11 @@ std::size_t EmbeddingTask::plan_pieces(std::size_t batch_size, std::size_t max_r
   const bool keep = models::is_training(kind) &&
                     (embedding_.mini_batch_size == 0 || batch_size <= embedding_.mini_batch_size);
   batch_.values.resize(texts * width());
-  batch_.gradient.resize(texts * width());
+  std::size_t parameters = 0;
+  for (const LossParameter& one : embedding_.loss_parameters)
+    parameters += layout().find(layout_name(one))->size;
+  batch_.loss_parameters.reserve(parameters);
+  batch_.gradient.resize(texts * width() + parameters);
   batch_.indices.reserve(texts);
   batch_.samples.reserve(texts);
   const std::size_t of_pieces = pieces_.plan({.kind = kind,
@@ -223,7 +274,6 @@ BatchSize EmbeddingTask::load_train_batch(std::span<const std::uint32_t> feature
     if (&set != batch_.set) batch_.set = nullptr;
   }
   batch_.values.resize(batch_.indices.size() * width());
-  batch_.gradient.resize(batch_.values.size());
   return pieces_.load(train_.texts, batch_.indices, batch_.samples);
 }
 
@@ -232,7 +282,8 @@ EmbeddedRows EmbeddingTask::batch_group() const {
           .columns = batch_.set->columns,
           .width = width(),
           .values = batch_.values,
-          .labels = batch_.labels};
+          .labels = batch_.labels,
+          .parameters = batch_.loss_parameters};
 }
 
 double EmbeddingTask::forward(const kernels::Context& context, const nn::Weights& weights,
@@ -240,8 +291,13 @@ double EmbeddingTask::forward(const kernels::Context& context, const nn::Weights
   if (selected_) return gathered_.loss(selected_->micro);
   pieces_.embed(context, weights, dropout, batch_.values);
   const StageTimer timer(context.profile, "loss", "contrast");
+  batch_.gradient.assign(batch_.values.size(), 0.0f);
   if (batch_.set == nullptr) return 0;  // calibration takes rows of all sets
-  return group_loss_.compute(loss_of(*batch_.set), batch_group(), batch_.gradient, context);
+  const EmbeddingLoss& loss = loss_of(*batch_.set);
+  read_loss_parameters(weights.f32);
+  if (!loss.parameters(width()).empty())
+    batch_.gradient.resize(batch_.values.size() + batch_.loss_parameters.size());
+  return group_loss_.compute(loss, batch_group(), batch_.gradient, context);
 }
 
 void EmbeddingTask::backward(const kernels::Context& context, const nn::Weights& weights,
@@ -251,13 +307,17 @@ void EmbeddingTask::backward(const kernels::Context& context, const nn::Weights&
   // The trainer takes the mean over shards; the loss over all of them is not such a mean.
   if (selected_) {
     const std::span<const float> own = gathered_.gradient(*selected_);
-    std::copy(own.begin(), own.end(), batch_.gradient.begin());
+    batch_.gradient.assign(own.begin(), own.end());
     loss_scale *= static_cast<double>(gathered_.shards());
   }
   const auto scale = static_cast<float>(loss_scale);
   for (float& value : batch_.gradient) value *= scale;
   selected_.reset();
-  pieces_.backward(context, weights, dropout, batch_.gradient, grads, accumulate, gradient_ready);
+  const std::span<const float> gradient(batch_.gradient);
+  const std::size_t of_texts = batch_.values.size();
+  write_loss_gradient(gradient.subspan(of_texts), grads, accumulate);
+  pieces_.backward(context, weights, dropout, gradient.first(of_texts), grads, accumulate,
+                   gradient_ready);
 }
 
 std::size_t EmbeddingTask::bytes(const StepBatches& batches, std::size_t batch_size) const {
@@ -329,13 +389,14 @@ double EmbeddingTask::evaluation_loss(const TokenizedRows& rows,
         values.insert(values.end(), own.begin(), own.end());
       }
     }
-    gradient.resize(values.size());
+    gradient.resize(values.size() + batch_.loss_parameters.size());
     const EmbeddedRows group{
         .rows = count,
         .columns = rows.columns,
         .width = width(),
         .values = values,
-        .labels = std::span(rows.labels).subspan(begin * labels, count * labels)};
+        .labels = std::span(rows.labels).subspan(begin * labels, count * labels),
+        .parameters = batch_.loss_parameters};
     sum +=
         static_cast<double>(count) * group_loss.compute(*embedding_.loss, group, gradient, context);
   }

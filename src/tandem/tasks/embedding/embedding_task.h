@@ -47,9 +47,10 @@ struct TrainingRows {
 struct EmbeddingOptions {
   models::SentenceFiles files;
   std::unique_ptr<EmbeddingLoss> loss;
-  std::vector<models::KeptTensor> pooler = {};  // pooler of the model's file, saved with it
-  bool gather = false;                          // the rows of all shards are one group
-  EvaluatorOptions evaluators = {};             // evaluators of the validation data
+  std::vector<models::KeptTensor> pooler = {};      // pooler of the model's file, saved with it
+  std::vector<LossParameter> loss_parameters = {};  // of the loss that has some
+  bool gather = false;                              // the rows of all shards are one group
+  EvaluatorOptions evaluators = {};                 // evaluators of the validation data
   // Batches of more rows are embedded twice, so that activations need the memory of one piece.
   std::size_t mini_batch_size = 0;  // 0: no limit
 };
@@ -105,6 +106,11 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
     return set.rows > 0 ? set.rows : set.texts.size();
   }
   StepContrast* contrast() override { return embedding_.gather ? this : nullptr; }
+  void predict(const kernels::Context& context, const nn::Weights& weights, Split split,
+               std::size_t begin, std::size_t end, std::vector<float>& output) override {
+    read_loss_parameters(weights.f32);  // evaluate() needs them
+    EncoderTask::predict(context, weights, split, begin, end, output);
+  }
   Evaluation evaluate(Split split, std::span<const float> output,
                       const std::filesystem::path& directory, const std::string& prefix,
                       ThreadPool& threads) override;
@@ -131,6 +137,12 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   const EmbeddingLoss& loss_of(const RowSet& set) const {
     return set.loss != nullptr ? *set.loss : *embedding_.loss;
   }
+  // Parameters of the losses from an arena, and their gradient into one.
+  void read_loss_parameters(std::span<const float> weights);
+  void write_loss_gradient(std::span<const float> gradient, std::span<float> grads,
+                           bool accumulate) const;
+  void save_loss_parameters(const std::filesystem::path& directory,
+                            std::span<const float> weights) const;
   // The most columns and labels of a training set.
   RowShape largest_shape() const;
   std::size_t plan_pieces(std::size_t batch_size, std::size_t max_rows, models::PassKind kind);
@@ -151,7 +163,9 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
     std::vector<std::uint32_t> indices;  // indices of the texts, [columns, rows]
     std::vector<std::uint64_t> samples;
     std::vector<float> labels;
-    std::vector<float> values, gradient;  // [columns, rows, width]
+    std::vector<float> values;           // [columns, rows, width]
+    std::vector<float> gradient;         // like values, then the loss's parameters
+    std::vector<float> loss_parameters;  // of the last weights
   } batch_;
   GroupLoss group_loss_;
   GatheredLoss gathered_;

@@ -9,6 +9,8 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "tandem/kernels/context.h"
 
@@ -21,6 +23,7 @@ struct EmbeddedRows {
   std::size_t width = 0;          // components of an embedding
   std::span<const float> values;  // [columns, rows, width]
   std::span<const float> labels;  // [rows, labels per row]; empty when the data has no label
+  std::span<const float> parameters = {};  // EmbeddingLoss::parameters(), one behind the other
 };
 
 // The embedding of a row in a column of the group.
@@ -35,10 +38,19 @@ struct RowRange {
   std::size_t size() const { return end - begin; }
 };
 
+// A parameter of a loss, which is trained with those of the model.
+struct LossParameter {
+  std::string name;
+  std::vector<std::size_t> shape;  // [out, in] of a matrix, [out] of a bias
+};
+
 // Immutable: ranks and threads may share one. Inputs and outputs must not overlap.
 class EmbeddingLoss {
  public:
   virtual ~EmbeddingLoss() = default;
+
+  // The loss's own parameters for embeddings of `width` components.
+  virtual std::vector<LossParameter> parameters(std::size_t /*width*/) const { return {}; }
 
   // Numbers per row that the gradient of every row needs of all rows; 0: there is no first pass.
   virtual std::size_t statistics_per_row(const EmbeddedRows& group) const = 0;
@@ -50,7 +62,8 @@ class EmbeddingLoss {
 
   // The loss over all rows of the group, from `statistics` [rows, statistics_per_row] of all of
   // them. Overwrites `gradient` [columns, range, width] with the loss's gradient by the embeddings
-  // of the rows of `range`.
+  // of the rows of `range`. Behind it is the part that these rows have of the gradient by the
+  // loss's parameters, if it has some.
   virtual double loss_and_gradient(const EmbeddedRows& group, std::span<const float> statistics,
                                    RowRange range, std::span<float> gradient,
                                    const kernels::Context& context) const = 0;

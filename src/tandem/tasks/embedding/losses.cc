@@ -13,6 +13,7 @@
 #include "tandem/tasks/embedding/matryoshka_loss.h"
 #include "tandem/tasks/embedding/ranking_loss.h"
 #include "tandem/tasks/embedding/score_losses.h"
+#include "tandem/tasks/embedding/softmax_loss.h"
 
 namespace tandem::tasks::embedding {
 namespace {
@@ -33,6 +34,8 @@ constexpr std::array kLosses = {
     LossNeeds{.name = "OnlineContrastiveLoss", .labels = LabelKind::kBinary, .compares_rows = true},
     LossNeeds{"MarginMSELoss", 3, 0, LabelKind::kMargins},
     LossNeeds{"MSELoss", 1, 0, LabelKind::kEmbedding},
+    LossNeeds{
+        .name = "SoftmaxLoss", .labels = LabelKind::kClass, .has_parameters = true, .min_label = 0},
     LossNeeds{"BatchAllTripletLoss", 1, 1, LabelKind::kClass, false, true},
     LossNeeds{"BatchHardTripletLoss", 1, 1, LabelKind::kClass, false, true},
     LossNeeds{"BatchSemiHardTripletLoss", 1, 1, LabelKind::kClass, false, true},
@@ -144,6 +147,20 @@ std::unique_ptr<EmbeddingLoss> make_contrastive(const LossOptions& options, Scor
                          options.margin.value_or(0.5));
 }
 
+std::unique_ptr<EmbeddingLoss> make_softmax(const LossOptions& options) {
+  const SoftmaxOptions softmax{.classes = options.num_labels,
+                               .texts = options.concatenation_sent_rep,
+                               .difference = options.concatenation_sent_difference,
+                               .product = options.concatenation_sent_multiplication};
+  if (!softmax.texts && !softmax.difference && !softmax.product)
+    throw ConfigError(
+        "--loss SoftmaxLoss: found none of --concatenation_sent_rep, "
+        "--concatenation_sent_difference and --concatenation_sent_multiplication, expected at "
+        "least one",
+        /*usage=*/true);
+  return make_softmax_loss(softmax);
+}
+
 std::unique_ptr<EmbeddingLoss> make_whole_loss(const LossOptions& options) {
   const std::string_view name = loss_needs(options.name).name;
   const double scale = options.scale.value_or(20);
@@ -159,6 +176,7 @@ std::unique_ptr<EmbeddingLoss> make_whole_loss(const LossOptions& options) {
   if (name == "OnlineContrastiveLoss") return make_contrastive(options, online_contrastive);
   if (name == "MarginMSELoss") return make_score_loss(ranking::kDotPair, margin_mse, 0);
   if (name == "MSELoss") return make_teacher_loss();
+  if (name == "SoftmaxLoss") return make_softmax(options);
   static constexpr std::array<Choice<TripletChoice>, 4> kTriplets = {
       {{"BatchAllTripletLoss", TripletChoice::kAll},
        {"BatchHardTripletLoss", TripletChoice::kHardest},
@@ -240,13 +258,14 @@ namespace {
 
 bool is_good_label(const LossNeeds& needs, float label) {
   if (needs.labels == LabelKind::kBinary) return label == 0 || label == 1;
-  if (needs.labels == LabelKind::kClass) return std::nearbyint(label) == label;
+  if (needs.labels == LabelKind::kClass && std::nearbyint(label) != label) return false;
   return label >= needs.min_label && label <= needs.max_label;
 }
 
 std::string expected_label(const LossNeeds& needs) {
   if (needs.labels == LabelKind::kBinary) return "0 or 1";
-  if (needs.labels == LabelKind::kClass) return "a whole number";
+  if (needs.labels == LabelKind::kClass)
+    return needs.min_label == 0 ? "a class from 0 on" : "a whole number";
   if (needs.max_label == std::numeric_limits<float>::max()) return "a finite number";
   return fmt::format("{} to {}", needs.min_label, needs.max_label);
 }
@@ -317,10 +336,11 @@ std::string_view default_loss(LabelKind labels) {
 std::unique_ptr<EmbeddingLoss> make_loss(const LossOptions& options) {
   std::unique_ptr<EmbeddingLoss> whole = make_whole_loss(options);
   if (options.matryoshka_dims.empty()) return whole;
-  if (options.name == "MSELoss")
+  if (options.name == "MSELoss" || options.name == "SoftmaxLoss")
     throw ConfigError(
-        "--matryoshka_dims: found --loss MSELoss, whose labels are whole embeddings, expected a "
-        "loss of similarities; leave the flag out or use another loss",
+        fmt::format("--matryoshka_dims: found --loss {}, whose {} whole embeddings, expected a "
+                    "loss of similarities; leave the flag out or use another loss",
+                    options.name, options.name == "MSELoss" ? "labels are" : "classifier reads"),
         /*usage=*/true);
   const auto& weights = options.matryoshka_weights;
   if (!weights.empty() && weights.size() != options.matryoshka_dims.size())

@@ -26,6 +26,9 @@ struct LossOptions {
   double hardness_strength = 0;
   std::optional<double> margin = {};
   std::string distance_metric = {};  // TripletLoss, ContrastiveLoss, OnlineContrastiveLoss
+  std::size_t num_labels = 0;        // classes of SoftmaxLoss
+  bool concatenation_sent_rep = true, concatenation_sent_difference = true;  // SoftmaxLoss
+  bool concatenation_sent_multiplication = false;
   std::vector<std::size_t> matryoshka_dims = {};  // empty: the loss of whole embeddings
   std::vector<double> matryoshka_weights = {};    // empty: 1 for each
 };
@@ -47,6 +50,7 @@ struct LossNeeds {
   LabelKind labels = LabelKind::kNone;
   bool in_batch_negatives = false;  // the other rows of the group are negatives
   bool compares_rows = false;       // a pair of texts is compared with the pairs of other rows
+  bool has_parameters = false;      // trains parameters of its own
   float min_label = std::numeric_limits<float>::lowest();
   float max_label = std::numeric_limits<float>::max();
 };

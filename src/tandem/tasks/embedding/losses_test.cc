@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -132,6 +133,59 @@ TEST(EmbeddingLosses, GradientsAreThoseOfDifferences) {
           std::inner_product(direction.begin(), direction.end(), result.gradient.begin(), 0.0);
       EXPECT_NEAR(found, expected, 4e-3 * (1 + std::abs(expected))) << text_of(of);
     }
+  }
+}
+
+// A loss with parameters: value and gradients of texts and parameters by differences, for any parts
+// of the classifier's features; the parts of ranges add up to the whole.
+TEST(EmbeddingLosses, ClassifiersHaveTheGradientsOfDifferences) {
+  const std::size_t rows = 7, width = 5, classes = 4;
+  for (int parts = 1; parts < 8; ++parts) {
+    const auto loss = make_loss({.name = "SoftmaxLoss",
+                                 .num_labels = classes,
+                                 .concatenation_sent_rep = (parts & 1) != 0,
+                                 .concatenation_sent_difference = (parts & 2) != 0,
+                                 .concatenation_sent_multiplication = (parts & 4) != 0});
+    Data data = random_data(rows, 2, width, 1);
+    for (std::size_t i = 0; i < rows; ++i) data.labels[i] = static_cast<float>(i % classes);
+    std::size_t size = 0;
+    for (const LossParameter& one : loss->parameters(width))
+      size +=
+          std::accumulate(one.shape.begin(), one.shape.end(), std::size_t{1}, std::multiplies<>());
+    std::mt19937 random(static_cast<unsigned>(parts));
+    std::normal_distribution<float> normal;
+    std::vector<float> values = data.values;
+    for (std::size_t i = 0; i < size; ++i) values.push_back(normal(random) / 2);
+    const Machine machine(2);
+    const std::size_t texts = data.values.size();
+    const auto compute_at = [&](const std::vector<float>& at, RowRange range,
+                                std::vector<float>& gradient) {
+      gradient.assign(2 * range.size() * width + size, 7.0f);
+      return loss->loss_and_gradient({.rows = rows,
+                                      .columns = 2,
+                                      .width = width,
+                                      .values = std::span(at).first(texts),
+                                      .labels = data.labels,
+                                      .parameters = std::span(at).subspan(texts)},
+                                     {}, range, gradient, machine.context);
+    };
+    std::vector<float> gradient, ignored;
+    compute_at(values, {0, rows}, gradient);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto shifted = [&](float step) {
+        std::vector<float> moved = values;
+        moved[i] += step;
+        return compute_at(moved, {0, rows}, ignored);
+      };
+      constexpr float kStep = 1e-3f;
+      EXPECT_NEAR((shifted(kStep) - shifted(-kStep)) / (2 * kStep), gradient[i], 2e-3)
+          << parts << " " << i;
+    }
+    std::vector<float> first, second;
+    compute_at(values, {0, 3}, first);
+    compute_at(values, {3, rows}, second);
+    for (std::size_t i = 0; i < size; ++i)
+      EXPECT_NEAR(first[2 * 3 * width + i] + second[2 * 4 * width + i], gradient[texts + i], 1e-6);
   }
 }
 
