@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
-#include <fstream>
+#include <cstdlib>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -12,21 +12,24 @@
 #include "apps/answering/embedding.h"
 #include "apps/answering/embedding_job.h"
 #include "apps/answering/embedding_output.h"
-#include "apps/answering/embedding_spool.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "apps/command/count_line.h"
-#include "apps/command/line_output.h"
 #include "apps/command/text_lines.h"
 #include "apps/command/version.h"
+#include "apps/embed_output.h"
+#include "apps/embed_share.h"
+#include "tandem/comm/texts.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
-#include "tandem/core/python_json.h"
+#include "tandem/job/rank_threads.h"
+#include "tandem/job/shared_error.h"
+#include "tandem/job/world.h"
+#include "tandem/rendezvous/identity.h"
+#include "tandem/trainer/training_arguments.h"
 
 namespace tandem::apps {
 namespace {
-
-using nlohmann::ordered_json;
 
 // Texts that are read, computed and written together: sorted by length among themselves.
 constexpr std::size_t kTextsAtOnce = 1024;
@@ -76,9 +79,10 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
                  "file with a text on each line, empty ones included; -: standard input, the "
                  "default without texts")
       ->excludes(texts);
-  app.add_option("--output", options.output,
-                 "file to write: a NumPy array [texts, values] if its name ends with .npy, else "
-                 "JSON lines; -: standard output")
+  app.add_option(
+         "--output", options.output,
+         "file to write: a NumPy array [texts, values] if its name ends with .npy, a Parquet "
+         "file if it ends with .parquet, else JSON lines; -: standard output")
       ->capture_default_str();
   app.add_flag("--json", options.json,
                "JSON lines on standard output, where a pipe or a file gets a NumPy array");
@@ -120,18 +124,26 @@ class Texts {
   }
   explicit Texts(const std::string& path) : path_(path), lines_(std::in_place, path) {}
 
-  // The next texts, at most kTextsAtOnce; none: the end.
-  std::vector<std::string> next() {
+  // The next texts, at most `count`; none: the end. Texts of the command line come at once.
+  std::vector<std::string> next(std::size_t count = kTextsAtOnce) {
     if (!lines_) return std::exchange(given_, {});
     std::vector<std::string> texts;
     std::string line;
-    while (texts.size() < kTextsAtOnce && lines_->next(line)) texts.push_back(line);
+    while (texts.size() < count && lines_->next(line)) texts.push_back(line);
     return texts;
   }
   void skip(std::size_t count) {
     std::string line;
     while (lines_ && lines_->count() < count && lines_->next(line)) {
     }
+  }
+  // Texts of the whole input, which is read for that.
+  static std::size_t count(const std::string& path) {
+    TextLines lines(path);
+    std::string line;
+    while (lines.next(line)) {
+    }
+    return lines.count();
   }
   std::string source() const { return lines_ ? lines_->source() : "the command line"; }
 
@@ -144,145 +156,7 @@ class Texts {
   std::optional<TextLines> lines_;
 };
 
-// --- the output ---
-
-class Output {
- public:
-  virtual ~Output() = default;
-  virtual std::size_t rows_before() const { return 0; }  // rows of an earlier process
-  virtual void write(std::span<const std::string> texts, std::span<const float> embeddings) = 0;
-  virtual void commit() {}
-  // Before write(), where the format lacks them.
-  virtual void set_ranges(const ValueRanges&) {}
-};
-
-void write_whole(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EPIPE) throw OutputClosed();
-    if (written < 0) throw io_error("cannot write", "standard output", errno);
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
-
-// {"text": …, "embedding": […]}, or the bytes of --precision. A file appears when it is whole. Its
-// lines are in PATH.partial until then; an error removes that file.
-class JsonOutput final : public Output {
- public:
-  JsonOutput(const std::string& path, EmbeddingFormat format) : format_(std::move(format)) {
-    if (path == "-") {
-      output_ = std::make_unique<LineOutput>(STDOUT_FILENO);
-      return;
-    }
-    std::error_code ignored;
-    const bool is_device =
-        std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
-    if (!is_device) path_ = path;
-    const std::string written = is_device ? path : partial();
-    output_ = std::make_unique<std::ofstream>(written, std::ios::trunc);
-    if (!*output_) throw io_error("cannot write", written, errno);
-  }
-  ~JsonOutput() override {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove(partial(), ignored);
-  }
-
-  void write(std::span<const std::string> texts, std::span<const float> embeddings) override {
-    for (std::size_t i = 0; i < texts.size(); ++i) {
-      const auto embedding = embeddings.subspan(i * format_.size, format_.size);
-      ordered_json json = {{"text", texts[i]}};
-      if (format_.precision == EmbeddingPrecision::kFloat32) {
-        json["embedding"] = embedding;
-      } else {
-        std::string bytes;
-        append_embeddings(format_, embedding, bytes);
-        for (const char byte : bytes)
-          json["embedding"].push_back(is_signed(format_.precision)
-                                          ? static_cast<signed char>(byte)
-                                          : static_cast<unsigned char>(byte));
-      }
-      *output_ << python_json(json) << '\n';
-    }
-    output_->flush();
-    if (!*output_) throw io_error("cannot write", "the output", errno);
-  }
-  void commit() override {
-    if (path_.empty()) return;
-    std::error_code error;
-    std::filesystem::rename(partial(), path_, error);
-    if (error) throw io_error("cannot write", path_, error.value());
-  }
-  void set_ranges(const ValueRanges& ranges) override { format_.ranges = ranges; }
-
- private:
-  std::string partial() const { return path_ + ".partial"; }
-
-  std::unique_ptr<std::ostream> output_;
-  std::string path_;  // path of a regular file; else empty
-  EmbeddingFormat format_;
-};
-
-// A pipe gets the number of rows before the rows, so all are kept until the end.
-class NpyPipe final : public Output {
- public:
-  explicit NpyPipe(EmbeddingFormat format) : format_(std::move(format)) {}
-
-  void write(std::span<const std::string> texts, std::span<const float> embeddings) override {
-    rows_ += texts.size();
-    append_embeddings(format_, embeddings, bytes_);
-  }
-  void commit() override {
-    write_whole(STDOUT_FILENO, npy_header(format_.precision, rows_, format_.size));
-    write_whole(STDOUT_FILENO, bytes_);
-  }
-  void set_ranges(const ValueRanges& ranges) override { format_.ranges = ranges; }
-
- private:
-  EmbeddingFormat format_;
-  std::size_t rows_ = 0;
-  std::string bytes_;
-};
-
-// Keeps all on disk until the ranges are known.
-class WaitingOutput final : public Output {
- public:
-  WaitingOutput(std::unique_ptr<Output> output, std::size_t size)
-      : output_(std::move(output)), size_(size), spool_(size) {}
-
-  void write(std::span<const std::string> texts, std::span<const float> embeddings) override {
-    ranges_.add(embeddings, size_);
-    spool_.append(texts, embeddings);
-  }
-  void commit() override {
-    output_->set_ranges(ranges_);
-    spool_.replay([&](std::span<const std::string> texts, std::span<const float> embeddings) {
-      output_->write(texts, embeddings);
-    });
-    output_->commit();
-  }
-
- private:
-  std::unique_ptr<Output> output_;
-  std::size_t size_;
-  EmbeddingSpool spool_;
-  ValueRanges ranges_;
-};
-
-class NpyOutput final : public Output {
- public:
-  NpyOutput(const std::string& path, const EmbeddingFormat& format, const std::string& job)
-      : file_(path, format, job) {}
-
-  std::size_t rows_before() const override { return file_.rows(); }
-  void write(std::span<const std::string>, std::span<const float> embeddings) override {
-    file_.append(embeddings);
-  }
-  void commit() override { file_.commit(); }
-
- private:
-  NpyFile file_;
-};
+// --- the job ---
 
 // Everything that decides the bytes of an output, in addition to the precision: one line each.
 std::string job_text(const Options& options, const Embedder& embedder, const FoundModel& found,
@@ -295,20 +169,6 @@ std::string job_text(const Options& options, const Embedder& embedder, const Fou
   return embedder_job(found, embedder, embedder.prompt(), options.model.bf16) +
          fmt::format("kernels={}\ninput={}\nnormalize={}\ncalibration={}\n", kernels_text(), input,
                      options.embed.normalize, calibration);
-}
-
-std::unique_ptr<Output> open_output(const Options& options, const std::string& job,
-                                    const EmbeddingFormat& format) {
-  const bool standard = options.output == "-";
-  if (!standard && options.output.ends_with(".npy"))
-    return std::make_unique<NpyOutput>(options.output, format, job);
-  std::unique_ptr<Output> output;
-  if (standard && !options.json && options.texts.empty() && ::isatty(STDOUT_FILENO) == 0)
-    output = std::make_unique<NpyPipe>(format);
-  else
-    output = std::make_unique<JsonOutput>(options.output, format);
-  if (!format.lacks_ranges()) return output;
-  return std::make_unique<WaitingOutput>(std::move(output), format.size);
 }
 
 // --- the ranges of int8 and uint8 ---
@@ -343,35 +203,202 @@ ValueRanges calibrate(const Options& options, Embedder& embedder) {
   return ranges;
 }
 
+// --- ranks ---
+
+// The ranks that a launcher started; a process without one is alone and has no communicator.
+class Ranks {
+ public:
+  explicit Ranks(const Environment& environment) : environment_(environment) {
+    if (!rendezvous::identify(environment).distributed()) return;
+    if (environment.get("TANDEM_AGENT")) {
+      raise<ConfigError>(
+          "tandem embed: found the ranks of tandem run or torchrun with an agent, expected those "
+          "of "
+          "mpirun or srun");
+    }
+    trainer::TrainingArguments waits;
+    waits.ddp_timeout = kLongestWait;
+    waits.output_dir = "";
+    job::WorldEvents events;
+    events.on_failure = [](const std::string& message) {
+      fmt::print(stderr, "tandem: {}\n", message);
+      std::_Exit(CommError("").exit_code());
+    };
+    world_ = job::join_world(environment, waits, std::move(events));
+    const job::RankThreads threads = job::threads_for_rank(environment, *world_->communicator);
+    auto values = environment.values();
+    values["OMP_NUM_THREADS"] = std::to_string(threads.count);
+    environment_ = Environment(std::move(values));
+  }
+
+  comm::Communicator* communicator() const { return world_ ? world_->communicator.get() : nullptr; }
+  // With the rank's number of threads.
+  const Environment& environment() const { return environment_; }
+  bool is_first() const { return !world_ || world_->communicator->rank() == 0; }
+  int count() const { return world_ ? world_->communicator->size() : 1; }
+  // Runs what all ranks do alike; an error of all of them is reported once.
+  void run(const std::function<void()>& work) const {
+    if (!world_) return work();
+    job::run_with_shared_errors(*world_->communicator, work);
+  }
+  void close() const {
+    if (world_) world_->communicator->close();
+  }
+
+ private:
+  // Ranks wait for the slowest one. A dead one is noticed at once.
+  static constexpr int kLongestWait = 7 * 24 * 3600;  // s
+
+  Environment environment_;
+  std::optional<job::World> world_;
+};
+
+void require_files(const Options& options, const Texts& texts, int ranks) {
+  if (ranks == 1) return;
+  if (texts.identity().empty() || options.output == "-") {
+    raise<ConfigError>(
+        "found {} ranks without {}, expected --file and --output with the names of files, because "
+        "each rank reads its own lines",
+        ranks, options.output == "-" ? "--output" : "--file");
+  }
+}
+
+// Whether the rows are kept in files beside the output until all are there. A .npy file of one rank
+// resumes without.
+bool keeps_rows(const Options& options, const Texts& texts, int ranks) {
+  if (ranks > 1) return true;
+  std::error_code ignored;
+  const bool is_device = std::filesystem::exists(options.output, ignored) &&
+                         !std::filesystem::is_regular_file(options.output, ignored);
+  return options.output != "-" && !is_npy(options.output) && !is_device &&
+         !texts.identity().empty();
+}
+
+void note_resume(const std::string& output, std::size_t before) {
+  if (before == 0) return;
+  fmt::print(stderr, "tandem embed: {} has {} texts already; resuming after them\n", output,
+             before);
+}
+
+// Everything that both ways of writing need.
+struct Work {
+  const Options& options;
+  Embedder& embedder;
+  Texts& texts;
+  const std::string& job;
+};
+
+OutputOptions output_options(const Options& options) {
+  return {options.output, !options.json && options.texts.empty()};
+}
+
+void embed_at_once(const Work& work) {
+  const Options& options = work.options;
+  const EmbeddingFormat format{options.precision, work.embedder.size(),
+                               calibrate(options, work.embedder)};
+  const auto output = open_output(output_options(options), work.job, format);
+  const std::size_t before = output->rows_before();
+  note_resume(options.output, before);
+  work.texts.skip(before);
+  CountLine progress("tandem embed", "texts", before);
+  std::size_t done = 0;
+  for (auto some = work.texts.next(); !some.empty(); some = work.texts.next()) {
+    output->write(some, work.embedder.embed(some, before + done + 1));
+    done += some.size();
+    progress.show(before + done);
+  }
+  if (before + done == 0)
+    raise<DataError>("{} has no text in it; expected one on each line", work.texts.source());
+  if (format.lacks_ranges()) warn_of_few(before + done, "");
+  output->commit();
+  if (options.texts.empty()) progress.finish(before + done);
+}
+
+// The lines of the own share.
+void embed_share(const Work& work, const Ranks& ranks, EmbeddingShare& share) {
+  const LineRange lines = share.lines();
+  const std::size_t before = share.done();
+  if (ranks.is_first()) note_resume(work.options.output, before);
+  work.texts.skip(lines.begin + before);
+  CountLine progress("tandem embed", "texts", before);
+  std::size_t done = 0;
+  while (before + done < lines.size()) {
+    auto some = work.texts.next(std::min(kTextsAtOnce, lines.size() - before - done));
+    if (some.empty()) raise<DataError>("{} has become shorter; run again", work.texts.source());
+    share.append(work.embedder.embed(some, lines.begin + before + done + 1));
+    done += some.size();
+    if (ranks.is_first()) progress.show(before + done);
+  }
+  if (ranks.is_first()) progress.finish(before + done);
+}
+
+void write_output(const Work& work, std::size_t lines, EmbeddingShare& share) {
+  const Options& options = work.options;
+  const EmbeddingFormat format{options.precision, work.embedder.size(),
+                               calibrate(options, work.embedder)};
+  if (format.lacks_ranges()) warn_of_few(lines, "");
+  const auto output = open_output(output_options(options), work.job, format);
+  const std::size_t before = output->rows_before();
+  Texts texts(options.file);
+  texts.skip(before);
+  share.collect(before, kTextsAtOnce, [&](std::span<const float> embeddings) {
+    output->write(texts.next(embeddings.size() / format.size), embeddings);
+  });
+  output->commit();
+}
+
+// Ranks of different hosts may read different files, and other kernels round differently.
+void check_equal(const Work& work, const Ranks& ranks, std::size_t lines) {
+  if (ranks.communicator() == nullptr) return;
+  const std::string own =
+      fmt::format("{} lines, kernels {}, {} values", lines, kernels_text(), work.embedder.size());
+  const auto all = all_gather_texts(*ranks.communicator(), own);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    raise<ConfigError>("rank {} has {}, expected as rank 0: {}", rank, all[rank], all[0]);
+  }
+}
+
+void embed_by_shares(const Work& work, const Ranks& ranks) {
+  const std::size_t lines = Texts::count(work.options.file);
+  check_equal(work, ranks, lines);
+  if (lines == 0)
+    raise<DataError>("{} has no text in it; expected one on each line", work.texts.source());
+  EmbeddingShare share(work.options.output, work.embedder.size(), work.job, lines,
+                       ranks.communicator());
+  embed_share(work, ranks, share);
+  if (ranks.is_first())
+    write_output(work, lines, share);
+  else
+    share.collect(0, kTextsAtOnce, {});
+  share.remove();
+}
+
 }  // namespace
 
 int embed(const Invocation& invocation) {
   Options options;
   if (!parse_options(invocation.words, options)) return 0;
-  const FoundModel found(options.model, invocation.environment, /*sentence=*/true);
-  Embedder embedder(found, options.embed, invocation.environment);
-  print_warnings(embedder.model());
+  const Ranks ranks(invocation.environment);
+  std::optional<FoundModel> found;
+  std::optional<Embedder> embedder;
+  std::optional<Texts> texts;
+  std::string job;
+  ranks.run([&] {
+    found.emplace(options.model, ranks.environment(), /*sentence=*/true);
+    embedder.emplace(*found, options.embed, ranks.environment());
+    texts.emplace(options);
+    require_files(options, *texts, ranks.count());
+    job = job_text(options, *embedder, *found, *texts);
+  });
+  if (ranks.is_first()) print_warnings(embedder->model());
   std::signal(SIGPIPE, SIG_IGN);  // write() reports a closed pipe
-  Texts texts(options);
-  const EmbeddingFormat format{options.precision, embedder.size(), calibrate(options, embedder)};
-  const auto output = open_output(options, job_text(options, embedder, found, texts), format);
-  const std::size_t before = output->rows_before();
-  if (before > 0)
-    fmt::print(stderr, "tandem embed: {} has {} texts already; resuming after them\n",
-               options.output, before);
-  texts.skip(before);
-  CountLine progress("tandem embed", "texts", before);
-  std::size_t done = before;
-  for (auto some = texts.next(); !some.empty(); some = texts.next()) {
-    output->write(some, embedder.embed(some, done + 1));
-    done += some.size();
-    progress.show(done);
-  }
-  if (done == 0)
-    raise<DataError>("{} has no text in it; expected one on each line", texts.source());
-  if (format.lacks_ranges()) warn_of_few(done, "");
-  output->commit();
-  if (options.texts.empty()) progress.finish(done);
+  const Work work{options, *embedder, *texts, job};
+  if (keeps_rows(options, *texts, ranks.count()))
+    embed_by_shares(work, ranks);
+  else
+    embed_at_once(work);
+  ranks.close();
   return 0;
 }
 

@@ -158,7 +158,7 @@ void NpyFile::append(std::span<const float> embeddings) {
   rows_ += embeddings.size() / partial_.size;
 }
 
-std::vector<float> NpyFile::read_rows(std::size_t first, std::size_t count) const {
+std::vector<float> NpyFile::read(std::size_t first, std::size_t count) const {
   std::vector<float> rows(count * partial_.size);
   const std::span<std::byte> bytes = std::as_writable_bytes(std::span(rows));
   const std::size_t offset = kNpyHeader + first * partial_.size * sizeof(float);
@@ -175,12 +175,12 @@ std::vector<float> NpyFile::read_rows(std::size_t first, std::size_t count) cons
 // PATH.partial stays as it is until PATH is whole: a kill costs no row.
 void NpyFile::quantize_partial() {
   for (std::size_t row = 0; row < rows_; row += kRowsAtOnce)
-    format_.ranges.add(read_rows(row, std::min(kRowsAtOnce, rows_ - row)), format_.size);
+    format_.ranges.add(read(row, std::min(kRowsAtOnce, rows_ - row)), format_.size);
   AtomicFile file(path_);
   file.write(npy_header(format_.precision, rows_, format_.size));
   for (std::size_t row = 0; row < rows_; row += kRowsAtOnce) {
     std::string bytes;
-    append_embeddings(format_, read_rows(row, std::min(kRowsAtOnce, rows_ - row)), bytes);
+    append_embeddings(format_, read(row, std::min(kRowsAtOnce, rows_ - row)), bytes);
     file.write(bytes);
   }
   file.commit();
@@ -204,6 +204,12 @@ void NpyFile::commit() {
   else
     finish_partial();
   std::error_code ignored;
+  std::filesystem::remove(job_file(), ignored);
+}
+
+void NpyFile::discard() {
+  std::error_code ignored;
+  std::filesystem::remove(partial(), ignored);
   std::filesystem::remove(job_file(), ignored);
 }
 

@@ -68,13 +68,16 @@ class NpyFile {
   std::size_t rows() const { return rows_; }
   // embeddings: [rows, size]. Throws IoError.
   void append(std::span<const float> embeddings);
+  // Rows of PATH.partial, which has float32. Throws IoError.
+  std::vector<float> read(std::size_t first, std::size_t count) const;
   void commit();
+  // Removes PATH.partial and PATH.job.
+  void discard();
 
  private:
   std::filesystem::path partial() const;
   std::filesystem::path job_file() const;
   void write_at(std::size_t offset, std::string_view bytes);
-  std::vector<float> read_rows(std::size_t first, std::size_t count) const;
   void finish_partial();
   void quantize_partial();
 

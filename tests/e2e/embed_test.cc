@@ -229,6 +229,115 @@ void KilledEmbed::expect_resumed(const std::string& precision) const {
 TEST_F(KilledEmbed, IsResumed) { expect_resumed("float32"); }
 TEST_F(KilledEmbed, IsResumedBeforeItsRangesAreKnown) { expect_resumed("int8"); }
 
+// JSON lines and Parquet files of a killed call have the bytes of a whole one, too.
+TEST_F(KilledEmbed, OtherFilesAreResumedFromTheirRows) {
+  const std::string file = lines_file(many_texts(6000), "texts");
+  for (const char* name : {"killed.jsonl", "killed.parquet"}) {
+    const auto command = [&](const std::string& output) {
+      return Words{kProgram,         "embed", "--model",  (kDemo / "model").native(),
+                   "--file",         file,    "--output", path(output).native(),
+                   "--truncate_dim", "16"};
+    };
+    const std::string whole = std::string("whole") + fs::path(name).extension().native();
+    ASSERT_EQ(run(command(whole)).exit_code, 0);
+    const fs::path partial = path(std::string(name) + ".rows.partial");
+    bool killed = false;
+    for (int attempt = 0; attempt < 20 && !killed; ++attempt) {
+      fs::remove(path(name));
+      Process process(command(name), {{"OMP_NUM_THREADS", "1"}});
+      std::error_code error;
+      while (process.running() && !(fs::exists(partial) && fs::file_size(partial, error) > 128))
+        std::this_thread::sleep_for(1ms);
+      ::kill(process.pid(), SIGKILL);
+      process.wait();
+      killed = fs::exists(partial) && !fs::exists(path(name));
+    }
+    ASSERT_TRUE(killed) << "the call was never killed before its end";
+    const ProcessResult resumed = run(command(name));
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_THAT(resumed.err, HasSubstr("texts already; resuming after them"));
+    EXPECT_TRUE(read_file(path(whole)) == read_file(path(name)));
+    EXPECT_FALSE(fs::exists(partial));
+  }
+}
+
+class EmbedByRanks : public Embed {
+ protected:
+  Words command(const std::string& file, const std::string& output, const Words& more) const {
+    return with({kProgram, "embed", "--model", (kDemo / "model").native(), "--file", file,
+                 "--output", path(output).native(), "--truncate_dim", "24"},
+                more);
+  }
+  std::set<std::string> files() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(path("")))
+      names.insert(entry.path().filename().native());
+    return names;
+  }
+};
+
+// Shares of unequal sizes, ranks without a line, and every kind of file.
+TEST_F(EmbedByRanks, TheFileIsThatOfOneRank) {
+  for (const std::size_t lines : {2500u, 2u}) {
+    const std::string file = lines_file(many_texts(lines), "texts");
+    for (const auto& [name, more] : {std::pair<std::string, Words>("floats.npy", {}),
+                                     {"bytes.npy", {"--precision", "int8"}},
+                                     {"bits.npy", {"--precision", "ubinary"}},
+                                     {"rows.parquet", {}},
+                                     {"bytes.parquet", {"--precision", "uint8"}},
+                                     {"rows.jsonl", {}}}) {
+      run_ok(command(file, "one-" + name, more));
+      run_ranks(command(file, "ranks-" + name, more), 3);
+      EXPECT_TRUE(read_file(path("one-" + name)) == read_file(path("ranks-" + name))) << name;
+    }
+  }
+  for (const std::string& name : files())
+    EXPECT_EQ(name.find(".rows"), std::string::npos) << name << " was left";
+}
+
+// Ranks that were killed continue behind their rows.
+TEST_F(EmbedByRanks, KilledRanksResume) {
+  const std::string file = lines_file(many_texts(9000), "texts");
+  run_ok(command(file, "one.npy", {}));
+  const auto partial = [&](int rank) {
+    return path(fmt::format("killed.npy.rows-{}-of-2.partial", rank));
+  };
+  bool killed = false;
+  for (int attempt = 0; attempt < 20 && !killed; ++attempt) {
+    fs::remove(path("killed.npy"));
+    const int port = free_port();
+    std::vector<std::unique_ptr<Process>> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.push_back(std::make_unique<Process>(command(file, "killed.npy", {}),
+                                                rank_variables(rank, 2, port)));
+    }
+    std::error_code error;
+    while (ranks[1]->running() &&
+           !(fs::exists(partial(1)) && fs::file_size(partial(1), error) > 128))
+      std::this_thread::sleep_for(1ms);
+    ::kill(ranks[1]->pid(), SIGKILL);
+    const ProcessResult first = ranks[0]->wait();
+    ranks[1]->wait();
+    killed = first.exit_code != 0 && fs::exists(partial(1));
+    if (killed) {
+      EXPECT_EQ(first.exit_code, 200) << first.err;
+    }
+  }
+  ASSERT_TRUE(killed) << "rank 1 was never killed before its end";
+  run_ranks(command(file, "killed.npy", {}), 2);
+  EXPECT_TRUE(read_file(path("one.npy")) == read_file(path("killed.npy")));
+  EXPECT_FALSE(fs::exists(partial(0)) || fs::exists(partial(1)));
+}
+
+TEST_F(EmbedByRanks, NeedsFilesThatEveryRankCanRead) {
+  const Words words = {kProgram, "embed", "--model", (kDemo / "model").native(), "a text"};
+  const int port = free_port();
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.push_back(std::make_unique<Process>(words, rank_variables(rank, 2, port)));
+  for (auto& rank : ranks) EXPECT_EQ(rank->wait().exit_code, 1);
+}
+
 // The array of a .npy file of bytes, as numbers from 0 on.
 std::string bytes_of(const std::string& array) { return array.substr(128); }
 

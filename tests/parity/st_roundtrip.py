@@ -108,10 +108,27 @@ def softmax_model(folder):
     compare_embeddings(trained, "tiny-st-mean trained with SoftmaxLoss")
 
 
+def parquet_file(folder):
+    """pyarrow reads a Parquet file of `tandem embed`."""
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        print("pyarrow is absent: no Parquet file is read")
+        return
+    model, texts, output = SHARED / "models/tiny-st-mean", folder / "texts.txt", folder / "vectors.parquet"
+    texts.write_text("".join(text + "\n" for text in TEXTS))
+    run("embed", "--model", model, "--file", texts, "--output", output)
+    table = pyarrow.parquet.read_table(output)
+    expect_equal(table["embedding"].to_pylist(), embeddings(model), 0, "Parquet file")
+    if table["text"].to_pylist() != TEXTS or str(table.schema.field("embedding").type) != "list<element: float not null>":
+        findings.append(f"Parquet file: found {table.schema} and the texts {table['text'].to_pylist()}")
+
+
 with tempfile.TemporaryDirectory() as temporary:
     for model_name in ("tiny-st-mean", "tiny-st-cls-norm", "tiny-st-dense", "tiny-st-dense-old", "tiny-bert"):
         bi_encoder(model_name, pathlib.Path(temporary))
     softmax_model(pathlib.Path(temporary))
+    parquet_file(pathlib.Path(temporary))
     for model_name in ("tiny-ce", "tiny-ce-old"):
         cross_encoder(model_name, pathlib.Path(temporary))
 print("\n".join(findings) or "st_roundtrip: no findings")
