@@ -190,7 +190,13 @@ SLOW_HEADERS = {
 }
 
 # Folders under tasks/ that are not tasks, and features of texts: every task may include them.
-SHARED_BY_TASKS = ("tandem/tasks/corpus/", "tandem/tasks/ranking/", "tandem/tasks/text_classification/text_features.h")
+SHARED_BY_TASKS = (
+    "tandem/tasks/causal_language/causal_language_task.h",
+    "tandem/tasks/causal_language/causal_samples.h",
+    "tandem/tasks/corpus/",
+    "tandem/tasks/ranking/",
+    "tandem/tasks/text_classification/text_features.h",
+)
 
 
 # Folders that may include a header of a kind of layer; the last two are test support.

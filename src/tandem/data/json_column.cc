@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "tandem/core/error.h"
@@ -12,6 +13,8 @@ namespace {
 using Kind = formats::Column::Kind;
 
 constexpr int kDeepestList = 64;
+// Every object of a column has room for all of its fields.
+constexpr std::size_t kMostFields = 64;
 
 std::string_view name_of(Kind kind) {
   switch (kind) {
@@ -25,6 +28,8 @@ std::string_view name_of(Kind kind) {
       return "bool";
     case Kind::kList:
       return "list";
+    case Kind::kStruct:
+      return "object";
     default:
       return "null";
   }
@@ -86,10 +91,13 @@ formats::Column JsonColumnWriter::begin(std::string_view name) {
 void JsonColumnWriter::add_null(formats::Column& column) {
   add_placeholder(column);
   column.valid.back() = 0;
+  if (column.kind != Kind::kStruct) return;
+  for (formats::Column& field : column.children) add_null(field);
 }
 
 void JsonColumnWriter::add(formats::Column& column, JsonCursor& cursor, int depth) {
   const char c = cursor.peek();
+  if (c == '{' && objects_) return add_object(column, cursor, depth);
   if (c == '{') {
     raise<DataError>("\"{}\" is an object; expected text, a number, true, false or a list",
                      column.name);
@@ -103,6 +111,30 @@ void JsonColumnWriter::add(formats::Column& column, JsonCursor& cursor, int dept
   formats::Column& elements = column.children.front();
   cursor.elements([&] { add(elements, cursor, depth + 1); });
   column.begins.back() = elements.size;
+}
+
+void JsonColumnWriter::add_object(formats::Column& column, JsonCursor& cursor, int depth) {
+  if (depth == kDeepestList)
+    raise<DataError>("\"{}\" has objects of more than {} levels", column.name, kDeepestList);
+  adopt(column, Kind::kStruct);
+  add_placeholder(column);
+  cursor.members([&](std::string_view key) {
+    const std::string_view name = decode_json_string(key, texts_);
+    auto field = std::find_if(column.children.begin(), column.children.end(),
+                              [&](const formats::Column& child) { return child.name == name; });
+    if (field == column.children.end()) {
+      if (column.children.size() == kMostFields)
+        raise<DataError>("\"{}\" has objects with more than {} keys", column.name, kMostFields);
+      formats::require_utf8(name, [&] { return fmt::format("a key of \"{}\"", column.name); });
+      field = column.children.insert(field, begin(name));
+      while (field->size + 1 < column.size) add_null(*field);
+    }
+    if (field->size == column.size)
+      raise<DataError>("\"{}\" has an object with the key \"{}\" twice", column.name, name);
+    add(*field, cursor, depth + 1);
+  });
+  for (formats::Column& field : column.children)
+    if (field.size < column.size) add_null(field);
 }
 
 void JsonColumnWriter::add_text(formats::Column& column, std::string_view raw) {

@@ -109,13 +109,15 @@ class JsonSource final : public formats::TableSource {
   explicit JsonSource(std::string_view text) : JsonSource(JsonRows(text), text, {}) {}
   // The rows of a text without byte order mark that JsonParts has cut off.
   JsonSource(std::string_view text, const JsonPart& part)
-      : JsonSource(JsonRows(text, part), text, part) {}
+      : JsonSource(JsonRows(text, part), text, part, /*objects=*/true) {}
 
-  JsonSource(const JsonRows& rows, std::string_view text, const JsonPart& part)
+  JsonSource(const JsonRows& rows, std::string_view text, const JsonPart& part,
+             bool objects = false)
       : text_(text),
         rows_(rows),
         part_(part),
-        budget_(text.size() - part.begin, "leave out the columns that few rows have") {
+        budget_(text.size() - part.begin, "leave out the columns that few rows have"),
+        writer_(texts_, objects) {
     if (rows_.form() == JsonRows::Form::kColumns) {
       find_columns();
     } else {
@@ -280,7 +282,7 @@ class JsonSource final : public formats::TableSource {
   JsonPart part_;
   formats::ReadBudget budget_;
   std::deque<std::string> keys_, texts_;
-  JsonColumnWriter writer_{texts_};
+  JsonColumnWriter writer_;
   std::unordered_map<std::string_view, std::size_t> index_;
   std::vector<std::string> names_;
   std::vector<std::size_t> lines_;
@@ -370,7 +372,9 @@ std::unique_ptr<formats::TableSource> open_json(std::string_view text) {
 std::unique_ptr<formats::TableSource> open_json_in_parts(std::string_view text,
                                                          std::size_t part_bytes) {
   text = without_byte_order_mark(text);
-  if (JsonRows(text).form() != JsonRows::Form::kLines) return std::make_unique<JsonSource>(text);
+  const JsonRows rows(text);
+  if (rows.form() != JsonRows::Form::kLines)
+    return std::make_unique<JsonSource>(rows, text, JsonPart{}, /*objects=*/true);
   return std::make_unique<JsonParts>(text, part_bytes);
 }
 

@@ -24,7 +24,7 @@ std::unique_ptr<formats::TableSource> open_json(std::string_view text);
 
 // The same for a text that may be larger than memory: of JSON lines, next() gives the rows of about
 // `part_bytes` bytes at a time. The columns are the keys of the first part. The other forms are
-// given at once.
+// given at once. Objects in a column are structs here.
 std::unique_ptr<formats::TableSource> open_json_in_parts(std::string_view text,
                                                          std::size_t part_bytes);
 

@@ -199,6 +199,51 @@ TEST(JsonInParts, HaveTheSameRows) {
     EXPECT_EQ(read(*open_json_in_parts(text, bytes)), whole) << bytes;
 }
 
+// Objects are structs with the keys of all of them.
+TEST(JsonInParts, Objects) {
+  const auto source = open_json_in_parts(
+      R"({"a": null} {"a": [{"r": "x"}, {"c": [1, 2], "r": null}]} {"a": []} {"a": [{"r": "y"}]})",
+      1 << 20);
+  const std::vector<std::size_t> columns{0};
+  formats::Table table;
+  ASSERT_TRUE(source->next(columns, table));
+  const formats::Column& lists = table.columns[0];
+  EXPECT_TRUE(lists.is_null(0));
+  EXPECT_EQ(lists.begins, (std::vector<std::size_t>{0, 0, 2, 2, 3}));
+  const formats::Column& objects = lists.children.at(0);
+  ASSERT_EQ(objects.kind, formats::Column::Kind::kStruct);
+  EXPECT_EQ(objects.size, 3u);
+  const formats::Column &r = *objects.field("r"), &c = *objects.field("c");
+  EXPECT_EQ(r.texts, (std::vector<std::string_view>{"x", "", "y"}));
+  EXPECT_TRUE(r.is_null(1));
+  EXPECT_TRUE(c.is_null(0));
+  EXPECT_EQ(c.begins, (std::vector<std::size_t>{0, 0, 2, 2}));
+}
+
+TEST(JsonInParts, ObjectsThatAreWrong) {
+  const auto refusal = [](std::string_view text) {
+    try {
+      const auto source = open_json_in_parts(text, 1 << 20);
+      const std::vector<std::size_t> columns{0};
+      formats::Table table;
+      source->next(columns, table);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_THAT(refusal(R"({"a": {"b": 1, "b": 2}} {"a": null})"), HasSubstr("the key \"b\" twice"));
+  EXPECT_THAT(refusal(R"({"a": {"b": 1}} {"a": {"b": "x"}})"),
+              HasSubstr("row 2 (line 1): \"b\" is text here, but integer before"));
+  EXPECT_THAT(refusal(R"({"a": {"b": 1}} {"a": [1]})"),
+              HasSubstr("is list here, but object before"));
+  std::string wide = R"({"a": {)", deep = R"({"a": )";
+  for (int i = 0; i < 100; ++i) wide += fmt::format("\"k{}\": 1{}", i, i == 99 ? "}}" : ", ");
+  for (int i = 0; i < 100; ++i) deep += R"({"b": )";
+  EXPECT_THAT(refusal(wide + "{\"a\": null}"), HasSubstr("objects with more than 64 keys"));
+  EXPECT_THAT(refusal(deep + "1" + std::string(101, '}')), HasSubstr("more than 64 levels"));
+}
+
 // Other forms come at once.
 TEST(JsonInParts, OtherFormsAreOnePart) {
   const std::vector<std::size_t> columns{0};
