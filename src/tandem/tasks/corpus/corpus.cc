@@ -45,13 +45,19 @@ std::string first_name(std::span<const fs::path> files) {
              : fmt::format("{} and {} more", files.front().string(), files.size() - 1);
 }
 
+std::string length_text(std::size_t tokens) {
+  return tokens == text::Tokenizer::kUnlimited ? "any length" : fmt::format("{} tokens", tokens);
+}
+
 class CorpusReader {
  public:
   CorpusReader(const tasks::DataParts& parts, const CorpusOptions& options,
                const text::Tokenizer& tokenizer)
       : parts_(parts),
         options_(options),
-        pieces_{.max_seq_length = options.max_seq_length, .line_by_line = options.line_by_line},
+        pieces_{.max_seq_length = options.max_seq_length,
+                .line_by_line = options.line_by_line,
+                .blocks = options.blocks},
         tokenizer_(tokenizer),
         maker_(parts, options.preprocessing_num_workers, options.overwrite_cache) {}
 
@@ -86,12 +92,19 @@ class CorpusReader {
 
   std::string key() const {
     return fmt::format(
-        "masked_language\n{}{}max_seq_length: {}\nline_by_line: {}\nvalidation: {} %\n"
+        "{}\n{}{}max_seq_length: {}\nline_by_line: {}\nvalidation: {} %\n"
         "stages: {} {}\n",
-        tasks::content_key("train", parts_.files.train),
+        form(), tasks::content_key("train", parts_.files.train),
         tasks::content_key("validation", parts_.files.validation), pieces_.max_seq_length,
         pieces_.line_by_line, splits_train() ? options_.validation_split_percentage : 0,
         parts_.stages.train, parts_.stages.eval);
+  }
+
+  // Names what else the pieces depend on.
+  std::string_view form() const {
+    if (!options_.blocks) return "masked_language";
+    return options_.line_breaks == LineBreaks::kKept ? "causal_language, line breaks"
+                                                     : "causal_language";
   }
 
   void write(const fs::path& path, std::string_view key, std::uint64_t bytes) {
@@ -136,11 +149,13 @@ class CorpusReader {
 
   TextPieces make_part(const Part& part, bool wanted, const std::string& column,
                        FeatureFileWriter* file) {
-    PieceStore store(tokenizer_, pieces_, file);
+    PieceOptions pieces = pieces_;
+    pieces.part = part.name;
+    PieceStore store(tokenizer_, pieces, file);
     if (wanted && part.range.begin < part.range.end) {
-      TextRows rows(part.files, column);
+      TextRows rows(part.files, column, options_.line_breaks);
       const std::uint64_t seen =
-          add_rows(rows, part.range, tokenizer_, pieces_, maker_.threads(), store);
+          add_rows(rows, part.range, tokenizer_, pieces, maker_.threads(), store);
       const std::uint64_t expected = std::min(part.range.end, part.num_rows.value_or(seen));
       if (seen != expected) {
         raise<DataError>(
@@ -169,7 +184,8 @@ class CorpusReader {
 
   std::string describe(const TextPieces& pieces) const {
     const PieceCounts& counts = pieces.counts();
-    std::string text = fmt::format("{} rows, {} pieces of {}{} tokens", counts.rows, pieces.size(),
+    std::string text = fmt::format("{} rows, {} {} of {}{} tokens", counts.rows, pieces.size(),
+                                   options_.blocks ? "blocks" : "pieces",
                                    pieces_.line_by_line ? "up to " : "", pieces_.max_seq_length);
     if (counts.blank_rows > 0) text += fmt::format(", {} blank rows left out", counts.blank_rows);
     if (counts.cut_rows > 0) text += fmt::format(", {} rows cut", counts.cut_rows);
@@ -186,6 +202,7 @@ class CorpusReader {
                          options_.validation_split_percentage);
     }
     if (options_.line_by_line) return "every row is blank; pass rows with text";
+    if (options_.blocks) return "pass more text, or a smaller --block_size";
     return "pass more text, a smaller --max_seq_length, or --line_by_line";
   }
 
@@ -193,9 +210,10 @@ class CorpusReader {
               const std::optional<std::int64_t>& max_samples, bool wanted) const {
     if (!wanted) return;
     if (pieces.size() == 0) {
-      raise<DataError>("the {} part: found no piece of {}{} tokens in {} rows; {}", part,
-                       options_.line_by_line ? "up to " : "", pieces.max_seq_length(),
-                       pieces.counts().rows, advice(part, pieces.counts()));
+      raise<DataError>("the {} part: found no {} of {}{} tokens in {} rows; {}", part,
+                       options_.blocks ? "block" : "piece", options_.line_by_line ? "up to " : "",
+                       pieces.max_seq_length(), pieces.counts().rows,
+                       advice(part, pieces.counts()));
     }
     if (max_samples) {
       pieces = pieces.first(static_cast<std::uint64_t>(std::max<std::int64_t>(0, *max_samples)));
@@ -248,10 +266,35 @@ std::size_t choose_max_seq_length(std::optional<std::int64_t> given, std::size_t
   if (tokenizer_length <= kMost) return tokenizer_length;
   log.warning(fmt::format(
       "the tokenizer allows {}: using max_seq_length {}; pass --max_seq_length for longer pieces",
-      tokenizer_length == text::Tokenizer::kUnlimited ? "any length"
-                                                      : fmt::format("{} tokens", tokenizer_length),
-      kMost));
+      length_text(tokenizer_length), kMost));
   return kMost;
+}
+
+std::size_t choose_block_size(std::optional<std::int64_t> given, std::size_t tokenizer_length,
+                              std::size_t model_positions, tasks::StartLog& log) {
+  constexpr std::size_t kMost = 1024;
+  if (!given) {
+    if (tokenizer_length <= model_positions) return tokenizer_length;
+    const std::size_t chosen = std::min(kMost, model_positions);
+    log.warning(fmt::format(
+        "the tokenizer allows {}, and the model {}: using block_size {}; pass --block_size for "
+        "other blocks",
+        length_text(tokenizer_length), length_text(model_positions), chosen));
+    return chosen;
+  }
+  const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(0, *given));
+  const std::size_t chosen = std::min(wanted, tokenizer_length);
+  if (chosen < wanted) {
+    log.warning(fmt::format(
+        "block_size ({}) is larger than model_max_length of the tokenizer ({}): using {}", wanted,
+        tokenizer_length, chosen));
+  }
+  if (chosen > model_positions) {
+    raise<ConfigError>(
+        "--block_size: found {}, expected at most {}, max_position_embeddings of the model", chosen,
+        model_positions);
+  }
+  return chosen;
 }
 
 Corpus read_corpus(const tasks::DataParts& parts, const CorpusOptions& options,

@@ -10,6 +10,7 @@
 #include "tandem/hub/download_observer.h"
 #include "tandem/hub/model_arguments.h"
 #include "tandem/tasks/corpus/text_pieces.h"
+#include "tandem/tasks/corpus/text_rows.h"
 #include "tandem/tasks/data_source.h"
 #include "tandem/tasks/job_task.h"
 #include "tandem/text/tokenizer.h"
@@ -19,6 +20,8 @@ namespace tandem::corpus {
 struct CorpusOptions {
   std::size_t max_seq_length = 0;  // choose_max_seq_length()
   bool line_by_line = false;
+  bool blocks = false;  // PieceOptions::blocks, instead of run_mlm's pieces
+  LineBreaks line_breaks = LineBreaks::kLeftOut;
   std::uint32_t validation_split_percentage = 5;
   // --max_train_samples, --max_eval_samples: the first pieces.
   std::optional<std::int64_t> max_train_samples = std::nullopt, max_eval_samples = std::nullopt;
@@ -48,6 +51,12 @@ hub::DatasetFiles find_corpus_files(const tasks::DataSource& source, const tasks
 // Logs a warning where the result is not what was asked for.
 std::size_t choose_max_seq_length(std::optional<std::int64_t> given, std::size_t tokenizer_length,
                                   tasks::StartLog& log);
+
+// --block_size: at most the tokenizer's limit; unset: the tokenizer's limit, or where the model has
+// fewer positions those, at most 1,024. Logs a warning where the result is not what was asked for.
+// Throws ConfigError for more tokens than the model has positions.
+std::size_t choose_block_size(std::optional<std::int64_t> given, std::size_t tokenizer_length,
+                              std::size_t model_positions, tasks::StartLog& log);
 
 // Reads, tokenizes and cuts the parts that the stages need. A corpus of more than a few megabytes
 // goes into a file of the feature cache while it is read, or into a temporary file without a cache.

@@ -1,8 +1,8 @@
 // corpus_probe TEXT MODEL CACHE THREADS FORM DATA_MIB FILE_MIB: reads a corpus as `tandem run_mlm`
-// does, with the folder CACHE for features ("off": none), in FORM joined, lines, or heap (joined,
-// and kept in memory). The process may have DATA_MIB of memory of its own, and files of FILE_MIB;
-// 0: no limit. Prints "PIECES DIGEST SECONDS MEBIBYTES", the last being the most that was resident,
-// with the pages of mapped files, which the kernel may drop.
+// does, with the folder CACHE for features ("off": none), in FORM joined, lines, blocks, or heap
+// (joined, and kept in memory). The process may have DATA_MIB of memory of its own, and files of
+// FILE_MIB; 0: no limit. Prints "PIECES DIGEST SECONDS MEBIBYTES", the last being the most that was
+// resident, with the pages of mapped files, which the kernel may drop.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -68,7 +68,11 @@ TextPieces read(char** words, ThreadPool& threads) {
                       .environment = environment,
                       .threads = threads,
                       .log = log},
-                     {.max_seq_length = 128, .line_by_line = form == "lines"}, tokenizer)
+                     {.max_seq_length = 128,
+                      .line_by_line = form == "lines",
+                      .blocks = form == "blocks",
+                      .line_breaks = LineBreaks::kKept},
+                     tokenizer)
       .train;
 }
 

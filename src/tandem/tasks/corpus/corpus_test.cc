@@ -182,6 +182,39 @@ TEST_F(CorpusTest, MaxSeqLength) {
                                       HasSubstr("(600) is larger than")));
 }
 
+TEST_F(CorpusTest, BlockSize) {
+  constexpr std::size_t kUnlimited = text::Tokenizer::kUnlimited;
+  EXPECT_EQ(choose_block_size(std::nullopt, 512, 2048, log_), 512u);
+  EXPECT_EQ(choose_block_size(64, 512, 2048, log_), 64u);
+  EXPECT_EQ(choose_block_size(1500, kUnlimited, 2048, log_), 1500u);
+  EXPECT_THAT(log_.lines, IsEmpty());
+  EXPECT_EQ(choose_block_size(std::nullopt, kUnlimited, 8192, log_), 1024u);
+  EXPECT_EQ(choose_block_size(std::nullopt, 4096, 64, log_), 64u);
+  EXPECT_EQ(choose_block_size(600, 512, 2048, log_), 512u);
+  EXPECT_THAT(log_.lines,
+              ElementsAre(HasSubstr("allows any length, and the model 8192 tokens: using "
+                                    "block_size 1024"),
+                          HasSubstr("using block_size 64"), HasSubstr("(600) is larger than")));
+  try {
+    choose_block_size(600, kUnlimited, 512, log_);
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--block_size: found 600, expected at most 512"));
+  }
+}
+
+TEST_F(CorpusTest, BlocksOfText) {
+  const fs::path text = file("a.txt", numbered(100));
+  const Corpus corpus = read(parts({text}, {text}), {.blocks = true});
+  EXPECT_GT(corpus.train.size(), 10u);
+  EXPECT_THAT(log_.lines, Contains(AllOf(StartsWith("train: "), HasSubstr("100 rows, "),
+                                         HasSubstr(" blocks of 16 tokens"))));
+  EXPECT_THAT(error(parts({file("b.txt", "row\n")}, {text}), {.blocks = true}),
+              HasSubstr("the train part: found 5 tokens in its rows 1 to 1"));
+  EXPECT_THAT(error(parts({text}), {.blocks = true, .validation_split_percentage = 0}),
+              HasSubstr("the validation part: found no block of 16 tokens in 0 rows"));
+}
+
 TEST_F(CorpusTest, DataThatAStageNeeds) {
   using Name = std::optional<std::string> tasks::DataSource::*;
   using Names = std::vector<std::pair<Name, const char*>>;
@@ -293,7 +326,8 @@ TEST_F(LargeCorpusTest, IsReadInLittleMemory) {
     EXPECT_EQ(other.pieces, first.pieces);
     EXPECT_EQ(other.digest, first.digest);
   }
-  EXPECT_EQ(probe(text, cache(), "lines", kMebibytes).process.exit_code, 0);
+  for (const char* form : {"lines", "blocks"})
+    EXPECT_EQ(probe(text, cache(), form, kMebibytes).process.exit_code, 0) << form;
 }
 
 TEST_F(LargeCorpusTest, AFullDiskIsAnError) {

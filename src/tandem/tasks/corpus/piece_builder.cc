@@ -30,10 +30,20 @@ struct Chunk {
   std::vector<std::size_t> dropped;  // dropped tokens of each row that was cut
 };
 
+// Throws DataError for a decoder's tokenizer where pieces have the frame of an encoder.
+text::TextFrame frame_of(const text::Tokenizer& tokenizer, const PieceOptions& options) {
+  if (!options.blocks) tokenizer.sequence_template();
+  return tokenizer.text_frame();
+}
+
+std::size_t size_of(const text::TextFrame& frame) {
+  return std::size_t{frame.begin.has_value()} + std::size_t{frame.end.has_value()};
+}
+
 class RowEncoder {
  public:
   RowEncoder(const text::Tokenizer& tokenizer, const PieceOptions& options)
-      : tokenizer_(tokenizer), options_(options) {}
+      : tokenizer_(tokenizer), options_(options), frame_(frame_of(tokenizer, options)) {}
 
   void add(std::string_view text, text::Encoding& encoding, Chunk& chunk) const {
     if (options_.line_by_line && is_blank(text)) {
@@ -43,31 +53,34 @@ class RowEncoder {
     tokenizer_.encode(text, encoding);
     std::size_t kept = encoding.ids.size();
     if (options_.line_by_line) {
-      const std::size_t room =
-          options_.max_seq_length - text::SequenceTemplate::kSpecialTokensOfOne;
+      const std::size_t room = options_.max_seq_length - size_of(frame_);
       if (kept > room) chunk.dropped.push_back(kept - room);
       kept = std::min(kept, room);
     }
-    const text::SequenceTemplate& frame = tokenizer_.sequence_template();
-    chunk.tokens.push_back(static_cast<std::uint32_t>(frame.cls_id) | kFrame);
+    add_special(frame_.begin, chunk);
     for (std::size_t i = 0; i < kept; ++i) {
       const bool begins = i == 0 || encoding.word_ids[i] != encoding.word_ids[i - 1];
       chunk.tokens.push_back(static_cast<std::uint32_t>(encoding.ids[i]) |
                              (begins ? StoredToken::kWordBegin : 0));
     }
-    chunk.tokens.push_back(static_cast<std::uint32_t>(frame.sep_id) | kFrame);
-    chunk.sizes.push_back(kept + text::SequenceTemplate::kSpecialTokensOfOne);
+    add_special(frame_.end, chunk);
+    chunk.sizes.push_back(kept + size_of(frame_));
   }
 
  private:
+  static void add_special(const std::optional<std::int32_t>& id, Chunk& chunk) {
+    if (id) chunk.tokens.push_back(static_cast<std::uint32_t>(*id) | kFrame);
+  }
+
   const text::Tokenizer& tokenizer_;
   const PieceOptions& options_;
+  const text::TextFrame frame_;
 };
 
-void add_chunk(const Chunk& chunk, PieceStore& store) {
+void add_chunk(const Chunk& chunk, const PieceOptions& options, PieceStore& store) {
   std::span<const std::uint32_t> left = chunk.tokens;
   for (const std::size_t size : chunk.sizes) {
-    if (size == 0) {
+    if (size == 0 && options.line_by_line) {
       store.add_blank_row();
     } else {
       store.add_row(left.first(size));
@@ -82,15 +95,18 @@ void add_chunk(const Chunk& chunk, PieceStore& store) {
 PieceStore::PieceStore(const text::Tokenizer& tokenizer, const PieceOptions& options,
                        tasks::FeatureFileWriter* file)
     : options_(options), file_(file) {
-  const std::size_t least =
-      options.line_by_line ? text::SequenceTemplate::kSpecialTokensOfOne + 1 : 1;
+  const text::TextFrame frame = frame_of(tokenizer, options);
+  const std::size_t least = options.line_by_line ? size_of(frame) + 1 : 1;
   if (options.max_seq_length < least) {
-    raise<ConfigError>("--max_seq_length: found {}, expected at least {}", options.max_seq_length,
+    raise<ConfigError>("{}: found {}, expected at least {}",
+                       options.blocks ? "--block_size" : "--max_seq_length", options.max_seq_length,
                        least);
   }
   TANDEM_CHECK(tokenizer.vocab_size() <= StoredToken::kIdMask, "ids have 30 bits");
   pieces_.max_seq_length_ = options.max_seq_length;
-  pieces_.pad_token_id_ = tokenizer.sequence_template().pad_id;
+  // Blocks need no padding, and a decoder's tokenizer may have no token for it.
+  pieces_.pad_token_id_ =
+      options.blocks ? tokenizer.pad_token_id().value_or(0) : tokenizer.sequence_template().pad_id;
 }
 
 void PieceStore::add_row(std::span<const std::uint32_t> tokens) {
@@ -121,12 +137,23 @@ void PieceStore::add_joined(std::span<const std::uint32_t> tokens) {
     tokens = tokens.subspan(taken);
   }
   rest_.insert(rest_.end(), tokens.begin(), tokens.end());
-  if (pieces_.counts_.rows % kJoinedRows == 0) drop_rest();
+  if (pieces_.counts_.rows % kJoinedRows == 0) end_joined_rows();
 }
 
-void PieceStore::drop_rest() {
+void PieceStore::end_joined_rows() {
+  const std::uint64_t rows = pieces_.counts_.rows;
+  const std::uint64_t joined = rows == 0 ? 0 : (rows - 1) % kJoinedRows + 1;
+  if (options_.blocks && joined > 0 && num_tokens_ == joined_begin_) {
+    raise<DataError>(
+        "the {} part: found {} tokens in its rows {} to {}, which are joined, expected at least a "
+        "block of --block_size {}; pass a --block_size of at most {}, or more text behind these "
+        "rows",
+        options_.part, rest_.size(), rows - joined + 1, rows, options_.max_seq_length,
+        rest_.size());
+  }
   pieces_.counts_.dropped_tokens += rest_.size();
   rest_.clear();
+  joined_begin_ = num_tokens_;
 }
 
 void PieceStore::write(std::span<const std::uint32_t> tokens) {
@@ -139,7 +166,7 @@ void PieceStore::write(std::span<const std::uint32_t> tokens) {
 }
 
 TextPieces PieceStore::finish() {
-  drop_rest();
+  if (pieces_.counts_.rows % kJoinedRows != 0) end_joined_rows();
   pieces_.num_pieces_ =
       options_.line_by_line ? ends_.size() : num_tokens_ / options_.max_seq_length;
   pieces_.ends_ = std::move(ends_);
@@ -172,7 +199,7 @@ std::uint64_t add_rows(TextRows& rows, RowRange range, const text::Tokenizer& to
         [&](std::size_t row, text::Encoding& encoding, Chunk& chunk) {
           encoder.add(block.texts[begin + row], encoding, chunk);
         });
-    for (const Chunk& chunk : chunks) add_chunk(chunk, store);
+    for (const Chunk& chunk : chunks) add_chunk(chunk, options, store);
   }
   return std::min(seen, range.end);
 }

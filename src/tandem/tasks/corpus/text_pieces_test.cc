@@ -25,7 +25,7 @@ using Ids = std::vector<std::uint32_t>;
 TextPieces make(const std::vector<fs::path>& files, const text::Tokenizer& tokenizer,
                 const PieceOptions& options, int num_threads = 2, RowRange range = {}) {
   ThreadPool threads(num_threads);
-  TextRows rows(files);
+  TextRows rows(files, {}, options.blocks ? LineBreaks::kKept : LineBreaks::kLeftOut);
   PieceStore store(tokenizer, options, nullptr);
   add_rows(rows, range, tokenizer, options, threads, store);
   return store.finish();
@@ -85,6 +85,37 @@ TEST_F(TextPieceGoldens, EveryPieceOfTheTrajectories) {
   }
 }
 
+TEST_F(TextPieceGoldens, BlocksOfTheOfficialScript) {
+  const fs::path path = next() / "decoders/blocks.json";
+  if (!fs::exists(path)) GTEST_SKIP() << "needs goldens, which are absent: " << path;
+  const json golden = json::parse(read_file(path));
+  for (const auto& [name, tokens] : {std::pair("llama", "smollm2"), std::pair("qwen3", "qwen3")}) {
+    const auto tokenizer = text::Tokenizer::load(next() / "tokenizers" / tokens);
+    const TextPieces blocks = make({next() / "data/text.txt"}, tokenizer,
+                                   {.max_seq_length = golden.at("block_size"), .blocks = true});
+    EXPECT_EQ(blocks.size(), golden.at(name).at("count").get<std::size_t>()) << name;
+    const auto ids = golden.at(name).at("input_ids").get<std::vector<Ids>>();
+    for (std::size_t i = 0; i < ids.size(); ++i)  // four, and the last one
+      EXPECT_EQ(blocks.piece(i < 4 ? i : blocks.size() - 1).ids, ids[i]) << i;
+  }
+}
+
+// The trajectories name every block.
+TEST_F(TextPieceGoldens, EveryBlockOfTheTrajectories) {
+  for (const auto& [name, tokens] :
+       {std::pair("llama", "smollm2"), std::pair("qwen3", "qwen3"), std::pair("gpt2", "smollm2")}) {
+    const fs::path path = next() / "decoders" / fmt::format("trajectory_{}.json", name);
+    if (!fs::exists(path)) GTEST_SKIP() << "needs goldens, which are absent: " << path;
+    const json golden = json::parse(read_file(path));
+    const auto ids = golden.at("blocks").get<std::vector<Ids>>();
+    const TextPieces blocks =
+        make({next() / "data/text.txt"}, text::Tokenizer::load(next() / "tokenizers" / tokens),
+             {.max_seq_length = golden.at("block_size"), .blocks = true});
+    ASSERT_LE(ids.size(), blocks.size());
+    for (std::size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(blocks.piece(i).ids, ids[i]) << i;
+  }
+}
+
 class TextPiecesTest : public ::testing::Test {
  protected:
   TextPiecesTest() : tokenizer_(text::Tokenizer::load(model())) {}
@@ -112,8 +143,9 @@ class TextPiecesTest : public ::testing::Test {
 
 TEST_F(TextPiecesTest, TheSameForAnyNumberOfThreads) {
   const fs::path path = file(text(3500));
-  for (const bool by_line : {false, true}) {
-    const PieceOptions options{.max_seq_length = 24, .line_by_line = by_line};
+  for (const PieceOptions& options :
+       {PieceOptions{.max_seq_length = 24}, PieceOptions{.max_seq_length = 24, .blocks = true},
+        PieceOptions{.max_seq_length = 24, .line_by_line = true}}) {
     const TextPieces expected = make({path}, tokenizer_, options, 1);
     for (const int threads : {2, 3, 7})
       expect_equal(make({path}, tokenizer_, options, threads), expected);
@@ -144,6 +176,29 @@ TEST_F(TextPiecesTest, AThousandRowsAreJoined) {
   expect_equal(make({file(whole.substr(0, cut), "b.txt"), file(whole.substr(cut), "c.txt")},
                     tokenizer_, options),
                pieces);
+}
+
+// run_clm.py refuses joined rows that make no block.
+TEST_F(TextPiecesTest, JoinedRowsMakeABlock) {
+  const auto error_of = [&](const std::string& content, std::size_t size) {
+    try {
+      make({file(content)}, tokenizer_,
+           {.max_seq_length = size, .blocks = true, .part = "validation"});
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  // A row is ".", with a special token on each side.
+  std::string rows;
+  for (int i = 0; i < 1000; ++i) rows += ".\n";
+  EXPECT_EQ(error_of(rows, 3000), "");
+  EXPECT_EQ(error_of(rows + ".\n", 3), "");
+  EXPECT_EQ(error_of(rows + ".\n.\n", 7),
+            "the validation part: found 6 tokens in its rows 1001 to 1002, which are joined, "
+            "expected at least a block of --block_size 7; pass a --block_size of at most 6, or "
+            "more text behind these rows");
+  EXPECT_THAT(error_of(rows, 3001), HasSubstr("found 3000 tokens in its rows 1 to 1000"));
 }
 
 TEST_F(TextPiecesTest, ARowLongerThanAPiece) {

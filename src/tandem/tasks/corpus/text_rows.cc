@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -33,8 +34,9 @@ class Lines {
 
   bool at_end() const { return position_ == text_.size(); }
   std::size_t position() const { return position_; }
-  // Precondition: not at the end.
+  // The line without its break. Precondition: not at the end.
   std::string_view next() {
+    const std::size_t begin = position_;
     // Found once per line feed, for a file may have none.
     if (feed_ < position_ || position_ == 0)
       feed_ = std::min(text_.find('\n', position_), text_.size());
@@ -42,13 +44,17 @@ class Lines {
     const std::string_view line = stretch.substr(0, stretch.find('\r'));
     position_ = std::min(position_ + line.size() + 1, text_.size());
     if (line.size() < stretch.size() && position_ == feed_ && feed_ < text_.size()) ++position_;
+    break_ = text_.substr(begin + line.size(), position_ - begin - line.size());
     return line;
   }
+  // The break behind the last line; empty at the end of a text without one.
+  std::string_view line_break() const { return break_; }
 
  private:
   std::string_view text_;
   std::size_t position_ = 0;
   std::size_t feed_ = 0;  // the first line feed that was not passed
+  std::string_view break_;
 };
 
 }  // namespace
@@ -78,7 +84,8 @@ class TextRows::File {
 
 class TextRows::LineFile final : public File {
  public:
-  explicit LineFile(const fs::path& path) : file_(path), lines_(as_text(file_.bytes())) {
+  LineFile(const fs::path& path, LineBreaks breaks)
+      : file_(path), breaks_(breaks), lines_(as_text(file_.bytes())) {
     // Refuses UTF-16. A mark of UTF-8 stays: it is a part of the first row in `datasets`, too.
     without_byte_order_mark(as_text(file_.bytes()));
   }
@@ -86,8 +93,9 @@ class TextRows::LineFile final : public File {
   bool next(std::vector<std::string_view>& texts, std::size_t bytes) override {
     if (lines_.at_end()) return false;
     const std::size_t begin = lines_.position();
+    altered_.clear();
     do {
-      texts.push_back(lines_.next());
+      texts.push_back(row(lines_.next()));
     } while (!lines_.at_end() && lines_.position() - begin < bytes);
     return true;
   }
@@ -101,8 +109,17 @@ class TextRows::LineFile final : public File {
   }
 
  private:
+  std::string_view row(std::string_view line) {
+    const std::string_view end = lines_.line_break();
+    if (breaks_ == LineBreaks::kLeftOut || end.empty()) return line;
+    if (end == "\n") return {line.data(), line.size() + 1};
+    return altered_.emplace_back(line).append("\n");
+  }
+
   const MappedFile file_;
+  const LineBreaks breaks_;
   Lines lines_;
+  std::deque<std::string> altered_;  // rows of the last block that the file has with other breaks
 };
 
 class TextRows::TableFile final : public File {
@@ -184,8 +201,8 @@ auto TextRows::in_file(Read&& read) const {
   }
 }
 
-TextRows::TextRows(std::span<const fs::path> files, std::string column)
-    : files_(files.begin(), files.end()), column_(std::move(column)) {
+TextRows::TextRows(std::span<const fs::path> files, std::string column, LineBreaks breaks)
+    : files_(files.begin(), files.end()), column_(std::move(column)), breaks_(breaks) {
   TANDEM_CHECK(!files_.empty(), "no file to read");
   open_next();
 }
@@ -197,7 +214,7 @@ bool TextRows::open_next() {
   const fs::path& path = files_[next_file_++];
   in_file([&] {
     if (path.extension() == kLines) {
-      file_ = std::make_unique<LineFile>(path);
+      file_ = std::make_unique<LineFile>(path, breaks_);
     } else {
       file_ = std::make_unique<TableFile>(path, column_);
     }

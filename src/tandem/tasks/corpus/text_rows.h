@@ -23,6 +23,9 @@ struct RowBlock {
   std::vector<std::string_view> texts;
 };
 
+// Whether the rows of a .txt file keep their line breaks, as "\n". Rows of other files have none.
+enum class LineBreaks : std::uint8_t { kLeftOut, kKept };
+
 // A half-open range of rows.
 struct RowRange {
   std::uint64_t begin = 0;
@@ -30,7 +33,7 @@ struct RowRange {
 };
 
 // Reads files that are parts of one set, one after the other. Used by one thread; place() by any.
-//   .txt     a row per line, without its line break (\n, \r\n or \r); blank lines are rows
+//   .txt     a row per line, which ends in \n, \r\n or \r; blank lines are rows
 //   others   a column of texts; a null is an error
 // Throws DataError that names the file, and the row where there is one: UTF-16, what the readers of
 // tables refuse, a missing column, a missing text, a text of more than 64 MiB, no row in all
@@ -40,7 +43,8 @@ class TextRows {
  public:
   // `column` of files with columns; empty: "text" if the first one has it, else its first column.
   // Opens the first file.
-  explicit TextRows(std::span<const std::filesystem::path> files, std::string column = {});
+  explicit TextRows(std::span<const std::filesystem::path> files, std::string column = {},
+                    LineBreaks breaks = LineBreaks::kLeftOut);
   ~TextRows();
   TextRows(const TextRows&) = delete;
   TextRows& operator=(const TextRows&) = delete;
@@ -70,6 +74,7 @@ class TextRows {
   std::uint64_t file_begin_ = 0;  // the first row of the file
   std::uint64_t next_row_ = 0;
   std::string column_;
+  LineBreaks breaks_;
 };
 
 // Result of --validation_split_percentage on a training part without a validation part: its first

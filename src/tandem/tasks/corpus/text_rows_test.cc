@@ -27,8 +27,9 @@ class TextRowsTest : public ::testing::Test {
 
   // All rows, in blocks of `bytes`.
   static std::vector<std::string> read(const std::vector<fs::path>& files,
-                                       std::size_t bytes = 1 << 20, std::string column = {}) {
-    TextRows rows(files, std::move(column));
+                                       std::size_t bytes = 1 << 20, std::string column = {},
+                                       LineBreaks breaks = LineBreaks::kLeftOut) {
+    TextRows rows(files, std::move(column), breaks);
     std::vector<std::string> all;
     for (RowBlock block; rows.next(block, bytes);) {
       EXPECT_EQ(block.first_row, all.size());
@@ -68,6 +69,21 @@ TEST_F(TextRowsTest, ARowPerLine) {
               ElementsAre("a\fb\x0b\x1c\xc2\x85\xe2\x80\xa8"
                           "c",
                           "d"));
+}
+
+// keep_linebreaks of the loader of texts: every break becomes a line feed.
+TEST_F(TextRowsTest, RowsWithTheirLineBreaks) {
+  const auto kept = [&](const std::string& content, std::size_t bytes) {
+    return read({file("a.txt", content)}, bytes, {}, LineBreaks::kKept);
+  };
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{1} << 20}) {
+    EXPECT_THAT(kept("a\nb\n", bytes), ElementsAre("a\n", "b\n"));
+    EXPECT_THAT(kept("a\nb", bytes), ElementsAre("a\n", "b"));
+    EXPECT_THAT(kept("\n", bytes), ElementsAre("\n"));
+    EXPECT_THAT(kept("a\r\nb\rc\n\rd\r\r\ne\r", bytes),
+                ElementsAre("a\n", "b\n", "c\n", "\n", "d\n", "\n", "e\n"));
+  }
+  EXPECT_THAT(read({file("a.csv", "text\nx\n")}, 9, {}, LineBreaks::kKept), ElementsAre("x"));
 }
 
 TEST_F(TextRowsTest, BytesAreRowsAsTheyAre) {

@@ -12,6 +12,10 @@ class CommandLine final : public tasks::DataTaskArguments<MaskedLanguageArgument
 
   std::string_view command() const override { return "run_mlm"; }
   flags::FlagTable flags() const override;
+  void add_to(flags::ArgumentParts& parts) override {
+    DataTaskArguments::add_to(parts);
+    parts.add<corpus::CorpusArguments>(arguments_);
+  }
   std::vector<std::string> metrics() const override { return {"loss", "accuracy", "perplexity"}; }
   bool greater_is_better(std::string_view metric) const override {
     return metric.ends_with("accuracy");

@@ -3,23 +3,17 @@
 // apps/arguments fills it from the command line.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 
-#include "tandem/tasks/data_source.h"
+#include "tandem/tasks/corpus/corpus_arguments.h"
 
 namespace tandem::masked_language {
 
-struct MaskedLanguageArguments : tasks::DataSource {
+struct MaskedLanguageArguments : corpus::CorpusArguments {
   // --- pieces ---
-  int validation_split_percentage = 5;    // share of the training rows, without a validation part
   std::optional<int> max_seq_length;      // unset: the tokenizer's, at most 1,024
   bool line_by_line = false;              // each row is a piece; else rows are joined
   std::optional<bool> pad_to_max_length;  // as in every task; unset: no padding is computed
-  std::optional<std::int64_t> max_train_samples, max_eval_samples;
-  bool overwrite_cache = false;
-  std::optional<int> preprocessing_num_workers;
-  bool streaming = false;  // corpora are always read through a fixed memory
 
   // --- masks ---
   double mlm_probability = 0.15;
