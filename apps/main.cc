@@ -50,6 +50,10 @@ constexpr Command kCommands[] = {
      "tandem embed --model DIR|NAME [TEXT...|--file FILE|-] [--output FILE.npy]   "
      "(tandem embed --help)",
      embed},
+    {"generate", "continue a text with a decoder",
+     "tandem generate --model DIR|NAME --prompt TEXT|--file FILE|- [--do_sample]   "
+     "(tandem generate --help)",
+     generate},
     {"mine", "find hard negatives for pairs of queries and answers",
      "tandem mine --model DIR|NAME --file FILE [--corpus FILE] [--output FILE]   "
      "(tandem mine --help)",
@@ -132,7 +136,8 @@ constexpr Synonym kSynonyms[] = {
     {"retrieve retrieval beir", "search"},
     {"rank ranking reranking reranker crossencoder", "rerank"},
     {"infer inference classify label tag pipeline", "predict"},
-    {"answer chat query question", "ask"},
+    {"answer query question", "ask"},
+    {"chat complete completion sample write continue", "generate"},
     {"server start http api", "serve"},
     {"launch torchrun accelerate", "run"},
     {"mpiexec srun", "mpirun"},

@@ -30,7 +30,8 @@ constexpr PurposeRow kPurposes[] = {
      "tandem run_classification or run_glue"},
     {Purpose::kTokens, "ForTokenClassification", "token classification", "tandem predict",
      "tandem run_ner"},
-    {Purpose::kEmbeddings, "", "sentence embeddings", "tandem embed", "sentence-transformers"}};
+    {Purpose::kEmbeddings, "", "sentence embeddings", "tandem embed", "sentence-transformers"},
+    {Purpose::kGeneration, "", "text generation", "tandem generate", "tandem run_clm"}};
 
 const PurposeRow& row_of(Purpose purpose) { return kPurposes[static_cast<std::size_t>(purpose)]; }
 
@@ -101,9 +102,10 @@ std::vector<std::string> label_names(const models::ModelConfig& config) {
   return labels.empty() ? std::vector<std::string>{"LABEL_0", "LABEL_1"} : labels;
 }
 
-FoundModel::FoundModel(const ModelOptions& options, const Environment& environment, bool sentence)
+FoundModel::FoundModel(const ModelOptions& options, const Environment& environment, bool sentence,
+                       std::span<const models::Family* const> known)
     : location(locate(options.files, environment, sentence)),
-      config(models::ModelConfig::load(location.config_directory)),
+      config(models::ModelConfig::load(location.config_directory, known)),
       precision(options.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32) {}
 
 InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
@@ -158,6 +160,15 @@ void InferenceModel::forward(const nn::PackedBatch& batch, std::span<float> logi
                                 weights().precision(), models::PassKind::kInference);
   }
   model_.forward({threads_, kernels_, scratch_}, weights(), batch, {}, *activations_, logits);
+}
+
+void InferenceModel::forward_behind(const nn::PackedBatch& batch, models::KeyValues& past,
+                                    std::span<float> hidden) {
+  if (!activations_) {
+    activations_ = model_.make_activations({.rows = kRowsBehind, .sequences = 1}, precision(),
+                                           models::PassKind::kInference);
+  }
+  model_.forward_behind(context(), weights(), batch, past, *activations_, hidden);
 }
 
 // The copy that products read.

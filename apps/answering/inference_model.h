@@ -30,7 +30,7 @@ class App;
 namespace tandem::apps {
 
 // The task that a model was trained for.
-enum class Purpose { kQuestions, kTexts, kTokens, kEmbeddings };
+enum class Purpose { kQuestions, kTexts, kTokens, kEmbeddings, kGeneration };
 
 // By the class that config.json names; nothing when it names another one, or none. Embeddings have
 // no class of their own.
@@ -49,8 +49,9 @@ struct ModelOptions {
 
 // The files of a model, found (and downloaded) but not read.
 struct FoundModel {
-  // sentence: those of sentence-transformers, too.
-  FoundModel(const ModelOptions& options, const Environment& environment, bool sentence = false);
+  // sentence: those of sentence-transformers, too. known: the families that are accepted.
+  FoundModel(const ModelOptions& options, const Environment& environment, bool sentence = false,
+             std::span<const models::Family* const> known = models::families());
 
   hub::ModelLocation location;
   models::ModelConfig config;
@@ -76,6 +77,15 @@ class InferenceModel {
   // threads, which changes no bit. Throws Interrupted soon after that was requested.
   std::vector<float> logits_of(std::shared_ptr<const tasks::TokenSequences> sequences,
                                const std::stop_token& cancelled);
+
+  // EncoderModel::forward_behind() of up to kRowsBehind rows. One thread at a time, and not beside
+  // logits_of().
+  static constexpr std::size_t kRowsBehind = 512;
+  void forward_behind(const nn::PackedBatch& batch, models::KeyValues& past,
+                      std::span<float> hidden);
+  std::span<const float> weights_f32() const { return weights_.as<const float>(); }
+  kernels::Context context() { return {threads_, kernels_, scratch_}; }
+  nn::Precision precision() { return weights().precision(); }
 
   const models::EncoderModel& model() const { return model_; }
   const text::Tokenizer& tokenizer() const { return tokenizer_; }

@@ -6,6 +6,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/interruption.h"
 #include "tandem/text/added_tokens.h"
+#include "tandem/text/bpe.h"
 #include "tandem/text/tokenizer_files.h"
 #include "tandem/text/tokenizer_model.h"
 #include "tandem/text/utf8.h"
@@ -163,6 +164,32 @@ std::string_view Tokenizer::token(std::int32_t id) const {
   const auto index = static_cast<std::size_t>(id);
   return id >= 0 && index < state_->tokens.size() ? std::string_view(state_->tokens[index])
                                                   : std::string_view();
+}
+
+std::string Tokenizer::bytes_of(std::int32_t id) const {
+  const TokenizerDefinition& definition = state_->definition;
+  if (definition.model_type->name != "BPE") {
+    raise<DataError>("the tokenizer's model is {}; texts are made of tokens of byte-level BPE only",
+                     definition.model_type->name);
+  }
+  const auto is_added = [&](const AddedToken& added) { return added.id == id; };
+  const std::string_view symbols = token(id);
+  if (std::ranges::any_of(definition.added_tokens, is_added)) return std::string(symbols);
+  std::string bytes;
+  for (std::size_t at = 0; at < symbols.size();) {
+    const char32_t symbol = next_code_point(symbols, at);
+    for (int byte = 0; byte < 256; ++byte) {
+      if (byte_symbol(static_cast<unsigned char>(byte)) == symbol)
+        bytes += static_cast<char>(static_cast<unsigned char>(byte));
+    }
+  }
+  return bytes;
+}
+
+bool Tokenizer::is_special(std::int32_t id) const {
+  return std::ranges::any_of(state_->definition.added_tokens, [&](const AddedToken& added) {
+    return added.special && added.id == id;
+  });
 }
 
 std::size_t Tokenizer::model_max_length() const { return state_->definition.model_max_length; }

@@ -136,6 +136,12 @@ class Tokenizer {
   // The token with this id, e.g. "##ing"; an empty string for an id that is not in use.
   std::string_view token(std::int32_t id) const;
 
+  // Bytes that the token adds to a text: not always whole characters. "" for an id that is not in
+  // use. Throws DataError unless the model is byte-level BPE.
+  std::string bytes_of(std::int32_t id) const;
+  // Whether the id is a special token, which a text does not show.
+  bool is_special(std::int32_t id) const;
+
   // Longest sequence the model takes; kUnlimited when tokenizer_config.json has no limit.
   static constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
   std::size_t model_max_length() const;

@@ -1,0 +1,40 @@
+// The next token of a generated text: the likeliest one, or one that is drawn.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tandem::apps {
+
+// As in transformers' generate(): the logits are divided by the temperature, then only the top_k
+// likeliest tokens are left, then the least number of likeliest tokens whose probabilities sum to
+// top_p or more.
+struct SamplingOptions {
+  bool sample = false;  // false: the likeliest token, the first of equals
+  double temperature = 1;
+  std::size_t top_k = 50;  // 0: all
+  double top_p = 1;
+  std::uint64_t seed = 42;
+};
+
+// The index of the chosen logit. A draw is a function of the logits, the options and `position`,
+// which is the token's place in the text.
+std::size_t choose_token(std::span<const float> logits, const SamplingOptions& options,
+                         std::uint64_t position);
+
+// Text from the bytes of tokens, which may end inside of a character.
+class TextFromBytes {
+ public:
+  // The characters that are complete with these bytes. U+FFFD stands for bytes that are not UTF-8.
+  std::string take(std::string_view bytes);
+  // The rest at the end: nothing, or U+FFFD for an incomplete character.
+  std::string finish();
+
+ private:
+  std::string pending_;
+};
+
+}  // namespace tandem::apps

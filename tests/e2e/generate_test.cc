@@ -1,0 +1,112 @@
+// `tandem generate` with the small decoders of ../shared/data/golden/next: greedy and drawn texts,
+// the same on any number of threads, and bad input.
+#include <gmock/gmock.h>
+
+#include "e2e/job.h"
+#include "support/test_support.h"
+#include "tandem/core/file.h"
+#include "tandem/core/json.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr const char* kPrompt = "The ferry leaves the harbour";
+
+class Generate : public JobTest {
+ protected:
+  void SetUp() override {
+    JobTest::SetUp();
+    if (!fs::exists(models() / "tiny-llama"))
+      GTEST_SKIP() << "needs goldens, which are absent: " << models();
+  }
+  static fs::path models() { return shared_data() / "golden/next/models"; }
+  static ProcessResult generate(const std::string& model, const Words& more) {
+    Words words = {kProgram, "generate", "--model", (models() / model).native()};
+    words.insert(words.end(), more.begin(), more.end());
+    return testing::run(words);
+  }
+  static json made(const std::string& model, Words more) {
+    more.insert(more.end(), {"--json", "--prompt", kPrompt});
+    const ProcessResult result = generate(model, more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    json object = json::parse(result.out);
+    object.erase("tokens_per_second");
+    return object;
+  }
+};
+
+// Tokens: transformers 5.24, generate(max_new_tokens=12, do_sample=False).
+TEST_F(Generate, GreedyTokensAreThoseOfTransformers) {
+  const std::pair<const char*, std::vector<int>> cases[] = {
+      {"tiny-gpt2", {259, 259, 259, 58, 58, 58, 58, 58, 46, 46, 46, 46}},
+      {"tiny-llama", {83, 83, 247, 247, 247, 247, 247, 247, 247, 247, 247, 247}},
+      {"tiny-qwen3", {200, 259, 153, 309, 50, 112, 381, 349, 50, 176, 151, 313}}};
+  for (const auto& [model, tokens] : cases) {
+    const json object = made(model, {"--max_new_tokens", "12"});
+    EXPECT_EQ(object.at("tokens"), json(tokens)) << model;
+    const std::size_t count = object.at("tokens").size();
+    EXPECT_EQ(object.at("finish_reason"), count == 12 ? "length" : "stop") << model;
+    const json longer = made(model, {"--max_new_tokens", "20"});
+    for (std::size_t i = 0; i < count; ++i)
+      EXPECT_EQ(longer["tokens"].at(i), object["tokens"][i]) << model << " " << i;
+  }
+}
+
+TEST_F(Generate, ThePlainFormPrintsTheText) {
+  const json object = made("tiny-llama", {"--max_new_tokens", "12"});
+  const ProcessResult plain =
+      generate("tiny-llama", {"--max_new_tokens", "12", "--prompt", kPrompt});
+  EXPECT_EQ(plain.out, object.at("text").get<std::string>() + "\n");
+  write_file(path("prompt.txt"), kPrompt);
+  EXPECT_EQ(
+      generate("tiny-llama", {"--max_new_tokens", "12", "--file", path("prompt.txt").native()}).out,
+      plain.out);
+}
+
+TEST_F(Generate, ASeedGivesTheSameTextOnAnyNumberOfThreads) {
+  const Words drawn = {"--do_sample", "--temperature",    "2", "--seed",
+                       "3",           "--max_new_tokens", "16"};
+  const json one = made("tiny-qwen3", drawn);
+  Words command = {"env",      "OMP_NUM_THREADS=1", kProgram,
+                   "generate", "--model",           (models() / "tiny-qwen3").native(),
+                   "--json",   "--prompt",          kPrompt};
+  command.insert(command.end(), drawn.begin(), drawn.end());
+  json other = json::parse(testing::run(command).out);
+  other.erase("tokens_per_second");
+  EXPECT_EQ(one, other);
+  Words another = drawn;
+  another[4] = "4";
+  EXPECT_NE(one.at("tokens"), made("tiny-qwen3", another).at("tokens"));
+}
+
+TEST_F(Generate, BadInputIsNamed) {
+  const auto problem = [&](const std::string& model, const Words& more, const char* message) {
+    const ProcessResult result = generate(model, more);
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.err, HasSubstr(message));
+  };
+  problem("tiny-bert", {"--prompt", "a"}, "model_type is bert, an encoder; this command needs");
+  problem("tiny-llama", {}, "expected --prompt TEXT or --file FILE");
+  problem("tiny-llama", {"--prompt", "a", "--max_new_tokens", "128"},
+          "more than the model's 128 positions");
+  problem("tiny-llama", {"--prompt", "a", "--temperature", "0"}, "--temperature");
+  problem("tiny-llama", {"--file", path("empty").native()}, "empty");
+  write_file(path("empty"), "");
+  problem("tiny-llama", {"--file", path("empty").native()}, "the prompt has no token");
+}
+
+// Commands for encoders name what they need.
+TEST_F(Generate, EncodersCommandsRefuseADecoder) {
+  const ProcessResult result =
+      testing::run({kProgram, "predict", "--model", (models() / "tiny-llama").native(), "a"});
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err,
+              HasSubstr("model_type is llama, a decoder; this command needs an encoder"));
+}
+
+}  // namespace
+}  // namespace tandem::testing
