@@ -60,10 +60,11 @@ TEST(Cli, EveryCommandHasHelp) {
 
 TEST(Cli, UnknownCommandSuggests) {
   expect_failure(tandem({"run-qa"}), 2, "unknown command 'run-qa', did you mean 'run_qa'?");
-  expect_failure(tandem({"frobnicate"}), 2,
-                 "unknown command 'frobnicate'; the commands are run_qa, run_glue, "
-                 "run_classification, run_ner, run_embedding, run_mlm, run_reranker, ask, predict, "
-                 "embed, mine, search, rerank, serve");
+  expect_failure(
+      tandem({"frobnicate"}), 2,
+      "unknown command 'frobnicate'; the commands are run_qa, run_glue, "
+      "run_classification, run_ner, run_embedding, run_mlm, run_clm, run_sft, run_reranker, "
+      "ask, predict, embed, mine, search, rerank, serve");
 }
 
 // A word of another program leads to the command that does the same; none leads to one that ends

@@ -170,6 +170,10 @@ job::Outcome run_in(const job::World& world, const job::Request& request, tasks:
        .main_watcher = watchers.of_main_process()});
 }
 
+std::span<const models::Family* const> families_of(const JobCommand& command) {
+  return command.decodes ? models::decoder_families() : models::families();
+}
+
 }  // namespace
 
 bool let_rank_0_log(const Environment& environment, const std::atomic<bool>* ended) {
@@ -247,7 +251,8 @@ int run_job(const JobCommand& command, const Invocation& invocation, bool& meets
   });
   try {
     const int code =
-        exit_code(run_in(world, request, *task, environment, families, signals, log_prefix));
+        exit_code(run_in(world, request, *task, environment,
+                         families.empty() ? families_of(command) : families, signals, log_prefix));
     signals.let_end();
     world.communicator->close();
     return code;

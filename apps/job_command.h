@@ -21,10 +21,11 @@ namespace tandem::apps {
 bool let_rank_0_log(const Environment& environment, const std::atomic<bool>* ended = nullptr);
 
 // Runs the job that the words ask for and returns the process's exit code: 0; 1 when no int8 model
-// is good enough; 128 + the signal that stopped it. `families`: those that a model may be of.
+// is good enough; 128 + the signal that stopped it. `families`: those that a model may be of;
+// none: the command's.
 // Errors are thrown after the other ranks were notified; before `meets` is true they were not.
 int run_job(const JobCommand& command, const Invocation& invocation, bool& meets,
-            std::span<const models::Family* const> families = models::families());
+            std::span<const models::Family* const> families = {});
 
 // In a catch block, before the ranks have met: goes to the bootstrap to notify the others, unless
 // the launcher ends them all.

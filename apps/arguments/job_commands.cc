@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "tandem/tasks/causal_language/command_line.h"
 #include "tandem/tasks/embedding/command_line.h"
 #include "tandem/tasks/masked_language/command_line.h"
 #include "tandem/tasks/question_answering/command_line.h"
 #include "tandem/tasks/reranking/command_line.h"
+#include "tandem/tasks/supervised/command_line.h"
 #include "tandem/tasks/text_classification/command_line.h"
 #include "tandem/tasks/token_classification/command_line.h"
 
@@ -33,6 +35,12 @@ constexpr JobCommand kJobCommands[] = {
     {"run_mlm", "masked language modelling", "Hugging Face's run_mlm.py",
      "adapt an encoder to texts by masked language modelling, as run_mlm.py",
      make_arguments<masked_language::CommandLine>},
+    {"run_clm", "causal language modelling", "Hugging Face's run_clm.py",
+     "train a decoder on texts by causal language modelling, as run_clm.py",
+     make_arguments<causal_language::CommandLine>, /*decodes=*/true},
+    {"run_sft", "prompts and completions", "the arguments of TRL",
+     "train a decoder on prompts with completions, conversations or texts, as TRL's SFTTrainer",
+     make_arguments<supervised::CommandLine>, /*decodes=*/true},
     {"run_reranker", "reranking passages for queries", "the arguments of sentence-transformers",
      "fine-tune and evaluate a cross-encoder that ranks passages for queries",
      make_arguments<tasks::reranking::CommandLine>},

@@ -15,10 +15,11 @@ namespace tandem::apps {
 
 struct JobCommand {
   std::string_view name;     // "run_qa", from its TaskArguments
-  std::string_view purpose;  // behind "Fine-tunes a BERT-family model for "
+  std::string_view purpose;  // behind "Fine-tunes a decoder for "
   std::string_view names;    // whose names the flags have: "Hugging Face's run_qa.py"
   std::string_view summary;  // one line of `tandem --help`
   std::unique_ptr<tasks::TaskArguments> (*arguments)();
+  bool decodes = false;  // trains decoders, and no encoders
 
   FlagTable flags() const { return command_flags(*arguments()); }
 };

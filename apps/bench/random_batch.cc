@@ -33,11 +33,12 @@ const HeadRow& row_of(Head head) {
        question_answering::kSpanLabels},
       {"text-classification", Head::kTexts, std::bind_front(models::make_sequence_head, 2), 2},
       {"token-classification", Head::kTokens, std::bind_front(models::make_token_head, 9), 9},
-      {"fill-mask", Head::kMasks, models::make_masked_language_head, 0}};
+      {"fill-mask", Head::kMasks, models::make_masked_language_head, 0},
+      {"text-generation", Head::kNext, models::make_causal_language_head, 0}};
   return rows[static_cast<std::size_t>(head)];
 }
 
-constexpr Head kHeads[] = {Head::kSpans, Head::kTexts, Head::kTokens, Head::kMasks};
+constexpr Head kHeads[] = {Head::kSpans, Head::kTexts, Head::kTokens, Head::kMasks, Head::kNext};
 
 bool is_masked(std::size_t position) { return position % 20 % 7 == 3; }
 
@@ -79,16 +80,23 @@ RandomBatch::RandomBatch(models::ModelConfig config, nn::Precision precision,
                        model_.config().max_tokens());
   }
   if (head_ == Head::kMasks) masked_language_.emplace(model_.config(), model_.layout());
+  if (head_ == Head::kNext) causal_language_.emplace(model_.config(), model_.layout());
 }
 
-std::size_t RandomBatch::num_masks() const {
-  std::size_t masks = 0;
-  for (const std::uint32_t length : lengths_) masks += masks_of(length);
-  return masks;
+std::size_t RandomBatch::num_predicted(std::size_t length) const {
+  if (head_ == Head::kNext) return length - 1;
+  return head_ == Head::kMasks ? masks_of(length) : 0;
+}
+
+std::size_t RandomBatch::num_predicted() const {
+  std::size_t all = 0;
+  for (const std::uint32_t length : lengths_) all += num_predicted(length);
+  return all;
 }
 
 double RandomBatch::training_flops() const {
-  double flops = masked_language_ ? masked_language_->training_flops(num_masks()) : 0;
+  double flops = masked_language_ ? masked_language_->training_flops(num_predicted()) : 0;
+  if (causal_language_) flops += causal_language_->training_flops(num_predicted());
   for (const std::uint32_t length : lengths_) flops += model_.training_flops(length, length);
   return flops;
 }
@@ -102,10 +110,13 @@ std::size_t RandomBatch::plan_training(std::size_t batch_size) {
   targets_.reserve(std::max(rows, batch_size));
   logits_.reserve(model_.num_logits(rows, batch_size));
   grad_logits_.reserve(logits_.capacity());
-  if (!masked_language_) return activations_->bytes();
-  masks_.reserve(num_masks());
-  return activations_->bytes() +
-         masked_language_->reserve(num_masks(), precision_, /*training=*/true) +
+  if (!masked_language_ && !causal_language_) return activations_->bytes();
+  const std::size_t words = num_predicted();
+  predicted_.reserve(words);
+  const std::size_t of_head = masked_language_
+                                  ? masked_language_->reserve(words, precision_, /*training=*/true)
+                                  : causal_language_->reserve(words, precision_, /*training=*/true);
+  return activations_->bytes() + of_head +
          (logits_.capacity() + grad_logits_.capacity()) * sizeof(float);
 }
 
@@ -113,7 +124,7 @@ tasks::BatchSize RandomBatch::load_train_batch(std::span<const std::uint32_t> fe
                                                std::uint64_t first_sample) {
   batch_.clear();
   targets_.clear();
-  masks_.clear();
+  predicted_.clear();
   for (const std::uint32_t feature : features) {
     ids_.resize(lengths_[feature]);
     for (std::size_t i = 0; i < ids_.size(); ++i) {
@@ -129,17 +140,19 @@ tasks::BatchSize RandomBatch::load_train_batch(std::span<const std::uint32_t> fe
       .real_tokens = batch_.rows(), .computed_tokens = batch_.rows(), .flops = training_flops()};
 }
 
-// A row in the middle of the text, a label of the text, one of each token, or masked words.
+// A row in the middle of the text, a label of the text, one of each token, masked words, or the
+// words that follow.
 void RandomBatch::append_targets(std::span<const std::int32_t> ids) {
   const auto labels = static_cast<std::int32_t>(row_of(head_).labels);
   if (head_ == Head::kSpans) return targets_.push_back(static_cast<std::int32_t>(ids.size() / 2));
   if (head_ == Head::kTexts) return targets_.push_back(ids.front() % labels);
-  if (head_ == Head::kMasks) {
+  if (head_ == Head::kMasks || head_ == Head::kNext) {
+    const bool next = head_ == Head::kNext;
     const std::uint32_t begin = batch_.row_begin[batch_.num_sequences() - 1];
     for (std::uint32_t i = 0; i < ids.size(); ++i) {
-      if (!is_masked(i)) continue;
-      masks_.push_back(begin + i);
-      targets_.push_back(ids[i]);
+      if (next ? i + 1 == ids.size() : !is_masked(i)) continue;
+      predicted_.push_back(begin + i);
+      targets_.push_back(ids[next ? i + 1 : i]);
     }
     return;
   }
@@ -161,7 +174,9 @@ double RandomBatch::forward(const kernels::Context& context, const nn::Weights& 
                             const nn::DropoutStream& dropout) {
   model_.forward(context, weights, batch_, dropout, *activations_, logits_);
   if (masked_language_)  // has stages of its own
-    return masked_language_->forward(context, weights, logits_, masks_, targets_);
+    return masked_language_->forward(context, weights, logits_, predicted_, targets_);
+  if (causal_language_)
+    return causal_language_->forward(context, weights, logits_, predicted_, targets_);
   const StageTimer timer(context.profile, "loss", "forward");
   return loss(context, 1.0f, nullptr);
 }
@@ -172,6 +187,8 @@ void RandomBatch::backward(const kernels::Context& context, const nn::Weights& w
                            FunctionRef<void(std::size_t end)> gradient_ready) {
   if (masked_language_) {
     masked_language_->backward(context, weights, loss_scale, grad_logits_, {grads, accumulate});
+  } else if (causal_language_) {
+    causal_language_->backward(context, weights, loss_scale, grad_logits_, {grads, accumulate});
   } else {
     const StageTimer timer(context.profile, "loss", "backward");
     loss(context, static_cast<float>(loss_scale), grad_logits_.data());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tandem/models/encoder/encoder_model.h"
+#include "tandem/models/heads/causal_language_head.h"
 #include "tandem/models/heads/masked_language_head.h"
 #include "tandem/tasks/task.h"
 
@@ -18,10 +19,11 @@ namespace tandem::apps::bench {
 //   kTexts:  two labels of each text (SST-2).
 //   kTokens: nine labels of each token (CoNLL-2003).
 //   kMasks:  the words of three tokens in twenty (run_mlm masks 15 %).
-enum class Head { kSpans, kTexts, kTokens, kMasks };
+//   kNext:   the next token of each token (run_clm).
+enum class Head { kSpans, kTexts, kTokens, kMasks, kNext };
 
 // As the Hub names tasks: "question-answering", "text-classification", "token-classification",
-// "fill-mask".
+// "fill-mask", "text-generation".
 std::vector<std::string> head_names();
 // Throws InvalidArgument for an unknown name.
 Head head_of(const std::string& name);
@@ -63,18 +65,21 @@ class RandomBatch final : public tasks::Task {
 
  private:
   void append_targets(std::span<const std::int32_t> ids);
-  std::size_t num_masks() const;
+  // Rows whose words are predicted, of a text of `length` tokens, and of all.
+  std::size_t num_predicted(std::size_t length) const;
+  std::size_t num_predicted() const;
   double loss(const kernels::Context& context, float scale, float* grad_logits) const;
 
   Head head_;
   models::EncoderModel model_;
   std::optional<models::MaskedLanguageHead> masked_language_;  // of kMasks
+  std::optional<models::CausalLanguageHead> causal_language_;  // of kNext
   nn::Precision precision_;
   std::vector<std::uint32_t> lengths_;
   std::optional<models::Activations> activations_;
   nn::PackedBatch batch_;
-  std::vector<std::int32_t> ids_, targets_;  // targets: one per text, token or mask
-  std::vector<std::uint32_t> masks_;         // rows of the batch
+  std::vector<std::int32_t> ids_, targets_;  // targets: one per text, token or predicted word
+  std::vector<std::uint32_t> predicted_;     // rows of the batch that predict words
   std::vector<float> logits_, grad_logits_;
 };
 

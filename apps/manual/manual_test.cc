@@ -118,10 +118,10 @@ std::vector<std::string> bash_offers(const std::string& script, const std::strin
 
 TEST(Completion, InBash) {
   const std::string script = output_of({"completion", "bash"});
-  EXPECT_THAT(
-      bash_offers(script, "tandem ru", 1),
-      ::testing::UnorderedElementsAre("run", "run_qa", "run_ner", "run_glue", "run_classification",
-                                      "run_embedding", "run_mlm", "run_reranker"));
+  EXPECT_THAT(bash_offers(script, "tandem ru", 1),
+              ::testing::UnorderedElementsAre("run", "run_qa", "run_ner", "run_glue",
+                                              "run_classification", "run_embedding", "run_mlm",
+                                              "run_clm", "run_sft", "run_reranker"));
   EXPECT_THAT(bash_offers(script, "tandem run_qa --learning", 2),
               ::testing::ElementsAre("--learning_rate"));
   EXPECT_THAT(bash_offers(script, "tandem run_qa --eval_strategy ''", 3),

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "support/decoder_tokenizer.h"
 #include "support/process.h"
 #include "support/reference_job.h"
 #include "support/test_support.h"
@@ -119,12 +120,66 @@ class JobTest : public ::testing::Test {
   }
   // The sentences, each a piece of its own.
   DemoTask masked_language() const {
-    const std::string file = rows_file("texts.json", [](const nlohmann::json& sentence) {
+    return {"run_mlm",
+            {"--train_file", texts(), "--max_seq_length", "64", "--line_by_line"},
+            {"--do_eval", "--validation_file", texts()},
+            {}};
+  }
+  // A small decoder, drawn from the seed.
+  std::string decoder() const {
+    if (std::filesystem::exists(path("decoder"))) return path("decoder").native();
+    std::filesystem::create_directory(path("decoder_tokenizer"));
+    write_decoder_tokenizer(path("decoder_tokenizer"), kChatTemplate);
+    run_ok({kProgram,
+            "run_clm",
+            "--model_type",
+            "llama",
+            "--config_overrides",
+            "hidden_size=32,num_attention_heads=4,num_key_value_heads=2,num_hidden_layers=2,"
+            "intermediate_size=48,vocab_size=432,max_position_embeddings=128",
+            "--tokenizer_name",
+            path("decoder_tokenizer").native(),
+            "--output_dir",
+            path("decoder").native(),
+            "--train_file",
+            texts(),
+            "--validation_split_percentage",
+            "0",
+            "--block_size",
+            "16",
+            "--do_train",
+            "--max_steps",
+            "1",
+            "--save_strategy",
+            "no"});
+    return path("decoder").native();
+  }
+  static constexpr const char* kChatTemplate =
+      "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + "
+      "eos_token + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif "
+      "%}";
+  std::string texts() const {
+    return rows_file("texts.json", [](const nlohmann::json& sentence) {
       return nlohmann::json{
           {"text", fmt::format("{}", fmt::join(words_of(sentence, "tokens"), " "))}};
     });
-    return {"run_mlm",
-            {"--train_file", file, "--max_seq_length", "64", "--line_by_line"},
+  }
+  DemoTask causal_language() const {
+    return {"run_clm",
+            {"--model_name_or_path", decoder(), "--train_file", texts(), "--block_size", "32"},
+            {"--do_eval", "--validation_file", texts()},
+            {}};
+  }
+  // The first half of a sentence is the prompt, the other one its completion.
+  DemoTask supervised() const {
+    const std::string file = rows_file("prompts.json", [](const nlohmann::json& sentence) {
+      const auto words = words_of(sentence, "tokens");
+      const auto half = words.begin() + static_cast<std::ptrdiff_t>(words.size() / 2);
+      return nlohmann::json{{"prompt", fmt::format("{} ", fmt::join(words.begin(), half, " "))},
+                            {"completion", fmt::format("{}", fmt::join(half, words.end(), " "))}};
+    });
+    return {"run_sft",
+            {"--model_name_or_path", decoder(), "--train_file", file, "--max_length", "64"},
             {"--do_eval", "--validation_file", file},
             {}};
   }
@@ -181,6 +236,8 @@ class JobTest : public ::testing::Test {
     if (command == "run_classification") return multi_label_classification();
     if (command == "run_embedding") return embedding();
     if (command == "run_mlm") return masked_language();
+    if (command == "run_clm") return causal_language();
+    if (command == "run_sft") return supervised();
     return question_answering();
   }
   void use(DemoTask task) { task_ = std::move(task); }

@@ -10,7 +10,7 @@ Every job runs in a process of its own. Nothing here needs torch or transformers
 """
 
 from ._commands import embed, mine, rerank, search
-from ._jobs import TandemError, run_classification, run_embedding, run_glue, run_mlm, run_ner, run_qa, run_reranker
+from ._jobs import TandemError, run_classification, run_clm, run_embedding, run_glue, run_mlm, run_ner, run_qa, run_reranker, run_sft
 from ._models import Model, load
 from ._program import program, version
 
@@ -23,12 +23,14 @@ __all__ = [
     "program",
     "rerank",
     "run_classification",
+    "run_clm",
     "run_embedding",
     "run_glue",
     "run_mlm",
     "run_ner",
     "run_qa",
     "run_reranker",
+    "run_sft",
     "search",
     "version",
 ]

@@ -138,6 +138,16 @@ def run_mlm(*, workers: Optional[int] = None, **flags: Flag) -> Dict[str, Any]:
     return run_job("run_mlm", flags, workers)
 
 
+def run_clm(*, workers: Optional[int] = None, **flags: Flag) -> Dict[str, Any]:
+    """Causal language modelling: `tandem run_clm`."""
+    return run_job("run_clm", flags, workers)
+
+
+def run_sft(*, workers: Optional[int] = None, **flags: Flag) -> Dict[str, Any]:
+    """Supervised fine-tuning of decoders: `tandem run_sft`."""
+    return run_job("run_sft", flags, workers)
+
+
 def run_reranker(*, workers: Optional[int] = None, **flags: Flag) -> Dict[str, Any]:
     """Cross-encoders that rank passages for a query: `tandem run_reranker`."""
     return run_job("run_reranker", flags, workers)

@@ -22,7 +22,7 @@ log_preloads() {
 # The job command that a script …/run_qa.py stands for; fails for any other script.
 job_of() {
   case "${1##*/}" in
-    run_qa.py | run_glue.py | run_classification.py | run_ner.py | run_embedding.py | run_mlm.py) name=${1##*/}; echo "${name%.py}" ;;
+    run_qa.py | run_glue.py | run_classification.py | run_ner.py | run_embedding.py | run_mlm.py | run_clm.py) name=${1##*/}; echo "${name%.py}" ;;
     *) return 1 ;;
   esac
 }
