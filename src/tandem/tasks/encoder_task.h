@@ -135,6 +135,10 @@ class EncoderTask : public Task {
   virtual double loss(const kernels::Context& context, const nn::PackedBatch& batch,
                       std::span<const float> logits, float scale, float* grad_logits);
 
+  // The features in the order in which predict() counts them.
+  std::span<const std::uint32_t> evaluated_order(Split split) const {
+    return evaluation(split).order;
+  }
   // The part of `output`, all of predict()'s, that belongs to each feature: [rows of the feature,
   // labels] for a head over rows, with those of its padding; [labels] for a head over sequences.
   std::vector<std::span<const float>> outputs_in_order(Split split,

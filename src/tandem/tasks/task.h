@@ -124,6 +124,13 @@ class Task {
                        std::size_t begin, std::size_t end, std::vector<float>& output) = 0;
   // How many values that appends.
   virtual std::size_t output_size(Split split, std::size_t begin, std::size_t end) const = 0;
+  // Whether rank 0 takes the outputs of a split part by part, because they may be larger than the
+  // memory. evaluate() then gets none of them.
+  virtual bool takes_outputs(Split) const { return false; }
+  // The outputs of predict() for features [begin, end), which follow those of the last call or are
+  // the first of an evaluation.
+  virtual void take_outputs(Split, std::size_t /*begin*/, std::size_t /*end*/,
+                            std::span<const float>) {}
   // Turns the concatenated outputs of predict() for all features into metrics, and writes
   // prediction files named `<prefix>_…` into `directory` unless it is empty.
   virtual Evaluation evaluate(Split split, std::span<const float> output,

@@ -23,6 +23,11 @@ struct LocalOutput {
   std::vector<std::size_t> batch_begin;
 };
 
+// Features [begin, end) of a split: whole rounds, but for the last one.
+struct FeatureRange {
+  std::size_t begin = 0, end = 0;
+};
+
 // Calls work(), which a request to stop may end at any place: then all ranks throw Interrupted,
 // those too that got no request. They meet for that, so it is not work that others wait for.
 void run_until_stopped(const EvaluationRequest& request, comm::Communicator& communicator,
@@ -41,32 +46,38 @@ void run_until_stopped(const EvaluationRequest& request, comm::Communicator& com
   if (stopped != 0) raise<Interrupted>("the evaluation was asked to stop");
 }
 
+// Features of a round: a batch of each rank.
+std::size_t round_size(const EvaluationRequest& request, const comm::Communicator& communicator) {
+  return static_cast<std::size_t>(communicator.size()) * request.batch_size;
+}
+
 // The batches of this rank, one each round: number k is rank k mod W's. In the last round it may be
 // empty.
 void for_own_batches(const EvaluationRequest& request, const comm::Communicator& communicator,
-                     std::size_t num_features,
+                     const FeatureRange& features,
                      FunctionRef<void(std::size_t begin, std::size_t end)> visit) {
   const std::size_t offset = static_cast<std::size_t>(communicator.rank()) * request.batch_size;
-  const std::size_t stride = static_cast<std::size_t>(communicator.size()) * request.batch_size;
-  for (std::size_t round = 0; round < num_features; round += stride) {
-    const std::size_t begin = std::min(round + offset, num_features);
-    visit(begin, std::min(begin + request.batch_size, num_features));
+  const std::size_t stride = round_size(request, communicator);
+  for (std::size_t round = features.begin; round < features.end; round += stride) {
+    const std::size_t begin = std::min(round + offset, features.end);
+    visit(begin, std::min(begin + request.batch_size, features.end));
   }
 }
 
 LocalOutput predict_own_batches(const EvaluationRequest& request, const kernels::Context& context,
                                 comm::Communicator& communicator, tasks::Task& task,
-                                const nn::Weights& weights, Observer& observer) {
+                                const nn::Weights& weights, const FeatureRange& features,
+                                Observer& observer) {
   LocalOutput output;
   const std::size_t num_features = task.num_features(request.split);
   const auto others = static_cast<std::size_t>(communicator.size() - 1);
   // Memory that grew by copying would be there twice.
   std::size_t size = 0;
-  for_own_batches(request, communicator, num_features, [&](std::size_t begin, std::size_t end) {
+  for_own_batches(request, communicator, features, [&](std::size_t begin, std::size_t end) {
     if (begin < end) size += task.output_size(request.split, begin, end);
   });
   output.values.reserve(size);
-  for_own_batches(request, communicator, num_features, [&](std::size_t begin, std::size_t end) {
+  for_own_batches(request, communicator, features, [&](std::size_t begin, std::size_t end) {
     run_until_stopped(request, communicator, [&] {
       if (begin == end) return;
       output.batch_begin.push_back(output.values.size());
@@ -147,6 +158,33 @@ std::vector<float> gather(LocalOutput own, comm::Communicator& communicator) {
   return parts.empty() ? std::vector<float>() : interleave(parts);
 }
 
+// The outputs of all features at rank 0; none if the task takes them part by part. A part has the
+// batches of kRounds rounds.
+std::vector<float> predict_all(const EvaluationRequest& request, const kernels::Context& context,
+                               comm::Communicator& communicator, tasks::Task& task,
+                               const nn::Weights& weights, Observer& observer) {
+  constexpr std::size_t kRounds = 64;
+  const std::size_t num_features = task.num_features(request.split);
+  const bool in_parts = task.takes_outputs(request.split);
+  const std::size_t part = in_parts ? kRounds * round_size(request, communicator)
+                                    : std::max<std::size_t>(1, num_features);
+  if (request.own_output != nullptr) request.own_output->clear();
+  std::vector<float> all;
+  for (std::size_t begin = 0; begin < num_features || begin == 0; begin += part) {
+    const FeatureRange features{begin, std::min(begin + part, num_features)};
+    LocalOutput own =
+        predict_own_batches(request, context, communicator, task, weights, features, observer);
+    if (request.own_output != nullptr) {
+      request.own_output->insert(request.own_output->end(), own.values.begin(), own.values.end());
+    }
+    all = gather(std::move(own), communicator);
+    if (!in_parts || communicator.rank() != 0) continue;
+    task.take_outputs(request.split, features.begin, features.end, all);
+    all.clear();
+  }
+  return all;
+}
+
 // Notifies the observer, however the evaluation ends.
 class EvaluationEnd {
  public:
@@ -207,9 +245,8 @@ ordered_json evaluate(const EvaluationRequest& request, const kernels::Context& 
   observer.evaluation_begin(request.split == tasks::Split::kEval ? "Evaluation" : "Prediction",
                             task.num_samples(request.split), static_cast<int>(request.batch_size));
   const EvaluationEnd end(observer);
-  LocalOutput own = predict_own_batches(request, context, communicator, task, weights, observer);
-  if (request.own_output != nullptr) *request.own_output = own.values;
-  const std::vector<float> output = gather(std::move(own), communicator);
+  const std::vector<float> output =
+      predict_all(request, context, communicator, task, weights, observer);
   std::string metrics;
   run_until_stopped(request, communicator, [&] {
     if (communicator.rank() == 0) {

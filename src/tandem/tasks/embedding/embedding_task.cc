@@ -403,10 +403,45 @@ double EmbeddingTask::evaluation_loss(const TokenizedRows& rows,
   return sum / static_cast<double>(all);
 }
 
+// Values in memory at once; other outputs are on disk.
+std::size_t EmbeddingTask::num_outputs() const {
+  if (searches_.empty()) return EncoderTask::num_outputs();
+  return std::max(eval_.rows * eval_.columns, predict_.rows * predict_.columns) * width();
+}
+
+void EmbeddingTask::take_outputs(Split split, std::size_t begin, std::size_t end,
+                                 std::span<const float> output) {
+  const std::size_t of_rows = eval_.rows * eval_.columns;
+  if (begin == 0) {
+    taken_.rows.resize(of_rows * width());
+    taken_.searched = std::make_unique<ranking::RowFile>(width());
+  }
+  const std::span<const std::uint32_t> order = evaluated_order(split).subspan(begin, end - begin);
+  for (const std::uint32_t text : order) {
+    const auto own = output.first(width());
+    output = output.subspan(width());
+    if (text < of_rows) {
+      std::copy(own.begin(), own.end(),
+                taken_.rows.begin() + static_cast<std::ptrdiff_t>(text * width()));
+    } else {
+      taken_.searched->write(text - of_rows, own);
+    }
+  }
+}
+
+std::vector<std::span<const float>> EmbeddingTask::row_embeddings(
+    Split split, std::span<const float> output) const {
+  if (!takes_outputs(split)) return outputs_in_order(split, output);
+  std::vector<std::span<const float>> embeddings;
+  for (std::size_t i = 0; i < eval_.rows * eval_.columns; ++i)
+    embeddings.push_back(std::span(taken_.rows).subspan(i * width(), width()));
+  return embeddings;
+}
+
 Evaluation EmbeddingTask::evaluate(Split split, std::span<const float> output,
                                    const std::filesystem::path&, const std::string&,
                                    ThreadPool& threads) {
-  const std::vector<std::span<const float>> embeddings = outputs_in_order(split, output);
+  const std::vector<std::span<const float>> embeddings = row_embeddings(split, output);
   Evaluation evaluation{.metrics = nlohmann::ordered_json::object(), .warnings = {}};
   const TokenizedRows& set = evaluated(split);
   ReferenceContext context(threads);
@@ -417,9 +452,11 @@ Evaluation EmbeddingTask::evaluate(Split split, std::span<const float> output,
                          .columns = set.columns,
                          .labels = set.labels,
                          .embeddings = embeddings,
-                         .searches = searches_},
+                         .searches = searches_,
+                         .searched = taken_.searched.get()},
                         context.get(), evaluation);
   }
+  taken_ = {};
   return evaluation;
 }
 

@@ -111,6 +111,12 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
     read_loss_parameters(weights.f32);  // evaluate() needs them
     EncoderTask::predict(context, weights, split, begin, end, output);
   }
+  // With searches the outputs of the evaluation go to a file.
+  bool takes_outputs(Split split) const override {
+    return split == Split::kEval && !searches_.empty();
+  }
+  void take_outputs(Split split, std::size_t begin, std::size_t end,
+                    std::span<const float> output) override;
   Evaluation evaluate(Split split, std::span<const float> output,
                       const std::filesystem::path& directory, const std::string& prefix,
                       ThreadPool& threads) override;
@@ -126,6 +132,10 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   void compare(const kernels::Context& context, Gather gather) override;
   void select(BatchPosition position) override { selected_ = position; }
 
+  std::size_t num_outputs() const override;
+  // The embeddings of the rows of a split.
+  std::vector<std::span<const float>> row_embeddings(Split split,
+                                                     std::span<const float> output) const;
   std::size_t width() const { return model().num_logits(0, 1); }
   const TokenizedRows& evaluated(Split split) const {
     return split == Split::kEval ? eval_ : predict_;
@@ -156,6 +166,10 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   TrainingRows train_;
   TokenizedRows eval_, predict_;
   std::vector<NamedSearch> searches_;
+  struct Taken {
+    std::vector<float> rows;                     // embeddings of the rows, [columns * rows, width]
+    std::unique_ptr<ranking::RowFile> searched;  // the others
+  } taken_;
   PieceEncoder pieces_;
   struct Batch {
     const RowSet* set = nullptr;  // none: rows of several sets, which have no loss

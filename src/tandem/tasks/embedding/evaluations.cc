@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "tandem/core/error.h"
 #include "tandem/tasks/evaluation.h"
@@ -47,20 +48,38 @@ Matrix column(const EvaluatorOptions& options, const EvaluatedTexts& texts, std:
                 options.truncate_dim);
 }
 
-// `embeddings`: those of the queries, then those of the documents.
+// Some rows of a file.
+Matrix matrix(const ranking::RowFile& rows, std::size_t first, std::size_t count,
+              std::size_t truncate_dim) {
+  std::vector<float> whole(count * rows.width());
+  rows.read(first, whole);
+  if (truncate_dim == 0 || truncate_dim >= rows.width()) return {std::move(whole), rows.width()};
+  Matrix made{{}, truncate_dim};
+  for (std::size_t row = 0; row < count; ++row) {
+    const auto from = whole.begin() + static_cast<std::ptrdiff_t>(row * rows.width());
+    made.values.insert(made.values.end(), from, from + static_cast<std::ptrdiff_t>(truncate_dim));
+  }
+  return made;
+}
+
+// The queries and documents are the rows of `all` from `first` on. Memory has the queries and a
+// piece of the documents.
 ranking::EvaluatorResult search(const EvaluatorOptions& options, const ranking::RetrievalSet& set,
-                                std::span<const std::span<const float>> embeddings,
+                                const ranking::RowFile& all, std::size_t first,
                                 const std::string& name, const kernels::Context& context) {
-  const std::size_t asked = set.queries.texts.size();
-  const Matrix queries = matrix(embeddings.first(asked), options.truncate_dim);
-  const Matrix documents = matrix(embeddings.subspan(asked), options.truncate_dim);
+  constexpr std::size_t kDocumentsAtOnce = 4096;
+  const std::size_t asked = set.queries.texts.size(), documents = set.corpus.texts.size();
+  const Matrix queries = matrix(all, first, asked, options.truncate_dim);
   const ranking::SimilarityFunction& function = ranking::similarity_function(options.similarity);
   const ranking::RetrievalCuts cuts;
-  ranking::Search all(function, queries.view(), cuts.largest(),
-                      ranking::greater_id_first(set.corpus));
-  all.add(documents.view(), context);
+  ranking::Search found(function, queries.view(), cuts.largest(),
+                        ranking::greater_id_first(set.corpus));
+  for (std::size_t begin = 0; begin < documents; begin += kDocumentsAtOnce) {
+    const std::size_t count = std::min(kDocumentsAtOnce, documents - begin);
+    found.add(matrix(all, first + asked + begin, count, options.truncate_dim).view(), context);
+  }
   const ranking::SearchResult result{.function = function.similarity,
-                                     .queries = ranking::judged_hits(set, all.take_hits())};
+                                     .queries = ranking::judged_hits(set, found.take_hits())};
   return ranking::information_retrieval(std::span(&result, 1), cuts, name);
 }
 
@@ -69,15 +88,14 @@ std::vector<ranking::EvaluatorResult> run_searches(bool nano, const EvaluatorOpt
                                                    const EvaluatedTexts& texts,
                                                    const kernels::Context& context) {
   std::vector<ranking::EvaluatorResult> found;
-  std::size_t begin = texts.rows * texts.columns;
+  std::size_t end = 0;
   for (const NamedSearch& one : texts.searches) {
-    const std::size_t count = one.set.queries.texts.size() + one.set.corpus.texts.size();
-    const auto embeddings = std::span(texts.embeddings).subspan(begin, count);
-    begin += count;
+    const std::size_t first = end;
+    end += one.set.queries.texts.size() + one.set.corpus.texts.size();
     if (one.name.empty() == nano) continue;
     const std::string name =
         nano ? ranking::nano_beir_name(one.name, options.truncate_dim) : options.name;
-    found.push_back(search(options, one.set, embeddings, name, context));
+    found.push_back(search(options, one.set, *texts.searched, first, name, context));
   }
   if (!nano) {
     for (ranking::EvaluatorResult& result : found) ranking::add_name(result, options.name);

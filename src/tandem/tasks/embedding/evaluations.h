@@ -10,6 +10,7 @@
 #include "tandem/tasks/embedding/losses.h"
 #include "tandem/tasks/leading_metric.h"
 #include "tandem/tasks/ranking/retrieval_files.h"
+#include "tandem/tasks/ranking/row_file.h"
 
 namespace tandem::tasks {
 struct Evaluation;  // evaluation.h
@@ -60,8 +61,10 @@ struct EvaluatedTexts {
   std::size_t rows = 0;
   std::size_t columns = 0;
   std::span<const float> labels;                   // [rows], or empty
-  std::vector<std::span<const float>> embeddings;  // [columns, rows], queries, documents
-  std::span<const NamedSearch> searches;           // searches of the rows behind the others
+  std::vector<std::span<const float>> embeddings;  // [columns, rows]
+  std::span<const NamedSearch> searches = {};
+  // The queries of each search, then its documents; null without searches.
+  const ranking::RowFile* searched = nullptr;
 };
 
 // Adds the metrics and tables of all evaluators.
