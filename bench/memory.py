@@ -3,6 +3,7 @@
 
     bench/memory.py [--models minilm,bert-base] [--types f32,bf16] [--ranks 1,2] [--forms unpadded,padded,checkpointing] [--steps 3] [--json FILE]
     bench/memory.py --models bert-large --types bf16 --ranks 1 --forms unpadded --steps 500        whether it grows
+    bench/memory.py --contrast 65536 --models minilm --types f32 --ranks 1                          one step of run_embedding over so many pairs of short texts
 
 Printed is the job's own report at its end: all ranks of the node together. With 20 steps or more also the highest that rank 0 had resident in the first and in the last tenth of the steps.
 """
@@ -36,6 +37,7 @@ def parse():
     parser.add_argument("--ranks", type=lambda text: [int(word) for word in words(text)], default=[1, 2])
     parser.add_argument("--forms", type=words, default=list(FORMS))
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--contrast", type=int, metavar="ROWS", help="rows of a contrast over all ranks, which compute it in pieces")
     parser.add_argument("--tokenizer", type=pathlib.Path, default=ROOT / "build/test-data/minilm", help="the directory of a model")
     parser.add_argument("--train_file", type=pathlib.Path, default=ROOT / "../shared/data/squad/squad1-train-head.json")
     parser.add_argument("--tandem", default=str(ROOT / "build/release/bin/tandem"))
@@ -58,23 +60,25 @@ def rank_0(pid):
     return found[0] if found else pid
 
 
+def questions_words(options, form):
+    sizes = ["--max_steps", options.steps, "--per_device_train_batch_size", BATCH, "--max_seq_length", 384, "--doc_stride", 128]
+    return ["run_qa", "--train_file", options.train_file, *sizes, *FORMS[form]]
+
+
+def contrast_words(options, ranks, output):
+    rows = output.parent / "pairs.jsonl"
+    rows.write_text("".join(json.dumps({"anchor": f"ship {row}", "positive": f"{row} sails"}) + "\n" for row in range(options.contrast)))
+    sizes = ["--max_steps", 1, "--per_device_train_batch_size", options.contrast // ranks, "--mini_batch_size", 32]
+    return ["run_embedding", "--train_file", rows, *sizes, "--gather_across_devices"]
+
+
 def run(options, model, kind, ranks, form, output):
     """(planned, used, [MiB that rank 0 had resident after each step])"""
     words = [
-        "run_qa",
+        *(contrast_words(options, ranks, output) if options.contrast else questions_words(options, form)),
         "--model_name_or_path",
         model,
-        "--train_file",
-        options.train_file,
         "--do_train",
-        "--max_steps",
-        options.steps,
-        "--per_device_train_batch_size",
-        BATCH,
-        "--max_seq_length",
-        384,
-        "--doc_stride",
-        128,
         "--logging_steps",
         1,
         "--save_strategy",
@@ -83,7 +87,6 @@ def run(options, model, kind, ranks, form, output):
         output,
         "--overwrite_output_dir",
         *(["--bf16"] if kind == "bf16" else []),
-        *FORMS[form],
     ]
     start = ["run", "--standalone", "--nproc-per-node", ranks] if ranks > 1 else []
     process = subprocess.Popen([options.tandem, *map(str, start + words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -100,8 +103,9 @@ def run(options, model, kind, ranks, form, output):
 
 def row_of(options, model, kind, ranks, form, taken):
     planned, used, steps = taken
+    work = f"a contrast of {options.contrast:,} pairs" if options.contrast else f"{options.steps} steps of {BATCH} × 384 a rank, {form}"
     row = {
-        "job": f"{result_rows.NAMES[model]}, {kind}, {ranks} rank{'s' if ranks > 1 else ''}, {options.steps} steps of {BATCH} × 384 a rank, {form}",
+        "job": f"{result_rows.NAMES[model]}, {kind}, {ranks} rank{'s' if ranks > 1 else ''}, {work}",
         "planned": planned,
         "used": used,
     }
@@ -114,6 +118,8 @@ def row_of(options, model, kind, ranks, form, taken):
 def main():
     options = parse()
     rows = []
+    if options.contrast:
+        options.forms = ["unpadded"]
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         for model in options.models:

@@ -301,6 +301,38 @@ TEST_F(ElasticTest, AnEntryOfTheLogIsPrintedOnce) {
   }
 }
 
+// Workers that die after an evaluation, before the next checkpoint, repeat it. The evaluator's
+// table is that of an undisturbed job all the same.
+TEST_F(ElasticTest, ARepeatedEvaluationHasOneRowInItsTable) {
+  DemoTask task = pair_classification();
+  task.command = "run_embedding";
+  task.eval_flags.resize(3);  // without a prediction
+  use(task);
+  constexpr int kSteps = 60;
+  const Words often = {"--loss",          "CoSENTLoss", "--eval_strategy", "steps",
+                       "--eval_steps",    "6",          "--save_steps",    "25",
+                       "--logging_steps", "2"};
+  const auto table = [&](const std::string& output) {
+    for (const auto& entry : std::filesystem::directory_iterator(path(output) / "eval"))
+      return read_file(entry.path());
+    return std::string();
+  };
+  run_calm(kSteps, often);
+  const std::string expected = table("calm");
+  ASSERT_EQ(std::count(expected.begin(), expected.end(), '\n'), 12);  // a head, 10, and the end
+  Process job(command("job", kSteps, often));
+  const auto limit = steady_clock::now() + std::chrono::seconds(120);
+  for (const std::size_t entries : {8u, 16u, 24u}) {
+    while (job.running() && log_entries(job.out_so_far()).size() < entries &&
+           steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    for (const pid_t worker : children(job.pid())) ::kill(worker, SIGKILL);
+  }
+  end(job);
+  EXPECT_EQ(table("job"), expected);
+  expect_equal_results("calm", "job");
+}
+
 // One slow pipe takes the lines of the agent and of its workers.
 TEST_F(ElasticTest, AViewIsLoggedBeforeItsSteps) {
   constexpr int kSteps = 120;
