@@ -133,5 +133,17 @@ TEST_F(OwnLoss, ClassifiersOfPairsHaveTheSameBits) {
   EXPECT_TRUE(loss("reference") == loss("of_3_ranks"));
 }
 
+TEST_F(OwnLoss, GuidedContrastsHaveTheSameBits) {
+  use(embedding());
+  const std::string guide = (kDemo / "model").native();
+  for (const Words& gathered : {Words{}, Words{"--gather_across_devices"}}) {
+    expect_same_bits(with(gathered, {"--loss", "GISTEmbedLoss", "--guide", guide, "--margin",
+                                     "0.05", "--overwrite_output_dir"}),
+                     {"--loss", "CachedGISTEmbedLoss", "--mini_batch_size", "3"});
+  }
+  expect_refused(train_command("refused", {"--loss", "GISTEmbedLoss"}),
+                 {"--loss GISTEmbedLoss: found no --guide"});
+}
+
 }  // namespace
 }  // namespace tandem::testing

@@ -79,7 +79,8 @@ FlagTable loss_flags() {
       "Loss",
       {
           flag("loss", field<&Arguments::loss>(), help_of_loss),
-          flag("scale", field<&Arguments::scale>(), "factor of the similarities (default: 20)"),
+          flag("scale", field<&Arguments::scale>(),
+               "factor of the similarities (default: 20, of GISTEmbedLoss 100)"),
           flag("temperature", field<&Arguments::temperature>(),
                "the same as --scale 1/temperature"),
           flag("similarity_fct", field<&Arguments::similarity_fct>(),
@@ -97,7 +98,7 @@ FlagTable loss_flags() {
               .at_least(0),
           flag("margin", field<&Arguments::margin>(),
                "of TripletLoss and the Batch…TripletLoss classes (default: 5), ContrastiveLoss and "
-               "OnlineContrastiveLoss (default: 0.5)"),
+               "OnlineContrastiveLoss (default: 0.5), GISTEmbedLoss (default: 0)"),
           flag("distance_metric", field<&Arguments::distance_metric>(),
                "of losses with a margin: euclidean, cosine or manhattan (default: that of the "
                "class)"),
@@ -112,11 +113,26 @@ FlagTable loss_flags() {
       });
 }
 
-// Flags of losses with a classifier.
+// Flags of losses with a guide or a classifier.
 FlagTable further_loss_flags() {
   return grouped(
       "Loss",
       {
+          flag("guide", field<&Arguments::guide>(),
+               "model directory or name of the bi-encoder of GISTEmbedLoss; texts that it finds "
+               "more similar than the positive pair are not used as negatives"),
+          flag(
+              "margin_strategy", field<&Arguments::margin_strategy>(),
+              "of GISTEmbedLoss: the margin is subtracted from the similarity of the positive pair "
+              "(absolute), or is a part of it (relative)"),
+          flag("contrast_anchors", field<&Arguments::contrast_anchors>(),
+               "GISTEmbedLoss also compares the anchors with each other")
+              .with_bare()
+              .with_negation(),
+          flag("contrast_positives", field<&Arguments::contrast_positives>(),
+               "GISTEmbedLoss also compares the positives with each other")
+              .with_bare()
+              .with_negation(),
           flag("num_labels", field<&Arguments::num_labels>(),
                "classes of SoftmaxLoss (default: by the largest label)")
               .between(2, 1 << 20),

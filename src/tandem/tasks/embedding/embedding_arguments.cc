@@ -118,6 +118,9 @@ LossOptions loss_options(const EmbeddingArguments& arguments, LabelKind labels,
   options.hardness_strength = arguments.hardness_strength;
   options.margin = arguments.margin;
   options.distance_metric = arguments.distance_metric.value_or("");
+  options.margin_strategy = arguments.margin_strategy;
+  options.contrast_anchors = arguments.contrast_anchors;
+  options.contrast_positives = arguments.contrast_positives;
   options.num_labels = static_cast<std::size_t>(arguments.num_labels.value_or(0));
   options.concatenation_sent_rep = arguments.concatenation_sent_rep;
   options.concatenation_sent_difference = arguments.concatenation_sent_difference;

@@ -43,6 +43,9 @@ struct EmbeddingArguments : DataSource {
   double hardness_strength = 0;
   std::optional<double> margin;
   std::optional<std::string> matryoshka_dims, matryoshka_weights;  // commas between
+  std::optional<std::string> guide;  // model of GISTEmbedLoss: a directory or a name
+  std::string margin_strategy = "absolute";
+  bool contrast_anchors = true, contrast_positives = true;
   std::optional<std::int64_t> num_labels;  // classes of SoftmaxLoss; unset: by the labels
   bool concatenation_sent_rep = true, concatenation_sent_difference = true;
   bool concatenation_sent_multiplication = false;

@@ -180,6 +180,18 @@ void EmbeddingJob::check_teachers(std::size_t width) const {
     if (*part) check(**part, *loss_);
 }
 
+std::unique_ptr<GuideModel> EmbeddingJob::make_guide() const {
+  bool needed = loss_needs(loss_->name).guided;
+  for (const TrainPart& part : train_) needed = needed || loss_needs(part.loss.name).guided;
+  if (!needed) return nullptr;
+  if (!guide_) {
+    raise<ConfigError>(
+        "--loss GISTEmbedLoss: found no --guide, expected the directory or the name of a "
+        "bi-encoder");
+  }
+  return std::make_unique<GuideModel>(guide_->model.directory, guide_->tokenizer_directory);
+}
+
 LossOptions EmbeddingJob::choose_loss(const RowColumns& part, const std::string& set,
                                       StartLog& log) const {
   LossOptions loss = loss_options(arguments_, part.label_kind(), set);
@@ -228,6 +240,7 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
   const std::size_t width = models::embedding_size(options.files, config.hidden_size);
   options.loss_parameters = loss_parameters(width);
   options.loss = make_loss(*loss_);
+  options.guide = make_guide();
   check_width(*loss_, width);
   for (const TrainPart& part : train_) check_width(part.loss, width);
   check_teachers(width);
@@ -318,6 +331,10 @@ TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
     rows.labels = part->labels;
     rows.labels_per_row = part->labels_per_row;
   }
+  if (part && loss_needs(loss_->name).guided) {
+    rows.guide_texts = task_->guide()->features(
+        texts, maker.threads(), [&](std::size_t i) { return part->location(i % rows.rows); });
+  }
   add_searches(searches, texts, prompted);
   rows.texts = features_of(texts, maker, [&](std::size_t i) {
     return part && i < rows.rows * rows.columns ? part->location(i % rows.rows)
@@ -336,21 +353,29 @@ void EmbeddingJob::load_train(StartLog& log, FeatureMaker& maker) {
   std::deque<std::string> prompted;
   TrainingRows all;
   std::vector<std::size_t> ends;
+  bool any_guided = false;
   for (const TrainPart& part : train_) {
     add_rows(part.rows, part.name, texts, prompted);
     ends.push_back(texts.size());
-    all.sets.push_back({.rows = part.rows.count,
-                        .columns = part.rows.texts.size(),
-                        .labels = part.rows.labels,
-                        .labels_per_row = part.rows.labels_per_row,
-                        .loss = make_loss(part.loss)});
+    const bool guided = loss_needs(part.loss.name).guided;
+    any_guided = any_guided || guided;
+    const std::size_t columns = part.rows.texts.size();
+    all.sets.push_back(
+        {.rows = part.rows.count,
+         .columns = columns,
+         .labels = guided ? std::vector<float>() : part.rows.labels,
+         .labels_per_row = guided ? columns * task_->guide()->width() : part.rows.labels_per_row,
+         .loss = make_loss(part.loss),
+         .guided = guided});
   }
-  all.texts = features_of(texts, maker, [&](std::size_t i) {
+  const auto location = [&](std::size_t i) {
     const auto set =
         static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), i) - ends.begin());
     const RowColumns& rows = train_[set].rows;
     return rows.location((i - (set == 0 ? 0 : ends[set - 1])) % rows.count);
-  });
+  };
+  all.texts = features_of(texts, maker, location);
+  if (any_guided) all.guide_texts = task_->guide()->features(texts, maker.threads(), location);
   maker.log_notes("train");
   for (const TrainPart& part : train_) {
     log.fact("train",

@@ -4,6 +4,7 @@
 #include <deque>
 #include <optional>
 
+#include "tandem/hub/model_files.h"
 #include "tandem/tasks/embedding/embedding_arguments.h"
 #include "tandem/tasks/embedding/embedding_task.h"
 #include "tandem/tasks/embedding/row_columns.h"
@@ -22,6 +23,13 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
                               const Environment& environment,
                               hub::DownloadObserver& downloads) const override {
     const Stages of_rows = stages_with_rows(stages, arguments_);
+    if (arguments_.guide) {
+      hub::ModelArguments guide = model;
+      guide.model_name_or_path = *arguments_.guide;
+      guide.config_name.reset();
+      guide.tokenizer_name.reset();
+      guide_ = hub::resolve_model(guide, environment, &downloads, /*sentence=*/true);
+    }
     if (!needs_rows(of_rows)) return {};
     return ExampleJob::find_data(of_rows, model, environment, downloads);
   }
@@ -52,6 +60,7 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   // Sets the number of classes of SoftmaxLoss, and returns the parameters of the loss that has
   // some.
   std::vector<LossParameter> loss_parameters(std::size_t width);
+  std::unique_ptr<GuideModel> make_guide() const;
   LossOptions choose_loss(const RowColumns& part, const std::string& set, StartLog& log) const;
   std::vector<Evaluator> choose_evaluators() const;
   Sampler sampler(const RowColumns& part, bool over_shards) const;
@@ -74,10 +83,11 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   void read_searches(StartLog& log);
   bool has_search(bool nano) const;
 
-  std::vector<TrainPart> train_;              // rows until load_data()
-  std::optional<RowColumns> eval_, predict_;  // until load_data()
-  std::vector<NamedSearch> searches_;         // until load_data()
-  std::optional<LossOptions> loss_;           // of evaluations, once the columns are known
+  mutable std::optional<hub::ModelLocation> guide_;  // files of --guide, once they are found
+  std::vector<TrainPart> train_;                     // rows until load_data()
+  std::optional<RowColumns> eval_, predict_;         // until load_data()
+  std::vector<NamedSearch> searches_;                // until load_data()
+  std::optional<LossOptions> loss_;                  // of evaluations, once the columns are known
   std::size_t max_tokens_ = 0;
 };
 

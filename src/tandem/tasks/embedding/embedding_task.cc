@@ -249,6 +249,15 @@ std::size_t EmbeddingTask::plan_pieces(std::size_t batch_size, std::size_t max_r
 
 // --- training ---
 
+// Also labels the loaded rows if a guide does it.
+void EmbeddingTask::embed_batch(const kernels::Context& context, const nn::Weights& weights,
+                                const nn::DropoutStream& dropout, std::span<float> embeddings) {
+  pieces_.embed(context, weights, dropout, embeddings);
+  if (batch_.set == nullptr || !batch_.set->guided) return;
+  embedding_.guide->label(context, train_.guide_texts, batch_.indices, batch_.set->columns,
+                          batch_.labels);
+}
+
 BatchSize EmbeddingTask::load_train_batch(std::span<const std::uint32_t> features,
                                           std::uint64_t first_sample) {
   batch_.set = &set_of(features.front());
@@ -267,10 +276,12 @@ BatchSize EmbeddingTask::load_train_batch(std::span<const std::uint32_t> feature
   }
   for (const std::uint32_t row : features) {
     const RowSet& set = set_of(row);
-    const auto labels =
-        std::span(set.labels)
-            .subspan((row - set.first_row) * set.labels_per_row, set.labels_per_row);
-    batch_.labels.insert(batch_.labels.end(), labels.begin(), labels.end());
+    if (!set.guided) {
+      const auto labels =
+          std::span(set.labels)
+              .subspan((row - set.first_row) * set.labels_per_row, set.labels_per_row);
+      batch_.labels.insert(batch_.labels.end(), labels.begin(), labels.end());
+    }
     if (&set != batch_.set) batch_.set = nullptr;
   }
   batch_.values.resize(batch_.indices.size() * width());
@@ -289,7 +300,7 @@ EmbeddedRows EmbeddingTask::batch_group() const {
 double EmbeddingTask::forward(const kernels::Context& context, const nn::Weights& weights,
                               const nn::DropoutStream& dropout) {
   if (selected_) return gathered_.loss(selected_->micro);
-  pieces_.embed(context, weights, dropout, batch_.values);
+  embed_batch(context, weights, dropout, batch_.values);
   const StageTimer timer(context.profile, "loss", "contrast");
   batch_.gradient.assign(batch_.values.size(), 0.0f);
   if (batch_.set == nullptr) return 0;  // calibration takes rows of all sets
@@ -344,7 +355,7 @@ void EmbeddingTask::embed(const kernels::Context& context, const nn::Weights& we
   TANDEM_CHECK(batch_.set != nullptr, "a batch with rows of several sets");
   gathered_.describe(position.micro, {batch_.set->columns, width(), batch_.set->labels_per_row},
                      loss_of(*batch_.set));
-  pieces_.embed(context, weights, dropout, gathered_.embeddings(position));
+  embed_batch(context, weights, dropout, gathered_.embeddings(position));
   std::copy(batch_.labels.begin(), batch_.labels.end(), gathered_.labels(position).begin());
 }
 
@@ -376,7 +387,9 @@ class ReferenceContext {
 double EmbeddingTask::evaluation_loss(const TokenizedRows& rows,
                                       std::span<const std::span<const float>> embeddings,
                                       const kernels::Context& context) const {
-  const std::size_t all = rows.rows, labels = rows.labels_per_row;
+  const bool guided = rows.guide_texts.size() > 0;
+  const std::span<const float> given = guided ? rows.guide_labels : rows.labels;
+  const std::size_t all = rows.rows, labels = given.size() / std::max<std::size_t>(1, all);
   std::vector<float> values, gradient;
   GroupLoss group_loss;
   double sum = 0;
@@ -390,13 +403,12 @@ double EmbeddingTask::evaluation_loss(const TokenizedRows& rows,
       }
     }
     gradient.resize(values.size() + batch_.loss_parameters.size());
-    const EmbeddedRows group{
-        .rows = count,
-        .columns = rows.columns,
-        .width = width(),
-        .values = values,
-        .labels = std::span(rows.labels).subspan(begin * labels, count * labels),
-        .parameters = batch_.loss_parameters};
+    const EmbeddedRows group{.rows = count,
+                             .columns = rows.columns,
+                             .width = width(),
+                             .values = values,
+                             .labels = given.subspan(begin * labels, count * labels),
+                             .parameters = batch_.loss_parameters};
     sum +=
         static_cast<double>(count) * group_loss.compute(*embedding_.loss, group, gradient, context);
   }
@@ -438,6 +450,18 @@ std::vector<std::span<const float>> EmbeddingTask::row_embeddings(
   return embeddings;
 }
 
+// The guide does not change: its embeddings of an evaluation are computed once.
+void EmbeddingTask::prepare_guide(Split split, ThreadPool& threads) {
+  TokenizedRows& set = split == Split::kEval ? eval_ : predict_;
+  if (set.guide_texts.size() == 0 || !set.guide_labels.empty()) return;
+  kernels::Scratch scratch(threads.num_threads());
+  const kernels::KernelSet fast = kernels::select_kernels(kernels::CpuFeatures::detect());
+  std::vector<std::uint32_t> indices(set.rows * set.columns);
+  std::iota(indices.begin(), indices.end(), 0);
+  embedding_.guide->label({threads, fast, scratch}, set.guide_texts, indices, set.columns,
+                          set.guide_labels);
+}
+
 Evaluation EmbeddingTask::evaluate(Split split, std::span<const float> output,
                                    const std::filesystem::path&, const std::string&,
                                    ThreadPool& threads) {
@@ -445,6 +469,7 @@ Evaluation EmbeddingTask::evaluate(Split split, std::span<const float> output,
   Evaluation evaluation{.metrics = nlohmann::ordered_json::object(), .warnings = {}};
   const TokenizedRows& set = evaluated(split);
   ReferenceContext context(threads);
+  prepare_guide(split, threads);
   if (set.rows > 0) evaluation.metrics["loss"] = evaluation_loss(set, embeddings, context.get());
   if (split == Split::kEval) {
     embedding::evaluate(embedding_.evaluators,

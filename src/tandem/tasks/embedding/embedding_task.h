@@ -10,6 +10,7 @@
 #include "tandem/tasks/embedding/evaluations.h"
 #include "tandem/tasks/embedding/gathered_loss.h"
 #include "tandem/tasks/embedding/group_loss.h"
+#include "tandem/tasks/embedding/guide_model.h"
 #include "tandem/tasks/embedding/loss.h"
 #include "tandem/tasks/encoder_task.h"
 #include "tandem/tasks/piece_encoder.h"
@@ -26,6 +27,8 @@ struct TokenizedRows {
   std::size_t columns = 0;
   std::vector<float> labels = {};  // [rows, labels_per_row]
   std::size_t labels_per_row = 0;
+  text_classification::TextFeatures guide_texts = {};  // of the rows; empty: no guide
+  std::vector<float> guide_labels = {};  // the guide's embeddings, once they are computed
 };
 
 // The rows of a training set. Its texts are behind those of the sets before it.
@@ -35,12 +38,14 @@ struct RowSet {
   std::vector<float> labels = {};  // [rows, labels_per_row]
   std::size_t labels_per_row = 0;
   std::shared_ptr<const EmbeddingLoss> loss = nullptr;  // none: that of the options
-  std::size_t first_row = 0, first_text = 0;            // set_train() overwrites them
+  bool guided = false;  // labels are the guide's embeddings of the row's texts
+  std::size_t first_row = 0, first_text = 0;  // set_train() overwrites them
 };
 
 // One or several training sets with their tokens.
 struct TrainingRows {
   text_classification::TextFeatures texts;
+  text_classification::TextFeatures guide_texts = {};  // the same for the guide; empty: no guide
   std::vector<RowSet> sets;
 };
 
@@ -48,6 +53,7 @@ struct EmbeddingOptions {
   models::SentenceFiles files;
   std::unique_ptr<EmbeddingLoss> loss;
   std::vector<models::KeptTensor> pooler = {};      // pooler of the model's file, saved with it
+  std::unique_ptr<GuideModel> guide = nullptr;      // of the losses that need one
   std::vector<LossParameter> loss_parameters = {};  // of the loss that has some
   bool gather = false;                              // the rows of all shards are one group
   EvaluatorOptions evaluators = {};                 // evaluators of the validation data
@@ -65,6 +71,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   const models::SentenceFiles& files() const { return embedding_.files; }
   const EvaluatorOptions& evaluators() const { return embedding_.evaluators; }
   std::span<const RowSet> train_sets() const { return train_.sets; }
+  const GuideModel* guide() const { return embedding_.guide.get(); }
 
   // Without `sampler` the batches are those of the trainer. A sampler of several sets makes batches
   // of rows of one set.
@@ -147,6 +154,9 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   const EmbeddingLoss& loss_of(const RowSet& set) const {
     return set.loss != nullptr ? *set.loss : *embedding_.loss;
   }
+  void embed_batch(const kernels::Context& context, const nn::Weights& weights,
+                   const nn::DropoutStream& dropout, std::span<float> embeddings);
+  void prepare_guide(Split split, ThreadPool& threads);
   // Parameters of the losses from an arena, and their gradient into one.
   void read_loss_parameters(std::span<const float> weights);
   void write_loss_gradient(std::span<const float> gradient, std::span<float> grads,

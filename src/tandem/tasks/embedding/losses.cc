@@ -23,6 +23,12 @@ constexpr std::array kLosses = {
     LossNeeds{"CachedMultipleNegativesRankingLoss", 2, 0, LabelKind::kNone, true},
     LossNeeds{"MultipleNegativesSymmetricRankingLoss", 2, 0, LabelKind::kNone, true},
     LossNeeds{"CachedMultipleNegativesSymmetricRankingLoss", 2, 0, LabelKind::kNone, true},
+    LossNeeds{
+        .name = "GISTEmbedLoss", .max_columns = 3, .in_batch_negatives = true, .guided = true},
+    LossNeeds{.name = "CachedGISTEmbedLoss",
+              .max_columns = 3,
+              .in_batch_negatives = true,
+              .guided = true},
     LossNeeds{.name = "CoSENTLoss", .labels = LabelKind::kScore, .compares_rows = true},
     LossNeeds{.name = "AnglELoss", .labels = LabelKind::kScore, .compares_rows = true},
     LossNeeds{.name = "CosineSimilarityLoss",
@@ -119,6 +125,21 @@ RankingOptions symmetric_options(const LossOptions& options) {
   return ranking;
 }
 
+constexpr std::array<Choice<bool>, 2> kMarginStrategies = {
+    {{"absolute", false}, {"relative", true}}};
+
+RankingOptions guided_options(const LossOptions& options) {
+  constexpr double kScale = 100;  // the temperature 0.01
+  RankingOptions ranking = ranking_options(options);
+  ranking.scale = options.scale.value_or(kScale);
+  ranking.guide = GuideOptions{
+      .margin = options.margin.value_or(0),
+      .relative = chosen("--margin_strategy", options.margin_strategy, kMarginStrategies)};
+  ranking.query_to_query = options.contrast_anchors;
+  ranking.doc_to_doc = options.contrast_positives;
+  return ranking;
+}
+
 using Distance = const ranking::PairFunction*;
 
 std::unique_ptr<EmbeddingLoss> make_triplet(const LossOptions& options) {
@@ -164,6 +185,7 @@ std::unique_ptr<EmbeddingLoss> make_softmax(const LossOptions& options) {
 std::unique_ptr<EmbeddingLoss> make_whole_loss(const LossOptions& options) {
   const std::string_view name = loss_needs(options.name).name;
   const double scale = options.scale.value_or(20);
+  if (loss_needs(name).guided) return make_ranking_loss(guided_options(options));
   if (name.find("Symmetric") != name.npos) return make_ranking_loss(symmetric_options(options));
   if (name.find("NegativesRanking") != name.npos)
     return make_ranking_loss(ranking_options(options));

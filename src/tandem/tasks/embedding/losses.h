@@ -25,8 +25,10 @@ struct LossOptions {
   std::string hardness_mode = {};        // "" | in_batch_negatives | hard_negatives | all_negatives
   double hardness_strength = 0;
   std::optional<double> margin = {};
-  std::string distance_metric = {};  // TripletLoss, ContrastiveLoss, OnlineContrastiveLoss
-  std::size_t num_labels = 0;        // classes of SoftmaxLoss
+  std::string distance_metric = {};          // TripletLoss, ContrastiveLoss, OnlineContrastiveLoss
+  std::string margin_strategy = "absolute";  // absolute | relative, of GISTEmbedLoss
+  bool contrast_anchors = true, contrast_positives = true;  // GISTEmbedLoss
+  std::size_t num_labels = 0;                               // classes of SoftmaxLoss
   bool concatenation_sent_rep = true, concatenation_sent_difference = true;  // SoftmaxLoss
   bool concatenation_sent_multiplication = false;
   std::vector<std::size_t> matryoshka_dims = {};  // empty: the loss of whole embeddings
@@ -51,6 +53,7 @@ struct LossNeeds {
   bool in_batch_negatives = false;  // the other rows of the group are negatives
   bool compares_rows = false;       // a pair of texts is compared with the pairs of other rows
   bool has_parameters = false;      // trains parameters of its own
+  bool guided = false;              // labels are the embeddings of a guide
   float min_label = std::numeric_limits<float>::lowest();
   float max_label = std::numeric_limits<float>::max();
 };

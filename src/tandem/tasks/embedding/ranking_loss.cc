@@ -60,6 +60,7 @@ struct Tile {
   std::size_t column = 0;
   RowRange rows;
   std::vector<float> values;  // [tile, width]
+  std::vector<float> guide;   // [tile, width of the guide's embeddings]; empty: no guide
 };
 
 class RankingLoss final : public EmbeddingLoss {
@@ -74,6 +75,11 @@ class RankingLoss final : public EmbeddingLoss {
                            const kernels::Context& context) const override;
 
   const RankingOptions& options() const { return options_; }
+  // The cosine of the guide above which a text is excluded from the negatives of the row.
+  float threshold(float of_positive) const {
+    const auto margin = static_cast<float>(options_.guide->margin);
+    return of_positive - (options_.guide->relative ? std::abs(of_positive) * margin : margin);
+  }
   std::vector<Block> blocks(std::size_t columns) const;
   float logit(const Block& block, TextPair pair, float similarity) const;
 
@@ -86,13 +92,17 @@ class RankingLoss final : public EmbeddingLoss {
 // The work of one call.
 class TiledPass {
  public:
-  TiledPass(const EmbeddedRows& group, bool cosine, const kernels::Context& context)
+  TiledPass(const EmbeddedRows& group, const RankingLoss& loss, const kernels::Context& context)
       : group_(group),
-        cosine_(cosine),
+        cosine_(loss.options().cosine),
+        guide_width_(loss.options().guide ? group.labels.size() / (group.rows * group.columns) : 0),
         context_(context),
         size_(std::min(kLargestTile,
                        (group.rows + kRowsPerChunk - 1) / kRowsPerChunk * kRowsPerChunk)),
-        similarities_(size_ * size_) {}
+        similarities_(size_ * size_),
+        guided_(guide_width_ > 0 ? size_ * size_ : 0) {
+    if (guide_width_ > 0) set_thresholds(loss);
+  }
 
   std::size_t tile_size() const { return size_; }
 
@@ -117,13 +127,19 @@ class TiledPass {
   void load(Tile& tile, std::size_t column, RowRange rows) const {
     tile.column = column;
     tile.rows = rows;
-    tile.values.assign(size_ * group_.width, 0.0f);
-    each_row(rows, [&](std::size_t row) {
-      const std::span<const float> from = text(group_, column, row);
-      const auto to =
-          std::span(tile.values).subspan((row - rows.begin) * group_.width, from.size());
-      const float scale = cosine_ ? static_cast<float>(1 / ranking::length(from)) : 1.0f;
+    const auto copy = [&](std::span<const float> from, bool unit, std::size_t row,
+                          std::vector<float>& tile_values) {
+      const auto to = std::span(tile_values).subspan((row - rows.begin) * from.size(), from.size());
+      const float scale = unit ? static_cast<float>(1 / ranking::length(from)) : 1.0f;
       for (std::size_t i = 0; i < from.size(); ++i) to[i] = from[i] * scale;
+    };
+    tile.values.assign(size_ * group_.width, 0.0f);
+    tile.guide.assign(size_ * guide_width_, 0.0f);
+    each_row(rows, [&](std::size_t row) {
+      copy(text(group_, column, row), cosine_, row, tile.values);
+      if (guide_width_ == 0) return;
+      const std::size_t at = (row * group_.columns + column) * guide_width_;
+      copy(group_.labels.subspan(at, guide_width_), /*unit=*/true, row, tile.guide);
     });
   }
 
@@ -131,6 +147,12 @@ class TiledPass {
   void compare(const Tile& own, const Tile& others) {
     kernels::linear_forward<float>(context_, size_, size_, group_.width, own.values.data(),
                                    others.values.data(), nullptr, similarities_.data());
+    if (guide_width_ > 0) compare_guides(own, others);
+  }
+  // Whether the guide excludes text `right` of the other tile for text `left` of the own one, both
+  // counted in the tiles. `left_row`: the row whose positive pair decides.
+  bool is_masked(std::size_t left, std::size_t right, std::size_t left_row) const {
+    return guide_width_ > 0 && guided_[left * size_ + right] > thresholds_[left_row];
   }
   std::span<float> similarities(std::size_t row_of_tile) {
     return std::span(similarities_).subspan(row_of_tile * size_, size_);
@@ -143,23 +165,45 @@ class TiledPass {
   }
 
  private:
+  void compare_guides(const Tile& own, const Tile& others) {
+    kernels::linear_forward<float>(context_, size_, size_, guide_width_, own.guide.data(),
+                                   others.guide.data(), nullptr, guided_.data());
+  }
+  // By the same products as all comparisons: equal texts have equal cosines.
+  void set_thresholds(const RankingLoss& loss) {
+    thresholds_.resize(group_.rows);
+    Tile anchors, positives;
+    each_tile({0, group_.rows}, [&](RowRange rows) {
+      load(anchors, 0, rows);
+      load(positives, 1, rows);
+      compare_guides(anchors, positives);
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        thresholds_[rows.begin + i] = loss.threshold(guided_[i * size_ + i]);
+    });
+  }
+
   const EmbeddedRows& group_;
   bool cosine_;
+  std::size_t guide_width_;  // 0: no guide
   const kernels::Context& context_;
   std::size_t size_;
   std::vector<float> similarities_;
+  std::vector<float> guided_;      // the same by the guide
+  std::vector<float> thresholds_;  // [rows]
 };
 
 std::vector<Block> RankingLoss::blocks(std::size_t columns) const {
   std::vector<Block> blocks = {
       {.left = 0, .first_right = 1, .end_right = columns, .has_target = true}};
+  const bool guided = options_.guide.has_value();  // which leaves out equal texts by itself
   if (options_.query_to_query)
-    blocks.push_back({.left = 0, .first_right = 0, .end_right = 1, .skips_own_row = true});
+    blocks.push_back({.left = 0, .first_right = 0, .end_right = 1, .skips_own_row = !guided});
   if (options_.doc_to_query)
     blocks.push_back(
         {.left = 1, .first_right = 0, .end_right = 1, .softmax = options_.joint ? 0u : 1u});
   if (options_.doc_to_doc)
-    blocks.push_back({.left = 1, .first_right = 1, .end_right = columns, .skips_own_row = true});
+    blocks.push_back(
+        {.left = 1, .first_right = 1, .end_right = guided ? 2 : columns, .skips_own_row = !guided});
   return blocks;
 }
 
@@ -177,7 +221,7 @@ float RankingLoss::logit(const Block& block, TextPair pair, float similarity) co
 void RankingLoss::row_statistics(const EmbeddedRows& group, RowRange range,
                                  std::span<float> statistics,
                                  const kernels::Context& context) const {
-  TiledPass pass(group, options_.cosine, context);
+  TiledPass pass(group, *this, context);
   Tile own, others;
   const std::size_t per_row = statistics_per_row(group);
   pass.each_tile(range, [&](RowRange rows) {
@@ -190,7 +234,8 @@ void RankingLoss::row_statistics(const EmbeddedRows& group, RowRange range,
         const auto logits = pass.similarities(row - rows.begin).first(right.size());
         for (std::size_t k = 0; k < logits.size(); ++k) {
           const TextPair pair{row, right.begin + k, column};
-          logits[k] = pair.is_skipped(block) ? kNoLogit : logit(block, pair, logits[k]);
+          const bool masked = pass.is_masked(row - rows.begin, k, row) && !pair.is_target(block);
+          logits[k] = masked || pair.is_skipped(block) ? kNoLogit : logit(block, pair, logits[k]);
           if (pair.is_target(block)) targets[row - rows.begin] = logits[k];
         }
         sums[(row - rows.begin) * softmaxes() + block.softmax].add(logits);
@@ -224,7 +269,7 @@ class GradientPass {
         statistics_(statistics),
         per_row_(loss.statistics_per_row(group)),
         target_scale_(static_cast<float>(loss.options().scale / static_cast<double>(group.rows))),
-        tiles_(group, loss.options().cosine, context),
+        tiles_(group, loss, context),
         sums_(tiles_.tile_size() * group.width) {}
 
   // Overwrites `gradient` [columns, range, width].
@@ -258,7 +303,8 @@ class GradientPass {
         const std::size_t other = rows.begin + k;
         const TextPair pair =
             own_is_left ? TextPair{row, other, column} : TextPair{other, row, own_.column};
-        values[k] = slope(block, pair, values[k]);
+        const bool masked = tiles_.is_masked(row - own_.rows.begin, k, pair.left_row);
+        values[k] = masked && !pair.is_target(block) ? 0.0f : slope(block, pair, values[k]);
       }
       std::fill(values.begin() + static_cast<std::ptrdiff_t>(rows.size()), values.end(), 0.0f);
     });

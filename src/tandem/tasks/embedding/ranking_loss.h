@@ -1,10 +1,12 @@
 // MultipleNegativesRankingLoss (InfoNCE) and its symmetric form: the other rows of the group are
-// negatives (van den Oord et al. 2018, Li et al. 2023). Similarities are computed in tiles; memory
-// is that of a few tiles for any number of rows.
+// negatives (van den Oord et al. 2018, Li et al. 2023), of which a guide may exclude some
+// (Solatorio 2024). Similarities are computed in tiles; memory is that of a few tiles for any
+// number of rows.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tandem/tasks/embedding/loss.h"
@@ -13,6 +15,14 @@ namespace tandem::tasks::embedding {
 
 // Which negatives' logits grow by strength · similarity, a term without a gradient.
 enum class Hardness { kNone, kInBatchNegatives, kHardNegatives, kAllNegatives };
+
+// A guide excludes negatives whose cosine by its embeddings is above that of the row's positive
+// pair, less a margin. Labels of a row: the guide's embeddings of its columns, one behind the
+// other.
+struct GuideOptions {
+  double margin = 0;
+  bool relative = false;  // the margin is a part of the positive pair's cosine
+};
 
 struct RankingOptions {
   double scale = 20;
@@ -23,6 +33,8 @@ struct RankingOptions {
   bool joint = true;  // one softmax over all directions; else the mean of one softmax for each
   Hardness hardness = Hardness::kNone;
   double hardness_strength = 0;
+  // query_to_query and doc_to_doc then compare the anchors, and the positives, with each other.
+  std::optional<GuideOptions> guide = {};
 };
 
 std::unique_ptr<EmbeddingLoss> make_ranking_loss(const RankingOptions& options);
