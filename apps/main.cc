@@ -71,7 +71,7 @@ constexpr Command kCommands[] = {
     {"inspect", "show tokens, features or weights as JSON lines",
      "tandem inspect tokens|features|weights ...   (tandem inspect --help)", inspect},
     {"bench", "measure this machine, and tandem on it",
-     "tandem bench peak|step|comm|tune ...   (tandem bench --help)", run_bench},
+     "tandem bench peak|step|predict|comm|tune ...   (tandem bench --help)", run_bench},
     {"run", "start a job's workers on this host and watch them, as torchrun does",
      "tandem run [flags] SCRIPT [flags of the script]   (tandem run --help)", run},
     {"mpirun", "start a job's ranks on this host and others, as MPICH's mpirun does",

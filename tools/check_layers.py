@@ -62,7 +62,7 @@ LAYERS = {
     "apps/monitor": ["apps/serve", "launch", "elastic", "hub", "trainer"],
     "apps/doctor": ["apps/command", "launch", "hub", "net", "rendezvous"],
     "apps/manifest": ["apps/command", "formats"],
-    "apps/bench": ["apps/command", "flags", "trainer", "tasks", "dist", "optim", "data", "hub", "text", "models", "comm", "net", "kernels"],
+    "apps/bench": ["apps/answering", "apps/command", "flags", "trainer", "tasks", "dist", "optim", "data", "hub", "text", "models", "comm", "net", "kernels"],
     "apps/plan": ["apps/bench", "apps/command", "dist", "elastic", "comm", "models"],
     "apps": ["everything"],
 }

@@ -11,6 +11,7 @@
 #include "apps/bench/measure.h"
 #include "apps/bench/session.h"
 #include "apps/bench/training.h"
+#include "support/model_with_head.h"
 #include "support/process.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"
@@ -34,6 +35,17 @@ TEST(BenchMeasure, MedianAndSpread) {
   EXPECT_EQ(odd.max, 3);
   EXPECT_EQ(statistics({4, 1, 2, 3}).median, 2.5);
   EXPECT_EQ(statistics({7}).median, 7);
+}
+
+TEST(BenchMeasure, APercentileIsAMeasuredValue) {
+  std::vector<double> values(100);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(100 - i);
+  EXPECT_EQ(percentile(values, 50), 50);
+  EXPECT_EQ(percentile(values, 99), 99);
+  EXPECT_EQ(percentile(values, 100), 100);
+  EXPECT_EQ(percentile(values, 0), 1);
+  EXPECT_EQ(percentile({7}, 99), 7);
+  EXPECT_EQ(percentile({3, 1}, 50), 1);
 }
 
 TEST(BenchMeasure, EveryExecutionHasACalibratorOnBothSides) {
@@ -177,9 +189,10 @@ void expect_verified_and_timed(const json& result) {
 TEST(BenchProgram, HelpAndUsageErrors) {
   const auto help = bench({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* name : {"peak", "step", "comm", "tune"}) EXPECT_THAT(help.out, HasSubstr(name));
+  for (const char* name : {"peak", "step", "predict", "comm", "tune"})
+    EXPECT_THAT(help.out, HasSubstr(name));
   for (const char* name : {"peak", "gemm", "attention", "elementwise", "optimizer", "step",
-                           "tokenize", "answers", "comm", "tune"}) {
+                           "tokenize", "answers", "predict", "comm", "tune"}) {
     EXPECT_THAT(bench({name, "--help"}).out, HasSubstr("--rounds")) << name;
   }
   const auto expect_error = [](const std::vector<std::string>& words, int code,
@@ -200,6 +213,55 @@ TEST(BenchProgram, HelpAndUsageErrors) {
   expect_error({"step", "--model", "/no/such/model"}, 1, "'/no/such/model'");
   expect_error({"tokenize"}, 2, "--model");
   expect_error({"answers", "--model", "bert"}, 2, "file");
+  expect_error({"predict", "--model", "x"}, 2, "--file");
+  expect_error({"predict", "--model", "x", "--file", "y", "--batch", "0"}, 2, "--batch");
+}
+
+// Models of labels, of labels of words, and of embeddings, with texts of several lengths.
+TEST(BenchProgram, PredictTimesRequestsOfEachSize) {
+  testing::TemporaryFolder folder;
+  write_file(folder.path() / "texts.txt",
+             "A short text\n\nA text of more words, which needs more tokens than the first one\n"
+             "third\n");
+  const std::string texts = (folder.path() / "texts.txt").string();
+  const std::string models[] = {
+      testing::model_with_head(folder.path() / "labels", "ForSequenceClassification", {"a", "b"}),
+      testing::model_with_head(folder.path() / "tokens", "ForTokenClassification", {"O", "B-x"}),
+      TANDEM_SOURCE_DIR "/examples/demo/model"};
+  for (const std::string& model : models) {
+    const auto done = bench({"predict", "--model", model, "--file", texts, "--batch", "1,4",
+                             "--rounds", "2", "--seconds", "0.01", "--json"});
+    ASSERT_EQ(done.exit_code, 0) << done.err;
+    const json object = json::parse(done.out);
+    EXPECT_EQ(object["texts"], 3);
+    EXPECT_GT(object["mean_tokens"].get<double>(), 1);
+    ASSERT_EQ(object["results"].size(), 2u);
+    for (const json& result : object["results"]) {
+      EXPECT_EQ(result["verified"], true);
+      EXPECT_GE(result["requests"].get<int>(), 2);
+      EXPECT_GT(result["rate"]["median"].get<double>(), 0);
+      EXPECT_GT(result["p50_seconds"].get<double>(), 0);
+      // A share of 1 % is not known from fewer than 100 requests.
+      EXPECT_EQ(result["p99_seconds"].is_null(), result["requests"].get<int>() < 100);
+    }
+    EXPECT_EQ(object["results"][1]["batch"], 4);
+  }
+}
+
+TEST(BenchProgram, PredictRefusesWhatItCannotTime) {
+  testing::TemporaryFolder folder;
+  write_file(folder.path() / "empty.txt", "\n\n");
+  const std::string questions =
+      testing::model_with_head(folder.path() / "questions", "ForQuestionAnswering");
+  const auto none =
+      bench({"predict", "--model", questions, "--file", (folder.path() / "empty.txt").string()});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.err, HasSubstr("has no text"));
+  write_file(folder.path() / "texts.txt", "a text\n");
+  const auto other =
+      bench({"predict", "--model", questions, "--file", (folder.path() / "texts.txt").string()});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.err, HasSubstr("found a model of question answering"));
 }
 
 TEST(BenchProgram, Gemm) {

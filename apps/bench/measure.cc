@@ -31,6 +31,14 @@ Statistics statistics(std::vector<double> values) {
           .max = values.back()};
 }
 
+double percentile(std::vector<double> values, double percent) {
+  TANDEM_CHECK(!values.empty(), "no values");
+  std::sort(values.begin(), values.end());
+  const double rank = std::ceil(percent / 100 * static_cast<double>(values.size()));
+  const auto index = static_cast<std::size_t>(std::max(1.0, rank)) - 1;
+  return values[std::min(index, values.size() - 1)];
+}
+
 Statistics Samples::rates(double work) const { return statistics(rates_of(*this, work, false)); }
 Statistics Samples::shares(double work) const { return statistics(rates_of(*this, work, true)); }
 

@@ -22,6 +22,9 @@ struct Statistics {
 // An even number of values has the mean of the middle two as its median.
 Statistics statistics(std::vector<double> values);
 
+// The smallest of `values` that at least `percent` of them do not exceed. `values` is not empty.
+double percentile(std::vector<double> values, double percent);
+
 // One thing timed, per round.
 struct Samples {
   std::vector<double> seconds;  // seconds of one execution

@@ -62,6 +62,7 @@ int run_chosen(CLI::App& app, std::span<const Bench> benches, const Invocation& 
 // `tandem bench`, for users: one per file of this folder.
 Bench add_peak(CLI::App& parent);
 Bench add_step(CLI::App& parent);
+Bench add_predict(CLI::App& parent);
 Bench add_comm(CLI::App& parent);
 Bench add_tune(CLI::App& parent);
 
