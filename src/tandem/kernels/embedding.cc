@@ -183,13 +183,15 @@ void embedding_backward(const Context& ctx, const Sequences& sequences, std::siz
   }
   const std::size_t rows = sequences.rows();
   constexpr std::int32_t kNone = -1;
-  scatter_add(ctx, rows, H, args.grad_y, indices.word, args.padding_idx, indices.vocab_size,
-              args.grad_word, args.accumulate || args.word_begun);
-  if (indices.position != nullptr) {
+  if (args.grad_word != nullptr) {
+    scatter_add(ctx, rows, H, args.grad_y, indices.word, args.padding_idx, indices.vocab_size,
+                args.grad_word, args.accumulate || args.word_begun);
+  }
+  if (args.grad_position != nullptr) {
     scatter_add(ctx, rows, H, args.grad_y, indices.position, args.padding_position,
                 indices.max_positions, args.grad_position, args.accumulate);
   }
-  if (indices.type != nullptr) {
+  if (args.grad_type != nullptr) {
     scatter_add(ctx, rows, H, args.grad_y, indices.type, kNone, indices.type_vocab_size,
                 args.grad_type, args.accumulate);
   }

@@ -57,16 +57,17 @@ void embedding_forward(const Context& ctx, const Sequences& sequences, std::size
                        const EmbeddingForward<T>& args);
 
 struct EmbeddingBackward {
-  float* grad_y = nullptr;             // [rows, H] f32; overwritten with the gradient of the sum
-  const float* sum = nullptr;          // saved by forward
-  const float* mean = nullptr;         // saved by forward
-  const float* rstd = nullptr;         // saved by forward
-  const float* gamma = nullptr;        // [H], or null as in forward
+  float* grad_y = nullptr;       // [rows, H] f32; overwritten with the gradient of the sum
+  const float* sum = nullptr;    // saved by forward
+  const float* mean = nullptr;   // saved by forward
+  const float* rstd = nullptr;   // saved by forward
+  const float* gamma = nullptr;  // [H], or null as in forward
+  // Gradients of parameters; null: not wanted.
   float* grad_word = nullptr;          // [vocab_size, H] f32
-  float* grad_position = nullptr;      // [max_positions, H] f32, or null as in the indices
-  float* grad_type = nullptr;          // [type_vocab_size, H] f32, or null as in the indices
+  float* grad_position = nullptr;      // [max_positions, H] f32
+  float* grad_type = nullptr;          // [type_vocab_size, H] f32
   float* grad_gamma = nullptr;         // [H] f32
-  float* grad_beta = nullptr;          // [H] f32 or null
+  float* grad_beta = nullptr;          // [H] f32
   std::int32_t padding_idx = -1;       // rows with this word id add nothing to grad_word; -1: none
   std::int32_t padding_position = -1;  // the same of grad_position
   bool accumulate = false;  // otherwise every gradient, whole tables included, is overwritten

@@ -83,7 +83,7 @@ void dropout_add_layer_norm_backward(const Context& ctx, const Sequences& sequen
                      .grad_beta = args.grad_beta == nullptr ? nullptr : grad_gamma + H});
     });
   });
-  partials.sum_columns(ctx, 0, H, args.grad_gamma, args.accumulate);
+  if (args.grad_gamma != nullptr) partials.sum_columns(ctx, 0, H, args.grad_gamma, args.accumulate);
   if (args.grad_beta != nullptr) partials.sum_columns(ctx, H, H, args.grad_beta, args.accumulate);
 }
 

@@ -66,7 +66,7 @@ struct LayerNormBackward {
                               // residual. May be grad_y or grad_beside
   // [rows, H] T, overwritten: grad_sum through the dropout; or null: not wanted.
   T* grad_x = nullptr;
-  float* grad_gamma = nullptr;  // [H] f32
+  float* grad_gamma = nullptr;  // [H] f32 or null: not wanted
   float* grad_beta = nullptr;   // [H] f32 or null: not wanted
   // Whether to add to grad_gamma and grad_beta. Their sums go over chunks of rows in index order.
   bool accumulate = false;

@@ -12,12 +12,14 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tandem/core/error.h"
 #include "tandem/kernels/attention.h"
 #include "tandem/kernels/dropout.h"
 #include "tandem/models/encoder/encoder_model.h"
+#include "tandem/models/encoder/lora.h"
 #include "tandem/models/heads/prediction_head.h"
 #include "tandem/models/layers/post_norm/relative_bias.h"
 #include "tandem/models/test_models.h"
@@ -283,7 +285,39 @@ class DoubleModel {
         y[r * out + n] = sum;
       }
     }
+    add_adapter(x, name, y, out, in);
     return y;
+  }
+
+  // y += s · dropout(x)·Aᵀ·Bᵀ of a module with an adapter.
+  void add_adapter(Matrix x, const std::string& name, Matrix& y, std::size_t out,
+                   std::size_t in) const {
+    const double* const down = optional_parameter(name + ".lora_A.weight");
+    if (down == nullptr) return;
+    const double* const up = parameter(name + ".lora_B.weight");
+    const auto [low_rank, part] = adapter_at(model_.layout().find(name + ".lora_A.weight")->offset);
+    if (x.size() == R * in) {
+      kernels::Dropout site = dropout_.at(0, nn::DropoutSite::kAdapter, low_rank->dropout);
+      site.site = low_rank->site;
+      drop(x, in, site);
+    }
+    const double scale = lora_scale(*config_.lora, name);
+    for (std::size_t r = 0; r < x.size() / in; ++r) {
+      for (std::size_t k = 0; k < part->rank; ++k) {
+        double low = 0;
+        for (std::size_t c = 0; c < in; ++c) low += x[r * in + c] * down[k * in + c];
+        for (std::size_t n = 0; n < out; ++n)
+          y[r * out + n] += scale * low * up[n * part->rank + k];
+      }
+    }
+  }
+
+  std::pair<const nn::LowRank*, const nn::LowRankPart*> adapter_at(std::size_t down) const {
+    for (const nn::Linear& linear : model_.layout().linears()) {
+      for (const nn::LowRankPart& part : linear.low_rank.parts)
+        if (part.down == down) return {&linear.low_rank, &part};
+    }
+    return {nullptr, nullptr};
   }
 
   // Per sequence and head: softmax over its real rows, dropout on the probabilities, mean of the
@@ -360,7 +394,9 @@ class DoubleModel {
   }
 
   void drop(Matrix& x, std::size_t columns, std::size_t l, nn::DropoutSite kind, double p) const {
-    const kernels::Dropout site = dropout_.at(l, kind, p);
+    drop(x, columns, dropout_.at(l, kind, p));
+  }
+  void drop(Matrix& x, std::size_t columns, const kernels::Dropout& site) const {
     for (std::size_t s = 0; s < batch_.num_sequences(); ++s) {
       const kernels::DropoutMask mask = kernels::dropout_mask(site, batch_.sample[s]);
       for (std::size_t r = batch_.row_begin[s]; r < batch_.row_begin[s + 1]; ++r) {

@@ -160,10 +160,10 @@ struct TestModel {
                      const MakeHead& head = make_head)
       : model(config, head), f32(model.layout().size()), bf16(model.layout().bf16_size()) {
     initialize_parameters(config, model.layout(), f32, seed);
-    // LayerNorm parameters and biases away from 1 and 0, so that a gradient that ignores them
-    // shows.
+    // LayerNorm parameters, biases and the second matrices of adapters away from 1 and 0, so that a
+    // gradient that ignores them shows.
     for (const nn::ParameterSpec& parameter : model.layout().parameters()) {
-      if (parameter.weight_decay) continue;
+      if (parameter.weight_decay && parameter.kind != nn::ParameterKind::kLowRankUp) continue;
       for (std::size_t i = 0; i < parameter.size; ++i) {
         f32[parameter.offset + i] +=
             0.05f * static_cast<float>((i * 7 + parameter.offset) % 11) - 0.25f;

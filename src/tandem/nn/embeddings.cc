@@ -92,18 +92,24 @@ void embeddings_backward(const Pass& pass, const EmbeddingsOptions& options,
                          const EmbeddingsParameters& parameters, const PackedBatch& batch,
                          const EmbeddingsActivations& saved, std::span<float> grad,
                          const Gradients& grads) {
-  const StageTimer timer(pass.context.profile, "embeddings", "backward");
   float* const grad_position = grads.at(parameters.position);
+  float* const grad_word = grads.at(parameters.word);
+  float* const grad_type = options.type_vocab_size == 0 ? nullptr : grads.at(parameters.type);
+  float* const grad_gamma = grads.at(parameters.norm.weight);
+  if (grad_word == nullptr && grad_position == nullptr && grad_type == nullptr &&
+      grad_gamma == nullptr)
+    return;  // frozen
+  const StageTimer timer(pass.context.profile, "embeddings", "backward");
   const kernels::EmbeddingBackward args = {
       .grad_y = grad.data(),
       .sum = saved.norm.sum.data(),
       .mean = saved.norm.mean.data(),
       .rstd = saved.norm.rstd.data(),
       .gamma = pass.weights.vector(parameters.norm.weight),
-      .grad_word = grads.at(parameters.word),
+      .grad_word = grad_word,
       .grad_position = grad_position,
-      .grad_type = options.type_vocab_size == 0 ? nullptr : grads.at(parameters.type),
-      .grad_gamma = grads.at(parameters.norm.weight),
+      .grad_type = grad_type,
+      .grad_gamma = grad_gamma,
       .grad_beta = grads.at(parameters.norm.bias),
       .padding_idx = options.padding_idx,
       .padding_position = options.positions == Positions::kTokens ? options.padding_idx : -1,

@@ -1,4 +1,5 @@
-// A linear layer y = x·Wᵀ + b whose parameters lie in the arenas.
+// A linear layer y = x·Wᵀ + b whose parameters lie in the arenas, with its low-rank update if it
+// has one (low_rank.h).
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include "tandem/kernels/linear.h"
 #include "tandem/kernels/reduce.h"
 #include "tandem/nn/int8_linear.h"
+#include "tandem/nn/low_rank.h"
 #include "tandem/nn/packed_linear.h"
 #include "tandem/nn/pass.h"
 #include "tandem/nn/weights.h"
@@ -28,10 +30,10 @@ inline void int8_linear_forward(const Pass& pass, const Int8Linear& int8, const 
 
 // In all of these the number of rows is that of x or grad_y: a head may have fewer than the pass.
 
-// y = x·Wᵀ + b, overwritten.   x: [R, in_features] T.   y: [R, out_features] T. With T = float,
-// Weights::int8 and Weights::observer apply.
+// y = x·Wᵀ + b, overwritten, without the low-rank update.
 template <class T>
-void linear_forward(const Pass& pass, const Linear& linear, std::span<const T> x, std::span<T> y) {
+void base_linear_forward(const Pass& pass, const Linear& linear, std::span<const T> x,
+                         std::span<T> y) {
   const StageTimer timer(pass.context.profile, linear.name, "forward");
   const Weights& weights = pass.weights;
   const std::size_t rows = x.size() / linear.in_features;
@@ -59,11 +61,22 @@ void linear_forward(const Pass& pass, const Linear& linear, std::span<const T> x
                              weight, bias, y.data());
 }
 
-// Gradients of W and b, which go to `grads`.
+// y = x·Wᵀ + b, overwritten.   x: [R, in_features] T.   y: [R, out_features] T. With T = float,
+// Weights::int8 and Weights::observer apply.
+template <class T>
+void linear_forward(const Pass& pass, const Linear& linear, std::span<const T> x, std::span<T> y) {
+  base_linear_forward<T>(pass, linear, x, y);
+  if (!linear.low_rank.empty()) low_rank_forward<T>(pass, linear, x, y);
+}
+
+// Gradients of W and b, or of their low-rank update, which go to `grads`; of a frozen layer without
+// one there are none.
 //   x: [R, in_features] T as in forward.   grad_y: [R, out_features] T.
 template <class T>
 void linear_backward_weight(const Pass& pass, const Linear& linear, std::span<const T> x,
                             std::span<const T> grad_y, const Gradients& grads) {
+  if (!linear.low_rank.empty()) low_rank_backward_weight<T>(pass, linear, x, grad_y, grads);
+  if (grads.at(linear.weight) == nullptr) return;
   const StageTimer timer(pass.context.profile, linear.name, "dW");
   const std::size_t rows = grad_y.size() / linear.out_features;
   if (linear.transposed) {
@@ -90,6 +103,7 @@ void linear_backward_input(const Pass& pass, const Linear& linear, std::span<con
   product(pass.context, grad_y.size() / linear.out_features, linear.out_features,
           linear.in_features, grad_y.data(), pass.weights.matrix<T>(linear.weight), grad_x.data(),
           accumulate);
+  if (!linear.low_rank.empty()) low_rank_backward_input<T, Out>(pass, linear, grad_y, grad_x);
 }
 
 // Both.

@@ -5,13 +5,20 @@
 // added in the order in which backward finishes them: the head, layer L-1 … layer 0, the
 // embeddings. A gradient bucket that can start its reduction while backward still runs is then
 // always a prefix [0, end) of the arena.
+//
+// Where a base model is frozen (TrainedParts), the arena has two zones: the trained parameters,
+// then the frozen ones, each in the order in which they are added. Gradients, moments, buckets and
+// checkpoints end where the first zone ends.
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tandem/nn/weights.h"
@@ -23,11 +30,17 @@ enum class ParameterKind {
   kWeight,           // matrix of a linear layer: [out_features, in_features], or transposed
   kBias,             // bias of a linear layer, a LayerNorm or scores: never decays
   kLayerNormWeight,  // never decays
-  kEmbedding         // table [rows, H]; decays
+  kEmbedding,        // table [rows, H]; decays
+  kLowRankDown,      // A of an adapter: [rank, in_features]; decays
+  kLowRankUp         // B of an adapter: [out_features, rank]; decays
 };
 
 // Whether a linear layer or a LayerNorm has a bias.
 enum class Bias : bool { kNo, kYes };
+
+// Whether a linear layer may have a low-rank update. Code that computes the layer itself, instead
+// of with linear_forward(), cannot.
+enum class Adaptable : bool { kNo, kYes };
 
 struct ParameterSpec {
   std::string name;  // Hugging Face's name, e.g. "bert.encoder.layer.0.output.dense.weight"
@@ -35,8 +48,9 @@ struct ParameterSpec {
   std::size_t offset = 0;          // offset of its first element in the arena
   std::size_t size = 0;            // product of shape
   ParameterKind kind = ParameterKind::kWeight;
-  bool weight_decay = false;  // kWeight and kEmbedding, as run_qa's two parameter groups
-  // false: its gradient stays 0 and the optimizer leaves it alone (fixed sinusoidal positions).
+  bool weight_decay = false;  // matrices and tables, as run_qa's two parameter groups
+  // false: the optimizer leaves it alone. Its gradient stays 0 (fixed sinusoidal positions), or it
+  // has none (frozen).
   bool trainable = true;
 
   std::size_t end() const { return offset + size; }
@@ -50,11 +64,33 @@ struct ElementRange {
   friend bool operator==(const ElementRange&, const ElementRange&) = default;
 };
 
+// Chooses the trained parameters of a model whose base is frozen.
+class TrainedParts {
+ public:
+  struct Adapter {
+    std::size_t rank = 0;
+    double scale = 1;
+    double dropout = 0;
+  };
+  virtual ~TrainedParts() = default;
+  // The adapter of a linear layer's module, or nothing.
+  virtual std::optional<Adapter> adapter_of(std::string_view module) const = 0;
+  // Whether this parameter of the base model is trained.
+  virtual bool trains(std::string_view parameter) const = 0;
+};
+
 class ParameterLayout {
  public:
   // Arena offsets are multiples of this many elements: one cache line of f32, so no two parameters
   // share a line.
   static constexpr std::size_t kAlignment = 16;
+
+  // All parameters are trained.
+  ParameterLayout() = default;
+  // trained_size: that of this layout once it is complete, as another one with the same parts has
+  // measured it.
+  ParameterLayout(std::shared_ptr<const TrainedParts> trained, std::size_t trained_size)
+      : trained_(std::move(trained)), frozen_end_(trained_size) {}
 
   // Appends a parameter at the next aligned offset and returns that offset. TANDEM_CHECKs that the
   // name is new.
@@ -67,16 +103,19 @@ class ParameterLayout {
 
   // Appends the weight and the bias of a linear layer, "<module>.weight" and "<module>.bias".
   // Several modules, of `out_features` each, that read the same input are one layer: their weights
-  // lie one behind the other, then their biases.
+  // lie one behind the other, then their biases. The matrices of their adapters follow, those of
+  // the inputs first.
   Linear add_linear(std::string_view name, std::span<const std::string> modules,
-                    std::size_t out_features, std::size_t in_features, Bias bias = Bias::kYes);
+                    std::size_t out_features, std::size_t in_features, Bias bias = Bias::kYes,
+                    Adaptable adaptable = Adaptable::kYes);
   // The same for modules of their own sizes, one of out_features for each.
   Linear add_linear(std::string_view name, std::span<const std::string> modules,
                     std::span<const std::size_t> out_features, std::size_t in_features,
-                    Bias bias = Bias::kYes);
+                    Bias bias = Bias::kYes, Adaptable adaptable = Adaptable::kYes);
   Linear add_linear(std::string_view name, const std::string& module, std::size_t out_features,
-                    std::size_t in_features, Bias bias = Bias::kYes) {
-    return add_linear(name, std::span(&module, 1), out_features, in_features, bias);
+                    std::size_t in_features, Bias bias = Bias::kYes,
+                    Adaptable adaptable = Adaptable::kYes) {
+    return add_linear(name, std::span(&module, 1), out_features, in_features, bias, adaptable);
   }
   // One layer whose weight is stored transposed, with a bias.
   Linear add_transposed_linear(std::string_view name, const std::string& module,
@@ -85,16 +124,19 @@ class ParameterLayout {
   LayerNormParameters add_layer_norm(const std::string& module, std::size_t size,
                                      Bias bias = Bias::kYes);
 
-  // In arena order.
+  // In the order of add(), which is arena order in each zone.
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
   // Those of add_linear(), in arena order.
   const std::vector<Linear>& linears() const { return linears_; }
   // Null when there is no parameter of this name.
   const ParameterSpec* find(std::string_view name) const;
 
-  // Elements of the arena, alignment gaps included; a multiple of kAlignment. Gaps hold 0 in every
-  // arena.
+  // Elements of the arena of weights with alignment gaps; a multiple of kAlignment. Gaps hold 0
+  // in every arena.
   std::size_t size() const;
+  // Elements of the trained zone so far: the end of the gradients. size() unless a base is frozen.
+  std::size_t trained_size() const;
+  bool has_frozen_base() const { return trained_ != nullptr; }
   // Elements up to the end of the last matrix of a linear layer: the part of the arena that
   // products read, so all that a bf16 copy needs to hold. Embeddings lie behind it.
   std::size_t bf16_size() const;
@@ -107,9 +149,14 @@ class ParameterLayout {
   std::vector<ElementRange> trainable_ranges() const;
 
  private:
-  std::size_t append(std::size_t offset, std::string name, std::vector<std::size_t> shape,
+  bool is_frozen(std::string_view name, ParameterKind kind) const;
+  std::size_t append(bool adjacent, std::string name, std::vector<std::size_t> shape,
                      ParameterKind kind, bool trainable);
+  LowRank add_low_rank(std::span<const std::string> modules,
+                       std::span<const std::size_t> out_features, std::size_t in_features);
 
+  std::shared_ptr<const TrainedParts> trained_;   // null: all
+  std::size_t trained_end_ = 0, frozen_end_ = 0;  // of the two zones
   std::vector<ParameterSpec> parameters_;
   std::vector<Linear> linears_;
   std::unordered_map<std::string, std::size_t> index_;

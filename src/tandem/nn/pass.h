@@ -23,6 +23,7 @@ enum class DropoutSite : std::uint32_t {
   kFeedForwardOutput = 2,
   kEmbeddingNoise = 3,  // drops nothing: the noise that is added to the embeddings of layer 0
   kHeadHidden = 4,
+  kAdapter = 5,  // the input of an adapter; the layer's number is that of the linear layer
   kAttentionProbabilities = kernels::kAttentionSite  // head 0; head h has the place h further
 };
 
@@ -47,6 +48,8 @@ struct Pass {
   Weights weights;
   kernels::Sequences sequences;
   DropoutStream dropout;
+  // Memory of one product's low-rank update (low_rank_bytes()); empty in models without adapters.
+  std::span<std::byte> low_rank_memory = {};
   // Rows of the one sequence that earlier passes have computed, whose keys and values are kept.
   std::size_t past_rows = 0;
 

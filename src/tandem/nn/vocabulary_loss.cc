@@ -224,9 +224,14 @@ void VocabularyLoss::backward_slices(const kernels::Context& context, const Voca
                                                gradients.x, /*accumulate=*/begin > 0);
     }
     const StageTimer timer(context.profile, "output layer", "dW");
-    kernels::linear_backward_weight<T>(context, rows, count, width, grad, x,
-                                       gradients.weight + begin * width,
-                                       part_of(gradients.bias, begin), gradients.accumulate);
+    if (gradients.weight != nullptr) {
+      kernels::linear_backward_weight<T>(context, rows, count, width, grad, x,
+                                         gradients.weight + begin * width,
+                                         part_of(gradients.bias, begin), gradients.accumulate);
+    } else if (gradients.bias != nullptr) {
+      kernels::column_sums<T>(context, rows, count, grad, gradients.bias + begin,
+                              gradients.accumulate);
+    }
   });
 }
 
@@ -238,7 +243,8 @@ void VocabularyLoss::backward(const kernels::Context& context, const VocabularyL
                            rows_.size());
   if (layer.rows == 0) {
     if (gradients.accumulate) return;
-    std::fill_n(gradients.weight, layer.vocabulary * layer.width, 0.0f);
+    if (gradients.weight != nullptr)
+      std::fill_n(gradients.weight, layer.vocabulary * layer.width, 0.0f);
     if (gradients.bias != nullptr) std::fill_n(gradients.bias, layer.vocabulary, 0.0f);
   } else if (precision == Precision::kBfloat16) {
     backward_slices<bfloat16>(context, layer, scale, gradients);

@@ -33,7 +33,7 @@ struct VocabularyLayer {
 // The gradients that backward writes.
 struct VocabularyGradients {
   float* x = nullptr;       // [R, E], overwritten
-  float* weight = nullptr;  // [V, E], overwritten or added to
+  float* weight = nullptr;  // [V, E], overwritten or added to; null: not wanted
   float* bias = nullptr;    // [V], as weight; null without a bias
   bool accumulate = false;  // whether to add to the gradients of weight and bias
 };

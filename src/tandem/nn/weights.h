@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "tandem/core/bfloat16.h"
 #include "tandem/kernels/kernel_set.h"
@@ -47,8 +49,8 @@ struct Weights {
   }
 };
 
-// Where gradients go: the same layout as the weights, f32. accumulate: += (a further micro-batch),
-// else overwritten.
+// Where gradients go: the layout of the weights up to its trained_size(), f32. accumulate: += (a
+// further micro-batch), else overwritten.
 struct Gradients {
   std::span<float> f32;
   bool accumulate = false;
@@ -56,9 +58,35 @@ struct Gradients {
   // layer that shares their table wrote it.
   bool words_begun = false;
 
-  // Null for kNoParameter.
+  // Null for kNoParameter and for frozen parameters, which lie behind the trained ones.
   float* at(std::size_t offset) const {
-    return offset == kNoParameter ? nullptr : f32.data() + offset;
+    return offset >= f32.size() ? nullptr : f32.data() + offset;
+  }
+};
+
+// The low-rank update of one module of a linear layer: offsets of its matrices, and the columns of
+// the layer's output that are the module's.
+struct LowRankPart {
+  std::size_t down = 0;  // A [rank, in_features]; the parts of a layer are adjacent
+  std::size_t up = 0;    // B [outputs, rank]
+  std::size_t rank = 0;
+  float scale = 1;
+  std::size_t first_output = 0;
+  std::size_t outputs = 0;
+};
+
+// The low-rank update of a linear layer (low_rank.h).
+struct LowRank {
+  std::vector<LowRankPart> parts;
+  double dropout = 0;      // of the input, one mask for all parts
+  std::uint32_t site = 0;  // of that dropout (kernels/dropout.h)
+
+  bool empty() const { return parts.empty(); }
+  // The sum over all parts.
+  std::size_t rank() const {
+    std::size_t sum = 0;
+    for (const LowRankPart& part : parts) sum += part.rank;
+    return sum;
   }
 };
 
@@ -72,6 +100,7 @@ struct Linear {
   std::size_t in_features = 0;
   std::string_view name = {};
   bool transposed = false;  // the weight is [in_features, out_features]: GPT-2's Conv1D
+  LowRank low_rank = {};    // without parts: none
 };
 
 struct LayerNormParameters {

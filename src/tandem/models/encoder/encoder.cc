@@ -74,7 +74,7 @@ nn::EmbeddingsParameters add_embeddings(ParameterLayout& layout, const Family& f
 Encoder::Encoder(const ModelConfig& config, ParameterLayout& layout)
     : hidden_size_(config.hidden_size),
       table_(config.family->layers->make(config, layout)),
-      layers_end_(layout.size()),
+      shared_end_(layout.trained_size()),
       last_mixing_(last_mixing(table_)),
       embeddings_options_(embeddings_options(config)) {
   const std::string_view prefix = config.family->base_prefix;
@@ -86,7 +86,16 @@ Encoder::Encoder(const ModelConfig& config, ParameterLayout& layout)
   embeddings_ = add_embeddings(layout, *config.family,
                                fmt::format("{}{}", prefix, config.family->embeddings.prefix),
                                embeddings_options_);
-  end_ = layout.size();
+  end_ = layout.trained_size();
+}
+
+// The layer at which backward ends; the number of layers if none is reached.
+std::size_t Encoder::lowest_trained() const {
+  if (embeddings_trained()) return 0;
+  if (table_.shared && shared_end_ > table_.layers.front().end) return 0;
+  std::size_t lowest = 0;
+  while (lowest < table_.layers.size() && !table_.layers[lowest].trained) ++lowest;
+  return lowest;
 }
 
 void Encoder::count_products(double rows, double keys, bool first_row,
@@ -291,7 +300,7 @@ void Encoder::layers_backward(const nn::Pass& pass, const EncoderTensors<T>& ten
                               const nn::Gradients& grads,
                               FunctionRef<void(std::size_t end)> gradient_ready) const {
   if (table_.shared) table_.shared->clear_sums(pass, tensors.shared);
-  for (std::size_t l = table_.layers.size(); l-- > 0;) {
+  for (std::size_t l = table_.layers.size(); l-- > lowest_trained();) {
     const LayerPass<T> given = layer_pass(pass, tensors, kind, first_rows, l);
     if (l > 0 && !keeps_output<T>(kind, l - 1)) {
       const bool residual =
@@ -303,7 +312,7 @@ void Encoder::layers_backward(const nn::Pass& pass, const EncoderTensors<T>& ten
   }
   if (!table_.shared) return;
   table_.shared->backward(pass, tensors.shared, grads);
-  gradient_ready(layers_end_);
+  gradient_ready(shared_end_);
 }
 
 void Encoder::backward(const nn::Pass& pass, const nn::PackedBatch& batch,
@@ -314,7 +323,8 @@ void Encoder::backward(const nn::Pass& pass, const nn::PackedBatch& batch,
       [&](const auto& tensors) {
         layers_backward(pass, tensors, activations.kind, first_rows, activations.grad, grads,
                         gradient_ready);
-        embeddings_backward(pass, batch, tensors, activations.grad, grads);
+        if (embeddings_trained())
+          embeddings_backward(pass, batch, tensors, activations.grad, grads);
       },
       activations.tensors);
   gradient_ready(end_);

@@ -76,7 +76,8 @@ class Encoder {
 
   // activations.grad begins with the gradient of output and is overwritten. first_rows as in the
   // forward pass before. gradient_ready(end) is called after each layer, after what they share and
-  // after the embeddings, when grads [0, end) are final.
+  // after the embeddings, when grads [0, end) are final. Where a base is frozen, backward ends at
+  // the lowest layer that is trained.
   void backward(const nn::Pass& pass, const nn::PackedBatch& batch,
                 const EncoderActivations& activations, const nn::Pass* first_rows,
                 const nn::Gradients& grads,
@@ -91,6 +92,8 @@ class Encoder {
 
  private:
   const Layer& layer(std::size_t l) const { return *table_.layers[l].layer; }
+  bool embeddings_trained() const { return end_ > shared_end_; }
+  std::size_t lowest_trained() const;
   LayerRows rows_of(std::size_t l, std::size_t rows, std::size_t first_rows) const;
   LayerBytes bytes_of(std::size_t rows, std::size_t first_rows, nn::Precision precision,
                       bool training) const;
@@ -126,12 +129,12 @@ class Encoder {
 
   std::size_t hidden_size_;
   LayerTable table_;
-  std::size_t layers_end_;   // end of the table's parameters
+  std::size_t shared_end_;   // end of the gradients of the table's parameters
   std::size_t last_mixing_;  // the last layer whose rows read each other: behind it any rows may go
   nn::EmbeddingsOptions embeddings_options_;
   nn::EmbeddingsParameters embeddings_;
   std::optional<nn::Linear> projection_;  // from the embeddings to the first layer
-  std::size_t end_ = 0;
+  std::size_t end_ = 0;                   // end of all gradients
 };
 
 }  // namespace tandem::models

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/models/encoder/lora.h"
+#include "tandem/nn/low_rank.h"
 
 namespace tandem::models {
 namespace {
@@ -25,12 +27,26 @@ double num_weights(const nn::ParameterLayout& layout) {
   return static_cast<double>(total);
 }
 
+// An empty layout: of one zone, or with the size of the trained zone, which the same parameters in
+// a layout of its own give.
+nn::ParameterLayout empty_layout(const ModelConfig& config, const MakeHead& make_head) {
+  if (!config.lora) return {};
+  const auto trained = std::make_shared<LoraParts>(*config.lora, config);
+  nn::ParameterLayout measured(trained, 0);
+  const std::unique_ptr<const Head> head = make_head(config, measured);
+  const Encoder encoder(config, measured);
+  trained->require_matches();
+  return {trained, measured.trained_size()};
+}
+
 }  // namespace
 
 EncoderModel::EncoderModel(ModelConfig config, const MakeHead& make_head)
     : config_(validated(std::move(config))),
+      layout_(empty_layout(config_, make_head)),
       head_(make_head(config_, layout_)),
-      head_end_(layout_.size()),
+      head_end_(layout_.trained_size()),
+      head_linears_(layout_.linears().size()),
       head_weights_(head_->shape().outside ? 0 : num_weights(layout_)),
       encoder_(config_, layout_) {}
 
@@ -38,10 +54,27 @@ std::string EncoderModel::architecture() const {
   return fmt::format("{}{}", config_.family->class_prefix, head_->shape().class_suffix);
 }
 
+// The multiply-adds of the adapters at the layers of this stage, for one of these layers' own.
+double EncoderModel::adapter_share(std::string_view stage) const {
+  double own = 0, adapters = 0;
+  for (const nn::Linear& linear : layout_.linears()) {
+    if (linear.name != stage) continue;
+    own += static_cast<double>(linear.out_features) * static_cast<double>(linear.in_features);
+    for (const nn::LowRankPart& part : linear.low_rank.parts)
+      adapters +=
+          static_cast<double>(part.rank) * static_cast<double>(linear.in_features + part.outputs);
+  }
+  return own == 0 ? 0 : adapters / own;
+}
+
+// A frozen layer has no product for the gradient of its weight.
 double EncoderModel::training_flops(std::size_t rows, std::size_t keys) const {
-  double multiply_adds = head_weights_ * head_->units(static_cast<double>(rows), 1.0);
-  count_products(rows, keys, [&](std::string_view, double number) { multiply_adds += number; });
-  return 3 * (2 * multiply_adds);
+  double passes = 3 * head_weights_ * head_->units(static_cast<double>(rows), 1.0);
+  count_products(rows, keys, [&](std::string_view stage, double number) {
+    const bool frozen = layout_.has_frozen_base() && stage != "attention";
+    passes += frozen ? (2 + 3 * adapter_share(stage)) * number : 3 * number;
+  });
+  return 2 * passes;
 }
 
 void EncoderModel::count_products(std::size_t rows, std::size_t keys,
@@ -63,6 +96,22 @@ void EncoderModel::plan(Arena& arena, const BatchShape& batch, Activations& acti
                 activations.encoder_);
   const std::size_t memory = head_->memory(batch.rows, batch.sequences, is_training(kind));
   activations.head_ = memory == 0 ? std::span<float>() : arena.allocate<float>(memory);
+  const std::size_t low_rank = low_rank_bytes(batch, activations.precision());
+  activations.low_rank_ =
+      low_rank == 0 ? std::span<std::byte>() : arena.allocate<std::byte>(low_rank);
+}
+
+// The largest of all layers: one at a time uses it. Heads compute in f32.
+std::size_t EncoderModel::low_rank_bytes(const BatchShape& batch, nn::Precision precision) const {
+  std::size_t largest = 0;
+  const std::vector<nn::Linear>& linears = layout_.linears();
+  for (std::size_t i = 0; i < linears.size(); ++i) {
+    const bool of_head = i < head_linears_;
+    const std::size_t rows = of_head ? head_->units(batch.rows, batch.sequences) : batch.rows;
+    largest = std::max(largest, nn::low_rank_bytes(linears[i], rows,
+                                                   of_head ? nn::Precision::kFloat32 : precision));
+  }
+  return largest;
 }
 
 Activations EncoderModel::make_activations(const BatchShape& capacity, nn::Precision precision,
@@ -97,7 +146,8 @@ nn::Pass EncoderModel::first_rows(const nn::Pass& pass, const Activations& activ
           {.row_begin = std::span(activations.first_row_begin_).first(count + 1),
            .key_count = std::span(activations.first_key_count_).first(count),
            .sample = pass.sequences.sample},
-          pass.dropout};
+          pass.dropout,
+          pass.low_rank_memory};
 }
 
 void EncoderModel::check_pass(const nn::Weights& weights, const nn::PackedBatch& batch,
@@ -150,8 +200,9 @@ void EncoderModel::check_backward(const nn::Weights& weights, const Activations&
   if (weights.int8 != nullptr) {
     raise<InvalidArgument>("backward through int8 layers; they are for evaluation only");
   }
-  if (grads_size != layout_.size()) {
-    raise<InvalidArgument>("room for {} gradients; expected {}", grads_size, layout_.size());
+  if (grads_size != layout_.trained_size()) {
+    raise<InvalidArgument>("room for {} gradients; expected {}", grads_size,
+                           layout_.trained_size());
   }
 }
 
@@ -159,11 +210,11 @@ void EncoderModel::forward(const kernels::Context& context, const nn::Weights& w
                            const nn::PackedBatch& batch, const nn::DropoutStream& dropout,
                            Activations& activations, std::span<float> logits) const {
   check_pass(weights, batch, activations, logits.size());
-  const nn::Pass pass{context, weights, batch.sequences(), dropout};
   Activations::Memory& memory = *activations.memory_;
   activations.pass_ = ++memory.passes;
   memory.arena.reset();
   plan(memory.arena, {batch.rows(), batch.num_sequences()}, activations);
+  const nn::Pass pass{context, weights, batch.sequences(), dropout, activations.low_rank_};
   // An observer of linear layers must see their inputs for all rows.
   if (!head_->shape().reads_first_rows || weights.observer != nullptr) {
     encoder_.forward(pass, batch, activations.encoder_, nullptr);
@@ -201,11 +252,11 @@ void EncoderModel::forward_behind(const kernels::Context& context, const nn::Wei
         "up to {} rows in all",
         batch.rows(), batch.num_sequences(), past.rows(), past.capacity());
   }
-  const nn::Pass pass{context, weights, batch.sequences(), {}, past.rows()};
   Activations::Memory& memory = *activations.memory_;
   activations.pass_ = ++memory.passes;
   memory.arena.reset();
   plan(memory.arena, {batch.rows(), 1}, activations);
+  const nn::Pass pass{context, weights, batch.sequences(), {}, activations.low_rank_, past.rows()};
   encoder_.forward(pass, batch, activations.encoder_, nullptr, &past);
   head_->forward(pass, activations.encoder_.output, activations.head_, hidden);
   past.keep(past.rows() + batch.rows());
@@ -218,7 +269,7 @@ void EncoderModel::backward(const kernels::Context& context, const nn::Weights& 
                             FunctionRef<void(std::size_t end)> gradient_ready) const {
   check_pass(weights, batch, activations, grad_logits.size());
   check_backward(weights, activations, grads.size());
-  const nn::Pass pass{context, weights, batch.sequences(), dropout};
+  const nn::Pass pass{context, weights, batch.sequences(), dropout, activations.low_rank_};
   const nn::Gradients gradients{grads, accumulate, head_->shape().shares_word_embeddings};
   const EncoderActivations& encoder = activations.encoder_;
   const bool reads_first_rows = head_->shape().reads_first_rows;

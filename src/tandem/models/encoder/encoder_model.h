@@ -71,20 +71,22 @@ class Activations {
   std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
   std::uint64_t pass_ = 0;  // memory_->passes when forward began the last one
   EncoderActivations encoder_;
-  std::span<float> head_;  // Head::memory()
+  std::span<float> head_;          // Head::memory()
+  std::span<std::byte> low_rank_;  // nn::Pass::low_rank_memory
   // For heads that read first rows: 0, 1, 2, … and 1, 1, 1, …, the Sequences of these rows alone.
   std::vector<std::uint32_t> first_row_begin_, first_key_count_;
 };
 
 class EncoderModel {
  public:
-  // Throws ConfigError (ModelConfig::validate).
+  // With config.lora all parameters of the base but modules_to_save are frozen. Throws ConfigError
+  // (ModelConfig::validate; a LoraConfig that fits no module).
   EncoderModel(ModelConfig config, const MakeHead& make_head);
 
   const ModelConfig& config() const { return config_; }
   // The class of transformers, as config.json names it: "BertForQuestionAnswering".
   std::string architecture() const;
-  // Head, layer L-1 … layer 0, embeddings.
+  // Head, layer L-1 … layer 0, embeddings; the adapters of a linear layer are behind it.
   const nn::ParameterLayout& layout() const { return layout_; }
 
   // Room for batches of up to `capacity`. precision = weights.precision() of the passes to come.
@@ -120,11 +122,11 @@ class EncoderModel {
                       const nn::PackedBatch& batch, KeyValues& past, Activations& activations,
                       std::span<float> hidden) const;
 
-  // grads ([layout().size()] f32; overwritten, or += with `accumulate`; alignment gaps are not
+  // grads ([layout().trained_size()] f32; overwritten, or += with `accumulate`; gaps are not
   // touched) from grad_logits [num_logits(batch)] f32. batch, weights, dropout and activations are
   // those of the last forward, whose activations are used up. gradient_ready(end) is called on this
   // thread when grads [0, end) are final: after the head, after each layer from last to first, and
-  // with end = layout().size() after the embeddings. Throws InvalidArgument for inference
+  // with end = layout().trained_size() after the embeddings. Throws InvalidArgument for inference
   // activations, for spans of a wrong size, and when another pass has used the memory since
   // forward.
   void backward(const kernels::Context& context, const nn::Weights& weights,
@@ -143,6 +145,8 @@ class EncoderModel {
 
  private:
   void plan(Arena& arena, const BatchShape& batch, Activations& activations) const;
+  std::size_t low_rank_bytes(const BatchShape& batch, nn::Precision precision) const;
+  double adapter_share(std::string_view stage) const;
   nn::Pass first_rows(const nn::Pass& pass, const Activations& activations) const;
   void check_pass(const nn::Weights& weights, const nn::PackedBatch& batch,
                   const Activations& activations, std::size_t logits_size) const;
@@ -152,8 +156,9 @@ class EncoderModel {
   ModelConfig config_;
   nn::ParameterLayout layout_;
   std::unique_ptr<const Head> head_;
-  std::size_t head_end_ = 0;
-  double head_weights_ = 0;  // in the products of the head for one of its units
+  std::size_t head_end_ = 0;      // end of the gradients of the head
+  std::size_t head_linears_ = 0;  // linear layers of the head, the first in the layout
+  double head_weights_ = 0;       // in the products of the head for one of its units
   Encoder encoder_;
 };
 

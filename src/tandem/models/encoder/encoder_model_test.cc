@@ -13,6 +13,7 @@
 #include "tandem/core/error.h"
 #include "tandem/kernels/cross_entropy.h"
 #include "tandem/models/double_model.h"
+#include "tandem/models/encoder/lora_config.h"
 #include "tandem/models/heads/causal_language_head.h"
 #include "tandem/models/test_models.h"
 
@@ -52,7 +53,7 @@ StepResult run_step(const kernels::Context& context, const TestModel& test, Prec
   StepResult result;
   result.logits.resize(batch.rows() * 2);
   std::vector<float> grad_logits(batch.rows() * 2);
-  result.grads.assign(model.layout().size(), 0.0f);
+  result.grads.assign(model.layout().trained_size(), 0.0f);
   const nn::Weights weights = test.weights(precision);
   model.forward(context, weights, batch, dropout, activations, result.logits);
   result.loss = kernels::span_cross_entropy(context, batch.sequences(), result.logits.data(),
@@ -111,7 +112,25 @@ struct GradientCase {
   bool padded;
   bool dropout;
   std::string kernels;
+  bool adapters = false;  // on every linear layer of a frozen base, with a trained output layer
 };
+
+// Two ranks and scales, rsLoRA, and dropout.
+ModelConfig config_of(const GradientCase& gradient_case) {
+  ModelConfig config = tiny_config(*gradient_case.family);
+  if (!gradient_case.adapters) return config;
+  LoraConfig lora;
+  lora.r = 4;
+  lora.lora_alpha = 6;
+  lora.lora_dropout = 0.2;
+  lora.use_rslora = true;
+  lora.target_modules.all_linear = true;
+  lora.modules_to_save = {"qa_outputs", "classifier"};
+  lora.rank_pattern = {{"query", 3}, {"q_lin", 3}, {"q", 3}, {"Wqkv", 3}};
+  lora.alpha_pattern = {{"value", 2}, {"v_lin", 2}, {"v", 2}};
+  config.lora = std::make_shared<const LoraConfig>(std::move(lora));
+  return config;
+}
 
 void PrintTo(const GradientCase& gradient_case, std::ostream* out) { *out << gradient_case.name; }
 
@@ -124,7 +143,7 @@ class GradientTest : public ::testing::TestWithParam<GradientCase> {};
 // gradient vanishes (key biases) has the noise of its neighbours: 1e-6 of the whole norm is added.
 TEST_P(GradientTest, MatchesCentralDifferencesInDoublePrecision) {
   const GradientCase& param = GetParam();
-  const TestModel test(tiny_config(*param.family));
+  const TestModel test(config_of(param));
   const nn::PackedBatch batch = tiny_batch(param.padded);
   const nn::DropoutStream dropout = param.dropout ? kDropout : kNoDropout;
   TestContext context(2, param.kernels);
@@ -141,6 +160,7 @@ TEST_P(GradientTest, MatchesCentralDifferencesInDoublePrecision) {
   const double total_norm = norm(step.grads);
   std::mt19937 random(5);
   for (const nn::ParameterSpec& parameter : test.model.layout().parameters()) {
+    if (param.adapters && !parameter.trainable) continue;
     // Row 0 of these tables is the padding's and has no gradient.
     const bool has_padding = parameter.name == word_embeddings_name(*param.family) ||
                              (param.family->positions == nn::Positions::kTokens &&
@@ -203,7 +223,17 @@ INSTANTIATE_TEST_SUITE_P(
         GradientCase{"Qwen3DropoutReference", &kQwen3, false, true, "reference"},
         GradientCase{"RobertaPacked", &kRoberta, false, false, ""},
         GradientCase{"RobertaPaddedDropout", &kRoberta, true, true, ""},
-        GradientCase{"XlmRobertaPadded", &kXlmRoberta, true, false, "reference"}),
+        GradientCase{"XlmRobertaPadded", &kXlmRoberta, true, false, "reference"},
+        GradientCase{"BertAdapters", &kBert, false, true, "", true},
+        GradientCase{"BertAdaptersReference", &kBert, true, false, "reference", true},
+        GradientCase{"DistilBertAdapters", &kDistilBert, false, true, "", true},
+        GradientCase{"ElectraAdapters", &kElectra, false, true, "", true},
+        GradientCase{"ModernBertAdapters", &kModernBert, false, true, "", true},
+        GradientCase{"ModernBertAdaptersReference", &kModernBert, true, true, "reference", true},
+        GradientCase{"MpnetAdapters", &kMpnet, false, true, "", true},
+        GradientCase{"Qwen3Adapters", &kQwen3, false, true, "", true},
+        GradientCase{"RobertaAdapters", &kRoberta, true, true, "", true},
+        GradientCase{"XlmRobertaAdapters", &kXlmRoberta, false, true, "", true}),
     [](const auto& test) { return test.param.name; });
 
 // --- The contract of forward and backward ---

@@ -192,7 +192,9 @@ class SharedPart {
 struct LayerTable {
   struct Entry {
     std::unique_ptr<const Layer> layer;
-    std::size_t end = 0;  // end of the layout's prefix that is final after this layer's backward
+    // The prefix of the gradients that is final after this layer's backward.
+    std::size_t end = 0;
+    bool trained = true;  // some of its parameters are
   };
   std::vector<Entry> layers;  // in the order of forward, at least one
   // Null, or made by a kind whose layers share one. Its parameters are the layout's last.
@@ -207,8 +209,10 @@ LayerTable make_table(std::size_t count, nn::ParameterLayout& layout, Make make)
   LayerTable table;
   table.layers.resize(count);
   for (std::size_t index = count; index-- > 0;) {
+    const std::size_t begin = layout.trained_size();
     table.layers[index].layer = make(index);
-    table.layers[index].end = layout.size();
+    table.layers[index].end = layout.trained_size();
+    table.layers[index].trained = table.layers[index].end > begin;
   }
   return table;
 }

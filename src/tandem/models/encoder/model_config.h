@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,8 @@
 #include "tandem/models/encoder/family.h"
 
 namespace tandem::models {
+
+struct LoraConfig;  // lora_config.h
 
 // The least initializer_cutoff_factor: below it torch draws in another way.
 inline constexpr double kMinInitializerCutoff = 0.4;
@@ -75,7 +78,9 @@ struct ModelConfig {
   std::string label_error;
   // "regression", "single_label_classification" or "multi_label_classification"; empty: not stated.
   std::string problem_type;
-  std::string name_or_path;        // _name_or_path of a saved config, if not empty
+  std::string name_or_path;  // _name_or_path of a saved config, if not empty
+  // Not null: the model is frozen, and the adapters that this describes are trained.
+  std::shared_ptr<const LoraConfig> lora;
   std::string source = "{}";       // the JSON text it was read from: to_json() keeps its keys
   std::vector<std::string> notes;  // what a user of the file should know, one line each
 

@@ -87,6 +87,7 @@ class DenseLayer final : public Module {
     for (std::size_t k = 0; k < texts * out(); ++k)
       grad_y[k] = static_cast<float>(grad_y[k] * slope(activation_, saved[k], y[k]));
     input_gradient(pass, grad_y, grad_x);
+    if (grads.at(weight_) == nullptr) return;  // frozen
     pass.context.threads.parallel_for(
         out(), [&](std::size_t o, int) { weight_gradient(x, grad_y, texts, o, grads); });
   }

@@ -45,7 +45,7 @@ void add_parameters(const ModelConfig& config, nn::ParameterLayout& layout) {
   add_output(config, !parts.bias_first, layout);
   if (!parts.norm_before_dense) add_norm();
   layout.add_linear("transform", std::string(parts.dense), width_of(config), config.hidden_size,
-                    bias);
+                    bias, nn::Adaptable::kNo);
   if (parts.norm_before_dense) add_norm();
   if (parts.bias_first)
     layout.add(std::string(parts.bias), {config.vocab_size}, nn::ParameterKind::kBias);
@@ -158,7 +158,7 @@ double MaskedLanguageHead::forward(const kernels::Context& context, const nn::We
 namespace {
 
 void clear(const nn::Gradients& grads, std::size_t offset, std::size_t size) {
-  if (offset != nn::kNoParameter) std::fill_n(grads.at(offset), size, 0.0f);
+  if (float* const values = grads.at(offset)) std::fill_n(values, size, 0.0f);
 }
 
 }  // namespace

@@ -52,10 +52,14 @@ void draw_initial_values(const ModelConfig& config, const nn::ParameterSpec& par
           generator.fill_normal(values, 0.0, deviation);
       }
       return;
+    case nn::ParameterKind::kLowRankDown:  // adapter_files.h
+    case nn::ParameterKind::kLowRankUp:
+      return std::fill(values.begin(), values.end(), 0.0f);
     case nn::ParameterKind::kEmbedding:
       break;
   }
-  if (!parameter.trainable) return fill_sinusoidal_positions(values, config.hidden_size);
+  if (config.sinusoidal_pos_embds && parameter.name.ends_with("position_embeddings.weight"))
+    return fill_sinusoidal_positions(values, config.hidden_size);
   fill_normal();
   if (has_padding_row(config, parameter)) {
     const std::size_t width = parameter.shape[1];

@@ -12,13 +12,21 @@ namespace {
 
 using Parameters = std::vector<const nn::ParameterSpec*>;
 
+// The matrices of an adapter belong to the module of their layer.
 std::string_view module_of(const nn::ParameterSpec& parameter) {
-  return std::string_view(parameter.name).substr(0, parameter.name.rfind('.'));
+  const std::string_view name = parameter.name;
+  for (const std::string_view suffix : {".lora_A.weight", ".lora_B.weight"})
+    if (name.ends_with(suffix)) return name.substr(0, name.size() - suffix.size());
+  return name.substr(0, name.rfind('.'));
 }
 
 // The linear layer that reads `parameter`; null for other parameters.
 const nn::Linear* linear_of(const nn::ParameterLayout& layout, const nn::ParameterSpec& parameter) {
+  const auto is_of_adapter = [&](const nn::LowRankPart& part) {
+    return parameter.offset == part.down || parameter.offset == part.up;
+  };
   const auto reads = [&](const nn::Linear& linear) {
+    if (std::ranges::any_of(linear.low_rank.parts, is_of_adapter)) return true;
     const std::size_t weights = linear.out_features * linear.in_features;
     return (parameter.offset >= linear.weight && parameter.offset < linear.weight + weights) ||
            (parameter.offset >= linear.bias &&

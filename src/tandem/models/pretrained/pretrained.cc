@@ -9,15 +9,15 @@
 #include "tandem/core/error.h"
 #include "tandem/formats/safetensors.h"
 #include "tandem/formats/torch_file.h"
+#include "tandem/models/pretrained/adapter_files.h"
 #include "tandem/models/pretrained/initial_values.h"
+#include "tandem/models/pretrained/parameter_names.h"
 #include "tandem/models/pretrained/parameter_order.h"
 #include "tandem/models/pretrained/torch_random.h"
 #include "tandem/models/pretrained/weight_files.h"
 
 namespace tandem::models {
-namespace {
 
-// Old checkpoints, converted from TensorFlow, call the parameters of LayerNorm gamma and beta.
 std::string modern_name(std::string_view name) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kSuffixes = {
       {{".gamma", ".weight"}, {".beta", ".bias"}}};
@@ -28,6 +28,14 @@ std::string modern_name(std::string_view name) {
   }
   return std::string(name);
 }
+
+std::string_view output_bias_alias(const Family& family, std::string_view tensor) {
+  const MaskedLanguageHeadParts& head = family.masked_language_head;
+  const bool is_alias = !head.output.empty() && tensor == std::string(head.output) + ".bias";
+  return is_alias ? head.bias : std::string_view();
+}
+
+namespace {
 
 // The parameter that a tensor of the file is for: of the same name, or of that name behind the base
 // prefix.
@@ -41,9 +49,8 @@ const nn::ParameterSpec* target_of(const nn::ParameterLayout& layout, std::strin
 // The bias of an output layer under its other name, as files have it that lack the first one.
 const nn::ParameterSpec* target_of_alias(const nn::ParameterLayout& layout, const Family& family,
                                          const WeightFiles& files, std::string_view tensor_name) {
-  const MaskedLanguageHeadParts& head = family.masked_language_head;
-  if (head.output.empty() || tensor_name != std::string(head.output) + ".bias") return nullptr;
-  return files.find(head.bias) == nullptr ? layout.find(head.bias) : nullptr;
+  const std::string_view bias = output_bias_alias(family, tensor_name);
+  return bias.empty() || files.find(bias) != nullptr ? nullptr : layout.find(bias);
 }
 
 // Tensors that checkpoints of the family carry for other tasks: pooler, heads of pre-training, and
@@ -126,16 +133,27 @@ std::span<float> values_of(const nn::ParameterSpec& parameter, std::span<float> 
 
 // Alignment gaps hold 0, so that norms and checksums of whole arenas mean something.
 void clear_gaps(const nn::ParameterLayout& layout, std::span<float> weights) {
-  std::size_t end = 0;
+  std::size_t trained = 0, frozen = layout.trained_size();  // ends so far, of the two zones
+  const auto clear = [&](std::size_t begin, std::size_t end) {
+    std::fill(weights.begin() + begin, weights.begin() + end, 0.0f);
+  };
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
-    std::fill(weights.begin() + end, weights.begin() + parameter.offset, 0.0f);
+    std::size_t& end = parameter.offset < layout.trained_size() ? trained : frozen;
+    clear(end, parameter.offset);
     end = parameter.end();
   }
-  std::fill(weights.begin() + end, weights.end(), 0.0f);
+  clear(trained, layout.trained_size());
+  clear(frozen, weights.size());
+}
+
+constexpr bool is_adapter(const nn::ParameterSpec& parameter) {
+  return parameter.kind == nn::ParameterKind::kLowRankDown ||
+         parameter.kind == nn::ParameterKind::kLowRankUp;
 }
 
 // Fills the parameters that are not `loaded` (one flag per parameter), from the embeddings to the
-// head as the modules of the model stand, and returns their names in that order.
+// head as the modules of the model stand, and returns their names in that order. Adapters, which
+// files of models never have, follow without being named.
 std::vector<std::string> initialize_missing(const ModelConfig& config,
                                             const nn::ParameterLayout& layout,
                                             const std::vector<bool>& loaded,
@@ -144,10 +162,11 @@ std::vector<std::string> initialize_missing(const ModelConfig& config,
   TorchGenerator generator(seed);
   const std::vector<nn::ParameterSpec>& parameters = layout.parameters();
   for (std::size_t i = parameters.size(); i-- > 0;) {
-    if (loaded[i]) continue;
+    if (loaded[i] || is_adapter(parameters[i])) continue;
     draw_initial_values(config, parameters[i], values_of(parameters[i], weights), generator);
     names.push_back(parameters[i].name);
   }
+  if (config.lora) draw_adapters(*config.lora, config, layout, weights, generator);
   return names;
 }
 
@@ -179,6 +198,38 @@ void check_size(const nn::ParameterLayout& layout, std::size_t size) {
   if (size != layout.size()) {
     raise<InvalidArgument>("room for {} weights; expected {}", size, layout.size());
   }
+}
+
+// A frozen parameter whose values are not the file's would be lost: an adapter does not hold it.
+void refuse_changed_base(const ModelConfig& config, const nn::ParameterLayout& layout,
+                         const std::vector<bool>& loaded, const LoadReport& report,
+                         const std::filesystem::path& file) {
+  if (!config.lora) return;
+  if (!report.grown.empty()) {
+    raise<ConfigError>(
+        "{}: found fewer words than the tokenizer has, expected as many: adapters do not hold new "
+        "words; train without --use_peft, or take the model's own tokenizer",
+        file.string());
+  }
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    const nn::ParameterSpec& parameter = layout.parameters()[i];
+    if (loaded[i] || parameter.offset < layout.trained_size()) continue;
+    raise<ConfigError>(
+        "{}: found no usable {}, expected it in the base model, which is frozen; list its module "
+        "in --lora_modules_to_save",
+        file.string(), parameter.name);
+  }
+}
+
+// Reads the adapter. Its parameters are neither drawn nor missing.
+void take_adapter(const ModelConfig& config, const nn::ParameterLayout& layout,
+                  const LoadOptions& options, std::span<float> weights, LoadReport& report) {
+  const AdapterReport adapter = config.lora
+                                    ? load_adapter(options.adapter, config, layout, weights)
+                                    : merge_adapter(options.adapter, config, layout, weights);
+  std::erase_if(report.newly_initialized,
+                [&](const std::string& name) { return adapter.filled.contains(name); });
+  report.unused.insert(report.unused.end(), adapter.unused.begin(), adapter.unused.end());
 }
 
 }  // namespace
@@ -222,15 +273,18 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
           files.file_of(i).string(), tensor.name, parameter->name, prefix);
     }
     loaded[index] = true;
-    if (caller_reads) continue;
+    if (caller_reads || (options.frozen_only && parameter->trainable)) continue;
     if (!read_values(tensor, *parameter, files.file_of(i), {config, options, weights}, report))
       drawn_anew.push_back(index);
   }
   if (std::find(loaded.begin(), loaded.end(), true) == loaded.end())
     nothing_found(files, config, layout);
   for (const std::size_t index : drawn_anew) loaded[index] = false;
+  refuse_changed_base(config, layout, loaded, report, files.path());
+  if (options.frozen_only) return report;
   clear_gaps(layout, weights);
   report.newly_initialized = initialize_missing(config, layout, loaded, weights, options.seed);
+  if (!options.adapter.empty()) take_adapter(config, layout, options, weights, report);
   return report;
 }
 
@@ -277,6 +331,7 @@ void write_model(const std::filesystem::path& model_dir, const ModelConfig& conf
 void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                      std::string_view architecture, const nn::ParameterLayout& layout,
                      std::span<const float> weights, WeightFormat format) {
+  if (config.lora) return save_adapter(model_dir, config, architecture, layout, weights);
   write_model(model_dir, config, architecture, tensors_to_save(config, layout, weights), format);
 }
 
@@ -302,6 +357,8 @@ void save_bare_encoder(const std::filesystem::path& model_dir, const ModelConfig
                        std::string_view architecture, const nn::ParameterLayout& layout,
                        std::span<const float> weights, std::span<const KeptTensor> kept,
                        WeightFormat format) {
+  if (config.lora)
+    return save_adapter(model_dir, config, architecture, layout, weights, /*bare=*/true);
   const std::string_view prefix = config.family->base_prefix;
   std::vector<formats::TensorView> tensors = tensors_to_save(config, layout, weights);
   std::erase_if(

@@ -40,6 +40,11 @@ struct LoadOptions {
   // The model may have more words than the file. The new rows are the mean of the file's rows, as
   // after resize_token_embeddings() of transformers, whose noise of about 1e-6 is left out.
   bool grows_vocabulary = false;
+  // A directory with an adapter for the model (adapter_files.h): its values are the trained ones of
+  // a model with config.lora, and are merged into the weights of another one. Empty: none.
+  std::filesystem::path adapter = {};
+  // Only the frozen parameters of a model with config.lora are filled.
+  bool frozen_only = false;
 };
 
 // Fills `weights` ([layout.size()] f32) from the weights of `model_dir` in any of the forms of
@@ -71,8 +76,8 @@ void initialize_parameters(const ModelConfig& config, const nn::ParameterLayout&
 // false).
 enum class WeightFormat { kSafetensors, kTorch };
 
-// Writes the weights (f32) and config.json into an existing directory, each atomically. Throws
-// IoError.
+// Writes the weights (f32) and config.json into an existing directory, each atomically; with
+// config.lora the adapter instead (adapter_files.h). Throws IoError.
 void save_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                      std::string_view architecture, const nn::ParameterLayout& layout,
                      std::span<const float> weights,

@@ -53,6 +53,12 @@ double TorchGenerator::scalar_normal() {
   return radius * std::cos(theta);
 }
 
+void TorchGenerator::fill_uniform(std::span<float> out, float from, float to) {
+  const float width = to - from;
+  for (float& value : out)
+    value = static_cast<float>(static_cast<double>(uniform_24_bits()) * width + from);
+}
+
 void TorchGenerator::fill_normal(std::span<float> out, double mean, double standard_deviation) {
   if (out.size() < kBlock) {
     for (float& value : out) {

@@ -28,6 +28,8 @@ class TorchGenerator {
   // which torch draws otherwise.
   static constexpr double kMinCutoff = 0.4;
   void fill_truncated_normal(std::span<float> out, double standard_deviation, double cutoff);
+  // tensor.uniform_(from, to) of a contiguous f32 tensor, bit for bit.
+  void fill_uniform(std::span<float> out, float from, float to);
   // The draws of tensors of `size` elements whose values are not read: tensor.normal_() and
   // tensor.uniform_().
   void skip_normal(std::size_t size);

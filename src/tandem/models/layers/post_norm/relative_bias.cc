@@ -92,6 +92,7 @@ void RelativeBias::clear_sums(const nn::Pass& pass, std::span<std::byte> memory)
 // Each element is a sum over the distances of its bucket, from the lowest.
 void RelativeBias::backward(const nn::Pass& pass, std::span<std::byte> memory,
                             const nn::Gradients& grads) const {
+  if (grads.at(table_) == nullptr) return;  // frozen
   const Band band = band_of(longest_of(pass.sequences), memory);
   const std::size_t width = 2 * band.reach + 1;
   for (std::size_t head = 0; head < heads_; ++head) {

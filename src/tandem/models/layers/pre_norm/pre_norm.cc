@@ -280,18 +280,19 @@ LayerTable PreNorm::make(const ModelConfig& config, nn::ParameterLayout& layout)
       positions_of(attention.global_theta, attention.scaling ? &*attention.scaling : nullptr);
   const auto local =
       attention.global_every == 1 ? nullptr : positions_of(attention.local_theta, nullptr);
+  const std::size_t before = layout.trained_size();
   const nn::LayerNormParameters final_norm =
       layout.add_layer_norm(fmt::format("{}{}", config.family->base_prefix, names_.final_norm),
                             config.hidden_size, config.family->bias);
-  const std::size_t final_end = layout.size();
+  const std::size_t final_end = layout.trained_size();
   LayerTable table = make_table(config.num_hidden_layers, layout, [&](std::size_t index) {
     const auto& positions = attention.is_global(index) ? global : local;
     return std::make_unique<PreNormLayer>(options_of(config, form_, index, positions.get()),
                                           LayerParameters(*this, config, index, layout).add(),
                                           positions);
   });
-  table.layers.push_back(
-      {std::make_unique<FinalNorm>(final_norm, form_, config.layer_norm_eps), final_end});
+  table.layers.push_back({std::make_unique<FinalNorm>(final_norm, form_, config.layer_norm_eps),
+                          final_end, final_end > before});
   return table;
 }
 
