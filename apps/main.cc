@@ -54,6 +54,8 @@ constexpr Command kCommands[] = {
      "tandem generate --model DIR|NAME --prompt TEXT|--file FILE|- [--do_sample]   "
      "(tandem generate --help)",
      generate},
+    {"merge", "merge an adapter of PEFT into its base model",
+     "tandem merge ADAPTER [--model_name_or_path DIR|NAME] --output_dir DIR", merge},
     {"mine", "find hard negatives for pairs of queries and answers",
      "tandem mine --model DIR|NAME --file FILE [--corpus FILE] [--output FILE]   "
      "(tandem mine --help)",
@@ -132,6 +134,7 @@ constexpr Synonym kSynonyms[] = {
      "with --do_eval and without --do_train"},
     {"quantize quantization int8", "run_qa … --apply_quantization"},
     {"encode embedding embeddings vectors", "embed"},
+    {"merge_and_unload export unload", "merge"},
     {"mine_hard_negatives negatives hard", "mine"},
     {"retrieve retrieval beir", "search"},
     {"rank ranking reranking reranker crossencoder", "rerank"},

@@ -51,7 +51,8 @@ std::string prompt_named(const models::SentenceFiles& files, const std::string& 
 
 Embedder::Embedder(const FoundModel& found, EmbedOptions options, const Environment& environment)
     : options_(std::move(options)),
-      files_(models::read_sentence_files(found.location.model.directory, found.config.hidden_size)),
+      files_(models::read_sentence_files(found.location.sentence_directory(),
+                                         found.config.hidden_size)),
       prompt_(prompt_text(files_, options_)),
       model_(found, Purpose::kEmbeddings,
              std::bind_front(models::make_pooling_head, files_.poolings), environment),

@@ -7,7 +7,6 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
-#include "tandem/models/pretrained/weight_files.h"
 
 namespace tandem::apps {
 
@@ -19,7 +18,7 @@ std::string file_version(const std::filesystem::path& path) {
 
 std::string embedder_job(const FoundModel& found, const Embedder& embedder, std::string_view prompt,
                          bool bf16) {
-  const auto weights = models::find_weights(found.location.model.directory);
+  const auto weights = found.weights();
   return fmt::format("model={}, {}\nprompt={}\nmax_seq_length={}\nbf16={}\n",
                      std::filesystem::absolute(weights).string(), file_version(weights),
                      nlohmann::json(prompt).dump(), embedder.max_tokens(), bf16);

@@ -9,6 +9,8 @@
 #include "tandem/kernels/reduce.h"
 #include "tandem/models/heads/row_head.h"
 #include "tandem/models/heads/sequence_head.h"
+#include "tandem/models/pretrained/adapter_files.h"
+#include "tandem/models/pretrained/weight_files.h"
 #include "tandem/quant/load_model.h"
 #include "tandem/tasks/question_answering/span_head.h"
 
@@ -108,6 +110,11 @@ FoundModel::FoundModel(const ModelOptions& options, const Environment& environme
       config(models::ModelConfig::load(location.config_directory, known)),
       precision(options.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32) {}
 
+std::filesystem::path FoundModel::weights() const {
+  return location.adapter.empty() ? models::find_weights(location.model.directory)
+                                  : models::find_adapter_weights(location.adapter);
+}
+
 InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
                                const Environment& environment)
     : InferenceModel(found, purpose, head_for(purpose, found.config), environment) {}
@@ -130,9 +137,10 @@ InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
   for (const auto* notes : {&tokenizer_.notes(), &found.config.notes})
     warnings_.insert(warnings_.end(), notes->begin(), notes->end());
   touch(threads_, weights_);
-  quant::LoadedModel loaded = quant::ModelFiles(found.location.model.directory, model_.config())
-                                  .load(model_.config(), model_.layout(),
-                                        {threads_, kernels_, scratch_}, weights_.as<float>(), {});
+  quant::LoadedModel loaded =
+      quant::ModelFiles(found.location.model.directory, model_.config())
+          .load(model_.config(), model_.layout(), {threads_, kernels_, scratch_},
+                weights_.as<float>(), {.adapter = found.location.adapter});
   int8_ = std::move(loaded.int8);
   require_trained(loaded.report, purpose);
   if (found.precision == nn::Precision::kBfloat16) round_weights();

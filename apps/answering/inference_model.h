@@ -2,6 +2,7 @@
 // `tandem serve`.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -52,6 +53,9 @@ struct FoundModel {
   // sentence: those of sentence-transformers, too. known: the families that are accepted.
   FoundModel(const ModelOptions& options, const Environment& environment, bool sentence = false,
              std::span<const models::Family* const> known = models::families());
+
+  // The file of trained weights: another file is another model.
+  std::filesystem::path weights() const;
 
   hub::ModelLocation location;
   models::ModelConfig config;

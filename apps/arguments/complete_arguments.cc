@@ -197,6 +197,27 @@ void finish_quantization(job::Arguments& arguments, const tasks::TaskArguments& 
   }
 }
 
+// A line for each flag of adapters without --use_peft, and the combinations that do not work.
+void finish_lora(job::Arguments& arguments, std::vector<std::string>& notes) {
+  const flags::ArgumentParts parts(arguments.lora);
+  if (!arguments.lora.use_peft) {
+    for (const Flag& flag : lora_flags()) {
+      if (flag.binding.get == nullptr || flag.binding.get(parts) == flag.initial) continue;
+      notes.push_back(fmt::format("--{} belongs to --use_peft, which is not given", flag.name));
+    }
+    return;
+  }
+  if (arguments.quantization.apply_quantization) {
+    raise<ConfigError>(
+        "--use_peft with --apply_quantization: adapters are not quantized; train, then tandem "
+        "merge, then quantize the merged model");
+  }
+  if (!arguments.training.save_safetensors) {
+    raise<ConfigError>(
+        "--save_safetensors false: adapters are written as safetensors only; leave the flag out");
+  }
+}
+
 // The integrations of transformers, whose services and packages a program without Python lacks.
 constexpr std::string_view kPythonIntegrations[] = {
     "azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive", "flyte",
@@ -270,6 +291,7 @@ void complete_arguments(job::Arguments& arguments, tasks::TaskArguments& task,
   finish_intervals(arguments.training);
   finish_best_model(arguments.training, task, notes);
   finish_quantization(arguments, task, notes);
+  finish_lora(arguments, notes);
   check_optimization(arguments.training, notes);
   task.check(arguments.stages(), arguments.training.eval_strategy != IntervalStrategy::kNo
                                      ? "--eval_strategy"

@@ -32,6 +32,7 @@ FlagTable model_flags();         // hub::ModelArguments
 FlagTable training_flags();      // trainer::TrainingArguments, machine_flags() among them
 FlagTable machine_flags();       // flags of numbers, devices, ranks and the Hub
 FlagTable quantization_flags();  // flags of optimum-intel's run_qa.py
+FlagTable lora_flags();          // job::LoraArguments
 
 // Everything that the command of a task accepts. A row of the task replaces the shared row of its
 // name, as --label_smoothing_factor of tasks that have labels.

@@ -152,7 +152,7 @@ bool is_secret(std::string_view word, const FlagTable& flags) {
 }
 
 ArgumentParts parts_of(job::Arguments& arguments, tasks::TaskArguments& task) {
-  ArgumentParts parts(arguments.model, arguments.training, arguments.quantization);
+  ArgumentParts parts(arguments.model, arguments.training, arguments.quantization, arguments.lora);
   task.add_to(parts);
   return parts;
 }
@@ -174,6 +174,7 @@ FlagTable command_flags(const tasks::TaskArguments& task) {
   table.insert(table.end(), own.begin(), own.end());
   add_shared(training_flags());
   add_shared(quantization_flags());
+  add_shared(lora_flags());
   return table;
 }
 

@@ -53,7 +53,8 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "bf16_full_eval "
      "split_batches accelerator_config "
      "apply_quantization quantization_approach num_calibration_samples metric tune_metric "
-     "tolerance_criterion max_trials verify_loading train_before_quantization"},
+     "tolerance_criterion max_trials verify_loading train_before_quantization "
+     "use_peft lora_r lora_alpha lora_dropout lora_target_modules lora_modules_to_save use_rslora"},
     {"N",
      "trust_remote_code no_cuda "
      "use_ipex jit_mode_eval "
@@ -77,14 +78,15 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "average_tokens_across_devices dispatch_batches ray_scope mp_parameters "
      "_n_gpu hub_model_id "
      "hub_strategy hub_token hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
-     "push_to_hub_organization push_to_hub_token"},
+     "push_to_hub_organization push_to_hub_token lora_task_type"},
     {"R",
      "fp16 fp16_full_eval use_mps_device tpu_num_cores tpu_metrics_debug optim_target_modules "
      "push_to_hub deepspeed fsdp fsdp_config fsdp_min_num_params "
      "fsdp_transformer_layer_cls_to_wrap sharded_ddp "
      "parallelism_config tp_size "
      "quantization_config apply_pruning target_sparsity pruning_config "
-     "apply_distillation teacher_model_name_or_path distillation_config generate_teacher_logits"}};
+     "apply_distillation teacher_model_name_or_path distillation_config generate_teacher_logits "
+     "use_dora load_in_8bit load_in_4bit"}};
 
 // Other flags without which this one is a contradiction.
 std::string companions(std::string_view name) {
@@ -94,6 +96,7 @@ std::string companions(std::string_view name) {
   if (name == "load_best_model_at_end") return " --eval_strategy epoch --save_strategy epoch";
   if (name == "optim_args") return " --optim sgd";
   if (name == "apply_quantization") return " --do_eval";
+  if (name == "use_rslora" || name.starts_with("lora_")) return " --use_peft";
   if (name == "lr_scheduler_kwargs") return " --lr_scheduler_type cosine";
   return "";
 }

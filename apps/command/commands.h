@@ -27,6 +27,7 @@ int resize_job(const Invocation& invocation);
 int ask(const Invocation& invocation);
 int embed(const Invocation& invocation);
 int generate(const Invocation& invocation);
+int merge(const Invocation& invocation);
 int mine(const Invocation& invocation);
 int search(const Invocation& invocation);
 int rerank(const Invocation& invocation);

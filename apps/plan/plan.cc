@@ -161,7 +161,7 @@ Workload workload_of(const Options& options, const models::ModelConfig& config) 
   for (const std::uint32_t length : lengths_of(options)) workload.tokens += length;
   workload.flops = task.training_flops();
   workload.layers = config.num_hidden_layers;
-  workload.elements = task.layout().size();
+  workload.elements = task.layout().trained_size();
   const bool has_positions = config.family->positions != nn::Positions::kNone;
   const std::size_t rows = config.vocab_size + config.type_vocab_size +
                            (has_positions ? config.max_position_embeddings : 0);

@@ -81,7 +81,8 @@ MachineProfile measure_rank(const Measurement& measurement, const Environment& e
                            measurement.head);
   const auto type = measurement.bf16 ? kernels::PeakType::kBf16 : kernels::PeakType::kF32;
   // Mean and norm of a gradient that no other rank contributes to: read and written once.
-  const double reduced = 2 * sizeof(float) * static_cast<double>(training.task().layout().size());
+  const double reduced =
+      2 * sizeof(float) * static_cast<double>(training.task().layout().trained_size());
   bench::Streams streams(context, std::size_t{1} << 24);
 
   training.step(nullptr);  // memory, scratch, caches

@@ -158,7 +158,7 @@ void warn(const std::string& message) { fmt::print(stderr, "tandem: warning: {}\
 // A cross-encoder may have modules.json, too, but no Pooling in it.
 bool is_bi_encoder(const FoundModel& found, bool has_task) {
   std::error_code unreadable;
-  const auto file = found.location.model.directory / "modules.json";
+  const auto file = found.location.sentence_directory() / "modules.json";
   if (!std::filesystem::exists(file, unreadable)) return false;
   return !has_task || read_text_file(file).find("Pooling\"") != std::string::npos;
 }

@@ -230,5 +230,43 @@ TEST_P(Matrix, AKilledWorkerJoinsAgain) {
   FAIL() << "worker 1 did not join: " << log;
 }
 
+// Adapters on all linear layers: the bits of one and two ranks, of a resume, and what is left.
+TEST_P(Matrix, AdaptersHaveOneSetOfBits) {
+  const Words peft = {"--use_peft", "--lora_r", "4", "--lora_target_modules", "all-linear"};
+  run_ok(training("one", with(peft, {"--logical_shards", "2"})));
+  run_ranks(training("two", with(peft, {"--save_strategy", "no"})), 2);
+  run_ok(training("resumed", with(peft, {"--logical_shards", "2", "--resume_from_checkpoint",
+                                         (path("one") / "checkpoint-7").native()})));
+  const std::string adapter = read_file(path("one") / "adapter_model.safetensors");
+  for (const char* other : {"two", "resumed"}) {
+    EXPECT_TRUE(read_file(path(other) / "adapter_model.safetensors") == adapter) << other;
+    EXPECT_EQ(log_history("one"), log_history(other));
+  }
+  EXPECT_FALSE(fs::exists(path("one") / "model.safetensors"));
+  EXPECT_FALSE(fs::exists(path("one") / "checkpoint-7" / "model.safetensors"));
+  EXPECT_GE(losses("one").size(), 2u);
+
+  run_ok({kProgram, "merge", path("one").native(), "--output_dir", path("merged").native()});
+  EXPECT_FALSE(weights("merged").empty());
+  EXPECT_NE(weights("merged"), weights("model"));
+}
+
+// As AKilledWorkerJoinsAgain, with a frozen base: the worker that joins gets the adapters alone.
+TEST_P(Matrix, AdaptersSurviveAKilledWorker) {
+  const Words more = {"--use_peft", "--max_steps",
+                      "60",         "--save_strategy",
+                      "no",         "--gradient_accumulation_steps",
+                      "2",          "--overwrite_output_dir"};
+  run_ok(training("calm", with(more, {"--logical_shards", "2"})));
+  std::string log;
+  for (const int hold : {250, 1000, 4000}) {  // ms; a busy machine needs more
+    log = job_with_a_kill(training("job", more), std::chrono::milliseconds(hold));
+    EXPECT_TRUE(read_file(path("calm") / "adapter_model.safetensors") ==
+                read_file(path("job") / "adapter_model.safetensors"));
+    if (HasFailure() || log.find("worker 1 is back") != log.npos) return;
+  }
+  FAIL() << "worker 1 did not join: " << log;
+}
+
 }  // namespace
 }  // namespace tandem::testing

@@ -50,7 +50,7 @@ GradientEngine::~GradientEngine() = default;
 void GradientEngine::broadcast_weights() {
   State& s = *state_;
   if (s.communicator == nullptr) return;
-  if (node_leader()) s.send_to_nodes(s.model.weights(), 0);
+  if (node_leader()) s.send_to_nodes(s.model.trained_weights(), 0);
   s.node_barrier("the initial weights");
 }
 
@@ -216,7 +216,8 @@ std::vector<std::uint64_t> GradientEngine::State::checksums_of_chunks() const {
 
 // From here on the state counts.
 void GradientEngine::State::count_from_now(const Levels& levels, std::span<const double> record) {
-  const std::span<bfloat16> copy = model.bf16_weights();
+  const std::span<bfloat16> all = model.bf16_weights();
+  const std::span<bfloat16> copy = all.first(std::min(all.size(), model.elements()));
   tandem::kernels::convert(kernels, copy.size(), model.weights().data(), copy.data());
   model.set_step(levels.newest, record);
   model.set_filled();
@@ -249,7 +250,7 @@ void GradientEngine::State::replace_state(const Levels& levels, const OwnPast& o
   const bool keeps = !source && model.step() > 0;
   const std::size_t elements = model.elements();
   std::vector<float> staged(keeps ? elements + model.optimizer_state().size() : 0);
-  const auto weights = keeps ? std::span(staged).first(elements) : model.weights();
+  const auto weights = keeps ? std::span(staged).first(elements) : model.trained_weights();
   const auto moments = keeps ? std::span(staged).subspan(elements) : model.optimizer_state();
   if (!source && !keeps) model.begin_replacing();
   send_to_nodes(weights, levels.source);
@@ -341,6 +342,7 @@ MemoryPerNode GradientEngine::memory_of_node(int workers) const {
   const int world_size = workers > 0 ? static_cast<int>(ranks.size()) : s.world_size;
   MemoryPerNode memory;
   memory.weights = s.model.weights().size_bytes();
+  memory.trained_weights = s.model.trained_weights().size_bytes();
   memory.bf16_weights = s.model.bf16_weights().size_bytes();
   memory.optimizer_state = s.model.optimizer_state().size_bytes();
   memory.shared = s.model.shared();

@@ -110,7 +110,8 @@ struct OwnPast {
 
 // Bytes that the ranks of one node hold together, all of them touched in a step.
 struct MemoryPerNode {
-  std::size_t weights = 0;          // f32
+  std::size_t weights = 0;          // f32, frozen ones included
+  std::size_t trained_weights = 0;  // the trained ones among them
   std::size_t bf16_weights = 0;     // their copy
   std::size_t optimizer_state = 0;  // Adam's moments
   std::size_t gradients = 0;        // the arenas of all ranks

@@ -106,7 +106,7 @@ ModelState::ModelState(const KeptMemory& memory, const ModelStateOptions& option
 std::size_t ModelState::lay_out(std::byte* memory) {
   Pieces pieces(memory);
   gradient_ = pieces.take<float>(options_.elements);
-  weights_ = pieces.take<float>(options_.elements);
+  weights_ = pieces.take<float>(options_.elements + options_.frozen_elements);
   bf16_weights_ = pieces.take<bfloat16>(options_.bf16_elements);
   optimizer_state_ = pieces.take<float>(options_.optimizer_state_elements);
   norm_partials_ = pieces.take<double>(num_chunks(options_.elements, kChunk));

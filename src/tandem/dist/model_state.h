@@ -31,8 +31,9 @@
 namespace tandem::dist {
 
 struct ModelStateOptions {
-  std::size_t elements = 0;       // f32 elements of the flat parameter layout
-  std::size_t bf16_elements = 0;  // a bf16 copy is kept of so many of the first weights; 0: none
+  std::size_t elements = 0;         // f32 elements of the trained zone of the parameter layout
+  std::size_t frozen_elements = 0;  // f32 weights behind them that no step changes
+  std::size_t bf16_elements = 0;    // a bf16 copy is kept of so many of the first weights; 0: none
   // f32 elements that the optimizer keeps (optim::Optimizer)
   std::size_t optimizer_state_elements = 0;
   // How the optimizer cuts an update, and the threads of this rank that work on it.
@@ -74,6 +75,12 @@ class ModelState {
   // Written by the node leader at start, then by each rank in the ranges that its engine gives it,
   // in GradientEngine::update(); otherwise read only.
   std::span<float> weights() const { return weights_; }
+  // The weights that steps change, and those behind them, which the node leader fills once.
+  std::span<float> trained_weights() const { return weights_.first(options_.elements); }
+  std::span<float> frozen_weights() const { return weights_.subspan(options_.elements); }
+  // Whether frozen_weights() and their bf16 copy were filled, in this process or before it.
+  bool frozen_filled() const { return header_->frozen_filled.load(std::memory_order_acquire) != 0; }
+  void set_frozen_filled() { header_->frozen_filled.store(1, std::memory_order_release); }
   std::span<bfloat16> bf16_weights() const { return bf16_weights_; }
   std::span<float> optimizer_state() const { return optimizer_state_; }
 

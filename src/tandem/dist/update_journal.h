@@ -29,7 +29,8 @@ struct UpdateHeader {
   std::atomic<std::uint64_t> applied{0};  // the last step whose update is complete
   std::atomic<double> learning_rate{0};
   std::atomic<double> gradient_scale{0};
-  std::atomic<std::uint64_t> filled{0};  // ModelState: nothing, weights, or neither
+  std::atomic<std::uint64_t> filled{0};         // ModelState: nothing, weights, or neither
+  std::atomic<std::uint64_t> frozen_filled{0};  // ModelState: 1 once its frozen weights are there
 };
 static_assert(std::atomic<double>::is_always_lock_free);
 

@@ -10,6 +10,8 @@ namespace tandem::hub {
 struct ModelArguments {
   // A directory, or a name in the Hugging Face cache. Empty: a new model.
   std::string model_name_or_path;
+  // The base model of an adapter; none: the one that the adapter names.
+  std::optional<std::string> base_name_or_path;
   // The family of a new model without config_name, and "key=value,key=value" of its config.json.
   std::optional<std::string> model_type, config_overrides;
   std::optional<std::string> config_name;  // where config.json comes from, when not from the model

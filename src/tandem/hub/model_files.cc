@@ -5,6 +5,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/json.h"
 #include "tandem/core/volume.h"
 #include "tandem/hub/hub_protocol.h"
 #include "tandem/hub/snapshot_download.h"
@@ -230,7 +231,87 @@ void check_new_model(const ModelArguments& arguments) {
   }
 }
 
+constexpr const char* kAdapterConfig = "adapter_config.json";
+
+// The directory of an adapter of this name, if it is one.
+std::optional<fs::path> find_adapter(const ModelArguments& arguments,
+                                     const Environment& environment) {
+  if (is_directory_there(arguments.model_name_or_path)) {
+    if (!is_there(fs::path(arguments.model_name_or_path) / kAdapterConfig)) return std::nullopt;
+    return arguments.model_name_or_path;
+  }
+  std::vector<Attempt> attempts;
+  const auto found = find_cached({arguments.model_name_or_path,
+                                  RepositoryType::kModel,
+                                  arguments.model_revision,
+                                  arguments.cache_dir,
+                                  {{kAdapterConfig}}},
+                                 environment, attempts);
+  return found ? std::optional(found->directory) : std::nullopt;
+}
+
+// The base model that an adapter names, and its revision.
+struct BaseName {
+  std::string name, revision;
+};
+
+BaseName read_base_name(const fs::path& adapter) {
+  const fs::path file = adapter / kAdapterConfig;
+  const auto json = try_parse_json(read_file(file));
+  const auto text = [&](const char* key) {
+    const auto found = json.is_object() ? json.find(key) : json.end();
+    return json.is_object() && found != json.end() && found->is_string() ? found->get<std::string>()
+                                                                         : std::string();
+  };
+  const std::string revision = text("revision");
+  BaseName base{text("base_model_name_or_path"),
+                revision.empty() ? ModelArguments{}.model_revision : revision};
+  if (base.name.empty()) {
+    raise<DataError>("{}: found no base_model_name_or_path, expected the model that it adapts",
+                     file.string());
+  }
+  return base;
+}
+
+bool holds_tokenizer(const fs::path& directory) {
+  return std::ranges::any_of(kTokenizerFiles,
+                             [&](const std::string& file) { return is_there(directory / file); });
+}
+
 }  // namespace
+
+namespace {
+
+// The base model of an adapter, with config.json and tokenizer of the adapter if it has them.
+ModelLocation resolve_adapter(const fs::path& adapter, const ModelArguments& arguments,
+                              const Environment& environment, DownloadObserver* observer,
+                              bool sentence) {
+  BaseName base = read_base_name(adapter);
+  if (arguments.base_name_or_path)
+    base = {*arguments.base_name_or_path, ModelArguments{}.model_revision};
+  ModelArguments of_base = arguments;
+  of_base.model_name_or_path = base.name;
+  of_base.model_revision = base.revision;
+  if (holds_tokenizer(adapter) && !of_base.tokenizer_name)
+    of_base.tokenizer_name = adapter.string();
+  ModelLocation location = resolve_model(of_base, environment, observer, sentence);
+  if (!location.adapter.empty()) {
+    raise<DataError>(
+        "{}: found the adapter {} as base model, expected a whole model; merge it first: tandem "
+        "merge {}",
+        adapter.string(), location.adapter.string(), base.name);
+  }
+  location.adapter = adapter;
+  if (!arguments.config_name && is_there(adapter / "config.json"))
+    location.config_directory = adapter;
+  return location;
+}
+
+}  // namespace
+
+const fs::path& ModelLocation::sentence_directory() const {
+  return !adapter.empty() && is_there(adapter / kModules) ? adapter : model.directory;
+}
 
 Resolved locate_model(const Query& query, const ModelParts& parts, const Environment& environment,
                       DownloadObserver* observer, const std::optional<std::string>& token) {
@@ -263,6 +344,8 @@ ModelLocation resolve_model(const ModelArguments& arguments, const Environment& 
     location.config_directory = locate(*arguments.config_name, {.config = true}).directory;
     return location;
   }
+  if (const auto adapter = find_adapter(arguments, environment))
+    return resolve_adapter(*adapter, arguments, environment, observer, sentence);
   location.model = locate(arguments.model_name_or_path, {.config = true,
                                                          .tokenizer = !arguments.tokenizer_name,
                                                          .weights = true,

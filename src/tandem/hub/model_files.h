@@ -30,15 +30,22 @@ Resolved locate_model(const Query& query, const ModelParts& parts, const Environ
 
 // Where the parts of a model come from. The directories may be the same.
 struct ModelLocation {
-  Resolved model;                             // empty: a new model
+  Resolved model;                             // empty: a new model; the base of an adapter
+  std::filesystem::path adapter;              // directory of an adapter of PEFT; empty: none
   std::filesystem::path config_directory;     // holds config.json; empty: there is no file
   std::filesystem::path tokenizer_directory;  // holds tokenizer.json or a vocabulary
+
+  // Holds the files of sentence-transformers if there are any: the adapter's, or the model's.
+  const std::filesystem::path& sentence_directory() const;
 };
 
 // model_name_or_path, config_name and tokenizer_name (each at model_revision, as run_qa.py does).
 // Throws as above, DataError for a model directory without config.json, and ConfigError for a new
 // model without tokenizer_name, without model_type and config_name, or with config_overrides that
 // nothing reads.
+// A directory or a snapshot in the cache with adapter_config.json is an adapter. Its base model is
+// base_name_or_path, or the one that the file names; it may be downloaded. config.json and the
+// tokenizer are the adapter's if it has them.
 // `sentence`: the files of sentence-transformers, too; a copy in the cache without modules.json is
 // completed from the Hub unless that is offline.
 ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment,

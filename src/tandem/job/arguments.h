@@ -7,6 +7,7 @@
 
 #include "tandem/core/json.h"
 #include "tandem/hub/model_arguments.h"
+#include "tandem/job/lora_arguments.h"
 #include "tandem/quant/quantization_arguments.h"
 #include "tandem/tasks/job_task.h"
 #include "tandem/trainer/training_arguments.h"
@@ -17,6 +18,7 @@ struct Arguments {
   hub::ModelArguments model;
   trainer::TrainingArguments training;
   quant::QuantizationArguments quantization;
+  LoraArguments lora;
 
   // Returns true if --do_train changes weights: with --apply_quantization it only provides the data
   // for calibration, unless training was requested by name.

@@ -108,8 +108,9 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
   plan.loading = now.peak_share();
   if (workers > 0) {
     plan.agent = memory_usage_of_parent().own();
-    // The state has an arena of gradients as large as the weights, and so is the model's file.
-    const std::size_t gradient = training.do_train ? plan.node.weights : 0;
+    // The state has an arena of gradients as large as the trained weights; the model's file is as
+    // large as all of them.
+    const std::size_t gradient = training.do_train ? plan.node.trained_weights : 0;
     plan.state_loading = plan.node.weights + plan.node.bf16_weights + plan.node.optimizer_state +
                          gradient + plan.node.weights;
   }

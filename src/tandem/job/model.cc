@@ -1,5 +1,6 @@
 #include "tandem/job/model.h"
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <utility>
@@ -7,10 +8,12 @@
 #include "tandem/comm/texts.h"
 #include "tandem/core/file.h"
 #include "tandem/dist/checksum.h"
+#include "tandem/job/adapters.h"
 #include "tandem/job/agreed_inputs.h"
 #include "tandem/job/quantize.h"
 #include "tandem/job/shared_error.h"
 #include "tandem/job/start_report.h"
+#include "tandem/kernels/reduce.h"
 #include "tandem/models/encoder/model_config.h"
 #include "tandem/models/encoder/new_config.h"
 #include "tandem/models/pretrained/from_scratch.h"
@@ -38,11 +41,12 @@ std::size_t bucket_elements(const trainer::TrainingArguments& training) {
 }
 
 models::LoadOptions load_options(const Arguments& arguments,
-                                 const trainer::TrainingArguments& training,
+                                 const trainer::TrainingArguments& training, const Model& model,
                                  const tasks::JobTask& task) {
   return {.seed = static_cast<std::uint64_t>(training.seed),
           .ignore_mismatched_sizes = arguments.model.ignore_mismatched_sizes,
-          .grows_vocabulary = task.grows_vocabulary()};
+          .grows_vocabulary = task.grows_vocabulary(),
+          .adapter = model.adapter};
 }
 
 models::ModelConfig read_config(const hub::ModelArguments& arguments,
@@ -63,13 +67,40 @@ quant::LoadedModel begin_weights(const Arguments& arguments,
                                  const trainer::TrainingArguments& training, const Model& model,
                                  const tasks::JobTask& task, const Machine& machine,
                                  std::span<float> weights) {
-  const models::LoadOptions options = load_options(arguments, training, task);
+  const models::LoadOptions options = load_options(arguments, training, model, task);
   const nn::ParameterLayout& layout = model.task.layout();
   if (!model.files.directory().empty())
     return model.files.load(task.model_config(), layout, machine.context(), weights, options);
   if (!weights.empty())
     models::initialize_from_scratch(task.model_config(), layout, weights, options.seed);
   return {};
+}
+
+// Reads the frozen weights of a model that is loaded, or only those.
+void fill_frozen(const Arguments& arguments, const trainer::TrainingArguments& training,
+                 const Model& model, const tasks::JobTask& task, const Machine& machine,
+                 dist::ModelState& state) {
+  models::LoadOptions options = load_options(arguments, training, model, task);
+  options.frozen_only = true;
+  model.files.load(task.model_config(), model.task.layout(), machine.context(), state.weights(),
+                   options);
+}
+
+// Makes the bf16 copy of the frozen weights, once.
+void settle_frozen(const Machine& machine, dist::ModelState& state) {
+  const std::span<const float> frozen = state.frozen_weights();
+  const std::span<bfloat16> copy =
+      state.bf16_weights().subspan(std::min(state.elements(), state.bf16_weights().size()));
+  kernels::convert(machine.context(), copy.size(), frozen.data(), copy.data());
+  state.set_frozen_filled();
+}
+
+// The frozen weights come from each node's own files.
+void agree_on_frozen(const Machine& machine, comm::Communicator& communicator,
+                     const dist::ModelState& state) {
+  if (state.frozen_weights().empty() || communicator.nodes().size() == 1) return;
+  agree(communicator, "the frozen base model",
+        dist::checksum_line("weights", machine.context().threads, state.frozen_weights()));
 }
 
 // No file may be written for a set that the flags or the files leave empty.
@@ -106,7 +137,8 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
     const hub::DatasetFiles files = task.find_data(stages, arguments.model, environment, downloads);
     const hub::ModelLocation location =
         hub::resolve_model(arguments.model, environment, &downloads);
-    const models::ModelConfig config = read_config(arguments.model, location, families);
+    const models::ModelConfig config = with_adapters(
+        read_config(arguments.model, location, families), arguments, location, console);
     auto tokenizer = std::make_unique<text::Tokenizer>(
         text::Tokenizer::load(location.tokenizer_directory, task.tokenizer_options(config)));
     for (const auto* notes : {&tokenizer->notes(), &config.notes})
@@ -124,7 +156,7 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
                     .threads = machine.threads(),
                     .log = console});
     require_samples(stages, made);
-    return {std::move(model_files), std::move(tokenizer), made,
+    return {std::move(model_files), location.adapter, std::move(tokenizer), made,
             stages.train ? task.train_fingerprint() : ""};
   };
   std::optional<Model> model;
@@ -156,12 +188,22 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
   const bool leads = weights.gradients->node_leader() && !world.channel;
   weights.loaded = begin_weights(arguments, training, model, task, machine,
                                  leads ? weights.state->weights() : std::span<float>());
-  if (world.channel) return weights;
+  const bool frozen = layout.has_frozen_base();
+  if (world.channel) {
+    // The first worker of a node, before others wait for it; otherwise fill_weights() does.
+    if (frozen && world.channel->info().worker == 0 && !weights.state->frozen_filled()) {
+      fill_frozen(arguments, training, model, task, machine, *weights.state);
+      settle_frozen(machine, *weights.state);
+    }
+    return weights;
+  }
   if (leads) {
+    settle_frozen(machine, *weights.state);
     print_load_report(weights.loaded.report, arguments.model.model_name_or_path, training.do_train,
                       console);
   }
   weights.gradients->broadcast_weights();
+  agree_on_frozen(machine, communicator, *weights.state);
   return weights;
 }
 
@@ -176,13 +218,18 @@ void fill_weights(const Arguments& arguments, const trainer::TrainingArguments& 
         begin_weights(arguments, training, model, task, machine, state.weights());
     print_load_report(loaded.report, arguments.model.model_name_or_path, training.do_train,
                       console);
+    settle_frozen(machine, state);
     state.set_filled();
+  } else if (node_leader && !state.frozen_filled()) {
+    fill_frozen(arguments, training, model, task, machine, state);
+    settle_frozen(machine, state);
   }
   communicator.barrier();
+  agree_on_frozen(machine, communicator, state);
   // Weights of a later step came from one host.
   if (state.step() > 0 || communicator.nodes().size() == 1) return;
   agree(communicator, "weights to begin with",
-        dist::checksum_line("weights", machine.context().threads, state.weights()));
+        dist::checksum_line("weights", machine.context().threads, state.trained_weights()));
 }
 
 }  // namespace tandem::job

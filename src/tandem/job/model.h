@@ -1,6 +1,7 @@
 // The model of a job with its data, and the memory of its weights.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,6 +32,7 @@ inline nn::Precision precision_of(const trainer::TrainingArguments& training) {
 // A model without weights, and its data.
 struct Model {
   quant::ModelFiles files;
+  std::filesystem::path adapter;  // directory of an adapter for it; empty: none
   std::unique_ptr<text::Tokenizer> tokenizer;
   tasks::Task& task;
   std::string fingerprint;  // fingerprint of the training data; empty without any

@@ -8,6 +8,7 @@
 
 #include "tandem/core/cpu_model.h"
 #include "tandem/job/precision_note.h"
+#include "tandem/models/encoder/lora_config.h"
 #include "tandem/trainer/checkpoint.h"
 #include "tandem/trainer/training_plan.h"
 
@@ -39,6 +40,13 @@ void print_model(const fs::path& directory, const tasks::JobTask& task,
                   directory.empty() ? "new, drawn from the seed" : directory.native(),
                   task.architecture(), config.num_hidden_layers, config.hidden_size,
                   config.num_attention_heads, static_cast<double>(layout.num_parameters()) / 1e6));
+  if (!config.lora) return;
+  const auto trained = static_cast<double>(layout.num_trainable_parameters());
+  const auto all = static_cast<double>(layout.num_parameters());
+  console.fact("adapter",
+               fmt::format("rank {}, {:.3f} million parameters are trained ({:.2f} %), the others "
+                           "are frozen",
+                           config.lora->r, trained / 1e6, 100 * trained / all));
 }
 
 void print_start(const Request& request, const tasks::JobTask& task,

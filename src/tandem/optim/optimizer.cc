@@ -30,9 +30,9 @@ class Elementwise : public Optimizer {
   Elementwise(const OptimizerOptions& options, const ParameterLayout& layout,
               const std::vector<std::string_view>& names)
       : options_(options),
-        arena_size_(layout.size()),
+        arena_size_(layout.trained_size()),
         ranges_(layout.trainable_ranges()),
-        state_elements_(names.size() * layout.size()),
+        state_elements_(names.size() * layout.trained_size()),
         tensors_(arena_tensors(layout, names)) {}
 
   std::size_t state_elements() const override { return state_elements_; }
@@ -337,7 +337,7 @@ std::vector<StateTensor> arena_tensors(const ParameterLayout& layout,
     if (!parameter.trainable) continue;
     for (std::size_t arena = 0; arena < names.size(); ++arena) {
       tensors.push_back({std::string(names[arena]) + "." + parameter.name, parameter.shape,
-                         arena * layout.size() + parameter.offset, parameter.size});
+                         arena * layout.trained_size() + parameter.offset, parameter.size});
     }
   }
   return tensors;

@@ -71,9 +71,9 @@ struct StateTensor {
 
 // The arenas of one model. In a distributed run they lie in memory shared by the node's ranks.
 struct ParameterArenas {
-  std::span<float> weights;          // [layout.size()] f32 masters
+  std::span<float> weights;          // [layout.size()] f32 masters, the trained ones first
   std::span<bfloat16> weights_bf16;  // rounded copy of the first; empty when training in f32
-  std::span<const float> gradients;  // [layout.size()]
+  std::span<const float> gradients;  // [layout.trained_size()]
   std::span<float> state;            // [Optimizer::state_elements()], 0 before the first step
 };
 
@@ -96,7 +96,7 @@ class Optimizer {
   virtual UpdatePieces pieces() const = 0;
 
   // One update, in place, of the elements [begin, end): a rank passes the slices it owns, which
-  // together are the whole layout, a lone process [0, layout.size()). However they are cut and on
+  // together are [0, layout.trained_size()), as a lone process does. However they are cut and on
   // however many threads, the result is the same to the bit. Allocates nothing. Parameters that are
   // not trainable are left alone (their bf16 copy is the caller's, made once at start).
   // Adafactor's unit is the parameter: it updates the parameters that begin in [begin, end), whole.

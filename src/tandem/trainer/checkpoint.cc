@@ -15,6 +15,7 @@
 #include "tandem/core/python_json.h"
 #include "tandem/core/volume.h"
 #include "tandem/formats/safetensors.h"
+#include "tandem/models/pretrained/adapter_files.h"
 #include "tandem/models/pretrained/weight_files.h"
 #include "tandem/trainer/checkpoint_manifest.h"
 #include "tandem/trainer/python_checkpoint.h"
@@ -184,7 +185,9 @@ void remove_unfinished_checkpoints(const fs::path& output_dir) {
 }
 
 std::size_t checkpoint_bytes(const nn::ParameterLayout& layout, std::size_t optimizer_elements) {
-  return (layout.num_parameters() + optimizer_elements) * sizeof(float);
+  const std::size_t weights =
+      layout.has_frozen_base() ? layout.num_trainable_parameters() : layout.num_parameters();
+  return (weights + optimizer_elements) * sizeof(float);
 }
 
 fs::path save_checkpoint(const fs::path& output_dir, const CheckpointContents& contents) {
@@ -213,7 +216,8 @@ LoadedCheckpoint load_checkpoint_state(const fs::path& directory) {
   }
   const auto state = read_file_if_exists(directory / kTrainerStateFile);
   const auto resume = read_file_if_exists(directory / kResumeFile);
-  (void)models::find_weights(directory);  // throws when there are none
+  if (!models::is_adapter_directory(directory))
+    (void)models::find_weights(directory);  // throws when there are none
   if (state && is_python_checkpoint(directory)) {
     LoadedCheckpoint loaded = {
         TrainerState::parse(*state, (directory / kTrainerStateFile).native()), {}};
@@ -240,10 +244,11 @@ LoadedCheckpoint load_checkpoint_state(const fs::path& directory) {
 
 void load_checkpoint_arenas(const fs::path& directory, const nn::ParameterLayout& layout,
                             const TrainedArenas& arenas) {
-  const models::WeightFiles weights(directory);
+  const models::TrainedWeights weights(directory, layout);
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
-    load_tensor(weights.find_parameter(parameter.name), weights.path(), parameter.name,
-                parameter.shape, arenas.weights.subspan(parameter.offset, parameter.size));
+    if (!weights.holds(parameter)) continue;
+    load_tensor(weights.find(parameter), weights.path(), parameter.name, parameter.shape,
+                arenas.weights.subspan(parameter.offset, parameter.size));
   }
   if (fs::exists(directory / kOptimizerFile)) {
     load_python_optimizer(directory, layout, arenas);

@@ -5,7 +5,8 @@
 // renamed. A process that is killed, or a disk that fills up, leaves the older checkpoints and at
 // most a tmp- directory, which is not taken for a checkpoint and which the next run removes.
 //
-//   model.safetensors or pytorch_model.bin, config.json, tokenizer files: as in output_dir
+//   model.safetensors or pytorch_model.bin, config.json, tokenizer files: as in output_dir; the two
+//                              files of the adapter where a base is frozen
 //   optimizer.pt, scheduler.pt as Hugging Face's Trainer, which resumes from them
 //                              (python_checkpoint.h)
 //   trainer_state.json         as Hugging Face

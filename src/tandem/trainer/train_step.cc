@@ -79,7 +79,9 @@ double StepRecord::divide_by_weights() {
 dist::ModelStateOptions state_options(const nn::ParameterLayout& layout, std::size_t bf16_elements,
                                       const optim::Optimizer* optimizer, int logical_shards,
                                       const kernels::Context& context) {
-  dist::ModelStateOptions options = {.elements = layout.size(), .bf16_elements = bf16_elements};
+  dist::ModelStateOptions options = {.elements = layout.trained_size(),
+                                     .frozen_elements = layout.size() - layout.trained_size(),
+                                     .bf16_elements = bf16_elements};
   if (optimizer == nullptr) return options;
   options.optimizer_state_elements = optimizer->state_elements();
   options.pieces = optimizer->pieces();

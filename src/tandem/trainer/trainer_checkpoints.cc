@@ -9,7 +9,7 @@
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
 #include "tandem/dist/checksum.h"
-#include "tandem/models/pretrained/weight_files.h"
+#include "tandem/models/pretrained/adapter_files.h"
 #include "tandem/trainer/checkpoint_damage.h"
 #include "tandem/trainer/python_checkpoint.h"
 #include "tandem/trainer/resume_differences.h"
@@ -67,7 +67,7 @@ std::string describe_checkpoint(const LoadedCheckpoint& loaded, const dist::Mode
   const auto resume = parse_python_json(loaded.resume.to_json());
   for (const auto& [key, value] : resume.items())
     if (key != "history") text += fmt::format("tandem_state.json {}={}\n", key, value.dump());
-  text += dist::checksum_line("weights", threads, model.weights());
+  text += dist::checksum_line("weights", threads, model.trained_weights());
   text += dist::checksum_line("optimizer's state", threads, model.optimizer_state());
   return text;
 }
@@ -116,9 +116,10 @@ void log_resuming(const fs::path& checkpoint, const LoadedCheckpoint& loaded,
 void read_weights(const fs::path& checkpoint, const nn::ParameterLayout& layout,
                   dist::ModelState& model) {
   require_undamaged(checkpoint);
-  const models::WeightFiles file(checkpoint);
+  const models::TrainedWeights file(checkpoint, layout);
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
-    const formats::TensorView* tensor = file.find_parameter(parameter.name);
+    if (!file.holds(parameter)) continue;
+    const formats::TensorView* tensor = file.find(parameter);
     if (tensor == nullptr)
       raise<DataError>("'{}' has no tensor '{}'", file.path().native(), parameter.name);
     formats::copy_to_float(*tensor, model.weights().subspan(parameter.offset, parameter.size));
