@@ -174,6 +174,15 @@ std::span<const models::Family* const> families_of(const JobCommand& command) {
   return command.decodes ? models::decoder_families() : models::families();
 }
 
+LogPrefix log_prefix_of(const trainer::TrainingArguments& arguments,
+                        const Environment& environment) {
+  LogPrefix log_prefix;
+  log_prefix.format = arguments.log_format.value_or(log_format(environment));
+  if (const auto identity = rendezvous::identify(environment); identity.distributed())
+    log_prefix.rank = identity.rank;
+  return log_prefix;
+}
+
 }  // namespace
 
 bool let_rank_0_log(const Environment& environment, const std::atomic<bool>* ended) {
@@ -234,10 +243,7 @@ int run_job(const JobCommand& command, const Invocation& invocation, bool& meets
   const job::Request request =
       parse_request(invocation.words, std::filesystem::current_path(), environment, *arguments);
   const auto task = arguments->make_job();
-  LogPrefix log_prefix;
-  log_prefix.format = request.arguments.training.log_format.value_or(log_format(environment));
-  if (const auto identity = rendezvous::identify(environment); identity.distributed())
-    log_prefix.rank = identity.rank;
+  const LogPrefix log_prefix = log_prefix_of(request.arguments.training, environment);
   if (log_prefix.format == LogFormat::kJson) print_failed_checks_as_json();
   if (const auto code =
           run_proxy_for_rank(command.name, invocation, request.arguments.training, log_prefix))

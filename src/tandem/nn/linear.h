@@ -92,17 +92,24 @@ void linear_backward_weight(const Pass& pass, const Linear& linear, std::span<co
                                      grads.at(linear.bias), grads.accumulate);
 }
 
-// grad_x = grad_y·W, or += when accumulate (the residual's gradient is already there).
-//   grad_y: [R, out_features] T.   grad_x: [R, in_features] T or f32.
+// grad_x = grad_y·W, or += when accumulate, without the low-rank update.
 template <class T, class Out>
-void linear_backward_input(const Pass& pass, const Linear& linear, std::span<const T> grad_y,
-                           std::span<Out> grad_x, bool accumulate) {
+void base_linear_backward_input(const Pass& pass, const Linear& linear, std::span<const T> grad_y,
+                                std::span<Out> grad_x, bool accumulate) {
   const StageTimer timer(pass.context.profile, linear.name, "dX");
   const auto product = linear.transposed ? kernels::transposed_linear_backward_input<T, Out>
                                          : kernels::linear_backward_input<T, Out>;
   product(pass.context, grad_y.size() / linear.out_features, linear.out_features,
           linear.in_features, grad_y.data(), pass.weights.matrix<T>(linear.weight), grad_x.data(),
           accumulate);
+}
+
+// grad_x = grad_y·W, or += when accumulate (the residual's gradient is already there).
+//   grad_y: [R, out_features] T.   grad_x: [R, in_features] T or f32.
+template <class T, class Out>
+void linear_backward_input(const Pass& pass, const Linear& linear, std::span<const T> grad_y,
+                           std::span<Out> grad_x, bool accumulate) {
+  base_linear_backward_input<T, Out>(pass, linear, grad_y, grad_x, accumulate);
   if (!linear.low_rank.empty()) low_rank_backward_input<T, Out>(pass, linear, grad_y, grad_x);
 }
 

@@ -36,7 +36,7 @@ std::optional<std::string> from_base64(std::string_view text) {
   std::string bytes(text.size() / 4 * 3, '\0');
   if (EVP_DecodeBlock(data_of(bytes), data_of(text), static_cast<int>(text.size())) < 0)
     return std::nullopt;
-  bytes.resize(bytes.size() - padding);
+  bytes.erase(bytes.size() - padding);
   return bytes;
 }
 

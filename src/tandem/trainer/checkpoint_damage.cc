@@ -11,6 +11,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/volume.h"
 #include "tandem/formats/torch_file.h"
+#include "tandem/models/pretrained/adapter_files.h"
 #include "tandem/models/pretrained/weight_files.h"
 #include "tandem/trainer/checkpoint_manifest.h"
 #include "tandem/trainer/python_checkpoint.h"
@@ -65,7 +66,9 @@ void read_forms(const fs::path& directory) {
                  optimizer = directory / "optimizer.pt", schedule = directory / kSchedulerFile;
   (void)TrainerState::parse(read_file(state), state.native());
   if (is_there(own)) (void)ResumeState::parse(read_file(own), own.native());
-  const models::WeightFiles weights(directory);
+  const models::WeightFiles weights(models::is_adapter_directory(directory)
+                                        ? models::find_adapter_weights(directory)
+                                        : directory);
   if (is_there(optimizer)) const formats::TorchFile file(optimizer);
   if (is_python_checkpoint(directory) && is_there(schedule))
     const formats::TorchFile file(schedule);

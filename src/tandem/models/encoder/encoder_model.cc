@@ -277,9 +277,14 @@ void EncoderModel::backward(const kernels::Context& context, const nn::Weights& 
   const std::size_t size = given.rows() * config_.hidden_size;
   head_->backward(given, encoder.output.first(size), activations.head_, grad_logits,
                   encoder.grad.first(size), gradients);
-  gradient_ready(head_end_);
+  // Several parts behind the last trained one end where it does.
+  std::size_t ready = 0;
+  const auto part_ready = [&](std::size_t end) {
+    if (end > ready) gradient_ready(ready = end);
+  };
+  part_ready(head_end_);
   encoder_.backward(pass, batch, encoder, reads_first_rows ? &given : nullptr, gradients,
-                    gradient_ready);
+                    part_ready);
 }
 
 }  // namespace tandem::models

@@ -125,10 +125,10 @@ class EncoderModel {
   // grads ([layout().trained_size()] f32; overwritten, or += with `accumulate`; gaps are not
   // touched) from grad_logits [num_logits(batch)] f32. batch, weights, dropout and activations are
   // those of the last forward, whose activations are used up. gradient_ready(end) is called on this
-  // thread when grads [0, end) are final: after the head, after each layer from last to first, and
-  // with end = layout().trained_size() after the embeddings. Throws InvalidArgument for inference
-  // activations, for spans of a wrong size, and when another pass has used the memory since
-  // forward.
+  // thread when grads [0, end) are final, each time with a larger end: after the head, after each
+  // layer from last to first, and with layout().trained_size() at the end. Throws InvalidArgument
+  // for inference activations, for spans of a wrong size, and when another pass has used the memory
+  // since forward.
   void backward(const kernels::Context& context, const nn::Weights& weights,
                 const nn::PackedBatch& batch, const nn::DropoutStream& dropout,
                 std::span<const float> grad_logits, Activations& activations,
