@@ -15,6 +15,7 @@
 #include "tandem/core/json.h"
 #include "tandem/core/volume.h"
 #include "tandem/formats/safetensors.h"
+#include "tandem/models/encoder/family.h"
 #include "tandem/models/encoder/lora.h"
 #include "tandem/models/encoder/lora_config.h"
 #include "tandem/models/encoder/model_config.h"
@@ -155,11 +156,18 @@ MergeReport merge(const AdapterTensors& adapter, const LoraConfig& lora,
   return report;
 }
 
+// Encoders and decoders.
+std::vector<const Family*> all_families() {
+  std::vector<const Family*> all(families().begin(), families().end());
+  all.insert(all.end(), decoder_families().begin(), decoder_families().end());
+  return all;
+}
+
 }  // namespace
 
 MergeReport write_merged_model(const MergeSources& sources, const fs::path& output_dir) {
   const LoraConfig lora = LoraConfig::load(sources.adapter);
-  const ModelConfig config = ModelConfig::load(sources.config);
+  const ModelConfig config = ModelConfig::load(sources.config, all_families());
   const WeightFiles base(sources.base);
   const AdapterTensors adapter(sources.adapter);
   MergedTensors merged(base, config, has_head(config));
