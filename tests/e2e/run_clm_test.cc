@@ -49,7 +49,7 @@ TEST_F(RunClm, LearnsAndLeavesWhatTheScriptLeaves) {
   EXPECT_GT(found.at("eval_samples").get<int>(), 0);
   const json config = json::parse(read_file(path("out") / "config.json"));
   EXPECT_EQ(config.at("architectures"), json::array({"LlamaForCausalLM"}));
-  EXPECT_THAT(read_file(path("out") / "README.md"), HasSubstr("text-generation"));
+  EXPECT_THAT(read_file(path("out") / "README.md"), HasSubstr("generated_from_trainer"));
   EXPECT_THAT(read_file(path("out") / "report.html"), HasSubstr("<span>Perplexity</span>"));
   run_ok(job("again", {"--do_eval", "--model_name_or_path", path("out").native()}));
   EXPECT_EQ(found.at("eval_loss"), results("again").at("eval_loss"));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "tandem/core/error.h"
 
@@ -98,7 +99,9 @@ void SupervisedJob::load_data(const tasks::DataParts& parts) {
     SampleOptions options =
         options_of(length, arguments_.eval_packing.value_or(arguments_.packing));
     options.max_rows = arguments_.max_eval_samples;
-    task_->set_evaluation(read("validation", parts.files.validation, options, threads, parts.log));
+    auto samples = read("validation", parts.files.validation, options, threads, parts.log);
+    samples.counts_first = false;  // TRL's evaluation takes the mean over the predicted tokens
+    task_->set_evaluation(std::move(samples));
   }
 }
 
