@@ -64,7 +64,7 @@ TEST(Cli, UnknownCommandSuggests) {
       tandem({"frobnicate"}), 2,
       "unknown command 'frobnicate'; the commands are run_qa, run_glue, "
       "run_classification, run_ner, run_embedding, run_mlm, run_clm, run_sft, run_reranker, "
-      "ask, predict, embed, mine, search, rerank, serve");
+      "ask, predict, embed, generate, merge, mine, search, rerank, serve");
 }
 
 // A word of another program leads to the command that does the same; none leads to one that ends

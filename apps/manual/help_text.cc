@@ -23,8 +23,8 @@ std::string typed(const OptionDescription& option) {
 
 std::string entry(const std::string& left, const std::string& right, std::size_t columns) {
   const std::size_t indent = meaning_column(columns);
-  if (right.empty()) return fmt::format("  {}\n", left);
-  std::string text = "  " + left;
+  std::string text = "  " + wrapped(left, 2, 2, columns);
+  if (right.empty()) return text + "\n";
   if (text_columns(text) + 2 > indent) {
     text += fmt::format("\n{:{}}", "", indent);
   } else {
