@@ -18,7 +18,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLE = ROOT / "tests/matrix.txt"
 CELLS = ROOT / "tests/parity/checkpoint_cells.py"
-COLUMNS = ("resume in tandem", "resume in Python", "back", "int8", "report page", "serve with the client", "several ranks", "kill and join")
+COLUMNS = ("resume in tandem", "resume in Python", "back", "int8", "report page", "serve with the client", "several ranks", "kill and join", "adapters")
 NO_TEST, LEAST_WORDS = "no test:", 4
 
 
