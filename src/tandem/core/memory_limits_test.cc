@@ -7,6 +7,7 @@
 
 #include "support/test_support.h"
 #include "tandem/core/file.h"
+#include "tandem/core/memory_usage.h"
 
 namespace tandem {
 namespace {
@@ -127,6 +128,17 @@ TEST(MemoryLimits, OfTheAddressSpace) {
         ::_exit(address_space_limit() == std::size_t{1} << 40 ? 0 : 1);
       },
       ::testing::ExitedWithCode(0), "");
+}
+
+// Pages that one process alone has touched so far will be shared by all.
+TEST(MemoryUsage, SharesOfLaterProcessesCountInAdvance) {
+  MemoryUsage usage;
+  usage.peak = 700;
+  usage.shared = usage.shared_share = 400;
+  EXPECT_EQ(usage.peak_share(), 700);
+  EXPECT_EQ(usage.peak_share_of(4), 400);
+  usage.shared_share = 100;
+  EXPECT_EQ(usage.peak_share(), 400);
 }
 
 }  // namespace

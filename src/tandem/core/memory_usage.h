@@ -17,7 +17,14 @@ struct MemoryUsage {
   // Memory that belongs to this process alone.
   std::size_t own() const { return anonymous + file; }
   // Summed over the processes that share memory: the most memory that they used together.
-  std::size_t peak_share() const { return peak < shared ? 0 : peak - shared + shared_share; }
+  std::size_t peak_share() const { return peak_with(shared_share); }
+  // The same for `processes` of which some have not touched the shared memory yet.
+  std::size_t peak_share_of(std::size_t processes) const { return peak_with(shared / processes); }
+
+ private:
+  std::size_t peak_with(std::size_t share) const {
+    return peak < shared ? 0 : peak - shared + share;
+  }
 };
 
 MemoryUsage memory_usage();

@@ -107,6 +107,8 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
   plan.process = now.own() - std::min(now.own(), counted) + kTouchedBySteps;
   plan.loading = now.peak_share();
   if (workers > 0) {
+    // The other workers may not have touched the shared memory yet.
+    plan.loading = now.peak_share_of(static_cast<std::size_t>(workers));
     plan.agent = memory_usage_of_parent().own();
     // The state has an arena of gradients as large as the trained weights; the model's file is as
     // large as all of them.
