@@ -49,4 +49,27 @@ void write_more(const ModelConfig& config, nlohmann::ordered_json& json);
 // The defaults of all these classes.
 void set_defaults(ModelConfig& config);
 
+// A family of this form with the defaults and keys of all of them. `layers` must outlive it.
+constexpr Family family(std::string_view model_type, std::string_view class_prefix,
+                        const LayerKind& layers, const char* written_defaults) {
+  return {.model_type = model_type,
+          .class_prefix = class_prefix,
+          .base_prefix = "model.",
+          .layers = &layers,
+          .embeddings = {.prefix = "", .word = "embed_tokens", .norm = ""},
+          .bias = nn::Bias::kNo,
+          .causal_language_head = {.output = "lm_head"},
+          .pretraining_heads = kPretrainingHeads,
+          .buffers = kBuffers,
+          .attention_output_dropout = false,
+          .positions = nn::Positions::kNone,
+          .spaces_words = false,
+          .reads_token_types = false,
+          .keys = kKeys,
+          .written_defaults = written_defaults,
+          .set_defaults = set_defaults,
+          .read_more = read_more,
+          .write_more = write_more};
+}
+
 }  // namespace tandem::models::llama_like

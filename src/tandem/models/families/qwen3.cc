@@ -28,37 +28,27 @@ void read_more(const nlohmann::json& json, std::string_view where, ModelConfig& 
   }
 }
 
+void set_defaults(ModelConfig& config) {
+  llama_like::set_defaults(config);
+  config.vocab_size = 151936;
+  config.intermediate_size = 22016;
+  config.max_position_embeddings = 32768;
+  config.num_key_value_heads = 32;
+  config.head_size = 128;
+}
+
+constexpr Family family() {
+  Family family = llama_like::family(
+      "qwen3", "Qwen3", kLayers,
+      R"({"attention_bias": false, "max_window_layers": 28, "sliding_window": null,
+          "use_cache": true, "use_sliding_window": false})");
+  family.set_defaults = set_defaults;
+  family.read_more = read_more;
+  return family;
+}
+
 }  // namespace
 
-constinit const Family kQwen3 = {
-    .model_type = "qwen3",
-    .class_prefix = "Qwen3",
-    .base_prefix = "model.",
-    .layers = &kLayers,
-    .embeddings = {.prefix = "", .word = "embed_tokens", .norm = ""},
-    .bias = nn::Bias::kNo,
-    .causal_language_head = {.output = "lm_head"},
-    .pretraining_heads = llama_like::kPretrainingHeads,
-    .buffers = llama_like::kBuffers,
-    .attention_output_dropout = false,
-    .positions = nn::Positions::kNone,
-    .spaces_words = false,
-    .reads_token_types = false,
-    .keys = llama_like::kKeys,
-    .written_defaults = R"({"attention_bias": false, "max_window_layers": 28,
-                            "sliding_window": null, "use_cache": true,
-                            "use_sliding_window": false})",
-    .set_defaults =
-        [](ModelConfig& config) {
-          llama_like::set_defaults(config);
-          config.vocab_size = 151936;
-          config.intermediate_size = 22016;
-          config.max_position_embeddings = 32768;
-          config.num_key_value_heads = 32;
-          config.head_size = 128;
-        },
-    .read_more = read_more,
-    .write_more = llama_like::write_more,
-};
+constinit const Family kQwen3 = family();
 
 }  // namespace tandem::models
