@@ -25,22 +25,16 @@ tasks::Task& CausalLanguageJob::make_task(models::ModelConfig config,
 
 void CausalLanguageJob::load_data(const tasks::DataParts& parts) {
   const text::Tokenizer& tokenizer = task_->tokenizer();
-  corpus::Corpus read = corpus::read_corpus(
-      parts,
-      {.max_seq_length = corpus::choose_block_size(
-           arguments_.block_size ? std::optional<std::int64_t>(*arguments_.block_size)
-                                 : std::nullopt,
-           tokenizer.model_max_length(), task_->model().config().max_tokens(), parts.log),
-       .blocks = true,
-       .line_breaks =
-           arguments_.keep_linebreaks ? corpus::LineBreaks::kKept : corpus::LineBreaks::kLeftOut,
-       .validation_split_percentage =
-           static_cast<std::uint32_t>(arguments_.validation_split_percentage),
-       .max_train_samples = arguments_.max_train_samples,
-       .max_eval_samples = arguments_.max_eval_samples,
-       .preprocessing_num_workers = arguments_.preprocessing_num_workers,
-       .overwrite_cache = arguments_.overwrite_cache},
-      tokenizer);
+  corpus::CorpusOptions options = corpus::corpus_options(
+      arguments_,
+      corpus::choose_block_size(
+          arguments_.block_size ? std::optional<std::int64_t>(*arguments_.block_size)
+                                : std::nullopt,
+          tokenizer.model_max_length(), task_->model().config().max_tokens(), parts.log));
+  options.blocks = true;
+  options.line_breaks =
+      arguments_.keep_linebreaks ? corpus::LineBreaks::kKept : corpus::LineBreaks::kLeftOut;
+  corpus::Corpus read = corpus::read_corpus(parts, options, tokenizer);
   const auto samples = [](corpus::TextPieces& pieces) {
     return CausalSamples{.sequences = std::make_shared<const Blocks>(std::move(pieces))};
   };
@@ -49,8 +43,7 @@ void CausalLanguageJob::load_data(const tasks::DataParts& parts) {
 }
 
 void CausalLanguageJob::complete_results(tasks::Split, nlohmann::ordered_json& metrics) const {
-  const auto found = metrics.find("eval_perplexity");
-  if (found != metrics.end()) metrics["perplexity"] = *found;
+  corpus::complete_results(metrics);
 }
 
 tasks::CardTask CausalLanguageJob::card_task() const {
@@ -58,10 +51,7 @@ tasks::CardTask CausalLanguageJob::card_task() const {
 }
 
 tasks::LeadingMetrics CausalLanguageJob::leading_metrics() const {
-  return {.metrics = {{"perplexity", "Perplexity", tasks::MetricUnit::kNumber,
-                       /*less_is_better=*/true},
-                      {"accuracy", "Accuracy", tasks::MetricUnit::kFraction},
-                      tasks::evaluation_loss_metric()}};
+  return corpus::leading_metrics();
 }
 
 }  // namespace tandem::causal_language

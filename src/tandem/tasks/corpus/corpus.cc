@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/json.h"
 #include "tandem/core/random_bits.h"
 #include "tandem/tasks/corpus/piece_builder.h"
 #include "tandem/tasks/corpus/text_rows.h"
@@ -300,6 +301,28 @@ std::size_t choose_block_size(std::optional<std::int64_t> given, std::size_t tok
 Corpus read_corpus(const tasks::DataParts& parts, const CorpusOptions& options,
                    const text::Tokenizer& tokenizer) {
   return CorpusReader(parts, options, tokenizer).read();
+}
+
+CorpusOptions corpus_options(const CorpusArguments& arguments, std::size_t max_seq_length) {
+  return {.max_seq_length = max_seq_length,
+          .validation_split_percentage =
+              static_cast<std::uint32_t>(arguments.validation_split_percentage),
+          .max_train_samples = arguments.max_train_samples,
+          .max_eval_samples = arguments.max_eval_samples,
+          .preprocessing_num_workers = arguments.preprocessing_num_workers,
+          .overwrite_cache = arguments.overwrite_cache};
+}
+
+void complete_results(nlohmann::ordered_json& metrics) {
+  const auto found = metrics.find("eval_perplexity");
+  if (found != metrics.end()) metrics["perplexity"] = *found;
+}
+
+tasks::LeadingMetrics leading_metrics() {
+  return {.metrics = {{"perplexity", "Perplexity", tasks::MetricUnit::kNumber,
+                       /*less_is_better=*/true},
+                      {"accuracy", "Accuracy", tasks::MetricUnit::kFraction},
+                      tasks::evaluation_loss_metric()}};
 }
 
 }  // namespace tandem::corpus

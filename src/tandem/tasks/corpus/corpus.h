@@ -9,6 +9,7 @@
 #include "tandem/hub/dataset_files.h"
 #include "tandem/hub/download_observer.h"
 #include "tandem/hub/model_arguments.h"
+#include "tandem/tasks/corpus/corpus_arguments.h"
 #include "tandem/tasks/corpus/text_pieces.h"
 #include "tandem/tasks/corpus/text_rows.h"
 #include "tandem/tasks/data_source.h"
@@ -29,6 +30,9 @@ struct CorpusOptions {
       std::nullopt;  // threads; they do not change the pieces
   bool overwrite_cache = false;
 };
+
+// With the split, the limits and the threads of the flags.
+CorpusOptions corpus_options(const CorpusArguments& arguments, std::size_t max_seq_length);
 
 // Empty parts for stages that are not asked for.
 struct Corpus {
@@ -64,5 +68,10 @@ std::size_t choose_block_size(std::optional<std::int64_t> given, std::size_t tok
 // ConfigError, IoError.
 Corpus read_corpus(const tasks::DataParts& parts, const CorpusOptions& options,
                    const text::Tokenizer& tokenizer);
+
+// Adds perplexity, as the scripts write it in addition to eval_perplexity.
+void complete_results(nlohmann::ordered_json& metrics);
+// Perplexity, accuracy and the loss.
+tasks::LeadingMetrics leading_metrics();
 
 }  // namespace tandem::corpus

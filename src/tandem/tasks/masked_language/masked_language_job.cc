@@ -52,20 +52,14 @@ tasks::Task& MaskedLanguageJob::make_task(models::ModelConfig config,
 void MaskedLanguageJob::load_data(const tasks::DataParts& parts) {
   const std::size_t of_model =
       std::min(task_->tokenizer().model_max_length(), task_->model().config().max_tokens());
-  corpus::Corpus read = corpus::read_corpus(
-      parts,
-      {.max_seq_length = corpus::choose_max_seq_length(
-           arguments_.max_seq_length ? std::optional<std::int64_t>(*arguments_.max_seq_length)
-                                     : std::nullopt,
-           of_model, parts.log),
-       .line_by_line = arguments_.line_by_line,
-       .validation_split_percentage =
-           static_cast<std::uint32_t>(arguments_.validation_split_percentage),
-       .max_train_samples = arguments_.max_train_samples,
-       .max_eval_samples = arguments_.max_eval_samples,
-       .preprocessing_num_workers = arguments_.preprocessing_num_workers,
-       .overwrite_cache = arguments_.overwrite_cache},
-      task_->tokenizer());
+  corpus::CorpusOptions options = corpus::corpus_options(
+      arguments_,
+      corpus::choose_max_seq_length(arguments_.max_seq_length
+                                        ? std::optional<std::int64_t>(*arguments_.max_seq_length)
+                                        : std::nullopt,
+                                    of_model, parts.log));
+  options.line_by_line = arguments_.line_by_line;
+  corpus::Corpus read = corpus::read_corpus(parts, options, task_->tokenizer());
   if (parts.stages.train) task_->set_train(std::move(read.train));
   if (parts.stages.eval) task_->set_evaluation(std::move(read.validation));
 }
@@ -83,8 +77,7 @@ void MaskedLanguageJob::describe_training(const tasks::TrainingShape& shape,
 }
 
 void MaskedLanguageJob::complete_results(tasks::Split, nlohmann::ordered_json& metrics) const {
-  const auto found = metrics.find("eval_perplexity");
-  if (found != metrics.end()) metrics["perplexity"] = *found;
+  corpus::complete_results(metrics);
 }
 
 tasks::CardTask MaskedLanguageJob::card_task() const {
@@ -92,10 +85,7 @@ tasks::CardTask MaskedLanguageJob::card_task() const {
 }
 
 tasks::LeadingMetrics MaskedLanguageJob::leading_metrics() const {
-  return {.metrics = {{"perplexity", "Perplexity", tasks::MetricUnit::kNumber,
-                       /*less_is_better=*/true},
-                      {"accuracy", "Accuracy", tasks::MetricUnit::kFraction},
-                      tasks::evaluation_loss_metric()}};
+  return corpus::leading_metrics();
 }
 
 }  // namespace tandem::masked_language
