@@ -93,6 +93,42 @@ TEST_F(RunClm, AKilledWorkerChangesNoBit) {
   expect_equal_results("calm", "job");
 }
 
+// Adapters of a decoder: the bits of two shards on one and two ranks and of a resume, and what
+// `generate` writes with the adapter and with the merged model.
+TEST_F(RunClm, AdaptersHaveOneSetOfBits) {
+  const Words peft = {"--use_peft", "--lora_target_modules", "all-linear", "--logical_shards", "2"};
+  run_ok(train_command("one", peft));
+  run_ok(with({kProgram, "mpirun", "-n", "2"}, train_command("two", peft)));
+  run_ok(train_command("resumed", with(peft, {"--resume_from_checkpoint",
+                                              (path("one") / "checkpoint-7").native()})));
+  const std::string adapter = read_file(path("one") / "adapter_model.safetensors");
+  for (const char* other : {"two", "resumed"})
+    EXPECT_TRUE(read_file(path(other) / "adapter_model.safetensors") == adapter) << other;
+
+  run_ok({kProgram, "merge", path("one").native(), "--output_dir", path("merged").native()});
+  const auto text = [&](const std::string& model) {
+    return testing::run({kProgram, "generate", "--model", path(model).native(), "--prompt",
+                         "The ship", "--max_new_tokens", "12"});
+  };
+  EXPECT_EQ(text("one").exit_code, 0) << text("one").err;
+  EXPECT_EQ(text("one").out, text("merged").out);
+}
+
+TEST_F(RunClm, AdaptersOfTransposedLayersAreRefused) {
+  expect_refused({kProgram, "run_clm", "--model_type", "gpt2", "--config_overrides",
+                  "n_embd=32,n_head=4,n_layer=2,vocab_size=432,n_positions=128", "--tokenizer_name",
+                  decoder(), "--train_file", lines(), "--do_train", "--use_peft", "--output_dir",
+                  path("refused").native()},
+                 {"--use_peft", "found a new model"});
+  run_ok({kProgram, "run_clm", "--model_type", "gpt2", "--config_overrides",
+          "n_embd=32,n_head=4,n_layer=2,vocab_size=432,n_positions=128", "--tokenizer_name",
+          decoder(), "--train_file", lines(), "--block_size", "16", "--do_train", "--max_steps",
+          "1", "--save_strategy", "no", "--output_dir", path("gpt2").native()});
+  expect_refused(
+      job("refused", {"--do_train", "--model_name_or_path", path("gpt2").native(), "--use_peft"}),
+      {"--use_peft", "stored transposed", "GPT-2"});
+}
+
 TEST_F(RunClm, LineBreaksAreTokens) {
   const auto samples = [&](const Words& more) {
     run_ok(job("out", with({"--do_eval", "--overwrite_output_dir"}, more)));
