@@ -1,6 +1,10 @@
-# tandem_add_library(core HDRS a.h … SRCS a.cc … DEPS tandem::x … PRIVATE_DEPS fmt::fmt … [TANDEM_O1])
+# tandem_add_library(core HDRS a.h … SRCS a.cc … DEPS tandem::x … PRIVATE_DEPS fmt::fmt … [TANDEM_O1] [APART])
 #   makes the library tandem_core with the alias tandem::core. HDRS are its public headers, included as "tandem/core/a.h".
 #   ISA-specific sources get their flags with tandem_source_isa(). TANDEM_O1: see tandem_optimize_for_build_time().
+#   APART: its sources are never compiled together, see tandem_compile_together().
+# tandem_compile_together(target)
+#   With -DTANDEM_UNITY=ON the compiler reads the sources of the target in groups, which takes half the time: GCC instantiates the same
+#   templates once for a group. So no two sources of a target give one name to two things, unless it is APART.
 # tandem_optimize_for_build_time(target…)
 #   compiles targets whose code waits, parses flags or writes text with -O1, which takes a quarter less time than -O3; under the
 #   sanitizers without optimisation, which takes a fifth to a half less time again.
@@ -8,7 +12,7 @@
 #   runs the program of tests once more for each of the classes of processors (default: all) that is below this machine's, so that one
 #   machine shows what others do. EMULATED: for those above as well; the program then links tandem_claimed_machine, and
 #   EMULATED_FILTER names the tests that are fast enough there.
-# tandem_add_test(core_test SRCS a_test.cc … DEPS tandem::core … [LABELS unit] [TIMEOUT 60] [QUIET | LOCK name] [OPTIMIZED])
+# tandem_add_test(core_test SRCS a_test.cc … DEPS tandem::core … [LABELS unit] [TIMEOUT 60] [QUIET | LOCK name] [OPTIMIZED] [APART])
 #   makes one GoogleTest program whose cases ctest lists one by one. Its own sources are compiled without optimisation and see the
 #   headers of tandem_add_precompiled_headers(); OPTIMIZED: as the program is, for tests that compute much themselves.
 #   QUIET: for tests that assert milliseconds and compute little; they run first, two at a time on two cores. LOCK: one case at a time among
@@ -24,6 +28,8 @@ set(TANDEM_SLOTS 3)
 set(TANDEM_SLOTS_OF_TWO_CORES 6)
 set(TANDEM_SLOTS_OF_QUIET 5)
 set(TANDEM_SLOTS_OF_WAITING 1)
+
+option(TANDEM_UNITY "Compile the sources of a target in groups" OFF)
 
 set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
 
@@ -42,14 +48,24 @@ function(tandem_compile_with_o1 target)
   target_compile_options(${target} PRIVATE ${options})
 endfunction()
 
+function(tandem_compile_together target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TANDEM_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+  if(TANDEM_UNITY)  # a type of a source seems to be that of a header
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
 function(tandem_add_library name)
-  cmake_parse_arguments(ARG "TANDEM_O1" "" "HDRS;SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TANDEM_O1;APART" "" "HDRS;SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(tandem_${name} STATIC ${ARG_SRCS})
   add_library(tandem::${name} ALIAS tandem_${name})
   target_sources(tandem_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src FILES ${ARG_HDRS})
   set_target_properties(tandem_${name} PROPERTIES
     LINKER_LANGUAGE CXX POSITION_INDEPENDENT_CODE ON EXPORT_NAME ${name} VERIFY_INTERFACE_HEADER_SETS ON)
   target_compile_options(tandem_${name} PRIVATE ${TANDEM_WARNINGS})
+  if(NOT ARG_APART)
+    tandem_compile_together(tandem_${name})
+  endif()
   if(ARG_TANDEM_O1)
     tandem_optimize_for_build_time(tandem_${name})
   else()
@@ -121,7 +137,7 @@ function(tandem_optimize_test_sources)
 endfunction()
 
 function(tandem_add_test name)
-  cmake_parse_arguments(ARG "QUIET;OPTIMIZED" "TIMEOUT;LOCK" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "QUIET;OPTIMIZED;APART" "TIMEOUT;LOCK" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT TANDEM_BUILD_TESTS)
     return()
   endif()
@@ -133,6 +149,9 @@ function(tandem_add_test name)
     set(ARG_LABELS unit)
   endif()
   add_executable(${name} ${ARG_SRCS})
+  if(NOT ARG_APART)
+    tandem_compile_together(${name})
+  endif()
   if(ARG_OPTIMIZED)
     target_compile_options(${name} PRIVATE ${TANDEM_WARNINGS})
   else()

@@ -5,9 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-release}
 shift || true
-# ccache and precompiled headers exclude each other.
-options=(-DCMAKE_DISABLE_PRECOMPILE_HEADERS=OFF)
-command -v ccache > /dev/null && options=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
+# Without ccache each build begins with nothing: precompiled headers and groups of sources halve its time. ccache excludes the
+# first, and keeps single sources best.
+options=(-DCMAKE_DISABLE_PRECOMPILE_HEADERS=OFF -DTANDEM_UNITY=ON)
+command -v ccache > /dev/null && options=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DTANDEM_UNITY=OFF)
 [ "${TANDEM_WERROR:-0}" = 1 ] && options+=(-DCMAKE_COMPILE_WARNING_AS_ERROR=ON)
 targets=()
 [ $# -gt 0 ] && targets=(--target "$@")

@@ -21,11 +21,11 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-const std::string kProgram = TANDEM_BINARY_DIR "/bin/tandem";
+const std::string kManualProgram = TANDEM_BINARY_DIR "/bin/tandem";
 
 std::string output_of(const std::vector<std::string>& words) {
   std::vector<std::string> command = words;
-  command.insert(command.begin(), kProgram);
+  command.insert(command.begin(), kManualProgram);
   const auto result = testing::run(command);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return result.out;
@@ -189,7 +189,7 @@ TEST(Completion, InFish) {
 }
 
 TEST(Completion, DescribingIsNotForPeople) {
-  const auto result = testing::run({kProgram, "ask", "--describe-command-line"});
+  const auto result = testing::run({kManualProgram, "ask", "--describe-command-line"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("see --help"));
 }

@@ -103,7 +103,7 @@ TEST_F(RerankEndpoints, ErrorsOfBadRequestsStateWhatIsExpected) {
 
 // --- a server with a model ---
 
-std::string post_to(const std::string& path, const json& body) {
+std::string post_pairs_to(const std::string& path, const json& body) {
   std::string request = testing::post(body.dump());
   return request.replace(request.find(" / "), 3, " " + path + " ");
 }
@@ -153,7 +153,7 @@ TEST_F(ServeReranker, ClientsAtOnceGetTheScoresOfTandemRerank) {
       const bool jina = client % 2 == 1;
       const json body = {{"query", "Which ferry?"}, {jina ? "documents" : "texts", texts_}};
       const std::string path = jina ? "/v1/rerank" : "/rerank";
-      json answer = json::parse(testing::body_of(server.exchange(post_to(path, body))));
+      json answer = json::parse(testing::body_of(server.exchange(post_pairs_to(path, body))));
       if (jina) answer = answer["results"];
       for (const json& entry : answer)
         found[client].emplace_back(entry["index"], entry[jina ? "relevance_score" : "score"]);
@@ -166,7 +166,8 @@ TEST_F(ServeReranker, ClientsAtOnceGetTheScoresOfTandemRerank) {
 TEST_F(ServeReranker, LimitsAreThoseOfTheModel) {
   const testing::Server server({"--max_windows", "2"}, model_);
   const auto error = [&](const json& body) {
-    const json answer = json::parse(testing::body_of(server.exchange(post_to("/rerank", body))));
+    const json answer =
+        json::parse(testing::body_of(server.exchange(post_pairs_to("/rerank", body))));
     return answer.is_object() ? answer.value("error", "") : "";
   };
   EXPECT_THAT(error({{"query", "q"}, {"texts", texts_}}), HasSubstr("40 texts, expected 1 to 2"));

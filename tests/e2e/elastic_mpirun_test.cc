@@ -22,14 +22,14 @@ using Clock = std::chrono::steady_clock;
 
 class ElasticMpirun : public JobTest {
  protected:
-  static constexpr int kSteps = 120;
+  static constexpr int kMpirunSteps = 120;
 
   static Words tandems_mpirun(const Words& more = {}) {
     return with({kProgram, "mpirun", "-n", "3", "-genv", "OMP_NUM_THREADS=1"}, more);
   }
   Words job(const Words& launcher, const std::string& output, const Words& more = {}) const {
     Words words = train_command(
-        output, {"--max_train_samples", "600", "--max_steps", std::to_string(kSteps),
+        output, {"--max_train_samples", "600", "--max_steps", std::to_string(kMpirunSteps),
                  "--logging_steps", "10", "--save_steps", "50", "--report_to", "none"});
     return with(with(launcher, words), more);
   }

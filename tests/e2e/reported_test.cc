@@ -9,7 +9,7 @@ namespace tandem::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -22,7 +22,7 @@ class Reported : public JobTest {
   }
   // Merges `changes` into a JSON file of the model; null removes a key.
   void edit(const std::string& file, const json& changes) const {
-    json content = json::parse(read_file(path("model") / file));
+    ordered_json content = ordered_json::parse(read_file(path("model") / file));
     content.merge_patch(changes);
     write_file(path("model") / file, content.dump());
   }
@@ -45,7 +45,9 @@ class Reported : public JobTest {
             "--output_dir",
             path("out").native()};
   }
-  json saved_config() const { return json::parse(read_file(path("out/config.json"))); }
+  ordered_json saved_config() const {
+    return ordered_json::parse(read_file(path("out/config.json")));
+  }
 };
 
 // Expected: transformers 4.57.6.
@@ -54,7 +56,7 @@ TEST_F(Reported, F01NumbersInId2label) {
                        {"id2label", {{"0", 0}, {"1", 1}}},
                        {"label2id", {{"0", 0}, {"1", 1}}}});
   run_ok(train("run_glue", "F01_id2label_int", "train.csv"));
-  const json names = {{"0", "trade"}, {"1", "travel"}, {"2", "weather"}};
+  const ordered_json names = {{"0", "trade"}, {"1", "travel"}, {"2", "weather"}};
   EXPECT_EQ(saved_config().at("id2label"), names);
 }
 

@@ -8,7 +8,7 @@
 namespace tandem::simulation {
 namespace {
 
-constexpr Time kTransfer{4000};
+constexpr Time kSimulatedTransfer{4000};
 
 }  // namespace
 
@@ -104,7 +104,7 @@ void World::happen(Host& host, Start&) {
   host.membership = std::make_unique<Membership>(options, rules_, NodeState(), now_);
   host.workers =
       std::make_unique<Workers>(host.self, reference_[0], 0, host.foreign ? 7 : 0, breaks_, host);
-  host.joining = std::make_unique<Joining>(kTransfer);
+  host.joining = std::make_unique<Joining>(kSimulatedTransfer);
   host.learner.reset();
   host.ready = host.begun = host.teaches = false;
   host.wakes_at = kNever;

@@ -24,22 +24,22 @@ using masked_language::MaskedLanguageTask;
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-fs::path next() { return shared_data() / "golden/next"; }
+fs::path next_goldens() { return shared_data() / "golden/next"; }
 
 class MaskedLanguageTrajectory : public SharedDataTest,
                                  public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
     SharedDataTest::SetUp();
-    if (!IsSkipped() && !fs::exists(next() / "mlm"))
-      GTEST_SKIP() << "needs goldens, which are absent: " << next() / "mlm";
+    if (!IsSkipped() && !fs::exists(next_goldens() / "mlm"))
+      GTEST_SKIP() << "needs goldens, which are absent: " << next_goldens() / "mlm";
   }
 
   // The goldens of encoders have no features: lines of data/text.txt, the special tokens included.
   static json lines_of(const json& golden, const text::Tokenizer& tokenizer) {
     const text::SequenceTemplate& frame = tokenizer.sequence_template();
     const std::size_t room = golden.at("max_length").get<std::size_t>() - 2;
-    std::istringstream file(read_file(next() / "data/text.txt"));
+    std::istringstream file(read_file(next_goldens() / "data/text.txt"));
     json rows = json::array();
     text::Encoding encoding;
     for (std::string line; rows.size() < 48 && std::getline(file, line);) {
@@ -55,7 +55,7 @@ class MaskedLanguageTrajectory : public SharedDataTest,
   }
   static json read_golden(const std::string& name) {
     const bool of_encoder = name.starts_with("modernbert");
-    return json::parse(read_file(next() / (of_encoder ? "encoders" : "mlm") /
+    return json::parse(read_file(next_goldens() / (of_encoder ? "encoders" : "mlm") /
                                  fmt::format("trajectory_{}.json", name)));
   }
 
@@ -135,7 +135,7 @@ TEST_P(MaskedLanguageTrajectory, IsThatOfTheTrainer) {
   arguments.max_steps = given.at("max_steps");
   if (given.contains("eval_strategy")) arguments.eval_strategy = trainer::IntervalStrategy::kEpoch;
 
-  const fs::path model = next() / golden.at("model").get<std::string>();
+  const fs::path model = next_goldens() / golden.at("model").get<std::string>();
   const auto tokenizer = text::Tokenizer::load(model);
   MaskedLanguageTask task(
       models::ModelConfig::load(model), tokenizer, {},

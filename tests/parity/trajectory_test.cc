@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "parity/training_run.h"
-#include "support/gzip.h"
+#include "support/golden_files.h"
 #include "support/sanitizers.h"
 #include "support/test_support.h"
 #include "tandem/core/json.h"

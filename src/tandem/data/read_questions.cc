@@ -22,8 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 5> kExtensions = {".json", ".jsonl", ".csv", ".arrow",
-                                                         ".parquet"};
+constexpr std::array<std::string_view, 5> kQuestionExtensions = {".json", ".jsonl", ".csv",
+                                                                 ".arrow", ".parquet"};
 
 // The parser reads a little past the end; with room for it the text is copied once.
 constexpr std::size_t kRoomForParser = 64;
@@ -80,10 +80,11 @@ QuestionSet finish(QuestionSet::Builder& builder, std::string_view name,
 
 }  // namespace
 
-std::span<const std::string_view> question_file_extensions() { return kExtensions; }
+std::span<const std::string_view> question_file_extensions() { return kQuestionExtensions; }
 
 bool is_question_file(const fs::path& path) {
-  return std::find(kExtensions.begin(), kExtensions.end(), path.extension()) != kExtensions.end();
+  return std::find(kQuestionExtensions.begin(), kQuestionExtensions.end(), path.extension()) !=
+         kQuestionExtensions.end();
 }
 
 QuestionSet read_questions(std::span<const fs::path> paths, const ReadOptions& options) {

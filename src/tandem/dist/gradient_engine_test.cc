@@ -10,6 +10,7 @@
 #include <csignal>
 #include <numeric>
 
+#include "support/require.h"
 #include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/core/error.h"
 #include "tandem/kernels/kernel_set.h"
@@ -22,14 +23,11 @@ using comm::Communicator;
 using comm::testing::run_processes;
 using comm::testing::run_threads;
 using std::chrono::milliseconds;
+using tandem::testing::require;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-void require(bool condition, std::string_view what) {
-  if (!condition) throw std::runtime_error(std::string(what));
-}
 
 // Values of very different sizes, so that another order of additions gives other bits.
 float gradient_value(std::size_t shard, std::size_t i, int step) {

@@ -8,11 +8,10 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/pages.h"
 
 namespace tandem::dist {
 namespace {
-
-constexpr std::uintptr_t kPage = 4096;
 
 struct BitmapEnd {
   void operator()(hwloc_bitmap_t bitmap) const { hwloc_bitmap_free(bitmap); }

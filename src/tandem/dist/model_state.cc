@@ -8,12 +8,11 @@
 
 #include "tandem/comm/memory.h"
 #include "tandem/core/error.h"
+#include "tandem/core/pages.h"
 #include "tandem/core/thread_pool.h"
 
 namespace tandem::dist {
 namespace {
-
-constexpr std::size_t kPage = 4096;
 
 // Hands out page-aligned pieces of memory; of none, to learn how much is needed.
 class Pieces {

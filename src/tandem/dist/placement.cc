@@ -5,13 +5,13 @@
 #include "tandem/comm/memory.h"
 #include "tandem/core/error.h"
 #include "tandem/core/huge_pages.h"
+#include "tandem/core/pages.h"
 #include "tandem/dist/gradient_engine_state.h"
 #include "tandem/dist/memory_domains.h"
 
 namespace tandem::dist {
 namespace {
 
-constexpr std::size_t kPage = 4096;
 // The kernel keeps each as a mapping of its own, and a process may have 65,530 of them.
 constexpr std::size_t kMostAreas = 16384;
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 
+#include "support/require.h"
 #include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/core/error.h"
 #include "tandem/dist/gradient_engine.h"
@@ -19,16 +20,13 @@ namespace tandem::dist {
 namespace {
 
 using comm::Communicator;
+using tandem::testing::require;
 
-constexpr std::size_t kElements = 2 * ModelState::kChunk + 3;
+constexpr std::size_t kStateElements = 2 * ModelState::kChunk + 3;
 constexpr std::uint64_t kNewest = 9;
 const std::string kTrainingProgress = "after step 9 the loss was 0.25";
 
-void require(bool condition, std::string_view what) {
-  if (!condition) throw DataError(std::string(what));
-}
-
-struct Machine {
+struct StateMachine {
   ThreadPool threads{1};
   kernels::KernelSet kernels = kernels::select_kernels(kernels::CpuFeatures::detect(), "");
   kernels::Scratch scratch{1};
@@ -37,8 +35,8 @@ struct Machine {
 
 // All that belongs to one step.
 struct Sent {
-  std::vector<float> weights = std::vector<float>(kElements, 3.0f);
-  std::vector<float> moments = std::vector<float>(kElements, 0.125f);
+  std::vector<float> weights = std::vector<float>(kStateElements, 3.0f);
+  std::vector<float> moments = std::vector<float>(kStateElements, 0.125f);
   std::vector<double> record = {0.25};
   std::string training_progress = kTrainingProgress;
 };
@@ -109,9 +107,9 @@ class DamagedTransfer : public ::testing::TestWithParam<Part> {};
 
 // Rank 0 has the newest state; rank 1 is the wire to a node, on rank 0 again, that is behind.
 void transfer(Communicator& communicator, std::string_view part, std::uint64_t has) {
-  Machine machine;
+  StateMachine machine;
   const ModelStateOptions options = {
-      .elements = kElements, .optimizer_state_elements = kElements, .record_values = 1};
+      .elements = kStateElements, .optimizer_state_elements = kStateElements, .record_values = 1};
   ModelState newest(nullptr, options), behind(nullptr, options);
   GradientEngine of_newest(&communicator, machine.context, newest, {});
   GradientEngine of_behind(&communicator, machine.context, behind, {});

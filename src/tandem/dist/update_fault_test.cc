@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "support/require.h"
 #include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/core/error.h"
 #include "tandem/dist/gradient_engine.h"
@@ -27,14 +28,11 @@ namespace {
 using comm::Communicator;
 using comm::testing::run_processes;
 using std::chrono::milliseconds;
+using tandem::testing::require;
 
 constexpr int kShards = 4;
 constexpr std::uint64_t kSteps = 4;
 constexpr std::uint64_t kFatalStep = 2;
-
-void require(bool condition, std::string_view what) {
-  if (!condition) throw DataError(std::string(what));
-}
 
 // Some four chunks, in parameters of all kinds and sizes; none ends with a piece.
 nn::ParameterLayout test_layout() {

@@ -7,8 +7,7 @@ namespace {
 
 using Type = CompactReader::Type;
 
-constexpr std::string_view kMagic = "PAR1";
-constexpr int kMaxDepth = 16;
+constexpr int kMaxSchemaDepth = 16;
 constexpr std::size_t kMaxNodes = 10000;
 
 // ConvertedType and the members of the union LogicalType that matter.
@@ -141,8 +140,8 @@ class TreeBuilder {
   explicit TreeBuilder(std::vector<Element> elements) : elements_(std::move(elements)) {}
 
   ParquetNode build(int definition_level, int repetition_level, int depth) {
-    if (next_ >= elements_.size() || depth > kMaxDepth) {
-      raise<DataError>("a schema that is not complete, or of more than {} levels", kMaxDepth);
+    if (next_ >= elements_.size() || depth > kMaxSchemaDepth) {
+      raise<DataError>("a schema that is not complete, or of more than {} levels", kMaxSchemaDepth);
     }
     Element& element = elements_[next_++];
     ParquetNode node = std::move(element.node);
@@ -246,12 +245,12 @@ void read_key_value(CompactReader& reader, ParquetMetadata& metadata) {
 
 // The bytes of the footer: "PAR1" … footer, its size, "PAR1".
 CheckedBytes find_footer(CheckedBytes file) {
-  if (file.size() < 12 || !file.text().starts_with(kMagic)) {
+  if (file.size() < 12 || !file.text().starts_with(kParquetMagic)) {
     raise<DataError>("not a Parquet file: it does not begin with PAR1");
   }
   const std::string_view end = file.part(file.size() - 4, 4).text();
   if (end == "PARE") raise<DataError>("an encrypted Parquet file, which is not supported");
-  if (end != kMagic) {
+  if (end != kParquetMagic) {
     raise<DataError>("it does not end with PAR1: cut off, perhaps an interrupted download");
   }
   const auto size = file.read<std::uint32_t>(file.size() - 8);

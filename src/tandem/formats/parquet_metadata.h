@@ -12,6 +12,9 @@
 
 namespace tandem::formats {
 
+// The first and the last bytes of a file.
+constexpr std::string_view kParquetMagic = "PAR1";
+
 // More rows, or values with nulls, than writers put into a row group (a million is usual), and few
 // enough that a small file cannot make a reader fill the memory.
 constexpr std::uint64_t kMaxParquetValues = std::uint64_t{1} << 24;

@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/formats/parquet_metadata.h"
 #include "tandem/formats/thrift_writer.h"
 
 namespace tandem::formats {
 namespace {
 
-constexpr std::string_view kMagic = "PAR1";
 constexpr std::size_t kMostRows = 8192;                     // of a group
 constexpr std::size_t kMostNumbers = std::size_t{4} << 20;  // of a group
 
@@ -49,7 +49,7 @@ ParquetWriter::ParquetWriter(std::filesystem::path path, std::string text, std::
       number_(number),
       size_(size),
       group_rows_(std::clamp<std::size_t>(kMostNumbers / size, 1, kMostRows)) {
-  write(kMagic);
+  write(kParquetMagic);
 }
 
 void ParquetWriter::write(std::string_view bytes) {
@@ -200,7 +200,7 @@ void ParquetWriter::finish() {
   std::string end = footer();
   append_u32(static_cast<std::uint32_t>(end.size()), end);
   write(end);
-  write(kMagic);
+  write(kParquetMagic);
   file_.commit();
 }
 

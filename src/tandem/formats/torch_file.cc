@@ -15,13 +15,13 @@ using Bytes = std::span<const std::byte>;
 
 constexpr std::string_view kPickleName = "/data.pkl";
 
-std::string_view text(Bytes bytes) {
+std::string_view text_in(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 // Throws for a file that is not a ZIP file, and names what it is instead.
 [[noreturn]] void refuse_other_format(Bytes file, const std::string& where) {
-  const std::string_view start = text(file.first(std::min<std::size_t>(file.size(), 512)));
+  const std::string_view start = text_in(file.first(std::min<std::size_t>(file.size(), 512)));
   // The magic number of torch's first own format, pickled.
   constexpr std::string_view kLegacyMagic = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
   constexpr std::size_t kTarMagicAt = 257;
@@ -75,9 +75,9 @@ TorchContent::TorchContent(Bytes bytes, const std::string& where, PickledObjects
                      where);
   }
   const auto order = archive.find(root + "/byteorder");
-  if (order && text(*order) != "little") {
+  if (order && text_in(*order) != "little") {
     raise<DataError>("{}: the byte order is '{}'; expected 'little'", where,
-                     text(order->first(std::min<std::size_t>(order->size(), 16))));
+                     text_in(order->first(std::min<std::size_t>(order->size(), 16))));
   }
   const FindStorage find_storage = [&](std::string_view key) {
     return archive.find(fmt::format("{}/data/{}", root, key));

@@ -168,7 +168,7 @@ TEST(TorchFile, RefusesOtherFormatsWithAdvice) {
   EXPECT_THROW(TorchFile("/no/such/file"), IoError);
 }
 
-std::span<const std::byte> bytes_of(std::string_view text) {
+std::span<const std::byte> bytes_of_text(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
@@ -177,8 +177,8 @@ class TorchPickleTest : public ::testing::Test {
  protected:
   fs::path write(std::string_view pickle, std::string_view storage = "") {
     const fs::path path = folder_ / "x.pt";
-    write_zip(path, std::vector<ZipEntry>{{"x/data.pkl", bytes_of(pickle)},
-                                          {"x/data/0", bytes_of(storage)}});
+    write_zip(path, std::vector<ZipEntry>{{"x/data.pkl", bytes_of_text(pickle)},
+                                          {"x/data/0", bytes_of_text(storage)}});
     return path;
   }
   void expect_refused(std::string_view pickle, const std::string& message,
@@ -297,11 +297,11 @@ TEST_F(TorchPickleTest, RefusesOtherArchives) {
     EXPECT_THAT([&] { TorchFile file(folder_ / "x.pt"); },
                 ThrowsMessage<DataError>(HasSubstr(message)));
   };
-  const auto pickle = bytes_of("\x80\2N.");
+  const auto pickle = bytes_of_text("\x80\2N.");
   refused({{"x/y", pickle}}, "without data.pkl");
   refused({{"a/data.pkl", pickle}, {"b/data.pkl", pickle}}, "two pickles");
   refused({{"x/data.pkl", pickle}, {"x/constants.pkl", pickle}}, "TorchScript");
-  refused({{"x/data.pkl", pickle}, {"x/byteorder", bytes_of("big")}}, "byte order is 'big'");
+  refused({{"x/data.pkl", pickle}, {"x/byteorder", bytes_of_text("big")}}, "byte order is 'big'");
   write_file(folder_ / "x.pt", "version https://git-lfs.github.com/spec/v1\noid sha256:0");
   EXPECT_THAT([&] { TorchFile file(folder_ / "x.pt"); },
               ThrowsMessage<DataError>(HasSubstr("git lfs pull")));

@@ -12,7 +12,7 @@
 namespace tandem::formats {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr int kMaxPickleDepth = 64;
 constexpr std::uint64_t kMaxEntries = 10'000'000;
 
 struct KnownName {
@@ -43,8 +43,9 @@ class TreeCheck {
 
   // Number of values in the tree below `node`, itself included.
   std::uint64_t check(const TorchNode& node, int depth) {
-    if (depth > kMaxDepth)
-      raise<DataError>("{}: values are nested deeper than {}, or without end", where_, kMaxDepth);
+    if (depth > kMaxPickleDepth)
+      raise<DataError>("{}: values are nested deeper than {}, or without end", where_,
+                       kMaxPickleDepth);
     const auto known = known_.find(&node);
     if (known != known_.end() && known->second.second >= depth) return known->second.first;
     std::uint64_t count = 1;

@@ -50,16 +50,16 @@ std::string anchor_of(const yaml_char_t* name) {
   return name == nullptr ? "" : reinterpret_cast<const char*>(name);
 }
 
-class Reader {
+class YamlReader {
  public:
-  Reader(const std::string& text, Findings& findings) : findings_(findings) {
+  YamlReader(const std::string& text, Findings& findings) : findings_(findings) {
     if (yaml_parser_initialize(&parser_) == 0) throw SyntaxProblem{0, "no memory"};
     yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text.data()),
                                  text.size());
   }
-  ~Reader() { yaml_parser_delete(&parser_); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  ~YamlReader() { yaml_parser_delete(&parser_); }
+  YamlReader(const YamlReader&) = delete;
+  YamlReader& operator=(const YamlReader&) = delete;
 
   // Appends to `documents` as they come, so that those before a mistake are there.
   void read(std::vector<YamlNode>& documents) {
@@ -217,7 +217,7 @@ std::vector<YamlNode> read_yaml(const std::string& text, Findings& findings) {
   std::vector<YamlNode> documents;
   Findings twice;
   try {
-    Reader(text, twice).read(documents);
+    YamlReader(text, twice).read(documents);
   } catch (const SyntaxProblem& problem) {
     std::vector<std::string> lines = lines_of(text);
     if (const auto at = stray_dash(lines, problem.line)) {

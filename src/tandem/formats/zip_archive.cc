@@ -63,9 +63,9 @@ struct Row {
   std::uint64_t offset = 0;  // offset of the member's own header
 };
 
-class Reader {
+class ZipReader {
  public:
-  Reader(Bytes file, const std::string& where) : file_(file), where_(where) {}
+  ZipReader(Bytes file, const std::string& where) : file_(file), where_(where) {}
 
   Directory find_directory() const {
     const std::size_t end = find_end();
@@ -348,7 +348,7 @@ void write_zip(const std::filesystem::path& path, std::span<const ZipEntry> entr
 }
 
 ZipArchive::ZipArchive(Bytes file, std::string where) : where_(std::move(where)) {
-  const Reader reader(file, where_);
+  const ZipReader reader(file, where_);
   const Directory found = reader.find_directory();
   const Bytes directory = file.subspan(found.offset, found.size);
   std::size_t at = 0;

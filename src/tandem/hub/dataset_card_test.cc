@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using Names = std::vector<std::string>;
 
-constexpr std::string_view kExtensions[] = {".json", ".jsonl", ".csv", ".parquet"};
+constexpr std::string_view kCardExtensions[] = {".json", ".jsonl", ".csv", ".parquet"};
 
 std::string card(const std::string& configs) { return "---\n" + configs + "\n---\n# x\n"; }
 
@@ -131,7 +131,7 @@ class DatasetCardTest : public ::testing::Test {
   }
   DatasetFiles resolve(const std::optional<std::string>& config = {},
                        const SplitNames& splits = {}) const {
-    return resolve_dataset({folder_.path().native(), config, {}, kExtensions, {}, splits},
+    return resolve_dataset({folder_.path().native(), config, {}, kCardExtensions, {}, splits},
                            Environment());
   }
   fs::path at(const char* name) const { return folder_.path() / name; }
@@ -229,7 +229,7 @@ TEST_F(ReportedCards, ConfigsDecide) {
   for (const char* name : {"data_set", "data_set_plain"}) {
     const fs::path directory = reported / name;
     const DatasetFiles files =
-        resolve_dataset({directory.native(), {}, {}, kExtensions}, Environment());
+        resolve_dataset({directory.native(), {}, {}, kCardExtensions}, Environment());
     EXPECT_THAT(files.train, ElementsAre(directory / "data/part-a.jsonl")) << name;
     EXPECT_THAT(files.validation, ElementsAre(directory / "data/part-b.jsonl")) << name;
   }

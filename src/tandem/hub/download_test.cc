@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-const std::string kCommit(40, 'c');
+const std::string kDownloadCommit(40, 'c');
 
 std::string bytes_of_length(std::size_t size) {
   std::string bytes(size, '\0');
@@ -38,7 +38,7 @@ std::string bytes_of_length(std::size_t size) {
 
 std::string hash_of(std::string_view text) { return sha256(std::as_bytes(std::span(text))); }
 
-void put(const fs::path& file, std::string_view text) {
+void put_text(const fs::path& file, std::string_view text) {
   fs::create_directories(file.parent_path());
   write_file(file, text);
 }
@@ -74,13 +74,13 @@ class DownloadTest : public ::testing::Test {
 
   void put_model(const std::string& name) {
     const fs::path model = root() / "models" / name;
-    put(model / "config.json", R"({"model_type": "bert"})");
-    put(model / "tokenizer.json", "{}");
-    put(model / "tokenizer_config.json", "{\"a\": 1}");
-    put(model / "vocab.txt", "[PAD]\n");
-    put(model / "model.safetensors", bytes_of_length(300'000));
+    put_text(model / "config.json", R"({"model_type": "bert"})");
+    put_text(model / "tokenizer.json", "{}");
+    put_text(model / "tokenizer_config.json", "{\"a\": 1}");
+    put_text(model / "vocab.txt", "[PAD]\n");
+    put_text(model / "model.safetensors", bytes_of_length(300'000));
   }
-  void put_faults(const json& faults) { put(root() / "faults.json", faults.dump()); }
+  void put_faults(const json& faults) { put_text(root() / "faults.json", faults.dump()); }
 
   Environment environment(std::map<std::string, std::string, std::less<>> more = {}) const {
     more.emplace("HF_HOME", (folder_ / "home").string());
@@ -108,7 +108,7 @@ class DownloadTest : public ::testing::Test {
     return download.fetch(file);
   }
   std::string fetched(const std::string& file) const {
-    return read_file(repository() / "snapshots" / kCommit / file);
+    return read_file(repository() / "snapshots" / kDownloadCommit / file);
   }
   template <class F>
   std::string error_of(F&& function) {
@@ -132,10 +132,10 @@ class DownloadTest : public ::testing::Test {
 TEST_F(DownloadTest, AModelLandsInTheCacheOfHuggingFace) {
   const auto variables = environment({{"HF_TOKEN", "secret"}});
   const ModelLocation location = resolve("org/tiny", variables);
-  const fs::path snapshot = repository() / "snapshots" / kCommit;
+  const fs::path snapshot = repository() / "snapshots" / kDownloadCommit;
   EXPECT_EQ(location.model.directory, snapshot);
-  EXPECT_EQ(location.model.commit, kCommit);
-  EXPECT_EQ(read_file(repository() / "refs/main"), kCommit);
+  EXPECT_EQ(location.model.commit, kDownloadCommit);
+  EXPECT_EQ(read_file(repository() / "refs/main"), kDownloadCommit);
   for (const char* file : {"config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
                            "model.safetensors"}) {
     EXPECT_TRUE(fs::is_symlink(snapshot / file)) << file;
@@ -146,7 +146,7 @@ TEST_F(DownloadTest, AModelLandsInTheCacheOfHuggingFace) {
             "../../blobs/" + hash_of(bytes_of_length(300'000)));
   EXPECT_EQ(fs::read_symlink(snapshot / "tokenizer.json"),
             "../../blobs/9e26dfeeb6e641a33dae4961196235bdb965b21b");  // git hash-object of "{}"
-  EXPECT_TRUE(fs::exists(repository() / ".no_exist" / kCommit / "added_tokens.json"));
+  EXPECT_TRUE(fs::exists(repository() / ".no_exist" / kDownloadCommit / "added_tokens.json"));
   for (const auto& entry : fs::directory_iterator(repository() / "blobs"))
     EXPECT_NE(entry.path().extension(), ".incomplete");
 
@@ -165,17 +165,17 @@ TEST_F(DownloadTest, AModelLandsInTheCacheOfHuggingFace) {
 }
 
 TEST_F(DownloadTest, ARevisionAndACommit) {
-  EXPECT_EQ(resolve("org/tiny", environment(), "v2").model.commit, kCommit);
-  EXPECT_EQ(read_file(repository() / "refs/v2"), kCommit);
+  EXPECT_EQ(resolve("org/tiny", environment(), "v2").model.commit, kDownloadCommit);
+  EXPECT_EQ(read_file(repository() / "refs/v2"), kDownloadCommit);
   fs::remove_all(hub());
-  EXPECT_EQ(resolve("org/tiny", environment(), kCommit).model.commit, kCommit);
+  EXPECT_EQ(resolve("org/tiny", environment(), kDownloadCommit).model.commit, kDownloadCommit);
   EXPECT_FALSE(fs::exists(repository() / "refs"));
 }
 
 TEST_F(DownloadTest, ARenamedRepositoryIsFollowed) {
   put_model("google-bert/bert-new-name");
   EXPECT_EQ(resolve("bert-old-name", environment({{"HF_TOKEN", "t"}})).model.directory,
-            repository("models--bert-old-name") / "snapshots" / kCommit);
+            repository("models--bert-old-name") / "snapshots" / kDownloadCommit);
 }
 
 // A mirror that has a repository under its old or its new name only, and never redirects.
@@ -183,16 +183,16 @@ TEST_F(DownloadTest, TheOtherCanonicalNameIsAskedForWhenThereIsNone) {
   static constexpr std::array<std::string_view, 1> kExtensions = {".json"};
   put_model("google-bert/bert-tiny");
   EXPECT_EQ(resolve("bert-tiny", environment()).model.directory,
-            repository("models--google-bert--bert-tiny") / "snapshots" / kCommit);
+            repository("models--google-bert--bert-tiny") / "snapshots" / kDownloadCommit);
   put_model("distilbert-tiny");
   EXPECT_EQ(resolve("distilbert/distilbert-tiny", environment()).model.directory,
-            repository("models--distilbert-tiny") / "snapshots" / kCommit);
-  put(root() / "datasets/rajpurkar/squad/train.json", "[]");
+            repository("models--distilbert-tiny") / "snapshots" / kDownloadCommit);
+  put_text(root() / "datasets/rajpurkar/squad/train.json", "[]");
   const auto squad = [&](const char* name) {
     return resolve_dataset({name, {}, {}, kExtensions}, environment(), &watcher_);
   };
   EXPECT_EQ(squad("squad").directory,
-            repository("datasets--rajpurkar--squad") / "snapshots" / kCommit);
+            repository("datasets--rajpurkar--squad") / "snapshots" / kDownloadCommit);
   const std::size_t asked = requests().size();
   squad("squad");  // from the cache
   EXPECT_EQ(requests().size(), asked);
@@ -200,7 +200,7 @@ TEST_F(DownloadTest, TheOtherCanonicalNameIsAskedForWhenThereIsNone) {
   put_model("bert-small");
   put_faults({{{"path", "/google-bert/bert-small"}, {"status", 404}}});
   EXPECT_EQ(resolve("google-bert/bert-small", environment()).model.directory,
-            repository("models--bert-small") / "snapshots" / kCommit);
+            repository("models--bert-small") / "snapshots" / kDownloadCommit);
   EXPECT_THAT(error_of([&] { squad("squad_v2"); }),
               AllOf(HasSubstr("has no data set 'squad_v2'"),
                     HasSubstr("there is no 'rajpurkar/squad_v2' either")));
@@ -209,20 +209,21 @@ TEST_F(DownloadTest, TheOtherCanonicalNameIsAskedForWhenThereIsNone) {
 TEST_F(DownloadTest, ShardsAndOnlyWhatIsMissing) {
   const fs::path model = root() / "models/org/tiny";
   fs::remove(model / "model.safetensors");
-  put(model / "model-1.safetensors", "one");
-  put(model / "model-2.safetensors", "two");
-  put(model / "model.safetensors.index.json",
-      R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})");
+  put_text(model / "model-1.safetensors", "one");
+  put_text(model / "model-2.safetensors", "two");
+  put_text(model / "model.safetensors.index.json",
+           R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})");
   resolve("org/tiny", environment());
   EXPECT_EQ(fetched("model-2.safetensors"), "two");
   const std::size_t before = requests("GET").size();
-  fs::remove(repository() / "snapshots" / kCommit / "model-1.safetensors");
+  fs::remove(repository() / "snapshots" / kDownloadCommit / "model-1.safetensors");
   fs::remove(repository() / "blobs" / hash_of("one"));
   resolve("org/tiny", environment());
   EXPECT_EQ(fetched("model-1.safetensors"), "one");
   EXPECT_EQ(requests("GET").size(), before + 1);
 
-  put(model / "model.safetensors.index.json", R"({"weight_map": {"a": "../../../x.safetensors"}})");
+  put_text(model / "model.safetensors.index.json",
+           R"({"weight_map": {"a": "../../../x.safetensors"}})");
   fs::remove_all(hub());
   EXPECT_THAT(error_of([&] { resolve("org/tiny", environment()); }),
               HasSubstr("'\"../../../x.safetensors\"'; expected a path in the repository"));
@@ -238,10 +239,10 @@ TEST_F(DownloadTest, WeightsForTorchWhenThereIsNothingElse) {
 TEST_F(DownloadTest, ADataSetComesWithTheFilesOfItsConfiguration) {
   static constexpr std::array<std::string_view, 2> kExtensions = {".json", ".parquet"};
   const fs::path remote = root() / "datasets/rajpurkar/squad";
-  put(remote / "README.md", "squad");
-  put(remote / "plain_text/train-00000-of-00002.parquet", "train 0");
-  put(remote / "plain_text/train-00001-of-00002.parquet", "train 1");
-  put(remote / "plain_text/validation-00000-of-00001.parquet", "validation");
+  put_text(remote / "README.md", "squad");
+  put_text(remote / "plain_text/train-00000-of-00002.parquet", "train 0");
+  put_text(remote / "plain_text/train-00001-of-00002.parquet", "train 1");
+  put_text(remote / "plain_text/validation-00000-of-00001.parquet", "validation");
   const auto resolve_squad = [&](const std::optional<std::string>& config) {
     return resolve_dataset({"rajpurkar/squad", config, {}, kExtensions}, environment(), &watcher_);
   };
@@ -249,8 +250,8 @@ TEST_F(DownloadTest, ADataSetComesWithTheFilesOfItsConfiguration) {
   put_faults({{{"path", "validation"}, {"status", 403}}});
   EXPECT_THAT(error_of([&] { resolve_squad({}); }), AllOf(HasSubstr("forbids 'rajpurkar/squad'"),
                                                           HasSubstr("nor is it in the cache of")));
-  EXPECT_FALSE(
-      fs::exists(repository("datasets--rajpurkar--squad") / "snapshots" / kCommit / "plain_text"));
+  EXPECT_FALSE(fs::exists(repository("datasets--rajpurkar--squad") / "snapshots" / kDownloadCommit /
+                          "plain_text"));
   put_faults(json::array());
   EXPECT_THAT(error_of([&] { resolve_squad("other"); }),
               HasSubstr("has the configurations plain_text; choose one"));
@@ -259,8 +260,8 @@ TEST_F(DownloadTest, ADataSetComesWithTheFilesOfItsConfiguration) {
   ASSERT_EQ(files.train.size(), 2u);
   EXPECT_EQ(read_file(files.train[1]), "train 1");
   EXPECT_EQ(read_file(files.validation.at(0)), "validation");
-  EXPECT_EQ(files.directory,
-            repository("datasets--rajpurkar--squad") / "snapshots" / kCommit / "plain_text");
+  EXPECT_EQ(files.directory, repository("datasets--rajpurkar--squad") / "snapshots" /
+                                 kDownloadCommit / "plain_text");
   // The card, which may name files.
   EXPECT_EQ(read_file(files.directory.parent_path() / "README.md"), "squad");
   const std::size_t asked = requests().size();
@@ -271,13 +272,13 @@ TEST_F(DownloadTest, ADataSetComesWithTheFilesOfItsConfiguration) {
 TEST_F(DownloadTest, TheCardOfADataSetNamesItsFiles) {
   static constexpr std::array<std::string_view, 2> kExtensions = {".json", ".parquet"};
   const fs::path remote = root() / "datasets/ada/notes";
-  put(remote / "README.md",
-      "---\nconfigs:\n- config_name: new\n  data_files:\n    train: x/*.json\n    validation: "
-      "held.json\n---\n");
-  put(remote / "x/b.json", "b");
-  put(remote / "x/a.json", "a");
-  put(remote / "held.json", "held");
-  put(remote / "train.json", "of an older version");
+  put_text(remote / "README.md",
+           "---\nconfigs:\n- config_name: new\n  data_files:\n    train: x/*.json\n    validation: "
+           "held.json\n---\n");
+  put_text(remote / "x/b.json", "b");
+  put_text(remote / "x/a.json", "a");
+  put_text(remote / "held.json", "held");
+  put_text(remote / "train.json", "of an older version");
   const auto resolve_notes = [&] {
     return resolve_dataset({"ada/notes", {}, {}, kExtensions}, environment(), &watcher_);
   };
@@ -304,7 +305,7 @@ TEST_F(DownloadTest, ADroppedConnectionIsContinued) {
 TEST_F(DownloadTest, WhatAnEarlierRunLeftIsContinued) {
   const std::string bytes = bytes_of_length(300'000);
   const std::string etag = hash_of(bytes);
-  put(repository() / "blobs" / (etag + ".incomplete"), bytes.substr(0, 123'456));
+  put_text(repository() / "blobs" / (etag + ".incomplete"), bytes.substr(0, 123'456));
   EXPECT_TRUE(fetch("model.safetensors", quick()));
   EXPECT_TRUE(fetched("model.safetensors") == bytes);
   EXPECT_EQ(requests("GET").at(0).at("range"), "bytes=123456-");
@@ -327,7 +328,7 @@ TEST_F(DownloadTest, WrongBytesAreNeverKept) {
   for (const char* file : {"model.safetensors", "config.json"}) {
     EXPECT_THAT(error_of([&] { fetch(file, quick()); }),
                 AllOf(HasSubstr("the bytes that came have the hash"), HasSubstr("expected")));
-    EXPECT_FALSE(fs::exists(repository() / "snapshots" / kCommit / file));
+    EXPECT_FALSE(fs::exists(repository() / "snapshots" / kDownloadCommit / file));
   }
   EXPECT_TRUE(fs::is_empty(repository() / "blobs"));
 }
@@ -336,7 +337,7 @@ TEST_F(DownloadTest, WrongBytesAreNeverKept) {
 TEST_F(DownloadTest, AWrongBeginningIsThrownAway) {
   const std::string bytes = bytes_of_length(300'000);
   const std::string etag = hash_of(bytes);
-  put(repository() / "blobs" / (etag + ".incomplete"), std::string(1000, 'x'));
+  put_text(repository() / "blobs" / (etag + ".incomplete"), std::string(1000, 'x'));
   EXPECT_TRUE(fetch("model.safetensors", quick()));
   EXPECT_TRUE(fetched("model.safetensors") == bytes);
 }
@@ -378,17 +379,18 @@ TEST_F(DownloadTest, NamesThatDoNotExist) {
   EXPECT_THAT(error_of([&] { resolve("org/tiny", environment(), "v9"); }),
               HasSubstr("'org/tiny' has no revision 'v9'; it has main, v2"));
   fs::remove(root() / "models/org/tiny/model.safetensors");
-  EXPECT_THAT(error_of([&] { resolve("org/tiny", environment()); }),
-              AllOf(HasSubstr("has no weights that tandem reads"),
-                    HasSubstr("/org/tiny/resolve/" + kCommit + "/model.safetensors does not exist"),
-                    HasSubstr("it holds config.json, tokenizer.json")));
+  EXPECT_THAT(
+      error_of([&] { resolve("org/tiny", environment()); }),
+      AllOf(HasSubstr("has no weights that tandem reads"),
+            HasSubstr("/org/tiny/resolve/" + kDownloadCommit + "/model.safetensors does not exist"),
+            HasSubstr("it holds config.json, tokenizer.json")));
   fs::remove(root() / "models/org/tiny/config.json");
   fs::remove_all(hub());
   EXPECT_THAT(error_of([&] { resolve("org/tiny", environment()); }), HasSubstr("no config.json"));
 }
 
 TEST_F(DownloadTest, GatedForbiddenAndWrongTokens) {
-  put(root() / "models/org/tiny/.gated", "");
+  put_text(root() / "models/org/tiny/.gated", "");
   EXPECT_THAT(error_of([&] { resolve("org/tiny", environment()); }),
               AllOf(HasSubstr("is gated: accept its conditions at " + endpoint_ + "/org/tiny"),
                     HasSubstr("set HF_TOKEN")));
@@ -496,7 +498,8 @@ TEST_F(DownloadTest, OfflineNothingIsAsked) {
   EXPECT_THAT(requests(), IsEmpty());
   resolve("org/tiny", environment());
   const std::size_t asked = requests().size();
-  EXPECT_EQ(resolve("org/tiny", environment({{"HF_HUB_OFFLINE", "1"}})).model.commit, kCommit);
+  EXPECT_EQ(resolve("org/tiny", environment({{"HF_HUB_OFFLINE", "1"}})).model.commit,
+            kDownloadCommit);
   EXPECT_EQ(requests().size(), asked);
 }
 
@@ -511,7 +514,7 @@ TEST_F(DownloadTest, ProcessesAtOnceDownloadOnce) {
     if (child == 0) {
       bool same = false;
       try {
-        same = resolve("org/tiny", variables).model.commit == kCommit &&
+        same = resolve("org/tiny", variables).model.commit == kDownloadCommit &&
                fetched("model.safetensors") == bytes_of_length(300'000);
       } catch (const std::exception&) {
       }

@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-void make_folders(const fs::path& directory) {
+void make_lock_folders(const fs::path& directory) {
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) throw io_error("cannot create directory", directory.native(), error.value());
@@ -34,7 +34,7 @@ std::optional<LockFile> try_lock(const fs::path& path) {
 }  // namespace
 
 FileLock::FileLock(fs::path path, const LockOptions& options) : path_(std::move(path)) {
-  make_folders(path_.parent_path());
+  make_lock_folders(path_.parent_path());
   std::optional<std::string> last_sign;
   Clock::time_point last_change = Clock::now();
   bool notified = false;

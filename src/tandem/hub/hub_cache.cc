@@ -23,7 +23,7 @@ void check_revision(std::string_view revision) {
   }
 }
 
-std::string trimmed(std::string text) {
+std::string without_end_blanks(std::string text) {
   while (!text.empty() && static_cast<unsigned char>(text.back()) <= ' ') text.pop_back();
   return text;
 }
@@ -38,7 +38,7 @@ std::optional<Resolved> find_snapshot(const fs::path& repository, const Query& q
   std::string commit = query.revision;
   const fs::path reference = repository / "refs" / query.revision;
   if (!is_directory_there(reference)) {
-    if (const auto text = read_file_if_exists(reference)) commit = trimmed(*text);
+    if (const auto text = read_file_if_exists(reference)) commit = without_end_blanks(*text);
   }
   const fs::path snapshot = repository / "snapshots" / commit;
   if (commit == query.revision && !is_directory_there(snapshot)) {

@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
 
-const std::string kCommit(40, 'a');
+const std::string kProtocolCommit(40, 'a');
 
 HttpHeaders headers(int status, std::map<std::string, std::string, std::less<>> fields) {
   return {status, std::move(fields)};
@@ -87,14 +87,15 @@ TEST(HttpHeaders, OriginsAndLocations) {
 
 TEST(HubProtocol, SmallAndLargeFiles) {
   const RemoteFile small = parse_remote_file(
-      headers(200, {{"x-repo-commit", kCommit}, {"etag", "\"e1\""}, {"content-length", "12"}}),
+      headers(200,
+              {{"x-repo-commit", kProtocolCommit}, {"etag", "\"e1\""}, {"content-length", "12"}}),
       "https://hub/x");
-  EXPECT_EQ(small.commit, kCommit);
+  EXPECT_EQ(small.commit, kProtocolCommit);
   EXPECT_EQ(small.etag, "e1");
   EXPECT_EQ(small.size, 12u);
   EXPECT_EQ(small.url, "https://hub/x");
   const RemoteFile large =
-      parse_remote_file(headers(302, {{"x-repo-commit", kCommit},
+      parse_remote_file(headers(302, {{"x-repo-commit", kProtocolCommit},
                                       {"etag", "\"page\""},
                                       {"content-length", "99"},
                                       {"x-linked-etag", "\"e2\""},
@@ -114,9 +115,10 @@ TEST(HubProtocol, RefusesWhatIsNoHub) {
   };
   refused({}, "https://hub/x answered with no commit");
   refused({{"x-repo-commit", "../../x"}}, "the commit '../../x'");
-  refused({{"x-repo-commit", kCommit}}, "no ETag");
-  refused({{"x-repo-commit", kCommit}, {"etag", "\"../x\""}}, "the ETag '\"../x\"'");
-  refused({{"x-repo-commit", kCommit}, {"etag", "e"}, {"content-length", "-1"}}, "the size '-1'");
+  refused({{"x-repo-commit", kProtocolCommit}}, "no ETag");
+  refused({{"x-repo-commit", kProtocolCommit}, {"etag", "\"../x\""}}, "the ETag '\"../x\"'");
+  refused({{"x-repo-commit", kProtocolCommit}, {"etag", "e"}, {"content-length", "-1"}},
+          "the size '-1'");
 }
 
 TEST(HubProtocol, StatesWhyARedirectIsNotFollowed) {
@@ -154,11 +156,11 @@ TEST(HubProtocol, Problems) {
 
 TEST(HubProtocol, ListingsReferencesAndIndexes) {
   const RepositoryListing listing =
-      parse_listing(R"({"sha": ")" + kCommit +
+      parse_listing(R"({"sha": ")" + kProtocolCommit +
                         R"(", "siblings": [{"rfilename": "b/c.parquet"}, {"rfilename": "a.json"},
              {"rfilename": "../x"}, {"rfilename": "/x"}, {"rfilename": "a//b"}, {"rfilename": 1}, 2]})",
                     "url");
-  EXPECT_EQ(listing.commit, kCommit);
+  EXPECT_EQ(listing.commit, kProtocolCommit);
   EXPECT_THAT(listing.files, ElementsAre("a.json", "b/c.parquet"));
   for (const char* bad : {"", "[]", "{}", R"({"sha": "x", "siblings": []})", "<html>"})
     EXPECT_THROW(parse_listing(bad, "url"), DataError) << bad;

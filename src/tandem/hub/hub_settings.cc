@@ -8,7 +8,7 @@
 namespace tandem::hub {
 namespace {
 
-std::string trimmed(std::string text) {
+std::string without_blanks(std::string text) {
   const auto is_space = [](char c) { return static_cast<unsigned char>(c) <= ' '; };
   while (!text.empty() && is_space(text.back())) text.pop_back();
   text.erase(text.begin(), std::find_if_not(text.begin(), text.end(), is_space));
@@ -18,7 +18,7 @@ std::string trimmed(std::string text) {
 // A token goes into a header: a text that would end the header or is not a token is refused without
 // printing it.
 std::string checked_token(const std::string& text, const std::string& source) {
-  std::string token = trimmed(text);
+  std::string token = without_blanks(text);
   const bool clean = std::all_of(token.begin(), token.end(), [](char c) {
     return static_cast<unsigned char>(c) > ' ' && static_cast<unsigned char>(c) < 0x7f;
   });
@@ -42,7 +42,7 @@ std::optional<std::string> find_token(const Environment& environment,
   }
   if (!file) return std::nullopt;
   const auto text = read_file_if_exists(expand_home(*file, environment));
-  if (!text || trimmed(*text).empty()) return std::nullopt;
+  if (!text || without_blanks(*text).empty()) return std::nullopt;
   return checked_token(*text, "'" + *file + "'");
 }
 
@@ -76,7 +76,8 @@ HubSettings hub_settings(const Environment& environment, const std::optional<std
                          RepositoryType type) {
   HubSettings settings;
   settings.offline = forbidden_by(environment, type);
-  if (const auto endpoint = environment.get("HF_ENDPOINT")) settings.endpoint = trimmed(*endpoint);
+  if (const auto endpoint = environment.get("HF_ENDPOINT"))
+    settings.endpoint = without_blanks(*endpoint);
   while (settings.endpoint.ends_with('/')) settings.endpoint.pop_back();
   if (!origin_of(settings.endpoint)) {
     raise<ConfigError>(

@@ -17,8 +17,6 @@ namespace tandem::job {
 namespace {
 
 // The unit of both lines.
-double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
-
 // Scratch is reserved generously; these are the parts that a step touches: the largest weight
 // packed for a product, and a tile of a product or a head of attention per thread.
 std::size_t scratch_bytes(const models::ModelConfig& config, bool bf16, int num_threads) {

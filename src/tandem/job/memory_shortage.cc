@@ -14,8 +14,6 @@ namespace {
 constexpr double kSurely = 1.1;
 constexpr double kPerhaps = 0.95;
 
-double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
-
 // All ranks that share one limit.
 struct Shared {
   MemoryLimit limit;

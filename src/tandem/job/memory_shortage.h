@@ -11,6 +11,8 @@
 
 namespace tandem::job {
 
+inline double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
 // One rank's planned use of one limit.
 struct LimitedRank {
   int rank = 0;

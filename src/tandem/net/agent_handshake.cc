@@ -24,7 +24,7 @@ std::string greeting_of(std::string_view protocol) {
   return text.append(view_of(checksum));
 }
 
-bool is_whole(std::string_view bytes) {
+bool has_good_checksum(std::string_view bytes) {
   return bytes.size() >= kHandshakeBytes && read_as<std::uint32_t>(bytes.substr(kSummedBytes)) ==
                                                 crc32c(bytes.substr(0, kSummedBytes));
 }
@@ -36,17 +36,17 @@ std::string make_handshake() { return greeting_of(kProtocol); }
 std::string make_visitor_handshake() { return greeting_of(kVisitorProtocol); }
 
 bool is_handshake(std::string_view bytes) {
-  return bytes.starts_with(kProtocol) && is_whole(bytes);
+  return bytes.starts_with(kProtocol) && has_good_checksum(bytes);
 }
 
 bool is_visitor_handshake(std::string_view bytes) {
-  return bytes.starts_with(kVisitorProtocol) && is_whole(bytes);
+  return bytes.starts_with(kVisitorProtocol) && has_good_checksum(bytes);
 }
 
 // The bytes of an unrelated program differ from the protocol in more than a few bits.
 bool is_damaged_handshake(std::string_view bytes) {
   constexpr int kFewBits = 4;
-  if (bytes.size() < kHandshakeBytes || is_whole(bytes)) return false;
+  if (bytes.size() < kHandshakeBytes || has_good_checksum(bytes)) return false;
   int wrong = 0;
   for (std::size_t i = 0; i < kProtocol.size(); ++i)
     wrong += std::popcount(static_cast<unsigned char>(bytes[i] ^ kProtocol[i]));

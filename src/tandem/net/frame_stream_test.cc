@@ -11,14 +11,14 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-constexpr FrameProtocol kProtocol{"a test", 0x54455354, 3, 100000};
+constexpr FrameProtocol kStreamProtocol{"a test", 0x54455354, 3, 100000};
 
 struct Streams {
   Streams() {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
-    here.emplace(FrameReader(kProtocol), FileDescriptor(ends[0]));
-    there.emplace(FrameReader(kProtocol), FileDescriptor(ends[1]));
+    here.emplace(FrameReader(kStreamProtocol), FileDescriptor(ends[0]));
+    there.emplace(FrameReader(kStreamProtocol), FileDescriptor(ends[1]));
   }
   std::optional<FrameStream> here, there;
 };
@@ -31,7 +31,8 @@ struct Piped {
     EXPECT_EQ(::pipe(from), 0);
     writer = FileDescriptor(to[1]);
     reader = FileDescriptor(from[0]);
-    stream.emplace(FrameReader(kProtocol), FileDescriptor(to[0]), FileDescriptor(from[1]), limits);
+    stream.emplace(FrameReader(kStreamProtocol), FileDescriptor(to[0]), FileDescriptor(from[1]),
+                   limits);
   }
   void write(const std::string& bytes) const {
     EXPECT_EQ(::write(writer.get(), bytes.data(), bytes.size()),
@@ -90,7 +91,7 @@ TEST(FrameStream, EndsAtBytesThatAreNoFrame) {
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"), std::string(100, '\xff')}) {
     Piped piped({});
-    piped.write(encode_frame(kProtocol, 0, {"right"}) + bytes);
+    piped.write(encode_frame(kStreamProtocol, 0, {"right"}) + bytes);
     piped.stream->serve();
     EXPECT_EQ(piped.stream->take().value().payload, "right");
     EXPECT_FALSE(piped.stream->take());
@@ -101,7 +102,7 @@ TEST(FrameStream, EndsAtBytesThatAreNoFrame) {
 TEST(FrameStream, SkipsNoiseBeforeTheFirstFrameOnly) {
   for (const std::string& noise : {std::string("x"), std::string(19, 'x'), std::string(900, 'x')}) {
     Piped piped({.most_noise = 1000});
-    piped.write(noise + encode_frame(kProtocol, 0, {"first"}));
+    piped.write(noise + encode_frame(kStreamProtocol, 0, {"first"}));
     piped.stream->serve();
     EXPECT_EQ(piped.stream->take().value().payload, "first");
     piped.write("more noise, which is not skipped");
@@ -110,7 +111,7 @@ TEST(FrameStream, SkipsNoiseBeforeTheFirstFrameOnly) {
     EXPECT_EQ(piped.stream->ended(), "it sent something that is not a frame");
   }
   Piped chatter({.most_noise = 1000});
-  chatter.write(std::string(2000, 'x') + encode_frame(kProtocol, 0, {"first"}));
+  chatter.write(std::string(2000, 'x') + encode_frame(kStreamProtocol, 0, {"first"}));
   chatter.stream->serve();
   EXPECT_FALSE(chatter.stream->take());
   EXPECT_EQ(chatter.stream->ended(), "it is not tandem of this version");

@@ -33,13 +33,13 @@ class Parts final : public TrainedParts {
   double dropout_;
 };
 
-constexpr std::size_t kIn = 24, kOut = 20, kRows = 17;
+constexpr std::size_t kAdaptedIn = 24, kAdaptedOut = 20, kAdaptedRows = 17;
 const std::vector<std::string> kModules = {"q", "k", "v"};
 
 Linear add_layers(ParameterLayout& layout) {
-  layout.add_linear("head", "head", 4, kIn);
-  const Linear qkv = layout.add_linear("qkv", kModules, kOut, kIn);
-  layout.add_layer_norm("norm", kIn);
+  layout.add_linear("head", "head", 4, kAdaptedIn);
+  const Linear qkv = layout.add_linear("qkv", kModules, kAdaptedOut, kAdaptedIn);
+  layout.add_layer_norm("norm", kAdaptedIn);
   return qkv;
 }
 
@@ -66,13 +66,13 @@ TEST(FrozenLayout, HasTheTrainedParametersFirst) {
     if (expected) trained += parameter.size;
   }
   EXPECT_EQ(trained, layout.num_trainable_parameters());
-  EXPECT_EQ(trained, 4 * kIn + 4 + (3 + 5) * (kIn + kOut));
+  EXPECT_EQ(trained, 4 * kAdaptedIn + 4 + (3 + 5) * (kAdaptedIn + kAdaptedOut));
   ASSERT_EQ(qkv.low_rank.parts.size(), 2u);
   EXPECT_EQ(qkv.low_rank.rank(), 8u);
-  EXPECT_EQ(qkv.low_rank.parts[1].down, qkv.low_rank.parts[0].down + 3 * kIn);
-  EXPECT_EQ(qkv.low_rank.parts[1].first_output, 2 * kOut);
+  EXPECT_EQ(qkv.low_rank.parts[1].down, qkv.low_rank.parts[0].down + 3 * kAdaptedIn);
+  EXPECT_EQ(qkv.low_rank.parts[1].first_output, 2 * kAdaptedOut);
   EXPECT_EQ(layout.trainable_ranges().back().end, layout.trained_size());
-  EXPECT_GE(layout.bf16_size(), qkv.weight + 3 * kOut * kIn);
+  EXPECT_GE(layout.bf16_size(), qkv.weight + 3 * kAdaptedOut * kAdaptedIn);
 }
 
 TEST(FrozenLayout, RefusesAProductThatIsHalfFrozen) {
@@ -82,7 +82,7 @@ TEST(FrozenLayout, RefusesAProductThatIsHalfFrozen) {
     bool trains(std::string_view parameter) const override { return parameter.starts_with("q"); }
   };
   ParameterLayout layout(std::make_shared<Half>(), 0);
-  EXPECT_THROW(layout.add_linear("qkv", kModules, kOut, kIn), ConfigError);
+  EXPECT_THROW(layout.add_linear("qkv", kModules, kAdaptedOut, kAdaptedIn), ConfigError);
 }
 
 float value_at(std::size_t i, std::size_t salt) {
@@ -108,7 +108,7 @@ struct Layer {
         kernel_set(kernels::select_kernels(kernels::CpuFeatures::detect(), overrides,
                                            Precision::kBfloat16)),
         scratch(threads_count),
-        memory(low_rank_bytes(qkv, kRows, precision()) + kTensorAlignment) {
+        memory(low_rank_bytes(qkv, kAdaptedRows, precision()) + kTensorAlignment) {
     for (std::size_t i = 0; i < bf16.size(); ++i) bf16[i] = to_bfloat16(f32[i]);
   }
 
@@ -154,8 +154,9 @@ struct Layer {
   template <class Of>
   double base(const std::vector<T>& x, std::size_t r, std::size_t o, Of of) const {
     double sum = of(f32[qkv.bias + o]);
-    for (std::size_t c = 0; c < kIn; ++c)
-      sum += of(static_cast<double>(to_float(x[r * kIn + c])) * weight(qkv.weight + o * kIn + c));
+    for (std::size_t c = 0; c < kAdaptedIn; ++c)
+      sum += of(static_cast<double>(to_float(x[r * kAdaptedIn + c])) *
+                weight(qkv.weight + o * kAdaptedIn + c));
     return sum;
   }
   template <class Of>
@@ -165,8 +166,9 @@ struct Layer {
       if (o < part.first_output || o >= part.first_output + part.outputs) continue;
       for (std::size_t k = 0; k < part.rank; ++k) {
         double low = 0;
-        for (std::size_t c = 0; c < kIn; ++c)
-          low += of(factor(r, c) * to_float(x[r * kIn + c]) * weight(part.down + k * kIn + c));
+        for (std::size_t c = 0; c < kAdaptedIn; ++c)
+          low += of(factor(r, c) * to_float(x[r * kAdaptedIn + c]) *
+                    weight(part.down + k * kAdaptedIn + c));
         sum += of(static_cast<double>(part.scale) * low *
                   f32[part.up + (o - part.first_output) * part.rank + k]);
       }
@@ -184,22 +186,23 @@ struct Layer {
   kernels::Scratch scratch;
   kernels::Context context{threads, kernel_set, scratch};
   std::vector<std::byte> memory;
-  std::vector<std::uint32_t> row_begin = {0, 6, kRows};
-  std::vector<std::uint32_t> key_count = {6, kRows - 6};
+  std::vector<std::uint32_t> row_begin = {0, 6, kAdaptedRows};
+  std::vector<std::uint32_t> key_count = {6, kAdaptedRows - 6};
   std::vector<std::uint64_t> sample = {4, 11};
 };
 
 // Roundings to T on the way to y: of the base product, of the sum, and in the update of the input,
-// of x·Aᵀ and of s·B. Sums are in f32, of at most kIn terms.
+// of x·Aᵀ and of s·B. Sums are in f32, of at most kAdaptedIn terms.
 template <class T>
 void expect_forward_as_in_the_paper(double dropout) {
   Layer<T> layer(dropout);
-  const auto x = values<T>(kRows * kIn, 1);
-  std::vector<T> y(kRows * 3 * kOut);
+  const auto x = values<T>(kAdaptedRows * kAdaptedIn, 1);
+  std::vector<T> y(kAdaptedRows * 3 * kAdaptedOut);
   linear_forward<T>(layer.pass(), layer.qkv, x, y);
-  const double unit = std::is_same_v<T, float> ? kIn * 0x1p-24 : 0x1p-8 + kIn * 0x1p-24;
+  const double unit =
+      std::is_same_v<T, float> ? kAdaptedIn * 0x1p-24 : 0x1p-8 + kAdaptedIn * 0x1p-24;
   for (std::size_t i = 0; i < y.size(); ++i) {
-    const std::size_t r = i / (3 * kOut), o = i % (3 * kOut);
+    const std::size_t r = i / (3 * kAdaptedOut), o = i % (3 * kAdaptedOut);
     const double want = layer.y(x, r, o);
     const double bound =
         unit * (layer.size_of_base(x, r, o) + std::abs(want) + 3 * layer.size_of_update(x, r, o));
@@ -218,55 +221,57 @@ TEST(LowRank, ForwardIsThatOfThePaper) {
 template <class T>
 void expect_gradients_of_the_formula(double dropout, double tolerance) {
   Layer<T> layer(dropout);
-  const auto x = values<T>(kRows * kIn, 1);
-  const auto grad_y = values<T>(kRows * 3 * kOut, 2);
-  std::vector<float> grad_x(kRows * kIn, 0.0f);
+  const auto x = values<T>(kAdaptedRows * kAdaptedIn, 1);
+  const auto grad_y = values<T>(kAdaptedRows * 3 * kAdaptedOut, 2);
+  std::vector<float> grad_x(kAdaptedRows * kAdaptedIn, 0.0f);
   const Gradients grads{layer.grads, false};
   linear_backward<T, float>(layer.pass(), layer.qkv, x, grad_y, grad_x,
                             /*accumulate_grad_x=*/false, grads);
-  for (std::size_t r = 0; r < kRows; ++r) {
-    for (std::size_t c = 0; c < kIn; ++c) {
+  for (std::size_t r = 0; r < kAdaptedRows; ++r) {
+    for (std::size_t c = 0; c < kAdaptedIn; ++c) {
       double want = 0;
-      for (std::size_t o = 0; o < 3 * kOut; ++o) {
-        const double g = to_float(grad_y[r * 3 * kOut + o]);
-        want += g * layer.weight(layer.qkv.weight + o * kIn + c);
+      for (std::size_t o = 0; o < 3 * kAdaptedOut; ++o) {
+        const double g = to_float(grad_y[r * 3 * kAdaptedOut + o]);
+        want += g * layer.weight(layer.qkv.weight + o * kAdaptedIn + c);
         for (const LowRankPart& part : layer.qkv.low_rank.parts) {
           if (o < part.first_output || o >= part.first_output + part.outputs) continue;
           for (std::size_t k = 0; k < part.rank; ++k) {
             want += g * static_cast<double>(part.scale) * layer.factor(r, c) *
-                    layer.weight(part.down + k * kIn + c) *
+                    layer.weight(part.down + k * kAdaptedIn + c) *
                     layer.f32[part.up + (o - part.first_output) * part.rank + k];
           }
         }
       }
-      ASSERT_NEAR(grad_x[r * kIn + c], want, tolerance * (1 + std::abs(want))) << r << " " << c;
+      ASSERT_NEAR(grad_x[r * kAdaptedIn + c], want, tolerance * (1 + std::abs(want)))
+          << r << " " << c;
     }
   }
   for (const LowRankPart& part : layer.qkv.low_rank.parts) {
-    for (std::size_t i = 0; i < part.rank * kIn; ++i) {
-      const std::size_t k = i / kIn, c = i % kIn;
+    for (std::size_t i = 0; i < part.rank * kAdaptedIn; ++i) {
+      const std::size_t k = i / kAdaptedIn, c = i % kAdaptedIn;
       double want = 0;
-      for (std::size_t r = 0; r < kRows; ++r) {
+      for (std::size_t r = 0; r < kAdaptedRows; ++r) {
         double low = 0;
         for (std::size_t o = 0; o < part.outputs; ++o) {
-          low += static_cast<double>(to_float(grad_y[r * 3 * kOut + part.first_output + o])) *
-                 layer.f32[part.up + o * part.rank + k];
+          low +=
+              static_cast<double>(to_float(grad_y[r * 3 * kAdaptedOut + part.first_output + o])) *
+              layer.f32[part.up + o * part.rank + k];
         }
-        want +=
-            static_cast<double>(part.scale) * low * layer.factor(r, c) * to_float(x[r * kIn + c]);
+        want += static_cast<double>(part.scale) * low * layer.factor(r, c) *
+                to_float(x[r * kAdaptedIn + c]);
       }
       ASSERT_NEAR(layer.grads[part.down + i], want, tolerance * (1 + std::abs(want))) << i;
     }
     for (std::size_t i = 0; i < part.outputs * part.rank; ++i) {
       const std::size_t o = i / part.rank, k = i % part.rank;
       double want = 0;
-      for (std::size_t r = 0; r < kRows; ++r) {
+      for (std::size_t r = 0; r < kAdaptedRows; ++r) {
         double low = 0;
-        for (std::size_t c = 0; c < kIn; ++c)
-          low +=
-              layer.factor(r, c) * to_float(x[r * kIn + c]) * layer.weight(part.down + k * kIn + c);
+        for (std::size_t c = 0; c < kAdaptedIn; ++c)
+          low += layer.factor(r, c) * to_float(x[r * kAdaptedIn + c]) *
+                 layer.weight(part.down + k * kAdaptedIn + c);
         want += static_cast<double>(part.scale) * low *
-                to_float(grad_y[r * 3 * kOut + part.first_output + o]);
+                to_float(grad_y[r * 3 * kAdaptedOut + part.first_output + o]);
       }
       ASSERT_NEAR(layer.grads[part.up + i], want, tolerance * (1 + std::abs(want))) << i;
     }
@@ -283,8 +288,8 @@ TEST(LowRank, GradientsAreThoseOfTheFormula) {
 // Gradients of a second micro-batch are added, and frozen parameters have none.
 TEST(LowRank, AccumulatesGradientsOfTheAdapterAlone) {
   Layer<float> layer(0);
-  const auto x = values<float>(kRows * kIn, 1);
-  const auto grad_y = values<float>(kRows * 3 * kOut, 2);
+  const auto x = values<float>(kAdaptedRows * kAdaptedIn, 1);
+  const auto grad_y = values<float>(kAdaptedRows * 3 * kAdaptedOut, 2);
   linear_backward_weight<float>(layer.pass(), layer.qkv, x, grad_y, {layer.grads, false});
   const std::vector<float> once = layer.grads;
   linear_backward_weight<float>(layer.pass(), layer.qkv, x, grad_y, {layer.grads, true});
@@ -297,9 +302,9 @@ TEST(LowRank, AccumulatesGradientsOfTheAdapterAlone) {
 TEST(LowRank, HasTheSameBitsForAnyNumberOfThreads) {
   const auto run = [](int threads) {
     Layer<bfloat16> layer(0.25, threads);
-    const auto x = values<bfloat16>(kRows * kIn, 1);
-    const auto grad_y = values<bfloat16>(kRows * 3 * kOut, 2);
-    std::vector<bfloat16> y(kRows * 3 * kOut), grad_x(kRows * kIn);
+    const auto x = values<bfloat16>(kAdaptedRows * kAdaptedIn, 1);
+    const auto grad_y = values<bfloat16>(kAdaptedRows * 3 * kAdaptedOut, 2);
+    std::vector<bfloat16> y(kAdaptedRows * 3 * kAdaptedOut), grad_x(kAdaptedRows * kAdaptedIn);
     linear_forward<bfloat16>(layer.pass(), layer.qkv, x, y);
     linear_backward<bfloat16, bfloat16>(layer.pass(), layer.qkv, x, grad_y, grad_x, false,
                                         {layer.grads, false});

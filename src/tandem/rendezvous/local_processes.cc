@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
 constexpr const char* kMarkName = "tandem-waits-for-ranks";
-constexpr milliseconds kLook{1000};
+constexpr milliseconds kProcessLook{1000};
 
 std::optional<int> to_int(std::string_view text) {
   int value = 0;
@@ -162,7 +162,7 @@ void WaitingMark::stay() { (void)::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0); }
 
 void LocalProcessWatch::check(const std::function<bool(const LocalProcess&)>& matters) {
   const auto now = Clock::now();
-  if (limit_.count() == 0 || now - looked_ < kLook) return;
+  if (limit_.count() == 0 || now - looked_ < kProcessLook) return;
   looked_ = now;
   std::map<int, Clock::time_point> stopped;
   for (const LocalProcess& rank : find_local_processes(variables_)) {

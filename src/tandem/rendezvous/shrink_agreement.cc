@@ -19,10 +19,10 @@ using std::chrono::milliseconds;
 
 // Sleeps are short so that deaths in ShrinkPeers are noticed.
 constexpr milliseconds kPollTimeout{20};
-constexpr milliseconds kIntroduction{10000};
+constexpr milliseconds kShrinkIntroduction{10000};
 // Ranks that wait for the host wait this much longer than the host: its message names the missing
 // ranks.
-constexpr milliseconds kGrace{2000};
+constexpr milliseconds kShrinkGrace{2000};
 constexpr milliseconds kSendLimit{2000};
 
 // A rank sends a RankHandshake and a request: the key (u64) and the ranks that it excludes. The
@@ -67,7 +67,7 @@ class ShrinkAgreement::Host {
       : shrink_agreement_(shrink_agreement),
         options_(shrink_agreement.options_),
         protocol_(protocol_of(shrink_agreement.listen_addresses_.size())),
-        pending_(kIntroduction, 4 * shrink_agreement.listen_addresses_.size() + 256) {
+        pending_(kShrinkIntroduction, 4 * shrink_agreement.listen_addresses_.size() + 256) {
     challenge_.rank = static_cast<std::uint32_t>(options_.rank);
     challenge_.listener =
         shrink_agreement.listen_addresses_[static_cast<std::size_t>(options_.rank)].listener;
@@ -320,7 +320,8 @@ class ShrinkAgreement::Client {
     while (!shrink_agreement_.peers_.gone(host_)) {
       shrink_agreement_.check_expelled();
       if (net::wait_readable(socket.get(), net::Deadline(kPollTimeout))) break;
-      if (deadline.elapsed_seconds() > deadline.limit_seconds() + 1e-3 * double(kGrace.count()))
+      if (deadline.elapsed_seconds() >
+          deadline.limit_seconds() + 1e-3 * double(kShrinkGrace.count()))
         return {};
     }
     net::FrameReader reader(protocol_);

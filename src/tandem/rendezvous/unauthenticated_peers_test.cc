@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 constexpr milliseconds kTimeout{20000};
 
-struct Outcome {
+struct BootstrapOutcome {
   std::vector<Met> met;
   std::string error;
   bool config_error = false;
@@ -49,7 +49,7 @@ class Rank {
   ~Rank() {
     if (thread_.joinable()) thread_.join();
   }
-  Outcome wait() {
+  BootstrapOutcome wait() {
     thread_.join();
     return outcome_;
   }
@@ -75,7 +75,7 @@ class Rank {
     outcome_.seconds = clock.elapsed_seconds();
   }
   Identity identity_;
-  Outcome outcome_;
+  BootstrapOutcome outcome_;
   std::thread thread_;
 };
 
@@ -113,7 +113,7 @@ TEST_P(UnauthenticatedPeers, DoNotDisturbTheStart) {
   GetParam().visit(port, stay);
   Rank two(2, 3, port);
   for (Rank* rank : {&zero, &one, &two}) {
-    const Outcome outcome = rank->wait();
+    const BootstrapOutcome outcome = rank->wait();
     EXPECT_EQ(outcome.error, "");
     ASSERT_EQ(outcome.met.size(), 3u);
     EXPECT_EQ(outcome.met[2].peer_info, "card 2");
@@ -227,7 +227,7 @@ TEST(Versions, ThatDifferAreRefusedAndTheJobStarts) {
                             HasSubstr("the same tandem on all hosts")));
     Rank one(1, 3, port, token);
     for (Rank* rank : {&zero, &one, &two}) {
-      const Outcome outcome = rank->wait();
+      const BootstrapOutcome outcome = rank->wait();
       EXPECT_EQ(outcome.error, "");
       EXPECT_THAT(outcome.log, HasSubstr("it has version 99")) << "every rank is notified";
     }
@@ -241,7 +241,7 @@ TEST(Versions, OfRankZeroToo) {
   wire::Challenge challenge;
   challenge.version = wire::kVersion + 1;
   send_bytes(victim, std::string(wire::view_of(wire::sealed(challenge))));
-  const Outcome outcome = one.wait();
+  const BootstrapOutcome outcome = one.wait();
   EXPECT_TRUE(outcome.config_error);
   EXPECT_THAT(outcome.error, HasSubstr(fmt::format(
                                  "has version {} of the rendezvous protocol, rank 1 has version {}",
@@ -263,7 +263,7 @@ TEST(JobToken, AJobBetweenHostsWithoutOneIsWarned) {
     Rank zero(0, 2, port, token, kTimeout, {}, /*local_size=*/1);
     Rank one(1, 2, port, token, kTimeout, {}, /*local_size=*/1);
     EXPECT_EQ(one.wait().log, "");
-    const Outcome outcome = zero.wait();
+    const BootstrapOutcome outcome = zero.wait();
     EXPECT_EQ(outcome.error, "");
     if (!token.empty()) {
       EXPECT_EQ(outcome.log, "");
@@ -291,11 +291,11 @@ TEST_P(WrongTokens, AreAClearErrorOnBothSides) {
   const int port = free_port();
   Rank zero(0, 2, port, GetParam().rank_0, milliseconds(1500));
   Rank one(1, 2, port, GetParam().rank_1, milliseconds(1500));
-  const Outcome refused = one.wait();
+  const BootstrapOutcome refused = one.wait();
   EXPECT_TRUE(refused.config_error);
   EXPECT_THAT(refused.error, AllOf(HasSubstr("refused"), HasSubstr("rank 1"),
                                    HasSubstr(GetParam().expected), HasSubstr("TANDEM_JOB_TOKEN")));
-  const Outcome waited = zero.wait();
+  const BootstrapOutcome waited = zero.wait();
   EXPECT_THAT(waited.log, HasSubstr(GetParam().expected));
   EXPECT_THAT(waited.error, AllOf(HasSubstr("rank 1"), HasSubstr(GetParam().expected)));
 }
@@ -358,7 +358,7 @@ TEST(LateRanks, ReceiveTheReasonOfTheFailure) {
   // Rank 1 receives the notice of the refused process: rank 0 has handled it.
   EXPECT_EQ(reply_on(rank_1).first, wire::kNotice);
   rank_1.reset();
-  const Outcome two = Rank(2, 3, port).wait();
+  const BootstrapOutcome two = Rank(2, 3, port).wait();
   EXPECT_THAT(two.error, AllOf(HasSubstr("rank 1"), HasSubstr("ended while the job was starting")));
   EXPECT_EQ(zero.wait().error, two.error);
 }

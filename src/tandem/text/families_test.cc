@@ -25,13 +25,13 @@ namespace tandem::text {
 namespace {
 
 using ::testing::HasSubstr;
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 namespace fs = std::filesystem;
 
 // The encoding with special tokens as transformers describes it.
-Json with_specials(const Tokenizer& tokenizer, const Encoding& encoding) {
+PlainJson with_family_specials(const Tokenizer& tokenizer, const Encoding& encoding) {
   const SequenceTemplate& frame = tokenizer.sequence_template();
-  Json ids = {frame.cls_id}, offsets = {{0, 0}}, words = {nullptr};
+  PlainJson ids = {frame.cls_id}, offsets = {{0, 0}}, words = {nullptr};
   for (std::size_t i = 0; i < encoding.ids.size(); ++i) {
     ids.push_back(encoding.ids[i]);
     offsets.push_back({encoding.offsets[i].begin, encoding.offsets[i].end});
@@ -44,7 +44,7 @@ Json with_specials(const Tokenizer& tokenizer, const Encoding& encoding) {
 }
 
 // `row` with the same keys.
-void expect_equal(const Json& got, const Json& row, const Json& text) {
+void expect_equal(const PlainJson& got, const PlainJson& row, const PlainJson& text) {
   for (const char* key : {"input_ids", "offsets", "word_ids"})
     EXPECT_EQ(got[key], row[key]) << key << " of " << text;
 }
@@ -65,9 +65,9 @@ class FamilyGolden : public testing::SharedDataTest {
     const auto rows = testing::read_gzip_json_lines(tasks() / file);
     ASSERT_EQ(rows.size(), 363u);
     Encoding encoding;
-    for (const Json& row : rows) {
+    for (const PlainJson& row : rows) {
       tokenizer.encode(row["text"].get<std::string>(), encoding);
-      expect_equal(with_specials(tokenizer, encoding), part == nullptr ? row : row[part],
+      expect_equal(with_family_specials(tokenizer, encoding), part == nullptr ? row : row[part],
                    row["text"]);
       if (HasFailure()) FAIL() << "further rows are not compared";
     }
@@ -77,10 +77,10 @@ class FamilyGolden : public testing::SharedDataTest {
     const auto rows = testing::read_gzip_json_lines(tasks() / file);
     ASSERT_EQ(rows.size(), 80u);
     Encoding encoding;
-    for (const Json& row : rows) {
+    for (const PlainJson& row : rows) {
       const auto words = row["words"].get<std::vector<std::string>>();
       tokenizer.encode_words(std::vector<std::string_view>(words.begin(), words.end()), encoding);
-      expect_equal(with_specials(tokenizer, encoding), row, row["words"]);
+      expect_equal(with_family_specials(tokenizer, encoding), row, row["words"]);
     }
   }
 };
@@ -133,18 +133,18 @@ fs::path small(const char* name) {
 }
 
 void expect_cases(const Tokenizer& tokenizer, const char* key) {
-  const Json goldens = Json::parse(read_file(small("tokens.json")));
-  const Json& cases = goldens[key];
+  const PlainJson goldens = PlainJson::parse(read_file(small("tokens.json")));
+  const PlainJson& cases = goldens[key];
   EXPECT_GT(cases["texts"].size(), 40u);
   Encoding encoding;
-  for (const Json& row : cases["texts"]) {
+  for (const PlainJson& row : cases["texts"]) {
     tokenizer.encode(row["text"].get<std::string>(), encoding);
-    expect_equal(with_specials(tokenizer, encoding), row, row["text"]);
+    expect_equal(with_family_specials(tokenizer, encoding), row, row["text"]);
   }
-  for (const Json& row : cases["words"]) {
+  for (const PlainJson& row : cases["words"]) {
     const auto words = row["text"].get<std::vector<std::string>>();
     tokenizer.encode_words(std::vector<std::string_view>(words.begin(), words.end()), encoding);
-    expect_equal(with_specials(tokenizer, encoding), row, row["text"]);
+    expect_equal(with_family_specials(tokenizer, encoding), row, row["text"]);
   }
 }
 
@@ -167,13 +167,13 @@ class SmallFamily : public ::testing::Test {
   }
 
   // tokenizer.json, changed.
-  void write(const char* from, const std::function<void(Json&)>& edit) const {
-    Json json = Json::parse(read_file(small(from) / "tokenizer.json"));
+  void write(const char* from, const std::function<void(PlainJson&)>& edit) const {
+    PlainJson json = PlainJson::parse(read_file(small(from) / "tokenizer.json"));
     edit(json);
     write_file(folder_ / "tokenizer.json", json.dump());
   }
 
-  std::string error_of(const char* from, const std::function<void(Json&)>& edit) const {
+  std::string error_of(const char* from, const std::function<void(PlainJson&)>& edit) const {
     write(from, edit);
     return error();
   }
@@ -206,7 +206,9 @@ class SmallFamily : public ::testing::Test {
     for (const char* name : names) {
       const std::string got = read_file(out / name), want = read_file(small(original) / name);
       if (std::string_view(name).ends_with(".json")) {
-        EXPECT_EQ(Json::diff(Json::parse(want), Json::parse(got)), Json::array()) << name;
+        EXPECT_EQ(PlainJson::diff(PlainJson::parse(want), PlainJson::parse(got)),
+                  PlainJson::array())
+            << name;
       } else {
         EXPECT_EQ(got, want) << name;
       }
@@ -243,22 +245,22 @@ TEST_F(SmallFamily, AddPrefixSpaceIsSaved) {
   copy("roberta", {"tokenizer.json", "tokenizer_config.json"});
   const testing::TemporaryFolder out;
   Tokenizer::load(folder_.path(), {.add_prefix_space = true}).save(out.path());
-  const Json config = Json::parse(read_file(out / "tokenizer_config.json"));
+  const PlainJson config = PlainJson::parse(read_file(out / "tokenizer_config.json"));
   EXPECT_EQ(config["add_prefix_space"], true);
   expect_cases(Tokenizer::load(out.path()), "roberta_prefix_space");
 }
 
 TEST_F(SmallFamily, MergesInTheOlderForm) {
-  write("roberta", [](Json& json) {
-    for (Json& merge : json["model"]["merges"])
+  write("roberta", [](PlainJson& json) {
+    for (PlainJson& merge : json["model"]["merges"])
       merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
   });
   expect_cases(Tokenizer::load(folder_.path()), "roberta");
 }
 
 TEST_F(SmallFamily, MetaspaceInItsForms) {
-  const auto with = [&](const Json& metaspace) {
-    write("xlmr", [&](Json& json) {
+  const auto with = [&](const PlainJson& metaspace) {
+    write("xlmr", [&](PlainJson& json) {
       json["pre_tokenizer"] = metaspace;
       json["pre_tokenizer"]["type"] = "Metaspace";
       json["pre_tokenizer"]["replacement"] = "\u2581";
@@ -275,32 +277,32 @@ TEST_F(SmallFamily, MetaspaceInItsForms) {
 // --- files that are broken or of other kinds ---
 
 TEST_F(SmallFamily, ErrorsOfBpe) {
-  const auto error = [&](const std::function<void(Json&)>& edit) {
+  const auto error = [&](const std::function<void(PlainJson&)>& edit) {
     return error_of("roberta", edit);
   };
-  EXPECT_THAT(error([](Json& j) { j["model"]["merges"][3] = "a"; }),
+  EXPECT_THAT(error([](PlainJson& j) { j["model"]["merges"][3] = "a"; }),
               HasSubstr("merge 3 is \"a\", expected two tokens with one blank between them"));
-  EXPECT_THAT(error([](Json& j) { j["model"]["merges"][3] = {"a"}; }),
+  EXPECT_THAT(error([](PlainJson& j) { j["model"]["merges"][3] = {"a"}; }),
               HasSubstr("merge 3 is neither"));
-  EXPECT_THAT(error([](Json& j) {
+  EXPECT_THAT(error([](PlainJson& j) {
                 j["model"]["merges"][3] = {"a", "\u4e2d"};
               }),
               HasSubstr("merge 3 needs the token \"\u4e2d\", which the vocabulary does not have"));
-  EXPECT_THAT(error([](Json& j) { j["model"]["vocab"].erase("a"); }),
+  EXPECT_THAT(error([](PlainJson& j) { j["model"]["vocab"].erase("a"); }),
               HasSubstr("no token \"a\" for byte 97"));
-  EXPECT_THAT(error([](Json& j) { j["model"]["vocab"]["a"] = -4; }),
+  EXPECT_THAT(error([](PlainJson& j) { j["model"]["vocab"]["a"] = -4; }),
               HasSubstr("the id of token \"a\" is not an integer"));
-  EXPECT_THAT(error([](Json& j) { j["model"]["dropout"] = 0.1; }),
+  EXPECT_THAT(error([](PlainJson& j) { j["model"]["dropout"] = 0.1; }),
               HasSubstr("dropout = 0.1, which is not supported"));
-  EXPECT_THAT(error([](Json& j) { j["model"].erase("merges"); }), HasSubstr("has no merges"));
-  EXPECT_THAT(error([](Json& j) {
+  EXPECT_THAT(error([](PlainJson& j) { j["model"].erase("merges"); }), HasSubstr("has no merges"));
+  EXPECT_THAT(error([](PlainJson& j) {
                 j["normalizer"] = {{"type", "NFKC"}};
               }),
               HasSubstr("the normalizer is \"NFKC\", expected \"NFC\" or none with byte-level "
                         "BPE"));
-  EXPECT_THAT(error([](Json& j) { j["pre_tokenizer"]["type"] = "Whitespace"; }),
+  EXPECT_THAT(error([](PlainJson& j) { j["pre_tokenizer"]["type"] = "Whitespace"; }),
               HasSubstr("the pre_tokenizer is \"Whitespace\", expected \"ByteLevel\""));
-  EXPECT_THAT(error([](Json& j) { j["post_processor"].erase("sep"); }),
+  EXPECT_THAT(error([](PlainJson& j) { j["post_processor"].erase("sep"); }),
               HasSubstr("type \"RobertaProcessing\") does not make [CLS] A [SEP] B [SEP]"));
   fs::remove(folder_ / "tokenizer.json");
   copy("roberta", {"vocab.json"});
@@ -313,38 +315,40 @@ TEST_F(SmallFamily, ErrorsOfBpe) {
 }
 
 TEST_F(SmallFamily, ErrorsOfUnigram) {
-  const auto error = [&](const std::function<void(Json&)>& edit) { return error_of("xlmr", edit); };
-  EXPECT_THAT(error([](Json& j) { j["model"]["vocab"][7] = {"a"}; }),
+  const auto error = [&](const std::function<void(PlainJson&)>& edit) {
+    return error_of("xlmr", edit);
+  };
+  EXPECT_THAT(error([](PlainJson& j) { j["model"]["vocab"][7] = {"a"}; }),
               HasSubstr("entry 7 of the vocabulary is not [\"token\", score]"));
-  EXPECT_THAT(error([](Json& j) {
+  EXPECT_THAT(error([](PlainJson& j) {
                 j["model"]["vocab"][7] = {std::string(513, 'a'), -1.0};
               }),
               HasSubstr("token 7 has 513 bytes and the score -1, expected at most 512 bytes"));
-  EXPECT_THAT(error([](Json& j) { j["model"]["unk_id"] = 100000; }),
+  EXPECT_THAT(error([](PlainJson& j) { j["model"]["unk_id"] = 100000; }),
               HasSubstr("unk_id of the Unigram model is 100000, expected 0 to"));
-  EXPECT_THAT(error([](Json& j) { j["model"]["byte_fallback"] = true; }),
+  EXPECT_THAT(error([](PlainJson& j) { j["model"]["byte_fallback"] = true; }),
               HasSubstr("byte_fallback of the Unigram model is not supported"));
-  EXPECT_THAT(error([](Json& j) {
+  EXPECT_THAT(error([](PlainJson& j) {
                 j["normalizer"] = {{"type", "NFKC"}};
               }),
               HasSubstr("the normalizer is \"NFKC\", expected \"Precompiled\""));
-  EXPECT_THAT(error([](Json& j) {
+  EXPECT_THAT(error([](PlainJson& j) {
                 j["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "AAA"}};
               }),
               HasSubstr("precompiled_charsmap is not base64"));
-  EXPECT_THAT(error([](Json& j) {
+  EXPECT_THAT(error([](PlainJson& j) {
                 j["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "/wAAAAAA"}};
               }),
               HasSubstr("has 6 bytes and a trie of 255 bytes"));
-  EXPECT_THAT(error([](Json& j) {
+  EXPECT_THAT(error([](PlainJson& j) {
                 j["normalizer"]["normalizers"][2]["pattern"] = {{"Regex", "a+"}};
               }),
               HasSubstr("replaces the pattern {\"Regex\":\"a+\"}"));
-  EXPECT_THAT(error([](Json& j) { j["pre_tokenizer"]["prepend_scheme"] = "last"; }),
+  EXPECT_THAT(error([](PlainJson& j) { j["pre_tokenizer"]["prepend_scheme"] = "last"; }),
               HasSubstr("prepend_scheme is \"last\""));
-  EXPECT_THAT(error([](Json& j) { j["pre_tokenizer"]["type"] = "Split"; }),
+  EXPECT_THAT(error([](PlainJson& j) { j["pre_tokenizer"]["type"] = "Split"; }),
               HasSubstr("expected \"Metaspace\""));
-  EXPECT_THAT(error([](Json& j) { j["post_processor"]["pair"].erase(0); }),
+  EXPECT_THAT(error([](PlainJson& j) { j["post_processor"]["pair"].erase(0); }),
               HasSubstr("does not make [CLS] A [SEP]"));
   fs::remove(folder_ / "tokenizer.json");
   const std::string model = read_file(small("xlmr") / "sentencepiece.bpe.model");
@@ -467,7 +471,8 @@ TEST_F(FamilyGolden, SavesWhatItRead) {
       SCOPED_TRACE(fmt::format("{} of {}", leaf, name));
       const std::string got = read_file(folder / leaf), want = read_file(file.path());
       if (leaf.ends_with(".json")) {
-        EXPECT_EQ(Json::diff(Json::parse(want), Json::parse(got)), Json::array());
+        EXPECT_EQ(PlainJson::diff(PlainJson::parse(want), PlainJson::parse(got)),
+                  PlainJson::array());
       } else {
         EXPECT_EQ(got, want);
       }

@@ -100,7 +100,7 @@ constexpr std::string_view kFrame = "the special tokens around a text and a pair
 constexpr std::string_view kNormalizing = "how characters are normalized";
 constexpr std::string_view kToken = "an added token and its flags";
 constexpr std::string_view kPieces = "how words become tokens";
-constexpr std::string_view kWords = "how a text is split into words";
+constexpr std::string_view kSplitsWords = "how a text is split into words";
 
 constexpr KnownKey kJsonKeys[] = {
     {"version", "file", kIrrelevant, "the version of the format"},
@@ -143,16 +143,16 @@ constexpr KnownKey kJsonKeys[] = {
     {"normalizers", "Sequence", kHonoured, "the components in order"},
     {"pretokenizers", "Sequence", kHonoured, "the components in order"},
     {"processors", "Sequence", kHonoured, "the components in order"},
-    {"add_prefix_space", "ByteLevel Metaspace RobertaProcessing", kHonoured, kWords},
+    {"add_prefix_space", "ByteLevel Metaspace RobertaProcessing", kHonoured, kSplitsWords},
     {"trim_offsets", "ByteLevel RobertaProcessing", kHonoured, "offsets without white space"},
-    {"use_regex", "ByteLevel", kHonoured, kWords},
-    {"individual_digits", "Digits", kHonoured, kWords},
-    {"pattern", "Split", kHonoured, kWords},
-    {"behavior", "Split", kHonoured, kWords},
-    {"invert", "Split", kHonoured, kWords},
-    {"replacement", "Metaspace", kHonoured, kWords},
-    {"prepend_scheme", "Metaspace", kHonoured, kWords},
-    {"split", "Metaspace", kHonoured, kWords},
+    {"use_regex", "ByteLevel", kHonoured, kSplitsWords},
+    {"individual_digits", "Digits", kHonoured, kSplitsWords},
+    {"pattern", "Split", kHonoured, kSplitsWords},
+    {"behavior", "Split", kHonoured, kSplitsWords},
+    {"invert", "Split", kHonoured, kSplitsWords},
+    {"replacement", "Metaspace", kHonoured, kSplitsWords},
+    {"prepend_scheme", "Metaspace", kHonoured, kSplitsWords},
+    {"split", "Metaspace", kHonoured, kSplitsWords},
     {"str_rep", "Metaspace", kIrrelevant, "a copy of replacement"},
     {"sep", "BertProcessing RobertaProcessing", kHonoured, kFrame},
     {"cls", "BertProcessing RobertaProcessing", kHonoured, kFrame},

@@ -20,7 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 std::vector<std::int32_t> with_specials(const Tokenizer& tokenizer, const Encoding& encoding) {
   std::vector<std::int32_t> ids, types;
@@ -35,10 +35,10 @@ std::vector<std::array<std::uint32_t, 2>> with_specials(const std::vector<Span>&
   return out;
 }
 
-void expect_encodings(const Tokenizer& tokenizer, const std::vector<Json>& rows) {
+void expect_encodings(const Tokenizer& tokenizer, const std::vector<PlainJson>& rows) {
   Encoding encoding;
   int wrong = 0;
-  for (const Json& row : rows) {
+  for (const PlainJson& row : rows) {
     tokenizer.encode(row["text"].get<std::string>(), encoding);
     const auto ids = row["input_ids"].get<std::vector<std::int32_t>>();
     const auto offsets = row["offsets"].get<std::vector<std::array<std::uint32_t, 2>>>();
@@ -335,7 +335,7 @@ TEST_F(SmallTokenizer, ThreadsShareOneTokenizer) {
 class TokenizerJson : public SmallTokenizer {
  protected:
   // The tokenizer.json of the small vocabulary, changed by `edit`.
-  void write(const std::function<void(Json&)>& edit) const {
+  void write(const std::function<void(PlainJson&)>& edit) const {
     const std::filesystem::path source = folder_ / "source";
     std::filesystem::create_directories(source);
     write_file(source / "vocab.txt", kVocabulary);
@@ -343,12 +343,12 @@ class TokenizerJson : public SmallTokenizer {
     for (const char* name : {"vocab.txt", "tokenizer_config.json", "special_tokens_map.json"}) {
       std::filesystem::remove(folder_ / name);
     }
-    Json json = Json::parse(read_file(folder_ / "tokenizer.json"));
+    PlainJson json = PlainJson::parse(read_file(folder_ / "tokenizer.json"));
     edit(json);
     write_file(folder_ / "tokenizer.json", json.dump());
   }
 
-  std::string json_error(const std::function<void(Json&)>& edit) const {
+  std::string json_error(const std::function<void(PlainJson&)>& edit) const {
     write(edit);
     try {
       Tokenizer::load(folder_.path());
@@ -360,7 +360,7 @@ class TokenizerJson : public SmallTokenizer {
 };
 
 TEST_F(TokenizerJson, ConfigurationWinsOverTheNormalizer) {
-  write([](Json& json) { json["normalizer"]["lowercase"] = false; });
+  write([](PlainJson& json) { json["normalizer"]["lowercase"] = false; });
   EXPECT_EQ(tokens(Tokenizer::load(folder_.path()), "Cat"), "Cat@0-3")
       << "where no file names a class, tokenizer.json decides";
   write_file(folder_ / "config.json", R"({"model_type": "bert"})");
@@ -375,7 +375,7 @@ TEST_F(TokenizerJson, ConfigurationWinsOverTheNormalizer) {
 }
 
 TEST_F(TokenizerJson, OtherPostProcessorsAndNoNormalizer) {
-  write([](Json& json) {
+  write([](PlainJson& json) {
     json["normalizer"] = nullptr;
     json["post_processor"] = {
         {"type", "BertProcessing"}, {"sep", {"[SEP]", 3}}, {"cls", {"[CLS]", 2}}};
@@ -387,28 +387,28 @@ TEST_F(TokenizerJson, OtherPostProcessorsAndNoNormalizer) {
 
 TEST_F(TokenizerJson, Errors) {
   EXPECT_THAT(
-      json_error([](Json& j) { j["model"]["type"] = "WordLevel"; }),
+      json_error([](PlainJson& j) { j["model"]["type"] = "WordLevel"; }),
       HasSubstr(
           "the model type is \"WordLevel\", expected \"WordPiece\" or \"BPE\" or \"Unigram\""));
-  EXPECT_THAT(json_error([](Json& j) {
+  EXPECT_THAT(json_error([](PlainJson& j) {
                 j["model"]["vocab"] = {1, 2};
               }),
               HasSubstr("expected \"WordPiece\""));
-  EXPECT_THAT(json_error([](Json& j) { j.erase("model"); }), HasSubstr("a member \"model\""));
-  EXPECT_THAT(json_error([](Json& j) { j["model"]["vocab"]["the"] = -1; }),
+  EXPECT_THAT(json_error([](PlainJson& j) { j.erase("model"); }), HasSubstr("a member \"model\""));
+  EXPECT_THAT(json_error([](PlainJson& j) { j["model"]["vocab"]["the"] = -1; }),
               HasSubstr("the id of token \"the\" is not an integer"));
-  EXPECT_THAT(json_error([](Json& j) { j["model"]["vocab"]["the"] = 1e9; }),
+  EXPECT_THAT(json_error([](PlainJson& j) { j["model"]["vocab"]["the"] = 1e9; }),
               HasSubstr("is not an integer"));
-  EXPECT_THAT(json_error([](Json& j) { j["normalizer"]["type"] = "NFKC"; }),
+  EXPECT_THAT(json_error([](PlainJson& j) { j["normalizer"]["type"] = "NFKC"; }),
               HasSubstr("the normalizer is \"NFKC\", expected \"BertNormalizer\""));
-  EXPECT_THAT(json_error([](Json& j) { j["pre_tokenizer"]["type"] = "Whitespace"; }),
+  EXPECT_THAT(json_error([](PlainJson& j) { j["pre_tokenizer"]["type"] = "Whitespace"; }),
               HasSubstr("the pre_tokenizer is \"Whitespace\", expected \"BertPreTokenizer\""));
   EXPECT_THAT(
-      json_error([](Json& j) {
+      json_error([](PlainJson& j) {
         j["post_processor"] = {{"type", "RobertaProcessing"}};
       }),
       HasSubstr("the post_processor (type \"RobertaProcessing\") does not make [CLS] A [SEP]"));
-  EXPECT_THAT(json_error([](Json& j) { j["added_tokens"][0]["id"] = 17; }),
+  EXPECT_THAT(json_error([](PlainJson& j) { j["added_tokens"][0]["id"] = 17; }),
               HasSubstr("added token \"[PAD]\" has the id 17, but the vocabulary gives it 0"));
   write_file(folder_ / "tokenizer.json", "{\"model\": ");
   EXPECT_THROW(Tokenizer::load(folder_.path()), DataError);
@@ -419,14 +419,14 @@ TEST_F(TokenizerJson, Errors) {
 // As transformers does: a token in full where tokenizer_config.json names it and tokenizer.json
 // adds it, otherwise its text.
 TEST_F(TokenizerJson, SavesNamedSpecialTokensInFull) {
-  write([](Json&) {});
+  write([](PlainJson&) {});
   write_file(folder_ / "tokenizer_config.json", R"({"cls_token": "[CLS]"})");
   const std::filesystem::path out = folder_ / "out";
   std::filesystem::create_directory(out);
   Tokenizer::load(folder_.path()).save(out);
-  const Json map = Json::parse(read_file(out / "special_tokens_map.json"));
+  const PlainJson map = PlainJson::parse(read_file(out / "special_tokens_map.json"));
   EXPECT_EQ(map["cls_token"],
-            Json::parse(R"({"content": "[CLS]", "lstrip": false, "normalized": false,
+            PlainJson::parse(R"({"content": "[CLS]", "lstrip": false, "normalized": false,
                                               "rstrip": false, "single_word": false})"));
   EXPECT_EQ(map["sep_token"], "[SEP]");
 }
@@ -475,11 +475,11 @@ TEST_F(SmallTokenizer, SavesAnUnlimitedLengthAsPythonDoes) {
 TEST_F(TokenizerGolden, SavingKeepsEverythingButTruncationAndPadding) {
   const testing::TemporaryFolder folder;
   Tokenizer::load(testing::minilm_dir()).save(folder.path());
-  auto original = Json::parse(read_file(testing::minilm_dir() / "tokenizer.json"));
+  auto original = PlainJson::parse(read_file(testing::minilm_dir() / "tokenizer.json"));
   EXPECT_FALSE(original["truncation"].is_null());
   original["truncation"] = nullptr;
   original["padding"] = nullptr;
-  EXPECT_EQ(Json::parse(read_file(folder / "tokenizer.json")), original);
+  EXPECT_EQ(PlainJson::parse(read_file(folder / "tokenizer.json")), original);
   EXPECT_EQ(read_file(folder / "vocab.txt"), read_file(testing::minilm_dir() / "vocab.txt"));
 }
 

@@ -30,7 +30,6 @@ constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::string_view kTemporaryPrefix = "tmp-checkpoint-";
 constexpr std::string_view kStale = "stale";
 constexpr std::string_view kStalePrefix = "stale-checkpoint-";
-constexpr std::string_view kOptimizerFile = "optimizer.pt";
 constexpr std::string_view kOldOptimizerFile = "optimizer.safetensors";  // read, no longer written
 constexpr std::string_view kTrainerStateFile = "trainer_state.json";
 constexpr std::string_view kResumeFile = "tandem_state.json";

@@ -23,8 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSchedulerFile = "scheduler.pt";
-
 std::string_view kind_of(mode_t mode) {
   switch (mode & S_IFMT) {
     case S_IFDIR:

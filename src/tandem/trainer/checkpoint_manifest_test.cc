@@ -22,7 +22,7 @@ std::optional<Manifest> with_name(std::string_view name) {
 TEST(CheckpointManifest, ReadsWhatItWrites) {
   const Manifest manifest = {{"a.json", {0, "00000000"}}, {"b", {std::uint64_t(-1), "ffffffff"}}};
   EXPECT_EQ(parse_manifest(to_json(manifest)), manifest);
-  EXPECT_EQ(parse_manifest(to_json({})), Manifest{});
+  EXPECT_EQ(parse_manifest(to_json(Manifest{})), Manifest{});
 }
 
 TEST(CheckpointManifest, NamesAreOfTheDirectoryItself) {

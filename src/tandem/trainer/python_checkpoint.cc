@@ -22,9 +22,6 @@ using formats::TorchItem;
 using formats::TorchValue;
 using optim::OptimizerName;
 
-constexpr std::string_view kOptimizerFile = "optimizer.pt";
-constexpr std::string_view kSchedulerFile = "scheduler.pt";
-
 // How many ranks wrote random states: rng_state.pth is one, rng_state_<rank>.pth one each.
 int ranks_of(const fs::path& directory) {
   int ranks = 0;

@@ -162,11 +162,11 @@ float tree_of(int begin, int end, std::size_t i) {
   return tree_of(begin, middle, i) + tree_of(middle, end, i);
 }
 
-constexpr Algorithm kAlgorithms[] = {Algorithm::kExchange, Algorithm::kTree, Algorithm::kDoubling,
-                                     Algorithm::kHalving, Algorithm::kRing};
+constexpr Algorithm kScheduled[] = {Algorithm::kExchange, Algorithm::kTree, Algorithm::kDoubling,
+                                    Algorithm::kHalving, Algorithm::kRing};
 
 TEST(Schedule, AllReduceSumsForAllNumbersOfParticipants) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const Algorithm algorithm : kScheduled) {
     for (int participants = 1; participants <= 64; ++participants) {
       for (const std::size_t count : {0ul, 1ul, 7ul, 130ul}) {
         std::vector<Schedule> schedules;
@@ -196,7 +196,7 @@ TEST(Schedule, AllReduceSumsForAllNumbersOfParticipants) {
 TEST(Schedule, WhatIsCalledCanonicalHasTheBitsOfTheTree) {
   constexpr std::size_t kCount = 50;
   int others = 0;
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const Algorithm algorithm : kScheduled) {
     for (int participants = 1; participants <= 64; ++participants) {
       std::vector<Schedule> schedules;
       std::vector<std::vector<std::vector<float>>> own;

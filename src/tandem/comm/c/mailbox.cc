@@ -9,7 +9,7 @@ namespace tandem::comm::c {
 namespace {
 
 // tdmSend and tdmRecv use stream 0.
-constexpr int kStream = 1;
+constexpr int kMailboxStream = 1;
 
 bool accepts(const PostedReceive& posted, int peer, const Envelope& envelope) {
   return (posted.peer < 0 || posted.peer == peer) && (posted.tag < 0 || posted.tag == envelope.tag);
@@ -25,10 +25,10 @@ std::unique_ptr<PostedSend> Mailbox::send(const std::byte* data, DataType type, 
   auto posted = std::make_unique<PostedSend>();
   posted->envelope = {tag, count, static_cast<std::uint32_t>(type), 0};
   posted->head = communicator_.start_send<std::byte>(std::as_bytes(std::span(&posted->envelope, 1)),
-                                                     peer, kStream);
+                                                     peer, kMailboxStream);
   if (count > 0) {
-    posted->body =
-        communicator_.start_send_bytes({data, count * size_of(type)}, type, count, peer, kStream);
+    posted->body = communicator_.start_send_bytes({data, count * size_of(type)}, type, count, peer,
+                                                  kMailboxStream);
   }
   return posted;
 }
@@ -107,8 +107,8 @@ void Mailbox::start_body(int peer) {
   incoming.state = Incoming::kBody;
   incoming.request = {};
   if (bytes > 0) {
-    incoming.request =
-        communicator_.start_receive_bytes({data, bytes}, type, envelope.count, peer, kStream);
+    incoming.request = communicator_.start_receive_bytes({data, bytes}, type, envelope.count, peer,
+                                                         kMailboxStream);
   }
 }
 
@@ -133,7 +133,7 @@ bool Mailbox::step(int peer) {
   if (incoming.state == Incoming::kIdle) {
     if (!is_wanted(peer)) return false;
     incoming.request = communicator_.start_receive<std::byte>(
-        std::as_writable_bytes(std::span(&incoming.envelope, 1)), peer, kStream);
+        std::as_writable_bytes(std::span(&incoming.envelope, 1)), peer, kMailboxStream);
     incoming.state = Incoming::kEnvelope;
     ++in_flight_;
   }

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "support/require.h"
 #include "support/sanitizers.h"
 #include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/comm/memory.h"
@@ -16,16 +17,13 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using tandem::testing::require;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::run_processes;
 using testing::run_threads;
-
-void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
 
 Options two_nodes(int rank) {
   Options options = testing::test_options(rank);

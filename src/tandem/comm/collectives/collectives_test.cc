@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "support/require.h"
 #include "support/sanitizers.h"
 #include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/comm/memory.h"
@@ -13,6 +14,7 @@
 namespace tandem::comm {
 namespace {
 
+using tandem::testing::require;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -32,10 +34,6 @@ std::vector<T> values_of(int rank, std::size_t count) {
   std::vector<T> values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = value_of<T>(rank, i);
   return values;
-}
-
-void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
 }
 
 template <class T>

@@ -5,22 +5,20 @@
 
 #include <csignal>
 
+#include "support/require.h"
 #include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/comm/node/node_streams.h"
 
 namespace tandem::comm {
 namespace {
 
+using tandem::testing::require;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::run_processes;
 using testing::run_threads;
-
-void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
 
 struct Placement {
   const char* name;

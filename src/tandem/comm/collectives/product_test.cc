@@ -1,5 +1,5 @@
 // Operation × type × reduction × size × in and out of place × root × placement, against sums
-// computed here sequentially. Placement: all ranks on one node in private memory, in memory of the
+// computed here sequentially. NodeSizes: all ranks on one node in private memory, in memory of the
 // communicator, and on several nodes.
 //
 // Left out, because it would multiply the time and the algorithm of a size does not depend on it:
@@ -26,7 +26,7 @@ using testing::kReductions;
 using testing::run_processes;
 using testing::run_threads;
 
-constexpr std::size_t kSizes[] = {0, 1, 17, 4095, 4096, 32771, 262144};
+constexpr std::size_t kProductSizes[] = {0, 1, 17, 4095, 4096, 32771, 262144};
 constexpr std::size_t kLargest = 262144;
 
 template <class T>
@@ -41,7 +41,7 @@ void check_size(Communicator& comm, bool shared, std::size_t count) {
 
 template <class T>
 void check_type(Communicator& comm, bool shared) {
-  for (const std::size_t count : kSizes) check_size<T>(comm, shared, count);
+  for (const std::size_t count : kProductSizes) check_size<T>(comm, shared, count);
 }
 
 void check_all_types(Communicator& comm, bool shared) {
@@ -91,14 +91,14 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Product, ::testing::Values(1, 2, 3, 4, 5, 7, 8))
 
 // Distributions of ranks over nodes: whole subtrees, parts of subtrees, nodes of different sizes,
 // every rank alone.
-struct Placement {
+struct NodeSizes {
   const char* name;
   std::vector<int> node_of;
 };
 
-void PrintTo(const Placement& one, std::ostream* out) { *out << one.name; }
+void PrintTo(const NodeSizes& one, std::ostream* out) { *out << one.name; }
 
-class Nodes : public ::testing::TestWithParam<Placement> {};
+class Nodes : public ::testing::TestWithParam<NodeSizes> {};
 
 TEST_P(Nodes, AllOperations) {
   const auto options = [](int rank) {
@@ -122,11 +122,11 @@ TEST_P(Nodes, AllOperations) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Nodes,
-                         ::testing::Values(Placement{"OneEach", {0, 1, 2}},
-                                           Placement{"Blocks", {0, 0, 1, 1}},
-                                           Placement{"Alternating", {0, 1, 0, 1}},
-                                           Placement{"Uneven", {0, 0, 0, 1, 1}},
-                                           Placement{"ThreeByTwo", {0, 0, 1, 1, 2, 2}}),
+                         ::testing::Values(NodeSizes{"OneEach", {0, 1, 2}},
+                                           NodeSizes{"Blocks", {0, 0, 1, 1}},
+                                           NodeSizes{"Alternating", {0, 1, 0, 1}},
+                                           NodeSizes{"Uneven", {0, 0, 0, 1, 1}},
+                                           NodeSizes{"ThreeByTwo", {0, 0, 1, 1, 2, 2}}),
                          [](const auto& one) { return std::string(one.param.name); });
 
 // The bits of sums depend neither on the placement of the ranks nor on the algorithm.

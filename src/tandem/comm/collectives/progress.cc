@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 // another rank.
 constexpr microseconds kSpin{50};
 // Sleeps are limited so that failures, goodbyes and deadlines are checked.
-constexpr microseconds kPollTimeout{20000};
+constexpr microseconds kProgressPoll{20000};
 // One system call per rank of another host.
 constexpr milliseconds kBetweenLooksForStalls{200};
 // While sends are in flight that only this rank can advance.
@@ -159,7 +159,7 @@ bool Communicator::State::drive_for(CommTask& task, FunctionRef<std::string()> d
     const auto left = std::chrono::duration_cast<microseconds>(
         std::min<Clock::duration>(turn.limit - (now - turn.since), turn.max_wait - (now - begin)));
     poll_timeout(std::clamp(left, microseconds(50),
-                            pump || !pending.empty() ? kShortPollTimeout : kPollTimeout),
+                            pump || !pending.empty() ? kShortPollTimeout : kProgressPoll),
                  messages);
   }
 }
@@ -403,7 +403,7 @@ void Communicator::wait_for_flag(FlagLine& flag, std::uint32_t target, int write
           "");
     }
     check_wait(start, writer, what);
-    sleep_on_flag(flag, seen, kPollTimeout.count());
+    sleep_on_flag(flag, seen, kProgressPoll.count());
   }
 }
 

@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // Sleeps are limited so that failures and deadlines are checked.
-constexpr milliseconds kPollTimeout{20};
+constexpr milliseconds kSharedMemoryPoll{20};
 
 // Descriptors are sent in separate messages. `bytes`: size of a memory file; 0 for an eventfd.
 struct SegmentNote {
@@ -124,7 +124,7 @@ std::vector<DescriptorOfRank> Communicator::State::exchange_descriptors(
       net::EventLoop loop;
       loop.add(socket, POLLIN);
       loop.add(comm_context->failure.event(), POLLIN);
-      loop.run_once(kPollTimeout);
+      loop.run_once(kSharedMemoryPoll);
       check_wait_for_rank(start, group[local], "the shared memory");
     }
   }

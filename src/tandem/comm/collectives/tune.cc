@@ -19,7 +19,7 @@ constexpr int kNodeRepetitions = 25;
 constexpr std::size_t kNetworkSizes[] = {1024, 4096, 8192, 16384, 65536, 262144};
 constexpr int kNetworkRepetitions = 5;
 
-double seconds_since(Clock::time_point start) {
+double tuning_seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -49,12 +49,12 @@ struct Series {
           const Clock::time_point begin = Clock::now();
           run(few, bytes);
           if (i > 0)
-            seconds[few ? 0 : 1].push_back(seconds_since(begin));  // the first run warms up
+            seconds[few ? 0 : 1].push_back(tuning_seconds_since(begin));  // the first run warms up
         }
       }
       measured.push_back({bytes, median(seconds[0]), median(seconds[1])});
       // Sizes grow: the next one takes at least as long as this one.
-      const double used = seconds_since(start);
+      const double used = tuning_seconds_since(start);
       const double last = used / static_cast<double>(measured.size());
       if (agree(used + last < budget ? 1 : 0) == 0) break;
     }
@@ -153,9 +153,9 @@ void Communicator::State::tune(Communicator& communicator) {
   if (network && measure_network(communicator, limits, budget))
     measured += measured.empty() ? "between nodes" : " and between nodes";
   tuning = measured.empty() ? fmt::format("fixed; measuring was given up after {:.1f} ms",
-                                          seconds_since(start) * 1e3)
+                                          tuning_seconds_since(start) * 1e3)
                             : fmt::format("measured {} at the start in {:.1f} ms", measured,
-                                          seconds_since(start) * 1e3);
+                                          tuning_seconds_since(start) * 1e3);
 }
 
 }  // namespace tandem::comm

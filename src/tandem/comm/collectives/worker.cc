@@ -19,9 +19,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 // As in the caller's waits (progress.cc): most answers arrive during the spin.
-constexpr microseconds kSpin{50};
+constexpr microseconds kWorkerSpin{50};
 // After that the thread polls at this interval: no wake-up announces data from other ranks.
-constexpr microseconds kPollTimeout{50};
+constexpr microseconds kIdlePoll{50};
 // An idle thread is woken; this interval covers a lost wake-up.
 constexpr microseconds kLongPollTimeout{100000};
 
@@ -97,8 +97,8 @@ void Worker::run() {
       idle_since = Clock::now();
     } else if (progress == Progress::kMoved) {
       idle_since = Clock::now();
-    } else if (Clock::now() - idle_since > kSpin) {
-      poll_timeout(event_.get(), kPollTimeout);
+    } else if (Clock::now() - idle_since > kWorkerSpin) {
+      poll_timeout(event_.get(), kIdlePoll);
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <thread>
 
+#include "support/require.h"
 #include "tandem/comm/algorithms/worker_plan.h"
 #include "tandem/comm/collectives/test_ranks.h"
 #include "tandem/comm/memory.h"
@@ -16,6 +17,7 @@ namespace tandem::comm {
 namespace {
 
 using std::chrono::milliseconds;
+using tandem::testing::require;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -146,10 +148,6 @@ Options with_worker_on_two_nodes(int rank) {
   Options options = with_worker(rank);
   options.node_id = std::to_string(rank / 2);
   return options;
-}
-
-void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
 }
 
 // Waits without a call that makes progress.

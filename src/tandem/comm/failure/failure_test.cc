@@ -316,15 +316,15 @@ TEST(Failure, AStoppedProcessIsCaughtByTheDeadline) {
 
 // ---- ranks that disagree ----
 
-struct Mismatch {
+struct MismatchedCalls {
   const char* name;
   std::function<void(Communicator&)> body;
   std::vector<std::string> expected;  // in the message of every rank
 };
 
-void PrintTo(const Mismatch& one, std::ostream* out) { *out << one.name; }
+void PrintTo(const MismatchedCalls& one, std::ostream* out) { *out << one.name; }
 
-class Mismatches : public ::testing::TestWithParam<Mismatch> {};
+class Mismatches : public ::testing::TestWithParam<MismatchedCalls> {};
 
 TEST_P(Mismatches, AreAnErrorOnAllRanksThatNamesBothSides) {
   const auto errors = run_threads(3, [](Communicator& comm) {
@@ -352,50 +352,54 @@ void broadcast(Communicator& comm, std::size_t count, int root) {
 INSTANTIATE_TEST_SUITE_P(
     All, Mismatches,
     ::testing::Values(
-        Mismatch{"Count",
-                 [](Communicator& comm) { reduce<float>(comm, comm.rank() == 1 ? 101 : 100); },
-                 {"disagree", "rank 1 (host", "of 101 float32", "of 100 float32"}},
-        Mismatch{
+        MismatchedCalls{
+            "Count",
+            [](Communicator& comm) { reduce<float>(comm, comm.rank() == 1 ? 101 : 100); },
+            {"disagree", "rank 1 (host", "of 101 float32", "of 100 float32"}},
+        MismatchedCalls{
             "LargeCount",
             [](Communicator& comm) { reduce<float>(comm, comm.rank() == 1 ? 100001 : 100000); },
             {"disagree", "of 100001 float32", "of 100000 float32"}},
-        Mismatch{"Type",
-                 [](Communicator& comm) {
-                   comm.rank() == 1 ? reduce<double>(comm, 100) : reduce<float>(comm, 100);
-                 },
-                 {"disagree", "100 float64", "100 float32"}},
-        Mismatch{"ReduceOp",
-                 [](Communicator& comm) {
-                   reduce<float>(comm, 100, comm.rank() == 1 ? ReduceOp::kMax : ReduceOp::kSum);
-                 },
-                 {"disagree", "(max)", "(sum)"}},
-        Mismatch{"Operation",
-                 [](Communicator& comm) {
-                   comm.rank() == 1 ? broadcast<float>(comm, 100, 0) : reduce<float>(comm, 100);
-                 },
-                 {"disagree", "broadcast #1", "all_reduce #1"}},
-        Mismatch{"Root",
-                 [](Communicator& comm) { broadcast<float>(comm, 100, comm.rank() == 2 ? 2 : 0); },
-                 {"disagree", "rank 2 (host", "broadcast #1"}},
-        Mismatch{"Order",
-                 [](Communicator& comm) {
-                   if (comm.rank() == 1) reduce<float>(comm, 8);
-                   broadcast<float>(comm, 100, 0);
-                   if (comm.rank() != 1) reduce<float>(comm, 8);
-                 },
-                 {"disagree", "rank 1 (host", "all_reduce"}},
-        Mismatch{"Missing",
-                 [](Communicator& comm) {
-                   if (comm.rank() != 1) reduce<float>(comm, 8);
-                 },
-                 {"disagree", "all_reduce #1", "barrier #1"}},
-        Mismatch{"SentCount",
-                 [](Communicator& comm) {
-                   std::vector<float> data(10);
-                   if (comm.rank() == 0) comm.send(std::span<const float>(data).first(9), 1);
-                   if (comm.rank() == 1) comm.receive(std::span(data), 0);
-                 },
-                 {"disagree", "send #0 of 9 float32", "send #0 of 10 float32"}}),
+        MismatchedCalls{"Type",
+                        [](Communicator& comm) {
+                          comm.rank() == 1 ? reduce<double>(comm, 100) : reduce<float>(comm, 100);
+                        },
+                        {"disagree", "100 float64", "100 float32"}},
+        MismatchedCalls{"ReduceOp",
+                        [](Communicator& comm) {
+                          reduce<float>(comm, 100,
+                                        comm.rank() == 1 ? ReduceOp::kMax : ReduceOp::kSum);
+                        },
+                        {"disagree", "(max)", "(sum)"}},
+        MismatchedCalls{"Operation",
+                        [](Communicator& comm) {
+                          comm.rank() == 1 ? broadcast<float>(comm, 100, 0)
+                                           : reduce<float>(comm, 100);
+                        },
+                        {"disagree", "broadcast #1", "all_reduce #1"}},
+        MismatchedCalls{
+            "Root",
+            [](Communicator& comm) { broadcast<float>(comm, 100, comm.rank() == 2 ? 2 : 0); },
+            {"disagree", "rank 2 (host", "broadcast #1"}},
+        MismatchedCalls{"Order",
+                        [](Communicator& comm) {
+                          if (comm.rank() == 1) reduce<float>(comm, 8);
+                          broadcast<float>(comm, 100, 0);
+                          if (comm.rank() != 1) reduce<float>(comm, 8);
+                        },
+                        {"disagree", "rank 1 (host", "all_reduce"}},
+        MismatchedCalls{"Missing",
+                        [](Communicator& comm) {
+                          if (comm.rank() != 1) reduce<float>(comm, 8);
+                        },
+                        {"disagree", "all_reduce #1", "barrier #1"}},
+        MismatchedCalls{"SentCount",
+                        [](Communicator& comm) {
+                          std::vector<float> data(10);
+                          if (comm.rank() == 0) comm.send(std::span<const float>(data).first(9), 1);
+                          if (comm.rank() == 1) comm.receive(std::span(data), 0);
+                        },
+                        {"disagree", "send #0 of 9 float32", "send #0 of 10 float32"}}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
 // ---- start ----

@@ -33,8 +33,8 @@ Monitor::Options options_of(int rank) {
 }
 
 // A rank of two with one end of a data connection, and the other end.
-struct Rank {
-  explicit Rank(int rank) : own(rank) {
+struct DamagedRank {
+  explicit DamagedRank(int rank) : own(rank) {
     for (int i = 0; i < 2; ++i) {
       peers[static_cast<std::size_t>(i)].rank = i;
       peers[static_cast<std::size_t>(i)].host = "node" + std::to_string(i);
@@ -63,7 +63,7 @@ Header header_of(std::span<const std::byte> bytes, std::uint64_t sequence) {
 
 // Two messages and an empty one, as rank 1 sends them.
 std::string sent(std::span<const std::byte> bytes) {
-  Rank sender(1);
+  DamagedRank sender(1);
   std::string stream;
   for (const std::uint64_t sequence : {0u, 1u, 2u}) {
     const auto part = sequence == 1 ? bytes.first(0) : bytes;
@@ -76,8 +76,8 @@ std::string sent(std::span<const std::byte> bytes) {
   return stream;
 }
 
-// Rank 0 receives them. Returns for each message whether it was delivered.
-std::vector<bool> receive(Rank& receiver, const std::string& stream,
+// DamagedRank 0 receives them. Returns for each message whether it was delivered.
+std::vector<bool> receive(DamagedRank& receiver, const std::string& stream,
                           std::span<const std::byte> expected) {
   std::vector<std::vector<std::byte>> targets(3, std::vector<std::byte>(expected.size()));
   std::vector<std::shared_ptr<const Message>> messages;
@@ -102,14 +102,14 @@ TEST(Damage, OfAnyBitOfAMessageIsFoundBeforeItIsDelivered) {
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37);
   const std::string whole = sent(bytes);
   ASSERT_EQ(whole.size(), 3 * sizeof(FrameHead) + 2 * (bytes.size() + 4));
-  Rank calm(0);
+  DamagedRank calm(0);
   EXPECT_EQ(receive(calm, whole, bytes), std::vector<bool>(3, true));
   EXPECT_FALSE(calm.failure.is_set());
   const std::size_t first = sizeof(FrameHead) + bytes.size() + 4;
   for (std::size_t bit = 0; bit < 8 * whole.size(); bit += 1) {
     std::string changed = whole;
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
-    Rank rank(0);
+    DamagedRank rank(0);
     const std::size_t damaged = bit / 8 < first ? 0 : bit / 8 < first + sizeof(FrameHead) ? 1 : 2;
     const std::vector<bool> delivered = receive(rank, changed, bytes);
     for (std::size_t i = 0; i < 3; ++i) ASSERT_EQ(delivered[i], i < damaged) << bit;
@@ -130,7 +130,7 @@ TEST(Damage, OfTheOrderOfFramesIsFound) {
   for (const std::string& stream :
        {whole.substr(0, first) + whole, whole.substr(first),
         whole.substr(0, first) + whole.substr(first + sizeof(FrameHead))}) {
-    Rank rank(0);
+    DamagedRank rank(0);
     const std::vector<bool> delivered = receive(rank, stream, bytes);
     EXPECT_FALSE(delivered[1] || delivered[2]);
     EXPECT_THAT(rank.failure.message(), HasSubstr("expected frame"));

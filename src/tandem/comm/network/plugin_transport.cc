@@ -23,7 +23,7 @@ constexpr std::size_t kMaxPieceBytes = std::size_t{1} << 30;
 // Replaces Header::magic: the sender closes, nothing follows.
 constexpr std::uint32_t kGoodbyeMagic = 0x6d444e47;
 // The library may see a closed connection before the monitor has the reason.
-constexpr milliseconds kVerdict{300};
+constexpr milliseconds kPluginVerdict{300};
 // If the library has nothing to sleep on: first yield to other threads, then sleep briefly.
 constexpr int kYields = 50;
 constexpr microseconds kShortSleep{50};
@@ -329,7 +329,7 @@ void PluginTransport::report_broken_links() {
     const Link& link = links_[peer];
     const bool broken = link.broken_since != Clock::time_point{} && !link.goodbye_sent;
     if (!broken || monitor_.left(static_cast<int>(peer))) continue;
-    if (Clock::now() - link.broken_since < kVerdict || failure_.is_set()) continue;
+    if (Clock::now() - link.broken_since < kPluginVerdict || failure_.is_set()) continue;
     monitor_.report(fmt::format("{} lost its connection to {}: {} ({})", peers_[rank_].describe(),
                                 peers_[peer].describe(), link.reason, description_));
   }

@@ -1,7 +1,5 @@
 #include "tandem/comm/node/node_channel.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,24 +7,14 @@
 #include <cstring>
 #include <ctime>
 
+#include "tandem/comm/node/futex.h"
 #include "tandem/core/error.h"
+#include "tandem/core/pages.h"
 
 namespace tandem::comm {
 namespace {
 
-constexpr std::size_t kPage = 4096;
-
-constexpr std::size_t page_aligned(std::size_t bytes) {
-  return (bytes + kPage - 1) / kPage * kPage;
-}
-
 // Not FUTEX_PRIVATE: the sleepers are other processes.
-void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
-           const timespec* timeout) {
-  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout, nullptr,
-            0);
-}
-
 bool same_call(const CallRecord& a, const CallRecord& b) {
   return a.sequence == b.sequence && a.operation == b.operation && a.type == b.type &&
          a.op == b.op && a.count == b.count && a.root == b.root && a.collective == b.collective;

@@ -1,9 +1,7 @@
 #include "tandem/comm/node/node_memory.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +9,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "tandem/comm/node/futex.h"
 #include "tandem/core/error.h"
 #include "tandem/core/huge_pages.h"
 
@@ -18,12 +17,6 @@ namespace tandem::comm {
 namespace {
 
 // Not FUTEX_PRIVATE: the sleepers are other processes.
-long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
-           const timespec* timeout) {
-  return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout,
-                   nullptr, 0);
-}
-
 }  // namespace
 
 // The writer's store and its check of `waiters`, and the sleeper's registration and its check of

@@ -6,6 +6,8 @@
 #include <bit>
 #include <cstring>
 
+#include "tandem/core/pages.h"
+
 namespace tandem::comm {
 namespace {
 
@@ -14,12 +16,6 @@ constexpr std::size_t kLongestRing = std::size_t{256} << 10;
 constexpr std::size_t kShortestRing = 4096;
 // Long messages are published in pieces, so that both sides copy at the same time.
 constexpr std::size_t kPiecesOfARing = 8;
-constexpr std::size_t kPage = 4096;
-
-constexpr std::size_t page_aligned(std::size_t bytes) {
-  return (bytes + kPage - 1) / kPage * kPage;
-}
-
 }  // namespace
 
 std::size_t NodeStreams::ring_bytes(int ranks) {

@@ -45,7 +45,7 @@ std::byte byte_at(int from, int to, std::uint64_t position) {
 
 // One rank: a stream of `total` bytes to and from every other one, in pieces of random lengths.
 // Sleeps if nothing moves.
-struct Rank {
+struct StreamRank {
   NodeStreams& streams;
   int self;
   std::uint64_t total;
@@ -122,7 +122,7 @@ TEST_P(StreamsOneMapping, CarryBytesInOrderAndWake) {
   for (int i = 0; i < ranks; ++i) {
     threads.emplace_back([&, i] {
       NodeStreams streams = node.streams_of(i);
-      Rank rank{streams, i, 1'500'000 + 77, sleeps};
+      StreamRank rank{streams, i, 1'500'000 + 77, sleeps};
       // The others cannot finish without rank 0, which starts when one of them sleeps.
       const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
       while (i == 0 && sleeps == 0 && std::chrono::steady_clock::now() < late)

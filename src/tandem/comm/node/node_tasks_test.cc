@@ -27,12 +27,12 @@ struct Segments {
   std::vector<std::span<std::byte>> spans;
 };
 
-struct Rank {
+struct TaskRank {
   NodeChannel& channel;
   std::vector<SumProgram> programs;
   std::uint64_t sequence = 0;
 
-  explicit Rank(NodeChannel& of) : channel(of) {
+  explicit TaskRank(NodeChannel& of) : channel(of) {
     std::vector<Subtree> leaves;
     for (int i = 0; i < channel.size(); ++i) leaves.push_back({i, i + 1, i});
     programs = {sum_program(0, channel.size(), leaves)};
@@ -54,7 +54,7 @@ struct Rank {
   }
 };
 
-void run_ranks(int ranks, const std::function<void(Rank&)>& body) {
+void run_ranks(int ranks, const std::function<void(TaskRank&)>& body) {
   Segments segments(ranks);
   std::vector<std::thread> threads;
   for (int i = 0; i < ranks; ++i) {
@@ -63,7 +63,7 @@ void run_ranks(int ranks, const std::function<void(Rank&)>& body) {
                           [](int, const std::string& own, const std::string& theirs) {
                             throw std::runtime_error(own + " against " + theirs);
                           });
-      Rank rank(channel);
+      TaskRank rank(channel);
       body(rank);
     });
   }
@@ -76,7 +76,7 @@ class OneMapping : public ::testing::TestWithParam<int> {};
 
 TEST_P(OneMapping, AllWaysInTurns) {
   const int ranks = GetParam();
-  run_ranks(ranks, [ranks](Rank& rank) {
+  run_ranks(ranks, [ranks](TaskRank& rank) {
     const int me = rank.channel.local_rank();
     // Line, slot, ring with fewer and with more bands than its depth; roots and directions change.
     for (int turn = 0; turn < 6; ++turn) {

@@ -5,7 +5,7 @@
 namespace tandem::comm {
 namespace {
 
-constexpr std::size_t kLine = 64;
+constexpr std::size_t kPlanLine = 64;
 
 std::span<const std::byte> in_block(const Call& call, std::size_t i) {
   return {call.in + i * call.block_bytes(), call.block_bytes()};
@@ -131,7 +131,7 @@ StagedPlan plan_staging(const Call& call, int local_rank, int size) {
 }
 
 Slice slice_of(std::size_t count, std::size_t element_bytes, int part, int parts) {
-  const std::size_t per_line = kLine / element_bytes;
+  const std::size_t per_line = kPlanLine / element_bytes;
   const std::size_t lines = (count + per_line - 1) / per_line;
   const auto cut = [&](int i) {
     return std::min(

@@ -34,7 +34,7 @@ using Clock = AgentLinks::Clock;
 constexpr std::string_view kRefusal{"TNDMAGNO", 8};  // replaces a frame
 constexpr std::size_t kMostFirstFrame = 4096;
 constexpr std::size_t kMostIncoming = 20000;
-constexpr std::size_t kMostWaiting = 256;                   // messages before a connection is open
+constexpr std::size_t kMostUnopened = 256;                  // messages before a connection is open
 constexpr std::size_t kMostUnsent = std::size_t{64} << 20;  // bytes after it
 constexpr milliseconds kIntroduction{3000};
 constexpr milliseconds kConnect{2000};
@@ -139,7 +139,7 @@ class AgentLinks::Outgoing {
 
   void send(NodeId to, const Message& message) {
     if (state_ == State::kOpen) return put(to, message);
-    if (waiting_.size() < kMostWaiting) waiting_.push_back({to, message});
+    if (waiting_.size() < kMostUnopened) waiting_.push_back({to, message});
   }
   // Asks the agent at the address for a sign of life.
   void probe() {

@@ -28,7 +28,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr milliseconds kLimit{20000};
+constexpr milliseconds kControlLimit{20000};
 
 launch::JobStatus example() {
   launch::JobStatus status;
@@ -117,7 +117,7 @@ TEST(Control, ReportsTheStatusAndObeysOrders) {
     });
     EXPECT_THAT(launch::running_agents(), Contains(::getpid()));
     for (const launch::AgentAddress& address : {here(), agent.address()}) {
-      const launch::JobStatus status = launch::ask_status(address, kLimit).agents.at(0);
+      const launch::JobStatus status = launch::ask_status(address, kControlLimit).agents.at(0);
       EXPECT_EQ(launch::for_people(status),
                 fmt::format("job job ?[31m (run_qa.py), agent {} on node0 (node0:29400): view 3 of "
                             "4 ranks on 3 nodes: 1 of 2 workers here compute, step 58 is applied, "
@@ -127,18 +127,20 @@ TEST(Control, ReportsTheStatusAndObeysOrders) {
       EXPECT_EQ(to_json(status), to_json(launch::job_status_from(to_json(status))));
       EXPECT_EQ(status.restarts * 100 + status.nodes * 10 + status.ranks, 234);
       EXPECT_EQ(status.seconds_lost, 0.5);
-      EXPECT_EQ(
-          launch::ask_change(address, {launch::ControlRequest::Kind::kDrain, 2, "node1:9"}, kLimit),
-          "worker 2 is drained");
-      EXPECT_THAT(what([&] {
-                    launch::ask_change(address, {launch::ControlRequest::Kind::kResize, 9}, kLimit);
-                  }),
-                  HasSubstr("not so many"));
+      EXPECT_EQ(launch::ask_change(address, {launch::ControlRequest::Kind::kDrain, 2, "node1:9"},
+                                   kControlLimit),
+                "worker 2 is drained");
+      EXPECT_THAT(
+          what([&] {
+            launch::ask_change(address, {launch::ControlRequest::Kind::kResize, 9}, kControlLimit);
+          }),
+          HasSubstr("not so many"));
     }
   }
   EXPECT_THAT(done, ElementsAre("drain 2 at node1:9", "drain 2 at node1:9"));
   EXPECT_THAT(launch::running_agents(), Not(Contains(::getpid())));
-  EXPECT_THAT(what([] { launch::ask_status(here(), kLimit); }), HasSubstr("cannot be reached"));
+  EXPECT_THAT(what([] { launch::ask_status(here(), kControlLimit); }),
+              HasSubstr("cannot be reached"));
 }
 
 TEST(Control, RefusesWhatItDoesNotKnow) {
@@ -165,7 +167,7 @@ TEST(Control, SilentConnectionsDoNotBlockOthersForever) {
     ASSERT_EQ(::connect(silent.back().get(), reinterpret_cast<sockaddr*>(&address), length), 0);
   }
   silent.erase(silent.begin());
-  EXPECT_EQ(launch::ask_status(here(), kLimit).agents.at(0).step, 58u);
+  EXPECT_EQ(launch::ask_status(here(), kControlLimit).agents.at(0).step, 58u);
 }
 
 // Over the network the token is needed: that of the job, which must have one.
@@ -176,13 +178,13 @@ TEST(Control, VisitorsProveTheToken) {
   {
     const TestAgent agent(never);
     for (const char* token : {"another", ""}) {
-      EXPECT_THAT(what([&] { launch::ask_status(agent.address(token), kLimit); }),
+      EXPECT_THAT(what([&] { launch::ask_status(agent.address(token), kControlLimit); }),
                   HasSubstr("another TANDEM_JOB_TOKEN"));
     }
   }
   const TestAgent open(never, "");
   for (const char* token : {"a secret", ""}) {
-    EXPECT_THAT(what([&] { launch::ask_status(open.address(token), kLimit); }),
+    EXPECT_THAT(what([&] { launch::ask_status(open.address(token), kControlLimit); }),
                 HasSubstr("without TANDEM_JOB_TOKEN"));
   }
 }
@@ -203,16 +205,16 @@ TEST(Control, UnauthenticatedPeersAtThePortDoNotBlockOthers) {
   for (int i = 0; i < 40; ++i) {
     unauthenticated_peers.emplace_back(testing::connect_to_port(agent.port()));
     const int unauthenticated_peer = unauthenticated_peers.back().get();
-    ASSERT_EQ(
-        testing::receive_bytes(unauthenticated_peer, kLimit, net::kHandshakeBytes).bytes.size(),
-        net::kHandshakeBytes);
+    ASSERT_EQ(testing::receive_bytes(unauthenticated_peer, kControlLimit, net::kHandshakeBytes)
+                  .bytes.size(),
+              net::kHandshakeBytes);
     testing::send_bytes(unauthenticated_peer, handshake_bytes);
     if (i % 4 == 1) testing::send_bytes(unauthenticated_peer, "status, in no frame at all");
     if (i % 4 == 2) testing::send_bytes(unauthenticated_peer, line_frame("status"));
     if (i % 4 == 3)
       testing::send_bytes(unauthenticated_peer, line_frame(std::string(32, '0') + "status"));
   }
-  EXPECT_EQ(launch::ask_status(agent.address(), kLimit).agents.at(0).step, 58u);
+  EXPECT_EQ(launch::ask_status(agent.address(), kControlLimit).agents.at(0).step, 58u);
   EXPECT_EQ(asked, 1);
 }
 

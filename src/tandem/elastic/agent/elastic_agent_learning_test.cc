@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 using testing::Lone;
 
 // An unwanted event would have happened long before.
-constexpr milliseconds kGlance{300};
+constexpr milliseconds kLearningGlance{300};
 constexpr milliseconds kAsksEvery = membership::Limits{}.ask;
 
 Packet learned(std::uint64_t transfer, Learned what, std::string why = "") {
@@ -53,7 +53,7 @@ class NodeLearning : public testing::TwoNodes {
   }
   // The learner does not have the newest step, and the first node computes alone.
   void expect_no_change() {
-    serve_for(kGlance);
+    serve_for(kLearningGlance);
     EXPECT_TRUE(second.node().learns());
     EXPECT_EQ(first.ranks, 1);
     EXPECT_EQ(second.ranks, 0);
@@ -82,7 +82,7 @@ TEST_F(NodeLearning, RepeatedMessagesChangeNothing) {
   second.send_packet(learned(1, Learned::kNever, "sent too late"));
   second.send_packet(learned(1, Learned::kNothing, "sent too late"));
   second.send_packet(learns_at(1, "another place"));
-  serve_for(kGlance);
+  serve_for(kLearningGlance);
   EXPECT_EQ(times(second, "this node joins"), 1u);
   EXPECT_THAT(second.log, Each(Not(HasSubstr("sent too late"))));
   EXPECT_EQ(first.taught.size(), 2u) << "a member requests no state";
@@ -183,7 +183,7 @@ TEST_F(NodeLearning, AMemberServesUnknownNodesButNoUnauthenticatedPeer) {
     return !first.taught.empty();
   });
   for (int i = 0; i < 3; ++i) known.reply_to(first, std::string(5000, 'x'));
-  const auto end = std::chrono::steady_clock::now() + kGlance;
+  const auto end = std::chrono::steady_clock::now() + kLearningGlance;
   while (std::chrono::steady_clock::now() < end) {
     serve();
     known.serve();
@@ -197,7 +197,7 @@ TEST_F(NodeLearning, AMemberServesUnknownNodesButNoUnauthenticatedPeer) {
 TEST_F(NodeLearning, ALearnerServesNoState) {
   Unknown known(testing::kToken);
   known.reply_to(second, "a place");
-  const auto end = std::chrono::steady_clock::now() + kGlance;
+  const auto end = std::chrono::steady_clock::now() + kLearningGlance;
   while (std::chrono::steady_clock::now() < end) {
     serve();
     known.serve();

@@ -18,7 +18,6 @@ using std::chrono::milliseconds;
 // endpoint waits for it before it decides that no job exists.
 constexpr milliseconds kExistingJob{1500};
 // Longest text of an address (elastic/transfer makes none that is longer).
-constexpr std::size_t kMostAddress = 4096;
 
 }  // namespace
 

@@ -11,7 +11,6 @@ namespace tandem::elastic {
 namespace {
 
 constexpr std::size_t kMostMessages = 65536;  // questions and replies not yet taken
-constexpr std::size_t kMostAddress = 4096;
 
 }  // namespace
 

@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // In a view, where the others wait: a sender with anything to send sends it within this time.
-constexpr milliseconds kSilence{2000};
+constexpr milliseconds kSourceSilence{2000};
 
 }  // namespace
 
@@ -54,7 +54,7 @@ bool StateLearner::reach(std::uint64_t step) {
   checksums_.assign(ledger_.size(), std::nullopt);
   try {
     while (level_at() != step) {
-      if (!wait_for_notice(kSilence)) return false;
+      if (!wait_for_notice(kSourceSilence)) return false;
       if (notice_.kind == TransferMessage::kNothing && notice_.step >= step) return false;
       obey_notice();
     }

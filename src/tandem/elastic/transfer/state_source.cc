@@ -24,7 +24,7 @@ constexpr std::chrono::seconds kSlowAfter{3};
 // How often it is looked whether a learner that needs nothing is still there.
 constexpr std::chrono::milliseconds kLook{500};
 // Gradients that may wait for the network, in parts of a whole one.
-constexpr std::size_t kMostWaiting = 2;
+constexpr std::size_t kMostLearners = 2;
 
 }  // namespace
 
@@ -123,7 +123,7 @@ std::span<const float> StateSource::gradient_of(std::size_t chunk) const {
 
 // Which chunks' gradients this learner gets.
 void StateSource::note_gradients(Session& session, const optim::OptimizerStep& update) {
-  const std::size_t most = kMostWaiting * session.ledger.size();
+  const std::size_t most = kMostLearners * session.ledger.size();
   for (std::size_t chunk = 0; chunk < session.ledger.size(); ++chunk) {
     if (session.over || !session.ledger.takes_gradient(chunk, update.step)) continue;
     if (session.waiting.size() >= most) {

@@ -16,20 +16,19 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kBootstrapTimeout{10};
+constexpr seconds kTransferBootstrap{10};
 constexpr seconds kTransfer{20};  // one message; the other end may be stopped for a while
 // A learner without the newest step receives nothing for so long: then the sender is busy with
 // other work than steps.
 constexpr seconds kSilence{60};
 constexpr milliseconds kTurn{20};  // between checks for the view
-constexpr std::size_t kMostAddress = 4096;
 
 // Connects the two ends of a transfer: the learner is rank 0 and has opened the port.
 std::unique_ptr<comm::Communicator> meet(rendezvous::RendezvousAddress address, int rank,
                                          const ViewNetwork& network,
                                          const std::function<bool()>& over) {
   rendezvous::BootstrapOptions bootstrap_options;
-  bootstrap_options.timeout = kBootstrapTimeout;
+  bootstrap_options.timeout = kTransferBootstrap;
   bootstrap_options.check = [&over] {
     if (over()) raise<CommError>("the transfer of a state was given up before it began");
   };

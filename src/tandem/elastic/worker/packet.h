@@ -15,6 +15,9 @@
 
 namespace tandem::elastic {
 
+// The longest text of an address.
+constexpr std::size_t kMostAddress = 4096;
+
 enum class PacketKind : std::uint32_t {
   // From a worker.
   kAsk = 1,   // requests the decision made at the start of the job

@@ -14,7 +14,6 @@ namespace {
 // All ranks of the view have just reported that they are ready; if one fails, its agent stops the
 // view.
 constexpr std::chrono::seconds kBootstrapTimeout{30};
-constexpr std::size_t kMostAddress = 4096;
 
 // Reports to the agent that `view` cannot continue, and the damaged link if that is the cause.
 void send_failure(AgentChannel& channel, std::uint64_t view, const CommError& error) {

@@ -11,7 +11,6 @@
 namespace tandem::launch {
 namespace {
 
-constexpr int kMaxRanks = 65536;
 constexpr int kMaxPort = 65535;
 constexpr std::string_view kSupported =
     "slots, max_slots, user, port, binding, map and ifname; user@host names the user, too";
@@ -163,7 +162,7 @@ void add_entry(std::vector<HostfileEntry>& entries, HostfileEntry entry) {
   entries.back().ranks += entry.ranks;
 }
 
-std::vector<std::string> words_of(const std::string& line) {
+std::vector<std::string> words_of_line(const std::string& line) {
   std::istringstream stream(line.substr(0, std::min(line.find('#'), line.find("//"))));
   std::vector<std::string> words;
   for (std::string word; stream >> word;) words.push_back(word);
@@ -181,7 +180,7 @@ std::vector<HostfileEntry> read_hostfile(const std::filesystem::path& path) {
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
-    const std::vector<std::string> words = words_of(line);
+    const std::vector<std::string> words = words_of_line(line);
     if (words.empty()) continue;
     try {
       add_entry(entries, read_entry(words));
@@ -201,7 +200,7 @@ std::vector<HostfileEntry> read_host_list(const std::string& list) {
   std::vector<HostfileEntry> entries;
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
-    const std::vector<std::string> words = words_of(list.substr(begin, end - begin));
+    const std::vector<std::string> words = words_of_line(list.substr(begin, end - begin));
     try {
       if (words.size() != 1) raise<ConfigError>("a name is missing");
       add_entry(entries, read_entry(words));

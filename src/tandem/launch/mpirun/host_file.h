@@ -8,6 +8,8 @@
 
 namespace tandem::launch {
 
+inline constexpr int kMaxRanks = 65536;
+
 // Settings of a host in a host file besides its name and slots. Empty: not set.
 struct HostSettings {
   std::string user;              // for ssh

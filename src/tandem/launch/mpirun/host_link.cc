@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/launch/mpirun/pipe.h"
 #include "tandem/launch/run/program.h"
 #include "tandem/net/event_loop.h"
 
@@ -23,12 +24,6 @@ constexpr auto kBeat = 1s;
 constexpr auto kPause = 1s;  // before a host is tried again
 constexpr std::size_t kMaxWords = 4096;
 constexpr int kSshFailed = 255;
-
-std::pair<FileDescriptor, FileDescriptor> make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw io_error("cannot make", "a pipe", errno);
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
 
 // ssh hands one text to a shell on the other side.
 std::string quoted(const std::string& word) {

@@ -39,7 +39,7 @@ constexpr auto kSameMoment = 100ms;
 constexpr auto kFarewell = 3s;
 constexpr auto kFirstNotice = 4s;  // notice of hosts and ranks that have not started
 constexpr int kHostLost = 200;
-constexpr int kTimeout = 124;
+constexpr int kTimeoutExitCode = 124;
 
 double now_in_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -392,8 +392,8 @@ class MpiJob {
     const bool timed_out = parts_.line.timeout_s > 0 &&
                            Clock::now() - begun_ >= std::chrono::seconds(parts_.line.timeout_s);
     if (timed_out && !times_.stopping()) {
-      note_cause(kTimeout, fmt::format("the job took longer than MPIEXEC_TIMEOUT={} s",
-                                       parts_.line.timeout_s));
+      note_cause(kTimeoutExitCode, fmt::format("the job took longer than MPIEXEC_TIMEOUT={} s",
+                                               parts_.line.timeout_s));
       stop();
     }
     if (times_.stop_is_due()) stop();

@@ -11,8 +11,6 @@
 namespace tandem::launch {
 namespace {
 
-constexpr int kMaxRanks = 65536;
-
 int number(const std::string& text, int min, int max) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -65,7 +63,7 @@ void no_effect(MpiLine& line, std::string_view what) {
   line.notes.push_back(fmt::format("{} has no effect here", what));
 }
 
-constexpr MpiFlag kFlags[] = {
+constexpr MpiFlag kMpiFlags[] = {
     {"f|hostfile|machinefile|machine", "FILE",
      "the hosts, one a line: `node0`, `node0:2` or `node0 slots=2`; lines of one host add up "
      "(HYDRA_HOST_FILE)",
@@ -188,11 +186,11 @@ bool has_name(const MpiFlag& flag, std::string_view name) {
 }
 
 const MpiFlag& find_flag(const std::string& word, std::string_view name) {
-  const auto found = std::find_if(std::begin(kFlags), std::end(kFlags),
+  const auto found = std::find_if(std::begin(kMpiFlags), std::end(kMpiFlags),
                                   [&](const MpiFlag& flag) { return has_name(flag, name); });
-  if (found != std::end(kFlags)) return *found;
+  if (found != std::end(kMpiFlags)) return *found;
   std::vector<std::string> names;
-  for (const MpiFlag& flag : kFlags)
+  for (const MpiFlag& flag : kMpiFlags)
     names.push_back(std::string(flag.names.substr(0, flag.names.find('|'))));
   const auto near = flags::nearest(std::string(name), names);
   usage_error(
@@ -201,9 +199,10 @@ const MpiFlag& find_flag(const std::string& word, std::string_view name) {
 }
 
 // The words of one call.
-class Reader {
+class MpiReader {
  public:
-  Reader(std::vector<std::string> words, MpiLine& line) : words_(std::move(words)), line_(line) {}
+  MpiReader(std::vector<std::string> words, MpiLine& line)
+      : words_(std::move(words)), line_(line) {}
 
   void read() {
     line_.blocks.emplace_back();
@@ -320,7 +319,7 @@ EnvironmentMap EnvironmentRule::of(const EnvironmentMap& inherited) const {
   return result;
 }
 
-std::span<const MpiFlag> mpi_flags() { return kFlags; }
+std::span<const MpiFlag> mpi_flags() { return kMpiFlags; }
 
 bool is_own_job(const MpiLine& line, const std::vector<std::string>& job_commands) {
   return std::all_of(line.blocks.begin(), line.blocks.end(), [&](const MpiBlock& block) {
@@ -354,7 +353,7 @@ bool may_be_elastic(const MpiLine& line, const EnvironmentMap& inherited) {
 MpiLine parse_mpi_line(const std::vector<std::string>& words, const Environment& environment) {
   MpiLine line;
   read_variables(environment, line);
-  Reader(words, line).read();
+  MpiReader(words, line).read();
   if (!line.hosts.empty()) line.host_file.clear();
   if (line.map_by.empty()) line.map_by = line.bind_to;
   return line;

@@ -25,14 +25,14 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Words = std::vector<std::string>;
 
-MpiLine parse(const Words& words, std::map<std::string, std::string, std::less<>> set = {}) {
+MpiLine parse_mpi(const Words& words, std::map<std::string, std::string, std::less<>> set = {}) {
   return parse_mpi_line(words, Environment(std::move(set)));
 }
 
 TEST(MpiLine, ReadsTheGuidesLine) {
   const MpiLine line =
-      parse({"-f", "hostfile", "-n", "4", "-ppn", "2", "-genv", "OMP_NUM_THREADS=23", "-genv",
-             "CCL_WORKER_COUNT", "1", "tandem", "run_qa", "-n", "x"});
+      parse_mpi({"-f", "hostfile", "-n", "4", "-ppn", "2", "-genv", "OMP_NUM_THREADS=23", "-genv",
+                 "CCL_WORKER_COUNT", "1", "tandem", "run_qa", "-n", "x"});
   EXPECT_EQ(line.host_file, "hostfile");
   EXPECT_EQ(line.ranks_per_host, 2);
   ASSERT_EQ(line.blocks.size(), 1u);
@@ -45,8 +45,8 @@ TEST(MpiLine, ReadsTheGuidesLine) {
 }
 
 TEST(MpiLine, ProgramsAreSeparatedByColons) {
-  const MpiLine line = parse({"-genvnone", "-n", "1", "-env", "A", "1", "./a", "x", ":", "--np=2",
-                              "-host", "node1", "-wdir", "/tmp", "./b"});
+  const MpiLine line = parse_mpi({"-genvnone", "-n", "1", "-env", "A", "1", "./a", "x", ":",
+                                  "--np=2", "-host", "node1", "-wdir", "/tmp", "./b"});
   ASSERT_EQ(line.blocks.size(), 2u);
   EXPECT_EQ(line.blocks[0].environment->set.front().second, "1");
   EXPECT_THAT(line.blocks[0].command, ElementsAre("./a", "x"));
@@ -59,22 +59,22 @@ TEST(MpiLine, ProgramsAreSeparatedByColons) {
 TEST(MpiLine, AFileHoldsOneProgramALine) {
   const testing::TemporaryFolder folder;
   write_file(folder / "config", "# two programs\n-n 1 ./a  # the first\n\n-n 2 ./b x\n");
-  const MpiLine line = parse({"-l", "-configfile", (folder / "config").native()});
+  const MpiLine line = parse_mpi({"-l", "-configfile", (folder / "config").native()});
   ASSERT_EQ(line.blocks.size(), 2u);
   EXPECT_TRUE(line.prefix_ranks);
   EXPECT_THAT(line.blocks[1].command, ElementsAre("./b", "x"));
   write_file(folder / "loop", "-configfile " + (folder / "loop").native() + "\n");
-  EXPECT_THROW(parse({"-configfile", (folder / "loop").native()}), ConfigError);
+  EXPECT_THROW(parse_mpi({"-configfile", (folder / "loop").native()}), ConfigError);
 }
 
 TEST(MpiLine, VariablesCountWhereNoFlagIsGiven) {
-  const MpiLine line = parse({"prog"}, {{"HYDRA_HOST_FILE", "hosts"},
-                                        {"HYDRA_LAUNCH_EXTRA_ARGS", "-o ConnectionAttempts=10"},
-                                        {"I_MPI_PERHOST", "3"}});
+  const MpiLine line = parse_mpi({"prog"}, {{"HYDRA_HOST_FILE", "hosts"},
+                                            {"HYDRA_LAUNCH_EXTRA_ARGS", "-o ConnectionAttempts=10"},
+                                            {"I_MPI_PERHOST", "3"}});
   EXPECT_EQ(line.host_file, "hosts");
   EXPECT_THAT(line.launcher_words, ElementsAre("-o", "ConnectionAttempts=10"));
   EXPECT_EQ(line.ranks_per_host, 3);
-  EXPECT_EQ(parse({"-hosts", "a,b:2", "prog"}, {{"HYDRA_HOST_FILE", "hosts"}}).host_file, "");
+  EXPECT_EQ(parse_mpi({"-hosts", "a,b:2", "prog"}, {{"HYDRA_HOST_FILE", "hosts"}}).host_file, "");
 }
 
 TEST(MpiLine, RefusesWithTheReason) {
@@ -89,7 +89,7 @@ TEST(MpiLine, RefusesWithTheReason) {
            {{"-hosts", "-oProxyCommand=x", "a"}, "is not a list of hosts"},
            {{"-genv", "=x", "a"}, "NAME=VALUE"}}) {
     try {
-      parse(words);
+      parse_mpi(words);
       ADD_FAILURE() << expected;
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(), HasSubstr(expected));
@@ -100,7 +100,7 @@ TEST(MpiLine, RefusesWithTheReason) {
 
 // After "--" a host's name is never an option, for any first character.
 TEST(DaemonCommand, OptionsEndBeforeTheHost) {
-  const MpiLine line = parse({"-hosts", "a", "prog"}, {{"HYDRA_LAUNCH_EXTRA_ARGS", "-p 2222"}});
+  const MpiLine line = parse_mpi({"-hosts", "a", "prog"}, {{"HYDRA_LAUNCH_EXTRA_ARGS", "-p 2222"}});
   EXPECT_THAT(daemon_command(line, "/opt/it's/tandem", "word", "-oProxyCommand=x", /*remote=*/true),
               ElementsAre("ssh", "-p", "2222", "-x", "-T", "-oBatchMode=yes", "-oConnectTimeout=10",
                           "--", "-oProxyCommand=x", "'/opt/it'\\''s/tandem' mpirun word"));
@@ -111,7 +111,7 @@ TEST(DaemonCommand, OptionsEndBeforeTheHost) {
 std::vector<int> hosts_of(const Words& words, const std::string& hosts) {
   Words all = words;
   all.emplace_back("prog");
-  return plan_ranks(parse(all), read_host_list(hosts)).host_of;
+  return plan_ranks(parse_mpi(all), read_host_list(hosts)).host_of;
 }
 
 // host_of and the number of slots of each line, of a file with this text.
@@ -123,7 +123,7 @@ std::vector<HostfileEntry> entries_of(const std::string& text) {
 std::vector<std::string> hosts_of_file(const Words& words, const std::string& text) {
   Words all = words;
   all.emplace_back("prog");
-  const RankPlan plan = plan_ranks(parse(all), entries_of(text));
+  const RankPlan plan = plan_ranks(parse_mpi(all), entries_of(text));
   std::vector<std::string> hosts;
   for (const int host : plan.host_of) hosts.push_back(plan.hosts[static_cast<std::size_t>(host)]);
   return hosts;
@@ -167,9 +167,9 @@ TEST(HostFile, AttributesAreHonoured) {
   EXPECT_EQ(hosts[1].settings.bind_to, "core");
   EXPECT_EQ(hosts[1].settings.map_by, "numa");
   EXPECT_EQ(hosts[1].settings.interface, "ib0");
-  const auto plan = plan_ranks(parse({"-n", "3", "prog"}), hosts);
+  const auto plan = plan_ranks(parse_mpi({"-n", "3", "prog"}), hosts);
   EXPECT_EQ(plan.settings[1].port, 2222);
-  EXPECT_THAT(daemon_command(parse({"prog"}), "/opt/tandem", "word", "b", /*remote=*/true,
+  EXPECT_THAT(daemon_command(parse_mpi({"prog"}), "/opt/tandem", "word", "b", /*remote=*/true,
                              plan.settings[1]),
               ElementsAre("ssh", "-l", "you", "-p", "2222", "-x", "-T", "-oBatchMode=yes",
                           "-oConnectTimeout=10", "--", "b", "'/opt/tandem' mpirun word"));
@@ -181,7 +181,7 @@ TEST(RankPlan, FillsHostsInHydrasOrder) {
   EXPECT_THAT(hosts_of({"-n", "5"}, "a:1,b:2"), ElementsAre(0, 1, 1, 0, 1));
   EXPECT_THAT(hosts_of({}, "a:1,b:2"), ElementsAre(0, 1, 1));
   EXPECT_THAT(hosts_of({"-n", "2", "-ppn", "2"}, "a,b"), ElementsAre(0, 0));
-  const auto line = parse({"-n", "1", "-host", "c", "p", ":", "-n", "2", "p"});
+  const auto line = parse_mpi({"-n", "1", "-host", "c", "p", ":", "-n", "2", "p"});
   const RankPlan plan = plan_ranks(line, read_host_list("a,b"));
   EXPECT_THAT(plan.hosts, ElementsAre("c", "a", "b"));
   EXPECT_THAT(plan.block_of, ElementsAre(0, 1, 1));

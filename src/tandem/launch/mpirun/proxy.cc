@@ -39,7 +39,7 @@ using Clock = std::chrono::steady_clock;
 // All processes have passed mpirun's barrier when the agent waits for them.
 constexpr milliseconds kTakeIn{30000};
 // Twice the agent's own time after a signal.
-constexpr milliseconds kGiveUp{60000};
+constexpr milliseconds kProxyGivesUp{60000};
 constexpr std::size_t kMostText = 900;  // longest text of a PMI value
 constexpr int kGone = 200;
 
@@ -264,7 +264,7 @@ int hold_rank(net::FrameStream agent, SignalInbox& inbox, const Log& log) {
       agent.send(0, {fmt::format("{} {}", for_one ? "signal" : "end", *number)});
       if (for_one) continue;
       last_signal = *number;
-      if (!give_up) give_up = Clock::now() + kGiveUp;
+      if (!give_up) give_up = Clock::now() + kProxyGivesUp;
     }
     agent.serve();
     while (const auto frame = agent.take()) {

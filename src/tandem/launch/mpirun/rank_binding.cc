@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "tandem/core/error.h"
+#include "tandem/launch/process/pinning.h"
 
 namespace tandem::launch {
 namespace {
@@ -30,12 +31,6 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 
 // The parts are views: the text must outlive them.
 std::vector<std::string_view> split(std::string&& text, char separator) = delete;
-
-CpuSets cpus_of(const std::vector<Domain>& domains) {
-  CpuSets sets;
-  for (const Domain& domain : domains) sets.push_back(domain.cpus);
-  return sets;
-}
 
 // All units of one kind, in the machine's order.
 CpuSets units(const Machine& machine, std::string_view kind) {

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "tandem/core/error.h"
+#include "tandem/launch/mpirun/pipe.h"
 #include "tandem/launch/mpirun/pmi_server.h"
 #include "tandem/launch/mpirun/rank_binding.h"
 #include "tandem/launch/mpirun/rank_start.h"
@@ -30,25 +31,15 @@ using net::FileDescriptor;
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr auto kBeat = 1s;
+constexpr auto kHostBeat = 1s;
 // mpirun may be held up by its console or a debugger for a while, but not forever.
 constexpr auto kLauncherSilence = 60s;
-constexpr auto kGrace = 5s;
-constexpr auto kAfterSignal = 30s;
+constexpr auto kHostGrace = 5s;
+constexpr auto kHostAfterSignal = 30s;
 // A process started by a rank may hold its streams open forever.
 constexpr auto kLastWords = 500ms;
 // With more than this in flight to mpirun, the printing ranks wait.
 constexpr std::size_t kMuchUnsent = 4 << 20;
-
-struct PipeEnds {
-  FileDescriptor read, write;
-};
-
-PipeEnds make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw io_error("cannot make", "a pipe", errno);
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
 
 void make_nonblocking(const FileDescriptor& descriptor) {
   ::fcntl(descriptor.get(), F_SETFL, O_NONBLOCK);
@@ -249,7 +240,7 @@ class RankHost {
     for (auto& rank : ranks_) rank->serve(launcher_);
     launcher_.serve();
     const auto now = Clock::now();
-    if (now - last_sent_ >= kBeat) {
+    if (now - last_sent_ >= kHostBeat) {
       launcher_.send({});
       last_sent_ = now;
     }
@@ -344,14 +335,14 @@ class RankHost {
 
   // Slurm and systemd signal every process of a job: the ranks have as long as under mpirun.
   void pass_on(int number) {
-    if (is_stop_signal(number) && !kill_at_) kill_at_ = Clock::now() + kAfterSignal;
+    if (is_stop_signal(number) && !kill_at_) kill_at_ = Clock::now() + kHostAfterSignal;
     signal_all(number);
   }
 
   void stop() {
     if (stopping_) return;
     stopping_ = true;
-    kill_at_ = Clock::now() + kGrace;
+    kill_at_ = Clock::now() + kHostGrace;
     signal_all(SIGTERM);
     signal_all(SIGCONT);
   }

@@ -9,7 +9,6 @@
 namespace tandem::launch {
 namespace {
 
-constexpr int kMaxRanks = 65536;
 constexpr std::size_t kMaxPmiValue = 1023;
 
 int index_of(std::vector<std::string>& hosts, const std::string& host) {

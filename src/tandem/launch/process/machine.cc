@@ -28,7 +28,7 @@ void load(const Topology& topology, const std::string& what) {
   if (hwloc_topology_load(topology.get()) != 0) raise<IoError>("hwloc cannot read {}", what);
 }
 
-std::vector<int> cpus_of(hwloc_const_cpuset_t set, const std::set<int>& allowed) {
+std::vector<int> cpus_in(hwloc_const_cpuset_t set, const std::set<int>& allowed) {
   std::vector<int> cpus;
   for (int cpu = hwloc_bitmap_first(set); cpu >= 0; cpu = hwloc_bitmap_next(set, cpu)) {
     if (allowed.contains(cpu)) cpus.push_back(cpu);
@@ -43,7 +43,7 @@ std::vector<std::vector<int>> cores_of(hwloc_topology_t topology, const std::vec
   std::set<int> seen;
   hwloc_obj_t core = nullptr;
   while ((core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core)) != nullptr) {
-    std::vector<int> threads = cpus_of(core->cpuset, inside);
+    std::vector<int> threads = cpus_in(core->cpuset, inside);
     seen.insert(threads.begin(), threads.end());
     if (!threads.empty()) cores.push_back(std::move(threads));
   }
@@ -61,7 +61,7 @@ std::vector<Domain> domains_of(hwloc_topology_t topology, hwloc_obj_type_t type,
   std::vector<Domain> domains;
   hwloc_obj_t object = nullptr;
   while ((object = hwloc_get_next_obj_by_type(topology, type, object)) != nullptr) {
-    Domain domain{cpus_of(object->cpuset, allowed), {}};
+    Domain domain{cpus_in(object->cpuset, allowed), {}};
     const bool known = std::any_of(domains.begin(), domains.end(),
                                    [&](const Domain& other) { return other.cpus == domain.cpus; });
     if (domain.cpus.empty() || known) continue;

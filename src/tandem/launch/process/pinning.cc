@@ -21,12 +21,6 @@ std::vector<int> all_cpus(const Machine& machine) {
   return cpus;
 }
 
-CpuSets cpus_of(const std::vector<Domain>& domains) {
-  CpuSets sets;
-  for (const Domain& domain : domains) sets.push_back(domain.cpus);
-  return sets;
-}
-
 CpuSets cores_of(const Machine& machine) {
   CpuSets sets;
   for (const Domain& domain : machine.numa)
@@ -155,6 +149,12 @@ void use_domains(const CpuSets& domains, int count, PlacementRequest& request) {
 }
 
 }  // namespace
+
+CpuSets cpus_of(const std::vector<Domain>& domains) {
+  CpuSets sets;
+  for (const Domain& domain : domains) sets.push_back(domain.cpus);
+  return sets;
+}
 
 std::vector<std::vector<int>> pin_domains(const Machine& machine, const std::string& value,
                                           std::optional<int> threads, int count) {

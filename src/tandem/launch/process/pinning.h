@@ -26,6 +26,9 @@ using VariableLookup = std::function<std::optional<std::string>(std::string_view
 std::vector<std::string> apply_pin_variables(const VariableLookup& get, const Machine& machine,
                                              PlacementRequest& request);
 
+// The CPUs of each domain.
+std::vector<std::vector<int>> cpus_of(const std::vector<Domain>& domains);
+
 // The domains of the machine for a value of I_MPI_PIN_DOMAIN. `threads`: OMP_NUM_THREADS; `count`:
 // workers. Throws ConfigError.
 std::vector<std::vector<int>> pin_domains(const Machine& machine, const std::string& value,

@@ -190,7 +190,7 @@ void no_effect(RunOptions& options, std::string_view what) {
   options.notes.push_back(fmt::format("{} has no effect here", what));
 }
 
-constexpr RunFlag kFlags[] = {
+constexpr RunFlag kRunFlags[] = {
     {"nnodes", "", "N|MIN:MAX", "PET_NNODES", "number of nodes, or the least and the most",
      set_nodes},
     {"nproc-per-node", "", "N|auto|cpu", "PET_NPROC_PER_NODE",
@@ -328,13 +328,13 @@ std::string dashed(std::string_view name) {
   return text;
 }
 
-[[noreturn]] void usage_error(const std::string& message) { throw ConfigError(message, true); }
+[[noreturn]] void wrong_usage(const std::string& message) { throw ConfigError(message, true); }
 
 // The flag for a word "--name": the flag of that name, or the only one with that prefix.
 const RunFlag& find_long(const std::string& word) {
   const std::string name = dashed(std::string_view(word).substr(2));
   std::vector<const RunFlag*> candidates;
-  for (const RunFlag& flag : kFlags) {
+  for (const RunFlag& flag : kRunFlags) {
     if (flag.name == name) return flag;
     if (!name.empty() && flag.name.starts_with(name)) candidates.push_back(&flag);
   }
@@ -342,19 +342,19 @@ const RunFlag& find_long(const std::string& word) {
   std::vector<std::string> names;
   for (const RunFlag* flag : candidates) names.push_back(fmt::format("--{}", flag->name));
   if (!names.empty())
-    usage_error(fmt::format("ambiguous flag: {} could be {}", word, fmt::join(names, " ")));
-  for (const RunFlag& flag : kFlags) names.emplace_back(flag.name);
+    wrong_usage(fmt::format("ambiguous flag: {} could be {}", word, fmt::join(names, " ")));
+  for (const RunFlag& flag : kRunFlags) names.emplace_back(flag.name);
   const auto near = flags::nearest(name, names);
-  usage_error(
+  wrong_usage(
       fmt::format("unknown flag of tandem run: {}{}; flags of the script come behind the script",
                   word, near ? fmt::format(" (did you mean --{}?)", *near) : ""));
 }
 
 const RunFlag& find_letter(const std::string& word) {
-  for (const RunFlag& flag : kFlags) {
+  for (const RunFlag& flag : kRunFlags) {
     if (!flag.letter.empty() && word.substr(1, 1) == flag.letter) return flag;
   }
-  usage_error(fmt::format(
+  wrong_usage(fmt::format(
       "unknown flag of tandem run: {}; flags of the script come behind the script", word));
 }
 
@@ -363,12 +363,12 @@ void apply(const RunFlag& flag, const std::string& source, RunOptions& options,
   try {
     flag.apply(options, value);
   } catch (const ConfigError& error) {
-    usage_error(fmt::format("{}: {}", source, error.what()));
+    wrong_usage(fmt::format("{}: {}", source, error.what()));
   }
 }
 
 void apply_environment(const Environment& environment, RunOptions& options) {
-  for (const RunFlag& flag : kFlags) {
+  for (const RunFlag& flag : kRunFlags) {
     if (flag.variable.empty()) continue;
     const auto value = environment.get(flag.variable);
     if (!value) continue;
@@ -381,9 +381,9 @@ void apply_environment(const Environment& environment, RunOptions& options) {
 }
 
 // The words of one call, read from the front until the script.
-class Reader {
+class RunReader {
  public:
-  Reader(const std::vector<std::string>& words, RunOptions& options)
+  RunReader(const std::vector<std::string>& words, RunOptions& options)
       : words_(words), options_(options) {}
 
   void read() {
@@ -394,7 +394,7 @@ class Reader {
       if (!flags_ended) word[1] == '-' ? read_long(word) : read_letter(word);
     }
     if (at_ == words_.size()) {
-      usage_error(
+      wrong_usage(
           "no script: tandem run [flags] SCRIPT [flags of the script], for example tandem run "
           "--nproc-per-node 2 run_qa.py --model_name_or_path …");
     }
@@ -411,7 +411,7 @@ class Reader {
     const RunFlag& flag = find_long(word.substr(0, equals));
     const std::string name = fmt::format("--{}", flag.name);
     if (flag.value.empty()) {
-      if (equals != std::string::npos) usage_error(name + " takes no value");
+      if (equals != std::string::npos) wrong_usage(name + " takes no value");
       return apply(flag, name, options_, "");
     }
     apply(flag, name, options_,
@@ -423,7 +423,7 @@ class Reader {
     const std::string name = fmt::format("-{}", flag.letter);
     std::string attached = word.substr(2);
     if (flag.value.empty()) {
-      if (!attached.empty()) usage_error(fmt::format("{} takes no value: {}", name, word));
+      if (!attached.empty()) wrong_usage(fmt::format("{} takes no value: {}", name, word));
       return apply(flag, name, options_, "");
     }
     if (attached.starts_with("=")) attached.erase(0, 1);
@@ -431,7 +431,7 @@ class Reader {
   }
 
   std::string next_value(const std::string& name, const RunFlag& flag) {
-    if (at_ == words_.size()) usage_error(fmt::format("{} expects {}", name, flag.value));
+    if (at_ == words_.size()) wrong_usage(fmt::format("{} expects {}", name, flag.value));
     return words_[at_++];
   }
 
@@ -442,12 +442,12 @@ class Reader {
 
 void check_together(const RunOptions& options) {
   if (options.module && options.no_python && !options.run_path) {
-    usage_error(
+    wrong_usage(
         "--module and --no-python contradict each other: a module is run by Python; drop one");
   }
   if (options.backend == Backend::kC10d && !options.standalone && options.max_nodes > 1 &&
       options.rdzv_endpoint.empty()) {
-    usage_error(
+    wrong_usage(
         "--rdzv-backend c10d with several nodes needs --rdzv-endpoint HOST:PORT, the same on all "
         "nodes: the host with that name keeps the list of members");
   }
@@ -480,7 +480,7 @@ Streams StreamChoice::of(int local_rank) const {
   return found == by_local_rank.end() ? Streams{} : found->second;
 }
 
-std::span<const RunFlag> run_flags() { return kFlags; }
+std::span<const RunFlag> run_flags() { return kRunFlags; }
 
 RunOptions parse_run_line(const std::vector<std::string>& words, const Environment& environment) {
   RunOptions options;
@@ -490,7 +490,7 @@ RunOptions parse_run_line(const std::vector<std::string>& words, const Environme
   options.log_line_prefix_template =
       environment.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
   apply_environment(environment, options);
-  Reader(words, options).read();
+  RunReader(words, options).read();
   check_together(options);
   note_ignored(options);
   if (options.standalone) options.min_nodes = options.max_nodes = 1;

@@ -36,7 +36,7 @@ using ::testing::ThrowsMessage;
 const std::vector<std::int32_t> kStart = {3, 4, 50};
 const std::vector<std::int32_t> kEnd = {4, 7, 1};
 const nn::DropoutStream kNoDropout = {};
-const nn::DropoutStream kDropout = {.enabled = true, .seed = 42, .step = 3};
+const nn::DropoutStream kStepDropout = {.enabled = true, .seed = 42, .step = 3};
 
 struct StepResult {
   std::vector<float> logits;
@@ -145,7 +145,7 @@ TEST_P(GradientTest, MatchesCentralDifferencesInDoublePrecision) {
   const GradientCase& param = GetParam();
   const TestModel test(config_of(param));
   const nn::PackedBatch batch = tiny_batch(param.padded);
-  const nn::DropoutStream dropout = param.dropout ? kDropout : kNoDropout;
+  const nn::DropoutStream dropout = param.dropout ? kStepDropout : kNoDropout;
   TestContext context(2, param.kernels);
   const StepResult step = run_step(context, test, Precision::kFloat32, batch, dropout);
 
@@ -263,8 +263,8 @@ INSTANTIATE_TEST_SUITE_P(All, EncoderModelTest,
 TEST_P(EncoderModelTest, SameBitsForOneAndTwoThreads) {
   TestContext one(1);
   const nn::PackedBatch batch = tiny_batch(true);
-  const StepResult a = run_step(one, test_, precision_, batch, kDropout);
-  const StepResult b = run_step(context_, test_, precision_, batch, kDropout);
+  const StepResult a = run_step(one, test_, precision_, batch, kStepDropout);
+  const StepResult b = run_step(context_, test_, precision_, batch, kStepDropout);
   EXPECT_THAT(a.logits, ElementsAreArray(b.logits));
   EXPECT_EQ(a.loss, b.loss);
   EXPECT_TRUE(a.grads == b.grads);
@@ -293,10 +293,10 @@ TEST_P(EncoderModelTest, PaddingDoesNotChangeRealRows) {
 
 TEST_P(EncoderModelTest, DropoutFollowsItsStream) {
   const nn::PackedBatch batch = tiny_batch(false);
-  nn::DropoutStream next = kDropout;
+  nn::DropoutStream next = kStepDropout;
   ++next.step;
-  const StepResult a = run_step(context_, test_, precision_, batch, kDropout);
-  EXPECT_EQ(a.logits, run_step(context_, test_, precision_, batch, kDropout).logits);
+  const StepResult a = run_step(context_, test_, precision_, batch, kStepDropout);
+  EXPECT_EQ(a.logits, run_step(context_, test_, precision_, batch, kStepDropout).logits);
   EXPECT_NE(a.logits, run_step(context_, test_, precision_, batch, next).logits);
   EXPECT_NE(a.logits, run_step(context_, test_, precision_, batch, kNoDropout).logits);
 }
@@ -397,7 +397,7 @@ TEST_P(EncoderModelTest, PassesTakeTurnsInOneMemory) {
   const nn::PackedBatch smaller = tiny_batch(false);
   const BatchShape fits = {batch.rows(), batch.num_sequences()};
   for (const PassKind kind : {PassKind::kTraining, PassKind::kCheckpointed}) {
-    const StepResult alone = run_step(context_, test_, precision_, batch, kDropout, kind);
+    const StepResult alone = run_step(context_, test_, precision_, batch, kStepDropout, kind);
     Activations training = test_.model.make_activations(fits, precision_, kind);
     const std::size_t of_training = training.bytes();
     for (const BatchShape& shape : {fits, BatchShape{100 * batch.rows(), 3}}) {
@@ -406,7 +406,8 @@ TEST_P(EncoderModelTest, PassesTakeTurnsInOneMemory) {
       EXPECT_EQ(training.bytes(), inference.bytes());
       EXPECT_EQ(training.bytes() > of_training, shape.rows > fits.rows);
       for (const nn::PackedBatch* evaluated : {&batch, &smaller}) {
-        const StepResult step = run_step(context_, test_, precision_, batch, kDropout, training);
+        const StepResult step =
+            run_step(context_, test_, precision_, batch, kStepDropout, training);
         EXPECT_EQ(step.loss, alone.loss);
         EXPECT_EQ(step.grads, alone.grads);
         std::vector<float> logits(evaluated->rows() * 2);
@@ -446,9 +447,9 @@ TEST_P(EncoderModelTest, CheckpointingDoesNotChangeABit) {
   const TestModel test(config);
   for (const bool padded : {false, true}) {
     const nn::PackedBatch batch = tiny_batch(padded);
-    const StepResult kept = run_step(context_, test, precision_, batch, kDropout);
+    const StepResult kept = run_step(context_, test, precision_, batch, kStepDropout);
     const StepResult again =
-        run_step(context_, test, precision_, batch, kDropout, PassKind::kCheckpointed);
+        run_step(context_, test, precision_, batch, kStepDropout, PassKind::kCheckpointed);
     EXPECT_EQ(kept.loss, again.loss);
     EXPECT_EQ(kept.logits, again.logits);
     EXPECT_EQ(kept.grads, again.grads);
@@ -494,7 +495,7 @@ TEST_P(EncoderModelTest, PaddingWordGetsNoGradient) {
 }
 
 TEST_P(EncoderModelTest, AlignmentGapsStayZero) {
-  const StepResult step = run_step(context_, test_, precision_, tiny_batch(true), kDropout);
+  const StepResult step = run_step(context_, test_, precision_, tiny_batch(true), kStepDropout);
   std::size_t end = 0;
   for (const nn::ParameterSpec& parameter : test_.model.layout().parameters()) {
     for (; end < parameter.offset; ++end) EXPECT_EQ(step.grads[end], 0) << end;

@@ -140,7 +140,7 @@ TEST(LoraConfig, TakesOneFlagValueAsNameOrPattern) {
 
 // --- the modules of a model ---
 
-std::unique_ptr<Head> two_labels(const ModelConfig& config, nn::ParameterLayout& layout) {
+std::unique_ptr<Head> two_label_head(const ModelConfig& config, nn::ParameterLayout& layout) {
   return make_sequence_head(2, config, layout);
 }
 
@@ -156,7 +156,7 @@ struct Trained {
 };
 
 Trained trained_of(const Family& family, LoraConfig lora) {
-  const EncoderModel model(with(family, std::move(lora)), two_labels);
+  const EncoderModel model(with(family, std::move(lora)), two_label_head);
   Trained trained;
   for (const nn::ParameterSpec& parameter : model.layout().parameters()) {
     if (!parameter.trainable || parameter.kind == nn::ParameterKind::kLowRankUp) continue;
@@ -223,7 +223,7 @@ TEST(LoraParts, MatchesNamesPatternsAndLayers) {
 TEST(LoraParts, TrainsWhatTheBaseModelLacks) {
   LoraConfig lora;
   lora.base_tensors.emplace();
-  const EncoderModel whole(testing::tiny_config(kBert), two_labels);
+  const EncoderModel whole(testing::tiny_config(kBert), two_label_head);
   for (const nn::ParameterSpec& parameter : whole.layout().parameters())
     if (!parameter.name.starts_with("classifier")) lora.base_tensors->insert(parameter.name);
   EXPECT_THAT(trained_of(kBert, lora).whole, ElementsAre("classifier.bias", "classifier.weight"));

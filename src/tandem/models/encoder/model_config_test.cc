@@ -220,7 +220,7 @@ TEST(ModelConfig, ManyLabelsNeedNames) {
 }
 
 TEST(ModelConfig, ManyLabelsTakeTimeInProportion) {
-  EXPECT_TRUE(testing::takes_linear_time(
+  EXPECT_TRUE(tandem::testing::takes_linear_time(
       [](std::size_t count) {
         ModelConfig config;
         for (std::size_t i = 0; i < count; ++i) config.labels.push_back(fmt::format("label {}", i));

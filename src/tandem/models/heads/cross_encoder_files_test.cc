@@ -31,7 +31,7 @@ class CrossEncoderFilesTest : public ::testing::Test {
     }
     return "";
   }
-  testing::TemporaryFolder folder_;
+  tandem::testing::TemporaryFolder folder_;
 };
 
 constexpr const char* kIdentity =

@@ -25,11 +25,11 @@ const std::vector<Pooling> kAll = {Pooling::kCls,          Pooling::kMax,
                                    Pooling::kWeightedMean, Pooling::kLastToken};
 
 // Texts of 5, 1 and 3 tokens; the last one has two rows of padding behind them.
-const std::vector<std::uint32_t> kRowBegin = {0, 5, 6, 11};
-const std::vector<std::uint32_t> kKeyCount = {5, 1, 3};
-const kernels::Sequences kSequences{kRowBegin, kKeyCount, {}};
+const std::vector<std::uint32_t> kPoolRowBegin = {0, 5, 6, 11};
+const std::vector<std::uint32_t> kPoolKeyCount = {5, 1, 3};
+const kernels::Sequences kPoolSequences{kPoolRowBegin, kPoolKeyCount, {}};
 
-std::vector<float> random_values(std::size_t size, unsigned seed) {
+std::vector<float> random_pooled(std::size_t size, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   std::vector<float> values(size);
@@ -39,9 +39,9 @@ std::vector<float> random_values(std::size_t size, unsigned seed) {
 
 double expected(Pooling pooling, std::span<const float> hidden, std::size_t text,
                 std::size_t column) {
-  const std::size_t n = kKeyCount[text];
+  const std::size_t n = kPoolKeyCount[text];
   const auto h = [&](std::size_t i) {
-    return static_cast<double>(hidden[(kRowBegin[text] + i) * kWidth + column]);
+    return static_cast<double>(hidden[(kPoolRowBegin[text] + i) * kWidth + column]);
   };
   double sum = 0, weighted = 0, weights = 0, largest = h(0);
   for (std::size_t i = 0; i < n; ++i) {
@@ -81,13 +81,13 @@ class PoolingHeadTest : public ::testing::Test {
     TestContext context(threads);
     const kernels::Context kernel_context = context;
     std::vector<float> logits(head.num_logits(11, 3));
-    head.forward({kernel_context, {}, kSequences, {}}, hidden, {}, logits);
+    head.forward({kernel_context, {}, kPoolSequences, {}}, hidden, {}, logits);
     return logits;
   }
 };
 
 TEST_F(PoolingHeadTest, ValuesAreTheFormulas) {
-  const auto hidden = random_values(11 * kWidth, 1);
+  const auto hidden = random_pooled(11 * kWidth, 1);
   const auto logits = forward(*head(kAll), hidden);
   ASSERT_EQ(logits.size(), 3 * kAll.size() * kWidth);
   for (std::size_t text = 0; text < 3; ++text) {
@@ -101,19 +101,19 @@ TEST_F(PoolingHeadTest, ValuesAreTheFormulas) {
 }
 
 TEST_F(PoolingHeadTest, GradientsAreThoseOfTheFormulas) {
-  auto hidden = random_values(11 * kWidth, 2);
+  auto hidden = random_pooled(11 * kWidth, 2);
   const auto made = head(kAll);
-  const auto grad_logits = random_values(3 * kAll.size() * kWidth, 3);
+  const auto grad_logits = random_pooled(3 * kAll.size() * kWidth, 3);
   std::vector<float> grad(hidden.size(), 7.0f);  // overwritten, the padding with 0
   TestContext context;
   const kernels::Context kernel_context = context;
-  made->backward({kernel_context, {}, kSequences, {}}, hidden, {}, grad_logits, grad, {});
+  made->backward({kernel_context, {}, kPoolSequences, {}}, hidden, {}, grad_logits, grad, {});
   for (std::size_t row = 0; row < 11; ++row) {
     const std::size_t text = row < 5 ? 0 : row < 6 ? 1 : 2;
-    const std::size_t token = row - kRowBegin[text];
+    const std::size_t token = row - kPoolRowBegin[text];
     for (std::size_t c = 0; c < kWidth; ++c) {
       double sum = 0;  // central differences of the formulas
-      for (std::size_t p = 0; token < kKeyCount[text] && p < kAll.size(); ++p) {
+      for (std::size_t p = 0; token < kPoolKeyCount[text] && p < kAll.size(); ++p) {
         auto moved = hidden;
         constexpr float kStep = 1.0f / 1024;
         moved[row * kWidth + c] += kStep;
@@ -128,7 +128,7 @@ TEST_F(PoolingHeadTest, GradientsAreThoseOfTheFormulas) {
 }
 
 TEST_F(PoolingHeadTest, BitsDoNotDependOnThreads) {
-  const auto hidden = random_values(11 * kWidth, 4);
+  const auto hidden = random_pooled(11 * kWidth, 4);
   EXPECT_EQ(forward(*head(kAll), hidden, 1), forward(*head(kAll), hidden, 3));
 }
 

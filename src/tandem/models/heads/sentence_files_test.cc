@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr std::size_t kHidden = 4;
+constexpr std::size_t kSentenceSize = 4;
 
 class SentenceFilesTest : public ::testing::Test {
  protected:
@@ -35,7 +35,7 @@ class SentenceFilesTest : public ::testing::Test {
     }
     put("modules.json", "[" + text + "]");
   }
-  SentenceFiles read() const { return read_sentence_files(folder_.path(), kHidden); }
+  SentenceFiles read() const { return read_sentence_files(folder_.path(), kSentenceSize); }
   std::string problem() const {
     try {
       read();
@@ -45,7 +45,7 @@ class SentenceFilesTest : public ::testing::Test {
     return "nothing is wrong";
   }
 
-  testing::TemporaryFolder folder_;
+  tandem::testing::TemporaryFolder folder_;
 };
 
 const std::vector<std::string> kOld = {"sentence_transformers.models.Transformer",
@@ -60,7 +60,7 @@ TEST_F(SentenceFilesTest, ABareEncoderGetsTheMean) {
   EXPECT_FALSE(files.from_modules_json);
   EXPECT_THAT(files.poolings, ElementsAre(Pooling::kMean));
   EXPECT_TRUE(files.modules.empty());
-  EXPECT_EQ(embedding_size(files, kHidden), kHidden);
+  EXPECT_EQ(embedding_size(files, kSentenceSize), kSentenceSize);
 }
 
 TEST_F(SentenceFilesTest, KeysOfOldVersions) {
@@ -72,7 +72,7 @@ TEST_F(SentenceFilesTest, KeysOfOldVersions) {
   const SentenceFiles files = read();
   EXPECT_THAT(files.poolings, ElementsAre(Pooling::kCls, Pooling::kMean));
   EXPECT_EQ(files.max_seq_length, 77u);
-  EXPECT_EQ(embedding_size(files, kHidden), 2 * kHidden);
+  EXPECT_EQ(embedding_size(files, kSentenceSize), 2 * kSentenceSize);
 }
 
 TEST_F(SentenceFilesTest, KeysOfNewVersions) {

@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 using Ids = std::vector<std::uint32_t>;
 
-constexpr std::uint32_t kMask = 4, kVocabulary = 415;
+constexpr std::uint32_t kTorchMask = 4, kTorchVocabulary = 415;
 
 json golden(const std::string& name) {
   return json::parse(read_file(testing::shared_data() / "golden/next/mlm" / (name + ".json")));
@@ -30,7 +30,7 @@ corpus::TextPiece piece_of(const Ids& ids, bool mask_is_special = false) {
   corpus::TextPiece piece;
   piece.ids = ids;
   for (const std::uint32_t id : ids) {
-    const bool special = id == 0 || id == 2 || id == 3 || (mask_is_special && id == kMask);
+    const bool special = id == 0 || id == 2 || id == 3 || (mask_is_special && id == kTorchMask);
     piece.special.push_back(special ? 1 : 0);
   }
   piece.word_begins.assign(ids.size(), 1);
@@ -63,8 +63,8 @@ TEST_F(TorchMaskGoldens, BatchesOfTheCollator) {
     ++cases;
     TorchMasks masks(one.at("seed"), {.probability = one.at("probability"),
                                       .whole_words = false,
-                                      .mask_token_id = kMask,
-                                      .vocabulary_size = kVocabulary});
+                                      .mask_token_id = kTorchMask,
+                                      .vocabulary_size = kTorchVocabulary});
     for (const json& call : one.at("calls")) {
       std::vector<corpus::TextPiece> pieces;
       for (const Ids& ids : call.at("original").get<std::vector<Ids>>())
@@ -94,8 +94,8 @@ TEST_P(TorchMaskRuns, MasksOfARun) {
   const std::size_t batch_size = run.at("arguments").at("per_device_train_batch_size");
   TorchMasks masks(run.at("seed"), {.probability = run.at("mlm_probability"),
                                     .whole_words = false,
-                                    .mask_token_id = kMask,
-                                    .vocabulary_size = kVocabulary});
+                                    .mask_token_id = kTorchMask,
+                                    .vocabulary_size = kTorchVocabulary});
   const auto expect_rows = [&](const json& batch, const std::string& name) {
     std::vector<corpus::TextPiece> pieces;
     for (const std::size_t row : batch.at("rows").get<std::vector<std::size_t>>())

@@ -13,7 +13,7 @@
 namespace tandem::token_classification {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Sentences = std::vector<std::vector<std::string>>;
 
 SeqevalScores score(const Sentences& expected, const Sentences& predicted) {
@@ -34,8 +34,8 @@ SeqevalScores score(const Sentences& expected, const Sentences& predicted) {
   return seqeval(names, {sides[0], sides[1], begins});
 }
 
-Json entity_level(const SeqevalScores& scores) {
-  Json result = Json::object();
+OrderedJson entity_level(const SeqevalScores& scores) {
+  OrderedJson result = OrderedJson::object();
   const auto add = [&](const std::string& name, const EntityCounts& counts) {
     result[name + "_precision"] = counts.precision();
     result[name + "_recall"] = counts.recall();
@@ -55,9 +55,9 @@ class SeqevalGolden : public tandem::testing::SharedDataTest {};
 // Every case to the last bit, keys in their order.
 TEST_F(SeqevalGolden, EveryCase) {
   std::ifstream file(tandem::testing::shared_data() / "golden/tasks/metric_cases_tasks.json");
-  const Json cases = Json::parse(file)["seqeval"];
+  const OrderedJson cases = OrderedJson::parse(file)["seqeval"];
   ASSERT_EQ(cases.size(), 32u);
-  for (const Json& one : cases) {
+  for (const OrderedJson& one : cases) {
     const auto scores =
         score(one["references"].get<Sentences>(), one["predictions"].get<Sentences>());
     EXPECT_EQ(entity_level(scores).dump(), one["entity_level_result"].dump()) << one["note"];
@@ -67,9 +67,9 @@ TEST_F(SeqevalGolden, EveryCase) {
 // The project's own cases, among them IOBES and tags of no scheme.
 TEST(DemoSeqeval, EveryCase) {
   std::ifstream file(std::filesystem::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/ner.json");
-  const Json cases = Json::parse(file)["seqeval"];
+  const OrderedJson cases = OrderedJson::parse(file)["seqeval"];
   ASSERT_EQ(cases.size(), 12u);
-  for (const Json& one : cases) {
+  for (const OrderedJson& one : cases) {
     const auto scores = score(one["expected"].get<Sentences>(), one["predicted"].get<Sentences>());
     EXPECT_EQ(entity_level(scores).dump(), one["scores"].dump());
   }

@@ -65,7 +65,7 @@ void dump(const JinjaValue& value, int indent, int depth, std::string& out) {
 }
 
 // The code points of a text, each as a text.
-std::vector<std::string> characters_of(std::string_view text) {
+std::vector<std::string> character_texts(std::string_view text) {
   std::vector<std::string> all;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
@@ -202,7 +202,7 @@ std::size_t length_of(const JinjaValue& value) {
 JinjaValue slice_of(const JinjaValue& value, const JinjaValue& begin, const JinjaValue& end,
                     const JinjaValue& step) {
   if (value.is_string()) {
-    const auto characters = characters_of(value.get_ref<const std::string&>());
+    const auto characters = character_texts(value.get_ref<const std::string&>());
     std::string part;
     for (const std::size_t at : positions_of(characters.size(), begin, end, step))
       part += characters[at];
@@ -252,7 +252,7 @@ JinjaValue combine(std::string_view op, const JinjaValue& left, const JinjaValue
 }
 
 std::string strip_text(std::string_view text, std::string_view characters, char side) {
-  const std::vector<std::string> all = characters_of(text);
+  const std::vector<std::string> all = character_texts(text);
   const auto goes = [&](const std::string& character) {
     if (!characters.empty()) return characters.find(character) != characters.npos;
     std::size_t at = 0;
