@@ -70,12 +70,14 @@ void linear_forward(const Pass& pass, const Linear& linear, std::span<const T> x
 }
 
 // Gradients of W and b, or of their low-rank update, which go to `grads`; of a frozen layer without
-// one there are none.
+// one there are none. `projected` as in low_rank_backward_weight().
 //   x: [R, in_features] T as in forward.   grad_y: [R, out_features] T.
 template <class T>
 void linear_backward_weight(const Pass& pass, const Linear& linear, std::span<const T> x,
-                            std::span<const T> grad_y, const Gradients& grads) {
-  if (!linear.low_rank.empty()) low_rank_backward_weight<T>(pass, linear, x, grad_y, grads);
+                            std::span<const T> grad_y, const Gradients& grads,
+                            LowRankGradient projected = LowRankGradient::kCompute) {
+  if (!linear.low_rank.empty())
+    low_rank_backward_weight<T>(pass, linear, x, grad_y, grads, projected);
   if (grads.at(linear.weight) == nullptr) return;
   const StageTimer timer(pass.context.profile, linear.name, "dW");
   const std::size_t rows = grad_y.size() / linear.out_features;
@@ -104,13 +106,16 @@ void base_linear_backward_input(const Pass& pass, const Linear& linear, std::spa
           accumulate);
 }
 
-// grad_x = grad_y·W, or += when accumulate (the residual's gradient is already there).
+// grad_x = grad_y·W, or += when accumulate (the residual's gradient is already there). `projected`
+// as in low_rank_backward_input().
 //   grad_y: [R, out_features] T.   grad_x: [R, in_features] T or f32.
 template <class T, class Out>
 void linear_backward_input(const Pass& pass, const Linear& linear, std::span<const T> grad_y,
-                           std::span<Out> grad_x, bool accumulate) {
+                           std::span<Out> grad_x, bool accumulate,
+                           LowRankGradient projected = LowRankGradient::kCompute) {
   base_linear_backward_input<T, Out>(pass, linear, grad_y, grad_x, accumulate);
-  if (!linear.low_rank.empty()) low_rank_backward_input<T, Out>(pass, linear, grad_y, grad_x);
+  if (!linear.low_rank.empty())
+    low_rank_backward_input<T, Out>(pass, linear, grad_y, grad_x, projected);
 }
 
 // Both.
@@ -119,7 +124,8 @@ void linear_backward(const Pass& pass, const Linear& linear, std::span<const T> 
                      std::span<const T> grad_y, std::span<Out> grad_x, bool accumulate_grad_x,
                      const Gradients& grads) {
   linear_backward_weight<T>(pass, linear, x, grad_y, grads);
-  linear_backward_input<T, Out>(pass, linear, grad_y, grad_x, accumulate_grad_x);
+  linear_backward_input<T, Out>(pass, linear, grad_y, grad_x, accumulate_grad_x,
+                                LowRankGradient::kKept);
 }
 
 }  // namespace tandem::nn

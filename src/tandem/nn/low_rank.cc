@@ -64,23 +64,24 @@ class Update {
                                          /*accumulate=*/true);
   }
 
-  void backward_weight(std::span<const T> x, std::span<const T> grad_y,
-                       const Gradients& grads) const {
+  void backward_weight(std::span<const T> x, std::span<const T> grad_y, const Gradients& grads,
+                       LowRankGradient projected) const {
     const std::span<const T> input = dropped(x);
     project_down(input);
     kernels::linear_backward_weight<T>(pass_.context, rows_, linear_.out_features, rank_,
                                        grad_y.data(), memory_.low.data(), memory_.grad_up.data(),
                                        nullptr, /*accumulate=*/false);
     take_blocks(grads);
-    project_gradient(grad_y);
+    if (projected == LowRankGradient::kCompute) project_gradient(grad_y);
     kernels::linear_backward_weight<T>(
         pass_.context, rows_, rank_, linear_.in_features, memory_.grad_low.data(), input.data(),
         grads.at(linear_.low_rank.parts.front().down), nullptr, grads.accumulate);
   }
 
   template <class Out>
-  void backward_input(std::span<const T> grad_y, std::span<Out> grad_x) const {
-    project_gradient(grad_y);
+  void backward_input(std::span<const T> grad_y, std::span<Out> grad_x,
+                      LowRankGradient projected) const {
+    if (projected == LowRankGradient::kCompute) project_gradient(grad_y);
     const T* const down = this->down();
     if (dropout_.p == 0.0f) {
       kernels::linear_backward_input<T, Out>(pass_.context, rows_, rank_, linear_.in_features,
@@ -97,6 +98,7 @@ class Update {
 
  private:
   static constexpr std::size_t kPiece = 16384;  // elements that a thread adds at a time
+  static constexpr std::size_t kOutputs = 256;  // columns of y whose B a thread copies at a time
 
   const T* down() const {
     return pass_.weights.template matrix<T>(linear_.low_rank.parts.front().down);
@@ -138,44 +140,57 @@ class Update {
                                          /*accumulate=*/false);
   }
 
-  // visit(part, column): `column` is the part's first one among the ranks of all parts.
-  template <class Visit>
-  void for_each_part(Visit visit) const {
+  // The part of output `o` and its first column among the ranks of all parts; no part where the
+  // module of `o` has no adapter.
+  struct Block {
+    const LowRankPart* part = nullptr;
+    std::size_t column = 0;
+  };
+  Block block_of(std::size_t o) const {
     std::size_t column = 0;
     for (const LowRankPart& part : linear_.low_rank.parts) {
-      visit(part, column);
+      if (o >= part.first_output && o < part.first_output + part.outputs) return {&part, column};
       column += part.rank;
     }
+    return {};
+  }
+
+  // visit(output), on all threads.
+  template <class Visit>
+  void for_each_output(Visit visit) const {
+    const std::size_t outputs = linear_.out_features;
+    pass_.context.threads.parallel_for(num_chunks(outputs, kOutputs), [&](std::size_t chunk, int) {
+      const std::size_t end = std::min(outputs, (chunk + 1) * kOutputs);
+      for (std::size_t o = chunk * kOutputs; o < end; ++o) visit(o);
+    });
   }
 
   // The blocks of s·B, from the f32 weights; 0 elsewhere.
   void fill_up(bool transposed) const {
-    std::fill(memory_.up.begin(), memory_.up.end(), T{});
-    for_each_part([&](const LowRankPart& part, std::size_t column) {
-      const float* const from = pass_.weights.vector(part.up);
-      for (std::size_t row = 0; row < part.outputs; ++row) {
-        for (std::size_t k = 0; k < part.rank; ++k) {
-          const std::size_t output = part.first_output + row;
-          const std::size_t at = transposed ? (column + k) * linear_.out_features + output
-                                            : output * rank_ + column + k;
-          memory_.up[at] = to_storage<T>(part.scale * from[row * part.rank + k]);
-        }
-      }
+    const std::size_t row = transposed ? 1 : rank_;
+    const std::size_t column = transposed ? linear_.out_features : 1;
+    for_each_output([&](std::size_t o) {
+      T* const to = memory_.up.data() + o * row;
+      for (std::size_t k = 0; k < rank_; ++k) to[k * column] = T{};
+      const Block block = block_of(o);
+      if (block.part == nullptr) return;
+      const LowRankPart& part = *block.part;
+      const float* const from = pass_.weights.vector(part.up) + (o - part.first_output) * part.rank;
+      for (std::size_t k = 0; k < part.rank; ++k)
+        to[(block.column + k) * column] = to_storage<T>(part.scale * from[k]);
     });
   }
 
   // The gradient of B: s times the blocks of grad_up.
   void take_blocks(const Gradients& grads) const {
-    for_each_part([&](const LowRankPart& part, std::size_t column) {
-      float* const to = grads.at(part.up);
-      for (std::size_t row = 0; row < part.outputs; ++row) {
-        const float* const from =
-            memory_.grad_up.data() + (part.first_output + row) * rank_ + column;
-        for (std::size_t k = 0; k < part.rank; ++k) {
-          float& value = to[row * part.rank + k];
-          value = part.scale * from[k] + (grads.accumulate ? value : 0.0f);
-        }
-      }
+    for_each_output([&](std::size_t o) {
+      const Block block = block_of(o);
+      if (block.part == nullptr) return;
+      const LowRankPart& part = *block.part;
+      const float* const from = memory_.grad_up.data() + o * rank_ + block.column;
+      float* const to = grads.at(part.up) + (o - part.first_output) * part.rank;
+      for (std::size_t k = 0; k < part.rank; ++k)
+        to[k] = part.scale * from[k] + (grads.accumulate ? to[k] : 0.0f);
     });
   }
 
@@ -218,16 +233,19 @@ void low_rank_forward(const Pass& pass, const Linear& linear, std::span<const T>
 
 template <class T>
 void low_rank_backward_weight(const Pass& pass, const Linear& linear, std::span<const T> x,
-                              std::span<const T> grad_y, const Gradients& grads) {
+                              std::span<const T> grad_y, const Gradients& grads,
+                              LowRankGradient projected) {
   const StageTimer timer(pass.context.profile, linear.name, "adapter dW");
-  Update<T>(pass, linear, x.size() / linear.in_features).backward_weight(x, grad_y, grads);
+  Update<T>(pass, linear, x.size() / linear.in_features)
+      .backward_weight(x, grad_y, grads, projected);
 }
 
 template <class T, class Out>
 void low_rank_backward_input(const Pass& pass, const Linear& linear, std::span<const T> grad_y,
-                             std::span<Out> grad_x) {
+                             std::span<Out> grad_x, LowRankGradient projected) {
   const StageTimer timer(pass.context.profile, linear.name, "adapter dX");
-  Update<T>(pass, linear, grad_y.size() / linear.out_features).backward_input(grad_y, grad_x);
+  Update<T>(pass, linear, grad_y.size() / linear.out_features)
+      .backward_input(grad_y, grad_x, projected);
 }
 
 template void low_rank_forward<float>(const Pass&, const Linear&, std::span<const float>,
@@ -235,16 +253,20 @@ template void low_rank_forward<float>(const Pass&, const Linear&, std::span<cons
 template void low_rank_forward<bfloat16>(const Pass&, const Linear&, std::span<const bfloat16>,
                                          std::span<bfloat16>);
 template void low_rank_backward_weight<float>(const Pass&, const Linear&, std::span<const float>,
-                                              std::span<const float>, const Gradients&);
+                                              std::span<const float>, const Gradients&,
+                                              LowRankGradient);
 template void low_rank_backward_weight<bfloat16>(const Pass&, const Linear&,
                                                  std::span<const bfloat16>,
-                                                 std::span<const bfloat16>, const Gradients&);
+                                                 std::span<const bfloat16>, const Gradients&,
+                                                 LowRankGradient);
 template void low_rank_backward_input<float, float>(const Pass&, const Linear&,
-                                                    std::span<const float>, std::span<float>);
+                                                    std::span<const float>, std::span<float>,
+                                                    LowRankGradient);
 template void low_rank_backward_input<bfloat16, float>(const Pass&, const Linear&,
-                                                       std::span<const bfloat16>, std::span<float>);
+                                                       std::span<const bfloat16>, std::span<float>,
+                                                       LowRankGradient);
 template void low_rank_backward_input<bfloat16, bfloat16>(const Pass&, const Linear&,
                                                           std::span<const bfloat16>,
-                                                          std::span<bfloat16>);
+                                                          std::span<bfloat16>, LowRankGradient);
 
 }  // namespace tandem::nn

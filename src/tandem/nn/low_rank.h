@@ -33,14 +33,20 @@ std::size_t low_rank_bytes(const Linear& linear, std::size_t rows, Precision pre
 template <class T>
 void low_rank_forward(const Pass& pass, const Linear& linear, std::span<const T> x, std::span<T> y);
 
+// s · g·B, which both functions below need. kKept: the last call with this memory was the other
+// function, for the same layer and grad_y.
+enum class LowRankGradient { kCompute, kKept };
+
 // Gradients of A and B, to `grads`.   x as in forward.   grad_y: [R, out_features].
 template <class T>
 void low_rank_backward_weight(const Pass& pass, const Linear& linear, std::span<const T> x,
-                              std::span<const T> grad_y, const Gradients& grads);
+                              std::span<const T> grad_y, const Gradients& grads,
+                              LowRankGradient projected = LowRankGradient::kCompute);
 
 // grad_x: [R, in_features], added to. (T, Out) as in kernels::linear_backward_input().
 template <class T, class Out>
 void low_rank_backward_input(const Pass& pass, const Linear& linear, std::span<const T> grad_y,
-                             std::span<Out> grad_x);
+                             std::span<Out> grad_x,
+                             LowRankGradient projected = LowRankGradient::kCompute);
 
 }  // namespace tandem::nn

@@ -1,5 +1,6 @@
 #include "tandem/nn/low_rank.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -296,6 +297,33 @@ TEST(LowRank, AccumulatesGradientsOfTheAdapterAlone) {
   for (std::size_t i = 0; i < once.size(); ++i) EXPECT_EQ(layer.grads[i], 2 * once[i]) << i;
   EXPECT_EQ(Gradients{layer.grads}.at(layer.qkv.weight), nullptr);
   EXPECT_NE(Gradients{layer.grads}.at(layer.qkv.low_rank.parts[0].down), nullptr);
+}
+
+// The gradient in front of B is computed once for both functions, in either order.
+TEST(LowRank, AKeptGradientHasTheBitsOfAComputedOne) {
+  for (const bool weight_first : {true, false}) {
+    for (const bool kept : {true, false}) {
+      SCOPED_TRACE(fmt::format("{} {}", weight_first, kept));
+      Layer<float> layer(0.25), expected(0.25);
+      const auto x = values<float>(kRows * kIn, 1);
+      const auto grad_y = values<float>(kRows * 3 * kOut, 2);
+      std::vector<float> grad_x(kRows * kIn, 1.0f), expected_grad_x = grad_x;
+      const LowRankGradient second = kept ? LowRankGradient::kKept : LowRankGradient::kCompute;
+      const auto weight = [&](Layer<float>& of, LowRankGradient projected) {
+        linear_backward_weight<float>(of.pass(), of.qkv, x, grad_y, {of.grads, false}, projected);
+      };
+      const auto input = [&](Layer<float>& of, std::span<float> to, LowRankGradient projected) {
+        linear_backward_input<float, float>(of.pass(), of.qkv, grad_y, to, true, projected);
+      };
+      weight(expected, LowRankGradient::kCompute);
+      input(expected, expected_grad_x, LowRankGradient::kCompute);
+      if (weight_first) weight(layer, LowRankGradient::kCompute);
+      input(layer, grad_x, weight_first ? second : LowRankGradient::kCompute);
+      if (!weight_first) weight(layer, second);
+      EXPECT_EQ(grad_x, expected_grad_x);
+      EXPECT_EQ(layer.grads, expected.grads);
+    }
+  }
 }
 
 // One thread or three: the same bits.

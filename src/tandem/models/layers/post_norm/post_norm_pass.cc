@@ -187,7 +187,7 @@ void PostNormPass<T>::rows_backward(std::span<float> grad, const nn::Gradients& 
                                     grad_activation.data(), tensors_.activated.data());
   }
   nn::linear_backward_weight<T>(output_rows_, parameters_.output, tensors_.activated,
-                                grad_projected, grads);
+                                grad_projected, grads, nn::LowRankGradient::kKept);
   linear_backward<T, float>(output_rows_, parameters_.intermediate, tensors_.attended,
                             grad_activation, grad, /*accumulate_grad_x=*/true, grads);
 

@@ -11,6 +11,7 @@
 
 namespace tandem::models {
 
+using nn::linear_backward;
 using nn::linear_backward_input;
 using nn::linear_backward_weight;
 using nn::linear_forward;
@@ -341,11 +342,10 @@ void PreNormPass<T>::feed_forward_backward(std::span<float> grad,
                               /*accumulate=*/false);
   activate_backward(grad_activated, grad_up);
   linear_backward_weight<T>(output_rows_, parameters_.down, tensors_.activated, tensors_.projected,
+                            grads, nn::LowRankGradient::kKept);
+  linear_backward<T, float>(output_rows_, parameters_.up, normed(output_size()).operand, grad_up,
+                            tensors_.grad_normed.first(output_size()), /*accumulate_grad_x=*/false,
                             grads);
-  linear_backward_weight<T>(output_rows_, parameters_.up, normed(output_size()).operand, grad_up,
-                            grads);
-  linear_backward_input<T, float>(output_rows_, parameters_.up, grad_up,
-                                  tensors_.grad_normed.first(output_size()), /*accumulate=*/false);
 }
 
 // The stages of forward from last to first, down to the gradient of the attention's output. `grad`
@@ -356,11 +356,9 @@ void PreNormPass<T>::rows_backward(std::span<float> grad, const nn::Gradients& g
   nn::layer_norm_backward<T>(output_rows_, parameters_.feed_forward_norm, attention_output_dropout_,
                              feed_forward_norm(), tensors_.grad_normed.first(output_size()), grad,
                              tensors_.projected, grads);
-  linear_backward_weight<T>(output_rows_, parameters_.attention_output, context(),
-                            tensors_.projected, grads);
-  linear_backward_input<T, T>(output_rows_, parameters_.attention_output, tensors_.projected,
-                              tensors_.grad_context.first(context().size()),
-                              /*accumulate=*/false);
+  linear_backward<T, T>(output_rows_, parameters_.attention_output, context(), tensors_.projected,
+                        tensors_.grad_context.first(context().size()),
+                        /*accumulate_grad_x=*/false, grads);
 }
 
 template <class T>
@@ -380,13 +378,14 @@ void PreNormPass<T>::attention_backward(std::span<float> grad, const nn::Gradien
                                 options_.qkv_width());
   }
   if (has_head_norms()) norm_heads_backward(grad_qkv, grads);
-  linear_backward_weight<T>(rows_, parameters_.qkv, qkv_input(/*again=*/true), grad_qkv, grads);
+  const std::span<const T> input = qkv_input(/*again=*/true);
   if (!has_attention_norm()) {
-    linear_backward_input<T, float>(rows_, parameters_.qkv, grad_qkv, grad, /*accumulate=*/true);
+    linear_backward<T, float>(rows_, parameters_.qkv, input, grad_qkv, grad,
+                              /*accumulate_grad_x=*/true, grads);
     return;
   }
-  linear_backward_input<T, float>(rows_, parameters_.qkv, grad_qkv, tensors_.grad_normed,
-                                  /*accumulate=*/false);
+  linear_backward<T, float>(rows_, parameters_.qkv, input, grad_qkv, tensors_.grad_normed,
+                            /*accumulate_grad_x=*/false, grads);
   nn::layer_norm_backward<T>(rows_, *parameters_.attention_norm, {}, attention_norm(),
                              tensors_.grad_normed, grad, {}, grads);
 }
