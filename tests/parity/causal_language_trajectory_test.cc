@@ -1,6 +1,6 @@
 // Causal language modelling against the Trainer with run_clm's blocks (goldens in
 // ../shared/data/golden/next/decoders): losses, gradient norms, learning rates, where every
-// parameter went, and the evaluation behind it.
+// parameter went, and the evaluation behind it. Whole models and PEFT's adapters.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +11,8 @@
 #include "support/test_support.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
+#include "tandem/models/encoder/lora_config.h"
+#include "tandem/models/pretrained/adapter_files.h"
 #include "tandem/tasks/causal_language/causal_language_task.h"
 #include "tandem/tasks/corpus/piece_builder.h"
 #include "tandem/tasks/evaluation.h"
@@ -31,6 +33,31 @@ class CausalLanguageTrajectory : public SharedDataTest,
     SharedDataTest::SetUp();
     if (!IsSkipped() && !fs::exists(next() / "decoders"))
       GTEST_SKIP() << "needs goldens, which are absent: " << next() / "decoders";
+  }
+
+  // The golden of the run, and PEFT's new adapter if it trained one.
+  static bool has_adapter() { return std::string_view(GetParam()).starts_with("lora_"); }
+  static fs::path adapter() { return next() / "decoders" / GetParam() / "initial"; }
+  static json read_golden() {
+    const std::string run = GetParam();
+    json golden = json::parse(read_file(
+        next() / "decoders" /
+        (has_adapter() ? run + "/trajectory.json" : fmt::format("trajectory_{}.json", run))));
+    if (!has_adapter()) return golden;
+    for (json& parameter : golden.at("parameters")) {
+      constexpr std::string_view kRoot = "base_model.model.", kName = ".default";
+      std::string name = parameter.at("name").get<std::string>().substr(kRoot.size());
+      parameter["name"] = name.erase(name.find(kName), kName.size());
+    }
+    return golden;
+  }
+  static models::ModelConfig read_config(const fs::path& model) {
+    models::ModelConfig config = models::ModelConfig::load(model, models::decoder_families());
+    if (!has_adapter()) return config;
+    models::LoraConfig lora = models::LoraConfig::load(adapter());
+    lora.base_tensors = models::parameter_names(model, config);
+    config.lora = std::make_shared<const models::LoraConfig>(std::move(lora));
+    return config;
   }
 
   // The first `count` blocks of the golden.
@@ -64,12 +91,14 @@ class CausalLanguageTrajectory : public SharedDataTest,
 };
 
 INSTANTIATE_TEST_SUITE_P(Runs, CausalLanguageTrajectory,
-                         ::testing::Values("llama", "llama_accumulation_2", "qwen3", "gpt2"),
+                         ::testing::Values("llama", "llama_accumulation_2", "qwen3", "gpt2",
+                                           "lora_llama_qv", "lora_llama_all_linear",
+                                           "lora_qwen3_default", "lora_qwen3_rslora",
+                                           "lora_gpt2_default"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_P(CausalLanguageTrajectory, IsThatOfTheTrainer) {
-  const json golden =
-      json::parse(read_file(next() / "decoders" / fmt::format("trajectory_{}.json", GetParam())));
+  const json golden = read_golden();
   const json& given = golden.at("arguments");
   const json& steps = golden.at("steps");
   trainer::TrainingArguments arguments;
@@ -80,8 +109,7 @@ TEST_P(CausalLanguageTrajectory, IsThatOfTheTrainer) {
 
   const fs::path model = next() / golden.at("model").get<std::string>();
   const auto tokenizer = text::Tokenizer::load(model);
-  CausalLanguageTask task(models::ModelConfig::load(model, models::decoder_families()), tokenizer,
-                          {});
+  CausalLanguageTask task(read_config(model), tokenizer, {});
   constexpr std::size_t kEvaluated = 8;
   task.set_train(blocks_of(golden, tokenizer, golden.at("blocks").size()));
   task.set_evaluation(blocks_of(golden, tokenizer, kEvaluated));

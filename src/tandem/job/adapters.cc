@@ -54,13 +54,4 @@ models::ModelConfig with_adapters(models::ModelConfig config, const Arguments& a
   return config;
 }
 
-void require_loadable_adapters(const nn::ParameterLayout& layout) {
-  for (const nn::Linear& linear : layout.linears()) {
-    if (!linear.transposed || linear.low_rank.empty()) continue;
-    raise<ConfigError>(
-        "--use_peft: found a model whose layers are stored transposed (GPT-2), expected another "
-        "family; train it without --use_peft");
-  }
-}
-
 }  // namespace tandem::job

@@ -5,7 +5,6 @@
 #include "tandem/job/arguments.h"
 #include "tandem/job/console.h"
 #include "tandem/models/encoder/model_config.h"
-#include "tandem/nn/parameter_layout.h"
 
 namespace tandem::job {
 
@@ -13,9 +12,5 @@ namespace tandem::job {
 // decides instead of the flags. Throws ConfigError, DataError, IoError.
 models::ModelConfig with_adapters(models::ModelConfig config, const Arguments& arguments,
                                   const hub::ModelLocation& location, Console& console);
-
-// Throws ConfigError if a layer that is stored transposed (GPT-2) would get an adapter: adapters of
-// such layers cannot be loaded or merged.
-void require_loadable_adapters(const nn::ParameterLayout& layout);
 
 }  // namespace tandem::job

@@ -148,7 +148,6 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
     task.read_examples(stages, files, console);
     tasks::Task& made =
         task.make_task(config, *tokenizer, task_settings(training, location.model.directory));
-    require_loadable_adapters(made.layout());
     print_model(location.model.directory, task, made.layout(), console);
     task.load_data({.stages = stages,
                     .files = files,

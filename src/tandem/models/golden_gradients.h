@@ -9,7 +9,7 @@
 namespace tandem::models::testing {
 
 // golden: an object by name of a parameter, in the form of ../shared/data/golden/next. All
-// parameters of the layout must be there.
+// parameters of the layout that are not frozen must be there.
 void expect_golden_gradients(const nlohmann::json& golden, const nn::ParameterLayout& layout,
                              std::span<const float> grads);
 

@@ -236,8 +236,7 @@ LoraConfig LoraConfig::parse(std::string_view text, std::string_view where) {
   config.layers_pattern = reader.texts("layers_pattern");
   config.base_model_name_or_path = reader.text("base_model_name_or_path").value_or("");
   config.revision = reader.text("revision");
-  if (reader.flag("fan_in_fan_out"))
-    reader.fail("fan_in_fan_out", "false; the layers of these models are not transposed");
+  reader.flag("fan_in_fan_out");  // the model decides
   try {
     config.validate();
   } catch (const ConfigError& error) {
@@ -275,7 +274,7 @@ std::string adapter_config_json(const LoraConfig& config, const SavedLora& saved
                {"bias", "none"},
                {"ensure_weight_tying", false},
                {"exclude_modules", modules_or_null(config.exclude_modules)},
-               {"fan_in_fan_out", false},
+               {"fan_in_fan_out", saved.fan_in_fan_out},
                {"inference_mode", true},
                {"init_lora_weights", config.gaussian_init ? Json("gaussian") : Json(true)},
                {"layers_pattern", list_or_null(config.layers_pattern)},

@@ -68,6 +68,7 @@ struct SavedLora {
   std::string task_type;                     // "SEQ_CLS"; empty: null
   std::vector<std::string> target_modules;   // ends of names, or whole names
   std::vector<std::string> modules_to_save;  // the same; empty: null
+  bool fan_in_fan_out = false;               // the weights of target_modules are stored transposed
 };
 
 // adapter_config.json, byte for byte as PEFT writes it: sorted keys, 2-space indent.

@@ -121,7 +121,7 @@ TEST(LoraConfig, NamesWhatItRefuses) {
   EXPECT_THAT(refusal(R"("target_parameters": ["w"])"), names("target_parameters"));
   EXPECT_THAT(refusal(R"("trainable_token_indices": [1])"), names("trainable_token_indices"));
   EXPECT_THAT(refusal(R"("loftq_config": {"bits": 4})"), names("loftq_config"));
-  EXPECT_THAT(refusal(R"("fan_in_fan_out": true)"), names("fan_in_fan_out"));
+  EXPECT_THAT(refusal(R"("fan_in_fan_out": 1)"), names("fan_in_fan_out is 1"));
   EXPECT_THAT(refusal(R"("r": 0)"), names("lora_r is 0"));
   EXPECT_THAT(refusal(R"("r": -2)"), names("r is -2"));
   EXPECT_THAT(refusal(R"("lora_dropout": 1)"), names("lora_dropout"));

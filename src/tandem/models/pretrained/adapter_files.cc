@@ -42,6 +42,11 @@ const nn::ParameterSpec* find_parameter(std::string_view name, const ModelConfig
   return layout.find(fmt::format("{}{}", config.family->base_prefix, name));
 }
 
+bool is_transposed(const nn::ParameterSpec& weight, const nn::ParameterLayout& layout) {
+  const auto found = std::ranges::find(layout.linears(), weight.offset, &nn::Linear::weight);
+  return found != layout.linears().end() && found->transposed;
+}
+
 void check_shape(const formats::TensorView& tensor, const std::vector<std::size_t>& shape,
                  const fs::path& file) {
   if (!formats::is_float(tensor.dtype) || tensor.shape != shape) {
@@ -68,6 +73,8 @@ std::string task_type_of(std::string_view architecture, bool bare) {
   if (architecture.ends_with("ForSequenceClassification")) return "SEQ_CLS";
   if (architecture.ends_with("ForTokenClassification")) return "TOKEN_CLS";
   if (architecture.ends_with("ForQuestionAnswering")) return "QUESTION_ANS";
+  if (architecture.ends_with("ForCausalLM") || architecture.ends_with("LMHeadModel"))
+    return "CAUSAL_LM";
   return bare ? "FEATURE_EXTRACTION" : "";
 }
 
@@ -90,6 +97,9 @@ SavedLora found_modules(const LoraConfig& lora, const ModelConfig& config,
       add(listed.empty() ? name.substr(0, name.rfind('.')) : listed, saved.modules_to_save);
     }
   }
+  saved.fan_in_fan_out = std::ranges::any_of(layout.linears(), [](const nn::Linear& linear) {
+    return linear.transposed && !linear.low_rank.empty();
+  });
   const ModuleNames& targets = lora.target_modules;
   if (!targets.names.empty()) saved.target_modules = targets.names;
   if (targets.empty()) saved.target_modules = default_targets(*config.family);
@@ -206,23 +216,24 @@ AdapterTensors::AdapterTensors(const fs::path& directory)
   }
 }
 
-void AdapterTensors::check(const Module& module, const LoraConfig& lora,
-                           const std::vector<std::size_t>& shape) const {
-  const std::size_t rank = lora_rank(lora, module.name);
-  if (shape.size() != 2) {
+void AdapterTensors::check(const Module& module, std::size_t rank,
+                           const AdaptedWeight& weight) const {
+  if (weight.shape.size() != 2) {
     raise<DataError>("{}: adapts {}, whose weight has shape {}; expected a matrix", path().native(),
-                     module.name, formats::shape_to_string(shape));
+                     module.name, formats::shape_to_string(weight.shape));
   }
-  check_shape(*module.down, {rank, shape[1]}, path());
-  check_shape(*module.up, {shape[0], rank}, path());
+  check_shape(*module.down, {rank, weight.shape[weight.transposed ? 0 : 1]}, path());
+  check_shape(*module.up, {weight.shape[weight.transposed ? 1 : 0], rank}, path());
 }
 
 void AdapterTensors::add_to(const Module& module, const LoraConfig& lora,
-                            std::span<float> weight) const {
-  const std::vector<float> down = floats_of(*module.down), up = floats_of(*module.up);
+                            const AdaptedWeight& weight, std::span<float> values) const {
   const std::size_t rank = lora_rank(lora, module.name);
+  check(module, rank, weight);
+  const std::vector<float> down = floats_of(*module.down), up = floats_of(*module.up);
   const double scale = lora_scale(lora, module.name);
   const std::size_t in = down.size() / rank, out = up.size() / rank;
+  const std::size_t row_step = weight.transposed ? 1 : in, step = weight.transposed ? out : 1;
   std::vector<double> row(in);
   for (std::size_t o = 0; o < out; ++o) {
     std::ranges::fill(row, 0.0);
@@ -231,10 +242,17 @@ void AdapterTensors::add_to(const Module& module, const LoraConfig& lora,
       for (std::size_t i = 0; i < in; ++i) row[i] += factor * down[k * in + i];
     }
     for (std::size_t i = 0; i < in; ++i) {
-      float& value = weight[o * in + i];
+      float& value = values[o * row_step + i * step];
       value = static_cast<float>(static_cast<double>(value) + scale * row[i]);
     }
   }
+}
+
+bool is_stored_transposed(std::string_view module, const ModelConfig& config,
+                          const nn::ParameterLayout& layout) {
+  const nn::ParameterSpec* const weight =
+      find_parameter(fmt::format("{}.weight", module), config, layout);
+  return weight != nullptr && is_transposed(*weight, layout);
 }
 
 AdapterReport merge_adapter(const fs::path& directory, const ModelConfig& config,
@@ -260,8 +278,9 @@ AdapterReport merge_adapter(const fs::path& directory, const ModelConfig& config
       report.unused.push_back(module.down->name);
       continue;
     }
-    adapter.check(module, lora, parameter->shape);
-    adapter.add_to(module, lora, values_of(*parameter, weights));
+    adapter.add_to(module, lora,
+                   {.shape = parameter->shape, .transposed = is_transposed(*parameter, layout)},
+                   values_of(*parameter, weights));
     ++merged;
   }
   if (merged == 0) {

@@ -43,6 +43,17 @@ struct AdapterReport {
   std::vector<std::string> unused;
 };
 
+// A weight that an adapter is added to.
+struct AdaptedWeight {
+  std::vector<std::size_t> shape;  // [out, in], or [in, out] if transposed
+  bool transposed = false;
+};
+
+// Whether the weight of a module is stored [in, out], as GPT-2's Conv1D. `module` with or without
+// the base prefix.
+bool is_stored_transposed(std::string_view module, const ModelConfig& config,
+                          const nn::ParameterLayout& layout);
+
 // The tensors of an adapter directory, by the modules that they are for.
 class AdapterTensors {
  public:
@@ -63,13 +74,14 @@ class AdapterTensors {
   // Those of modules that were trained whole, by parameter.
   const std::map<std::string, const formats::TensorView*>& whole() const { return whole_; }
 
-  // Throws DataError unless the matrices have this rank and fit a weight of this shape.
-  void check(const Module& module, const LoraConfig& lora,
-             const std::vector<std::size_t>& shape) const;
-  // weight += s·B·A, row by row with sums in f64. After check().
-  void add_to(const Module& module, const LoraConfig& lora, std::span<float> weight) const;
+  // values += s·B·A, or its transpose, with sums in f64. Throws DataError unless the matrices have
+  // the module's rank and fit the weight.
+  void add_to(const Module& module, const LoraConfig& lora, const AdaptedWeight& weight,
+              std::span<float> values) const;
 
  private:
+  void check(const Module& module, std::size_t rank, const AdaptedWeight& weight) const;
+
   WeightFiles files_;
   std::vector<Module> modules_;
   std::map<std::string, const formats::TensorView*> whole_;

@@ -21,6 +21,7 @@
 #include "tandem/models/encoder/model_config.h"
 #include "tandem/models/pretrained/adapter_files.h"
 #include "tandem/models/pretrained/weight_files.h"
+#include "tandem/nn/parameter_layout.h"
 
 namespace tandem::models {
 namespace {
@@ -127,8 +128,11 @@ bool has_head(const ModelConfig& config) {
          classes->front().get_ref<const std::string&>().find("For") != std::string::npos;
 }
 
-MergeReport merge(const AdapterTensors& adapter, const LoraConfig& lora,
-                  std::string_view base_prefix, MergedTensors& merged) {
+MergeReport merge(const AdapterTensors& adapter, const LoraConfig& lora, const ModelConfig& config,
+                  MergedTensors& merged) {
+  const std::string_view base_prefix = config.family->base_prefix;
+  nn::ParameterLayout layout;  // of the layers, without embeddings and head
+  config.family->layers->make(config, layout);
   MergeReport report;
   for (const AdapterTensors::Module& module : adapter.modules()) {
     TensorView* const weight = merged.find(fmt::format("{}.weight", module.name), base_prefix);
@@ -138,8 +142,9 @@ MergeReport merge(const AdapterTensors& adapter, const LoraConfig& lora,
           "the adapter was trained on",
           adapter.path().native(), module.name);
     }
-    adapter.check(module, lora, weight->shape);
-    adapter.add_to(module, lora, merged.own(*weight));
+    const bool transposed = is_stored_transposed(module.name, config, layout);
+    adapter.add_to(module, lora, {.shape = weight->shape, .transposed = transposed},
+                   merged.own(*weight));
     ++report.adapted;
   }
   for (const auto& [name, tensor] : adapter.whole()) {
@@ -171,7 +176,7 @@ MergeReport write_merged_model(const MergeSources& sources, const fs::path& outp
   const WeightFiles base(sources.base);
   const AdapterTensors adapter(sources.adapter);
   MergedTensors merged(base, config, has_head(config));
-  const MergeReport report = merge(adapter, lora, config.family->base_prefix, merged);
+  const MergeReport report = merge(adapter, lora, config, merged);
   copy_companions(sources.base, output_dir);
   copy_companions(sources.adapter, output_dir);
   formats::write_safetensors(output_dir / "model.safetensors", merged.tensors());
