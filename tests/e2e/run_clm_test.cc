@@ -144,6 +144,30 @@ TEST_F(RunClm, AdaptersOfTransposedLayersAreMerged) {
                  {"--use_peft", "found a new model"});
 }
 
+// An adapter of another form than the checkpoint's would be another model from there on.
+TEST_F(RunClm, AResumeWithAnotherAdapterIsRefused) {
+  run_ok(train_command("one", {"--use_peft", "--lora_r", "4", "--lora_alpha", "8"}));
+  const auto refused = [&](const Words& flags, const std::vector<std::string>& parts) {
+    const std::string checkpoint = (path("one") / "checkpoint-7").native();
+    const Words resumed = {"--use_peft", "--resume_from_checkpoint", checkpoint};
+    std::vector<std::string> all = parts;
+    all.insert(all.end(), {"cannot resume from", checkpoint, "pass the --lora_* flags"});
+    expect_refused(train_command("refused", with(resumed, flags)), all);
+    EXPECT_FALSE(fs::exists(path("refused") / "adapter_model.safetensors"));
+  };
+  refused({"--lora_r", "8", "--lora_alpha", "8"}, {"lora_r is 4, expected 8"});
+  refused({"--lora_r", "4", "--lora_alpha", "16"}, {"lora_alpha is 8, expected 16"});
+  refused({"--lora_r", "4", "--lora_alpha", "8", "--use_rslora"},
+          {"use_rslora is false, expected true"});
+  refused({"--lora_r", "4", "--lora_alpha", "8", "--lora_dropout", "0"},
+          {"lora_dropout is 0.05, expected 0"});
+  refused({"--lora_r", "4", "--lora_alpha", "8", "--lora_target_modules", "q_proj", "k_proj"},
+          {"lora_target_modules are also model.layers.0.self_attn.v_proj",
+           "lora_target_modules lack model.layers.0.self_attn.k_proj"});
+  refused({"--lora_r", "4", "--lora_alpha", "8", "--lora_modules_to_save", "norm"},
+          {"modules_to_save lack model.", "norm"});
+}
+
 TEST_F(RunClm, LineBreaksAreTokens) {
   const auto samples = [&](const Words& more) {
     run_ok(job("out", with({"--do_eval", "--overwrite_output_dir"}, more)));

@@ -2,7 +2,12 @@
 // input.
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <csignal>
+#include <thread>
+
 #include "e2e/job.h"
+#include "support/children.h"
 #include "tandem/core/json.h"
 
 namespace tandem::testing {
@@ -53,6 +58,38 @@ TEST_F(RunSft, PackedRowsAreTheSameForAnyRanksAndResume) {
   run_ok(train_command("resumed", with(packed, {"--logical_shards", "2", "--resume_from_checkpoint",
                                                 (path("one") / "checkpoint-7").native()})));
   expect_equal_results("one", "resumed");
+}
+
+// Adapters: the bits of one rank, of two, of a resume, and of a job that loses a worker.
+TEST_F(RunSft, AdaptersHaveOneSetOfBits) {
+  const Words peft = with(eval_flags(), {"--use_peft", "--lora_r", "4"});
+  const Words longer = {"--max_steps", "60", "--save_strategy", "no"};
+  const Words shards = {"--logical_shards", "2"};
+  run_ok(train_command("one", with(peft, shards)));
+  run_ranks(train_command("ranks", peft), 2);
+  run_ok(train_command(
+      "resumed", with(with(peft, shards),
+                      {"--resume_from_checkpoint", (path("one") / "checkpoint-7").native()})));
+  run_ok(train_command("calm", with(with(peft, shards), longer)));
+  const Words alone = train_command("job", with(peft, longer));
+  Process job(with({kProgram, "run", "--standalone", "--nproc-per-node", "2", "run_sft.py"},
+                   {alone.begin() + 2, alone.end()}));
+  while (job.running() && job.err_so_far().find("/60 [") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::vector<pid_t> workers = children(job.pid());
+  ASSERT_FALSE(workers.empty());
+  ::kill(workers.front(), SIGKILL);
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  const auto adapter = [&](const char* output) {
+    return read_file(path(output) / "adapter_model.safetensors");
+  };
+  EXPECT_TRUE(adapter("one") == adapter("ranks"));
+  EXPECT_TRUE(adapter("one") == adapter("resumed"));
+  EXPECT_TRUE(adapter("calm") == adapter("job"));
+  for (const char* output : {"ranks", "resumed"})
+    EXPECT_EQ(log_history("one"), log_history(output));
+  EXPECT_EQ(log_history("calm"), log_history("job"));
 }
 
 // Rows of a sample do not see each other: the loss of the same rows is the same, packed or not.

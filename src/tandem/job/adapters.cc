@@ -1,10 +1,13 @@
 #include "tandem/job/adapters.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <iterator>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "tandem/core/error.h"
 #include "tandem/models/encoder/lora_config.h"
@@ -52,6 +55,18 @@ models::ModelConfig with_adapters(models::ModelConfig config, const Arguments& a
   lora.base_tensors = models::parameter_names(location.model.directory, config);
   config.lora = std::make_shared<const models::LoraConfig>(std::move(lora));
   return config;
+}
+
+void require_same_adapter(const models::ModelConfig& config, const nn::ParameterLayout& layout,
+                          const std::filesystem::path& checkpoint) {
+  if (!config.lora || !models::is_adapter_directory(checkpoint)) return;
+  const std::vector<std::string> differences =
+      models::adapter_differences(checkpoint, *config.lora, layout);
+  if (differences.empty()) return;
+  raise<ConfigError>(
+      "cannot resume from {}: its adapter is another: {}; pass the --lora_* flags of the run that "
+      "wrote it, or start a new run with it as --model_name_or_path",
+      checkpoint.native(), fmt::join(differences, "; "));
 }
 
 }  // namespace tandem::job

@@ -56,9 +56,8 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
   console.set_peak_flops(machine.peak_flops());
   machine.describe(communicator, console);
 
-  const Model model =
-      open_model(arguments, process.environment, machine, communicator, process.downloads, console,
-                 task, process.families, settings.training);
+  const Model model = open_model(arguments, process.environment, machine, communicator,
+                                 process.downloads, console, task, process.families, settings);
   Weights weights =
       load_weights(arguments, settings.training, model, task, machine, world, console);
   print_estimates(settings.training, {task, model.task}, *weights.state, *weights.gradients,

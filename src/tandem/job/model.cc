@@ -130,8 +130,8 @@ dist::GradientEngineOptions engine_options(const trainer::TrainingArguments& tra
 Model open_model(const Arguments& arguments, const Environment& environment, Machine& machine,
                  comm::Communicator& communicator, hub::DownloadObserver& downloads,
                  Console& console, tasks::JobTask& task,
-                 std::span<const models::Family* const> families,
-                 trainer::TrainingArguments& training) {
+                 std::span<const models::Family* const> families, Settings& settings) {
+  trainer::TrainingArguments& training = settings.training;
   const auto read = [&]() -> Model {
     const tasks::Stages stages = arguments.stages();
     const hub::DatasetFiles files = task.find_data(stages, arguments.model, environment, downloads);
@@ -148,6 +148,8 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
     task.read_examples(stages, files, console);
     tasks::Task& made =
         task.make_task(config, *tokenizer, task_settings(training, location.model.directory));
+    if (settings.output.resume && training.do_train)
+      require_same_adapter(config, made.layout(), *settings.output.resume);
     print_model(location.model.directory, task, made.layout(), console);
     task.load_data({.stages = stages,
                     .files = files,

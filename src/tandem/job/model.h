@@ -15,6 +15,7 @@
 #include "tandem/job/arguments.h"
 #include "tandem/job/console.h"
 #include "tandem/job/machine.h"
+#include "tandem/job/settings.h"
 #include "tandem/job/world.h"
 #include "tandem/optim/optimizer.h"
 #include "tandem/quant/load_model.h"
@@ -39,14 +40,13 @@ struct Model {
 };
 
 // Finds model (of one of the `families`) and data, downloads them if they are only named, and reads
-// all but the weights. For an int8 model bf16 is removed from `training`. Collective: the ranks
-// agree on the inputs. Throws ConfigError, DataError, IoError; SharedError if all ranks have the
-// same error.
+// all but the weights. For an int8 model bf16 is removed from the arguments of training.
+// Collective: the ranks agree on the inputs. Throws ConfigError, DataError, IoError; SharedError if
+// all ranks have the same error.
 Model open_model(const Arguments& arguments, const Environment& environment, Machine& machine,
                  comm::Communicator& communicator, hub::DownloadObserver& downloads,
                  Console& console, tasks::JobTask& task,
-                 std::span<const models::Family* const> families,
-                 trainer::TrainingArguments& training);
+                 std::span<const models::Family* const> families, Settings& settings);
 
 // Weights, gradients and the optimizer's state, filled.
 struct Weights {

@@ -1,9 +1,11 @@
 #include "tandem/models/pretrained/adapter_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -106,6 +108,39 @@ SavedLora found_modules(const LoraConfig& lora, const ModelConfig& config,
   return saved;
 }
 
+// Modules by what is trained of them, in one of two places.
+struct TrainedModules {
+  std::set<std::string> adapted, whole;
+
+  void add(std::string_view parameter) {
+    for (const std::string_view suffix : {kDown, kUp}) {
+      if (!parameter.ends_with(suffix)) continue;
+      adapted.emplace(without_suffix(parameter, suffix));
+      return;
+    }
+    whole.emplace(parameter.substr(0, parameter.rfind('.')));
+  }
+};
+
+// The names of `some` that `others` lacks: "a, b and 3 more"; empty: none.
+std::string names_beyond(const std::set<std::string>& some, const std::set<std::string>& others) {
+  constexpr std::size_t kNamed = 2;
+  std::vector<std::string> beyond;
+  std::ranges::set_difference(some, others, std::back_inserter(beyond));
+  const std::size_t named = std::min(beyond.size(), kNamed);
+  std::string text = fmt::format("{}", fmt::join(beyond.begin(), beyond.begin() + named, ", "));
+  if (beyond.size() > named) text += fmt::format(" and {} more", beyond.size() - named);
+  return text;
+}
+
+void compare_modules(std::string_view what, const std::set<std::string>& found,
+                     const std::set<std::string>& expected, std::vector<std::string>& differences) {
+  if (const std::string more = names_beyond(found, expected); !more.empty())
+    differences.push_back(fmt::format("{} are also {}", what, more));
+  if (const std::string fewer = names_beyond(expected, found); !fewer.empty())
+    differences.push_back(fmt::format("{} lack {}", what, fewer));
+}
+
 fs::path trained_file(const fs::path& directory, const nn::ParameterLayout& layout) {
   const bool adapter = is_adapter_directory(directory);
   if (adapter != layout.has_frozen_base()) {
@@ -191,6 +226,36 @@ AdapterReport load_adapter(const fs::path& directory, const ModelConfig& config,
                      file.path().native(), kRoot, parameter.name);
   }
   return report;
+}
+
+std::vector<std::string> adapter_differences(const fs::path& directory, const LoraConfig& lora,
+                                             const nn::ParameterLayout& layout) {
+  const LoraConfig found = LoraConfig::load(directory);
+  std::vector<std::string> differences;
+  const auto compare = [&](std::string_view name, const auto& value, const auto& expected) {
+    if (value != expected)
+      differences.push_back(fmt::format("{} is {}, expected {}", name, value, expected));
+  };
+  compare("lora_r", found.r, lora.r);
+  compare("lora_alpha", found.lora_alpha, lora.lora_alpha);
+  compare("lora_dropout", found.lora_dropout, lora.lora_dropout);
+  compare("use_rslora", found.use_rslora, lora.use_rslora);
+  if (found.rank_pattern != lora.rank_pattern) differences.emplace_back("rank_pattern is another");
+  if (found.alpha_pattern != lora.alpha_pattern)
+    differences.emplace_back("alpha_pattern is another");
+  const WeightFiles file(find_adapter_weights(directory));
+  TrainedModules saved, trained;
+  for (const formats::TensorView& tensor : file.tensors()) saved.add(without_root(tensor.name));
+  for (const nn::ParameterSpec& parameter : layout.parameters()) {
+    if (!parameter.trainable) continue;
+    const std::string_view name = parameter.name;
+    const std::string_view bare = name.substr(name.find('.') + 1);  // of an encoder alone
+    const bool has_prefix = file.find(fmt::format("{}{}", kRoot, bare)) == nullptr;
+    trained.add(has_prefix ? name : bare);
+  }
+  compare_modules("lora_target_modules", saved.adapted, trained.adapted, differences);
+  compare_modules("modules_to_save", saved.whole, trained.whole, differences);
+  return differences;
 }
 
 AdapterTensors::AdapterTensors(const fs::path& directory)

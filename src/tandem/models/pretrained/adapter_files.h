@@ -98,6 +98,13 @@ AdapterReport load_adapter(const std::filesystem::path& directory, const ModelCo
 AdapterReport merge_adapter(const std::filesystem::path& directory, const ModelConfig& config,
                             const nn::ParameterLayout& layout, std::span<float> weights);
 
+// How the adapter in a directory differs from the trained parameters of a model with `lora`, for
+// people: "lora_r is 8, expected 16". Empty: one continues the other. Throws the errors of
+// LoraConfig::load() and WeightFiles.
+std::vector<std::string> adapter_differences(const std::filesystem::path& directory,
+                                             const LoraConfig& lora,
+                                             const nn::ParameterLayout& layout);
+
 // The trained parameters in a directory that save_pretrained() wrote: the weights of a model, or an
 // adapter for a layout with a frozen base.
 class TrainedWeights {
