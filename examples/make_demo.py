@@ -10,6 +10,9 @@ and no name of the held-out file occurs in the training file: what a model learn
 The same sentences make two further data sets: topics (a sentence and its kind of fact) for text classification, and
 names (the words of a few sentences, with tags for people, towns, rivers and ships) for token classification.
 
+A decoder has 24 such stories to read (stories.txt), and the questions on them with answers (stories_questions.jsonl). It is
+trained from nothing by scripts/demo_lora.sh; its tokenizer is a byte-level BPE of these texts.
+
 The encoder is a BERT of a few hundred thousand parameters that has learnt nothing yet. Its weights are random, with two
 choices that let it learn quickly: linear layers start at the scale 1/sqrt(inputs) rather than BERT's 0.02 (which suits wide
 layers), and positions start as sinusoids, so that neighbouring words look alike to the attention from the first step.
@@ -21,6 +24,7 @@ for the random weights, rounding for the sinusoids. A test runs it and compares.
 import json
 import math
 import pathlib
+import re
 import struct
 import sys
 
@@ -142,6 +146,7 @@ FACTS = {
 }
 FACTS_PER_PARAGRAPH = 5
 TRAIN_PARAGRAPHS, HELD_OUT_PARAGRAPHS = 1200, 60
+STORIES = 24
 TRAIN_TOPICS, TRAIN_NAMES, HELD_OUT_ROWS = 2000, 1500, 300
 
 
@@ -186,6 +191,18 @@ class Teller:
     def file(self, title, count):
         paragraphs = [self.paragraph(f"{title}-{i}") for i in range(count)]
         return {"version": "1.1", "data": [{"title": title, "paragraphs": paragraphs}]}
+
+
+def tell_stories(teller, count):
+    """Stories, and (question, answer) of all their facts; no question occurs twice."""
+    stories, answers = [], {}
+    while len(stories) < count:
+        paragraph = teller.paragraph("story")
+        asked = {question["question"]: question["answers"][0]["text"] for question in paragraph["qas"]}
+        if not asked.keys() & answers.keys():
+            stories.append(paragraph["context"])
+            answers |= asked
+    return stories, list(answers.items())
 
 
 class Labeller:
@@ -305,6 +322,64 @@ TOKENIZER_CONFIG = {
 HIDDEN, LAYERS, HEADS, INTERMEDIATE, POSITIONS = 128, 2, 4, 256, 128
 
 
+DECODER_SPECIAL = ["<unk>", "<s>", "</s>"]  # ids as in new Llama models
+DECODER_MERGES = 250
+DECODER_CONFIG = {"bos_token": "<s>", "eos_token": "</s>", "model_max_length": 128, "pad_token": "<unk>", "tokenizer_class": "PreTrainedTokenizerFast"}
+
+
+def byte_letters():
+    """GPT-2's letter for each byte: itself if it is visible, else the next letter behind Latin-1."""
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in visible]
+    return {byte: chr(byte) for byte in visible} | {byte: chr(256 + number) for number, byte in enumerate(others)}
+
+
+def merged(word, pair):
+    """The parts of a word with every such pair as one part."""
+    parts = []
+    for part in word:
+        if parts and (parts[-1], part) == pair:
+            parts[-1] += part
+        else:
+            parts.append(part)
+    return tuple(parts)
+
+
+def byte_pair_merges(text, count):
+    """The most frequent pairs of neighbouring parts, one after another; of equally frequent ones the last in the alphabet."""
+    letters = byte_letters()
+    words = {}
+    for word in re.findall(r" ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+", text):
+        parts = tuple(letters[byte] for byte in word.encode())
+        words[parts] = words.get(parts, 0) + 1
+    merges = []
+    for _ in range(count):
+        pairs = {}
+        for word, times in words.items():
+            for pair in zip(word, word[1:]):
+                pairs[pair] = pairs.get(pair, 0) + times
+        best = max(pairs, key=lambda pair: (pairs[pair], pair))
+        merges.append(best)
+        rewritten = {}
+        for word, times in words.items():
+            parts = merged(word, best)
+            rewritten[parts] = rewritten.get(parts, 0) + times
+        words = rewritten
+    return merges
+
+
+def decoder_tokenizer_json(text):
+    merges = byte_pair_merges(text, DECODER_MERGES)
+    tokens = [*DECODER_SPECIAL, *byte_letters().values(), *(first + second for first, second in merges)]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    added = [{"id": number, "content": token} | flags for number, token in enumerate(DECODER_SPECIAL)]
+    bytes_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False}
+    model |= {"byte_fallback": False, "ignore_merges": False, "vocab": {token: number for number, token in enumerate(tokens)}, "merges": merges}
+    parts = {"normalizer": None, "pre_tokenizer": bytes_level, "post_processor": None, "decoder": bytes_level, "model": model}
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added} | parts
+
+
 def make_config(vocabulary):
     return {
         "architectures": ["BertModel"],
@@ -400,6 +475,15 @@ def main():
         seed = 5 if name == "train" else 6
         (target / f"topics_{name}.csv").write_text(Labeller(Random(seed), names).topics(topics), encoding="utf-8")
         (target / f"names_{name}.json").write_text(Labeller(Random(seed + 2), names).names(sentences), encoding="utf-8")
+    stories, answers = tell_stories(Teller(Random(9), train_names), STORIES)
+    rows = "".join(json.dumps({"prompt": question, "completion": f" {answer}."}) + "\n" for question, answer in answers)
+    (target / "stories.txt").write_text("".join(story + "\n" for story in stories), encoding="utf-8")
+    (target / "stories_questions.jsonl").write_text(rows, encoding="utf-8")
+    decoder = target / "decoder"
+    decoder.mkdir(exist_ok=True)
+    text = "\n".join([*stories, *(f"{question} {answer}." for question, answer in answers)])
+    write_json(decoder / "tokenizer.json", decoder_tokenizer_json(text), separators=(",", ":"), ensure_ascii=False)
+    write_json(decoder / "tokenizer_config.json", DECODER_CONFIG, indent=2)
     (model / "vocab.txt").write_text("".join(token + "\n" for token in vocabulary), encoding="utf-8")
     write_json(model / "tokenizer.json", tokenizer_json(vocabulary), separators=(",", ":"))
     write_json(model / "tokenizer_config.json", TOKENIZER_CONFIG, indent=2)
