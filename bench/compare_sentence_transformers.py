@@ -1,16 +1,22 @@
 #!/usr/bin/env python3
-"""Training steps and embeddings of tandem against sentence-transformers on PyTorch, alternately on the same machine; see rivals.py.
+"""Training steps, embeddings and reranking of tandem against sentence-transformers, onnxruntime and fastembed, alternately on the same machine; see rivals.py.
 
-    bench/compare_sentence_transformers.py [--what train|embed] [--model minilm|bert-base] [--texts nli|passages] [--batch 64] [--loss MultipleNegativesRankingLoss]
+    bench/compare_sentence_transformers.py [--what train|embed|rerank] [--model minilm|bert-base] [--texts nli|passages] [--batch 64] [--loss MultipleNegativesRankingLoss]
         [--types f32,bf16] [--tcmalloc FILE] [--iomp FILE] ...
 
-Run it with a Python that has sentence-transformers 5 and its dependencies. The model has the named size, random weights, mean pooling and the tokenizer of --tokenizer. `nli`: the sentence pairs of STS-B,
-which are as long as those of NLI. `passages`: questions of SQuAD and the first 60 words of their paragraphs, which are as long as queries and passages of MS MARCO.
+Run it with a Python that has sentence-transformers 5 and its dependencies, and for embed and rerank onnx, onnxruntime and fastembed. The model has the named size, random weights, mean pooling and the tokenizer
+of --tokenizer. `nli`: the sentence pairs of STS-B, which are as long as those of NLI. `passages`: questions of SQuAD and the first 60 words of their paragraphs, which are as long as queries and
+passages of MS MARCO.
 
 train: seconds of a step: forward, the loss, backward, clipping to 1.0 and AdamW, with dropout. sentence-transformers has a loop of its own here: texts are tokenized before, padded to the longest of each column
-as by its trainer, AdamW is fused, attention is SDPA; a Cached loss has pieces of --mini_batch_size. tandem's step is the difference of two jobs that differ in their steps alone, so that the
-start of a job does not count. tandem computes no padding; with --one_length every text of a column has the same words, so that the rival has none either.
-embed: seconds for 1,000 texts as both measure them, tokenization included, without the start: `tandem embed` by its last line, `SentenceTransformer.encode` in batches of --batch.
+as by its trainer, AdamW is fused, attention is SDPA; a Cached loss has pieces of --mini_batch_size. tandem's steps are those of one job, by the seconds in the log of each step, features and logging included.
+Both leave out their first steps and give the median of the others. tandem computes no padding; with --one_length every text of a column has the same words, so that the rival has none either.
+embed: seconds for 1,000 texts as each side measures them, tokenization included, without the start: `tandem embed` by its last line, `SentenceTransformer.encode` in batches of --batch, onnxruntime and
+fastembed with the model exported and fused (onnx_rival.py), texts of similar length together.
+rerank: seconds for the scores of one question and 100 passages: `POST /rerank` of `tandem serve`, the way through HTTP included; `CrossEncoder.predict` and onnxruntime in their own process. The texts are
+always `passages`.
+In bf16 a rival's training has autocast, its other models are bf16 throughout, which is its fastest form; onnxruntime has no such products on CPUs and stands in f32 only. embed and rerank compare the results of
+all sides.
 """
 
 import argparse
@@ -25,12 +31,19 @@ import sys
 import tempfile
 import time
 
+import onnx_rival
 import rivals
+from tandem_server import Server
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MAX_TOKENS = 256
 PASSAGE_WORDS = 60
 WARM_STEPS = 3
+PASSAGES, REPEATS = 100, 5  # of rerank
+# Largest difference of a value of an embedding, or of a score; a model that is bf16 throughout rounds every sum.
+LARGEST_DIFFERENCE = {"f32": 1e-4, "bf16": 0.1}
+VARIANTS = {"train": ["sdpa"], "embed": ["sdpa", "onnxruntime", "fastembed"], "rerank": ["sdpa", "onnxruntime"]}
+WITHOUT_BF16 = ("onnxruntime", "fastembed")
 
 
 def parse():
@@ -38,11 +51,11 @@ def parse():
     parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--scratch", type=pathlib.Path, help=argparse.SUPPRESS)
     parser.add_argument("--tandem", default="build/release/bin/tandem")
-    parser.add_argument("--what", choices=["train", "embed"], default="train")
+    parser.add_argument("--what", choices=VARIANTS, default="train")
     parser.add_argument("--model", choices=["minilm", "bert-base"], default="minilm")
     parser.add_argument("--texts", choices=["nli", "passages"], default="nli")
     parser.add_argument("--loss", default="MultipleNegativesRankingLoss", help="a class of sentence-transformers; Cached… has pieces")
-    parser.add_argument("--batch", type=int, help="rows of a step, default 64; texts at once of encode(), default 32")
+    parser.add_argument("--batch", type=int, help="rows of a step, default 64; texts at once of a rival, default 32")
     parser.add_argument("--mini_batch_size", type=int, default=32)
     parser.add_argument("--one_length", action="store_true", help="train on texts of one length, which are full batches for both sides")
     parser.add_argument("--count", type=int, default=1000, help="texts of embed")
@@ -51,9 +64,11 @@ def parse():
     parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data")
     parser.add_argument("--types", default="f32", help="f32,bf16")
     rivals.add_rounds(parser)
-    rivals.add_columns(parser, ["sdpa"])
+    rivals.add_columns(parser, VARIANTS["embed"])
     options = parser.parse_args()
     options.batch = options.batch or (64 if options.what == "train" else 32)
+    options.variants = ",".join(name for name in options.variants.split(",") if name in VARIANTS[options.what])
+    options.texts = "passages" if options.what == "rerank" else options.texts
     return options
 
 
@@ -76,18 +91,33 @@ def of_one_length(pairs):
     return [tuple(" ".join((text.split() * words[column])[: words[column]]) for column, text in enumerate(pair)) for pair in pairs]
 
 
-def write_inputs(options):
-    """A bi-encoder with random weights, rows to train and texts to embed."""
+def write_model(options):
+    """A bi-encoder with random weights, or a reranker whose head has weights large enough that the scores of passages differ."""
+    import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-    from transformers import AutoTokenizer, BertConfig, BertModel, set_seed
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel, set_seed
 
     set_seed(42)
+    shape = rivals.MODELS[options.model]
+    folder = options.scratch / "model"
+    if options.what == "rerank":
+        model = BertForSequenceClassification(BertConfig(**shape, num_labels=1))
+        torch.nn.init.normal_(model.classifier.weight, std=0.2)
+        model.save_pretrained(folder)
+        return AutoTokenizer.from_pretrained(options.tokenizer).save_pretrained(folder)
     encoder = options.scratch / "encoder"
-    BertModel(BertConfig(**rivals.MODELS[options.model])).save_pretrained(encoder)
+    BertModel(BertConfig(**shape)).save_pretrained(encoder)
     AutoTokenizer.from_pretrained(options.tokenizer).save_pretrained(encoder)
     module = Transformer(str(encoder), max_seq_length=MAX_TOKENS)
-    SentenceTransformer(modules=[module, Pooling(rivals.MODELS[options.model]["hidden_size"])]).save(str(options.scratch / "model"))
+    SentenceTransformer(modules=[module, Pooling(shape["hidden_size"])]).save(str(folder))
+
+
+def write_inputs(options):
+    """The model, rows to train, texts to embed and passages to rank."""
+    rivals.run([sys.executable, __file__, "--side", "model", *words_of(options, "f32")], {})
+    if any(name in WITHOUT_BF16 for name in options.variants.split(",")):
+        rivals.run([sys.executable, __file__, "--side", "export", *words_of(options, "f32")], {})
     pairs = pairs_of(options)
     if options.one_length:
         pairs = of_one_length(pairs)
@@ -95,13 +125,19 @@ def write_inputs(options):
     (options.scratch / "rows.jsonl").write_text("".join(json.dumps({"anchor": a, "positive": b}) + "\n" for a, b in rows))
     texts = [" ".join(text.split()) for pair in pairs for text in pair][: options.count]
     (options.scratch / "texts.txt").write_text("\n".join(texts) + "\n")
+    passages = list(dict.fromkeys(passage for _, passage in pairs))[:PASSAGES]
+    (options.scratch / "ranking.json").write_text(json.dumps({"query": pairs[0][0], "texts": passages}))
 
 
 # --- tandem ---
 
 
-def tandem_train(options, kind, steps):
-    """Seconds of the training of a job."""
+def bf16_flag(kind):
+    return ["--bf16"] if kind == "bf16" else []
+
+
+def tandem_train(options, kind):
+    """Median seconds of the steps after the warm-up: differences of the seconds in the logs of two steps."""
     output = options.scratch / "out"
     flags = {
         "model_name_or_path": options.scratch / "model",
@@ -109,59 +145,94 @@ def tandem_train(options, kind, steps):
         "output_dir": output,
         "loss": options.loss,
         "per_device_train_batch_size": options.batch,
-        "max_steps": steps,
+        "max_steps": WARM_STEPS + options.steps,
         "learning_rate": rivals.LEARNING_RATE,
         "save_strategy": "no",
-        "logging_strategy": "no",
+        "logging_steps": 1,
+        "include_num_input_tokens_seen": "all",
+        "report_to": "none",
     }
     if options.loss.startswith("Cached"):
         flags["mini_batch_size"] = options.mini_batch_size
     words = [word for name, value in flags.items() for word in (f"--{name}", value)]
-    more = ["--bf16"] if kind == "bf16" else []
-    rivals.run(
-        [options.tandem, "run_embedding", "--do_train", "--overwrite_output_dir", *words, *more],
-        {"OMP_NUM_THREADS": str(options.threads)},
-    )
-    return json.loads((output / "train_results.json").read_text())["train_runtime"]
+    environment = {"OMP_NUM_THREADS": str(options.threads)}
+    rivals.run([options.tandem, "run_embedding", "--do_train", "--overwrite_output_dir", *words, *bf16_flag(kind)], environment)
+    log = json.loads((output / "trainer_state.json").read_text())["log_history"]
+    ends = [entry["train_runtime"] for entry in log if "loss" in entry]
+    if len(ends) != WARM_STEPS + options.steps:
+        sys.exit(f"trainer_state.json has the logs of {len(ends)} steps, expected {WARM_STEPS + options.steps}")
+    return statistics.median(end - begin for begin, end in zip(ends[WARM_STEPS - 1 :], ends[WARM_STEPS:]))
 
 
 def tandem_embed(options, kind):
-    command = [
-        options.tandem,
-        "embed",
-        "--model",
-        options.scratch / "model",
-        "--file",
-        options.scratch / "texts.txt",
-        "--output",
-        options.scratch / "vectors.npy",
-    ]
-    done = subprocess.run(
-        list(map(str, [*command, *(["--bf16"] if kind == "bf16" else [])])),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": str(options.threads)},
-    )
+    import numpy
+
+    output = options.scratch / "tandem.npy"
+    output.unlink(missing_ok=True)
+    command = [options.tandem, "embed", "--model", options.scratch / "model", "--file", options.scratch / "texts.txt", "--output", output, *bf16_flag(kind)]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
     found = re.search(r"(\d+) texts in ([\d.]+) s, ([\d.]+) a second", done.stderr)
     if done.returncode or not found:
         sys.exit(f"tandem embed exited with {done.returncode}:\n{done.stderr[-2000:]}")
+    keep_results(options, "tandem", numpy.load(output))
     return 1000 / float(found[3])
 
 
+def tandem_rerank(options, kind):
+    request = json.loads((options.scratch / "ranking.json").read_text())
+    with Server(options.tandem, options.scratch / "model", options.threads, bf16_flag(kind)) as server:
+        # In the order of the passages, as the rivals' scores are.
+        scores = lambda: [item["score"] for item in sorted(server.post("/rerank", request), key=lambda item: item["index"])]
+        seconds, found = timed(scores)
+    keep_results(options, "tandem", found)
+    return seconds
+
+
 def tandem_side(options, kind):
-    if options.what == "embed":
-        return {"seconds": tandem_embed(options, kind), "versions": {}}
-    short = tandem_train(options, kind, WARM_STEPS)
-    long = tandem_train(options, kind, WARM_STEPS + options.steps)
-    return {"seconds": (long - short) / options.steps, "versions": {}}
+    work = {"train": tandem_train, "embed": tandem_embed, "rerank": tandem_rerank}[options.what]
+    return {"seconds": work(options, kind), "versions": {}}
 
 
-# --- sentence-transformers ---
+# --- rivals ---
 
 
-def rival_train(options, model, torch):
+def timed(work):
+    """The median seconds of work() after a warm-up, and its result."""
+    work()
+    seconds = []
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        found = work()
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds), found
+
+
+def keep_results(options, name, values):
+    import numpy
+
+    numpy.save(options.scratch / f"results_{name}.npy", numpy.asarray(values, dtype=numpy.float32).reshape(len(values), -1))
+
+
+def sentence_transformer(options):
+    """The class of the model, in the type of --types where nothing is trained."""
+    import sentence_transformers
+    import torch
+
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(42)
+    arguments = {"attn_implementation": options.side}
+    if options.what != "train" and options.types == "bf16":
+        arguments["torch_dtype"] = torch.bfloat16
+    kind = sentence_transformers.CrossEncoder if options.what == "rerank" else sentence_transformers.SentenceTransformer
+    return kind(str(options.scratch / "model"), device="cpu", model_kwargs=arguments)
+
+
+def rival_train(options):
+    import torch
     from sentence_transformers.sentence_transformer import losses
 
+    model = sentence_transformer(options)
     arguments = {"mini_batch_size": options.mini_batch_size} if options.loss.startswith("Cached") else {}
     loss_of = getattr(losses, options.loss)(model, **arguments)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rivals.LEARNING_RATE, fused=True)
@@ -185,48 +256,121 @@ def rival_train(options, model, torch):
     return statistics.median(seconds[WARM_STEPS:])
 
 
-def rival_embed(options, model, torch):
+def fast_embedder(options):
+    """fastembed's function from texts to embeddings; it pads to the longest of the batch and does not sort."""
+    from fastembed import TextEmbedding
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    TextEmbedding.add_custom_model(
+        "tandem/bench",
+        pooling=PoolingType.DISABLED,
+        normalization=False,
+        sources=ModelSource(hf="tandem/bench"),
+        dim=rivals.MODELS[options.model]["hidden_size"],
+        model_file=onnx_rival.FILE,
+    )
+    model = TextEmbedding("tandem/bench", specific_model_path=str(options.scratch / "model"), threads=options.threads)
+
+    def embed(texts):
+        parts = onnx_rival.similar_lengths(texts, len(texts))[0]
+        found = list(model.embed([texts[i] for i in parts], batch_size=options.batch))
+        return [vector for _, vector in sorted(zip(parts, found), key=lambda pair: pair[0])]
+
+    return embed
+
+
+def rival_embed(options):
     texts = (options.scratch / "texts.txt").read_text().splitlines()
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=options.types == "bf16"):
-        model.encode(texts[: options.batch * 2], batch_size=options.batch)
-        begin = time.perf_counter()
-        model.encode(texts, batch_size=options.batch)
-    return (time.perf_counter() - begin) * 1000 / len(texts)
+    if options.side == "onnxruntime":
+        model = onnx_rival.Model(options.scratch / "model", options.threads, MAX_TOKENS)
+        work = lambda: model(texts, options.batch)
+    elif options.side == "fastembed":
+        embed = fast_embedder(options)
+        work = lambda: embed(texts)
+    else:
+        model = sentence_transformer(options)
+        work = lambda: model.encode(texts, batch_size=options.batch)
+    seconds, found = timed(work)
+    keep_results(options, options.side, found)
+    return seconds * 1000 / len(texts)
+
+
+def rival_rerank(options):
+    import numpy
+
+    ranking = json.loads((options.scratch / "ranking.json").read_text())
+    pairs = [(ranking["query"], text) for text in ranking["texts"]]
+    if options.side == "onnxruntime":
+        model = onnx_rival.Model(options.scratch / "model", options.threads, MAX_TOKENS)
+        work = lambda: 1 / (1 + numpy.exp(-model(pairs, options.batch)))
+    else:
+        model = sentence_transformer(options)
+        work = lambda: model.predict(pairs, batch_size=options.batch)
+    seconds, found = timed(work)
+    keep_results(options, options.side, found)
+    return seconds
+
+
+def versions_of(side):
+    from importlib import metadata
+
+    names = {"onnxruntime": ["onnxruntime", "tokenizers"], "fastembed": ["fastembed", "onnxruntime"]}.get(
+        side, ["sentence-transformers", "torch", "transformers"]
+    )
+    return {name: metadata.version(name) for name in names}
 
 
 def rival_side(options):
-    import sentence_transformers
-    import torch
-    import transformers
+    work = {"train": rival_train, "embed": rival_embed, "rerank": rival_rerank}[options.what]
+    print(json.dumps({"seconds": work(options), "versions": versions_of(options.side)}))
 
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(42)
-    model = sentence_transformers.SentenceTransformer(str(options.scratch / "model"), device="cpu", model_kwargs={"attn_implementation": options.side})
-    seconds = (rival_train if options.what == "train" else rival_embed)(options, model, torch)
-    print(json.dumps({"seconds": seconds, "versions": {module.__name__: module.__version__ for module in (sentence_transformers, torch, transformers)}}))
+
+def words_of(options, kind):
+    names = ("what", "model", "texts", "loss", "batch", "mini_batch_size", "steps", "threads", "scratch", "tokenizer")
+    return ["--types", kind, *(word for name in names for word in (f"--{name}", getattr(options, name)))]
 
 
 def run_rival(options, variant, kind, environment):
-    names = ("what", "model", "texts", "loss", "batch", "mini_batch_size", "steps", "threads", "scratch")
-    words = [word for name in names for word in (f"--{name}", getattr(options, name))]
-    command = [sys.executable, __file__, "--side", variant, "--types", kind, *words]
+    command = [sys.executable, __file__, "--side", variant, *words_of(options, kind)]
     return json.loads(rivals.run(command, {"OMP_NUM_THREADS": str(options.threads), **environment}).strip().split("\n")[-1])
+
+
+# --- the comparison ---
+
+
+def sides_of(options, kind):
+    theirs = rivals.columns_of(options, lambda variant, variables: run_rival(options, variant, kind, variables))
+    theirs = {side: run for side, run in theirs.items() if kind == "f32" or side[0] not in WITHOUT_BF16}
+    return {("tandem", ""): lambda: tandem_side(options, kind), **theirs}
+
+
+def check(options, kind, sides):
+    """Exits when a side has computed something else."""
+    import numpy
+
+    if options.what == "train":
+        return
+    ours = numpy.load(options.scratch / "results_tandem.npy")
+    for variant in sorted({side[0] for side in sides} - {"tandem"}):
+        theirs = numpy.load(options.scratch / f"results_{variant}.npy")
+        worst = float(numpy.abs(ours - theirs).max()) if ours.shape == theirs.shape else float("nan")
+        print(f"{variant}: {len(ours)} results of {kind} differ by at most {worst:.1e}, values from {ours.min():.3f} to {ours.max():.3f}")
+        if not worst <= LARGEST_DIFFERENCE[kind]:
+            sys.exit(f"{variant}: not the same results")
 
 
 def compare(options):
     write_inputs(options)
-    unit = "a step" if options.what == "train" else "1,000 texts"
+    unit = {"train": "a step", "embed": "1,000 texts", "rerank": f"{PASSAGES} passages"}[options.what]
     print(
         f"{options.what}, {options.model}, {options.texts}, batch {options.batch}, {options.threads} threads, {options.rounds} rounds; seconds for {unit}, median (min - max)"
     )
     results, versions = [], {}
     for kind in options.types.split(","):
-        sides = {
-            ("tandem", ""): lambda kind=kind: tandem_side(options, kind),
-            **rivals.columns_of(options, lambda variant, variables, kind=kind: run_rival(options, variant, kind, variables)),
-        }
+        sides = sides_of(options, kind)
         times, found = rivals.in_turns(sides, options.rounds, kind, "seconds")
         versions.update(found)
+        check(options, kind, sides)
         ours = statistics.median(times["tandem", ""])
         for side, values in times.items():
             seconds = rivals.spread(values)
@@ -241,6 +385,11 @@ def compare(options):
 
 def main():
     options = parse()
+    if options.side == "model":
+        return write_model(options)
+    if options.side == "export":
+        shape = rivals.MODELS[options.model]
+        return onnx_rival.export(options.scratch / "model", shape["num_attention_heads"], shape["hidden_size"], options.what == "rerank")
     if options.side:
         return rival_side(options)
     with tempfile.TemporaryDirectory() as scratch:

@@ -189,6 +189,22 @@ def rows_of_embedding_rivals(run):
         yield {**row, "what": run["what"], "loss": run["loss"] if run["what"] == "train" else "", "batch": run["batch"]}
 
 
+def rows_of_serve(run):
+    ours = {result["clients"]: result for result in run["results"] if result["side"] == "tandem"}
+    for result in run["results"]:
+        if result["side"] != "tandem":
+            tandem = ours[result["clients"]]
+            yield {
+                "model": run["model"],
+                "clients": result["clients"],
+                "form": result["side"],
+                "allocator": memory_of(result["allocator"], run["command"]),
+                "tandem": three(tandem["rate"]),
+                **{f"tandem_{name}": three(tandem[name]) for name in ("p50", "p99")},
+                **{name: three(result[name]) for name in ("rate", "p50", "p99")},
+            }
+
+
 def rows_of_predict(run):
     ours = {result["dtype"]: result for result in run["results"] if result["side"] == "tandem"}
     for result in run["results"]:
@@ -300,6 +316,7 @@ READERS = {
     "long_rivals": rows_of_rivals,
     "mlm_rivals": rows_of_rivals,
     "embedding_rivals": rows_of_embedding_rivals,
+    "serve_rivals": rows_of_serve,
     "predict": rows_of_predict,
     "collectives": rows_of_comm,
     "collectives_limits": rows_of_limits,
@@ -311,6 +328,7 @@ DERIVE = {
     "long_rivals": with_ratio,
     "mlm_rivals": with_ratio,
     "embedding_rivals": with_ratio,
+    "serve_rivals": with_rate_ratio,
     "predict": with_rate_ratio,
     "collectives": with_comm_ratios,
     "memory": with_share_of_plan,

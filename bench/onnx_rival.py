@@ -1,0 +1,83 @@
+"""Bi-encoders and rerankers in onnxruntime at its best: attention, GELU and LayerNorm fused, pooling inside the graph, texts of similar length together.
+
+A directory `model` is exported once into `model/onnx.onnx`; bench/compare_sentence_transformers.py and bench/compare_serve.py run it.
+"""
+
+import pathlib
+import sys
+
+INPUTS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+FILE = "onnx.onnx"
+OUTPUT = "output"
+
+
+def similar_lengths(texts, size):
+    """Indices of texts, of similar lengths together: the least padding."""
+    order = sorted(range(len(texts)), key=lambda i: len("".join(texts[i])))
+    return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def with_pooling(encoder):
+    """A module from tokens to the mean of the hidden states of real tokens."""
+    import torch
+
+    class Pooled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = encoder
+
+        def forward(self, input_ids, attention_mask, token_type_ids):
+            states = self.encoder(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)[0]
+            mask = attention_mask.unsqueeze(-1).to(states.dtype)
+            return (states * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
+
+    return Pooled()
+
+
+def export(folder, heads, hidden, is_reranker):
+    import torch
+    import transformers
+    from onnxruntime.transformers import optimizer
+
+    kind = transformers.BertForSequenceClassification if is_reranker else transformers.BertModel
+    model = kind.from_pretrained(folder, attn_implementation="eager").eval()
+    if not is_reranker:
+        model = with_pooling(model)
+    sample = tuple(torch.ones((2, 16), dtype=torch.int64) for _ in INPUTS)
+    axes = {**{name: {0: "batch", 1: "tokens"} for name in INPUTS}, OUTPUT: {0: "batch"}}
+    file = str(pathlib.Path(folder) / FILE)
+    torch.onnx.export(model, sample, file, input_names=list(INPUTS), output_names=[OUTPUT], dynamic_axes=axes, dynamo=False)
+    fused = optimizer.optimize_model(file, model_type="bert", num_heads=heads, hidden_size=hidden, opt_level=1)
+    print("onnxruntime fused", fused.get_fused_operator_statistics(), file=sys.stderr)
+    fused.save_model_to_file(file)
+
+
+class Model:
+    """Outputs of the exported model for texts, or for pairs of texts."""
+
+    def __init__(self, folder, threads, max_tokens):
+        import onnxruntime
+        import tokenizers
+
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads = threads
+        self.session = onnxruntime.InferenceSession(str(pathlib.Path(folder) / FILE), settings, providers=["CPUExecutionProvider"])
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(pathlib.Path(folder) / "tokenizer.json"))
+        self.tokenizer.enable_truncation(max_tokens)
+        self.tokenizer.enable_padding()
+        self.versions = {module.__name__: module.__version__ for module in (onnxruntime, tokenizers)}
+
+    def batch(self, texts):
+        import numpy as np
+
+        encoded = self.tokenizer.encode_batch(texts)
+        return self.session.run([OUTPUT], {name: np.array([getattr(e, field) for e in encoded], dtype=np.int64) for name, field in INPUTS.items()})[0]
+
+    def __call__(self, texts, size):
+        import numpy as np
+
+        parts = similar_lengths(texts, size)
+        found = np.concatenate([self.batch([texts[i] for i in part]) for part in parts])
+        ordered = np.empty_like(found)
+        ordered[[i for part in parts for i in part]] = found
+        return ordered
