@@ -119,9 +119,16 @@ std::string text_of(const json& value, const std::string& where) {
 
 RerankRequest request_of(const std::string& line, const std::string& where) {
   const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object() || !object.contains("query") || !object.contains("docs") ||
-      !object["docs"].is_array() || object["docs"].empty()) {
-    raise<DataError>("{}: expected {{\"query\": \"a text\", \"docs\": [\"a text\", ...]}}", where);
+  const char* const found = !object.is_object()          ? "no object"
+                            : !object.contains("query")  ? "no query"
+                            : !object.contains("docs")   ? "no docs"
+                            : !object["docs"].is_array() ? "docs that are not a list"
+                            : object["docs"].empty()     ? "an empty list of docs"
+                                                         : nullptr;
+  if (found != nullptr) {
+    raise<DataError>(
+        "{}: found {}, expected {{\"query\": \"a text\", \"docs\": [\"a text\", ...]}}", where,
+        found);
   }
   RerankRequest request{.query = text_of(object["query"], where + ": query"),
                         .passages = {},

@@ -349,7 +349,8 @@ Purpose label_purpose(const FoundModel& found) {
   if (!purpose) {
     raise<ConfigError>(
         "{}: architectures names no class of a trained model; expected …ForSequenceClassification "
-        "or …ForTokenClassification; train one with tandem run_classification or run_ner",
+        "or …ForTokenClassification; train one with tandem run_classification, run_ner or "
+        "run_reranker, or use tandem embed if the model makes embeddings",
         where);
   }
   if (*purpose == Purpose::kQuestions) refuse_other_purpose(found, *purpose);

@@ -273,6 +273,9 @@ TEST_F(ServeEmbeddings, LimitsAreThoseOfTheModel) {
               HasSubstr("prompt_name: unknown prompt 'none', expected one of document, query"));
   EXPECT_THAT(error("/v1/embeddings", {{"input", text + text}})["message"],
               HasSubstr("larger than 500 bytes"));
+  const json unknown = error("/rerank", {{"query", "a"}, {"texts", {"b"}}});
+  EXPECT_THAT(unknown, HasSubstr("unknown path '/rerank' for a model of feature-extraction"));
+  EXPECT_THAT(unknown, HasSubstr("POST /embed, POST /similarity, POST /v1/embeddings"));
 }
 
 // modules.json of a cross-encoder names no Pooling; that of a bi-encoder counts more than the class

@@ -235,7 +235,12 @@ HttpResponse InferenceService::get(const HttpRequest& request) const {
     metrics.body = options_.metrics();
     return metrics;
   }
-  return error(request, 404, fmt::format("there is no '{}'; requests go to /", path));
+  std::string known = "POST /";
+  for (const Route& route : endpoint_.routes) known += fmt::format(", POST {}", route.path);
+  return error(request, 404,
+               fmt::format("unknown path '{}' for a model of {}; expected {}, or GET /, /health, "
+                           "/info or /metrics",
+                           path, endpoint_.task, known));
 }
 
 }  // namespace tandem::apps

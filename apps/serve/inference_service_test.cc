@@ -110,7 +110,7 @@ TEST_F(Service, BytesThatAreNoTextAreNotEchoed) {
         {.method = "GET", .path = path, .host = host, .origin = "", .body = ""});
   };
   expect_error(get("/", "\xff.example"), 400, "the host '?.example' is not this server");
-  expect_error(get("/\xfe", "localhost"), 404, "there is no '/?'");
+  expect_error(get("/\xfe", "localhost"), 404, "unknown path '/?'");
 }
 
 TEST_F(Service, TopKGivesAListAndParametersAreUsed) {
@@ -161,7 +161,7 @@ TEST_F(Service, ServesThePageAndNothingElse) {
   EXPECT_EQ(get("/page.js").content_type, "text/javascript; charset=utf-8");
   EXPECT_EQ(json::parse(get("/info").body)["model"], "a/model");
   EXPECT_EQ(get("/health").body, R"({"status": "ok"})");
-  expect_error(get("/../etc/passwd"), 404, "there is no '/../etc/passwd'");
+  expect_error(get("/../etc/passwd"), 404, "unknown path '/../etc/passwd'");
   const auto refused = get("/", "DELETE");
   EXPECT_EQ(refused.status, 405);
   EXPECT_EQ(refused.allow, "GET, HEAD, POST");

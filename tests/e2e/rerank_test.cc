@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <map>
 
 #include "e2e/job.h"
 #include "tandem/core/json.h"
@@ -99,11 +100,20 @@ TEST_F(Rerank, BadInputIsNamed) {
   expect("tiny-ce", {}, "found no query");
   expect("tiny-ce", {"q", "--file", path("empty").native()}, "found no passage");
   expect("tiny-ce", {"--queries", path("empty").native()}, "found no query, expected one on each");
-  expect("tiny-ce", {"--queries", path("bad.jsonl").native()}, "line 2: expected {\"query\"");
+  expect("tiny-ce", {"--queries", path("bad.jsonl").native()},
+         "line 2: found no docs, expected {\"query\"");
   expect("tiny-ce", {"--queries", path("number.jsonl").native()}, "docs[1]: found number");
+  for (const auto& [line, found] : std::map<std::string, std::string>{
+           {R"(["q"])", "no object"},
+           {R"({"docs": ["b"]})", "no query"},
+           {R"({"query": "a", "docs": "b"})", "docs that are not a list"},
+           {R"({"query": "a", "docs": []})", "an empty list of docs"}}) {
+    write_file(path("line.jsonl"), line + "\n");
+    expect("tiny-ce", {"--queries", path("line.jsonl").native()}, "line 1: found " + found);
+  }
   expect("tiny-ce-3", {"q", "--file", path("bad.jsonl").native()},
          "found 3 labels, expected 1 to rank passages; use tandem predict");
-  expect("tiny-st-mean", {"q", "--file", path("bad.jsonl").native()}, "architectures");
+  expect("tiny-st-mean", {"q", "--file", path("bad.jsonl").native()}, "use tandem embed");
 }
 
 // --- run_reranker ---
