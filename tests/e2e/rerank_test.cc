@@ -199,6 +199,40 @@ TEST_F(RunReranker, EvaluatorsWriteTheTablesOfThePackage) {
   }
 }
 
+// Rows of one query are never in a batch together, so the only passage of a query is its positive.
+TEST_F(RunReranker, NoTextIsTwiceInABatch) {
+  std::string lines;
+  for (const char* passage : {"b", "c", "d", "e"})
+    lines += json{{"query", "a"}, {"positive", passage}}.dump() + "\n";
+  write_file(path("rows.jsonl"), lines);
+  const auto first_loss = [&](const std::string& sampler) {
+    fs::remove_all(path("out"));
+    const Words words = {"--do_train",
+                         "--train_file",
+                         path("rows.jsonl").native(),
+                         "--loss",
+                         "MultipleNegativesRankingLoss",
+                         "--num_negatives",
+                         "0",
+                         "--per_device_train_batch_size",
+                         "4",
+                         "--max_steps",
+                         "1",
+                         "--logging_steps",
+                         "1",
+                         "--batch_sampler",
+                         sampler};
+    const ProcessResult result = run_reranker("tiny-ce", words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const json state = json::parse(read_file(path("out") / "trainer_state.json"));
+    return state["log_history"][0]["loss"].get<double>();
+  };
+  EXPECT_GT(first_loss("batch_sampler"), 1);
+  EXPECT_EQ(first_loss("no_duplicates"), 0);
+  expect_problem({"--train_file", path("rows.jsonl").native(), "--batch_sampler", "some"},
+                 "--batch_sampler: found 'some', expected batch_sampler, no_duplicates");
+}
+
 TEST_F(RunReranker, ASavedModelHasItsActivationAndANewHeadOfTheSeed) {
   const ProcessResult result = run_reranker(
       "tiny-bert", {"--do_train", "--train_file", data("rerank_pairs.jsonl"), "--max_steps", "1",

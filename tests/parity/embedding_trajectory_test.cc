@@ -19,7 +19,7 @@
 #include "tandem/models/heads/sentence_files.h"
 #include "tandem/tasks/embedding/embedding_task.h"
 #include "tandem/tasks/embedding/losses.h"
-#include "tandem/tasks/embedding/no_duplicates.h"
+#include "tandem/tasks/no_duplicates.h"
 
 namespace tandem::testing {
 namespace {
@@ -84,7 +84,7 @@ class EmbeddingTrajectory : public SharedDataTest {
         values.push_back(numbers.emplace(text, number).first->second);
       }
     }
-    return tasks::embedding::no_duplicates(values, run.golden.at("columns").size(), false);
+    return tasks::no_duplicates(values, run.golden.at("columns").size(), false);
   }
 
   static tasks::embedding::LossOptions loss_of(const json& golden) {

@@ -8,7 +8,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
-#include "tandem/tasks/embedding/no_duplicates.h"
+#include "tandem/tasks/no_duplicates.h"
 
 namespace tandem::tasks {
 namespace {
@@ -21,7 +21,7 @@ Sampler no_duplicates_of(std::uint32_t first_row, std::size_t rows) {
   for (std::uint32_t row = 0; row < rows; ++row) values.push_back(row);
   for (std::uint32_t row = 0; row < rows; ++row)
     values.push_back((first_row + row) % 4 == 0 ? 1000u : 2000u + row);
-  return embedding::no_duplicates(values, 2, /*over_shards=*/false);
+  return no_duplicates(values, 2, /*over_shards=*/false);
 }
 
 std::vector<SampledSet> sets_of(const std::vector<std::size_t>& sizes, bool duplicates) {

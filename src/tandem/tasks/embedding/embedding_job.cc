@@ -4,11 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "tandem/core/error.h"
 #include "tandem/tasks/embedding/group_by_label.h"
-#include "tandem/tasks/embedding/no_duplicates.h"
+#include "tandem/tasks/no_duplicates.h"
 #include "tandem/tasks/several_sets.h"
 
 namespace tandem::tasks::embedding {
@@ -398,14 +397,11 @@ Sampler EmbeddingJob::sampler(const RowColumns& part, bool over_shards) const {
   if (arguments_.batch_sampler == "group_by_label")
     return group_by_label(classes(part), over_shards);
   if (arguments_.batch_sampler == "batch_sampler") return {};
-  std::unordered_map<std::string_view, std::uint32_t> numbers;
+  TextNumbers numbers;
   std::vector<std::uint32_t> values;
-  for (const formats::Column* column : part.texts) {
-    for (std::size_t row = 0; row < part.count; ++row) {
-      const auto next = static_cast<std::uint32_t>(numbers.size());
-      values.push_back(numbers.emplace(column->texts[row], next).first->second);
-    }
-  }
+  for (const formats::Column* column : part.texts)
+    for (std::size_t row = 0; row < part.count; ++row)
+      values.push_back(numbers.of(column->texts[row]));
   return no_duplicates(std::move(values), part.texts.size(), over_shards);
 }
 

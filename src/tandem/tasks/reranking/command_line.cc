@@ -26,6 +26,10 @@ FlagTable data_flags() {
       "TSV, Parquet or Arrow");
   FlagTable own = row_flags<Arguments>();
   own.push_back(train_files_flag());
+  own.push_back(
+      flag("batch_sampler", field<&Arguments::batch_sampler>(),
+           "batch_sampler (random rows), or no_duplicates and no_duplicates_hashed (no text twice "
+           "in a batch)"));
   own.push_back(set_order_flag<Arguments>());
   own.insert(own.end(),
              {flag("overwrite_cache", field<&Arguments::overwrite_cache>(),
@@ -157,9 +161,20 @@ void CommandLine::check(const Stages& stages, std::string_view evaluation_flag) 
   if (arguments_.eval_file && !arguments_.validation_file && !arguments_.dataset_name)
     arguments_.validation_file = arguments_.eval_file;
   DataTaskArguments::check(stages, evaluation_flag);
+  check_sampler();
   set_order_named(arguments_.multi_dataset_batch_sampler);
   check_loss("");
   for (const NamedSource& set : train_sources(arguments_)) check_loss(set.name);
+}
+
+void CommandLine::check_sampler() const {
+  const std::string& sampler = arguments_.batch_sampler;
+  if (sampler == "batch_sampler" || sampler == "no_duplicates" || sampler == "no_duplicates_hashed")
+    return;
+  throw ConfigError(fmt::format("--batch_sampler: found '{}', expected batch_sampler, "
+                                "no_duplicates or no_duplicates_hashed",
+                                sampler),
+                    /*usage=*/true);
 }
 
 void CommandLine::check_loss(const std::string& set) const {

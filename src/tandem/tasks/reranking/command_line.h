@@ -19,6 +19,7 @@ class CommandLine final : public DataTaskArguments<RerankingArguments> {
   // Throws ConfigError unless the loss of a training set, or without `set` of other rows, is known
   // and fits the other flags.
   void check_loss(const std::string& set) const;
+  void check_sampler() const;
 };
 
 }  // namespace tandem::tasks::reranking

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "tandem/core/error.h"
+#include "tandem/tasks/no_duplicates.h"
 
 namespace tandem::tasks::reranking {
 namespace {
@@ -271,6 +272,33 @@ PairRows read_pairs(std::span<const std::filesystem::path> files, RowForm form,
   if (max_samples) count = std::min(count, static_cast<std::size_t>(*max_samples));
   for (std::size_t row = 0; row < count; ++row) builder.add_row(row);
   return pairs;
+}
+
+BatchTexts batch_texts(const PairRows& pairs, RowForm form) {
+  const std::size_t samples = pairs.begins.size() - 1;
+  const bool is_list = form == RowForm::kLists || form == RowForm::kSearches;
+  std::size_t passages = 1;
+  for (std::size_t i = 0; i < samples && !is_list; ++i)
+    passages = std::max<std::size_t>(passages, pairs.begins[i + 1] - pairs.begins[i]);
+  BatchTexts texts{.values = std::vector<std::uint32_t>(samples * (1 + passages)),
+                   .columns = 1 + passages};
+  TextNumbers numbers;
+  for (std::size_t i = 0; i < samples; ++i) {
+    const std::size_t begin = pairs.begins[i], end = pairs.begins[i + 1];
+    const std::uint32_t query = numbers.of(begin < end ? pairs.queries[begin] : "");
+    for (std::size_t column = 0; column < texts.columns; ++column)
+      texts.values[column * samples + i] = query;  // a sample may have fewer passages than others
+    if (is_list) {
+      std::string list;
+      for (std::size_t pair = begin; pair < end; ++pair)
+        list += fmt::format("{}:{}", pairs.passages[pair].size(), pairs.passages[pair]);
+      texts.values[samples + i] = numbers.of(list);
+      continue;
+    }
+    for (std::size_t pair = begin; pair < end; ++pair)
+      texts.values[(1 + pair - begin) * samples + i] = numbers.of(pairs.passages[pair]);
+  }
+  return texts;
 }
 
 }  // namespace tandem::tasks::reranking

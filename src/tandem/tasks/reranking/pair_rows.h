@@ -42,6 +42,14 @@ struct PairRows {
   std::string location(std::size_t pair) const { return rows.location(row_of[pair]); }
 };
 
+// Texts of the samples that a batch has only once, for no_duplicates(): [columns, samples], with
+// equal numbers for equal texts. As in sentence-transformers a list of passages is one text.
+struct BatchTexts {
+  std::vector<std::uint32_t> values;
+  std::size_t columns = 0;
+};
+BatchTexts batch_texts(const PairRows& pairs, RowForm form);
+
 // Columns in the order of the file: the query, then
 //   a passage and the column of the label, a number;
 //   a column of lists of passages, and the column of the label, lists of as many numbers;

@@ -52,6 +52,25 @@ TEST_F(PairRowsTest, LabelledPairs) {
   EXPECT_THAT(others.labels, ElementsAre(1));
 }
 
+TEST_F(PairRowsTest, EqualTextsHaveEqualNumbers) {
+  const PairRows tuples = read(
+      "{\"q\": \"a\", \"p\": \"b\", \"n\": \"c\"}\n{\"q\": \"c\", \"p\": \"a\", \"n\": \"d\"}\n",
+      RowForm::kPositives);
+  const BatchTexts texts = batch_texts(tuples, RowForm::kPositives);
+  EXPECT_EQ(texts.columns, 3u);
+  // a and c; b and a; c and d
+  EXPECT_THAT(texts.values, ElementsAre(0, 2, 1, 0, 2, 3));
+
+  const PairRows lists = read(
+      "{\"q\": \"a\", \"d\": [\"b\", \"c\"], \"labels\": [1, 0]}\n"
+      "{\"q\": \"b\", \"d\": [\"b\", \"c\"], \"labels\": [1, 0]}\n"
+      "{\"q\": \"a\", \"d\": [\"b\"], \"labels\": [1]}\n",
+      RowForm::kLists);
+  const BatchTexts of_lists = batch_texts(lists, RowForm::kLists);
+  EXPECT_EQ(of_lists.columns, 2u);
+  EXPECT_THAT(of_lists.values, ElementsAre(0, 2, 0, 1, 1, 3));
+}
+
 TEST_F(PairRowsTest, PositivesAndNegatives) {
   const std::string row = R"({"query": "q", "pos": ["a", "b"], "neg": ["c", "d", "e"]})";
   const PairRows pairs = read(row, RowForm::kPairs);

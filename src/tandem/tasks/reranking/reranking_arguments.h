@@ -32,6 +32,7 @@ struct RerankingArguments : DataSource {
   // --- model and loss ---
   // JSON {data set: loss}, too; unset: by the number of labels.
   std::optional<std::string> loss;
+  std::string batch_sampler = "batch_sampler";
   std::string multi_dataset_batch_sampler = "proportional";
   std::optional<double> pos_weight;
   std::optional<double> scale;                  // of MultipleNegativesRankingLoss

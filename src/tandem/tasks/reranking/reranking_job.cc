@@ -9,6 +9,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/models/heads/cross_encoder_files.h"
+#include "tandem/tasks/no_duplicates.h"
 #include "tandem/tasks/reranking/pair_evaluators.h"
 #include "tandem/tasks/several_sets.h"
 
@@ -317,6 +318,12 @@ LabelledPairs RerankingJob::read_evaluation(const DataParts& parts, FeatureMaker
   return labelled;
 }
 
+Sampler RerankingJob::sampler(const PairRows& pairs, const LossOptions& loss) const {
+  if (arguments_.batch_sampler == "batch_sampler") return {};
+  BatchTexts texts = batch_texts(pairs, row_form(loss));
+  return no_duplicates(std::move(texts.values), texts.columns, /*over_shards=*/false);
+}
+
 void RerankingJob::load_train(const DataParts& parts, FeatureMaker& maker) {
   const auto& most = arguments_.max_train_samples;
   const RerankerOptions& reranker = task_->reranker();
@@ -327,7 +334,7 @@ void RerankingJob::load_train(const DataParts& parts, FeatureMaker& maker) {
       labelled.texts = with_texts({&pairs, 1}, maker);
       needs_other_rows_ = has_lone_passage(pairs);
     }
-    task_->set_train(std::move(labelled));
+    task_->set_train(std::move(labelled), sampler(pairs, reranker.loss));
     return;
   }
   std::vector<PairRows> read_sets;
@@ -341,7 +348,7 @@ void RerankingJob::load_train(const DataParts& parts, FeatureMaker& maker) {
     read_sets.push_back(read(files, fmt::format("train {}", name), loss, most, parts.log));
     const PairRows& pairs = read_sets.back();
     sets.push_back({first_sample, labels.size(), pairs.labels_per_row, !pairs.labels.empty()});
-    sampled.push_back({pairs.begins.size() - 1});
+    sampled.push_back({pairs.begins.size() - 1, sampler(pairs, loss)});
     if (loss_needs(loss.name).in_batch_negatives && has_lone_passage(pairs))
       needs_other_rows_ = true;
     labels.insert(labels.end(), pairs.labels.begin(), pairs.labels.end());

@@ -36,6 +36,8 @@ class RerankingJob final : public ExampleJob<RerankingTask, RerankingArguments> 
   void load_train(const DataParts& parts, FeatureMaker& maker);
   LabelledPairs with_features(std::span<const PairRows> parts, std::string_view name, StartLog& log,
                               FeatureMaker& maker) const;
+  // Order of the rows of a training set; none: that of the trainer.
+  Sampler sampler(const PairRows& pairs, const LossOptions& loss) const;
   LabelledPairs read_evaluation(const DataParts& parts, FeatureMaker& maker) const;
   // The single texts of the rows, for in-batch negatives.
   text_classification::TextFeatures with_texts(std::span<const PairRows> parts,

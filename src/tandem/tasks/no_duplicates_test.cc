@@ -1,4 +1,4 @@
-#include "tandem/tasks/embedding/no_duplicates.h"
+#include "tandem/tasks/no_duplicates.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "tandem/core/json.h"
 #include "tandem/data/epoch_order.h"
 
-namespace tandem::tasks::embedding {
+namespace tandem::tasks {
 namespace {
 
 using nlohmann::json;
@@ -152,4 +152,4 @@ TEST_F(NoDuplicatesGoldens, BatchesAreThoseOfSentenceTransformers) {
 }
 
 }  // namespace
-}  // namespace tandem::tasks::embedding
+}  // namespace tandem::tasks

@@ -1,4 +1,4 @@
-#include "tandem/tasks/embedding/no_duplicates.h"
+#include "tandem/tasks/no_duplicates.h"
 
 #include <algorithm>
 #include <memory>
@@ -9,7 +9,7 @@
 
 #include "tandem/data/epoch_order.h"
 
-namespace tandem::tasks::embedding {
+namespace tandem::tasks {
 namespace {
 
 // The batches of one order, of up to `size` rows. A row that is passed over waits for a text of the
@@ -105,4 +105,4 @@ Sampler no_duplicates(std::vector<std::uint32_t> values, std::size_t columns, bo
   return {batches, rows};
 }
 
-}  // namespace tandem::tasks::embedding
+}  // namespace tandem::tasks
