@@ -67,6 +67,7 @@ fi
 
 options=(--network host --build-arg "BASE=$base" --label "org.opencontainers.image.version=$(sed -n 's/^project(.*VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")")
 options+=("${times[@]}")
+[ -z "${SOURCE_DATE_EPOCH:-}" ] || options+=(--build-arg "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH")
 [ $fresh = 0 ] || options+=(--no-cache)
 [ -z "$target" ] || options+=(--target "$target")
 [ "$engine" != podman ] || options+=(--format docker)  # the form that has HEALTHCHECK

@@ -61,9 +61,10 @@ pack_image() {
   deploy/build_image.sh --engine podman --own-base --fresh --build "$1" --tag "$tag" -- --isolation=chroot > "$work/image.log" 2>&1 ||
     { tail -n 20 "$work/image.log" >&2; fail "the image cannot be built; --no-image leaves it out"; }
   tail -n 1 "$work/image.log"
-  podman save --quiet --format docker-archive -o "$work/image.tar" "$tag"
+  podman save --quiet --format docker-archive -o "$work/saved.tar" "$tag"
+  python3 packaging/image_archive.py "$work/saved.tar" "$work/image.tar"
   gzip -n -c "$work/image.tar" > "$2/tandem-$version-image.tar.gz"
-  rm "$work/image.tar"
+  rm "$work/saved.tar" "$work/image.tar"
 }
 
 # pack BUILD DIRECTORY: makes all files.
