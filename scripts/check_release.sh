@@ -3,13 +3,15 @@
 #
 #   scripts/check_release.sh [DIST] [SUITE…]     defaults: dist; bullseye bookworm trixie sid busybox
 #
+# On this system: the demo with the archive, and the wheel under pipx and `uv tool` (from PyPI).
+#
 # A suite is a release of Debian, whose root mmdebstrap makes with Python and without any package of
 # tandem's; `busybox` is a root with one static busybox and no C library. In each: the archive as an
 # ordinary user, one rank and two, the same bits; a model by name from a mirror of the Hub on this
-# host, over TLS, with the certificates of the root; transports that are absent, with the name of the
-# package. In Debian's also the .deb, the wheel, and the release's own Gloo and MPICH. Needs root,
-# mmdebstrap, busybox-static, openssl. A suite that the mirror lacks is reported as skipped. The last
-# line counts.
+# host, whose name DNS gives, over TLS, with the certificates of the root; transports that are absent,
+# with the name of the package. In Debian's also the .deb, the wheel with its module, and the
+# release's own Gloo and MPICH. Needs root, mmdebstrap, busybox-static, openssl. A suite that the
+# mirror lacks is reported as skipped. The last line counts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dist=$(realpath "${1:-dist}")
@@ -18,8 +20,9 @@ suites=("$@")
 [ ${#suites[@]} -gt 0 ] || suites=(bullseye bookworm trixie sid busybox)
 [ "$(id -u)" = 0 ] || { echo "check_release: needs root, for mmdebstrap and chroot" >&2; exit 1; }
 work=$(mktemp -d)
-hub=''
-trap '[ -z "$hub" ] || kill $hub; rm -rf "$work"' EXIT
+hub='' names=''
+trap 'stop_hub; rm -rf "$work"' EXIT
+name_server=127.53.0.1 # an address of this host; no service has it
 version=$(sed -n 's/^project(.*VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 user=65534 # the number of no account: without a name in most roots, without a home
 
@@ -43,10 +46,21 @@ make_root() { # suite directory
 }
 
 # as_user ROOT COMMAND…: without privileges, in the root, HOME that cannot be written, without this shell's variables.
+enter=(timeout 600 env -i "PATH=$PATH" chroot --userspec=$user:$user)
+inside=(/bin/sh -c 'cd /tmp; HOME=/nowhere exec "$@"' sh)
 as_user() {
   local root=$1
   shift
-  env -i "PATH=$PATH" chroot --userspec=$user:$user "$root" /bin/sh -c 'cd /tmp; HOME=/nowhere exec "$@"' sh "$@"
+  "${enter[@]}" "$root" "${inside[@]}" "$@"
+}
+
+# with_devices ROOT COMMAND…: the same with a /proc and a /dev/shm, as systems have: MPICH stops without them.
+with_devices() {
+  local root=$1
+  shift
+  mkdir -p "$root/dev/shm" "$root/proc"
+  unshare --mount sh -c 'mount -t proc none "$1/proc" && mount -t tmpfs -o mode=1777 none "$1/dev/shm" && shift && exec "$@"' sh "$root" \
+    "${enter[@]}" "$root" "${inside[@]}" "$@"
 }
 
 train_both() { # root tandem label
@@ -61,7 +75,7 @@ train_both() { # root tandem label
 
 # The arguments of a short training with a transport; in the log of a failure is what is missing.
 train_over() { # root tandem transport
-  as_user "$1" "$2" mpirun -n 2 -genv OMP_NUM_THREADS=1 "$2" run_classification --model_name_or_path /demo/model --train_file /demo/topics_train.csv \
+  with_devices "$1" "$2" mpirun -n 2 -genv OMP_NUM_THREADS=1 "$2" run_classification --model_name_or_path /demo/model --train_file /demo/topics_train.csv \
     --do_train --max_train_samples 200 --max_seq_length 64 --num_train_epochs 1 --save_strategy no --output_dir "/tmp/$3" --ddp_backend "$3"
 }
 
@@ -69,27 +83,35 @@ start_hub() {
   mkdir -p "$work/hub/models/demo"
   cp -a examples/demo/model/. "$work/hub/models/demo"
   printf c > "$work/hub/models/demo/.letter"
-  openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \
+  openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=hub.test -addext subjectAltName=DNS:hub.test,DNS:localhost \
     -keyout "$work/key.pem" -out "$work/certificate.pem" 2> /dev/null
-  rm -f "$work/hub/port"
+  rm -f "$work/hub/port" "$work/names"
   python3 tests/support/fake_hub.py "$work/hub" "$work/certificate.pem" "$work/key.pem" &
   hub=$!
-  for _ in $(seq 100); do [ -s "$work/hub/port" ] && return; sleep 0.1; done
-  echo "the mirror of the Hub does not start"
+  python3 tests/support/fake_dns.py $name_server hub.test > "$work/names" &
+  names=$!
+  for _ in $(seq 100); do [ -s "$work/hub/port" ] && [ -s "$work/names" ] && return; sleep 0.1; done
+  echo "the mirror of the Hub or its name server does not start"
   return 1
+}
+stop_hub() {
+  local process
+  for process in $hub $names; do kill "$process" 2> /dev/null || true; done
+  hub='' names=''
 }
 
 # A model by name over TLS: refused without the mirror's certificate, then taken.
 check_hub() {
   local tandem="/opt/a b/tandem-$version-linux-x86_64/bin/tandem" name status=0
-  start_hub
-  name=(env "HF_ENDPOINT=https://localhost:$(cat "$work/hub/port")" HF_HOME=/tmp/cache "$tandem" embed --model demo --json "A text.")
+  start_hub || return 1
+  echo "nameserver $name_server" > "$1/etc/resolv.conf"
+  name=(env "HF_ENDPOINT=https://hub.test:$(cat "$work/hub/port")" HF_HOME=/tmp/cache "$tandem" embed --model demo --json "A text.")
   ! as_user "$1" "${name[@]}" > "$1/tmp/refused" 2>&1 && grep -qi certificate "$1/tmp/refused" || { cat "$1/tmp/refused"; return 1; }
   mkdir -p "$1/etc/ssl/certs"
   cat "$work/certificate.pem" >> "$1/etc/ssl/certs/ca-certificates.crt"
   as_user "$1" "${name[@]}" | grep -q embedding || status=1
-  kill $hub
-  hub=''
+  cat /etc/resolv.conf > "$1/etc/resolv.conf" 2> /dev/null || true
+  stop_hub
   return $status
 }
 
@@ -118,18 +140,39 @@ check_deb() {
 check_wheel() {
   cp "$dist"/tandem_cpu-*.whl "$1/tmp/" &&
     as_user "$1" python3 -m venv /tmp/venv && as_user "$1" /tmp/venv/bin/python -m pip install --no-index --no-cache-dir "/tmp/$(basename "$dist"/tandem_cpu-*.whl)" &&
-    train_both "$1" /tmp/venv/bin/tandem wheel && as_user "$1" /tmp/venv/bin/python -c 'import tandem; print(tandem.__version__)'
+    train_both "$1" /tmp/venv/bin/tandem wheel && mkdir -p "$1/tests/install" "$1/tests/support" &&
+    cp tests/install/use_wheel.py "$1/tests/install" && cp tests/support/with_head.py "$1/tests/support" &&
+    as_user "$1" /tmp/venv/bin/python /tests/install/use_wheel.py /demo /tmp/module
 }
 
+# The wheel as pipx and uv install commands: an environment of their own, and a link to its command.
+check_tools() {
+  local bin=$work/tools/bin wheel left
+  wheel=$(ls "$dist"/tandem_cpu-*.whl)
+  export PIPX_HOME=$work/pipx PIPX_BIN_DIR=$work/pipx-bin PIPX_MAN_DIR=$work/pipx-man
+  export UV_TOOL_DIR=$work/uv UV_TOOL_BIN_DIR=$work/uv-bin UV_CACHE_DIR=$work/uv-cache
+  python3 -m venv "$work/tools" && "$bin/python" -m pip install --quiet --disable-pip-version-check pipx uv || return 1
+  "$bin/pipx" install --pip-args=--no-index "$wheel" && run_linked "$PIPX_BIN_DIR" && "$bin/pipx" uninstall tandem-cpu || return 1
+  "$bin/uv" tool install --offline --python python3 "$wheel" && run_linked "$UV_TOOL_BIN_DIR" && "$bin/uv" tool uninstall tandem-cpu || return 1
+  left=$(find "$work/pipx/venvs" "$work/pipx-bin" "$work/pipx-man" "$work/uv" "$work/uv-bin" -name '*tandem*' ! -name .tandem-cpu.lock)  # pipx's
+  [ -z "$left" ] || { echo "removing leaves $left"; return 1; }
+}
+run_linked() { # directory of links
+  [ "$(PATH=$1:/usr/bin:/bin tandem mpirun -n 2 tandem --version | grep -c "^tandem $version")" = 2 ]
+}
+check_demo() { scripts/demo.sh --prebuilt "$dist/tandem-$version-linux-x86_64.tar.xz"; }
+
 passed=0 failed=0 skipped=0
-if scripts/demo.sh --prebuilt "$dist/tandem-$version-linux-x86_64.tar.xz" > "$work/demo.log" 2>&1; then
-  echo "this system: demo: ok"
-  passed=$((passed + 1))
-else
-  echo "this system: demo: FAILED"
-  tail -n 15 "$work/demo.log" | sed 's/^/    /'
-  failed=$((failed + 1))
-fi
+for kind in demo tools; do
+  if "check_$kind" > "$work/$kind.log" 2>&1; then
+    echo "this system: $kind: ok"
+    passed=$((passed + 1))
+  else
+    echo "this system: $kind: FAILED"
+    tail -n 15 "$work/$kind.log" | sed 's/^/    /'
+    failed=$((failed + 1))
+  fi
+done
 for suite in "${suites[@]}"; do
   root=$work/$suite
   if ! make_root "$suite" "$root"; then

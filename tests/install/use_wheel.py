@@ -128,7 +128,9 @@ assert version.stdout.split()[1] == tandem.__version__, version.stdout
 
 # Ctrl-C in the terminal of a Python program ends the job too, with a checkpoint.
 code = (
-    "import sys, tandem; from pathlib import Path; demo = Path(sys.argv[1]); tandem.run_classification("
+    # A shell's background job, as this test may be, starts with SIGINT ignored.
+    "import signal, sys, tandem; from pathlib import Path; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "demo = Path(sys.argv[1]); tandem.run_classification("
     "model_name_or_path=demo / 'model', train_file=demo / 'topics_train.csv', do_train=True, "
     "num_train_epochs=100000, max_seq_length=64, output_dir=sys.argv[2])"
 )
