@@ -44,6 +44,7 @@ if [ $tag = 1 ]; then
 fi
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
+most_archive_bytes=40000000
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -79,6 +80,7 @@ pack() {
   python3 packaging/portable_tree.py "$stage/installed" "$stage/$name"
   tar -C "$stage" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -c "$name" |
     xz -T1 -6 > "$out/$name.tar.xz"
+  [ "$(stat -c %s "$out/$name.tar.xz")" -le $most_archive_bytes ] || fail "$name.tar.xz has $(stat -c %s "$out/$name.tar.xz") bytes, at most $most_archive_bytes are promised"
   python3 packaging/wheel.py "$stage/$name" "$out" > /dev/null
   cp "$stage/$name/share/doc/tandem/sbom.cdx.json" "$out/tandem-$version.sbom.cdx.json"
   (cd "$stage" && cpack --config "$build/CPackConfig.cmake" -D CPACK_CMAKE_GENERATOR=Ninja -B "$stage/packages" > "$stage/cpack.log" 2>&1) ||
