@@ -305,9 +305,9 @@ TEST(LowRank, AKeptGradientHasTheBitsOfAComputedOne) {
     for (const bool kept : {true, false}) {
       SCOPED_TRACE(fmt::format("{} {}", weight_first, kept));
       Layer<float> layer(0.25), expected(0.25);
-      const auto x = values<float>(kRows * kIn, 1);
-      const auto grad_y = values<float>(kRows * 3 * kOut, 2);
-      std::vector<float> grad_x(kRows * kIn, 1.0f), expected_grad_x = grad_x;
+      const auto x = values<float>(kAdaptedRows * kAdaptedIn, 1);
+      const auto grad_y = values<float>(kAdaptedRows * 3 * kAdaptedOut, 2);
+      std::vector<float> grad_x(kAdaptedRows * kAdaptedIn, 1.0f), expected_grad_x = grad_x;
       const LowRankGradient second = kept ? LowRankGradient::kKept : LowRankGradient::kCompute;
       const auto weight = [&](Layer<float>& of, LowRankGradient projected) {
         linear_backward_weight<float>(of.pass(), of.qkv, x, grad_y, {of.grads, false}, projected);
