@@ -76,7 +76,7 @@ std::vector<std::vector<Answer>> to_answers(const question_answering::Prediction
 }
 
 const FoundModel& for_questions(const FoundModel& found) {
-  const std::optional<Purpose> purpose = purpose_of(found.config);
+  const std::optional<Purpose> purpose = purpose_of(found);
   if (purpose && *purpose != Purpose::kQuestions) refuse_other_purpose(found, *purpose);
   return found;
 }

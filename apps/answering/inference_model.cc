@@ -2,11 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <utility>
 
 #include "apps/command/download_progress.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/kernels/reduce.h"
+#include "tandem/models/encoder/lora_config.h"
 #include "tandem/models/heads/row_head.h"
 #include "tandem/models/heads/sequence_head.h"
 #include "tandem/models/pretrained/adapter_files.h"
@@ -34,6 +36,12 @@ constexpr PurposeRow kPurposes[] = {
      "tandem run_ner"},
     {Purpose::kEmbeddings, "", "sentence embeddings", "tandem embed", "sentence-transformers"},
     {Purpose::kGeneration, "", "text generation", "tandem generate", "tandem run_clm"}};
+
+// PEFT's names of tasks.
+constexpr std::pair<std::string_view, Purpose> kTaskTypes[] = {
+    {"QUESTION_ANS", Purpose::kQuestions},
+    {"SEQ_CLS", Purpose::kTexts},
+    {"TOKEN_CLS", Purpose::kTokens}};
 
 const PurposeRow& row_of(Purpose purpose) { return kPurposes[static_cast<std::size_t>(purpose)]; }
 
@@ -76,8 +84,14 @@ hub::ModelLocation locate(const hub::ModelArguments& arguments, const Environmen
 
 }  // namespace
 
-std::optional<Purpose> purpose_of(const models::ModelConfig& config) {
-  const auto json = nlohmann::json::parse(config.source);
+std::optional<Purpose> purpose_of(const FoundModel& found) {
+  const std::filesystem::path& adapter = found.location.adapter;
+  if (!adapter.empty() && found.location.config_directory != adapter) {
+    const std::string task = models::LoraConfig::load(adapter).task_type;
+    for (const auto& [name, purpose] : kTaskTypes)
+      if (task == name) return purpose;
+  }
+  const auto json = nlohmann::json::parse(found.config.source);
   const auto classes = json.find("architectures");
   if (classes == json.end() || !classes->is_array()) return std::nullopt;
   for (const auto& name : *classes) {

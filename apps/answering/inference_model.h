@@ -33,9 +33,6 @@ namespace tandem::apps {
 // The task that a model was trained for.
 enum class Purpose { kQuestions, kTexts, kTokens, kEmbeddings, kGeneration };
 
-// By the class that config.json names; nothing when it names another one, or none. Embeddings have
-// no class of their own.
-std::optional<Purpose> purpose_of(const models::ModelConfig& config);
 // "question answering"
 std::string_view name_of(Purpose purpose);
 // The names of a model's labels by id. Where config.json has none there are two, LABEL_0 and
@@ -62,6 +59,9 @@ struct FoundModel {
   nn::Precision precision;
 };
 
+// By the class that config.json names, or by the task of an adapter without a config.json of its
+// own; nothing when it names another one, or none. Embeddings have no class of their own.
+std::optional<Purpose> purpose_of(const FoundModel& found);
 // Throws ConfigError: the model is for `purpose`, and the message names the command for it.
 [[noreturn]] void refuse_other_purpose(const FoundModel& found, Purpose purpose);
 

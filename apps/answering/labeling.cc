@@ -344,7 +344,7 @@ std::vector<std::vector<LabelledToken>> Labeller::label_tokens(std::span<const L
 }
 
 Purpose label_purpose(const FoundModel& found) {
-  const std::optional<Purpose> purpose = purpose_of(found.config);
+  const std::optional<Purpose> purpose = purpose_of(found);
   const std::string where = (found.location.config_directory / "config.json").string();
   if (!purpose) {
     raise<ConfigError>(

@@ -111,7 +111,7 @@ class EmbeddingSubject final : public Subject {
 std::unique_ptr<Subject> open_subject(const PredictOptions& options,
                                       const Environment& environment) {
   const FoundModel found(options.model, environment, /*sentence=*/true);
-  const std::optional<Purpose> purpose = purpose_of(found.config);
+  const std::optional<Purpose> purpose = purpose_of(found);
   if (purpose == Purpose::kQuestions) {
     raise<ConfigError>(
         "--model: found a model of question answering, expected one that labels or embeds texts");

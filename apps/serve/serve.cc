@@ -169,7 +169,7 @@ class Server {
   Server(const Options& options, const Environment& environment)
       : name_(options.model.files.model_name_or_path), answers_(options.answer) {
     std::optional<FoundModel> found(std::in_place, options.model, environment);
-    const std::optional<Purpose> task = purpose_of(found->config);
+    const std::optional<Purpose> task = purpose_of(*found);
     // The files of sentence-transformers, which the first search did not download.
     if (!task) found.emplace(options.model, environment, /*sentence=*/true);
     // A model whose config.json names no class of a task is one for questions if it has the head.

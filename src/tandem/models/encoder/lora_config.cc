@@ -236,6 +236,7 @@ LoraConfig LoraConfig::parse(std::string_view text, std::string_view where) {
   config.layers_pattern = reader.texts("layers_pattern");
   config.base_model_name_or_path = reader.text("base_model_name_or_path").value_or("");
   config.revision = reader.text("revision");
+  config.task_type = reader.text("task_type").value_or("");
   reader.flag("fan_in_fan_out");  // the model decides
   try {
     config.validate();

@@ -42,6 +42,7 @@ struct LoraConfig {
   std::vector<std::string> layers_pattern;       // names in front of the layer's number; empty: any
   std::string base_model_name_or_path;
   std::optional<std::string> revision;
+  std::string task_type;  // of the file: "SEQ_CLS"; empty: none
 
   // The tensors of the base model's file; without a value unknown. A parameter that the base model
   // lacks is trained whole.
