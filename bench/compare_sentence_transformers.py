@@ -39,7 +39,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 MAX_TOKENS = 256
 PASSAGE_WORDS = 60
 WARM_STEPS = 3
-PASSAGES, REPEATS = 100, 5  # of rerank
+PASSAGES = 100
+REPEATS = {"embed": 1, "rerank": 5}  # of what is measured in one process, after a warm-up
 # Largest difference of a value of an embedding, or of a score; a model that is bf16 throughout rounds every sum.
 LARGEST_DIFFERENCE = {"f32": 1e-4, "bf16": 0.1}
 VARIANTS = {"train": ["sdpa"], "embed": ["sdpa", "onnxruntime", "fastembed"], "rerank": ["sdpa", "onnxruntime"]}
@@ -184,7 +185,7 @@ def tandem_rerank(options, kind):
     with Server(options.tandem, options.scratch / "model", options.threads, bf16_flag(kind)) as server:
         # In the order of the passages, as the rivals' scores are.
         scores = lambda: [item["score"] for item in sorted(server.post("/rerank", request), key=lambda item: item["index"])]
-        seconds, found = timed(scores)
+        seconds, found = timed("rerank", scores)
     keep_results(options, "tandem", found)
     return seconds
 
@@ -197,11 +198,11 @@ def tandem_side(options, kind):
 # --- rivals ---
 
 
-def timed(work):
+def timed(what, work):
     """The median seconds of work() after a warm-up, and its result."""
     work()
     seconds = []
-    for _ in range(REPEATS):
+    for _ in range(REPEATS[what]):
         begin = time.perf_counter()
         found = work()
         seconds.append(time.perf_counter() - begin)
@@ -290,7 +291,7 @@ def rival_embed(options):
     else:
         model = sentence_transformer(options)
         work = lambda: model.encode(texts, batch_size=options.batch)
-    seconds, found = timed(work)
+    seconds, found = timed(options.what, work)
     keep_results(options, options.side, found)
     return seconds * 1000 / len(texts)
 
@@ -306,7 +307,7 @@ def rival_rerank(options):
     else:
         model = sentence_transformer(options)
         work = lambda: model.predict(pairs, batch_size=options.batch)
-    seconds, found = timed(work)
+    seconds, found = timed(options.what, work)
     keep_results(options, options.side, found)
     return seconds
 
