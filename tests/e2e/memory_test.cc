@@ -203,6 +203,33 @@ TEST_F(MemoryOfMiniLm, ThePlanHoldsForSmallBatches) {
   }
 }
 
+// The guide of GISTEmbedLoss has activations of its own, those of 2,048 tokens at most.
+TEST_F(MemoryOfMiniLm, ThePlanIncludesTheGuide) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
+  if (!std::filesystem::exists(minilm_dir() / "model.safetensors"))
+    GTEST_SKIP() << "no MiniLM in build/test-data";
+  std::string rows, words;
+  for (int word = 0; word < 60; ++word) words += " sail";
+  for (int row = 0; row < 16; ++row)
+    rows +=
+        fmt::format("{{\"anchor\": \"ship {0}{1}\", \"positive\": \"boat {0}{1}\"}}\n", row, words);
+  write_file(path("rows.jsonl"), rows);
+  const auto of_job = [&](const Words& loss) {
+    return planned_and_used(output_of(
+        with({kProgram, "run_embedding", "--model_name_or_path", minilm_dir().native(),
+              "--train_file", path("rows.jsonl").native(), "--do_train", "--max_steps", "1",
+              "--save_strategy", "no", "--per_device_train_batch_size", "16", "--mini_batch_size",
+              "8", "--output_dir", path("job").native(), "--overwrite_output_dir"},
+             loss),
+        1));
+  };
+  const auto [planned, used] = of_job({"--loss", "MultipleNegativesRankingLoss"});
+  const auto [guided_plan, guided] =
+      of_job({"--loss", "GISTEmbedLoss", "--guide", minilm_dir().native()});
+  // The words of the texts are the same, so what remains is the guide.
+  EXPECT_NEAR(guided_plan - planned, guided - used, 0.05 * guided);
+}
+
 // One worker reads the model's file when the whole state is there, which may be the peak.
 TEST_F(MemoryOfMiniLm, ThePlanHoldsForElasticJobs) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";

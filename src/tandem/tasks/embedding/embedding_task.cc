@@ -222,6 +222,16 @@ std::size_t EmbeddingTask::plan_calibration(std::size_t batch_size) {
   return plan_pieces(batch_size, PieceEncoder::kPieceTokens, models::PassKind::kInference);
 }
 
+// Tokens of the largest batch as the guide's tokenizer cuts its texts.
+std::size_t EmbeddingTask::guide_tokens(std::size_t texts) const {
+  std::vector<std::size_t> lengths;
+  for (std::size_t i = 0; i < train_.guide_texts.size(); ++i)
+    lengths.push_back(train_.guide_texts.num_real_tokens(i));
+  std::sort(lengths.begin(), lengths.end(), std::greater<>());
+  lengths.resize(std::min(texts, lengths.size()));
+  return std::accumulate(lengths.begin(), lengths.end(), std::size_t{0});
+}
+
 std::size_t EmbeddingTask::plan_pieces(std::size_t batch_size, std::size_t max_rows,
                                        models::PassKind kind) {
   std::size_t longest = 0;
@@ -244,7 +254,9 @@ std::size_t EmbeddingTask::plan_pieces(std::size_t batch_size, std::size_t max_r
                                               .texts = texts,
                                               .longest = longest,
                                               .keep = keep});
-  return of_pieces + (batch_.values.size() + batch_.gradient.size()) * sizeof(float);
+  const std::size_t of_guide =
+      embedding_.guide == nullptr ? 0 : embedding_.guide->plan(guide_tokens(texts));
+  return of_pieces + of_guide + (batch_.values.size() + batch_.gradient.size()) * sizeof(float);
 }
 
 // --- training ---

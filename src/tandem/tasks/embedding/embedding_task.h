@@ -166,6 +166,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
   // The most columns and labels of a training set.
   RowShape largest_shape() const;
   std::size_t plan_pieces(std::size_t batch_size, std::size_t max_rows, models::PassKind kind);
+  std::size_t guide_tokens(std::size_t texts) const;
   EmbeddedRows batch_group() const;
   models::SentenceFiles files_with(std::span<const float> weights) const;
   double evaluation_loss(const TokenizedRows& rows,

@@ -51,17 +51,21 @@ text_classification::TextFeatures GuideModel::features(
                                                   location);
 }
 
+std::size_t GuideModel::plan(std::size_t tokens) {
+  const std::size_t room = std::max(PieceEncoder::kPieceTokens, max_tokens_);
+  const std::size_t bytes = pieces_.plan({.kind = models::PassKind::kInference,
+                                          .precision = nn::Precision::kFloat32,
+                                          .tokens = room,
+                                          .texts = PieceEncoder::kPieceTexts,
+                                          .longest = max_tokens_,
+                                          .keep = false});
+  return bytes * std::min(tokens, room) / room;
+}
+
 void GuideModel::label(const kernels::Context& context, const TokenSequences& texts,
                        std::span<const std::uint32_t> indices, std::size_t columns,
                        std::vector<float>& labels) {
-  if (!pieces_.planned()) {
-    pieces_.plan({.kind = models::PassKind::kInference,
-                  .precision = nn::Precision::kFloat32,
-                  .tokens = std::max(PieceEncoder::kPieceTokens, max_tokens_),
-                  .texts = PieceEncoder::kPieceTexts,
-                  .longest = max_tokens_,
-                  .keep = false});
-  }
+  if (!pieces_.planned()) plan(0);
   const std::vector<std::uint64_t> samples(indices.size(), 0);  // without dropout
   pieces_.forget();
   pieces_.load(texts, indices, samples);

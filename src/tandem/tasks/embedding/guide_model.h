@@ -24,6 +24,8 @@ class GuideModel {
   GuideModel(const std::filesystem::path& directory,
              const std::filesystem::path& tokenizer_directory);
 
+  // Makes room for a piece; returns the bytes of it that batches of up to `tokens` tokens touch.
+  std::size_t plan(std::size_t tokens);
   // Values of an embedding.
   std::size_t width() const { return model_.num_logits(0, 1); }
   // The texts as the guide's tokenizer cuts them.
