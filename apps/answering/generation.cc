@@ -1,12 +1,15 @@
 #include "apps/answering/generation.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/kernels/linear.h"
 #include "tandem/models/heads/causal_language_head.h"
+#include "tandem/text/chat/tokenizer_chat.h"
 
 namespace tandem::apps {
 namespace {
@@ -42,74 +45,109 @@ std::vector<std::int32_t> end_tokens_of(const fs::path& directory,
   return token ? std::vector<std::int32_t>{*token} : std::vector<std::int32_t>{};
 }
 
+std::vector<std::int32_t> without_empty(std::vector<std::int32_t> tokens) {
+  if (tokens.empty()) raise<DataError>("the prompt has no token; expected a text");
+  return tokens;
+}
+
 }  // namespace
 
-Generator::Generator(const FoundModel& found, const Environment& environment)
+const char* Generation::finish_reason() const {
+  return end == TextEnd::kEndToken || end == TextEnd::kEnough ? "stop" : "length";
+}
+
+Generator::Generator(const FoundModel& found, const Environment& environment,
+                     const TokenLimits& limits)
     : model_(found, Purpose::kGeneration, models::make_causal_language_head, environment),
       output_(model_.context(), found.config.vocab_size, found.config.hidden_size,
               model_.weights_f32().data() +
                   models::causal_output_matrix(found.config, model_.model().layout())),
-      end_tokens_(end_tokens_of(found.location.config_directory, model_.tokenizer())),
-      logits_(found.config.vocab_size) {}
+      scheduler_(token_model(found), limits) {
+  if (!has_chat_template()) return;
+  try {
+    template_.emplace(text::chat_template_of(model_.tokenizer()));
+  } catch (const DataError& error) {  // texts can be continued in any case
+    template_problem_ = error.what();
+  }
+}
 
-std::vector<std::int32_t> Generator::encode(std::string_view prompt) const {
+TokenModel Generator::token_model(const FoundModel& found) {
+  constexpr std::size_t kRows = 64;  // that padding does not count for much
+  const std::size_t some = std::min(kRows, positions());
+  return {.make_key_values =
+              [this](std::size_t capacity) {
+                return model_.model().make_key_values(capacity, model_.precision());
+              },
+          .advance = std::bind_front(&Generator::advance, this),
+          .vocab_size = output_.out_features(),
+          .row_bytes = model_.model().make_key_values(some, model_.precision()).bytes() / some,
+          .end_tokens = end_tokens_of(found.location.config_directory, model_.tokenizer())};
+}
+
+std::vector<std::int32_t> Generator::tokens_of_text(std::string_view prompt) const {
   text::Encoding encoding;
   model_.tokenizer().encode(prompt, encoding);
   std::vector<std::int32_t> tokens;
   if (const auto begin = model_.tokenizer().text_frame().begin) tokens.push_back(*begin);
   tokens.insert(tokens.end(), encoding.ids.begin(), encoding.ids.end());
-  if (tokens.empty()) raise<DataError>("the prompt has no token; expected a text");
-  return tokens;
+  return without_empty(std::move(tokens));
 }
 
-std::span<const float> Generator::logits_behind(std::span<const std::int32_t> tokens,
-                                                models::KeyValues& past) {
-  const std::size_t H = output_.in_features();
-  nn::PackedBatch batch;
-  while (!tokens.empty()) {
-    const auto some = tokens.first(std::min(tokens.size(), InferenceModel::kRowsBehind));
-    batch.clear();
-    batch.append(some, {}, 0);
-    hidden_.resize(some.size() * H);
-    model_.forward_behind(batch, past, hidden_);
-    tokens = tokens.subspan(some.size());
+std::vector<std::int32_t> Generator::tokens_of_chat(const nlohmann::ordered_json& messages) const {
+  if (!template_) {
+    raise<DataError>("{}", !template_problem_.empty()
+                               ? template_problem_
+                               : "the model has no chat template (chat_template.jinja), so it "
+                                 "was not made for conversations; send a prompt instead");
   }
-  kernels::linear_forward<float>(model_.context(), 1, output_, hidden_.data() + hidden_.size() - H,
-                                 nullptr, logits_.data());
-  return logits_;
+  text::Encoding encoding;
+  model_.tokenizer().encode(template_->render(messages, /*add_generation_prompt=*/true), encoding);
+  return without_empty(std::move(encoding.ids));
 }
 
-Generation Generator::generate(std::string_view prompt, const GenerationOptions& options,
-                               FunctionRef<void(std::string_view)> on_text) {
-  const std::vector<std::int32_t> start = encode(prompt);
-  const std::size_t positions = model_.model().config().max_tokens();
-  if (start.size() + options.max_new_tokens > positions) {
+void Generator::advance(const nn::PackedBatch& batch, std::span<models::KeyValues* const> past,
+                        std::span<const std::size_t> rows, std::span<float> logits) {
+  const std::size_t H = output_.in_features();
+  hidden_.resize(batch.rows() * H);
+  model_.forward_behind(batch, past, hidden_);
+  if (rows.empty()) return;
+  last_.resize(rows.size() * H);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    std::copy_n(hidden_.data() + rows[i] * H, H, last_.data() + i * H);
+  kernels::linear_forward<float>(model_.context(), rows.size(), output_, last_.data(), nullptr,
+                                 logits.data());
+}
+
+Generation Generator::generate(std::span<const std::int32_t> prompt,
+                               const GenerationOptions& options,
+                               FunctionRef<void(std::string_view)> on_text,
+                               const std::stop_token& cancelled) {
+  if (prompt.size() + options.max_new_tokens > positions()) {
     raise<ConfigError>(
         "the prompt has {} tokens, with --max_new_tokens {} more than the model's {} positions; "
         "shorten one of them",
-        start.size(), options.max_new_tokens, positions);
+        prompt.size(), options.max_new_tokens, positions());
   }
-  models::KeyValues past =
-      model_.model().make_key_values(start.size() + options.max_new_tokens, model_.precision());
   Generation made;
   TextFromBytes characters;
+  TextUntil until(options.stop);
   const auto add = [&](const std::string& text) {
     made.text += text;
     if (!text.empty()) on_text(text);
   };
-  std::span<const float> logits = logits_behind(start, past);
-  while (made.tokens.size() < options.max_new_tokens) {
-    const std::size_t position = start.size() + made.tokens.size();
-    const auto token = static_cast<std::int32_t>(choose_token(logits, options.sampling, position));
-    made.stopped = std::ranges::find(end_tokens_, token) != end_tokens_.end();
-    if (made.stopped) break;
+  const auto take = [&](std::int32_t token) {
     made.tokens.push_back(token);
     if (!model_.tokenizer().is_special(token))
-      add(characters.take(model_.tokenizer().bytes_of(token)));
-    if (made.tokens.size() < options.max_new_tokens)
-      logits = logits_behind({&made.tokens.back(), 1}, past);
-  }
-  add(characters.finish());
+      add(until.take(characters.take(model_.tokenizer().bytes_of(token))));
+    return !until.stopped();
+  };
+  made.end = scheduler_.continue_text({.prompt = {prompt.begin(), prompt.end()},
+                                       .max_new_tokens = options.max_new_tokens,
+                                       .sampling = options.sampling,
+                                       .time_limit = options.time_limit},
+                                      take, cancelled);
+  add(until.take(characters.finish()));
+  add(until.finish());
   return made;
 }
 

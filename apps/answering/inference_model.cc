@@ -124,6 +124,17 @@ FoundModel::FoundModel(const ModelOptions& options, const Environment& environme
       config(models::ModelConfig::load(location.config_directory, known)),
       precision(options.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32) {}
 
+bool FoundModel::is_decoder() const {
+  return std::ranges::find(models::decoder_families(), config.family) !=
+         models::decoder_families().end();
+}
+
+std::vector<const models::Family*> all_families() {
+  std::vector<const models::Family*> all(models::families().begin(), models::families().end());
+  all.insert(all.end(), models::decoder_families().begin(), models::decoder_families().end());
+  return all;
+}
+
 std::filesystem::path FoundModel::weights() const {
   return location.adapter.empty() ? models::find_weights(location.model.directory)
                                   : models::find_adapter_weights(location.adapter);
@@ -184,11 +195,12 @@ void InferenceModel::forward(const nn::PackedBatch& batch, std::span<float> logi
   model_.forward({threads_, kernels_, scratch_}, weights(), batch, {}, *activations_, logits);
 }
 
-void InferenceModel::forward_behind(const nn::PackedBatch& batch, models::KeyValues& past,
+void InferenceModel::forward_behind(const nn::PackedBatch& batch,
+                                    std::span<models::KeyValues* const> past,
                                     std::span<float> hidden) {
   if (!activations_) {
-    activations_ = model_.make_activations({.rows = kRowsBehind, .sequences = 1}, precision(),
-                                           models::PassKind::kInference);
+    activations_ = model_.make_activations({.rows = kRowsBehind, .sequences = kRowsBehind},
+                                           precision(), models::PassKind::kInference);
   }
   model_.forward_behind(context(), weights(), batch, past, *activations_, hidden);
 }

@@ -51,6 +51,8 @@ struct FoundModel {
   FoundModel(const ModelOptions& options, const Environment& environment, bool sentence = false,
              std::span<const models::Family* const> known = models::families());
 
+  // Whether the model continues texts.
+  bool is_decoder() const;
   // The file of trained weights: another file is another model.
   std::filesystem::path weights() const;
 
@@ -62,6 +64,10 @@ struct FoundModel {
 // By the class that config.json names, or by the task of an adapter without a config.json of its
 // own; nothing when it names another one, or none. Embeddings have no class of their own.
 std::optional<Purpose> purpose_of(const FoundModel& found);
+
+// Encoders and decoders.
+std::vector<const models::Family*> all_families();
+
 // Throws ConfigError: the model is for `purpose`, and the message names the command for it.
 [[noreturn]] void refuse_other_purpose(const FoundModel& found, Purpose purpose);
 
@@ -85,7 +91,7 @@ class InferenceModel {
   // EncoderModel::forward_behind() of up to kRowsBehind rows. One thread at a time, and not beside
   // logits_of().
   static constexpr std::size_t kRowsBehind = 512;
-  void forward_behind(const nn::PackedBatch& batch, models::KeyValues& past,
+  void forward_behind(const nn::PackedBatch& batch, std::span<models::KeyValues* const> past,
                       std::span<float> hidden);
   std::span<const float> weights_f32() const { return weights_.as<const float>(); }
   kernels::Context context() { return {threads_, kernels_, scratch_}; }

@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace tandem::apps {
 
@@ -24,6 +26,29 @@ struct SamplingOptions {
 // which is the token's place in the text.
 std::size_t choose_token(std::span<const float> logits, const SamplingOptions& options,
                          std::uint64_t position);
+
+// Text up to the first of some texts that end it.
+class TextUntil {
+ public:
+  // Empty stops end nothing.
+  explicit TextUntil(std::vector<std::string> stops) : stops_(std::move(stops)) {
+    std::erase(stops_, std::string());
+  }
+
+  // The text that certainly belongs with this piece; the begin of a stop is held back.
+  std::string take(std::string_view piece);
+  // The rest at the end.
+  std::string finish();
+  // Whether a stop was found; what follows it does not belong to the text.
+  bool stopped() const { return stopped_; }
+
+ private:
+  std::size_t held_back() const;
+
+  std::vector<std::string> stops_;
+  std::string pending_;
+  bool stopped_ = false;
+};
 
 // Text from the bytes of tokens, which may end inside of a character.
 class TextFromBytes {

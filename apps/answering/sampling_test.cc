@@ -79,5 +79,34 @@ TEST(TextFromBytes, ReplacesWhatIsNotUtf8) {
   EXPECT_EQ(text.take("(b"), "\xef\xbf\xbd(b");
 }
 
+// Text and whether it was stopped, of pieces.
+std::pair<std::string, bool> text_until(const std::vector<std::string>& stops,
+                                        const std::vector<std::string>& pieces) {
+  TextUntil until(stops);
+  std::string text;
+  for (const std::string& piece : pieces) text += until.take(piece);
+  return {text + until.finish(), until.stopped()};
+}
+
+TEST(TextUntil, TheFirstStopEndsTheText) {
+  using Found = std::pair<std::string, bool>;
+  EXPECT_EQ(text_until({}, {"a", "b"}), Found("ab", false));
+  EXPECT_EQ(text_until({""}, {"a", "b"}), Found("ab", false));
+  EXPECT_EQ(text_until({"b"}, {"a", "bc", "d"}), Found("a", true));
+  EXPECT_EQ(text_until({"\n\n", "User:"}, {"yes\n", "Us", "er", ":", " no"}), Found("yes\n", true));
+  EXPECT_EQ(text_until({"User:"}, {"yes Us", "e"}), Found("yes Use", false));
+  EXPECT_EQ(text_until({"aab"}, {"a", "a", "a", "b"}), Found("a", true));
+  EXPECT_EQ(text_until({"d", "bc"}, {"abcd"}), Found("a", true));
+}
+
+TEST(TextUntil, OnlyTheBeginOfAStopIsHeldBack) {
+  TextUntil until({"stop"});
+  EXPECT_EQ(until.take("go st"), "go ");
+  EXPECT_EQ(until.take("e"), "ste");
+  EXPECT_EQ(until.take("st"), "");
+  EXPECT_EQ(until.take("op!"), "");
+  EXPECT_TRUE(until.stopped());
+}
+
 }  // namespace
 }  // namespace tandem::apps

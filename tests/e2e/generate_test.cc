@@ -99,6 +99,66 @@ TEST_F(Generate, BadInputIsNamed) {
   problem("tiny-llama", {"--file", path("empty").native()}, "the prompt has no token");
 }
 
+// A line of output for each of a file's, whatever is computed side by side.
+TEST_F(Generate, AFileOfTextsGivesTheTextOfEachAlone) {
+  const std::vector<std::string> prompts = {kPrompt, "a", "Who commands the Melqueen?", "silk",
+                                            "The ferry leaves the harbour at nine"};
+  std::string lines;
+  for (const std::string& prompt : prompts) lines += json({{"prompt", prompt}}).dump() + "\n\n";
+  write_file(path("texts.jsonl"), lines);
+  const Words drawn = {"--do_sample", "--temperature",    "2", "--seed",
+                       "3",           "--max_new_tokens", "16"};
+  for (const char* model : {"tiny-gpt2", "tiny-qwen3"}) {
+    std::string first;
+    for (const char* size : {"1", "3", "16"}) {
+      Words words = {"--file", path("texts.jsonl").native(), "--batch_size", size};
+      words.insert(words.end(), drawn.begin(), drawn.end());
+      const ProcessResult result = generate(model, words);
+      EXPECT_EQ(result.exit_code, 0) << result.err;
+      EXPECT_THAT(result.err, HasSubstr("5 texts, "));
+      if (first.empty()) first = result.out;
+      EXPECT_EQ(result.out, first) << model << " " << size;
+    }
+    const std::vector<std::string> found = lines_of(first);
+    ASSERT_EQ(found.size(), prompts.size());
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      Words words = {"--json", "--prompt", prompts[i]};
+      words.insert(words.end(), drawn.begin(), drawn.end());
+      json alone = json::parse(generate(model, words).out);
+      alone.erase("tokens_per_second");
+      EXPECT_EQ(json::parse(found[i]), alone) << model << " " << prompts[i];
+    }
+  }
+}
+
+TEST_F(Generate, ABadLineOfAFileIsNamedBeforeAnyText) {
+  const auto problem = [&](const std::string& line, const char* message) {
+    write_file(path("texts.jsonl"), "{\"prompt\": \"a\"}\n" + line + "\n");
+    const ProcessResult result =
+        generate("tiny-llama", {"--file", path("texts.jsonl").native(), "--max_new_tokens", "9"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(unwrapped(result.err), HasSubstr("texts.jsonl, line 2: "));
+    EXPECT_THAT(unwrapped(result.err), HasSubstr(message));
+  };
+  problem("{", "the line is not JSON");
+  problem("[]", "expected an object with prompt or messages");
+  problem(R"({"text": "a"})", "found neither prompt nor messages");
+  problem(R"({"messages": []})", "messages is empty");
+  problem(R"({"messages": [{"role": "user", "content": "a"}]})", "no chat template");
+  problem(json({{"prompt", std::string(500, 'x')}}).dump(), "more than the model's 128 positions");
+}
+
+TEST_F(Generate, AStopEndsTheText) {
+  const std::string whole = made("tiny-qwen3", {"--max_new_tokens", "12"}).at("text");
+  const std::size_t begin = whole.find("home");
+  ASSERT_NE(begin, std::string::npos) << whole;
+  const json cut =
+      made("tiny-qwen3", {"--max_new_tokens", "12", "--stop", "never", "--stop", "home"});
+  EXPECT_EQ(cut.at("text"), whole.substr(0, begin));
+  EXPECT_EQ(cut.at("finish_reason"), "stop");
+}
+
 // Commands for encoders name what they need.
 TEST_F(Generate, EncodersCommandsRefuseADecoder) {
   const ProcessResult result =

@@ -219,36 +219,44 @@ void attention_forward_first_rows(const Context& ctx, const Sequences& sequences
 }
 
 template <class T>
-void attention_forward_behind(const Context& ctx, const AttentionShape& shape, std::size_t past,
-                              std::size_t count, const T* q, std::size_t ld_q, const T* keys,
-                              T* out, float* log_sum_exp) {
+void attention_forward_behind(const Context& ctx, const Sequences& sequences,
+                              const AttentionShape& shape, std::span<const std::uint32_t> past,
+                              const T* q, std::size_t ld_q, std::span<T* const> keys, T* out,
+                              float* log_sum_exp) {
   check_shape(shape, nullptr);
+  check_sequences(sequences);
   if (shape.window.before != kAllKeys || shape.window.after != 0)
     raise<InvalidArgument>("attention to kept keys needs a causal window");
+  if (past.size() != sequences.count() || keys.size() != sequences.count())
+    raise<InvalidArgument>("{} sequences with {} pasts and {} kept keys; expected one of each",
+                           sequences.count(), past.size(), keys.size());
   const AttentionOf<T>& kernel = *of<T>(*ctx.kernels.attention);
   const std::size_t group = shape.heads / shape.kv_heads(), D = shape.head_dim;
-  const std::size_t scratch_size = kernel.scratch_size(past + count, D, shape.window);
+  const std::size_t all = sequences.rows();
   const DropoutMask none;
   const std::vector<DropoutMask> masks(group, none);
-  ctx.threads.parallel_for(shape.kv_heads(), [&](std::size_t index, int thread) {
+  ctx.threads.parallel_for(sequences.count() * shape.kv_heads(), [&](std::size_t unit, int thread) {
+    const std::size_t i = unit / shape.kv_heads(), index = unit % shape.kv_heads();
+    const std::size_t row = sequences.row_begin[i];
     AttentionHead<T> head;
-    head.first_row = past;
-    head.rows = head.keys = past + count;
+    head.first_row = past[i];
+    head.rows = head.keys = past[i] + sequences.rows_of(i);
     head.head_dim = D;
     head.group = group;
     head.ld_qkv = 2 * shape.kv_heads() * D;
     head.ld_q = ld_q;
     head.ld_out = shape.out_width();
-    head.ld_log_sum_exp = count;
-    head.q = q + index * group * D;
-    head.k = keys + index * D;
+    head.ld_log_sum_exp = all;
+    head.q = q + row * ld_q + index * group * D;
+    head.k = keys[i] + index * D;
     head.v = head.k + shape.kv_heads() * D;
     head.scale = 1.0f / std::sqrt(static_cast<float>(D));
     // A row that is the first of all has the window of a whole sequence.
     head.window = head.rows == 1 ? Window{} : shape.window;
     head.masks = masks.data();
-    head.log_sum_exp = log_sum_exp + index * group * count;
-    head.out = out + index * group * D;
+    head.log_sum_exp = log_sum_exp + index * group * all + row;
+    head.out = out + row * head.ld_out + index * group * D;
+    const std::size_t scratch_size = kernel.scratch_size(head.rows, D, shape.window);
     head.scratch = ctx.scratch.of_thread<float>(thread, scratch_size).data();
     kernel.forward(head);
   });
@@ -292,12 +300,12 @@ template void attention_forward_first_rows(const Context&, const Sequences&, con
 template void attention_forward_first_rows(const Context&, const Sequences&, const AttentionShape&,
                                            const Dropout&, const bfloat16*, bfloat16*, float*,
                                            const PositionBias*);
-template void attention_forward_behind(const Context&, const AttentionShape&, std::size_t,
-                                       std::size_t, const float*, std::size_t, const float*, float*,
-                                       float*);
-template void attention_forward_behind(const Context&, const AttentionShape&, std::size_t,
-                                       std::size_t, const bfloat16*, std::size_t, const bfloat16*,
-                                       bfloat16*, float*);
+template void attention_forward_behind(const Context&, const Sequences&, const AttentionShape&,
+                                       std::span<const std::uint32_t>, const float*, std::size_t,
+                                       std::span<float* const>, float*, float*);
+template void attention_forward_behind(const Context&, const Sequences&, const AttentionShape&,
+                                       std::span<const std::uint32_t>, const bfloat16*, std::size_t,
+                                       std::span<bfloat16* const>, bfloat16*, float*);
 template void attention_backward(const Context&, const Sequences&, const AttentionShape&,
                                  const Dropout&, const float*, const float*, const float*,
                                  const float*, float*, const PositionBias*, float*);

@@ -12,7 +12,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <span>
 
 #include "tandem/core/bfloat16.h"
 #include "tandem/kernels/context.h"
@@ -79,15 +81,17 @@ void attention_forward_first_rows(const Context& ctx, const Sequences& sequences
                                   const AttentionShape& shape, const Dropout& dropout, const T* qkv,
                                   T* out, float* log_sum_exp, const PositionBias* bias = nullptr);
 
-// Rows behind others whose keys and values are kept, as a decoder generates them: the `count` rows
-// from `past` on of a sequence, with the bits that they have among all its rows. Causal only.
-//   q: [count, heads head_dim] T, rows ld_q apart.   keys: [past + count, 2 key_heads head_dim] T:
-//   of each row its keys, then its values.   out: [count, heads head_dim] T, overwritten.
-//   log_sum_exp: [heads, count] f32.   Throws InvalidArgument for another window or a bad shape.
+// Rows behind others whose keys and values are kept, as a decoder generates them: sequence i has
+// its rows from past[i] on, with the bits that they have among all its rows. Causal only.
+//   q: [rows, heads head_dim] T, rows ld_q apart.   keys: of each sequence, [past + its rows,
+//   2 key_heads head_dim] T: of each row its keys, then its values.   out: [rows, heads head_dim]
+//   T, overwritten.   log_sum_exp: [heads, rows] f32.   Throws InvalidArgument for another window,
+//   a bad shape, bad sequences, or another number of pasts or keys than sequences.
 template <class T>
-void attention_forward_behind(const Context& ctx, const AttentionShape& shape, std::size_t past,
-                              std::size_t count, const T* q, std::size_t ld_q, const T* keys,
-                              T* out, float* log_sum_exp);
+void attention_forward_behind(const Context& ctx, const Sequences& sequences,
+                              const AttentionShape& shape, std::span<const std::uint32_t> past,
+                              const T* q, std::size_t ld_q, std::span<T* const> keys, T* out,
+                              float* log_sum_exp);
 
 // grad_qkv: as qkv, overwritten (zeros for the keys and values of pad rows). The gradient of a
 // shared key or value is the sum over its query heads in their order, in f32.   grad_out: as out.

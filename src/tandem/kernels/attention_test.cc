@@ -393,6 +393,26 @@ TEST(Attention, ACausalRowDoesNotDependOnLaterRows) {
   }
 }
 
+// Rows of one text in several sequences, each behind its own number of rows: of sequence i
+// counts[i] rows behind pasts[i].
+template <class T>
+void behind(const Context& context, const Case<T>& c, const std::vector<std::size_t>& pasts,
+            const std::vector<std::size_t>& counts, std::vector<T>& keys, std::vector<T>& out,
+            std::vector<float>& log_sum_exp) {
+  std::vector<T> q;
+  std::vector<std::uint32_t> past, row_begin{0}, key_count;
+  for (std::size_t i = 0; i < pasts.size(); ++i) {
+    const auto from = c.qkv.begin() + static_cast<std::ptrdiff_t>(pasts[i] * c.width);
+    q.insert(q.end(), from, from + static_cast<std::ptrdiff_t>(counts[i] * c.width));
+    past.push_back(static_cast<std::uint32_t>(pasts[i]));
+    key_count.push_back(static_cast<std::uint32_t>(counts[i]));
+    row_begin.push_back(row_begin.back() + key_count.back());
+  }
+  const std::vector<T*> kept(pasts.size(), keys.data());
+  attention_forward_behind<T>(context, {row_begin, key_count, {}}, c.shape.attention(c.window),
+                              past, q.data(), c.width, kept, out.data(), log_sum_exp.data());
+}
+
 // The last rows of a sequence from kept keys and values, some or one at a time.
 template <class T>
 void rows_behind_have_the_same_bits(const std::string& implementation) {
@@ -410,14 +430,26 @@ void rows_behind_have_the_same_bits(const std::string& implementation) {
   for (const auto& [past, count] : parts) {
     std::vector<T> out(count * c.hidden);
     std::vector<float> log_sum_exp(4 * count);
-    attention_forward_behind(runtime.context(), c.shape.attention(c.window), past, count,
-                             c.qkv.data() + past * c.width, c.width, keys.data(), out.data(),
-                             log_sum_exp.data());
+    behind<T>(runtime.context(), c, {past}, {count}, keys, out, log_sum_exp);
     const auto want = all.out.begin() + static_cast<std::ptrdiff_t>(past * c.hidden);
     EXPECT_TRUE(
         same_bits(out, std::vector<T>(want, want + static_cast<std::ptrdiff_t>(count * c.hidden))))
         << implementation << ", " << count << " rows behind " << past;
     EXPECT_EQ(log_sum_exp[count], all.log_sum_exp[150 + past]) << implementation;
+  }
+  // Several sequences at once, the second with the first row of all.
+  const std::vector<std::size_t> pasts = {64, 0, 149, 3}, counts = {1, 1, 1, 30};
+  std::vector<T> out(33 * c.hidden), single(30 * c.hidden);
+  std::vector<float> log_sum_exp(4 * 33), single_log(4 * 30);
+  behind<T>(runtime.context(), c, pasts, counts, keys, out, log_sum_exp);
+  auto found = out.begin();
+  for (std::size_t i = 0; i < pasts.size(); ++i) {
+    behind<T>(runtime.context(), c, {pasts[i]}, {counts[i]}, keys, single, single_log);
+    const auto size = static_cast<std::ptrdiff_t>(counts[i] * c.hidden);
+    EXPECT_TRUE(same_bits(std::vector<T>(found, found + size),
+                          std::vector<T>(single.begin(), single.begin() + size)))
+        << implementation << ", sequence " << i;
+    found += size;
   }
 }
 

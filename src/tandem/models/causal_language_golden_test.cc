@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 
@@ -233,13 +234,58 @@ TEST_P(CausalLanguageGoldenTest, RowsBehindKeptKeysHaveTheBitsOfTheWholeText) {
     for (const std::size_t count : {9, 1, 1, 5, 1, 7}) {
       const nn::PackedBatch part = batch_of(past.rows(), count);
       std::vector<float> hidden(model_->num_logits(part));
-      model_->forward_behind(context, weights, part, past, activations, hidden);
+      model_->forward_behind(context, weights, part, std::array{&past}, activations, hidden);
       found.insert(found.end(), hidden.begin(), hidden.end());
     }
     EXPECT_EQ(found, want);
-    EXPECT_THROW(model_->forward_behind(context, weights, batch_of(0, 1), past, activations,
-                                        std::span(found).first(32)),
+    EXPECT_THROW(model_->forward_behind(context, weights, batch_of(0, 1), std::array{&past},
+                                        activations, std::span(found).first(32)),
                  InvalidArgument);
+  }
+}
+
+// Texts that are computed side by side, one of them from its begin on, have the same bits alone.
+TEST_P(CausalLanguageGoldenTest, TextsSideBySideHaveTheBitsOfEachAlone) {
+  const auto ids = expected_.at("inputs").at("input_ids")[0].get<std::vector<std::int32_t>>();
+  for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
+    TestContext context(2, "", precision);
+    std::vector<bfloat16> bf16;
+    if (precision == Precision::kBfloat16) {
+      bf16.resize(model_->layout().bf16_size());
+      kernels::convert(context, bf16.size(), weights_.data(), bf16.data());
+    }
+    const nn::Weights weights{weights_, bf16};
+    Activations activations =
+        model_->make_activations({3 * ids.size(), 3}, precision, PassKind::kInference);
+    const auto forward = [&](const nn::PackedBatch& batch, std::span<KeyValues* const> past) {
+      std::vector<float> hidden(model_->num_logits(batch));
+      model_->forward_behind(context, weights, batch, past, activations, hidden);
+      return hidden;
+    };
+    std::vector<KeyValues> alone, together;
+    for (int i = 0; i < 3; ++i) {
+      alone.push_back(model_->make_key_values(ids.size(), precision));
+      together.push_back(model_->make_key_values(ids.size(), precision));
+    }
+    // In each pass rows of some of the three texts, which begin at different tokens.
+    const std::vector<std::array<std::size_t, 3>> passes = {{7, 0, 0}, {1, 4, 0}, {1, 1, 5},
+                                                            {1, 1, 1}, {0, 6, 1}, {1, 0, 1}};
+    for (const auto& counts : passes) {
+      nn::PackedBatch batch;
+      std::vector<KeyValues*> past;
+      std::vector<float> want;
+      for (std::size_t i = 0; i < 3; ++i) {
+        if (counts[i] == 0) continue;
+        const auto rows = std::span(ids).subspan(alone[i].rows() + i, counts[i]);
+        batch.append(rows, {}, i);
+        past.push_back(&together[i]);
+        nn::PackedBatch one;
+        one.append(rows, {}, 0);
+        const std::vector<float> hidden = forward(one, std::array{&alone[i]});
+        want.insert(want.end(), hidden.begin(), hidden.end());
+      }
+      EXPECT_EQ(forward(batch, past), want);
+    }
   }
 }
 

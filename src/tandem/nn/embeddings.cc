@@ -8,12 +8,12 @@
 namespace tandem::nn {
 namespace {
 
-void number_rows(const EmbeddingsOptions& options, const PackedBatch& batch, std::size_t past_rows,
+void number_rows(const EmbeddingsOptions& options, const PackedBatch& batch, const Pass& pass,
                  std::span<std::int32_t> positions) {
   if (options.positions == Positions::kNone) return;
   const bool counts_rows = options.positions == Positions::kRows;
-  const auto past = static_cast<std::int32_t>(past_rows);
   for (std::size_t i = 0; i < batch.num_sequences(); ++i) {
+    const auto past = static_cast<std::int32_t>(pass.past_rows_of(i));
     std::int32_t last = past + (counts_rows ? -1 : options.padding_idx);
     for (std::size_t row = batch.row_begin[i]; row < batch.row_begin[i + 1]; ++row) {
       const bool is_padding = !counts_rows && batch.input_ids[row] == options.padding_idx;
@@ -67,7 +67,7 @@ template <class T>
 void embeddings_forward(const Pass& pass, const EmbeddingsOptions& options,
                         const EmbeddingsParameters& parameters, const PackedBatch& batch,
                         const EmbeddingsActivations& saved, const Hidden<T>& y) {
-  number_rows(options, batch, pass.past_rows, saved.positions);
+  number_rows(options, batch, pass, saved.positions);
   std::fill(saved.types.begin(), saved.types.end(), 0);
   const Weights& weights = pass.weights;
   const kernels::EmbeddingForward<T> args = {

@@ -50,10 +50,14 @@ struct Pass {
   DropoutStream dropout;
   // Memory of one product's low-rank update (low_rank_bytes()); empty in models without adapters.
   std::span<std::byte> low_rank_memory = {};
-  // Rows of the one sequence that earlier passes have computed, whose keys and values are kept.
-  std::size_t past_rows = 0;
+  // Generation: rows of each sequence that earlier passes have computed, whose keys and values are
+  // kept. Else empty.
+  std::span<const std::uint32_t> past_rows = {};
 
   std::size_t rows() const { return sequences.rows(); }
+  std::size_t past_rows_of(std::size_t sequence) const {
+    return past_rows.empty() ? 0 : past_rows[sequence];
+  }
 };
 
 }  // namespace tandem::nn

@@ -267,11 +267,14 @@ LayerPass<T> Encoder::layer_pass(const nn::Pass& pass, const EncoderTensors<T>& 
 
 template <class T>
 void Encoder::layers_forward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
-                             const nn::Pass* first_rows, KeyValues* past) const {
+                             const nn::Pass* first_rows, std::span<KeyValues* const> past) const {
   if (table_.shared) table_.shared->forward(pass, tensors.shared);
+  std::vector<T*> key_values(past.size());
   for (std::size_t l = 0; l < table_.layers.size(); ++l) {
     LayerPass<T> given = layer_pass(pass, tensors, kind, first_rows, l);
-    if (past != nullptr) given.key_values = past->of_layer<T>(l);
+    for (std::size_t i = 0; i < past.size(); ++i)
+      key_values[i] = past[i]->template of_layer<T>(l).data();
+    given.key_values = key_values;
     layer(l).forward(given);
   }
 }
@@ -285,7 +288,7 @@ std::vector<std::size_t> Encoder::key_value_widths() const {
 
 void Encoder::forward(const nn::Pass& pass, const nn::PackedBatch& batch,
                       const EncoderActivations& activations, const nn::Pass* first_rows,
-                      KeyValues* past) const {
+                      std::span<KeyValues* const> past) const {
   std::visit(
       [&](const auto& tensors) {
         embeddings_forward(pass, batch, tensors);

@@ -69,10 +69,11 @@ class Encoder {
   // Fills `activations` (planned for pass.rows()).
   // first_rows: null, or the pass of the first row of each sequence, as sequences of one row each,
   // if planned for. Then the output is these rows, [sequences, H], the same bits.
-  // past: null, or what the rows before have kept (generation); these rows are kept behind them.
+  // past: empty, or what each sequence has kept of the rows before (generation); these rows are
+  // kept behind them.
   void forward(const nn::Pass& pass, const nn::PackedBatch& batch,
                const EncoderActivations& activations, const nn::Pass* first_rows,
-               KeyValues* past = nullptr) const;
+               std::span<KeyValues* const> past = {}) const;
 
   // activations.grad begins with the gradient of output and is overwritten. first_rows as in the
   // forward pass before. gradient_ready(end) is called after each layer, after what they share and
@@ -112,7 +113,7 @@ class Encoder {
                           const nn::Pass* first_rows, std::size_t l) const;
   template <class T>
   void layers_forward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
-                      const nn::Pass* first_rows, KeyValues* past) const;
+                      const nn::Pass* first_rows, std::span<KeyValues* const> past) const;
   template <class T>
   void layers_backward(const nn::Pass& pass, const EncoderTensors<T>& tensors, PassKind kind,
                        const nn::Pass* first_rows, std::span<float> grad,

@@ -188,6 +188,23 @@ void EncoderModel::check_pass(const nn::Weights& weights, const nn::PackedBatch&
   }
 }
 
+void EncoderModel::check_past(const nn::PackedBatch& batch, std::span<KeyValues* const> past,
+                              const Activations& activations) {
+  if (batch.num_sequences() != past.size() || is_training(activations.kind())) {
+    raise<InvalidArgument>("{} sequences behind those of {}; expected as many of an inference",
+                           batch.num_sequences(), past.size());
+  }
+  for (std::size_t i = 0; i < past.size(); ++i) {
+    const std::size_t rows = batch.sequences().rows_of(i), before = past[i]->rows();
+    if (batch.key_count[i] != rows || before + rows > past[i]->capacity() ||
+        past[i]->precision() != activations.precision()) {
+      raise<InvalidArgument>(
+          "{} rows behind {}; expected rows without padding, up to {} rows in all", rows, before,
+          past[i]->capacity());
+    }
+  }
+}
+
 void EncoderModel::check_backward(const nn::Weights& weights, const Activations& activations,
                                   std::size_t grads_size) const {
   if (!is_training(activations.kind())) {
@@ -241,25 +258,20 @@ KeyValues EncoderModel::make_key_values(std::size_t capacity, nn::Precision prec
 }
 
 void EncoderModel::forward_behind(const kernels::Context& context, const nn::Weights& weights,
-                                  const nn::PackedBatch& batch, KeyValues& past,
+                                  const nn::PackedBatch& batch, std::span<KeyValues* const> past,
                                   Activations& activations, std::span<float> hidden) const {
   check_pass(weights, batch, activations, hidden.size());
-  if (batch.num_sequences() != 1 || batch.key_count[0] != batch.rows() ||
-      past.rows() + batch.rows() > past.capacity() || past.precision() != activations.precision() ||
-      is_training(activations.kind())) {
-    raise<InvalidArgument>(
-        "{} rows in {} sequences behind {}; expected one sequence without padding of an inference, "
-        "up to {} rows in all",
-        batch.rows(), batch.num_sequences(), past.rows(), past.capacity());
-  }
+  check_past(batch, past, activations);
   Activations::Memory& memory = *activations.memory_;
   activations.pass_ = ++memory.passes;
   memory.arena.reset();
-  plan(memory.arena, {batch.rows(), 1}, activations);
-  const nn::Pass pass{context, weights, batch.sequences(), {}, activations.low_rank_, past.rows()};
-  encoder_.forward(pass, batch, activations.encoder_, nullptr, &past);
+  plan(memory.arena, {batch.rows(), batch.num_sequences()}, activations);
+  std::vector<std::uint32_t> past_rows;
+  for (const KeyValues* kept : past) past_rows.push_back(static_cast<std::uint32_t>(kept->rows()));
+  const nn::Pass pass{context, weights, batch.sequences(), {}, activations.low_rank_, past_rows};
+  encoder_.forward(pass, batch, activations.encoder_, nullptr, past);
   head_->forward(pass, activations.encoder_.output, activations.head_, hidden);
-  past.keep(past.rows() + batch.rows());
+  for (std::size_t i = 0; i < past.size(); ++i) past[i]->keep(past[i]->rows() + batch.key_count[i]);
 }
 
 void EncoderModel::backward(const kernels::Context& context, const nn::Weights& weights,

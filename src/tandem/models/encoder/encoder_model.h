@@ -114,13 +114,13 @@ class EncoderModel {
   // Generation with a decoder: room for a text of up to `capacity` rows. Throws ConfigError for a
   // model whose layers keep nothing, or that has fewer positions.
   KeyValues make_key_values(std::size_t capacity, nn::Precision precision) const;
-  // The hidden states of rows behind those that `past` has: forward() of an inference without
-  // dropout, [rows, H], the same bits as with all rows at once. The batch has one sequence without
-  // padding. `past` then has these rows, too. Throws InvalidArgument as forward(), and for a batch
-  // that exceeds the room of `past`.
+  // The hidden states of rows behind those that `past` has of each sequence: forward() of an
+  // inference without dropout, [rows, H], the same bits as with all rows of one sequence at once.
+  // The sequences have no padding. `past` then has these rows, too. Throws InvalidArgument as
+  // forward(), and for a batch that exceeds the room of `past`.
   void forward_behind(const kernels::Context& context, const nn::Weights& weights,
-                      const nn::PackedBatch& batch, KeyValues& past, Activations& activations,
-                      std::span<float> hidden) const;
+                      const nn::PackedBatch& batch, std::span<KeyValues* const> past,
+                      Activations& activations, std::span<float> hidden) const;
 
   // grads ([layout().trained_size()] f32; overwritten, or += with `accumulate`; gaps are not
   // touched) from grad_logits [num_logits(batch)] f32. batch, weights, dropout and activations are
@@ -150,6 +150,8 @@ class EncoderModel {
   nn::Pass first_rows(const nn::Pass& pass, const Activations& activations) const;
   void check_pass(const nn::Weights& weights, const nn::PackedBatch& batch,
                   const Activations& activations, std::size_t logits_size) const;
+  static void check_past(const nn::PackedBatch& batch, std::span<KeyValues* const> past,
+                         const Activations& activations);
   void check_backward(const nn::Weights& weights, const Activations& activations,
                       std::size_t grads_size) const;
 

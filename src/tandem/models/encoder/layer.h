@@ -70,9 +70,9 @@ struct LayerPass {
   nn::Hidden<T> x, y;
   LayerMemory memory;
   std::span<std::byte> shared;  // the table's SharedPart
-  // Generation: keys and values of the rows before, [past_rows, key_value_width()], and behind them
-  // the memory for those of this pass. Else empty.
-  std::span<T> key_values = {};
+  // Generation: of each sequence the keys and values of the rows before, [past_rows,
+  // key_value_width()], and behind them the memory for those of this pass. Else empty.
+  std::span<T* const> key_values = {};
 
   const nn::Pass& output_rows() const { return first_rows == nullptr ? rows : *first_rows; }
   LayerRows layer_rows() const {

@@ -6,6 +6,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/tasks/supervised/sample_sequences.h"
+#include "tandem/text/chat/tokenizer_chat.h"
 
 namespace tandem::supervised {
 namespace {
@@ -75,10 +76,6 @@ JinjaValue messages_at(const Column& column, std::size_t row) {
   return messages;
 }
 
-std::string token_text(const text::Tokenizer& tokenizer, const std::optional<std::int32_t>& id) {
-  return id ? std::string(tokenizer.token(*id)) : std::string();
-}
-
 std::string end_token(const text::Tokenizer& tokenizer, const EncoderOptions& options) {
   if (!options.eos_token) {
     if (tokenizer.eos_token().empty())
@@ -119,19 +116,7 @@ RowEncoder::RowEncoder(const text::Tokenizer& tokenizer, const EncoderOptions& o
         "the rows are conversations, but the tokenizer has no chat template; pass a model with "
         "chat_template.jinja, or rows of texts");
   }
-  if (!frame_.begin && tokenizer.chat_template().find("bos_token") != std::string::npos) {
-    raise<DataError>(
-        "the chat template writes bos_token, but the tokenizer puts no token in front of a text; "
-        "write the token itself into the template");
-  }
-  try {
-    template_.emplace(tokenizer.chat_template(),
-                      text::ChatTokens{.bos = token_text(tokenizer, frame_.begin),
-                                       .eos = tokenizer.eos_token(),
-                                       .pad = token_text(tokenizer, tokenizer.pad_token_id())});
-  } catch (const DataError& error) {
-    raise<DataError>("the chat template: {}", error.what());
-  }
+  template_.emplace(text::chat_template_of(tokenizer));
 }
 
 RowEncoder::Ids RowEncoder::framed(std::string_view text, text::Encoding& encoding) const {

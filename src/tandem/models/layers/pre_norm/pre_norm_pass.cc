@@ -1,6 +1,8 @@
 #include "tandem/models/layers/pre_norm/pre_norm_pass.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <type_traits>
 
 #include "tandem/core/profile.h"
@@ -190,13 +192,24 @@ void PreNormPass<T>::position() const {
   if (has_head_norms()) norm_heads();
   if (options_.positions.positions == 0) return;
   const StageTimer timer(rows_.context.profile, "rotary", "forward");
-  const std::size_t past = rows_.past_rows, begin = past * options_.attention.head_dim / 2;
-  const kernels::RotaryTable positions = {.positions = options_.positions.positions - past,
-                                          .cos = options_.positions.cos + begin,
-                                          .sin = options_.positions.sin + begin};
-  kernels::rotary_forward<T>(rows_.context, rows_.sequences, options_.rotated_heads(),
-                             options_.attention.head_dim, positions, tensors_.rotated.data(),
-                             options_.qkv_width());
+  const std::size_t heads = options_.rotated_heads(), D = options_.attention.head_dim;
+  const std::size_t W = options_.qkv_width();
+  if (rows_.past_rows.empty()) {
+    kernels::rotary_forward<T>(rows_.context, rows_.sequences, heads, D, options_.positions,
+                               tensors_.rotated.data(), W);
+    return;
+  }
+  const kernels::Sequences& all = rows_.sequences;
+  for (std::size_t i = 0; i < all.count(); ++i) {
+    const std::size_t past = rows_.past_rows[i], begin = past * D / 2;
+    const auto count = static_cast<std::uint32_t>(all.rows_of(i));
+    const std::array<std::uint32_t, 2> rows = {0, count};
+    const kernels::RotaryTable positions = {.positions = options_.positions.positions - past,
+                                            .cos = options_.positions.cos + begin,
+                                            .sin = options_.positions.sin + begin};
+    kernels::rotary_forward<T>(rows_.context, {rows, {&count, 1}, {}}, heads, D, positions,
+                               tensors_.rotated.data() + all.row_begin[i] * W, W);
+  }
 }
 
 // Attention to the keys of the rows before and of these, which are kept.
@@ -204,13 +217,15 @@ template <class T>
 void PreNormPass<T>::attend_behind() const {
   const StageTimer timer(rows_.context.profile, "attention", "forward");
   const kernels::AttentionShape& shape = options_.attention;
-  const std::size_t R = rows_.rows(), W = options_.qkv_width(), C = shape.out_width();
-  for (std::size_t row = 0; row < R; ++row) {
-    std::copy_n(tensors_.rotated.data() + row * W + C, W - C,
-                pass_.key_values.data() + (rows_.past_rows + row) * (W - C));
+  const std::size_t W = options_.qkv_width(), C = shape.out_width();
+  const kernels::Sequences& all = rows_.sequences;
+  for (std::size_t i = 0; i < all.count(); ++i) {
+    T* kept = pass_.key_values[i] + rows_.past_rows[i] * (W - C);
+    for (std::size_t row = all.row_begin[i]; row < all.row_begin[i + 1]; ++row, kept += W - C)
+      std::copy_n(tensors_.rotated.data() + row * W + C, W - C, kept);
   }
-  kernels::attention_forward_behind<T>(rows_.context, shape, rows_.past_rows, R,
-                                       tensors_.rotated.data(), W, pass_.key_values.data(),
+  kernels::attention_forward_behind<T>(rows_.context, all, shape, rows_.past_rows,
+                                       tensors_.rotated.data(), W, pass_.key_values,
                                        tensors_.context.data(), tensors_.log_sum_exp.data());
 }
 
