@@ -6,6 +6,7 @@
 #include <bit>
 #include <numeric>
 
+#include "apps/serve/openai_error.h"
 #include "apps/serve/request_json.h"
 #include "tandem/text/base64.h"
 
@@ -184,17 +185,9 @@ ordered_json openai_embeddings(const json& body, const std::string& model, std::
           {"usage", {{"prompt_tokens", found.tokens}, {"total_tokens", found.tokens}}}};
 }
 
-ordered_json openai_error(int status, const std::string& message) {
-  ordered_json param;  // messages about a parameter begin with its name
-  for (const char* name : {"input", "model", "encoding_format", "dimensions"}) {
-    if (message.starts_with(std::string(name) + " ") ||
-        message.starts_with(std::string(name) + "["))
-      param = name;
-  }
-  const char* type = "invalid_request_error";
-  if (status == 429) type = "rate_limit_error";
-  if (status >= 500) type = "server_error";
-  return {{"error", {{"message", message}, {"type", type}, {"param", param}, {"code", nullptr}}}};
+ordered_json error_of(int status, const std::string& message) {
+  constexpr const char* kNames[] = {"input", "model", "encoding_format", "dimensions"};
+  return openai_error(status, message, kNames);
 }
 
 }  // namespace
@@ -229,7 +222,7 @@ Endpoint embedding_endpoint(const std::string& model, std::size_t max_texts, ord
                .key = "input",
                .example = R"({"input": ["a text", "another"]})",
                .answer = openai,
-               .error = openai_error}}};
+               .error = error_of}}};
 }
 
 }  // namespace tandem::apps

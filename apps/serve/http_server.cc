@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/serve/body_stream.h"
 #include "apps/serve/fair_queue.h"
 #include "apps/serve/http_framing.h"
 #include "tandem/core/error.h"
@@ -99,9 +100,10 @@ struct Exchange {
   // While the request is computed:
   std::thread thread;
   std::stop_source cancelled;
-  HttpResponse answer;    // written by the thread
-  bool given_up = false;  // by the thread, because of `cancelled`
-  bool deserted = false;  // the client has gone
+  HttpResponse answer;               // written by the thread
+  std::unique_ptr<BodyStream> body;  // of an answer that is streamed; made by the thread
+  bool given_up = false;             // by the thread, because of `cancelled`
+  bool deserted = false;             // the client has gone
 };
 
 // State of one connection from accept to close.
@@ -114,15 +116,23 @@ struct Connection {
   Clock::time_point computing_since;
   Exchange* computing = nullptr;  // the client waits for us; in the queue, or by a thread
   bool running = false;           // by a thread
-  bool answered = false;          // the answer is being sent
+  bool streaming = false;         // the answer is being sent and computed
+  bool answered = false;          // the whole answer is being sent
   bool idle = false;              // answered, and no further request has begun
   bool at_end = false;            // the client has closed its half, and everything is read
   bool closing = false;
 };
 
-MHD_Result send(MHD_Connection* connection, const HttpResponse& answer, bool close) {
-  MHD_Response* response = MHD_create_response_from_buffer(
-      answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
+// body: null, or the stream that replaces the answer's body.
+MHD_Result send(MHD_Connection* connection, const HttpResponse& answer, BodyStream* body,
+                bool close) {
+  constexpr std::size_t kBlock = 16 << 10;
+  MHD_Response* response =
+      body == nullptr
+          ? MHD_create_response_from_buffer(
+                answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY)
+          : MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, kBlock, &BodyStream::read, body,
+                                              nullptr);
   if (response == nullptr) return MHD_NO;
   const auto add = [&](const char* name, const std::string& value) {
     MHD_add_response_header(response, name, value.c_str());
@@ -230,6 +240,7 @@ class HttpServer::Implementation {
     std::uint64_t count = 0;
     [[maybe_unused]] const auto taken = read(wake_, &count, sizeof count);
     MHD_run(daemon_);
+    settle_streams();
   }
 
   void wake() const {
@@ -274,12 +285,15 @@ class HttpServer::Implementation {
   // The answer has been sent, or the connection has ended.
   static void completed(void* pointer, MHD_Connection* connection, void** context,
                         MHD_RequestTerminationCode) {
-    auto* exchange = static_cast<Exchange*>(*context);
-    if (exchange != nullptr && exchange->thread.joinable()) exchange->thread.join();
-    delete exchange;
-    *context = nullptr;
     Connection& state = connection_of(connection);
     Implementation& server = self(pointer);
+    std::unique_ptr<Exchange> exchange(static_cast<Exchange*>(*context));
+    *context = nullptr;
+    if (exchange && exchange->thread.joinable()) {  // the client has gone
+      exchange->cancelled.request_stop();
+      exchange->thread.join();
+      if (std::exchange(state.streaming, false)) server.report(*exchange, exchange->answer.status);
+    }
     state.answered = false;
     server.release(state);
     if (server.options_.idle_limit.count() == 0) return;  // libmicrohttpd is closing it
@@ -380,11 +394,14 @@ class HttpServer::Implementation {
   MHD_Result finish(MHD_Connection* connection, const Exchange& exchange,
                     const HttpResponse& response, bool close = false) const {
     connection_of(connection).answered = true;
-    if (handlers_.answered) {
-      const std::chrono::duration<double> seconds = Clock::now() - exchange.began;
-      handlers_.answered(exchange.request, response.status, seconds.count());
-    }
-    return send(connection, response, close || options_.idle_limit.count() == 0);
+    report(exchange, response.status);
+    return send(connection, response, nullptr, close || options_.idle_limit.count() == 0);
+  }
+
+  void report(const Exchange& exchange, int status) const {
+    if (!handlers_.answered) return;
+    const std::chrono::duration<double> seconds = Clock::now() - exchange.began;
+    handlers_.answered(exchange.request, status, seconds.count());
   }
 
   // The connection rests until it is resumed; access() is then called once more.
@@ -407,8 +424,11 @@ class HttpServer::Implementation {
     try {
       exchange.thread = std::thread([this, connection = state.handle, &exchange] {
         compute(exchange);
+        const auto stream = std::exchange(exchange.answer.stream, nullptr);
+        if (stream) exchange.body = std::make_unique<BodyStream>(connection, [this] { wake(); });
         MHD_resume_connection(connection);
         wake();
+        if (stream) fill(*exchange.body, stream, exchange.cancelled.get_token());
       });
     } catch (const std::system_error&) {
       exchange.answer =
@@ -432,6 +452,16 @@ class HttpServer::Implementation {
     }
   }
 
+  template <class Stream>
+  static void fill(BodyStream& body, const Stream& stream, const std::stop_token& cancelled) {
+    try {
+      stream([&](std::string_view piece) { body.write(piece); }, cancelled);
+      body.finish(/*whole=*/true);
+    } catch (const std::exception&) {
+      body.finish(/*whole=*/false);
+    }
+  }
+
   HttpResponse why_given_up(const Exchange& exchange) const {
     if (!exchange.deserted) return handlers_.error(exchange.request, 503, "the server is stopping");
     return handlers_.error(exchange.request, 400,
@@ -442,13 +472,34 @@ class HttpServer::Implementation {
 
   MHD_Result finish_computed(MHD_Connection* connection, Connection& state) {
     Exchange& exchange = *state.computing;
-    if (exchange.thread.joinable()) exchange.thread.join();
+    if (exchange.body) {
+      state.streaming = true;
+      return send(connection, exchange.answer, exchange.body.get(),
+                  options_.idle_limit.count() == 0);
+    }
+    end_computing(state);
+    return finish(connection, exchange,
+                  exchange.given_up ? why_given_up(exchange) : exchange.answer);
+  }
+
+  void end_computing(Connection& state) {
+    if (state.computing->thread.joinable()) state.computing->thread.join();
     const auto now = Clock::now();
     state.waiting_since = now;
     state.deadline += now - state.computing_since;
     release(state);
-    return finish(connection, exchange,
-                  exchange.given_up ? why_given_up(exchange) : exchange.answer);
+  }
+
+  // Streams that are complete, though perhaps not sent.
+  void settle_streams() {
+    for (Connection* connection : connections_) {
+      if (!connection->streaming || !connection->computing->body->finished()) continue;
+      const Exchange& exchange = *connection->computing;
+      end_computing(*connection);
+      connection->streaming = false;
+      connection->answered = true;
+      report(exchange, exchange.answer.status);
+    }
   }
 
   // The request, if there is one, is no longer computed.

@@ -11,6 +11,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 
 namespace tandem::apps {
 
@@ -22,12 +23,19 @@ struct HttpRequest {
   std::string body;
 };
 
+// Sends a piece of a body.
+using SendPiece = std::function<void(std::string_view piece)>;
+
 struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
   std::string allow;                 // header Allow; for 405
   unsigned retry_after_seconds = 0;  // header Retry-After; for 429 and 503
+  // Not empty: the body is what this sends, each piece at once. Called after the head was sent, on
+  // the thread of compute(), with its `cancelled`; an exception closes the connection before the
+  // end of the body. For answers of compute().
+  std::function<void(const SendPiece& send, const std::stop_token& cancelled)> stream = {};
 };
 
 struct HttpServerOptions {
@@ -67,7 +75,7 @@ struct HttpHandlers {
   // descriptor is left. Called on the thread of run(); may be empty.
   std::function<void(const std::string& message)> warn = {};
   // Called on the thread of run() for each answer to a request with readable headers, `seconds`
-  // after these; may be empty.
+  // after these, a stream at its end; may be empty.
   std::function<void(const HttpRequest& request, int status, double seconds)> answered = {};
 };
 
@@ -80,6 +88,9 @@ struct HttpHandlers {
 // At most max_running requests are computed at once. The others wait in a queue that is fair
 // between addresses (fair_queue.h). As many requests wait and run as there may be connections; one
 // more is refused, with 429 for its address and with 503 for all.
+//
+// A streamed body is part of the computation. When it is complete, the client has the time of
+// request_limit to take the rest.
 //
 // A connection that is slower than request_limit is closed. So are, when an address or all together
 // hold more than the limits, the connections that wait longest for their client: idle ones block no

@@ -9,24 +9,45 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "tandem/core/interruption.h"
 
 namespace tandem::apps {
 namespace {
 
 using namespace std::chrono_literals;
 
+HttpHandlers answers_at_once() {
+  return {.at_once = [](const HttpRequest&) { return HttpResponse(); },
+          .compute = {},
+          .error = [](const HttpRequest&, int, const std::string&) { return HttpResponse(); }};
+}
+
+// All bodies are streams of a thread.
+HttpHandlers streams(
+    std::function<void(const SendPiece& send, const std::stop_token& cancelled)> stream) {
+  HttpHandlers handlers = answers_at_once();
+  handlers.at_once = [](const HttpRequest&) { return std::nullopt; };
+  handlers.compute = [=](const HttpRequest&, const std::stop_token&) {
+    HttpResponse response;
+    response.stream = stream;
+    return response;
+  };
+  return handlers;
+}
+
 class Server {
  public:
-  explicit Server(const HttpServerOptions& options)
-      : server_(options, {.at_once = [](const HttpRequest&) { return HttpResponse(); },
-                          .compute = {},
-                          .error = [](const HttpRequest&, int,
-                                      const std::string&) { return HttpResponse(); }}),
-        thread_([this] { server_.run(stop_); }) {}
+  explicit Server(const HttpServerOptions& options, HttpHandlers handlers = answers_at_once())
+      : server_(options, std::move(handlers)), thread_([this] { server_.run(stop_); }) {}
   ~Server() {
     stop_ = true;
     thread_.join();
@@ -64,6 +85,14 @@ class Client {
     return poll(&entry, 1, static_cast<int>(limit.count())) > 0 &&
            recv(descriptor_, &byte, 1, 0) == 1;
   }
+  // All until the server closes.
+  std::string receive() const {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t size = 0; (size = recv(descriptor_, buffer, sizeof buffer, 0)) > 0;)
+      text.append(buffer, static_cast<std::size_t>(size));
+    return text;
+  }
 
  private:
   int descriptor_;
@@ -100,6 +129,64 @@ TEST(HttpServer, ConnectionsThatFillTheirMemoryToTheLastByteAreForgotten) {
     clients.push_back(std::make_unique<Client>(server.port(), host, filling));
   const Client other(server.port(), 100, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_TRUE(other.is_answered_within(10s));
+}
+
+const std::string kGet = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+TEST(HttpServer, AStreamHasEachPieceAndAnEnd) {
+  const Server server({}, streams([](const SendPiece& send, const std::stop_token&) {
+                        for (const char* piece : {"one", "two", "three"}) {
+                          send(piece);
+                          std::this_thread::sleep_for(100ms);
+                        }
+                      }));
+  const std::string answer = Client(server.port(), 1, kGet).receive();
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 OK\r\n")) << answer;
+  EXPECT_TRUE(answer.ends_with("\r\n\r\n3\r\none\r\n3\r\ntwo\r\n5\r\nthree\r\n0\r\n\r\n"))
+      << answer;
+}
+
+TEST(HttpServer, AStreamThatFailsIsCutOff) {
+  const Server server({}, streams([](const SendPiece& send, const std::stop_token&) {
+                        send("one");
+                        throw std::runtime_error("no more");
+                      }));
+  const std::string answer = Client(server.port(), 1, kGet).receive();
+  EXPECT_TRUE(answer.ends_with("\r\n\r\n3\r\none\r\n")) << answer;
+}
+
+// The computation is not held up by a client that does not read, and its connection is closed.
+TEST(HttpServer, AStreamThatIsNotReadIsForgotten) {
+  std::atomic<int> ended{0};
+  const Server server({.max_connections_per_address = 1, .max_running = 1, .request_limit = 500ms},
+                      streams([&](const SendPiece& send, const std::stop_token&) {
+                        const std::string piece(1 << 20, 'x');
+                        for (int i = 0; i < 64; ++i) send(piece);
+                        ++ended;
+                      }));
+  const Client deaf(server.port(), 1, kGet);
+  const Client other(server.port(), 2, kGet);
+  EXPECT_TRUE(other.is_answered_within(10s));
+  for (int i = 0; i < 200 && ended < 2; ++i) std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(ended, 2);
+  std::this_thread::sleep_for(1500ms);
+  EXPECT_LT(deaf.receive().size(), std::size_t{64} << 20);
+}
+
+TEST(HttpServer, AClientThatGoesCancelsItsStream) {
+  std::atomic<bool> cancelled{false};
+  const Server server({.tick = 1ms},
+                      streams([&](const SendPiece& send, const std::stop_token& stop) {
+                        while (!stop.stop_requested()) {
+                          send("more");
+                          std::this_thread::sleep_for(5ms);
+                        }
+                        cancelled = true;
+                        throw Interrupted("given up");
+                      }));
+  { EXPECT_TRUE(Client(server.port(), 1, kGet).is_answered_within(10s)); }
+  for (int i = 0; i < 200 && !cancelled; ++i) std::this_thread::sleep_for(50ms);
+  EXPECT_TRUE(cancelled);
 }
 
 }  // namespace

@@ -178,8 +178,8 @@ std::optional<HttpResponse> InferenceService::handle_at_once(const HttpRequest& 
   const bool inference = is_inference_path(path), route = route_of(path) != nullptr;
   if ((inference || route) && request.method == "POST") return std::nullopt;
   const bool reads = request.method == "GET" || request.method == "HEAD";
-  const bool known =
-      inference || route || path == "/health" || path == "/info" || path == "/metrics";
+  const bool known = inference || route || path == "/health" || path == "/info" ||
+                     path == "/metrics" || endpoint_.documents.contains(path);
   if (!known || (reads && !route)) return get(request);
   HttpResponse response =
       error(request, 405, fmt::format("{} is not possible here", request.method));
@@ -187,25 +187,34 @@ std::optional<HttpResponse> InferenceService::handle_at_once(const HttpRequest& 
   return response;
 }
 
-ordered_json InferenceService::compute(const HttpRequest& request,
+HttpResponse InferenceService::compute(const HttpRequest& request,
                                        const std::stop_token& cancelled) const {
   const CancellationScope scope(cancelled);
   throw_if_interrupted();
   const Route* route = route_of(request.path);
   if (route == nullptr)
-    return endpoint_.answer(parse_request(request.body, options_, endpoint_), cancelled);
+    return json_response(
+        endpoint_.answer(parse_request(request.body, options_, endpoint_), cancelled));
   const json body = parse_json(request.body, options_);
   require_key(body, route->key, route->example);
-  return route->answer(body, cancelled);
+  if (StreamBody stream = route->stream ? route->stream(body) : nullptr) {
+    HttpResponse response;
+    response.content_type = "text/event-stream";
+    response.stream = std::move(stream);
+    return response;
+  }
+  return json_response(route->answer(body, cancelled));
 }
 
 HttpResponse InferenceService::handle(const HttpRequest& request,
                                       const std::stop_token& cancelled) const {
   try {
     if (auto response = handle_at_once(request)) return *std::move(response);
-    return json_response(compute(request, cancelled));
+    return compute(request, cancelled);
   } catch (const Interrupted&) {
     throw;
+  } catch (const StatusError& failure) {
+    return error(request, failure.status(), failure.what());
   } catch (const Error& failure) {
     return error(request, 400, failure.what());
   } catch (const std::bad_alloc&) {
@@ -221,6 +230,7 @@ HttpResponse InferenceService::get(const HttpRequest& request) const {
   if (path == "/") return page("text/html", pages::k_index_html);
   if (path == "/page.css") return page("text/css", pages::k_page_css);
   if (path == "/page.js") return page("text/javascript", pages::k_page_js);
+  if (path == "/chat.js") return page("text/javascript", pages::k_chat_js);
   if (path == "/health") return json_response({{"status", "ok"}});
   if (path == "/info") {
     ordered_json info = {{"model", options_.model},
@@ -229,6 +239,8 @@ HttpResponse InferenceService::get(const HttpRequest& request) const {
     info.update(endpoint_.info);
     return json_response(info);
   }
+  if (const auto found = endpoint_.documents.find(path); found != endpoint_.documents.end())
+    return json_response(found->second);
   if (path == "/metrics" && options_.metrics) {
     HttpResponse metrics;
     metrics.content_type = "text/plain; version=0.0.4; charset=utf-8";

@@ -3,15 +3,30 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "apps/serve/http_server.h"
+#include "tandem/core/error.h"
 #include "tandem/core/json.h"
 
 namespace tandem::apps {
+
+// A failure with a status of its own. Other errors of an endpoint have the status 400.
+class StatusError : public Error {
+ public:
+  StatusError(int status, const std::string& message) : Error(message), status_(status) {}
+  int status() const { return status_; }
+
+ private:
+  int status_;
+};
+
+// HttpResponse::stream
+using StreamBody = std::function<void(const SendPiece& send, const std::stop_token& cancelled)>;
 
 // A path of its own, with requests and answers of another form than the inference API's.
 struct Route {
@@ -24,6 +39,9 @@ struct Route {
       answer;
   // The body of an error; empty: {"error": message}.
   std::function<nlohmann::ordered_json(int status, const std::string& message)> error = {};
+  // The server-sent events for a request that asks for a stream; empty, or an empty result:
+  // answer() answers it. Throws as answer().
+  std::function<StreamBody(const nlohmann::json& request)> stream = {};
 };
 
 // An endpoint of a model.
@@ -39,7 +57,8 @@ struct Endpoint {
   std::function<nlohmann::ordered_json(const nlohmann::json& request,
                                        const std::stop_token& cancelled)>
       answer;
-  std::vector<Route> routes = {};  // in addition to POST /
+  std::vector<Route> routes = {};                                // in addition to POST /
+  std::map<std::string, nlohmann::ordered_json> documents = {};  // for GET, by path
 };
 
 struct ServiceOptions {
@@ -55,8 +74,8 @@ struct ServiceOptions {
   std::function<std::string()> metrics = {};
 };
 
-// GET / and its parts; GET /health, /info and /metrics; POST / or /models/<any name>: the
-// endpoint's, and POST to the paths of its routes. Errors are
+// GET / and its parts; GET /health, /info, /metrics and documents of the endpoint; POST / or
+// /models/<any name>: the endpoint's, and POST to the paths of its routes. Errors are
 // {"error": "what was found, what was expected"} with a fitting status, where a route has no
 // form of its own. Thread-safe.
 class InferenceService {
@@ -71,8 +90,7 @@ class InferenceService {
 
  private:
   const Route* route_of(const std::string& path) const;
-  nlohmann::ordered_json compute(const HttpRequest& request,
-                                 const std::stop_token& cancelled) const;
+  HttpResponse compute(const HttpRequest& request, const std::stop_token& cancelled) const;
   std::optional<HttpResponse> refuse_unauthenticated_peer(const HttpRequest& request) const;
   bool is_allowed(const std::string& host) const;
   HttpResponse get(const HttpRequest& request) const;

@@ -204,6 +204,7 @@ function askWhatTheLinkSays() {
 
 become("question-answering");
 fetch("/info").then(response => response.json()).then(info => {
+  if (info.task === "text-generation") return startChat(info);
   become(info.corpus ? "search" : info.task);
   if (["first", "average", "max"].includes(info.aggregation_strategy)) strategy = info.aggregation_strategy;
   const title = titleOf(info.model);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -15,8 +16,10 @@
 
 #include "apps/answering/answering.h"
 #include "apps/answering/embedding.h"
+#include "apps/answering/generation.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
+#include "apps/serve/completion_endpoint.h"
 #include "apps/serve/corpus_search.h"
 #include "apps/serve/embedding_endpoint.h"
 #include "apps/serve/http_server.h"
@@ -42,6 +45,9 @@ struct Options {
   ModelOptions model;
   AnswerOptions answer;
   EmbedOptions embed;
+  TokenLimits tokens;
+  std::size_t max_new_tokens = 1 << 20;
+  double generation_seconds = 600;
   std::string corpus;
   std::string aggregation{kDefaultAggregation};
   std::vector<std::string> allowed_hosts;
@@ -62,6 +68,24 @@ void add_corpus(CLI::App& app, Options& options) {
                      "4 bytes for each value of an embedding",
                      kLimits.texts, kLimits.bytes >> 20))
       ->type_name("FILE");
+}
+
+// Texts that a decoder continues.
+void add_generation(CLI::App& app, Options& options) {
+  app.add_option("--max_new_tokens", options.max_new_tokens,
+                 "tokens that a decoder adds to a text at most, whatever a request asks for; the "
+                 "model's positions limit them too")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  app.add_option("--max_cache_bytes", options.tokens.max_cache_bytes,
+                 "keys and values of all texts that a decoder continues at a time, each with room "
+                 "for its prompt and its new tokens; other texts wait")
+      ->capture_default_str()
+      ->check(CLI::Range(std::size_t{1} << 20, std::size_t{1} << 50));
+  app.add_option("--generation_timeout", options.generation_seconds,
+                 "seconds after which a decoder's text ends as it is")
+      ->capture_default_str()
+      ->check(number_in(0.01, 1e6));
 }
 
 void add_address(CLI::App& app, Options& options) {
@@ -113,11 +137,16 @@ void add_limits(CLI::App& app, Options& options) {
       ->check(number_in(0.0, 3600.0));
 }
 
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
+}
+
 bool parse_options(const std::vector<std::string>& words, Options& options) {
   CLI::App app(
-      "Answers questions, labels texts, finds entities or embeds texts, as the model was trained "
-      "for, in a browser, and for programs in the form of Hugging Face's inference API; embeddings "
-      "also in those of OpenAI and text-embeddings-inference. Only this machine can reach it "
+      "Answers questions, labels texts, finds entities, embeds or continues texts, as the model "
+      "was "
+      "trained for, in a browser, and for programs in the form of Hugging Face's inference API; "
+      "embeddings, texts and conversations also in that of OpenAI. Only this machine can reach it "
       "unless --host allows more.",
       "tandem serve");
   // With the defaults, more than a request of 1 MiB of words has.
@@ -127,14 +156,12 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
   add_answer_flags(app, options.answer);
   add_aggregation_flag(app, options.aggregation);
   add_corpus(app, options);
+  add_generation(app, options);
   add_address(app, options);
   add_limits(app, options);
   if (!parse_command(app, words)) return false;
   if (app.count("--max_seq_length") > 0)
     options.embed.max_seq_length = options.answer.max_seq_length;
-  const auto milliseconds = [](double seconds) {
-    return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
-  };
   options.server.request_limit = milliseconds(options.request_seconds);
   options.server.idle_limit = milliseconds(options.idle_seconds);
   return true;
@@ -168,7 +195,19 @@ class Server {
  public:
   Server(const Options& options, const Environment& environment)
       : name_(options.model.files.model_name_or_path), answers_(options.answer) {
-    std::optional<FoundModel> found(std::in_place, options.model, environment);
+    std::optional<FoundModel> found(std::in_place, options.model, environment, /*sentence=*/false,
+                                    all_families());
+    if (found->is_decoder()) {
+      if (!options.corpus.empty())
+        raise<ConfigError>("--corpus: the model is a decoder, expected one of {}; see tandem embed",
+                           name_of(Purpose::kEmbeddings));
+      generator_.emplace(*found, environment, options.tokens);
+      completions_ = {.positions = generator_->positions(),
+                      .max_new_tokens = std::min(options.max_new_tokens, generator_->positions()),
+                      .max_texts = kMaxInputs,
+                      .time_limit = milliseconds(options.generation_seconds)};
+      return;
+    }
     const std::optional<Purpose> task = purpose_of(*found);
     // The files of sentence-transformers, which the first search did not download.
     if (!task) found.emplace(options.model, environment, /*sentence=*/true);
@@ -200,11 +239,13 @@ class Server {
   }
 
   const InferenceModel& model() const {
+    if (generator_) return generator_->model();
     if (embedder_) return embedder_->model();
     return reader_ ? reader_->model() : labeller_->model();
   }
 
   Endpoint endpoint() {
+    if (generator_) return texts_endpoint();
     if (embedder_) return embeddings_endpoint();
     if (reader_) {
       return question_endpoint(answers_, kMaxInputs, std::bind_front(&Reader::answer, &*reader_));
@@ -238,11 +279,24 @@ class Server {
     return endpoint;
   }
 
+  Endpoint texts_endpoint() {
+    return completion_endpoint(
+        name_, completions_,
+        {{"chat", generator_->has_chat_template()},
+         {"max_total_tokens", completions_.positions},
+         {"max_new_tokens", completions_.max_new_tokens}},
+        {.tokens_of_text = std::bind_front(&Generator::tokens_of_text, &*generator_),
+         .tokens_of_chat = std::bind_front(&Generator::tokens_of_chat, &*generator_),
+         .generate = std::bind_front(&Generator::generate, &*generator_)});
+  }
+
   std::string name_;
   AnswerOptions answers_;
+  CompletionLimits completions_;
   LabelOptions labels_;
   Aggregation aggregation_ = Aggregation::kFirst;
-  std::optional<Embedder> embedder_;    // one of the three
+  std::optional<Generator> generator_;  // one of the four
+  std::optional<Embedder> embedder_;
   std::optional<CorpusSearch> corpus_;  // corpus of the embedder
   std::optional<Reader> reader_;
   std::optional<Labeller> labeller_;

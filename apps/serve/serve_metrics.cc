@@ -39,7 +39,7 @@ std::string_view ServeMetrics::endpoint_of(const HttpRequest& request) const {
   const bool inference = path == "/" || path.starts_with("/models/") ||
                          std::find(paths_.begin(), paths_.end(), path) != paths_.end();
   if (request.method == "POST" && inference) return kInference;
-  if (path == "/" || path == "/page.css" || path == "/page.js") return "page";
+  if (path == "/" || path == "/page.css" || path == "/page.js" || path == "/chat.js") return "page";
   for (const std::string_view known : {"/health", "/info", "/metrics"}) {
     if (path == known) return known;
   }

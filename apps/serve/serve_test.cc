@@ -397,7 +397,7 @@ class ServePage : public testing::BrowserTest {
   static std::string page_of(const std::string& info, const std::string& answers) {
     const testing::TemporaryFolder folder;
     const std::string source = TANDEM_SOURCE_DIR "/apps/serve/";
-    for (const char* file : {"page.css", "page.js"})
+    for (const char* file : {"page.css", "page.js", "chat.js"})
       write_file(folder / file, read_file(source + file));
     std::string page = read_file(source + "index.html");
     page.insert(page.find("<script"),
@@ -495,6 +495,20 @@ TEST_F(ServePage, BecomesThatOfEmbeddings) {
   EXPECT_THAT(shown, HasSubstr("POST /v1/embeddings, /embed and /similarity"));
   EXPECT_THAT(shown, HasSubstr(">A ferry sails every morning. (0.750)</"));
   EXPECT_THAT(shown, ContainsRegex("0.750</td>.*0.500</td>.*-0.250</td><td>Bread is baked"));
+}
+
+// A decoder has a box for messages, and one for texts if it has no chat template.
+TEST_F(ServePage, BecomesAChat) {
+  const std::string info =
+      R"({model: "a/smol", parameters: 1, task: "text-generation", max_new_tokens: 100, chat: )";
+  const std::string chat = page_of(info + "true}", "{}");
+  EXPECT_THAT(chat, HasSubstr("<title>smol – chat</title>"));
+  EXPECT_THAT(chat, HasSubstr("<form id=\"chat\">"));
+  EXPECT_THAT(chat, HasSubstr("<form id=\"form\" hidden"));
+  EXPECT_THAT(chat, HasSubstr(">Message</label>"));
+  const std::string text = page_of(info + "false}", "{}");
+  EXPECT_THAT(text, HasSubstr(">Continue a text</h1>"));
+  EXPECT_THAT(text, HasSubstr(">Text to continue</label>"));
 }
 
 TEST_F(ServePage, ShowsErrors) {
