@@ -373,6 +373,7 @@ int serve(const Invocation& invocation) {
   if (options.stop_with_input) stop_with_input();
   announce(model, options.server.address, server->port());
   server->run(g_stop);
+  server.reset();  // waits for computations, which use the service
   fmt::print("tandem: stopped\n");
   return 0;
 }
