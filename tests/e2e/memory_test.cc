@@ -43,6 +43,34 @@ class Memory : public JobTest {
     return out;
   }
 
+  // A decoder with 10 million parameters in its layers.
+  std::string larger_decoder() const {
+    const std::string tokenizer = decoder();
+    run_ok({kProgram,
+            "run_clm",
+            "--model_type",
+            "llama",
+            "--config_overrides",
+            "hidden_size=512,num_attention_heads=8,num_key_value_heads=4,num_hidden_layers=4,"
+            "intermediate_size=1024,vocab_size=432,max_position_embeddings=128",
+            "--tokenizer_name",
+            tokenizer,
+            "--output_dir",
+            path("larger").native(),
+            "--train_file",
+            texts(),
+            "--validation_split_percentage",
+            "0",
+            "--block_size",
+            "16",
+            "--do_train",
+            "--max_steps",
+            "1",
+            "--save_strategy",
+            "no"});
+    return path("larger").native();
+  }
+
   // Output of the agent of a job with this many workers.
   std::string elastic_output(int workers, const Words& flags) const {
     Words command =
@@ -84,6 +112,31 @@ TEST_F(Memory, ThePlanHolds) {
       const auto [planned, used] =
           planned_and_used(output_of(train_command("job", with(larger_batches, flags)), ranks));
       EXPECT_NEAR(planned, used, 0.05 * used + kProgramMib * ranks);
+    }
+  }
+}
+
+// A frozen base and adapters, of an encoder and of a decoder. The decoder is so large that the
+// frozen weights, and their bf16 copy, show.
+TEST_F(Memory, ThePlanHoldsForAdapters) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
+  constexpr double kProgramMib = 5;
+  const Words adapters = {"--use_peft", "--lora_target_modules", "all-linear", "--save_strategy",
+                          "no",         "--overwrite_output_dir"};
+  const std::string larger = larger_decoder();
+  for (const char* command : {"run_glue", "run_sft"}) {
+    use(demo_task(command));
+    const bool decodes = command == std::string_view("run_sft");
+    const Words model = decodes ? Words{"--model_name_or_path", larger}
+                                : Words{"--per_device_train_batch_size", "24"};
+    for (const int ranks : {1, 2}) {
+      for (const Words& precision : {Words{}, Words{"--bf16"}}) {
+        SCOPED_TRACE(fmt::format("{}, {} ranks, {}", command, ranks, precision.size()));
+        const auto [planned, used] = planned_and_used(
+            output_of(train_command("job", with(with(adapters, model), precision)), ranks));
+        EXPECT_NEAR(planned, used, 0.05 * used + kProgramMib * ranks);
+        EXPECT_GT(used, decodes ? 60 : 10);
+      }
     }
   }
 }

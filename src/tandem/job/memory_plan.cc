@@ -100,8 +100,11 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
     plan_outputs(training, task.of_job, communicator.rank() == 0,
                  workers > 0 ? workers : communicator.size(), plan);
   const MemoryUsage now = memory_usage();
-  // Memory that is already filled.
-  const std::size_t counted = (plan.node.shared ? 0 : plan.node.weights) + plan.node.own_roots;
+  // Memory that is already filled: the weights, and the bf16 copy of frozen ones.
+  const std::size_t frozen_copy =
+      plan.node.bf16_weights - std::min(plan.node.bf16_weights, plan.node.trained_weights / 2);
+  const std::size_t counted =
+      (plan.node.shared ? 0 : plan.node.weights + frozen_copy) + plan.node.own_roots;
   plan.process = now.own() - std::min(now.own(), counted) + kTouchedBySteps;
   plan.loading = now.peak_share();
   if (workers > 0) {
