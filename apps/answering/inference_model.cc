@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "apps/command/download_progress.h"
@@ -205,16 +206,25 @@ void InferenceModel::forward_behind(const nn::PackedBatch& batch,
   model_.forward_behind(context(), weights(), batch, past, *activations_, hidden);
 }
 
-// The copy that products read.
+// The copy that products read; layers in int8 read none.
 void InferenceModel::round_weights() {
-  if (int8_) {
-    warnings_.emplace_back("--bf16 has no effect: what is not int8 is f32 in a quantized model");
-    return;
-  }
   bf16_ = Buffer(model_.layout().bf16_size() * sizeof(bfloat16));
-  const auto bf16 = bf16_.as<bfloat16>();
-  kernels::convert({threads_, kernels_, scratch_}, bf16.size(), weights_.as<float>().data(),
-                   bf16.data());
+  const auto to = bf16_.as<bfloat16>();
+  const auto round = [&](std::size_t begin, std::size_t end) {
+    kernels::convert(context(), end - begin, weights_.as<const float>().data() + begin,
+                     to.data() + begin);
+  };
+  std::map<std::size_t, std::size_t> in_int8;  // begins and ends
+  for (const nn::Linear& linear : model_.layout().linears()) {
+    if (int8_ && int8_->find(linear.weight) != nullptr)
+      in_int8[linear.weight] = linear.weight + linear.out_features * linear.in_features;
+  }
+  std::size_t done = 0;
+  for (const auto& [begin, end] : in_int8) {
+    round(done, begin);
+    done = end;
+  }
+  round(done, to.size());
 }
 
 nn::Weights InferenceModel::weights() {

@@ -102,7 +102,7 @@ class InferenceModel {
   int num_threads() const { return threads_.num_threads(); }
   // Tokens of the longest sequence.
   std::size_t max_tokens() const;
-  // Notes for the user: bf16 has no effect in an int8 model.
+  // Notes for the user.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:

@@ -193,7 +193,9 @@ void finish_quantization(job::Arguments& arguments, const tasks::TaskArguments& 
   if (quantization.metric) check_metric_name("metric", *quantization.metric, task);
   if (training.bf16 && !arguments.trains()) {
     training.bf16 = false;
-    notes.emplace_back("--bf16 has no effect: what is not int8 is f32 in a quantized model");
+    notes.emplace_back(
+        "--bf16 has no effect: --apply_quantization calibrates and evaluates in f32; "
+        "give it to the jobs that use the int8 model");
   }
 }
 

@@ -118,6 +118,20 @@ TEST_F(Quantization, ATrainedModelStaysWithinTheTolerance) {
                       path("story.txt").native(), "Who is the captain of the Melqueen?"})
                   .out,
               HasSubstr("Dorla (probability"));
+
+  // With --bf16 the rest of the model is bf16: other logits, the same for any ranks, as good.
+  const Words bf16 = with(eval_command("int8", "bf16"), {"--max_eval_samples", "300", "--bf16"});
+  run_ok(bf16);
+  run_ranks(with(bf16, {"--output_dir", path("bf16_of_two").native()}), 2);
+  expect_equal_files("bf16", "bf16_of_two", {"eval_nbest_predictions.json"});
+  EXPECT_NE(read_file(path("bf16") / "eval_nbest_predictions.json"),
+            read_file(path("int8") / "eval_nbest_predictions.json"));
+  EXPECT_GE(read("bf16", "eval_results.json").at("eval_f1").get<double>(),
+            0.95 * found.at("baseline_eval_f1").get<double>());
+  EXPECT_THAT(run_ok({kProgram, "ask", "--model", path("int8").native(), "--bf16", "--context",
+                      path("story.txt").native(), "Who is the captain of the Melqueen?"})
+                  .out,
+              HasSubstr("Dorla (probability"));
 }
 
 TEST_F(Quantization, CalibrationChangesNoWeightAndRanksChangeNoByte) {
@@ -291,15 +305,7 @@ TEST_F(Quantization, Int8IsNeitherTrainedNorQuantizedAgainAndBrokenConfigsAreRef
   expect_failure(quantize_command("f32", "f32", {}), {"where the model in f32 lies"});
   EXPECT_FALSE(fs::exists(path("out") / "model.safetensors"));
 
-  EXPECT_THAT(run_ok(with(eval_command("int8", "bf16"), {"--bf16"})).err,
-              HasSubstr("--bf16 has no effect"));
-
   write_file(path("story.txt"), "Dorla commands the ship.");
-  EXPECT_THAT(run_ok({kProgram, "ask", "--model", path("int8").native(), "--bf16", "--context",
-                      path("story.txt").native(), "Who?"})
-                  .err,
-              HasSubstr("--bf16 has no effect"));
-
   expect_failure({kProgram, "predict", "--model", path("int8").native(), "Who?"},
                  {"trained for question answering; use tandem ask"});
 

@@ -55,7 +55,8 @@ const Int8Kernels& int8_avx512vnni() {
   static const Int8Kernels kernels = [] {
     Int8Kernels k = kInt8Reference;  // which quantizes to the same bytes
     k.row_block = 8;
-    k.multiply = simd::int8_multiply<Int8Unit, 8, 3>;
+    k.f32.multiply = simd::int8_multiply<Int8Unit, 8, 3, float>;
+    k.bf16.multiply = simd::int8_multiply<Int8Unit, 8, 3, bfloat16>;
     return k;
   }();
   return kernels;

@@ -130,8 +130,8 @@ dist::GradientEngineOptions engine_options(const trainer::TrainingArguments& tra
 Model open_model(const Arguments& arguments, const Environment& environment, Machine& machine,
                  comm::Communicator& communicator, hub::DownloadObserver& downloads,
                  Console& console, tasks::JobTask& task,
-                 std::span<const models::Family* const> families, Settings& settings) {
-  trainer::TrainingArguments& training = settings.training;
+                 std::span<const models::Family* const> families, const Settings& settings) {
+  const trainer::TrainingArguments& training = settings.training;
   const auto read = [&]() -> Model {
     const tasks::Stages stages = arguments.stages();
     const hub::DatasetFiles files = task.find_data(stages, arguments.model, environment, downloads);
@@ -144,7 +144,7 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
     for (const auto* notes : {&tokenizer->notes(), &config.notes})
       for (const std::string& note : *notes) console.warning(note);
     quant::ModelFiles model_files(location.model.directory, config);
-    prepare_for_int8(model_files, arguments, training, console);
+    check_use_of_int8(model_files, arguments, training);
     task.read_examples(stages, files, console);
     tasks::Task& made =
         task.make_task(config, *tokenizer, task_settings(training, location.model.directory));

@@ -40,13 +40,12 @@ struct Model {
 };
 
 // Finds model (of one of the `families`) and data, downloads them if they are only named, and reads
-// all but the weights. For an int8 model bf16 is removed from the arguments of training.
-// Collective: the ranks agree on the inputs. Throws ConfigError, DataError, IoError; SharedError if
-// all ranks have the same error.
+// all but the weights. Collective: the ranks agree on the inputs. Throws ConfigError, DataError,
+// IoError; SharedError if all ranks have the same error.
 Model open_model(const Arguments& arguments, const Environment& environment, Machine& machine,
                  comm::Communicator& communicator, hub::DownloadObserver& downloads,
                  Console& console, tasks::JobTask& task,
-                 std::span<const models::Family* const> families, Settings& settings);
+                 std::span<const models::Family* const> families, const Settings& settings);
 
 // Weights, gradients and the optimizer's state, filled.
 struct Weights {

@@ -317,8 +317,8 @@ void warn_of_no_training(const Arguments& arguments, std::string_view examples, 
                                   calibrates ? "calibration only, " : "", use));
 }
 
-void prepare_for_int8(const quant::ModelFiles& files, const Arguments& arguments,
-                      trainer::TrainingArguments& training, Console& console) {
+void check_use_of_int8(const quant::ModelFiles& files, const Arguments& arguments,
+                       const trainer::TrainingArguments& training) {
   const bool quantizes = arguments.quantization.apply_quantization;
   std::error_code no_such_directory;
   if (quantizes && fs::equivalent(files.directory(), training.output_dir, no_such_directory)) {
@@ -334,9 +334,6 @@ void prepare_for_int8(const quant::ModelFiles& files, const Arguments& arguments
         "that it was made from as --model_name_or_path (an int8 model can be evaluated and asked)",
         files.directory().native(), quantizes ? "quantized again" : "trained");
   }
-  if (!training.bf16) return;
-  training.bf16 = false;
-  console.warning("--bf16 has no effect: what is not int8 is f32 in a quantized model");
 }
 
 }  // namespace tandem::job

@@ -47,10 +47,9 @@ std::optional<Quantized> quantize(const QuantizeParts& parts);
 void warn_of_no_training(const Arguments& arguments, std::string_view examples, bool is_main,
                          Console& console);
 
-// Checks a job's use of a model. An int8 model is neither trained nor
-// quantized, and computes its other parts in f32, even with --bf16. An f32 model is not quantized
-// into its own directory. Throws ConfigError.
-void prepare_for_int8(const quant::ModelFiles& files, const Arguments& arguments,
-                      trainer::TrainingArguments& training, Console& console);
+// Checks a job's use of a model. An int8 model is neither trained nor quantized, and an f32 model
+// is not quantized into its own directory. Throws ConfigError.
+void check_use_of_int8(const quant::ModelFiles& files, const Arguments& arguments,
+                       const trainer::TrainingArguments& training);
 
 }  // namespace tandem::job

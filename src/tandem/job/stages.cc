@@ -77,7 +77,8 @@ class Stages {
 };
 
 Outcome Stages::run(const std::optional<fs::path>& resume) {
-  if (run_.weights.loaded.int8) trainer_.evaluate_int8(*run_.weights.loaded.int8);
+  if (run_.weights.loaded.int8)
+    trainer_.evaluate_int8(*run_.weights.loaded.int8, precision_of(training()));
   if (training().do_train && !is_over(Stage::kTrain)) {
     if (const Outcome outcome = train(resume); outcome != Outcome::kDone) return outcome;
     end_stage(Stage::kTrain);
@@ -164,7 +165,7 @@ Outcome Stages::quantize() {
                               .console = console()});
   if (!quantized_) return Outcome::kRejected;
   report_metrics(Split::kEval, quantized_->metrics);
-  trainer_.evaluate_int8(quantized_->linears);
+  trainer_.evaluate_int8(quantized_->linears, nn::Precision::kFloat32);
   return Outcome::kDone;
 }
 

@@ -34,7 +34,8 @@ void check_sizes(std::size_t out_features, std::size_t in_features, std::size_t 
 
 bool is_scale(float scale) { return std::isfinite(scale) && scale > 0; }
 
-// The quantized rows of a call, in shared scratch.
+// The quantized rows of a call, in shared scratch.   T: the type of x and y.
+template <class T>
 struct QuantizedRows {
   QuantizedRows(const Context& ctx, std::size_t rows, std::size_t in_features)
       : kernels(*ctx.kernels.int8),
@@ -53,7 +54,7 @@ struct QuantizedRows {
     std::memset(x + rows * row_bytes, 0, (padded - rows) * row_bytes);
   }
 
-  void quantize(std::size_t r, const float* from, const Int8Range* static_range) const {
+  void quantize(std::size_t r, const T* from, const Int8Range* static_range) const {
     Int8Range range;
     bool is_nan = false;
     if (static_range != nullptr) {
@@ -62,7 +63,7 @@ struct QuantizedRows {
       is_nan = !dynamic_range(from, range);
     }
     std::byte* to = x + r * row_bytes;
-    is_nan = kernels.quantize(elements, from, range, to) || is_nan;
+    is_nan = of<T>(kernels).quantize(elements, from, range, to) || is_nan;
     std::memset(to + elements * kernels.element_bytes, 0,
                 (align_up(elements, kInt8Group) - elements) * kernels.element_bytes);
     row[r] = {is_nan ? std::numeric_limits<float>::quiet_NaN() : range.scale, range.zero_point};
@@ -76,41 +77,43 @@ struct QuantizedRows {
 
  private:
   // False when the row has no range: it is not finite.
-  bool dynamic_range(const float* from, Int8Range& range) const {
+  bool dynamic_range(const T* from, Int8Range& range) const {
     float min = 0;
     float max = 0;
-    kernels.min_max(elements, from, &min, &max);
+    of<T>(kernels).min_max(elements, from, &min, &max);
     if (!std::isfinite(max - min)) return false;
     range = int8_range(min, max);
     return true;
   }
 };
 
-void multiply_tile(const QuantizedRows& x, const Int8Weight& weight, std::size_t first_row,
-                   std::size_t first_panel, const float* bias, float* y) {
+template <class T>
+void multiply_tile(const QuantizedRows<T>& x, const Int8Weight& weight, std::size_t first_row,
+                   std::size_t first_panel, const float* bias, T* y) {
   const std::size_t column = first_panel * kInt8Panel;
   const std::size_t out_features = weight.out_features();
-  x.kernels.multiply({.rows = std::min(kTileRows, x.count - first_row),
-                      .columns = std::min(kTilePanels * kInt8Panel, out_features - column),
-                      .groups = num_chunks(weight.in_features(), kInt8Group),
-                      .x = x.x + first_row * x.row_bytes,
-                      .row_bytes = x.row_bytes,
-                      .row = x.row + first_row,
-                      .panels = weight.panels() + first_panel * weight.panel_bytes(),
-                      .panel_bytes = weight.panel_bytes(),
-                      .scale = weight.panel_scale() + column,
-                      .row_sums = weight.row_sums() + column,
-                      .bias = bias == nullptr ? nullptr : bias + column,
-                      .y = y + first_row * out_features + column,
-                      .ld = out_features});
+  of<T>(x.kernels).multiply({.rows = std::min(kTileRows, x.count - first_row),
+                             .columns = std::min(kTilePanels * kInt8Panel, out_features - column),
+                             .groups = num_chunks(weight.in_features(), kInt8Group),
+                             .x = x.x + first_row * x.row_bytes,
+                             .row_bytes = x.row_bytes,
+                             .row = x.row + first_row,
+                             .panels = weight.panels() + first_panel * weight.panel_bytes(),
+                             .panel_bytes = weight.panel_bytes(),
+                             .scale = weight.panel_scale() + column,
+                             .row_sums = weight.row_sums() + column,
+                             .bias = bias == nullptr ? nullptr : bias + column,
+                             .y = y + first_row * out_features + column,
+                             .ld = out_features});
 }
 
 // range: null where each row has its own.
+template <class T>
 void forward(const Context& ctx, std::size_t rows, const Int8Weight& weight, const Int8Range* range,
-             const float* x, const float* bias, float* y) {
+             const T* x, const float* bias, T* y) {
   if (weight.out_features() == 0) raise<InvalidArgument>("the int8 weight is empty; pack() one");
   if (rows == 0) return;
-  const QuantizedRows quantized(ctx, rows, weight.in_features());
+  const QuantizedRows<T> quantized(ctx, rows, weight.in_features());
   ctx.threads.parallel_for(num_chunks(rows, kQuantizedRows), [&](std::size_t chunk, int) {
     const std::size_t end = std::min(rows, (chunk + 1) * kQuantizedRows);
     for (std::size_t r = chunk * kQuantizedRows; r < end; ++r) {
@@ -189,8 +192,9 @@ std::size_t Int8Weight::bytes() const {
   return panels_.size() + scale_.size() * sizeof(float) + row_sums_.size() * sizeof(std::int32_t);
 }
 
+template <class T>
 void int8_linear_forward(const Context& ctx, std::size_t rows, const Int8Weight& weight,
-                         const Int8Range& range, const float* x, const float* bias, float* y) {
+                         const Int8Range& range, const T* x, const float* bias, T* y) {
   if (!is_scale(range.scale)) {
     raise<InvalidArgument>("an int8 range with the scale {}; expected a positive number",
                            range.scale);
@@ -198,9 +202,19 @@ void int8_linear_forward(const Context& ctx, std::size_t rows, const Int8Weight&
   forward(ctx, rows, weight, &range, x, bias, y);
 }
 
+template <class T>
 void int8_linear_forward_dynamic(const Context& ctx, std::size_t rows, const Int8Weight& weight,
-                                 const float* x, const float* bias, float* y) {
-  forward(ctx, rows, weight, nullptr, x, bias, y);
+                                 const T* x, const float* bias, T* y) {
+  forward<T>(ctx, rows, weight, nullptr, x, bias, y);
 }
+
+template void int8_linear_forward(const Context&, std::size_t, const Int8Weight&, const Int8Range&,
+                                  const float*, const float*, float*);
+template void int8_linear_forward(const Context&, std::size_t, const Int8Weight&, const Int8Range&,
+                                  const bfloat16*, const float*, bfloat16*);
+template void int8_linear_forward_dynamic(const Context&, std::size_t, const Int8Weight&,
+                                          const float*, const float*, float*);
+template void int8_linear_forward_dynamic(const Context&, std::size_t, const Int8Weight&,
+                                          const bfloat16*, const float*, bfloat16*);
 
 }  // namespace tandem::kernels

@@ -8,8 +8,9 @@
 //   y[r, n] = float(sum_k (q[r, k] - zero_point) w8[n, k]) (scale scale_w[n]) + bias[n]
 //
 // The sum is exact. The remaining steps are f32 in this one order: the integer is rounded, the two
-// scales are multiplied, their product is applied, the bias is added, each with one rounding. So
-// all implementations, numbers of threads and cuts of the rows give the same bits.
+// scales are multiplied, their product is applied, the bias is added, each with one rounding. A y
+// in bf16 is rounded once more. So all implementations, numbers of threads and cuts of the rows
+// give the same bits.
 //
 // How far y is from the f32 layer: while x lies in its range, every activation is at most scale / 2
 // away and every weight at most scale_w / 2, hence
@@ -75,15 +76,18 @@ class Int8Weight {
 
 // y = x weight^T + bias, overwritten, all of x in one range; what lies outside is clamped. A row of
 // x with a NaN gives a row of NaN.
-//   x: [rows, in_features] f32.   bias: [out_features] f32 or null.   y: [rows, out_features] f32.
+//   x: [rows, in_features] T.   bias: [out_features] f32 or null.   y: [rows, out_features] T.
+//   T: float or bfloat16.
 // Row-major and dense; y must not overlap x. Parallel over ctx.threads; nothing is allocated once
 // shapes repeat. Throws InvalidArgument for a scale that is not positive and finite.
+template <class T>
 void int8_linear_forward(const Context& ctx, std::size_t rows, const Int8Weight& weight,
-                         const Int8Range& range, const float* x, const float* bias, float* y);
+                         const Int8Range& range, const T* x, const float* bias, T* y);
 
 // The same with int8_range() of each row's smallest and largest value. A row of x with a NaN or an
 // infinity gives a row of NaN.
+template <class T>
 void int8_linear_forward_dynamic(const Context& ctx, std::size_t rows, const Int8Weight& weight,
-                                 const float* x, const float* bias, float* y);
+                                 const T* x, const float* bias, T* y);
 
 }  // namespace tandem::kernels

@@ -8,12 +8,14 @@
 namespace tandem::kernels {
 namespace {
 
-void min_max(std::size_t count, const float* x, float* min, float* max) {
+template <class T>
+void min_max(std::size_t count, const T* x, float* min, float* max) {
   *min = 0;
   *max = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    if (x[i] < *min) *min = x[i];
-    if (x[i] > *max) *max = x[i];
+    const float value = to_float(x[i]);
+    if (value < *min) *min = value;
+    if (value > *max) *max = value;
   }
 }
 
@@ -27,21 +29,25 @@ std::uint8_t quantized(float x, Int8Range range) {
   return static_cast<std::uint8_t>(std::lrint(clamped) + range.zero_point);
 }
 
-bool quantize(std::size_t count, const float* x, Int8Range range, std::byte* q) {
+template <class T>
+bool quantize(std::size_t count, const T* x, Int8Range range, std::byte* q) {
   bool has_nan = false;
   for (std::size_t i = 0; i < count; ++i) {
-    q[i] = std::byte{quantized(x[i], range)};
-    has_nan = has_nan || std::isnan(x[i]);
+    const float value = to_float(x[i]);
+    q[i] = std::byte{quantized(value, range)};
+    has_nan = has_nan || std::isnan(value);
   }
   return has_nan;
 }
 
-std::int32_t weight_at(const Int8Product& p, std::size_t n, std::size_t k) {
+template <class T>
+std::int32_t weight_at(const Int8Product<T>& p, std::size_t n, std::size_t k) {
   return p.panels[n / kInt8Panel * p.panel_bytes + k / kInt8Group * kInt8GroupBytes +
                   n % kInt8Panel * kInt8Group + k % kInt8Group];
 }
 
-void multiply(const Int8Product& p) {
+template <class T>
+void multiply(const Int8Product<T>& p) {
   for (std::size_t r = 0; r < p.rows; ++r) {
     const std::byte* x = p.x + r * p.row_bytes;
     for (std::size_t n = 0; n < p.columns; ++n) {
@@ -51,7 +57,7 @@ void multiply(const Int8Product& p) {
       }
       sum -= p.row[r].zero_point * p.row_sums[n];
       const float y = static_cast<float>(sum) * (p.row[r].scale * p.scale[n]);
-      p.y[r * p.ld + n] = p.bias == nullptr ? y : y + p.bias[n];
+      p.y[r * p.ld + n] = to_storage<T>(p.bias == nullptr ? y : y + p.bias[n]);
     }
   }
 }
@@ -72,9 +78,8 @@ double peak(std::size_t iterations) {
 const Int8Kernels kInt8Reference = {
     .element_bytes = 1,
     .row_block = 1,
-    .min_max = min_max,
-    .quantize = quantize,
-    .multiply = multiply,
+    .f32 = {.min_max = min_max, .quantize = quantize, .multiply = multiply},
+    .bf16 = {.min_max = min_max, .quantize = quantize, .multiply = multiply},
     .peak = peak,
 };
 

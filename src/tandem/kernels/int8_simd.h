@@ -24,8 +24,8 @@
 namespace tandem::kernels::simd {
 
 // Writes one row of one panel: the order of int8.h.
-template <class Unit>
-[[gnu::always_inline]] inline void int8_store(const Int8Product& p, std::size_t row,
+template <class Unit, class T>
+[[gnu::always_inline]] inline void int8_store(const Int8Product<T>& p, std::size_t row,
                                               std::size_t column, const typename Unit::Sums& sums) {
   using V = typename Unit::V;
   constexpr int kVectors = kInt8Panel / V::kLanes;
@@ -37,7 +37,7 @@ template <class Unit>
     if (at >= p.columns) return;
     const std::size_t n = p.columns - at;
     V y = values[i] * (scale * V::load(p.scale + at));
-    float* to = p.y + row * p.ld + at;
+    T* to = p.y + row * p.ld + at;
     if (n >= V::kLanes) {
       if (p.bias != nullptr) y = y + V::load(p.bias + at);
       V::store(y, to);
@@ -49,8 +49,8 @@ template <class Unit>
 }
 
 // kRows rows times kPanels panels, over the whole reduction in registers.
-template <class Unit, int kRows, int kPanels>
-[[gnu::always_inline]] inline void int8_block(const Int8Product& p, std::size_t row,
+template <class Unit, int kRows, int kPanels, class T>
+[[gnu::always_inline]] inline void int8_block(const Int8Product<T>& p, std::size_t row,
                                               std::size_t panel) {
   typename Unit::Sums sums[kRows][kPanels];
   unroll<kRows>([&](auto r) __attribute__((always_inline)) {
@@ -80,16 +80,16 @@ template <class Unit, int kRows, int kPanels>
   });
 }
 
-template <class Unit, int kRows, int kPanels>
-void int8_rows(const Int8Product& p, std::size_t panel) {
+template <class Unit, int kRows, int kPanels, class T>
+void int8_rows(const Int8Product<T>& p, std::size_t panel) {
   for (std::size_t row = 0; row < p.rows; row += kRows) {
     int8_block<Unit, kRows, kPanels>(p, row, panel);
   }
 }
 
 // kPanels (at most 3) at a time: they stay in the cache while all rows pass.
-template <class Unit, int kRows, int kPanels>
-void int8_multiply(const Int8Product& p) {
+template <class Unit, int kRows, int kPanels, class T>
+void int8_multiply(const Int8Product<T>& p) {
   const std::size_t panels = (p.columns + kInt8Panel - 1) / kInt8Panel;
   std::size_t panel = 0;
   for (; panel + kPanels <= panels; panel += kPanels) int8_rows<Unit, kRows, kPanels>(p, panel);
@@ -104,8 +104,8 @@ void int8_multiply(const Int8Product& p) {
   }
 }
 
-template <class V>
-void int8_min_max(std::size_t count, const float* x, float* min, float* max) {
+template <class V, class T>
+void int8_min_max(std::size_t count, const T* x, float* min, float* max) {
   V low = V::zero();
   V high = V::zero();
   for_each_vector<V>(
@@ -126,8 +126,8 @@ void int8_min_max(std::size_t count, const float* x, float* min, float* max) {
   }
 }
 
-template <class Unit>
-bool int8_quantize(std::size_t count, const float* x, Int8Range range, std::byte* q) {
+template <class Unit, class T>
+bool int8_quantize(std::size_t count, const T* x, Int8Range range, std::byte* q) {
   using V = typename Unit::V;
   auto* to = reinterpret_cast<typename Unit::Element*>(q);
   const V scale = V::set1(range.scale);
@@ -168,13 +168,19 @@ double int8_peak(std::size_t iterations) {
   return 2.0 * kChains * kInt8GroupBytes * static_cast<double>(iterations);
 }
 
+template <class Unit, int kRows, int kPanels, class T>
+constexpr Int8Kernels::Of<T> int8_kernels_of() {
+  return {.min_max = int8_min_max<typename Unit::V, T>,
+          .quantize = int8_quantize<Unit, T>,
+          .multiply = int8_multiply<Unit, kRows, kPanels, T>};
+}
+
 template <class Unit, int kRows, int kPanels, int kPeakChains>
 constexpr Int8Kernels int8_kernels() {
   return {.element_bytes = sizeof(typename Unit::Element),
           .row_block = kRows,
-          .min_max = int8_min_max<typename Unit::V>,
-          .quantize = int8_quantize<Unit>,
-          .multiply = int8_multiply<Unit, kRows, kPanels>,
+          .f32 = int8_kernels_of<Unit, kRows, kPanels, float>(),
+          .bf16 = int8_kernels_of<Unit, kRows, kPanels, bfloat16>(),
           .peak = int8_peak<Unit, kPeakChains>};
 }
 

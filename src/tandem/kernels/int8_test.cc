@@ -45,10 +45,11 @@ struct Layer {
 
 using Range = std::optional<Int8Range>;  // none: dynamic
 
-std::vector<float> run(const Context& ctx, const Int8Weight& weight, const Range& range,
-                       const std::vector<float>& x, const float* bias) {
+template <class T>
+std::vector<T> run(const Context& ctx, const Int8Weight& weight, const Range& range,
+                   const std::vector<T>& x, const float* bias) {
   const std::size_t rows = x.size() / weight.in_features();
-  std::vector<float> y(rows * weight.out_features(), -7.0f);
+  std::vector<T> y(rows * weight.out_features(), to_storage<T>(-7.0f));
   if (range) {
     int8_linear_forward(ctx, rows, weight, *range, x.data(), bias, y.data());
   } else {
@@ -159,6 +160,18 @@ std::vector<float> values_with_ties(std::size_t count, const Range& range) {
   return x;
 }
 
+std::vector<bfloat16> rounded(const std::vector<float>& x) {
+  std::vector<bfloat16> to(x.size());
+  std::transform(x.begin(), x.end(), to.begin(), to_bfloat16);
+  return to;
+}
+
+std::vector<float> widened(const std::vector<bfloat16>& x) {
+  std::vector<float> to(x.size());
+  std::transform(x.begin(), x.end(), to.begin(), [](bfloat16 value) { return to_float(value); });
+  return to;
+}
+
 TEST(Int8, EveryImplementationGivesTheBitsOfTheReference) {
   Runtime plain("int8=reference");
   for (const std::string& name : fast_implementations("int8")) {
@@ -171,6 +184,26 @@ TEST(Int8, EveryImplementationGivesTheBitsOfTheReference) {
         for (const float* bias : {static_cast<const float*>(nullptr), layer.bias.data()}) {
           EXPECT_TRUE(same_bits(run(runtime.context(), weight, range, x, bias),
                                 run(plain.context(), weight, range, x, bias)))
+              << name << ": " << M << " rows, " << N << " x " << K;
+        }
+      }
+    }
+  }
+}
+
+// bf16 rows are widened, which is exact, and results rounded.
+TEST(Int8, Bf16RowsGiveTheRoundedResultsOfTheirValues) {
+  for (const std::string& name : all_implementations()) {
+    Runtime runtime("int8=" + name);
+    const Context ctx = runtime.context();
+    for (const auto& [M, N, K] : kShapes) {
+      const Layer layer(N, K);
+      const Int8Weight weight = layer.pack(ctx);
+      for (const Range& range : kRanges) {
+        const std::vector<bfloat16> x = rounded(values_with_ties(M * K, range));
+        for (const float* bias : {static_cast<const float*>(nullptr), layer.bias.data()}) {
+          EXPECT_EQ(run(ctx, weight, range, x, bias),
+                    rounded(run(ctx, weight, range, widened(x), bias)))
               << name << ": " << M << " rows, " << N << " x " << K;
         }
       }
@@ -355,12 +388,13 @@ TEST(Int8Weight, RefusesWhatDoesNotFit) {
                 ThrowsMessage<InvalidArgument>(HasSubstr("scale of output feature 1 is")));
     EXPECT_THAT(
         [&] {
-          run(ctx, Layer(1, 1).pack(ctx), Int8Range{scale, 0}, {1}, nullptr);
+          run<float>(ctx, Layer(1, 1).pack(ctx), Int8Range{scale, 0}, {1}, nullptr);
         },
         ThrowsMessage<InvalidArgument>(HasSubstr("an int8 range with the scale")));
   }
-  EXPECT_THAT([&] { int8_linear_forward_dynamic(ctx, 0, Int8Weight(), nullptr, nullptr, nullptr); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("empty")));
+  EXPECT_THAT(
+      [&] { int8_linear_forward_dynamic<float>(ctx, 0, Int8Weight(), nullptr, nullptr, nullptr); },
+      ThrowsMessage<InvalidArgument>(HasSubstr("empty")));
 }
 
 }  // namespace

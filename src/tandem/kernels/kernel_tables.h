@@ -285,6 +285,7 @@ struct Int8Row {
 };
 
 // Some rows of x times some panels of the weight.
+template <class T>
 struct Int8Product {
   std::size_t rows = 0;     // rows of x and y
   std::size_t columns = 0;  // columns of y: output features
@@ -299,18 +300,24 @@ struct Int8Product {
   const float* scale = nullptr;            // [columns] and zeros up to a whole panel
   const std::int32_t* row_sums = nullptr;  // as scale
   const float* bias = nullptr;             // [columns] or null
-  float* y = nullptr;
+  T* y = nullptr;
   std::size_t ld = 0;  // elements between the rows of y
 };
 
 struct Int8Kernels {
+  // T: the type of x and y.
+  template <class T>
+  struct Of {
+    // The smallest and the largest of x and 0; NaNs do not count.
+    void (*min_max)(std::size_t count, const T* x, float* min, float* max);
+    // Returns whether a NaN is among x.
+    bool (*quantize)(std::size_t count, const T* x, Int8Range range, std::byte* q);
+    void (*multiply)(const Int8Product<T>&);
+  };
   std::size_t element_bytes;  // bytes of a quantized activation
   std::size_t row_block;      // rows that multiply() takes at once
-  // The smallest and the largest of x and 0; NaNs do not count.
-  void (*min_max)(std::size_t count, const float* x, float* min, float* max);
-  // Returns whether a NaN is among x.
-  bool (*quantize)(std::size_t count, const float* x, Int8Range range, std::byte* q);
-  void (*multiply)(const Int8Product&);
+  Of<float> f32;
+  Of<bfloat16> bf16;
   // As GemmKernels::peak_f32: rounds on registers; returns the operations done.
   double (*peak)(std::size_t iterations);
 };

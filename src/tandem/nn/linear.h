@@ -18,13 +18,14 @@
 namespace tandem::nn {
 
 // The product of linear_forward() on 8-bit integers.
-inline void int8_linear_forward(const Pass& pass, const Int8Linear& int8, const Linear& linear,
-                                std::size_t rows, const float* x, float* y) {
+template <class T>
+void int8_linear_forward(const Pass& pass, const Int8Linear& int8, const Linear& linear,
+                         std::size_t rows, const T* x, T* y) {
   const float* bias = pass.weights.vector(linear.bias);
   if (int8.input) {
-    kernels::int8_linear_forward(pass.context, rows, int8.weight, *int8.input, x, bias, y);
+    kernels::int8_linear_forward<T>(pass.context, rows, int8.weight, *int8.input, x, bias, y);
   } else {
-    kernels::int8_linear_forward_dynamic(pass.context, rows, int8.weight, x, bias, y);
+    kernels::int8_linear_forward_dynamic<T>(pass.context, rows, int8.weight, x, bias, y);
   }
 }
 
@@ -39,10 +40,10 @@ void base_linear_forward(const Pass& pass, const Linear& linear, std::span<const
   const std::size_t rows = x.size() / linear.in_features;
   if constexpr (std::is_same_v<T, float>) {
     if (weights.observer != nullptr) weights.observer->saw(linear, rows, x.data());
-    if (const Int8Linear* int8 = int8_at(weights, linear.weight)) {
-      int8_linear_forward(pass, *int8, linear, rows, x.data(), y.data());
-      return;
-    }
+  }
+  if (const Int8Linear* int8 = int8_at(weights, linear.weight)) {
+    int8_linear_forward<T>(pass, *int8, linear, rows, x.data(), y.data());
+    return;
   }
   const T* const weight = weights.matrix<T>(linear.weight);
   const float* const bias = weights.vector(linear.bias);
@@ -61,8 +62,8 @@ void base_linear_forward(const Pass& pass, const Linear& linear, std::span<const
                              weight, bias, y.data());
 }
 
-// y = x·Wᵀ + b, overwritten.   x: [R, in_features] T.   y: [R, out_features] T. With T = float,
-// Weights::int8 and Weights::observer apply.
+// y = x·Wᵀ + b, overwritten.   x: [R, in_features] T.   y: [R, out_features] T. Weights::int8
+// applies, with T = float also Weights::observer.
 template <class T>
 void linear_forward(const Pass& pass, const Linear& linear, std::span<const T> x, std::span<T> y) {
   base_linear_forward<T>(pass, linear, x, y);

@@ -24,7 +24,8 @@ class PackedLinears;   // packed_linear.h
 inline constexpr std::size_t kNoParameter = std::numeric_limits<std::size_t>::max();
 
 // The weights of one step: the f32 masters and, when products are to run in bf16, their rounded
-// copy. `int8` and `observer` are for forward passes without bf16 that no backward follows.
+// copy. `int8` and `observer` are for forward passes that no backward follows, `observer` for those
+// without bf16. Where a layer is in `int8`, its part of the bf16 copy is not read.
 struct Weights {
   std::span<const float> f32;          // [layout.size()]
   std::span<const bfloat16> bf16;      // [layout.bf16_size()], or empty

@@ -86,8 +86,10 @@ class Trainer {
   void continue_from(const Continuation& from);
 
   // Evaluations from here on run the linear layers of `int8`, which outlives the trainer, on 8-bit
-  // integers, the others in f32 (which the task must expect).
-  void evaluate_int8(const nn::Int8Linears& int8) { int8_ = &int8; }
+  // integers, and the rest in `precision`, which the task must expect.
+  void evaluate_int8(const nn::Int8Linears& int8, nn::Precision precision) {
+    int8_ = {&int8, precision};
+  }
 
   // Evaluates the current weights; metrics with prefix "eval" or "test". Writes prediction files
   // into output_dir. Collective.
@@ -111,8 +113,9 @@ class Trainer {
   // Where the next update's data lies, counted in updates: behind --ignore_data_skip not the step.
   std::int64_t updates_into_data() const { return state_.global_step - resume_.repeated_updates; }
   nn::Weights weights() const {
-    if (int8_ != nullptr) return {parts_.model.weights(), {}, int8_};
-    return {parts_.model.weights(), parts_.model.bf16_weights()};
+    nn::Weights weights{parts_.model.weights(), parts_.model.bf16_weights(), int8_.linears};
+    if (int8_.linears != nullptr && int8_.precision == nn::Precision::kFloat32) weights.bf16 = {};
+    return weights;
   }
   TrainedArenas trained_arenas() const;
   // Plan, state and weights as before the first step of this run.
@@ -167,7 +170,12 @@ class Trainer {
   double seconds_of_training() const;
 
   TrainerParts parts_;
-  const nn::Int8Linears* int8_ = nullptr;  // null: evaluations run as trained
+  // linears null: evaluations run as trained.
+  struct Int8Evaluation {
+    const nn::Int8Linears* linears = nullptr;
+    nn::Precision precision = nn::Precision::kFloat32;
+  };
+  Int8Evaluation int8_;
   MemoryTracker memory_;
   TrainingPlan plan_;
   TrainerState state_;

@@ -172,9 +172,8 @@ void EncoderModel::check_pass(const nn::Weights& weights, const nn::PackedBatch&
         "the weights have {} f32 and {} bf16 elements; expected {} and {} (or none)",
         weights.f32.size(), weights.bf16.size(), layout_.size(), layout_.bf16_size());
   }
-  if ((weights.int8 != nullptr || weights.observer != nullptr) && !weights.bf16.empty()) {
-    raise<InvalidArgument>(
-        "int8 layers and observers of linear layers need f32; found bf16 weights");
+  if (weights.observer != nullptr && !weights.bf16.empty()) {
+    raise<InvalidArgument>("an observer of linear layers needs f32; found bf16 weights");
   }
   if (weights.observer != nullptr && is_training(activations.kind())) {
     raise<InvalidArgument>("an observer of linear layers needs activations of an inference");
