@@ -14,6 +14,7 @@
 #include "tandem/kernels/gemm_packed.h"
 #include "tandem/kernels/gemm_packing.h"
 #include "tandem/kernels/gemm_units.h"
+#include "tandem/kernels/row_groups.h"
 #include "tandem/kernels/simd/unroll.h"
 
 namespace tandem::kernels::simd {
@@ -132,23 +133,29 @@ void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column
   // Rows a multiple of 4 KB apart lie in the same sets of the L1 cache, which have no room for two
   // groups of rows.
   const bool room = slice.a.stride * sizeof(GemmUnit) % 4096 != 0;
-  const auto multiply_rows = [&](std::size_t row, auto cache) __attribute__((always_inline)) {
+  const auto multiply_rows = [&](std::size_t row, auto count, auto cache)
+      __attribute__((always_inline)) {
     const std::size_t next = row + kMr < slice.rows ? row + kMr : 0;
-    micro_kernel<Unit, kMr, kVectors, false>(
+    micro_kernel<Unit, count, kVectors, false>(
         slice.units, slice.a.data + row * slice.a.stride, slice.a.stride, panel, kNr,
         slice.tile + row * slice.ld + column, slice.ld, slice.accumulate,
         NextRows<kMr, cache>{slice.a.data + next * slice.a.stride, slice.a.stride, to_write});
   };
-  for (std::size_t row = 0; row < slice.rows; row += kMr) {
-    if constexpr (kPanels) {
+  if constexpr (kPanels) {
+    for (std::size_t row = 0; row < slice.rows; row += kMr) {
       micro_kernel<Unit, kMr, kVectors, true>(
           slice.units, slice.a.data + row / kMr * slice.a.stride, kMr, panel, kNr,
           slice.tile + row * slice.ld + column, slice.ld, slice.accumulate, next_slice);
-    } else if (room) {
-      multiply_rows(row, std::integral_constant<int, 1>{});
-    } else {
-      multiply_rows(row, std::integral_constant<int, 2>{});
     }
+  } else {
+    for_row_groups<kMr>(
+        slice.rows, [&](std::size_t row, auto count) __attribute__((always_inline)) {
+          if (room) {
+            multiply_rows(row, count, std::integral_constant<int, 1>{});
+          } else {
+            multiply_rows(row, count, std::integral_constant<int, 2>{});
+          }
+        });
   }
 }
 

@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "tandem/kernels/kernel_tables.h"
+#include "tandem/kernels/row_groups.h"
 #include "tandem/kernels/simd/loop.h"
 #include "tandem/kernels/simd/unroll.h"
 
@@ -82,9 +83,10 @@ template <class Unit, int kRows, int kPanels, class T>
 
 template <class Unit, int kRows, int kPanels, class T>
 void int8_rows(const Int8Product<T>& p, std::size_t panel) {
-  for (std::size_t row = 0; row < p.rows; row += kRows) {
-    int8_block<Unit, kRows, kPanels>(p, row, panel);
-  }
+  for_row_groups<kRows>(
+      p.rows, [&](std::size_t row, auto count) __attribute__((always_inline)) {
+        int8_block<Unit, count, kPanels>(p, row, panel);
+      });
 }
 
 // kPanels (at most 3) at a time: they stay in the cache while all rows pass.

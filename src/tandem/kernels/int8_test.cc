@@ -235,11 +235,15 @@ TEST(Int8, BitsDoNotDependOnTheOtherRows) {
     const Context ctx = runtime.context();
     const Int8Weight weight = layer.pack(ctx);
     for (const Range& range : kRanges) {
-      const std::vector<float> x = random_values(11 * layer.K, 1);
+      const std::vector<float> x = random_values(17 * layer.K, 1);
       const std::vector<float> all = run(ctx, weight, range, x, layer.bias.data());
-      const std::vector<float> last(x.end() - static_cast<long>(layer.K), x.end());
-      const std::vector<float> alone = run(ctx, weight, range, last, layer.bias.data());
-      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.end() - 50)) << name;
+      for (std::size_t rows = 1; rows < 17; ++rows) {
+        const std::vector<float> last(x.end() - static_cast<long>(rows * layer.K), x.end());
+        const std::vector<float> alone = run(ctx, weight, range, last, layer.bias.data());
+        EXPECT_TRUE(
+            std::equal(alone.begin(), alone.end(), all.end() - static_cast<long>(50 * rows)))
+            << name << ": " << rows;
+      }
     }
   }
 }

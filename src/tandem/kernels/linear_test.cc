@@ -340,6 +340,33 @@ TEST(Linear, RowsDoNotDependOnTheirNeighbours) {
   }
 }
 
+// Each number of rows up to three groups of a micro-kernel: the first rows of 24, the same bits.
+template <class T>
+void compare_few_rows() {
+  const Shape s{24, 100, 333};
+  const Operands<T> in(s);
+  for (const std::string& name : fast_implementations("gemm", kPrecisionOf<T>)) {
+    if (name.starts_with("onednn")) continue;
+    Runtime runtime("gemm=" + name, 2, kPrecisionOf<T>);
+    const auto y_of = [&](std::size_t rows) {
+      std::vector<T> y(rows * s.N);
+      linear_forward(runtime.context(), rows, s.N, s.K, in.x.data(), in.weight.data(),
+                     in.bias.data(), y.data());
+      return y;
+    };
+    const std::vector<T> all = y_of(s.M);
+    for (std::size_t rows = 1; rows < s.M; ++rows) {
+      const auto end = all.begin() + static_cast<std::ptrdiff_t>(rows * s.N);
+      EXPECT_TRUE(same_bits(y_of(rows), {all.begin(), end})) << name << ": " << rows;
+    }
+  }
+}
+
+TEST(Linear, FewRowsHaveTheBitsOfMany) {
+  compare_few_rows<float>();
+  compare_few_rows<bfloat16>();
+}
+
 TEST(Linear, NanReachesTheOutput) {
   for (const std::string& name : running_implementations("gemm", Precision::kFloat32)) {
     Runtime runtime("gemm=" + name, 2, Precision::kFloat32);
