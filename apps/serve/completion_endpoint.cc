@@ -286,7 +286,7 @@ Route route_of(const char* path, const Form& form, const char* example, const st
 ordered_json continue_inputs(const json& body, const CompletionLimits& limits,
                              const TextGenerator& generator, const std::stop_token& cancelled) {
   constexpr std::size_t kTokens = 100;
-  const CompletionFields fields = inference_fields(body, limits);
+  const CompletionFields fields = inference_fields(body);
   const auto texts = prompts_of(body["inputs"], "inputs", limits.max_texts);
   std::vector<std::vector<std::int32_t>> prompts;
   for (const std::string& text : texts) prompts.push_back(generator.tokens_of_text(text));

@@ -24,11 +24,6 @@ double number_of(const std::string& name, const json& value, double min, double 
   return value.get<double>();
 }
 
-bool boolean_of(const std::string& name, const json& value) {
-  if (!value.is_boolean()) raise<DataError>("{} is {}, expected true or false", name, shown(value));
-  return value.get<bool>();
-}
-
 // 0 asks for the likeliest tokens.
 void set_temperature(const std::string& name, const json& value, CompletionFields& fields) {
   const double temperature = number_of(name, value, 0, 100);
@@ -75,7 +70,7 @@ void set_stream_options(const std::string& name, const json& value, CompletionFi
     const std::string where = name + "." + option.substr(0, 80);
     if (option != "include_usage")
       raise<DataError>("{} is not known; known is include_usage", where);
-    fields.include_usage = boolean_of(where, setting);
+    fields.include_usage = boolean_value(where, setting);
   }
 }
 
@@ -98,7 +93,7 @@ const std::map<std::string, Set>& openai_setters() {
          fields.choices = count_value(name, value, 1, 1 << 10);
        }},
       {"stream", [](const std::string& name, const json& value,
-                    CompletionFields& fields) { fields.stream = boolean_of(name, value); }},
+                    CompletionFields& fields) { fields.stream = boolean_value(name, value); }},
       {"stream_options", set_stream_options}};
   return setters;
 }
@@ -158,7 +153,7 @@ CompletionFields openai_fields(const json& body, const std::string& input,
   for (const auto& [name, value] : body.items()) {
     if (name == input || value.is_null() || is_ignored(name)) continue;
     if (name == "model") {  // one model is served, under any name
-      if (!value.is_string()) raise<DataError>("model is {}, expected a string", shown(value));
+      string_value(name, value);
     } else if (const auto set = openai_setters().find(name); set != openai_setters().end()) {
       set->second(name, value, fields);
     } else {
@@ -172,13 +167,13 @@ CompletionFields openai_fields(const json& body, const std::string& input,
   return fields;
 }
 
-CompletionFields inference_fields(const json& body, const CompletionLimits&) {
+CompletionFields inference_fields(const json& body) {
   CompletionFields fields;
   SamplingOptions& sampling = fields.options.sampling;
   sampling.sample = false;
   for_each_parameter(body, [&](const std::string& name, const json& value) {
     if (name == "do_sample") {
-      sampling.sample = boolean_of(name, value);
+      sampling.sample = boolean_value(name, value);
     } else if (name == "temperature") {
       sampling.temperature = number_of(name, value, 1e-3, 100);
     } else if (name == "max_new_tokens") {
@@ -186,7 +181,7 @@ CompletionFields inference_fields(const json& body, const CompletionLimits&) {
     } else if (name == "stop" || name == "stop_sequences") {
       set_stop(name, value, fields);
     } else if (name == "return_full_text") {
-      fields.full_text = boolean_of(name, value);
+      fields.full_text = boolean_value(name, value);
     } else if (name == "top_p" || name == "top_k" || name == "seed") {
       openai_setters().at(name)(name, value, fields);
     } else {

@@ -39,7 +39,7 @@ struct CompletionFields {
 CompletionFields openai_fields(const nlohmann::json& body, const std::string& input,
                                const CompletionLimits& limits);
 // "parameters" of text-generation-inference.
-CompletionFields inference_fields(const nlohmann::json& body, const CompletionLimits& limits);
+CompletionFields inference_fields(const nlohmann::json& body);
 
 // Names of fields, for errors.
 std::vector<const char*> openai_field_names();

@@ -40,16 +40,6 @@ std::vector<TextToEmbed> texts_of(const json& inputs, const std::string& name,
   return texts;
 }
 
-bool boolean_of(const std::string& name, const json& value) {
-  if (!value.is_boolean()) raise<DataError>("{} is {}, expected true or false", name, shown(value));
-  return value.get<bool>();
-}
-
-std::string string_of(const std::string& name, const json& value) {
-  if (!value.is_string()) raise<DataError>("{} is {}, expected a string", name, shown(value));
-  return value.get<std::string>();
-}
-
 std::size_t dimensions_of(const json& value) {
   constexpr std::int64_t kMost = 1 << 20;  // a client of embeddings knows the model's number
   if (!value.is_number_integer() || value.get<std::int64_t>() < 1 ||
@@ -66,15 +56,15 @@ std::size_t dimensions_of(const json& value) {
 
 void set_parameter(const std::string& name, const json& value, EmbedRequest& request) {
   if (name == "normalize") {
-    request.normalize = boolean_of(name, value);
+    request.normalize = boolean_value(name, value);
   } else if (name == "truncate") {
-    request.truncate = boolean_of(name, value);
+    request.truncate = boolean_value(name, value);
   } else if (name == "prompt_name") {
-    request.prompt_name = string_of(name, value);
+    request.prompt_name = string_value(name, value);
   } else if (name == "dimensions") {
     request.truncate_dim = dimensions_of(value);
   } else if (name == "truncation_direction") {
-    std::string side = string_of(name, value);
+    std::string side = string_value(name, value);
     if (side != "right" && side != "Right")
       raise<DataError>("truncation_direction is {}, expected right: the end is cut", shown(value));
   } else {
@@ -141,7 +131,7 @@ OpenAiRequest openai_request(const json& body) {
   for (const auto& [name, value] : body.items()) {
     if (name == "input" || name == "user" || value.is_null()) continue;
     if (name == "model") {
-      string_of(name, value);  // one model is served, whatever clients call it
+      string_value(name, value);  // one model is served, whatever clients call it
     } else if (name == "dimensions") {
       request.embed.truncate_dim = dimensions_of(value);
     } else if (name == "encoding_format") {

@@ -24,6 +24,16 @@ std::string text_entry(const json& object, const char* key, const std::string& w
   return object[key].get<std::string>();
 }
 
+bool boolean_value(const std::string& name, const json& value) {
+  if (!value.is_boolean()) raise<DataError>("{} is {}, expected true or false", name, shown(value));
+  return value.get<bool>();
+}
+
+std::string string_value(const std::string& name, const json& value) {
+  if (!value.is_string()) raise<DataError>("{} is {}, expected a string", name, shown(value));
+  return value.get<std::string>();
+}
+
 std::size_t count_value(const std::string& name, const json& value, std::int64_t min,
                         std::int64_t max) {
   if (!value.is_number_integer() || value.get<std::int64_t>() < min ||

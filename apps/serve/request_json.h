@@ -19,6 +19,10 @@ std::string shown(const nlohmann::json& value);
 std::string text_entry(const nlohmann::json& object, const char* key, const std::string& where,
                        const char* expected);
 
+// Values of these types. Throw DataError.
+bool boolean_value(const std::string& name, const nlohmann::json& value);
+std::string string_value(const std::string& name, const nlohmann::json& value);
+
 // A value within the limits. Throws DataError.
 std::size_t count_value(const std::string& name, const nlohmann::json& value, std::int64_t min,
                         std::int64_t max);

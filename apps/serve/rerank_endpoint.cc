@@ -15,21 +15,11 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
-std::string string_of(const std::string& name, const json& value) {
-  if (!value.is_string()) raise<DataError>("{} is {}, expected a text", name, shown(value));
-  return value.get<std::string>();
-}
-
-bool boolean_of(const std::string& name, const json& value) {
-  if (!value.is_boolean()) raise<DataError>("{} is {}, expected true or false", name, shown(value));
-  return value.get<bool>();
-}
-
 // A document of Cohere's form may be an object with a text.
 std::string passage_of(const std::string& name, const json& value, bool objects) {
   if (objects && value.is_object())
     return text_entry(value, "text", name, "a text or an object with text");
-  return string_of(name, value);
+  return string_value(name, value);
 }
 
 std::vector<std::string> passages_of(const json& body, const std::string& key,
@@ -54,13 +44,13 @@ ordered_json rank_texts(const json& body, std::size_t max_texts, const FindScore
   for (const auto& [name, value] : body.items()) {
     if (name == "texts" || (value.is_null() && name != "query")) continue;
     if (name == "query") {
-      request.query = string_of(name, value);
+      request.query = string_value(name, value);
     } else if (name == "raw_scores") {
-      request.raw_scores = boolean_of(name, value);
+      request.raw_scores = boolean_value(name, value);
     } else if (name == "return_text") {
-      return_text = boolean_of(name, value);
+      return_text = boolean_value(name, value);
     } else if (name == "truncate") {
-      request.truncate = boolean_of(name, value);
+      request.truncate = boolean_value(name, value);
     } else if (name == "truncation_direction") {
       if (value != "right" && value != "Right")
         raise<DataError>("{} is {}, expected right: the end is cut", name, shown(value));
@@ -103,15 +93,15 @@ DocumentsRequest documents_request(const json& body, std::size_t max_texts) {
   for (const auto& [name, value] : body.items()) {
     if (name == "documents" || (value.is_null() && name != "query")) continue;
     if (name == "query") {
-      request.rerank.query = string_of(name, value);
+      request.rerank.query = string_value(name, value);
     } else if (name == "top_n") {
       if (!value.is_number_integer() || value.get<std::int64_t>() < 1)
         raise<DataError>("top_n is {}, expected a positive integer", shown(value));
       request.top_n = static_cast<std::size_t>(value.get<std::int64_t>());
     } else if (name == "return_documents") {
-      request.return_documents = boolean_of(name, value);
+      request.return_documents = boolean_value(name, value);
     } else if (name == "model") {
-      string_of(name, value);  // one model is served, under any name
+      string_value(name, value);  // one model is served, under any name
     } else {
       raise<DataError>("{} is unknown, expected model, query, documents, top_n or return_documents",
                        name.substr(0, 80));

@@ -144,10 +144,9 @@ std::chrono::milliseconds milliseconds(double seconds) {
 bool parse_options(const std::vector<std::string>& words, Options& options) {
   CLI::App app(
       "Answers questions, labels texts, finds entities, embeds or continues texts, as the model "
-      "was "
-      "trained for, in a browser, and for programs in the form of Hugging Face's inference API; "
-      "embeddings, texts and conversations also in that of OpenAI. Only this machine can reach it "
-      "unless --host allows more.",
+      "was trained for, in a browser, and for programs in the form of Hugging Face's inference "
+      "API; embeddings, texts and conversations also in that of OpenAI. Only this machine can "
+      "reach it unless --host allows more.",
       "tandem serve");
   // With the defaults, more than a request of 1 MiB of words has.
   options.answer.max_windows = 1024;

@@ -10,6 +10,7 @@
 #include <map>
 #include <string_view>
 
+#include "apps/serve/completion_endpoint.h"
 #include "apps/serve/label_endpoint.h"
 #include "apps/serve/question_endpoint.h"
 #include "fuzz/memory.h"
@@ -111,12 +112,49 @@ std::vector<std::vector<apps::LabelScore>> find_labels(std::span<const apps::Lab
   return std::vector<std::vector<apps::LabelScore>>(texts.size(), {{2, 0.5}, {0, 0.3}, {1, 0.2}});
 }
 
+// Every byte is a token.
+std::vector<std::int32_t> bytes_of(std::string_view text) {
+  return {reinterpret_cast<const std::uint8_t*>(text.data()),
+          reinterpret_cast<const std::uint8_t*>(text.data()) + text.size()};
+}
+
+std::vector<std::int32_t> bytes_of_chat(const nlohmann::ordered_json& messages) {
+  std::vector<std::int32_t> tokens;
+  for (const auto& message : messages) {
+    const auto text = bytes_of(message.at("content").get_ref<const std::string&>());
+    tokens.insert(tokens.end(), text.begin(), text.end());
+  }
+  return tokens;
+}
+
+// The begin of the prompt.
+apps::Generation repeat_prompt(std::span<const std::int32_t> prompt,
+                               const apps::GenerationOptions& options,
+                               FunctionRef<void(std::string_view)> on_text,
+                               const std::stop_token&) {
+  const std::size_t count = std::min(prompt.size(), options.max_new_tokens);
+  apps::Generation made;
+  made.tokens.assign(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(count));
+  made.text.assign(count, 'a');
+  on_text(made.text);
+  return made;
+}
+
+// Server-sent events, the last of which ends the stream.
+void check_stream(const apps::HttpResponse& response) {
+  std::string sent;
+  response.stream([&](std::string_view piece) { sent += piece; }, {});
+  fuzz::require(response.status == 200 && sent.starts_with("data: ") &&
+                sent.ends_with("data: [DONE]\n\n"));
+}
+
 void check(const apps::InferenceService& service, const std::uint8_t* data, std::size_t size) {
   const apps::HttpRequest request = request_of({reinterpret_cast<const char*>(data), size});
   const apps::HttpResponse response = service.handle(request);
   constexpr std::array<int, 5> kStatuses = {200, 400, 403, 404, 405};
   fuzz::require(std::find(kStatuses.begin(), kStatuses.end(), response.status) != kStatuses.end());
   fuzz::require((response.status == 405) == !response.allow.empty());
+  if (response.stream) return check_stream(response);
   if (response.content_type != "application/json") {
     fuzz::require(response.status == 200 && request.method != "POST");
     return;
@@ -132,11 +170,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const apps::ServiceOptions options{
       .model = "demo", .num_parameters = 1, .allowed_hosts = {}};
   static const std::vector<std::string> labels = {"B-a", "I-a", "O"};
+  // Each text has a thread of its own.
+  static const apps::CompletionLimits limits{
+      .positions = 4096, .max_new_tokens = 256, .max_texts = 3, .time_limit = {}};
   static const std::array services = {
       apps::InferenceService(options, apps::question_endpoint({}, 32, find_answers)),
       apps::InferenceService(options, apps::text_endpoint({}, 32, labels, find_labels)),
       apps::InferenceService(
-          options, apps::token_endpoint({}, apps::Aggregation::kFirst, 32, labels, find_tokens))};
+          options, apps::token_endpoint({}, apps::Aggregation::kFirst, 32, labels, find_tokens)),
+      apps::InferenceService(options, apps::completion_endpoint("demo", limits, {{"chat", true}},
+                                                                {.tokens_of_text = bytes_of,
+                                                                 .tokens_of_chat = bytes_of_chat,
+                                                                 .generate = repeat_prompt}))};
   // A request has 10,000 values at most, so its JSON is little more than its texts, which are kept
   // as parsed and as questions; the windows of 4 KB of context and the answers take the rest.
   const fuzz::MemoryLimit limit(64 * size + (std::size_t{2} << 20));
