@@ -127,20 +127,26 @@ class JobTest : public ::testing::Test {
   }
   // A small decoder, drawn from the seed.
   std::string decoder() const {
-    if (std::filesystem::exists(path("decoder"))) return path("decoder").native();
-    std::filesystem::create_directory(path("decoder_tokenizer"));
-    write_decoder_tokenizer(path("decoder_tokenizer"), kChatTemplate);
+    return drawn_decoder("decoder",
+                         "hidden_size=32,num_attention_heads=4,num_key_value_heads=2,"
+                         "num_hidden_layers=2,intermediate_size=48");
+  }
+  // One of the name and size, `sizes` as in --config_overrides.
+  std::string drawn_decoder(const std::string& name, const std::string& sizes) const {
+    if (std::filesystem::exists(path(name))) return path(name).native();
+    const std::filesystem::path tokenizer = path("decoder_tokenizer");
+    if (std::filesystem::create_directory(tokenizer))
+      write_decoder_tokenizer(tokenizer, kChatTemplate);
     run_ok({kProgram,
             "run_clm",
             "--model_type",
             "llama",
             "--config_overrides",
-            "hidden_size=32,num_attention_heads=4,num_key_value_heads=2,num_hidden_layers=2,"
-            "intermediate_size=48,vocab_size=432,max_position_embeddings=128",
+            sizes + ",vocab_size=432,max_position_embeddings=128",
             "--tokenizer_name",
-            path("decoder_tokenizer").native(),
+            tokenizer.native(),
             "--output_dir",
-            path("decoder").native(),
+            path(name).native(),
             "--train_file",
             texts(),
             "--validation_split_percentage",
@@ -152,7 +158,7 @@ class JobTest : public ::testing::Test {
             "1",
             "--save_strategy",
             "no"});
-    return path("decoder").native();
+    return path(name).native();
   }
   static constexpr const char* kChatTemplate =
       "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + "

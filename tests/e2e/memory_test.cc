@@ -43,34 +43,6 @@ class Memory : public JobTest {
     return out;
   }
 
-  // A decoder with 10 million parameters in its layers.
-  std::string larger_decoder() const {
-    const std::string tokenizer = decoder();
-    run_ok({kProgram,
-            "run_clm",
-            "--model_type",
-            "llama",
-            "--config_overrides",
-            "hidden_size=512,num_attention_heads=8,num_key_value_heads=4,num_hidden_layers=4,"
-            "intermediate_size=1024,vocab_size=432,max_position_embeddings=128",
-            "--tokenizer_name",
-            tokenizer,
-            "--output_dir",
-            path("larger").native(),
-            "--train_file",
-            texts(),
-            "--validation_split_percentage",
-            "0",
-            "--block_size",
-            "16",
-            "--do_train",
-            "--max_steps",
-            "1",
-            "--save_strategy",
-            "no"});
-    return path("larger").native();
-  }
-
   // Output of the agent of a job with this many workers.
   std::string elastic_output(int workers, const Words& flags) const {
     Words command =
@@ -123,7 +95,11 @@ TEST_F(Memory, ThePlanHoldsForAdapters) {
   constexpr double kProgramMib = 5;
   const Words adapters = {"--use_peft", "--lora_target_modules", "all-linear", "--save_strategy",
                           "no",         "--overwrite_output_dir"};
-  const std::string larger = larger_decoder();
+  // 10 million parameters in its layers.
+  const std::string larger = drawn_decoder(
+      "larger",
+      "hidden_size=512,num_attention_heads=8,num_key_value_heads=4,num_hidden_layers=4,"
+      "intermediate_size=1024");
   for (const char* command : {"run_glue", "run_sft"}) {
     use(demo_task(command));
     const bool decodes = command == std::string_view("run_sft");

@@ -68,14 +68,20 @@ class CausalLanguageGoldenTest : public ::testing::TestWithParam<std::string> {
     }
   }
 
+  // Empty in f32.
+  std::vector<bfloat16> rounded_weights(const kernels::Context& context,
+                                        Precision precision) const {
+    std::vector<bfloat16> bf16;
+    if (precision == Precision::kFloat32) return bf16;
+    bf16.resize(model_->layout().bf16_size());
+    kernels::convert(context, bf16.size(), weights_.data(), bf16.data());
+    return bf16;
+  }
+
   // The loss; the gradients go to grads_, the hidden states stay in activations_.
   double pass(const kernels::Context& context, Precision precision, CausalLanguageHead& head,
               PassKind kind = PassKind::kTraining) {
-    std::vector<bfloat16> bf16;
-    if (precision == Precision::kBfloat16) {
-      bf16.resize(model_->layout().bf16_size());
-      kernels::convert(context, bf16.size(), weights_.data(), bf16.data());
-    }
+    const std::vector<bfloat16> bf16 = rounded_weights(context, precision);
     const nn::Weights weights{weights_, bf16};
     activations_ =
         model_->make_activations({batch_.rows(), batch_.num_sequences()}, precision, kind);
@@ -213,11 +219,7 @@ TEST_P(CausalLanguageGoldenTest, RowsBehindKeptKeysHaveTheBitsOfTheWholeText) {
   const auto ids = expected_.at("inputs").at("input_ids")[0].get<std::vector<std::int32_t>>();
   for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
     TestContext context(2, "", precision);
-    std::vector<bfloat16> bf16;
-    if (precision == Precision::kBfloat16) {
-      bf16.resize(model_->layout().bf16_size());
-      kernels::convert(context, bf16.size(), weights_.data(), bf16.data());
-    }
+    const std::vector<bfloat16> bf16 = rounded_weights(context, precision);
     const nn::Weights weights{weights_, bf16};
     Activations activations =
         model_->make_activations({ids.size(), 1}, precision, PassKind::kInference);
@@ -249,11 +251,7 @@ TEST_P(CausalLanguageGoldenTest, TextsSideBySideHaveTheBitsOfEachAlone) {
   const auto ids = expected_.at("inputs").at("input_ids")[0].get<std::vector<std::int32_t>>();
   for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
     TestContext context(2, "", precision);
-    std::vector<bfloat16> bf16;
-    if (precision == Precision::kBfloat16) {
-      bf16.resize(model_->layout().bf16_size());
-      kernels::convert(context, bf16.size(), weights_.data(), bf16.data());
-    }
+    const std::vector<bfloat16> bf16 = rounded_weights(context, precision);
     const nn::Weights weights{weights_, bf16};
     Activations activations =
         model_->make_activations({3 * ids.size(), 3}, precision, PassKind::kInference);
