@@ -273,10 +273,18 @@ def readme_rivals(found):
 
 
 def newest_tests(found):
-    """(document, row) of the newest run of the tests; of several that day the one with the fewest passed tests."""
+    """(document, row) of the newest run of the tests.
+
+    The run with the most tests shows the newest tree of a day; of several of that tree, the one with the fewest
+    passed tests counts.
+    """
     entries = [(document, entry["row"]) for document in found["tests"] for entry in least_favourable(SECTIONS["tests"], document)]
     newest = max(row["date"] for _, row in entries)
-    return min(((document, row) for document, row in entries if row["date"] == newest), key=lambda one: one[1]["passed"])
+    return max(((document, row) for document, row in entries if row["date"] == newest), key=lambda one: (tests_run(one[1]), -one[1]["passed"]))
+
+
+def tests_run(row):
+    return row["passed"] + row["failed"] + row["skipped"]
 
 
 def readme_tests(found):
@@ -331,7 +339,7 @@ def tests_of(build):
 def tests_away(found, registered):
     """A line if README's count of tests is far from `registered`, else none."""
     _, row = newest_tests(found)
-    ran = row["passed"] + row["failed"] + row["skipped"]
+    ran = tests_run(row)
     if abs(ran - registered) <= TESTS_AWAY * registered:
         return []
     return [

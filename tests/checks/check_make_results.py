@@ -51,6 +51,8 @@ def check_headlines():
 def check_rows():
     found = {"tests": [tests_on("2026-01-02", 7)]}
     assert "7 passed, 0 failed, 1 skipped" in make_results.readme_tests(found) and "commit abc" in make_results.readme_tests(found)
+    older = tests_on("2026-01-02", 5)
+    assert "7 passed" in make_results.readme_tests({"tests": [older, tests_on("2026-01-02", 7)]}), "the newest tree of a day counts"
     assert not make_results.tests_away(found, 8) and make_results.tests_away(found, 9) and make_results.tests_away(found, 7)
     one_seed = {"seeds": 3, "hf_seeds": 1, "within": True}
     result_rows.with_spread_of_both(one_seed)
