@@ -91,6 +91,17 @@ std::string read_open_file(int fd, const std::filesystem::path& path) {
   return text;
 }
 
+// Names the file that the user named, and its folder if that is what lacks.
+IoError creation_error(const std::filesystem::path& path, int error_number) {
+  IoError error = io_error("cannot create", path.native(), error_number);
+  const std::filesystem::path folder = path.parent_path();
+  std::error_code ignored;
+  if (error_number != ENOENT || folder.empty() || std::filesystem::exists(folder, ignored))
+    return error;
+  return IoError(fmt::format("cannot create '{}': the folder '{}' does not exist; create it first",
+                             path.native(), folder.native()));
+}
+
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
@@ -161,7 +172,7 @@ AtomicFile::AtomicFile(std::filesystem::path path)
       temporary_(fmt::format("{}{}{:016x}", path_.native(), kTemporaryMark, random_bits())) {
   descriptor_ =
       ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) throw io_error("cannot create", temporary_.native(), errno);
+  if (descriptor_ < 0) throw creation_error(path_, errno);
 }
 
 AtomicFile::~AtomicFile() {

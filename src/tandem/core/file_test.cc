@@ -1,5 +1,6 @@
 #include "tandem/core/file.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -56,6 +57,19 @@ TEST(AtomicFile, TheTemporaryNameIsUnpredictable) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre());
   const AtomicFile again(folder / "a");
   EXPECT_NE(names_in(folder.path()).front(), first);
+}
+
+TEST(AtomicFile, NamesAFolderThatDoesNotExist) {
+  const testing::TemporaryFolder temporary;
+  const fs::path folder = temporary / "absent";
+  try {
+    const AtomicFile file(folder / "a");
+    FAIL() << "a file in " << folder;
+  } catch (const IoError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              fmt::format("cannot create '{0}/a': the folder '{0}' does not exist; create it first",
+                          folder.native()));
+  }
 }
 
 TEST(AtomicFile, ReplacesALinkAndNotWhatItPointsTo) {
