@@ -46,7 +46,7 @@ constexpr std::pair<const char*, const char*> kVerdicts[] = {
      "run_name logging_dir "
      "logical_shards "
      "gradient_dtype ddp_bucket_cap_mb evaluate_during_training train_sampling_strategy "
-     "group_by_length optim_args "
+     "group_by_length optim_args learning_rate_mapping "
      "log_level_replica log_on_each_node log_format include_tokens_per_second skip_memory_metrics "
      "include_num_input_tokens_seen "
      "adafactor neftune_noise_alpha lr_scheduler_kwargs save_on_each_node ignore_data_skip "
@@ -107,6 +107,7 @@ std::string example_value(const Flag& flag) {
   if (flag.name == "metric") return "eval_exact_match";
   if (flag.name == "report_to") return "tensorboard";
   if (flag.name == "optim_args") return "momentum=0.9";
+  if (flag.name == "learning_rate_mapping") return "{\"weight\":0.5}";
   if (flag.name == "lr_scheduler_kwargs") return "{\"num_cycles\":2}";
   if (flag.name == "accelerator_config") return "{\"split_batches\":true}";
   switch (flag.kind()) {

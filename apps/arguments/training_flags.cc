@@ -200,6 +200,9 @@ FlagTable optimizer_flags() {
                   "only GaLore and APOLLO use it; use --optim adamw_torch"),
           flag("learning_rate", field<&TrainingArguments::learning_rate>(), "peak learning rate")
               .at_least(0),
+          flag("learning_rate_mapping", field<&TrainingArguments::learning_rate_mapping>(),
+               "peak learning rates of some parameters, for example {\"embeddings\": 1e-5}: a "
+               "regular expression over their names, and the rate"),
           flag("weight_decay", field<&TrainingArguments::weight_decay>(),
                "decoupled weight decay; not for biases and LayerNorm weights")
               .at_least(0),

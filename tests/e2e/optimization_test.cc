@@ -24,7 +24,8 @@ TEST_F(Optimization, EveryOptimizerHasTheSameBitsFromTwoRanksAndAfterAResume) {
        {Words{"--optim", "adamw_hf", "--lr_scheduler_type", "cosine"},
         Words{"--optim", "sgd", "--optim_args", "momentum=0.9,nesterov=True"},
         Words{"--optim", "sgd", "--bf16"}, Words{"--optim", "adagrad", "--weight_decay", "0.01"},
-        Words{"--adafactor", "--bf16", "--weight_decay", "0.01"}}) {
+        Words{"--adafactor", "--bf16", "--weight_decay", "0.01"},
+        Words{"--bf16", "--learning_rate_mapping", R"({"embeddings": 1e-4, "layer\\.0": 0})"}}) {
     SCOPED_TRACE(::testing::PrintToString(flags));
     const Words more = with(flags, {"--overwrite_output_dir", "--save_total_limit", "3"});
     const Words two_shards = with(more, {"--logical_shards", "2"});

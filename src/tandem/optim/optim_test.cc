@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <mutex>
@@ -301,6 +302,90 @@ TEST_F(AdamWTest, RefusesOptionsOutOfRange) {
               ThrowsMessage<ConfigError>(HasSubstr("--adam_epsilon")));
   EXPECT_THAT([&] { make_optimizer({.weight_decay = -1}, layout_); },
               ThrowsMessage<ConfigError>(HasSubstr("--weight_decay")));
+}
+
+// --- --learning_rate_mapping ---
+
+class RateRulesTest : public AdamWTest, public ::testing::WithParamInterface<std::string_view> {
+ protected:
+  struct Arenas {
+    std::vector<float> weights, state;
+  };
+  // Three steps of all parameters.
+  Arenas trained(const OptimizerOptions& options, double learning_rate) {
+    const auto optimizer = make_optimizer(options, layout_);
+    Arenas own{weights_, std::vector<float>(optimizer->state_elements())};
+    for (int step = 1; step <= 3; ++step) {
+      draw_gradients(step);
+      optimizer->step(context_,
+                      {.step = static_cast<std::uint64_t>(step), .learning_rate = learning_rate},
+                      {own.weights, {}, gradients_, own.state}, 0, layout_.size());
+    }
+    return own;
+  }
+};
+
+TEST_P(RateRulesTest, AParameterHasTheBitsOfAJobWithItsRate) {
+  const auto name = std::ranges::find(kOptimizerNames, GetParam()) - std::begin(kOptimizerNames);
+  OptimizerOptions options = {.name = static_cast<OptimizerName>(name), .weight_decay = 0.1};
+  const Arenas plain = trained(options, 0.01);
+  const Arenas slow = trained(options, 0.0025);
+  options.rates = parse_rate_rules(R"({"t": 1, "^weight$": 0.0025, "ab": 0.0025})", 0.01);
+  const Arenas mapped = trained(options, 0.01);
+  for (const nn::ParameterSpec& parameter : layout_.parameters()) {
+    SCOPED_TRACE(parameter.name);
+    const Arenas& expected = parameter.name == "weight" || parameter.name == "table" ? slow : plain;
+    for (std::size_t i = parameter.offset; i < parameter.end(); ++i)
+      ASSERT_EQ(mapped.weights[i], expected.weights[i]) << i;
+  }
+  EXPECT_NE(slow.weights, plain.weights);
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, RateRulesTest, ::testing::ValuesIn(kOptimizerNames),
+                         [](const auto& one) { return std::string(one.param); });
+
+TEST(RateRules, TheLastRuleThatFindsAParameterCounts) {
+  nn::ParameterLayout layout;
+  layout.add("embeddings.weight", {4}, nn::ParameterKind::kEmbedding);
+  layout.add("layer.0.weight", {4}, nn::ParameterKind::kWeight);
+  layout.add("layer.0.bias", {4}, nn::ParameterKind::kBias);
+  layout.add("layer.1.weight", {4}, nn::ParameterKind::kWeight);
+  std::vector<const nn::ParameterSpec*> parameters;
+  for (const nn::ParameterSpec& parameter : layout.parameters()) parameters.push_back(&parameter);
+  const auto groups = parameter_groups(
+      parameters, parse_rate_rules(R"json({"layer": 0.5, "0\\.(weight|x)": 0.25})json", 1));
+  std::vector<std::pair<double, std::string>> found;
+  for (const ParameterGroup& group : groups)
+    for (const nn::ParameterSpec* parameter : group.parameters)
+      found.emplace_back(group.rate_factor, parameter->name);
+  EXPECT_EQ(found, (std::vector<std::pair<double, std::string>>{{1, "embeddings.weight"},
+                                                                {0.5, "layer.1.weight"},
+                                                                {0.5, "layer.0.bias"},
+                                                                {0.25, "layer.0.weight"}}));
+  EXPECT_EQ(groups.size(), 5u) << "two without a rule, of which one is empty, and three of rules";
+}
+
+TEST(RateRules, WhatIsWrongIsNamed) {
+  const auto message = [](std::string_view text, double rate = 1) {
+    try {
+      nn::ParameterLayout layout;
+      layout.add("weight", {4}, nn::ParameterKind::kWeight);
+      make_optimizer({.rates = parse_rate_rules(text, rate)}, layout);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing is wrong");
+  };
+  EXPECT_EQ(message(R"({"wei": 1})"), "nothing is wrong");
+  EXPECT_EQ(message(""), "nothing is wrong");
+  EXPECT_THAT(message("[1]"), HasSubstr("--learning_rate_mapping is [1], expected an object"));
+  EXPECT_THAT(message(R"({"wei": -1})"), HasSubstr("'wei' has -1, expected a learning rate >= 0"));
+  EXPECT_THAT(message(R"({"wei": "1"})"), HasSubstr("'wei' has \"1\", expected"));
+  EXPECT_THAT(message(R"({"(": 1})"), HasSubstr("'(' is not a regular expression"));
+  EXPECT_THAT(message(R"({"bias": 1})"),
+              HasSubstr("'bias' is in no name of a trained parameter; expected a part of a name "
+                        "such as weight"));
+  EXPECT_THAT(message(R"({"wei": 1})", 0), HasSubstr("--learning_rate is 0"));
 }
 
 }  // namespace

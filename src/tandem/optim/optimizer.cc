@@ -23,7 +23,47 @@ bfloat16* copy_at(const ParameterArenas& arenas, std::size_t offset) {
   return offset < arenas.weights_bf16.size() ? arenas.weights_bf16.data() + offset : nullptr;
 }
 
-// An optimizer that works element by element, on runs of equal weight decay.
+std::vector<ParameterGroup> groups_of(const OptimizerOptions& options,
+                                      const ParameterLayout& layout) {
+  std::vector<const ParameterSpec*> parameters;
+  for (const ParameterSpec& parameter : layout.parameters()) parameters.push_back(&parameter);
+  return parameter_groups(parameters, options.rates);
+}
+
+// A run of elements that the optimizer treats alike.
+struct Run {
+  std::size_t begin = 0, end = 0;
+  double weight_decay = 0;
+  double rate_factor = 1;
+};
+
+// Cuts `runs` at the parameters of a group that has another rate.
+void set_rate(const ParameterGroup& group, std::vector<Run>& runs) {
+  for (const ParameterSpec* parameter : group.parameters) {
+    const auto found =
+        std::ranges::find_if(runs, [&](const Run& run) { return parameter->offset < run.end; });
+    const Run whole = *found;
+    const auto at = runs.erase(found);
+    std::vector<Run> parts = {
+        {whole.begin, parameter->offset, whole.weight_decay, whole.rate_factor},
+        {parameter->offset, parameter->end(), whole.weight_decay, group.rate_factor},
+        {parameter->end(), whole.end, whole.weight_decay, whole.rate_factor}};
+    std::erase_if(parts, [](const Run& run) { return run.begin == run.end; });
+    runs.insert(at, parts.begin(), parts.end());
+  }
+}
+
+// The trained elements in the order of the arena.
+std::vector<Run> runs_of(const OptimizerOptions& options, const ParameterLayout& layout) {
+  std::vector<Run> runs;
+  for (const ElementRange& range : layout.trainable_ranges())
+    runs.push_back({range.begin, range.end, range.weight_decay ? options.weight_decay : 0.0});
+  for (const ParameterGroup& group : groups_of(options, layout))
+    if (group.rate_factor != 1) set_rate(group, runs);
+  return runs;
+}
+
+// An optimizer that works element by element, on runs of equal weight decay and rate.
 class Elementwise : public Optimizer {
  public:
   // `names` of the arenas that its state is made of.
@@ -31,7 +71,7 @@ class Elementwise : public Optimizer {
               const std::vector<std::string_view>& names)
       : options_(options),
         arena_size_(layout.trained_size()),
-        ranges_(layout.trainable_ranges()),
+        runs_(runs_of(options, layout)),
         state_elements_(names.size() * layout.trained_size()),
         tensors_(arena_tensors(layout, names)) {}
 
@@ -94,19 +134,20 @@ class Elementwise : public Optimizer {
     std::size_t origin;
   };
 
-  // The trainable elements of [begin, end), in runs of equal weight decay with or without a copy.
+  // The trainable elements of [begin, end), in runs that have a copy or none.
   void update_all(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
                   std::size_t begin, std::size_t end, const KeptUpdate* kept) const {
     const std::size_t copied = arenas.weights_bf16.size();
-    const auto first = std::partition_point(ranges_.begin(), ranges_.end(),
-                                            [&](const ElementRange& r) { return r.end <= begin; });
-    for (auto range = first; range != ranges_.end() && range->begin < end; ++range) {
-      const double weight_decay = range->weight_decay ? options_.weight_decay : 0.0;
-      const std::size_t from = std::max(begin, range->begin);
-      const std::size_t to = std::min(end, range->end);
+    const auto first = std::partition_point(runs_.begin(), runs_.end(),
+                                            [&](const Run& run) { return run.end <= begin; });
+    for (auto run = first; run != runs_.end() && run->begin < end; ++run) {
+      OptimizerStep own = step;
+      own.learning_rate *= run->rate_factor;
+      const std::size_t from = std::max(begin, run->begin);
+      const std::size_t to = std::min(end, run->end);
       const std::size_t middle = std::clamp(copied, from, to);
-      update_run(context, step, arenas, from, middle, weight_decay, kept);
-      update_run(context, step, arenas, middle, to, weight_decay, kept);
+      update_run(context, own, arenas, from, middle, run->weight_decay, kept);
+      update_run(context, own, arenas, middle, to, run->weight_decay, kept);
     }
   }
 
@@ -123,7 +164,7 @@ class Elementwise : public Optimizer {
 
   OptimizerOptions options_;
   std::size_t arena_size_;
-  std::vector<ElementRange> ranges_;
+  std::vector<Run> runs_;
   std::size_t state_elements_;
   std::vector<StateTensor> tensors_;
 };
@@ -206,10 +247,13 @@ class Adagrad : public Elementwise {
 class Adafactor : public Optimizer {
  public:
   Adafactor(const OptimizerOptions& options, const ParameterLayout& layout) : options_(options) {
+    const std::vector<Run> runs = runs_of(options, layout);
     for (const ParameterSpec& parameter : layout.parameters()) {
       if (!parameter.trainable) continue;
-      Entry entry{parameter.offset,       parameter.size,  1,
-                  parameter.shape.back(), state_elements_, parameter.weight_decay};
+      const Run& run =
+          *std::ranges::find_if(runs, [&](const Run& one) { return parameter.offset < one.end; });
+      Entry entry{parameter.offset, parameter.size, 1, parameter.shape.back(), state_elements_,
+                  run.weight_decay, run.rate_factor};
       entry.is_matrix = parameter.shape.size() >= 2;
       if (entry.is_matrix) {
         entry.rows = parameter.size / entry.columns;
@@ -237,7 +281,7 @@ class Adafactor : public Optimizer {
   void step(const Context& context, const OptimizerStep& step, const ParameterArenas& arenas,
             std::size_t begin, std::size_t end, UpdateGuard* guard) override {
     kernels::AdafactorStep now = {
-        .lr = step.learning_rate,
+        .lr = 0,
         .beta2 = 1.0 - std::pow(static_cast<double>(step.step), options_.decay_rate),
         .clip_threshold = options_.clip_threshold,
         .weight_decay = 0,
@@ -254,7 +298,8 @@ class Adafactor : public Optimizer {
         if (guard->begin(0, piece) == piece.elements) continue;
         guard->keep_whole(0, piece);
       }
-      now.weight_decay = entry.weight_decay ? options_.weight_decay : 0.0;
+      now.lr = step.learning_rate * entry.rate_factor;
+      now.weight_decay = entry.weight_decay;
       const float* const gradient = arenas.gradients.data() + entry.offset;
       float* const weights = arenas.weights.data() + entry.offset;
       float* const state = arenas.state.data() + entry.state;
@@ -273,7 +318,7 @@ class Adafactor : public Optimizer {
   struct Entry {
     std::size_t offset, size, rows, columns;
     std::size_t state;  // where its state begins
-    bool weight_decay;
+    double weight_decay, rate_factor;
     bool is_matrix = false;
     std::size_t state_size() const { return is_matrix ? rows + columns : size; }
   };

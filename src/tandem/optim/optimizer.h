@@ -16,6 +16,7 @@
 #include "tandem/core/enum_name.h"
 #include "tandem/kernels/context.h"
 #include "tandem/nn/parameter_layout.h"
+#include "tandem/optim/rate_rules.h"
 #include "tandem/optim/update_guard.h"
 
 namespace tandem::optim {
@@ -34,7 +35,8 @@ inline std::string_view to_string(OptimizerName name) {
 // All options of the optimizers; each reads those that concern it.
 struct OptimizerOptions {
   OptimizerName name = OptimizerName::kAdamwTorch;
-  double weight_decay = 0.0;  // decay of the parameters whose ParameterSpec has weight_decay
+  double weight_decay = 0.0;         // decay of the parameters whose ParameterSpec has weight_decay
+  std::vector<RateRule> rates = {};  // --learning_rate_mapping
   // AdamW: --adam_beta1, --adam_beta2, --adam_epsilon.
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -110,7 +112,7 @@ class Optimizer {
   static constexpr std::size_t kPiece = 16384;
 };
 
-// Throws ConfigError (OptimizerOptions::validate).
+// Throws ConfigError (OptimizerOptions::validate, parameter_groups).
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           const nn::ParameterLayout& layout);
 

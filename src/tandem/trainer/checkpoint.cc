@@ -198,7 +198,7 @@ fs::path save_checkpoint(const fs::path& output_dir, const CheckpointContents& c
   if (contents.optimization != nullptr) {
     write_python_optimizer(work.path(), contents.task.layout(), contents.arenas,
                            *contents.optimization);
-    write_python_schedule(work.path(), *contents.optimization);
+    write_python_schedule(work.path(), contents.task.layout(), *contents.optimization);
   }
   write_file(work.path() / "training_args.json", contents.training_arguments_json);
   write_file(work.path() / kResumeFile, contents.resume.to_json());

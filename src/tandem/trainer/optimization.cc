@@ -10,6 +10,7 @@ optim::OptimizerOptions optimizer_options(const TrainingArguments& arguments) {
                                      .beta1 = arguments.adam_beta1,
                                      .beta2 = arguments.adam_beta2,
                                      .epsilon = arguments.adam_epsilon};
+  options.rates = optim::parse_rate_rules(arguments.learning_rate_mapping, arguments.learning_rate);
   optim::parse_optimizer_arguments(arguments.optim_args, options);
   options.validate();
   return options;

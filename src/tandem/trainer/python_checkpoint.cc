@@ -9,6 +9,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
+#include "tandem/core/thread_pool.h"
 #include "tandem/core/whole_number.h"
 #include "tandem/formats/safetensors.h"
 #include "tandem/formats/torch_file.h"
@@ -64,14 +65,10 @@ std::pair<std::string_view, std::string_view> split_name(std::string_view name) 
   return {name.substr(0, dot), name.substr(dot + 1)};
 }
 
-ParameterOrder decaying_first(const nn::ParameterLayout& layout,
-                              const std::vector<const nn::ParameterSpec*>& parameters) {
+ParameterOrder names_of(const std::vector<optim::ParameterGroup>& groups) {
   ParameterOrder names;
-  for (const nn::ParameterSpec* parameter : parameters) {
-    if (parameter->trainable) names.emplace_back(parameter->name);
-  }
-  std::ranges::stable_partition(
-      names, [&](std::string_view name) { return layout.find(name)->weight_decay; });
+  for (const optim::ParameterGroup& group : groups)
+    for (const nn::ParameterSpec* parameter : group.parameters) names.emplace_back(parameter->name);
   return names;
 }
 
@@ -87,7 +84,7 @@ ParameterOrder order_of_older_tandem(const nn::ParameterLayout& layout) {
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
     if (comes_last(&parameter)) order.push_back(&parameter);
   }
-  return decaying_first(layout, order);
+  return names_of(optim::parameter_groups(order, {}));
 }
 
 // The param_groups of an optimizer.pt.
@@ -111,19 +108,21 @@ Groups groups_of(const TorchValue& root) {
   return groups;
 }
 
+// Without names the numbers follow from the groups, which are then the Trainer's.
 void check_groups(const Groups& groups, const nn::ParameterLayout& layout, const fs::path& file) {
-  const ParameterOrder expected = python_parameter_order(layout);
-  if (groups.numbers.size() != expected.size()) {
+  const auto expected = optim::parameter_groups(
+      models::parameters_as_defined(layout, models::DefinitionOrder::kTransformers5), {});
+  const std::size_t decaying = expected[0].parameters.size(),
+                    others = expected[1].parameters.size();
+  if (groups.numbers.size() != decaying + others) {
     raise<DataError>("'{}' is the state of {} parameters, this model has {}: it is another model's",
-                     file.native(), groups.numbers.size(), expected.size());
+                     file.native(), groups.numbers.size(), decaying + others);
   }
-  const auto decaying = static_cast<std::size_t>(std::ranges::count_if(
-      expected, [&](std::string_view name) { return layout.find(name)->weight_decay; }));
-  if (groups.sizes != std::vector{decaying, expected.size() - decaying}) {
+  if (groups.names.empty() && groups.sizes != std::vector{decaying, others}) {
     raise<DataError>(
         "'{}' has groups of {} parameters, expected {} with weight decay and {} without, as "
         "Hugging Face's Trainer makes them",
-        file.native(), fmt::join(groups.sizes, " and "), decaying, expected.size() - decaying);
+        file.native(), fmt::join(groups.sizes, " and "), decaying, others);
   }
 }
 
@@ -223,15 +222,10 @@ StepCount step_count_of(OptimizerName name) {
 }
 
 // One after another: lists of two in braces make gcc 12 warn of variants that it believes unset.
-TorchItem::List list_of_two(TorchItem first, TorchItem second) {
-  TorchItem::List list;
-  list.elements.push_back(std::move(first));
-  list.elements.push_back(std::move(second));
-  return list;
-}
-
 TorchItem pair_of(double first, double second) {
-  TorchItem::List pair = list_of_two({first}, {second});
+  TorchItem::List pair;
+  pair.elements.push_back({first});
+  pair.elements.push_back({second});
   pair.is_tuple = true;
   return {std::move(pair)};
 }
@@ -290,18 +284,25 @@ void set_options(const optim::OptimizerOptions& o, TorchItem::Dict& group) {
   }
 }
 
-TorchItem parameter_group(const OptimizationState& state, bool decays,
-                          std::span<const std::string_view> order, std::size_t first,
-                          std::size_t end) {
+std::vector<optim::ParameterGroup> groups_to_write(const fs::path& directory,
+                                                   const nn::ParameterLayout& layout,
+                                                   const OptimizationState& state) {
+  return optim::parameter_groups(models::parameters_as_defined(layout, order_to_write(directory)),
+                                 state.optimizer.rates);
+}
+
+// `first`: the number of its first parameter.
+TorchItem group_item(const OptimizationState& state, const optim::ParameterGroup& own,
+                     std::size_t first) {
   TorchItem::Dict group;
-  group.set("weight_decay", decays ? state.optimizer.weight_decay : 0.0);
-  group.set("lr", state.next_learning_rate);
+  group.set("weight_decay", own.weight_decay ? state.optimizer.weight_decay : 0.0);
+  group.set("lr", state.next_learning_rate * own.rate_factor);
   set_options(state.optimizer, group);
-  if (!state.metric_schedule) group.set("initial_lr", state.peak_learning_rate);
+  if (!state.metric_schedule) group.set("initial_lr", state.peak_learning_rate * own.rate_factor);
   TorchItem::List numbers, names;
-  for (std::size_t i = first; i < end; ++i) {
-    numbers.elements.push_back({static_cast<std::int64_t>(i)});
-    names.elements.push_back({std::string(order[i])});
+  for (std::size_t i = 0; i < own.parameters.size(); ++i) {
+    numbers.elements.push_back({static_cast<std::int64_t>(first + i)});
+    names.elements.push_back({own.parameters[i]->name});
   }
   group.set("params", std::move(numbers));
   group.set("param_names", std::move(names));
@@ -355,7 +356,7 @@ ResumeState python_resume_state(const fs::path& directory, const TrainerState& s
 
 ParameterOrder python_parameter_order(const nn::ParameterLayout& layout,
                                       models::DefinitionOrder order) {
-  return decaying_first(layout, models::parameters_as_defined(layout, order));
+  return names_of(optim::parameter_groups(models::parameters_as_defined(layout, order), {}));
 }
 
 void load_python_optimizer(const fs::path& directory, const nn::ParameterLayout& layout,
@@ -375,7 +376,8 @@ void load_python_optimizer(const fs::path& directory, const nn::ParameterLayout&
 
 void write_python_optimizer(const fs::path& directory, const nn::ParameterLayout& layout,
                             const TrainedArenas& arenas, const OptimizationState& state) {
-  const ParameterOrder order = python_parameter_order(layout, order_to_write(directory));
+  const auto groups = groups_to_write(directory, layout, state);
+  const ParameterOrder order = names_of(groups);
   const StepCount count = step_count_of(state.optimizer.name);
   // A tensor for each parameter: Python's optimizers count in place.
   const std::vector<float> steps(order.size(), static_cast<float>(state.step));
@@ -403,30 +405,43 @@ void write_python_optimizer(const fs::path& directory, const nn::ParameterLayout
     if (!entries[i].entries.empty())
       states.set(static_cast<std::int64_t>(i), TorchItem{std::move(entries[i])});
   }
-  const auto decaying = static_cast<std::size_t>(std::ranges::count_if(
-      order, [&](std::string_view name) { return layout.find(name)->weight_decay; }));
+  TorchItem::List items;
+  std::size_t first = 0;
+  for (const optim::ParameterGroup& group : groups) {
+    items.elements.push_back(group_item(state, group, first));
+    first += group.parameters.size();
+  }
   TorchItem::Dict root;
   root.set("state", std::move(states));
-  root.set("param_groups",
-           list_of_two(parameter_group(state, true, order, 0, decaying),
-                       parameter_group(state, false, order, decaying, order.size())));
+  root.set("param_groups", std::move(items));
   formats::write_torch_file(directory / kOptimizerFile, {std::move(root)});
 }
 
-void write_python_schedule(const fs::path& directory, const OptimizationState& state) {
-  const auto twice = [](const TorchItem& item) { return list_of_two(item, item); };  // two groups
+void write_python_schedule(const fs::path& directory, const nn::ParameterLayout& layout,
+                           const OptimizationState& state) {
+  const auto groups = groups_to_write(directory, layout, state);
+  const auto of_groups = [&](FunctionRef<TorchItem(double rate_factor)> item) {
+    TorchItem::List list;
+    for (const optim::ParameterGroup& group : groups)
+      list.elements.push_back(item(group.rate_factor));
+    return list;
+  };
+  const auto rates = [&](double rate) {
+    return of_groups([&](double factor) { return TorchItem{rate * factor}; });
+  };
   TorchItem::Dict root;
   if (state.metric_schedule) {
     set_metric_schedule(*state.metric_schedule, root);
   } else {
-    root.set("base_lrs", twice({state.peak_learning_rate}));
+    root.set("base_lrs", rates(state.peak_learning_rate));
     root.set("last_epoch", state.step);
     root.set("_step_count", state.step + 1);
     root.set("_is_initial", false);
     root.set("_get_lr_called_within_step", false);
   }
-  root.set("_last_lr", twice({state.next_learning_rate}));
-  if (!state.metric_schedule) root.set("lr_lambdas", twice({TorchItem::Dict()}));
+  root.set("_last_lr", rates(state.next_learning_rate));
+  if (!state.metric_schedule)
+    root.set("lr_lambdas", of_groups([](double) { return TorchItem{TorchItem::Dict()}; }));
   formats::write_torch_file(directory / kSchedulerFile, {std::move(root)});
 }
 

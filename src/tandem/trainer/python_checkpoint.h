@@ -55,7 +55,8 @@ struct OptimizationState {
 void write_python_optimizer(const std::filesystem::path& directory,
                             const nn::ParameterLayout& layout, const TrainedArenas& arenas,
                             const OptimizationState& state);
-void write_python_schedule(const std::filesystem::path& directory, const OptimizationState& state);
+void write_python_schedule(const std::filesystem::path& directory,
+                           const nn::ParameterLayout& layout, const OptimizationState& state);
 
 // Names of the trainable parameters in the order in which the Trainer's optimizer numbers them:
 // those that decay first, each group in the order of the model's named_parameters(). Valid as long

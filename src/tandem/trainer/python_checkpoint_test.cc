@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
+#include "tandem/formats/torch_file.h"
 #include "tandem/formats/torch_writer.h"
 #include "tandem/models/heads/masked_language_head.h"
 #include "tandem/models/heads/sequence_head.h"
@@ -18,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using models::DefinitionOrder;
+using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -108,6 +112,44 @@ TEST(PythonCheckpoint, EveryOptimizersStateIsReadAgain) {
     load_python_optimizer(folder.path(), model.layout(), arenas(read));
     EXPECT_EQ(kept, read);
   }
+}
+
+// Rates of --learning_rate_mapping are groups of their own, as torch has them.
+TEST(PythonCheckpoint, RatesOfParametersAreGroups) {
+  const models::EncoderModel model(models::testing::tiny_config(models::kBert),
+                                   models::testing::make_head);
+  const testing::TemporaryFolder folder;
+  const OptimizationState state = {
+      .optimizer = {.rates = optim::parse_rate_rules(R"({"embeddings": 0.25})", 0.5)},
+      .step = 7,
+      .peak_learning_rate = 0.5,
+      .next_learning_rate = 0.125};
+  const auto optimizer = optim::make_optimizer(state.optimizer, model.layout());
+  std::vector<float> kept(optimizer->state_elements()), read(kept.size());
+  std::iota(kept.begin(), kept.end(), 1.0f);
+  const auto arenas = [&](std::vector<float>& values) {
+    return TrainedArenas{
+        .weights = {}, .optimizer_state = values, .state_tensors = optimizer->state_tensors()};
+  };
+  write_python_optimizer(folder.path(), model.layout(), arenas(kept), state);
+  write_python_schedule(folder.path(), model.layout(), state);
+  load_python_optimizer(folder.path(), model.layout(), arenas(read));
+  for (const optim::StateTensor& tensor : optimizer->state_tensors())
+    EXPECT_EQ(kept[tensor.offset], read[tensor.offset]) << tensor.name;
+
+  const formats::TorchFile file(folder.path() / kOptimizerFile);
+  std::vector<std::pair<double, double>> rates;
+  for (const formats::TorchValue& group : file.root()["param_groups"].elements()) {
+    rates.emplace_back(group["initial_lr"].as_double(), group["lr"].as_double());
+    const bool mapped = group["initial_lr"].as_double() == 0.25;
+    for (const formats::TorchValue& name : group["param_names"].elements())
+      EXPECT_EQ(mapped, std::string(name.as_string()).find("embeddings") != std::string::npos);
+  }
+  EXPECT_THAT(rates, ElementsAre(std::pair(0.5, 0.125), std::pair(0.5, 0.125),
+                                 std::pair(0.25, 0.0625), std::pair(0.25, 0.0625)));
+  const formats::TorchFile schedule(folder.path() / kSchedulerFile);
+  EXPECT_EQ(schedule.root()["base_lrs"].size(), 4u);
+  EXPECT_EQ(schedule.root()["_last_lr"][3].as_double(), 0.0625);
 }
 
 // A value for each parameter, which shows whether a file was read in its order.

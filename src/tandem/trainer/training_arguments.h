@@ -69,9 +69,10 @@ struct TrainingArguments {
 
   // --- optimizer ---
   OptimizerName optim = OptimizerName::kAdamwTorch;
-  std::string optim_args;       // "key=value,key=value": settings of sgd, adagrad, adafactor
-  double learning_rate = 5e-5;  // the peak
-  double weight_decay = 0.0;    // not for biases and LayerNorm weights
+  std::string optim_args;             // "key=value,key=value": settings of sgd, adagrad, adafactor
+  double learning_rate = 5e-5;        // the peak
+  std::string learning_rate_mapping;  // JSON {"regular expression": rate}; empty: none
+  double weight_decay = 0.0;          // not for biases and LayerNorm weights
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
