@@ -10,7 +10,7 @@
 #include "tandem/core/memory_usage.h"
 #include "tandem/job/memory_shortage.h"
 #include "tandem/quant/linear_layers.h"
-#include "tandem/tasks/step_contrast.h"
+#include "tandem/tasks/step_batches.h"
 #include "tandem/trainer/training_plan.h"
 
 namespace tandem::job {
@@ -48,11 +48,9 @@ void plan_outputs(const trainer::TrainingArguments& training, tasks::JobTask& ta
 }
 
 // Bytes that a rank holds for the other shards between the two passes of a step.
-std::size_t contrast_bytes(const trainer::TrainingArguments& training,
-                           const dist::GradientEngine& gradients, tasks::Task& task) {
-  const tasks::StepContrast* const contrast = task.contrast();
-  if (contrast == nullptr) return 0;
-  return contrast->bytes(
+std::size_t step_bytes(const trainer::TrainingArguments& training,
+                       const dist::GradientEngine& gradients, const tasks::Task& task) {
+  return task.step_bytes(
       {.first_shard = gradients.shards().begin,
        .end_shard = gradients.shards().end,
        .shards = static_cast<std::size_t>(gradients.logical_shards()),
@@ -89,7 +87,7 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
         [&](std::span<const std::uint32_t> batch) { return task.of_job.train_batch_rows(batch); });
     plan.activations = task.of_job.plan_training(
         static_cast<std::size_t>(training.per_device_train_batch_size), plan.batch_rows);
-    plan.activations += contrast_bytes(training, gradients, task.of_trainer);
+    plan.activations += step_bytes(training, gradients, task.of_trainer);
   } else {
     plan.node.gradients = 0;  // untouched address space
     plan.node.messages = plan.node.own_roots = 0;

@@ -50,7 +50,9 @@ struct EpochBegin {
 };
 
 struct Evaluation;   // evaluation.h
-class StepContrast;  // step_contrast.h
+struct StepBatches;  // step_batches.h
+struct BatchPosition;
+struct StepBegin;
 
 class Task {
  public:
@@ -107,8 +109,16 @@ class Task {
   // The labels that the loss of the current batch is the mean over, if the loss of a step is the
   // mean over all its labels; none: the mean over the micro-batches' losses.
   virtual std::optional<std::size_t> loss_labels() const { return std::nullopt; }
-  // Null when the loss of a micro-batch depends on its features alone, as in most tasks.
-  virtual StepContrast* contrast() { return nullptr; }
+  // A step begins, on every rank. For a loss that compares several batches of the step: it may load
+  // them now, and exchange values with the other ranks. Whatever an earlier step left behind is
+  // forgotten, because a failed step is repeated.
+  virtual void begin_step(const StepBegin&) {}
+  // The current batch, of which forward() and backward() follow, is the one at this position of the
+  // step.
+  virtual void select_batch(const BatchPosition&) {}
+  // Bytes that a step needs in addition to plan_training(), with up to `batch_size` features in a
+  // micro-batch.
+  virtual std::size_t step_bytes(const StepBatches&, std::size_t /*batch_size*/) const { return 0; }
 
   // --- evaluation ---
   virtual std::size_t num_features(Split split) const = 0;

@@ -6,7 +6,7 @@
 
 #include "tandem/core/profile.h"
 #include "tandem/optim/schedule.h"
-#include "tandem/tasks/step_contrast.h"
+#include "tandem/tasks/step_batches.h"
 
 namespace tandem::trainer {
 namespace {
@@ -29,12 +29,11 @@ tasks::BatchSize load_batch(const StepContext& context, const data::EpochBatches
       batches_before * static_cast<std::size_t>(context.plan.per_device_batch_size));
 }
 
-// The first pass of a loss over the texts of all shards: embeds the batches of this rank and
-// compares them with those of the other ranks.
-void compare_texts(const StepContext& context, const data::EpochBatches& order,
-                   std::size_t first_batch, std::size_t num_batches, const nn::Weights& weights,
-                   const nn::DropoutStream& dropout, std::vector<std::size_t>& sizes,
-                   tasks::StepContrast& contrast) {
+// Lets the task look at the batches of the step before they are computed: a loss over the texts of
+// all shards embeds this rank's, and compares them with those of the other ranks.
+void begin_step(const StepContext& context, const data::EpochBatches& order,
+                std::size_t first_batch, std::size_t num_batches, const nn::Weights& weights,
+                const nn::DropoutStream& dropout, std::vector<std::size_t>& sizes) {
   const auto shards = static_cast<std::size_t>(context.plan.logical_shards);
   const auto [first_shard, end_shard] = context.gradients.shards();
   sizes.clear();
@@ -42,15 +41,16 @@ void compare_texts(const StepContext& context, const data::EpochBatches& order,
     for (std::size_t shard = 0; shard < shards; ++shard)
       sizes.push_back(order.batch(first_batch + micro, shard).size());
   }
-  contrast.begin({first_shard, end_shard, shards, num_batches, sizes});
-  for (std::size_t shard = first_shard; shard < end_shard; ++shard) {
-    for (std::size_t micro = 0; micro < num_batches; ++micro) {
-      load_batch(context, order, first_batch, micro, shard);
-      contrast.embed(context.kernels, weights, dropout, {micro, shard});
-    }
-  }
-  contrast.compare(context.kernels,
-                   [&](std::span<float> values) { context.gradients.gather(values); });
+  const auto load = [&](tasks::BatchPosition position) {
+    load_batch(context, order, first_batch, position.micro, position.shard);
+  };
+  const auto gather = [&](std::span<float> values) { context.gradients.gather(values); };
+  context.task.begin_step({.context = context.kernels,
+                           .weights = weights,
+                           .dropout = dropout,
+                           .batches = {first_shard, end_shard, shards, num_batches, sizes},
+                           .load = load,
+                           .gather = gather});
 }
 
 // Completes the record of the step and the sum of gradients; returns the factor that makes it the
@@ -105,11 +105,7 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
   result.own.clear();
   result.batch = {};
 
-  tasks::StepContrast* const contrast = task.contrast();
-  if (contrast != nullptr) {
-    compare_texts(context, order, first_batch, num_batches, weights, dropout, result.batch_sizes,
-                  *contrast);
-  }
+  begin_step(context, order, first_batch, num_batches, weights, dropout, result.batch_sizes);
 
   // Forward and backward. A rank owns a contiguous run of logical shards, usually exactly one. The
   // micro-batches of a shard add up in its gradient arena, in order; while the last one runs
@@ -123,7 +119,7 @@ StepResult train_step(const StepContext& context, const data::EpochBatches& orde
     tasks::BatchSize batch;
     for (std::size_t micro = 0; micro < num_batches; ++micro) {
       add(batch, load_batch(context, order, first_batch, micro, shard));
-      if (contrast != nullptr) contrast->select({micro, shard});
+      task.select_batch({micro, shard});
       const std::optional<std::size_t> counted = task.loss_labels();
       if (counted) labels = labels.value_or(0) + *counted;
       const double weight = counted ? static_cast<double>(*counted) : 1;

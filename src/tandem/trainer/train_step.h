@@ -66,7 +66,7 @@ struct StepResult {
   double grad_norm = 0;
   tasks::BatchSize batch;                // batch of this rank, all micro-batches
   StepRecord own;                        // record of this rank's shards
-  std::vector<std::size_t> batch_sizes;  // memory of a contrast over the step
+  std::vector<std::size_t> batch_sizes;  // tasks::StepBatches::sizes
 };
 
 // Sizes of a job's memory: `optimizer` null where nothing is trained, `logical_shards` as in

@@ -343,7 +343,8 @@ void EmbeddingTask::backward(const kernels::Context& context, const nn::Weights&
                    gradient_ready);
 }
 
-std::size_t EmbeddingTask::bytes(const StepBatches& batches, std::size_t batch_size) const {
+std::size_t EmbeddingTask::step_bytes(const StepBatches& batches, std::size_t batch_size) const {
+  if (!embedding_.gather) return 0;
   std::size_t statistics = 0;
   for (const RowSet& set : train_.sets) {
     const EmbeddedRows shape{
@@ -353,27 +354,26 @@ std::size_t EmbeddingTask::bytes(const StepBatches& batches, std::size_t batch_s
   return GatheredLoss::bytes(batches, largest_shape(), batch_size, statistics);
 }
 
-void EmbeddingTask::begin(const StepBatches& batches) {
+void EmbeddingTask::begin_step(const StepBegin& step) {
+  if (!embedding_.gather) return;
   pieces_.forget();
   selected_.reset();
-  gathered_.begin(batches, largest_shape());
+  gathered_.begin(step.batches, largest_shape());
   const RowSet& first = train_.sets.front();  // of micro-batches that this rank has no part of
-  for (std::size_t micro = 0; micro < batches.micro_batches; ++micro)
-    gathered_.describe(micro, {first.columns, width(), first.labels_per_row}, loss_of(first));
-}
-
-void EmbeddingTask::embed(const kernels::Context& context, const nn::Weights& weights,
-                          const nn::DropoutStream& dropout, BatchPosition position) {
-  TANDEM_CHECK(batch_.set != nullptr, "a batch with rows of several sets");
-  gathered_.describe(position.micro, {batch_.set->columns, width(), batch_.set->labels_per_row},
-                     loss_of(*batch_.set));
-  embed_batch(context, weights, dropout, gathered_.embeddings(position));
-  std::copy(batch_.labels.begin(), batch_.labels.end(), gathered_.labels(position).begin());
-}
-
-void EmbeddingTask::compare(const kernels::Context& context, Gather gather) {
-  const StageTimer timer(context.profile, "loss", "contrast over the step");
-  gathered_.compute(context, gather);
+  for (std::size_t micro = 0; micro < step.batches.micro_batches; ++micro)
+    gathered_.describe(micro, shape_of(first), loss_of(first));
+  for (std::size_t shard = step.batches.first_shard; shard < step.batches.end_shard; ++shard) {
+    for (std::size_t micro = 0; micro < step.batches.micro_batches; ++micro) {
+      const BatchPosition position{micro, shard};
+      step.load(position);
+      TANDEM_CHECK(batch_.set != nullptr, "a batch with rows of several sets");
+      gathered_.describe(micro, shape_of(*batch_.set), loss_of(*batch_.set));
+      embed_batch(step.context, step.weights, step.dropout, gathered_.embeddings(position));
+      std::copy(batch_.labels.begin(), batch_.labels.end(), gathered_.labels(position).begin());
+    }
+  }
+  const StageTimer timer(step.context.profile, "loss", "contrast over the step");
+  gathered_.compute(step.context, step.gather);
 }
 
 // --- evaluation ---

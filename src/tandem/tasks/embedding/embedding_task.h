@@ -14,7 +14,7 @@
 #include "tandem/tasks/embedding/loss.h"
 #include "tandem/tasks/encoder_task.h"
 #include "tandem/tasks/piece_encoder.h"
-#include "tandem/tasks/step_contrast.h"
+#include "tandem/tasks/step_batches.h"
 #include "tandem/tasks/text_classification/text_features.h"
 
 namespace tandem::tasks::embedding {
@@ -61,7 +61,7 @@ struct EmbeddingOptions {
   std::size_t mini_batch_size = 0;  // 0: no limit
 };
 
-class EmbeddingTask final : public EncoderTask, private StepContrast {
+class EmbeddingTask final : public EncoderTask {
  public:
   // `tokenizer` must outlive the task. Throws ConfigError for a config and a tokenizer that do not
   // belong together.
@@ -112,7 +112,11 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
     const TokenizedRows& set = evaluated(split);
     return set.rows > 0 ? set.rows : set.texts.size();
   }
-  StepContrast* contrast() override { return embedding_.gather ? this : nullptr; }
+  void begin_step(const StepBegin& step) override;
+  void select_batch(const BatchPosition& position) override {
+    if (embedding_.gather) selected_ = position;
+  }
+  std::size_t step_bytes(const StepBatches& batches, std::size_t batch_size) const override;
   void predict(const kernels::Context& context, const nn::Weights& weights, Split split,
                std::size_t begin, std::size_t end, std::vector<float>& output) override {
     read_loss_parameters(weights.f32);  // evaluate() needs them
@@ -131,14 +135,6 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
  private:
   const models::Activations* idle_memory() const override { return pieces_.memory(); }
 
-  // --- StepContrast ---
-  std::size_t bytes(const StepBatches& batches, std::size_t batch_size) const override;
-  void begin(const StepBatches& batches) override;
-  void embed(const kernels::Context& context, const nn::Weights& weights,
-             const nn::DropoutStream& dropout, BatchPosition position) override;
-  void compare(const kernels::Context& context, Gather gather) override;
-  void select(BatchPosition position) override { selected_ = position; }
-
   std::size_t num_outputs() const override;
   // The embeddings of the rows of a split.
   std::vector<std::span<const float>> row_embeddings(Split split,
@@ -151,6 +147,7 @@ class EmbeddingTask final : public EncoderTask, private StepContrast {
     return train_.sets.empty() ? 0 : train_.sets.back().first_row + train_.sets.back().rows;
   }
   const RowSet& set_of(std::uint32_t row) const;
+  RowShape shape_of(const RowSet& set) const { return {set.columns, width(), set.labels_per_row}; }
   const EmbeddingLoss& loss_of(const RowSet& set) const {
     return set.loss != nullptr ? *set.loss : *embedding_.loss;
   }

@@ -93,8 +93,7 @@ EmbeddedRows GatheredLoss::assemble(std::size_t micro) {
 }
 
 // The ranks work on different rows and exchange what they found.
-void GatheredLoss::exchange_statistics(const kernels::Context& context,
-                                       StepContrast::Gather gather) {
+void GatheredLoss::exchange_statistics(const kernels::Context& context, Gather gather) {
   per_row_ = 0;
   for (MicroBatch& one : micros_) {
     const EmbeddedRows shape{.rows = capacity_,
@@ -158,7 +157,7 @@ void GatheredLoss::keep_gradient(std::size_t micro) {
   }
 }
 
-void GatheredLoss::compute(const kernels::Context& context, StepContrast::Gather gather) {
+void GatheredLoss::compute(const kernels::Context& context, Gather gather) {
   gather(values_);
   exchange_statistics(context, gather);
   gradient_.resize((batches_.end_shard - batches_.first_shard) * batches_.micro_batches *

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tandem/tasks/embedding/loss.h"
-#include "tandem/tasks/step_contrast.h"
+#include "tandem/tasks/step_batches.h"
 
 namespace tandem::tasks::embedding {
 
@@ -33,7 +33,7 @@ class GatheredLoss {
   // Labels [rows, labels] of a batch of this rank: the caller writes them.
   std::span<float> labels(BatchPosition position);
   // Computes all micro-batches. Collective.
-  void compute(const kernels::Context& context, StepContrast::Gather gather);
+  void compute(const kernels::Context& context, Gather gather);
 
   std::size_t shards() const { return batches_.shards; }
   // Over the rows of all shards.
@@ -55,7 +55,7 @@ class GatheredLoss {
   RowRange own_rows(std::size_t micro) const;
   // Lays the rows of all shards of a micro-batch out in group_ and group_labels_.
   EmbeddedRows assemble(std::size_t micro);
-  void exchange_statistics(const kernels::Context& context, StepContrast::Gather gather);
+  void exchange_statistics(const kernels::Context& context, Gather gather);
   std::span<const float> statistics_of(std::size_t micro);
   void keep_gradient(std::size_t micro);
 
