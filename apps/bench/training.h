@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/bench/random_batch.h"
+#include "tandem/comm/communicator.h"
 #include "tandem/core/profile.h"
 #include "tandem/data/epoch_order.h"
 #include "tandem/dist/gradient_engine.h"
@@ -37,6 +38,8 @@ class Training {
   std::size_t batch_size_;
   RandomBatch task_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<comm::Communicator> communicator_ =
+      comm::Communicator::create(rendezvous::Identity{}, {});  // a world of one
   dist::ModelState model_;
   dist::GradientEngine gradients_;
   data::EpochBatches order_;

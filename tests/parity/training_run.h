@@ -81,10 +81,11 @@ inline TrainingRecord record_task(const TaskRun& run, tasks::Task& task,
   const auto communicator = comm::Communicator::create(rendezvous::Identity{}, {});
   const std::unique_ptr<optim::Optimizer> optimizer =
       trainer::make_optimizer(arguments, task.layout());
-  dist::ModelState model(
-      nullptr, trainer::state_options(task.layout(), run.bf16 ? task.layout().bf16_size() : 0,
-                                      optimizer.get(), run.logical_shards, context));
-  dist::GradientEngine gradients(nullptr, context, model, {.logical_shards = run.logical_shards});
+  dist::ModelState model(trainer::state_options(task.layout(),
+                                                run.bf16 ? task.layout().bf16_size() : 0,
+                                                optimizer.get(), run.logical_shards, context));
+  dist::GradientEngine gradients(*communicator, context, model,
+                                 {.logical_shards = run.logical_shards});
   models::load_pretrained(run.model, run.config, task.layout(), model.weights(),
                           {.seed = static_cast<std::uint64_t>(arguments.seed)});
   task.plan_training(static_cast<std::size_t>(arguments.per_device_train_batch_size));

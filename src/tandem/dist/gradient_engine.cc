@@ -13,16 +13,10 @@
 
 namespace tandem::dist {
 
-GradientEngine::GradientEngine(comm::Communicator* communicator, const kernels::Context& context,
+GradientEngine::GradientEngine(comm::Communicator& communicator, const kernels::Context& context,
                                ModelState& model, const GradientEngineOptions& options)
-    : state_(std::make_unique<State>(
-          communicator != nullptr && communicator->size() > 1 ? communicator : nullptr, context,
-          model, options)) {
+    : state_(std::make_unique<State>(communicator, context, model, options)) {
   State& s = *state_;
-  if (s.communicator != nullptr) {
-    s.rank = s.communicator->rank();
-    s.world_size = s.communicator->size();
-  }
   s.shard_count = options.logical_shards == 0 ? s.world_size : options.logical_shards;
   if (s.shard_count < s.world_size) {
     raise<InvalidArgument>(
@@ -49,7 +43,7 @@ GradientEngine::~GradientEngine() = default;
 // Binomial tree over the node leaders, the first of which is rank 0.
 void GradientEngine::broadcast_weights() {
   State& s = *state_;
-  if (s.communicator == nullptr) return;
+  if (s.world_size == 1) return;
   if (node_leader()) s.send_to_nodes(s.model.trained_weights(), 0);
   s.node_barrier("the initial weights");
 }
@@ -57,18 +51,18 @@ void GradientEngine::broadcast_weights() {
 // To the leaders of all nodes from that of node `root`.
 template <class T>
 void GradientEngine::State::send_to_nodes(std::span<T> values, int root) {
-  const std::vector<comm::Node>& nodes = communicator->nodes();
+  const std::vector<comm::Node>& nodes = communicator.nodes();
   const int count = static_cast<int>(nodes.size());
-  const int bind_numa = (communicator->node().index + count - root) % count;
+  const int bind_numa = (communicator.node().index + count - root) % count;
   const auto leader = [&](int at) {
     return nodes[static_cast<std::size_t>((at + root) % count)].members[0];
   };
   int bit = 1;
   while (bit < count && (bind_numa & bit) == 0) bit *= 2;
-  if (bind_numa != 0) communicator->receive(values, leader(bind_numa - bit), kWeightsChannel);
+  if (bind_numa != 0) communicator.receive(values, leader(bind_numa - bit), kWeightsChannel);
   for (bit /= 2; bit > 0; bit /= 2) {
     if (bind_numa + bit < count)
-      communicator->send(std::span<const T>(values), leader(bind_numa + bit), kWeightsChannel);
+      communicator.send(std::span<const T>(values), leader(bind_numa + bit), kWeightsChannel);
   }
 }
 
@@ -77,7 +71,7 @@ void GradientEngine::gather(std::span<const double> own_values, std::vector<doub
   const std::size_t each = own_values.size() / s.run.size();
   TANDEM_CHECK(own_values.size() == each * s.run.size(), "{} values for {} shards",
                own_values.size(), s.run.size());
-  if (s.communicator == nullptr) {
+  if (s.world_size == 1) {
     all.assign(own_values.begin(), own_values.end());
     return;
   }
@@ -85,7 +79,7 @@ void GradientEngine::gather(std::span<const double> own_values, std::vector<doub
   s.own_values.assign(longest, 0.0);
   std::copy(own_values.begin(), own_values.end(), s.own_values.begin());
   s.gathered.resize(longest * static_cast<std::size_t>(s.world_size));
-  s.communicator->all_gather(std::span<const double>(s.own_values), std::span(s.gathered));
+  s.communicator.all_gather(std::span<const double>(s.own_values), std::span(s.gathered));
   all.clear();
   for (int r = 0; r < s.world_size; ++r) {
     const auto first = s.gathered.begin() + static_cast<std::ptrdiff_t>(longest) * r;
@@ -96,14 +90,14 @@ void GradientEngine::gather(std::span<const double> own_values, std::vector<doub
 
 void GradientEngine::gather(std::span<float> all) {
   State& s = *state_;
-  if (s.communicator == nullptr) return;
+  if (s.world_size == 1) return;
   const auto shards = static_cast<std::size_t>(s.shard_count);
   const auto ranks = static_cast<std::size_t>(s.world_size);
   const std::size_t each = all.size() / shards;
   TANDEM_CHECK(all.size() == each * shards, "{} values for {} shards", all.size(), shards);
   const std::span<float> own = all.subspan(s.run.begin * each, s.run.size() * each);
   if (shards % ranks == 0) {
-    s.communicator->all_gather(std::span<const float>(own), all);
+    s.communicator.all_gather(std::span<const float>(own), all);
     return;
   }
   const std::size_t longest = each * shards_of(0, s.world_size, s.shard_count).size();
@@ -111,7 +105,7 @@ void GradientEngine::gather(std::span<float> all) {
   const auto block =
       std::span(s.gathered_floats).subspan(static_cast<std::size_t>(s.rank) * longest, longest);
   std::fill(std::copy(own.begin(), own.end(), block.begin()), block.end(), 0.0f);
-  s.communicator->all_gather(std::span<const float>(block), std::span(s.gathered_floats));
+  s.communicator.all_gather(std::span<const float>(block), std::span(s.gathered_floats));
   for (int r = 0; r < s.world_size; ++r) {
     const Range run = shards_of(r, s.world_size, s.shard_count);
     const auto from = s.gathered_floats.begin() + static_cast<std::ptrdiff_t>(longest) * r;
@@ -279,7 +273,7 @@ void GradientEngine::State::replace_state(const Levels& levels, const OwnPast& o
 GradientEngine::State::Levels GradientEngine::State::gather_levels(bool learner) {
   const std::uint64_t own[] = {model.step(), learner ? 1u : 0u};
   std::vector<std::uint64_t> all(2 * static_cast<std::size_t>(world_size));
-  communicator->all_gather(std::span<const std::uint64_t>(own), std::span(all));
+  communicator.all_gather(std::span<const std::uint64_t>(own), std::span(all));
   Levels levels{.newest = all[0]};
   int newest_rank = 0;
   for (int one = 1; one < world_size; ++one) {
@@ -290,13 +284,13 @@ GradientEngine::State::Levels GradientEngine::State::gather_levels(bool learner)
     newest_rank = one;
   }
   for (std::size_t i = 1; i < all.size(); i += 2) levels.any_learner |= all[i] != 0;
-  levels.source = communicator->node_of(newest_rank).index;
+  levels.source = communicator.node_of(newest_rank).index;
   return levels;
 }
 
 SyncResult GradientEngine::synchronize_state(const OwnPast& own) {
   State& s = *state_;
-  if (s.communicator == nullptr || s.communicator->nodes().size() == 1) return {s.model.step()};
+  if (s.world_size == 1 || s.communicator.nodes().size() == 1) return {s.model.step()};
   const bool learner = node_leader() && own.learner != nullptr;
   State::Levels levels = s.gather_levels(learner);
   if (levels.any_learner && !levels.all_equal) {

@@ -127,10 +127,10 @@ struct MemoryPerNode {
 
 class GradientEngine {
  public:
-  // `communicator` null or of size 1: one process, ordinary memory. It, the state, and the threads
-  // and kernels of `context` must outlive the object. Collective; every rank of a node has mapped
-  // the same state.
-  GradientEngine(comm::Communicator* communicator, const kernels::Context& context,
+  // In a world of one the memory is ordinary. The communicator, the state, and the threads and
+  // kernels of `context` must outlive the object. Collective; every rank of a node has mapped the
+  // same state.
+  GradientEngine(comm::Communicator& communicator, const kernels::Context& context,
                  ModelState& model, const GradientEngineOptions& options);
   ~GradientEngine();
   GradientEngine(const GradientEngine&) = delete;

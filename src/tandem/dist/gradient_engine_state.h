@@ -57,24 +57,26 @@ struct RemoteNode {
 };
 
 struct GradientEngine::State {
-  State(comm::Communicator* communicator_or_null, const kernels::Context& context,
-        ModelState& model_state, const GradientEngineOptions& asked)
-      : communicator(communicator_or_null),
+  State(comm::Communicator& ranks, const kernels::Context& context, ModelState& model_state,
+        const GradientEngineOptions& asked)
+      : communicator(ranks),
         threads(context.threads),
         kernels(context.kernels),
         model(model_state),
         options(asked),
-        messages(asked.messages != nullptr ? *asked.messages : own_messages) {}
+        messages(asked.messages != nullptr ? *asked.messages : own_messages),
+        rank(ranks.rank()),
+        world_size(ranks.size()) {}
 
-  comm::Communicator* communicator;  // null in a world of one
+  comm::Communicator& communicator;
   ThreadPool& threads;
   const kernels::KernelSet& kernels;
   ModelState& model;
   GradientEngineOptions options;
   MessageMemory own_messages;
   MessageMemory& messages;
-  int rank = 0;
-  int world_size = 1;
+  const int rank;
+  const int world_size;
   int shard_count = 1;  // L
   float scale = 1;      // 1/L
   Range run;
@@ -156,7 +158,7 @@ struct GradientEngine::State {
     bool any_learner = false;
   };
   Levels gather_levels(bool learner);
-  bool is_source(const Levels& levels) const { return communicator->node().index == levels.source; }
+  bool is_source(const Levels& levels) const { return communicator.node().index == levels.source; }
   void confirm_learned(const Levels& levels, const OwnPast& own, bool learned);
   void replace_state(const Levels& levels, const OwnPast& own);
   std::vector<std::uint64_t> checksums_of_chunks() const;

@@ -87,12 +87,16 @@ Options test_options(int shards, std::size_t elements = kElements) {
   return options;
 }
 
+std::unique_ptr<Communicator> lone_rank() {
+  return Communicator::create(rendezvous::Identity{}, {});
+}
+
 // An engine with its memory.
 struct Memory {
   ModelState model;
 };
 struct Engine : Memory, GradientEngine {
-  Engine(Communicator* communicator, const kernels::Context& context, const Options& options)
+  Engine(Communicator& communicator, const kernels::Context& context, const Options& options)
       : Memory{ModelState(communicator, options.model)},
         GradientEngine(communicator, context, model, options.engine) {}
   std::size_t elements() const { return model.elements(); }
@@ -138,12 +142,12 @@ std::uint64_t hash_of(std::span<const float> values) {
 constexpr int kSteps = 3;
 
 // Trains a few steps; returns a text that holds every bit that matters.
-std::string train(Communicator* communicator, const Options& options, int num_threads = 1) {
+std::string train(Communicator& communicator, const Options& options, int num_threads = 1) {
   const Machine machine(num_threads);
   Engine engine(communicator, machine.context, options);
   if (engine.node_leader()) {
     // Only rank 0's values may survive.
-    const float first = communicator == nullptr || communicator->rank() == 0 ? 1.0f : -7.0f;
+    const float first = communicator.rank() == 0 ? 1.0f : -7.0f;
     for (std::size_t i = 0; i < engine.elements(); ++i)
       engine.weights()[i] = first / static_cast<float>(i + 1);
   }
@@ -182,7 +186,8 @@ std::string train(Communicator* communicator, const Options& options, int num_th
 TEST(GradientEngine, TheMeanIsTheTreeOfTheHeader) {
   for (const int shards : {1, 2, 3, 4, 6, 7}) {
     const Machine machine(1);
-    Engine engine(nullptr, machine.context, test_options(shards));
+    const auto alone = lone_rank();
+    Engine engine(*alone, machine.context, test_options(shards));
     run_backward(engine, 0);
     engine.finish();
     const float scale = 1.0f / static_cast<float>(shards);
@@ -202,7 +207,8 @@ TEST(GradientEngine, Bf16GradientsRoundEveryNodeOfTheTreeOnce) {
     const Machine machine(2);
     Options options = test_options(shards);
     options.engine.bf16_gradients = true;
-    Engine engine(nullptr, machine.context, options);
+    const auto alone = lone_rank();
+    Engine engine(*alone, machine.context, options);
     run_backward(engine, 0);
     engine.finish();
     const float scale = 1.0f / static_cast<float>(shards);
@@ -218,7 +224,8 @@ TEST(GradientEngine, Bf16GradientsRoundEveryNodeOfTheTreeOnce) {
 
 TEST(GradientEngine, OneShardIsNotCopied) {
   const Machine machine(1);
-  Engine engine(nullptr, machine.context, test_options(1));
+  const auto alone = lone_rank();
+  Engine engine(*alone, machine.context, test_options(1));
   EXPECT_EQ(engine.reduced_gradient().data(), engine.gradient(0).data());
   EXPECT_EQ(engine.owned_ranges(), (std::vector<Range>{{0, kElements}}));
 }
@@ -250,9 +257,9 @@ TEST_P(SameBits, AsOneRankAlone) {
   const World world = GetParam();
   Options options = test_options(world.shards);
   options.engine.bf16_gradients = world.bf16;
-  const std::string expected = train(nullptr, options);
+  const std::string expected = train(*lone_rank(), options);
   const auto check = [&](Communicator& communicator) {
-    const std::string found = train(&communicator, options, 1 + communicator.rank() % 2);
+    const std::string found = train(communicator, options, 1 + communicator.rank() % 2);
     require(found == expected, fmt::format("found\n{}\nexpected\n{}", found, expected));
   };
   EXPECT_THAT(run_threads(world.ranks, check, options_of(world)), Each(IsEmpty()));
@@ -286,7 +293,7 @@ std::size_t bytes_sent(const World& world) {
         const Machine machine(1);
         Options options = test_options(world.shards);
         options.engine.bf16_gradients = world.bf16;
-        Engine engine(&communicator, machine.context, options);
+        Engine engine(communicator, machine.context, options);
         run_backward(engine, 0);
         engine.finish();
         if (communicator.rank() == 0) {
@@ -316,9 +323,9 @@ TEST(GradientEngine, Bf16GradientsHalveWhatTravelsBetweenNodes) {
 
 TEST(GradientEngine, SameBitsAsProcesses) {
   for (const World& world : {World{2, 4, "aa"}, World{3, 4, "aaa"}, World{4, 6, "aabb"}}) {
-    const std::string expected = train(nullptr, test_options(world.shards));
+    const std::string expected = train(*lone_rank(), test_options(world.shards));
     const auto check = [&](Communicator& communicator) {
-      require(train(&communicator, test_options(world.shards)) == expected, "other bits");
+      require(train(communicator, test_options(world.shards)) == expected, "other bits");
     };
     for (const auto& ended : run_processes(world.ranks, check, options_of(world))) {
       EXPECT_TRUE(ended.exited_with(0)) << ended.output;
@@ -338,7 +345,7 @@ TEST(GradientEngine, SmallAndLargeLayoutsAndBuckets) {
               const Machine machine(1);
               Options options = test_options(3, elements);
               options.engine.bucket_elements = bucket;
-              Engine engine(&communicator, machine.context, options);
+              Engine engine(communicator, machine.context, options);
               for (int step = 0; step < 2; ++step) {
                 run_backward(engine, step);
                 engine.finish();
@@ -362,7 +369,7 @@ TEST(GradientEngine, OwnedRangesTileTheLayoutOnEachNode) {
       4,
       [](Communicator& communicator) {
         const Machine machine(1);
-        Engine engine(&communicator, machine.context, test_options(4));
+        Engine engine(communicator, machine.context, test_options(4));
         std::vector<float> owners(kElements, 0.0f);
         for (const Range& range : engine.owned_ranges()) {
           require(range.begin % ModelState::kChunk == 0, "begins at a chunk");
@@ -383,7 +390,7 @@ TEST(GradientEngine, OwnedRangesTileTheLayoutOnEachNode) {
 TEST(GradientEngine, BucketsAreReducedBeforeTheLastOneIsReady) {
   const auto errors = run_threads(2, [](Communicator& communicator) {
     const Machine machine(1);
-    Engine engine(&communicator, machine.context, test_options(2));
+    Engine engine(communicator, machine.context, test_options(2));
     const auto shard = engine.shards().begin;
     const auto gradient = engine.gradient(shard);
     for (std::size_t i = 0; i < kElements; ++i) gradient[i] = gradient_value(shard, i, 0);
@@ -407,7 +414,7 @@ TEST(GradientEngine, BucketsAreReducedBeforeTheLastOneIsReady) {
 TEST(GradientEngine, TooFewShardsAreRefused) {
   const auto errors = run_threads(2, [](Communicator& communicator) {
     const Machine machine(1);
-    EXPECT_THROW(Engine(&communicator, machine.context, test_options(1)), InvalidArgument);
+    EXPECT_THROW(Engine(communicator, machine.context, test_options(1)), InvalidArgument);
   });
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
@@ -418,7 +425,7 @@ TEST(GradientEngine, ARankKilledInBackwardEndsTheOthersByName) {
         3,
         [](Communicator& communicator) {
           const Machine machine(1);
-          Engine engine(&communicator, machine.context, test_options(3));
+          Engine engine(communicator, machine.context, test_options(3));
           for (int step = 0;; ++step) {
             if (step == 2 && communicator.rank() == 1) ::raise(SIGKILL);
             run_backward(engine, step);
@@ -447,7 +454,7 @@ TEST(GradientEngine, AStalledRankIsNamedWithTheBucketItOwes) {
       2,
       [](Communicator& communicator) {
         const Machine machine(1);
-        Engine engine(&communicator, machine.context, test_options(2));
+        Engine engine(communicator, machine.context, test_options(2));
         if (communicator.rank() == 1) {
           while (!communicator.life().failed()) std::this_thread::sleep_for(milliseconds(5));
           communicator.life().throw_if_failed();
@@ -466,7 +473,7 @@ TEST(GradientEngine, NothingStaysOpen) {
   const auto once = [] {
     const auto errors = run_threads(2, [](Communicator& communicator) {
       const Machine machine(1);
-      Engine engine(&communicator, machine.context, test_options(2));
+      Engine engine(communicator, machine.context, test_options(2));
       run_backward(engine, 0);
       engine.finish();
       engine.publish();
@@ -487,7 +494,7 @@ TEST(GradientEngine, TheFlightRecordHasEveryBucket) {
   };
   const auto check = [](Communicator& communicator) {
     const Machine machine(1);
-    Engine engine(&communicator, machine.context, test_options(2));
+    Engine engine(communicator, machine.context, test_options(2));
     run_backward(engine, 0);
     engine.finish();
     const auto records = communicator.flight_record().lines();

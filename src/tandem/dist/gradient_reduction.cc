@@ -79,10 +79,10 @@ void GradientEngine::State::advance() {
   };
   if (several_nodes()) {
     post_receives();
-    communicator->progress();
+    communicator.progress();
     while (next_send < buckets.size() && node_ready(next_send)) send_partials(next_send++);
-  } else if (communicator != nullptr) {
-    communicator->life().throw_if_failed();
+  } else if (world_size > 1) {
+    communicator.life().throw_if_failed();
   }
   while (next_reduce < buckets.size() && node_ready(next_reduce)) {
     if (several_nodes() && !all_done(partial_receives[next_reduce])) break;
@@ -98,7 +98,7 @@ void GradientEngine::State::advance() {
 
 // This rank has done its part of the buckets before `end`.
 void GradientEngine::State::record_begun(std::size_t end) {
-  if (communicator == nullptr) return;
+  if (world_size == 1) return;
   tickets.resize(buckets.size());
   comm::FlightRecorder::Entry entry;
   entry.what = comm::FlightRecorder::Kind::kBucket;
@@ -107,13 +107,12 @@ void GradientEngine::State::record_begun(std::size_t end) {
   for (; recorded < end; ++recorded) {
     entry.sequence = recorded;
     entry.count = buckets[recorded].size();
-    tickets[recorded] = communicator->flight_record().begin(entry);
+    tickets[recorded] = communicator.flight_record().begin(entry);
   }
 }
 
 void GradientEngine::State::record_complete(std::size_t bucket) {
-  if (communicator != nullptr && bucket < recorded)
-    communicator->flight_record().end(tickets[bucket]);
+  if (world_size > 1 && bucket < recorded) communicator.flight_record().end(tickets[bucket]);
 }
 
 void GradientEngine::State::post_receives() {
@@ -132,7 +131,7 @@ void GradientEngine::State::post_receives() {
       const std::size_t count = own * node.num_partials;
       if (count != 0) {
         const auto target = node.received.subspan(receive_offset[n], wire_bytes(count));
-        partial_receives[b].push_back(communicator->start_receive_bytes(
+        partial_receives[b].push_back(communicator.start_receive_bytes(
             target, wire_type(), count, node.sender, kPartialsChannel));
         receive_offset[n] += target.size();
       }
@@ -140,7 +139,7 @@ void GradientEngine::State::post_receives() {
         const Range theirs = slice(b, member);
         if (theirs.size() == 0) continue;
         if (rounded()) {
-          reduced_receives[b].push_back(communicator->start_receive(
+          reduced_receives[b].push_back(communicator.start_receive(
               std::span(received_roots).subspan(roots_expected, theirs.size()), member,
               kReducedChannel));
           roots_expected += theirs.size();
@@ -148,7 +147,7 @@ void GradientEngine::State::post_receives() {
         }
         // Their reduced slice can only come after they got our partials of it: no rank here reads
         // the old values any more.
-        reduced_receives[b].push_back(communicator->start_receive(
+        reduced_receives[b].push_back(communicator.start_receive(
             std::span(reduced + theirs.begin, theirs.size()), member, kReducedChannel));
       }
     }
@@ -185,7 +184,7 @@ void GradientEngine::State::send_partials(std::size_t bucket) {
         }
       });
       sends.push_back(
-          communicator->start_send_bytes(message, wire_type(), elements, member, kPartialsChannel));
+          communicator.start_send_bytes(message, wire_type(), elements, member, kPartialsChannel));
     }
   }
 }
@@ -230,11 +229,10 @@ void GradientEngine::State::reduce_slice(std::size_t bucket) {
   });
   for (const RemoteNode& node : remote) {
     sends.push_back(
-        rounded()
-            ? communicator->start_send(std::span<const bfloat16>(roots, own.size()), node.receiver,
-                                       kReducedChannel)
-            : communicator->start_send(std::span<const float>(reduced + own.begin, own.size()),
-                                       node.receiver, kReducedChannel));
+        rounded() ? communicator.start_send(std::span<const bfloat16>(roots, own.size()),
+                                            node.receiver, kReducedChannel)
+                  : communicator.start_send(std::span<const float>(reduced + own.begin, own.size()),
+                                            node.receiver, kReducedChannel));
   }
 }
 
@@ -287,22 +285,22 @@ void GradientEngine::State::wait_for_more(std::chrono::steady_clock::time_point 
   const std::string_view what(text.data(), std::min(end.size, text.size()));
   const auto target = flag_base + static_cast<std::uint32_t>(bucket) + 1;
   if (several_nodes()) {
-    communicator->progress(kTimeout);
-    communicator->check_wait(since, -1, what);
+    communicator.progress(kTimeout);
+    communicator.check_wait(since, -1, what);
     return;
   }
   for (const Operand& operand : operands) {
     const LocalRank& neighbour = local[static_cast<std::size_t>(operand.local_rank)];
-    communicator->wait_for_flag(neighbour.ready(operand.partial), target, neighbour.rank, what);
+    communicator.wait_for_flag(neighbour.ready(operand.partial), target, neighbour.rank, what);
   }
 }
 
 void GradientEngine::State::node_barrier(std::string_view what) {
-  if (communicator == nullptr) return;
+  if (world_size == 1) return;
   ++barriers;
   comm::raise_flag(local[local_rank].barrier(), barriers);
   for (const LocalRank& neighbour : local) {
-    communicator->wait_for_flag(neighbour.barrier(), barriers, neighbour.rank, what);
+    communicator.wait_for_flag(neighbour.barrier(), barriers, neighbour.rank, what);
   }
 }
 

@@ -31,32 +31,44 @@ class Pieces {
   std::size_t used_ = 0;
 };
 
+const ModelStateOptions& checked(const ModelStateOptions& options) {
+  if (options.elements == 0) raise<InvalidArgument>("model state: the model has no parameters");
+  return options;
+}
+
 }  // namespace
 
-ModelState::ModelState(comm::Communicator* communicator, const ModelStateOptions& options)
-    : options_(options) {
-  if (options.elements == 0) raise<InvalidArgument>("model state: the model has no parameters");
-  const std::size_t bytes = lay_out(nullptr);
-  if (communicator == nullptr || communicator->size() == 1) {
-    own_memory_ = Buffer(bytes);
-    lay_out(own_memory_.data());
+ModelState::ModelState(const ModelStateOptions& options) : options_(checked(options)) {
+  use_own_memory();
+}
+
+void ModelState::use_own_memory() {
+  own_memory_ = Buffer(lay_out(nullptr));
+  lay_out(own_memory_.data());
+}
+
+ModelState::ModelState(comm::Communicator& communicator, const ModelStateOptions& options)
+    : options_(checked(options)) {
+  if (communicator.size() == 1) {
+    use_own_memory();
     return;
   }
-  guarded_ = communicator->local_size() > 1 && options.pieces.count > 0;
-  const bool leader = communicator->local_rank() == 0;
-  node_memory_.emplace(share_node_memory(*communicator, (leader ? bytes : 0) + undo_bytes()));
+  const std::size_t bytes = lay_out(nullptr);
+  guarded_ = communicator.local_size() > 1 && options.pieces.count > 0;
+  const bool leader = communicator.local_rank() == 0;
+  node_memory_.emplace(share_node_memory(communicator, (leader ? bytes : 0) + undo_bytes()));
   const std::span<std::byte> memory = node_memory_->segment(0);
   if (memory.size() < bytes || (!guarded_ && memory.size() != bytes)) {
     raise<CommError>("{} shares {} bytes, expected {}; train the same model on all ranks",
-                     communicator->describe_rank(communicator->node().members[0]), memory.size(),
+                     communicator.describe_rank(communicator.node().members[0]), memory.size(),
                      bytes);
   }
   lay_out(memory.data());
   if (!guarded_) return;
   std::vector<std::span<std::byte>> slots;
-  for (int rank = 0; rank < communicator->local_size(); ++rank)
+  for (int rank = 0; rank < communicator.local_size(); ++rank)
     slots.push_back(node_memory_->segment(rank).subspan(rank == 0 ? bytes : 0));
-  const auto own = static_cast<std::size_t>(communicator->local_rank());
+  const auto own = static_cast<std::size_t>(communicator.local_rank());
   journal_ = UpdateJournal(*header_, reinterpret_cast<float*>(memory.data()), progress_, slots[own],
                            slots, slot_bytes());
 }
@@ -70,8 +82,7 @@ std::size_t ModelState::kept_slots() const {
 }
 
 ModelState::ModelState(const KeptMemory& memory, const ModelStateOptions& options)
-    : options_(options) {
-  if (options.elements == 0) raise<InvalidArgument>("model state: the model has no parameters");
+    : options_(checked(options)) {
   guarded_ = options.pieces.count > 0;
   const std::size_t arrays = lay_out(nullptr);
   const std::size_t of_worker = guarded_ ? align_up(kept_slots() * slot_bytes(), kPage) : 0;

@@ -56,11 +56,14 @@ class ModelState {
   // multiples of it.
   static constexpr std::size_t kChunk = 65536;
 
-  // Collective over the node: the first of its ranks in `communicator` contributes the memory. Null
-  // or of size 1: one process, ordinary memory. All arrays start as zeros. The memory does not need
-  // the communicator afterwards. Throws InvalidArgument (no parameters), IoError (no memory),
+  // Ordinary memory, for one process. All arrays start as zeros. Throws InvalidArgument (no
+  // parameters).
+  explicit ModelState(const ModelStateOptions& options);
+  // Collective over the node: the first of its ranks in `communicator` contributes the memory; in a
+  // world of one it is ordinary memory. All arrays start as zeros. The memory does not need the
+  // communicator afterwards. Throws InvalidArgument (no parameters), IoError (no memory),
   // CommError.
-  ModelState(comm::Communicator* communicator, const ModelStateOptions& options);
+  ModelState(comm::Communicator& communicator, const ModelStateOptions& options);
   // The state that lies in `memory`, or will. Not collective: every worker of the node maps it when
   // it starts, with the same options but for `threads`. Throws InvalidArgument (no parameters; a
   // file of another model), IoError.
@@ -139,6 +142,7 @@ class ModelState {
   std::uint64_t unless_replaced(const std::atomic<std::uint64_t>& step) const {
     return being_replaced() ? 0 : step.load(std::memory_order_acquire);
   }
+  void use_own_memory();
   std::size_t lay_out(std::byte* memory);
   void write_record(std::span<const double> values);
   std::size_t kept_slots() const;

@@ -29,9 +29,9 @@ SegmentLayout lay_out(std::size_t elements, const ShardPlan& plan, bool leader) 
 
 void GradientEngine::State::bind_numa() {
   std::vector<int> members = {0};
-  if (communicator != nullptr) {
-    members = communicator->node().members;
-    local_rank = static_cast<std::size_t>(communicator->local_rank());
+  if (world_size > 1) {
+    members = communicator.node().members;
+    local_rank = static_cast<std::size_t>(communicator.local_rank());
   }
   for (std::size_t i = 0; i < members.size(); ++i) {
     LocalRank one;
@@ -43,13 +43,13 @@ void GradientEngine::State::bind_numa() {
     local.push_back(one);
   }
   const std::size_t own_bytes = local[local_rank].layout.total;
-  if (communicator != nullptr) {
-    node_memory.emplace(share_node_memory(*communicator, own_bytes));
+  if (world_size > 1) {
+    node_memory.emplace(share_node_memory(communicator, own_bytes));
     for (std::size_t i = 0; i < local.size(); ++i) {
       const std::span<std::byte> segment = node_memory->segment(static_cast<int>(i));
       if (segment.size() != local[i].layout.total) {
         raise<CommError>("{} shares {} bytes, expected {}; train the same model on all ranks",
-                         communicator->describe_rank(local[i].rank), segment.size(),
+                         communicator.describe_rank(local[i].rank), segment.size(),
                          local[i].layout.total);
       }
       local[i].segment = segment.data();
@@ -119,9 +119,9 @@ void GradientEngine::State::collapse_own_pages() {
 void GradientEngine::State::plan_sums() {
   const auto rank_of = [&](int shard) { return rank_of_shard(shard, world_size, shard_count); };
   const auto node_of = [&](int shard) {
-    return communicator == nullptr ? 0 : communicator->node_of(rank_of(shard)).index;
+    return world_size == 1 ? 0 : communicator.node_of(rank_of(shard)).index;
   };
-  const int own_node = communicator == nullptr ? 0 : communicator->node().index;
+  const int own_node = world_size == 1 ? 0 : communicator.node().index;
   const std::vector<comm::Subtree> node_partials = comm::owned_subtrees(shard_count, node_of);
   plan_remote(node_partials);
 
@@ -158,7 +158,7 @@ void GradientEngine::State::plan_sums() {
 }
 
 void GradientEngine::State::plan_remote(const std::vector<comm::Subtree>& node_partials) {
-  if (communicator == nullptr || communicator->nodes().size() == 1) {
+  if (world_size == 1 || communicator.nodes().size() == 1) {
     messages.take(0);
     return;
   }
@@ -172,19 +172,19 @@ void GradientEngine::State::plan_remote(const std::vector<comm::Subtree>& node_p
     return node.members[static_cast<std::size_t>(r) % node.members.size()];
   };
   std::size_t send_elements = 0;
-  for (const comm::Node& node : communicator->nodes()) {
-    if (node.index == communicator->node().index) continue;
+  for (const comm::Node& node : communicator.nodes()) {
+    if (node.index == communicator.node().index) continue;
     RemoteNode one;
     one.sender = one.receiver = picked(node, rank);
     one.num_partials = partials_of(node.index);
     for (const int member : node.members) {
-      if (picked(communicator->node(), member) != rank) continue;
+      if (picked(communicator.node(), member) != rank) continue;
       one.served.push_back(member);
       for (std::size_t b = 0; b < buckets.size(); ++b) send_elements += slice(b, member).size();
     }
     remote.push_back(std::move(one));
   }
-  place_messages(wire_bytes(send_elements * partials_of(communicator->node().index)), own_elements);
+  place_messages(wire_bytes(send_elements * partials_of(communicator.node().index)), own_elements);
   if (rounded()) {
     own_roots.resize(own_elements);
     received_roots.resize(send_elements);  // roots of the slices that this rank serves

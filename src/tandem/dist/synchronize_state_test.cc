@@ -110,9 +110,9 @@ void transfer(Communicator& communicator, std::string_view part, std::uint64_t h
   StateMachine machine;
   const ModelStateOptions options = {
       .elements = kStateElements, .optimizer_state_elements = kStateElements, .record_values = 1};
-  ModelState newest(nullptr, options), behind(nullptr, options);
-  GradientEngine of_newest(&communicator, machine.context, newest, {});
-  GradientEngine of_behind(&communicator, machine.context, behind, {});
+  ModelState newest(options), behind(options);
+  GradientEngine of_newest(communicator, machine.context, newest, {});
+  GradientEngine of_behind(communicator, machine.context, behind, {});
   if (communicator.rank() == 1) {
     std::uint64_t checksum = 0;
     const Sent sent = intercept(communicator, checksum);

@@ -158,7 +158,7 @@ std::uint64_t hash_of(const ModelState& state) {
 // One rank's part of a job.
 class UpdateJob {
  public:
-  UpdateJob(Communicator* communicator, optim::OptimizerName name)
+  UpdateJob(Communicator& communicator, optim::OptimizerName name)
       : optimizer_(optim::make_optimizer({.name = name, .weight_decay = 0.01}, layout_)),
         state_(communicator, {.elements = layout_.size(),
                               .bf16_elements = layout_.bf16_size(),
@@ -176,7 +176,7 @@ class UpdateJob {
   }
 
   void leave() { engine_.reset(); }
-  void join(Communicator* communicator) {
+  void join(Communicator& communicator) {
     engine_.emplace(communicator, machine_.context, state_,
                     GradientEngineOptions{.logical_shards = kShards,
                                           .bucket_elements = 4 * ModelState::kChunk});
@@ -215,7 +215,8 @@ class UpdateJob {
 
 // The hash after each step, of one rank alone.
 std::vector<std::uint64_t> reference(optim::OptimizerName name) {
-  UpdateJob job(nullptr, name);
+  const auto alone = Communicator::create(rendezvous::Identity{}, {});
+  UpdateJob job(*alone, name);
   std::vector<std::uint64_t> hashes = {hash_of(job.state())};
   for (std::uint64_t step = 1; step <= kSteps; ++step) {
     job.step(step);
@@ -244,7 +245,7 @@ void recover(UpdateJob& job, Communicator& communicator, std::unique_ptr<Communi
              const std::vector<std::uint64_t>& expected, const Death* own) {
   job.leave();
   rest = (rest ? *rest : communicator).shrink();
-  job.join(rest.get());
+  job.join(*rest);
   const std::uint64_t before = job.state().step();
   require(before + 1 == kFatalStep || before == kFatalStep, "the step before");
   if (!job.state().unfinished_update())
@@ -267,7 +268,7 @@ void recover(UpdateJob& job, Communicator& communicator, std::unique_ptr<Communi
 
 void live(Communicator& communicator, const World& world, const Deaths& deaths,
           const std::vector<std::uint64_t>& expected) {
-  UpdateJob job(&communicator, world.optimizer);
+  UpdateJob job(communicator, world.optimizer);
   const auto found = deaths.find(communicator.rank());
   const Death* own = found == deaths.end() ? nullptr : &found->second;
   std::unique_ptr<Communicator> rest;

@@ -140,7 +140,7 @@ void require_at(std::uint64_t step, const Progress& progress, dist::ModelState& 
 
 Progress level_in(Host& host, const elastic::Assignment& view, Communicator& communicator) {
   Machine machine;
-  dist::GradientEngine gradients(&communicator, machine.context, host.model(),
+  dist::GradientEngine gradients(communicator, machine.context, host.model(),
                                  {.logical_shards = 2});
   return synchronize_state(host.channel(), view, host.model(), gradients, communicator, nullptr)
       .progress;
@@ -186,7 +186,7 @@ TEST_P(MovesTogether, TheSourceDiesBehindTheWeights) {
         host.restart_worker();
         const elastic::Assignment view = host.next_view();
         Machine machine;
-        dist::GradientEngine gradients(&communicator, machine.context, host.model(), {});
+        dist::GradientEngine gradients(communicator, machine.context, host.model(), {});
         gradients.synchronize_state(
             {.training_progress = elastic::to_text(view.briefing.training_progress)});
         char byte;
@@ -230,7 +230,7 @@ TEST_P(MovesTogether, TheReceiverIsInterruptedBeforeTheyCount) {
         Host host;
         const elastic::Assignment view = receiver_with(has, host);
         Machine machine;
-        dist::GradientEngine gradients(&communicator, machine.context, host.model(), {});
+        dist::GradientEngine gradients(communicator, machine.context, host.model(), {});
         struct Death {};
         try {
           gradients.synchronize_state({.arrives = [&](const std::string& training_progress) {

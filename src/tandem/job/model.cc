@@ -183,9 +183,9 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
     weights.state = std::make_unique<dist::ModelState>(
         dist::KeptMemory{card.memory, card.worker, card.workers}, state);
   } else {
-    weights.state = std::make_unique<dist::ModelState>(&communicator, state);
+    weights.state = std::make_unique<dist::ModelState>(communicator, state);
   }
-  weights.gradients = std::make_unique<dist::GradientEngine>(&communicator, machine.context(),
+  weights.gradients = std::make_unique<dist::GradientEngine>(communicator, machine.context(),
                                                              *weights.state, engine);
   const bool leads = weights.gradients->node_leader() && !world.channel;
   weights.loaded = begin_weights(arguments, training, model, task, machine,

@@ -43,7 +43,7 @@ Outcome compute_in_view(const TrainingRun& run, const World& view, elastic::Agen
   if (!reports) console.fact("ranks", communicator.describe());
   dist::GradientEngineOptions options = engine_options(run.settings.training, communicator.size());
   transfer.take_part_in(options);
-  dist::GradientEngine gradients(&communicator, context, *weights.state, options);
+  dist::GradientEngine gradients(communicator, context, *weights.state, options);
   if (!reports) log_memory_location(gradients, console);
   if (gradients.node_leader() && transfer.learner() == nullptr) weights.state->clear_remains();
   communicator.barrier();

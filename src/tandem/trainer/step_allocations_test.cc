@@ -106,10 +106,11 @@ TEST_P(StepAllocations, AreNone) {
       {.max_seq_length = 128, .doc_stride = 32, .padding = param.padding, .max_samples = 79},
       threads));
   const auto optimizer = optim::make_optimizer({.name = param.optimizer}, task.layout());
-  dist::ModelState model(nullptr,
-                         state_options(task.layout(), param.bf16 ? task.layout().bf16_size() : 0,
+  dist::ModelState model(state_options(task.layout(), param.bf16 ? task.layout().bf16_size() : 0,
                                        optimizer.get(), param.logical_shards, context));
-  dist::GradientEngine gradients(nullptr, context, model, {.logical_shards = param.logical_shards});
+  const auto communicator = comm::Communicator::create(rendezvous::Identity{}, {});
+  dist::GradientEngine gradients(*communicator, context, model,
+                                 {.logical_shards = param.logical_shards});
   models::load_pretrained(demo / "model", task.model().config(), task.layout(), model.weights(),
                           {});
   data::QuestionSet held_out = data::read_questions(demo / "held_out.json", {});

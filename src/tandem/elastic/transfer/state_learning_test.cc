@@ -62,11 +62,11 @@ float noise(std::uint64_t i, std::uint64_t step) {
 struct TestNode {
   explicit TestNode(optim::OptimizerName name = optim::OptimizerName::kAdamwTorch)
       : optimizer(optim::make_optimizer({.name = name, .weight_decay = 0.01}, layout)),
-        model(nullptr, {.elements = layout.size(),
-                        .bf16_elements = layout.bf16_size(),
-                        .optimizer_state_elements = optimizer->state_elements(),
-                        .pieces = optimizer->pieces(),
-                        .record_values = 1}) {}
+        model({.elements = layout.size(),
+               .bf16_elements = layout.bf16_size(),
+               .optimizer_state_elements = optimizer->state_elements(),
+               .pieces = optimizer->pieces(),
+               .record_values = 1}) {}
 
   // The weights with which a job begins.
   void fill() {
@@ -96,6 +96,7 @@ struct TestNode {
   kernels::Context context{threads, kernels, scratch};
   std::unique_ptr<optim::Optimizer> optimizer;
   dist::ModelState model;
+  std::unique_ptr<Communicator> alone = Communicator::create(rendezvous::Identity{}, {});
 };
 
 comm::Options short_waits() {
@@ -127,7 +128,7 @@ class Learners : public ::testing::Test {
  protected:
   void SetUp() override {
     job_.fill();
-    engine_.emplace(nullptr, job_.context, job_.model,
+    engine_.emplace(*job_.alone, job_.context, job_.model,
                     dist::GradientEngineOptions{.logical_shards = 1, .source = &source_});
   }
   std::unique_ptr<StateLearner> learner_of(StateSource& source, TestNode& node) {
@@ -152,7 +153,7 @@ TEST_P(LearnersOf, BecomeLevelWhileTheJobTrains) {
   TestNode job(GetParam()), node(GetParam());
   job.fill();
   StateSource source(job.model);
-  dist::GradientEngine engine(nullptr, job.context, job.model,
+  dist::GradientEngine engine(*job.alone, job.context, job.model,
                               {.logical_shards = 1, .source = &source});
   const auto learner = learner_of(source, node);
   train_job_until_level(job, engine, *learner);
@@ -173,7 +174,7 @@ TEST_F(Learners, AnUpdateThatTheSourceHasNotSeenIsSentAsItIs) {
   const auto learner = learner_of(source_, node);
   train_until_level(*learner);
   // As synchronize_state() does with a state from elsewhere.
-  engine_.emplace(nullptr, job_.context, job_.model,
+  engine_.emplace(*job_.alone, job_.context, job_.model,
                   dist::GradientEngineOptions{.logical_shards = 1, .source = &source_});
   for (float& weight : job_.model.weights()) weight += 1;
   job_.model.set_step(job_.model.step() + 1, std::vector<double>{0.0});
@@ -395,7 +396,7 @@ void meet(const View& view) {
   std::atomic<bool> synchronize_state{false};
   std::atomic<std::size_t> arrivals{0};
   const auto train = [&] {
-    dist::GradientEngine engine(nullptr, job.context, job.model,
+    dist::GradientEngine engine(*job.alone, job.context, job.model,
                                 {.logical_shards = 1, .source = &source});
     source.serve_state([&](const std::function<bool()>&) { return end_of(board, kSourceRank); });
     do {
@@ -417,7 +418,7 @@ void meet(const View& view) {
           if (view.before_it) view.before_it(node);
         }
         TestNode& own = trains ? job : node;
-        dist::GradientEngine engine(&communicator, own.context, own.model,
+        dist::GradientEngine engine(communicator, own.context, own.model,
                                     {.source = trains ? &source : nullptr});
         const dist::SyncResult synced = engine.synchronize_state(
             {.training_progress = trains ? "progress" : "",
