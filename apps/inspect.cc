@@ -59,7 +59,7 @@ struct ModelOptions {
     query.revision = revision;
     if (!cache_dir.empty()) query.cache_dir = cache_dir;
     DownloadProgress downloads;
-    return hub::locate_model(query, parts, environment, &downloads).directory;
+    return hub::locate_model(query, parts, environment, downloads).directory;
   }
 
   text::Tokenizer load_tokenizer(const Environment& environment,

@@ -59,7 +59,7 @@ int merge(const Invocation& invocation) {
   if (!parse_command(app, invocation.words)) return 0;
   DownloadProgress downloads;
   const hub::ModelLocation location =
-      hub::resolve_model(options.model, invocation.environment, &downloads);
+      hub::resolve_model(options.model, invocation.environment, downloads);
   if (location.adapter.empty()) {
     raise<ConfigError>("{}: found no adapter_config.json, expected an adapter of PEFT",
                        options.model.model_name_or_path);

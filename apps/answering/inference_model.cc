@@ -80,7 +80,7 @@ void require_trained(const models::LoadReport& report, Purpose purpose) {
 hub::ModelLocation locate(const hub::ModelArguments& arguments, const Environment& environment,
                           bool sentence) {
   DownloadProgress downloads;
-  return hub::resolve_model(arguments, environment, &downloads, sentence);
+  return hub::resolve_model(arguments, environment, downloads, sentence);
 }
 
 }  // namespace

@@ -86,8 +86,9 @@ class Work {
 int run(const AnswersOptions& options, const Environment& environment) {
   hub::Query query;
   query.name = options.model;
-  const text::Tokenizer tokenizer =
-      text::Tokenizer::load(hub::locate_model(query, {.tokenizer = true}, environment).directory);
+  hub::DownloadObserver silent;
+  const text::Tokenizer tokenizer = text::Tokenizer::load(
+      hub::locate_model(query, {.tokenizer = true}, environment, silent).directory);
   const data::QuestionSet questions =
       data::read_questions(options.file, {.require_answers = !options.version_2});
   Session session("answers", options.common, environment);

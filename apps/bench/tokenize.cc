@@ -124,8 +124,9 @@ int run(const TokenizeOptions& options, const Environment& environment) {
   }
   hub::Query query;
   query.name = options.model;
-  const text::Tokenizer tokenizer =
-      text::Tokenizer::load(hub::locate_model(query, {.tokenizer = true}, environment).directory);
+  hub::DownloadObserver silent;
+  const text::Tokenizer tokenizer = text::Tokenizer::load(
+      hub::locate_model(query, {.tokenizer = true}, environment, silent).directory);
   const std::vector<std::string> texts = read_texts(file);
   Session session("tokenize", options.common, environment);
   session.report().line(fmt::format("{}: {} texts", file, texts.size()));

@@ -131,8 +131,9 @@ class DatasetCardTest : public ::testing::Test {
   }
   DatasetFiles resolve(const std::optional<std::string>& config = {},
                        const SplitNames& splits = {}) const {
+    DownloadObserver silent;
     return resolve_dataset({folder_.path().native(), config, {}, kCardExtensions, {}, splits},
-                           Environment());
+                           Environment(), silent);
   }
   fs::path at(const char* name) const { return folder_.path() / name; }
   testing::TemporaryFolder folder_;
@@ -228,8 +229,9 @@ TEST_F(ReportedCards, ConfigsDecide) {
   const fs::path reported = testing::shared_data() / "reported" / "F13_dataset_card_configs";
   for (const char* name : {"data_set", "data_set_plain"}) {
     const fs::path directory = reported / name;
+    DownloadObserver silent;
     const DatasetFiles files =
-        resolve_dataset({directory.native(), {}, {}, kCardExtensions}, Environment());
+        resolve_dataset({directory.native(), {}, {}, kCardExtensions}, Environment(), silent);
     EXPECT_THAT(files.train, ElementsAre(directory / "data/part-a.jsonl")) << name;
     EXPECT_THAT(files.validation, ElementsAre(directory / "data/part-b.jsonl")) << name;
   }

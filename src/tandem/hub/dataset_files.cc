@@ -425,7 +425,7 @@ std::vector<std::string> choose_dataset_files(const std::vector<std::string>& na
 }
 
 DatasetFiles resolve_dataset(const DatasetQuery& query, const Environment& environment,
-                             DownloadObserver* observer) {
+                             DownloadObserver& observer) {
   std::error_code error;
   if (fs::is_directory(query.name, error)) {
     if (auto saved = read_saved_dataset(query.name, query.splits)) return *std::move(saved);
@@ -449,12 +449,11 @@ DatasetFiles resolve_dataset(const DatasetQuery& query, const Environment& envir
           wanted, attempts,
           fmt::format("{} is set: nothing was asked of {}", *settings.offline, settings.endpoint));
     }
-    DownloadObserver silent;
     DatasetFiles files;
     download_under_any_name(query.name, wanted.type, [&](const std::string& name) {
       DatasetQuery form = query;
       form.name = name;
-      files = download(form, environment, settings, observer != nullptr ? *observer : silent);
+      files = download(form, environment, settings, observer);
     });
     return files;
   } catch (const DataError& failure) {

@@ -64,7 +64,7 @@ struct DatasetQuery {
 // Throws DataError: with every place when nothing is found; when two files claim one part or a
 // shard is missing; with their names when there are several configurations and none was named.
 DatasetFiles resolve_dataset(const DatasetQuery& query, const Environment& environment,
-                             DownloadObserver* observer = nullptr);
+                             DownloadObserver& observer);
 
 // Which of a repository's files make up a data set: those that `card` names, else those of one
 // folder (the configuration's, the repository itself, data, or the only other one) that belong to a

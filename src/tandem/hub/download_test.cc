@@ -101,7 +101,7 @@ class DownloadTest : public ::testing::Test {
     ModelArguments arguments;
     arguments.model_name_or_path = name;
     arguments.model_revision = revision;
-    return resolve_model(arguments, variables, &watcher_);
+    return resolve_model(arguments, variables, watcher_);
   }
   bool fetch(const std::string& file, const HubSettings& settings) {
     SnapshotDownload download(hub(), {"org/tiny"}, "main", std::nullopt, settings, watcher_);
@@ -189,7 +189,7 @@ TEST_F(DownloadTest, TheOtherCanonicalNameIsAskedForWhenThereIsNone) {
             repository("models--distilbert-tiny") / "snapshots" / kDownloadCommit);
   put_text(root() / "datasets/rajpurkar/squad/train.json", "[]");
   const auto squad = [&](const char* name) {
-    return resolve_dataset({name, {}, {}, kExtensions}, environment(), &watcher_);
+    return resolve_dataset({name, {}, {}, kExtensions}, environment(), watcher_);
   };
   EXPECT_EQ(squad("squad").directory,
             repository("datasets--rajpurkar--squad") / "snapshots" / kDownloadCommit);
@@ -244,7 +244,7 @@ TEST_F(DownloadTest, ADataSetComesWithTheFilesOfItsConfiguration) {
   put_text(remote / "plain_text/train-00001-of-00002.parquet", "train 1");
   put_text(remote / "plain_text/validation-00000-of-00001.parquet", "validation");
   const auto resolve_squad = [&](const std::optional<std::string>& config) {
-    return resolve_dataset({"rajpurkar/squad", config, {}, kExtensions}, environment(), &watcher_);
+    return resolve_dataset({"rajpurkar/squad", config, {}, kExtensions}, environment(), watcher_);
   };
   // One file that cannot be had: nothing looks like a data set afterwards.
   put_faults({{{"path", "validation"}, {"status", 403}}});
@@ -280,7 +280,7 @@ TEST_F(DownloadTest, TheCardOfADataSetNamesItsFiles) {
   put_text(remote / "held.json", "held");
   put_text(remote / "train.json", "of an older version");
   const auto resolve_notes = [&] {
-    return resolve_dataset({"ada/notes", {}, {}, kExtensions}, environment(), &watcher_);
+    return resolve_dataset({"ada/notes", {}, {}, kExtensions}, environment(), watcher_);
   };
   const DatasetFiles files = resolve_notes();
   ASSERT_EQ(files.train.size(), 2u);

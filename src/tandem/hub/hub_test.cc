@@ -221,11 +221,12 @@ TEST_F(HubTest, ModelsPartsMayComeFromDifferentPlaces) {
   ModelArguments arguments;
   arguments.model_name_or_path = (folder_ / "model").string();
   arguments.tokenizer_name = "org/tokens";
-  const ModelLocation location = resolve_model(arguments, environment());
+  DownloadObserver silent;
+  const ModelLocation location = resolve_model(arguments, environment(), silent);
   EXPECT_EQ(location.config_directory, folder_ / "model");
   EXPECT_EQ(location.tokenizer_directory, hub() / "models--org--tokens" / "snapshots" / kCommit);
   fs::remove(folder_ / "model" / "config.json");
-  EXPECT_THAT(error_of([&] { resolve_model(arguments, environment()); }),
+  EXPECT_THAT(error_of([&] { resolve_model(arguments, environment(), silent); }),
               HasSubstr("no config.json"));
 }
 
@@ -235,7 +236,8 @@ class DatasetTest : public HubTest {
                        const std::optional<std::string>& cache_dir = {}) const {
     static constexpr std::array<std::string_view, 4> kExtensions = {".json", ".jsonl", ".arrow",
                                                                     ".parquet"};
-    return resolve_dataset({name.string(), config, cache_dir, kExtensions}, environment());
+    DownloadObserver silent;
+    return resolve_dataset({name.string(), config, cache_dir, kExtensions}, environment(), silent);
   }
   std::string error(const fs::path& name, const std::optional<std::string>& config = {}) const {
     return error_of([&] { resolve(name, config); });
@@ -293,7 +295,8 @@ TEST_F(DatasetTest, SplitsOfOtherNames) {
   const auto resolve = [&](const std::string& name) {
     DatasetQuery query{name, {}, {}, kExtensions};
     query.splits = {.train = "small", .validation = "test", .removed = {"extra"}};
-    return resolve_dataset(query, environment());
+    DownloadObserver silent;
+    return resolve_dataset(query, environment(), silent);
   };
   const auto expect_parts = [](const DatasetFiles& files, const fs::path& train,
                                const fs::path& validation) {

@@ -284,7 +284,7 @@ namespace {
 
 // The base model of an adapter, with config.json and tokenizer of the adapter if it has them.
 ModelLocation resolve_adapter(const fs::path& adapter, const ModelArguments& arguments,
-                              const Environment& environment, DownloadObserver* observer,
+                              const Environment& environment, DownloadObserver& observer,
                               bool sentence) {
   BaseName base = read_base_name(adapter);
   if (arguments.base_name_or_path)
@@ -314,7 +314,7 @@ const fs::path& ModelLocation::sentence_directory() const {
 }
 
 Resolved locate_model(const Query& query, const ModelParts& parts, const Environment& environment,
-                      DownloadObserver* observer, const std::optional<std::string>& token) {
+                      DownloadObserver& observer, const std::optional<std::string>& token) {
   ModelSearch search(query, parts, environment);
   const auto found = search.cached();
   if (found && !search.may_lack_modules(*found)) return *found;
@@ -325,12 +325,11 @@ Resolved locate_model(const Query& query, const ModelParts& parts, const Environ
     search.fail(
         fmt::format("{} is set: nothing was asked of {}", *settings.offline, settings.endpoint));
   }
-  DownloadObserver silent;
-  return search.download(settings, observer != nullptr ? *observer : silent);
+  return search.download(settings, observer);
 }
 
 ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment,
-                            DownloadObserver* observer, bool sentence) {
+                            DownloadObserver& observer, bool sentence) {
   const auto locate = [&](const std::string& name, const ModelParts& parts) {
     return locate_model(
         {name, RepositoryType::kModel, arguments.model_revision, arguments.cache_dir, {}}, parts,

@@ -22,10 +22,9 @@ struct ModelParts {
 // they changed. Missing files are downloaded into the cache, unless an offline variable forbids it.
 // Processes of one or more hosts may call it for the same name at once: one downloads, the others
 // wait for it.
-// `observer` may be null. Throws DataError with every place and address that was tried, IoError for
-// network and disk.
+// Throws DataError with every place and address that was tried, IoError for network and disk.
 Resolved locate_model(const Query& query, const ModelParts& parts, const Environment& environment,
-                      DownloadObserver* observer = nullptr,
+                      DownloadObserver& observer,
                       const std::optional<std::string>& token = std::nullopt);
 
 // Where the parts of a model come from. The directories may be the same.
@@ -49,6 +48,6 @@ struct ModelLocation {
 // `sentence`: the files of sentence-transformers, too; a copy in the cache without modules.json is
 // completed from the Hub unless that is offline.
 ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment,
-                            DownloadObserver* observer = nullptr, bool sentence = false);
+                            DownloadObserver& observer, bool sentence = false);
 
 }  // namespace tandem::hub

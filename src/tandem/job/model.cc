@@ -135,8 +135,7 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
   const auto read = [&]() -> Model {
     const tasks::Stages stages = arguments.stages();
     const hub::DatasetFiles files = task.find_data(stages, arguments.model, environment, downloads);
-    const hub::ModelLocation location =
-        hub::resolve_model(arguments.model, environment, &downloads);
+    const hub::ModelLocation location = hub::resolve_model(arguments.model, environment, downloads);
     const models::ModelConfig config = with_adapters(
         read_config(arguments.model, location, families), arguments, location, console);
     auto tokenizer = std::make_unique<text::Tokenizer>(

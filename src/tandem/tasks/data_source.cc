@@ -67,7 +67,7 @@ std::vector<hub::NamedFiles> find_train_sets(const DataSource& source,
     const hub::DatasetFiles found =
         hub::resolve_dataset({location.substr(0, colon), configuration, model.cache_dir, extensions,
                               model.token, split_names(source)},
-                             environment, &downloads);
+                             environment, downloads);
     if (found.train.empty())
       raise<ConfigError>("--train_files: {}: the data set {} has no training part", name, location);
     sets.push_back({name, found.train});
@@ -180,7 +180,7 @@ hub::DatasetFiles find_data_files(const DataSource& source, const Stages& stages
   if (source.dataset_name) {
     files = hub::resolve_dataset({*source.dataset_name, source.dataset_config_name, model.cache_dir,
                                   extensions, model.token, split_names(source)},
-                                 environment, &downloads);
+                                 environment, downloads);
   } else {
     files = single_files(source);
   }

@@ -28,7 +28,7 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
       guide.model_name_or_path = *arguments_.guide;
       guide.config_name.reset();
       guide.tokenizer_name.reset();
-      guide_ = hub::resolve_model(guide, environment, &downloads, /*sentence=*/true);
+      guide_ = hub::resolve_model(guide, environment, downloads, /*sentence=*/true);
     }
     if (!needs_rows(of_rows)) return {};
     return ExampleJob::find_data(of_rows, model, environment, downloads);
