@@ -121,9 +121,12 @@ class Quantizer {
 Evaluated Quantizer::evaluate(const nn::Weights& weights, const fs::path& directory) const {
   Evaluated evaluated;
   const auto batch_size = static_cast<std::size_t>(parts_.training.per_device_eval_batch_size);
-  evaluated.metrics = trainer::evaluate(
-      {.directory = directory, .batch_size = batch_size, .own_output = &evaluated.own_output},
-      parts_.context, parts_.communicator, parts_.task, weights, parts_.observer);
+  const auto keep = [&](std::span<const float> part) {
+    evaluated.own_output.insert(evaluated.own_output.end(), part.begin(), part.end());
+  };
+  evaluated.metrics =
+      trainer::evaluate({.directory = directory, .batch_size = batch_size, .own_output = keep},
+                        parts_.context, parts_.communicator, parts_.task, weights, parts_.observer);
   return evaluated;
 }
 

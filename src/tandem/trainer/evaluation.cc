@@ -30,12 +30,11 @@ struct FeatureRange {
 
 // Calls work(), which a request to stop may end at any place: then all ranks throw Interrupted,
 // those too that got no request. They meet for that, so it is not work that others wait for.
-void run_until_stopped(const EvaluationRequest& request, comm::Communicator& communicator,
+void run_until_stopped(const std::atomic<bool>& stop, comm::Communicator& communicator,
                        FunctionRef<void()> work) {
-  if (request.stop == nullptr) return work();
   std::int64_t stopped = 0;
   try {
-    const InterruptionScope scope(*request.stop);
+    const InterruptionScope scope(stop);
     throw_if_interrupted();
     work();
   } catch (const Interrupted&) {
@@ -44,50 +43,6 @@ void run_until_stopped(const EvaluationRequest& request, comm::Communicator& com
   if (communicator.size() > 1)
     communicator.all_reduce(std::span(&stopped, 1), comm::ReduceOp::kMax);
   if (stopped != 0) raise<Interrupted>("the evaluation was asked to stop");
-}
-
-// Features of a round: a batch of each rank.
-std::size_t round_size(const EvaluationRequest& request, const comm::Communicator& communicator) {
-  return static_cast<std::size_t>(communicator.size()) * request.batch_size;
-}
-
-// The batches of this rank, one each round: number k is rank k mod W's. In the last round it may be
-// empty.
-void for_own_batches(const EvaluationRequest& request, const comm::Communicator& communicator,
-                     const FeatureRange& features,
-                     FunctionRef<void(std::size_t begin, std::size_t end)> visit) {
-  const std::size_t offset = static_cast<std::size_t>(communicator.rank()) * request.batch_size;
-  const std::size_t stride = round_size(request, communicator);
-  for (std::size_t round = features.begin; round < features.end; round += stride) {
-    const std::size_t begin = std::min(round + offset, features.end);
-    visit(begin, std::min(begin + request.batch_size, features.end));
-  }
-}
-
-LocalOutput predict_own_batches(const EvaluationRequest& request, const kernels::Context& context,
-                                comm::Communicator& communicator, tasks::Task& task,
-                                const nn::Weights& weights, const FeatureRange& features,
-                                Observer& observer) {
-  LocalOutput output;
-  const std::size_t num_features = task.num_features(request.split);
-  const auto others = static_cast<std::size_t>(communicator.size() - 1);
-  // Memory that grew by copying would be there twice.
-  std::size_t size = 0;
-  for_own_batches(request, communicator, features, [&](std::size_t begin, std::size_t end) {
-    if (begin < end) size += task.output_size(request.split, begin, end);
-  });
-  output.values.reserve(size);
-  for_own_batches(request, communicator, features, [&](std::size_t begin, std::size_t end) {
-    run_until_stopped(request, communicator, [&] {
-      if (begin == end) return;
-      output.batch_begin.push_back(output.values.size());
-      task.predict(context, weights, request.split, begin, end, output.values);
-    });
-    observer.evaluation_progress(std::min(num_features, end + others * request.batch_size),
-                                 num_features);
-  });
-  output.batch_begin.push_back(output.values.size());
-  return output;
 }
 
 // Messages carry raw bytes: first the batch boundaries, then the values.
@@ -158,33 +113,6 @@ std::vector<float> gather(LocalOutput own, comm::Communicator& communicator) {
   return parts.empty() ? std::vector<float>() : interleave(parts);
 }
 
-// The outputs of all features at rank 0; none if the task takes them part by part. A part has the
-// batches of kRounds rounds.
-std::vector<float> predict_all(const EvaluationRequest& request, const kernels::Context& context,
-                               comm::Communicator& communicator, tasks::Task& task,
-                               const nn::Weights& weights, Observer& observer) {
-  constexpr std::size_t kRounds = 64;
-  const std::size_t num_features = task.num_features(request.split);
-  const bool in_parts = task.takes_outputs(request.split);
-  const std::size_t part = in_parts ? kRounds * round_size(request, communicator)
-                                    : std::max<std::size_t>(1, num_features);
-  if (request.own_output != nullptr) request.own_output->clear();
-  std::vector<float> all;
-  for (std::size_t begin = 0; begin < num_features || begin == 0; begin += part) {
-    const FeatureRange features{begin, std::min(begin + part, num_features)};
-    LocalOutput own =
-        predict_own_batches(request, context, communicator, task, weights, features, observer);
-    if (request.own_output != nullptr) {
-      request.own_output->insert(request.own_output->end(), own.values.begin(), own.values.end());
-    }
-    all = gather(std::move(own), communicator);
-    if (!in_parts || communicator.rank() != 0) continue;
-    task.take_outputs(request.split, features.begin, features.end, all);
-    all.clear();
-  }
-  return all;
-}
-
 // Notifies the observer, however the evaluation ends.
 class EvaluationEnd {
  public:
@@ -197,30 +125,139 @@ class EvaluationEnd {
   Observer& observer_;
 };
 
-// Metrics of all outputs, with the speed of an evaluation that began at `start`.
-ordered_json measure(const EvaluationRequest& request, std::span<const float> output,
-                     Clock::time_point start, ThreadPool& threads, int world_size,
-                     tasks::Task& task, Observer& observer) {
-  const std::size_t num_samples = task.num_samples(request.split);
-  const tasks::Evaluation evaluation =
-      task.evaluate(request.split, output, request.directory, request.file_prefix, threads);
-  for (const std::string& warning : evaluation.warnings) observer.warning(warning);
-  if (request.at) {
+// Runs the parts of an evaluation: at once, or until a request to stop.
+using Run = FunctionRef<void(FunctionRef<void()> work)>;
+
+class Evaluator {
+ public:
+  Evaluator(const EvaluationRequest& request, const kernels::Context& context,
+            comm::Communicator& communicator, tasks::Task& task, const nn::Weights& weights,
+            Observer& observer, Run run)
+      : request_(request),
+        context_(context),
+        communicator_(communicator),
+        task_(task),
+        weights_(weights),
+        observer_(observer),
+        run_(run) {}
+
+  ordered_json evaluate();
+
+ private:
+  using VisitBatch = FunctionRef<void(std::size_t begin, std::size_t end)>;
+
+  // Features of a round: a batch of each rank.
+  std::size_t round_size() const {
+    return static_cast<std::size_t>(communicator_.size()) * request_.batch_size;
+  }
+  void for_own_batches(const FeatureRange& features, VisitBatch visit) const;
+  LocalOutput predict_own_batches(const FeatureRange& features);
+  std::vector<float> predict_all();
+  ordered_json measure(std::span<const float> output);
+
+  const EvaluationRequest& request_;
+  const kernels::Context& context_;
+  comm::Communicator& communicator_;
+  tasks::Task& task_;
+  const nn::Weights& weights_;
+  Observer& observer_;
+  const Run run_;
+  const Clock::time_point start_ = Clock::now();
+};
+
+// The batches of this rank, one each round: number k is rank k mod W's. In the last round it may be
+// empty.
+void Evaluator::for_own_batches(const FeatureRange& features, VisitBatch visit) const {
+  const std::size_t offset = static_cast<std::size_t>(communicator_.rank()) * request_.batch_size;
+  for (std::size_t round = features.begin; round < features.end; round += round_size()) {
+    const std::size_t begin = std::min(round + offset, features.end);
+    visit(begin, std::min(begin + request_.batch_size, features.end));
+  }
+}
+
+LocalOutput Evaluator::predict_own_batches(const FeatureRange& features) {
+  LocalOutput output;
+  const std::size_t num_features = task_.num_features(request_.split);
+  const auto others = static_cast<std::size_t>(communicator_.size() - 1);
+  // Memory that grew by copying would be there twice.
+  std::size_t size = 0;
+  for_own_batches(features, [&](std::size_t begin, std::size_t end) {
+    if (begin < end) size += task_.output_size(request_.split, begin, end);
+  });
+  output.values.reserve(size);
+  for_own_batches(features, [&](std::size_t begin, std::size_t end) {
+    run_([&] {
+      if (begin == end) return;
+      output.batch_begin.push_back(output.values.size());
+      task_.predict(context_, weights_, request_.split, begin, end, output.values);
+    });
+    observer_.evaluation_progress(std::min(num_features, end + others * request_.batch_size),
+                                  num_features);
+  });
+  output.batch_begin.push_back(output.values.size());
+  return output;
+}
+
+// The outputs of all features at rank 0; none if the task takes them part by part. A part has the
+// batches of kRounds rounds.
+std::vector<float> Evaluator::predict_all() {
+  constexpr std::size_t kRounds = 64;
+  const std::size_t num_features = task_.num_features(request_.split);
+  const bool in_parts = task_.takes_outputs(request_.split);
+  const std::size_t part =
+      in_parts ? kRounds * round_size() : std::max<std::size_t>(1, num_features);
+  std::vector<float> all;
+  for (std::size_t begin = 0; begin < num_features || begin == 0; begin += part) {
+    const FeatureRange features{begin, std::min(begin + part, num_features)};
+    LocalOutput own = predict_own_batches(features);
+    request_.own_output(own.values);
+    all = gather(std::move(own), communicator_);
+    if (!in_parts || communicator_.rank() != 0) continue;
+    task_.take_outputs(request_.split, features.begin, features.end, all);
+    all.clear();
+  }
+  return all;
+}
+
+// Metrics of all outputs, with the speed of the evaluation.
+ordered_json Evaluator::measure(std::span<const float> output) {
+  const std::size_t num_samples = task_.num_samples(request_.split);
+  const tasks::Evaluation evaluation = task_.evaluate(request_.split, output, request_.directory,
+                                                      request_.file_prefix, context_.threads);
+  for (const std::string& warning : evaluation.warnings) observer_.warning(warning);
+  if (request_.at) {
     for (const tasks::ranking::CsvTable& table : evaluation.tables)
-      append_row(request.directory / "eval", table, *request.at, request.most_rows);
+      append_row(request_.directory / "eval", table, *request_.at, request_.most_rows);
   }
   ordered_json metrics = ordered_json::object();
   for (const auto& [key, value] : evaluation.metrics.items())
-    metrics[request.metric_prefix + "_" + key] = value;
-  if (request.preparation_seconds) {
-    metrics[request.metric_prefix + "_model_preparation_time"] =
-        round_digits(*request.preparation_seconds, 4);
+    metrics[request_.metric_prefix + "_" + key] = value;
+  if (request_.preparation_seconds) {
+    metrics[request_.metric_prefix + "_model_preparation_time"] =
+        round_digits(*request_.preparation_seconds, 4);
   }
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  const std::size_t stride = request.batch_size * static_cast<std::size_t>(world_size);
-  add_speed_metrics(metrics, request.metric_prefix, seconds, static_cast<double>(num_samples),
-                    static_cast<double>(num_chunks(num_samples, stride)));
+  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  add_speed_metrics(metrics, request_.metric_prefix, seconds, static_cast<double>(num_samples),
+                    static_cast<double>(num_chunks(num_samples, round_size())));
   return metrics;
+}
+
+ordered_json Evaluator::evaluate() {
+  observer_.evaluation_begin(request_.split == tasks::Split::kEval ? "Evaluation" : "Prediction",
+                             task_.num_samples(request_.split),
+                             static_cast<int>(request_.batch_size));
+  const EvaluationEnd end(observer_);
+  const std::vector<float> output = predict_all();
+  std::string metrics;
+  run_([&] {
+    if (communicator_.rank() == 0) metrics = measure(output).dump();
+  });
+  // NaN travels as null, for JSON has no other word that can be read again.
+  ordered_json all = ordered_json::parse(broadcast_text(communicator_, metrics, 0));
+  for (auto& [key, value] : all.items()) {
+    if (value.is_null()) value = std::numeric_limits<double>::quiet_NaN();
+  }
+  return all;
 }
 
 }  // namespace
@@ -241,26 +278,20 @@ void add_speed_metrics(ordered_json& metrics, const std::string& prefix, double 
 ordered_json evaluate(const EvaluationRequest& request, const kernels::Context& context,
                       comm::Communicator& communicator, tasks::Task& task,
                       const nn::Weights& weights, Observer& observer) {
-  const auto start = Clock::now();
-  observer.evaluation_begin(request.split == tasks::Split::kEval ? "Evaluation" : "Prediction",
-                            task.num_samples(request.split), static_cast<int>(request.batch_size));
-  const EvaluationEnd end(observer);
-  const std::vector<float> output =
-      predict_all(request, context, communicator, task, weights, observer);
-  std::string metrics;
-  run_until_stopped(request, communicator, [&] {
-    if (communicator.rank() == 0) {
-      metrics =
-          measure(request, output, start, context.threads, communicator.size(), task, observer)
-              .dump();
-    }
-  });
-  // NaN travels as null, for JSON has no other word that can be read again.
-  ordered_json all = ordered_json::parse(broadcast_text(communicator, metrics, 0));
-  for (auto& [key, value] : all.items()) {
-    if (value.is_null()) value = std::numeric_limits<double>::quiet_NaN();
-  }
-  return all;
+  const auto at_once = [](FunctionRef<void()> work) { work(); };
+  return Evaluator(request, context, communicator, task, weights, observer, at_once).evaluate();
+}
+
+ordered_json evaluate_until_stopped(const EvaluationRequest& request,
+                                    const kernels::Context& context,
+                                    comm::Communicator& communicator, tasks::Task& task,
+                                    const nn::Weights& weights, Observer& observer,
+                                    const std::atomic<bool>& stop) {
+  const auto until_stopped = [&](FunctionRef<void()> work) {
+    run_until_stopped(stop, communicator, work);
+  };
+  return Evaluator(request, context, communicator, task, weights, observer, until_stopped)
+      .evaluate();
 }
 
 }  // namespace tandem::trainer

@@ -4,10 +4,11 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "tandem/comm/communicator.h"
 #include "tandem/kernels/context.h"
@@ -28,19 +29,25 @@ struct EvaluationRequest {
   // When the evaluation takes place. The task's tables in directory/eval get a row, if there.
   std::optional<tasks::ranking::EvaluatedAt> at = std::nullopt;
   std::optional<std::size_t> most_rows = std::nullopt;  // most rows of append_row()
-  std::vector<float>* own_output = nullptr;  // not null: becomes what this rank's batches gave
-  // Not null: once it is true on any rank, the evaluation ends early on all.
-  const std::atomic<bool>* stop = nullptr;
+  // Gets the outputs of this rank's batches, part by part in their order.
+  std::function<void(std::span<const float>)> own_output = [](std::span<const float>) {};
 };
 
 // Runs the model over the split; batch k is computed by rank k mod W, so the same batches exist
 // whatever W is, and the result is that of one process, bit for bit. Collective. Every rank returns
 // the same object: <prefix>_<metric>…, <prefix>_runtime, <prefix>_samples_per_second,
 // <prefix>_steps_per_second (as HF's speed_metrics), which rank 0 computed. Throws CommError,
-// IoError, and Interrupted on every rank when request.stop ended it.
+// IoError.
 nlohmann::ordered_json evaluate(const EvaluationRequest& request, const kernels::Context& context,
                                 comm::Communicator& communicator, tasks::Task& task,
                                 const nn::Weights& weights, Observer& observer);
+// The same, but once `stop` is true on any rank, the evaluation ends early on all ranks, which
+// throw Interrupted.
+nlohmann::ordered_json evaluate_until_stopped(const EvaluationRequest& request,
+                                              const kernels::Context& context,
+                                              comm::Communicator& communicator, tasks::Task& task,
+                                              const nn::Weights& weights, Observer& observer,
+                                              const std::atomic<bool>& stop);
 
 // HF's speed_metrics: <prefix>_runtime (4 decimals) and rates (3 decimals) for what is given.
 void add_speed_metrics(nlohmann::ordered_json& metrics, const std::string& prefix, double seconds,

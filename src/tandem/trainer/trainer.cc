@@ -258,43 +258,50 @@ void Trainer::evaluate_and_save(const Due& due) {
   if (due.evaluation || save_now) keep_progress();
 }
 
-ordered_json Trainer::evaluate(tasks::Split split) { return evaluate(split, nullptr); }
-
-ordered_json Trainer::evaluate(tasks::Split split, const std::atomic<bool>* stop) {
-  const bool eval = split == tasks::Split::kEval;
-  const auto stage = eval ? MemoryTracker::Stage::kEval : MemoryTracker::Stage::kPredict;
+ordered_json Trainer::evaluate(tasks::Split split) {
+  const auto stage =
+      split == tasks::Split::kEval ? MemoryTracker::Stage::kEval : MemoryTracker::Stage::kPredict;
   memory_.start(stage);
-  const bool trained = learning_rate_.has_value();  // even for no step
-  const tasks::ranking::EvaluatedAt at{
-      .epoch = trained ? std::optional(state_.epoch) : std::nullopt,
-      .steps = static_cast<std::size_t>(state_.global_step)};
-  ordered_json metrics = trainer::evaluate(
-      {.split = split,
-       .metric_prefix = eval ? "eval" : std::string(parts_.task.prediction_prefix()),
-       .file_prefix = eval ? "eval" : "predict",
-       .directory = parts_.arguments.output_dir,
-       .batch_size = static_cast<std::size_t>(parts_.arguments.per_device_eval_batch_size),
-       .preparation_seconds = trained ? std::nullopt : std::optional(session_.preparation_seconds),
-       .at = eval ? std::optional(at) : std::nullopt,
-       .most_rows = most_table_rows(/*in_training=*/stop != nullptr),
-       .stop = stop},
-      parts_.kernels, parts_.communicator, parts_.task, weights(), parts_.observer);
+  ordered_json metrics =
+      trainer::evaluate(evaluation_request(split, Moment::kAfterTraining), parts_.kernels,
+                        parts_.communicator, parts_.task, weights(), parts_.observer);
   memory_.stop_and_report(stage, metrics);
   return metrics;
 }
 
-// A view of an elastic job repeats an evaluation that a lost rank interrupted: its row is written
-// once. The evaluation behind training follows that of the last step.
-std::optional<std::size_t> Trainer::most_table_rows(bool in_training) const {
-  if (!parts_.callbacks.is_elastic()) return std::nullopt;
-  return !in_training && learning_rate_ && due().evaluation ? 2 : 1;
-}
-
 ordered_json Trainer::evaluate_and_record() {
-  ordered_json metrics = evaluate(tasks::Split::kEval, &parts_.stop_requested);
+  memory_.start(MemoryTracker::Stage::kEval);
+  ordered_json metrics = evaluate_until_stopped(
+      evaluation_request(tasks::Split::kEval, Moment::kInTraining), parts_.kernels,
+      parts_.communicator, parts_.task, weights(), parts_.observer, parts_.stop_requested);
+  memory_.stop_and_report(MemoryTracker::Stage::kEval, metrics);
   add_token_count(metrics);
   log(metrics);
   return metrics;
+}
+
+EvaluationRequest Trainer::evaluation_request(tasks::Split split, Moment moment) const {
+  const bool eval = split == tasks::Split::kEval;
+  const bool trained = learning_rate_.has_value();  // even for no step
+  const tasks::ranking::EvaluatedAt at{
+      .epoch = trained ? std::optional(state_.epoch) : std::nullopt,
+      .steps = static_cast<std::size_t>(state_.global_step)};
+  return {
+      .split = split,
+      .metric_prefix = eval ? "eval" : std::string(parts_.task.prediction_prefix()),
+      .file_prefix = eval ? "eval" : "predict",
+      .directory = parts_.arguments.output_dir,
+      .batch_size = static_cast<std::size_t>(parts_.arguments.per_device_eval_batch_size),
+      .preparation_seconds = trained ? std::nullopt : std::optional(session_.preparation_seconds),
+      .at = eval ? std::optional(at) : std::nullopt,
+      .most_rows = most_table_rows(moment)};
+}
+
+// A view of an elastic job repeats an evaluation that a lost rank interrupted: its row is written
+// once. The evaluation behind training follows that of the last step.
+std::optional<std::size_t> Trainer::most_table_rows(Moment moment) const {
+  if (!parts_.callbacks.is_elastic()) return std::nullopt;
+  return moment == Moment::kAfterTraining && learning_rate_ && due().evaluation ? 2 : 1;
 }
 
 // The best model and reduce_lr_on_plateau look at the evaluations of training, not at that of

@@ -28,6 +28,8 @@
 
 namespace tandem::trainer {
 
+struct EvaluationRequest;  // evaluation.h
+
 // Objects that a trainer works with; all of them outlive the trainer. The node leader has put the
 // initial weights into model.weights().
 struct TrainerParts {
@@ -145,8 +147,9 @@ class Trainer {
   void warn_if_not_finite(double grad_norm);
   void record_losses(const StepRecord& record);
   void log_training(double grad_norm, double learning_rate);
-  nlohmann::ordered_json evaluate(tasks::Split split, const std::atomic<bool>* stop);
-  std::optional<std::size_t> most_table_rows(bool in_training) const;
+  enum class Moment { kInTraining, kAfterTraining };
+  EvaluationRequest evaluation_request(tasks::Split split, Moment moment) const;
+  std::optional<std::size_t> most_table_rows(Moment moment) const;
   // Throws Interrupted on all ranks when stop_requested ended it.
   nlohmann::ordered_json evaluate_and_record();
   void remember_best(const nlohmann::ordered_json& metrics);
