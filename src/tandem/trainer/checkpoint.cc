@@ -195,7 +195,7 @@ fs::path save_checkpoint(const fs::path& output_dir, const CheckpointContents& c
   TemporaryDirectory work(output_dir / (std::string(kTemporaryPrefix) + number));
 
   contents.task.save_pretrained(work.path(), contents.arenas.weights);
-  if (contents.optimization != nullptr) {
+  if (contents.optimization) {
     write_python_optimizer(work.path(), contents.task.layout(), contents.arenas,
                            *contents.optimization);
     write_python_schedule(work.path(), contents.task.layout(), *contents.optimization);

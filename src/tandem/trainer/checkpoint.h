@@ -38,6 +38,16 @@ struct TrainedArenas {
   std::vector<optim::StateTensor> state_tensors;  // what lies where in optimizer_state
 };
 
+// Where an optimizer and its schedule stand after a step: what Python's objects know in addition to
+// tensors.
+struct OptimizationState {
+  optim::OptimizerOptions optimizer = {};
+  std::int64_t step = 0;                                             // updates done
+  double peak_learning_rate = 0;                                     // --learning_rate
+  double next_learning_rate = 0;                                     // rate of the update to come
+  std::optional<optim::MetricSchedule::State> metric_schedule = {};  // as ResumeState's
+};
+
 // "checkpoint-500" -> 500.
 std::optional<std::int64_t> checkpoint_step(const std::filesystem::path& directory);
 // The complete checkpoints in `output_dir`, newest first; that with the largest step, if any.
@@ -66,15 +76,13 @@ SetAside set_stale_checkpoints_aside(const std::filesystem::path& output_dir,
 // Bytes of one checkpoint, up to a few kilobytes of JSON.
 std::size_t checkpoint_bytes(const nn::ParameterLayout& layout, std::size_t optimizer_elements);
 
-struct OptimizationState;  // python_checkpoint.h
-
 struct CheckpointContents {
   const tasks::Task& task;
   TrainedArenas arenas;
   const TrainerState& state;
   const ResumeState& resume;
   std::string training_arguments_json;
-  const OptimizationState* optimization;  // null: --save_only_model
+  std::optional<OptimizationState> optimization;  // absent with --save_only_model
 };
 
 // Writes output_dir/checkpoint-<state.global_step> and returns its path. Throws IoError (disk full,

@@ -219,13 +219,12 @@ class CheckpointFaults : public ::testing::Test {
     state.global_step = step;
     ResumeState resume;
     resume.shard_loss_since_log = {static_cast<double>(value)};
-    const OptimizationState optimization = {.step = step};
     save_checkpoint(folder_.path(), {.task = task_,
                                      .arenas = arenas(),
                                      .state = state,
                                      .resume = resume,
                                      .training_arguments_json = "{}",
-                                     .optimization = &optimization});
+                                     .optimization = OptimizationState{.step = step}});
   }
 
   // The value of the newest complete checkpoint, from which the next run would resume.

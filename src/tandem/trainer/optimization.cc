@@ -26,36 +26,37 @@ std::string with_eval_prefix(const std::string& metric) {
 }
 
 LearningRate::LearningRate(const TrainingArguments& arguments, const TrainingPlan& plan)
-    : peak_(arguments.learning_rate),
-      schedule_{.type = arguments.lr_scheduler_type,
-                .total_steps = static_cast<std::uint64_t>(plan.total_steps),
-                .warmup_steps = static_cast<std::uint64_t>(plan.warmup_steps),
-                .learning_rate = arguments.learning_rate} {
+    : peak_(arguments.learning_rate) {
+  const LrSchedulerType type = arguments.lr_scheduler_type;
   const auto kwargs = nlohmann::json::parse(arguments.lr_scheduler_kwargs);
   const bool greater = arguments.greater_is_better.value_or(true);
-  if (schedule_.type == LrSchedulerType::kReduceLrOnPlateau) {
-    metric_schedule_ = std::make_unique<optim::PlateauSchedule>(
-        optim::parse_plateau_options(kwargs), greater, peak_);
-  } else if (schedule_.type == LrSchedulerType::kGreedy) {
-    metric_schedule_ = std::make_unique<optim::GreedySchedule>(optim::parse_greedy_options(kwargs),
-                                                               greater, peak_);
+  if (type == LrSchedulerType::kReduceLrOnPlateau) {
+    rate_ = std::make_unique<optim::PlateauSchedule>(optim::parse_plateau_options(kwargs), greater,
+                                                     peak_);
+  } else if (type == LrSchedulerType::kGreedy) {
+    rate_ = std::make_unique<optim::GreedySchedule>(optim::parse_greedy_options(kwargs), greater,
+                                                    peak_);
   } else {
-    schedule_.options = optim::parse_schedule_options(schedule_.type, kwargs, peak_);
+    rate_ = optim::Schedule{.type = type,
+                            .total_steps = static_cast<std::uint64_t>(plan.total_steps),
+                            .warmup_steps = static_cast<std::uint64_t>(plan.warmup_steps),
+                            .learning_rate = peak_,
+                            .options = optim::parse_schedule_options(type, kwargs, peak_)};
   }
 }
 
 double LearningRate::at(std::int64_t step) const {
-  if (metric_schedule_) return metric_schedule_->learning_rate();
-  return peak_ * schedule_.factor(static_cast<std::uint64_t>(step));
+  if (follows_metric()) return std::get<Measured>(rate_)->learning_rate();
+  return peak_ * std::get<optim::Schedule>(rate_).factor(static_cast<std::uint64_t>(step));
 }
 
 std::optional<optim::MetricSchedule::State> LearningRate::state() const {
-  if (!metric_schedule_) return std::nullopt;
-  return metric_schedule_->state();
+  if (!follows_metric()) return std::nullopt;
+  return std::get<Measured>(rate_)->state();
 }
 
 void LearningRate::restore(const std::optional<optim::MetricSchedule::State>& state) {
-  if (metric_schedule_ && state) metric_schedule_->restore(*state);
+  if (follows_metric() && state) std::get<Measured>(rate_)->restore(*state);
 }
 
 }  // namespace tandem::trainer

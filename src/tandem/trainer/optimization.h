@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 
 #include "tandem/nn/parameter_layout.h"
 #include "tandem/optim/optimizer.h"
@@ -33,17 +34,18 @@ class LearningRate {
   // The rate of update `step`, counted from 0.
   double at(std::int64_t step) const;
   // Whether the rate follows a metric; if so, measured() is called after each evaluation.
-  bool follows_metric() const { return metric_schedule_ != nullptr; }
-  void measured(double metric) { metric_schedule_->measured(metric); }
+  bool follows_metric() const { return std::holds_alternative<Measured>(rate_); }
+  void measured(double metric) { std::get<Measured>(rate_)->measured(metric); }
 
   // The state saved in a checkpoint; unset for a curve.
   std::optional<optim::MetricSchedule::State> state() const;
   void restore(const std::optional<optim::MetricSchedule::State>& state);
 
  private:
+  using Measured = std::unique_ptr<optim::MetricSchedule>;
+
   double peak_;
-  optim::Schedule schedule_;
-  std::unique_ptr<optim::MetricSchedule> metric_schedule_;  // or null
+  std::variant<optim::Schedule, Measured> rate_;
 };
 
 }  // namespace tandem::trainer

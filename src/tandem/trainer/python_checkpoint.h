@@ -40,16 +40,6 @@ ResumeState python_resume_state(const std::filesystem::path& directory, const Tr
 void load_python_optimizer(const std::filesystem::path& directory,
                            const nn::ParameterLayout& layout, const TrainedArenas& arenas);
 
-// Where an optimizer and its schedule stand after a step: what Python's objects know in addition to
-// tensors.
-struct OptimizationState {
-  optim::OptimizerOptions optimizer = {};
-  std::int64_t step = 0;                                             // updates done
-  double peak_learning_rate = 0;                                     // --learning_rate
-  double next_learning_rate = 0;                                     // rate of the update to come
-  std::optional<optim::MetricSchedule::State> metric_schedule = {};  // as ResumeState's
-};
-
 // Write what torch.save makes of the state_dict() of the Trainer's optimizer (torch's or
 // transformers' of that name) and schedule. Throw IoError.
 void write_python_optimizer(const std::filesystem::path& directory,

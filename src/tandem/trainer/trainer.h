@@ -90,7 +90,7 @@ class Trainer {
   // Evaluations from here on run the linear layers of `int8`, which outlives the trainer, on 8-bit
   // integers, and the rest in `precision`, which the task must expect.
   void evaluate_int8(const nn::Int8Linears& int8, nn::Precision precision) {
-    int8_ = {&int8, precision};
+    int8_.emplace(int8, precision);
   }
 
   // Evaluates the current weights; metrics with prefix "eval" or "test". Writes prediction files
@@ -115,8 +115,10 @@ class Trainer {
   // Where the next update's data lies, counted in updates: behind --ignore_data_skip not the step.
   std::int64_t updates_into_data() const { return state_.global_step - resume_.repeated_updates; }
   nn::Weights weights() const {
-    nn::Weights weights{parts_.model.weights(), parts_.model.bf16_weights(), int8_.linears};
-    if (int8_.linears != nullptr && int8_.precision == nn::Precision::kFloat32) weights.bf16 = {};
+    nn::Weights weights{parts_.model.weights(), parts_.model.bf16_weights()};
+    if (!int8_) return weights;
+    weights.int8 = &int8_->linears;
+    if (int8_->precision == nn::Precision::kFloat32) weights.bf16 = {};
     return weights;
   }
   TrainedArenas trained_arenas() const;
@@ -173,12 +175,11 @@ class Trainer {
   double seconds_of_training() const;
 
   TrainerParts parts_;
-  // linears null: evaluations run as trained.
   struct Int8Evaluation {
-    const nn::Int8Linears* linears = nullptr;
+    const nn::Int8Linears& linears;
     nn::Precision precision = nn::Precision::kFloat32;
   };
-  Int8Evaluation int8_;
+  std::optional<Int8Evaluation> int8_;  // without it evaluations run as trained
   MemoryTracker memory_;
   TrainingPlan plan_;
   TrainerState state_;

@@ -212,19 +212,20 @@ void Trainer::save() {
 
 void Trainer::write_checkpoint() {
   const TrainingArguments& arguments = parts_.arguments;
-  const OptimizationState optimization = {
-      .optimizer = optimizer_options(arguments),
-      .step = state_.global_step,
-      .peak_learning_rate = arguments.learning_rate,
-      .next_learning_rate = learning_rate_->at(state_.global_step),
-      .metric_schedule = resume_.metric_schedule};
-  save_checkpoint(arguments.output_dir,
-                  {.task = parts_.task,
-                   .arenas = trained_arenas(),
-                   .state = state_,
-                   .resume = resume_,
-                   .training_arguments_json = parts_.arguments_json,
-                   .optimization = arguments.save_only_model ? nullptr : &optimization});
+  std::optional<OptimizationState> optimization;
+  if (!arguments.save_only_model) {
+    optimization = OptimizationState{.optimizer = optimizer_options(arguments),
+                                     .step = state_.global_step,
+                                     .peak_learning_rate = arguments.learning_rate,
+                                     .next_learning_rate = learning_rate_->at(state_.global_step),
+                                     .metric_schedule = resume_.metric_schedule};
+  }
+  save_checkpoint(arguments.output_dir, {.task = parts_.task,
+                                         .arenas = trained_arenas(),
+                                         .state = state_,
+                                         .resume = resume_,
+                                         .training_arguments_json = parts_.arguments_json,
+                                         .optimization = std::move(optimization)});
   if (arguments.save_total_limit && *arguments.save_total_limit > 0) {
     for (const fs::path& removed : rotate_checkpoints(
              arguments.output_dir, *arguments.save_total_limit, state_.best_model_checkpoint)) {
