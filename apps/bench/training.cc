@@ -13,7 +13,7 @@ Training::Training(const kernels::Context& context, const models::ModelConfig& c
       optimizer_(optim::make_optimizer({.weight_decay = 0.01}, task_.layout())),
       model_(trainer::state_options(
           task_.layout(), precision == nn::Precision::kBfloat16 ? task_.layout().bf16_size() : 0,
-          optimizer_.get(), /*logical_shards=*/1, context)),
+          *optimizer_, /*logical_shards=*/1, context)),
       gradients_(*communicator_, context, model_, {.logical_shards = 1}),
       order_(data::sequential_order(batch_size_), batch_size_) {
   plan_.per_device_batch_size = static_cast<int>(batch_size_);

@@ -83,7 +83,7 @@ inline TrainingRecord record_task(const TaskRun& run, tasks::Task& task,
       trainer::make_optimizer(arguments, task.layout());
   dist::ModelState model(trainer::state_options(task.layout(),
                                                 run.bf16 ? task.layout().bf16_size() : 0,
-                                                optimizer.get(), run.logical_shards, context));
+                                                *optimizer, run.logical_shards, context));
   dist::GradientEngine gradients(*communicator, context, model,
                                  {.logical_shards = run.logical_shards});
   models::load_pretrained(run.model, run.config, task.layout(), model.weights(),
@@ -100,7 +100,7 @@ inline TrainingRecord record_task(const TaskRun& run, tasks::Task& task,
                             .communicator = *communicator,
                             .model = model,
                             .gradients = gradients,
-                            .optimizer = optimizer.get(),
+                            .optimizer = *optimizer,
                             .observer = recorder,
                             .stop_requested = stop,
                             .arguments_json = "{}",

@@ -17,6 +17,7 @@
 #include "tandem/models/encoder/model_config.h"
 #include "tandem/models/encoder/new_config.h"
 #include "tandem/models/pretrained/from_scratch.h"
+#include "tandem/optim/no_optimizer.h"
 #include "tandem/trainer/optimization.h"
 #include "tandem/trainer/train_step.h"
 
@@ -60,6 +61,12 @@ models::ModelConfig read_config(const hub::ModelArguments& arguments,
   }
   const std::filesystem::path file = location.config_directory / "config.json";
   return models::ModelConfig::parse(read_file(file), file.native(), families);
+}
+
+std::unique_ptr<optim::Optimizer> optimizer_for(const trainer::TrainingArguments& training,
+                                                const nn::ParameterLayout& layout) {
+  if (!training.do_train) return std::make_unique<optim::NoOptimizer>();
+  return trainer::make_optimizer(training, layout);
 }
 
 // `weights` may be empty, as for quant::ModelFiles::load().
@@ -172,11 +179,11 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
   const nn::ParameterLayout& layout = model.task.layout();
   comm::Communicator& communicator = *world.communicator;
   Weights weights;
-  if (training.do_train) weights.optimizer = trainer::make_optimizer(training, layout);
+  weights.optimizer = optimizer_for(training, layout);
   const dist::GradientEngineOptions engine = engine_options(training, communicator.size());
   const dist::ModelStateOptions state =
-      trainer::state_options(layout, training.bf16 ? layout.bf16_size() : 0,
-                             weights.optimizer.get(), engine.logical_shards, machine.context());
+      trainer::state_options(layout, training.bf16 ? layout.bf16_size() : 0, *weights.optimizer,
+                             engine.logical_shards, machine.context());
   if (world.channel) {
     const elastic::WorkerInfo& card = world.channel->info();
     weights.state = std::make_unique<dist::ModelState>(

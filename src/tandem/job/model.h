@@ -49,7 +49,7 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
 
 // Weights, gradients and the optimizer's state, filled.
 struct Weights {
-  std::unique_ptr<optim::Optimizer> optimizer;  // null: no training
+  std::unique_ptr<optim::Optimizer> optimizer;  // a NoOptimizer if nothing is trained
   std::unique_ptr<dist::ModelState> state;
   std::unique_ptr<dist::GradientEngine> gradients;
   quant::LoadedModel loaded;

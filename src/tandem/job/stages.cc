@@ -217,7 +217,7 @@ Outcome compute(const TrainingRun& run, const World& world, dist::GradientEngine
                             .communicator = *world.communicator,
                             .model = *run.weights.state,
                             .gradients = gradients,
-                            .optimizer = run.weights.optimizer.get(),
+                            .optimizer = *run.weights.optimizer,
                             .observer = reports.observer(),
                             .stop_requested = run.process.stop.requested,
                             .arguments_json = run.request.training_args_json(),

@@ -47,7 +47,7 @@ Outcome compute_in_view(const TrainingRun& run, const World& view, elastic::Agen
   if (!reports) log_memory_location(gradients, console);
   if (gradients.node_leader() && transfer.learner() == nullptr) weights.state->clear_remains();
   communicator.barrier();
-  if (weights.optimizer) gradients.finish_update(context, *weights.optimizer);
+  gradients.finish_update(context, *weights.optimizer);
   const Progress progress =
       sync_learned(channel, assignment, *weights.state, gradients, communicator, transfer, console);
   // A joining node has received the job's weights by now and reads none: the others would wait for
@@ -105,7 +105,7 @@ Outcome compute_in_views(const TrainingRun& run, const World& alone) {
   std::unique_ptr<RunReports> reports;
   elastic::StateTransfer transfer(channel, network,
                                   {.model = *weights.state,
-                                   .optimizer = weights.optimizer.get(),
+                                   .optimizer = *weights.optimizer,
                                    .context = run.machine.context(),
                                    .rehearse = [&run] { compute_first_batch(run); }});
   elastic::AgentChannel::Ready ready =

@@ -107,7 +107,7 @@ TEST_P(StepAllocations, AreNone) {
       threads));
   const auto optimizer = optim::make_optimizer({.name = param.optimizer}, task.layout());
   dist::ModelState model(state_options(task.layout(), param.bf16 ? task.layout().bf16_size() : 0,
-                                       optimizer.get(), param.logical_shards, context));
+                                       *optimizer, param.logical_shards, context));
   const auto communicator = comm::Communicator::create(rendezvous::Identity{}, {});
   dist::GradientEngine gradients(*communicator, context, model,
                                  {.logical_shards = param.logical_shards});

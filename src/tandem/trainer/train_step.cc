@@ -77,17 +77,15 @@ double StepRecord::divide_by_weights() {
 }
 
 dist::ModelStateOptions state_options(const nn::ParameterLayout& layout, std::size_t bf16_elements,
-                                      const optim::Optimizer* optimizer, int logical_shards,
+                                      const optim::Optimizer& optimizer, int logical_shards,
                                       const kernels::Context& context) {
-  dist::ModelStateOptions options = {.elements = layout.trained_size(),
-                                     .frozen_elements = layout.size() - layout.trained_size(),
-                                     .bf16_elements = bf16_elements};
-  if (optimizer == nullptr) return options;
-  options.optimizer_state_elements = optimizer->state_elements();
-  options.pieces = optimizer->pieces();
-  options.threads = context.threads.num_threads();
-  options.record_values = StepRecord::kPerShard * static_cast<std::size_t>(logical_shards) + 1;
-  return options;
+  return {.elements = layout.trained_size(),
+          .frozen_elements = layout.size() - layout.trained_size(),
+          .bf16_elements = bf16_elements,
+          .optimizer_state_elements = optimizer.state_elements(),
+          .pieces = optimizer.pieces(),
+          .threads = context.threads.num_threads(),
+          .record_values = StepRecord::kPerShard * static_cast<std::size_t>(logical_shards) + 1};
 }
 
 StepResult train_step(const StepContext& context, const data::EpochBatches& order,

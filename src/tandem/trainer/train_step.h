@@ -69,10 +69,9 @@ struct StepResult {
   std::vector<std::size_t> batch_sizes;  // tasks::StepBatches::sizes
 };
 
-// Sizes of a job's memory: `optimizer` null where nothing is trained, `logical_shards` as in
-// GradientEngineOptions.
+// Sizes of a job's memory; `logical_shards` as in GradientEngineOptions.
 dist::ModelStateOptions state_options(const nn::ParameterLayout& layout, std::size_t bf16_elements,
-                                      const optim::Optimizer* optimizer, int logical_shards,
+                                      const optim::Optimizer& optimizer, int logical_shards,
                                       const kernels::Context& context);
 
 // Step `step` (counted from 0) on micro-batches [first_batch, first_batch + num_batches) of

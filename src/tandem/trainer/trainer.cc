@@ -72,7 +72,6 @@ Trainer::Trainer(const TrainerParts& parts)
 TrainResult Trainer::train(const std::optional<fs::path>& resume) {
   const TrainingArguments& arguments = parts_.arguments;
   memory_.start(MemoryTracker::Stage::kTrain);
-  TANDEM_CHECK(parts_.optimizer != nullptr, "a trainer without an optimizer cannot train");
   if (!session_.continued) begin_training(resume);
   if (!session_.begin_reported) log_start();
   if (parts_.callbacks.paused()) save_and_wait();
@@ -140,7 +139,7 @@ bool Trainer::train_to_the_end() {
                             .task = parts_.task,
                             .model = parts_.model,
                             .gradients = parts_.gradients,
-                            .optimizer = *parts_.optimizer,
+                            .optimizer = parts_.optimizer,
                             .plan = plan_,
                             .dropout_seed = static_cast<std::uint64_t>(arguments.seed),
                             .max_grad_norm = arguments.max_grad_norm,

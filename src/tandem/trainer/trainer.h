@@ -39,7 +39,7 @@ struct TrainerParts {
   comm::Communicator& communicator;
   dist::ModelState& model;
   dist::GradientEngine& gradients;
-  optim::Optimizer* optimizer;  // null: nothing is trained. Its state is in the model
+  optim::Optimizer& optimizer;  // its state is in the model
   Observer& observer;
   // Set by a signal handler: training ends after the current step, with a checkpoint.
   const std::atomic<bool>& stop_requested;

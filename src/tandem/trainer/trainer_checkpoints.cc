@@ -135,7 +135,7 @@ ResumeState Trainer::resume_state(const fs::path& checkpoint) {
 TrainedArenas Trainer::trained_arenas() const {
   return {.weights = parts_.model.weights(),
           .optimizer_state = parts_.model.optimizer_state(),
-          .state_tensors = parts_.optimizer->state_tensors()};
+          .state_tensors = parts_.optimizer.state_tensors()};
 }
 
 void Trainer::resume_from(const fs::path& checkpoint) {

@@ -242,10 +242,13 @@ TEST_F(Learners, ThatAreGoneAreForgotten) {
   EXPECT_EQ(source_.learners(), 0u);
 }
 
-// Neither Adafactor's state, nor more learners than there is memory for.
+// Neither Adafactor's state, nor the weights of a job that trains nothing, nor more learners than
+// there is memory for.
 TEST_F(Learners, AreNotServedWhereThatCannotBe) {
   TestNode adafactor(optim::OptimizerName::kAdafactor);
   EXPECT_FALSE(can_be_learned(adafactor.model));
+  const dist::ModelState untrained({.elements = job_.model.elements()});
+  EXPECT_FALSE(can_be_learned(untrained));
   std::atomic<bool> go{false};
   StateSource source(job_.model);
   for (std::size_t i = 0; i < StateSource::kMostLearners + 3; ++i) {

@@ -30,7 +30,7 @@ constexpr std::size_t kMostLearners = 2;
 
 bool can_be_learned(const dist::ModelState& model) {
   const dist::ModelStateOptions& options = model.options();
-  return options.pieces.largest_whole == 0 &&
+  return options.pieces.count > 0 && options.pieces.largest_whole == 0 &&
          options.optimizer_state_elements % options.elements == 0;
 }
 

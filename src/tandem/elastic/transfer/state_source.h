@@ -37,7 +37,7 @@ using ConnectLearner =
     std::function<std::unique_ptr<comm::Communicator>(const std::function<bool()>& over)>;
 
 // Whether the state of such a model can be learned: it is one arena of the layout after another,
-// and an update may be done chunk by chunk. Not so with Adafactor.
+// and an update may be done chunk by chunk. Not so with Adafactor, or if nothing is trained.
 bool can_be_learned(const dist::ModelState& model);
 
 class StateSource final : public dist::StateObserver {

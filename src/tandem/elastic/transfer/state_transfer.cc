@@ -50,7 +50,6 @@ StateTransfer::StateTransfer(AgentChannel& channel, ViewNetwork network, Transfe
       network_(std::move(network)),
       state_(std::move(state)),
       source_(state_.model) {
-  if (state_.optimizer == nullptr) return;
   channel_.on_learner([this](const std::string& address) {
     source_.serve_state([this, address](const std::function<bool()>& over) {
       return meet({.listener = {}, .text = address}, kSourceRank, network_, over);
@@ -62,10 +61,11 @@ StateTransfer::~StateTransfer() { channel_.on_learner({}); }
 
 void StateTransfer::learn() {
   learner_.reset();
-  if (state_.optimizer == nullptr || !can_be_learned(state_.model)) {
-    const char* const why = "this optimizer's state is not learned chunk by chunk";
-    return channel_.learned(Learned::kNever, 0,
-                            state_.optimizer != nullptr ? why : "nothing is trained");
+  if (!can_be_learned(state_.model)) {
+    const bool trains = state_.optimizer.pieces().count > 0;
+    return channel_.learned(
+        Learned::kNever, 0,
+        trains ? "this optimizer's state is not learned chunk by chunk" : "nothing is trained");
   }
   try {
     if (!std::exchange(rehearsed_, true)) rehearse();
@@ -91,7 +91,7 @@ void StateTransfer::begin() {
   channel_.learns_at(address.text);
   learner_.emplace(meet(std::move(address), kLearnerRank, network_,
                         [this] { return channel_.transfer_is_over(); }),
-                   state_.context, state_.model, *state_.optimizer);
+                   state_.context, state_.model, state_.optimizer);
 }
 
 // Until the view begins, or another sender is chosen. The rest of the state then arrives in

@@ -18,7 +18,7 @@ namespace tandem::elastic {
 // The state to transfer, and the objects that compute with it. All must outlive the StateTransfer.
 struct TransferredState {
   dist::ModelState& model;
-  optim::Optimizer* optimizer;  // null: nothing is trained
+  optim::Optimizer& optimizer;
   const kernels::Context& context;
   // Computes the job's first batch once, with any weights, before this worker learns.
   std::function<void()> rehearse;
