@@ -92,7 +92,7 @@ job::World join_world(const Environment& environment, const trainer::TrainingArg
 void write_log_once(const job::World& world, const Environment& environment,
                     const StopSignals& signals, const LogPrefix& log_prefix,
                     const std::string& message) {
-  if (world.channel && !let_rank_0_log(environment, &signals.requested())) return;
+  if (world.elastic && !let_rank_0_log(environment, &signals.requested())) return;
   comm::Communicator& communicator = *world.communicator;
   if (communicator.rank() == 0) write_log(log_prefix, message, "ERROR");
   try {
@@ -116,11 +116,11 @@ class Watchers {
                       [&console](const std::string& text) { console.warning(text); });
     }
     const auto port = environment.get_int("TANDEM_METRICS_PORT", 1, 65535);
-    if (!port || (!world.channel && world.identity.local_rank != 0)) return;
+    if (!port || (!world.elastic && world.identity.local_rank != 0)) return;
     metrics_.emplace(world.identity.world_size,
                      environment.get_int("TORCHELASTIC_RESTART_COUNT", 0, 1000000).value_or(0));
-    if (world.channel) {  // its agent has the port
-      to_agent_.emplace(*world.channel, *metrics_);
+    if (world.elastic) {  // its agent has the port
+      to_agent_.emplace(*world.elastic->channel, *metrics_);
       return;
     }
     try {

@@ -26,7 +26,7 @@ std::size_t plan_job_memory(const Arguments& arguments, const trainer::TrainingA
   comm::Communicator& communicator = *world.communicator;
   const std::size_t of_quantization = quantization_bytes(arguments, task.of_trainer);
   MemoryPlan plan = plan_memory(training, machine.context(), communicator, gradients, task,
-                                world.channel ? world.channel->info().workers : 0);
+                                world.elastic ? world.elastic->info().workers : 0);
   plan.quantization =
       of_quantization + compared_output_bytes(arguments.quantization, task.of_job, communicator);
   const std::size_t planned = print_memory_plan(plan, communicator, console);
@@ -67,13 +67,13 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
   const TrainingRun training_run{request, settings, task,    model,  weights,
                                  machine, process,  planned, started};
   Outcome outcome = Outcome::kDone;
-  if (world.channel) {
+  if (world.elastic) {
     weights.gradients.reset();  // used by the estimates; each view has its own
-    outcome = compute_in_views(training_run, world);
+    outcome = compute_in_views(training_run, *world.elastic);
   } else {
-    RunReports reports(training_run, world);
+    RunReports reports(training_run, communicator);
     JobCallbacks callbacks;
-    outcome = compute(training_run, world, *weights.gradients, reports, callbacks);
+    outcome = compute(training_run, communicator, *weights.gradients, reports, callbacks);
   }
   if (outcome == Outcome::kDone && directory) directory->finish();
   return outcome;

@@ -184,8 +184,8 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
   const dist::ModelStateOptions state =
       trainer::state_options(layout, training.bf16 ? layout.bf16_size() : 0, *weights.optimizer,
                              engine.logical_shards, machine.context());
-  if (world.channel) {
-    const elastic::WorkerInfo& card = world.channel->info();
+  if (world.elastic) {
+    const elastic::WorkerInfo& card = world.elastic->info();
     weights.state = std::make_unique<dist::ModelState>(
         dist::KeptMemory{card.memory, card.worker, card.workers}, state);
   } else {
@@ -193,13 +193,13 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
   }
   weights.gradients = std::make_unique<dist::GradientEngine>(communicator, machine.context(),
                                                              *weights.state, engine);
-  const bool leads = weights.gradients->node_leader() && !world.channel;
+  const bool leads = weights.gradients->node_leader() && !world.elastic;
   weights.loaded = begin_weights(arguments, training, model, task, machine,
                                  leads ? weights.state->weights() : std::span<float>());
   const bool frozen = layout.has_frozen_base();
-  if (world.channel) {
+  if (world.elastic) {
     // The first worker of a node, before others wait for it; otherwise fill_weights() does.
-    if (frozen && world.channel->info().worker == 0 && !weights.state->frozen_filled()) {
+    if (frozen && world.elastic->info().worker == 0 && !weights.state->frozen_filled()) {
       fill_frozen(arguments, training, model, task, machine, *weights.state);
       settle_frozen(machine, *weights.state);
     }

@@ -134,13 +134,12 @@ tasks::Stages stages_that_count(const Arguments& arguments) {
 
 }  // namespace
 
-RunReports::RunReports(const TrainingRun& run, const World& world)
+RunReports::RunReports(const TrainingRun& run, comm::Communicator& communicator)
     : run_(run),
-      main_process_(world.is_main()),
-      world_size_(world.communicator->size()),
+      main_process_(communicator.rank() == 0),
+      world_size_(communicator.size()),
       machine_(machine_facts(run.machine.context(), run.machine.rank_threads(),
-                             run.machine.peak_flops(), *world.communicator,
-                             run.settings.training.bf16)) {
+                             run.machine.peak_flops(), communicator, run.settings.training.bf16)) {
   Console& console = run.process.console;
   observers_.add(console);
   observers_.add(run.process.watcher);

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "tandem/comm/communicator.h"
 #include "tandem/job/training_run.h"
-#include "tandem/job/world.h"
 #include "tandem/report/html_report.h"
 #include "tandem/report/speed_record.h"
 #include "tandem/report/tensorboard.h"
@@ -19,9 +19,9 @@ namespace tandem::job {
 
 class RunReports {
  public:
-  // The reports of the ranks of `world`; only the main process writes. `run` must outlive this,
-  // `world` need not. Collective.
-  RunReports(const TrainingRun& run, const World& world);
+  // The reports of the ranks of `communicator`; only the main process writes. `run` must outlive
+  // this, `communicator` need not. Collective.
+  RunReports(const TrainingRun& run, comm::Communicator& communicator);
 
   // Observers of the trainer: the console, and the reports.
   trainer::Observer& observer() { return observers_; }

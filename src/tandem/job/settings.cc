@@ -22,16 +22,16 @@ int choose_output(Request& request, std::optional<OutputDirectory>& directory,
     output = prepare_output(training, *directory, *world.communicator, console);
     directory->keep();
   };
-  if (!world.channel) {
+  if (!world.elastic) {
     prepare();
     return world.communicator->size();
   }
   const auto decide = [&] {
     prepare();
     return to_text({training.output_dir, output.resume ? output.resume->native() : "",
-                    world.channel->info().shards});
+                    world.elastic->info().shards});
   };
-  const Decision decision = decision_from(world.channel->decision(decide));
+  const Decision decision = decision_from(world.elastic->channel->decision(decide));
   set_output_dir(request, decision.output_dir);
   if (!decision.resume.empty()) output.resume = decision.resume;
   return decision.shards;
@@ -51,7 +51,7 @@ Settings settle(Request& request, std::optional<OutputDirectory>& directory,
   split_batch_sizes(training.logical_shards.value_or(shards), training);
   if (settings.output.resume && training.do_train)
     adopt_checkpoint_settings(*settings.output.resume, shards, training, console);
-  if (world.channel && !training.logical_shards) training.logical_shards = shards;
+  if (world.elastic && !training.logical_shards) training.logical_shards = shards;
   return settings;
 }
 

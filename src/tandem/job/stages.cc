@@ -34,10 +34,11 @@ void print_step_times(const trainer::StepTimes& times, Console& console) {
 // The phases that compute, with their common state.
 class Stages {
  public:
-  Stages(const TrainingRun& run, const World& world, const dist::GradientEngine& gradients,
-         RunReports& reports, trainer::Trainer& trainer, JobCallbacks& callbacks)
+  Stages(const TrainingRun& run, comm::Communicator& communicator,
+         const dist::GradientEngine& gradients, RunReports& reports, trainer::Trainer& trainer,
+         JobCallbacks& callbacks)
       : run_(run),
-        world_(world),
+        communicator_(communicator),
         gradients_(gradients),
         reports_(reports),
         trainer_(trainer),
@@ -46,8 +47,9 @@ class Stages {
   Outcome run(const std::optional<fs::path>& resume);
 
  private:
+  bool is_main() const { return communicator_.rank() == 0; }
   bool saves_model() const {
-    return world_.is_main() || (training().save_on_each_node && gradients_.node_leader());
+    return is_main() || (training().save_on_each_node && gradients_.node_leader());
   }
   Console& console() const { return run_.process.console; }
 
@@ -67,7 +69,7 @@ class Stages {
   const trainer::TrainingArguments& training() const { return run_.settings.training; }
 
   const TrainingRun& run_;
-  const World& world_;
+  comm::Communicator& communicator_;
   const dist::GradientEngine& gradients_;
   RunReports& reports_;
   trainer::Trainer& trainer_;
@@ -100,13 +102,13 @@ Outcome Stages::run(const std::optional<fs::path>& resume) {
 // A stage is over when its files exist: the writing process may die before that.
 void Stages::end_stage(Stage stage) {
   if (!callbacks_.is_elastic()) return;
-  world_.communicator->barrier();
+  communicator_.barrier();
   callbacks_.stage_is_over(stage);
 }
 
 void Stages::add_results(const std::string& stage, const ordered_json& metrics) {
   callbacks_.add_result(stage, metrics);
-  if (world_.is_main()) reports_.add_results(stage, metrics);
+  if (is_main()) reports_.add_results(stage, metrics);
 }
 
 Outcome Stages::train(const std::optional<fs::path>& resume) {
@@ -126,7 +128,7 @@ void Stages::save_model(const trainer::StepTimes& times, const ordered_json& met
   console().saving(output_dir);
   run_.model.task.save_pretrained(output_dir, run_.weights.state->weights());
   write_file(output_dir / "training_args.json", run_.request.training_args_json());
-  if (!world_.is_main()) return;
+  if (!is_main()) return;
   console().detail("files",
                    "training_args.json replaces training_args.bin, which only Python can write");
   print_step_times(times, console());
@@ -158,7 +160,7 @@ Outcome Stages::quantize() {
                               .task = run_.model.task,
                               .tokenizer = *run_.model.tokenizer,
                               .context = run_.machine.context(),
-                              .communicator = *world_.communicator,
+                              .communicator = communicator_,
                               .weights = run_.weights.state->weights(),
                               .saves = saves_model(),
                               .observer = reports_.observer(),
@@ -198,7 +200,7 @@ void Stages::report_metrics(Split split, ordered_json metrics, const std::string
   ordered_json named = ordered_json::object();
   for (const auto& [key, value] : metrics.items()) named[key + suffix] = value;
   add_results(name, named);
-  if (!world_.is_main()) return;
+  if (!is_main()) return;
   console().metrics_table(name, named);
   if (suffix.empty()) results_ = ordered_json::object();
   results_.update(named);
@@ -208,13 +210,14 @@ void Stages::report_metrics(Split split, ordered_json metrics, const std::string
 
 }  // namespace
 
-Outcome compute(const TrainingRun& run, const World& world, dist::GradientEngine& gradients,
-                RunReports& reports, JobCallbacks& callbacks, const Progress& progress) {
+Outcome compute(const TrainingRun& run, comm::Communicator& communicator,
+                dist::GradientEngine& gradients, RunReports& reports, JobCallbacks& callbacks,
+                const Progress& progress) {
   const trainer::TrainingArguments& training = run.settings.training;
   trainer::Trainer trainer({.arguments = training,
                             .task = run.model.task,
                             .kernels = run.machine.context(),
-                            .communicator = *world.communicator,
+                            .communicator = communicator,
                             .model = *run.weights.state,
                             .gradients = gradients,
                             .optimizer = *run.weights.optimizer,
@@ -225,13 +228,13 @@ Outcome compute(const TrainingRun& run, const World& world, dist::GradientEngine
                             .callbacks = callbacks,
                             .volume = run.settings.volume});
   if (!progress.trainer.empty()) trainer.continue_from({progress.trainer, progress.records});
-  Stages stages(run, world, gradients, reports, trainer, callbacks);
+  Stages stages(run, communicator, gradients, reports, trainer, callbacks);
   const Outcome outcome = stages.run(run.settings.output.resume);
   if (outcome != Outcome::kDone) return outcome;
   Console& console = run.process.console;
-  print_memory_used(run.planned_memory, callbacks.is_elastic(), *world.communicator, console);
+  print_memory_used(run.planned_memory, callbacks.is_elastic(), communicator, console);
   run.settings.volume->during([&] { reports.write(trainer.state(), trainer.step_history()); });
-  if (world.is_main())
+  if (communicator.rank() == 0)
     print_closing_report({run.request, run.task, run.process.program, run.started}, console);
   return Outcome::kDone;
 }

@@ -31,15 +31,15 @@ Progress sync_learned(elastic::AgentChannel& channel, const elastic::Assignment&
 }
 
 // One view of an elastic job, to the end of the job or of the view (CommError, ViewChanges).
-Outcome compute_in_view(const TrainingRun& run, const World& view, elastic::AgentChannel& channel,
-                        const elastic::Assignment& assignment, elastic::StateTransfer& transfer,
-                        std::unique_ptr<RunReports>& reports) {
-  comm::Communicator& communicator = *view.communicator;
+Outcome compute_in_view(const TrainingRun& run, comm::Communicator& communicator,
+                        elastic::AgentChannel& channel, const elastic::Assignment& assignment,
+                        elastic::StateTransfer& transfer, std::optional<RunReports>& reports) {
+  const bool is_main = communicator.rank() == 0;
   Weights& weights = run.weights;
   const kernels::Context& context = run.machine.context();
   Console& console = run.process.console;
-  console.set_main_process(view.is_main());
-  if (view.is_main()) keep_locked(run.settings.training.output_dir, run.settings.output.lock);
+  console.set_main_process(is_main);
+  if (is_main) keep_locked(run.settings.training.output_dir, run.settings.output.lock);
   if (!reports) console.fact("ranks", communicator.describe());
   dist::GradientEngineOptions options = engine_options(run.settings.training, communicator.size());
   transfer.take_part_in(options);
@@ -57,9 +57,8 @@ Outcome compute_in_view(const TrainingRun& run, const World& view, elastic::Agen
   TANDEM_CHECK(!progress.trainer.empty() || run.settings.output.resume || !weights.state->step(),
                "weights of step {} without the record of their progress", weights.state->step());
   // The previous main process continues with its data; a new one begins with none.
-  if (!reports || reports->is_main() != view.is_main()) {
-    reports.reset();
-    reports = std::make_unique<RunReports>(run, view);
+  if (!reports || reports->is_main() != is_main) {
+    reports.emplace(run, communicator);
     for (const auto& [stage, metrics] : progress.results) reports->add_results(stage, metrics);
   }
   // Otherwise a checkpoint is read into it now.
@@ -69,7 +68,7 @@ Outcome compute_in_view(const TrainingRun& run, const World& view, elastic::Agen
   if (callbacks.paused() && callbacks.stage() != Stage::kTrain)
     raise<trainer::ViewChanges>("the job waits for more nodes");
   const DivertedLog diverted(console, callbacks);
-  const Outcome outcome = compute(run, view, gradients, *reports, callbacks, progress);
+  const Outcome outcome = compute(run, communicator, gradients, *reports, callbacks, progress);
   communicator.barrier();  // no rank is done before the files of the job exist
   return outcome;
 }
@@ -98,12 +97,11 @@ void compute_first_batch(const TrainingRun& run) {
 
 }  // namespace
 
-Outcome compute_in_views(const TrainingRun& run, const World& alone) {
-  elastic::AgentChannel& channel = *alone.channel;
-  const elastic::ViewNetwork network{alone.identity.interface, alone.view_options};
+Outcome compute_in_views(const TrainingRun& run, const ElasticWorker& worker) {
+  elastic::AgentChannel& channel = *worker.channel;
   Weights& weights = run.weights;
-  std::unique_ptr<RunReports> reports;
-  elastic::StateTransfer transfer(channel, network,
+  std::optional<RunReports> reports;
+  elastic::StateTransfer transfer(channel, worker.network,
                                   {.model = *weights.state,
                                    .optimizer = *weights.optimizer,
                                    .context = run.machine.context(),
@@ -112,18 +110,16 @@ Outcome compute_in_views(const TrainingRun& run, const World& alone) {
       ready_to_compute(0, *run.settings.training.logical_shards, run.machine.arithmetic(),
                        run.request.lines() + describe_inputs(run.task, run.model));
   Outcome outcome = Outcome::kDone;
-  const auto compute_one =
-      [&](const elastic::Assignment& assignment,
-          std::shared_ptr<comm::Communicator> communicator) -> std::optional<int> {
-    const World view{.identity = alone.identity, .communicator = std::move(communicator)};
+  const auto compute_one = [&](const elastic::Assignment& assignment,
+                               comm::Communicator& communicator) -> std::optional<int> {
     try {
-      outcome = compute_in_view(run, view, channel, assignment, transfer, reports);
+      outcome = compute_in_view(run, communicator, channel, assignment, transfer, reports);
       return done_code(outcome);
     } catch (const trainer::ViewChanges&) {
       return std::nullopt;
     }
   };
-  elastic::compute_in_views(channel, network,
+  elastic::compute_in_views(channel, worker.network,
                             {.ready =
                                  [&] {
                                    ready.step = weights.state->reachable_step();

@@ -6,8 +6,7 @@
 
 namespace tandem::job {
 
-// Computes until the job is over: the end of one view begins the next. `alone`: this worker, with
-// its channel to the agent.
-Outcome compute_in_views(const TrainingRun& run, const World& alone);
+// Computes until the job is over: the end of one view begins the next.
+Outcome compute_in_views(const TrainingRun& run, const ElasticWorker& worker);
 
 }  // namespace tandem::job

@@ -3,24 +3,32 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tandem/comm/communicator.h"
 #include "tandem/core/env.h"
 #include "tandem/elastic/worker/agent_channel.h"
+#include "tandem/elastic/worker/view_loop.h"
 #include "tandem/job/console.h"
 #include "tandem/rendezvous/identity.h"
 #include "tandem/trainer/training_arguments.h"
 
 namespace tandem::job {
 
+// How a worker of an elastic job reaches its agent, and the other workers of a view.
+struct ElasticWorker {
+  std::unique_ptr<elastic::AgentChannel> channel;  // never null
+  elastic::ViewNetwork network;
+  const elastic::WorkerInfo& info() const { return channel->info(); }
+};
+
 struct World {
   rendezvous::Identity identity;
-  std::shared_ptr<comm::Communicator> communicator;  // a view's belongs to the loop over views, too
-  // For a worker of an elastic job, which is alone here and computes in views; else null.
-  std::unique_ptr<elastic::AgentChannel> channel = nullptr;
-  comm::Options view_options = {};  // for the views' communicators
-  bool is_main() const { return channel ? channel->info().prints != 0 : communicator->rank() == 0; }
+  std::unique_ptr<comm::Communicator> communicator;  // never null
+  // Present in an elastic job: then this worker is alone here, and computes in views.
+  std::optional<ElasticWorker> elastic = {};
+  bool is_main() const { return elastic ? elastic->info().prints != 0 : communicator->rank() == 0; }
 };
 
 // Callbacks of the bootstrap, before there is a console.

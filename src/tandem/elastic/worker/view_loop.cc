@@ -68,12 +68,12 @@ void compute_in_views(AgentChannel& channel, const ViewNetwork& network, const V
     const Assignment assignment = channel.next_view(job.ready(), job.learn);
     bool as_agreed = false;
     try {
-      const std::shared_ptr<comm::Communicator> communicator =
+      const std::unique_ptr<comm::Communicator> communicator =
           join_view(channel, assignment, network);
       const EnteredView entered(channel, assignment.view, *communicator);
       const InterruptionScope leaving(channel.stop_ordered());
       try {
-        const std::optional<int> code = job.compute(assignment, communicator);
+        const std::optional<int> code = job.compute(assignment, *communicator);
         if (code) channel.done(*code);
         as_agreed = !code;
         communicator->close();

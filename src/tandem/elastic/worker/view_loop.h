@@ -28,7 +28,7 @@ struct ViewJob {
   std::function<void()> learn;
   // Computes in a view. Returns the exit code at the end of the job, or nothing if all ranks leave
   // the view at the end of a step. Throws CommError if the view has failed, and Interrupted.
-  std::function<std::optional<int>(const Assignment&, std::shared_ptr<comm::Communicator>)> compute;
+  std::function<std::optional<int>(const Assignment&, comm::Communicator&)> compute;
 };
 
 // Returns after the agent has been informed of the end of the job. Throws Interrupted if a user
