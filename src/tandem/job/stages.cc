@@ -31,7 +31,7 @@ void print_step_times(const trainer::StepTimes& times, Console& console) {
                           100 - gradients - optimizer, gradients, optimizer));
 }
 
-// The phases that compute, with their common state.
+// The stages around the trainer, with their common state.
 class Stages {
  public:
   Stages(const TrainingRun& run, comm::Communicator& communicator,
@@ -44,7 +44,12 @@ class Stages {
         trainer_(trainer),
         callbacks_(callbacks) {}
 
-  Outcome run(const std::optional<fs::path>& resume);
+  bool is_over(Stage stage) const { return callbacks_.stage() > stage; }
+  void end_stage(Stage stage);
+  Outcome stopped() const;
+  void save_trained(trainer::TrainResult result);
+  Outcome quantize();
+  void evaluate(Split split);
 
  private:
   bool is_main() const { return communicator_.rank() == 0; }
@@ -53,16 +58,8 @@ class Stages {
   }
   Console& console() const { return run_.process.console; }
 
-  bool is_over(Stage stage) const { return callbacks_.stage() > stage; }
-  void end_stage(Stage stage);
   void add_results(const std::string& stage, const ordered_json& metrics);
-
-  Outcome train(const std::optional<fs::path>& resume);
-  void save_model(const trainer::StepTimes& times, const ordered_json& metrics);
-  Outcome stopped() const;
-  void save_trained(const ordered_json& metrics);
-  Outcome quantize();
-  void evaluate(Split split);
+  void save_model(const trainer::TrainResult& result);
   void evaluate_set(Split split, const std::string& suffix);
   void report_metrics(Split split, ordered_json metrics, const std::string& suffix = "");
 
@@ -78,27 +75,6 @@ class Stages {
   ordered_json results_;  // results of the sets of a split that were evaluated
 };
 
-Outcome Stages::run(const std::optional<fs::path>& resume) {
-  if (run_.weights.loaded.int8)
-    trainer_.evaluate_int8(*run_.weights.loaded.int8, precision_of(training()));
-  if (training().do_train && !is_over(Stage::kTrain)) {
-    if (const Outcome outcome = train(resume); outcome != Outcome::kDone) return outcome;
-    end_stage(Stage::kTrain);
-  }
-  if (run_.request.arguments.quantization.apply_quantization) {
-    // The predictions belong to this model: after a restart they are made again.
-    if (const Outcome outcome = quantize(); outcome != Outcome::kDone) return outcome;
-  } else if (training().do_eval && !is_over(Stage::kEvaluate)) {
-    evaluate(Split::kEval);
-  }
-  if (!is_over(Stage::kEvaluate)) end_stage(Stage::kEvaluate);
-  if (training().do_predict && !is_over(Stage::kPredict)) {
-    evaluate(Split::kPredict);
-    end_stage(Stage::kPredict);
-  }
-  return Outcome::kDone;
-}
-
 // A stage is over when its files exist: the writing process may die before that.
 void Stages::end_stage(Stage stage) {
   if (!callbacks_.is_elastic()) return;
@@ -111,19 +87,13 @@ void Stages::add_results(const std::string& stage, const ordered_json& metrics) 
   if (is_main()) reports_.add_results(stage, metrics);
 }
 
-Outcome Stages::train(const std::optional<fs::path>& resume) {
-  const auto uninterrupted = run_.process.stop.during_training();  // until the model is saved
-  trainer::TrainResult result = trainer_.train(resume);
-  if (result.preempted) return stopped();
+void Stages::save_trained(trainer::TrainResult result) {
   result.metrics["train_samples"] = run_.model.task.num_train_features();
-  if (saves_model()) {
-    run_.settings.volume->during([&] { save_model(result.step_times, result.metrics); });
-  }
+  if (saves_model()) run_.settings.volume->during([&] { save_model(result); });
   add_results("train", result.metrics);
-  return Outcome::kDone;
 }
 
-void Stages::save_model(const trainer::StepTimes& times, const ordered_json& metrics) {
+void Stages::save_model(const trainer::TrainResult& result) {
   const fs::path output_dir = training().output_dir;
   console().saving(output_dir);
   run_.model.task.save_pretrained(output_dir, run_.weights.state->weights());
@@ -131,8 +101,10 @@ void Stages::save_model(const trainer::StepTimes& times, const ordered_json& met
   if (!is_main()) return;
   console().detail("files",
                    "training_args.json replaces training_args.bin, which only Python can write");
-  print_step_times(times, console());
-  save_trained(metrics);
+  print_step_times(result.step_times, console());
+  console().metrics_table("train", result.metrics);
+  save_metrics(output_dir, "train", result.metrics);
+  write_file(output_dir / "trainer_state.json", trainer_.state().to_json());
 }
 
 Outcome Stages::stopped() const {
@@ -144,13 +116,6 @@ Outcome Stages::stopped() const {
                               "from {}/checkpoint-{}",
                               by, step, training().output_dir, step));
   return Outcome::kStopped;
-}
-
-void Stages::save_trained(const ordered_json& metrics) {
-  const fs::path output_dir = training().output_dir;
-  console().metrics_table("train", metrics);
-  save_metrics(output_dir, "train", metrics);
-  write_file(output_dir / "trainer_state.json", trainer_.state().to_json());
 }
 
 Outcome Stages::quantize() {
@@ -208,29 +173,61 @@ void Stages::report_metrics(Split split, ordered_json metrics, const std::string
   run_.settings.volume->during([&] { save_metrics(training().output_dir, name, results_); });
 }
 
+trainer::TrainerParts trainer_parts(const TrainingRun& run, comm::Communicator& communicator,
+                                    dist::GradientEngine& gradients, RunReports& reports,
+                                    JobCallbacks& callbacks) {
+  return {.arguments = run.settings.training,
+          .task = run.model.task,
+          .kernels = run.machine.context(),
+          .communicator = communicator,
+          .model = *run.weights.state,
+          .gradients = gradients,
+          .optimizer = *run.weights.optimizer,
+          .observer = reports.observer(),
+          .stop_requested = run.process.stop.requested,
+          .arguments_json = run.request.training_args_json(),
+          .data_fingerprint = run.model.fingerprint,
+          .callbacks = callbacks,
+          .volume = run.settings.volume};
+}
+
+// The stages after training.
+Outcome evaluate_all(const TrainingRun& run, Stages& stages) {
+  const trainer::TrainingArguments& training = run.settings.training;
+  if (run.request.arguments.quantization.apply_quantization) {
+    // The predictions belong to this model: after a restart they are made again.
+    if (const Outcome outcome = stages.quantize(); outcome != Outcome::kDone) return outcome;
+  } else if (training.do_eval && !stages.is_over(Stage::kEvaluate)) {
+    stages.evaluate(Split::kEval);
+  }
+  if (!stages.is_over(Stage::kEvaluate)) stages.end_stage(Stage::kEvaluate);
+  if (training.do_predict && !stages.is_over(Stage::kPredict)) {
+    stages.evaluate(Split::kPredict);
+    stages.end_stage(Stage::kPredict);
+  }
+  return Outcome::kDone;
+}
+
 }  // namespace
 
 Outcome compute(const TrainingRun& run, comm::Communicator& communicator,
                 dist::GradientEngine& gradients, RunReports& reports, JobCallbacks& callbacks,
                 const Progress& progress) {
-  const trainer::TrainingArguments& training = run.settings.training;
-  trainer::Trainer trainer({.arguments = training,
-                            .task = run.model.task,
-                            .kernels = run.machine.context(),
-                            .communicator = communicator,
-                            .model = *run.weights.state,
-                            .gradients = gradients,
-                            .optimizer = *run.weights.optimizer,
-                            .observer = reports.observer(),
-                            .stop_requested = run.process.stop.requested,
-                            .arguments_json = run.request.training_args_json(),
-                            .data_fingerprint = run.model.fingerprint,
-                            .callbacks = callbacks,
-                            .volume = run.settings.volume});
+  trainer::Trainer trainer(trainer_parts(run, communicator, gradients, reports, callbacks));
   if (!progress.trainer.empty()) trainer.continue_from({progress.trainer, progress.records});
+  const trainer::TrainingArguments& training = run.settings.training;
+  if (run.weights.loaded.int8)
+    trainer.evaluate_int8(*run.weights.loaded.int8, precision_of(training));
   Stages stages(run, communicator, gradients, reports, trainer, callbacks);
-  const Outcome outcome = stages.run(run.settings.output.resume);
-  if (outcome != Outcome::kDone) return outcome;
+  if (training.do_train && !stages.is_over(Stage::kTrain)) {
+    auto uninterrupted = run.process.stop.during_training();  // until the model is saved
+    trainer::TrainResult result = trainer.train(run.settings.output.resume);
+    if (result.preempted) return stages.stopped();
+    stages.save_trained(std::move(result));
+    uninterrupted.reset();
+    stages.end_stage(Stage::kTrain);
+  }
+  if (const Outcome outcome = evaluate_all(run, stages); outcome != Outcome::kDone) return outcome;
   Console& console = run.process.console;
   print_memory_used(run.planned_memory, callbacks.is_elastic(), communicator, console);
   run.settings.volume->during([&] { reports.write(trainer.state(), trainer.step_history()); });

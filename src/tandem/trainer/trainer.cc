@@ -51,7 +51,7 @@ ResumeState initial_resume_state(const TrainingPlan& plan, const TrainingArgumen
   return state;
 }
 
-// Over all shards.
+// Over the shards of the record.
 double mean_loss(const StepRecord& record) {
   double sum = 0;
   for (std::size_t i = 0; i < record.num_shards(); ++i) sum += record.loss(i);
@@ -70,17 +70,25 @@ Trainer::Trainer(const TrainerParts& parts)
 }
 
 TrainResult Trainer::train(const std::optional<fs::path>& resume) {
-  const TrainingArguments& arguments = parts_.arguments;
   memory_.start(MemoryTracker::Stage::kTrain);
   if (!session_.continued) begin_training(resume);
   if (!session_.begin_reported) log_start();
   if (parts_.callbacks.paused()) save_and_wait();
-  if (!train_until_stopped(!resume && !session_.continued)) {
+  bool stopped = false;
+  try {
+    evaluate_before_steps(!resume && !session_.continued);
+    session_.start = Clock::now();
+    stopped = !train_steps();
+  } catch (const Interrupted&) {
+    if (parts_.callbacks.leave_ordered()) throw;
+    stopped = true;  // by an evaluation, on all ranks
+  }
+  if (stopped) {
     if (state_.global_step > 0 && session_.saved_step != state_.global_step) save();
     parts_.observer.train_end();
     return {.preempted = true, .metrics = {}, .step_times = step_times()};
   }
-  if (arguments.load_best_model_at_end) load_best_model();
+  if (parts_.arguments.load_best_model_at_end) load_best_model();
   if (session_.final_metrics.is_null()) {
     session_.final_metrics = final_metrics();
     log(session_.final_metrics);
@@ -116,22 +124,15 @@ void Trainer::begin_training(const std::optional<fs::path>& resume) {
   keep_progress();
 }
 
-bool Trainer::train_until_stopped(bool from_the_start) {
-  try {
-    if (parts_.arguments.eval_on_start && from_the_start) {
-      evaluate_and_record();
-      keep_progress();
-    }
-    if (resume_.evaluation_due) evaluate_and_save(due());
-    session_.start = Clock::now();
-    return train_to_the_end();
-  } catch (const Interrupted&) {
-    if (parts_.callbacks.leave_ordered()) throw;
-    return false;  // by an evaluation, on all ranks
+void Trainer::evaluate_before_steps(bool from_the_start) {
+  if (parts_.arguments.eval_on_start && from_the_start) {
+    evaluate_and_record();
+    keep_progress();
   }
+  if (resume_.evaluation_due) evaluate_and_save(due());
 }
 
-bool Trainer::train_to_the_end() {
+bool Trainer::train_steps() {
   const TrainingArguments& arguments = parts_.arguments;
   const kernels::Context profiled{parts_.kernels.threads, parts_.kernels.kernels,
                                   parts_.kernels.scratch, &speed_.profile};
@@ -155,34 +156,28 @@ bool Trainer::train_to_the_end() {
          .first_batch = static_cast<std::size_t>(first_update * plan_.accumulation_steps)});
     for (std::int64_t update = first_update;
          update < plan_.updates_per_epoch && state_.global_step < plan_.total_steps; ++update) {
-      update_once(context, order, update, step);
+      const auto start = Clock::now();
+      const std::int64_t first_batch = update * plan_.accumulation_steps;
+      const double learning_rate = learning_rate_->at(state_.global_step);
+      step = train_step(context, order, static_cast<std::size_t>(first_batch),
+                        static_cast<std::size_t>(end_batch(update) - first_batch),
+                        state_.global_step, learning_rate, std::move(step));
+      step_done(step, learning_rate, start);
       if (agreed_to_stop()) return false;
     }
   }
   return true;
 }
 
-void Trainer::update_once(const StepContext& context, const data::EpochBatches& order,
-                          std::int64_t update, StepResult& step) {
-  const auto step_start = Clock::now();
-  const std::int64_t first_batch = update * plan_.accumulation_steps;
-  const std::int64_t end_batch =
-      std::min<std::int64_t>(first_batch + plan_.accumulation_steps, plan_.batches_per_epoch);
-  const double learning_rate = learning_rate_->at(state_.global_step);
-  step = train_step(context, order, static_cast<std::size_t>(first_batch),
-                    static_cast<std::size_t>(end_batch - first_batch), state_.global_step,
-                    learning_rate, std::move(step));
-  speed_.step_seconds += seconds_since(step_start);
-
+// Work after a step that began at `start`.
+void Trainer::step_done(const StepResult& step, double learning_rate, Clock::time_point start) {
+  speed_.step_seconds += seconds_since(start);
   count_step(step.record, learning_rate);
   warn_if_not_finite(step.grad_norm);
   parts_.callbacks.step_applied(static_cast<std::uint64_t>(state_.global_step),
                                 step.record.values());
-  double loss = 0;  // loss of this rank
-  for (std::size_t i = 0; i < step.own.num_shards(); ++i) loss += step.own.loss(i);
-  loss /= static_cast<double>(step.own.num_shards());
-  report_progress({loss, mean_loss(step.record)}, learning_rate, step.batch,
-                  seconds_since(step_start));
+  report_progress({mean_loss(step.own), mean_loss(step.record)}, learning_rate, step.batch,
+                  seconds_since(start));
   after_step(step.grad_norm, learning_rate);
 }
 
@@ -190,12 +185,10 @@ void Trainer::update_once(const StepContext& context, const data::EpochBatches& 
 void Trainer::count_step(const StepRecord& record, double learning_rate) {
   const std::int64_t epoch = updates_into_data() / plan_.updates_per_epoch;
   const std::int64_t update = updates_into_data() - epoch * plan_.updates_per_epoch;
-  const std::int64_t end_batch =
-      std::min<std::int64_t>((update + 1) * plan_.accumulation_steps, plan_.batches_per_epoch);
   record_losses(record);
   ++state_.global_step;
-  state_.epoch = static_cast<double>(epoch) +
-                 static_cast<double>(end_batch) / static_cast<double>(plan_.batches_per_epoch);
+  state_.epoch = static_cast<double>(epoch) + static_cast<double>(end_batch(update)) /
+                                                  static_cast<double>(plan_.batches_per_epoch);
   count_tokens(record);
   resume_.history.add({.step = state_.global_step,
                        .loss = mean_loss(record),

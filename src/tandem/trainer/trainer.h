@@ -2,6 +2,7 @@
 // train_step.h; trainer_checkpoints.cc and trainer_log.cc hold what their names state.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -90,7 +91,7 @@ class Trainer {
   // Evaluations from here on run the linear layers of `int8`, which outlives the trainer, on 8-bit
   // integers, and the rest in `precision`, which the task must expect.
   void evaluate_int8(const nn::Int8Linears& int8, nn::Precision precision) {
-    int8_.emplace(int8, precision);
+    int8_.emplace(Int8Evaluation{int8, precision});
   }
 
   // Evaluates the current weights; metrics with prefix "eval" or "test". Writes prediction files
@@ -124,12 +125,15 @@ class Trainer {
   TrainedArenas trained_arenas() const;
   // Plan, state and weights as before the first step of this run.
   void begin_training(const std::optional<std::filesystem::path>& resume);
-  // False: the ranks have agreed to stop before.
-  bool train_until_stopped(bool from_the_start);
-  bool train_to_the_end();
-  // Update `update` of the epoch: the step, and what follows it.
-  void update_once(const StepContext& context, const data::EpochBatches& order, std::int64_t update,
-                   StepResult& step);
+  void evaluate_before_steps(bool from_the_start);
+  // Returns false if the ranks have agreed to stop before the end of the plan.
+  bool train_steps();
+  // Number of batches of an epoch in its updates up to this one.
+  std::int64_t end_batch(std::int64_t update) const {
+    return std::min<std::int64_t>((update + 1) * plan_.accumulation_steps, plan_.batches_per_epoch);
+  }
+  void step_done(const StepResult& step, double learning_rate,
+                 std::chrono::steady_clock::time_point start);
   void resume_from(const std::filesystem::path& checkpoint);
   void refresh_bf16_weights();
   void after_step(double grad_norm, double learning_rate);
