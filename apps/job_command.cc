@@ -148,26 +148,59 @@ class Watchers {
   std::optional<WorkerMetrics> to_agent_;
 };
 
-job::Outcome run_in(const job::World& world, const job::Request& request, tasks::JobTask& task,
-                    const Environment& environment, std::span<const models::Family* const> families,
-                    StopSignals& signals, const LogPrefix& log_prefix) {
-  job::ConsoleOptions options = job::console_options(request.arguments.training, world);
-  options.format = log_prefix.format;
-  Console console(options);
-  DownloadProgress downloads(options.progress_bars, world.is_main(), log_prefix);
-  Watchers watchers(environment, world, console);
-  return job::run(
-      request, task, world,
-      {.environment = environment,
-       .console = console,
-       .downloads = downloads,
-       .stop = {.requested = signals.requested(),
-                .during_training = [&] { return std::make_shared<StopSignals::Training>(signals); },
-                .name = [] { return std::string(StopSignals::name()); }},
-       .families = families,
-       .program = shown_program(environment),
-       .watcher = watchers.of_every_rank(),
-       .main_watcher = watchers.of_main_process()});
+// The console of this process, and the other observers of its job.
+class JobObservers {
+ public:
+  JobObservers(const job::ConsoleOptions& options, const job::World& world,
+               const Environment& environment, const LogPrefix& log_prefix)
+      : console_(options),
+        downloads_(options.progress_bars, world.is_main(), log_prefix),
+        watchers_(environment, world, console_) {}
+
+  job::Observers get() {
+    return {console_, downloads_, watchers_.of_every_rank(), watchers_.of_main_process()};
+  }
+
+ private:
+  Console console_;
+  DownloadProgress downloads_;
+  Watchers watchers_;
+};
+
+job::ConsoleOptions console_options(const trainer::TrainingArguments& training,
+                                    const job::World& world, LogFormat format) {
+  job::ConsoleOptions options = job::console_options(training, world);
+  options.format = format;
+  return options;
+}
+
+job::StopRequests stop_requests(StopSignals& signals) {
+  return {
+      .requested = signals.requested(),
+      .during_training = [&signals] { return std::make_shared<StopSignals::Training>(signals); },
+      .name = [] { return std::string(StopSignals::name()); }};
+}
+
+// In a catch block, of an error of the job. Notifies the other ranks, and rethrows it or returns
+// the exit code.
+int end_after_current_error(const job::World& world, const Environment& environment,
+                            StopSignals& signals, const LogPrefix& log_prefix) {
+  signals.let_end();
+  try {
+    throw;
+  } catch (const CommError&) {
+    throw;
+  } catch (const job::SharedError& error) {
+    write_log_once(world, environment, signals, log_prefix, error.what());
+    throw;
+  } catch (const Interrupted&) {
+    write_log(log_prefix, fmt::format("stopped by {}", StopSignals::name()), "WARNING");
+    world.communicator->life().abort(fmt::format("it was stopped by {}", StopSignals::name()));
+    return StopSignals::exit_code();
+  } catch (const std::exception& error) {
+    world.communicator->life().abort(error.what());  // the other ranks end too, and log the reason
+    throw;
+  }
 }
 
 std::span<const models::Family* const> families_of(const JobCommand& command) {
@@ -240,8 +273,10 @@ int run_job(const JobCommand& command, const Invocation& invocation, bool& meets
             std::span<const models::Family* const> families) {
   const Environment& environment = invocation.environment;
   const auto arguments = command.arguments();
-  const job::Request request =
+  job::Request request =
       parse_request(invocation.words, std::filesystem::current_path(), environment, *arguments);
+  request.program = shown_program(environment);
+  request.families = families.empty() ? families_of(command) : families;
   const auto task = arguments->make_job();
   const LogPrefix log_prefix = log_prefix_of(request.arguments.training, environment);
   if (log_prefix.format == LogFormat::kJson) print_failed_checks_as_json();
@@ -256,28 +291,18 @@ int run_job(const JobCommand& command, const Invocation& invocation, bool& meets
     end_without_volume(environment, log_prefix, *world.communicator, message);
   });
   try {
-    const int code =
-        exit_code(run_in(world, request, *task, environment,
-                         families.empty() ? families_of(command) : families, signals, log_prefix));
+    job::Outcome outcome = job::Outcome::kDone;
+    {
+      JobObservers observers(console_options(request.arguments.training, world, log_prefix.format),
+                             world, environment, log_prefix);
+      outcome =
+          job::run(request, *task, world, environment, observers.get(), stop_requests(signals));
+    }
     signals.let_end();
     world.communicator->close();
-    return code;
-  } catch (const CommError&) {
-    signals.let_end();
-    throw;
-  } catch (const job::SharedError& error) {
-    signals.let_end();
-    write_log_once(world, environment, signals, log_prefix, error.what());
-    throw;
-  } catch (const Interrupted&) {
-    signals.let_end();
-    write_log(log_prefix, fmt::format("stopped by {}", StopSignals::name()), "WARNING");
-    world.communicator->life().abort(fmt::format("it was stopped by {}", StopSignals::name()));
-    return StopSignals::exit_code();
-  } catch (const std::exception& error) {
-    signals.let_end();
-    world.communicator->life().abort(error.what());  // the other ranks end too, and log the reason
-    throw;
+    return exit_code(outcome);
+  } catch (const std::exception&) {
+    return end_after_current_error(world, environment, signals, log_prefix);
   }
 }
 

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "tandem/core/json.h"
 #include "tandem/hub/model_arguments.h"
 #include "tandem/job/lora_arguments.h"
+#include "tandem/models/encoder/family.h"
 #include "tandem/quant/quantization_arguments.h"
 #include "tandem/tasks/job_task.h"
 #include "tandem/trainer/training_arguments.h"
@@ -35,6 +37,10 @@ struct Arguments {
 // A job as it was asked for.
 struct Request {
   std::string command;  // for users to read and repeat: quoted for a shell, without secrets
+  // The command with which a user starts this program, for the commands that a job prints; empty:
+  // it prints none.
+  std::string program;
+  std::span<const models::Family* const> families;  // model families that the command accepts
   Arguments arguments;
   // Every argument with a field, including the task's, by flag name, sorted; secrets that are set
   // as "<TOKEN>".

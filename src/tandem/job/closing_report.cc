@@ -63,11 +63,12 @@ std::string try_command(const tasks::TryCommand& command, const std::string& pro
 
 }  // namespace
 
-static void print_commands(const ClosingParts& parts, const fs::path& directory, Console& console) {
-  const Arguments& arguments = parts.request.arguments;
-  const auto command = parts.task.try_command();
-  if (!command || parts.program.empty()) return;
-  const std::string program = shell_word(parts.program);
+static void print_commands(const TrainingRun& run, const fs::path& directory) {
+  const Arguments& arguments = run.request.arguments;
+  const auto command = run.task.try_command();
+  if (!command || run.request.program.empty()) return;
+  Console& console = run.observers.console;
+  const std::string program = shell_word(run.request.program);
   const std::string word = shell_word(directory.native());
   if (arguments.trains() || arguments.quantization.apply_quantization) {
     console.command("try it", try_command(*command, program, word));
@@ -76,15 +77,16 @@ static void print_commands(const ClosingParts& parts, const fs::path& directory,
   console.command("report", fmt::format("{} report {}", program, word));
 }
 
-void print_closing_report(const ClosingParts& parts, Console& console) {
-  const std::string& output_dir = parts.request.arguments.training.output_dir;
+void print_closing_report(const TrainingRun& run) {
+  Console& console = run.observers.console;
+  const std::string& output_dir = run.request.arguments.training.output_dir;
   std::error_code error;
   fs::path directory = fs::absolute(output_dir, error);
   if (error) directory = output_dir;
   console.fact("written", fmt::format("to {}: {}", directory.native(),
-                                      fmt::join(written_since(parts.started, directory), ", ")));
-  print_commands(parts, directory, console);
-  const std::string asked = parts.request.asked_output_dir.value_or(output_dir);
+                                      fmt::join(written_since(run.started, directory), ", ")));
+  print_commands(run, directory);
+  const std::string asked = run.request.asked_output_dir.value_or(output_dir);
   if (asked == output_dir) return;
   console.fact("note",
                fmt::format("--output_dir: the job continued in '{}', where it began, not in "

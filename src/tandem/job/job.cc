@@ -1,12 +1,11 @@
 #include "tandem/job/job.h"
 
 #include <chrono>
-#include <optional>
 
+#include "tandem/job/job_output.h"
 #include "tandem/job/machine.h"
 #include "tandem/job/memory_plan.h"
 #include "tandem/job/model.h"
-#include "tandem/job/output_directory.h"
 #include "tandem/job/quantize.h"
 #include "tandem/job/run_reports.h"
 #include "tandem/job/settings.h"
@@ -37,35 +36,34 @@ std::size_t plan_job_memory(const Arguments& arguments, const trainer::TrainingA
 }  // namespace
 
 Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
-            const Process& process) {
+            const Environment& environment, const Observers& observers, const StopRequests& stop) {
   const auto started = std::chrono::system_clock::now();
   Request request = asked;
   const Arguments& arguments = request.arguments;
   comm::Communicator& communicator = *world.communicator;
-  Console& console = process.console;
+  Console& console = observers.console;
   print_start(request, task, world.identity, communicator, console);
   if (!arguments.trains() && !arguments.training.do_eval && !arguments.training.do_predict) {
     console.warning("nothing is to do: pass --do_train, --do_eval or --do_predict");
     return Outcome::kDone;
   }
   warn_of_no_training(arguments, task.examples(), world.is_main(), console);
-  std::optional<OutputDirectory> directory;  // on ranks that have one
-  Settings settings = settle(request, directory, process.environment, world, console);
+  PreparedOutput output;
+  const trainer::TrainingArguments training = settle(request, output, environment, world, console);
 
-  Machine machine(process.environment, precision_of(settings.training), communicator);
+  Machine machine(environment, precision_of(training), communicator);
   console.set_peak_flops(machine.peak_flops());
   machine.describe(communicator, console);
 
-  const Model model = open_model(arguments, process.environment, machine, communicator,
-                                 process.downloads, console, task, process.families, settings);
-  Weights weights =
-      load_weights(arguments, settings.training, model, task, machine, world, console);
-  print_estimates(settings.training, {task, model.task}, *weights.state, *weights.gradients,
-                  communicator, console);
-  const std::size_t planned = plan_job_memory(arguments, settings.training, {task, model.task},
-                                              machine, *weights.gradients, world, console);
-  const TrainingRun training_run{request, settings, task,    model,  weights,
-                                 machine, process,  planned, started};
+  const Model model = open_model(request, training, output.resume, task, environment, observers,
+                                 machine, communicator);
+  Weights weights = load_weights(arguments, training, model, task, machine, world, console);
+  print_estimates(training, {task, model.task}, *weights.state, *weights.gradients, communicator,
+                  console);
+  const std::size_t planned = plan_job_memory(arguments, training, {task, model.task}, machine,
+                                              *weights.gradients, world, console);
+  const TrainingRun training_run{request, task,    environment, observers, stop,    training,
+                                 output,  machine, model,       weights,   planned, started};
   Outcome outcome = Outcome::kDone;
   if (world.elastic) {
     weights.gradients.reset();  // used by the estimates; each view has its own
@@ -75,7 +73,7 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
     JobCallbacks callbacks;
     outcome = compute(training_run, communicator, *weights.gradients, reports, callbacks);
   }
-  if (outcome == Outcome::kDone && directory) directory->finish();
+  if (outcome == Outcome::kDone && output.directory) output.directory->finish();
   return outcome;
 }
 

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 
 #include "tandem/core/env.h"
@@ -13,7 +12,6 @@
 #include "tandem/job/arguments.h"
 #include "tandem/job/console.h"
 #include "tandem/job/world.h"
-#include "tandem/models/encoder/family.h"
 #include "tandem/tasks/job_task.h"
 
 namespace tandem::job {
@@ -28,16 +26,9 @@ struct StopRequests {
   std::function<std::string()> name;  // name of the received request: "SIGTERM"
 };
 
-// The process that a job runs in.
-struct Process {
-  const Environment& environment;
+struct Observers {
   Console& console;
   hub::DownloadObserver& downloads;
-  StopRequests stop;
-  std::span<const models::Family* const> families;  // supported model families
-  std::string
-      program;  // the command with which a user starts this program, for the commands that a job
-                // prints
   // Observers of training besides the console; the second only while this is the main process.
   trainer::Observer& watcher;
   trainer::Observer& main_watcher;
@@ -52,6 +43,6 @@ enum class Outcome {
 // Runs the job `request`. Collective over the ranks of `world`; every rank returns the same. Throws
 // tandem::Error, and Interrupted if a computation outside of training was stopped by a request.
 Outcome run(const Request& request, tasks::JobTask& task, const World& world,
-            const Process& process);
+            const Environment& environment, const Observers& observers, const StopRequests& stop);
 
 }  // namespace tandem::job

@@ -212,13 +212,12 @@ int shards_of_resumed_run(const fs::path& checkpoint, const trainer::ResumeState
 
 }  // namespace
 
-PreparedOutput prepare_output(const trainer::TrainingArguments& training,
-                              const OutputDirectory& output_directory,
-                              comm::Communicator& communicator, Console& console) {
+void prepare_output(const trainer::TrainingArguments& training, PreparedOutput& output,
+                    comm::Communicator& communicator, Console& console) {
+  const OutputDirectory& output_directory = *output.directory;
   const bool is_main = communicator.rank() == 0;
   const bool own_directory = training.save_on_each_node && communicator.local_rank() == 0;
   if (is_main || own_directory) require_writable(training.output_dir);
-  PreparedOutput output;
   std::string resume;
   if (is_main) {
     output.lock = lock_directory(training.output_dir, output_directory.same_job(), console);
@@ -228,7 +227,6 @@ PreparedOutput prepare_output(const trainer::TrainingArguments& training,
   }
   resume = broadcast_text(communicator, resume, 0);
   if (!resume.empty()) output.resume = resume;
-  return output;
 }
 
 void keep_locked(const fs::path& output_dir, std::optional<LockFile>& lock) {

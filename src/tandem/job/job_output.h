@@ -9,6 +9,7 @@
 
 #include "tandem/comm/communicator.h"
 #include "tandem/core/lock_file.h"
+#include "tandem/core/volume.h"
 #include "tandem/job/console.h"
 #include "tandem/job/output_directory.h"
 #include "tandem/trainer/training_arguments.h"
@@ -16,22 +17,24 @@
 namespace tandem::job {
 
 struct PreparedOutput {
+  std::optional<OutputDirectory> directory;     // on ranks that chose one
   std::optional<std::filesystem::path> resume;  // the checkpoint to resume from
   // On rank 0, for the duration of the job: another job with the same output_dir fails at its
   // start.
   std::optional<LockFile> lock;
+  std::optional<VolumeMark> volume;  // set once output_dir is known
 };
 
 // Creates output_dir, locks it, removes incomplete files of killed runs, and finds the checkpoint
 // to resume from: the flag's, else the newest one of a previous run there. Rank 0 reads the file
 // system and sends the result to the others, since these may see changes later, or not at all.
-// `output_directory`: files of an earlier start of this job belong to it, so a directory without a
+// `output.directory`: files of an earlier start of this job belong to it, so a directory without a
 // checkpoint is accepted too, and --overwrite_output_dir resumes from a checkpoint of this job.
-// Collective. Waits for the lock of an earlier start of this job; the lock of another job is an
-// error. Throws ConfigError (the directory is not empty, another job has it), IoError.
-PreparedOutput prepare_output(const trainer::TrainingArguments& training,
-                              const OutputDirectory& output_directory,
-                              comm::Communicator& communicator, Console& console);
+// Sets `output.resume` and `output.lock`. Collective. Waits for the lock of an earlier start of
+// this job; the lock of another job is an error. Throws ConfigError (the directory is not empty,
+// another job has it), IoError.
+void prepare_output(const trainer::TrainingArguments& training, PreparedOutput& output,
+                    comm::Communicator& communicator, Console& console);
 
 // Takes the lock of output_dir if it is free, for the process that writes there from now on: in an
 // elastic job the first such process may have died. No effect if another process has the lock.

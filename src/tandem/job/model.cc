@@ -13,6 +13,7 @@
 #include "tandem/job/quantize.h"
 #include "tandem/job/shared_error.h"
 #include "tandem/job/start_report.h"
+#include "tandem/job/training_run.h"
 #include "tandem/kernels/reduce.h"
 #include "tandem/models/encoder/model_config.h"
 #include "tandem/models/encoder/new_config.h"
@@ -134,17 +135,20 @@ dist::GradientEngineOptions engine_options(const trainer::TrainingArguments& tra
           .bucket_elements = bucket_elements(training)};
 }
 
-Model open_model(const Arguments& arguments, const Environment& environment, Machine& machine,
-                 comm::Communicator& communicator, hub::DownloadObserver& downloads,
-                 Console& console, tasks::JobTask& task,
-                 std::span<const models::Family* const> families, const Settings& settings) {
-  const trainer::TrainingArguments& training = settings.training;
+Model open_model(const Request& request, const trainer::TrainingArguments& training,
+                 const std::optional<std::filesystem::path>& resume, tasks::JobTask& task,
+                 const Environment& environment, const Observers& observers, Machine& machine,
+                 comm::Communicator& communicator) {
+  const Arguments& arguments = request.arguments;
+  Console& console = observers.console;
   const auto read = [&]() -> Model {
     const tasks::Stages stages = arguments.stages();
-    const hub::DatasetFiles files = task.find_data(stages, arguments.model, environment, downloads);
-    const hub::ModelLocation location = hub::resolve_model(arguments.model, environment, downloads);
+    const hub::DatasetFiles files =
+        task.find_data(stages, arguments.model, environment, observers.downloads);
+    const hub::ModelLocation location =
+        hub::resolve_model(arguments.model, environment, observers.downloads);
     const models::ModelConfig config = with_adapters(
-        read_config(arguments.model, location, families), arguments, location, console);
+        read_config(arguments.model, location, request.families), arguments, location, console);
     auto tokenizer = std::make_unique<text::Tokenizer>(
         text::Tokenizer::load(location.tokenizer_directory, task.tokenizer_options(config)));
     for (const auto* notes : {&tokenizer->notes(), &config.notes})
@@ -154,8 +158,7 @@ Model open_model(const Arguments& arguments, const Environment& environment, Mac
     task.read_examples(stages, files, console);
     tasks::Task& made =
         task.make_task(config, *tokenizer, task_settings(training, location.model.directory));
-    if (settings.output.resume && training.do_train)
-      require_same_adapter(config, made.layout(), *settings.output.resume);
+    if (resume && training.do_train) require_same_adapter(config, made.layout(), *resume);
     print_model(location.model.directory, task, made.layout(), console);
     task.load_data({.stages = stages,
                     .files = files,
@@ -215,21 +218,21 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
   return weights;
 }
 
-void fill_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
-                  const Model& model, const tasks::JobTask& task, const Machine& machine,
-                  comm::Communicator& communicator, bool node_leader, Weights& weights,
-                  Console& console) {
-  dist::ModelState& state = *weights.state;
+void fill_weights(const TrainingRun& run, comm::Communicator& communicator, bool node_leader) {
+  const Arguments& arguments = run.request.arguments;
+  const trainer::TrainingArguments& training = run.training;
+  const Machine& machine = run.machine;
+  dist::ModelState& state = *run.weights.state;
   if (node_leader && !state.filled()) {
     state.clear_remains();
     const quant::LoadedModel loaded =
-        begin_weights(arguments, training, model, task, machine, state.weights());
+        begin_weights(arguments, training, run.model, run.task, machine, state.weights());
     print_load_report(loaded.report, arguments.model.model_name_or_path, training.do_train,
-                      console);
+                      run.observers.console);
     settle_frozen(machine, state);
     state.set_filled();
   } else if (node_leader && !state.frozen_filled()) {
-    fill_frozen(arguments, training, model, task, machine, state);
+    fill_frozen(arguments, training, run.model, run.task, machine, state);
     settle_frozen(machine, state);
   }
   communicator.barrier();

@@ -3,19 +3,18 @@
 
 #include <filesystem>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 
 #include "tandem/comm/communicator.h"
 #include "tandem/core/env.h"
 #include "tandem/dist/gradient_engine.h"
 #include "tandem/dist/model_state.h"
-#include "tandem/hub/download_observer.h"
 #include "tandem/hub/model_files.h"
 #include "tandem/job/arguments.h"
 #include "tandem/job/console.h"
+#include "tandem/job/job.h"
 #include "tandem/job/machine.h"
-#include "tandem/job/settings.h"
 #include "tandem/job/world.h"
 #include "tandem/optim/optimizer.h"
 #include "tandem/quant/load_model.h"
@@ -25,6 +24,8 @@
 #include "tandem/trainer/training_arguments.h"
 
 namespace tandem::job {
+
+struct TrainingRun;  // training_run.h
 
 inline nn::Precision precision_of(const trainer::TrainingArguments& training) {
   return training.bf16 ? nn::Precision::kBfloat16 : nn::Precision::kFloat32;
@@ -39,13 +40,14 @@ struct Model {
   std::string fingerprint;  // fingerprint of the training data; empty without any
 };
 
-// Finds model (of one of the `families`) and data, downloads them if they are only named, and reads
-// all but the weights. Collective: the ranks agree on the inputs. Throws ConfigError, DataError,
-// IoError; SharedError if all ranks have the same error.
-Model open_model(const Arguments& arguments, const Environment& environment, Machine& machine,
-                 comm::Communicator& communicator, hub::DownloadObserver& downloads,
-                 Console& console, tasks::JobTask& task,
-                 std::span<const models::Family* const> families, const Settings& settings);
+// Finds model (of one of the request's families) and data, downloads them if they are only named,
+// and reads all but the weights. `resume`: the checkpoint that the job resumes from. Collective:
+// the ranks agree on the inputs. Throws ConfigError, DataError, IoError; SharedError if all ranks
+// have the same error.
+Model open_model(const Request& request, const trainer::TrainingArguments& training,
+                 const std::optional<std::filesystem::path>& resume, tasks::JobTask& task,
+                 const Environment& environment, const Observers& observers, Machine& machine,
+                 comm::Communicator& communicator);
 
 // Weights, gradients and the optimizer's state, filled.
 struct Weights {
@@ -65,10 +67,7 @@ Weights load_weights(const Arguments& arguments, const trainer::TrainingArgument
 // Reads the initial weights of an elastic job into the memory of every node without weights; the
 // node's leader reads them. Collective; all hosts must begin with the same weights. Throws the
 // errors of load_weights(), and CommError.
-void fill_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
-                  const Model& model, const tasks::JobTask& task, const Machine& machine,
-                  comm::Communicator& communicator, bool node_leader, Weights& weights,
-                  Console& console);
+void fill_weights(const TrainingRun& run, comm::Communicator& communicator, bool node_leader);
 
 dist::GradientEngineOptions engine_options(const trainer::TrainingArguments& training,
                                            int world_size);

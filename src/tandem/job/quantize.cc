@@ -70,23 +70,28 @@ std::string result_key(const std::string& metric) {
 
 class Quantizer {
  public:
-  explicit Quantizer(const QuantizeParts& parts)
-      : parts_(parts),
-        options_(parts.options),
-        metric_(result_key(options_.metric.value_or(std::string(parts.of_job.main_metric())))),
-        layers_(quant::linear_layers(parts.task.layout())) {}
+  Quantizer(const TrainingRun& run, comm::Communicator& communicator, trainer::Observer& observer,
+            bool saves)
+      : run_(run),
+        communicator_(communicator),
+        observer_(observer),
+        saves_(saves),
+        options_(run.request.arguments.quantization),
+        metric_(result_key(options_.metric.value_or(std::string(run.task.main_metric())))),
+        layers_(quant::linear_layers(run.model.task.layout())) {}
 
   std::optional<Quantized> run();
 
  private:
-  bool is_main() const { return parts_.communicator.rank() == 0; }
+  bool is_main() const { return communicator_.rank() == 0; }
   bool is_static() const { return options_.quantization_approach == quant::Approach::kStatic; }
-  fs::path output_dir() const { return parts_.training.output_dir; }
+  fs::path output_dir() const { return run_.training.output_dir; }
+  std::span<const float> model_weights() const { return run_.weights.state->weights(); }
 
   Evaluated evaluate(const nn::Weights& weights, const fs::path& directory) const;
   double metric_of(const Evaluated& evaluated) const;
   bool greater_is_better() const {
-    for (const tasks::LeadingMetric& metric : parts_.of_job.leading_metrics().metrics)
+    for (const tasks::LeadingMetric& metric : run_.task.leading_metrics().metrics)
       if (result_key(metric.key) == metric_) return !metric.less_is_better;
     return !metric_.ends_with("loss") && !metric_.ends_with("mse");
   }
@@ -96,16 +101,19 @@ class Quantizer {
   void calibrate();
   double attempt(const quant::Configuration& configuration);
   std::vector<QuantizedLinear> quantized(const quant::Configuration& configuration) const {
-    return quant::quantize(layers_, parts_.weights, ranges_, configuration);
+    return quant::quantize(layers_, model_weights(), ranges_, configuration);
   }
   void save(const fs::path& directory, std::span<const QuantizedLinear> linears) const;
   ordered_json results(const quant::TuningResult& tuning,
                        std::span<const QuantizedLinear> linears) const;
   void reject(const quant::TuningResult& tuning);
   bool verify() const;
-  void log(const std::string& text) const { parts_.console.script_line("INFO", text); }
+  void log(const std::string& text) const { run_.observers.console.script_line("INFO", text); }
 
-  const QuantizeParts& parts_;
+  const TrainingRun& run_;
+  comm::Communicator& communicator_;
+  trainer::Observer& observer_;
+  const bool saves_;
   const quant::QuantizationArguments& options_;
   std::string metric_;
   std::vector<quant::LinearLayer> layers_;
@@ -120,13 +128,13 @@ class Quantizer {
 
 Evaluated Quantizer::evaluate(const nn::Weights& weights, const fs::path& directory) const {
   Evaluated evaluated;
-  const auto batch_size = static_cast<std::size_t>(parts_.training.per_device_eval_batch_size);
+  const auto batch_size = static_cast<std::size_t>(run_.training.per_device_eval_batch_size);
   const auto keep = [&](std::span<const float> part) {
     evaluated.own_output.insert(evaluated.own_output.end(), part.begin(), part.end());
   };
   evaluated.metrics =
       trainer::evaluate({.directory = directory, .batch_size = batch_size, .own_output = keep},
-                        parts_.context, parts_.communicator, parts_.task, weights, parts_.observer);
+                        run_.machine.context(), communicator_, run_.model.task, weights, observer_);
   return evaluated;
 }
 
@@ -138,8 +146,8 @@ double Quantizer::metric_of(const Evaluated& evaluated) const {
 }
 
 void Quantizer::calibrate() {
-  const trainer::TrainingArguments& training = parts_.training;
-  const std::size_t available = parts_.task.num_train_features();
+  const trainer::TrainingArguments& training = run_.training;
+  const std::size_t available = run_.model.task.num_train_features();
   const auto set =
       quant::calibration_set(available, static_cast<std::size_t>(options_.num_calibration_samples),
                              static_cast<std::uint64_t>(training.data_seed.value_or(training.seed)),
@@ -148,24 +156,25 @@ void Quantizer::calibrate() {
   calibration_samples_ = set.features.size();
   log(fmt::format("calibration: {} of {} training features", calibration_samples_, available));
 
-  const nn::Weights weights{parts_.weights, {}};
-  ThreadPool& threads = parts_.context.threads;
+  const nn::Weights weights{model_weights(), {}};
+  ThreadPool& threads = run_.machine.context().threads;
   quant::ExtremesObserver extremes_observer(threads, layers_);
-  quant::observe(parts_.context, parts_.communicator, parts_.task, weights, set, extremes_observer);
-  const auto extremes = extremes_observer.reduce(parts_.communicator);
+  quant::observe(run_.machine.context(), communicator_, run_.model.task, weights, set,
+                 extremes_observer);
+  const auto extremes = extremes_observer.reduce(communicator_);
   quant::HistogramObserver histogram_observer(threads, layers_, extremes);
-  quant::observe(parts_.context, parts_.communicator, parts_.task, weights, set,
+  quant::observe(run_.machine.context(), communicator_, run_.model.task, weights, set,
                  histogram_observer);
-  for (const quant::Histogram& histogram : histogram_observer.reduce(parts_.communicator)) {
+  for (const quant::Histogram& histogram : histogram_observer.reduce(communicator_)) {
     ranges_.least_error.push_back(quant::least_error_range(histogram));
     ranges_.min_max.push_back(kernels::int8_range(histogram.extremes.min, histogram.extremes.max));
   }
 }
 
 double Quantizer::attempt(const quant::Configuration& configuration) {
-  packed_ = quant::pack(parts_.context, quantized(configuration));
+  packed_ = quant::pack(run_.machine.context(), quantized(configuration));
   // The last attempt is the accepted one if any is, so its predictions stay.
-  evaluated_ = evaluate({parts_.weights, {}, &packed_}, output_dir());
+  evaluated_ = evaluate({model_weights(), {}, &packed_}, output_dir());
   const double metric = metric_of(evaluated_);
   const std::string in_f32 =
       configuration.f32_blocks.empty()
@@ -179,12 +188,12 @@ double Quantizer::attempt(const quant::Configuration& configuration) {
 }
 
 void Quantizer::save(const fs::path& directory, std::span<const QuantizedLinear> linears) const {
-  if (!parts_.saves) return;
+  if (!saves_) return;
   fs::create_directories(directory);
-  parts_.console.saving(directory);
-  quant::save_int8(directory, parts_.of_job.model_config(), parts_.of_job.architecture(),
-                   parts_.task.layout(), parts_.weights, linears);
-  parts_.tokenizer.save(directory);
+  run_.observers.console.saving(directory);
+  quant::save_int8(directory, run_.task.model_config(), run_.task.architecture(),
+                   run_.model.task.layout(), model_weights(), linears);
+  run_.model.tokenizer->save(directory);
 }
 
 ordered_json Quantizer::results(const quant::TuningResult& tuning,
@@ -224,11 +233,11 @@ void Quantizer::reject(const quant::TuningResult& tuning) {
   if (!is_main()) return;
   write_results(folder, results(tuning, linears));
   // The output of the last trial is not a result.
-  for (const std::string& file : parts_.of_job.result_files(tasks::Split::kEval)) {
+  for (const std::string& file : run_.task.result_files(tasks::Split::kEval)) {
     std::error_code ignored;
     fs::remove(output_dir() / file, ignored);
   }
-  parts_.console.library_line(
+  run_.observers.console.library_line(
       "ERROR", "tandem",
       fmt::format(
           "no int8 model is within the tolerance: {} is {:.4f} in f32 and at best {:.4f} in int8 "
@@ -241,28 +250,28 @@ void Quantizer::reject(const quant::TuningResult& tuning) {
 }
 
 bool Quantizer::verify() const {
-  parts_.communicator.barrier();  // rank 0 has written
-  const nn::ParameterLayout& layout = parts_.task.layout();
+  communicator_.barrier();  // rank 0 has written
+  const nn::ParameterLayout& layout = run_.model.task.layout();
   const Buffer weights(layout.size() * sizeof(float));
-  const models::Family* const family = parts_.of_job.model_config().family;
+  const models::Family* const family = run_.task.model_config().family;
   const std::filesystem::path config_file = output_dir() / "config.json";
   const auto config =
       models::ModelConfig::parse(read_file(config_file), config_file.native(), {&family, 1});
   const quant::LoadedModel loaded =
       quant::ModelFiles(output_dir(), config)
-          .load(config, layout, parts_.context, weights.as<float>(), {});
+          .load(config, layout, run_.machine.context(), weights.as<float>(), {});
   if (!loaded.int8) raise<DataError>("{}: holds no int8 model", output_dir().native());
   const Evaluated again = evaluate({weights.as<float>(), {}, &*loaded.int8}, {});
   std::array<std::int64_t, 1> same{same_bits(again.own_output, evaluated_.own_output) &&
                                    without_times(again.metrics) ==
                                        without_times(evaluated_.metrics)};
-  parts_.communicator.all_reduce(std::span<std::int64_t>(same), comm::ReduceOp::kMin);
+  communicator_.all_reduce(std::span<std::int64_t>(same), comm::ReduceOp::kMin);
   if (same[0] != 0) {
     log("The quantized model was successfully loaded.");
     return true;
   }
   if (!is_main()) return false;
-  parts_.console.library_line(
+  run_.observers.console.library_line(
       "ERROR", "tandem",
       fmt::format("The quantized model was not successfully loaded: its logits differ from "
                   "those before saving ({} was {}, is {})",
@@ -272,8 +281,8 @@ bool Quantizer::verify() const {
 
 std::optional<Quantized> Quantizer::run() {
   log("*** Quantization ***");
-  parts_.of_job.set_precision(nn::Precision::kFloat32);
-  baseline_ = metric_of(evaluate({parts_.weights, {}}, {}));
+  run_.task.set_precision(nn::Precision::kFloat32);
+  baseline_ = metric_of(evaluate({model_weights(), {}}, {}));
   log(fmt::format("{} of the model in f32: {:.4f}", metric_, baseline_));
   std::vector<InputRanges> ranges = {InputRanges::kDynamic};
   if (is_static()) {
@@ -298,7 +307,7 @@ std::optional<Quantized> Quantizer::run() {
     ordered_json table = found;
     table.erase("trials");
     table.erase("f32_layers");
-    parts_.console.metrics_table("quantization", table);
+    run_.observers.console.metrics_table("quantization", table);
   }
   if (options_.verify_loading && !verify()) return std::nullopt;
   return Quantized{std::move(packed_), std::move(evaluated_.metrics)};
@@ -306,7 +315,10 @@ std::optional<Quantized> Quantizer::run() {
 
 }  // namespace
 
-std::optional<Quantized> quantize(const QuantizeParts& parts) { return Quantizer(parts).run(); }
+std::optional<Quantized> quantize(const TrainingRun& run, comm::Communicator& communicator,
+                                  trainer::Observer& observer, bool saves) {
+  return Quantizer(run, communicator, observer, saves).run();
+}
 
 void warn_of_no_training(const Arguments& arguments, std::string_view examples, bool is_main,
                          Console& console) {

@@ -2,34 +2,15 @@
 #pragma once
 
 #include <optional>
-#include <span>
+#include <string_view>
 
 #include "tandem/comm/communicator.h"
 #include "tandem/core/json.h"
-#include "tandem/job/arguments.h"
-#include "tandem/job/console.h"
-#include "tandem/kernels/context.h"
+#include "tandem/job/training_run.h"
 #include "tandem/nn/int8_linear.h"
 #include "tandem/quant/load_model.h"
-#include "tandem/tasks/job_task.h"
-#include "tandem/tasks/task.h"
-#include "tandem/text/tokenizer.h"
 
 namespace tandem::job {
-
-struct QuantizeParts {
-  const quant::QuantizationArguments& options;
-  const trainer::TrainingArguments& training;  // output_dir, batch size, seed
-  tasks::JobTask& of_job;                      // f32 from here on
-  tasks::Task& task;                           // with its evaluation set
-  const text::Tokenizer& tokenizer;
-  const kernels::Context& context;
-  comm::Communicator& communicator;
-  std::span<const float> weights;  // weights of the model in f32
-  bool saves = false;              // this rank writes the model
-  trainer::Observer& observer;
-  Console& console;
-};
 
 struct Quantized {
   nn::Int8Linears linears;
@@ -40,8 +21,10 @@ struct Quantized {
 // prediction files in output_dir and, if requested, reads it again and compares. Returns nothing if
 // no model was within the tolerance, or if the saved one differs. The console then has the numbers,
 // and in the first case the best model is in output_dir/int8_below_tolerance. Collective; every
-// rank returns the same. Throws ConfigError, DataError, IoError, CommError.
-std::optional<Quantized> quantize(const QuantizeParts& parts);
+// rank returns the same. The task computes in f32 from here on. `saves`: this rank writes the
+// model. Throws ConfigError, DataError, IoError, CommError.
+std::optional<Quantized> quantize(const TrainingRun& run, comm::Communicator& communicator,
+                                  trainer::Observer& observer, bool saves);
 
 // Logs on the main process that --do_train trains nothing, if so. `examples`: the kind of the data.
 void warn_of_no_training(const Arguments& arguments, std::string_view examples, bool is_main,

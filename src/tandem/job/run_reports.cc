@@ -139,16 +139,16 @@ RunReports::RunReports(const TrainingRun& run, comm::Communicator& communicator)
       main_process_(communicator.rank() == 0),
       world_size_(communicator.size()),
       machine_(machine_facts(run.machine.context(), run.machine.rank_threads(),
-                             run.machine.peak_flops(), communicator, run.settings.training.bf16)) {
-  Console& console = run.process.console;
+                             run.machine.peak_flops(), communicator, run.training.bf16)) {
+  Console& console = run.observers.console;
   observers_.add(console);
-  observers_.add(run.process.watcher);
+  observers_.add(run.observers.watcher);
   if (!main_process_) return;
-  observers_.add(run.process.main_watcher);
+  observers_.add(run.observers.main_watcher);
   observers_.add(speed_);
   const trainer::TrainingArguments& training = run.request.arguments.training;
   if (training.report_to.empty()) return;
-  const fs::path directory = tensorboard_directory(training, run.process.environment);
+  const fs::path directory = tensorboard_directory(training, run.environment);
   console.fact("TensorBoard", fmt::format("events in {}", directory.native()));
   tensorboard_ = std::make_unique<report::TensorBoardObserver>(report::TensorBoardOptions{
       .directory = directory,

@@ -10,17 +10,16 @@ namespace {
 
 // In an elastic job one worker chooses the output directory, looks for a checkpoint and counts the
 // shards, once, and all use its results. Returns the logical shards, unless a flag sets them.
-int choose_output(Request& request, std::optional<OutputDirectory>& directory,
-                  const Environment& environment, const World& world, Console& console,
-                  PreparedOutput& output) {
+int choose_output(Request& request, PreparedOutput& output, const Environment& environment,
+                  const World& world, Console& console) {
   trainer::TrainingArguments training = request.arguments.training;
   training.do_train = request.arguments.trains();
   const auto prepare = [&] {
-    directory.emplace(request, environment, *world.communicator, console);
+    output.directory.emplace(request, environment, *world.communicator, console);
     agree(*world.communicator, "command line", request.lines());
     training.output_dir = request.arguments.training.output_dir;
-    output = prepare_output(training, *directory, *world.communicator, console);
-    directory->keep();
+    prepare_output(training, output, *world.communicator, console);
+    output.directory->keep();
   };
   if (!world.elastic) {
     prepare();
@@ -39,20 +38,18 @@ int choose_output(Request& request, std::optional<OutputDirectory>& directory,
 
 }  // namespace
 
-Settings settle(Request& request, std::optional<OutputDirectory>& directory,
-                const Environment& environment, const World& world, Console& console) {
-  Settings settings;
-  const int shards =
-      choose_output(request, directory, environment, world, console, settings.output);
-  settings.training = request.arguments.training;
-  settings.volume.emplace(settings.training.output_dir);
-  trainer::TrainingArguments& training = settings.training;
+trainer::TrainingArguments settle(Request& request, PreparedOutput& output,
+                                  const Environment& environment, const World& world,
+                                  Console& console) {
+  const int shards = choose_output(request, output, environment, world, console);
+  trainer::TrainingArguments training = request.arguments.training;
+  output.volume.emplace(training.output_dir);
   training.do_train = request.arguments.trains();
   split_batch_sizes(training.logical_shards.value_or(shards), training);
-  if (settings.output.resume && training.do_train)
-    adopt_checkpoint_settings(*settings.output.resume, shards, training, console);
+  if (output.resume && training.do_train)
+    adopt_checkpoint_settings(*output.resume, shards, training, console);
   if (world.elastic && !training.logical_shards) training.logical_shards = shards;
-  return settings;
+  return training;
 }
 
 }  // namespace tandem::job

@@ -56,14 +56,14 @@ class Stages {
   bool saves_model() const {
     return is_main() || (training().save_on_each_node && gradients_.node_leader());
   }
-  Console& console() const { return run_.process.console; }
+  Console& console() const { return run_.observers.console; }
 
   void add_results(const std::string& stage, const ordered_json& metrics);
   void save_model(const trainer::TrainResult& result);
   void evaluate_set(Split split, const std::string& suffix);
   void report_metrics(Split split, ordered_json metrics, const std::string& suffix = "");
 
-  const trainer::TrainingArguments& training() const { return run_.settings.training; }
+  const trainer::TrainingArguments& training() const { return run_.training; }
 
   const TrainingRun& run_;
   comm::Communicator& communicator_;
@@ -89,7 +89,7 @@ void Stages::add_results(const std::string& stage, const ordered_json& metrics) 
 
 void Stages::save_trained(trainer::TrainResult result) {
   result.metrics["train_samples"] = run_.model.task.num_train_features();
-  if (saves_model()) run_.settings.volume->during([&] { save_model(result); });
+  if (saves_model()) run_.output.volume->during([&] { save_model(result); });
   add_results("train", result.metrics);
 }
 
@@ -109,7 +109,7 @@ void Stages::save_model(const trainer::TrainResult& result) {
 
 Outcome Stages::stopped() const {
   const std::int64_t step = trainer_.state().global_step;
-  const std::string by = run_.process.stop.name();
+  const std::string by = run_.stop.name();
   console().warning(
       step == 0 ? fmt::format("stopped by {} before the first step: nothing was trained", by)
                 : fmt::format("stopped by {} after step {}; run the same command again to continue "
@@ -119,17 +119,7 @@ Outcome Stages::stopped() const {
 }
 
 Outcome Stages::quantize() {
-  quantized_ = job::quantize({.options = run_.request.arguments.quantization,
-                              .training = training(),
-                              .of_job = run_.task,
-                              .task = run_.model.task,
-                              .tokenizer = *run_.model.tokenizer,
-                              .context = run_.machine.context(),
-                              .communicator = communicator_,
-                              .weights = run_.weights.state->weights(),
-                              .saves = saves_model(),
-                              .observer = reports_.observer(),
-                              .console = console()});
+  quantized_ = job::quantize(run_, communicator_, reports_.observer(), saves_model());
   if (!quantized_) return Outcome::kRejected;
   report_metrics(Split::kEval, quantized_->metrics);
   trainer_.evaluate_int8(quantized_->linears, nn::Precision::kFloat32);
@@ -170,13 +160,13 @@ void Stages::report_metrics(Split split, ordered_json metrics, const std::string
   if (suffix.empty()) results_ = ordered_json::object();
   results_.update(named);
   if (split == Split::kPredict && !run_.task.saves_predict_results()) return;
-  run_.settings.volume->during([&] { save_metrics(training().output_dir, name, results_); });
+  run_.output.volume->during([&] { save_metrics(training().output_dir, name, results_); });
 }
 
 trainer::TrainerParts trainer_parts(const TrainingRun& run, comm::Communicator& communicator,
                                     dist::GradientEngine& gradients, RunReports& reports,
                                     JobCallbacks& callbacks) {
-  return {.arguments = run.settings.training,
+  return {.arguments = run.training,
           .task = run.model.task,
           .kernels = run.machine.context(),
           .communicator = communicator,
@@ -184,16 +174,16 @@ trainer::TrainerParts trainer_parts(const TrainingRun& run, comm::Communicator& 
           .gradients = gradients,
           .optimizer = *run.weights.optimizer,
           .observer = reports.observer(),
-          .stop_requested = run.process.stop.requested,
+          .stop_requested = run.stop.requested,
           .arguments_json = run.request.training_args_json(),
           .data_fingerprint = run.model.fingerprint,
           .callbacks = callbacks,
-          .volume = run.settings.volume};
+          .volume = run.output.volume};
 }
 
 // The stages after training.
 Outcome evaluate_all(const TrainingRun& run, Stages& stages) {
-  const trainer::TrainingArguments& training = run.settings.training;
+  const trainer::TrainingArguments& training = run.training;
   if (run.request.arguments.quantization.apply_quantization) {
     // The predictions belong to this model: after a restart they are made again.
     if (const Outcome outcome = stages.quantize(); outcome != Outcome::kDone) return outcome;
@@ -215,24 +205,23 @@ Outcome compute(const TrainingRun& run, comm::Communicator& communicator,
                 const Progress& progress) {
   trainer::Trainer trainer(trainer_parts(run, communicator, gradients, reports, callbacks));
   if (!progress.trainer.empty()) trainer.continue_from({progress.trainer, progress.records});
-  const trainer::TrainingArguments& training = run.settings.training;
+  const trainer::TrainingArguments& training = run.training;
   if (run.weights.loaded.int8)
     trainer.evaluate_int8(*run.weights.loaded.int8, precision_of(training));
   Stages stages(run, communicator, gradients, reports, trainer, callbacks);
   if (training.do_train && !stages.is_over(Stage::kTrain)) {
-    auto uninterrupted = run.process.stop.during_training();  // until the model is saved
-    trainer::TrainResult result = trainer.train(run.settings.output.resume);
+    auto uninterrupted = run.stop.during_training();  // until the model is saved
+    trainer::TrainResult result = trainer.train(run.output.resume);
     if (result.preempted) return stages.stopped();
     stages.save_trained(std::move(result));
     uninterrupted.reset();
     stages.end_stage(Stage::kTrain);
   }
   if (const Outcome outcome = evaluate_all(run, stages); outcome != Outcome::kDone) return outcome;
-  Console& console = run.process.console;
+  Console& console = run.observers.console;
   print_memory_used(run.planned_memory, callbacks.is_elastic(), communicator, console);
-  run.settings.volume->during([&] { reports.write(trainer.state(), trainer.step_history()); });
-  if (communicator.rank() == 0)
-    print_closing_report({run.request, run.task, run.process.program, run.started}, console);
+  run.output.volume->during([&] { reports.write(trainer.state(), trainer.step_history()); });
+  if (communicator.rank() == 0) print_closing_report(run);
   return Outcome::kDone;
 }
 

@@ -6,20 +6,23 @@
 #include <cstddef>
 
 #include "tandem/job/job.h"
+#include "tandem/job/job_output.h"
 #include "tandem/job/machine.h"
 #include "tandem/job/model.h"
-#include "tandem/job/settings.h"
 
 namespace tandem::job {
 
 struct TrainingRun {
   const Request& request;
-  Settings& settings;
   tasks::JobTask& task;
+  const Environment& environment;
+  const Observers& observers;
+  const StopRequests& stop;
+  const trainer::TrainingArguments& training;  // the request's, as settle() has changed them
+  PreparedOutput& output;
+  const Machine& machine;
   const Model& model;
   Weights& weights;
-  const Machine& machine;
-  const Process& process;
   std::size_t planned_memory;
   std::chrono::system_clock::time_point started;
 };

@@ -37,11 +37,11 @@ Outcome compute_in_view(const TrainingRun& run, comm::Communicator& communicator
   const bool is_main = communicator.rank() == 0;
   Weights& weights = run.weights;
   const kernels::Context& context = run.machine.context();
-  Console& console = run.process.console;
+  Console& console = run.observers.console;
   console.set_main_process(is_main);
-  if (is_main) keep_locked(run.settings.training.output_dir, run.settings.output.lock);
+  if (is_main) keep_locked(run.training.output_dir, run.output.lock);
   if (!reports) console.fact("ranks", communicator.describe());
-  dist::GradientEngineOptions options = engine_options(run.settings.training, communicator.size());
+  dist::GradientEngineOptions options = engine_options(run.training, communicator.size());
   transfer.take_part_in(options);
   dist::GradientEngine gradients(communicator, context, *weights.state, options);
   if (!reports) log_memory_location(gradients, console);
@@ -52,9 +52,8 @@ Outcome compute_in_view(const TrainingRun& run, comm::Communicator& communicator
       sync_learned(channel, assignment, *weights.state, gradients, communicator, transfer, console);
   // A joining node has received the job's weights by now and reads none: the others would wait for
   // it.
-  fill_weights(run.request.arguments, run.settings.training, run.model, run.task, run.machine,
-               communicator, gradients.node_leader(), weights, console);
-  TANDEM_CHECK(!progress.trainer.empty() || run.settings.output.resume || !weights.state->step(),
+  fill_weights(run, communicator, gradients.node_leader());
+  TANDEM_CHECK(!progress.trainer.empty() || run.output.resume || !weights.state->step(),
                "weights of step {} without the record of their progress", weights.state->step());
   // The previous main process continues with its data; a new one begins with none.
   if (!reports || reports->is_main() != is_main) {
@@ -80,7 +79,7 @@ int done_code(Outcome outcome) {
 // The job's first batch, with placeholder weights. The gradient uses the memory of the first real
 // one.
 void compute_first_batch(const TrainingRun& run) {
-  const trainer::TrainingArguments& training = run.settings.training;
+  const trainer::TrainingArguments& training = run.training;
   tasks::Task& task = run.model.task;
   const trainer::TrainingPlan plan =
       trainer::make_training_plan(training, task, *training.logical_shards);
@@ -107,7 +106,7 @@ Outcome compute_in_views(const TrainingRun& run, const ElasticWorker& worker) {
                                    .context = run.machine.context(),
                                    .rehearse = [&run] { compute_first_batch(run); }});
   elastic::AgentChannel::Ready ready =
-      ready_to_compute(0, *run.settings.training.logical_shards, run.machine.arithmetic(),
+      ready_to_compute(0, *run.training.logical_shards, run.machine.arithmetic(),
                        run.request.lines() + describe_inputs(run.task, run.model));
   Outcome outcome = Outcome::kDone;
   const auto compute_one = [&](const elastic::Assignment& assignment,
