@@ -92,7 +92,8 @@ job::World join_world(const Environment& environment, const trainer::TrainingArg
 void write_log_once(const job::World& world, const Environment& environment,
                     const StopSignals& signals, const LogPrefix& log_prefix,
                     const std::string& message) {
-  if (world.elastic && !let_rank_0_log(environment, &signals.requested())) return;
+  if (world.elastic && !let_rank_0_log(environment, [&] { return signals.requested().load(); }))
+    return;
   comm::Communicator& communicator = *world.communicator;
   if (communicator.rank() == 0) write_log(log_prefix, message, "ERROR");
   try {
@@ -218,7 +219,7 @@ LogPrefix log_prefix_of(const trainer::TrainingArguments& arguments,
 
 }  // namespace
 
-bool let_rank_0_log(const Environment& environment, const std::atomic<bool>* ended) {
+bool let_rank_0_log(const Environment& environment, const std::function<bool()>& ended) {
   constexpr std::chrono::milliseconds kRank0AndItsLauncher{3000};
   constexpr std::chrono::milliseconds kLook{20};
   long rank = 0;
@@ -235,7 +236,7 @@ bool let_rank_0_log(const Environment& environment, const std::atomic<bool>* end
   }
   for (std::chrono::milliseconds waited{0}; rank > 0 && waited < kRank0AndItsLauncher;
        waited += kLook) {
-    if (ended != nullptr && ended->load()) return false;
+    if (ended()) return false;
     std::this_thread::sleep_for(kLook);
   }
   return true;

@@ -3,7 +3,7 @@
 // command line, signals, the console, exit codes.
 #pragma once
 
-#include <atomic>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -17,8 +17,9 @@ namespace tandem::apps {
 // A command line that is wrong is so on every rank of a job, and so is a model that is missing:
 // rank 0 logs it. The others give the launcher time to end them because of rank 0. If they are
 // still running, the error is theirs alone, or no launcher ends them, and they log it as well.
-// Returns early, with false, when `ended` shows that the launcher has asked for the end.
-bool let_rank_0_log(const Environment& environment, const std::atomic<bool>* ended = nullptr);
+// Returns early, with false, when `ended` returns true: the launcher has asked for the end.
+bool let_rank_0_log(
+    const Environment& environment, const std::function<bool()>& ended = [] { return false; });
 
 // Runs the job that the words ask for and returns the process's exit code: 0; 1 when no int8 model
 // is good enough; 128 + the signal that stopped it. `families`: those that a model may be of;
