@@ -1,6 +1,7 @@
 #include "tandem/job/job.h"
 
 #include <chrono>
+#include <optional>
 
 #include "tandem/job/job_output.h"
 #include "tandem/job/machine.h"
@@ -18,16 +19,17 @@ namespace tandem::job {
 namespace {
 
 // The plan in bytes at the peak of this rank's node. Throws ConfigError if it exceeds the memory.
-std::size_t plan_job_memory(const Arguments& arguments, const trainer::TrainingArguments& training,
-                            const PlannedTask& task, const Machine& machine,
-                            const dist::GradientEngine& gradients, const World& world,
-                            Console& console) {
+std::size_t plan_job_memory(const TrainingRun& run, const World& world,
+                            const dist::GradientEngine& gradients) {
   comm::Communicator& communicator = *world.communicator;
-  const std::size_t of_quantization = quantization_bytes(arguments, task.of_trainer);
-  MemoryPlan plan = plan_memory(training, machine.context(), communicator, gradients, task,
-                                world.elastic ? world.elastic->info().workers : 0);
+  Console& console = run.observers.console;
+  const Arguments& arguments = run.request.arguments;
+  const std::size_t of_quantization = quantization_bytes(arguments, run.model.task);
+  MemoryPlan plan =
+      plan_memory(run.training, run.machine.context(), communicator, gradients,
+                  {run.task, run.model.task}, world.elastic ? world.elastic->info().workers : 0);
   plan.quantization =
-      of_quantization + compared_output_bytes(arguments.quantization, task.of_job, communicator);
+      of_quantization + compared_output_bytes(arguments.quantization, run.task, communicator);
   const std::size_t planned = print_memory_plan(plan, communicator, console);
   check_memory_limits(plan, communicator, console);
   return planned;
@@ -57,21 +59,23 @@ Outcome run(const Request& asked, tasks::JobTask& task, const World& world,
 
   const Model model = open_model(request, training, output.resume, task, environment, observers,
                                  machine, communicator);
-  Weights weights = load_weights(arguments, training, model, task, machine, world, console);
-  print_estimates(training, {task, model.task}, *weights.state, *weights.gradients, communicator,
-                  console);
-  const std::size_t planned = plan_job_memory(arguments, training, {task, model.task}, machine,
-                                              *weights.gradients, world, console);
-  const TrainingRun training_run{request, task,    environment, observers, stop,    training,
-                                 output,  machine, model,       weights,   planned, started};
+  Weights weights = make_weights(training, model.task.layout(), machine, world);
+  TrainingRun training_run{request, task,    environment, observers, stop,   training,
+                           output,  machine, model,       weights,   started};
+  std::optional<dist::GradientEngine> gradients;
+  gradients.emplace(communicator, machine.context(), *weights.state,
+                    engine_options(training, communicator.size()));
+  load_weights(training_run, world, *gradients);
+  print_estimates(training, {task, model.task}, *weights.state, *gradients, communicator, console);
+  training_run.planned_memory = plan_job_memory(training_run, world, *gradients);
   Outcome outcome = Outcome::kDone;
   if (world.elastic) {
-    weights.gradients.reset();  // used by the estimates; each view has its own
+    gradients.reset();  // each view has its own
     outcome = compute_in_views(training_run, *world.elastic);
   } else {
     RunReports reports(training_run, communicator);
     JobCallbacks callbacks;
-    outcome = compute(training_run, communicator, *weights.gradients, reports, callbacks);
+    outcome = compute(training_run, communicator, *gradients, reports, callbacks);
   }
   if (outcome == Outcome::kDone && output.directory) output.directory->finish();
   return outcome;

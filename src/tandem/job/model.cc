@@ -42,13 +42,11 @@ std::size_t bucket_elements(const trainer::TrainingArguments& training) {
   return static_cast<std::size_t>(*training.ddp_bucket_cap_mb) * (1 << 20) / sizeof(float);
 }
 
-models::LoadOptions load_options(const Arguments& arguments,
-                                 const trainer::TrainingArguments& training, const Model& model,
-                                 const tasks::JobTask& task) {
-  return {.seed = static_cast<std::uint64_t>(training.seed),
-          .ignore_mismatched_sizes = arguments.model.ignore_mismatched_sizes,
-          .grows_vocabulary = task.grows_vocabulary(),
-          .adapter = model.adapter};
+models::LoadOptions load_options(const TrainingRun& run) {
+  return {.seed = static_cast<std::uint64_t>(run.training.seed),
+          .ignore_mismatched_sizes = run.request.arguments.model.ignore_mismatched_sizes,
+          .grows_vocabulary = run.task.grows_vocabulary(),
+          .adapter = run.model.adapter};
 }
 
 models::ModelConfig read_config(const hub::ModelArguments& arguments,
@@ -71,27 +69,22 @@ std::unique_ptr<optim::Optimizer> optimizer_for(const trainer::TrainingArguments
 }
 
 // `weights` may be empty, as for quant::ModelFiles::load().
-quant::LoadedModel begin_weights(const Arguments& arguments,
-                                 const trainer::TrainingArguments& training, const Model& model,
-                                 const tasks::JobTask& task, const Machine& machine,
-                                 std::span<float> weights) {
-  const models::LoadOptions options = load_options(arguments, training, model, task);
-  const nn::ParameterLayout& layout = model.task.layout();
-  if (!model.files.directory().empty())
-    return model.files.load(task.model_config(), layout, machine.context(), weights, options);
-  if (!weights.empty())
-    models::initialize_from_scratch(task.model_config(), layout, weights, options.seed);
+quant::LoadedModel begin_weights(const TrainingRun& run, std::span<float> weights) {
+  const models::LoadOptions options = load_options(run);
+  const nn::ParameterLayout& layout = run.model.task.layout();
+  const models::ModelConfig& config = run.task.model_config();
+  if (!run.model.files.directory().empty())
+    return run.model.files.load(config, layout, run.machine.context(), weights, options);
+  if (!weights.empty()) models::initialize_from_scratch(config, layout, weights, options.seed);
   return {};
 }
 
 // Reads the frozen weights of a model that is loaded, or only those.
-void fill_frozen(const Arguments& arguments, const trainer::TrainingArguments& training,
-                 const Model& model, const tasks::JobTask& task, const Machine& machine,
-                 dist::ModelState& state) {
-  models::LoadOptions options = load_options(arguments, training, model, task);
+void fill_frozen(const TrainingRun& run) {
+  models::LoadOptions options = load_options(run);
   options.frozen_only = true;
-  model.files.load(task.model_config(), model.task.layout(), machine.context(), state.weights(),
-                   options);
+  run.model.files.load(run.task.model_config(), run.model.task.layout(), run.machine.context(),
+                       run.weights.state->weights(), options);
 }
 
 // Makes the bf16 copy of the frozen weights, once.
@@ -101,6 +94,11 @@ void settle_frozen(const Machine& machine, dist::ModelState& state) {
       state.bf16_weights().subspan(std::min(state.elements(), state.bf16_weights().size()));
   kernels::convert(machine.context(), copy.size(), frozen.data(), copy.data());
   state.set_frozen_filled();
+}
+
+void report_loading(const TrainingRun& run, const models::LoadReport& report) {
+  print_load_report(report, run.request.arguments.model.model_name_or_path, run.training.do_train,
+                    run.observers.console);
 }
 
 // The frozen weights come from each node's own files.
@@ -176,71 +174,62 @@ Model open_model(const Request& request, const trainer::TrainingArguments& train
   return std::move(*model);
 }
 
-Weights load_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
-                     const Model& model, const tasks::JobTask& task, const Machine& machine,
-                     const World& world, Console& console) {
-  const nn::ParameterLayout& layout = model.task.layout();
-  comm::Communicator& communicator = *world.communicator;
+Weights make_weights(const trainer::TrainingArguments& training, const nn::ParameterLayout& layout,
+                     const Machine& machine, const World& world) {
   Weights weights;
   weights.optimizer = optimizer_for(training, layout);
-  const dist::GradientEngineOptions engine = engine_options(training, communicator.size());
+  const dist::GradientEngineOptions engine = engine_options(training, world.communicator->size());
   const dist::ModelStateOptions state =
       trainer::state_options(layout, training.bf16 ? layout.bf16_size() : 0, *weights.optimizer,
                              engine.logical_shards, machine.context());
   if (world.elastic) {
-    const elastic::WorkerInfo& card = world.elastic->info();
+    const elastic::WorkerInfo& info = world.elastic->info();
     weights.state = std::make_unique<dist::ModelState>(
-        dist::KeptMemory{card.memory, card.worker, card.workers}, state);
+        dist::KeptMemory{info.memory, info.worker, info.workers}, state);
   } else {
-    weights.state = std::make_unique<dist::ModelState>(communicator, state);
+    weights.state = std::make_unique<dist::ModelState>(*world.communicator, state);
   }
-  weights.gradients = std::make_unique<dist::GradientEngine>(communicator, machine.context(),
-                                                             *weights.state, engine);
-  const bool leads = weights.gradients->node_leader() && !world.elastic;
-  weights.loaded = begin_weights(arguments, training, model, task, machine,
-                                 leads ? weights.state->weights() : std::span<float>());
-  const bool frozen = layout.has_frozen_base();
-  if (world.elastic) {
-    // The first worker of a node, before others wait for it; otherwise fill_weights() does.
-    if (frozen && world.elastic->info().worker == 0 && !weights.state->frozen_filled()) {
-      fill_frozen(arguments, training, model, task, machine, *weights.state);
-      settle_frozen(machine, *weights.state);
-    }
-    return weights;
-  }
-  if (leads) {
-    settle_frozen(machine, *weights.state);
-    print_load_report(weights.loaded.report, arguments.model.model_name_or_path, training.do_train,
-                      console);
-  }
-  weights.gradients->broadcast_weights();
-  agree_on_frozen(machine, communicator, *weights.state);
   return weights;
 }
 
+void load_weights(const TrainingRun& run, const World& world, dist::GradientEngine& gradients) {
+  dist::ModelState& state = *run.weights.state;
+  const bool leads = gradients.node_leader() && !world.elastic;
+  run.weights.loaded = begin_weights(run, leads ? state.weights() : std::span<float>());
+  if (world.elastic) {
+    // The first worker of a node, before others wait for it; otherwise fill_weights() does.
+    const bool frozen = run.model.task.layout().has_frozen_base();
+    if (frozen && world.elastic->info().worker == 0 && !state.frozen_filled()) {
+      fill_frozen(run);
+      settle_frozen(run.machine, state);
+    }
+    return;
+  }
+  if (leads) {
+    settle_frozen(run.machine, state);
+    report_loading(run, run.weights.loaded.report);
+  }
+  gradients.broadcast_weights();
+  agree_on_frozen(run.machine, *world.communicator, state);
+}
+
 void fill_weights(const TrainingRun& run, comm::Communicator& communicator, bool node_leader) {
-  const Arguments& arguments = run.request.arguments;
-  const trainer::TrainingArguments& training = run.training;
-  const Machine& machine = run.machine;
   dist::ModelState& state = *run.weights.state;
   if (node_leader && !state.filled()) {
     state.clear_remains();
-    const quant::LoadedModel loaded =
-        begin_weights(arguments, training, run.model, run.task, machine, state.weights());
-    print_load_report(loaded.report, arguments.model.model_name_or_path, training.do_train,
-                      run.observers.console);
-    settle_frozen(machine, state);
+    report_loading(run, begin_weights(run, state.weights()).report);
+    settle_frozen(run.machine, state);
     state.set_filled();
   } else if (node_leader && !state.frozen_filled()) {
-    fill_frozen(arguments, training, run.model, run.task, machine, state);
-    settle_frozen(machine, state);
+    fill_frozen(run);
+    settle_frozen(run.machine, state);
   }
   communicator.barrier();
-  agree_on_frozen(machine, communicator, state);
+  agree_on_frozen(run.machine, communicator, state);
   // Weights of a later step came from one host.
   if (state.step() > 0 || communicator.nodes().size() == 1) return;
   agree(communicator, "weights to begin with",
-        dist::checksum_line("weights", machine.context().threads, state.trained_weights()));
+        dist::checksum_line("weights", run.machine.context().threads, state.trained_weights()));
 }
 
 }  // namespace tandem::job

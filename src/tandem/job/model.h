@@ -49,20 +49,21 @@ Model open_model(const Request& request, const trainer::TrainingArguments& train
                  const Environment& environment, const Observers& observers, Machine& machine,
                  comm::Communicator& communicator);
 
-// Weights, gradients and the optimizer's state, filled.
+// Weights and the optimizer's state. The pointers are never null.
 struct Weights {
   std::unique_ptr<optim::Optimizer> optimizer;  // a NoOptimizer if nothing is trained
   std::unique_ptr<dist::ModelState> state;
-  std::unique_ptr<dist::GradientEngine> gradients;
   quant::LoadedModel loaded;
 };
 
-// Reads the weights into the node's memory, and shares them. Collective. In an elastic job the
-// memory belongs to the agent, and nothing is read: see fill_weights(). Throws ConfigError,
-// DataError, IoError.
-Weights load_weights(const Arguments& arguments, const trainer::TrainingArguments& training,
-                     const Model& model, const tasks::JobTask& task, const Machine& machine,
-                     const World& world, Console& console);
+// The memory of the weights, on every node. In an elastic job it belongs to the agent. Collective.
+// Throws ConfigError, IoError.
+Weights make_weights(const trainer::TrainingArguments& training, const nn::ParameterLayout& layout,
+                     const Machine& machine, const World& world);
+
+// Reads the weights into the node's memory, and shares them. Collective. In an elastic job nothing
+// is read: see fill_weights(). Throws ConfigError, DataError, IoError.
+void load_weights(const TrainingRun& run, const World& world, dist::GradientEngine& gradients);
 
 // Reads the initial weights of an elastic job into the memory of every node without weights; the
 // node's leader reads them. Collective; all hosts must begin with the same weights. Throws the

@@ -1,5 +1,5 @@
-// Objects that all phases of a job share, once everything is loaded and planned. run() (job.h)
-// makes it; it does not change afterwards. In an elastic job it outlives the views.
+// Objects that all phases of a job share from the loading of the weights on. run() (job.h) makes it.
+// In an elastic job it outlives the views.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ struct TrainingRun {
   const Machine& machine;
   const Model& model;
   Weights& weights;
-  std::size_t planned_memory;
   std::chrono::system_clock::time_point started;
+  std::size_t planned_memory = 0;  // peak of this rank's node in bytes, once it is planned
 };
 
 }  // namespace tandem::job
