@@ -16,6 +16,9 @@
 // rows.
 // Query heads that share K and V pass one after the other. They share the packed K and V, and their
 // gradients add up in the same memory.
+// One row of each query head (a step of generation, or the first rows of sequences) takes another
+// path with the same sums: the query heads are the rows of the products, K is packed one panel at a
+// time into the L1 cache, and V is read where it lies.
 // Rows are padded to kMr, columns to kNr and reductions to kDepth units; padding is zero or is
 // never read as part of a reduction.
 //
@@ -25,6 +28,9 @@
 //   kBlock, kMr, kNr, kDepth
 //   multiply()       C[rows, columns] = A B; A has rows [depth], B panels [columns /
 //                    kNr][b_depth][kNr], of which the first `depth` units are read
+//   multiply_panel() the same for at most kMr rows and one panel, C's rows `ldc` apart
+//   multiply_values()  C[rows, columns] = P V for at most kMr rows; P has rows of units, V is a
+//                    tensor with a row per key
 //   pack_block()     dO or Q of a block of queries, as multiply_transposed() wants it
 //   pairs_at()       where unit u of P or dS, reduced over queries, begins for kNr keys
 //   multiply_transposed()   `keys` rows of a gradient of `all_keys` rows, from row `first` on, = or
@@ -281,6 +287,7 @@ struct Attention {
   }
 
   static void forward(const AttentionHead<T>& h) {
+    if (h.rows - h.first_row == 1) return forward_row(h);
     Products products;
     const Scratch s(h);
     pack_transpose(h.keys, h.head_dim, h.k, h.ld_qkv, s.k_along);
@@ -328,12 +335,44 @@ struct Attention {
     for (std::size_t i = 0; i < rows; ++i)
       h.log_sum_exp[at + i] = sums[i].largest * h.scale + __builtin_logf(sums[i].sum);
     multiply_across(products, h, s, keys, rows, s.scores, s.v_across);
-    for (std::size_t i = 0; i < rows; ++i) {
-      // The output of a row without keys is zero.
-      const float factor = sums[i].sum == 0 ? 0.0f : 1.0f / sums[i].sum;
-      store_row(h.head_dim, s.out + i * s.columns, factor, h.out + (at + i) * h.ld_out);
+    for (std::size_t i = 0; i < rows; ++i)
+      store_row(h.head_dim, s.out + i * s.columns, inverse(sums[i]), h.out + (at + i) * h.ld_out);
+  }
+
+  // The row of each query head.
+  static void forward_row(const AttentionHead<T>& h) {
+    Products products;
+    const Scratch s(h);
+    for (std::size_t i = 0; i < h.group; i += kMr)
+      forward_row_of(products, query_head(h, i), s, Window::at_most(h.group - i, kMr));
+  }
+
+  // That of the first `heads` query heads.
+  static void forward_row_of(Products& products, const AttentionHead<T>& h, const Scratch& s,
+                             std::size_t heads) {
+    const Keys keys = Window::keys_of_block(h, h.first_row, 1);
+    stage(heads, h.head_dim, h.q, h.head_dim, s.queries);
+    for (std::size_t key = keys.begin; key < keys.end; key += kNr) {
+      pack_transpose(Window::at_most(keys.end - key, kNr), h.head_dim, h.k + key * h.ld_qkv,
+                     h.ld_qkv, s.k_along);
+      products.multiply_panel(heads, s.head_depth, s.queries, s.head_depth, s.k_along,
+                              s.scores + (key - keys.begin), keys.width);
+    }
+    RowSum sums[kMr];
+    for (std::size_t i = 0; i < heads; ++i)
+      sums[i] = softmax_row(query_head(h, i), keys, h.first_row, s.scores + i * keys.width);
+    products.multiply_values(heads, as_units(s.scores), keys.width,
+                             operand(h.v + keys.begin * h.ld_qkv, h.ld_qkv, false),
+                             keys.end - keys.begin, h.head_dim, s.v_across, s.out, s.columns);
+    for (std::size_t i = 0; i < heads; ++i) {
+      const AttentionHead<T> head = query_head(h, i);
+      *head.log_sum_exp = sums[i].largest * h.scale + __builtin_logf(sums[i].sum);
+      store_row(h.head_dim, s.out + i * s.columns, inverse(sums[i]), head.out);
     }
   }
+
+  // The output of a row without keys is zero.
+  static float inverse(const RowSum& row) { return row.sum == 0 ? 0.0f : 1.0f / row.sum; }
 
   static const GemmUnit* as_units(const float* scores) {
     return reinterpret_cast<const GemmUnit*>(scores);

@@ -413,18 +413,25 @@ void behind(const Context& context, const Case<T>& c, const std::vector<std::siz
                               past, q.data(), c.width, kept, out.data(), log_sum_exp.data());
 }
 
+// The keys and values of the only sequence of a case, as generation keeps them.
+template <class T>
+std::vector<T> kept_keys(const Case<T>& c) {
+  std::vector<T> keys;
+  for (std::size_t row = 0; row < c.batch.rows(); ++row) {
+    const auto from = c.qkv.begin() + static_cast<std::ptrdiff_t>(row * c.width);
+    keys.insert(keys.end(), from + static_cast<std::ptrdiff_t>(c.hidden),
+                from + static_cast<std::ptrdiff_t>(c.width));
+  }
+  return keys;
+}
+
 // The last rows of a sequence from kept keys and values, some or one at a time.
 template <class T>
 void rows_behind_have_the_same_bits(const std::string& implementation) {
   Runtime runtime("attention=" + implementation, 2, kPrecisionOf<T>);
   const Case<T> c = windowed<T>(Window::causal(), {{150}, 0, 4, 20, 2}, 0.0f);
   const Results<T> all = run(runtime.context(), c);
-  const std::size_t keys_width = c.width - c.hidden;
-  std::vector<T> keys;
-  for (std::size_t row = 0; row < 150; ++row) {
-    const auto from = c.qkv.begin() + static_cast<std::ptrdiff_t>(row * c.width + c.hidden);
-    keys.insert(keys.end(), from, from + static_cast<std::ptrdiff_t>(keys_width));
-  }
+  std::vector<T> keys = kept_keys(c);
   const std::pair<std::size_t, std::size_t> parts[] = {{0, 1},  {0, 150}, {1, 1},  {63, 2},
                                                        {64, 1}, {70, 80}, {149, 1}};
   for (const auto& [past, count] : parts) {
@@ -451,6 +458,43 @@ void rows_behind_have_the_same_bits(const std::string& implementation) {
         << implementation << ", sequence " << i;
     found += size;
   }
+}
+
+// One row alone takes a path of its own: every number of keys, query heads with and without keys of
+// their own, more of them than a product has rows, heads of whole vectors and others.
+template <class T>
+void single_rows_have_the_same_bits(const std::string& implementation) {
+  struct Heads {
+    std::size_t heads, key_heads, head_dim;
+  };
+  Runtime runtime("attention=" + implementation, 2, kPrecisionOf<T>);
+  for (const Heads& one : {Heads{9, 3, 64}, Heads{2, 2, 64}, Heads{4, 2, 128}, Heads{11, 1, 40},
+                           Heads{17, 1, 32}, Heads{6, 2, 7}}) {
+    SCOPED_TRACE(fmt::format("{}: {} heads, {} of keys, {} columns", implementation, one.heads,
+                             one.key_heads, one.head_dim));
+    const Shape shape{{70}, 0, one.heads, one.head_dim, one.key_heads};
+    const Case<T> c = windowed<T>(Window::causal(), shape, 0.0f);
+    const Results<T> all = run(runtime.context(), c);
+    std::vector<T> keys = kept_keys(c);
+    for (std::size_t past = 0; past < 70; ++past) {
+      std::vector<T> out(c.hidden);
+      std::vector<float> log_sum_exp(one.heads);
+      behind<T>(runtime.context(), c, {past}, {1}, keys, out, log_sum_exp);
+      const auto want = all.out.begin() + static_cast<std::ptrdiff_t>(past * c.hidden);
+      ASSERT_TRUE(
+          same_bits(out, std::vector<T>(want, want + static_cast<std::ptrdiff_t>(c.hidden))))
+          << past;
+      for (std::size_t head = 0; head < one.heads; ++head)
+        ASSERT_EQ(log_sum_exp[head], all.log_sum_exp[head * 70 + past]) << past;
+    }
+  }
+}
+
+TEST(Attention, ASingleRowBehindKeptKeysHasItsBits) {
+  for (const std::string& name : running_implementations("attention"))
+    single_rows_have_the_same_bits<bfloat16>(name);
+  for (const std::string& name : running_implementations("attention", Precision::kFloat32))
+    single_rows_have_the_same_bits<float>(name);
 }
 
 TEST(Attention, RowsBehindKeptKeysHaveTheirBits) {

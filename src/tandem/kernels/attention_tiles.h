@@ -47,6 +47,28 @@ class TileProducts {
     }
   }
 
+  void multiply_panel(std::size_t, std::size_t depth, const GemmUnit* a, std::size_t a_stride,
+                      const GemmUnit* panel, float* c, std::size_t ldc) {
+    const std::size_t steps = depth / kTileUnits;
+    multiply_tile_block<1>(tiles_, steps, rows_of(a, a_stride, steps), panel, c, ldc, false);
+  }
+  // V is packed a step at a time.
+  void multiply_values(std::size_t, const GemmUnit* p, std::size_t p_stride,
+                       const GemmOperand<bfloat16>& values, std::size_t keys, std::size_t head_dim,
+                       GemmUnit* buffer, float* c, std::size_t ldc) {
+    constexpr std::size_t kPanel = kTileUnits * kTileBlock;
+    for (std::size_t column = 0; keys == 0 && column < head_dim; column += kTileBlock)
+      multiply_tile_block<1>(tiles_, 0, {}, buffer, c + column, ldc, false);
+    for (std::size_t key = 0; key < keys; key += kStepReduced) {
+      const std::size_t count = keys - key < kStepReduced ? keys - key : kStepReduced;
+      pack_tiles_of_b<Unit>(values, 0, head_dim, key, count, kPanel, buffer);
+      for (std::size_t column = 0; column < head_dim; column += kTileBlock) {
+        multiply_tile_block<1>(tiles_, 1, rows_of(p + key / 2, p_stride, 1),
+                               buffer + column / kTileBlock * kPanel, c + column, ldc, key > 0);
+      }
+    }
+  }
+
   static void pack_block(std::size_t rows, std::size_t head_dim, const GemmOperand<bfloat16>& block,
                          GemmUnit* to) {
     const std::size_t panel_stride = tile_steps((rows + 1) / 2) * kStepUnits;

@@ -6,6 +6,8 @@
 
 #include "tandem/kernels/attention_simd.h"
 #include "tandem/kernels/gemm_simd.h"
+#include "tandem/kernels/row_groups.h"
+#include "tandem/kernels/simd/unroll.h"
 
 namespace tandem::kernels::simd {
 
@@ -23,6 +25,27 @@ class VectorProducts {
   static void multiply(std::size_t rows, std::size_t columns, std::size_t depth, const GemmUnit* a,
                        std::size_t a_stride, const GemmUnit* b, std::size_t b_depth, float* c) {
     product<false>(rows, columns, depth, a, a_stride, b, b_depth, c, false);
+  }
+
+  static void multiply_panel(std::size_t rows, std::size_t depth, const GemmUnit* a,
+                             std::size_t a_stride, const GemmUnit* panel, float* c,
+                             std::size_t ldc) {
+    for_row_groups<kRows>(
+        rows, [&](std::size_t row, auto count) __attribute__((always_inline)) {
+          micro_kernel<Unit, count, kVectors, false>(depth, a + row * a_stride, a_stride, panel,
+                                                     kNr, c + row * ldc, ldc, false);
+        });
+  }
+
+  static void multiply_values(std::size_t rows, const GemmUnit* p, std::size_t p_stride,
+                              const GemmOperand<typename Input::T>& values, std::size_t keys,
+                              std::size_t head_dim, GemmUnit* /*buffer*/, float* c,
+                              std::size_t ldc) {
+    for_row_groups<kRows>(
+        rows, [&](std::size_t row, auto count) __attribute__((always_inline)) {
+          add_values<count>(p + row * p_stride, p_stride, values, keys, head_dim, c + row * ldc,
+                            ldc);
+        });
   }
 
   // The block is B. The pairs are A as they are, [depth][keys], and the gradient is [keys,
@@ -48,6 +71,62 @@ class VectorProducts {
   }
 
  private:
+  using V = typename Unit::V;
+
+  // As multiply_values(), for a group of rows: as many columns at a time as leave registers.
+  template <int kGroup>
+  [[gnu::noinline]] static void add_values(const GemmUnit* p, std::size_t p_stride,
+                                           const GemmOperand<typename Input::T>& values,
+                                           std::size_t keys, std::size_t head_dim, float* c,
+                                           std::size_t ldc) {
+    constexpr int kWide = kGroup * 4 <= static_cast<int>(V::kLanes) ? 4 : 2;
+    std::size_t column = 0;
+    for (; column + kWide * V::kLanes <= head_dim; column += kWide * V::kLanes)
+      add_columns<kGroup, kWide>(p, p_stride, values, column, 0, keys, c + column, ldc);
+    for (; column < head_dim; column += V::kLanes) {
+      const std::size_t rest = head_dim - column < V::kLanes ? head_dim - column : V::kLanes;
+      add_columns<kGroup, 1>(p, p_stride, values, column, rest, keys, c + column, ldc);
+    }
+  }
+
+  // c[kGroup, kWide lanes] = P V: one chain for each element over the units of the keys, in order.
+  // One vector has `rest` columns, several are whole.
+  template <int kGroup, int kWide>
+  [[gnu::always_inline]] static inline void add_columns(
+      const GemmUnit* p, std::size_t p_stride, const GemmOperand<typename Input::T>& values,
+      std::size_t column, std::size_t rest, std::size_t keys, float* c, std::size_t ldc) {
+    constexpr std::size_t kRowsAhead = 8;  // the hardware does not prefetch from row to row
+    V sum[kGroup][kWide];
+    unroll<kGroup>([&](auto r) __attribute__((always_inline)) {
+      unroll<kWide>([&](auto v) __attribute__((always_inline)) { sum[r][v] = V::zero(); });
+    });
+    for (std::size_t key = 0; key < keys; key += Unit::kReduced, ++p) {
+      const auto* row = values.data + key * values.ld + column;
+      const bool last = key + 1 == keys;  // with two elements per unit: the second one is padding
+      typename V::Words units[kWide];
+      if constexpr (kWide == 1) {
+        units[0] = Input::across(row, values.ld, last, rest);
+      } else {
+        unroll<kWide / 2>([&](auto v) __attribute__((always_inline)) {
+          __builtin_prefetch(row + kRowsAhead * values.ld + 2 * v * V::kLanes);
+          Input::across_two(row + 2 * v * V::kLanes, values.ld, last, units[2 * v],
+                            units[2 * v + 1]);
+        });
+      }
+      unroll<kGroup>([&](auto r) __attribute__((always_inline)) {
+        const typename V::Words x = Unit::broadcast(p + r * p_stride);
+        unroll<kWide>([&](auto v) __attribute__((always_inline)) {
+          sum[r][v] = Unit::multiply_add(x, units[v], sum[r][v]);
+        });
+      });
+    }
+    unroll<kGroup>([&](auto r) __attribute__((always_inline)) {
+      unroll<kWide>([&](auto v) __attribute__((always_inline)) {
+        V::store(sum[r][v], c + r * ldc + v * V::kLanes);
+      });
+    });
+  }
+
   // kTransposed: A is [depth][rows]. One copy for all callers: inlined into forward, the loop took
   // 11 % more time (gcc 12, AVX-512, perf).
   template <bool kTransposed>

@@ -250,6 +250,7 @@ TEST_F(TileCode, ProductsAreTheBitsOfTheEmulation) {
 
 struct Attended {
   std::vector<bfloat16> out, grad_qkv;
+  std::vector<bfloat16> first_rows;  // out, computed alone
   std::vector<float> log_sum_exp;
 };
 
@@ -261,7 +262,9 @@ Attended attention(const Context& ctx, std::uint32_t rows, std::size_t head_dim)
   const auto qkv = random_values<bfloat16>(batch.rows() * 3 * H, 1);
   const auto grad_out = random_values<bfloat16>(batch.rows() * H, 2);
   Attended r{std::vector<bfloat16>(batch.rows() * H), std::vector<bfloat16>(qkv.size()),
-             std::vector<float>(kHeads * batch.rows())};
+             std::vector<bfloat16>(batch.rows() * H), std::vector<float>(kHeads * batch.rows())};
+  attention_forward_first_rows(ctx, batch.sequences(), {kHeads, head_dim}, dropout, qkv.data(),
+                               r.first_rows.data(), r.log_sum_exp.data());
   attention_forward(ctx, batch.sequences(), {kHeads, head_dim}, dropout, qkv.data(), r.out.data(),
                     r.log_sum_exp.data());
   attention_backward(ctx, batch.sequences(), {kHeads, head_dim}, dropout, qkv.data(), r.out.data(),
@@ -275,6 +278,7 @@ TEST_F(TileCode, AttentionIsTheBitsOfTheEmulation) {
     const Attended got = attention(TileRuntime("attention").context(), rows, head_dim);
     const Attended want = attention(Runtime("attention=amx_emulated").context(), rows, head_dim);
     EXPECT_TRUE(same_bits(got.out, want.out)) << rows << " " << head_dim;
+    EXPECT_TRUE(same_bits(got.first_rows, want.first_rows)) << rows << " " << head_dim;
     EXPECT_TRUE(same_bits(got.log_sum_exp, want.log_sum_exp)) << rows << " " << head_dim;
     EXPECT_TRUE(same_bits(got.grad_qkv, want.grad_qkv)) << rows << " " << head_dim;
   }
