@@ -13,6 +13,7 @@ ONLY_FORMS = {"tensorflow": "graph", "ipex": "ipex.optimize"}
 GLOO = ("Gloo", "torch.distributed")
 MPIS = ("MPICH", "Open MPI", "Intel MPI", "oneCCL", *GLOO)
 ALONE = "a call that waits for no other rank"
+DECODER_WORK = {"full": "full step", "lora": "LoRA step", "generate": "new token"}
 NAMES = {
     "minilm": "MiniLM",
     "bert-base": "BERT-base",
@@ -189,6 +190,16 @@ def rows_of_embedding_rivals(run):
         yield {**row, "what": run["what"], "loss": run["loss"] if run["what"] == "train" else "", "batch": run["batch"]}
 
 
+def rows_of_decoder_rivals(run):
+    """As rows_of_rivals(), with the memory of both sides."""
+    held = {(result["side"], result["allocator"], result["dtype"]): result["memory"] for result in run["results"]}
+    theirs = [result for result in run["results"] if result["side"] != "tandem"]
+    for row, result in zip(rows_of_rivals(run), theirs):
+        kind = result["dtype"]
+        memory = {"tandem_memory": held["tandem", "", kind], "memory": held[result["side"], result["allocator"], kind]}
+        yield {**row, **memory, "what": DECODER_WORK[run["what"]], "length": run["length"]}
+
+
 def rows_of_serve(run):
     ours = {result["clients"]: result for result in run["results"] if result["side"] == "tandem"}
     for result in run["results"]:
@@ -316,6 +327,7 @@ READERS = {
     "long_rivals": rows_of_rivals,
     "mlm_rivals": rows_of_rivals,
     "embedding_rivals": rows_of_embedding_rivals,
+    "decoder_rivals": rows_of_decoder_rivals,
     "serve_rivals": rows_of_serve,
     "predict": rows_of_predict,
     "collectives": rows_of_comm,
@@ -328,6 +340,7 @@ DERIVE = {
     "long_rivals": with_ratio,
     "mlm_rivals": with_ratio,
     "embedding_rivals": with_ratio,
+    "decoder_rivals": with_ratio,
     "serve_rivals": with_rate_ratio,
     "predict": with_rate_ratio,
     "collectives": with_comm_ratios,

@@ -48,6 +48,23 @@ def check_headlines():
         assert "times as fast" not in shown(unfair), "a rival without warm-up or without tcmalloc"
 
 
+def check_decoder_rows():
+    """A row for each form of the rival, with the memory of both sides."""
+    side = lambda name, seconds, memory: {
+        "side": name,
+        "allocator": "" if name == "tandem" else "tcmalloc",
+        "dtype": "bf16",
+        "seconds": {"median": seconds, "min": seconds, "max": seconds},
+        "memory": memory,
+    }
+    run = {"what": "lora", "rival": "peft", "model": "SmolLM2-135M", "lengths": "full", "batch": 2, "length": 512, "skip": 3, "command": "c"}
+    rows = list(result_rows.rows_of_decoder_rivals({**run, "results": [side("tandem", 1.0, 900), side("sdpa", 3.0, 2000), side("half", 2.0, 1500)]}))
+    assert [(row["what"], row["form"], row["length"], row["tandem_memory"], row["memory"]) for row in rows] == [
+        ("LoRA step", "sdpa", 512, 900, 2000),
+        ("LoRA step", "half", 512, 900, 1500),
+    ], rows
+
+
 def check_rows():
     found = {"tests": [tests_on("2026-01-02", 7)]}
     assert "7 passed, 0 failed, 1 skipped" in make_results.readme_tests(found) and "commit abc" in make_results.readme_tests(found)
@@ -107,6 +124,6 @@ def check_files():
 
 
 if __name__ == "__main__":
-    for check in (check_headlines, check_rows, check_definitions, check_files):
+    for check in (check_headlines, check_decoder_rows, check_rows, check_definitions, check_files):
         check()
     print("check_make_results: passed")
