@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <cstring>
 
 #include "e2e/job.h"
 
@@ -88,6 +90,17 @@ class OtherFiles : public JobTest {
       bytes[bytes.size() - i] = static_cast<char>(bytes[bytes.size() - i] ^ '\x80');
     write_file(file, bytes);
   }
+  // The sign of one number of a tensor in f32.
+  static void change_weights(const fs::path& file, const std::string& tensor) {
+    std::string bytes = read_file(file);
+    std::uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof(header));
+    const auto tensors = nlohmann::json::parse(bytes.substr(sizeof(header), header));
+    const auto begin = tensors.at(tensor).at("data_offsets").at(0).get<std::size_t>();
+    char& sign = bytes.at(sizeof(header) + header + begin + 3);
+    sign = static_cast<char>(sign ^ '\x80');
+    write_file(file, bytes);
+  }
 };
 
 TEST_F(OtherFiles, ACheckpointOfAnotherRunIsNotGoneOnFrom) {
@@ -126,6 +139,26 @@ TEST_F(OtherFiles, WeightsInInt8AreCompared) {
   expect_ok(run_both(command));
   change_weights(path("node1") / "model" / "model.safetensors");
   expect_disagreement(run_both(command), "inputs", "weights in int8: ");
+}
+
+// Each node reads the frozen weights from its own files. In bf16 those of a layer exist in bf16
+// alone.
+TEST_F(OtherFiles, AFrozenBaseIsCompared) {
+  for (const char* node : kNodes)
+    fs::copy(kDemo / "model", path(node) / "model", fs::copy_options::recursive);
+  const auto adapted = [&](const Words& more) {
+    return command_here(
+        with({"--model_name_or_path", "model", "--use_peft", "--max_steps", "2"}, more));
+  };
+  expect_ok(run_both(adapted({"--bf16"})));
+  change_weights(path("node1") / "model" / "model.safetensors",
+                 "encoder.layer.0.intermediate.dense.weight");
+  expect_disagreement(run_both(adapted({"--bf16", "--overwrite_output_dir"})), "frozen base model",
+                      "checksum of the bf16 weights: ");
+  expect_disagreement(run_both(adapted({"--overwrite_output_dir"})), "frozen base model",
+                      "checksum of the weights: ");
+  expect_disagreement(run_agents(adapted({"--bf16", "--overwrite_output_dir"})),
+                      "frozen base model", "checksum of the bf16 weights: ");
 }
 
 // Plain ranks have rank 0's; which host has it in an elastic job is not known before.

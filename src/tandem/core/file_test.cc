@@ -12,6 +12,9 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/lock_file.h"
+#include "tandem/core/mappings.h"
+#include "tandem/core/memory_usage.h"
+#include "tandem/core/pages.h"
 #include "tandem/core/volume.h"
 
 namespace tandem {
@@ -28,6 +31,29 @@ std::vector<std::string> names_in(const fs::path& folder) {
     names.push_back(entry.path().filename().native());
   std::sort(names.begin(), names.end());
   return names;
+}
+
+// A part that was read leaves memory, and comes back with its bytes.
+TEST(MappedFile, GivesUpThePagesThatAreReleased) {
+  const tandem::testing::TemporaryFolder folder;
+  constexpr std::size_t kBytes = std::size_t{16} << 20;
+  const std::filesystem::path path = folder / "large";
+  write_file(path, std::string(kBytes, 'a'));
+  const MappedFile mapped(path);
+  const auto letters = [&] {
+    return std::ranges::count(mapped.bytes(), static_cast<std::byte>('a'));
+  };
+  const std::size_t before = resident_bytes();
+  EXPECT_EQ(letters(), kBytes);
+  const std::size_t read = resident_bytes();
+  EXPECT_GT(read, before + kBytes / 2);
+  release_pages(mapped.bytes().subspan(5, kBytes - 100));
+  EXPECT_LT(resident_bytes(), read - kBytes / 2);
+  EXPECT_EQ(letters(), kBytes);
+
+  const std::vector<std::byte> other(4 * kPage, std::byte{1});
+  release_pages(other);
+  EXPECT_THAT(other, ::testing::Each(std::byte{1}));
 }
 
 TEST(MappedFile, OfThisUserOnlyWhereThatIsAskedFor) {

@@ -1,9 +1,13 @@
 #include "tandem/core/mappings.h"
 
+#include <sys/mman.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+
+#include "tandem/core/pages.h"
 
 namespace tandem {
 namespace {
@@ -71,6 +75,16 @@ std::string file_mapped_at(const void* address) {
     if (slot.holds(address)) return slot.path;
   }
   return {};
+}
+
+void release_pages(std::span<const std::byte> bytes) {
+  if (bytes.empty() || !is_in_mapped_file(bytes.data())) return;
+  const auto at = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::size_t skipped = page_aligned(at) - at;
+  if (bytes.size() < skipped + kPage) return;
+  const std::size_t size = (bytes.size() - skipped) / kPage * kPage;
+  // Advice to the kernel: if it fails, the pages stay.
+  ::madvise(const_cast<std::byte*>(bytes.data()) + skipped, size, MADV_DONTNEED);
 }
 
 }  // namespace tandem

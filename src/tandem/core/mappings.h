@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 
 namespace tandem {
@@ -16,5 +17,9 @@ bool is_in_mapped_file(const void* address) noexcept;
 
 // The file that is mapped there; empty for none.
 std::string file_mapped_at(const void* address);
+
+// Gives up the memory of the whole pages of a part of a mapped file that was read. Reading them
+// again reads the file. Leaves other memory alone.
+void release_pages(std::span<const std::byte> bytes);
 
 }  // namespace tandem

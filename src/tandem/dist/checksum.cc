@@ -9,7 +9,10 @@
 
 namespace tandem::dist {
 
-void add_in_pieces(Checksum& sum, ThreadPool& threads, std::span<const float> values) {
+namespace {
+
+template <class T>
+void add_pieces(Checksum& sum, ThreadPool& threads, std::span<const T> values) {
   std::vector<std::uint64_t> pieces(num_chunks(values.size(), ModelState::kChunk));
   threads.parallel_for(pieces.size(), [&](std::size_t piece, int) {
     const std::size_t begin = piece * ModelState::kChunk;
@@ -20,11 +23,27 @@ void add_in_pieces(Checksum& sum, ThreadPool& threads, std::span<const float> va
   for (const std::uint64_t piece : pieces) sum.add(piece);
 }
 
+template <class T>
+std::string line_of(std::string_view name, ThreadPool& threads, std::span<const T> values) {
+  Checksum sum;
+  add_pieces(sum, threads, values);
+  return fmt::format("checksum of the {}={:016x}\n", name, sum.value());
+}
+
+}  // namespace
+
+void add_in_pieces(Checksum& sum, ThreadPool& threads, std::span<const float> values) {
+  add_pieces(sum, threads, values);
+}
+
 std::string checksum_line(std::string_view name, ThreadPool& threads,
                           std::span<const float> values) {
-  Checksum sum;
-  add_in_pieces(sum, threads, values);
-  return fmt::format("checksum of the {}={:016x}\n", name, sum.value());
+  return line_of(name, threads, values);
+}
+
+std::string checksum_line(std::string_view name, ThreadPool& threads,
+                          std::span<const bfloat16> values) {
+  return line_of(name, threads, values);
 }
 
 }  // namespace tandem::dist

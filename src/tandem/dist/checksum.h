@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "tandem/core/bfloat16.h"
 #include "tandem/core/thread_pool.h"
 
 namespace tandem::dist {
@@ -24,21 +25,8 @@ class Checksum {
   void add(std::string_view text) {
     for (const char letter : text) add(std::uint64_t{static_cast<unsigned char>(letter)});
   }
-  // Several chains side by side, of two values at a time: each product waits for the one before it
-  // in its own.
-  void add(std::span<const float> values) {
-    constexpr std::size_t kStep = 2 * kChains;
-    std::array<std::uint64_t, kChains> chains{};
-    std::size_t i = 0;
-    for (; i + kStep <= values.size(); i += kStep) {
-      std::array<std::uint64_t, kChains> words;
-      std::memcpy(words.data(), values.data() + i, sizeof words);
-      for (std::size_t k = 0; k < kChains; ++k) chains[k] = mixed(chains[k], words[k]);
-    }
-    for (; i < values.size(); ++i)
-      chains[0] = mixed(chains[0], std::bit_cast<std::uint32_t>(values[i]));
-    for (const std::uint64_t chain : chains) add(chain);
-  }
+  void add(std::span<const float> values) { add_bits<std::uint32_t>(values); }
+  void add(std::span<const bfloat16> values) { add_bits<std::uint16_t>(values); }
   std::uint64_t value() const { return sum_; }
 
  private:
@@ -46,6 +34,21 @@ class Checksum {
   static std::uint64_t mixed(std::uint64_t sum, std::uint64_t value) {
     constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15u;
     return std::rotl((sum ^ value) * kOdd, 29);
+  }
+  // Several chains side by side, of some values at a time: each product waits for the one before it
+  // in its own.
+  template <class Bits, class T>
+  void add_bits(std::span<const T> values) {
+    constexpr std::size_t kStep = kChains * sizeof(std::uint64_t) / sizeof(T);
+    std::array<std::uint64_t, kChains> chains{};
+    std::size_t i = 0;
+    for (; i + kStep <= values.size(); i += kStep) {
+      std::array<std::uint64_t, kChains> words;
+      std::memcpy(words.data(), values.data() + i, sizeof words);
+      for (std::size_t k = 0; k < kChains; ++k) chains[k] = mixed(chains[k], words[k]);
+    }
+    for (; i < values.size(); ++i) chains[0] = mixed(chains[0], std::bit_cast<Bits>(values[i]));
+    for (const std::uint64_t chain : chains) add(chain);
   }
   std::uint64_t sum_;
 };
@@ -57,5 +60,7 @@ void add_in_pieces(Checksum& sum, ThreadPool& threads, std::span<const float> va
 // "checksum of the NAME=0123456789abcdef\n", for ranks to agree on.
 std::string checksum_line(std::string_view name, ThreadPool& threads,
                           std::span<const float> values);
+std::string checksum_line(std::string_view name, ThreadPool& threads,
+                          std::span<const bfloat16> values);
 
 }  // namespace tandem::dist

@@ -337,7 +337,10 @@ MemoryPerNode GradientEngine::memory_of_node(int workers) const {
   MemoryPerNode memory;
   memory.weights = s.model.weights().size_bytes();
   memory.trained_weights = s.model.trained_weights().size_bytes();
-  memory.bf16_weights = s.model.bf16_weights().size_bytes();
+  memory.frozen_operands = s.model.frozen_operands().size_bytes();
+  memory.bf16_weights =
+      std::min(s.model.bf16_weights().size(), s.model.elements()) * sizeof(bfloat16) +
+      memory.frozen_operands;
   memory.optimizer_state = s.model.optimizer_state().size_bytes();
   memory.shared = s.model.shared();
   memory.undo = s.model.undo_bytes() * ranks.size();

@@ -110,9 +110,10 @@ struct OwnPast {
 
 // Bytes that the ranks of one node hold together, all of them touched in a step.
 struct MemoryPerNode {
-  std::size_t weights = 0;          // f32, frozen ones included
+  std::size_t weights = 0;          // f32, frozen ones included unless they are operands in bf16
   std::size_t trained_weights = 0;  // the trained ones among them
-  std::size_t bf16_weights = 0;     // their copy
+  std::size_t bf16_weights = 0;     // copy of the trained ones, and frozen operands
+  std::size_t frozen_operands = 0;  // the latter, which exist in bf16 alone
   std::size_t optimizer_state = 0;  // Adam's moments
   std::size_t gradients = 0;        // the arenas of all ranks
   std::size_t messages = 0;         // to and from other nodes

@@ -15,6 +15,7 @@
 // Thread-safety: reading is safe for all; each array states its writer and the time.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +34,8 @@ namespace tandem::dist {
 struct ModelStateOptions {
   std::size_t elements = 0;         // f32 elements of the trained zone of the parameter layout
   std::size_t frozen_elements = 0;  // f32 weights behind them that no step changes
-  std::size_t bf16_elements = 0;    // a bf16 copy is kept of so many of the first weights; 0: none
+  // Size of the bf16 copy; 0: none. Its part behind all f32 weights exists in bf16 alone.
+  std::size_t bf16_elements = 0;
   // f32 elements that the optimizer keeps (optim::Optimizer)
   std::size_t optimizer_state_elements = 0;
   // How the optimizer cuts an update, and the threads of this rank that work on it.
@@ -81,7 +83,12 @@ class ModelState {
   // The weights that steps change, and those behind them, which the node leader fills once.
   std::span<float> trained_weights() const { return weights_.first(options_.elements); }
   std::span<float> frozen_weights() const { return weights_.subspan(options_.elements); }
-  // Whether frozen_weights() and their bf16 copy were filled, in this process or before it.
+  // The frozen weights that exist in bf16 alone. The part of the copy next to frozen_weights() is
+  // never touched, so it takes no memory.
+  std::span<bfloat16> frozen_operands() const {
+    return bf16_weights_.subspan(std::min(bf16_weights_.size(), weights_.size()));
+  }
+  // Whether the frozen weights and operands were filled, in this process or before it.
   bool frozen_filled() const { return header_->frozen_filled.load(std::memory_order_acquire) != 0; }
   void set_frozen_filled() { header_->frozen_filled.store(1, std::memory_order_release); }
   std::span<bfloat16> bf16_weights() const { return bf16_weights_; }

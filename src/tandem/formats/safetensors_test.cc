@@ -143,6 +143,24 @@ TEST_F(SafetensorsTest, WidensHalfPrecision) {
                InvalidArgument);
 }
 
+// More than the function converts at a time, and no multiple of it.
+TEST_F(SafetensorsTest, RoundsToBf16) {
+  std::vector<float> stored(40001);
+  for (std::size_t i = 0; i < stored.size(); ++i)
+    stored[i] = std::sin(static_cast<float>(i)) * std::exp2(static_cast<float>(i % 60) - 30);
+  std::vector<bfloat16> rounded(stored.size()), expected;
+  for (const float value : stored) expected.push_back(to_bfloat16(value));
+  copy_to_bfloat16({"f", DType::kF32, {stored.size()}, std::as_bytes(std::span(stored))}, rounded);
+  EXPECT_TRUE(rounded == expected);
+  std::vector<bfloat16> again(rounded.size());
+  copy_to_bfloat16({"b", DType::kBF16, {rounded.size()}, std::as_bytes(std::span(rounded))}, again);
+  EXPECT_TRUE(again == rounded);
+  again.resize(3);
+  EXPECT_THROW(
+      copy_to_bfloat16({"b", DType::kBF16, {2}, std::as_bytes(std::span(again).first(2))}, again),
+      InvalidArgument);
+}
+
 constexpr std::string_view kEntry = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
 
 // The bits of torch's Tensor.to(torch.float32): to nearest, ties to even, infinite beyond the

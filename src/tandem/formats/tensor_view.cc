@@ -1,10 +1,10 @@
 #include "tandem/formats/tensor_view.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
 
-#include "tandem/core/bfloat16.h"
 #include "tandem/core/error.h"
 
 namespace tandem::formats {
@@ -25,6 +25,12 @@ constexpr std::array kDTypes = {
     DTypeInfo{DType::kU32, "U32", 4},        DTypeInfo{DType::kF32, "F32", 4},
     DTypeInfo{DType::kF64, "F64", 8},        DTypeInfo{DType::kI64, "I64", 8},
     DTypeInfo{DType::kU64, "U64", 8}};
+
+void check_size(const TensorView& tensor, std::size_t size) {
+  if (tensor.size() == size) return;
+  raise<InvalidArgument>("tensor '{}' has {} elements; expected {}", tensor.name, tensor.size(),
+                         size);
+}
 
 }  // namespace
 
@@ -57,10 +63,7 @@ bool is_float(DType dtype) {
 }
 
 void copy_to_float(const TensorView& tensor, std::span<float> out) {
-  if (tensor.size() != out.size()) {
-    raise<InvalidArgument>("tensor '{}' has {} elements; expected {}", tensor.name, tensor.size(),
-                           out.size());
-  }
+  check_size(tensor, out.size());
   const std::byte* source = tensor.bytes.data();
   const auto convert = [&]<class Stored>(auto to_f32) {  // source may be unaligned, hence memcpy
     for (std::size_t i = 0; i < out.size(); ++i) {
@@ -82,6 +85,23 @@ void copy_to_float(const TensorView& tensor, std::span<float> out) {
     default:
       raise<InvalidArgument>("tensor '{}' is {}; expected {}", tensor.name, to_string(tensor.dtype),
                              kFloatNames);
+  }
+}
+
+void copy_to_bfloat16(const TensorView& tensor, std::span<bfloat16> out) {
+  constexpr std::size_t kPiece = 16384;  // elements that are floats at a time
+  check_size(tensor, out.size());
+  std::vector<float> values(std::min(kPiece, out.size()));
+  const std::size_t width = size_in_bytes(tensor.dtype);
+  for (std::size_t begin = 0; begin < out.size(); begin += kPiece) {
+    const std::size_t count = std::min(kPiece, out.size() - begin);
+    copy_to_float({.name = tensor.name,
+                   .dtype = tensor.dtype,
+                   .shape = {count},
+                   .bytes = tensor.bytes.subspan(begin * width, count * width)},
+                  std::span(values).first(count));
+    std::transform(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count),
+                   out.begin() + static_cast<std::ptrdiff_t>(begin), to_bfloat16);
   }
 }
 

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tandem/core/bfloat16.h"
+
 namespace tandem::formats {
 
 // In the order of the official library, which writes tensors of later ones first.
@@ -56,6 +58,8 @@ inline constexpr std::string_view kFloatNames = "F32, F16, BF16 or F64";
 // Converts the values to f32: F16 and BF16 exactly, F64 rounded to nearest, as torch does. Throws
 // InvalidArgument for another dtype or size; the caller knows the file's name.
 void copy_to_float(const TensorView& tensor, std::span<float> out);
+// The same values, rounded to bf16.
+void copy_to_bfloat16(const TensorView& tensor, std::span<bfloat16> out);
 
 // The type of a name such as "F32"; nothing for another name.
 std::optional<DType> dtype_of_name(std::string_view name);

@@ -70,6 +70,13 @@ std::size_t sum_over_node(std::size_t value, comm::Communicator& communicator) {
   return sum;
 }
 
+std::size_t largest_parameter(const nn::ParameterLayout& layout) {
+  std::size_t largest = 0;
+  for (const nn::ParameterSpec& parameter : layout.parameters())
+    largest = std::max(largest, parameter.size);
+  return largest;
+}
+
 }  // namespace
 
 MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels::Context& context,
@@ -98,22 +105,20 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
     plan_outputs(training, task.of_job, communicator.rank() == 0,
                  workers > 0 ? workers : communicator.size(), plan);
   const MemoryUsage now = memory_usage();
-  // Memory that is already filled: the weights, and the bf16 copy of frozen ones.
-  const std::size_t frozen_copy =
-      plan.node.bf16_weights - std::min(plan.node.bf16_weights, plan.node.trained_weights / 2);
-  const std::size_t counted =
-      (plan.node.shared ? 0 : plan.node.weights + frozen_copy) + plan.node.own_roots;
+  // Memory that is already filled: the weights, with the frozen ones in bf16.
+  const std::size_t filled = plan.node.weights + plan.node.frozen_operands;
+  const std::size_t counted = (plan.node.shared ? 0 : filled) + plan.node.own_roots;
   plan.process = now.own() - std::min(now.own(), counted) + kTouchedBySteps;
   plan.loading = now.peak_share();
   if (workers > 0) {
     // The other workers may not have touched the shared memory yet.
     plan.loading = now.peak_share_of(static_cast<std::size_t>(workers));
     plan.agent = memory_usage_of_parent().own();
-    // The state has an arena of gradients as large as the trained weights; the model's file is as
-    // large as all of them.
+    // The state has an arena of gradients as large as the trained weights. Tensors of the model's
+    // file are in memory one at a time.
     const std::size_t gradient = training.do_train ? plan.node.trained_weights : 0;
     plan.state_loading = plan.node.weights + plan.node.bf16_weights + plan.node.optimizer_state +
-                         gradient + plan.node.weights;
+                         gradient + largest_parameter(task.of_trainer.layout()) * sizeof(float);
   }
   return plan;
 }
@@ -133,7 +138,7 @@ std::size_t quantization_bytes(const Arguments& arguments, tasks::Task& task) {
   for (const quant::LinearLayer& layer : quant::linear_layers(task.layout()))
     elements += layer.linear.out_features * layer.linear.in_features;
   std::size_t bytes = 3 * elements;
-  if (options.verify_loading) bytes += (2 * task.layout().size() - elements) * sizeof(float);
+  if (options.verify_loading) bytes += task.layout().size() * sizeof(float);
   // Training needs more in the same memory.
   if (options.quantization_approach == quant::Approach::kStatic && !arguments.trains()) {
     bytes += task.plan_calibration(

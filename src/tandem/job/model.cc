@@ -14,7 +14,6 @@
 #include "tandem/job/shared_error.h"
 #include "tandem/job/start_report.h"
 #include "tandem/job/training_run.h"
-#include "tandem/kernels/reduce.h"
 #include "tandem/models/encoder/model_config.h"
 #include "tandem/models/encoder/new_config.h"
 #include "tandem/models/pretrained/from_scratch.h"
@@ -68,9 +67,11 @@ std::unique_ptr<optim::Optimizer> optimizer_for(const trainer::TrainingArguments
   return trainer::make_optimizer(training, layout);
 }
 
-// `weights` may be empty, as for quant::ModelFiles::load().
-quant::LoadedModel begin_weights(const TrainingRun& run, std::span<float> weights) {
-  const models::LoadOptions options = load_options(run);
+// Without `fills`: another rank of the node fills the state.
+quant::LoadedModel begin_weights(const TrainingRun& run, bool fills) {
+  models::LoadOptions options = load_options(run);
+  const std::span<float> weights = fills ? run.weights.state->weights() : std::span<float>();
+  if (fills) options.bf16_copy = run.weights.state->bf16_weights();
   const nn::ParameterLayout& layout = run.model.task.layout();
   const models::ModelConfig& config = run.task.model_config();
   if (!run.model.files.directory().empty())
@@ -83,17 +84,10 @@ quant::LoadedModel begin_weights(const TrainingRun& run, std::span<float> weight
 void fill_frozen(const TrainingRun& run) {
   models::LoadOptions options = load_options(run);
   options.frozen_only = true;
+  options.bf16_copy = run.weights.state->bf16_weights();
   run.model.files.load(run.task.model_config(), run.model.task.layout(), run.machine.context(),
                        run.weights.state->weights(), options);
-}
-
-// Makes the bf16 copy of the frozen weights, once.
-void settle_frozen(const Machine& machine, dist::ModelState& state) {
-  const std::span<const float> frozen = state.frozen_weights();
-  const std::span<bfloat16> copy =
-      state.bf16_weights().subspan(std::min(state.elements(), state.bf16_weights().size()));
-  kernels::convert(machine.context(), copy.size(), frozen.data(), copy.data());
-  state.set_frozen_filled();
+  run.weights.state->set_frozen_filled();
 }
 
 void report_loading(const TrainingRun& run, const models::LoadReport& report) {
@@ -104,9 +98,13 @@ void report_loading(const TrainingRun& run, const models::LoadReport& report) {
 // The frozen weights come from each node's own files.
 void agree_on_frozen(const Machine& machine, comm::Communicator& communicator,
                      const dist::ModelState& state) {
-  if (state.frozen_weights().empty() || communicator.nodes().size() == 1) return;
-  agree(communicator, "the frozen base model",
-        dist::checksum_line("weights", machine.context().threads, state.frozen_weights()));
+  const std::span<const float> weights = state.frozen_weights();
+  const std::span<const bfloat16> operands = state.frozen_operands();
+  if ((weights.empty() && operands.empty()) || communicator.nodes().size() == 1) return;
+  ThreadPool& threads = machine.context().threads;
+  std::string checksums = dist::checksum_line("weights", threads, weights);
+  if (!operands.empty()) checksums += dist::checksum_line("bf16 weights", threads, operands);
+  agree(communicator, "frozen base model", checksums);
 }
 
 // No file may be written for a set that the flags or the files leave empty.
@@ -195,18 +193,15 @@ Weights make_weights(const trainer::TrainingArguments& training, const nn::Param
 void load_weights(const TrainingRun& run, const World& world, dist::GradientEngine& gradients) {
   dist::ModelState& state = *run.weights.state;
   const bool leads = gradients.node_leader() && !world.elastic;
-  run.weights.loaded = begin_weights(run, leads ? state.weights() : std::span<float>());
+  run.weights.loaded = begin_weights(run, leads);
   if (world.elastic) {
     // The first worker of a node, before others wait for it; otherwise fill_weights() does.
     const bool frozen = run.model.task.layout().has_frozen_base();
-    if (frozen && world.elastic->info().worker == 0 && !state.frozen_filled()) {
-      fill_frozen(run);
-      settle_frozen(run.machine, state);
-    }
+    if (frozen && world.elastic->info().worker == 0 && !state.frozen_filled()) fill_frozen(run);
     return;
   }
   if (leads) {
-    settle_frozen(run.machine, state);
+    state.set_frozen_filled();
     report_loading(run, run.weights.loaded.report);
   }
   gradients.broadcast_weights();
@@ -217,12 +212,11 @@ void fill_weights(const TrainingRun& run, comm::Communicator& communicator, bool
   dist::ModelState& state = *run.weights.state;
   if (node_leader && !state.filled()) {
     state.clear_remains();
-    report_loading(run, begin_weights(run, state.weights()).report);
-    settle_frozen(run.machine, state);
+    report_loading(run, begin_weights(run, /*fills=*/true).report);
+    state.set_frozen_filled();
     state.set_filled();
   } else if (node_leader && !state.frozen_filled()) {
     fill_frozen(run);
-    settle_frozen(run.machine, state);
   }
   communicator.barrier();
   agree_on_frozen(run.machine, communicator, state);

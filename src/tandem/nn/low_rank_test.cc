@@ -39,17 +39,19 @@ const std::vector<std::string> kModules = {"q", "k", "v"};
 
 Linear add_layers(ParameterLayout& layout) {
   layout.add_linear("head", "head", 4, kAdaptedIn);
+  layout.set_adds_operands(true);
   const Linear qkv = layout.add_linear("qkv", kModules, kAdaptedOut, kAdaptedIn);
+  layout.set_adds_operands(false);
   layout.add_layer_norm("norm", kAdaptedIn);
   return qkv;
 }
 
-// The layout of the test's layers, of two zones.
+// The layout of the test's layers, with its zones.
 ParameterLayout layout_of(double dropout, Linear& qkv) {
   const auto parts = std::make_shared<Parts>(dropout);
-  ParameterLayout measured(parts, 0);
+  ParameterLayout measured(parts);
   add_layers(measured);
-  ParameterLayout layout(parts, measured.trained_size());
+  ParameterLayout layout(parts, measured);
   qkv = add_layers(layout);
   return layout;
 }
@@ -76,13 +78,57 @@ TEST(FrozenLayout, HasTheTrainedParametersFirst) {
   EXPECT_GE(layout.bf16_size(), qkv.weight + 3 * kAdaptedOut * kAdaptedIn);
 }
 
+// In bf16 the operands exist in the copy alone, so they are behind what f32 needs.
+TEST(FrozenLayout, HasTheOperandsLast) {
+  class Nothing final : public TrainedParts {
+   public:
+    std::optional<Adapter> adapter_of(std::string_view module) const override {
+      if (module != "k") return std::nullopt;
+      return Adapter{.rank = 2, .scale = 1, .dropout = 0};
+    }
+    bool trains(std::string_view) const override { return false; }
+  };
+  const auto add = [](ParameterLayout& layout) {
+    layout.add_linear("head", "head", 4, kAdaptedIn);
+    layout.set_adds_operands(true);
+    layout.add_linear("qkv", kModules, kAdaptedOut, kAdaptedIn);
+    layout.add_layer_norm("norm", kAdaptedIn);
+    layout.add_linear("down", "down", 3, 7);
+    layout.set_adds_operands(false);
+    layout.add("table", {5, 16}, ParameterKind::kEmbedding);
+  };
+  const auto parts = std::make_shared<Nothing>();
+  ParameterLayout measured(parts);
+  add(measured);
+  ParameterLayout layout(parts, measured);
+  add(layout);
+  for (const ParameterSpec& parameter : layout.parameters()) {
+    const bool operand = parameter.shape.size() == 2 && !parameter.trainable &&
+                         parameter.name != "head.weight" && parameter.name != "table";
+    EXPECT_EQ(parameter.offset >= layout.operands_begin(), operand) << parameter.name;
+  }
+  EXPECT_EQ(layout.find("k.weight")->offset, layout.find("q.weight")->end());
+  EXPECT_LT(layout.trained_size(), layout.operands_begin());
+  EXPECT_EQ(layout.bf16_size(), layout.size());
+  EXPECT_EQ(layout.size(), layout.operands_begin() + 3 * kAdaptedOut * kAdaptedIn + 32);
+
+  // Reading an operand in f32 that exists in bf16 alone is an error, not zeros.
+  const std::vector<float> f32(layout.operands_begin());
+  const std::vector<bfloat16> bf16(layout.bf16_size());
+  const Weights weights{f32, bf16};
+  const std::size_t operand = layout.find("q.weight")->offset;
+  EXPECT_EQ(weights.matrix<bfloat16>(operand), bf16.data() + operand);
+  EXPECT_DEATH(weights.matrix<float>(operand), "a frozen operand exists in bf16 alone");
+  EXPECT_DEATH(weights.vector(operand), "a frozen operand exists in bf16 alone");
+}
+
 TEST(FrozenLayout, RefusesAProductThatIsHalfFrozen) {
   class Half final : public TrainedParts {
    public:
     std::optional<Adapter> adapter_of(std::string_view) const override { return std::nullopt; }
     bool trains(std::string_view parameter) const override { return parameter.starts_with("q"); }
   };
-  ParameterLayout layout(std::make_shared<Half>(), 0);
+  ParameterLayout layout(std::make_shared<Half>());
   EXPECT_THROW(layout.add_linear("qkv", kModules, kAdaptedOut, kAdaptedIn), ConfigError);
 }
 

@@ -27,6 +27,13 @@ constexpr bool is_matrix(ParameterKind kind) {
 
 }  // namespace
 
+ParameterLayout::ParameterLayout(std::shared_ptr<const TrainedParts> trained,
+                                 const ParameterLayout& measured)
+    : trained_(std::move(trained)) {
+  for (std::size_t zone = 1; zone < kZones; ++zone)
+    ends_[zone] = ends_[zone - 1] + align_up(measured.ends_[zone - 1], kAlignment);
+}
+
 std::size_t ParameterLayout::add(std::string name, std::vector<std::size_t> shape,
                                  ParameterKind kind, bool trainable) {
   return append(/*adjacent=*/false, std::move(name), std::move(shape), kind, trainable);
@@ -35,7 +42,7 @@ std::size_t ParameterLayout::add(std::string name, std::vector<std::size_t> shap
 std::size_t ParameterLayout::add_adjacent(std::string name, std::vector<std::size_t> shape,
                                           ParameterKind kind) {
   TANDEM_CHECK(!parameters_.empty(), "{} has no parameter to be adjacent to", name);
-  if (is_frozen(name, kind) != is_frozen(parameters_.back().name, parameters_.back().kind)) {
+  if (zone_of(name, kind) != zone_of(parameters_.back().name, parameters_.back().kind)) {
     raise<ConfigError>(
         "{} and {} are one product: found one of them frozen and the other trained, expected both "
         "alike; list all modules of the product in modules_to_save, or none",
@@ -135,14 +142,15 @@ LayerNormParameters ParameterLayout::add_layer_norm(const std::string& module, s
   return {weight, bias};
 }
 
-bool ParameterLayout::is_frozen(std::string_view name, ParameterKind kind) const {
-  return trained_ != nullptr && !is_low_rank(kind) && !trained_->trains(name);
+ParameterLayout::Zone ParameterLayout::zone_of(std::string_view name, ParameterKind kind) const {
+  if (trained_ == nullptr || is_low_rank(kind) || trained_->trains(name)) return kTrained;
+  return adds_operands_ && kind == ParameterKind::kWeight ? kOperands : kFrozen;
 }
 
 std::size_t ParameterLayout::append(bool adjacent, std::string name, std::vector<std::size_t> shape,
                                     ParameterKind kind, bool trainable) {
-  const bool frozen = is_frozen(name, kind);
-  std::size_t& end = frozen ? frozen_end_ : trained_end_;
+  const Zone zone = zone_of(name, kind);
+  std::size_t& end = ends_[zone];
   if (!adjacent) end = align_up(end, kAlignment);
   TANDEM_CHECK(index_.emplace(name, parameters_.size()).second, "parameter {} added twice", name);
   ParameterSpec spec;
@@ -152,7 +160,7 @@ std::size_t ParameterLayout::append(bool adjacent, std::string name, std::vector
   spec.offset = end;
   spec.kind = kind;
   spec.weight_decay = is_matrix(kind) || kind == ParameterKind::kEmbedding;
-  spec.trainable = trainable && !frozen;
+  spec.trainable = trainable && zone == kTrained;
   end = spec.end();
   parameters_.push_back(std::move(spec));
   return parameters_.back().offset;
@@ -164,15 +172,21 @@ const ParameterSpec* ParameterLayout::find(std::string_view name) const {
 }
 
 std::size_t ParameterLayout::size() const {
-  return align_up(trained_ == nullptr ? trained_end_ : frozen_end_, kAlignment);
+  return align_up(ends_[trained_ == nullptr ? kTrained : kOperands], kAlignment);
 }
 
-std::size_t ParameterLayout::trained_size() const { return align_up(trained_end_, kAlignment); }
+std::size_t ParameterLayout::trained_size() const { return align_up(ends_[kTrained], kAlignment); }
+
+std::size_t ParameterLayout::operands_begin() const {
+  return align_up(ends_[trained_ == nullptr ? kTrained : kFrozen], kAlignment);
+}
 
 std::size_t ParameterLayout::bf16_size() const {
+  if (size() > operands_begin()) return size();
   std::size_t end = 0;
   for (const ParameterSpec& parameter : parameters_) {
-    if (is_matrix(parameter.kind)) end = std::max(end, parameter.end());
+    const bool trained = parameter.offset < trained_size();
+    if (trained && is_matrix(parameter.kind)) end = std::max(end, parameter.end());
   }
   return align_up(end, kAlignment);
 }
@@ -193,7 +207,7 @@ std::size_t ParameterLayout::num_trainable_parameters() const {
 std::vector<ElementRange> ParameterLayout::trainable_ranges() const {
   std::vector<const ParameterSpec*> zone;
   for (const ParameterSpec& parameter : parameters_) {
-    if (!is_frozen(parameter.name, parameter.kind)) zone.push_back(&parameter);
+    if (parameter.offset < trained_size()) zone.push_back(&parameter);
   }
   std::vector<ElementRange> ranges;
   for (std::size_t i = 0; i < zone.size(); ++i) {

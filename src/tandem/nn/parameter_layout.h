@@ -6,11 +6,14 @@
 // embeddings. A gradient bucket that can start its reduction while backward still runs is then
 // always a prefix [0, end) of the arena.
 //
-// Where a base model is frozen (TrainedParts), the arena has two zones: the trained parameters,
-// then the frozen ones, each in the order in which they are added. Gradients, moments, buckets and
-// checkpoints end where the first zone ends.
+// If a base model is frozen (TrainedParts), the arena has three zones, each in the order in which
+// parameters are added: the trained parameters, the frozen ones, and the frozen operands. Those are
+// matrices that products of the pass's precision alone read, so in bf16 only their copy exists.
+// Gradients, moments, buckets and checkpoints end where the first zone ends, f32 weights next to a
+// bf16 copy where the second one ends.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -87,10 +90,11 @@ class ParameterLayout {
 
   // All parameters are trained.
   ParameterLayout() = default;
-  // trained_size: that of this layout once it is complete, as another one with the same parts has
-  // measured it.
-  ParameterLayout(std::shared_ptr<const TrainedParts> trained, std::size_t trained_size)
-      : trained_(std::move(trained)), frozen_end_(trained_size) {}
+  // Measures the sizes of the zones. Its offsets count from the beginning of each zone.
+  explicit ParameterLayout(std::shared_ptr<const TrainedParts> trained)
+      : trained_(std::move(trained)) {}
+  // `measured` has the parameters that will be added to this layout.
+  ParameterLayout(std::shared_ptr<const TrainedParts> trained, const ParameterLayout& measured);
 
   // Appends a parameter at the next aligned offset and returns that offset. TANDEM_CHECKs that the
   // name is new.
@@ -120,6 +124,9 @@ class ParameterLayout {
   // One layer whose weight is stored transposed, with a bias.
   Linear add_transposed_linear(std::string_view name, const std::string& module,
                                std::size_t out_features, std::size_t in_features);
+  // Whether the matrices added from here on are operands: products of the pass's precision alone
+  // read them (Weights::matrix). Set while the layers of an encoder are added.
+  void set_adds_operands(bool adds) { adds_operands_ = adds; }
   // Weight and bias of a LayerNorm over `size` columns.
   LayerNormParameters add_layer_norm(const std::string& module, std::size_t size,
                                      Bias bias = Bias::kYes);
@@ -137,8 +144,12 @@ class ParameterLayout {
   // Elements of the trained zone so far: the end of the gradients. size() unless a base is frozen.
   std::size_t trained_size() const;
   bool has_frozen_base() const { return trained_ != nullptr; }
+  // Where the frozen operands begin: the end of f32 weights next to a bf16 copy. size() unless a
+  // base is frozen.
+  std::size_t operands_begin() const;
   // Elements up to the end of the last matrix of a linear layer: the part of the arena that
-  // products read, so all that a bf16 copy needs to hold. Embeddings lie behind it.
+  // products read, so all that a bf16 copy needs to hold. Embeddings lie behind it. If a base is
+  // frozen, the copy ends with the operands and has a hole where the other frozen parameters are.
   std::size_t bf16_size() const;
   // Elements of parameters: what Hugging Face prints as the number of parameters.
   std::size_t num_parameters() const;
@@ -149,14 +160,16 @@ class ParameterLayout {
   std::vector<ElementRange> trainable_ranges() const;
 
  private:
-  bool is_frozen(std::string_view name, ParameterKind kind) const;
+  enum Zone : std::size_t { kTrained, kFrozen, kOperands, kZones };
+  Zone zone_of(std::string_view name, ParameterKind kind) const;
   std::size_t append(bool adjacent, std::string name, std::vector<std::size_t> shape,
                      ParameterKind kind, bool trainable);
   LowRank add_low_rank(std::span<const std::string> modules,
                        std::span<const std::size_t> out_features, std::size_t in_features);
 
-  std::shared_ptr<const TrainedParts> trained_;   // null: all
-  std::size_t trained_end_ = 0, frozen_end_ = 0;  // of the two zones
+  std::shared_ptr<const TrainedParts> trained_;  // null: all
+  std::array<std::size_t, kZones> ends_ = {};    // of the zones, so far
+  bool adds_operands_ = false;
   std::vector<ParameterSpec> parameters_;
   std::vector<Linear> linears_;
   std::unordered_map<std::string, std::size_t> index_;

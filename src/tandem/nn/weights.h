@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tandem/core/bfloat16.h"
+#include "tandem/core/error.h"
 #include "tandem/kernels/kernel_set.h"
 
 namespace tandem::nn {
@@ -27,7 +28,7 @@ inline constexpr std::size_t kNoParameter = std::numeric_limits<std::size_t>::ma
 // copy. `int8` and `observer` are for forward passes that no backward follows, `observer` for those
 // without bf16. Where a layer is in `int8`, its part of the bf16 copy is not read.
 struct Weights {
-  std::span<const float> f32;          // [layout.size()]
+  std::span<const float> f32;          // [layout.size()]; with bf16 at least [operands_begin()]
   std::span<const bfloat16> bf16;      // [layout.bf16_size()], or empty
   const Int8Linears* int8 = nullptr;   // the layers in it run on 8-bit integers; or null
   LinearObserver* observer = nullptr;  // sees what the linear layers read; or null
@@ -39,14 +40,21 @@ struct Weights {
   template <class T>
   const T* matrix(std::size_t offset) const {
     if constexpr (std::is_same_v<T, float>) {
-      return f32.data() + offset;
+      return in_f32(offset);
     } else {
       return bf16.data() + offset;
     }
   }
   // A bias, a LayerNorm parameter or an embedding table: always f32. Null for kNoParameter.
   const float* vector(std::size_t offset) const {
-    return offset == kNoParameter ? nullptr : f32.data() + offset;
+    return offset == kNoParameter ? nullptr : in_f32(offset);
+  }
+
+ private:
+  const float* in_f32(std::size_t offset) const {
+    TANDEM_CHECK(offset < f32.size(), "f32 weight {} of {}: a frozen operand exists in bf16 alone",
+                 offset, f32.size());
+    return f32.data() + offset;
   }
 };
 

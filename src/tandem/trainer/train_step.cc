@@ -79,8 +79,9 @@ double StepRecord::divide_by_weights() {
 dist::ModelStateOptions state_options(const nn::ParameterLayout& layout, std::size_t bf16_elements,
                                       const optim::Optimizer& optimizer, int logical_shards,
                                       const kernels::Context& context) {
+  const std::size_t f32_end = bf16_elements == 0 ? layout.size() : layout.operands_begin();
   return {.elements = layout.trained_size(),
-          .frozen_elements = layout.size() - layout.trained_size(),
+          .frozen_elements = f32_end - layout.trained_size(),
           .bf16_elements = bf16_elements,
           .optimizer_state_elements = optimizer.state_elements(),
           .pieces = optimizer.pieces(),

@@ -44,6 +44,14 @@ constexpr nn::Precision precision_of() {
   return std::is_same_v<T, float> ? nn::Precision::kFloat32 : nn::Precision::kBfloat16;
 }
 
+// Layers compute in the precision of the pass: nothing else reads their matrices.
+LayerTable add_layers(const ModelConfig& config, ParameterLayout& layout) {
+  layout.set_adds_operands(true);
+  LayerTable table = config.family->layers->make(config, layout);
+  layout.set_adds_operands(false);
+  return table;
+}
+
 nn::EmbeddingsParameters add_embeddings(ParameterLayout& layout, const Family& family,
                                         const std::string& name,
                                         const nn::EmbeddingsOptions& options) {
@@ -73,7 +81,7 @@ nn::EmbeddingsParameters add_embeddings(ParameterLayout& layout, const Family& f
 
 Encoder::Encoder(const ModelConfig& config, ParameterLayout& layout)
     : hidden_size_(config.hidden_size),
-      table_(config.family->layers->make(config, layout)),
+      table_(add_layers(config, layout)),
       shared_end_(layout.trained_size()),
       last_mixing_(last_mixing(table_)),
       embeddings_options_(embeddings_options(config)) {

@@ -27,16 +27,16 @@ double num_weights(const nn::ParameterLayout& layout) {
   return static_cast<double>(total);
 }
 
-// An empty layout: of one zone, or with the size of the trained zone, which the same parameters in
-// a layout of its own give.
+// An empty layout: of one zone, or with the sizes of its zones, which the same parameters in a
+// layout of its own give.
 nn::ParameterLayout empty_layout(const ModelConfig& config, const MakeHead& make_head) {
   if (!config.lora) return {};
   const auto trained = std::make_shared<LoraParts>(*config.lora, config);
-  nn::ParameterLayout measured(trained, 0);
+  nn::ParameterLayout measured(trained);
   const std::unique_ptr<const Head> head = make_head(config, measured);
   const Encoder encoder(config, measured);
   trained->require_matches();
-  return {trained, measured.trained_size()};
+  return {trained, measured};
 }
 
 }  // namespace
@@ -166,11 +166,12 @@ void EncoderModel::check_pass(const nn::Weights& weights, const nn::PackedBatch&
         "numbers",
         rows, batch.token_type_ids.size(), batch.row_begin.back());
   }
-  if (weights.f32.size() != layout_.size() ||
+  const std::size_t f32 = weights.bf16.empty() ? layout_.size() : layout_.operands_begin();
+  if ((weights.f32.size() != layout_.size() && weights.f32.size() != f32) ||
       (!weights.bf16.empty() && weights.bf16.size() != layout_.bf16_size())) {
     raise<InvalidArgument>(
         "the weights have {} f32 and {} bf16 elements; expected {} and {} (or none)",
-        weights.f32.size(), weights.bf16.size(), layout_.size(), layout_.bf16_size());
+        weights.f32.size(), weights.bf16.size(), f32, layout_.bf16_size());
   }
   if (weights.observer != nullptr && !weights.bf16.empty()) {
     raise<InvalidArgument>("an observer of linear layers needs f32; found bf16 weights");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -108,6 +109,38 @@ TEST_F(AdapterFilesTest, LoadToTheBit) {
   EXPECT_EQ(again.f32, trained.f32);
   EXPECT_THAT(report.newly_initialized, ::testing::IsEmpty());
   EXPECT_THAT(report.unused, ::testing::IsEmpty());
+}
+
+// In bf16 the matrices of frozen layers are written to the copy alone, and that is all that a pass
+// needs.
+TEST_F(AdapterFilesTest, FrozenMatricesMayExistInBf16Alone) {
+  testing::TestModel whole = save_trained();
+  const nn::ParameterLayout& layout = whole.model.layout();
+  std::ranges::transform(whole.f32, whole.bf16.begin(), to_bfloat16);
+  testing::TestModel halved(adapted_config_, 9, two_labels);
+  halved.f32.assign(layout.operands_begin(), 7.0f);
+  halved.bf16.assign(layout.bf16_size(), to_bfloat16(7.0f));
+  EXPECT_LT(halved.f32.size(), whole.f32.size());
+  const LoadOptions options = {.adapter = adapter_dir(), .bf16_copy = halved.bf16};
+  load_pretrained(base_dir(), adapted_config_, layout, halved.f32, options);
+  const auto end = whole.f32.begin() + static_cast<std::ptrdiff_t>(halved.f32.size());
+  EXPECT_TRUE(std::equal(whole.f32.begin(), end, halved.f32.begin()));
+  for (const nn::ParameterSpec& parameter : layout.parameters()) {
+    if (parameter.offset < layout.operands_begin()) continue;
+    for (std::size_t i = parameter.offset; i < parameter.end(); ++i)
+      ASSERT_EQ(halved.bf16[i], whole.bf16[i]) << parameter.name;
+  }
+  // Adapters are rounded by the optimizer.
+  std::ranges::transform(halved.f32.begin(),
+                         halved.f32.begin() + static_cast<std::ptrdiff_t>(layout.trained_size()),
+                         halved.bf16.begin(), to_bfloat16);
+  testing::TestContext context;
+  const nn::PackedBatch batch = testing::tiny_batch(false);
+  EXPECT_EQ(infer(context, halved, nn::Precision::kBfloat16, batch),
+            infer(context, whole, nn::Precision::kBfloat16, batch));
+  halved.f32.pop_back();
+  EXPECT_THROW(load_pretrained(base_dir(), adapted_config_, layout, halved.f32, options),
+               InvalidArgument);
 }
 
 // The merged model and the model with its adapter compute the same function.

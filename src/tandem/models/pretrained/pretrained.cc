@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tandem/core/error.h"
+#include "tandem/core/mappings.h"
 #include "tandem/formats/safetensors.h"
 #include "tandem/formats/torch_file.h"
 #include "tandem/models/pretrained/adapter_files.h"
@@ -133,17 +134,17 @@ std::span<float> values_of(const nn::ParameterSpec& parameter, std::span<float> 
 
 // Alignment gaps hold 0, so that norms and checksums of whole arenas mean something.
 void clear_gaps(const nn::ParameterLayout& layout, std::span<float> weights) {
-  std::size_t trained = 0, frozen = layout.trained_size();  // ends so far, of the two zones
-  const auto clear = [&](std::size_t begin, std::size_t end) {
-    std::fill(weights.begin() + begin, weights.begin() + end, 0.0f);
-  };
+  std::vector<const nn::ParameterSpec*> parameters;
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
-    std::size_t& end = parameter.offset < layout.trained_size() ? trained : frozen;
-    clear(end, parameter.offset);
-    end = parameter.end();
+    if (parameter.offset < weights.size()) parameters.push_back(&parameter);
   }
-  clear(trained, layout.trained_size());
-  clear(frozen, weights.size());
+  std::ranges::sort(parameters, {}, &nn::ParameterSpec::offset);
+  std::size_t end = 0;
+  for (const nn::ParameterSpec* parameter : parameters) {
+    std::fill(weights.begin() + end, weights.begin() + parameter->offset, 0.0f);
+    end = parameter->end();
+  }
+  std::fill(weights.begin() + end, weights.end(), 0.0f);
 }
 
 constexpr bool is_adapter(const nn::ParameterSpec& parameter) {
@@ -179,9 +180,8 @@ struct Target {
 // False: the tensor has another shape, and the parameter is to be drawn.
 bool read_values(const formats::TensorView& tensor, const nn::ParameterSpec& parameter,
                  const std::filesystem::path& file, const Target& target, LoadReport& report) {
-  const std::span<float> values = values_of(parameter, target.weights);
   if (target.options.grows_vocabulary && is_of_fewer_words(tensor, parameter, target.config)) {
-    copy_and_grow(tensor, parameter, values);
+    copy_and_grow(tensor, parameter, values_of(parameter, target.weights));
     report.grown.push_back(describe_shapes(tensor, parameter));
     return true;
   }
@@ -190,13 +190,19 @@ bool read_values(const formats::TensorView& tensor, const nn::ParameterSpec& par
     return false;
   }
   check_fits(tensor, parameter, file, target.config.family->base_prefix);
-  formats::copy_to_float(tensor, values);
+  if (parameter.offset < target.weights.size()) {
+    formats::copy_to_float(tensor, values_of(parameter, target.weights));
+  } else {
+    formats::copy_to_bfloat16(tensor,
+                              target.options.bf16_copy.subspan(parameter.offset, parameter.size));
+  }
+  release_pages(tensor.bytes);  // the file is as large as the model
   return true;
 }
 
-void check_size(const nn::ParameterLayout& layout, std::size_t size) {
-  if (size != layout.size()) {
-    raise<InvalidArgument>("room for {} weights; expected {}", size, layout.size());
+void check_size(std::size_t size, std::size_t expected) {
+  if (size != expected) {
+    raise<InvalidArgument>("room for {} weights; expected {}", size, expected);
   }
 }
 
@@ -245,7 +251,9 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
 LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelConfig& config,
                            const nn::ParameterLayout& layout, std::span<float> weights,
                            const LoadOptions& options, TensorTaken taken) {
-  check_size(layout, weights.size());
+  const std::span<bfloat16> copy = options.bf16_copy;
+  check_size(weights.size(), copy.empty() ? layout.size() : layout.operands_begin());
+  check_size(copy.size(), copy.empty() ? 0 : layout.bf16_size());
   const WeightFiles files(model_dir);
   const std::string_view prefix = config.family->base_prefix;
   const nn::ParameterSpec* const first = layout.parameters().data();
@@ -290,7 +298,7 @@ LoadReport load_pretrained(const std::filesystem::path& model_dir, const ModelCo
 
 void initialize_parameters(const ModelConfig& config, const nn::ParameterLayout& layout,
                            std::span<float> weights, std::uint64_t seed) {
-  check_size(layout, weights.size());
+  check_size(weights.size(), layout.size());
   clear_gaps(layout, weights);
   const std::vector<bool> none_loaded(layout.parameters().size(), false);
   initialize_missing(config, layout, none_loaded, weights, seed);
@@ -302,7 +310,7 @@ namespace {
 std::vector<formats::TensorView> tensors_to_save(const ModelConfig& config,
                                                  const nn::ParameterLayout& layout,
                                                  std::span<const float> weights) {
-  check_size(layout, weights.size());
+  check_size(weights.size(), layout.size());
   std::vector<formats::TensorView> tensors;
   for (const nn::ParameterSpec* parameter :
        parameters_as_defined(layout, newest_definition_order(config.family->model_type))) {

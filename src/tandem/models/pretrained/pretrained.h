@@ -45,11 +45,15 @@ struct LoadOptions {
   std::filesystem::path adapter = {};
   // Only the frozen parameters of a model with config.lora are filled.
   bool frozen_only = false;
+  // Not empty: the bf16 copy of the weights, [layout.bf16_size()]. Frozen operands are rounded and
+  // written to it alone, and the f32 weights end where they begin.
+  std::span<bfloat16> bf16_copy = {};
 };
 
-// Fills `weights` ([layout.size()] f32) from the weights of `model_dir` in any of the forms of
-// weight_files.h: model.safetensors or pytorch_model.bin, whole or in shards. Accepts F32, F16,
-// BF16 and F64; names with or without the base prefix ("bert."); the old names gamma and beta.
+// Fills `weights` (f32: [layout.size()], with a bf16 copy [layout.operands_begin()]) from those of
+// `model_dir` in any of the forms of weight_files.h: model.safetensors or pytorch_model.bin, whole
+// or in shards. Accepts F32, F16, BF16 and F64; names with or without the base prefix ("bert.");
+// the old names gamma and beta.
 // Parameters that the file lacks are drawn from the seed as torch draws them (torch_random.h), from
 // the embeddings to the head; a lone missing head is Hugging Face's to 1e-8. Throws IoError, and
 // DataError for a directory without the file, an invalid file, another shape (the message names the
