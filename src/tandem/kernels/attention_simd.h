@@ -353,6 +353,7 @@ struct Attention {
     const Keys keys = Window::keys_of_block(h, h.first_row, 1);
     stage(heads, h.head_dim, h.q, h.head_dim, s.queries);
     for (std::size_t key = keys.begin; key < keys.end; key += kNr) {
+      fetch_keys(h, key + kNr, Window::at_most(keys.end, key + 2 * kNr));
       pack_transpose(Window::at_most(keys.end - key, kNr), h.head_dim, h.k + key * h.ld_qkv,
                      h.ld_qkv, s.k_along);
       products.multiply_panel(heads, s.head_depth, s.queries, s.head_depth, s.k_along,
@@ -369,6 +370,11 @@ struct Attention {
       *head.log_sum_exp = sums[i].largest * h.scale + __builtin_logf(sums[i].sum);
       store_row(h.head_dim, s.out + i * s.columns, inverse(sums[i]), head.out);
     }
+  }
+
+  static void fetch_keys(const AttentionHead<T>& h, std::size_t begin, std::size_t end) {
+    for (std::size_t key = begin; key < end; ++key)
+      fetch_row<Access::kRead>(h.head_dim, h.k + key * h.ld_qkv);
   }
 
   // The output of a row without keys is zero.

@@ -95,7 +95,8 @@ class VectorProducts {
   [[gnu::always_inline]] static inline void add_columns(
       const GemmUnit* p, std::size_t p_stride, const GemmOperand<typename Input::T>& values,
       std::size_t column, std::size_t rest, std::size_t keys, float* c, std::size_t ldc) {
-    constexpr std::size_t kRowsAhead = 8;  // the hardware does not prefetch from row to row
+    constexpr std::size_t kRowsAhead = 32;  // the hardware does not prefetch from row to row
+    constexpr std::size_t kLine = 64 / sizeof(typename Input::T);
     V sum[kGroup][kWide];
     unroll<kGroup>([&](auto r) __attribute__((always_inline)) {
       unroll<kWide>([&](auto v) __attribute__((always_inline)) { sum[r][v] = V::zero(); });
@@ -107,8 +108,11 @@ class VectorProducts {
       if constexpr (kWide == 1) {
         units[0] = Input::across(row, values.ld, last, rest);
       } else {
+        for (std::size_t i = 0; i < Unit::kReduced; ++i) {
+          for (std::size_t line = 0; line < kWide * V::kLanes; line += kLine)
+            __builtin_prefetch(row + (kRowsAhead + i) * values.ld + line);
+        }
         unroll<kWide / 2>([&](auto v) __attribute__((always_inline)) {
-          __builtin_prefetch(row + kRowsAhead * values.ld + 2 * v * V::kLanes);
           Input::across_two(row + 2 * v * V::kLanes, values.ld, last, units[2 * v],
                             units[2 * v + 1]);
         });
