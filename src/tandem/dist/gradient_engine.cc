@@ -34,8 +34,7 @@ GradientEngine::GradientEngine(comm::Communicator& communicator, const kernels::
   s.bind_numa();
   s.collapse_own_pages();
   s.plan_sums();
-  if (options.source == nullptr) return;
-  node_leader() ? options.source->hold() : options.source->give_up();
+  node_leader() ? s.observer.hold() : s.observer.give_up();
 }
 
 GradientEngine::~GradientEngine() = default;
@@ -119,12 +118,12 @@ void GradientEngine::gather(std::span<float> all) {
 void GradientEngine::update(const kernels::Context& context, optim::Optimizer& optimizer,
                             const optim::OptimizerStep& step, std::span<const double> record) {
   ModelState& model = state_->model;
-  StateObserver* const source = state_->source();
+  StateObserver& source = state_->source();
   model.begin_update(step, record);
-  if (source != nullptr) source->reduced(step);
+  source.reduced(step);
   state_->kept = false;
   state_->update_owned(context, optimizer, step);
-  if (source != nullptr) source->settled(step.step);
+  source.settled(step.step);
 }
 
 void GradientEngine::State::update_owned(const kernels::Context& context,
@@ -319,8 +318,7 @@ std::span<float> GradientEngine::gradient(std::size_t shard) const {
                s.run.begin, s.run.end);
   const ShardStep& step = s.plan.steps[shard - s.run.begin];
   // The part of the last step's result that learners have not received lies there.
-  StateObserver* const source = state_->source();
-  if (source != nullptr && !std::exchange(state_->kept, true)) source->keep_gradient(s.threads);
+  if (!std::exchange(state_->kept, true)) state_->source().keep_gradient(s.threads);
   return {s.local[s.local_rank].arena(static_cast<std::size_t>(step.arena)), s.model.elements()};
 }
 

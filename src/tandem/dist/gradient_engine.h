@@ -53,6 +53,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -61,12 +62,10 @@
 #include "tandem/core/buffer.h"
 #include "tandem/dist/model_state.h"
 #include "tandem/dist/shard_plan.h"
+#include "tandem/dist/state_observer.h"
 #include "tandem/kernels/context.h"
 
 namespace tandem::dist {
-
-class LearnedState;
-class StateObserver;
 
 // Memory for messages between nodes, which outlives the engines that use it, one at a time: what
 // has been touched once is not touched for the first time again, while other nodes wait. Given back
@@ -88,8 +87,9 @@ struct GradientEngineOptions {
   std::size_t bucket_elements = std::size_t{1} << 20;  // rounded up to whole chunks; 4 MiB
   // Source of an elastic job's state for joining nodes. It is notified when it may be
   // read; it must outlive the engine.
-  StateObserver* source = nullptr;
-  MessageMemory* messages = nullptr;  // must outlive the engine; null: it has its own
+  std::optional<std::reference_wrapper<StateObserver>> source = {};
+  // Must outlive the engine, which otherwise has its own.
+  std::optional<std::reference_wrapper<MessageMemory>> messages = {};
 };
 
 struct SyncResult {

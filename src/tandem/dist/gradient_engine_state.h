@@ -64,7 +64,8 @@ struct GradientEngine::State {
         kernels(context.kernels),
         model(model_state),
         options(asked),
-        messages(asked.messages != nullptr ? *asked.messages : own_messages),
+        messages(asked.messages ? asked.messages->get() : own_messages),
+        observer(asked.source ? asked.source->get() : no_observer),
         rank(ranks.rank()),
         world_size(ranks.size()) {}
 
@@ -75,6 +76,8 @@ struct GradientEngine::State {
   GradientEngineOptions options;
   MessageMemory own_messages;
   MessageMemory& messages;
+  StateObserver no_observer;
+  StateObserver& observer;
   const int rank;
   const int world_size;
   int shard_count = 1;  // L
@@ -170,8 +173,8 @@ struct GradientEngine::State {
   // ---- within a step ----
   void update_owned(const kernels::Context& context, optim::Optimizer& optimizer,
                     const optim::OptimizerStep& step);
-  // Null if no node learns from this process.
-  StateObserver* source() const { return local_rank == 0 ? options.source : nullptr; }
+  // Only the leader of a node reports.
+  StateObserver& source() { return local_rank == 0 ? observer : no_observer; }
   bool several_nodes() const { return !remote.empty(); }
   bool rounded() const { return options.bf16_gradients; }
   // Partials travel as this type.

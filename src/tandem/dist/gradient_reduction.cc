@@ -314,7 +314,7 @@ void GradientEngine::finish() {
     s.wait_for_more(since);
     s.advance();
   }
-  if (s.source() != nullptr) s.source()->hold();
+  s.source().hold();
   s.node_barrier("the end of the gradient reduction");
   s.flag_base += static_cast<std::uint32_t>(s.buckets.size());
   s.current_shard = s.next_send = s.next_reduce = s.next_gather = s.recorded = 0;

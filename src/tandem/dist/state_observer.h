@@ -11,21 +11,22 @@
 
 namespace tandem::dist {
 
-// Is informed when the node's state may be read. Called by the thread of the engine.
+// Is informed when the node's state may be read. Called by the thread of the engine. The default of
+// each function does nothing.
 class StateObserver {
  public:
   virtual ~StateObserver() = default;
   // The state may be written to from now on. Returns when no reader is left.
-  virtual void hold() = 0;
+  virtual void hold() {}
   // The mean gradient of `update` is whole in the model, and stays so until keep_gradient().
-  virtual void reduced(const optim::OptimizerStep& update) = 0;
+  virtual void reduced(const optim::OptimizerStep& /*update*/) {}
   // The gradient is overwritten from now on: what has not been sent is copied before.
-  virtual void keep_gradient(ThreadPool& threads) = 0;
+  virtual void keep_gradient(ThreadPool& /*threads*/) {}
   // The state is whole, of `step`, and stays so until hold().
-  virtual void settled(std::uint64_t step) = 0;
+  virtual void settled(std::uint64_t /*step*/) {}
   // This process does not lead its node any more, so it gets no notice when the state is written
   // to.
-  virtual void give_up() = 0;
+  virtual void give_up() {}
 };
 
 // The state that a node has learned while the others trained.

@@ -129,7 +129,7 @@ class Learners : public ::testing::Test {
   void SetUp() override {
     job_.fill();
     engine_.emplace(*job_.alone, job_.context, job_.model,
-                    dist::GradientEngineOptions{.logical_shards = 1, .source = &source_});
+                    dist::GradientEngineOptions{.logical_shards = 1, .source = source_});
   }
   std::unique_ptr<StateLearner> learner_of(StateSource& source, TestNode& node) {
     boards_.push_back(std::make_unique<PeerInfoBoard>(2));
@@ -154,7 +154,7 @@ TEST_P(LearnersOf, BecomeLevelWhileTheJobTrains) {
   job.fill();
   StateSource source(job.model);
   dist::GradientEngine engine(*job.alone, job.context, job.model,
-                              {.logical_shards = 1, .source = &source});
+                              {.logical_shards = 1, .source = source});
   const auto learner = learner_of(source, node);
   train_job_until_level(job, engine, *learner);
   for (int i = 0; i < 3; ++i) job.step(engine);
@@ -175,7 +175,7 @@ TEST_F(Learners, AnUpdateThatTheSourceHasNotSeenIsSentAsItIs) {
   train_until_level(*learner);
   // As synchronize_state() does with a state from elsewhere.
   engine_.emplace(*job_.alone, job_.context, job_.model,
-                  dist::GradientEngineOptions{.logical_shards = 1, .source = &source_});
+                  dist::GradientEngineOptions{.logical_shards = 1, .source = source_});
   for (float& weight : job_.model.weights()) weight += 1;
   job_.model.set_step(job_.model.step() + 1, std::vector<double>{0.0});
   EXPECT_FALSE(learner->reach(job_.model.step())) << "of a state that is not readable yet";
@@ -400,7 +400,7 @@ void meet(const View& view) {
   std::atomic<std::size_t> arrivals{0};
   const auto train = [&] {
     dist::GradientEngine engine(*job.alone, job.context, job.model,
-                                {.logical_shards = 1, .source = &source});
+                                {.logical_shards = 1, .source = source});
     source.serve_state([&](const std::function<bool()>&) { return end_of(board, kSourceRank); });
     do {
       job.step(engine);
@@ -421,8 +421,9 @@ void meet(const View& view) {
           if (view.before_it) view.before_it(node);
         }
         TestNode& own = trains ? job : node;
-        dist::GradientEngine engine(communicator, own.context, own.model,
-                                    {.source = trains ? &source : nullptr});
+        dist::GradientEngineOptions options;
+        if (trains) options.source = source;
+        dist::GradientEngine engine(communicator, own.context, own.model, options);
         const dist::SyncResult synced = engine.synchronize_state(
             {.training_progress = trains ? "progress" : "",
              .arrives =

@@ -40,8 +40,8 @@ class StateTransfer {
   StateSource& source() { return source_; }
   // Called with the engine of each view.
   void take_part_in(dist::GradientEngineOptions& engine) {
-    engine.source = &source_;
-    engine.messages = &messages_;
+    engine.source = source_;
+    engine.messages = messages_;
   }
 
  private:
