@@ -17,8 +17,8 @@ struct RateRule {
 };
 
 // Reads --learning_rate_mapping, {"pattern": rate, …}; `learning_rate` has the factor 1. An empty
-// text has no rules. Throws ConfigError for what is not an object, a rate that is not a number >= 0,
-// a pattern that is not a regular expression, a learning_rate of 0.
+// text has no rules. Throws ConfigError for what is not an object, a rate that is not a number
+// >= 0, a pattern that is not a regular expression, a learning_rate of 0.
 std::vector<RateRule> parse_rate_rules(std::string_view text, double learning_rate);
 
 // Parameters that torch keeps in one of its param_groups.
