@@ -1,5 +1,5 @@
-// Objects that all phases of a job share from the loading of the weights on. run() (job.h) makes it.
-// In an elastic job it outlives the views.
+// Objects that all phases of a job share, from the loading of the weights on. run() (job.h) makes
+// it. In an elastic job it outlives the views.
 #pragma once
 
 #include <chrono>
