@@ -251,12 +251,18 @@ TEST_P(Matrix, AdaptersHaveOneSetOfBits) {
   EXPECT_NE(weights("merged"), weights("model"));
 }
 
-// As AKilledWorkerJoinsAgain, with a frozen base: the worker that joins gets the adapters alone.
+// As AKilledWorkerJoinsAgain, with a base that is frozen in bf16: the worker that joins gets the
+// adapters alone.
 TEST_P(Matrix, AdaptersSurviveAKilledWorker) {
-  const Words more = {"--use_peft", "--max_steps",
-                      "60",         "--save_strategy",
-                      "no",         "--gradient_accumulation_steps",
-                      "2",          "--overwrite_output_dir"};
+  const Words more = {"--use_peft",
+                      "--bf16",
+                      "--max_steps",
+                      "60",
+                      "--save_strategy",
+                      "no",
+                      "--gradient_accumulation_steps",
+                      "2",
+                      "--overwrite_output_dir"};
   run_ok(training("calm", with(more, {"--logical_shards", "2"})));
   std::string log;
   for (const int hold : {250, 1000, 4000}) {  // ms; a busy machine needs more
