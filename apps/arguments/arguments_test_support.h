@@ -36,6 +36,8 @@ inline ParsedRunQa parse_run_qa(std::span<const std::string> words,
 inline job::Request job_request(ParsedRunQa parsed, std::span<const std::string> words) {
   question_answering::CommandLine task(parsed.arguments.data);
   return {.command = shown_command(words, task),
+          .program = {},
+          .families = {},
           .arguments = parsed.arguments,
           .values = to_json(parsed.arguments, task),
           .notes = parsed.notes};
