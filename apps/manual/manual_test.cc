@@ -123,7 +123,7 @@ TEST(Completion, InBash) {
                                               "run_classification", "run_embedding", "run_mlm",
                                               "run_clm", "run_sft", "run_reranker"));
   EXPECT_THAT(bash_offers(script, "tandem run_qa --learning", 2),
-              ::testing::ElementsAre("--learning_rate"));
+              ::testing::ElementsAre("--learning_rate", "--learning_rate_mapping"));
   EXPECT_THAT(bash_offers(script, "tandem run_qa --eval_strategy ''", 3),
               ::testing::ElementsAre("no", "steps", "epoch"));
   EXPECT_THAT(bash_offers(script, "tandem run_qa --eval_strategy st", 3),
