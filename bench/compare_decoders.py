@@ -92,6 +92,8 @@ def write_model(options):
     LlamaForCausalLM(LlamaConfig(**{**SHAPE, "num_hidden_layers": options.layers})).save_pretrained(folder)
     for file in options.tokenizer.iterdir():
         shutil.copy(file, folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": SHAPE["max_position_embeddings"]}))
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     ids_of = lambda text: tokenizer.encode(text, add_special_tokens=False).ids
     story = options.text.read_text()
@@ -135,6 +137,9 @@ def tandem_train(options, kind):
     ends = [entry["train_runtime"] for entry in log if "loss" in entry]
     if len(ends) != steps_of(options):
         sys.exit(f"trainer_state.json has the logs of {len(ends)} steps, expected {steps_of(options)}")
+    seen, expected = log[-1]["num_input_tokens_seen"], options.batch * options.length * steps_of(options)
+    if seen != expected:
+        sys.exit(f"tandem has trained on {seen} tokens, expected {expected}: not comparable")
     seconds = statistics.median(end - begin for begin, end in zip(ends[options.skip - 1 :], ends[options.skip :]))
     return {"seconds": seconds, "memory": int(MEMORY.search(printed)[1])}
 
@@ -260,14 +265,12 @@ def rival_side(options):
     print(json.dumps({"seconds": seconds, "memory": memory, "versions": versions_of(options)}))
 
 
-def words_of(options, kind):
-    names = ("what", "batch", "length", "steps", "skip", "layers", "threads", "scratch", "tokenizer", "text")
-    return ["--types", kind, *(word for name in names for word in (f"--{name}", getattr(options, name)))]
+def rival_flags(options, kind):
+    return rivals.flags_of(options, kind, ("what", "batch", "length", "steps", "skip", "layers", "threads", "scratch", "tokenizer", "text"))
 
 
 def run_rival(options, variant, kind, environment):
-    command = [sys.executable, __file__, "--side", variant, *words_of(options, kind)]
-    return json.loads(rivals.run(command, {"OMP_NUM_THREADS": str(options.threads), **environment}).strip().split("\n")[-1])
+    return rivals.run_side(options, __file__, variant, rival_flags(options, kind), environment)
 
 
 # --- the comparison ---
@@ -301,7 +304,7 @@ def check_tokens(options, kind, sides):
 
 
 def compare(options):
-    rivals.run([sys.executable, __file__, "--side", "model", *words_of(options, "f32")], {})
+    rivals.run([sys.executable, __file__, "--side", "model", *rival_flags(options, "f32")], {})
     unit = UNITS[options.what]
     print(
         f"{options.what}, SmolLM2-135M's shape, {options.batch} x {options.length} tokens, {options.threads} threads, {options.rounds} rounds; seconds for {unit}, median (min - max); MiB"
@@ -314,15 +317,8 @@ def compare(options):
         versions.update(found)
         if options.what == "generate":
             check_tokens(options, kind, sides)
-        ours = statistics.median(times["tandem", ""])
-        for side, values in times.items():
-            seconds, held = rivals.spread(values), rivals.spread(memory[side])
-            ratio = "" if side[0] == "tandem" else f"   tandem is {seconds['median'] / ours:.2f} times as fast"
-            print(
-                f"  {kind:4} {' '.join(side):24} {seconds['median']:8.4f}  ({seconds['min']:.4f} - {seconds['max']:.4f})  {held['median']:6.0f}{ratio}",
-                flush=True,
-            )
-            results.append({"side": side[0], "allocator": side[1], "dtype": kind, "seconds": seconds, "memory": held["median"]})
+        held = {side: statistics.median(values) for side, values in memory.items()}
+        results += rivals.print_times(kind, times, lambda side, held=held: (f"  {held[side]:6.0f}", {"memory": held[side]}))
     if options.json:
         setting = {name: getattr(options, name) for name in ("what", "batch", "length", "threads", "rounds", "steps", "skip")}
         setting |= {"model": "SmolLM2-135M", "lengths": "full", "rival": "peft" if options.what == "lora" else "transformers"}

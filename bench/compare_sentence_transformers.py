@@ -116,9 +116,9 @@ def write_model(options):
 
 def write_inputs(options):
     """The model, rows to train, texts to embed and passages to rank."""
-    rivals.run([sys.executable, __file__, "--side", "model", *words_of(options, "f32")], {})
+    rivals.run([sys.executable, __file__, "--side", "model", *rival_flags(options, "f32")], {})
     if any(name in WITHOUT_BF16 for name in options.variants.split(",")):
-        rivals.run([sys.executable, __file__, "--side", "export", *words_of(options, "f32")], {})
+        rivals.run([sys.executable, __file__, "--side", "export", *rival_flags(options, "f32")], {})
     pairs = pairs_of(options)
     if options.one_length:
         pairs = of_one_length(pairs)
@@ -326,14 +326,12 @@ def rival_side(options):
     print(json.dumps({"seconds": work(options), "versions": versions_of(options.side)}))
 
 
-def words_of(options, kind):
-    names = ("what", "model", "texts", "loss", "batch", "mini_batch_size", "steps", "threads", "scratch", "tokenizer")
-    return ["--types", kind, *(word for name in names for word in (f"--{name}", getattr(options, name)))]
+def rival_flags(options, kind):
+    return rivals.flags_of(options, kind, ("what", "model", "texts", "loss", "batch", "mini_batch_size", "steps", "threads", "scratch", "tokenizer"))
 
 
 def run_rival(options, variant, kind, environment):
-    command = [sys.executable, __file__, "--side", variant, *words_of(options, kind)]
-    return json.loads(rivals.run(command, {"OMP_NUM_THREADS": str(options.threads), **environment}).strip().split("\n")[-1])
+    return rivals.run_side(options, __file__, variant, rival_flags(options, kind), environment)
 
 
 # --- the comparison ---
@@ -372,12 +370,7 @@ def compare(options):
         times, found = rivals.in_turns(sides, options.rounds, kind, "seconds")
         versions.update(found)
         check(options, kind, sides)
-        ours = statistics.median(times["tandem", ""])
-        for side, values in times.items():
-            seconds = rivals.spread(values)
-            ratio = "" if side[0] == "tandem" else f"   tandem is {seconds['median'] / ours:.2f} times as fast"
-            print(f"  {kind:4} {' '.join(side):24} {seconds['median']:8.4f}  ({seconds['min']:.4f} - {seconds['max']:.4f}){ratio}", flush=True)
-            results.append({"side": side[0], "allocator": side[1], "dtype": kind, "seconds": seconds})
+        results += rivals.print_times(kind, times)
     if options.json:
         setting = {name: getattr(options, name) for name in ("what", "model", "loss", "batch", "threads", "rounds", "steps")}
         setting |= {"lengths": f"{options.texts}, one length" if options.one_length else options.texts, "rival": "sentence-transformers", "skip": WARM_STEPS}

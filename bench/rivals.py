@@ -261,6 +261,30 @@ def spread(values):
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
+def print_times(kind, times, more=lambda side: ("", {})):
+    """Prints the seconds of all sides, and returns them as rows of the JSON file; more(side): a further column, and its figures."""
+    ours = statistics.median(times["tandem", ""])
+    rows = []
+    for side, values in times.items():
+        seconds = spread(values)
+        column, figures = more(side)
+        ratio = "" if side[0] == "tandem" else f"   tandem is {seconds['median'] / ours:.2f} times as fast"
+        print(f"  {kind:4} {' '.join(side):24} {seconds['median']:8.4f}  ({seconds['min']:.4f} - {seconds['max']:.4f}){column}{ratio}", flush=True)
+        rows.append({"side": side[0], "allocator": side[1], "dtype": kind, "seconds": seconds, **figures})
+    return rows
+
+
+def flags_of(options, kind, names):
+    """The command line that gives another process of a script these options."""
+    return ["--types", kind, *(word for name in names for word in (f"--{name}", getattr(options, name)))]
+
+
+def run_side(options, script, side, flags, environment):
+    """The JSON in the last line that `script --side SIDE` prints."""
+    command = [sys.executable, script, "--side", side, *flags]
+    return json.loads(run(command, {"OMP_NUM_THREADS": str(options.threads), **environment}).strip().split("\n")[-1])
+
+
 def columns_of(options, run_side):
     """{(variant, allocator): a function that runs the rival so}; run_side(variant, variables)."""
     return {
@@ -284,12 +308,7 @@ def compare(options, script):
         }
         times, found = in_turns(sides, options.rounds, kind, "seconds")
         versions.update(found)
-        ours = statistics.median(times["tandem", ""])
-        for side, values in times.items():
-            seconds = spread(values)
-            ratio = "" if side[0] == "tandem" else f"   tandem is {seconds['median'] / ours:.2f} times as fast"
-            print(f"  {kind:4} {' '.join(side):24} {seconds['median']:8.4f}  ({seconds['min']:.4f} - {seconds['max']:.4f}){ratio}", flush=True)
-            results.append({"side": side[0], "allocator": side[1], "dtype": kind, "seconds": seconds})
+        results += print_times(kind, times)
     if options.json:
         setting = {name: getattr(options, name) for name in ("model", "task", "batch", "seq", "lengths", "rival_padding", "threads", "rounds", "steps", "skip")}
         pathlib.Path(options.json).write_text(
