@@ -3,66 +3,10 @@
 #include <algorithm>
 
 #include "tandem/core/error.h"
-#include "tandem/kernels/kernel_test_support.h"
+#include "tandem/kernels/attention_test_support.h"
 
 namespace tandem::kernels::testing {
 namespace {
-
-struct Shape {
-  std::vector<std::uint32_t> lengths;
-  std::uint32_t pads;
-  std::size_t heads, head_dim;
-  std::size_t key_heads = 0;  // 0: heads
-
-  AttentionShape attention(const Window& window = {}) const {
-    return {heads, head_dim, key_heads, window};
-  }
-};
-
-const Shape kShapes[] = {{{1}, 0, 1, 32},       {{5, 1, 7}, 0, 2, 32},   {{17, 65}, 3, 2, 64},
-                         {{384, 33}, 5, 1, 32}, {{129, 64}, 64, 1, 128}, {{40, 9}, 2, 3, 20},
-                         {{70}, 1, 1, 256},     {{31}, 0, 2, 7},         {{145}, 20, 1, 33}};
-
-enum class Bias { kNone, kByDistance };
-
-template <class T>
-struct Case {
-  Case(const Shape& s, float p, Bias with = Bias::kNone)
-      : shape(s),
-        batch(s.lengths, s.pads),
-        hidden(s.attention().out_width()),
-        width(s.attention().qkv_width()),
-        dropout{.p = p, .seed = 42, .step = 3, .site = dropout_site(1, kAttentionSite)},
-        qkv(random_values<T>(batch.rows() * width, 1)),
-        grad_out(random_values<T>(batch.rows() * hidden, 2)) {
-    if (with == Bias::kNone) return;
-    // A reach beyond the longest sequence: the rest of the band is not read.
-    reach = *std::max_element(s.lengths.begin(), s.lengths.end()) + 2;
-    band = random_values<float>(s.heads * (2 * reach + 1), 3);
-  }
-  bool has_bias() const { return !band.empty(); }
-  PositionBias bias() const { return {.reach = reach, .values = band.data()}; }
-  // The bias of a key for a query of a head.
-  double bias_of(std::size_t head, std::size_t row, std::size_t key) const {
-    return has_bias() ? static_cast<double>(band[head * (2 * reach + 1) + reach + key - row]) : 0.0;
-  }
-
-  Shape shape;
-  Batch batch;
-  std::size_t hidden, width;
-  Dropout dropout;
-  std::vector<T> qkv, grad_out;
-  std::size_t reach = 0;
-  std::vector<float> band;  // empty: no bias
-  Window window;
-};
-
-template <class T>
-Case<T> windowed(const Window& window, const Shape& shape, float p, Bias bias = Bias::kNone) {
-  Case<T> c(shape, p, bias);
-  c.window = window;
-  return c;
-}
 
 // Less than a block of queries and more, odd and even; 64 is ModernBERT's.
 constexpr std::size_t kWindows[] = {0, 3, 16, 64};
@@ -74,32 +18,6 @@ const Shape kGroupedShapes[] = {{{1}, 0, 2, 32, 1},
                                 {{200}, 40, 6, 20, 2}};
 // Several blocks; pad rows without keys; a sequence that its window holds.
 const Shape kLongShapes[] = {{{300, 20}, 0, 2, 32}, {{150}, 40, 1, 64}, {{200}, 3, 2, 20}};
-
-template <class T>
-struct Results {
-  std::vector<T> out;
-  std::vector<float> log_sum_exp;
-  std::vector<T> grad_qkv;
-  std::vector<float> grad_bias;
-};
-
-template <class T>
-Results<T> run(const Context& ctx, const Case<T>& c, const Results<T>* forward = nullptr) {
-  Results<T> r{
-      std::vector<T>(c.batch.rows() * c.hidden), std::vector<float>(c.shape.heads * c.batch.rows()),
-      std::vector<T>(c.qkv.size(), to_storage<T>(7.0f)), std::vector<float>(c.band.size())};
-  const PositionBias bias = c.bias();
-  const PositionBias* const added = c.has_bias() ? &bias : nullptr;
-  const AttentionShape shape = c.shape.attention(c.window);
-  attention_forward(ctx, c.batch.sequences(), shape, c.dropout, c.qkv.data(), r.out.data(),
-                    r.log_sum_exp.data(), added);
-  // Both versions differentiate the same saved values, so that only backward is compared.
-  const Results<T>& saved = forward != nullptr ? *forward : r;
-  attention_backward(ctx, c.batch.sequences(), shape, c.dropout, c.qkv.data(), saved.out.data(),
-                     saved.log_sum_exp.data(), c.grad_out.data(), r.grad_qkv.data(), added,
-                     r.grad_bias.data());
-  return r;
-}
 
 bool outside(const Window& window, std::size_t row, std::size_t key) {
   return key > row ? key - row > window.after : row - key > window.before;
@@ -393,117 +311,6 @@ TEST(Attention, ACausalRowDoesNotDependOnLaterRows) {
   }
 }
 
-// Rows of one text in several sequences, each behind its own number of rows: of sequence i
-// counts[i] rows behind pasts[i].
-template <class T>
-void behind(const Context& context, const Case<T>& c, const std::vector<std::size_t>& pasts,
-            const std::vector<std::size_t>& counts, std::vector<T>& keys, std::vector<T>& out,
-            std::vector<float>& log_sum_exp) {
-  std::vector<T> q;
-  std::vector<std::uint32_t> past, row_begin{0}, key_count;
-  for (std::size_t i = 0; i < pasts.size(); ++i) {
-    const auto from = c.qkv.begin() + static_cast<std::ptrdiff_t>(pasts[i] * c.width);
-    q.insert(q.end(), from, from + static_cast<std::ptrdiff_t>(counts[i] * c.width));
-    past.push_back(static_cast<std::uint32_t>(pasts[i]));
-    key_count.push_back(static_cast<std::uint32_t>(counts[i]));
-    row_begin.push_back(row_begin.back() + key_count.back());
-  }
-  const std::vector<T*> kept(pasts.size(), keys.data());
-  attention_forward_behind<T>(context, {row_begin, key_count, {}}, c.shape.attention(c.window),
-                              past, q.data(), c.width, kept, out.data(), log_sum_exp.data());
-}
-
-// The keys and values of the only sequence of a case, as generation keeps them.
-template <class T>
-std::vector<T> kept_keys(const Case<T>& c) {
-  std::vector<T> keys;
-  for (std::size_t row = 0; row < c.batch.rows(); ++row) {
-    const auto from = c.qkv.begin() + static_cast<std::ptrdiff_t>(row * c.width);
-    keys.insert(keys.end(), from + static_cast<std::ptrdiff_t>(c.hidden),
-                from + static_cast<std::ptrdiff_t>(c.width));
-  }
-  return keys;
-}
-
-// The last rows of a sequence from kept keys and values, some or one at a time.
-template <class T>
-void rows_behind_have_the_same_bits(const std::string& implementation) {
-  Runtime runtime("attention=" + implementation, 2, kPrecisionOf<T>);
-  const Case<T> c = windowed<T>(Window::causal(), {{150}, 0, 4, 20, 2}, 0.0f);
-  const Results<T> all = run(runtime.context(), c);
-  std::vector<T> keys = kept_keys(c);
-  const std::pair<std::size_t, std::size_t> parts[] = {{0, 1},  {0, 150}, {1, 1},  {63, 2},
-                                                       {64, 1}, {70, 80}, {149, 1}};
-  for (const auto& [past, count] : parts) {
-    std::vector<T> out(count * c.hidden);
-    std::vector<float> log_sum_exp(4 * count);
-    behind<T>(runtime.context(), c, {past}, {count}, keys, out, log_sum_exp);
-    const auto want = all.out.begin() + static_cast<std::ptrdiff_t>(past * c.hidden);
-    EXPECT_TRUE(
-        same_bits(out, std::vector<T>(want, want + static_cast<std::ptrdiff_t>(count * c.hidden))))
-        << implementation << ", " << count << " rows behind " << past;
-    EXPECT_EQ(log_sum_exp[count], all.log_sum_exp[150 + past]) << implementation;
-  }
-  // Several sequences at once, the second with the first row of all.
-  const std::vector<std::size_t> pasts = {64, 0, 149, 3}, counts = {1, 1, 1, 30};
-  std::vector<T> out(33 * c.hidden), single(30 * c.hidden);
-  std::vector<float> log_sum_exp(4 * 33), single_log(4 * 30);
-  behind<T>(runtime.context(), c, pasts, counts, keys, out, log_sum_exp);
-  auto found = out.begin();
-  for (std::size_t i = 0; i < pasts.size(); ++i) {
-    behind<T>(runtime.context(), c, {pasts[i]}, {counts[i]}, keys, single, single_log);
-    const auto size = static_cast<std::ptrdiff_t>(counts[i] * c.hidden);
-    EXPECT_TRUE(same_bits(std::vector<T>(found, found + size),
-                          std::vector<T>(single.begin(), single.begin() + size)))
-        << implementation << ", sequence " << i;
-    found += size;
-  }
-}
-
-// One row alone takes a path of its own: every number of keys, query heads with and without keys of
-// their own, more of them than a product has rows, heads of whole vectors and others.
-template <class T>
-void single_rows_have_the_same_bits(const std::string& implementation) {
-  struct Heads {
-    std::size_t heads, key_heads, head_dim;
-  };
-  Runtime runtime("attention=" + implementation, 2, kPrecisionOf<T>);
-  for (const Heads& one : {Heads{9, 3, 64}, Heads{2, 2, 64}, Heads{4, 2, 128}, Heads{11, 1, 40},
-                           Heads{17, 1, 32}, Heads{6, 2, 7}}) {
-    SCOPED_TRACE(fmt::format("{}: {} heads, {} of keys, {} columns", implementation, one.heads,
-                             one.key_heads, one.head_dim));
-    const Shape shape{{70}, 0, one.heads, one.head_dim, one.key_heads};
-    const Case<T> c = windowed<T>(Window::causal(), shape, 0.0f);
-    const Results<T> all = run(runtime.context(), c);
-    std::vector<T> keys = kept_keys(c);
-    for (std::size_t past = 0; past < 70; ++past) {
-      std::vector<T> out(c.hidden);
-      std::vector<float> log_sum_exp(one.heads);
-      behind<T>(runtime.context(), c, {past}, {1}, keys, out, log_sum_exp);
-      const auto want = all.out.begin() + static_cast<std::ptrdiff_t>(past * c.hidden);
-      ASSERT_TRUE(
-          same_bits(out, std::vector<T>(want, want + static_cast<std::ptrdiff_t>(c.hidden))))
-          << past;
-      for (std::size_t head = 0; head < one.heads; ++head)
-        ASSERT_EQ(log_sum_exp[head], all.log_sum_exp[head * 70 + past]) << past;
-    }
-  }
-}
-
-TEST(Attention, ASingleRowBehindKeptKeysHasItsBits) {
-  for (const std::string& name : running_implementations("attention"))
-    single_rows_have_the_same_bits<bfloat16>(name);
-  for (const std::string& name : running_implementations("attention", Precision::kFloat32))
-    single_rows_have_the_same_bits<float>(name);
-}
-
-TEST(Attention, RowsBehindKeptKeysHaveTheirBits) {
-  for (const std::string& name : running_implementations("attention"))
-    rows_behind_have_the_same_bits<bfloat16>(name);
-  for (const std::string& name : running_implementations("attention", Precision::kFloat32))
-    rows_behind_have_the_same_bits<float>(name);
-}
-
 TEST(Attention, HeadsMustBeAMultipleOfTheirKeys) {
   Runtime runtime;
   const Case<float> c({{3}, 0, 4, 8, 2}, 0.0f);
@@ -689,34 +496,6 @@ TEST(Attention, SequencesDoNotDependOnPackingOrPadding) {
     };
     EXPECT_TRUE(same_bits(forward(30), forward(37))) << name;
   }
-}
-
-template <class T>
-void first_rows_alone(const std::string& implementation) {
-  Runtime runtime("attention=" + implementation, 2, kPrecisionOf<T>);
-  for (const Shape& shape : kShapes) {
-    const Case<T> c = windowed<T>(Window::around(11), shape, 0.1f, Bias::kByDistance);
-    const PositionBias bias = c.bias();
-    const Results<T> all = run(runtime.context(), c);
-    const T untouched = to_storage<T>(7.0f);
-    std::vector<T> want(all.out.size(), untouched), out = want;
-    std::vector<float> log_sum_exp(all.log_sum_exp.size());
-    attention_forward_first_rows(runtime.context(), c.batch.sequences(), shape.attention(c.window),
-                                 c.dropout, c.qkv.data(), out.data(), log_sum_exp.data(), &bias);
-    for (std::size_t i = 0; i < shape.lengths.size(); ++i) {
-      const std::size_t begin = c.batch.sequences().row_begin[i] * c.hidden;
-      std::copy_n(all.out.begin() + begin, c.hidden, want.begin() + begin);
-    }
-    EXPECT_TRUE(same_bits(out, want)) << implementation << " " << shape.head_dim;
-  }
-}
-
-TEST(Attention, FirstRowsAloneHaveTheSameBits) {
-  for (const std::string& name : fast_implementations("attention", Precision::kFloat32))
-    first_rows_alone<float>(name);
-  for (const std::string& name : fast_implementations("attention", Precision::kBfloat16))
-    first_rows_alone<bfloat16>(name);
-  first_rows_alone<float>("reference");
 }
 
 TEST(Attention, SameBitsForAnyNumberOfThreads) {
