@@ -369,6 +369,7 @@ TEST(RateRules, WhatIsWrongIsNamed) {
   const auto message = [](std::string_view text, double rate = 1) {
     try {
       nn::ParameterLayout layout;
+      layout.add("fixed", {4}, nn::ParameterKind::kEmbedding, /*trainable=*/false);
       layout.add("weight", {4}, nn::ParameterKind::kWeight);
       make_optimizer({.rates = parse_rate_rules(text, rate)}, layout);
     } catch (const ConfigError& error) {
@@ -383,7 +384,7 @@ TEST(RateRules, WhatIsWrongIsNamed) {
   EXPECT_THAT(message(R"({"wei": "1"})"), HasSubstr("'wei' has \"1\", expected"));
   EXPECT_THAT(message(R"({"(": 1})"), HasSubstr("'(' is not a regular expression"));
   EXPECT_THAT(message(R"({"bias": 1})"),
-              HasSubstr("'bias' is in no name of a trained parameter; expected a part of a name "
+              HasSubstr("'bias' matches no trained parameter; expected a part of a name "
                         "such as weight"));
   EXPECT_THAT(message(R"({"wei": 1})", 0), HasSubstr("--learning_rate is 0"));
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <regex>
 
@@ -30,9 +31,10 @@ double rate_of(const std::string& pattern, const nlohmann::ordered_json& value) 
 
 [[noreturn]] void found_nothing(const RateRule& rule,
                                 const std::vector<const nn::ParameterSpec*>& parameters) {
-  raise<ConfigError>(
-      "{}: '{}' is in no name of a trained parameter; expected a part of a name such as {}", kFlag,
-      rule.pattern, parameters.empty() ? "none" : parameters.front()->name);
+  const auto trained =
+      std::ranges::find_if(parameters, [](const auto* one) { return one->trainable; });
+  raise<ConfigError>("{}: '{}' matches no trained parameter; expected a part of a name such as {}",
+                     kFlag, rule.pattern, trained == parameters.end() ? "none" : (*trained)->name);
 }
 
 }  // namespace
