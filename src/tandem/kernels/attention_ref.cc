@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <vector>
 
 #include "tandem/kernels/attention.h"
 #include "tandem/kernels/kernel_tables.h"
@@ -22,10 +23,30 @@ std::ptrdiff_t distance(std::size_t row, std::size_t key) {
   return static_cast<std::ptrdiff_t>(key) - static_cast<std::ptrdiff_t>(row);
 }
 
+// The query and the key of the distance between two rows.
+template <class T>
+struct Position {
+  Position(const AttentionHead<T>& h, std::size_t row_of_query, std::size_t key_row)
+      : row(static_cast<std::size_t>(h.positions->row_of[distance(row_of_query, key_row)])),
+        query(h.positions->queries + row * h.positions->ld),
+        key(h.positions->keys + row * h.positions->ld) {}
+  std::size_t row;
+  const T *query, *key;
+};
+
+template <class T>
+double position_score(const AttentionHead<T>& h, std::size_t row, std::size_t key) {
+  const Position<T> at(h, row, key);
+  const T* const query = h.q + (row - h.first_row) * h.ld_q;
+  return (dot(h.head_dim, query, at.key) + dot(h.head_dim, h.k + key * h.ld_qkv, at.query)) *
+         static_cast<double>(h.scale);
+}
+
 template <class T>
 double score(const AttentionHead<T>& h, std::size_t row, std::size_t key) {
   const double product = dot(h.head_dim, h.q + (row - h.first_row) * h.ld_q, h.k + key * h.ld_qkv) *
                          static_cast<double>(h.scale);
+  if (h.positions != nullptr) return product + position_score(h, row, key);
   return h.bias == nullptr ? product : product + static_cast<double>(h.bias[distance(row, key)]);
 }
 
@@ -121,6 +142,20 @@ Element element(const AttentionHeadBackward<T>& b, std::size_t row, std::size_t 
   return {p, f, p * (grad_p - delta)};
 }
 
+// Element d of a key, or of a query, with that of its position.
+template <class T>
+double key_at(const AttentionHead<T>& h, std::size_t row, std::size_t key, std::size_t d) {
+  const double value = static_cast<double>(to_float(h.k[key * h.ld_qkv + d]));
+  if (h.positions == nullptr) return value;
+  return value + static_cast<double>(to_float(Position<T>(h, row, key).key[d]));
+}
+template <class T>
+double query_at(const AttentionHead<T>& h, std::size_t row, std::size_t key, std::size_t d) {
+  const double value = static_cast<double>(to_float(h.q[row * h.ld_qkv + d]));
+  if (h.positions == nullptr) return value;
+  return value + static_cast<double>(to_float(Position<T>(h, row, key).query[d]));
+}
+
 // Gradients of the queries, one row at a time:  dQ = scale dS K.
 template <class T>
 void backward_queries(const AttentionHeadBackward<T>& b) {
@@ -131,7 +166,7 @@ void backward_queries(const AttentionHeadBackward<T>& b) {
     for (std::size_t key = keys.begin; key < keys.end; ++key) {
       const double grad_score = element(b, row, key).grad_score * static_cast<double>(h.scale);
       for (std::size_t d = 0; d < h.head_dim; ++d) {
-        grad_q[d] += grad_score * static_cast<double>(to_float(h.k[key * h.ld_qkv + d]));
+        grad_q[d] += grad_score * key_at(h, row, key, d);
       }
     }
     for (std::size_t d = 0; d < h.head_dim; ++d) {
@@ -161,8 +196,7 @@ void add_key_value(const AttentionHeadBackward<T>& b, std::size_t key, double* g
   for (std::size_t row = rows.begin; row < rows.end; ++row) {
     const Element e = element(b, row, key);
     for (std::size_t d = 0; d < h.head_dim; ++d) {
-      grad_k[d] += e.grad_score * static_cast<double>(h.scale) *
-                   static_cast<double>(to_float(h.q[row * h.ld_qkv + d]));
+      grad_k[d] += e.grad_score * static_cast<double>(h.scale) * query_at(h, row, key, d);
       grad_v[d] +=
           e.probability * e.factor * static_cast<double>(to_float(b.grad_out[row * h.ld_out + d]));
     }
@@ -203,14 +237,38 @@ void backward_bias(const AttentionHeadBackward<T>& b) {
   }
 }
 
+// Adds the gradients of the positions: of each query its scores' share goes to the key of their
+// distance, of each key to the query of it.
+template <class T>
+void backward_positions(const AttentionHeadBackward<T>& b) {
+  const AttentionHead<T>& h = b.head;
+  const std::size_t D = h.head_dim;
+  std::vector<double> queries(h.positions->rows * D), keys(queries.size());
+  for (std::size_t row = 0; row < h.rows; ++row) {
+    for (std::size_t key = 0; key < h.keys; ++key) {
+      const double grad_score = element(b, row, key).grad_score * static_cast<double>(h.scale);
+      const std::size_t at = Position<T>(h, row, key).row * D;
+      for (std::size_t d = 0; d < D; ++d) {
+        keys[at + d] += grad_score * static_cast<double>(to_float(h.q[row * h.ld_qkv + d]));
+        queries[at + d] += grad_score * static_cast<double>(to_float(h.k[key * h.ld_qkv + d]));
+      }
+    }
+  }
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    b.grad_position_queries[i] += static_cast<float>(queries[i]);
+    b.grad_position_keys[i] += static_cast<float>(keys[i]);
+  }
+}
+
 template <class T>
 void backward(const AttentionHeadBackward<T>& b) {
   for (std::size_t i = 0; i < b.head.group; ++i) backward_queries(query_head(b, i));
   backward_keys_values(b);
   if (b.grad_bias != nullptr) backward_bias(b);
+  if (b.head.positions != nullptr) backward_positions(b);
 }
 
-std::size_t scratch_size(std::size_t, std::size_t, const Window&) { return 1; }
+std::size_t scratch_size(std::size_t, std::size_t, const Window&, std::size_t) { return 1; }
 
 constexpr AttentionOf<float> kReferenceF32 = {forward<float>, backward<float>, scratch_size};
 constexpr AttentionOf<bfloat16> kReferenceBf16 = {forward<bfloat16>, backward<bfloat16>,

@@ -11,14 +11,16 @@
 //   delta = row sums of dO O.
 // A bias by distance is added to each row of scores before its softmax. The band's values for a row
 // begin at the row's first distance; the gradient sums the rows of dS there, in their order.
+// Relative positions are added to the scores of a block before its softmax
+// (attention_positions.h).
 // With a window, a block computes the scores of the keys that its queries reach, and the softmax of
 // a row those in its window: work is proportional to the window. A causal block ends at its own
 // rows.
 // Query heads that share K and V pass one after the other. They share the packed K and V, and their
 // gradients add up in the same memory.
 // One row of each query head (a step of generation, or the first rows of sequences) takes another
-// path with the same sums: the query heads are the rows of the products, K is packed one panel at a
-// time into the L1 cache, and V is read where it lies.
+// path with the same sums, unless it has relative positions: the query heads are the rows of the
+// products, K is packed one panel at a time into the L1 cache, and V is read where it lies.
 // Rows are padded to kMr, columns to kNr and reductions to kDepth units; padding is zero or is
 // never read as part of a reduction.
 //
@@ -46,6 +48,7 @@
 #include <numbers>
 #include <type_traits>
 
+#include "tandem/kernels/attention_positions.h"
 #include "tandem/kernels/attention_window.h"
 #include "tandem/kernels/dropout_simd.h"
 #include "tandem/kernels/gemm_simd.h"
@@ -89,6 +92,7 @@ struct Attention {
   using Window = AttentionWindow<Products>;
   using Keys = typename Window::Keys;
   using Columns = typename Window::Columns;
+  using Positions = AttentionPositions<Products, Attention>;
 
   // Matrices of one head in scratch memory. Rows of scores have the width of their block.
   struct Scratch {
@@ -103,6 +107,7 @@ struct Attention {
     GemmUnit* transposed;                        // [kBlock / kReduced] units, width: pairs_at()
     float* grad_scores;                          // [kBlock, width]
     float *grad_k, *grad_v;                      // from multiply_transposed(), keys times columns
+    typename Positions::Scratch positions;       // of heads with positions
 
     Scratch(const AttentionHead<T>& h)
         : keys(padded(h.keys)), columns(padded(h.head_dim)), head_depth(depth(h.head_dim)) {
@@ -127,15 +132,26 @@ struct Attention {
       grad_out = take_units(kBlock * columns);
       queries_across = take_units(kBlock * columns);
       grad_out_across = take_units(kBlock * columns);
-      transposed = take_units(scores_size);
       grad_scores = take(scores_size);
       grad_k = take(matrix);
       grad_v = take(matrix);
+      const std::size_t num_positions = h.positions == nullptr ? 0 : h.positions->rows;
+      transposed = take_units(transposed_size(scores_size, num_positions));
+      if (h.positions != nullptr) positions = {h, columns, scores_size, memory};
+    }
+    static std::size_t transposed_size(std::size_t scores_size, std::size_t num_positions) {
+      const std::size_t of_positions = kBlock * padded(num_positions);
+      return of_positions > scores_size ? of_positions : scores_size;
     }
     static std::size_t size(std::size_t num_keys, std::size_t head_dim,
-                            const tandem::kernels::Window& window) {
+                            const tandem::kernels::Window& window, std::size_t num_positions) {
+      const std::size_t scores_size = kBlock * Window::widest(num_keys, window);
+      const std::size_t of_positions =
+          num_positions == 0
+              ? 0
+              : Positions::Scratch::size(num_keys, padded(head_dim), num_positions, scores_size);
       return 6 * padded(num_keys) * padded(head_dim) + 5 * kBlock * padded(head_dim) +
-             3 * kBlock * Window::widest(num_keys, window);
+             2 * scores_size + transposed_size(scores_size, num_positions) + of_positions;
     }
   };
 
@@ -287,11 +303,12 @@ struct Attention {
   }
 
   static void forward(const AttentionHead<T>& h) {
-    if (h.rows - h.first_row == 1) return forward_row(h);
+    if (h.positions == nullptr && h.rows - h.first_row == 1) return forward_row(h);
     Products products;
     const Scratch s(h);
     pack_transpose(h.keys, h.head_dim, h.k, h.ld_qkv, s.k_along);
     pack_rows(h.keys, h.head_dim, h.v, h.ld_qkv, s.v_across);
+    if (h.positions != nullptr) Positions::begin(products, h, s);
     for (std::size_t i = 0; i < h.group; ++i) {
       const AttentionHead<T> head = query_head(h, i);
       for (std::size_t first = h.first_row; first < h.rows; first += kBlock)
@@ -324,6 +341,7 @@ struct Attention {
     const std::size_t at = first - h.first_row;
     stage(rows, h.head_dim, h.q + at * h.ld_q, h.ld_q, s.queries);
     multiply_along(products, s, keys, rows, s.queries, s.k_along, s.scores);
+    if (h.positions != nullptr) Positions::add_to_scores(products, h, s, keys, first, rows);
     RowSum sums[kBlock];
     for (std::size_t i = 0; i < rows; ++i) {
       const std::size_t row = first + i;
@@ -391,6 +409,14 @@ struct Attention {
                       __attribute__((always_inline)) { at.store(at.load(from) * scale, to); });
   }
 
+  static void store_sum(std::size_t head_dim, const float* a, const float* b, float factor, T* to) {
+    const V scale = V::set1(factor);
+    for_each_vector<V>(
+        head_dim, [&](auto at) __attribute__((always_inline)) {
+          at.store((at.load(a) + at.load(b)) * scale, to);
+        });
+  }
+
   static float dot_row(std::size_t head_dim, const T* a, const T* b) {
     Row sum = Row::zero();
     for_each_vector<Row>(
@@ -400,18 +426,24 @@ struct Attention {
     return Row::sum(sum);
   }
 
-  // One row: scores become dropout(P), grad_scores (which hold dO V^T) become dS. grad_bias: where
-  // kBias, dS is added to it before it is rounded.
-  template <bool kBias>
+  // Another reader of dS before it is rounded: none, the sums by distance, which it is added to, or
+  // rows of their own.
+  enum class Sums { kNone, kByDistance, kRows };
+
+  // One row: scores become dropout(P), grad_scores (which hold dO V^T) become dS. other: for the
+  // other reader, the sums from the distance 0 or the row.
+  template <Sums kSums>
   static void backward_row(const AttentionHead<T>& h, const Keys& keys, std::size_t row,
                            float delta, float* scores, float* grad_scores,
-                           [[maybe_unused]] float* grad_bias) {
+                           [[maybe_unused]] float* other) {
     const Columns at_row = Window::columns_of_row(h, keys, row);
     const std::ptrdiff_t distance = prepare_row(h, keys, row, at_row, scores);
     const std::size_t start = at_row.start;
     const float *p_from = scores + start, *grad_from = grad_scores + start;
     Element *p_to = in_place(scores) + start, *grad_to = in_place(grad_scores) + start;
-    [[maybe_unused]] float* bias_to = kBias ? grad_bias + distance : nullptr;
+    [[maybe_unused]] float* other_to = nullptr;
+    if constexpr (kSums == Sums::kByDistance) other_to = other + distance;
+    if constexpr (kSums == Sums::kRows) other_to = other + start;
     const V shift = V::set1(-h.log_sum_exp[row] * kLog2E);
     const V scales = V::set1(h.scale * kLog2E);
     const V offset = V::set1(delta);
@@ -422,7 +454,9 @@ struct Attention {
           const V grad_p = at.load(grad_from);
           Inner::store_operand(at, p * factor, p_to);
           const V grad_score = p * V::fma(factor, grad_p, V::zero() - offset);
-          if constexpr (kBias) at.store(at.load(bias_to) + grad_score, bias_to);
+          if constexpr (kSums == Sums::kByDistance)
+            at.store(at.load(other_to) + grad_score, other_to);
+          if constexpr (kSums == Sums::kRows) at.store(grad_score, other_to);
           Inner::store_operand(at, grad_score, grad_to);
         });
     clear_around(keys, at_row, in_place(scores));
@@ -464,6 +498,10 @@ struct Attention {
     pack_transpose(h.keys, h.head_dim, h.v, h.ld_qkv, s.v_along);
     pack_rows(h.keys, h.head_dim, h.k, h.ld_qkv, s.k_across);
     if (b.grad_bias != nullptr) clear_bias(b);
+    if (h.positions != nullptr) {
+      Positions::begin(products, h, s);
+      Positions::begin_backward(h, s);
+    }
     const bool cleared = !Window::reaches_all(h.window);
     if (cleared) clear_key_gradients(s);
     for (std::size_t i = 0; i < h.group; ++i) {
@@ -473,8 +511,31 @@ struct Attention {
                        /*accumulate=*/cleared || i > 0 || first > 0);
       }
     }
-    store_key_gradient(h, s, s.grad_k, h.scale, b.grad_k);
+    if (h.positions != nullptr) {
+      store_position_gradients(products, b, s);
+    } else {
+      store_key_gradient(h, s, s.grad_k, h.scale, b.grad_k);
+      clear_pad_rows(h, b.grad_k);
+    }
     store_key_gradient(h, s, s.grad_v, 1.0f, b.grad_v);
+    clear_pad_rows(h, b.grad_v);
+  }
+
+  // The gradient of the keys, with the part of the positions, and those of the positions.
+  static void store_position_gradients(Products& products, const AttentionHeadBackward<T>& b,
+                                       const Scratch& s) {
+    const AttentionHead<T>& h = b.head;
+    Positions::backward_keys(
+        products, h, s, [&](std::size_t first, std::size_t count, const float* share) {
+          const float* rows =
+              Products::gradient_rows(s.keys, s.columns, first, count, s.grad_k, s.out);
+          for (std::size_t i = 0; i < count; ++i) {
+            store_sum(h.head_dim, rows + i * s.columns, share + i * s.columns, h.scale,
+                      b.grad_k + (first + i) * h.ld_qkv);
+          }
+        });
+    clear_pad_rows(h, b.grad_k);
+    Positions::store_gradients(b, s);
   }
 
   // Blocks reach different keys: none of them is the first one for all.
@@ -507,6 +568,7 @@ struct Attention {
     const T* grad_out = b.grad_out + first * h.ld_out;
     stage(rows, h.head_dim, h.q + first * h.ld_qkv, h.ld_qkv, s.queries);
     multiply_along(products, s, keys, rows, s.queries, s.k_along, s.scores);
+    if (h.positions != nullptr) Positions::add_to_scores(products, h, s, keys, first, rows);
     stage(rows, h.head_dim, grad_out, h.ld_out, s.grad_out);
     multiply_along(products, s, keys, rows, s.grad_out, s.v_along, s.grad_scores);
     backward_rows(b, s, keys, first, rows);
@@ -521,6 +583,7 @@ struct Attention {
                          s.queries_across);
     add_to(s.grad_scores, s.queries_across, s.grad_k);
     multiply_across(products, h, s, keys, rows, s.grad_scores, s.k_across);
+    if (h.positions != nullptr) Positions::backward_block(products, h, s, keys, first, rows);
     for (std::size_t i = 0; i < rows; ++i) {
       store_row(h.head_dim, s.out + i * s.columns, h.scale, b.grad_q + (first + i) * h.ld_qkv);
     }
@@ -537,14 +600,21 @@ struct Attention {
     }
     for (std::size_t i = 0; i < rows; ++i) {
       fetch_rows(b, first + i);
-      const auto backward_of_row =
-          b.grad_bias == nullptr ? backward_row<false> : backward_row<true>;
       const std::size_t at = i * keys.width;
-      backward_of_row(h, keys, first + i, delta[i], s.scores + at, s.grad_scores + at, b.grad_bias);
+      float *const scores = s.scores + at, *const grad_scores = s.grad_scores + at;
+      if (h.positions != nullptr) {
+        backward_row<Sums::kRows>(h, keys, first + i, delta[i], scores, grad_scores,
+                                  s.positions.grad_scores + at);
+      } else if (b.grad_bias != nullptr) {
+        backward_row<Sums::kByDistance>(h, keys, first + i, delta[i], scores, grad_scores,
+                                        b.grad_bias);
+      } else {
+        backward_row<Sums::kNone>(h, keys, first + i, delta[i], scores, grad_scores, nullptr);
+      }
     }
   }
 
-  // The gradient of keys or values; zeros for pad tokens.
+  // The gradient of keys or values.
   static void store_key_gradient(const AttentionHead<T>& h, const Scratch& s, const float* gradient,
                                  float factor, T* to) {
     for (std::size_t first = 0; first < h.keys; first += kBlock) {
@@ -553,6 +623,9 @@ struct Attention {
       for (std::size_t i = 0; i < count; ++i)
         store_row(h.head_dim, rows + i * s.columns, factor, to + (first + i) * h.ld_qkv);
     }
+  }
+
+  static void clear_pad_rows(const AttentionHead<T>& h, T* to) {
     for (std::size_t key = h.keys; key < h.rows; ++key) {
       T* row = to + key * h.ld_qkv;
       for_each_vector<V>(

@@ -65,6 +65,16 @@ struct GemmKernels {
 
 // --- attention: one (sequence, head of keys) with its query heads ---
 
+// Relative positions (disentangled_attention.h) as one head has them.
+template <class T>
+struct HeadPositions {
+  std::size_t rows = 0;
+  // The row of each distance, key - query, from its middle: 1 - rows … keys - 1 of the sequence.
+  const std::int32_t* row_of = nullptr;
+  std::size_t ld = 0;  // elements between the rows of both
+  const T *queries = nullptr, *keys = nullptr;
+};
+
 template <class T>
 struct AttentionHead {
   // Rows first_row … rows are computed, and q, out and log_sum_exp begin with first_row. Backward
@@ -80,9 +90,10 @@ struct AttentionHead {
   Window window;
   // bias[key - row] is added to the scaled score; null: nothing is. Distances 1 - rows … keys - 1.
   const float* bias = nullptr;
-  const DropoutMask* masks = nullptr;  // [group]
-  float* log_sum_exp = nullptr;        // [rows], written by forward, read by backward
-  T* out = nullptr;                    // written by forward
+  const HeadPositions<T>* positions = nullptr;  // or null; then group is 1 and the window is whole
+  const DropoutMask* masks = nullptr;           // [group]
+  float* log_sum_exp = nullptr;                 // [rows], written by forward, read by backward
+  T* out = nullptr;                             // written by forward
   float* scratch = nullptr;
 };
 
@@ -95,15 +106,17 @@ struct AttentionHeadBackward {
     *grad_v = nullptr;  // rows `ld_qkv` apart; pad rows of k and v included
   // The sum of dS by distance, overwritten; the distances and the null of head.bias.
   float* grad_bias = nullptr;
+  // With positions: [positions->rows, head_dim] each, added to.
+  float *grad_position_queries = nullptr, *grad_position_keys = nullptr;
 };
 
 template <class T>
 struct AttentionOf {
   void (*forward)(const AttentionHead<T>&) = nullptr;
   void (*backward)(const AttentionHeadBackward<T>&) = nullptr;
-  // f32 elements of scratch that either direction needs.
-  std::size_t (*scratch_size)(std::size_t rows, std::size_t head_dim,
-                              const Window& window) = nullptr;
+  // f32 elements of scratch that either direction needs; positions: their rows, or 0.
+  std::size_t (*scratch_size)(std::size_t rows, std::size_t head_dim, const Window& window,
+                              std::size_t positions) = nullptr;
 };
 
 struct AttentionKernels {
