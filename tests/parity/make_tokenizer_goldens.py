@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Small tokenizers of MPNet, RoBERTa and XLM-R, and what the package `tokenizers` makes of some texts with them.
+"""Small tokenizers of DeBERTa-v3, MPNet, RoBERTa and XLM-R, and what the package `tokenizers` makes of some texts with them.
 
     build/test-data/venv/bin/python tests/parity/make_tokenizer_goldens.py
 
-`modernbert` is the one of ../shared/data/golden/next/tokenizers. The package's Unigram trainer gives other pieces every time; what it gave is stored. Writes tests/parity/golden/tokenizers: `mpnet` (the demo's WordPiece), `roberta` (byte-level BPE), `xlmr` (Unigram as transformers converts a SentencePiece model, with that model) and `xlmr_older` (the layout of the files that were
+`modernbert` is the one of ../shared/data/golden/next/tokenizers. The package's Unigram trainer gives other pieces every time; what it gave is stored. Writes tests/parity/golden/tokenizers: `deberta` (the pieces of `xlmr` as transformers converts DeBERTa-v3's spm.model), `mpnet` (the demo's WordPiece), `roberta` (byte-level BPE), `xlmr` (Unigram as transformers converts a SentencePiece model, with that model) and `xlmr_older` (the layout of the files that were
 published with XLM-R), all trained on the texts of examples/demo; and tokens.json, whose cases tests/parity/README.md describes. The table of replacements is a small one of our own in SentencePiece's
 format, since a published one has 300 KB.
 """
@@ -130,7 +130,7 @@ def charsmap(rules):
     return struct.pack("<I", len(trie)) + trie + blob
 
 
-def sentencepiece_model(pieces, table):
+def sentencepiece_model(pieces, table, special=(("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3))):
     """A protocol buffer with the fields that transformers reads."""
 
     def varint(n):
@@ -143,7 +143,7 @@ def sentencepiece_model(pieces, table):
         return varint(number << 3 | 2) + varint(len(content)) + content
 
     out = b""
-    for text, score, kind in [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)] + [(text, score, 1) for text, score in pieces]:
+    for text, score, kind in [*special, *((text, score, 1) for text, score in pieces)]:
         out += field(1, field(1, text.encode()) + varint(2 << 3 | 5) + struct.pack("<f", score) + varint(3 << 3) + varint(kind))
     return out + field(2, varint(3 << 3) + varint(1)) + field(3, field(1, b"tandem_demo") + field(2, table))
 
@@ -243,6 +243,28 @@ def make_xlmr(name, pieces, normalizer, pre_tokenizer, decoder):
     return tokenizer, save(name, tokenizer, {"tokenizer_class": "XLMRobertaTokenizer"}, False)
 
 
+def make_deberta(pieces, table):
+    """Ids are those of the pieces, and [MASK] is added behind them."""
+    names = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
+    special = list(names.values())
+    tokenizer = Tokenizer(models.Unigram([(token, 0.0) for token in special] + pieces, unk_id=3, byte_fallback=False))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Strip(), normalizers.Precompiled(table), normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(prepend_scheme="always")])
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    tokenizer.add_special_tokens([AddedToken(token, normalized=token == "[UNK]") for token in [*special, "[MASK]"]])
+    folder = OUT / "deberta"
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "spm.model").write_bytes(sentencepiece_model(pieces, table, [(token, 0.0, 2 if token == "[UNK]" else 3) for token in special]))
+    config = {"do_lower_case": False, "model_max_length": 128, "split_by_punct": False, "tokenizer_class": "DebertaV2Tokenizer"}
+    config |= {**names, "bos_token": "[CLS]", "eos_token": "[SEP]", "mask_token": "[MASK]"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    return tokenizer
+
+
 def case(encoding, text):
     return {"text": text, "input_ids": encoding.ids, "offsets": encoding.offsets, "word_ids": encoding.word_ids}
 
@@ -273,6 +295,7 @@ def main():
     older, _ = make_xlmr("xlmr_older", pieces, precompiled, split, decoders.Metaspace(prepend_scheme="always"))
     goldens = {
         "tokenizers": tokenizers.__version__,
+        "deberta": cases(make_deberta(pieces, table)),
         "modernbert": cases(Tokenizer.from_file(str(OUT / "modernbert/tokenizer.json"))),
         "mpnet": cases(mpnet),
         "roberta": cases(roberta),

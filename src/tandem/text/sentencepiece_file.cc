@@ -81,7 +81,7 @@ class ModelReader {
     raise<DataError>(
         "'{}' is not a SentencePiece model: {} before byte {}; expected the file that "
         "sentencepiece "
-        "writes, for example sentencepiece.bpe.model",
+        "writes, for example sentencepiece.bpe.model or spm.model",
         path_, problem, message.data().data() - bytes_.data());
   }
 

@@ -75,8 +75,8 @@ struct TokenizerOptions {
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json if there is one, else vocab.txt, vocab.json with merges.txt, or
-  // sentencepiece.bpe.model, with added_tokens.json; tokenizer_config.json and
+  // Reads tokenizer.json if there is one, else vocab.txt, vocab.json with merges.txt,
+  // sentencepiece.bpe.model or spm.model, with added_tokens.json; tokenizer_config.json and
   // special_tokens_map.json apply to all, and win where they contradict tokenizer.json, as in
   // Hugging Face. Throws DataError (with the file, what was found and what was expected) for a
   // folder without a vocabulary, a tokenizer class whose rules are not known (tokenizer_class.h),
@@ -94,6 +94,7 @@ class Tokenizer {
                                                 "added_tokens.json",
                                                 "tokenizer_config.json",
                                                 "sentencepiece.bpe.model",
+                                                "spm.model",
                                                 "special_tokens_map.json",
                                                 "chat_template.jinja"};
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tandem/text/tokenizer_model.h"
+#include "tandem/text/unigram_model.h"
 
 namespace tandem::text {
 namespace {
@@ -15,6 +16,14 @@ constexpr SpecialTokenDefaults kMpnetTokens = {.unk = "[UNK]",
                                                .bos = "<s>",
                                                .eos = "</s>",
                                                .mask_takes_blanks = true};
+
+constexpr SpecialTokenDefaults kDebertaTokens = {.unk = "[UNK]",
+                                                 .sep = "[SEP]",
+                                                 .pad = "[PAD]",
+                                                 .cls = "[CLS]",
+                                                 .mask = "[MASK]",
+                                                 .bos = "[CLS]",
+                                                 .eos = "[SEP]"};
 
 constexpr SpecialTokenDefaults kGpt2Tokens = {.unk = "<|endoftext|>",
                                               .sep = {},
@@ -48,12 +57,14 @@ constexpr TokenizerClass kClasses[] = {
     {"BartTokenizer", "BPE", false},
     {"LongformerTokenizer", "BPE", false},
     {"XLMRobertaTokenizer", "Unigram", false},
+    {"DebertaV2Tokenizer", "Unigram", true, &kDebertaTokens, false, kDebertaVocabulary},
     {"GPT2Tokenizer", "BPE", false, &kGpt2Tokens, true},
     {"Qwen2Tokenizer", "BPE", false, &kQwenTokens, true},
 };
 
 constexpr std::pair<std::string_view, std::string_view> kClassesOfModels[] = {
     {"bert", "BertTokenizer"},
+    {"deberta-v2", "DebertaV2Tokenizer"},
     {"distilbert", "DistilBertTokenizer"},
     {"electra", "ElectraTokenizer"},
     {"gpt2", "GPT2Tokenizer"},

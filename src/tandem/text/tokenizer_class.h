@@ -16,6 +16,8 @@ struct TokenizerClass {
   const SpecialTokenDefaults* special_tokens = nullptr;
   // The class leaves tokenizer.json as it is, and tandem reads no other vocabulary for it.
   bool follows_json = false;
+  // The file of the vocabulary; "": that of the type of model.
+  std::string_view vocabulary_file = {};
 };
 
 // The class of this name, with or without "Fast"; null when tandem does not have its rules.

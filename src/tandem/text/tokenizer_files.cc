@@ -99,13 +99,18 @@ class DefinitionReader {
   [[noreturn]] void no_vocabulary() const {
     std::string expected = "tokenizer.json";
     for (const TokenizerModelType& type : tokenizer_model_types()) {
-      if (reads_vocabulary_of(type)) expected += fmt::format(" or {}", type.vocabulary_file);
+      if (reads_vocabulary_of(type)) expected += fmt::format(" or {}", vocabulary_file_of(type));
     }
     raise<DataError>(
         "no tokenizer in '{}': expected {}{}; pass --tokenizer_name with a folder (or model name) "
         "that has one",
         directory_.string(), expected,
         class_ == nullptr ? "" : fmt::format(", for the class is {}", named_class_));
+  }
+
+  std::string_view vocabulary_file_of(const TokenizerModelType& type) const {
+    const bool of_class = class_ != nullptr && !class_->vocabulary_file.empty();
+    return of_class ? class_->vocabulary_file : type.vocabulary_file;
   }
 
   // Whether the class may take its vocabulary from the file of this type.
@@ -252,7 +257,7 @@ class DefinitionReader {
   bool read_vocabulary() {
     for (const TokenizerModelType& type : tokenizer_model_types()) {
       if (!reads_vocabulary_of(type)) continue;
-      path_ = directory_ / type.vocabulary_file;
+      path_ = directory_ / vocabulary_file_of(type);
       const auto vocabulary = read_text_if_exists(path_);
       if (!vocabulary) continue;
       choose_model_type(type);

@@ -75,7 +75,8 @@ struct UnigramOptions {
   char32_t replacement = U'\u2581';
   PrependScheme prepend = PrependScheme::kAlways;
   bool split = true;
-  std::string sentencepiece_model;       // the file's bytes; "" when absent
+  std::string sentencepiece_file;  // the file's name and its bytes; "" when absent
+  std::string sentencepiece_model;
   nlohmann::ordered_json made_sections;  // for tokenizer.json where it is absent
 };
 

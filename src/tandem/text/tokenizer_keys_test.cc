@@ -59,6 +59,7 @@ constexpr PopularTokenizer kPopular[] = {
       "mask_token": "<mask>", "tokenize_chinese_chars": true, "strip_accents": null,
       "model_max_length": 512, "special_tokens_map_file": null,
       "name_or_path": "microsoft/mpnet-base", "tokenizer_class": "MPNetTokenizer"})"},
+    {"deberta-v3-base", R"({"do_lower_case": false, "vocab_type": "spm"})"},
     {"bge-small", kBertNow},
     {"e5-small-v2", kBertNow},
     {"multilingual-e5-small", kXlmRoberta},

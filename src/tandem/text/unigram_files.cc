@@ -5,6 +5,7 @@
 
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
+#include "tandem/text/added_token_files.h"
 #include "tandem/text/base64.h"
 #include "tandem/text/charsmap.h"
 #include "tandem/text/json_text.h"
@@ -140,6 +141,11 @@ void read_metaspace(const Json& section, const Path& path, TokenizerDefinition& 
 void read_pre_tokenizer(const Json& section, const Path& path, TokenizerDefinition& d) {
   const Json& parts = member(section, "pretokenizers");
   if (value_or<std::string>(section, "type", "none", path) == "Sequence" && parts.is_array() &&
+      parts.size() == 1) {
+    read_metaspace(parts[0], path, d);
+    return;
+  }
+  if (value_or<std::string>(section, "type", "none", path) == "Sequence" && parts.is_array() &&
       parts.size() == 2 && member(parts[0], "type") == "WhitespaceSplit") {
     d.unigram.splits_white_space = true;
     read_metaspace(parts[1], path, d);
@@ -148,24 +154,63 @@ void read_pre_tokenizer(const Json& section, const Path& path, TokenizerDefiniti
   read_metaspace(section, path, d);
 }
 
-// The sections that transformers makes of a SentencePiece model for XLM-R.
-Json sentencepiece_sections(std::string_view charsmap) {
-  Json steps = Json::array();
+void add_charsmap_step(std::string_view charsmap, Json& steps) {
   if (!charsmap.empty())
     steps.push_back({{"type", "Precompiled"}, {"precompiled_charsmap", to_base64(charsmap)}});
-  steps.push_back({{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}});
-  steps.push_back(
-      {{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", kMetaspace}});
+}
+
+Json strip_step(bool left) {
+  return {{"type", "Strip"}, {"strip_left", left}, {"strip_right", true}};
+}
+
+Json blanks_step(std::string_view content) {
+  return {{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", content}};
+}
+
+// The sections that transformers makes of a SentencePiece model for XLM-R and for DeBERTa-v3.
+enum class Form { kXlmRoberta, kDeberta };
+
+Json sentencepiece_sections(std::string_view charsmap, Form form) {
+  const bool deberta = form == Form::kDeberta;
+  Json steps = Json::array();
+  if (deberta) steps.push_back(strip_step(/*left=*/true));
+  add_charsmap_step(charsmap, steps);
+  if (!deberta) steps.push_back(strip_step(/*left=*/false));
+  steps.push_back(blanks_step(deberta ? " " : kMetaspace));
   const Json metaspace = {{"type", "Metaspace"},
                           {"replacement", kMetaspace},
                           {"prepend_scheme", "always"},
                           {"split", true}};
+  Json parts = Json::array();
+  parts.push_back(metaspace);
+  const Json sequence = {{"type", "Sequence"}, {"pretokenizers", std::move(parts)}};
   return {{"normalizer", {{"type", "Sequence"}, {"normalizers", std::move(steps)}}},
-          {"pre_tokenizer", metaspace},
+          {"pre_tokenizer", deberta ? sequence : metaspace},
           {"decoder", metaspace}};
 }
 
-void add_user_token(const SentencePieceFile::Piece& piece, TokenizerDefinition& d) {
+// Reads the file and makes the sections of it, which apply.
+SentencePieceFile take_sentencepiece_file(std::string_view bytes, const Path& path, Form form,
+                                          TokenizerDefinition& d) {
+  SentencePieceFile file = read_sentencepiece_file(bytes, path.string());
+  if (file.model_type != 1 || file.pieces.size() < 3) {
+    raise<DataError>(
+        "'{}': a SentencePiece model of type {} with {} pieces, expected type 1 (unigram) with at "
+        "least 3",
+        path.string(), file.model_type, file.pieces.size());
+  }
+  d.unigram.sentencepiece_file = path.filename().string();
+  d.unigram.sentencepiece_model = bytes;
+  d.unigram.made_sections = sentencepiece_sections(file.precompiled_charsmap, form);
+  read_normalizer(d.unigram.made_sections["normalizer"], path, d);
+  read_pre_tokenizer(d.unigram.made_sections["pre_tokenizer"], path, d);
+  return file;
+}
+
+void add_piece(const SentencePieceFile::Piece& piece, const Path& path, TokenizerDefinition& d) {
+  add_token(piece.text, piece.score, path, d);
+  if (piece.type != SentencePieceFile::kControl && piece.type != SentencePieceFile::kUserDefined)
+    return;
   AddedToken token;
   token.content = piece.text;
   token.id = static_cast<std::int32_t>(d.vocabulary.size()) - 1;
@@ -184,40 +229,57 @@ bool is_unigram(std::string_view named, const Json& settings, const dom::object&
 }
 
 void read_unigram_json(const TokenizerJsonSource& source, TokenizerDefinition& d) {
-  d.unigram.sentencepiece_model =
-      read_file_if_exists(source.path.parent_path() / kUnigramType.vocabulary_file).value_or("");
+  for (const std::string_view name : {kUnigramType.vocabulary_file, kDebertaVocabulary}) {
+    auto bytes = read_file_if_exists(source.path.parent_path() / name);
+    if (!bytes) continue;
+    d.unigram.sentencepiece_file = name;
+    d.unigram.sentencepiece_model = std::move(*bytes);
+    break;
+  }
   read_model(source, d);
   read_normalizer(member(d.tokenizer_json, "normalizer"), source.path, d);
   read_pre_tokenizer(member(d.tokenizer_json, "pre_tokenizer"), source.path, d);
   apply_post_processor(source.path, d);
 }
 
+namespace {
+
+// The ids of the pieces; the mask is added behind them.
+void read_deberta_model(std::string_view bytes, const Path& path, TokenizerDefinition& d) {
+  const SentencePieceFile file = take_sentencepiece_file(bytes, path, Form::kDeberta, d);
+  for (const SentencePieceFile::Piece& piece : file.pieces) add_piece(piece, path, d);
+  AddedToken unknown{.content = d.unk_token, .id = kNoTokenId, .special = true};
+  AddedToken mask{.content = d.mask_token, .id = kNoTokenId, .normalized = false, .special = true};
+  d.added_tokens.push_back(std::move(unknown));
+  d.added_tokens.push_back(std::move(mask));
+}
+
+}  // namespace
+
 // XLM-R's ids: four special tokens, SentencePiece's pieces from the third on, "<mask>".
 void read_sentencepiece_model(std::string_view bytes, const Path& path, TokenizerDefinition& d) {
-  const SentencePieceFile file = read_sentencepiece_file(bytes, path.string());
-  if (file.model_type != 1 || file.pieces.size() < 3) {
-    raise<DataError>(
-        "'{}': a SentencePiece model of type {} with {} pieces, expected type 1 (unigram) with at "
-        "least 3",
-        path.string(), file.model_type, file.pieces.size());
+  if (path.filename() == kDebertaVocabulary) {
+    read_deberta_model(bytes, path, d);
+    return;
   }
+  const SentencePieceFile file = take_sentencepiece_file(bytes, path, Form::kXlmRoberta, d);
   for (const char* token : {"<s>", "<pad>", "</s>", "<unk>"}) add_token(token, 0, path, d);
-  for (std::size_t i = 3; i < file.pieces.size(); ++i) {
-    add_token(file.pieces[i].text, file.pieces[i].score, path, d);
-    const std::uint64_t type = file.pieces[i].type;
-    if (type == SentencePieceFile::kControl || type == SentencePieceFile::kUserDefined)
-      add_user_token(file.pieces[i], d);
-  }
+  for (std::size_t i = 3; i < file.pieces.size(); ++i) add_piece(file.pieces[i], path, d);
   add_token("<mask>", 0, path, d);
-  d.unigram.sentencepiece_model = bytes;
-  d.unigram.made_sections = sentencepiece_sections(file.precompiled_charsmap);
-  read_normalizer(d.unigram.made_sections["normalizer"], path, d);
-  read_pre_tokenizer(d.unigram.made_sections["pre_tokenizer"], path, d);
   d.frame.num_separators = 2;
   d.frame.second_type_id = 0;
 }
 
-void apply_unigram_config(const Json&, const Path&, TokenizerDefinition&) {}
+// With a tokenizer.json, its normalizer alone counts, as in transformers 4.
+void apply_unigram_config(const Json& config, const Path& path, TokenizerDefinition& d) {
+  const bool deberta = d.unigram.sentencepiece_file == kDebertaVocabulary;
+  if (deberta && d.tokenizer_json.is_null() && value_or(config, "do_lower_case", false, path)) {
+    raise<DataError>(
+        "'{}': do_lower_case is true; tandem has DeBERTa-v3's tokenizer, which keeps the case. "
+        "Save a tokenizer.json with transformers, or set it to false",
+        path.string());
+  }
+}
 
 Json unigram_sections(const TokenizerDefinition& d) {
   Json sections = Json::object();
@@ -249,7 +311,7 @@ void write_unigram_config(const TokenizerDefinition&, Json&) {}
 // As transformers does, only where the directory had one.
 std::vector<VocabularyFile> unigram_vocabulary_files(const TokenizerDefinition& d) {
   if (d.unigram.sentencepiece_model.empty()) return {};
-  return {{std::string(kUnigramType.vocabulary_file), d.unigram.sentencepiece_model}};
+  return {{d.unigram.sentencepiece_file, d.unigram.sentencepiece_model}};
 }
 
 }  // namespace tandem::text

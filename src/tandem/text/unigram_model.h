@@ -1,6 +1,6 @@
-// SentencePiece's unigram between added tokens, as XLM-R has it: the normalizer's steps, words that
-// begin with "▁" (Metaspace), Viterbi (unigram.h); and what the files of a tokenizer contain about
-// them. Internal to text.
+// SentencePiece's unigram between added tokens, as XLM-R and DeBERTa-v3 have it: the normalizer's
+// steps, words that begin with "▁" (Metaspace), Viterbi (unigram.h); and what the files of a
+// tokenizer contain about them. Internal to text.
 #pragma once
 
 #include <memory>
@@ -25,6 +25,9 @@ void apply_unigram_config(const nlohmann::ordered_json& config, const std::files
 nlohmann::ordered_json unigram_sections(const TokenizerDefinition& definition);
 void write_unigram_config(const TokenizerDefinition& definition, nlohmann::ordered_json& config);
 std::vector<VocabularyFile> unigram_vocabulary_files(const TokenizerDefinition& definition);
+
+// The file of DeBERTa-v3, whose ids are those of its pieces; XLM-R's has other names and ids.
+inline constexpr std::string_view kDebertaVocabulary = "spm.model";
 
 inline constexpr TokenizerModelType kUnigramType = {.name = "Unigram",
                                                     .vocabulary_file = "sentencepiece.bpe.model",
