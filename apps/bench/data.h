@@ -17,7 +17,8 @@
 
 namespace tandem::apps::bench {
 
-// "minilm", "distilbert", "bert-base", "bert-large", "modernbert-base", "modernbert-large",
+// "minilm", "distilbert", "bert-base", "bert-large", "deberta-v3-xsmall", "deberta-v3-small",
+// "deberta-v3-base", "deberta-v3-large", "modernbert-base", "modernbert-large",
 // "mpnet-base", "roberta-base", "xlm-roberta-base", "electra-small", "electra-base".
 std::vector<std::string> model_names();
 // The architecture behind a name. Throws InvalidArgument for another one.

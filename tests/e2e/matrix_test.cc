@@ -28,6 +28,7 @@ constexpr const char* kTasks[] = {"run_qa",  "run_glue",      "run_classificatio
 // By model_type: the folder of a small tokenizer of the family.
 const std::map<std::string, fs::path> kTokenizers = {
     {"bert", kDemo / "model"},
+    {"deberta-v2", fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/tokenizers/deberta"},
     {"distilbert", kDemo / "model"},
     {"electra", kDemo / "model"},
     {"modernbert", fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/tokenizers/modernbert"},

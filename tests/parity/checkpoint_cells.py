@@ -58,6 +58,20 @@ FAMILIES = {
             "seq_classif_dropout": 0.0,
         },
     ),
+    "deberta-v2": (
+        "DebertaV2",
+        GOLDEN / "tokenizers/deberta",
+        {
+            **SHAPE,
+            "max_position_embeddings": 64,
+            "relative_attention": True,
+            "position_buckets": 8,
+            "share_att_key": True,
+            "norm_rel_ebd": "layer_norm",
+            "pos_att_type": ["p2c", "c2p"],
+            "position_biased_input": False,
+        },
+    ),
     "modernbert": ("ModernBert", GOLDEN / "tokenizers/modernbert", MODERN_SHAPE),
     "mpnet": ("MPNet", GOLDEN / "tokenizers/mpnet", {key: value for key, value in ROBERTA_SHAPE.items() if key != "type_vocab_size"}),
     "roberta": ("Roberta", GOLDEN / "tokenizers/roberta", ROBERTA_SHAPE),
@@ -217,14 +231,19 @@ TASKS = {
 }
 
 
+# The loss of questions counts pad rows, which differ in DeBERTa (docs/differences.md).
+LEFT_OUT = {("run_qa", "deberta-v2")}
+
+
 def all_cells():
-    return list(itertools.product(TASKS, FAMILIES, OPTIMIZERS))
+    return [cell for cell in itertools.product(TASKS, FAMILIES, OPTIMIZERS) if cell[:2] not in LEFT_OUT]
 
 
 def pairwise_cells():
     """Every task with every family, and each of both with every optimizer: the optimizers take turns along both sides of the table."""
     optimizers = list(OPTIMIZERS)
     found = [(task, family, optimizers[(row + column) % len(optimizers)]) for row, task in enumerate(TASKS) for column, family in enumerate(FAMILIES)]
+    found = [cell for cell in found if cell[:2] not in LEFT_OUT]
     for first, second in itertools.combinations(range(3), 2):
         missing = {(cell[first], cell[second]) for cell in all_cells()} - {(cell[first], cell[second]) for cell in found}
         if missing:

@@ -2,6 +2,7 @@
 // losses, gradient norms, learning rates, and where every parameter went.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "parity/training_run.h"
@@ -95,8 +96,13 @@ TEST_P(EncoderTrajectory, IsThatOfTheTrainer) {
 INSTANTIATE_TEST_SUITE_P(Encoders, EncoderTrajectory,
                          ::testing::Values(TrainerRun{"modernbert_sequence"},
                                            TrainerRun{"modernbert_sequence_accumulation_2", 2},
-                                           TrainerRun{"mpnet_sequence"}),
-                         [](const auto& one) { return one.param.name; });
+                                           TrainerRun{"mpnet_sequence"},
+                                           TrainerRun{"deberta-v3_sequence"}),
+                         [](const auto& one) {
+                           std::string name = one.param.name;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace tandem::testing

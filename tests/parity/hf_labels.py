@@ -51,6 +51,8 @@ try:
         AutoModelForTokenClassification,
         AutoTokenizer,
         BertModel,
+        DebertaV2Config,
+        DebertaV2Model,
         DistilBertModel,
         ElectraConfig,
         ElectraModel,
@@ -73,6 +75,7 @@ except ImportError:
         sys.exit(77)
     os.execve(VENV_PYTHON, [str(VENV_PYTHON), *sys.argv], {**os.environ, "TANDEM_CHECK_IN_VENV": "1"})
 
+DEBERTA_FORM = dict(share_att_key=True, norm_rel_ebd="layer_norm", pos_att_type=["p2c", "c2p"], position_biased_input=False)
 SHAPE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, initializer_range=0.2)
 
 
@@ -80,6 +83,7 @@ def save_encoder(name, folder):
     """As people find it on the Hub: an encoder, its tokenizer, no head."""
     set_seed(3)
     source = {
+        "deberta-v2": GOLDEN / "tokenizers/deberta",
         "modernbert": GOLDEN / "tokenizers/modernbert",
         "mpnet": GOLDEN / "tokenizers/mpnet",
         "roberta": GOLDEN / "tokenizers/roberta",
@@ -91,6 +95,9 @@ def save_encoder(name, folder):
     model = {
         "bert": lambda: BertModel.from_pretrained(DEMO, dtype=torch.float32),
         "distilbert": lambda: DistilBertModel.from_pretrained(GOLDEN / "distilbert", dtype=torch.float32),
+        "deberta-v2": lambda: DebertaV2Model(
+            DebertaV2Config(vocab_size=len(tokenizer), max_position_embeddings=64, relative_attention=True, position_buckets=8, **DEBERTA_FORM, **SHAPE)
+        ),
         "modernbert": lambda: ModernBertModel(
             ModernBertConfig(vocab_size=len(tokenizer), pad_token_id=430, max_position_embeddings=64, local_attention=16, **SHAPE)
         ),
@@ -244,7 +251,7 @@ def main():
     tasks = {task["name"]: task for task in json.loads((GOLDEN / "labels.json").read_text())["tasks"]}
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
-        for name in ("bert", "distilbert", "modernbert", "mpnet", "roberta", "xlm-roberta", "electra"):
+        for name in ("bert", "deberta-v2", "distilbert", "modernbert", "mpnet", "roberta", "xlm-roberta", "electra"):
             encoder = save_encoder(name, scratch / name)
             good &= from_tandem(tandem, name, encoder, tasks, scratch)
             good &= from_transformers(tandem, name, encoder, scratch)

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 const std::vector<std::string> kConfigFiles = {"config.json"};
 // One of these makes a tokenizer; the others belong to it when they are there.
 const std::vector<std::string> kTokenizerFiles = {"tokenizer.json", "vocab.txt", "vocab.json",
-                                                  "sentencepiece.bpe.model"};
+                                                  "sentencepiece.bpe.model", "spm.model"};
 const std::vector<std::string> kTokenizerExtras = {"merges.txt", "tokenizer_config.json",
                                                    "special_tokens_map.json", "added_tokens.json"};
 // As in models/pretrained/weight_files.h, which reads them.
@@ -106,7 +106,8 @@ void fetch_parts(SnapshotDownload& download, const std::string& name, const Mode
     bool found = false;
     for (const std::string& file : kTokenizerFiles) found |= download.fetch(file);
     if (!found)
-      lacks(download, name, "tokenizer.json, vocab.txt, vocab.json or sentencepiece.bpe.model",
+      lacks(download, name,
+            "tokenizer.json, vocab.txt, vocab.json, sentencepiece.bpe.model or spm.model",
             kTokenizerFiles);
     for (const std::string& file : kTokenizerExtras) download.fetch(file);
   }

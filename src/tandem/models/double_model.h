@@ -17,11 +17,13 @@
 
 #include "tandem/core/error.h"
 #include "tandem/kernels/attention.h"
+#include "tandem/kernels/disentangled_attention.h"
 #include "tandem/kernels/dropout.h"
 #include "tandem/models/encoder/encoder_model.h"
 #include "tandem/models/encoder/lora.h"
 #include "tandem/models/heads/prediction_head.h"
 #include "tandem/models/layers/post_norm/relative_bias.h"
+#include "tandem/models/layers/post_norm/relative_embeddings.h"
 #include "tandem/models/test_models.h"
 
 namespace tandem::models::testing {
@@ -150,7 +152,7 @@ class DoubleModel {
     };
     Matrix context =
         attention(l, linear(x, name(names.query), H, H), linear(x, name(names.key), H, H),
-                  linear(x, name(names.value), H, H));
+                  linear(x, name(names.value), H, H), {}, positions(l, names));
     Matrix attended = linear(context, name(names.attention_output), H, H);
     drop(attended, H, l, nn::DropoutSite::kAttentionOutput,
          config_.attention_output_dropout_prob());
@@ -268,7 +270,11 @@ class DoubleModel {
     }
   }
 
-  Matrix linear(const Matrix& x, const std::string& name, std::size_t out, std::size_t in) const {
+  // The rows of linear(): those of the texts, or positions.
+  enum class Rows { kTexts, kPositions };
+
+  Matrix linear(const Matrix& x, const std::string& name, std::size_t out, std::size_t in,
+                Rows rows_of_x = Rows::kTexts) const {
     const double* weight = parameter(name + ".weight");
     const double* bias = optional_parameter(name + ".bias");
     const PreNorm* kind = pre_norm(*config_.family);
@@ -285,20 +291,22 @@ class DoubleModel {
         y[r * out + n] = sum;
       }
     }
-    add_adapter(x, name, y, out, in);
+    add_adapter(x, name, y, out, in, rows_of_x);
     return y;
   }
 
   // y += s · dropout(x)·Aᵀ·Bᵀ of a module with an adapter.
-  void add_adapter(Matrix x, const std::string& name, Matrix& y, std::size_t out,
-                   std::size_t in) const {
+  void add_adapter(Matrix x, const std::string& name, Matrix& y, std::size_t out, std::size_t in,
+                   Rows kind) const {
     const double* const down = optional_parameter(name + ".lora_A.weight");
     if (down == nullptr) return;
     const double* const up = parameter(name + ".lora_B.weight");
     const auto [low_rank, part] = adapter_at(model_.layout().find(name + ".lora_A.weight")->offset);
-    if (x.size() == R * in) {
-      kernels::Dropout site = dropout_.at(0, nn::DropoutSite::kAdapter, low_rank->dropout);
-      site.site = low_rank->site;
+    kernels::Dropout site = dropout_.at(0, nn::DropoutSite::kAdapter, low_rank->dropout);
+    site.site = low_rank->site;
+    if (kind == Rows::kPositions) {
+      drop_positions(x, site, first_position());
+    } else if (x.size() == R * in) {
       drop(x, in, site);
     }
     const double scale = lora_scale(*config_.lora, name);
@@ -320,10 +328,49 @@ class DoubleModel {
     return {nullptr, nullptr};
   }
 
+  // Queries and keys of DeBERTa's positions, by their number: buckets + bucket(key − query).
+  struct Positions {
+    Matrix queries, keys;
+  };
+  std::ptrdiff_t position_of_distance(std::ptrdiff_t distance) const {
+    return static_cast<std::ptrdiff_t>(config_.position_buckets) +
+           position_bucket(distance, config_.position_buckets, config_.farthest_position());
+  }
+  // The number of the first position that a pass of this batch has.
+  std::size_t first_position() const {
+    std::size_t longest = 0;
+    for (std::size_t s = 0; s < batch_.num_sequences(); ++s)
+      longest = std::max<std::size_t>(longest, batch_.row_begin[s + 1] - batch_.row_begin[s]);
+    return static_cast<std::size_t>(position_of_distance(1 - static_cast<std::ptrdiff_t>(longest)));
+  }
+  // Row i draws as row i − first, once for all texts.
+  void drop_positions(Matrix& x, const kernels::Dropout& site, std::size_t first) const {
+    const kernels::DropoutMask mask = kernels::dropout_mask(site, kernels::kNoSample);
+    for (std::size_t i = first * H; i < x.size(); ++i)
+      x[i] *= mask_factor(mask, site.p, i / H - first, i % H);
+  }
+  Positions positions(std::size_t l, const PostNormNames& names) const {
+    if (names.relative_embeddings.empty()) return {};
+    const std::size_t count = 2 * config_.position_buckets;
+    const double* table = parameter(fmt::format("{}{}.weight", base(), names.relative_embeddings));
+    Matrix x;
+    for (std::size_t row = 0; row <= count; ++row) {
+      const double* from = table + std::min(count - row, count - 1) * H;
+      x.insert(x.end(), from, from + H);
+    }
+    layer_norm(x, base() + std::string(names.relative_norm), H);
+    drop_positions(x, dropout_.at(l, nn::DropoutSite::kPositions, config_.hidden_dropout_prob), 0);
+    const auto project = [&](std::string_view part) {
+      return linear(x, fmt::format("{}{}{}.{}", base(), names.layers, l, part), H, H,
+                    Rows::kPositions);
+    };
+    return {project(names.query), project(names.key)};
+  }
+
   // Per sequence and head: softmax over its real rows, dropout on the probabilities, mean of the
   // values.
   Matrix attention(std::size_t l, const Matrix& q, const Matrix& k, const Matrix& v,
-                   const kernels::Window& window = {}) const {
+                   const kernels::Window& window = {}, const Positions& positions = {}) const {
     const std::size_t D = config_.head_dim(), C = config_.num_attention_heads * D;
     const std::size_t keys_width = key_heads() * D,
                       group = config_.num_attention_heads / key_heads();
@@ -345,6 +392,15 @@ class DoubleModel {
             double score = 0;
             for (std::size_t d = 0; d < D; ++d)
               score += q[r * C + head * D + d] * k[(begin + j) * keys_width + head / group * D + d];
+            if (!positions.queries.empty()) {
+              const auto at = static_cast<std::size_t>(position_of_distance(
+                  static_cast<std::ptrdiff_t>(j) - static_cast<std::ptrdiff_t>(own)));
+              for (std::size_t d = head * D; d < head * D + D; ++d) {
+                score += q[r * C + d] * positions.keys[at * C + d] +
+                         k[(begin + j) * C + d] * positions.queries[at * C + d];
+              }
+              score /= std::sqrt(3.0);
+            }
             p[j] = std::exp(score / std::sqrt(static_cast<double>(D)) +
                             relative_bias(head, r - begin, j));
             total += p[j];

@@ -107,6 +107,7 @@ class Int8ModelTest : public ::testing::TestWithParam<const Family*> {
   TestModel test_{tiny_config(*GetParam())};
 };
 
+// The layer of queries, keys and values also projects the positions of a family that has them.
 TEST_P(Int8ModelTest, AnObserverSeesEachLinearLayerOnceInOrder) {
   Recorder seen;
   const std::vector<float> logits = infer(context_, test_, nullptr, &seen);
@@ -116,8 +117,11 @@ TEST_P(Int8ModelTest, AnObserverSeesEachLinearLayerOnceInOrder) {
   const std::size_t I = config.intermediate_size;
   std::vector<std::string> names, want_names;
   std::vector<std::size_t> in_features, want_in_features;
+  const bool positions = !models::testing::norm_of_positions(*GetParam()).empty();
   for (const Recorder::Input& input : seen.inputs) {
-    EXPECT_EQ(input.rows, tiny_batch(false).rows());
+    const bool of_positions = positions && !names.empty() &&
+                              names.back() == parameter_at(test_, input.linear.weight).name;
+    EXPECT_EQ(input.rows, of_positions ? 13 : tiny_batch(false).rows());
     names.push_back(parameter_at(test_, input.linear.weight).name);
     in_features.push_back(input.linear.in_features);
   }
@@ -126,8 +130,12 @@ TEST_P(Int8ModelTest, AnObserverSeesEachLinearLayerOnceInOrder) {
     want_in_features.push_back(config.embedding_size);
   }
   for (const std::size_t layer : {0, 1}) {
-    for (std::string& name : models::testing::linear_weights(*GetParam(), layer))
-      want_names.push_back(std::move(name));
+    std::vector<std::string> of_layer = models::testing::linear_weights(*GetParam(), layer);
+    if (positions) {
+      of_layer.insert(of_layer.begin(), of_layer[0]);
+      want_in_features.push_back(H);
+    }
+    for (std::string& name : of_layer) want_names.push_back(std::move(name));
     want_in_features.insert(want_in_features.end(), {H, H, H, I});
   }
   const std::string output = models::testing::output_layer(*GetParam(), "qa_outputs");

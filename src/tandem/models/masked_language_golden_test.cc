@@ -152,7 +152,11 @@ class MaskedLanguageGoldenTest : public ::testing::TestWithParam<GoldenCase> {
   std::vector<std::int32_t> targets_;
 };
 
-constexpr auto kNameOfCase = [](const auto& test) { return test.param.model; };
+constexpr auto kNameOfCase = [](const auto& test) {
+  std::string name = test.param.model;
+  std::ranges::replace(name, '-', '_');
+  return name;
+};
 
 INSTANTIATE_TEST_SUITE_P(Shared, MaskedLanguageGoldenTest,
                          ::testing::ValuesIn(cases(Source::kWholeModels,
@@ -160,7 +164,8 @@ INSTANTIATE_TEST_SUITE_P(Shared, MaskedLanguageGoldenTest,
                                                     "electra"})),
                          kNameOfCase);
 INSTANTIATE_TEST_SUITE_P(SharedEncoders, MaskedLanguageGoldenTest,
-                         ::testing::ValuesIn(cases(Source::kEncoders, {"modernbert", "mpnet"})),
+                         ::testing::ValuesIn(cases(Source::kEncoders,
+                                                   {"deberta-v3", "modernbert", "mpnet"})),
                          kNameOfCase);
 INSTANTIATE_TEST_SUITE_P(Project, MaskedLanguageGoldenTest,
                          ::testing::ValuesIn(cases(Source::kProject,

@@ -51,6 +51,12 @@ inline const PreNormNames* pre_norm_names(const Family& family) {
   return kind == nullptr ? nullptr : &kind->names();
 }
 
+// The norm of the positions that all layers share and that each projects with its queries and keys;
+// empty for families without them.
+inline std::string_view norm_of_positions(const Family& family) {
+  return pre_norm_names(family) != nullptr ? std::string_view() : layer_names(family).relative_norm;
+}
+
 // The weights of a layer's products in the order of forward, of queries for queries, keys and
 // values.
 inline std::vector<std::string> linear_weights(const Family& family, std::size_t layer) {
@@ -114,6 +120,7 @@ inline ModelConfig tiny_config(const Family& family) {
   config.max_position_embeddings = 16;
   config.pad_token_id = 0;
   if (config.embedding_size > 0) config.embedding_size = 24;
+  if (config.position_buckets > 0) config.position_buckets = 8;
   if (!family.reads_token_types && config.type_vocab_size > 0) config.type_vocab_size = 1;
   config.initializer_range = 0.2;  // wide, so that softmax and GELU leave their linear range
   // Another activation where there are no token types, so that the families cover both.

@@ -23,7 +23,8 @@ enum class DropoutSite : std::uint32_t {
   kFeedForwardOutput = 2,
   kEmbeddingNoise = 3,  // drops nothing: the noise that is added to the embeddings of layer 0
   kHeadHidden = 4,
-  kAdapter = 5,  // the input of an adapter; the layer's number is that of the linear layer
+  kAdapter = 5,    // the input of an adapter; the layer's number is that of the linear layer
+  kPositions = 6,  // the positions that a layer projects (kernels/disentangled_attention.h)
   kAttentionProbabilities = kernels::kAttentionSite  // head 0; head h has the place h further
 };
 

@@ -2,6 +2,7 @@
 // in parameter names and in their ModelConfig (family.h). EncoderModel puts a head on it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -83,6 +84,11 @@ class Encoder {
                 const EncoderActivations& activations, const nn::Pass* first_rows,
                 const nn::Gradients& grads,
                 FunctionRef<void(std::size_t end)> gradient_ready) const;
+
+  // The most rows that a linear layer computes at once in a pass of `rows` rows.
+  std::size_t product_rows(std::size_t rows) const {
+    return table_.shared ? std::max(rows, table_.shared->product_rows(rows)) : rows;
+  }
 
   // Layer::key_value_width() of each layer.
   std::vector<std::size_t> key_value_widths() const;

@@ -107,7 +107,8 @@ std::size_t EncoderModel::low_rank_bytes(const BatchShape& batch, nn::Precision 
   const std::vector<nn::Linear>& linears = layout_.linears();
   for (std::size_t i = 0; i < linears.size(); ++i) {
     const bool of_head = i < head_linears_;
-    const std::size_t rows = of_head ? head_->units(batch.rows, batch.sequences) : batch.rows;
+    const std::size_t rows =
+        of_head ? head_->units(batch.rows, batch.sequences) : encoder_.product_rows(batch.rows);
     largest = std::max(largest, nn::low_rank_bytes(linears[i], rows,
                                                    of_head ? nn::Precision::kFloat32 : precision));
   }

@@ -200,6 +200,10 @@ INSTANTIATE_TEST_SUITE_P(
         GradientCase{"BertPadded", &kBert, true, false, ""},
         GradientCase{"BertDropout", &kBert, false, true, ""},
         GradientCase{"BertPaddedDropoutReference", &kBert, true, true, "reference"},
+        GradientCase{"DebertaPacked", &kDebertaV2, false, false, ""},
+        GradientCase{"DebertaPackedReference", &kDebertaV2, false, false, "reference"},
+        GradientCase{"DebertaPaddedDropout", &kDebertaV2, true, true, ""},
+        GradientCase{"DebertaDropoutReference", &kDebertaV2, false, true, "reference"},
         GradientCase{"DistilBertPacked", &kDistilBert, false, false, ""},
         GradientCase{"DistilBertPaddedDropout", &kDistilBert, true, true, ""},
         GradientCase{"DistilBertDropoutReference", &kDistilBert, false, true, "reference"},
@@ -226,6 +230,8 @@ INSTANTIATE_TEST_SUITE_P(
         GradientCase{"XlmRobertaPadded", &kXlmRoberta, true, false, "reference"},
         GradientCase{"BertAdapters", &kBert, false, true, "", true},
         GradientCase{"BertAdaptersReference", &kBert, true, false, "reference", true},
+        GradientCase{"DebertaAdapters", &kDebertaV2, false, true, "", true},
+        GradientCase{"DebertaAdaptersReference", &kDebertaV2, true, true, "reference", true},
         GradientCase{"DistilBertAdapters", &kDistilBert, false, true, "", true},
         GradientCase{"ElectraAdapters", &kElectra, false, true, "", true},
         GradientCase{"ModernBertAdapters", &kModernBert, false, true, "", true},
@@ -365,6 +371,8 @@ TEST_P(EncoderModelTest, AnnouncesEachGroupWhenItsGradientsAreFinal) {
   } else if (const auto shared = models::testing::layer_names(family).relative_bias;
              !shared.empty()) {
     expected_ends.push_back(offset_of_norm(shared));
+  } else if (const auto norm = models::testing::norm_of_positions(family); !norm.empty()) {
+    expected_ends.push_back(offset_of_norm(norm));
   }
   expected_ends.push_back(end_of_layers);
   expected_ends.push_back(model.layout().size());
@@ -536,9 +544,12 @@ TEST_P(EncoderModelTest, RefusesWhatDoesNotFit) {
   nn::PackedBatch too_long;
   too_long.append(std::vector<std::int32_t>(17, 5), {}, 0);  // the model has 16 positions
   const bool has_table = model.config().family->positions != nn::Positions::kNone;
+  const bool shared = !models::testing::norm_of_positions(*model.config().family).empty();
   EXPECT_THAT([&] { forward(too_long, fits, precision_); },
-              ThrowsMessage<InvalidArgument>(HasSubstr(
-                  has_table ? "position id 16" : "17 rows; the rotary table has 16 positions")));
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr(has_table ? "position id 16"
+                                      : (shared ? "17 rows; the model has positions for 16"
+                                                : "17 rows; the rotary table has 16 positions"))));
   nn::PackedBatch inconsistent = batch;
   inconsistent.token_type_ids.pop_back();
   EXPECT_THAT([&] { forward(inconsistent, fits, precision_); },

@@ -113,6 +113,8 @@ struct Family {
   std::span<const std::string_view> buffers = {};
   // Whether there is dropout between the attention's output projection and its residual.
   bool attention_output_dropout;
+  // Whether the embeddings have a rate of their own (embedding_dropout). Those without a norm do.
+  bool own_embedding_dropout = false;
   nn::Positions positions;  // how the tokens of a text are numbered
   // Whether run_ner asks the tokenizer for a space in front of words (text::TokenizerOptions).
   bool spaces_words = true;
@@ -146,6 +148,7 @@ std::string word_embeddings_name(const Family& family);
 
 // Encoders, in the order in which messages list them. An entry lives as long as the program.
 extern const Family kBert;
+extern const Family kDebertaV2;
 extern const Family kDistilBert;
 extern const Family kElectra;
 extern const Family kModernBert;

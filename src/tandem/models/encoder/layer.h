@@ -176,6 +176,9 @@ class SharedPart {
  public:
   virtual ~SharedPart() = default;
 
+  // The most rows that linear layers compute in a pass of up to `rows` rows, other than those of
+  // the texts.
+  virtual std::size_t product_rows(std::size_t /*rows*/) const { return 0; }
   // The memory from forward to backward, for passes of up to `rows` rows.
   virtual std::size_t bytes(std::size_t rows, nn::Precision precision, bool training) const = 0;
   // Before the first layer's forward.

@@ -19,6 +19,7 @@ struct FamilyTargets {
 
 // PEFT's table; it has no entry for the last three.
 constexpr FamilyTargets kTargets[] = {{"bert", "query", "value"},
+                                      {"deberta-v2", "query_proj", "value_proj"},
                                       {"roberta", "query", "value"},
                                       {"xlm-roberta", "query", "value"},
                                       {"electra", "query", "value"},

@@ -70,6 +70,9 @@ struct ModelConfig {
   double embedding_dropout = 0;  // other encoders have hidden_dropout_prob there
   ClassifierPooling classifier_pooling = ClassifierPooling::kCls;
   kernels::Activation classifier_activation = kernels::Activation::kGelu;
+  // DeBERTa: buckets of the distances to one side, and the distance at which the last begins.
+  std::size_t position_buckets = 0;
+  std::size_t max_relative_positions = 0;  // 0: max_position_embeddings
   // The output matrix of a language model's head is the table of word embeddings.
   bool tie_word_embeddings = true;
   // The names of the head's outputs, by id (model_labels.h). Empty: the file has none, or
@@ -98,8 +101,11 @@ struct ModelConfig {
   }
 
   double embeddings_dropout_prob() const {
-    const bool own = family->positions == nn::Positions::kNone || family->embeddings.norm.empty();
+    const bool own = family->own_embedding_dropout || family->embeddings.norm.empty();
     return own ? embedding_dropout : hidden_dropout_prob;
+  }
+  std::size_t farthest_position() const {
+    return max_relative_positions == 0 ? max_position_embeddings : max_relative_positions;
   }
   double token_head_dropout_prob() const {
     return classifier_dropout.value_or(hidden_dropout_prob);

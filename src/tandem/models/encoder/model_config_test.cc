@@ -121,6 +121,56 @@ TEST(ModelConfig, ReadsMpnet) {
       ThrowsMessage<ConfigError>(HasSubstr("relative_attention_num_buckets is 16; expected 32")));
 }
 
+// The form of version 3, without which transformers computes another model.
+constexpr const char* kDebertaForm = R"({"model_type": "deberta-v2", "relative_attention": true,
+    "position_biased_input": false, "share_att_key": true, "norm_rel_ebd": "layer_norm",
+    "pos_att_type": "c2p|p2c", "position_buckets": 256)";
+
+ModelConfig parse_deberta(const std::string& more) {
+  return ModelConfig::parse(kDebertaForm + more + "}", "test");
+}
+
+TEST(ModelConfig, ReadsDeberta) {
+  const ModelConfig config = parse_deberta("");
+  EXPECT_EQ(config.hidden_size, 1536u);
+  EXPECT_EQ(config.vocab_size, 128100u);
+  EXPECT_EQ(config.layer_norm_eps, 1e-7);
+  EXPECT_EQ(config.type_vocab_size, 0u);
+  EXPECT_EQ(config.max_tokens(), 512u);
+  EXPECT_EQ(config.farthest_position(), 512u);
+  EXPECT_EQ(config.embeddings_dropout_prob(), 0.1);
+  EXPECT_EQ(config.sequence_head_dropout_prob(), 0.1);
+  const ModelConfig other = parse_deberta(
+      R"(, "max_relative_positions": 300, "cls_dropout": 0.2, "pos_att_type": ["p2c", "c2p"])");
+  EXPECT_EQ(other.farthest_position(), 300u);
+  EXPECT_EQ(other.sequence_head_dropout_prob(), 0.2);
+  EXPECT_EQ(other.token_head_dropout_prob(), 0.1);
+  const ModelConfig saved = ModelConfig::parse(other.to_json("DebertaV2Model"), "saved");
+  EXPECT_EQ(saved.farthest_position(), 300u);
+  EXPECT_EQ(saved.sequence_head_dropout_prob(), 0.2);
+  const ModelConfig made =
+      ModelConfig::parse(ModelConfig::defaults(kDebertaV2).to_json("DebertaV2Model"), "made");
+  EXPECT_EQ(made.position_buckets, 256u);
+}
+
+TEST(ModelConfig, RefusesOtherFormsOfDeberta) {
+  const auto refused = [](const std::string& more, const char* message) {
+    EXPECT_THAT([&] { parse_deberta(more); }, ThrowsMessage<ConfigError>(HasSubstr(message)))
+        << more;
+  };
+  refused(R"(, "conv_kernel_size": 3)", "conv_kernel_size is 3; expected 0");
+  refused(R"(, "share_att_key": false)", "share_att_key is false; expected true");
+  refused(R"(, "norm_rel_ebd": "none")", R"(norm_rel_ebd is "none"; expected "layer_norm")");
+  refused(R"(, "pos_att_type": ["c2p"])", R"(pos_att_type is ["c2p"]; expected ["p2c", "c2p"])");
+  refused(R"(, "type_vocab_size": 2)", "type_vocab_size is 2; expected 0");
+  refused(R"(, "embedding_size": 128)", "embedding_size is 128; expected 1536");
+  refused(R"(, "position_buckets": 1)", "position_buckets is 1; expected at least 2");
+  refused(R"(, "max_relative_positions": 100)", "position_buckets is 256; expected");
+  refused(R"(, "legacy": false)", "legacy is false; expected true");
+  EXPECT_THAT([] { ModelConfig::parse(R"({"model_type": "deberta-v2"})", "test"); },
+              ThrowsMessage<ConfigError>(HasSubstr("relative_attention is false; expected true")));
+}
+
 // Both forms, of transformers 4 and of 5, whose names win.
 TEST(ModelConfig, ReadsModernBert) {
   const auto parse = [](const char* json) { return ModelConfig::parse(json, "test"); };
@@ -414,9 +464,8 @@ TEST(ModelConfig, RefusesWhatItCannotRun) {
   expect_refused(R"({"model_type": "bert", )", "not valid JSON");
   expect_refused("[]", "found array; expected a JSON object");
   expect_refused("{}",
-                 "model_type is missing; tandem supports bert, distilbert, electra, modernbert, "
-                 "mpnet, roberta "
-                 "and xlm-roberta");
+                 "model_type is missing; tandem supports bert, deberta-v2, distilbert, electra, "
+                 "modernbert, mpnet, roberta and xlm-roberta");
   expect_refused(R"({"model_type": "t5"})", "model_type is t5; tandem supports bert, ");
   expect_refused(R"({"model_type": "gpt2"})",
                  "model_type is gpt2, a decoder; this command needs an encoder: bert, ");

@@ -13,10 +13,11 @@ constexpr KeyUse kHonoured = KeyUse::kHonoured;
 constexpr KeyUse kIrrelevant = KeyUse::kIrrelevant;
 constexpr KeyUse kRefused = KeyUse::kRefused;
 
-constexpr std::string_view kBertLike = "bert electra mpnet roberta xlm-roberta";
+constexpr std::string_view kBertLike = "bert deberta-v2 electra mpnet roberta xlm-roberta";
 constexpr std::string_view kWithTokenTypes = "bert electra roberta xlm-roberta";
 constexpr std::string_view kWithPadding =
-    "bert distilbert electra llama modernbert qwen3 roberta xlm-roberta";
+    "bert deberta-v2 distilbert electra llama modernbert qwen3 roberta xlm-roberta";
+constexpr std::string_view kDeberta = "deberta-v2";
 constexpr std::string_view kLlamaLike = "llama qwen3";
 constexpr std::string_view kGpt = "gpt2";
 constexpr std::string_view kModern = "modernbert";
@@ -32,6 +33,7 @@ constexpr std::string_view kToken = "the tokenizer has its own";
 constexpr std::string_view kBackend = "how it is computed; the result is the same";
 constexpr std::string_view kBias = "tandem's layers of ModernBERT have no biases";
 constexpr std::string_view kNoBias = "tandem's layers of these families have no biases";
+constexpr std::string_view kForm = "tandem has the form of DeBERTa-v3; others are refused";
 constexpr std::string_view kAngles = "the base of the angles of rotary positions";
 
 constexpr KnownKey kKeys[] = {
@@ -41,8 +43,8 @@ constexpr KnownKey kKeys[] = {
     {"hidden_size", "", kHonoured, "the shape of the model; in DistilBERT another name of dim"},
     {"num_hidden_layers", "", kHonoured, "the shape; in DistilBERT another name of n_layers"},
     {"num_attention_heads", "", kHonoured, "the shape; in DistilBERT another name of n_heads"},
-    {"intermediate_size", "bert electra llama modernbert mpnet qwen3 roberta xlm-roberta",
-     kHonoured, kShape},
+    {"intermediate_size",
+     "bert deberta-v2 electra llama modernbert mpnet qwen3 roberta xlm-roberta", kHonoured, kShape},
     {"type_vocab_size", kWithTokenTypes, kHonoured, kShape},
     {"embedding_size", "electra", kHonoured, kShape},
     {"dim", "distilbert", kHonoured, kShape},
@@ -104,6 +106,25 @@ constexpr KnownKey kKeys[] = {
     {"global_rope_theta", kModern, kHonoured, kAngles},
     {"local_rope_theta", kModern, kHonoured, kAngles},
     {"rope_parameters", kModern, kHonoured, "rope_theta by type of layer; other types are refused"},
+    {"cls_dropout", kDeberta, kHonoured, "the rate of dropout of the head of texts"},
+    {"position_buckets", kDeberta, kHonoured, "buckets of the distances to one side"},
+    {"max_relative_positions", kDeberta, kHonoured,
+     "where the last bucket begins; below 1: max_position_embeddings"},
+    {"relative_attention", kDeberta, kHonoured, kForm},
+    {"pos_att_type", kDeberta, kHonoured, kForm},
+    {"share_att_key", kDeberta, kHonoured, kForm},
+    {"norm_rel_ebd", kDeberta, kHonoured, kForm},
+    {"position_biased_input", kDeberta, kHonoured, kForm},
+    {"conv_kernel_size", kDeberta, kHonoured, kForm},
+    {"type_vocab_size", kDeberta, kHonoured, kForm},
+    {"legacy", kDeberta, kHonoured, kForm},
+    {"pooler_dropout", kDeberta, kHonoured, kForm},
+    {"pooler_hidden_act", kDeberta, kHonoured, kForm},
+    {"pooler_hidden_size", kDeberta, kHonoured, "hidden_size; others are refused"},
+    {"embedding_size", kDeberta, kHonoured, "hidden_size; others are refused"},
+    {"attention_head_size", kDeberta, kHonoured, "that of the heads; others are refused"},
+    {"conv_act", kDeberta, kIrrelevant, "only conv_kernel_size makes it count"},
+    {"conv_groups", kDeberta, kIrrelevant, "only conv_kernel_size makes it count"},
     {"initializer_cutoff_factor", kModern, kHonoured, "where new weights are cut off"},
     {"initializer_range", "", kHonoured, "the standard deviation of new weights"},
     {"pad_token_id", kWithPadding, kHonoured,

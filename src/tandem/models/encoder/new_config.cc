@@ -91,7 +91,9 @@ std::string new_config_json(std::string_view model_type, std::string_view overri
     raise<ConfigError>("--model_type: found '{}', expected one of {}", model_type,
                        fmt::join(names, ", "));
   }
-  Json json = {{"model_type", family->model_type}};
+  // A class may have another form without some of these.
+  Json json = Json::parse(family->written_defaults);
+  json["model_type"] = family->model_type;
   while (!overrides.empty()) {
     const std::size_t comma = std::min(overrides.find(','), overrides.size());
     apply(*family, overrides.substr(0, comma), json);

@@ -10,8 +10,8 @@ namespace tandem::models {
 
 namespace {
 
-constexpr std::array kFamilies = {&kBert,  &kDistilBert, &kElectra,   &kModernBert,
-                                  &kMpnet, &kRoberta,    &kXlmRoberta};
+constexpr std::array kFamilies = {&kBert,       &kDebertaV2, &kDistilBert, &kElectra,
+                                  &kModernBert, &kMpnet,     &kRoberta,    &kXlmRoberta};
 
 constexpr std::array kDecoderFamilies = {&kGpt2, &kLlama, &kQwen3};
 

@@ -171,6 +171,7 @@ constinit const Family kModernBert = {
                              .mean_over_step = true},
     .pretraining_heads = kPretrainingHeads,
     .attention_output_dropout = true,
+    .own_embedding_dropout = true,
     .positions = nn::Positions::kNone,
     .spaces_words = false,  // run_ner.py lists the types of models for which it does
     .reads_token_types = false,

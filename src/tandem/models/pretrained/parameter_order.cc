@@ -1,6 +1,7 @@
 #include "tandem/models/pretrained/parameter_order.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -75,19 +76,22 @@ void move_positions_behind_norm(Parameters& all) {
   if (position < norm && norm != all.end()) std::rotate(position, position + 1, norm + 1);
 }
 
-// Parameters that the layers share are defined behind them, and finished by backward after them.
-// Its module is that of the layers.
+// Parameters that the layers share are defined behind them, and finished by backward after them:
+// a table, and a norm of it in DeBERTa. Their module is that of the layers.
 void move_shared_behind_layers(Parameters& all) {
-  constexpr std::string_view kShared = "relative_attention_bias.weight";
-  const auto shared = std::ranges::find_if(
-      all, [&](const nn::ParameterSpec* parameter) { return parameter->name.ends_with(kShared); });
-  if (shared == all.end()) return;
-  const std::string_view name = (*shared)->name;
-  const std::string_view module = name.substr(0, name.size() - kShared.size());
-  const auto end = std::find_if(shared, all.end(), [&](const nn::ParameterSpec* parameter) {
-    return !parameter->name.starts_with(module);
-  });
-  std::rotate(shared, shared + 1, end);
+  constexpr std::array<std::pair<std::string_view, std::ptrdiff_t>, 2> kTables = {
+      {{"relative_attention_bias.weight", 1}, {"rel_embeddings.weight", 3}}};
+  for (const auto& [table, count] : kTables) {
+    const auto shared = std::ranges::find_if(
+        all, [&](const nn::ParameterSpec* parameter) { return parameter->name.ends_with(table); });
+    if (shared == all.end()) continue;
+    const std::string_view name = (*shared)->name;
+    const std::string_view module = name.substr(0, name.size() - table.size());
+    const auto end = std::find_if(shared, all.end(), [&](const nn::ParameterSpec* parameter) {
+      return !parameter->name.starts_with(module);
+    });
+    std::rotate(shared, shared + count, end);
+  }
 }
 
 // The head's parameters are those without the prefix of an encoder.

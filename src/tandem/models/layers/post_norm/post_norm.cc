@@ -10,11 +10,36 @@
 #include "tandem/models/encoder/model_config.h"
 #include "tandem/models/layers/post_norm/post_norm_pass.h"
 #include "tandem/models/layers/post_norm/relative_bias.h"
+#include "tandem/models/layers/post_norm/relative_embeddings.h"
 
 namespace tandem::models {
 namespace {
 
-PostNormOptions options_of(const ModelConfig& config, std::size_t index, const RelativeBias* bias) {
+// The part that the layers share: one of them, or nothing.
+struct SharedPositions {
+  std::unique_ptr<RelativeBias> bias;
+  std::unique_ptr<RelativeEmbeddings> embeddings;
+};
+
+SharedPositions make_shared_positions(const PostNormNames& names, const ModelConfig& config) {
+  SharedPositions shared;
+  if (!names.relative_bias.empty()) {
+    shared.bias =
+        std::make_unique<RelativeBias>(config.num_attention_heads, config.max_position_embeddings);
+  }
+  if (!names.relative_embeddings.empty()) {
+    shared.embeddings = std::make_unique<RelativeEmbeddings>(
+        RelativeEmbeddingsOptions{.hidden_size = config.hidden_size,
+                                  .max_rows = config.max_position_embeddings,
+                                  .buckets = config.position_buckets,
+                                  .farthest = config.farthest_position(),
+                                  .layer_norm_eps = config.layer_norm_eps});
+  }
+  return shared;
+}
+
+PostNormOptions options_of(const ModelConfig& config, std::size_t index,
+                           const SharedPositions& shared) {
   return {.index = index,
           .hidden_size = config.hidden_size,
           .num_heads = config.num_attention_heads,
@@ -24,7 +49,8 @@ PostNormOptions options_of(const ModelConfig& config, std::size_t index, const R
           .attention_dropout = config.attention_probs_dropout_prob,
           .attention_output_dropout = config.attention_output_dropout_prob(),
           .feed_forward_dropout = config.hidden_dropout_prob,
-          .bias = bias};
+          .bias = shared.bias.get(),
+          .positions = shared.embeddings.get()};
 }
 
 PostNormParameters add_parameters(const PostNormNames& names, const ModelConfig& config,
@@ -57,7 +83,7 @@ class PostNormLayer final : public LayerOf<PostNormLayer> {
     const auto H = static_cast<double>(options_.hidden_size);
     const auto I = static_cast<double>(options_.intermediate_size);
     add("qkv", 3 * H * H * work.rows);
-    add("attention", 2 * H * work.rows * work.keys);
+    add("attention", 2 * H * work.rows * work.keys + position_products(work));
     add("attention output", H * H * work.output_rows);
     add("up", H * I * work.output_rows);
     add("down", H * I * work.output_rows);
@@ -84,6 +110,15 @@ class PostNormLayer final : public LayerOf<PostNormLayer> {
   }
 
  private:
+  // Each query and each key with all positions of its text. The projection of the positions is left
+  // out: it is done once for all texts of a pass.
+  double position_products(const SequenceWork& work) const {
+    if (options_.positions == nullptr) return 0;
+    const auto positions =
+        static_cast<double>(options_.positions->positions(static_cast<std::size_t>(work.rows)));
+    return static_cast<double>(options_.hidden_size) * positions * (work.rows + work.keys);
+  }
+
   PostNormOptions options_;
   PostNormParameters parameters_;
 };
@@ -91,20 +126,20 @@ class PostNormLayer final : public LayerOf<PostNormLayer> {
 }  // namespace
 
 LayerTable PostNorm::make(const ModelConfig& config, nn::ParameterLayout& layout) const {
-  std::unique_ptr<RelativeBias> bias;
-  if (!names_.relative_bias.empty()) {
-    bias =
-        std::make_unique<RelativeBias>(config.num_attention_heads, config.max_position_embeddings);
-  }
+  SharedPositions shared = make_shared_positions(names_, config);
   LayerTable table = make_table(config.num_hidden_layers, layout, [&](std::size_t index) {
-    return std::make_unique<PostNormLayer>(options_of(config, index, bias.get()),
+    return std::make_unique<PostNormLayer>(options_of(config, index, shared),
                                            add_parameters(names_, config, index, layout));
   });
-  if (bias) {
-    bias->add_to(layout,
-                 fmt::format("{}{}.weight", config.family->base_prefix, names_.relative_bias));
+  const std::string_view prefix = config.family->base_prefix;
+  if (shared.bias) {
+    shared.bias->add_to(layout, fmt::format("{}{}.weight", prefix, names_.relative_bias));
+    table.shared = std::move(shared.bias);
+  } else if (shared.embeddings) {
+    shared.embeddings->add_to(layout, fmt::format("{}{}", prefix, names_.relative_norm),
+                              fmt::format("{}{}.weight", prefix, names_.relative_embeddings));
+    table.shared = std::move(shared.embeddings);
   }
-  table.shared = std::move(bias);
   return table;
 }
 

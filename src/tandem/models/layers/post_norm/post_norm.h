@@ -23,6 +23,10 @@ struct PostNormNames {
   // The table of the bias by distance that all layers share (relative_bias.h), between the
   // encoder's prefix and ".weight"; empty: the layers have none.
   std::string_view relative_bias = {};
+  // The table of positions as vectors that all layers share, and its norm (relative_embeddings.h);
+  // empty: the layers have none.
+  std::string_view relative_embeddings = {};
+  std::string_view relative_norm = {};
 };
 
 class PostNorm final : public LayerKind {

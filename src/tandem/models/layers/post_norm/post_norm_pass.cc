@@ -38,6 +38,10 @@ PostNormTensors<T> PostNormTensors<T>::lay_out(Region& kept, Region& saved, Regi
     t.first_context = scratch.allocate<T>(B * H);
     t.first_residual = scratch.allocate<float>(B * H);
   }
+  if (options.positions != nullptr) {
+    t.positions = PositionTensors<T>::lay_out(saved, scratch, *options.positions, options.shape(),
+                                              rows, training);
+  }
   return t;
 }
 
@@ -66,7 +70,9 @@ PostNormPass<T>::PostNormPass(const LayerPass<T>& pass, const PostNormOptions& o
       attention_output_dropout_(rows_.dropout.at(options.index, nn::DropoutSite::kAttentionOutput,
                                                  options.attention_output_dropout)),
       feed_forward_dropout_(rows_.dropout.at(options.index, nn::DropoutSite::kFeedForwardOutput,
-                                             options.feed_forward_dropout)) {}
+                                             options.feed_forward_dropout)),
+      position_dropout_(rows_.dropout.at(options.index, nn::DropoutSite::kPositions,
+                                         options.feed_forward_dropout)) {}
 
 template <class T>
 std::span<const T> PostNormPass<T>::context() const {
@@ -94,18 +100,40 @@ std::optional<kernels::PositionBias> PostNormPass<T>::position_bias() const {
   return options_.bias->band(rows_, pass_.shared);
 }
 
+template <class T>
+PositionPass<T> PostNormPass<T>::positions() const {
+  return {pass_, *options_.positions, parameters_.qkv, position_dropout_, tensors_.positions};
+}
+
+template <class T>
+void PostNormPass<T>::attend_to_positions(bool training) const {
+  const PositionPass<T> positions = this->positions();
+  positions.project();
+  const StageTimer timer(rows_.context.profile, "attention", "forward");
+  const auto attention = first_rows_only() && !training
+                             ? kernels::disentangled_attention_forward_first_rows<T>
+                             : kernels::disentangled_attention_forward<T>;
+  attention(rows_.context, rows_.sequences, options_.shape(), attention_dropout_,
+            positions.relative(), tensors_.qkv.data(), tensors_.context.data(),
+            tensors_.log_sum_exp.data());
+}
+
 // Every row reads the real rows of its sequence. Backward needs the rows that do not continue, too:
 // their gradient is 0 only where their probabilities are finite.
 template <class T>
 void PostNormPass<T>::attend(bool training) const {
   linear_forward<T>(rows_, parameters_.qkv, pass_.x.operand, tensors_.qkv);
+  if (options_.positions != nullptr) {
+    attend_to_positions(training);
+    return;
+  }
   const StageTimer timer(rows_.context.profile, "attention", "forward");
   const auto attention = first_rows_only() && !training ? kernels::attention_forward_first_rows<T>
                                                         : kernels::attention_forward<T>;
   const auto bias = position_bias();
-  attention(rows_.context, rows_.sequences, {options_.num_heads, options_.head_dim()},
-            attention_dropout_, tensors_.qkv.data(), tensors_.context.data(),
-            tensors_.log_sum_exp.data(), bias ? &*bias : nullptr);
+  attention(rows_.context, rows_.sequences, options_.shape(), attention_dropout_,
+            tensors_.qkv.data(), tensors_.context.data(), tensors_.log_sum_exp.data(),
+            bias ? &*bias : nullptr);
 }
 
 // From the attention's output up to the activation: all that backward reads, the last LayerNorm
@@ -201,19 +229,32 @@ void PostNormPass<T>::rows_backward(std::span<float> grad, const nn::Gradients& 
 }
 
 template <class T>
+void PostNormPass<T>::attention_backward_to(std::span<T> grad_qkv) const {
+  const StageTimer timer(rows_.context.profile, "attention", "backward");
+  if (options_.positions != nullptr) {
+    const PositionPass<T> positions = this->positions();
+    kernels::disentangled_attention_backward<T>(
+        rows_.context, rows_.sequences, options_.shape(), attention_dropout_, positions.relative(),
+        tensors_.qkv.data(), tensors_.context.data(), tensors_.log_sum_exp.data(),
+        tensors_.grad_context.data(), grad_qkv.data(), positions.grad_qkv().data(),
+        tensors_.positions.sums);
+    return;
+  }
+  const auto bias = position_bias();
+  kernels::attention_backward<T>(rows_.context, rows_.sequences, options_.shape(),
+                                 attention_dropout_, tensors_.qkv.data(), tensors_.context.data(),
+                                 tensors_.log_sum_exp.data(), tensors_.grad_context.data(),
+                                 grad_qkv.data(), bias ? &*bias : nullptr,
+                                 bias ? options_.bias->band_sums(rows_, pass_.shared) : nullptr);
+}
+
+template <class T>
 void PostNormPass<T>::attention_backward(std::span<float> grad, const nn::Gradients& grads) const {
   const std::span<T> grad_qkv = tensors_.grad_wide.first(tensors_.qkv.size());
-  {
-    const StageTimer timer(rows_.context.profile, "attention", "backward");
-    const auto bias = position_bias();
-    kernels::attention_backward<T>(
-        rows_.context, rows_.sequences, {options_.num_heads, options_.head_dim()},
-        attention_dropout_, tensors_.qkv.data(), tensors_.context.data(),
-        tensors_.log_sum_exp.data(), tensors_.grad_context.data(), grad_qkv.data(),
-        bias ? &*bias : nullptr, bias ? options_.bias->band_sums(rows_, pass_.shared) : nullptr);
-  }
+  attention_backward_to(grad_qkv);
   linear_backward<T, float>(rows_, parameters_.qkv, pass_.x.operand, grad_qkv, grad,
                             /*accumulate_grad_x=*/true, grads);
+  if (options_.positions != nullptr) positions().backward(grads);
 }
 
 template <class T>

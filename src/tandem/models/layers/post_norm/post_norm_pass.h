@@ -7,10 +7,10 @@
 //   y        = LayerNorm(attended + dropout(act(attended·W1ᵀ + b1)·W2ᵀ + b2))
 //
 // BERT and DistilBERT differ only in names and in one dropout probability; MPNet alone has a bias
-// of the scores. Letters: R rows of all
-// sequences, H hidden size, A heads, D = H/A, I intermediate size. T is the type that matrix
-// products read: float, or bfloat16 (then sums, LayerNorm, softmax and the residual stream are
-// still f32). All matrices are row-major.
+// of the scores. DeBERTa's scores are those of kernels/disentangled_attention.h, with positions
+// that position_pass.h makes. Letters: R rows of all sequences, H hidden size, A heads, D = H/A, I
+// intermediate size. T is the type that matrix products read: float, or bfloat16 (then sums,
+// LayerNorm, softmax and the residual stream are still f32). All matrices are row-major.
 //
 // After the attention each row is computed on its own. If first rows alone continue, B of them
 // (layer.h), no other row is computed there; else B = R.
@@ -24,6 +24,7 @@
 #include "tandem/kernels/activation.h"
 #include "tandem/kernels/attention.h"
 #include "tandem/models/encoder/layer.h"
+#include "tandem/models/layers/post_norm/position_pass.h"
 #include "tandem/nn/hidden.h"
 #include "tandem/nn/layer_norm.h"
 #include "tandem/nn/pass.h"
@@ -43,9 +44,12 @@ struct PostNormOptions {
   double attention_dropout = 0;         // dropout of the probabilities
   double attention_output_dropout = 0;  // before the first residual
   double feed_forward_dropout = 0;      // before the second residual
-  const RelativeBias* bias = nullptr;   // bias of the scores, the table's SharedPart; null: none
+  // The table's SharedPart, at most one of them: a bias of the scores, or positions as vectors.
+  const RelativeBias* bias = nullptr;
+  const RelativeEmbeddings* positions = nullptr;
 
   std::size_t head_dim() const { return hidden_size / num_heads; }
+  kernels::AttentionShape shape() const { return {num_heads, head_dim()}; }
 };
 
 struct PostNormParameters {
@@ -78,6 +82,7 @@ struct PostNormTensors {
   std::span<T> grad_wide;      // [max(B·I, R·3H)] of the activation, then of qkv; training only
   std::span<T> first_context;  // [B, H] what the first rows read, if they alone continue
   std::span<float> first_residual;  // [B, H]
+  PositionTensors<T> positions;
 
   static PostNormTensors lay_out(Region& kept, Region& saved, Region& scratch,
                                  const PostNormOptions& options, const LayerRows& rows,
@@ -104,11 +109,14 @@ class PostNormPass {
   nn::Hidden<T> attended() const;
 
   std::optional<kernels::PositionBias> position_bias() const;
+  PositionPass<T> positions() const;
+  void attend_to_positions(bool training) const;
   void attend(bool training) const;
   void forward_to_activation() const;
   void recompute() const;
   void rows_backward(std::span<float> grad, const nn::Gradients& grads) const;
   void attention_backward(std::span<float> grad, const nn::Gradients& grads) const;
+  void attention_backward_to(std::span<T> grad_qkv) const;
 
   const LayerPass<T>& pass_;
   const nn::Pass& rows_;         // R
@@ -116,8 +124,9 @@ class PostNormPass {
   const PostNormOptions& options_;
   const PostNormParameters& parameters_;
   const PostNormTensors<T> tensors_;
-  // The three places that drop; forward and backward ask alike.
+  // The places that drop; forward and backward ask alike.
   kernels::Dropout attention_dropout_, attention_output_dropout_, feed_forward_dropout_;
+  kernels::Dropout position_dropout_;
 };
 
 }  // namespace tandem::models
