@@ -89,6 +89,11 @@ TextEnd TokenScheduler::continue_text(const TokenRequest& request,
   }
 }
 
+std::size_t TokenScheduler::num_texts() const {
+  const std::lock_guard lock(mutex_);
+  return waiting_.size() + running_.size();
+}
+
 TextEnd TokenScheduler::follow(Text& text, std::unique_lock<std::mutex>& lock,
                                FunctionRef<bool(std::int32_t)> take,
                                const std::stop_token& cancelled) {

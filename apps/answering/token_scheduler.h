@@ -79,6 +79,9 @@ class TokenScheduler {
   TextEnd continue_text(const TokenRequest& request, FunctionRef<bool(std::int32_t)> take,
                         const std::stop_token& cancelled);
 
+  // Texts in the queue or side by side.
+  std::size_t num_texts() const;
+
  private:
   struct Text;
   struct Step;
@@ -96,7 +99,7 @@ class TokenScheduler {
   const TokenModel model_;
   const TokenLimits limits_;
   std::atomic<bool> interrupted_{false};  // the step that runs
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable work_;
   std::deque<std::shared_ptr<Text>> waiting_;
   std::vector<std::shared_ptr<Text>> running_;

@@ -91,6 +91,27 @@ std::vector<std::int32_t> text_of(TokenScheduler& scheduler, const TokenRequest&
   return tokens;
 }
 
+// Texts of the requests, of which none has a batch before all are in the queue.
+std::vector<std::vector<std::int32_t>> texts_side_by_side(Decoder& decoder,
+                                                          const TokenLimits& limits,
+                                                          std::span<const TokenRequest> requests) {
+  std::latch all_there(1);
+  decoder.before = [&] { all_there.wait(); };
+  TokenScheduler scheduler(decoder.model(), limits);
+  std::vector<std::future<std::vector<std::int32_t>>> futures;
+  for (const TokenRequest& request : requests)
+    futures.push_back(std::async(std::launch::async,
+                                 [&scheduler, &request] { return text_of(scheduler, request); }));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (scheduler.num_texts() < requests.size() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(scheduler.num_texts(), requests.size());
+  all_there.count_down();
+  std::vector<std::vector<std::int32_t>> texts;
+  for (auto& future : futures) texts.push_back(future.get());
+  return texts;
+}
+
 TEST(TokenScheduler, ATextIsTheSameAloneAndBesideOthers) {
   std::vector<TokenRequest> requests;
   for (std::size_t i = 0; i < 9; ++i) requests.push_back(request_of(1 + 70 * i, 5 + 9 * i, i));
@@ -101,15 +122,7 @@ TEST(TokenScheduler, ATextIsTheSameAloneAndBesideOthers) {
   EXPECT_EQ(*std::ranges::max_element(alone.batch_texts), 1u);
 
   Decoder decoder;
-  std::latch all_there(1);
-  decoder.before = [&] { all_there.wait(); };
-  TokenScheduler scheduler(decoder.model(), {});
-  std::vector<std::future<std::vector<std::int32_t>>> texts;
-  for (const TokenRequest& request : requests)
-    texts.push_back(std::async(std::launch::async,
-                               [&scheduler, &request] { return text_of(scheduler, request); }));
-  all_there.count_down();
-  for (std::size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(texts[i].get(), want[i]) << i;
+  EXPECT_EQ(texts_side_by_side(decoder, {}, requests), want);
   EXPECT_GT(*std::ranges::max_element(decoder.batch_texts), 4u);
 }
 
@@ -191,17 +204,12 @@ TEST(TokenScheduler, ARequestThatIsGivenUpHoldsUpNoOther) {
 
 TEST(TokenScheduler, TextsWaitForRoomForTheirKeys) {
   Decoder decoder;
-  TokenScheduler scheduler(decoder.model(), {.max_cache_bytes = 4 * 100});
+  const TokenLimits limits{.max_cache_bytes = 4 * 100};
+  TokenScheduler scheduler(decoder.model(), limits);
   EXPECT_THAT([&] { text_of(scheduler, request_of(60, 41)); },
               ThrowsMessage<DataError>(HasSubstr("keys and values of 101 tokens")));
-  std::latch all_there(1);
-  decoder.before = [&] { all_there.wait(); };
-  std::vector<std::future<std::vector<std::int32_t>>> texts;
-  for (std::size_t i = 0; i < 3; ++i)
-    texts.push_back(std::async(std::launch::async,
-                               [&scheduler] { return text_of(scheduler, request_of(20, 30)); }));
-  all_there.count_down();
-  for (auto& text : texts) text.get();
+  const std::vector<TokenRequest> requests(3, request_of(20, 30));
+  texts_side_by_side(decoder, limits, requests);
   EXPECT_EQ(*std::ranges::max_element(decoder.batch_texts), 2u);
 }
 
