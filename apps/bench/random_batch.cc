@@ -113,9 +113,9 @@ std::size_t RandomBatch::plan_training(std::size_t batch_size) {
   if (!masked_language_ && !causal_language_) return activations_->bytes();
   const std::size_t words = num_predicted();
   predicted_.reserve(words);
-  const std::size_t of_head = masked_language_
-                                  ? masked_language_->reserve(words, precision_, /*training=*/true)
-                                  : causal_language_->reserve(words, precision_, /*training=*/true);
+  const std::size_t of_head =
+      masked_language_ ? masked_language_->reserve(words, precision_, models::PassKind::kTraining)
+                       : causal_language_->reserve(words, precision_, models::PassKind::kTraining);
   return activations_->bytes() + of_head +
          (logits_.capacity() + grad_logits_.capacity()) * sizeof(float);
 }

@@ -86,7 +86,7 @@ class CausalLanguageGoldenTest : public ::testing::TestWithParam<std::string> {
     activations_ =
         model_->make_activations({batch_.rows(), batch_.num_sequences()}, precision, kind);
     std::vector<float> hidden(model_->num_logits(batch_)), grad_hidden(hidden.size());
-    head.reserve(rows_.size(), precision, /*training=*/true);
+    head.reserve(rows_.size(), precision, PassKind::kTraining);
     model_->forward(context, weights, batch_, {}, activations_, hidden);
     const double loss = head.forward(context, weights, hidden, rows_, targets_);
     if (kind == PassKind::kInference) return loss;

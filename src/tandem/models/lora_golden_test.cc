@@ -63,7 +63,7 @@ struct Decoder {
     Activations activations =
         model->make_activations({batch.rows(), batch.num_sequences()}, Precision::kFloat32, kind);
     std::vector<float> hidden(model->num_logits(batch)), grad_hidden(hidden.size());
-    head.reserve(rows.size(), Precision::kFloat32, is_training(kind));
+    head.reserve(rows.size(), Precision::kFloat32, kind);
     model->forward(context, all, batch, {}, activations, hidden);
     const double loss = head.forward(context, all, hidden, rows, targets);
     results.assign(head.results().begin(), head.results().end());

@@ -130,7 +130,7 @@ class MaskedLanguageGoldenTest : public ::testing::TestWithParam<GoldenCase> {
     Activations activations = model_->make_activations({batch_.rows(), batch_.num_sequences()},
                                                        precision, PassKind::kTraining);
     std::vector<float> hidden(model_->num_logits(batch_)), grad_hidden(hidden.size());
-    head.reserve(rows_.size(), precision, /*training=*/true);
+    head.reserve(rows_.size(), precision, PassKind::kTraining);
     model_->forward(context, weights, batch_, {}, activations, hidden);
     const double loss = head.forward(context, weights, hidden, rows_, targets_);
     grads_.assign(weights_.size(), 3.0f);  // whatever was there

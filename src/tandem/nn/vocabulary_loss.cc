@@ -57,11 +57,17 @@ double VocabularyRow::log_sum_exp() const { return static_cast<double>(largest) 
 
 template <class T>
 struct VocabularyLoss::Memory {
-  std::span<float> logits;  // [R, kSlice], then the gradient of a slice
+  std::span<float> logits;      // of the kept slices, [R, kSlice] each, and of another one
+  std::size_t kept_vocabulary;  // the part of the vocabulary whose logits stay until backward
   // bf16 only:
   std::span<T> x;       // [R, E]
   std::span<T> weight;  // [kSlice, E]
   std::span<T> grad;    // [R, kSlice]
+
+  // Where the logits of a slice are, then their gradient.
+  float* logits_of(std::size_t rows, std::size_t begin) const {
+    return logits.data() + rows * std::min(begin, kept_vocabulary);
+  }
 };
 
 namespace {
@@ -70,9 +76,10 @@ struct Sizes {
   std::size_t logits, x, weight, grad;  // elements
 };
 
-Sizes sizes_of(std::size_t rows, std::size_t width, bool copies) {
+// For any vocabulary; backward needs `grad`.
+Sizes sizes_of(std::size_t rows, std::size_t width, std::size_t kept_logits, bool copies) {
   constexpr std::size_t kSlice = VocabularyLoss::kSlice;
-  return {rows * kSlice, copies ? rows * width : 0, copies ? kSlice * width : 0,
+  return {rows * kSlice + kept_logits, copies ? rows * width : 0, copies ? kSlice * width : 0,
           copies ? rows * kSlice : 0};
 }
 
@@ -83,26 +90,36 @@ std::size_t bytes_of(const Sizes& sizes) {
          align_up(sizes.grad * sizeof(bfloat16), kTensorAlignment);
 }
 
+// Whole slices of the vocabulary whose logits are kept.
+std::size_t kept_vocabulary(std::size_t rows, std::size_t vocabulary, std::size_t kept_logits) {
+  constexpr std::size_t kSlice = VocabularyLoss::kSlice;
+  const std::size_t kept = rows == 0 ? 0 : kept_logits / (rows * kSlice) * kSlice;
+  return std::min(kept, vocabulary / kSlice * kSlice);
+}
+
 }  // namespace
 
 std::size_t VocabularyLoss::reserve(std::size_t rows, std::size_t vocabulary, std::size_t width,
-                                    Precision precision, bool training) {
-  Sizes sizes = sizes_of(rows, width, precision == Precision::kBfloat16);
+                                    Precision precision, bool training, std::size_t kept_bytes) {
+  const std::size_t most_kept = rows * (vocabulary / kSlice * kSlice);
+  kept_logits_ = std::max(kept_logits_, std::min(kept_bytes / sizeof(float), most_kept));
+  Sizes sizes = sizes_of(rows, width, kept_logits_, precision == Precision::kBfloat16);
   const std::size_t bytes = bytes_of(sizes);
   if (buffer_.size() < bytes) buffer_ = Buffer(bytes);
   rows_.reserve(rows);
   // The range that passes touch: a slice may be the whole vocabulary.
+  const std::size_t kept = kept_vocabulary(rows, vocabulary, kept_logits_);
   const std::size_t slice = std::min(vocabulary, kSlice);
   if (!training) sizes.grad = 0;
-  sizes.logits = rows * slice;
+  sizes.logits = rows * (kept + std::min(slice, vocabulary - kept));
   sizes.weight = std::min(sizes.weight, slice * width);
   sizes.grad = std::min(sizes.grad, rows * slice);
   return bytes_of(sizes) + rows * sizeof(VocabularyRow);
 }
 
 template <class T>
-VocabularyLoss::Memory<T> VocabularyLoss::memory(std::size_t rows, std::size_t width) {
-  const Sizes sizes = sizes_of(rows, width, !std::is_same_v<T, float>);
+VocabularyLoss::Memory<T> VocabularyLoss::memory(const VocabularyLayer& layer) {
+  const Sizes sizes = sizes_of(layer.rows, layer.width, kept_logits_, !std::is_same_v<T, float>);
   const std::size_t bytes = bytes_of(sizes);
   if (buffer_.size() < bytes) buffer_ = Buffer(bytes);
   std::size_t at = 0;
@@ -113,6 +130,7 @@ VocabularyLoss::Memory<T> VocabularyLoss::memory(std::size_t rows, std::size_t w
     return part;
   };
   Memory<T> memory;
+  memory.kept_vocabulary = kept_vocabulary(layer.rows, layer.vocabulary, kept_logits_);
   memory.logits = take(sizes.logits, static_cast<float*>(nullptr));
   memory.x = take(sizes.x, static_cast<T*>(nullptr));
   memory.weight = take(sizes.weight, static_cast<T*>(nullptr));
@@ -145,18 +163,19 @@ void VocabularyLoss::take_slice(const kernels::Context& context, const Vocabular
 
 template <class T>
 void VocabularyLoss::forward_slices(const kernels::Context& context, const VocabularyLayer& layer) {
-  const Memory<T> memory = this->memory<T>(layer.rows, layer.width);
+  const Memory<T> memory = this->memory<T>(layer);
   const T* const x = operand(context, layer.rows * layer.width, layer.x, memory.x);
   for_each_slice(layer.vocabulary, [&](std::size_t begin, std::size_t count) {
     const T* const weight =
         operand(context, count * layer.width, layer.weight + begin * layer.width, memory.weight);
+    float* const logits = memory.logits_of(layer.rows, begin);
     {
       const StageTimer timer(context.profile, "output layer", "forward");
       kernels::linear_forward_f32<T>(context, layer.rows, count, layer.width, x, weight,
-                                     part_of(layer.bias, begin), memory.logits.data());
+                                     part_of(layer.bias, begin), logits);
     }
     const StageTimer timer(context.profile, "output layer", "softmax");
-    take_slice(context, layer, begin, count, memory.logits.data());
+    take_slice(context, layer, begin, count, logits);
   });
 }
 
@@ -200,15 +219,15 @@ void softmax_gradient(const kernels::Context& context, const VocabularyLayer& la
 template <class T>
 void VocabularyLoss::backward_slices(const kernels::Context& context, const VocabularyLayer& layer,
                                      double scale, const VocabularyGradients& gradients) {
-  const Memory<T> memory = this->memory<T>(layer.rows, layer.width);
+  const Memory<T> memory = this->memory<T>(layer);
   const std::size_t rows = layer.rows, width = layer.width;
   const T* const x = operand(context, rows * width, layer.x, memory.x);
   const auto of_row = static_cast<float>(scale / static_cast<double>(rows));
   for_each_slice(layer.vocabulary, [&](std::size_t begin, std::size_t count) {
     const T* const weight =
         operand(context, count * width, layer.weight + begin * width, memory.weight);
-    float* const logits = memory.logits.data();
-    {
+    float* const logits = memory.logits_of(rows, begin);
+    if (begin >= memory.kept_vocabulary) {
       const StageTimer timer(context.profile, "output layer", "recompute");
       kernels::linear_forward_f32<T>(context, rows, count, width, x, weight,
                                      part_of(layer.bias, begin), logits);

@@ -1,10 +1,10 @@
 // The output layer of a language model and its cross entropy: logits = x·Wᵀ + b over a vocabulary,
-// computed in slices of it, so that no matrix of rows × vocabulary exists.
+// computed in slices of it, so that no whole matrix of rows × vocabulary is needed.
 //
-// Forward keeps a running maximum and a running sum of each row. Backward computes the logits of
-// each slice again. Slices have a fixed size and rows are independent, so bits do not depend on
-// threads. Products read bf16 operands in bf16 passes; logits, softmax and gradients of parameters
-// are f32.
+// Forward keeps a running maximum and a running sum of each row, and the logits of as many slices
+// as there is memory for. Backward computes the others again. Slices have a fixed size and rows are
+// independent, so bits do not depend on threads. Products read bf16 operands in bf16 passes;
+// logits, softmax and gradients of parameters are f32.
 #pragma once
 
 #include <cstddef>
@@ -51,12 +51,14 @@ struct VocabularyRow {
 // One pass at a time. Not thread-safe.
 class VocabularyLoss {
  public:
-  static constexpr std::size_t kSlice = 2048;  // slice of the vocabulary
+  static constexpr std::size_t kSlice = 2048;                        // slice of the vocabulary
+  static constexpr std::size_t kKeptBytes = std::size_t{256} << 20;  // a good value of kept_bytes
 
   // Room for passes of up to `rows` rows; without it forward() allocates. Returns the bytes.
-  // training: a backward pass follows.
+  // training: a backward pass follows. kept_bytes: at most this much is for logits that backward
+  // does not compute again.
   std::size_t reserve(std::size_t rows, std::size_t vocabulary, std::size_t width,
-                      Precision precision, bool training);
+                      Precision precision, bool training, std::size_t kept_bytes);
 
   // The mean loss of the rows, summed in f64 in their order; 0 without rows. Throws InvalidArgument
   // for a target outside the vocabulary.
@@ -64,7 +66,7 @@ class VocabularyLoss {
                  Precision precision);
   // A value for each row of the last forward().
   std::span<const VocabularyRow> rows() const { return rows_; }
-  // Gradients of scale · the loss of the last forward(), with the same arguments.
+  // Gradients of scale · the loss of the last forward(), with the same arguments. Once.
   void backward(const kernels::Context& context, const VocabularyLayer& layer, Precision precision,
                 double scale, const VocabularyGradients& gradients);
 
@@ -72,7 +74,7 @@ class VocabularyLoss {
   template <class T>
   struct Memory;  // views of buffer_
   template <class T>
-  Memory<T> memory(std::size_t rows, std::size_t width);
+  Memory<T> memory(const VocabularyLayer& layer);
   template <class T>
   void forward_slices(const kernels::Context& context, const VocabularyLayer& layer);
   template <class T>
@@ -82,6 +84,7 @@ class VocabularyLoss {
                   std::size_t count, const float* logits);
 
   std::vector<VocabularyRow> rows_;
+  std::size_t kept_logits_ = 0;  // at most so many
   Buffer buffer_;
 };
 

@@ -224,6 +224,39 @@ TEST(VocabularyLoss, BitsDoNotDependOnThreads) {
   }
 }
 
+// Backward computes no logits that forward kept, and has the same bits.
+TEST(VocabularyLoss, KeptLogitsHaveTheBitsOfThoseComputedAgain) {
+  constexpr std::size_t kRows = 41, kSlices = 3, kVocabulary = kSlices * VocabularyLoss::kSlice + 5;
+  constexpr std::size_t kSliceBytes = kRows * VocabularyLoss::kSlice * sizeof(float);
+  Example example(kRows, kVocabulary, 24);
+  const auto computed_again = [](const Profile& profile) {
+    for (const Profile::Stage& stage : profile.stages())
+      if (stage.part == "recompute") return stage.calls;
+    return std::size_t{0};
+  };
+  for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
+    Runtime runtime("", 2, Precision::kBfloat16);
+    std::vector<Gradients> found;
+    std::size_t last_bytes = 0;
+    for (const std::size_t kept : {std::size_t{0}, std::size_t{1}, kSlices}) {
+      Profile profile;
+      kernels::Context context = runtime.context();
+      context.profile = &profile;
+      VocabularyLoss loss;
+      const std::size_t bytes = loss.reserve(kRows, kVocabulary, 24, precision, /*training=*/true,
+                                             kept * kSliceBytes + kSliceBytes / 2);
+      EXPECT_GT(bytes, last_bytes);
+      last_bytes = bytes;
+      loss.forward(context, example.view(), precision);
+      loss.backward(context, example.view(), precision, 1, found.emplace_back(example).view());
+      EXPECT_EQ(computed_again(profile), kSlices + 1 - kept);
+      EXPECT_EQ(found.back().x, found.front().x);
+      EXPECT_EQ(found.back().weight, found.front().weight);
+      EXPECT_EQ(found.back().bias, found.front().bias);
+    }
+  }
+}
+
 TEST(VocabularyLoss, GradientsOfParametersAreAddedToAMicroBatch) {
   Runtime runtime;
   Example example(4, 61, 8);

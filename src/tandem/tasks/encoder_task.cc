@@ -198,9 +198,8 @@ std::size_t EncoderTask::plan_training(std::size_t batch_size) {
 }
 
 std::size_t EncoderTask::plan_training(std::size_t batch_size, std::size_t max_rows) {
-  const auto kind = options_.gradient_checkpointing ? models::PassKind::kCheckpointed
-                                                    : models::PassKind::kTraining;
-  set_training({.rows = max_rows, .sequences = max_train_sequences(batch_size)}, kind);
+  set_training({.rows = max_rows, .sequences = max_train_sequences(batch_size)},
+               options_.training_kind());
   return training_->activations.bytes();
 }
 

@@ -31,6 +31,10 @@ struct EncoderTaskOptions {
   bool gradient_checkpointing = false;  // recompute the layers in backward to save memory
   std::size_t eval_batch_size = 8;
   models::WeightFormat weight_format = models::WeightFormat::kSafetensors;  // for save_pretrained
+
+  models::PassKind training_kind() const {
+    return gradient_checkpointing ? models::PassKind::kCheckpointed : models::PassKind::kTraining;
+  }
 };
 
 // Used by one thread.

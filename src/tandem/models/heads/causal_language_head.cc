@@ -54,12 +54,14 @@ CausalLanguageHead::Rows CausalLanguageHead::plan(Arena& arena, std::size_t rows
   return planned;
 }
 
-std::size_t CausalLanguageHead::reserve(std::size_t rows, nn::Precision precision, bool training) {
-  training_ = training_ || training;
+std::size_t CausalLanguageHead::reserve(std::size_t rows, nn::Precision precision, PassKind kind) {
+  training_ = training_ || is_training(kind);
   Arena measure;
   plan(measure, rows);
   if (arena_.capacity() < measure.used()) arena_ = Arena(measure.used());
-  return measure.used() + loss_.reserve(rows, vocabulary_, hidden_size_, precision, training_);
+  const std::size_t kept_bytes = kind == PassKind::kTraining ? nn::VocabularyLoss::kKeptBytes : 0;
+  return measure.used() +
+         loss_.reserve(rows, vocabulary_, hidden_size_, precision, training_, kept_bytes);
 }
 
 nn::VocabularyLayer CausalLanguageHead::layer_of(const nn::Weights& weights) const {

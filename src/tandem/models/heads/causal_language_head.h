@@ -15,6 +15,7 @@
 
 #include "tandem/core/buffer.h"
 #include "tandem/models/encoder/head.h"
+#include "tandem/models/encoder/layer.h"
 #include "tandem/nn/vocabulary_loss.h"
 
 namespace tandem::models {
@@ -33,8 +34,8 @@ class CausalLanguageHead {
   CausalLanguageHead(const ModelConfig& config, const nn::ParameterLayout& layout);
 
   // Room for passes over up to `rows` rows; forward() of more rows allocates. Returns the bytes.
-  // training: backward passes follow.
-  std::size_t reserve(std::size_t rows, nn::Precision precision, bool training);
+  // kTraining keeps logits for backward, which kCheckpointed computes again.
+  std::size_t reserve(std::size_t rows, nn::Precision precision, PassKind kind);
 
   // The mean loss of the tokens `targets` in the rows `rows` of hidden [R, H]; 0 without rows. The
   // target of a row is the token behind it. `weights` as in the model's forward. Both spans must

@@ -101,12 +101,14 @@ void MaskedLanguageHead::plan(Arena& arena, std::size_t rows, Rows& planned) con
   planned.grad_chosen = arena.allocate<float>(rows * hidden_size_);
 }
 
-std::size_t MaskedLanguageHead::reserve(std::size_t rows, nn::Precision precision, bool training) {
-  training_ = training_ || training;
+std::size_t MaskedLanguageHead::reserve(std::size_t rows, nn::Precision precision, PassKind kind) {
+  training_ = training_ || is_training(kind);
   Arena measure;
   plan(measure, rows, pass_.at);
   if (arena_.capacity() < measure.used()) arena_ = Arena(measure.used());
-  return measure.used() + loss_.reserve(rows, vocabulary_, width_, precision, training_);
+  const std::size_t kept_bytes = kind == PassKind::kTraining ? nn::VocabularyLoss::kKeptBytes : 0;
+  return measure.used() +
+         loss_.reserve(rows, vocabulary_, width_, precision, training_, kept_bytes);
 }
 
 nn::Pass MaskedLanguageHead::pass_of(const kernels::Context& context,

@@ -69,7 +69,7 @@ class CausalLanguageTask final : public tasks::EncoderTask {
   void add_labels(const CausalSamples& samples, std::size_t sequence, std::uint32_t begin,
                   const nn::PackedBatch& batch);
   // Room for the head over a batch of `rows` rows. Returns the bytes beyond what it has.
-  std::size_t plan_head(std::size_t rows, bool training);
+  std::size_t plan_head(std::size_t rows, models::PassKind kind);
   // The predicted labels of the batch, as a share of those that count.
   double predicted_share() const;
 

@@ -213,9 +213,7 @@ std::size_t EmbeddingTask::plan_training(std::size_t batch_size) {
 }
 
 std::size_t EmbeddingTask::plan_training(std::size_t batch_size, std::size_t max_rows) {
-  return plan_pieces(batch_size, max_rows,
-                     options().gradient_checkpointing ? models::PassKind::kCheckpointed
-                                                      : models::PassKind::kTraining);
+  return plan_pieces(batch_size, max_rows, options().training_kind());
 }
 
 std::size_t EmbeddingTask::plan_calibration(std::size_t batch_size) {

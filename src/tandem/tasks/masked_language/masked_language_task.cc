@@ -83,11 +83,11 @@ std::string MaskedLanguageTask::evaluation_fingerprint(Split split) const {
 
 // --- memory ---
 
-std::size_t MaskedLanguageTask::plan_head(std::size_t rows, bool training) {
+std::size_t MaskedLanguageTask::plan_head(std::size_t rows, models::PassKind kind) {
   const std::size_t chosen = most_chosen(mask_options_.masking, rows);
   rows_.reserve(chosen);
   targets_.reserve(chosen);
-  const std::size_t bytes = head_.reserve(chosen, options().precision, training);
+  const std::size_t bytes = head_.reserve(chosen, options().precision, kind);
   const std::size_t more = bytes - std::min(bytes, head_bytes_);
   head_bytes_ = std::max(head_bytes_, bytes);
   return more;
@@ -96,20 +96,21 @@ std::size_t MaskedLanguageTask::plan_head(std::size_t rows, bool training) {
 // Hidden states and their gradient are needed in addition to the activations.
 std::size_t MaskedLanguageTask::plan_training(std::size_t batch_size, std::size_t max_rows) {
   head_bytes_ = 0;
-  return EncoderTask::plan_training(batch_size, max_rows) + plan_head(max_rows, /*training=*/true) +
+  return EncoderTask::plan_training(batch_size, max_rows) +
+         plan_head(max_rows, options().training_kind()) +
          2 * sizeof(float) * model().num_logits(max_rows, 0);
 }
 
 std::size_t MaskedLanguageTask::plan_calibration(std::size_t batch_size) {
   const std::size_t rows = tasks::max_batch_rows(train_, options().padding, batch_size);
-  return EncoderTask::plan_calibration(batch_size) + plan_head(rows, /*training=*/false) +
+  return EncoderTask::plan_calibration(batch_size) + plan_head(rows, models::PassKind::kInference) +
          sizeof(float) * model().num_logits(rows, 0);
 }
 
 std::size_t MaskedLanguageTask::plan_evaluation() {
   const std::size_t rows =
       tasks::max_batch_rows(eval_, options().padding, options().eval_batch_size);
-  return EncoderTask::plan_evaluation() + plan_head(rows, /*training=*/false) +
+  return EncoderTask::plan_evaluation() + plan_head(rows, models::PassKind::kInference) +
          sizeof(float) * model().num_logits(rows, 0);
 }
 

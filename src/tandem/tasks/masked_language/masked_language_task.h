@@ -69,7 +69,7 @@ class MaskedLanguageTask final : public tasks::EncoderTask {
   void alter_batch(std::optional<tasks::Split> split, std::span<const std::uint32_t> indices,
                    nn::PackedBatch& batch) override;
   // Room for the head over a batch of `rows` rows. Returns the bytes beyond what it has.
-  std::size_t plan_head(std::size_t rows, bool training);
+  std::size_t plan_head(std::size_t rows, models::PassKind kind);
 
   MaskedLanguageOptions mask_options_;
   models::MaskedLanguageHead head_;

@@ -138,9 +138,7 @@ std::size_t RerankingTask::plan_in_batch(std::size_t batch_size, models::PassKin
 
 std::size_t RerankingTask::plan_training(std::size_t batch_size, std::size_t max_rows) {
   if (!in_batch_) return ExampleTask::plan_training(batch_size, max_rows);
-  return plan_in_batch(batch_size, options().gradient_checkpointing
-                                       ? models::PassKind::kCheckpointed
-                                       : models::PassKind::kTraining);
+  return plan_in_batch(batch_size, options().training_kind());
 }
 
 std::size_t RerankingTask::plan_calibration(std::size_t batch_size) {
