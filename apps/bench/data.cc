@@ -80,15 +80,16 @@ models::ModelConfig named_model(std::string_view name) {
   return config;
 }
 
-models::ModelConfig model_of(const std::string& name) {
-  for (const std::string& known : model_names()) {
-    if (name == known) return named_model(name);
+models::ModelConfig model_of(const std::string& name,
+                             std::span<const models::Family* const> known) {
+  for (const std::string& one : model_names()) {
+    if (name == one) return named_model(name);
   }
   if (!std::filesystem::is_directory(name)) {
     raise<ConfigError>("--model '{}' is neither a directory nor one of {}", name,
                        fmt::join(model_names(), ", "));
   }
-  return models::ModelConfig::load(name);
+  return models::ModelConfig::load(name, known);
 }
 
 std::vector<std::string> length_names() {

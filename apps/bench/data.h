@@ -23,8 +23,10 @@ namespace tandem::apps::bench {
 std::vector<std::string> model_names();
 // The architecture behind a name. Throws InvalidArgument for another one.
 models::ModelConfig named_model(std::string_view name);
-// named_model(), or the config.json of a directory. Throws ConfigError for what is neither.
-models::ModelConfig model_of(const std::string& name);
+// named_model(), or the config.json of a directory, of one of the families `known`. Throws
+// ConfigError for what is neither.
+models::ModelConfig model_of(const std::string& name,
+                             std::span<const models::Family* const> known = models::families());
 
 // Where the lengths of a batch come from: "padded", "squad", "sst2".
 std::vector<std::string> length_names();

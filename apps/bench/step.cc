@@ -183,11 +183,12 @@ void report_rounds(Session& session, const StepOptions& options, Dtype dtype, do
 
 int run(const StepOptions& options, const Environment& environment) {
   Session session("step", options.common, environment);
-  const models::ModelConfig config = model_of(options.model);
+  const Head head = head_of(options.task);
+  const models::ModelConfig config = model_of(
+      options.model, head == Head::kNext ? models::decoder_families() : models::families());
   const std::size_t batch = options.batch.batch;
   const std::size_t seq = options.batch.seq;
   const Dtype dtype = options.common.dtype == "bf16" ? Dtype::kBf16 : Dtype::kF32;
-  const Head head = head_of(options.task);
   const double error = step_error(session, config, dtype, head);
   if (!(error <= 1)) {
     session.found_wrong(
