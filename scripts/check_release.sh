@@ -9,8 +9,8 @@
 # tandem's; `busybox` is a root with one static busybox and no C library. In each: the archive as an
 # ordinary user, one rank and two, the same bits; a model by name from a mirror of the Hub on this
 # host, whose name DNS gives, over TLS, with the certificates of the root; transports that are absent,
-# with the name of the package. In Debian's also the .deb, the wheel with its module, and the
-# release's own Gloo and MPICH. Needs root, mmdebstrap, busybox-static, openssl. A suite that the
+# with the name of the package. In Debian's also the .deb, the wheel with its module in read-only
+# site-packages, and the release's own Gloo and MPICH. Needs root, mmdebstrap, busybox-static, openssl. A suite that the
 # mirror lacks is reported as skipped. The last line counts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -141,7 +141,7 @@ check_deb() {
 check_wheel() {
   cp "$dist"/tandem_cpu-*.whl "$1/tmp/" &&
     as_user "$1" python3 -m venv /tmp/venv && as_user "$1" /tmp/venv/bin/python -m pip install --no-index --no-cache-dir "/tmp/$(basename "$dist"/tandem_cpu-*.whl)" &&
-    train_both "$1" /tmp/venv/bin/tandem wheel && mkdir -p "$1/tests/install" "$1/tests/support" &&
+    as_user "$1" chmod -R a-w /tmp/venv && train_both "$1" /tmp/venv/bin/tandem wheel && mkdir -p "$1/tests/install" "$1/tests/support" &&
     cp tests/install/use_wheel.py "$1/tests/install" && cp tests/support/with_head.py "$1/tests/support" &&
     as_user "$1" /tmp/venv/bin/python /tests/install/use_wheel.py /demo /tmp/module
 }
