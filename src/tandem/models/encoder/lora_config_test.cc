@@ -12,6 +12,7 @@
 #include "tandem/core/file.h"
 #include "tandem/models/encoder/encoder_model.h"
 #include "tandem/models/encoder/lora.h"
+#include "tandem/models/heads/causal_language_head.h"
 #include "tandem/models/heads/sequence_head.h"
 #include "tandem/models/test_models.h"
 
@@ -250,6 +251,16 @@ TEST(LoraParts, LayersBelowTheLowestAdapterHaveNoBackward) {
   EXPECT_LT(model.layout().trained_size(), model.layout().size());
   const EncoderModel whole(testing::tiny_config(kBert), testing::make_head);
   EXPECT_LT(model.training_flops(8, 8), whole.training_flops(8, 8));
+}
+
+// Forward and the gradient of its input remain of the three products of the output layer.
+TEST(LoraParts, AFrozenOutputMatrixCountsTwoProducts) {
+  const EncoderModel frozen(with(kLlama, {}), make_causal_language_head);
+  const EncoderModel whole(testing::tiny_config(kLlama), make_causal_language_head);
+  const auto flops = [](const EncoderModel& model) {
+    return CausalLanguageHead(model.config(), model.layout()).training_flops(7);
+  };
+  EXPECT_DOUBLE_EQ(3 * flops(frozen), 2 * flops(whole));
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ std::size_t causal_output_matrix(const ModelConfig& config, const nn::ParameterL
 CausalLanguageHead::CausalLanguageHead(const ModelConfig& config, const nn::ParameterLayout& layout)
     : hidden_size_(config.hidden_size),
       vocabulary_(config.vocab_size),
-      output_(causal_output_matrix(config, layout)) {}
+      output_(causal_output_matrix(config, layout)),
+      trains_output_(output_ < layout.trained_size()) {}
 
 CausalLanguageHead::Rows CausalLanguageHead::plan(Arena& arena, std::size_t rows) const {
   Rows planned;
@@ -104,7 +105,7 @@ void CausalLanguageHead::backward(const kernels::Context& context, const nn::Wei
 
 double CausalLanguageHead::training_flops(std::size_t rows) const {
   const double multiply_adds = static_cast<double>(hidden_size_) * static_cast<double>(vocabulary_);
-  return 3 * (2 * multiply_adds * static_cast<double>(rows));
+  return (trains_output_ ? 3 : 2) * (2 * multiply_adds * static_cast<double>(rows));
 }
 
 }  // namespace tandem::models

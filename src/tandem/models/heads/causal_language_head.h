@@ -68,6 +68,7 @@ class CausalLanguageHead {
 
   std::size_t hidden_size_, vocabulary_;
   std::size_t output_;     // offset of the matrix
+  bool trains_output_;     // the matrix has a gradient
   bool training_ = false;  // passes have room for gradients
   Arena arena_;
   Pass pass_;

@@ -79,7 +79,8 @@ MaskedLanguageHead::MaskedLanguageHead(const ModelConfig& config, const nn::Para
                                                            : config.classifier_activation)),
       layer_norm_eps_(parts_of(config).layer_norm_eps.value_or(config.layer_norm_eps)),
       output_{offset_of(layout, output_matrix(config)),
-              offset_of(layout, std::string(parts_of(config).bias))} {
+              offset_of(layout, std::string(parts_of(config).bias))},
+      trains_output_(output_.weight < layout.trained_size()) {
   const std::string dense(parts_of(config).dense);
   const std::string norm(parts_of(config).norm);
   dense_ = {.weight = offset_of(layout, dense + ".weight"),
@@ -195,9 +196,9 @@ void MaskedLanguageHead::backward(const kernels::Context& context, const nn::Wei
 
 double MaskedLanguageHead::training_flops(std::size_t rows) const {
   const auto width = static_cast<double>(width_);
-  const double multiply_adds =
-      width * static_cast<double>(hidden_size_) + width * static_cast<double>(vocabulary_);
-  return 3 * (2 * multiply_adds * static_cast<double>(rows));
+  const double transform = 3 * width * static_cast<double>(hidden_size_);
+  const double output = (trains_output_ ? 3 : 2) * width * static_cast<double>(vocabulary_);
+  return 2 * (transform + output) * static_cast<double>(rows);
 }
 
 }  // namespace tandem::models

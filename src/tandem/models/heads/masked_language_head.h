@@ -77,6 +77,7 @@ class MaskedLanguageHead {
   nn::Linear dense_;
   nn::LayerNormParameters norm_;
   Output output_;
+  bool trains_output_;     // its matrix has a gradient
   bool training_ = false;  // passes have room for gradients
   Arena arena_;
   Pass pass_;
