@@ -41,8 +41,7 @@ int bench::run_chosen(CLI::App& app, std::span<const Bench> benches, const Invoc
 int run_bench(const Invocation& invocation) {
   CLI::App app("Measures this machine and tandem on it: verifies, then times.", "tandem bench");
   const bench::Bench benches[] = {bench::add_peak(app), bench::add_step(app),
-                                  bench::add_predict(app), bench::add_comm(app),
-                                  bench::add_tune(app)};
+                                  bench::add_predict(app), bench::add_comm(app)};
   return bench::run_chosen(app, benches, invocation);
 }
 

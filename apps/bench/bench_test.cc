@@ -151,8 +151,8 @@ TEST(BenchStep, AProfileChangesNoBitAndItsStagesFitIntoTheStep) {
 
 // --- from outside ---
 
-const std::set<std::string> kKernelBenches = {"gemm",      "attention", "elementwise",
-                                              "optimizer", "tokenize",  "answers"};
+const std::set<std::string> kKernelBenches = {"gemm",     "attention", "elementwise", "optimizer",
+                                              "tokenize", "answers",   "tune"};
 
 // A bench of the product, or one of kernel_bench.
 testing::ProcessResult bench(std::vector<std::string> words) {
@@ -189,7 +189,7 @@ void expect_verified_and_timed(const json& result) {
 TEST(BenchProgram, HelpAndUsageErrors) {
   const auto help = bench({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* name : {"peak", "step", "predict", "comm", "tune"})
+  for (const char* name : {"peak", "step", "predict", "comm"})
     EXPECT_THAT(help.out, HasSubstr(name));
   for (const char* name : {"peak", "gemm", "attention", "elementwise", "optimizer", "step",
                            "tokenize", "answers", "predict", "comm", "tune"}) {
@@ -371,7 +371,7 @@ TEST(BenchProgram, TuningWritesTilesOrStatesWhyNot) {
     return testing::run(words,
                         {{"OMP_NUM_THREADS", "1"}, {"XDG_CACHE_HOME", folder.path().string()}});
   };
-  const auto done = run({(programs / "tandem").string(), "bench", "tune"});
+  const auto done = run({(programs / "kernel_bench").string(), "tune"});
   const fs::path file =
       kernels::tuned_tiles_file(Environment({{"XDG_CACHE_HOME", folder.path().string()}})).value();
   EXPECT_THAT(done.out, HasSubstr("dW, tiles of at most 384 x 768"));

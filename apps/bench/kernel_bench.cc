@@ -15,7 +15,8 @@ int run(const Invocation& invocation) {
   CLI::App app("Measures tandem's kernels, tokenizers and answers: verifies, then times.",
                "kernel_bench");
   const Bench benches[] = {add_gemm(app),      add_attention(app), add_elementwise(app),
-                           add_optimizer(app), add_tokenize(app),  add_answers(app)};
+                           add_optimizer(app), add_tokenize(app),  add_answers(app),
+                           add_tune(app)};
   return run_chosen(app, benches, invocation);
 }
 

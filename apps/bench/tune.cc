@@ -1,4 +1,4 @@
-// `tandem bench tune`: tiles of products for this machine. Tiles of several sizes are timed
+// `kernel_bench tune`: tiles of products for this machine. Tiles of several sizes are timed
 // alternately, per type and kind of product. Sizes that are clearly faster than the kernel's own go
 // to the cache of kernels/tuned_tiles.h. Results with other bits than the kernel's own tiles give
 // are an error.

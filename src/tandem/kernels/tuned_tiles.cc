@@ -111,7 +111,7 @@ std::string load_tuned_tiles(const Environment& environment, KernelSet& kernels)
     return fmt::format("tiles of products: {}", file->string());
   } catch (const std::exception& error) {
     return fmt::format(
-        "tiles of products: the kernels' own; {} is not used ({}). `tandem bench tune` "
+        "tiles of products: the kernels' own; {} is not used ({}). `kernel_bench tune` "
         "writes it again",
         file->string(), json_reason(error.what()));
   }
