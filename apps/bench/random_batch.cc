@@ -101,6 +101,12 @@ double RandomBatch::training_flops() const {
   return flops;
 }
 
+void RandomBatch::count_products(models::Layer::AddProducts add) const {
+  for (const std::uint32_t length : lengths_) model_.count_products(length, length, add);
+  if (masked_language_) masked_language_->count_products(num_predicted(), add);
+  if (causal_language_) causal_language_->count_products(num_predicted(), add);
+}
+
 std::size_t RandomBatch::plan_training(std::size_t batch_size) {
   const std::size_t rows = std::accumulate(lengths_.begin(), lengths_.end(), std::size_t{0});
   activations_.emplace(model_.make_activations({.rows = rows, .sequences = batch_size}, precision_,

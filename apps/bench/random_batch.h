@@ -39,6 +39,8 @@ class RandomBatch final : public tasks::Task {
   const nn::PackedBatch& batch() const { return batch_; }
   // Operations of the matrix products of a training step, with those of the head.
   double training_flops() const;
+  // Multiply-adds of forward by stage, with those of a language head.
+  void count_products(models::Layer::AddProducts add) const;
 
   const nn::ParameterLayout& layout() const override { return model_.layout(); }
   std::size_t num_parameters_without_embeddings() const override { return 0; }

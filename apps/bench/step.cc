@@ -50,11 +50,10 @@ double step_error(Session& session, models::ModelConfig config, Dtype dtype, Hea
          relative(got.grad_norm, want.grad_norm);
 }
 
-// FLOPs of the encoder's stages that are products, by "name part".
-std::map<std::string, double> stage_flops(const models::EncoderModel& model,
-                                          const nn::PackedBatch& batch) {
+// FLOPs of the stages that are products, by "name part".
+std::map<std::string, double> stage_flops(const RandomBatch& task) {
   std::map<std::string, double> flops;
-  const auto add = [&](std::string_view stage, double multiply_adds) {
+  task.count_products([&](std::string_view stage, double multiply_adds) {
     const double once = 2 * multiply_adds;
     flops[fmt::format("{} forward", stage)] += once;
     if (stage == "attention") {
@@ -62,9 +61,7 @@ std::map<std::string, double> stage_flops(const models::EncoderModel& model,
       return;
     }
     for (const char* part : {"dX", "dW"}) flops[fmt::format("{} {}", stage, part)] += once;
-  };
-  for (std::size_t i = 0; i < batch.num_sequences(); ++i)
-    model.count_products(batch.row_begin[i + 1] - batch.row_begin[i], batch.key_count[i], add);
+  });
   return flops;
 }
 
@@ -160,7 +157,7 @@ void report_rounds(Session& session, const StepOptions& options, Dtype dtype, do
                   100 * share.median, 100 * share.min, 100 * share.max));
   // The breakdown is that of one step, the (lower) median one, so that it adds up.
   const Round& middle = rounds[(rounds.size() - 1) / 2];
-  const auto of_stages = stage_flops(task.model(), task.batch());
+  const auto of_stages = stage_flops(task);
   ordered_json stages = breakdown(report, middle.profile, middle.seconds, middle.peak, of_stages);
   ordered_json products =
       summarize_products(report, stages, of_stages, middle.seconds, middle.peak);

@@ -103,9 +103,16 @@ void CausalLanguageHead::backward(const kernels::Context& context, const nn::Wei
   spread_rows(pass_.at.grad_chosen, pass_.rows, hidden_size_, grad_hidden);
 }
 
+void CausalLanguageHead::count_products(std::size_t rows, Layer::AddProducts add) const {
+  add("output layer", static_cast<double>(hidden_size_ * vocabulary_ * rows));
+}
+
 double CausalLanguageHead::training_flops(std::size_t rows) const {
-  const double multiply_adds = static_cast<double>(hidden_size_) * static_cast<double>(vocabulary_);
-  return (trains_output_ ? 3 : 2) * (2 * multiply_adds * static_cast<double>(rows));
+  double multiply_adds = 0;
+  count_products(rows, [&](std::string_view, double number) {
+    multiply_adds += (trains_output_ ? 3 : 2) * number;
+  });
+  return 2 * multiply_adds;
 }
 
 }  // namespace tandem::models

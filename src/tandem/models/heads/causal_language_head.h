@@ -50,7 +50,9 @@ class CausalLanguageHead {
   void backward(const kernels::Context& context, const nn::Weights& weights, double scale,
                 std::span<float> grad_hidden, const nn::Gradients& grads);
 
-  // Operations of the matrix products of a training pass, as EncoderModel::training_flops().
+  // Multiply-adds of forward over `rows` rows, by stage; operations of a training pass. As
+  // EncoderModel's.
+  void count_products(std::size_t rows, Layer::AddProducts add) const;
   double training_flops(std::size_t rows) const;
 
  private:

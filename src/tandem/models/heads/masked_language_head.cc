@@ -194,11 +194,17 @@ void MaskedLanguageHead::backward(const kernels::Context& context, const nn::Wei
   spread_rows(at.grad_chosen, pass_.rows, hidden_size_, grad_hidden);
 }
 
+void MaskedLanguageHead::count_products(std::size_t rows, Layer::AddProducts add) const {
+  add("transform", static_cast<double>(width_ * hidden_size_ * rows));
+  add("output layer", static_cast<double>(width_ * vocabulary_ * rows));
+}
+
 double MaskedLanguageHead::training_flops(std::size_t rows) const {
-  const auto width = static_cast<double>(width_);
-  const double transform = 3 * width * static_cast<double>(hidden_size_);
-  const double output = (trains_output_ ? 3 : 2) * width * static_cast<double>(vocabulary_);
-  return 2 * (transform + output) * static_cast<double>(rows);
+  double multiply_adds = 0;
+  count_products(rows, [&](std::string_view stage, double number) {
+    multiply_adds += (stage == "transform" || trains_output_ ? 3 : 2) * number;
+  });
+  return 2 * multiply_adds;
 }
 
 }  // namespace tandem::models
