@@ -7,7 +7,6 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
-#include "tandem/kernels/linear.h"
 #include "tandem/models/heads/causal_language_head.h"
 #include "tandem/text/chat/tokenizer_chat.h"
 
@@ -61,7 +60,8 @@ Generator::Generator(const FoundModel& found, const Environment& environment,
     : model_(found, Purpose::kGeneration, models::make_causal_language_head, environment),
       output_(model_.context(), found.config.vocab_size, found.config.hidden_size,
               model_.weights_f32().data() +
-                  models::causal_output_matrix(found.config, model_.model().layout())),
+                  models::causal_output_matrix(found.config, model_.model().layout()),
+              model_.precision()),
       scheduler_(token_model(found), limits) {
   if (!has_chat_template()) return;
   try {
@@ -79,7 +79,7 @@ TokenModel Generator::token_model(const FoundModel& found) {
                 return model_.model().make_key_values(capacity, model_.precision());
               },
           .advance = std::bind_front(&Generator::advance, this),
-          .vocab_size = output_.out_features(),
+          .vocab_size = output_.vocabulary(),
           .row_bytes = model_.model().make_key_values(some, model_.precision()).bytes() / some,
           .end_tokens = end_tokens_of(found.location.config_directory, model_.tokenizer())};
 }
@@ -107,15 +107,14 @@ std::vector<std::int32_t> Generator::tokens_of_chat(const nlohmann::ordered_json
 
 void Generator::advance(const nn::PackedBatch& batch, std::span<models::KeyValues* const> past,
                         std::span<const std::size_t> rows, std::span<float> logits) {
-  const std::size_t H = output_.in_features();
+  const std::size_t H = output_.width();
   hidden_.resize(batch.rows() * H);
   model_.forward_behind(batch, past, hidden_);
   if (rows.empty()) return;
   last_.resize(rows.size() * H);
   for (std::size_t i = 0; i < rows.size(); ++i)
     std::copy_n(hidden_.data() + rows[i] * H, H, last_.data() + i * H);
-  kernels::linear_forward<float>(model_.context(), rows.size(), output_, last_.data(), nullptr,
-                                 logits.data());
+  output_.compute(model_.context(), rows.size(), last_.data(), logits.data());
 }
 
 Generation Generator::generate(std::span<const std::int32_t> prompt,

@@ -15,7 +15,7 @@
 #include "apps/answering/sampling.h"
 #include "apps/answering/token_scheduler.h"
 #include "tandem/core/thread_pool.h"
-#include "tandem/kernels/packed_weight.h"
+#include "tandem/nn/vocabulary_logits.h"
 #include "tandem/text/chat/chat_template.h"
 
 namespace tandem::apps {
@@ -69,7 +69,7 @@ class Generator {
                std::span<const std::size_t> rows, std::span<float> logits);
 
   InferenceModel model_;
-  kernels::PackedWeight<float> output_;         // [V, H]
+  nn::VocabularyLogits output_;
   std::optional<text::ChatTemplate> template_;  // unless the model has none
   std::string template_problem_;                // why its template cannot be used
   std::vector<float> hidden_, last_;            // of the scheduler's thread

@@ -27,6 +27,15 @@ Gemm<T, Out> forward_product(std::size_t M, std::size_t N, std::size_t K, const 
           .accumulate = false};
 }
 
+template <class T, class Out>
+Gemm<T, Out> forward_product(std::size_t M, const PackedWeight<T>& weight, const T* x,
+                             const float* bias, Out* y) {
+  Gemm<T, Out> product =
+      forward_product(M, weight.out_features(), weight.in_features(), x, weight.weight(), bias, y);
+  product.b_panels = weight.panels();
+  return product;
+}
+
 }  // namespace
 
 template <class T>
@@ -44,16 +53,13 @@ void linear_forward_f32(const Context& ctx, std::size_t M, std::size_t N, std::s
 template <class T>
 void linear_forward(const Context& ctx, std::size_t M, const PackedWeight<T>& weight, const T* x,
                     const float* bias, T* y) {
-  const std::size_t K = weight.in_features();
-  run(ctx, Gemm<T, T>{.m = M,
-                      .n = weight.out_features(),
-                      .k = K,
-                      .a = {.data = x, .ld = K, .reduction_is_row = true},
-                      .b = {.data = weight.weight(), .ld = K, .reduction_is_row = true},
-                      .b_panels = weight.panels(),
-                      .bias = bias,
-                      .c = y,
-                      .accumulate = false});
+  run(ctx, forward_product(M, weight, x, bias, y));
+}
+
+template <class T>
+void linear_forward_f32(const Context& ctx, std::size_t M, const PackedWeight<T>& weight,
+                        const T* x, const float* bias, float* y) {
+  run(ctx, forward_product(M, weight, x, bias, y));
 }
 
 template <class T, class Out>
@@ -113,6 +119,10 @@ template void linear_forward(const Context&, std::size_t, const PackedWeight<flo
                              const float*, float*);
 template void linear_forward(const Context&, std::size_t, const PackedWeight<bfloat16>&,
                              const bfloat16*, const float*, bfloat16*);
+template void linear_forward_f32(const Context&, std::size_t, const PackedWeight<float>&,
+                                 const float*, const float*, float*);
+template void linear_forward_f32(const Context&, std::size_t, const PackedWeight<bfloat16>&,
+                                 const bfloat16*, const float*, float*);
 template void linear_backward_input(const Context&, std::size_t, std::size_t, std::size_t,
                                     const float*, const float*, float*, bool);
 template void linear_backward_input(const Context&, std::size_t, std::size_t, std::size_t,

@@ -31,6 +31,11 @@ template <class T>
 void linear_forward(const Context& ctx, std::size_t M, const PackedWeight<T>& weight, const T* x,
                     const float* bias, T* y);
 
+// The bits of linear_forward_f32().
+template <class T>
+void linear_forward_f32(const Context& ctx, std::size_t M, const PackedWeight<T>& weight,
+                        const T* x, const float* bias, float* y);
+
 // grad_input = grad_out weight, or += when `accumulate`.   grad_out: [M, N] T.   weight: [N, K] T.
 // grad_input: [M, K] Out. (T, Out) is (float, float), (bfloat16, bfloat16) or (bfloat16, float).
 template <class T, class Out>
