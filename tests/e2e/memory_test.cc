@@ -188,6 +188,28 @@ TEST_F(Memory, ThePlanHoldsForManyLabels) {
   }
 }
 
+// Embeddings of all rows of a step, and pieces of short texts.
+TEST_F(Memory, ThePlanHoldsForLargeContrasts) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
+  constexpr double kProgramMib = 5;
+  constexpr int kRows = 4096;
+  std::string rows;
+  for (int row = 0; row < kRows; ++row)
+    rows += fmt::format("{{\"anchor\": \"ship {0}\", \"positive\": \"{0} sails\"}}\n", row);
+  write_file(path("rows.jsonl"), rows);
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(ranks);
+    const auto [planned, used] = planned_and_used(output_of(
+        {kProgram, "run_embedding", "--model_name_or_path", (kDemo / "model").native(),
+         "--train_file", path("rows.jsonl").native(), "--do_train", "--max_steps", "1",
+         "--save_strategy", "no", "--per_device_train_batch_size", std::to_string(kRows / ranks),
+         "--mini_batch_size", "32", "--gather_across_devices", "--output_dir", path("job").native(),
+         "--overwrite_output_dir"},
+        ranks));
+    EXPECT_NEAR(planned, used, 0.05 * used + kProgramMib * ranks);
+  }
+}
+
 // The line has the excess of used over planned memory.
 TEST_F(Memory, MoreThanPlannedHasAPlus) {
   static const std::regex kLine(

@@ -9,7 +9,8 @@ namespace tandem::tasks {
 std::size_t PieceEncoder::plan(const PieceCapacity& capacity) {
   passes_.clear();
   live_ = false;
-  const std::size_t most = std::max(kPieceTokens, capacity.longest);
+  const std::size_t most =
+      std::min(std::max(kPieceTokens, capacity.longest), kPieceTexts * capacity.longest);
   const models::BatchShape shape{.rows = std::min(most, capacity.tokens),
                                  .sequences = std::min(kPieceTexts, capacity.texts)};
   // A piece that is not the last one has no room for another text, or has kPieceTexts.

@@ -238,12 +238,12 @@ std::size_t EmbeddingTask::plan_pieces(std::size_t batch_size, std::size_t max_r
   const std::size_t texts = batch_size * largest_shape().columns;
   const bool keep = models::is_training(kind) &&
                     (embedding_.mini_batch_size == 0 || batch_size <= embedding_.mini_batch_size);
-  batch_.values.resize(texts * width());
+  batch_.values.reserve(texts * width());
   std::size_t parameters = 0;
   for (const LossParameter& one : embedding_.loss_parameters)
     parameters += layout().find(layout_name(one))->size;
   batch_.loss_parameters.reserve(parameters);
-  batch_.gradient.resize(texts * width() + parameters);
+  batch_.gradient.reserve(texts * width() + parameters);
   batch_.indices.reserve(texts);
   batch_.samples.reserve(texts);
   const std::size_t of_pieces = pieces_.plan({.kind = kind,
@@ -254,7 +254,7 @@ std::size_t EmbeddingTask::plan_pieces(std::size_t batch_size, std::size_t max_r
                                               .keep = keep});
   const std::size_t of_guide =
       embedding_.guide == nullptr ? 0 : embedding_.guide->plan(guide_tokens(texts));
-  return of_pieces + of_guide + (batch_.values.size() + batch_.gradient.size()) * sizeof(float);
+  return of_pieces + of_guide + (2 * texts * width() + parameters) * sizeof(float);
 }
 
 // --- training ---
