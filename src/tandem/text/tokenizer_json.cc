@@ -72,7 +72,7 @@ Json convert(dom::element element) {
   return nullptr;
 }
 
-const Json& member(const Json& object, const std::string& key) {
+const Json& member(const Json& object, std::string_view key) {
   static const Json absent;  // immutable
   if (!object.is_object()) return absent;
   const auto found = object.find(key);

@@ -35,7 +35,7 @@ Json convert_object(simdjson::dom::object members, std::span<const std::string_v
 void append_entry(Json& object, std::string_view key, Json value);
 
 // The value of `key`, or null when it is absent or `object` is not an object.
-const Json& member(const Json& object, const std::string& key);
+const Json& member(const Json& object, std::string_view key);
 
 // The same as T; DataError that names `path` when it is of another type.
 template <class T>
