@@ -30,7 +30,8 @@ except ImportError:
 
 MODELS = [
     ROOT / "examples/demo/model",
-    *(ROOT / "tests/parity/golden/tokenizers" / name for name in ("modernbert", "roberta", "xlmr", "xlmr_older")),
+    *(ROOT / "tests/parity/golden/tokenizers" / name for name in ("deberta", "deberta_5", "modernbert", "roberta", "xlmr", "xlmr_older")),
+    ROOT.parent / "shared/data/golden/next/tokenizers/deberta-v3",
     *(ROOT.parent / "shared/data/golden/tasks/models" / name for name in ("tiny-electra", "tiny-roberta", "tiny-xlmr", "tiny-xlmr-hub")),
     ROOT / "build/test-data/minilm",
 ]

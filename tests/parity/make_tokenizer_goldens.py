@@ -3,7 +3,7 @@
 
     build/test-data/venv/bin/python tests/parity/make_tokenizer_goldens.py
 
-`modernbert` is the one of ../shared/data/golden/next/tokenizers. The package's Unigram trainer gives other pieces every time; what it gave is stored. Writes tests/parity/golden/tokenizers: `deberta` (the pieces of `xlmr` as transformers converts DeBERTa-v3's spm.model), `mpnet` (the demo's WordPiece), `roberta` (byte-level BPE), `xlmr` (Unigram as transformers converts a SentencePiece model, with that model) and `xlmr_older` (the layout of the files that were
+`modernbert` is the one of ../shared/data/golden/next/tokenizers; `deberta_5` is `deberta` as transformers 5.24 saves it. The package's Unigram trainer gives other pieces every time; what it gave is stored. Writes tests/parity/golden/tokenizers: `deberta` (the pieces of `xlmr` as transformers converts DeBERTa-v3's spm.model), `mpnet` (the demo's WordPiece), `roberta` (byte-level BPE), `xlmr` (Unigram as transformers converts a SentencePiece model, with that model) and `xlmr_older` (the layout of the files that were
 published with XLM-R), all trained on the texts of examples/demo; and tokens.json, whose cases tests/parity/README.md describes. The table of replacements is a small one of our own in SentencePiece's
 format, since a published one has 300 KB.
 """
@@ -296,6 +296,7 @@ def main():
     goldens = {
         "tokenizers": tokenizers.__version__,
         "deberta": cases(make_deberta(pieces, table)),
+        "deberta_5": cases(Tokenizer.from_file(str(OUT / "deberta_5/tokenizer.json"))),
         "modernbert": cases(Tokenizer.from_file(str(OUT / "modernbert/tokenizer.json"))),
         "mpnet": cases(mpnet),
         "roberta": cases(roberta),

@@ -111,6 +111,38 @@ TEST_F(DebertaTokenizer, AddedTokensOfOlderFilesKeepTheirIds) {
   expect_texts(Tokenizer::load(folder_.path()));
 }
 
+// transformers 5 saves another normalizer, without the table of replacements.
+TEST(DebertaOfTransformers5, KeepsItsNormalizerWhenSaved) {
+  const fs::path model = fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/tokenizers/deberta_5";
+  const testing::TemporaryFolder saved;
+  Tokenizer::load(model).save(saved.path());
+  EXPECT_EQ(parse_ordered_json(read_file(saved / "tokenizer.json")),
+            parse_ordered_json(read_file(model / "tokenizer.json")));
+  EXPECT_FALSE(fs::exists(saved / "spm.model"));
+  const Tokenizer tokenizer = Tokenizer::load(saved.path());
+  EXPECT_THAT(tokenizer.notes(), ::testing::IsEmpty());
+  Encoding composed, given;
+  tokenizer.encode("\u2003\na\u0301\t,\n", composed);
+  tokenizer.encode(" \u00e1 ,", given);
+  EXPECT_EQ(composed.ids, given.ids);
+  EXPECT_EQ(composed.offsets.back().end, 6u);
+  EXPECT_EQ(given.offsets.back().end, 4u);
+}
+
+TEST(DebertaOfTransformers5, RefusesLowerCase) {
+  const fs::path model = fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/tokenizers/deberta_5";
+  const testing::TemporaryFolder folder;
+  Json file = parse_ordered_json(read_file(model / "tokenizer.json"));
+  file["normalizer"]["normalizers"][1] = {{"type", "Lowercase"}};
+  write_file(folder / "tokenizer.json", file.dump());
+  try {
+    Tokenizer::load(folder.path());
+    FAIL() << "accepted";
+  } catch (const DataError& problem) {
+    EXPECT_THAT(problem.what(), HasSubstr("the normalizer is \"Lowercase\", expected"));
+  }
+}
+
 TEST_F(DebertaTokenizer, RefusesWhatItDoesNotHave) {
   copy({"spm.model"});
   write_file(folder_ / "config.json", R"({"model_type": "deberta-v2"})");

@@ -150,6 +150,7 @@ void expect_cases(const Tokenizer& tokenizer, const char* key) {
 
 TEST(SmallFamilies, TokensOfHuggingFace) {
   expect_cases(Tokenizer::load(small("deberta")), "deberta");
+  expect_cases(Tokenizer::load(small("deberta_5")), "deberta_5");
   expect_cases(Tokenizer::load(small("modernbert")), "modernbert");
   expect_cases(Tokenizer::load(small("mpnet")), "mpnet");
   expect_cases(Tokenizer::load(small("roberta")), "roberta");

@@ -99,39 +99,41 @@ void decompose(const CharacterTable& table, const Characters& in, Characters& ou
 std::uint32_t as_source(std::int64_t change) { return static_cast<std::uint32_t>(change); }
 std::int32_t change_of(const Encoding::Character& c) { return static_cast<std::int32_t>(c.source); }
 
-// The composition of NFC (Unicode, section 3.11) of decomposed characters.
-void compose(const Characters& in, Characters& out) {
-  out.clear();
+// The composition of NFC (Unicode, section 3.11) of decomposed characters, in place.
+void compose(Characters& characters) {
   InterruptionCheck check;
   constexpr std::size_t kNone = static_cast<std::size_t>(-1);
-  std::size_t starter = kNone;  // in `out`, to which marks may be added
+  std::size_t kept = 0;
+  std::size_t starter = kNone;  // among those kept, to which marks may be added
   std::uint8_t last_class = 0;  // class of the last mark behind it that was not; 0: no such mark
-  for (const Encoding::Character& c : in) {
+  for (const Encoding::Character c : characters) {
     check.count();
     const bool blocked = last_class != 0 && last_class >= c.combining_class;
     if (starter != kNone && !blocked) {
-      Encoding::Character& first = out[starter];
+      Encoding::Character& first = characters[starter];
       if (const char32_t both = CharacterTable::compose(first.code_point, c.code_point)) {
         first.code_point = both;
         first.source = as_source(std::int64_t{change_of(first)} + c.inserted - 1);
         continue;
       }
     }
-    if (c.combining_class == 0) starter = out.size();
+    if (c.combining_class == 0) starter = kept;
     last_class = c.combining_class;
-    out.push_back(c);
-    out.back().source = as_source(c.inserted);
+    characters[kept] = c;
+    characters[kept++].source = as_source(c.inserted);
   }
+  characters.resize(kept);
 }
 
-void deal_out_sources(std::uint32_t first_index, Characters& characters) {
-  std::uint32_t next = first_index;
+// `original`: the characters before decomposition.
+void deal_out_sources(const Characters& original, Characters& characters) {
+  std::size_t next = 0;
   InterruptionCheck check;
   for (Encoding::Character& c : characters) {
     check.count();
     const std::int32_t change = change_of(c);
-    c.source = change > 0 && next > first_index ? next - 1 : next;
-    next += static_cast<std::uint32_t>(1 - change);
+    c.source = original[change > 0 && next > 0 ? next - 1 : next].source;
+    next += static_cast<std::size_t>(1 - change);
   }
 }
 
@@ -166,12 +168,17 @@ bool is_plainly_nfc(std::string_view text) {
                      [](char byte) { return static_cast<unsigned char>(byte) < kFirstByte; });
 }
 
+void normalize_nfc(const CharacterTable& table, Characters& characters, Characters& other) {
+  decompose(table, characters, other);
+  compose(other);
+  deal_out_sources(characters, other);
+  characters.swap(other);
+}
+
 void normalize_nfc(std::string_view stretch, std::uint32_t first_index, const CharacterTable& table,
                    Encoding& work) {
   decode(stretch, first_index, work.characters);
-  decompose(table, work.characters, work.other_characters);
-  compose(work.other_characters, work.characters);
-  deal_out_sources(first_index, work.characters);
+  normalize_nfc(table, work.characters, work.other_characters);
 }
 
 void normalize(std::string_view stretch, std::uint32_t first_index,

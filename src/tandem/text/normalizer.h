@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "tandem/text/character_table.h"
 #include "tandem/text/tokenizer.h"
@@ -39,5 +40,8 @@ bool is_plainly_nfc(std::string_view text);
 // the source of its first part.
 void normalize_nfc(std::string_view stretch, std::uint32_t first_index, const CharacterTable& table,
                    Encoding& work);
+// The same in place, for characters that other steps may have changed; `other` is scratch.
+void normalize_nfc(const CharacterTable& table, std::vector<Encoding::Character>& characters,
+                   std::vector<Encoding::Character>& other);
 
 }  // namespace tandem::text

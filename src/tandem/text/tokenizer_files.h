@@ -58,12 +58,23 @@ struct StripStep {
   bool left = true, right = true;
 };
 
-// A text becomes another; an empty pattern stands for two blanks or more.
+// A text becomes another.
 struct ReplaceStep {
-  std::u32string pattern, content;
+  enum class Pattern : std::uint8_t {
+    kText,
+    kBlanks,      // two blanks or more
+    kWhiteSpace,  // two characters of white space or more, or one that ends a line, or a tab
+  };
+  Pattern pattern = Pattern::kText;
+  std::u32string text, content;  // `text`: for kText alone
 };
 
-using NormalizerStep = std::variant<std::shared_ptr<const Charsmap>, StripStep, ReplaceStep>;
+struct NfcStep {
+  std::shared_ptr<const CharacterTable> characters;
+};
+
+using NormalizerStep =
+    std::variant<std::shared_ptr<const Charsmap>, StripStep, ReplaceStep, NfcStep>;
 
 // Where Metaspace puts its character in front: every stretch, the beginning of the text, nowhere.
 enum class PrependScheme : std::uint8_t { kAlways, kFirst, kNever };

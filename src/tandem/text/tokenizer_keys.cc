@@ -66,6 +66,7 @@ constexpr KnownKey kConfigKeys[] = {
     {"verbose", "", kIrrelevant, kLoading},
     {"add_bos_token", "", kIrrelevant, kLoading},
     {"vocab_type", "", kIrrelevant, kLoading},
+    {"unk_id", "", kIrrelevant, "the model section of tokenizer.json has it"},
     {"add_eos_token", "", kIrrelevant, kLoading},
     {"name_or_path", "", kIrrelevant, kPath},
     {"special_tokens_map_file", "", kIrrelevant, kPath},

@@ -69,19 +69,28 @@ void add_charsmap(std::string_view bytes, const Path& path, TokenizerDefinition&
   d.unigram.normalizer.push_back(std::make_shared<const Charsmap>(bytes, path.string()));
 }
 
+// The regular expressions that transformers 4 and 5 write.
+constexpr std::pair<std::string_view, ReplaceStep::Pattern> kRegularExpressions[] = {
+    {" {2,}", ReplaceStep::Pattern::kBlanks},
+    {R"(\s{2,}|[\n\r\t])", ReplaceStep::Pattern::kWhiteSpace}};
+
 ReplaceStep read_replace(const Json& step, const Path& path) {
   const Json& pattern = member(step, "pattern");
   ReplaceStep replace;
   replace.content = characters_of(value_or<std::string>(step, "content", "", path));
-  if (value_or<std::string>(pattern, "Regex", "", path) == " {2,}") return replace;
-  const auto text = value_or<std::string>(pattern, "String", "", path);
-  if (text.empty()) {
-    raise<DataError>(
-        "'{}': the normalizer replaces the pattern {}, expected the regular expression \" {{2,}}\" "
-        "or a text",
-        path.string(), pattern.dump());
+  const auto regex = value_or<std::string>(pattern, "Regex", "", path);
+  for (const auto& [expression, meaning] : kRegularExpressions) {
+    replace.pattern = meaning;
+    if (regex == expression) return replace;
   }
-  replace.pattern = characters_of(text);
+  replace.pattern = ReplaceStep::Pattern::kText;
+  replace.text = characters_of(value_or<std::string>(pattern, "String", "", path));
+  if (replace.text.empty()) {
+    raise<DataError>(
+        "'{}': the normalizer replaces the pattern {}, expected the regular expression \"{}\" or "
+        "\"{}\", or a text",
+        path.string(), pattern.dump(), kRegularExpressions[0].first, kRegularExpressions[1].first);
+  }
   return replace;
 }
 
@@ -97,6 +106,8 @@ void read_normalizer(const Json& step, const Path& path, TokenizerDefinition& d)
                                              value_or(step, "strip_right", true, path)});
   } else if (type == "Replace") {
     d.unigram.normalizer.push_back(read_replace(step, path));
+  } else if (type == "NFC") {
+    d.unigram.normalizer.push_back(NfcStep{std::make_shared<const CharacterTable>()});
   } else if (type == "Sequence") {
     for (const Json& part : member(step, "normalizers")) {
       if (value_or<std::string>(part, "type", "none", path) == "Sequence")
@@ -105,8 +116,8 @@ void read_normalizer(const Json& step, const Path& path, TokenizerDefinition& d)
     }
   } else {
     raise<DataError>(
-        "'{}': the normalizer is \"{}\", expected \"Precompiled\", \"Strip\", \"Replace\" or a "
-        "\"Sequence\" of them with Unigram",
+        "'{}': the normalizer is \"{}\", expected \"Precompiled\", \"Strip\", \"Replace\", "
+        "\"NFC\" or a \"Sequence\" of them with Unigram",
         path.string(), type);
   }
 }

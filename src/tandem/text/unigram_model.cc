@@ -9,6 +9,7 @@
 #include "tandem/text/added_tokens.h"
 #include "tandem/text/character_table.h"
 #include "tandem/text/charsmap.h"
+#include "tandem/text/normalizer.h"
 #include "tandem/text/unigram.h"
 #include "tandem/text/utf8.h"
 
@@ -33,19 +34,35 @@ void apply(const StripStep& strip, Characters& characters, Characters&) {
                      std::find_if(characters.begin(), characters.end(), is_text));
 }
 
+// Characters from `at` on that `belongs` accepts.
+template <class Belongs>
+std::size_t run_length(const Characters& characters, std::size_t at, Belongs belongs) {
+  std::size_t end = at;
+  while (end < characters.size() && belongs(characters[end].code_point)) ++end;
+  return end - at;
+}
+
+std::size_t match_text(const std::u32string& text, const Characters& characters, std::size_t at) {
+  if (text.size() > characters.size() - at) return 0;
+  const auto equal = [](char32_t c, const auto& character) { return c == character.code_point; };
+  return std::equal(text.begin(), text.end(), characters.begin() + static_cast<std::ptrdiff_t>(at),
+                    equal)
+             ? text.size()
+             : 0;
+}
+
 // Characters from `at` on that are replaced as one.
 std::size_t match(const ReplaceStep& replace, const Characters& characters, std::size_t at) {
-  if (replace.pattern.empty()) {  // two blanks or more
-    std::size_t end = at;
-    while (end < characters.size() && characters[end].code_point == ' ') ++end;
-    return end - at >= 2 ? end - at : 0;
+  if (replace.pattern == ReplaceStep::Pattern::kText)
+    return match_text(replace.text, characters, at);
+  if (replace.pattern == ReplaceStep::Pattern::kBlanks) {
+    const std::size_t count = run_length(characters, at, [](char32_t c) { return c == ' '; });
+    return count >= 2 ? count : 0;
   }
-  if (replace.pattern.size() > characters.size() - at) return 0;
-  const auto equal = [](char32_t c, const auto& character) { return c == character.code_point; };
-  return std::equal(replace.pattern.begin(), replace.pattern.end(),
-                    characters.begin() + static_cast<std::ptrdiff_t>(at), equal)
-             ? replace.pattern.size()
-             : 0;
+  const std::size_t count = run_length(characters, at, is_white_space);
+  const char32_t first = characters[at].code_point;
+  const bool alone = first == '\n' || first == '\r' || first == '\t';
+  return count >= 2 || alone ? count : 0;
 }
 
 // The new characters have the source position of the last character that they replace.
@@ -63,6 +80,12 @@ void apply(const ReplaceStep& replace, Characters& characters, Characters& other
     for (const char32_t c : replace.content) other.push_back({c, characters[at - 1].source, 0, 0});
   }
   characters.swap(other);
+}
+
+void apply(const NfcStep& nfc, Characters& characters, Characters& other) {
+  const auto is_plain = [](const auto& c) { return c.code_point < 0x300; };
+  if (!std::all_of(characters.begin(), characters.end(), is_plain))
+    normalize_nfc(*nfc.characters, characters, other);
 }
 
 void normalize(const UnigramOptions& options, std::string_view stretch, std::uint32_t index,
