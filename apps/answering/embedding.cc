@@ -30,11 +30,6 @@ void check_options(const models::SentenceFiles& files, const EmbedOptions& optio
         "which tandem does not compute; use --prompt ''",
         found.location.model.directory.string());
   }
-  if (files.do_lower_case) {
-    raise<ConfigError>(
-        "{}: do_lower_case is true, which tandem does not compute; use a tokenizer that lowercases",
-        found.location.model.directory.string());
-  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "tandem/kernels/reduce.h"
 #include "tandem/models/encoder/lora_config.h"
 #include "tandem/models/heads/row_head.h"
+#include "tandem/models/heads/sentence_files.h"
 #include "tandem/models/heads/sequence_head.h"
 #include "tandem/models/pretrained/adapter_files.h"
 #include "tandem/models/pretrained/weight_files.h"
@@ -145,6 +146,16 @@ InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
                                const Environment& environment)
     : InferenceModel(found, purpose, head_for(purpose, found.config), environment) {}
 
+namespace {
+
+text::TokenizerOptions tokenizer_options(const FoundModel& found, Purpose purpose) {
+  const bool lower_case = purpose == Purpose::kEmbeddings &&
+                          models::reads_lower_case(found.location.sentence_directory());
+  return {.add_prefix_space = {}, .lower_case = lower_case};
+}
+
+}  // namespace
+
 InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
                                const models::MakeHead& head, const Environment& environment)
     : threads_(thread_count(environment)),
@@ -152,7 +163,8 @@ InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
                                        environment.get("TANDEM_KERNELS").value_or(""),
                                        found.precision)),
       scratch_(threads_.num_threads()),
-      tokenizer_(text::Tokenizer::load(found.location.tokenizer_directory)),
+      tokenizer_(text::Tokenizer::load(found.location.tokenizer_directory,
+                                       tokenizer_options(found, purpose))),
       model_(found.config, head),
       weights_(model_.layout().size() * sizeof(float)) {
   if (tokenizer_.vocab_size() > model_.config().vocab_size) {

@@ -348,6 +348,33 @@ TEST_F(RunEmbedding, PromptsOutsideThePoolingAreRefused) {
   expect_refused(with(further, {"--prompts", "query: "}), {"--prompts: the model leaves"});
 }
 
+// The demo's tokenizer keeps the case here, and the features of the first job are not those of the
+// second.
+TEST_F(RunEmbedding, TextsMayBePutIntoLowerCase) {
+  run_ok(train_command("model", {"--max_steps", "1"}));
+  const auto set = [&](const char* file, const char* key, bool value) {
+    json config = json::parse(read_file(path("model") / file));
+    config[key] = value;
+    write_file(path("model") / file, config.dump());
+  };
+  set("tokenizer_config.json", "do_lower_case", false);
+  const std::string model = path("model").native();
+  const auto embedding = [&](const char* text) {
+    return run_ok({kProgram, "embed", "--model", model, "--json", text}).out;
+  };
+  const Words further = {"--model_name_or_path", model, "--max_steps", "1"};
+  EXPECT_NE(embedding("THE SHIP"), embedding("the ship"));
+  run_ok(train_command("kept", further));
+  set("sentence_bert_config.json", "do_lower_case", true);
+  EXPECT_EQ(json::parse(embedding("THE SHIP")).at("embedding"),
+            json::parse(embedding("the ship")).at("embedding"));
+  run_ok(train_command("lower", further));
+  EXPECT_NE(results("kept").at("train_loss"), results("lower").at("train_loss"));
+  EXPECT_TRUE(json::parse(read_file(path("lower") / "sentence_bert_config.json"))
+                  .at("do_lower_case")
+                  .get<bool>());
+}
+
 TEST_F(RunEmbedding, ATeacherIsImitated) {
   const std::size_t width =
       json::parse(read_file(kDemo / "model/config.json")).at("hidden_size").get<std::size_t>();

@@ -145,8 +145,8 @@ Model open_model(const Request& request, const trainer::TrainingArguments& train
         hub::resolve_model(arguments.model, environment, observers.downloads);
     const models::ModelConfig config = with_adapters(
         read_config(arguments.model, location, request.families), arguments, location, console);
-    auto tokenizer = std::make_unique<text::Tokenizer>(
-        text::Tokenizer::load(location.tokenizer_directory, task.tokenizer_options(config)));
+    auto tokenizer = std::make_unique<text::Tokenizer>(text::Tokenizer::load(
+        location.tokenizer_directory, task.tokenizer_options(config, location.model.directory)));
     for (const auto* notes : {&tokenizer->notes(), &config.notes})
       for (const std::string& note : *notes) console.warning(note);
     quant::ModelFiles model_files(location.model.directory, config);

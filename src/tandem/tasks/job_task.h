@@ -105,8 +105,11 @@ class JobTask {
                                       const Environment& environment,
                                       hub::DownloadObserver& downloads) const = 0;
 
-  // How the model's tokenizer is loaded.
-  virtual text::TokenizerOptions tokenizer_options(const models::ModelConfig&) const { return {}; }
+  // How the tokenizer of the model in `directory` is loaded.
+  virtual text::TokenizerOptions tokenizer_options(
+      const models::ModelConfig&, const std::filesystem::path& /*directory*/) const {
+    return {};
+  }
   // Reads the files where the shape of the model depends on what is in them, as the number of
   // labels does. Throws DataError, ConfigError, IoError.
   virtual void read_examples(const Stages&, const hub::DatasetFiles&, StartLog&) {}

@@ -168,6 +168,16 @@ TEST_F(SmallTokenizer, AccentsAndCase) {
   EXPECT_EQ(tokens(t, "Σ σ \u0301"), "σ@0-1 σ@2-3");
 }
 
+// Of sentence-transformers: in front of the tokenizer's own steps, so that accents stay.
+TEST_F(SmallTokenizer, LowerCaseInFront) {
+  const Tokenizer plain = load(R"({"do_lower_case": false})");
+  const Tokenizer lower =
+      Tokenizer::load(folder_.path(), {.add_prefix_space = {}, .lower_case = true});
+  EXPECT_EQ(tokens(lower, "CAT Cat CAFÉ"), tokens(plain, "cat cat café"));
+  EXPECT_NE(tokens(lower, "CAT Cat CAFÉ"), tokens(plain, "CAT Cat CAFÉ"));
+  EXPECT_EQ(tokens(lower, "[SEP]"), tokens(plain, "[SEP]"));
+}
+
 TEST_F(SmallTokenizer, NormalizerSettings) {
   EXPECT_EQ(tokens(load(R"({"do_lower_case": false})"), "Cat cat Café"),
             "Cat@0-3 cat@4-7 Café@8-12");

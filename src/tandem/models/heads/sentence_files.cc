@@ -285,6 +285,12 @@ SentenceFiles read_sentence_files(const fs::path& directory, std::size_t hidden_
   return files;
 }
 
+bool reads_lower_case(const fs::path& directory) {
+  SentenceFiles files;
+  read_lengths(directory, files);
+  return files.do_lower_case;
+}
+
 float activate(DenseActivation activation, double x) {
   switch (activation) {
     case DenseActivation::kTanh:

@@ -63,6 +63,9 @@ std::size_t embedding_size(const SentenceFiles& files, std::size_t hidden_size);
 // a Transformer, sizes that do not fit together, a path that leads out of the directory.
 SentenceFiles read_sentence_files(const std::filesystem::path& directory, std::size_t hidden_size);
 
+// SentenceFiles::do_lower_case alone, which a tokenizer is loaded with.
+bool reads_lower_case(const std::filesystem::path& directory);
+
 // Applies the modules behind the pooling to one text: `pooled` is replaced by the embedding.
 void apply_modules(std::span<const EmbeddingModule> modules, std::vector<float>& pooled);
 

@@ -310,7 +310,11 @@ text_classification::TextFeatures EmbeddingJob::features_of(
   std::uint64_t bytes = 0;
   for (const std::string_view text : texts) bytes += text.size();
   return maker.cache().get<text_classification::TextFeatures>(
-      bytes, [&] { return text_classification::features_key(texts, {}, max_tokens_); },
+      bytes,
+      [&] {
+        return text_classification::features_key(texts, {}, max_tokens_) +
+               (task_->files().do_lower_case ? "do_lower_case: true\n" : "");
+      },
       [&] {
         return text_classification::build_text_features(task_->tokenizer(), texts, {}, max_tokens_,
                                                         maker.threads(), location);

@@ -18,6 +18,10 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   using ExampleJob::ExampleJob;
 
   std::string_view examples() const override { return "rows"; }
+  text::TokenizerOptions tokenizer_options(const models::ModelConfig&,
+                                           const std::filesystem::path& directory) const override {
+    return {.add_prefix_space = {}, .lower_case = models::reads_lower_case(directory)};
+  }
   void read_examples(const Stages& stages, const hub::DatasetFiles& files, StartLog& log) override;
   hub::DatasetFiles find_data(const Stages& stages, const hub::ModelArguments& model,
                               const Environment& environment,

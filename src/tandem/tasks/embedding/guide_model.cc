@@ -27,7 +27,8 @@ GuideModel::GuideModel(models::ModelConfig config, models::SentenceFiles files,
                        const std::filesystem::path& directory,
                        const std::filesystem::path& tokenizer_directory)
     : files_(std::move(files)),
-      tokenizer_(text::Tokenizer::load(tokenizer_directory)),
+      tokenizer_(text::Tokenizer::load(
+          tokenizer_directory, {.add_prefix_space = {}, .lower_case = files_.do_lower_case})),
       model_(std::move(config),
              [this](const models::ModelConfig& of_model, nn::ParameterLayout& layout) {
                return models::make_embedding_head(files_.poolings, files_.modules, of_model,

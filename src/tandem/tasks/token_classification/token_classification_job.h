@@ -17,7 +17,8 @@ class TokenClassificationJob final
 
   std::string_view examples() const override { return "sentences"; }
   void describe(tasks::StartLog& log) const override;
-  text::TokenizerOptions tokenizer_options(const models::ModelConfig& config) const override {
+  text::TokenizerOptions tokenizer_options(const models::ModelConfig& config,
+                                           const std::filesystem::path&) const override {
     if (!config.family->spaces_words) return {};
     return {.add_prefix_space = true};
   }
