@@ -98,7 +98,7 @@ double RandomBatch::training_flops() const {
   double flops = masked_language_ ? masked_language_->training_flops(num_predicted()) : 0;
   if (causal_language_) flops += causal_language_->training_flops(num_predicted());
   for (const std::uint32_t length : lengths_) flops += model_.training_flops(length, length);
-  return flops;
+  return flops + model_.shared_training_flops(*std::ranges::max_element(lengths_));
 }
 
 void RandomBatch::count_products(models::Layer::AddProducts add) const {

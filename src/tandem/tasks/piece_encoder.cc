@@ -60,10 +60,15 @@ BatchSize PieceEncoder::load(const TokenSequences& sequences,
 
 BatchSize PieceEncoder::size() const {
   BatchSize size;
-  for (const std::uint32_t i : indices_) {
-    const std::size_t rows = sequences_->num_real_tokens(i);
-    size.real_tokens += rows;
-    size.flops += model_.training_flops(rows, rows);
+  for (const Piece& piece : pieces_) {
+    std::size_t longest = 0;
+    for (std::size_t i = piece.begin; i < piece.end; ++i) {
+      const std::size_t rows = sequences_->num_real_tokens(indices_[i]);
+      longest = std::max(longest, rows);
+      size.real_tokens += rows;
+      size.flops += model_.training_flops(rows, rows);
+    }
+    size.flops += model_.shared_training_flops(longest);
   }
   size.computed_tokens = size.real_tokens;
   return size;

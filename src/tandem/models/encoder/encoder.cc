@@ -116,6 +116,10 @@ void Encoder::count_products(double rows, double keys, bool first_row,
   if (projection_) add("embeddings project", weights_of(*projection_) * rows);
 }
 
+void Encoder::count_shared_products(std::size_t longest, Layer::AddProducts add) const {
+  for (std::size_t l = 0; l <= last_mixing_; ++l) layer(l).count_shared_products(longest, add);
+}
+
 // first_rows: 0, or the rows that alone continue after the last layer whose rows read each other.
 LayerRows Encoder::rows_of(std::size_t l, std::size_t rows, std::size_t first_rows) const {
   if (first_rows == 0 || l < last_mixing_) return {.all = rows};

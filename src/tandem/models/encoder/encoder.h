@@ -96,6 +96,8 @@ class Encoder {
   // As Layer::count_products(), for a sequence with `rows` rows, `keys` of them real tokens.
   // first_row: the head reads the first row alone.
   void count_products(double rows, double keys, bool first_row, Layer::AddProducts add) const;
+  // As Layer::count_shared_products(), of all layers.
+  void count_shared_products(std::size_t longest, Layer::AddProducts add) const;
 
  private:
   const Layer& layer(std::size_t l) const { return *table_.layers[l].layer; }

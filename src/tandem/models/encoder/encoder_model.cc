@@ -67,12 +67,25 @@ double EncoderModel::adapter_share(std::string_view stage) const {
   return own == 0 ? 0 : adapters / own;
 }
 
-// A frozen layer has no product for the gradient of its weight.
+// Products of a forward and a backward pass for one of the forward pass. A frozen layer has no
+// product for the gradient of its weight.
+double EncoderModel::products_per_forward(std::string_view stage) const {
+  const bool frozen = layout_.has_frozen_base() && stage != "attention";
+  return frozen ? 2 + 3 * adapter_share(stage) : 3;
+}
+
 double EncoderModel::training_flops(std::size_t rows, std::size_t keys) const {
   double passes = 3 * head_weights_ * head_->units(static_cast<double>(rows), 1.0);
   count_products(rows, keys, [&](std::string_view stage, double number) {
-    const bool frozen = layout_.has_frozen_base() && stage != "attention";
-    passes += frozen ? (2 + 3 * adapter_share(stage)) * number : 3 * number;
+    passes += products_per_forward(stage) * number;
+  });
+  return 2 * passes;
+}
+
+double EncoderModel::shared_training_flops(std::size_t longest) const {
+  double passes = 0;
+  encoder_.count_shared_products(longest, [&](std::string_view stage, double number) {
+    passes += products_per_forward(stage) * number;
   });
   return 2 * passes;
 }
@@ -85,9 +98,13 @@ void EncoderModel::count_products(std::size_t rows, std::size_t keys,
 
 double EncoderModel::training_flops(const nn::PackedBatch& batch) const {
   double flops = 0;
-  for (std::size_t i = 0; i < batch.num_sequences(); ++i)
-    flops += training_flops(batch.row_begin[i + 1] - batch.row_begin[i], batch.key_count[i]);
-  return flops;
+  std::size_t longest = 0;
+  for (std::size_t i = 0; i < batch.num_sequences(); ++i) {
+    const std::size_t rows = batch.row_begin[i + 1] - batch.row_begin[i];
+    longest = std::max(longest, rows);
+    flops += training_flops(rows, batch.key_count[i]);
+  }
+  return flops + shared_training_flops(longest);
 }
 
 void EncoderModel::plan(Arena& arena, const BatchShape& batch, Activations& activations) const {

@@ -136,9 +136,11 @@ class EncoderModel {
                 FunctionRef<void(std::size_t end)> gradient_ready) const;
 
   // Operations of the products of one training pass, 2 per multiply-add: of a sequence with `rows`
-  // rows, `keys` of them real tokens, or of all sequences of a batch. Backward costs twice the
-  // forward pass.
+  // rows, `keys` of them real tokens. Backward costs twice the forward pass.
   double training_flops(std::size_t rows, std::size_t keys) const;
+  // The same of the products that a pass makes once for all its sequences, of up to `longest` rows.
+  double shared_training_flops(std::size_t longest) const;
+  // The operations of a pass: both.
   double training_flops(const nn::PackedBatch& batch) const;
   // As Layer::count_products(), of the encoder, for a sequence.
   void count_products(std::size_t rows, std::size_t keys, Layer::AddProducts add) const;
@@ -147,6 +149,7 @@ class EncoderModel {
   void plan(Arena& arena, const BatchShape& batch, Activations& activations) const;
   std::size_t low_rank_bytes(const BatchShape& batch, nn::Precision precision) const;
   double adapter_share(std::string_view stage) const;
+  double products_per_forward(std::string_view stage) const;
   nn::Pass first_rows(const nn::Pass& pass, const Activations& activations) const;
   void check_pass(const nn::Weights& weights, const nn::PackedBatch& batch,
                   const Activations& activations, std::size_t logits_size) const;

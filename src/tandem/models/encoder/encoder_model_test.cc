@@ -671,5 +671,27 @@ TEST(EncoderModel, CountsTheCausalHalfOfAttention) {
   EXPECT_EQ(attention, 2.0 * 2 * 32 * (16 * 17 / 2));  // layers, products, columns, pairs
 }
 
+// The scores read three products instead of one, and each layer projects the positions of the
+// longest text once for all texts: 3 products forward and backward, 2 operations each.
+TEST(EncoderModel, CountsTheProductsWithPositions) {
+  const ModelConfig config = tiny_config(kDebertaV2);
+  const EncoderModel model(config, testing::make_head);
+  const auto H = static_cast<double>(config.hidden_size);
+  const auto layers = static_cast<double>(config.num_hidden_layers);
+  double attention = 0;
+  model.count_products(3, 3, [&](std::string_view stage, double number) {
+    if (stage == "attention") attention += number;
+  });
+  EXPECT_EQ(attention, layers * H * 4 * 3 * 3);  // a distance below 4 has a position of its own
+  EXPECT_EQ(model.shared_training_flops(3), 6 * layers * 3 * H * H * 5);
+  nn::PackedBatch batch;
+  batch.row_begin = {0, 3, 5};
+  batch.key_count = {3, 2};
+  EXPECT_EQ(model.training_flops(batch), model.training_flops(3, 3) + model.training_flops(2, 2) +
+                                             model.shared_training_flops(3));
+  const EncoderModel bert(tiny_config(kBert), testing::make_head);
+  EXPECT_EQ(bert.shared_training_flops(3), 0);
+}
+
 }  // namespace
 }  // namespace tandem::models

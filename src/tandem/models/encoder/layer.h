@@ -114,6 +114,9 @@ class Layer {
   // profile. Backward costs twice that.
   using AddProducts = FunctionRef<void(std::string_view stage, double multiply_adds)>;
   virtual void count_products(const SequenceWork& work, AddProducts add) const = 0;
+  // The products that a forward pass makes once for all its sequences; `longest`: rows of the
+  // longest.
+  virtual void count_shared_products(std::size_t /*longest*/, AddProducts) const {}
 
   // y = layer(x), overwritten, together with what backward needs: y.residual, and y.operand unless
   // it is empty. The first rows have the same bits alone as among all.

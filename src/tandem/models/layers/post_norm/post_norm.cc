@@ -88,6 +88,11 @@ class PostNormLayer final : public LayerOf<PostNormLayer> {
     add("up", H * I * work.output_rows);
     add("down", H * I * work.output_rows);
   }
+  void count_shared_products(std::size_t longest, AddProducts add) const override {
+    if (options_.positions == nullptr) return;
+    const auto H = static_cast<double>(options_.hidden_size);
+    add("qkv", 3 * H * H * static_cast<double>(options_.positions->positions(longest)));
+  }
 
   template <class T>
   LayerBytes measure(const LayerRows& rows, bool training) const {
@@ -114,9 +119,9 @@ class PostNormLayer final : public LayerOf<PostNormLayer> {
   // out: it is done once for all texts of a pass.
   double position_products(const SequenceWork& work) const {
     if (options_.positions == nullptr) return 0;
-    const auto positions =
-        static_cast<double>(options_.positions->positions(static_cast<std::size_t>(work.rows)));
-    return static_cast<double>(options_.hidden_size) * positions * (work.rows + work.keys);
+    const std::size_t products = options_.positions->products(static_cast<std::size_t>(work.rows),
+                                                              static_cast<std::size_t>(work.keys));
+    return static_cast<double>(options_.hidden_size) * static_cast<double>(products);
   }
 
   PostNormOptions options_;

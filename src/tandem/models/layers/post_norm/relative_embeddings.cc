@@ -49,12 +49,13 @@ std::ptrdiff_t position_bucket(std::ptrdiff_t distance, std::size_t buckets, std
 }
 
 RelativeEmbeddings::RelativeEmbeddings(const RelativeEmbeddingsOptions& options)
-    : options_(options), buckets_(options.max_rows) {
+    : options_(options), buckets_(options.max_rows), sums_(options.max_rows + 1) {
   // Beyond the table all distances have its last row.
   for (std::size_t d = 0; d < buckets_.size(); ++d) {
     const std::ptrdiff_t bucket =
         position_bucket(static_cast<std::ptrdiff_t>(d), options.buckets, options.farthest);
     buckets_[d] = std::min(static_cast<std::size_t>(bucket), options.buckets);
+    sums_[d + 1] = sums_[d] + buckets_[d];
   }
 }
 
@@ -69,6 +70,17 @@ std::size_t RelativeEmbeddings::bucket(std::size_t distance) const { return buck
 
 std::size_t RelativeEmbeddings::positions(std::size_t rows) const {
   return 2 * bucket(std::clamp<std::size_t>(rows, 1, options_.max_rows) - 1) + 1;
+}
+
+// From row i, the distances are those from −i to keys − 1 − i; from key j, those from j − rows + 1
+// to j. A distance of one sign has as many positions as its bucket, and both ends share one.
+std::size_t RelativeEmbeddings::products(std::size_t rows, std::size_t keys) const {
+  const std::size_t all = std::min(rows, options_.max_rows), real = std::min(keys, all);
+  if (real == 0) return 0;
+  const std::size_t behind = sums_[all - real + 1];  // of rows behind the last token
+  const std::size_t of_rows = all + sums_[all] + sums_[real] - behind;
+  const std::size_t of_keys = real + sums_[real] + sums_[all] - sums_[all - real];
+  return of_rows + of_keys;
 }
 
 // Rows are numbered by the distance key − query, those of the table by query − key.

@@ -40,6 +40,9 @@ class RelativeEmbeddings final : public SharedPart {
 
   // The positions of sequences of up to `rows` rows.
   std::size_t positions(std::size_t rows) const;
+  // Products of one column that attention makes with positions, for a sequence of `rows` rows with
+  // `keys` tokens: each query and each key has one with every position that its distances reach.
+  std::size_t products(std::size_t rows, std::size_t keys) const;
 
   std::size_t product_rows(std::size_t rows) const override { return positions(rows); }
   std::size_t bytes(std::size_t rows, nn::Precision precision, bool training) const override;
@@ -83,6 +86,7 @@ class RelativeEmbeddings final : public SharedPart {
 
   RelativeEmbeddingsOptions options_;
   std::vector<std::size_t> buckets_;  // [max_rows] by distance
+  std::vector<std::size_t> sums_;     // [max_rows + 1] of the buckets before
   nn::LayerNormParameters norm_;
   std::size_t table_ = 0;  // offset in the parameter arena
 };

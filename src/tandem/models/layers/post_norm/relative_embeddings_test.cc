@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <vector>
 
 #include "support/test_support.h"
@@ -168,6 +169,27 @@ TEST_F(RelativeEmbeddingsTest, BackwardIsTheDerivative) {
     }
   }
   EXPECT_EQ(grads[0], 9.0f);
+}
+
+// Pairs of a row, or of a token, and a position that it reaches, counted one by one.
+TEST_F(RelativeEmbeddingsTest, ProductsAreThoseOfThePositionsThatDistancesReach) {
+  const auto reached = [](std::ptrdiff_t lowest, std::ptrdiff_t highest) {
+    std::set<std::ptrdiff_t> positions;
+    for (std::ptrdiff_t d = lowest; d <= highest; ++d)
+      positions.insert(position_bucket(d, kBuckets, 16));
+    return positions.size();
+  };
+  for (std::ptrdiff_t rows = 1; rows <= static_cast<std::ptrdiff_t>(kMaxRows); ++rows) {
+    for (std::ptrdiff_t keys = 1; keys <= rows; ++keys) {
+      std::size_t expected = 0;
+      for (std::ptrdiff_t i = 0; i < rows; ++i) expected += reached(-i, keys - 1 - i);
+      for (std::ptrdiff_t j = 0; j < keys; ++j) expected += reached(j - rows + 1, j);
+      EXPECT_EQ(
+          embeddings_.products(static_cast<std::size_t>(rows), static_cast<std::size_t>(keys)),
+          expected)
+          << rows << " rows, " << keys << " tokens";
+    }
+  }
 }
 
 TEST_F(RelativeEmbeddingsTest, MemoryIsThatOfTheLongestSequence) {
