@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A training step of tandem against PyTorch's, alternately on the same machine; see rivals.py.
 
-    bench/compare_torch.py [--task TASK] [--model minilm|bert-base|bert-large|mpnet-base|modernbert-base] [--types f32,bf16] [--variants sdpa,eager,compile] [--tcmalloc FILE] [--iomp FILE] [--lengths padded|squad|sst2] …
+    bench/compare_torch.py [--task TASK] [--model minilm|bert-base|bert-large|deberta-v3-base|deberta-v3-small|mpnet-base|modernbert-base] [--types f32,bf16] [--variants sdpa,eager,compile] [--tcmalloc FILE] [--iomp FILE] [--lengths padded|squad|sst2] …
 
 Run it with a Python that has torch and transformers. PyTorch: the class of --model for --task; fused AdamW, autocast for bf16; attention as SDPA or eager, or SDPA
 compiled.

@@ -1,4 +1,4 @@
-"""A BERT for question answering with random weights, as a directory of a model: its size matters to a bench, its answers do not."""
+"""A BERT or DeBERTa-v3 for question answering with random weights, as a directory of a model: its size matters to a bench, its answers do not."""
 
 import array
 import json
@@ -16,15 +16,18 @@ def shapes(config):
     hidden, between = config["hidden_size"], config["intermediate_size"]
     linear = lambda name, outputs, inputs: {f"{name}.weight": [outputs, inputs], f"{name}.bias": [outputs]}
     norm = lambda name: {f"{name}.LayerNorm.weight": [hidden], f"{name}.LayerNorm.bias": [hidden]}
-    found = {
-        f"bert.embeddings.{name}_embeddings.weight": [rows, hidden]
-        for name, rows in (("word", config["vocab_size"]), ("position", POSITIONS), ("token_type", 2))
-    }
-    found |= norm("bert.embeddings")
+    deberta = config["model_type"] == "deberta-v2"
+    base, suffix = ("deberta", "_proj") if deberta else ("bert", "")
+    found = {f"{base}.embeddings.word_embeddings.weight": [config["vocab_size"], hidden]}
+    if deberta:
+        found |= {f"{base}.encoder.rel_embeddings.weight": [2 * config["position_buckets"], hidden]} | norm(f"{base}.encoder")
+    else:
+        found |= {f"{base}.embeddings.{name}_embeddings.weight": [rows, hidden] for name, rows in (("position", POSITIONS), ("token_type", 2))}
+    found |= norm(f"{base}.embeddings")
     for layer in range(config["num_hidden_layers"]):
-        at = f"bert.encoder.layer.{layer}"
+        at = f"{base}.encoder.layer.{layer}"
         for name in ("query", "key", "value"):
-            found |= linear(f"{at}.attention.self.{name}", hidden, hidden)
+            found |= linear(f"{at}.attention.self.{name}{suffix}", hidden, hidden)
         found |= linear(f"{at}.attention.output.dense", hidden, hidden) | norm(f"{at}.attention.output")
         found |= linear(f"{at}.intermediate.dense", between, hidden)
         found |= linear(f"{at}.output.dense", hidden, between) | norm(f"{at}.output")
@@ -43,13 +46,14 @@ def values(name, count, pool, chance):
 
 
 def write(folder, size, tokenizer):
-    """`size` of rivals.MODELS, the tokenizer of the directory `tokenizer`, which has 30,522 tokens."""
+    """`size` of rivals.MODELS, of BERT's family or DeBERTa's; the tokenizer of the directory `tokenizer`, which has 30,522 tokens."""
     shutil.copytree(tokenizer, folder)
     for weights in [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
         weights.unlink()
+    family, kind = rivals.FAMILIES.get(size, ("bert", "Bert"))
     config = {
-        "architectures": ["BertForQuestionAnswering"],
-        "model_type": "bert",
+        "architectures": [f"{kind}ForQuestionAnswering"],
+        "model_type": family,
         "vocab_size": 30522,
         "max_position_embeddings": POSITIONS,
         "type_vocab_size": 2,

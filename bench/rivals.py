@@ -21,16 +21,39 @@ import subprocess
 import sys
 import time
 
+# Version 3's form of transformers' class DebertaV2, and its base model's shape.
+DEBERTA = {
+    "vocab_size": 128100,
+    "hidden_size": 768,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "type_vocab_size": 0,
+    "relative_attention": True,
+    "position_buckets": 256,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+    "layer_norm_eps": 1e-7,
+}
 MODELS = {
     "minilm": {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536},
     "bert-base": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
     "bert-large": {"num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096},
+    "deberta-v3-small": {**DEBERTA, "num_hidden_layers": 6},
+    "deberta-v3-base": {**DEBERTA, "num_hidden_layers": 12},
     # The defaults of these configurations are the base models'.
     "mpnet-base": {},
     "modernbert-base": {},
 }
 # transformers' name of a family's configuration and of its classes.
-FAMILIES = {"mpnet-base": ("mpnet", "MPNet"), "modernbert-base": ("modernbert", "ModernBert")}
+FAMILIES = {
+    "deberta-v3-small": ("deberta-v2", "DebertaV2"),
+    "deberta-v3-base": ("deberta-v2", "DebertaV2"),
+    "mpnet-base": ("mpnet", "MPNet"),
+    "modernbert-base": ("modernbert", "ModernBert"),
+}
+EAGER_ALONE = ("deberta-v2", "mpnet")  # families without SDPA in transformers
 # The default batch: the length of the official script's arguments, and texts as long as those of --lengths.
 TASKS = {
     "question-answering": {"batch": 12, "seq": 384, "texts": "squad"},
@@ -58,6 +81,11 @@ def add_columns(parser, variants):
     parser.add_argument("--json", metavar="FILE", help="write all figures, as bench/record.py wants them")
 
 
+def family_of(options):
+    """transformers' name of the configuration."""
+    return FAMILIES.get(options.model, ("bert", "Bert"))[0]
+
+
 def parse(description, variants):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--side", help=argparse.SUPPRESS)
@@ -77,6 +105,10 @@ def parse(description, variants):
     options = parser.parse_args()
     if options.skip < LEAST_WARM_UP:
         parser.error(f"--skip: at least {LEAST_WARM_UP} steps of warm-up")
+    if family_of(options) in EAGER_ALONE:
+        options.variants = ",".join(name for name in options.variants.split(",") if name != "sdpa")
+        if not options.variants:
+            parser.error(f"--variants: transformers has no SDPA for {options.model}")
     options.batch = options.batch or TASKS[options.task]["batch"]
     options.seq = options.seq or TASKS[options.task]["seq"]
     return options
@@ -111,7 +143,9 @@ def config_of(options, **more):
     """transformers' configuration of the model, with as many labels as the task has."""
     from transformers import AutoConfig
 
-    family, _ = FAMILIES.get(options.model, ("bert", "Bert"))
+    family = family_of(options)
+    if family in EAGER_ALONE and "attn_implementation" in more:
+        more["attn_implementation"] = "eager"
     return AutoConfig.for_model(family, **MODELS[options.model], num_labels=LABELS.get(options.task, 2), **more)
 
 

@@ -18,6 +18,8 @@ NAMES = {
     "minilm": "MiniLM",
     "bert-base": "BERT-base",
     "bert-large": "BERT-large",
+    "deberta-v3-base": "DeBERTa-v3-base",
+    "deberta-v3-small": "DeBERTa-v3-small",
     "distilbert": "DistilBERT",
     "squad": "SQuAD's",
     "sst2": "SST-2's",
