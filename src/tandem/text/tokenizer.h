@@ -71,8 +71,8 @@ struct TokenizerOptions {
   // Used by byte-level BPE, ignored by other models: put a space in front of every text, so that a
   // first word gets the tokens that it has inside of a text. run_ner sets it for RoBERTa.
   std::optional<bool> add_prefix_space;
-  // Puts texts into lower case in front of all other steps, as do_lower_case of sentence-transformers
-  // does. DataError for models other than WordPiece.
+  // Puts texts into lower case in front of all other steps, as do_lower_case of
+  // sentence-transformers does. DataError for models other than WordPiece.
   bool lower_case = false;
 };
 

@@ -168,7 +168,7 @@ TEST_F(SmallTokenizer, AccentsAndCase) {
   EXPECT_EQ(tokens(t, "Σ σ \u0301"), "σ@0-1 σ@2-3");
 }
 
-// Of sentence-transformers: in front of the tokenizer's own steps, so that accents stay.
+// The step of sentence-transformers stands in front of the tokenizer's own, so that accents stay.
 TEST_F(SmallTokenizer, LowerCaseInFront) {
   const Tokenizer plain = load(R"({"do_lower_case": false})");
   const Tokenizer lower =
