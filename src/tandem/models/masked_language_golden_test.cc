@@ -169,8 +169,8 @@ INSTANTIATE_TEST_SUITE_P(SharedEncoders, MaskedLanguageGoldenTest,
                          kNameOfCase);
 INSTANTIATE_TEST_SUITE_P(Project, MaskedLanguageGoldenTest,
                          ::testing::ValuesIn(cases(Source::kProject,
-                                                   {"bert", "distilbert", "electra", "mpnet",
-                                                    "roberta", "xlmr"})),
+                                                   {"bert", "deberta-v3", "distilbert", "electra",
+                                                    "mpnet", "roberta", "xlmr"})),
                          kNameOfCase);
 
 // missing_keys also lists other names of parameters.
