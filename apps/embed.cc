@@ -2,11 +2,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "apps/answering/embedding.h"
@@ -263,6 +266,26 @@ void require_files(const Options& options, const Texts& texts, int ranks) {
   }
 }
 
+// Refuses an output that cannot be written before the model is read. Files that keep rows until the
+// output is whole are in the same folder.
+void require_output(const std::string& output) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (output == "-") return;
+  if (fs::is_directory(output, ignored))
+    raise<IoError>("--output {}: found a folder, expected the name of a file", output);
+  if (fs::exists(output, ignored) && !fs::is_regular_file(output, ignored)) return;  // a device
+  const fs::path parent = fs::path(output).parent_path();
+  const fs::path folder = parent.empty() ? fs::path(".") : parent;
+  if (!fs::exists(folder, ignored)) {
+    raise<IoError>("--output {}: the folder '{}' does not exist; create it first", output,
+                   folder.native());
+  }
+  if (::access(folder.c_str(), W_OK | X_OK) == 0) return;
+  raise<IoError>("--output {}: cannot create a file in the folder '{}': {}; name another folder",
+                 output, folder.native(), std::generic_category().message(errno));
+}
+
 // Whether the rows are kept in files beside the output until all are there. A .npy file of one rank
 // resumes without.
 bool keeps_rows(const Options& options, const Texts& texts, int ranks) {
@@ -385,6 +408,7 @@ int embed(const Invocation& invocation) {
   std::optional<Texts> texts;
   std::string job;
   ranks.run([&] {
+    require_output(options.output);
     found.emplace(options.model, ranks.environment(), /*sentence=*/true);
     embedder.emplace(*found, options.embed, ranks.environment());
     texts.emplace(options);

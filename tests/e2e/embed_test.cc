@@ -442,6 +442,20 @@ TEST_F(Embed, AnErrorLeavesNoHalfOfAFile) {
       "a");
 }
 
+// The message has the name that the user wrote, not that of a file beside it.
+TEST_F(Embed, AnOutputThatCannotBeWrittenIsNamed) {
+  write_file(path("texts"), "a\n");
+  for (const char* name : {"absent/x.npy", "absent/x.jsonl"}) {
+    const std::string output = path(name).native();
+    expect_problem({"--file", path("texts").native(), "--output", output},
+                   HasSubstr("--output " + output + ": the folder '" + path("absent").native() +
+                             "' does not exist; create it first"));
+  }
+  const std::string folder = path("").native();
+  expect_problem({"--file", path("texts").native(), "--output", folder},
+                 HasSubstr("--output " + folder + ": found a folder, expected the name of a file"));
+}
+
 TEST_F(Embed, BadInputIsNamed) {
   expect_problem({"--truncate_dim", "4096", "a"},
                  HasSubstr("--truncate_dim 4096: the embeddings have 128 values"));
