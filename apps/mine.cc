@@ -208,11 +208,7 @@ std::string prompt_text(const Embedder& embedder, const PromptOptions& given, st
     if (given.text || given.name || !prompt.empty()) break;
     if (files.prompts.contains(name)) prompt = files.prompts.at(name);
   }
-  if (!prompt.empty() && !files.include_prompt)
-    raise<ConfigError>(
-        "{}: the model leaves the tokens of prompts out of its pooling (include_prompt false), "
-        "which tandem does not compute; use an empty prompt",
-        flag);
+  require_pooled(files, prompt, flag);
   return prompt;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <optional>
 
 #include "apps/answering/embedding.h"
@@ -83,13 +84,15 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
 }
 
 std::string prompt_text(const Embedder& embedder, const std::optional<std::string>& given,
-                        std::initializer_list<const char*> names) {
-  if (given) return *given;
+                        std::string_view flag, std::initializer_list<const char*> names) {
+  const std::map<std::string, std::string>& prompts = embedder.files().prompts;
+  std::string prompt = given.value_or("");
   for (const char* name : names) {
-    const auto own = embedder.files().prompts.find(name);
-    if (own != embedder.files().prompts.end() && !own->second.empty()) return own->second;
+    if (given || !prompt.empty()) break;
+    if (const auto own = prompts.find(name); own != prompts.end()) prompt = own->second;
   }
-  return "";
+  require_pooled(embedder.files(), prompt, flag);
+  return prompt;
 }
 
 std::vector<float> embed(Embedder& embedder, const std::string& prompt,
@@ -216,8 +219,8 @@ int search(const Invocation& invocation) {
   const FoundModel found(options.model, invocation.environment, /*sentence=*/true);
   Embedder embedder(found, options.embed, invocation.environment);
   print_warnings(embedder.model());
-  const std::string of_corpus =
-      prompt_text(embedder, options.corpus_prompt, {"document", "passage", "corpus"});
+  const std::string of_corpus = prompt_text(embedder, options.corpus_prompt, "--corpus_prompt",
+                                            {"document", "passage", "corpus"});
   const EmbeddingFormat format = format_of(options, of_corpus, embedder);
   const Corpus corpus = embed_corpus(
       options, of_corpus, contents_text(options, embedder, found, of_corpus), format, embedder);
@@ -227,8 +230,9 @@ int search(const Invocation& invocation) {
   check_file(file, options, format, corpus.ids.size());
   const std::size_t width =
       options.truncate_dim == 0 ? format.size : std::min(options.truncate_dim, format.size);
-  const std::vector<float> queries = embed_queries(
-      set, prompt_text(embedder, options.query_prompt, {"query"}), format, width, embedder);
+  const std::vector<float> queries =
+      embed_queries(set, prompt_text(embedder, options.query_prompt, "--query_prompt", {"query"}),
+                    format, width, embedder);
   const auto& function = ranking::similarity_function(embedder.files().similarity);
   const ranking::RetrievalCuts cuts;
   ranking::Search search(

@@ -24,12 +24,7 @@ void check_options(const models::SentenceFiles& files, const EmbedOptions& optio
     raise<ConfigError>("--truncate_dim {}: the embeddings have {} values", options.truncate_dim,
                        size);
   }
-  if (!files.include_prompt && !prompt.empty()) {
-    raise<ConfigError>(
-        "{}: the model leaves the tokens of prompts out of its pooling (include_prompt false), "
-        "which tandem does not compute; use --prompt ''",
-        found.location.model.directory.string());
-  }
+  require_pooled(files, prompt, found.location.model.directory.string());
 }
 
 }  // namespace
@@ -42,6 +37,15 @@ std::string prompt_named(const models::SentenceFiles& files, const std::string& 
   for (const auto& [known, text] : files.prompts) names.push_back(known);
   raise<ConfigError>("{}: unknown prompt '{}', expected one of {}", flag, name,
                      fmt::join(names, ", "));
+}
+
+void require_pooled(const models::SentenceFiles& files, const std::string& prompt,
+                    std::string_view where) {
+  if (files.include_prompt || prompt.empty()) return;
+  raise<ConfigError>(
+      "{}: the model leaves the tokens of prompts out of its pooling (include_prompt false), which "
+      "tandem does not compute; use an empty prompt",
+      where);
 }
 
 Embedder::Embedder(const FoundModel& found, EmbedOptions options, const Environment& environment)

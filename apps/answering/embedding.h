@@ -25,6 +25,11 @@ struct EmbedOptions {
 std::string prompt_named(const models::SentenceFiles& files, const std::string& name,
                          std::string_view flag);
 
+// Throws ConfigError for a prompt whose tokens the model leaves out of its pooling. `where` begins
+// the message.
+void require_pooled(const models::SentenceFiles& files, const std::string& prompt,
+                    std::string_view where);
+
 // A text of a request.
 struct TextToEmbed {
   std::string name;  // for messages

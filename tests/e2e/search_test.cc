@@ -78,6 +78,27 @@ TEST_F(SearchCommand, EmbeddingsOfAnotherPromptAreRefused) {
   EXPECT_THAT(run_ok(search({})).err, HasSubstr("found no record of its model"));
 }
 
+TEST_F(SearchCommand, PromptsOutsideThePoolingAreRefused) {
+  const fs::path model = path("model");
+  fs::copy(kDemo / "model", model);
+  const char* kind = "sentence_transformers.models.";
+  write_file(model / "modules.json",
+             json{{{"idx", 0}, {"path", ""}, {"type", std::string(kind) + "Transformer"}},
+                  {{"idx", 1}, {"path", "1_Pooling"}, {"type", std::string(kind) + "Pooling"}}}
+                 .dump());
+  fs::create_directory(model / "1_Pooling");
+  write_file(model / "1_Pooling/config.json", json{{"word_embedding_dimension", 128},
+                                                   {"pooling_mode_mean_tokens", true},
+                                                   {"include_prompt", false}}
+                                                  .dump());
+  const Words command = with({kProgram, "search", "--model", model.native()}, files_);
+  run_ok(with(command, {"--embeddings", path("plain.npy").native()}));
+  for (const char* flag : {"--query_prompt", "--corpus_prompt"}) {
+    expect_refused(with(command, {"--embeddings", path("other.npy").native(), flag, "text: "}),
+                   {flag, "the model leaves the tokens of prompts out", "use an empty prompt"});
+  }
+}
+
 TEST_F(SearchCommand, MistakesAreNamed) {
   files_[1] = file("broken.jsonl", R"({"_id": "d1", "text": null})");
   expect_refused(search({}), {"broken.jsonl", "row 1", "no value"});

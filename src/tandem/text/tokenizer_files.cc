@@ -21,6 +21,7 @@
 #include "tandem/text/tokenizer_keys.h"
 #include "tandem/text/tokenizer_model.h"
 #include "tandem/text/utf8.h"
+#include "tandem/text/wordpiece_model.h"
 
 namespace tandem::text {
 namespace {
@@ -484,28 +485,10 @@ void read_vocabulary_object(dom::object vocabulary, const Path& path,
   }
 }
 
-namespace {
-
-// Accents stay where the files leave them.
-void put_into_lower_case(const Path& directory, TokenizerDefinition& definition) {
-  if (definition.model_type->name != "WordPiece") {
-    raise<DataError>(
-        "'{}': do_lower_case is true next to a {} tokenizer; tandem has it for WordPiece alone. "
-        "Set "
-        "it to false, and put texts into lower case before",
-        directory.string(), definition.model_type->name);
-  }
-  NormalizerOptions& normalizer = definition.wordpiece.normalizer;
-  normalizer.strip_accents = normalizer.strips_accents();
-  normalizer.lowercase = true;
-}
-
-}  // namespace
-
 TokenizerDefinition read_tokenizer_definition(const Path& directory,
                                               const TokenizerOptions& options) {
   TokenizerDefinition definition = DefinitionReader(directory, options).read();
-  if (options.lower_case) put_into_lower_case(directory, definition);
+  if (options.lower_case) lower_case_in_front(directory, definition);
   return definition;
 }
 

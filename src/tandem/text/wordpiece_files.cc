@@ -6,6 +6,7 @@
 #include "tandem/text/json_text.h"
 #include "tandem/text/post_processor.h"
 #include "tandem/text/tokenizer_json.h"
+#include "tandem/text/tokenizer_model.h"
 #include "tandem/text/utf8.h"
 #include "tandem/text/wordpiece_model.h"
 
@@ -135,6 +136,19 @@ void apply_wordpiece_config(const Json& config, const Path& path, TokenizerDefin
     normalizer.handle_chinese_chars = value_or(config, "tokenize_chinese_chars", true, path);
   normalizer.strip_accents = optional_bool(config, "strip_accents", path);
   if (read) note_what_versions_differ_in(d);
+}
+
+void lower_case_in_front(const Path& directory, TokenizerDefinition& d) {
+  if (d.model_type->name != "WordPiece") {
+    raise<DataError>(
+        "'{}': do_lower_case is true next to a {} tokenizer; tandem has it for WordPiece alone. "
+        "Set "
+        "it to false, and put texts into lower case before",
+        directory.string(), d.model_type->name);
+  }
+  NormalizerOptions& normalizer = d.wordpiece.normalizer;
+  normalizer.strip_accents = normalizer.strips_accents();
+  normalizer.lowercase = true;
 }
 
 Json wordpiece_sections(const TokenizerDefinition& d) {

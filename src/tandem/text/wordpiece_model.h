@@ -22,6 +22,8 @@ void read_vocab_txt(std::string_view text, const std::filesystem::path& path,
                     TokenizerDefinition& definition);
 void apply_wordpiece_config(const nlohmann::ordered_json& config, const std::filesystem::path& path,
                             TokenizerDefinition& definition);
+// TokenizerOptions::lower_case. Accents stay where the files leave them.
+void lower_case_in_front(const std::filesystem::path& directory, TokenizerDefinition& definition);
 nlohmann::ordered_json wordpiece_sections(const TokenizerDefinition& definition);
 void write_wordpiece_config(const TokenizerDefinition& definition, nlohmann::ordered_json& config);
 std::vector<VocabularyFile> wordpiece_vocabulary_files(const TokenizerDefinition& definition);
