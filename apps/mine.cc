@@ -197,19 +197,12 @@ void read_corpus(const std::string& path, Input& input) {
   std::erase(input.corpus, "");
 }
 
-// The text in front of one side's texts: as given, else the model's prompt of the first of `names`
-// that it has. `flag`: for messages.
-std::string prompt_text(const Embedder& embedder, const PromptOptions& given, std::string_view flag,
-                        std::initializer_list<const char*> names) {
-  const models::SentenceFiles& files = embedder.files();
-  std::string prompt = given.text.value_or("");
-  if (given.name) prompt = prompt_named(files, *given.name, flag);
-  for (const char* name : names) {
-    if (given.text || given.name || !prompt.empty()) break;
-    if (files.prompts.contains(name)) prompt = files.prompts.at(name);
-  }
-  require_pooled(files, prompt, flag);
-  return prompt;
+// The text in front of one side's texts: as given, else `usual`. `flag`: for messages.
+std::string prompt_text(const models::SentenceFiles& files, const PromptOptions& given,
+                        const std::string& usual, std::string_view flag) {
+  std::string prompt =
+      given.name ? prompt_named(files, *given.name, flag) : given.text.value_or(usual);
+  return pooled_prompt(files, std::move(prompt), flag);
 }
 
 // `done` counts the texts of both sides.
@@ -304,15 +297,16 @@ int mine(const Invocation& invocation) {
   OutputFile output(options.output);
   CountLine progress("tandem mine", "texts embedded");
   std::size_t done = 0;
-  const MiningModel model{
-      embedding_of(embedder,
-                   prompt_text(embedder, options.query_prompt, "--query_prompt_name", {"query"}),
-                   progress, done),
-      embedding_of(embedder,
-                   prompt_text(embedder, options.corpus_prompt, "--corpus_prompt_name",
-                               {"document", "passage", "corpus"}),
-                   progress, done),
-      embedder.size()};
+  const models::SentenceFiles& files = embedder.files();
+  const MiningModel model{embedding_of(embedder,
+                                       prompt_text(files, options.query_prompt,
+                                                   files.query_prompt(), "--query_prompt_name"),
+                                       progress, done),
+                          embedding_of(embedder,
+                                       prompt_text(files, options.corpus_prompt,
+                                                   files.document_prompt(), "--corpus_prompt_name"),
+                                       progress, done),
+                          embedder.size()};
   ThreadPool threads(embedder.model().num_threads());
   const kernels::KernelSet kernels = kernels::select_kernels(
       kernels::CpuFeatures::detect(), invocation.environment.get("TANDEM_KERNELS").value_or(""));

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <map>
 #include <optional>
 
 #include "apps/answering/embedding.h"
@@ -81,18 +80,6 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
                       /*usage=*/true);
   options.embed.prompt = "";  // queries and documents have their own
   return true;
-}
-
-std::string prompt_text(const Embedder& embedder, const std::optional<std::string>& given,
-                        std::string_view flag, std::initializer_list<const char*> names) {
-  const std::map<std::string, std::string>& prompts = embedder.files().prompts;
-  std::string prompt = given.value_or("");
-  for (const char* name : names) {
-    if (given || !prompt.empty()) break;
-    if (const auto own = prompts.find(name); own != prompts.end()) prompt = own->second;
-  }
-  require_pooled(embedder.files(), prompt, flag);
-  return prompt;
 }
 
 std::vector<float> embed(Embedder& embedder, const std::string& prompt,
@@ -219,8 +206,11 @@ int search(const Invocation& invocation) {
   const FoundModel found(options.model, invocation.environment, /*sentence=*/true);
   Embedder embedder(found, options.embed, invocation.environment);
   print_warnings(embedder.model());
-  const std::string of_corpus = prompt_text(embedder, options.corpus_prompt, "--corpus_prompt",
-                                            {"document", "passage", "corpus"});
+  const models::SentenceFiles& files = embedder.files();
+  const std::string of_queries =
+      pooled_prompt(files, options.query_prompt.value_or(files.query_prompt()), "--query_prompt");
+  const std::string of_corpus = pooled_prompt(
+      files, options.corpus_prompt.value_or(files.document_prompt()), "--corpus_prompt");
   const EmbeddingFormat format = format_of(options, of_corpus, embedder);
   const Corpus corpus = embed_corpus(
       options, of_corpus, contents_text(options, embedder, found, of_corpus), format, embedder);
@@ -230,9 +220,7 @@ int search(const Invocation& invocation) {
   check_file(file, options, format, corpus.ids.size());
   const std::size_t width =
       options.truncate_dim == 0 ? format.size : std::min(options.truncate_dim, format.size);
-  const std::vector<float> queries =
-      embed_queries(set, prompt_text(embedder, options.query_prompt, "--query_prompt", {"query"}),
-                    format, width, embedder);
+  const std::vector<float> queries = embed_queries(set, of_queries, format, width, embedder);
   const auto& function = ranking::similarity_function(embedder.files().similarity);
   const ranking::RetrievalCuts cuts;
   ranking::Search search(

@@ -18,13 +18,11 @@ std::string prompt_text(const models::SentenceFiles& files, const EmbedOptions& 
   return name ? prompt_named(files, *name, "--prompt_name") : "";
 }
 
-void check_options(const models::SentenceFiles& files, const EmbedOptions& options,
-                   const std::string& prompt, std::size_t size, const FoundModel& found) {
+void check_size(const EmbedOptions& options, std::size_t size) {
   if (options.truncate_dim > size) {
     raise<ConfigError>("--truncate_dim {}: the embeddings have {} values", options.truncate_dim,
                        size);
   }
-  require_pooled(files, prompt, found.location.model.directory.string());
 }
 
 }  // namespace
@@ -39,9 +37,9 @@ std::string prompt_named(const models::SentenceFiles& files, const std::string& 
                      fmt::join(names, ", "));
 }
 
-void require_pooled(const models::SentenceFiles& files, const std::string& prompt,
-                    std::string_view where) {
-  if (files.include_prompt || prompt.empty()) return;
+std::string pooled_prompt(const models::SentenceFiles& files, std::string prompt,
+                          std::string_view where) {
+  if (files.include_prompt || prompt.empty()) return prompt;
   raise<ConfigError>(
       "{}: the model leaves the tokens of prompts out of its pooling (include_prompt false), which "
       "tandem does not compute; use an empty prompt",
@@ -52,12 +50,13 @@ Embedder::Embedder(const FoundModel& found, EmbedOptions options, const Environm
     : options_(std::move(options)),
       files_(models::read_sentence_files(found.location.sentence_directory(),
                                          found.config.hidden_size)),
-      prompt_(prompt_text(files_, options_)),
+      prompt_(pooled_prompt(files_, prompt_text(files_, options_),
+                            found.location.model.directory.string())),
       model_(found, Purpose::kEmbeddings,
              std::bind_front(models::make_pooling_head, files_.poolings), environment),
       tokenizing_(model_.num_threads()),
       size_(models::embedding_size(files_, found.config.hidden_size)) {
-  check_options(files_, options_, prompt_, size_, found);
+  check_size(options_, size_);
   if (options_.truncate_dim > 0) size_ = options_.truncate_dim;
   if (max_tokens() <= text::SequenceTemplate::kSpecialTokensOfOne)
     raise<ConfigError>("--max_seq_length {}: expected more than the 2 special tokens",

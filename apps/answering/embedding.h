@@ -25,10 +25,10 @@ struct EmbedOptions {
 std::string prompt_named(const models::SentenceFiles& files, const std::string& name,
                          std::string_view flag);
 
-// Throws ConfigError for a prompt whose tokens the model leaves out of its pooling. `where` begins
-// the message.
-void require_pooled(const models::SentenceFiles& files, const std::string& prompt,
-                    std::string_view where);
+// The prompt itself. Throws ConfigError if the model leaves its tokens out of the pooling; `where`
+// begins the message.
+std::string pooled_prompt(const models::SentenceFiles& files, std::string prompt,
+                          std::string_view where);
 
 // A text of a request.
 struct TextToEmbed {

@@ -84,6 +84,12 @@ hub::ModelLocation locate(const hub::ModelArguments& arguments, const Environmen
   return hub::resolve_model(arguments, environment, downloads, sentence);
 }
 
+text::TokenizerOptions tokenizer_options(const FoundModel& found, Purpose purpose) {
+  const bool lower_case = purpose == Purpose::kEmbeddings &&
+                          models::reads_lower_case(found.location.sentence_directory());
+  return {.add_prefix_space = {}, .lower_case = lower_case};
+}
+
 }  // namespace
 
 std::optional<Purpose> purpose_of(const FoundModel& found) {
@@ -145,16 +151,6 @@ std::filesystem::path FoundModel::weights() const {
 InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
                                const Environment& environment)
     : InferenceModel(found, purpose, head_for(purpose, found.config), environment) {}
-
-namespace {
-
-text::TokenizerOptions tokenizer_options(const FoundModel& found, Purpose purpose) {
-  const bool lower_case = purpose == Purpose::kEmbeddings &&
-                          models::reads_lower_case(found.location.sentence_directory());
-  return {.add_prefix_space = {}, .lower_case = lower_case};
-}
-
-}  // namespace
 
 InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
                                const models::MakeHead& head, const Environment& environment)

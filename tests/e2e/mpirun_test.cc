@@ -151,6 +151,20 @@ TEST_F(TandemMpirun, EveryWaitEnds) {
                                      HasSubstr("Host key verification failed.")));
 }
 
+// Ranks start from the same path everywhere, which a host may lack.
+TEST_F(TandemMpirun, AHostWithoutTheProgramIsNamed) {
+  write_file(path("ssh"), fmt::format("#!/bin/sh\nfor words; do :; done\nexec sh -c \"$(echo "
+                                      "\"$words\" | sed 's|{}|/not/here/tandem|g')\"\n",
+                                      kProgram));
+  std::filesystem::permissions(path("ssh"), std::filesystem::perms::owner_all);
+  const auto lacking = run(
+      mpirun({"-hosts", "far.invalid", "-launcher-exec", path("ssh").native(), "tandem", "run_qa"}),
+      {}, 60s);
+  EXPECT_EQ(lacking.exit_code, 200) << lacking.out;
+  EXPECT_THAT(lacking.err, AllOf(HasSubstr("host far.invalid with ranks 0 is lost"),
+                                 HasSubstr("/not/here/tandem")));
+}
+
 // Which process of a job is stopped before another one is killed.
 struct Killed {
   const char* name;

@@ -76,7 +76,7 @@ struct Sizes {
   std::size_t logits, x, weight, grad;  // elements
 };
 
-// For any vocabulary; backward needs `grad`.
+// Room for any vocabulary. Backward alone uses `grad`.
 Sizes sizes_of(std::size_t rows, std::size_t width, std::size_t kept_logits, bool copies) {
   constexpr std::size_t kSlice = VocabularyLoss::kSlice;
   return {rows * kSlice + kept_logits, copies ? rows * width : 0, copies ? kSlice * width : 0,

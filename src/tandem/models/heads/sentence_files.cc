@@ -285,6 +285,24 @@ SentenceFiles read_sentence_files(const fs::path& directory, std::size_t hidden_
   return files;
 }
 
+namespace {
+
+// The first one with a text.
+std::string first_prompt(const SentenceFiles& files, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const auto found = files.prompts.find(name);
+    if (found != files.prompts.end() && !found->second.empty()) return found->second;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string SentenceFiles::query_prompt() const { return first_prompt(*this, {"query"}); }
+std::string SentenceFiles::document_prompt() const {
+  return first_prompt(*this, {"document", "passage", "corpus"});
+}
+
 bool reads_lower_case(const fs::path& directory) {
   SentenceFiles files;
   read_lengths(directory, files);

@@ -53,6 +53,11 @@ struct SentenceFiles {
   std::string similarity = "cosine";
   std::optional<std::size_t> max_seq_length;  // special tokens included
   bool do_lower_case = false;
+
+  // The prompts in front of queries and of documents, as encode_query() and encode_document() of
+  // sentence-transformers choose them; "" without one.
+  std::string query_prompt() const;
+  std::string document_prompt() const;
 };
 
 // Values of an embedding of an encoder with `hidden_size`.

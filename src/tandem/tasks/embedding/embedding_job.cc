@@ -267,18 +267,11 @@ void EmbeddingJob::add_searches(std::span<const NamedSearch> searches,
                                 std::vector<std::string_view>& texts,
                                 std::deque<std::string>& prompted) const {
   if (searches.empty()) return;
-  const auto prompt = [&](const std::optional<std::string>& given,
-                          std::initializer_list<const char*> names) {
-    std::string found = given.value_or("");
-    for (const char* name : names) {
-      const auto own = task_->files().prompts.find(name);
-      if (!given && found.empty() && own != task_->files().prompts.end()) found = own->second;
-    }
-    check_prompt(*task_, found, max_tokens_);
-    return found;
-  };
-  const std::string of_queries = prompt(arguments_.query_prompt, {"query"});
-  const std::string of_corpus = prompt(arguments_.corpus_prompt, {"document", "passage", "corpus"});
+  const models::SentenceFiles& files = task_->files();
+  const std::string of_queries = arguments_.query_prompt.value_or(files.query_prompt());
+  const std::string of_corpus = arguments_.corpus_prompt.value_or(files.document_prompt());
+  for (const std::string& prompt : {of_queries, of_corpus})
+    check_prompt(*task_, prompt, max_tokens_);
   const auto add = [&](const std::string& before, std::span<const std::string> own) {
     for (const std::string& text : own)
       texts.push_back(before.empty() ? text : prompted.emplace_back(before + text));
