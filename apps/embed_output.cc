@@ -44,7 +44,7 @@ class JsonOutput final : public Output {
     if (!is_device) path_ = path;
     const std::string written = is_device ? path : partial();
     output_ = std::make_unique<std::ofstream>(written, std::ios::trunc);
-    if (!*output_) throw io_error("cannot write", written, errno);
+    if (!*output_) throw io_error("cannot write", path, errno);
   }
   ~JsonOutput() override {
     std::error_code ignored;

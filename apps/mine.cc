@@ -250,7 +250,7 @@ class OutputFile {
       return;
     }
     output_ = std::make_unique<std::ofstream>(partial(), std::ios::trunc);
-    if (!*output_) throw io_error("cannot write", partial(), errno);
+    if (!*output_) throw io_error("cannot write", path_, errno);
   }
   ~OutputFile() {
     std::error_code ignored;

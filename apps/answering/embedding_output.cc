@@ -125,9 +125,9 @@ NpyFile::NpyFile(std::filesystem::path path, EmbeddingFormat format, const std::
     file.commit();
   }
   descriptor_ = ::open(partial().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (descriptor_ < 0) throw io_error("cannot write", partial().native(), errno);
+  if (descriptor_ < 0) throw io_error("cannot write", path_.native(), errno);
   struct stat info {};
-  if (::fstat(descriptor_, &info) != 0) throw io_error("cannot write", partial().native(), errno);
+  if (::fstat(descriptor_, &info) != 0) throw io_error("cannot write", path_.native(), errno);
   const auto bytes = static_cast<std::size_t>(info.st_size);
   if (bytes > kNpyHeader)
     rows_ = (bytes - kNpyHeader) / embedding_bytes(partial_.precision, partial_.size);
@@ -145,7 +145,7 @@ void NpyFile::write_at(std::size_t offset, std::string_view bytes) {
     const ssize_t written =
         ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw io_error("cannot write", partial().native(), errno);
+    if (written < 0) throw io_error("cannot write", path_.native(), errno);
     offset += static_cast<std::size_t>(written);
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -192,7 +192,7 @@ void NpyFile::finish_partial() {
   write_at(0, npy_header(format_.precision, rows_, format_.size));
   const std::size_t end = kNpyHeader + rows_ * embedding_bytes(format_.precision, format_.size);
   if (::ftruncate(descriptor_, static_cast<off_t>(end)) != 0 || ::fsync(descriptor_) != 0)
-    throw io_error("cannot write", partial().native(), errno);
+    throw io_error("cannot write", path_.native(), errno);
   std::error_code error;
   std::filesystem::rename(partial(), path_, error);
   if (error) throw io_error("cannot write", path_.native(), error.value());

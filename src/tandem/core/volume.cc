@@ -56,8 +56,8 @@ std::string advice_on(int error_number) {
   switch (error_number) {
     case ENOSPC:
     case EDQUOT:
-      return "; make room there (--save_total_limit keeps fewer checkpoints), then start again: "
-             "the job resumes from the newest one";
+      return "; make room there, then start again: a training resumes from its newest checkpoint "
+             "(--save_total_limit keeps fewer of them)";
     case EROFS:
       return "; mount the volume for writing (readOnly: false), or write to another one";
     case EACCES:
