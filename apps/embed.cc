@@ -193,7 +193,7 @@ ValueRanges calibrate(const Options& options, Embedder& embedder) {
   std::size_t done = 0;
   try {
     for (auto some = texts.next(); !some.empty(); some = texts.next()) {
-      ranges.add(embedder.embed(some, done + 1), embedder.size());
+      ranges.add(embedder.embed(embedder.prompt(), some, done + 1), embedder.size());
       done += some.size();
     }
   } catch (const DataError& error) {
@@ -309,6 +309,10 @@ struct Work {
   Embedder& embedder;
   Texts& texts;
   const std::string& job;
+
+  std::vector<float> embed(std::span<const std::string> some, std::size_t first_number) const {
+    return embedder.embed(embedder.prompt(), some, first_number);
+  }
 };
 
 OutputOptions output_options(const Options& options) {
@@ -326,7 +330,7 @@ void embed_at_once(const Work& work) {
   CountLine progress("tandem embed", "texts", before);
   std::size_t done = 0;
   for (auto some = work.texts.next(); !some.empty(); some = work.texts.next()) {
-    output->write(some, work.embedder.embed(some, before + done + 1));
+    output->write(some, work.embed(some, before + done + 1));
     done += some.size();
     progress.show(before + done);
   }
@@ -348,7 +352,7 @@ void embed_share(const Work& work, const Ranks& ranks, EmbeddingShare& share) {
   while (before + done < lines.size()) {
     auto some = work.texts.next(std::min(kTextsAtOnce, lines.size() - before - done));
     if (some.empty()) raise<DataError>("{} has become shorter; run again", work.texts.source());
-    share.append(work.embedder.embed(some, lines.begin + before + done + 1));
+    share.append(work.embed(some, lines.begin + before + done + 1));
     done += some.size();
     if (ranks.is_first()) progress.show(before + done);
   }

@@ -200,9 +200,7 @@ void read_corpus(const std::string& path, Input& input) {
 // The text in front of one side's texts: as given, else `usual`. `flag`: for messages.
 std::string prompt_text(const models::SentenceFiles& files, const PromptOptions& given,
                         const std::string& usual, std::string_view flag) {
-  std::string prompt =
-      given.name ? prompt_named(files, *given.name, flag) : given.text.value_or(usual);
-  return pooled_prompt(files, std::move(prompt), flag);
+  return given.name ? prompt_named(files, *given.name, flag) : given.text.value_or(usual);
 }
 
 // `done` counts the texts of both sides.
@@ -212,11 +210,8 @@ EmbedTexts embedding_of(Embedder& embedder, std::string prompt, CountLine& progr
     std::vector<float> values;
     values.reserve(texts.size() * embedder.size());
     for (std::size_t begin = 0; begin < texts.size(); begin += kTextsAtOnce) {
-      std::vector<std::string> some;
-      for (const std::string& text :
-           texts.subspan(begin, std::min(kTextsAtOnce, texts.size() - begin)))
-        some.push_back(prompt + text);
-      const std::vector<float> embedded = embedder.embed(some, begin + 1);
+      const auto some = texts.subspan(begin, std::min(kTextsAtOnce, texts.size() - begin));
+      const std::vector<float> embedded = embedder.embed(prompt, some, begin + 1);
       values.insert(values.end(), embedded.begin(), embedded.end());
       progress.show(done += some.size());
     }

@@ -85,8 +85,8 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
 std::vector<float> embed(Embedder& embedder, const std::string& prompt,
                          std::span<const ranking::Document> documents, std::size_t first) {
   std::vector<std::string> texts;
-  for (const ranking::Document& one : documents) texts.push_back(prompt + one.text);
-  return embedder.embed(texts, first + 1);
+  for (const ranking::Document& one : documents) texts.push_back(one.text);
+  return embedder.embed(prompt, texts, first + 1);
 }
 
 // The model, corpus and prompt of the embeddings.
@@ -169,9 +169,7 @@ EmbeddingFormat format_of(const Options& options, const std::string& prompt, Emb
 std::vector<float> embed_queries(const ranking::RetrievalSet& set, const std::string& prompt,
                                  const EmbeddingFormat& format, std::size_t width,
                                  Embedder& embedder) {
-  std::vector<std::string> texts;
-  for (const std::string& text : set.queries.texts) texts.push_back(prompt + text);
-  std::vector<float> values = embedder.embed(texts, 1);
+  std::vector<float> values = embedder.embed(prompt, set.queries.texts, 1);
   if (format.precision == EmbeddingPrecision::kInt8) {
     std::string bytes;
     append_embeddings(format, values, bytes);
@@ -179,7 +177,7 @@ std::vector<float> embed_queries(const ranking::RetrievalSet& set, const std::st
                    [](char byte) { return static_cast<signed char>(byte); });
   }
   std::vector<float> cut;
-  for (std::size_t query = 0; query < texts.size(); ++query) {
+  for (std::size_t query = 0; query < set.queries.texts.size(); ++query) {
     const auto from = values.begin() + static_cast<std::ptrdiff_t>(query * format.size);
     cut.insert(cut.end(), from, from + static_cast<std::ptrdiff_t>(width));
   }
@@ -207,10 +205,8 @@ int search(const Invocation& invocation) {
   Embedder embedder(found, options.embed, invocation.environment);
   print_warnings(embedder.model());
   const models::SentenceFiles& files = embedder.files();
-  const std::string of_queries =
-      pooled_prompt(files, options.query_prompt.value_or(files.query_prompt()), "--query_prompt");
-  const std::string of_corpus = pooled_prompt(
-      files, options.corpus_prompt.value_or(files.document_prompt()), "--corpus_prompt");
+  const std::string of_queries = options.query_prompt.value_or(files.query_prompt());
+  const std::string of_corpus = options.corpus_prompt.value_or(files.document_prompt());
   const EmbeddingFormat format = format_of(options, of_corpus, embedder);
   const Corpus corpus = embed_corpus(
       options, of_corpus, contents_text(options, embedder, found, of_corpus), format, embedder);

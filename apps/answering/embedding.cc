@@ -8,6 +8,7 @@
 
 #include "apps/answering/framed_sequences.h"
 #include "tandem/core/error.h"
+#include "tandem/tasks/text_classification/text_features.h"
 
 namespace tandem::apps {
 namespace {
@@ -37,23 +38,14 @@ std::string prompt_named(const models::SentenceFiles& files, const std::string& 
                      fmt::join(names, ", "));
 }
 
-std::string pooled_prompt(const models::SentenceFiles& files, std::string prompt,
-                          std::string_view where) {
-  if (files.include_prompt || prompt.empty()) return prompt;
-  raise<ConfigError>(
-      "{}: the model leaves the tokens of prompts out of its pooling (include_prompt false), which "
-      "tandem does not compute; use an empty prompt",
-      where);
-}
-
 Embedder::Embedder(const FoundModel& found, EmbedOptions options, const Environment& environment)
     : options_(std::move(options)),
       files_(models::read_sentence_files(found.location.sentence_directory(),
                                          found.config.hidden_size)),
-      prompt_(pooled_prompt(files_, prompt_text(files_, options_),
-                            found.location.model.directory.string())),
+      prompt_(prompt_text(files_, options_)),
       model_(found, Purpose::kEmbeddings,
-             std::bind_front(models::make_pooling_head, files_.poolings), environment),
+             std::bind_front(models::make_pooling_head, files_.poolings, files_.include_prompt),
+             environment),
       tokenizing_(model_.num_threads()),
       size_(models::embedding_size(files_, found.config.hidden_size)) {
   check_size(options_, size_);
@@ -69,18 +61,13 @@ std::size_t Embedder::max_tokens() const {
   return std::min(most, files_.max_seq_length.value_or(most));
 }
 
-std::string Embedder::prompt_of(const EmbedRequest& request) const {
-  if (!request.prompt_name) return prompt_;
-  std::string prompt = prompt_named(files_, *request.prompt_name, "prompt_name");
-  if (!files_.include_prompt && !prompt.empty()) {
-    raise<DataError>(
-        "prompt_name: the model leaves the tokens of prompts out of its pooling, which tandem does "
-        "not compute; leave it away");
-  }
-  return prompt;
+std::size_t Embedder::unpooled_tokens(const std::string& prompt) const {
+  if (files_.include_prompt) return 0;
+  return text_classification::num_prompt_tokens(model_.tokenizer(), prompt, max_tokens());
 }
 
-std::vector<std::vector<std::int32_t>> Embedder::tokenize(std::span<const std::string> texts,
+std::vector<std::vector<std::int32_t>> Embedder::tokenize(const std::string& prompt,
+                                                          std::span<const std::string> texts,
                                                           std::size_t first_number) {
   std::vector<std::vector<std::int32_t>> ids(texts.size());
   std::vector<text::Encoding> encodings(static_cast<std::size_t>(tokenizing_.num_threads()));
@@ -88,10 +75,7 @@ std::vector<std::vector<std::int32_t>> Embedder::tokenize(std::span<const std::s
   tokenizing_.parallel_for(texts.size(), [&](std::size_t i, int thread) {
     text::Encoding& encoding = encodings[static_cast<std::size_t>(thread)];
     try {
-      if (prompt_.empty())
-        model_.tokenizer().encode(texts[i], encoding);
-      else
-        model_.tokenizer().encode(prompt_ + texts[i], encoding);
+      model_.tokenizer().encode(prompt + texts[i], encoding);
     } catch (const DataError& error) {
       raise<DataError>("text {}: {}", first_number + i, error.what());
     }
@@ -110,16 +94,18 @@ void Embedder::finish(std::span<const float> pooled, bool normalize, std::span<f
   std::copy(embedding.begin(), embedding.end(), out.begin());
 }
 
-std::vector<float> Embedder::embed(std::span<const std::string> texts, std::size_t first_number,
-                                   const std::stop_token& cancelled) {
-  const auto ids = tokenize(texts, first_number);
+std::vector<float> Embedder::embed(const std::string& prompt, std::span<const std::string> texts,
+                                   std::size_t first_number, const std::stop_token& cancelled) {
+  const auto ids = tokenize(prompt, texts, first_number);
   // Texts of one length are computed together: threads then end their work together.
   std::vector<std::size_t> order(texts.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return ids[a].size() > ids[b].size(); });
   auto sequences = std::make_shared<FramedSequences>();
-  for (const std::size_t i : order) sequences->add(model_.tokenizer().sequence_template(), ids[i]);
+  const std::size_t unpooled = unpooled_tokens(prompt);
+  for (const std::size_t i : order)
+    sequences->add(model_.tokenizer().sequence_template(), ids[i], unpooled);
   const std::vector<float> pooled = model_.logits_of(sequences, cancelled);
   const std::size_t width = texts.empty() ? 0 : pooled.size() / texts.size();
   std::vector<float> embeddings(texts.size() * size_);
@@ -134,7 +120,9 @@ Embeddings Embedder::answer(std::span<const TextToEmbed> texts, const EmbedReque
                             const std::stop_token& cancelled) {
   if (request.truncate_dim > size_)
     raise<DataError>("dimensions is {}, expected 1 to {}", request.truncate_dim, size_);
-  const std::string prompt = prompt_of(request);
+  const std::string prompt =
+      request.prompt_name ? prompt_named(files_, *request.prompt_name, "prompt_name") : prompt_;
+  const std::size_t unpooled = unpooled_tokens(prompt);
   const std::size_t room = max_tokens() - text::SequenceTemplate::kSpecialTokensOfOne;
   auto sequences = std::make_shared<FramedSequences>();
   Embeddings found{
@@ -149,7 +137,7 @@ Embeddings Embedder::answer(std::span<const TextToEmbed> texts, const EmbedReque
                        max_tokens());
     }
     const auto kept = std::span(encoding.ids).first(std::min(room, tokens));
-    sequences->add(model_.tokenizer().sequence_template(), kept);
+    sequences->add(model_.tokenizer().sequence_template(), kept, unpooled);
     found.tokens += kept.size() + text::SequenceTemplate::kSpecialTokensOfOne;
   }
   const std::vector<float> pooled = model_.logits_of(sequences, cancelled);

@@ -25,11 +25,6 @@ struct EmbedOptions {
 std::string prompt_named(const models::SentenceFiles& files, const std::string& name,
                          std::string_view flag);
 
-// The prompt itself. Throws ConfigError if the model leaves its tokens out of the pooling; `where`
-// begins the message.
-std::string pooled_prompt(const models::SentenceFiles& files, std::string prompt,
-                          std::string_view where);
-
 // A text of a request.
 struct TextToEmbed {
   std::string name;  // for messages
@@ -59,12 +54,13 @@ class Embedder {
 
   // Values of an embedding.
   std::size_t size() const { return size_; }
-  // Embeddings [texts, size()], f32, in the order of the texts. A text's embedding has the same
-  // bits whatever is computed with it. Texts longer than the limit are truncated. Throws DataError
+  // Embeddings [texts, size()], f32, in the order of the texts, with `prompt` in front of each. A
+  // text's embedding has the same bits whatever is computed with it. Texts longer than the limit
+  // are truncated. Throws DataError
   // that names the text, counted from `first_number`, if it is not UTF-8, and Interrupted. For
   // one thread at a time.
-  std::vector<float> embed(std::span<const std::string> texts, std::size_t first_number,
-                           const std::stop_token& cancelled = {});
+  std::vector<float> embed(const std::string& prompt, std::span<const std::string> texts,
+                           std::size_t first_number, const std::stop_token& cancelled = {});
   // The same bits for a request. Several threads may ask at once; each tokenizes its own texts.
   // Throws DataError that names the text or the parameter, and Interrupted.
   Embeddings answer(std::span<const TextToEmbed> texts, const EmbedRequest& request,
@@ -77,9 +73,11 @@ class Embedder {
   std::size_t max_tokens() const;
 
  private:
-  std::vector<std::vector<std::int32_t>> tokenize(std::span<const std::string> texts,
+  std::vector<std::vector<std::int32_t>> tokenize(const std::string& prompt,
+                                                  std::span<const std::string> texts,
                                                   std::size_t first_number);
-  std::string prompt_of(const EmbedRequest& request) const;
+  // Tokens of a prompt that are left out of the pooling.
+  std::size_t unpooled_tokens(const std::string& prompt) const;
   void finish(std::span<const float> pooled, bool normalize, std::span<float> out) const;
 
   EmbedOptions options_;

@@ -19,9 +19,11 @@ std::string file_version(const std::filesystem::path& path) {
 std::string embedder_job(const FoundModel& found, const Embedder& embedder, std::string_view prompt,
                          bool bf16) {
   const auto weights = found.weights();
-  return fmt::format("model={}, {}\nprompt={}\nmax_seq_length={}\nbf16={}\n",
+  return fmt::format("model={}, {}\nprompt={}{}\nmax_seq_length={}\nbf16={}\n",
                      std::filesystem::absolute(weights).string(), file_version(weights),
-                     nlohmann::json(prompt).dump(), embedder.max_tokens(), bf16);
+                     nlohmann::json(prompt).dump(),
+                     embedder.files().include_prompt ? "" : ", not pooled", embedder.max_tokens(),
+                     bf16);
 }
 
 }  // namespace tandem::apps

@@ -30,24 +30,29 @@ class FramedSequences final : public tasks::TokenSequences {
     append(types_, types);
   }
 
-  void add(const text::SequenceTemplate& frame, std::span<const std::int32_t> text) {
+  std::size_t num_unpooled_tokens(std::size_t i) const override { return unpooled_[i]; }
+
+  // `unpooled`: tokens of the prompt that a pooling leaves out, the special one before it included.
+  void add(const text::SequenceTemplate& frame, std::span<const std::int32_t> text,
+           std::size_t unpooled = 0) {
     text::append_sequence(frame, text, ids_, types_);
-    end_sequence();
+    end_sequence(unpooled);
   }
   void add(const text::SequenceTemplate& frame, std::span<const std::int32_t> first,
            std::span<const std::int32_t> second) {
     text::append_sequence(frame, first, second, ids_, types_);
-    end_sequence();
+    end_sequence(0);
   }
 
  private:
-  void end_sequence() {
+  void end_sequence(std::size_t unpooled) {
     longest_ = std::max(longest_, ids_.size() - begin_.back());
     begin_.push_back(ids_.size());
+    unpooled_.push_back(unpooled);
   }
 
   std::vector<std::int32_t> ids_, types_;
-  std::vector<std::size_t> begin_{0};
+  std::vector<std::size_t> begin_{0}, unpooled_;
   std::size_t longest_ = 0;
 };
 

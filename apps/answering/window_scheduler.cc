@@ -119,13 +119,8 @@ void WindowScheduler::run() {
 // lock.
 void WindowScheduler::compute(const std::vector<Piece>& pieces) {
   nn::PackedBatch batch;
-  std::vector<std::int32_t> ids, types;
-  for (const Piece& piece : pieces) {
-    ids.clear();
-    types.clear();
-    piece.request->sequences->append_tokens(piece.window, ids, types);
-    batch.append(ids, types, batch.num_sequences());
-  }
+  for (const Piece& piece : pieces)
+    tasks::append_sequence(*piece.request->sequences, piece.window, 0, batch);
   std::vector<float> logits(num_logits_(batch.rows(), batch.num_sequences()));
   const auto start = std::chrono::steady_clock::now();
   {

@@ -78,7 +78,8 @@ class Matrix : public JobTest, public ::testing::WithParamInterface<Cell> {
     if (config.pad_token_id > 720) config.pad_token_id = 430;  // id in ModernBERT's small tokenizer
     // ModernBERT's heads have one name, so a head for another number of labels would be refused.
     const auto bare = [](const models::ModelConfig& of, nn::ParameterLayout& layout) {
-      return models::make_pooling_head({models::Pooling::kMean}, of, layout);
+      return models::make_pooling_head({models::Pooling::kMean}, /*include_prompt=*/true, of,
+                                       layout);
     };
     const bool shares_name = !family.prediction_head.output.empty();
     const models::testing::TestModel made(

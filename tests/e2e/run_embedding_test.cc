@@ -337,15 +337,24 @@ TEST_F(RunEmbedding, ClassesTrainInBatchesOfPairs) {
                  {"found 'manhattan', expected one of euclidean, cosine"});
 }
 
-TEST_F(RunEmbedding, PromptsOutsideThePoolingAreRefused) {
+// Features of texts with a prompt are the same ones with and without the prompt in the pooling.
+TEST_F(RunEmbedding, PromptsMayBeOutsideThePooling) {
   run_ok(train_command("model", {"--max_steps", "1"}));
+  const Words further =
+      with(eval_flags(), {"--model_name_or_path", path("model").native(), "--prompts",
+                          "query: ", "--gather_across_devices", "--logical_shards", "2"});
+  run_ok(train_command("inside", further));
   const fs::path pooling = path("model") / "1_Pooling/config.json";
   json config = json::parse(read_file(pooling));
   config["include_prompt"] = false;
   write_file(pooling, config.dump());
-  const Words further = {"--model_name_or_path", path("model").native(), "--max_steps", "1"};
-  run_ok(train_command("further", further));
-  expect_refused(with(further, {"--prompts", "query: "}), {"--prompts: the model leaves"});
+  run_ok(train_command("one", further));
+  EXPECT_FALSE(weights("one") == weights("inside"));
+  EXPECT_NE(results("one").at("eval_loss"), results("inside").at("eval_loss"));
+  EXPECT_EQ(json::parse(read_file(path("one") / "1_Pooling/config.json")).at("include_prompt"),
+            false);
+  run_ranks(train_command("two", with(further, {"--mini_batch_size", "1"})), 2);
+  expect_equal_results("one", "two");
 }
 
 // The demo's tokenizer keeps the case here, and the features of the first job are not those of the

@@ -18,10 +18,9 @@ class SearchCommand : public JobTest {
     use(demo_task("run_embedding"));
     std::string corpus, queries, qrels = "query-id\tcorpus-id\n";
     for (int i = 0; i < 40; ++i) {
-      corpus += json{{"_id", fmt::format("d{}", i)},
-                     {"text", fmt::format("Ship {} carries {} barrels.", i, i * 7 % 23)}}
-                    .dump() +
-                "\n";
+      const std::string text = fmt::format("Ship {} carries {} barrels.", i, i * 7 % 23);
+      corpus += json{{"_id", fmt::format("d{}", i)}, {"text", text}}.dump() + "\n";
+      texts_ += text + "\n";
       if (i % 8 != 0) continue;
       queries +=
           json{{"_id", fmt::format("q{}", i)}, {"text", fmt::format("What does ship {} carry?", i)}}
@@ -41,6 +40,7 @@ class SearchCommand : public JobTest {
   }
 
   Words files_;
+  std::string texts_;  // of the corpus
 };
 
 TEST_F(SearchCommand, MetricsAreThoseOfTheEvaluator) {
@@ -78,7 +78,7 @@ TEST_F(SearchCommand, EmbeddingsOfAnotherPromptAreRefused) {
   EXPECT_THAT(run_ok(search({})).err, HasSubstr("found no record of its model"));
 }
 
-TEST_F(SearchCommand, PromptsOutsideThePoolingAreRefused) {
+TEST_F(SearchCommand, PromptsMayBeOutsideThePooling) {
   const fs::path model = path("model");
   fs::copy(kDemo / "model", model);
   const char* kind = "sentence_transformers.models.";
@@ -91,12 +91,21 @@ TEST_F(SearchCommand, PromptsOutsideThePoolingAreRefused) {
                                                    {"pooling_mode_mean_tokens", true},
                                                    {"include_prompt", false}}
                                                   .dump());
-  const Words command = with({kProgram, "search", "--model", model.native()}, files_);
-  run_ok(with(command, {"--embeddings", path("plain.npy").native()}));
-  for (const char* flag : {"--query_prompt", "--corpus_prompt"}) {
-    expect_refused(with(command, {"--embeddings", path("other.npy").native(), flag, "text: "}),
-                   {flag, "the model leaves the tokens of prompts out", "use an empty prompt"});
-  }
+  const Words prompts = {"--query_prompt", "ask: ", "--corpus_prompt", "text: "};
+  const Words command =
+      with(with({kProgram, "search", "--model", model.native()}, files_), prompts);
+  const json found =
+      json::parse(run_ok(with(command, {"--embeddings", path("found.npy").native()})).out);
+  run_ok({kProgram, "embed", "--model", model.native(), "--prompt", "text: ", "--output",
+          path("texts.npy").native(), "--file", file("texts.txt", texts_)});
+  EXPECT_TRUE(read_file(path("found.npy")) == read_file(path("texts.npy")));
+  run_ok(with(with({kProgram, "run_embedding", "--model_name_or_path", model.native(), "--do_eval",
+                    "--output_dir", path("evaluated").native()},
+                   files_),
+              prompts));
+  const json expected = results("evaluated");
+  for (const auto& [key, value] : found.items())
+    EXPECT_EQ(value, expected.at("eval_" + key)) << key;
 }
 
 TEST_F(SearchCommand, MistakesAreNamed) {

@@ -12,6 +12,7 @@ without sentence-transformers or the shared data.
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -77,6 +78,36 @@ def bi_encoder(name, folder):
     compare_embeddings(saved, f"{name} saved by sentence-transformers")
 
 
+def prompts_outside_the_pooling(folder):
+    """Every pooling without the tokens of a prompt, also of a prompt that is cut, and the loss of an evaluation."""
+    model = folder / "prompted"
+    shutil.copytree(SHARED / "models/tiny-st-mean", model)
+    pooling = model / "1_Pooling/config.json"
+    size = json.loads((model / "config.json").read_text())["hidden_size"]
+    prompt = "find what answers: "
+    for mode in ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"):
+        pooling.write_text(json.dumps({"embedding_dimension": size, "pooling_mode": mode, "include_prompt": False}))
+        for length in (64, 5):
+            loaded = SentenceTransformer(str(model), device="cpu")  # anew: it keeps the length of a prompt
+            loaded.max_seq_length = length
+            words = ("embed", "--model", model, "--json", "--prompt", prompt, "--max_seq_length", length, *TEXTS)
+            found = [json.loads(line)["embedding"] for line in run(*words).splitlines()]
+            expected = loaded.encode(TEXTS, prompt=prompt)
+            largest = float(numpy.abs(expected).max())
+            expect_equal(numpy.asarray(found) / largest, expected / largest, 1e-6, f"{mode} without the prompt, {length} tokens")
+    pooling.write_text(json.dumps({"embedding_dimension": size, "pooling_mode": "mean", "include_prompt": False}))
+    loaded = SentenceTransformer(str(model), device="cpu")
+    rows = [{"query": TEXTS[0], "answer": TEXTS[3]}, {"query": TEXTS[1], "answer": TEXTS[0]}]
+    pairs, out = folder / "prompted.jsonl", folder / "prompted-out"
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("--do_eval", "--prompts", json.dumps({"query": prompt}), "--output_dir", out)
+    run("run_embedding", "--model_name_or_path", model, "--validation_file", pairs, *words)
+    queries = loaded.encode([row["query"] for row in rows], prompt=prompt, normalize_embeddings=True)
+    scores = 20.0 * queries @ loaded.encode([row["answer"] for row in rows], normalize_embeddings=True).T
+    loss = float(numpy.mean(numpy.log(numpy.exp(scores).sum(1)) - scores.diagonal()))
+    expect_equal(json.loads((out / "eval_results.json").read_text())["eval_loss"], loss, 1e-5, "loss without the prompt")
+
+
 def compare_scores(directory, folder, what):
     model = CrossEncoder(str(directory), device="cpu")
     queries = folder / "queries.jsonl"
@@ -127,6 +158,7 @@ def parquet_file(folder):
 with tempfile.TemporaryDirectory() as temporary:
     for model_name in ("tiny-st-mean", "tiny-st-cls-norm", "tiny-st-dense", "tiny-st-dense-old", "tiny-bert"):
         bi_encoder(model_name, pathlib.Path(temporary))
+    prompts_outside_the_pooling(pathlib.Path(temporary))
     softmax_model(pathlib.Path(temporary))
     parquet_file(pathlib.Path(temporary))
     for model_name in ("tiny-ce", "tiny-ce-old"):

@@ -27,7 +27,8 @@ std::unique_ptr<models::Head> first_row_head(const models::ModelConfig& config,
 
 std::unique_ptr<models::Head> mean_head(const models::ModelConfig& config,
                                         nn::ParameterLayout& layout) {
-  return models::make_pooling_head({models::Pooling::kMean}, config, layout);
+  return models::make_pooling_head({models::Pooling::kMean}, /*include_prompt=*/true, config,
+                                   layout);
 }
 
 models::ModelConfig tiny_toy() {

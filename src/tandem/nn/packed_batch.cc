@@ -10,6 +10,7 @@ void PackedBatch::clear() {
   row_begin.assign(1, 0);
   key_count.clear();
   sample.clear();
+  unpooled.clear();
 }
 
 void PackedBatch::reserve(std::size_t max_rows, std::size_t max_sequences) {

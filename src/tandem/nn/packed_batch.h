@@ -23,6 +23,8 @@ struct PackedBatch {
   std::vector<std::uint32_t> row_begin{0};
   std::vector<std::uint32_t> key_count;
   std::vector<std::uint64_t> sample;
+  // The first tokens of each sequence that a pooling leaves out, those of a prompt; empty: none.
+  std::vector<std::uint32_t> unpooled;
 
   std::size_t rows() const { return input_ids.size(); }
   std::size_t num_sequences() const { return key_count.size(); }

@@ -54,10 +54,15 @@ struct Pass {
   // Generation: rows of each sequence that earlier passes have computed, whose keys and values are
   // kept. Else empty.
   std::span<const std::uint32_t> past_rows = {};
+  // The first tokens of each sequence that a pooling leaves out; empty: none.
+  std::span<const std::uint32_t> unpooled = {};
 
   std::size_t rows() const { return sequences.rows(); }
   std::size_t past_rows_of(std::size_t sequence) const {
     return past_rows.empty() ? 0 : past_rows[sequence];
+  }
+  std::size_t unpooled_of(std::size_t sequence) const {
+    return unpooled.empty() ? 0 : unpooled[sequence];
   }
 };
 

@@ -12,18 +12,6 @@
 namespace tandem::tasks {
 namespace {
 
-void append_sequence(const TokenSequences& sequences, std::size_t i, std::size_t rows,
-                     nn::PackedBatch& batch) {
-  const std::size_t begin = batch.input_ids.size();
-  sequences.append_tokens(i, batch.input_ids, batch.token_type_ids);
-  const std::size_t real = batch.input_ids.size() - begin;
-  rows = std::max(rows, real);
-  batch.input_ids.resize(begin + rows, sequences.pad_token_id());
-  batch.token_type_ids.resize(begin + rows, 0);
-  batch.row_begin.push_back(static_cast<std::uint32_t>(batch.input_ids.size()));
-  batch.key_count.push_back(static_cast<std::uint32_t>(real));
-}
-
 std::vector<std::uint32_t> sequential(std::size_t size) {
   std::vector<std::uint32_t> order(size);
   std::iota(order.begin(), order.end(), 0u);
@@ -69,6 +57,22 @@ std::size_t max_batch_rows(const TokenSequences& sequences, Padding padding,
   return std::accumulate(lengths.begin(), end, std::size_t{0});
 }
 
+void append_sequence(const TokenSequences& sequences, std::size_t i, std::size_t rows,
+                     nn::PackedBatch& batch) {
+  const std::size_t begin = batch.input_ids.size();
+  sequences.append_tokens(i, batch.input_ids, batch.token_type_ids);
+  const std::size_t real = batch.input_ids.size() - begin;
+  rows = std::max(rows, real);
+  batch.input_ids.resize(begin + rows, sequences.pad_token_id());
+  batch.token_type_ids.resize(begin + rows, 0);
+  batch.row_begin.push_back(static_cast<std::uint32_t>(batch.input_ids.size()));
+  batch.key_count.push_back(static_cast<std::uint32_t>(real));
+  const std::size_t unpooled = sequences.num_unpooled_tokens(i);
+  if (unpooled == 0 && batch.unpooled.empty()) return;
+  batch.unpooled.resize(batch.num_sequences(), 0);
+  batch.unpooled.back() = static_cast<std::uint32_t>(unpooled);
+}
+
 void fill_batch(const TokenSequences& sequences, std::span<const std::uint32_t> indices,
                 Padding padding, std::uint64_t first_sample, nn::PackedBatch& batch) {
   batch.clear();
@@ -105,6 +109,8 @@ Fingerprint::Fingerprint(const TokenSequences& sequences, Padding padding) {
     add(std::array{ids.size()});
     add(ids);
     add(types);
+    if (const std::size_t unpooled = sequences.num_unpooled_tokens(i); unpooled > 0)
+      add(std::array{unpooled});
   }
 }
 

@@ -36,6 +36,8 @@ class TokenSequences {
   // The length to which kMaxSeqLength pads; no sequence is longer.
   virtual std::size_t max_seq_length() const = 0;
   virtual std::int32_t pad_token_id() const = 0;
+  // The first tokens of sequence i that a pooling leaves out, those of a prompt.
+  virtual std::size_t num_unpooled_tokens(std::size_t) const { return 0; }
   // Appends the num_real_tokens(i) tokens of sequence i, and as many token types.
   virtual void append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
                              std::vector<std::int32_t>& types) const = 0;
@@ -50,6 +52,11 @@ std::size_t batch_rows(const TokenSequences& sequences, std::span<const std::uin
 // The rows that a batch of `batch_size` sequences can need at most.
 std::size_t max_batch_rows(const TokenSequences& sequences, Padding padding,
                            std::size_t batch_size);
+
+// Appends sequence i to a batch, padded to `rows` rows, 0: as many as it has tokens. Its sample
+// remains to be set.
+void append_sequence(const TokenSequences& sequences, std::size_t i, std::size_t rows,
+                     nn::PackedBatch& batch);
 
 // Lays out the sequences `indices` in that order; `batch` is overwritten and keeps its memory.
 // Padding has type 0. sample[k] = first_sample + k.

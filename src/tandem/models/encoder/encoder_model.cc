@@ -184,6 +184,12 @@ void EncoderModel::check_pass(const nn::Weights& weights, const nn::PackedBatch&
         "numbers",
         rows, batch.token_type_ids.size(), batch.row_begin.back());
   }
+  if (!batch.unpooled.empty() &&
+      (batch.unpooled.size() != batch.num_sequences() || head_->shape().reads_first_rows)) {
+    raise<InvalidArgument>("{} counts of tokens that are not pooled; expected {} or none",
+                           batch.unpooled.size(),
+                           head_->shape().reads_first_rows ? 0 : batch.num_sequences());
+  }
   const std::size_t f32 = weights.bf16.empty() ? layout_.size() : layout_.operands_begin();
   if ((weights.f32.size() != layout_.size() && weights.f32.size() != f32) ||
       (!weights.bf16.empty() && weights.bf16.size() != layout_.bf16_size())) {
@@ -249,7 +255,8 @@ void EncoderModel::forward(const kernels::Context& context, const nn::Weights& w
   activations.pass_ = ++memory.passes;
   memory.arena.reset();
   plan(memory.arena, {batch.rows(), batch.num_sequences()}, activations);
-  const nn::Pass pass{context, weights, batch.sequences(), dropout, activations.low_rank_};
+  const nn::Pass pass{context, weights,       batch.sequences(), dropout, activations.low_rank_,
+                      {},      batch.unpooled};
   // An observer of linear layers must see their inputs for all rows.
   if (!head_->shape().reads_first_rows || weights.observer != nullptr) {
     encoder_.forward(pass, batch, activations.encoder_, nullptr);
@@ -299,7 +306,8 @@ void EncoderModel::backward(const kernels::Context& context, const nn::Weights& 
                             FunctionRef<void(std::size_t end)> gradient_ready) const {
   check_pass(weights, batch, activations, grad_logits.size());
   check_backward(weights, activations, grads.size());
-  const nn::Pass pass{context, weights, batch.sequences(), dropout, activations.low_rank_};
+  const nn::Pass pass{context, weights,       batch.sequences(), dropout, activations.low_rank_,
+                      {},      batch.unpooled};
   const nn::Gradients gradients{grads, accumulate, head_->shape().shares_word_embeddings};
   const EncoderActivations& encoder = activations.encoder_;
   const bool reads_first_rows = head_->shape().reads_first_rows;

@@ -273,13 +273,12 @@ std::string module_parameter(std::size_t index, std::string_view parameter) {
   return fmt::format("{}.{}", index + 2, parameter);
 }
 
-std::unique_ptr<Head> make_embedding_head(const std::vector<Pooling>& poolings,
-                                          const std::vector<EmbeddingModule>& modules,
-                                          const ModelConfig& config, nn::ParameterLayout& layout) {
-  auto pooling = make_pooling_head(poolings, config, layout);
+std::unique_ptr<Head> make_embedding_head(const SentenceFiles& files, const ModelConfig& config,
+                                          nn::ParameterLayout& layout) {
+  auto pooling = make_pooling_head(files.poolings, files.include_prompt, config, layout);
   const std::size_t width = pooling->shape().num_labels;
-  if (modules.empty()) return pooling;
-  auto made = make_modules(modules, width, layout);
+  if (files.modules.empty()) return pooling;
+  auto made = make_modules(files.modules, width, layout);
   return std::make_unique<EmbeddingHead>(std::move(pooling), std::move(made));
 }
 

@@ -19,10 +19,9 @@ std::string module_parameter(std::size_t index, std::string_view parameter);
 
 // Embeddings [sequences, embedding width] in f32. Every Dense module has parameters in the layout,
 // the last module first. Sums of Dense and Normalize are f64 in the order of columns and of texts,
-// so bits depend neither on threads nor on the other texts of a batch. The values of `modules` are
-// not read: see WeightFiles.
-std::unique_ptr<Head> make_embedding_head(const std::vector<Pooling>& poolings,
-                                          const std::vector<EmbeddingModule>& modules,
-                                          const ModelConfig& config, nn::ParameterLayout& layout);
+// so bits depend neither on threads nor on the other texts of a batch. The values of the modules
+// are not read: see WeightFiles.
+std::unique_ptr<Head> make_embedding_head(const SentenceFiles& files, const ModelConfig& config,
+                                          nn::ParameterLayout& layout);
 
 }  // namespace tandem::models

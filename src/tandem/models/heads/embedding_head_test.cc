@@ -48,6 +48,13 @@ struct Case {
 
 void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
+SentenceFiles files_of(const Case& one) {
+  SentenceFiles files;
+  files.poolings = one.poolings;
+  files.modules = one.modules;
+  return files;
+}
+
 std::vector<Case> cases() {
   return {{"PoolingAlone", {Pooling::kMean}, {}},
           {"Normalize", {Pooling::kMean}, {NormalizeModule{}}},
@@ -67,7 +74,7 @@ class EmbeddingHeadTest : public ::testing::TestWithParam<Case> {
   EmbeddingHeadTest() {
     ModelConfig config = tiny_config(kBert);
     config.hidden_size = kHidden;
-    head_ = make_embedding_head(GetParam().poolings, GetParam().modules, config, layout_);
+    head_ = make_embedding_head(files_of(GetParam()), config, layout_);
     weights_.resize(layout_.size());
     for (std::size_t i = 0; i < GetParam().modules.size(); ++i) {
       const auto* module = std::get_if<DenseModule>(&GetParam().modules[i]);
@@ -115,7 +122,7 @@ TEST_P(EmbeddingHeadTest, EmbeddingsAreThoseOfTheModules) {
   nn::ParameterLayout none;
   ModelConfig config = tiny_config(kBert);
   config.hidden_size = kHidden;
-  const auto pooling = make_pooling_head(GetParam().poolings, config, none);
+  const auto pooling = make_pooling_head(GetParam().poolings, true, config, none);
   TestContext context;
   const kernels::Context kernel_context = context;
   std::vector<float> pooled(pooling->num_logits(kRowBegin.back(), kTexts));
@@ -168,7 +175,8 @@ TEST(EmbeddingHead, NormalizeOfAZeroVectorIsFinite) {
   ModelConfig config = tiny_config(kBert);
   config.hidden_size = kHidden;
   nn::ParameterLayout layout;
-  const auto head = make_embedding_head({Pooling::kMean}, {NormalizeModule{}}, config, layout);
+  const auto head =
+      make_embedding_head(files_of({"", {Pooling::kMean}, {NormalizeModule{}}}), config, layout);
   const std::vector<float> hidden(kRowBegin.back() * kHidden, 0.0f);
   std::vector<float> memory(head->memory(kRowBegin.back(), kTexts, true));
   std::vector<float> logits(head->num_logits(kRowBegin.back(), kTexts), 1.0f);

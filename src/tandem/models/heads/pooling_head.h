@@ -12,7 +12,8 @@
 namespace tandem::models {
 
 // How the real tokens of a text, the special ones included, become a vector of H values; h[i] is
-// the hidden state of token i of n.
+// the hidden state of token i of n. Tokens that the batch names as unpooled do not count: n is then
+// the number of the others, h[0] the first of them; i stays the place in the text.
 enum class Pooling : std::uint8_t {
   kCls,           // h[0]
   kMax,           // the largest value of each column
@@ -34,8 +35,9 @@ std::span<const PoolingName> pooling_names();
 // A head without parameters: logits [sequences, poolings.size() * H], the poolings of a text side
 // by side in the order given. Sums run over tokens in their order, in f32 per column, so the bits
 // do not depend on threads or on the other texts of a batch. With kCls alone the encoder computes
-// only first rows behind its last attention. `poolings` must not be empty.
-std::unique_ptr<Head> make_pooling_head(const std::vector<Pooling>& poolings,
+// only first rows behind its last attention, unless batches name unpooled tokens (`include_prompt`
+// is false). `poolings` must not be empty.
+std::unique_ptr<Head> make_pooling_head(const std::vector<Pooling>& poolings, bool include_prompt,
                                         const ModelConfig& config, nn::ParameterLayout& layout);
 
 }  // namespace tandem::models

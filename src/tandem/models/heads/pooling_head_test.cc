@@ -28,6 +28,8 @@ const std::vector<Pooling> kAll = {Pooling::kCls,          Pooling::kMax,
 const std::vector<std::uint32_t> kPoolRowBegin = {0, 5, 6, 11};
 const std::vector<std::uint32_t> kPoolKeyCount = {5, 1, 3};
 const kernels::Sequences kPoolSequences{kPoolRowBegin, kPoolKeyCount, {}};
+// Tokens of prompts: of the second text all count as such, also one that was cut off.
+const std::vector<std::uint32_t> kNoPrompts = {0, 0, 0}, kPrompts = {2, 2, 1};
 
 std::vector<float> random_pooled(std::size_t size, unsigned seed) {
   std::mt19937 random(seed);
@@ -38,13 +40,14 @@ std::vector<float> random_pooled(std::size_t size, unsigned seed) {
 }
 
 double expected(Pooling pooling, std::span<const float> hidden, std::size_t text,
-                std::size_t column) {
-  const std::size_t n = kPoolKeyCount[text];
+                std::size_t column, const std::vector<std::uint32_t>& prompts) {
+  const std::size_t n = kPoolKeyCount[text], begin = prompts[text];
   const auto h = [&](std::size_t i) {
     return static_cast<double>(hidden[(kPoolRowBegin[text] + i) * kWidth + column]);
   };
-  double sum = 0, weighted = 0, weights = 0, largest = h(0);
-  for (std::size_t i = 0; i < n; ++i) {
+  if (begin >= n) return pooling == Pooling::kCls ? h(0) : 0;
+  double sum = 0, weighted = 0, weights = 0, largest = h(begin);
+  for (std::size_t i = begin; i < n; ++i) {
     sum += h(i);
     weighted += static_cast<double>(i + 1) * h(i);
     weights += static_cast<double>(i + 1);
@@ -52,13 +55,13 @@ double expected(Pooling pooling, std::span<const float> hidden, std::size_t text
   }
   switch (pooling) {
     case Pooling::kCls:
-      return h(0);
+      return h(begin);
     case Pooling::kMax:
       return largest;
     case Pooling::kMean:
-      return sum / static_cast<double>(n);
+      return sum / static_cast<double>(n - begin);
     case Pooling::kMeanSqrtLen:
-      return sum / std::sqrt(static_cast<double>(n));
+      return sum / std::sqrt(static_cast<double>(n - begin));
     case Pooling::kWeightedMean:
       return weighted / weights;
     case Pooling::kLastToken:
@@ -67,47 +70,60 @@ double expected(Pooling pooling, std::span<const float> hidden, std::size_t text
   return 0;
 }
 
+nn::Pass pool_pass(const kernels::Context& context, const std::vector<std::uint32_t>& prompts) {
+  return {context, {}, kPoolSequences, {}, {}, {}, prompts};
+}
+
 class PoolingHeadTest : public ::testing::Test {
  protected:
   std::unique_ptr<Head> head(const std::vector<Pooling>& poolings) {
     ModelConfig config = tiny_config(kBert);
     config.hidden_size = kWidth;
     nn::ParameterLayout layout;
-    auto made = make_pooling_head(poolings, config, layout);
+    auto made = make_pooling_head(poolings, /*include_prompt=*/true, config, layout);
     EXPECT_EQ(layout.size(), 0u);
     return made;
   }
-  std::vector<float> forward(const Head& head, std::span<const float> hidden, int threads = 2) {
+  std::vector<float> forward(const Head& head, std::span<const float> hidden, int threads = 2,
+                             const std::vector<std::uint32_t>& prompts = {}) {
     TestContext context(threads);
     const kernels::Context kernel_context = context;
     std::vector<float> logits(head.num_logits(11, 3));
-    head.forward({kernel_context, {}, kPoolSequences, {}}, hidden, {}, logits);
+    head.forward(pool_pass(kernel_context, prompts), hidden, {}, logits);
     return logits;
   }
 };
 
 TEST_F(PoolingHeadTest, ValuesAreTheFormulas) {
   const auto hidden = random_pooled(11 * kWidth, 1);
-  const auto logits = forward(*head(kAll), hidden);
-  ASSERT_EQ(logits.size(), 3 * kAll.size() * kWidth);
-  for (std::size_t text = 0; text < 3; ++text) {
-    for (std::size_t p = 0; p < kAll.size(); ++p) {
-      for (std::size_t c = 0; c < kWidth; ++c)
-        EXPECT_NEAR(logits[(text * kAll.size() + p) * kWidth + c],
-                    expected(kAll[p], hidden, text, c), 1e-6)
-            << "text " << text << ", pooling " << p << ", column " << c;
+  EXPECT_EQ(forward(*head(kAll), hidden), forward(*head(kAll), hidden, 2, kNoPrompts));
+  for (const auto& prompts : {kNoPrompts, kPrompts}) {
+    const auto logits = forward(*head(kAll), hidden, 2, prompts);
+    ASSERT_EQ(logits.size(), 3 * kAll.size() * kWidth);
+    for (std::size_t text = 0; text < 3; ++text) {
+      for (std::size_t p = 0; p < kAll.size(); ++p) {
+        for (std::size_t c = 0; c < kWidth; ++c)
+          EXPECT_NEAR(logits[(text * kAll.size() + p) * kWidth + c],
+                      expected(kAll[p], hidden, text, c, prompts), 1e-6)
+              << "text " << text << ", pooling " << p << ", column " << c;
+      }
     }
   }
 }
 
-TEST_F(PoolingHeadTest, GradientsAreThoseOfTheFormulas) {
+class PoolingGradients : public PoolingHeadTest,
+                         public ::testing::WithParamInterface<std::vector<std::uint32_t>> {};
+
+INSTANTIATE_TEST_SUITE_P(Prompts, PoolingGradients, ::testing::Values(kNoPrompts, kPrompts));
+
+TEST_P(PoolingGradients, AreThoseOfTheFormulas) {
   auto hidden = random_pooled(11 * kWidth, 2);
   const auto made = head(kAll);
   const auto grad_logits = random_pooled(3 * kAll.size() * kWidth, 3);
   std::vector<float> grad(hidden.size(), 7.0f);  // overwritten, the padding with 0
   TestContext context;
   const kernels::Context kernel_context = context;
-  made->backward({kernel_context, {}, kPoolSequences, {}}, hidden, {}, grad_logits, grad, {});
+  made->backward(pool_pass(kernel_context, GetParam()), hidden, {}, grad_logits, grad, {});
   for (std::size_t row = 0; row < 11; ++row) {
     const std::size_t text = row < 5 ? 0 : row < 6 ? 1 : 2;
     const std::size_t token = row - kPoolRowBegin[text];
@@ -117,10 +133,10 @@ TEST_F(PoolingHeadTest, GradientsAreThoseOfTheFormulas) {
         auto moved = hidden;
         constexpr float kStep = 1.0f / 1024;
         moved[row * kWidth + c] += kStep;
-        const double above = expected(kAll[p], moved, text, c);
+        const double above = expected(kAll[p], moved, text, c, GetParam());
         moved[row * kWidth + c] -= 2 * kStep;
         sum += grad_logits[(text * kAll.size() + p) * kWidth + c] *
-               (above - expected(kAll[p], moved, text, c)) / (2 * kStep);
+               (above - expected(kAll[p], moved, text, c, GetParam())) / (2 * kStep);
       }
       EXPECT_NEAR(grad[row * kWidth + c], sum, 1e-4) << "row " << row << ", column " << c;
     }
@@ -138,7 +154,7 @@ TEST_F(PoolingHeadTest, NeedsAPooling) { EXPECT_THROW(head({}), InvalidArgument)
 TEST_F(PoolingHeadTest, TheFirstTokenAloneIsThatOfAllPoolings) {
   const ModelConfig config = tiny_config(kBert);
   const auto with = [&](std::vector<Pooling> poolings) {
-    return TestModel(config, 7, std::bind_front(make_pooling_head, std::move(poolings)));
+    return TestModel(config, 7, std::bind_front(make_pooling_head, std::move(poolings), true));
   };
   TestContext context;
   const auto batch = tiny_batch(false);

@@ -65,7 +65,7 @@ class PredictionHead final : public Head {
     dense_ =
         layout.add_linear("transform", std::string(parts.dense), hidden_size_, hidden_size_, bias);
     if (input == PredictionInput::kMeans)
-      means_ = make_pooling_head({Pooling::kMean}, config, layout);
+      means_ = make_pooling_head({Pooling::kMean}, /*include_prompt=*/true, config, layout);
   }
 
   void forward(const nn::Pass& pass, std::span<const float> hidden, std::span<float> memory,

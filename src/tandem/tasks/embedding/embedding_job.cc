@@ -26,14 +26,9 @@ std::vector<std::string_view> column_names(const RowColumns& part) {
   return all;
 }
 
-// Throws ConfigError for a prompt that leaves no room for a text or that the model does not pool.
+// Throws ConfigError for a prompt that leaves no room for a text.
 void check_prompt(const EmbeddingTask& task, const std::string& prompt, std::size_t max_tokens) {
   if (prompt.empty()) return;
-  if (!task.files().include_prompt) {
-    raise<ConfigError>(
-        "--prompts: the model leaves the tokens of prompts out of its pooling (include_prompt "
-        "false), which tandem does not compute; leave the flag out");
-  }
   text::Encoding encoding;
   task.tokenizer().encode(prompt, encoding);
   const std::size_t tokens = encoding.ids.size() + text::SequenceTemplate::kSpecialTokensOfOne;
@@ -263,46 +258,37 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
 
 // The texts of searches with the prompts that sentence-transformers' encode_query() and
 // encode_document() put in front.
-void EmbeddingJob::add_searches(std::span<const NamedSearch> searches,
-                                std::vector<std::string_view>& texts,
-                                std::deque<std::string>& prompted) const {
+void EmbeddingJob::add_searches(std::span<const NamedSearch> searches, PromptedTexts& texts) const {
   if (searches.empty()) return;
   const models::SentenceFiles& files = task_->files();
   const std::string of_queries = arguments_.query_prompt.value_or(files.query_prompt());
   const std::string of_corpus = arguments_.corpus_prompt.value_or(files.document_prompt());
   for (const std::string& prompt : {of_queries, of_corpus})
     check_prompt(*task_, prompt, max_tokens_);
-  const auto add = [&](const std::string& before, std::span<const std::string> own) {
-    for (const std::string& text : own)
-      texts.push_back(before.empty() ? text : prompted.emplace_back(before + text));
-  };
   for (const NamedSearch& search : searches) {
-    add(of_queries, search.set.queries.texts);
-    add(of_corpus, search.set.corpus.texts);
+    for (const std::string& text : search.set.queries.texts) texts.add(of_queries, text);
+    for (const std::string& text : search.set.corpus.texts) texts.add(of_corpus, text);
   }
 }
 
 // The texts of a part with their prompts, column after column.
 void EmbeddingJob::add_rows(const RowColumns& part, const std::string& set,
-                            std::vector<std::string_view>& texts,
-                            std::deque<std::string>& prompted) const {
+                            PromptedTexts& texts) const {
   const std::vector<std::string> prompts = prompts_of(arguments_, set, column_names(part));
   for (const std::string& prompt : prompts) check_prompt(*task_, prompt, max_tokens_);
   for (std::size_t column = 0; column < prompts.size(); ++column) {
-    for (std::size_t row = 0; row < part.count; ++row) {
-      const std::string_view text = part.texts[column]->texts[row];
-      texts.push_back(
-          prompts[column].empty() ? text : prompted.emplace_back(prompts[column]).append(text));
-    }
+    for (std::size_t row = 0; row < part.count; ++row)
+      texts.add(prompts[column], part.texts[column]->texts[row]);
   }
 }
 
 text_classification::TextFeatures EmbeddingJob::features_of(
-    std::span<const std::string_view> texts, FeatureMaker& maker,
+    const PromptedTexts& prompted, FeatureMaker& maker,
     FunctionRef<std::string(std::size_t)> location) const {
+  const std::span<const std::string_view> texts = prompted.views();
   std::uint64_t bytes = 0;
   for (const std::string_view text : texts) bytes += text.size();
-  return maker.cache().get<text_classification::TextFeatures>(
+  auto features = maker.cache().get<text_classification::TextFeatures>(
       bytes,
       [&] {
         return text_classification::features_key(texts, {}, max_tokens_) +
@@ -312,16 +298,17 @@ text_classification::TextFeatures EmbeddingJob::features_of(
         return text_classification::build_text_features(task_->tokenizer(), texts, {}, max_tokens_,
                                                         maker.threads(), location);
       });
+  if (!task_->files().include_prompt) prompted.leave_out_prompts(task_->tokenizer(), features);
+  return features;
 }
 
 TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
                                      std::span<const NamedSearch> searches, std::string_view name,
                                      StartLog& log, FeatureMaker& maker) const {
-  std::vector<std::string_view> texts;
-  std::deque<std::string> prompted;
+  PromptedTexts texts;
   TokenizedRows rows;
   if (part) {
-    add_rows(*part, std::string(name), texts, prompted);
+    add_rows(*part, std::string(name), texts);
     rows.rows = part->count;
     rows.columns = part->texts.size();
     rows.labels = part->labels;
@@ -331,7 +318,7 @@ TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
     rows.guide_texts = task_->guide()->features(
         texts, maker.threads(), [&](std::size_t i) { return part->location(i % rows.rows); });
   }
-  add_searches(searches, texts, prompted);
+  add_searches(searches, texts);
   rows.texts = features_of(texts, maker, [&](std::size_t i) {
     return part && i < rows.rows * rows.columns ? part->location(i % rows.rows)
                                                 : fmt::format("text {} of the search", i);
@@ -345,13 +332,12 @@ TokenizedRows EmbeddingJob::tokenize(const std::optional<RowColumns>& part,
 }
 
 void EmbeddingJob::load_train(StartLog& log, FeatureMaker& maker) {
-  std::vector<std::string_view> texts;
-  std::deque<std::string> prompted;
+  PromptedTexts texts;
   TrainingRows all;
   std::vector<std::size_t> ends;
   bool any_guided = false;
   for (const TrainPart& part : train_) {
-    add_rows(part.rows, part.name, texts, prompted);
+    add_rows(part.rows, part.name, texts);
     ends.push_back(texts.size());
     const bool guided = loss_needs(part.loss.name).guided;
     any_guided = any_guided || guided;

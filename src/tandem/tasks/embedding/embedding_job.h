@@ -1,7 +1,6 @@
 // Extensions of `tandem run_embedding` to the common job.
 #pragma once
 
-#include <deque>
 #include <optional>
 
 #include "tandem/hub/model_files.h"
@@ -75,15 +74,13 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   TokenizedRows tokenize(const std::optional<RowColumns>& part,
                          std::span<const NamedSearch> searches, std::string_view name,
                          StartLog& log, FeatureMaker& maker) const;
-  void add_rows(const RowColumns& part, const std::string& set,
-                std::vector<std::string_view>& texts, std::deque<std::string>& prompted) const;
+  void add_rows(const RowColumns& part, const std::string& set, PromptedTexts& texts) const;
   text_classification::TextFeatures features_of(
-      std::span<const std::string_view> texts, FeatureMaker& maker,
+      const PromptedTexts& prompted, FeatureMaker& maker,
       FunctionRef<std::string(std::size_t)> location) const;
   void describe_negatives(const RowSet& set, const std::string& name, const TrainingShape& shape,
                           StartLog& log) const;
-  void add_searches(std::span<const NamedSearch> searches, std::vector<std::string_view>& texts,
-                    std::deque<std::string>& prompted) const;
+  void add_searches(std::span<const NamedSearch> searches, PromptedTexts& texts) const;
   void read_searches(StartLog& log);
   bool has_search(bool nano) const;
 

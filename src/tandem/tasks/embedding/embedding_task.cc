@@ -28,8 +28,7 @@ models::MakeHead head_of(const EmbeddingOptions& embedding) {
       layout.add(layout_name(one), one.shape,
                  one.shape.size() == 1 ? nn::ParameterKind::kBias : nn::ParameterKind::kWeight);
     }
-    return models::make_embedding_head(embedding.files.poolings, embedding.files.modules, config,
-                                       layout);
+    return models::make_embedding_head(embedding.files, config, layout);
   };
 }
 

@@ -31,8 +31,7 @@ GuideModel::GuideModel(models::ModelConfig config, models::SentenceFiles files,
           tokenizer_directory, {.add_prefix_space = {}, .lower_case = files_.do_lower_case})),
       model_(std::move(config),
              [this](const models::ModelConfig& of_model, nn::ParameterLayout& layout) {
-               return models::make_embedding_head(files_.poolings, files_.modules, of_model,
-                                                  layout);
+               return models::make_embedding_head(files_, of_model, layout);
              }),
       max_tokens_(std::min({model_.config().max_tokens(), tokenizer_.model_max_length(),
                             files_.max_seq_length.value_or(model_.config().max_tokens())})),
@@ -46,10 +45,12 @@ GuideModel::GuideModel(models::ModelConfig config, models::SentenceFiles files,
 }
 
 text_classification::TextFeatures GuideModel::features(
-    std::span<const std::string_view> texts, ThreadPool& threads,
+    const PromptedTexts& texts, ThreadPool& threads,
     FunctionRef<std::string(std::size_t)> location) const {
-  return text_classification::build_text_features(tokenizer_, texts, {}, max_tokens_, threads,
-                                                  location);
+  auto features = text_classification::build_text_features(tokenizer_, texts.views(), {},
+                                                           max_tokens_, threads, location);
+  if (!files_.include_prompt) texts.leave_out_prompts(tokenizer_, features);
+  return features;
 }
 
 std::size_t GuideModel::plan(std::size_t tokens) {

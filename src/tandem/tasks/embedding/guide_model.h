@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "tandem/core/buffer.h"
 #include "tandem/models/heads/sentence_files.h"
+#include "tandem/tasks/embedding/prompted_texts.h"
 #include "tandem/tasks/piece_encoder.h"
 #include "tandem/tasks/text_classification/text_features.h"
 #include "tandem/text/tokenizer.h"
@@ -29,8 +29,7 @@ class GuideModel {
   // Values of an embedding.
   std::size_t width() const { return model_.num_logits(0, 1); }
   // The texts as the guide's tokenizer cuts them.
-  text_classification::TextFeatures features(std::span<const std::string_view> texts,
-                                             ThreadPool& threads,
+  text_classification::TextFeatures features(const PromptedTexts& texts, ThreadPool& threads,
                                              FunctionRef<std::string(std::size_t)> location) const;
   // Overwrites `labels` [rows, columns, width] with the guide's embeddings of the texts `indices`
   // [columns, rows].

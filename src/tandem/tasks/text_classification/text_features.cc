@@ -104,6 +104,16 @@ TextFeatures build_text_features(const text::Tokenizer& tokenizer,
   return TextFeaturesBuilder(tokenizer, first, second, max_seq_length, location).build(threads);
 }
 
+std::size_t num_prompt_tokens(const text::Tokenizer& tokenizer, std::string_view prompt,
+                              std::size_t max_seq_length) {
+  if (prompt.empty()) return 0;
+  text::Encoding encoding;
+  tokenizer.encode(prompt, encoding);
+  return std::min(encoding.ids.size() + text::SequenceTemplate::kSpecialTokensOfOne,
+                  max_seq_length) -
+         1;
+}
+
 std::string features_key(std::span<const std::string_view> first,
                          std::span<const std::string_view> second, std::size_t max_seq_length) {
   tasks::ContentDigest digest;

@@ -27,6 +27,12 @@ class TextFeatures final : public tasks::TokenSequences {
   std::int32_t pad_token_id() const override { return frame_.pad_id; }
   void append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
                      std::vector<std::int32_t>& types) const override;
+  std::size_t num_unpooled_tokens(std::size_t i) const override {
+    return unpooled_.empty() ? 0 : unpooled_[i];
+  }
+  // The first tokens of each feature that a pooling leaves out; empty: none. Files of features do
+  // not have them.
+  void set_unpooled_tokens(std::vector<std::uint32_t> tokens) { unpooled_ = std::move(tokens); }
 
   // Tokens of the single or first text of feature i, without special ones.
   std::span<const std::int32_t> text(std::size_t i) const {
@@ -62,11 +68,18 @@ class TextFeatures final : public tasks::TokenSequences {
   tasks::StoredArray<std::int32_t> ids_;      // ids of all texts, without special tokens
   tasks::StoredArray<std::uint64_t> begins_;  // begin of each feature in ids_
   tasks::StoredArray<Lengths> lengths_;
+  std::vector<std::uint32_t> unpooled_;
   text::SequenceTemplate frame_;
   std::size_t max_seq_length_ = 0;
   std::size_t num_truncated_ = 0;
   bool pairs_ = false;
 };
+
+// How many tokens at the begin of a text are those of `prompt`, as sentence-transformers counts
+// them: the tokens of the prompt alone, framed and cut to max_seq_length, without the special one
+// behind it. An empty prompt has none. Throws DataError if it is not UTF-8.
+std::size_t num_prompt_tokens(const text::Tokenizer& tokenizer, std::string_view prompt,
+                              std::size_t max_seq_length);
 
 // Features of texts, or of pairs where `second` is not empty; a single text keeps its first tokens,
 // a pair those that the truncation "longest_first" leaves. An empty text is one. The same for any
