@@ -40,6 +40,7 @@ UNTIMED = (
     "quality.sh",
     "quality_hf.py",
     "memory.py",
+    "plan_nodes.py",
     "elastic_soak.py",
     "membership_schedules",
     "membership_large_jobs",

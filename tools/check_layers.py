@@ -63,7 +63,7 @@ LAYERS = {
     "apps/doctor": ["apps/command", "launch", "hub", "net", "rendezvous"],
     "apps/manifest": ["apps/command", "formats"],
     "apps/bench": ["apps/answering", "apps/command", "flags", "trainer", "tasks", "dist", "optim", "data", "hub", "text", "models", "comm", "net", "kernels"],
-    "apps/plan": ["apps/bench", "apps/command", "dist", "elastic", "comm", "models"],
+    "apps/plan": ["apps/bench", "apps/command", "dist", "elastic", "launch", "comm", "models"],
     "apps": ["everything"],
 }
 

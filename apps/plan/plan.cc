@@ -10,6 +10,7 @@
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "apps/plan/cost_model.h"
+#include "apps/plan/node_model.h"
 #include "apps/plan/profile.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -39,6 +40,8 @@ struct Options {
   double link_gbits = 0;  // 0: not given
   double latency_microseconds = 50;
   std::string profile;
+  std::string node, topology;
+  bool unbound = false;
   bool measure = false;
   std::string write_profile;
   int threads = 0;  // 0: the cores divided among the ranks
@@ -94,9 +97,23 @@ void add_cluster(CLI::App& app, Options& options) {
 void add_measurement(CLI::App& app, Options& options) {
   auto* profile =
       app.add_option("--profile", options.profile, "JSON file with the speed of a rank");
+  auto* node =
+      app.add_option("--node", options.node,
+                     "JSON file with the speed of a node that is not here: its cores, the memory "
+                     "of its sockets and their links")
+          ->excludes(profile);
+  auto* topology =
+      app.add_option("--topology", options.topology,
+                     "sockets, memory domains, cores and hardware threads of --node, in hwloc's "
+                     "notation: 'pack:2 numa:4 core:14 pu:2'")
+          ->needs(node);
+  node->needs(topology);
+  app.add_flag("--unbound", options.unbound, "ranks of --node without binding to cores")
+      ->needs(node);
   app.add_flag("--measure", options.measure,
                "measure --ranks-per-node ranks on this machine, all at once")
-      ->excludes(profile);
+      ->excludes(profile)
+      ->excludes(node);
   app.add_option("--write_profile", options.write_profile, "where the measured profile is written");
   app.add_option("--threads", options.threads,
                  "threads of a measured rank; not given: the cores divided among the ranks")
@@ -137,8 +154,10 @@ void check(const Options& options) {
   const auto fail = [](std::string_view message) {
     throw ConfigError(std::string(message), /*usage=*/true);
   };
-  if (!options.measure && options.profile.empty()) {
-    fail("the speed of a rank is unknown; pass --profile FILE, or --measure to measure it here");
+  if (!options.measure && options.profile.empty() && options.node.empty()) {
+    fail(
+        "the speed of a rank is unknown; pass --profile FILE, --node FILE, or --measure to measure "
+        "it here");
   }
   if (!options.write_profile.empty() && !options.measure) {
     fail("--write_profile writes what --measure measured: give --measure too");
@@ -171,7 +190,12 @@ Workload workload_of(const Options& options, const models::ModelConfig& config) 
 }
 
 MachineProfile profile_of(const Options& options, const models::ModelConfig& config,
-                          const Environment& environment) {
+                          const Workload& workload, const Environment& environment) {
+  if (!options.node.empty()) {
+    return plan::profile_of_node(plan::parse_node(read_file(options.node), options.node),
+                                 launch::described_machine(options.topology),
+                                 options.ranks_per_node, !options.unbound, workload);
+  }
   if (!options.measure) return plan::parse_profile(read_file(options.profile), options.profile);
   const int threads = options.threads > 0 ? options.threads
                                           : std::max(1, available_cores() / options.ranks_per_node);
@@ -326,8 +350,9 @@ int run_plan(const Invocation& invocation) {
   if (!parse_command(app, invocation.words)) return 0;
   check(options);
   const models::ModelConfig config = model_of(options);
-  const MachineProfile profile = profile_of(options, config, invocation.environment);
-  const Answer answer = plan_clusters(options, profile, workload_of(options, config));
+  const Workload workload = workload_of(options, config);
+  const MachineProfile profile = profile_of(options, config, workload, invocation.environment);
+  const Answer answer = plan_clusters(options, profile, workload);
   const std::string text = options.json ? answer.json.dump(2) + "\n" : answer.text;
   std::fputs(text.c_str(), stdout);
   return 0;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "apps/plan/cost_model.h"
+#include "apps/plan/node_model.h"
 #include "apps/plan/profile.h"
 #include "support/process.h"
 #include "support/test_support.h"
@@ -216,6 +217,74 @@ TEST(PlanProfile, BadOnesAreNamed) {
   EXPECT_THAT(error(changed("reduce_gbytes_per_second", "fast")), HasSubstr("is \"fast\""));
 }
 
+NodeSpeed node_speed() {
+  return {.core_peak = 1e11,
+          .share_of_core_peak = 0.5,
+          .socket_bandwidth = 2e11,
+          .link_bandwidth = 3e10};
+}
+
+MachineProfile rank_of(const std::string& topology, int ranks, bool bound = true) {
+  return profile_of_node(node_speed(), launch::described_machine(topology), ranks, bound,
+                         workload());
+}
+
+// Activations go out and in, weights are read twice, the gradient is written.
+TEST(PlanNode, ARankHasTheCoresAndTheMemoryOfItsPlace) {
+  const double streamed = 2 * 1000 + (2 * (2 * 4 + 6 * 2) + 8 * 4) * static_cast<double>(kBucket);
+  for (const int ranks : {1, 2, 4, 8}) {
+    const MachineProfile rank = rank_of("pack:1 numa:1 core:8 pu:1", ranks);
+    EXPECT_DOUBLE_EQ(rank.peak_flops, 8e11 / ranks);
+    EXPECT_DOUBLE_EQ(rank.memory_bandwidth, 2e11 / ranks);
+    EXPECT_DOUBLE_EQ(rank.reduce_bandwidth, 2e11 / ranks);
+    const double seconds = workload().flops / (0.5 * 8e11 / ranks) + streamed / (2e11 / ranks);
+    EXPECT_NEAR(predict(rank, cluster(1, ranks), workload()).compute, seconds, 1e-9);
+  }
+  EXPECT_THROW(rank_of("pack:1 numa:1 core:8 pu:1", 9), ConfigError);
+}
+
+TEST(PlanNode, HardwareThreadsAddNothing) {
+  for (const int ranks : {1, 2, 8}) {
+    const MachineProfile one = rank_of("pack:2 numa:1 core:4 pu:1", ranks);
+    const MachineProfile two = rank_of("pack:2 numa:1 core:4 pu:2", ranks);
+    EXPECT_DOUBLE_EQ(one.peak_flops, two.peak_flops);
+    EXPECT_DOUBLE_EQ(one.share_of_peak, two.share_of_peak);
+    EXPECT_DOUBLE_EQ(one.memory_bandwidth, two.memory_bandwidth);
+  }
+}
+
+// A rank of a socket has all its domains; one of a domain has that domain alone.
+TEST(PlanNode, DomainsShareTheMemoryOfTheirSocket) {
+  const char* const four = "pack:2 numa:4 core:4 pu:2";
+  EXPECT_DOUBLE_EQ(rank_of(four, 2).memory_bandwidth, 2e11);
+  EXPECT_DOUBLE_EQ(rank_of(four, 8).memory_bandwidth, 5e10);
+  EXPECT_DOUBLE_EQ(rank_of(four, 8).peak_flops, 4e11);
+  EXPECT_DOUBLE_EQ(rank_of(four, 32).memory_bandwidth, 1.25e10);
+}
+
+// 30 GB/s reach each socket. Ranks of one socket use the links for sums alone.
+TEST(PlanNode, BytesOfOtherSocketsComeOverLinks) {
+  EXPECT_DOUBLE_EQ(rank_of("pack:2 numa:1 core:4 pu:1", 2).memory_bandwidth, 2e11);
+  EXPECT_DOUBLE_EQ(rank_of("pack:2 numa:1 core:4 pu:1", 2).reduce_bandwidth, 6e10);
+  EXPECT_DOUBLE_EQ(rank_of("pack:2 numa:1 core:4 pu:1", 1).memory_bandwidth, 2 * 3e10 / 0.5);
+  EXPECT_DOUBLE_EQ(rank_of("pack:8 numa:1 core:4 pu:1", 1).memory_bandwidth, 8 * 3e10 / 0.875);
+  EXPECT_DOUBLE_EQ(rank_of("pack:8 numa:1 core:4 pu:1", 8).reduce_bandwidth, 3e10 / 0.875);
+}
+
+TEST(PlanNode, WithoutBindingMemoryIsEverywhere) {
+  for (const char* const topology :
+       {"pack:2 numa:1 core:8 pu:2", "pack:2 numa:4 core:4 pu:2", "pack:8 numa:1 core:4 pu:1"}) {
+    for (const int ranks : {2, 4, 8}) {
+      const MachineProfile bound = rank_of(topology, ranks);
+      const MachineProfile unbound = rank_of(topology, ranks, /*bound=*/false);
+      EXPECT_DOUBLE_EQ(bound.peak_flops, unbound.peak_flops);
+      EXPECT_LE(unbound.share_of_peak, bound.share_of_peak);
+      EXPECT_LE(unbound.memory_bandwidth, bound.memory_bandwidth);
+    }
+  }
+  EXPECT_DOUBLE_EQ(rank_of("pack:2 numa:1 core:8 pu:2", 2, /*bound=*/false).memory_bandwidth, 6e10);
+}
+
 class PlanProgram : public ::testing::Test {
  protected:
   static testing::ProcessResult plan(std::vector<std::string> words) {
@@ -226,6 +295,12 @@ class PlanProgram : public ::testing::Test {
   std::string profile() const {
     write_file(folder_ / "profile.json", to_json(machine()).dump());
     return (folder_ / "profile.json").native();
+  }
+  std::string node() const {
+    write_file(folder_ / "node.json",
+               R"({"core_peak_gflops": 100, "share_of_core_peak": 0.5,
+                   "socket_memory_gbytes_per_second": 200, "socket_link_gbytes_per_second": 30})");
+    return (folder_ / "node.json").native();
   }
   testing::TemporaryFolder folder_;
 };
@@ -252,6 +327,19 @@ TEST_F(PlanProgram, PredictsSeveralClusters) {
   EXPECT_LT(object["clusters"][0]["goodput"], 1);
 }
 
+TEST_F(PlanProgram, PredictsANodeThatIsOnlyDescribed) {
+  const auto seconds = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--node", node(), "--ranks-per-node", "4", "--json"});
+    const auto done = plan(more);
+    EXPECT_EQ(done.exit_code, 0) << done.err;
+    return nlohmann::json::parse(done.out)["clusters"][0]["seconds_per_step"].get<double>();
+  };
+  const std::vector<std::string> two = {"--topology", "pack:2 numa:4 core:8 pu:2"};
+  const double bound = seconds(two);
+  EXPECT_GT(seconds({"--topology", two[1], "--unbound"}), bound);
+  EXPECT_GT(seconds({"--topology", "pack:2 numa:4 core:4 pu:2"}), 1.5 * bound);
+}
+
 TEST_F(PlanProgram, MeasuresAndWritesAProfileThatItReads) {
   const std::string file = (folder_ / "measured.json").native();
   const std::vector<std::string> model = {"--model", "minilm", "--batch", "1", "--seq", "8"};
@@ -271,7 +359,7 @@ TEST_F(PlanProgram, BadRequestsAreNamed) {
   const std::string good = profile();
   for (const auto& [words, code, expected] :
        std::vector<std::tuple<std::vector<std::string>, int, std::string>>{
-           {{}, 2, "pass --profile FILE, or --measure"},
+           {{}, 2, "pass --profile FILE, --node FILE, or --measure"},
            {{"--profile", good, "--nodes", "2"}, 2, "several nodes need --link"},
            {{"--profile", good, "--nodes", "0"}, 2, "--nodes"},
            {{"--profile", good, "--nodes", "2", "--link", "nan"}, 2, "Value nan not in range"},
@@ -279,6 +367,13 @@ TEST_F(PlanProgram, BadRequestsAreNamed) {
            {{"--profile", good, "--measure"}, 2, "--measure"},
            {{"--profile", good, "--write_profile", "x"}, 2, "give --measure too"},
            {{"--profile", good, "--dtype", "f64"}, 2, "--dtype"},
+           {{"--node", node()}, 2, "--topology"},
+           {{"--profile", good, "--unbound"}, 2, "--node"},
+           {{"--node", node(), "--topology", "pack:x"}, 1, "does not understand the topology"},
+           {{"--node", node(), "--topology", "core:2 pu:1", "--ranks-per-node", "3"}, 1, "2 cores"},
+           {{"--node", good, "--topology", "core:2 pu:1"},
+            1,
+            "'peak_gflops' is not a key of a node"},
            {{"--profile", good, "--model", "gpt"}, 1, "--model 'gpt' is neither"},
            {{"--profile", good, "--seq", "513"}, 1, "has 512 positions"},
            {{"--profile", "/no/such/profile"}, 1, "/no/such/profile"}}) {

@@ -4,13 +4,13 @@
 #include <array>
 #include <barrier>
 #include <chrono>
-#include <cmath>
 #include <future>
 #include <string>
 
 #include "apps/bench/measure.h"
 #include "apps/bench/session.h"
 #include "apps/bench/training.h"
+#include "apps/plan/json_keys.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/core/profile.h"
@@ -21,42 +21,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Key {
-  const char* name;
-  double MachineProfile::*field;
-  double unit;
-  double most;
-  bool required;
-};
-constexpr std::array kKeys = {
-    Key{"peak_gflops", &MachineProfile::peak_flops, 1e9, 1e9, true},
-    Key{"share_of_peak", &MachineProfile::share_of_peak, 1, 1, true},
-    Key{"memory_gbytes_per_second", &MachineProfile::memory_bandwidth, 1e9, 1e6, true},
-    Key{"reduce_gbytes_per_second", &MachineProfile::reduce_bandwidth, 1e9, 1e6, true},
-    Key{"message_microseconds", &MachineProfile::message_seconds, 1e-6, 1e6, false}};
-
-std::string key_names() {
-  std::string names;
-  for (const Key& key : kKeys) names += fmt::format("{}{}", names.empty() ? "" : ", ", key.name);
-  return names;
-}
-
-void read_key(const ordered_json& object, const Key& key, std::string_view where,
-              MachineProfile& profile) {
-  const auto found = object.find(key.name);
-  if (found == object.end()) {
-    if (!key.required) return;
-    raise<ConfigError>(
-        "{}: the profile has no '{}'; tandem plan --measure --write_profile FILE "
-        "makes a whole one",
-        where, key.name);
-  }
-  const double value = found->is_number() ? found->get<double>() : std::nan("");
-  if (!(value > 0 && value <= key.most)) {
-    raise<ConfigError>("{}: {} is {}, expected a number above 0 and up to {}", where, key.name,
-                       found->dump(), key.most);
-  }
-  profile.*key.field = value * key.unit;
+std::array<NumberKey, 5> keys_of(MachineProfile& profile) {
+  return {{{"peak_gflops", &profile.peak_flops, 1e9, 1e9, true},
+           {"share_of_peak", &profile.share_of_peak, 1, 1, true},
+           {"memory_gbytes_per_second", &profile.memory_bandwidth, 1e9, 1e6, true},
+           {"reduce_gbytes_per_second", &profile.reduce_bandwidth, 1e9, 1e6, true},
+           {"message_microseconds", &profile.message_seconds, 1e-6, 1e6, false}}};
 }
 
 double seconds_of_stage(const Profile& profile, std::string_view name) {
@@ -112,33 +82,13 @@ MachineProfile measure_rank(const Measurement& measurement, const Environment& e
 }  // namespace
 
 MachineProfile parse_profile(std::string_view json, std::string_view where) {
-  ordered_json object;
-  try {
-    object = ordered_json::parse(json);
-  } catch (const ordered_json::exception& error) {
-    raise<ConfigError>("{}: not JSON: {}", where, json_reason(error.what()));
-  }
-  if (!object.is_object()) {
-    raise<ConfigError>("{}: expected a JSON object with {}", where, key_names());
-  }
-  for (const auto& [name, value] : object.items()) {
-    const bool known = std::any_of(kKeys.begin(), kKeys.end(),
-                                   [&name = name](const Key& key) { return name == key.name; });
-    if (!known) {
-      raise<ConfigError>("{}: '{}' is not a key of a profile; they are {}", where, name,
-                         key_names());
-    }
-  }
   MachineProfile profile;
-  for (const Key& key : kKeys) read_key(object, key, where, profile);
+  parse_numbers(json, keys_of(profile),
+                {where, "profile", "tandem plan --measure --write_profile FILE makes a whole one"});
   return profile;
 }
 
-ordered_json to_json(const MachineProfile& profile) {
-  ordered_json object;
-  for (const Key& key : kKeys) object[key.name] = profile.*key.field / key.unit;
-  return object;
-}
+ordered_json to_json(MachineProfile profile) { return numbers_json(keys_of(profile)); }
 
 MachineProfile measure_profile(const Measurement& measurement, const Environment& environment) {
   std::barrier meeting(measurement.ranks);
@@ -157,11 +107,15 @@ MachineProfile measure_profile(const Measurement& measurement, const Environment
   for (auto& rank : ranks) rank.wait();
   for (auto& rank : ranks) profiles.push_back(rank.get());
   MachineProfile result;
-  for (const Key& key : kKeys) {
+  const auto median_of = [&](double MachineProfile::*field) {
     std::vector<double> values;
-    for (const MachineProfile& one : profiles) values.push_back(one.*key.field);
-    result.*key.field = median(std::move(values));
-  }
+    for (const MachineProfile& one : profiles) values.push_back(one.*field);
+    result.*field = median(std::move(values));
+  };
+  median_of(&MachineProfile::peak_flops);
+  median_of(&MachineProfile::share_of_peak);
+  median_of(&MachineProfile::memory_bandwidth);
+  median_of(&MachineProfile::reduce_bandwidth);
   return result;
 }
 

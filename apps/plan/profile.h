@@ -17,7 +17,7 @@ namespace tandem::apps::plan {
 // rank, and "message_microseconds" if it is not the default. Throws ConfigError, naming `where`,
 // for broken JSON and for a key that is missing, unknown or out of range.
 MachineProfile parse_profile(std::string_view json, std::string_view where);
-nlohmann::ordered_json to_json(const MachineProfile& profile);
+nlohmann::ordered_json to_json(MachineProfile profile);
 
 struct Measurement {
   models::ModelConfig config;
