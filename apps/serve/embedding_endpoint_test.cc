@@ -235,6 +235,17 @@ TEST_F(ServeEmbeddings, HaveTheBitsOfTandemEmbed) {
             embed({"--normalize", "--truncate_dim", "8", "--prompt_name", "query"}));
 }
 
+TEST_F(ServeEmbeddings, PromptsMayBeOutsideThePooling) {
+  const auto inside = embed({"--normalize", "--prompt_name", "query"});
+  write("1_Pooling/config.json", {{"pooling_mode_mean_tokens", true}, {"include_prompt", false}});
+  const auto outside = embed({"--normalize", "--prompt_name", "query"});
+  EXPECT_NE(inside, outside);
+  const testing::Server server({}, model_.native());
+  const json request = {{"inputs", texts_}, {"prompt_name", "query"}};
+  const std::string answer = testing::body_of(server.exchange(post_to("/embed", request)));
+  EXPECT_EQ(json::parse(answer).get<std::vector<std::vector<float>>>(), outside);
+}
+
 TEST_F(ServeEmbeddings, ClientsAtOnceGetTheSameBits) {
   const testing::Server server({}, model_.native());
   const auto expected = embed({"--normalize"});
