@@ -97,7 +97,6 @@ Encoder::Encoder(const ModelConfig& config, ParameterLayout& layout)
   end_ = layout.trained_size();
 }
 
-// The layer at which backward ends; the number of layers if none is reached.
 std::size_t Encoder::lowest_trained() const {
   if (embeddings_trained()) return 0;
   if (table_.shared && shared_end_ > table_.layers.front().end) return 0;
@@ -106,18 +105,20 @@ std::size_t Encoder::lowest_trained() const {
   return lowest;
 }
 
-void Encoder::count_products(double rows, double keys, bool first_row,
+void Encoder::count_products(double rows, double keys, bool first_row, LayerRange layers,
                              Layer::AddProducts add) const {
-  for (std::size_t l = 0; l < table_.layers.size(); ++l) {
+  for (std::size_t l = layers.begin; l < layers.end; ++l) {
     const double in = first_row && l > last_mixing_ ? 1 : rows;
     const double out = first_row && l >= last_mixing_ ? 1 : rows;
     layer(l).count_products({.rows = in, .keys = keys, .output_rows = out}, add);
   }
-  if (projection_) add("embeddings project", weights_of(*projection_) * rows);
+  if (projection_ && layers.begin == 0) add("embeddings project", weights_of(*projection_) * rows);
 }
 
-void Encoder::count_shared_products(std::size_t longest, Layer::AddProducts add) const {
-  for (std::size_t l = 0; l <= last_mixing_; ++l) layer(l).count_shared_products(longest, add);
+void Encoder::count_shared_products(std::size_t longest, LayerRange layers,
+                                    Layer::AddProducts add) const {
+  for (std::size_t l = layers.begin; l < std::min(layers.end, last_mixing_ + 1); ++l)
+    layer(l).count_shared_products(longest, add);
 }
 
 // first_rows: 0, or the rows that alone continue after the last layer whose rows read each other.

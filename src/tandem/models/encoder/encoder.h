@@ -55,6 +55,10 @@ struct EncoderActivations {
   }
 };
 
+struct LayerRange {
+  std::size_t begin, end;
+};
+
 class Encoder {
  public:
   // Appends the encoder's parameters to `layout`: layer L-1 … layer 0, what the layers share, the
@@ -93,16 +97,19 @@ class Encoder {
   // Layer::key_value_width() of each layer.
   std::vector<std::size_t> key_value_widths() const;
 
-  // As Layer::count_products(), for a sequence with `rows` rows, `keys` of them real tokens.
-  // first_row: the head reads the first row alone.
-  void count_products(double rows, double keys, bool first_row, Layer::AddProducts add) const;
-  // As Layer::count_shared_products(), of all layers.
-  void count_shared_products(std::size_t longest, Layer::AddProducts add) const;
+  std::size_t num_layers() const { return table_.layers.size(); }
+  // The layer at which backward ends; num_layers() if none is reached.
+  std::size_t lowest_trained() const;
+  // As Layer::count_products(), of these layers, for a sequence with `rows` rows, `keys` of them
+  // real tokens. first_row: the head reads the first row alone.
+  void count_products(double rows, double keys, bool first_row, LayerRange layers,
+                      Layer::AddProducts add) const;
+  // As Layer::count_shared_products(), of these layers.
+  void count_shared_products(std::size_t longest, LayerRange layers, Layer::AddProducts add) const;
 
  private:
   const Layer& layer(std::size_t l) const { return *table_.layers[l].layer; }
   bool embeddings_trained() const { return end_ > shared_end_; }
-  std::size_t lowest_trained() const;
   LayerRows rows_of(std::size_t l, std::size_t rows, std::size_t first_rows) const;
   LayerBytes bytes_of(std::size_t rows, std::size_t first_rows, nn::Precision precision,
                       bool training) const;

@@ -55,6 +55,7 @@ std::string EncoderModel::architecture() const {
 }
 
 // The multiply-adds of the adapters at the layers of this stage, for one of these layers' own.
+// Layers below the lowest trained one have no adapters.
 double EncoderModel::adapter_share(std::string_view stage) const {
   double own = 0, adapters = 0;
   for (const nn::Linear& linear : layout_.linears()) {
@@ -64,36 +65,48 @@ double EncoderModel::adapter_share(std::string_view stage) const {
       adapters +=
           static_cast<double>(part.rank) * static_cast<double>(linear.in_features + part.outputs);
   }
-  return own == 0 ? 0 : adapters / own;
+  if (adapters == 0) return 0;
+  const double layers = static_cast<double>(encoder_.num_layers());
+  return adapters / own * layers / (layers - static_cast<double>(encoder_.lowest_trained()));
 }
 
-// Products of a forward and a backward pass for one of the forward pass. A frozen layer has no
-// product for the gradient of its weight.
+// Products of a forward and a backward pass for one of the forward pass, at the lowest trained
+// layer and above. A frozen layer has no product for the gradient of its weight.
 double EncoderModel::products_per_forward(std::string_view stage) const {
   const bool frozen = layout_.has_frozen_base() && stage != "attention";
   return frozen ? 2 + 3 * adapter_share(stage) : 3;
 }
 
-double EncoderModel::training_flops(std::size_t rows, std::size_t keys) const {
-  double passes = 3 * head_weights_ * head_->units(static_cast<double>(rows), 1.0);
-  count_products(rows, keys, [&](std::string_view stage, double number) {
-    passes += products_per_forward(stage) * number;
+// The products of all layers: of those below the lowest trained one the forward pass alone.
+template <class Count>
+double EncoderModel::products_of_layers(Count count) const {
+  const std::size_t lowest = encoder_.lowest_trained();
+  double products = 0;
+  count(LayerRange{0, lowest}, [&](std::string_view, double number) { products += number; });
+  count(LayerRange{lowest, encoder_.num_layers()}, [&](std::string_view stage, double number) {
+    products += products_per_forward(stage) * number;
   });
-  return 2 * passes;
+  return products;
+}
+
+double EncoderModel::training_flops(std::size_t rows, std::size_t keys) const {
+  const double of_layers = products_of_layers([&](LayerRange layers, Layer::AddProducts add) {
+    encoder_.count_products(static_cast<double>(rows), static_cast<double>(keys),
+                            head_->shape().reads_first_rows, layers, add);
+  });
+  return 2 * (of_layers + 3 * head_weights_ * head_->units(static_cast<double>(rows), 1.0));
 }
 
 double EncoderModel::shared_training_flops(std::size_t longest) const {
-  double passes = 0;
-  encoder_.count_shared_products(longest, [&](std::string_view stage, double number) {
-    passes += products_per_forward(stage) * number;
-  });
-  return 2 * passes;
+  return 2 * products_of_layers([&](LayerRange layers, Layer::AddProducts add) {
+           encoder_.count_shared_products(longest, layers, add);
+         });
 }
 
 void EncoderModel::count_products(std::size_t rows, std::size_t keys,
                                   Layer::AddProducts add) const {
   encoder_.count_products(static_cast<double>(rows), static_cast<double>(keys),
-                          head_->shape().reads_first_rows, add);
+                          head_->shape().reads_first_rows, {0, encoder_.num_layers()}, add);
 }
 
 double EncoderModel::training_flops(const nn::PackedBatch& batch) const {

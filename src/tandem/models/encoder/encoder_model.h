@@ -150,6 +150,8 @@ class EncoderModel {
   std::size_t low_rank_bytes(const BatchShape& batch, nn::Precision precision) const;
   double adapter_share(std::string_view stage) const;
   double products_per_forward(std::string_view stage) const;
+  template <class Count>
+  double products_of_layers(Count count) const;
   nn::Pass first_rows(const nn::Pass& pass, const Activations& activations) const;
   void check_pass(const nn::Weights& weights, const nn::PackedBatch& batch,
                   const Activations& activations, std::size_t logits_size) const;

@@ -253,6 +253,25 @@ TEST(LoraParts, LayersBelowTheLowestAdapterHaveNoBackward) {
   EXPECT_LT(model.training_flops(8, 8), whole.training_flops(8, 8));
 }
 
+// The layer below the adapters has the forward pass alone. The adapters of query and value are
+// three products of their matrices.
+TEST(LoraParts, OperationsEndWhereBackwardEnds) {
+  constexpr std::size_t kRows = 8;
+  const auto flops = [](const std::vector<std::size_t>& layers) {
+    LoraConfig lora;
+    lora.layers_to_transform = layers;
+    return EncoderModel(with(kBert, lora), testing::make_head).training_flops(kRows, kRows);
+  };
+  const EncoderModel whole(testing::tiny_config(kBert), testing::make_head);
+  double attention = 0, others = 0;  // multiply-adds of a layer's forward pass
+  whole.count_products(kRows, kRows, [&](std::string_view stage, double number) {
+    (stage == "attention" ? attention : others) += number / 2;
+  });
+  const double H = static_cast<double>(whole.config().hidden_size);
+  const double adapters = 3 * kRows * static_cast<double>(LoraConfig().r) * 2 * (H + H);
+  EXPECT_NEAR(flops({0, 1}) - flops({1}), 2 * (2 * attention + others + adapters), 1e-3);
+}
+
 // Forward and the gradient of its input remain of the three products of the output layer.
 TEST(LoraParts, AFrozenOutputMatrixCountsTwoProducts) {
   const EncoderModel frozen(with(kLlama, {}), make_causal_language_head);
