@@ -38,9 +38,10 @@ hub::DatasetFiles single_files(const DataSource& source) {
   const auto add = [&](std::string_view split, const std::optional<std::string>& file) {
     const std::string_view part = hub::played_by(names, split);
     if (!file || part.empty()) return;
-    (part == "train"        ? files.train
-     : part == "validation" ? files.validation
-                            : files.test) = {*file};
+    auto& role = part == "train"        ? files.train
+                 : part == "validation" ? files.validation
+                                        : files.test;
+    role.assign(1, *file);
   };
   add("train", source.train_file);
   add("validation", source.validation_file);
