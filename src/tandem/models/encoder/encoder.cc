@@ -112,7 +112,8 @@ void Encoder::count_products(double rows, double keys, bool first_row, LayerRang
     const double out = first_row && l >= last_mixing_ ? 1 : rows;
     layer(l).count_products({.rows = in, .keys = keys, .output_rows = out}, add);
   }
-  if (projection_ && layers.begin == 0) add("embeddings project", weights_of(*projection_) * rows);
+  if (projection_ && layers.begin == 0 && layers.end > 0)
+    add("embeddings project", weights_of(*projection_) * rows);
 }
 
 void Encoder::count_shared_products(std::size_t longest, LayerRange layers,

@@ -101,7 +101,8 @@ class Encoder {
   // The layer at which backward ends; num_layers() if none is reached.
   std::size_t lowest_trained() const;
   // As Layer::count_products(), of these layers, for a sequence with `rows` rows, `keys` of them
-  // real tokens. first_row: the head reads the first row alone.
+  // real tokens. The projection of embeddings counts with layer 0. first_row: the head reads the
+  // first row alone.
   void count_products(double rows, double keys, bool first_row, LayerRange layers,
                       Layer::AddProducts add) const;
   // As Layer::count_shared_products(), of these layers.

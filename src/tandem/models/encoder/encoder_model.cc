@@ -27,6 +27,17 @@ double num_weights(const nn::ParameterLayout& layout) {
   return static_cast<double>(total);
 }
 
+nn::Pass pass_of(const kernels::Context& context, const nn::Weights& weights,
+                 const nn::PackedBatch& batch, const nn::DropoutStream& dropout,
+                 std::span<std::byte> low_rank) {
+  return {.context = context,
+          .weights = weights,
+          .sequences = batch.sequences(),
+          .dropout = dropout,
+          .low_rank_memory = low_rank,
+          .unpooled = batch.unpooled};
+}
+
 // An empty layout: of one zone, or with the sizes of its zones, which the same parameters in a
 // layout of its own give.
 nn::ParameterLayout empty_layout(const ModelConfig& config, const MakeHead& make_head) {
@@ -268,8 +279,7 @@ void EncoderModel::forward(const kernels::Context& context, const nn::Weights& w
   activations.pass_ = ++memory.passes;
   memory.arena.reset();
   plan(memory.arena, {batch.rows(), batch.num_sequences()}, activations);
-  const nn::Pass pass{context, weights,       batch.sequences(), dropout, activations.low_rank_,
-                      {},      batch.unpooled};
+  const nn::Pass pass = pass_of(context, weights, batch, dropout, activations.low_rank_);
   // An observer of linear layers must see their inputs for all rows.
   if (!head_->shape().reads_first_rows || weights.observer != nullptr) {
     encoder_.forward(pass, batch, activations.encoder_, nullptr);
@@ -319,8 +329,7 @@ void EncoderModel::backward(const kernels::Context& context, const nn::Weights& 
                             FunctionRef<void(std::size_t end)> gradient_ready) const {
   check_pass(weights, batch, activations, grad_logits.size());
   check_backward(weights, activations, grads.size());
-  const nn::Pass pass{context, weights,       batch.sequences(), dropout, activations.low_rank_,
-                      {},      batch.unpooled};
+  const nn::Pass pass = pass_of(context, weights, batch, dropout, activations.low_rank_);
   const nn::Gradients gradients{grads, accumulate, head_->shape().shares_word_embeddings};
   const EncoderActivations& encoder = activations.encoder_;
   const bool reads_first_rows = head_->shape().reads_first_rows;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <ostream>
 #include <random>
 #include <tuple>
@@ -15,6 +16,7 @@
 #include "tandem/models/double_model.h"
 #include "tandem/models/encoder/lora_config.h"
 #include "tandem/models/heads/causal_language_head.h"
+#include "tandem/models/heads/pooling_head.h"
 #include "tandem/models/test_models.h"
 
 namespace tandem::models {
@@ -658,6 +660,17 @@ TEST(EncoderModel, CountsParametersOfDecoders) {
                       "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
                       "tie_word_embeddings": true})"),
             596'049'920u);
+}
+
+// Forward, and the gradients of inputs and of weights, 2 operations each. The head has no product.
+TEST(EncoderModel, AProductOfTrainingCountsThreeTimes) {
+  for (const Family* family : all_families()) {
+    const EncoderModel model(tiny_config(*family),
+                             std::bind_front(make_pooling_head, std::vector{Pooling::kMean}, true));
+    double products = 0;
+    model.count_products(8, 8, [&](std::string_view, double number) { products += number; });
+    EXPECT_DOUBLE_EQ(model.training_flops(8, 8), 6 * products) << family->model_type;
+  }
 }
 
 // Attention reads the pairs on and below the diagonal.
