@@ -49,7 +49,7 @@ std::vector<PeakFamily> peak_families(const CpuFeatures& cpu) {
   return families;
 }
 
-const StreamLoops& stream_loops(const CpuFeatures& cpu) {
+const StreamLoops& stream_loops(CpuFeatures cpu) {
   const MachineKernels& machine = machine_kernels();
   const StreamLoops* loops = cpu.avx512 ? machine.avx512.streams
                              : cpu.avx2 ? machine.avx2.streams

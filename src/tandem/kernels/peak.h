@@ -38,6 +38,6 @@ struct StreamLoops {
 };
 
 // With the widest vectors that `cpu` has.
-const StreamLoops& stream_loops(const CpuFeatures& cpu);
+const StreamLoops& stream_loops(CpuFeatures cpu);
 
 }  // namespace tandem::kernels

@@ -331,8 +331,8 @@ std::string dashed(std::string_view name) {
 [[noreturn]] void wrong_usage(const std::string& message) { throw ConfigError(message, true); }
 
 // The flag for a word "--name": the flag of that name, or the only one with that prefix.
-const RunFlag& find_long(const std::string& word) {
-  const std::string name = dashed(std::string_view(word).substr(2));
+const RunFlag& find_long(std::string_view word) {
+  const std::string name = dashed(word.substr(2));
   std::vector<const RunFlag*> candidates;
   for (const RunFlag& flag : kRunFlags) {
     if (flag.name == name) return flag;
