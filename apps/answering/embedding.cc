@@ -70,12 +70,17 @@ std::vector<std::vector<std::int32_t>> Embedder::tokenize(const std::string& pro
                                                           std::span<const std::string> texts,
                                                           std::size_t first_number) {
   std::vector<std::vector<std::int32_t>> ids(texts.size());
-  std::vector<text::Encoding> encodings(static_cast<std::size_t>(tokenizing_.num_threads()));
+  struct OfThread {
+    std::string text;
+    text::Encoding encoding;
+  };
+  std::vector<OfThread> threads(static_cast<std::size_t>(tokenizing_.num_threads()));
   const std::size_t room = max_tokens() - text::SequenceTemplate::kSpecialTokensOfOne;
   tokenizing_.parallel_for(texts.size(), [&](std::size_t i, int thread) {
-    text::Encoding& encoding = encodings[static_cast<std::size_t>(thread)];
+    auto& [text, encoding] = threads[static_cast<std::size_t>(thread)];
+    text.assign(prompt).append(texts[i]);
     try {
-      model_.tokenizer().encode(prompt + texts[i], encoding);
+      model_.tokenizer().encode(text, encoding);
     } catch (const DataError& error) {
       raise<DataError>("text {}: {}", first_number + i, error.what());
     }

@@ -56,9 +56,8 @@ class Embedder {
   std::size_t size() const { return size_; }
   // Embeddings [texts, size()], f32, in the order of the texts, with `prompt` in front of each. A
   // text's embedding has the same bits whatever is computed with it. Texts longer than the limit
-  // are truncated. Throws DataError
-  // that names the text, counted from `first_number`, if it is not UTF-8, and Interrupted. For
-  // one thread at a time.
+  // are truncated. Throws DataError that names the text, counted from `first_number`, if it is not
+  // UTF-8, and Interrupted. For one thread at a time.
   std::vector<float> embed(const std::string& prompt, std::span<const std::string> texts,
                            std::size_t first_number, const std::stop_token& cancelled = {});
   // The same bits for a request. Several threads may ask at once; each tokenizes its own texts.

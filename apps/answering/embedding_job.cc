@@ -22,8 +22,8 @@ std::string embedder_job(const FoundModel& found, const Embedder& embedder, std:
   return fmt::format("model={}, {}\nprompt={}{}\nmax_seq_length={}\nbf16={}\n",
                      std::filesystem::absolute(weights).string(), file_version(weights),
                      nlohmann::json(prompt).dump(),
-                     embedder.files().include_prompt ? "" : ", not pooled", embedder.max_tokens(),
-                     bf16);
+                     embedder.files().include_prompt || prompt.empty() ? "" : ", not pooled",
+                     embedder.max_tokens(), bf16);
 }
 
 }  // namespace tandem::apps

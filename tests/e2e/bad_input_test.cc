@@ -280,6 +280,26 @@ TEST_F(BadInput, KernelsThatCannotRunTheJob) {
               HasSubstr("TANDEM_CPU_FEATURES: there is no feature 'sse9'; there are none, avx2"));
 }
 
+// The message has the name of the output, not that of the file that becomes it.
+TEST_F(BadInput, DiskFullDuringEmbeddings) {
+  const fs::path disk = path("disk");
+  fs::create_directories(disk);
+  std::string lines;
+  for (int i = 0; i < 400; ++i) lines += fmt::format("Ship {} sails.\n", i);
+  const std::string texts = file("texts.txt", lines);
+  if (::mount("none", disk.c_str(), "tmpfs", 0, "size=64k") != 0)
+    GTEST_SKIP() << "needs the right to mount a tmpfs";
+  const std::string output = (disk / "x.npy").native();
+  const ProcessResult result =
+      testing::run({kProgram, "embed", "--model", (kDemo / "model").native(), "--file", texts,
+                    "--output", output},
+                   {{"OMP_NUM_THREADS", "1"}});
+  ::umount(disk.c_str());
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("cannot write '" + output + "': No space left on device; make room there"));
+}
+
 TEST_F(BadInput, DiskFullDuringACheckpoint) {
   const fs::path disk = path("out");
   fs::create_directories(disk);

@@ -167,5 +167,27 @@ TEST_F(PoolingHeadTest, TheFirstTokenAloneIsThatOfAllPoolings) {
   }
 }
 
+// Behind a prompt the first token is not a first row, so the encoder computes all rows.
+TEST_F(PoolingHeadTest, TheFirstTokenBehindAPromptIsThatOfAllPoolings) {
+  const ModelConfig config = tiny_config(kBert);
+  const auto with = [&](std::vector<Pooling> poolings, bool include_prompt) {
+    return TestModel(config, 7,
+                     std::bind_front(make_pooling_head, std::move(poolings), include_prompt));
+  };
+  TestContext context;
+  auto batch = tiny_batch(false);
+  batch.unpooled = {2, 0, 1};
+  const auto of = [&](const TestModel& model) {
+    return infer(context, model, nn::Precision::kFloat32, batch);
+  };
+  const auto alone = of(with({Pooling::kCls}, /*include_prompt=*/false));
+  const auto both = of(with({Pooling::kCls, Pooling::kMean}, /*include_prompt=*/false));
+  for (std::size_t text = 0; text < 3; ++text) {
+    for (std::size_t c = 0; c < config.hidden_size; ++c)
+      EXPECT_EQ(alone[text * config.hidden_size + c], both[2 * text * config.hidden_size + c]);
+  }
+  EXPECT_THROW(of(with({Pooling::kCls}, /*include_prompt=*/true)), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace tandem::models
