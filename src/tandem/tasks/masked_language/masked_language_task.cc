@@ -93,12 +93,10 @@ std::size_t MaskedLanguageTask::plan_head(std::size_t rows, models::PassKind kin
   return more;
 }
 
-// Hidden states and their gradient are needed in addition to the activations.
 std::size_t MaskedLanguageTask::plan_training(std::size_t batch_size, std::size_t max_rows) {
   head_bytes_ = 0;
   return EncoderTask::plan_training(batch_size, max_rows) +
-         plan_head(max_rows, options().training_kind()) +
-         2 * sizeof(float) * model().num_logits(max_rows, 0);
+         plan_head(max_rows, options().training_kind());
 }
 
 std::size_t MaskedLanguageTask::plan_calibration(std::size_t batch_size) {
