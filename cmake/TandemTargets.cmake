@@ -21,12 +21,11 @@
 # tandem_optimize_test_sources(a_test.cc …)
 #   compiles these sources of such programs with -O1, for tests that make and compare millions of numbers themselves.
 
-# Tests take slots, of which scripts/run_tests.sh gives ten to two cores: one that computes takes three, one whose threads keep two cores
-# busy six, one that waits one, and one that asserts milliseconds five. ctest starts those of high COST first, so that these have only one
-# another for company.
+# Tests take slots, of which scripts/run_tests.sh gives ten to two cores: one that computes takes three, one that waits one, and one that
+# asserts milliseconds four. ctest starts those of high COST first, so that the last kind has only its like and waiting tests for company,
+# and a long test has others beside it. None takes more: small tests would take the slots for which it waits.
 set(TANDEM_SLOTS 3)
-set(TANDEM_SLOTS_OF_TWO_CORES 6)
-set(TANDEM_SLOTS_OF_QUIET 5)
+set(TANDEM_SLOTS_OF_QUIET 4)
 set(TANDEM_SLOTS_OF_WAITING 1)
 
 option(TANDEM_UNITY "Compile the sources of a target in groups" OFF)
@@ -232,6 +231,6 @@ function(tandem_add_cpu_class_tests name)
   foreach(class ${ARG_CLASSES})
     add_test(NAME ${name}_as_${class}
       COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/run_as_cpu_class.py ${emulated} ${class} $<TARGET_FILE:${name}> --gtest_brief=1 --gtest_filter=${ARG_FILTER})
-    set_tests_properties(${name}_as_${class} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77 PROCESSORS ${TANDEM_SLOTS_OF_TWO_CORES})
+    set_tests_properties(${name}_as_${class} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77 PROCESSORS ${TANDEM_SLOTS} COST 90)
   endforeach()
 endfunction()

@@ -199,7 +199,7 @@ class KilledEmbed : public Embed {
   void expect_resumed(const std::string& precision) const;
 };
 void KilledEmbed::expect_resumed(const std::string& precision) const {
-  const std::string file = lines_file(many_texts(6000), "texts");
+  const std::string file = lines_file(many_texts(3000), "texts");
   const std::string model = (kDemo / "model").native();
   const auto command = [&](const char* output) {
     return Words{kProgram,      "embed",  "--model",  model,
@@ -231,7 +231,7 @@ TEST_F(KilledEmbed, IsResumedBeforeItsRangesAreKnown) { expect_resumed("int8"); 
 
 // JSON lines and Parquet files of a killed call have the bytes of a whole one, too.
 TEST_F(KilledEmbed, OtherFilesAreResumedFromTheirRows) {
-  const std::string file = lines_file(many_texts(6000), "texts");
+  const std::string file = lines_file(many_texts(3000), "texts");
   for (const char* name : {"killed.jsonl", "killed.parquet"}) {
     const auto command = [&](const std::string& output) {
       return Words{kProgram,         "embed", "--model",  (kDemo / "model").native(),
@@ -278,7 +278,7 @@ class EmbedByRanks : public Embed {
 
 // Shares of unequal sizes, ranks without a line, and every kind of file.
 TEST_F(EmbedByRanks, TheFileIsThatOfOneRank) {
-  for (const std::size_t lines : {2500u, 2u}) {
+  for (const std::size_t lines : {700u, 2u}) {
     const std::string file = lines_file(many_texts(lines), "texts");
     for (const auto& [name, more] : {std::pair<std::string, Words>("floats.npy", {}),
                                      {"bytes.npy", {"--precision", "int8"}},
@@ -297,7 +297,7 @@ TEST_F(EmbedByRanks, TheFileIsThatOfOneRank) {
 
 // Ranks that were killed continue behind their rows.
 TEST_F(EmbedByRanks, KilledRanksResume) {
-  const std::string file = lines_file(many_texts(9000), "texts");
+  const std::string file = lines_file(many_texts(4000), "texts");
   run_ok(command(file, "one.npy", {}));
   const auto partial = [&](int rank) {
     return path(fmt::format("killed.npy.rows-{}-of-2.partial", rank));

@@ -72,9 +72,15 @@ class Memory : public JobTest {
 TEST_F(Memory, ThePlanHolds) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
   constexpr double kProgramMib = 5;
-  const Words larger_batches = {
-      "--max_train_samples", "400", "--per_device_train_batch_size", "48", "--overwrite_output_dir",
-      "--save_strategy",     "no"};
+  const Words larger_batches = {"--max_train_samples",
+                                "400",
+                                "--per_device_train_batch_size",
+                                "48",
+                                "--max_steps",
+                                "3",
+                                "--overwrite_output_dir",
+                                "--save_strategy",
+                                "no"};
   for (const int ranks : {1, 2}) {
     for (const Words& flags :
          {Words{}, Words{"--bf16"}, Words{"--gradient_checkpointing"},

@@ -123,7 +123,7 @@ def trainer_loads_with_two_ranks():
 
 
 def resume_with_trainer(folder, options):
-    """Run by a process of its own per rank: the Trainer from checkpoint-10, its weights and learning rates left in folder/trainer."""
+    """The Trainer from checkpoint-10, its weights and learning rates left in folder/trainer; several ranks are processes of their own."""
     import hf_reference
 
     torch.set_num_threads(1)
@@ -145,6 +145,7 @@ def resume_with_trainer(folder, options):
         train_dataset=hf_reference.training_inputs(features),
         processing_class=tokenizer,
     )
+    trainer.remove_callback(transformers.PrinterCallback)
     trainer.train(resume_from_checkpoint=str(checkpoint))
     if trainer.is_world_process_zero():
         trainer.save_model()
@@ -314,8 +315,11 @@ def check_cases(tandem, scratch, only):
             continue
         folder = pathlib.Path(scratch) / f"case-{number}"
         train_with_tandem(tandem, folder, ranks, options)
-        launcher = [] if ranks == 1 else ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
-        run([sys.executable, *launcher, __file__, "--trainer", folder, json.dumps(options)])
+        if ranks == 1:
+            resume_with_trainer(folder, options)
+        else:
+            launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
+            run([sys.executable, *launcher, __file__, "--trainer", folder, json.dumps(options)])
         good &= compare(name, folder)
     for name in skipped:
         print(

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "parity/training_run.h"
 #include "support/golden_files.h"
@@ -128,7 +129,10 @@ std::vector<std::string> other_ways_in_bf16(const nn::ParameterLayout& layout,
 // --- the tests ---
 
 TEST_F(Trajectory, OneRankFloat32AndBfloat16) {
-  const std::int64_t f32_steps = kSanitized ? 2 : 10, bf16_steps = kSanitized ? 2 : 5;
+  // With hidden instructions (tools/run_as_cpu_class.py) f32 has the same bits as without a limit.
+  const bool repeats_f32 = std::getenv("TANDEM_CPU_FEATURES") != nullptr;
+  const std::int64_t bf16_steps = kSanitized ? 2 : 5;
+  const std::int64_t f32_steps = kSanitized || repeats_f32 ? bf16_steps : 10;
   std::vector<float> initial, f32;
   train_f32(1, f32_steps,
             [&](std::int64_t step, const nn::ParameterLayout&, std::span<const float> weights) {

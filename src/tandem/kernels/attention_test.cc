@@ -157,10 +157,8 @@ TEST(Attention, WindowsAgreeWithTheReference) {
 TEST(Attention, SharedKeysAgreeWithTheReference) {
   for (const Shape& shape : kGroupedShapes) {
     for (const Window& window : {Window{}, Window::causal(), Window{16, 0}, Window{3, 40}}) {
-      for (const float p : {0.0f, 0.1f}) {
-        compare_all<float>(shape, p, Bias::kNone, window);
-        compare_all<bfloat16>(shape, p, Bias::kNone, window);
-      }
+      compare_all<float>(shape, /*p=*/0.1f, Bias::kNone, window);
+      compare_all<bfloat16>(shape, /*p=*/0.1f, Bias::kNone, window);
     }
   }
 }
