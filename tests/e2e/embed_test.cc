@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -191,6 +192,17 @@ TEST_F(Embed, ATextHasTheSameBitsWhateverIsComputedWithIt) {
   std::vector<float> row(size);
   std::memcpy(row.data(), array.data() + 128 + 41 * size * sizeof(float), size * sizeof(float));
   for (std::size_t k = 0; k < size; ++k) EXPECT_EQ(static_cast<float>(alone[0][k]), row[k]) << k;
+}
+
+// Texts are read while others are computed. An error waits for those before it.
+TEST_F(Embed, TextsBeforeAnErrorAreWritten) {
+  auto texts = many_texts(2500);
+  texts[2300] = "Kim \xff sails";
+  const ProcessResult result = run({kProgram, "embed", "--model", (kDemo / "model").native(),
+                                    "--file", lines_file(texts, "texts"), "--json"});
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("text 2301"));
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 2048);
 }
 
 // A kill leaves whole rows; the next call computes the others.
