@@ -15,7 +15,6 @@
 #include "apps/answering/embedding.h"
 #include "apps/answering/embedding_job.h"
 #include "apps/answering/embedding_output.h"
-#include "apps/answering/embedding_stream.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "apps/command/count_line.h"
@@ -310,6 +309,10 @@ struct Work {
   Embedder& embedder;
   Texts& texts;
   const std::string& job;
+
+  std::vector<float> embed(std::span<const std::string> some, std::size_t first_number) const {
+    return embedder.embed(embedder.prompt(), some, first_number);
+  }
 };
 
 OutputOptions output_options(const Options& options) {
@@ -320,23 +323,23 @@ void embed_at_once(const Work& work) {
   const Options& options = work.options;
   const EmbeddingFormat format{options.precision, work.embedder.size(),
                                calibrate(options, work.embedder)};
-  const auto output = open_output(output_options(options), work.job, format);
+  const auto output =
+      open_output(output_options(options), work.job, format, work.embedder.threads());
   const std::size_t before = output->rows_before();
   note_resume(options.output, before);
   work.texts.skip(before);
   CountLine progress("tandem embed", "texts", before);
-  std::size_t written = before;
-  const auto read = [&] { return work.texts.next(); };
-  const auto write = [&](std::span<const std::string> some, std::span<const float> embeddings) {
-    output->write(some, embeddings);
-    progress.show(written += some.size());
-  };
-  const std::size_t all = before + embed_stream(work.embedder, before + 1, {read, write});
-  if (all == 0)
+  std::size_t done = 0;
+  for (auto some = work.texts.next(); !some.empty(); some = work.texts.next()) {
+    output->write(some, work.embed(some, before + done + 1));
+    done += some.size();
+    progress.show(before + done);
+  }
+  if (before + done == 0)
     raise<DataError>("{} has no text in it; expected one on each line", work.texts.source());
-  if (format.lacks_ranges()) warn_of_few(all, "");
+  if (format.lacks_ranges()) warn_of_few(before + done, "");
   output->commit();
-  if (options.texts.empty()) progress.finish(all);
+  if (options.texts.empty()) progress.finish(before + done);
 }
 
 // The lines of the own share.
@@ -346,21 +349,15 @@ void embed_share(const Work& work, const Ranks& ranks, EmbeddingShare& share) {
   if (ranks.is_first()) note_resume(work.options.output, before);
   work.texts.skip(lines.begin + before);
   CountLine progress("tandem embed", "texts", before);
-  std::size_t missing = lines.size() - before, written = before;
-  const auto read = [&] {
-    if (missing == 0) return std::vector<std::string>();
-    auto some = work.texts.next(std::min(kTextsAtOnce, missing));
+  std::size_t done = 0;
+  while (before + done < lines.size()) {
+    auto some = work.texts.next(std::min(kTextsAtOnce, lines.size() - before - done));
     if (some.empty()) raise<DataError>("{} has become shorter; run again", work.texts.source());
-    missing -= some.size();
-    return some;
-  };
-  const auto write = [&](std::span<const std::string> some, std::span<const float> embeddings) {
-    share.append(embeddings);
-    written += some.size();
-    if (ranks.is_first()) progress.show(written);
-  };
-  embed_stream(work.embedder, lines.begin + before + 1, {read, write});
-  if (ranks.is_first()) progress.finish(written);
+    share.append(work.embed(some, lines.begin + before + done + 1));
+    done += some.size();
+    if (ranks.is_first()) progress.show(before + done);
+  }
+  if (ranks.is_first()) progress.finish(before + done);
 }
 
 void write_output(const Work& work, std::size_t lines, EmbeddingShare& share) {
@@ -368,7 +365,8 @@ void write_output(const Work& work, std::size_t lines, EmbeddingShare& share) {
   const EmbeddingFormat format{options.precision, work.embedder.size(),
                                calibrate(options, work.embedder)};
   if (format.lacks_ranges()) warn_of_few(lines, "");
-  const auto output = open_output(output_options(options), work.job, format);
+  const auto output =
+      open_output(output_options(options), work.job, format, work.embedder.threads());
   const std::size_t before = output->rows_before();
   Texts texts(options.file);
   texts.skip(before);

@@ -33,7 +33,8 @@ void write_whole(int descriptor, std::string_view bytes) {
 // lines are in PATH.partial until then; an error removes that file.
 class JsonOutput final : public Output {
  public:
-  JsonOutput(const std::string& path, EmbeddingFormat format) : format_(std::move(format)) {
+  JsonOutput(const std::string& path, EmbeddingFormat format, ThreadPool& threads)
+      : format_(std::move(format)), threads_(threads) {
     if (path == "-") {
       output_ = std::make_unique<LineOutput>(STDOUT_FILENO);
       return;
@@ -52,21 +53,11 @@ class JsonOutput final : public Output {
   }
 
   void write(std::span<const std::string> texts, std::span<const float> embeddings) override {
-    for (std::size_t i = 0; i < texts.size(); ++i) {
-      const auto embedding = embeddings.subspan(i * format_.size, format_.size);
-      ordered_json json = {{"text", texts[i]}};
-      if (format_.precision == EmbeddingPrecision::kFloat32) {
-        json["embedding"] = embedding;
-      } else {
-        std::string bytes;
-        append_embeddings(format_, embedding, bytes);
-        for (const char byte : bytes)
-          json["embedding"].push_back(is_signed(format_.precision)
-                                          ? static_cast<signed char>(byte)
-                                          : static_cast<unsigned char>(byte));
-      }
-      *output_ << python_json(json) << '\n';
-    }
+    std::vector<std::string> lines(texts.size());
+    threads_.parallel_for(texts.size(), [&](std::size_t i, int) {
+      lines[i] = line_of(texts[i], embeddings.subspan(i * format_.size, format_.size));
+    });
+    for (const std::string& line : lines) *output_ << line << '\n';
     output_->flush();
     if (!*output_) throw io_error("cannot write", "the output", errno);
   }
@@ -81,9 +72,25 @@ class JsonOutput final : public Output {
  private:
   std::string partial() const { return path_ + ".partial"; }
 
+  std::string line_of(const std::string& text, std::span<const float> embedding) const {
+    ordered_json json = {{"text", text}};
+    if (format_.precision == EmbeddingPrecision::kFloat32) {
+      json["embedding"] = embedding;
+    } else {
+      std::string bytes;
+      append_embeddings(format_, embedding, bytes);
+      for (const char byte : bytes)
+        json["embedding"].push_back(is_signed(format_.precision)
+                                        ? static_cast<signed char>(byte)
+                                        : static_cast<unsigned char>(byte));
+    }
+    return python_json(json);
+  }
+
   std::unique_ptr<std::ostream> output_;
   std::string path_;  // path of a regular file; else empty
   EmbeddingFormat format_;
+  ThreadPool& threads_;
 };
 
 // A pipe gets the number of rows before the rows, so all are kept until the end.
@@ -180,7 +187,7 @@ class NpyOutput final : public Output {
 bool is_npy(const std::string& path) { return path.ends_with(".npy"); }
 
 std::unique_ptr<Output> open_output(const OutputOptions& options, const std::string& job,
-                                    const EmbeddingFormat& format) {
+                                    const EmbeddingFormat& format, ThreadPool& threads) {
   const bool standard = options.path == "-";
   if (!standard && is_npy(options.path))
     return std::make_unique<NpyOutput>(options.path, format, job);
@@ -190,7 +197,7 @@ std::unique_ptr<Output> open_output(const OutputOptions& options, const std::str
   else if (!standard && options.path.ends_with(".parquet"))
     output = std::make_unique<ParquetOutput>(options.path, format);
   else
-    output = std::make_unique<JsonOutput>(options.path, format);
+    output = std::make_unique<JsonOutput>(options.path, format, threads);
   if (!format.lacks_ranges()) return output;
   return std::make_unique<WaitingOutput>(std::move(output), format.size);
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "apps/answering/embedding_output.h"
+#include "tandem/core/thread_pool.h"
 
 namespace tandem::apps {
 
@@ -29,8 +30,9 @@ struct OutputOptions {
 bool is_npy(const std::string& path);
 
 // `job` describes what decides the bytes of a .npy file: a file of another job begins anew. Throws
-// IoError.
+// IoError. `threads` format what is text; they outlive the output, and do nothing else while it
+// writes.
 std::unique_ptr<Output> open_output(const OutputOptions& options, const std::string& job,
-                                    const EmbeddingFormat& format);
+                                    const EmbeddingFormat& format, ThreadPool& threads);
 
 }  // namespace tandem::apps

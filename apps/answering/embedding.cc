@@ -66,9 +66,9 @@ std::size_t Embedder::unpooled_tokens(const std::string& prompt) const {
   return text_classification::num_prompt_tokens(model_.tokenizer(), prompt, max_tokens());
 }
 
-std::vector<std::vector<std::int32_t>> Embedder::ids_of(const std::string& prompt,
-                                                        std::span<const std::string> texts,
-                                                        std::size_t first_number) {
+std::vector<std::vector<std::int32_t>> Embedder::tokenize(const std::string& prompt,
+                                                          std::span<const std::string> texts,
+                                                          std::size_t first_number) {
   std::vector<std::vector<std::int32_t>> ids(texts.size());
   struct OfThread {
     std::string text;
@@ -90,8 +90,7 @@ std::vector<std::vector<std::int32_t>> Embedder::ids_of(const std::string& promp
   return ids;
 }
 
-void Embedder::apply_modules(std::span<const float> pooled, bool normalize,
-                             std::span<float> out) const {
+void Embedder::finish(std::span<const float> pooled, bool normalize, std::span<float> out) const {
   std::vector<float> embedding(pooled.begin(), pooled.end());
   models::apply_modules(files_.modules, embedding);
   embedding.resize(out.size());
@@ -100,10 +99,9 @@ void Embedder::apply_modules(std::span<const float> pooled, bool normalize,
   std::copy(embedding.begin(), embedding.end(), out.begin());
 }
 
-Embedder::Tokenized Embedder::tokenize(const std::string& prompt,
-                                       std::span<const std::string> texts,
-                                       std::size_t first_number) {
-  const auto ids = ids_of(prompt, texts, first_number);
+std::vector<float> Embedder::embed(const std::string& prompt, std::span<const std::string> texts,
+                                   std::size_t first_number, const std::stop_token& cancelled) {
+  const auto ids = tokenize(prompt, texts, first_number);
   // Texts of one length are computed together: threads then end their work together.
   std::vector<std::size_t> order(texts.size());
   std::iota(order.begin(), order.end(), 0);
@@ -113,28 +111,14 @@ Embedder::Tokenized Embedder::tokenize(const std::string& prompt,
   const std::size_t unpooled = unpooled_tokens(prompt);
   for (const std::size_t i : order)
     sequences->add(model_.tokenizer().sequence_template(), ids[i], unpooled);
-  return {std::move(sequences), std::move(order)};
-}
-
-std::vector<float> Embedder::compute(const Tokenized& tokenized) {
-  return model_.logits_of(tokenized.sequences, {});
-}
-
-std::vector<float> Embedder::finish(const Tokenized& tokenized, std::span<const float> outputs) {
-  const std::vector<std::size_t>& order = tokenized.order;
-  const std::size_t width = order.empty() ? 0 : outputs.size() / order.size();
-  std::vector<float> embeddings(order.size() * size_);
+  const std::vector<float> pooled = model_.logits_of(sequences, cancelled);
+  const std::size_t width = texts.empty() ? 0 : pooled.size() / texts.size();
+  std::vector<float> embeddings(texts.size() * size_);
   tokenizing_.parallel_for(order.size(), [&](std::size_t k, int) {
-    apply_modules(outputs.subspan(k * width, width), options_.normalize,
-                  std::span(embeddings).subspan(order[k] * size_, size_));
+    finish(std::span(pooled).subspan(k * width, width), options_.normalize,
+           std::span(embeddings).subspan(order[k] * size_, size_));
   });
   return embeddings;
-}
-
-std::vector<float> Embedder::embed(const std::string& prompt, std::span<const std::string> texts,
-                                   std::size_t first_number) {
-  const Tokenized tokenized = tokenize(prompt, texts, first_number);
-  return finish(tokenized, compute(tokenized));
 }
 
 Embeddings Embedder::answer(std::span<const TextToEmbed> texts, const EmbedRequest& request,
@@ -165,8 +149,8 @@ Embeddings Embedder::answer(std::span<const TextToEmbed> texts, const EmbedReque
   const std::size_t width = pooled.size() / texts.size();
   found.values.resize(texts.size() * found.size);
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    apply_modules(std::span(pooled).subspan(i * width, width), request.normalize,
-                  std::span(found.values).subspan(i * found.size, found.size));
+    finish(std::span(pooled).subspan(i * width, width), request.normalize,
+           std::span(found.values).subspan(i * found.size, found.size));
   }
   return found;
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -11,7 +10,6 @@
 
 #include "apps/answering/inference_model.h"
 #include "tandem/models/heads/sentence_files.h"
-#include "tandem/tasks/token_sequences.h"
 
 namespace tandem::apps {
 
@@ -59,22 +57,9 @@ class Embedder {
   // Embeddings [texts, size()], f32, in the order of the texts, with `prompt` in front of each. A
   // text's embedding has the same bits whatever is computed with it. Texts longer than the limit
   // are truncated. Throws DataError that names the text, counted from `first_number`, if it is not
-  // UTF-8. For one thread at a time.
+  // UTF-8, and Interrupted. For one thread at a time.
   std::vector<float> embed(const std::string& prompt, std::span<const std::string> texts,
-                           std::size_t first_number);
-
-  // The steps of embed(), for callers that compute some texts while they read and write others:
-  // compute() may run in one thread while tokenize() and finish() run in another.
-  struct Tokenized {
-    std::shared_ptr<const tasks::TokenSequences> sequences;  // by length, the longest first
-    std::vector<std::size_t> order;                          // the texts of the sequences
-  };
-  Tokenized tokenize(const std::string& prompt, std::span<const std::string> texts,
-                     std::size_t first_number);
-  // The model's outputs for the sequences.
-  std::vector<float> compute(const Tokenized& tokenized);
-  std::vector<float> finish(const Tokenized& tokenized, std::span<const float> outputs);
-
+                           std::size_t first_number, const std::stop_token& cancelled = {});
   // The same bits for a request. Several threads may ask at once; each tokenizes its own texts.
   // Throws DataError that names the text or the parameter, and Interrupted.
   Embeddings answer(std::span<const TextToEmbed> texts, const EmbedRequest& request,
@@ -85,14 +70,16 @@ class Embedder {
   // The text in front of every text; empty: none.
   const std::string& prompt() const { return prompt_; }
   std::size_t max_tokens() const;
+  // Idle while embed() does not run.
+  ThreadPool& threads() { return tokenizing_; }
 
  private:
-  std::vector<std::vector<std::int32_t>> ids_of(const std::string& prompt,
-                                                std::span<const std::string> texts,
-                                                std::size_t first_number);
+  std::vector<std::vector<std::int32_t>> tokenize(const std::string& prompt,
+                                                  std::span<const std::string> texts,
+                                                  std::size_t first_number);
   // Tokens of a prompt that are left out of the pooling.
   std::size_t unpooled_tokens(const std::string& prompt) const;
-  void apply_modules(std::span<const float> pooled, bool normalize, std::span<float> out) const;
+  void finish(std::span<const float> pooled, bool normalize, std::span<float> out) const;
 
   EmbedOptions options_;
   models::SentenceFiles files_;
