@@ -290,7 +290,7 @@ class EmbedByRanks : public Embed {
 
 // Shares of unequal sizes, ranks without a line, and every kind of file.
 TEST_F(EmbedByRanks, TheFileIsThatOfOneRank) {
-  for (const std::size_t lines : {700u, 2u}) {
+  for (const std::size_t lines : {1300u, 2u}) {
     const std::string file = lines_file(many_texts(lines), "texts");
     for (const auto& [name, more] : {std::pair<std::string, Words>("floats.npy", {}),
                                      {"bytes.npy", {"--precision", "int8"}},

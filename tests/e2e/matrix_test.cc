@@ -53,11 +53,9 @@ void PrintTo(const Cell& cell, std::ostream* out) { *out << name_of(cell); }
 
 std::vector<Cell> all_cells() {
   std::vector<Cell> cells;
-  bool first = false;
-  for (const char* task : kTasks) {
-    bool adapters = first = !first;
-    for (const models::Family* family : models::families())
-      cells.push_back({task, family, adapters = !adapters});
+  for (std::size_t task = 0; task < std::size(kTasks); ++task) {
+    for (std::size_t family = 0; family < models::families().size(); ++family)
+      cells.push_back({kTasks[task], models::families()[family], (task + family) % 2 == 1});
   }
   return cells;
 }
