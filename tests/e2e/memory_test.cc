@@ -216,6 +216,46 @@ TEST_F(Memory, ThePlanHoldsForLargeContrasts) {
   }
 }
 
+// A corpus larger than the memory of its job: hashing, reading, and training on its tokens map
+// files whose pages do not stay, the first time and with kept tokens.
+TEST_F(Memory, ThePlanHoldsForLargeCorpora) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory is larger than the job's";
+  constexpr std::size_t kBytes = std::size_t{96} << 20;
+  constexpr double kMost = 90;  // MiB, less than the text and than its tokens
+  std::string text;
+  for (std::size_t line = 0; text.size() < kBytes; ++line)
+    text +=
+        fmt::format("{} the ferry of the island sails at seven, and comes back at nine\n", line);
+  write_file(path("corpus.txt"), text);
+  const Words command = {kProgram,
+                         "run_mlm",
+                         "--model_name_or_path",
+                         (kDemo / "model").native(),
+                         "--train_file",
+                         path("corpus.txt").native(),
+                         "--do_train",
+                         "--max_steps",
+                         "20",
+                         "--max_seq_length",
+                         "64",
+                         "--validation_split_percentage",
+                         "0",
+                         "--save_strategy",
+                         "no",
+                         "--overwrite_output_dir",
+                         "--output_dir",
+                         path("job").native()};
+  for (const char* tokens : {"made", "kept"}) {
+    SCOPED_TRACE(tokens);
+    const ProcessResult result =
+        run(command, {{"TANDEM_FEATURE_CACHE", path("cache").native()}, {"OMP_NUM_THREADS", "2"}});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const auto [planned, used] = planned_and_used(unwrapped(result.out));
+    EXPECT_LT(planned, kMost);
+    EXPECT_LT(used, kMost);
+  }
+}
+
 // The line has the excess of used over planned memory.
 TEST_F(Memory, MoreThanPlannedHasAPlus) {
   static const std::regex kLine(

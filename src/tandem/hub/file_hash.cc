@@ -6,35 +6,67 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/mappings.h"
 
 namespace tandem::hub {
 namespace {
 
-std::string digest(const EVP_MD* kind, std::string_view prefix, std::span<const std::byte> bytes) {
+class Digest {
+ public:
+  explicit Digest(const EVP_MD* kind) : context_(EVP_MD_CTX_new()) {
+    require(context_ != nullptr && EVP_DigestInit_ex(context_.get(), kind, nullptr) == 1);
+  }
+  void add(std::span<const std::byte> bytes) {
+    require(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1);
+  }
+  void add(const MappedFile& file) {
+    visit_and_release(file.bytes(), [this](std::span<const std::byte> piece) { add(piece); });
+  }
+  // Ends the digest.
+  std::string text() {
+    unsigned char result[EVP_MAX_MD_SIZE];
+    unsigned int size = 0;
+    require(EVP_DigestFinal_ex(context_.get(), result, &size) == 1);
+    std::string digits;
+    for (unsigned int i = 0; i < size; ++i) digits += fmt::format("{:02x}", result[i]);
+    return digits;
+  }
+
+ private:
   struct Free {
     void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
   };
-  const std::unique_ptr<EVP_MD_CTX, Free> context(EVP_MD_CTX_new());
-  unsigned char result[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  TANDEM_CHECK(context != nullptr && EVP_DigestInit_ex(context.get(), kind, nullptr) == 1 &&
-                   EVP_DigestUpdate(context.get(), prefix.data(), prefix.size()) == 1 &&
-                   EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) == 1 &&
-                   EVP_DigestFinal_ex(context.get(), result, &size) == 1,
-               "OpenSSL cannot hash");
-  std::string text;
-  for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", result[i]);
-  return text;
+  static void require(bool done) { TANDEM_CHECK(done, "OpenSSL cannot hash"); }
+
+  std::unique_ptr<EVP_MD_CTX, Free> context_;
+};
+
+// `Content`: bytes, or a mapped file.
+template <class Content>
+std::string sha256_text(const Content& content) {
+  Digest digest(EVP_sha256());
+  digest.add(content);
+  return digest.text();
+}
+
+template <class Content>
+std::string git_blob_text(std::size_t size, const Content& content) {
+  std::string prefix = fmt::format("blob {}", size);
+  prefix += '\0';
+  Digest digest(EVP_sha1());
+  digest.add(std::as_bytes(std::span(prefix)));
+  digest.add(content);
+  return digest.text();
 }
 
 }  // namespace
 
-std::string sha256(std::span<const std::byte> bytes) { return digest(EVP_sha256(), "", bytes); }
+std::string sha256(std::span<const std::byte> bytes) { return sha256_text(bytes); }
+
+std::string sha256_of(const std::filesystem::path& file) { return sha256_text(MappedFile(file)); }
 
 std::string git_blob_sha1(std::span<const std::byte> bytes) {
-  std::string prefix = fmt::format("blob {}", bytes.size());
-  prefix += '\0';
-  return digest(EVP_sha1(), prefix, bytes);
+  return git_blob_text(bytes.size(), bytes);
 }
 
 bool matches_etag(const std::filesystem::path& file, const std::string& etag, std::string& found) {
@@ -42,7 +74,7 @@ bool matches_etag(const std::filesystem::path& file, const std::string& etag, st
   const bool hexadecimal = etag.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!hexadecimal || (etag.size() != 64 && etag.size() != 40)) return true;
   const MappedFile content(file);
-  found = etag.size() == 64 ? sha256(content.bytes()) : git_blob_sha1(content.bytes());
+  found = etag.size() == 64 ? sha256_text(content) : git_blob_text(content.bytes().size(), content);
   return found == etag;
 }
 

@@ -10,6 +10,8 @@ namespace tandem::hub {
 
 // 64 hexadecimal digits.
 std::string sha256(std::span<const std::byte> bytes);
+// The same of a regular file, which may be larger than memory. Throws IoError.
+std::string sha256_of(const std::filesystem::path& file);
 // The output of `git hash-object`, 40 digits: the SHA-1 of "blob <size>\0" and the bytes.
 std::string git_blob_sha1(std::span<const std::byte> bytes);
 

@@ -30,9 +30,8 @@ std::string sha256_of_weights(const std::filesystem::path& directory) {
 
 std::string describe_inputs(const tasks::JobTask& task, const Model& model) {
   const std::filesystem::path program = own_binary();
-  std::string text = fmt::format(
-      "program=tandem {} {}\n", TANDEM_VERSION,
-      program.empty() ? "of an unknown build" : hub::sha256(MappedFile(program).bytes()));
+  std::string text = fmt::format("program=tandem {} {}\n", TANDEM_VERSION,
+                                 program.empty() ? "of an unknown build" : hub::sha256_of(program));
   const auto keys = nlohmann::json::parse(task.model_config().to_json(task.architecture()));
   for (const auto& [key, value] : keys.items()) {
     if (key == "_name_or_path") continue;  // a name, which may be a local folder

@@ -95,6 +95,8 @@ MemoryPlan plan_memory(const trainer::TrainingArguments& training, const kernels
     plan.activations = task.of_job.plan_training(
         static_cast<std::size_t>(training.per_device_train_batch_size), plan.batch_rows);
     plan.activations += step_bytes(training, gradients, task.of_trainer);
+    // The order of an epoch.
+    plan.activations += task.of_trainer.num_train_features() * sizeof(std::uint32_t);
   } else {
     plan.node.gradients = 0;  // untouched address space
     plan.node.messages = plan.node.own_roots = 0;

@@ -286,6 +286,7 @@ BatchSize EncoderTask::load_train_batch(std::span<const std::uint32_t> features,
   set_group_samples(features, first_sample, batch);
   alter_batch(std::nullopt, features, batch);
   load_labels(features, batch);
+  train_->release();
   return {.real_tokens =
               std::accumulate(batch.key_count.begin(), batch.key_count.end(), std::size_t{0}),
           .computed_tokens = batch.rows(),
@@ -331,6 +332,7 @@ void EncoderTask::predict(const kernels::Context& context, const nn::Weights& we
   const std::span features = std::span(set.order).subspan(begin, end - begin);
   fill_batch(*set.sequences, features, options_.padding, 0, inference_->batch);
   alter_batch(split, features, inference_->batch);
+  set.sequences->release();
   const std::size_t size = model_.num_logits(inference_->batch);
   output.resize(output.size() + size);
   model_.forward(context, weights, inference_->batch, {}, inference_->activations,

@@ -73,8 +73,7 @@ std::string tokenizer_key(const fs::path& directory) {
 std::string content_key(std::string_view name, std::span<const fs::path> files) {
   std::string key;
   for (const fs::path& file : files) {
-    key += fmt::format("{}: {} {}\n", name, file.extension().string(),
-                       hub::sha256(MappedFile(file).bytes()));
+    key += fmt::format("{}: {} {}\n", name, file.extension().string(), hub::sha256_of(file));
   }
   return key;
 }

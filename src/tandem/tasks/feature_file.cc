@@ -9,6 +9,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/mappings.h"
 
 namespace tandem::tasks {
 namespace {
@@ -133,7 +134,10 @@ FeatureFields FeatureFields::parse(FieldBytes bytes, std::shared_ptr<const void>
   std::memcpy(&trailer, bytes.last(sizeof(trailer)).data(), sizeof(trailer));
   if (trailer.magic != kMagic || trailer.file_bytes != bytes.size())
     fail(fmt::format("cut off or changed, found {} bytes", bytes.size()));
-  if (checksum(0, bytes.first(bytes.size() - kChecksumBytes)) != trailer.checksum) {
+  std::uint64_t found = 0;
+  visit_and_release(bytes.first(bytes.size() - kChecksumBytes),
+                    [&](FieldBytes piece) { found = checksum(found, piece); });
+  if (found != trailer.checksum) {
     fail("its checksum is wrong: it was changed, or not written to its end");
   }
   // A right checksum does not authenticate the file: sizes may still be anything.

@@ -101,6 +101,7 @@ Fingerprint::Fingerprint(const TokenSequences& sequences, Padding padding) {
   const std::array<std::uint64_t, 2> settings{static_cast<std::uint64_t>(padding),
                                               sequences.max_seq_length()};
   add(settings);
+  constexpr std::size_t kReleased = 4096;  // sequences, some megabytes
   std::vector<std::int32_t> ids, types;
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     ids.clear();
@@ -111,6 +112,7 @@ Fingerprint::Fingerprint(const TokenSequences& sequences, Padding padding) {
     add(types);
     if (const std::size_t unpooled = sequences.num_unpooled_tokens(i); unpooled > 0)
       add(std::array{unpooled});
+    if (i % kReleased == 0) sequences.release();
   }
 }
 

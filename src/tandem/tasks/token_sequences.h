@@ -41,6 +41,9 @@ class TokenSequences {
   // Appends the num_real_tokens(i) tokens of sequence i, and as many token types.
   virtual void append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
                              std::vector<std::int32_t>& types) const = 0;
+  // Releases the pages of tokens that were read from a large file, so that reading all of them
+  // takes little memory. For every batch; nothing for other tokens.
+  virtual void release() const {}
 };
 
 // Rows that each sequence of a batch of these sequences has; 0: as many as it has tokens (kNone).

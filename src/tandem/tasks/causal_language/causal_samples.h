@@ -32,6 +32,7 @@ class Blocks final : public CausalSequences {
                      std::vector<std::int32_t>& types) const override {
     pieces_.append_tokens(i, ids, types);
   }
+  void release() const override { pieces_.release(); }
   void append_labels(std::size_t i, std::vector<std::uint8_t>& labels) const override {
     labels.resize(labels.size() + num_real_tokens(i), 1);
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tandem/core/mappings.h"
+
 namespace tandem::corpus {
 
 void TextPieces::append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
@@ -10,6 +12,11 @@ void TextPieces::append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
   for (const std::uint32_t token : tokens)
     ids.push_back(static_cast<std::int32_t>(token & StoredToken::kIdMask));
   types.resize(types.size() + tokens.size(), 0);
+}
+
+void TextPieces::release() const {
+  constexpr std::size_t kLargeBytes = std::size_t{64} << 20;
+  if (tokens_.size_bytes() >= kLargeBytes) release_pages(std::as_bytes(tokens_.view()));
 }
 
 void TextPieces::read(std::size_t i, TextPiece& piece) const {

@@ -47,6 +47,7 @@ class TextPieces final : public tasks::TokenSequences {
   // The tokens of piece i; all types are 0.
   void append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
                      std::vector<std::int32_t>& types) const override;
+  void release() const override;
   // Piece i, into memory that is reused.
   void read(std::size_t i, TextPiece& piece) const;
   TextPiece piece(std::size_t i) const;

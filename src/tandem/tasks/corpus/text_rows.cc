@@ -9,6 +9,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/core/mappings.h"
 #include "tandem/core/text_file.h"
 #include "tandem/data/read_rows.h"
 #include "tandem/formats/table.h"
@@ -22,6 +23,8 @@ using formats::Column;
 constexpr std::string_view kLines = ".txt";
 // Tokenizing a row takes about fifty times its bytes.
 constexpr std::size_t kMaxRowBytes = std::size_t{64} << 20;
+// Pages of a file that were read are released in stretches of so many bytes.
+constexpr std::size_t kKeptBytes = std::size_t{4} << 20;
 
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -93,6 +96,7 @@ class TextRows::LineFile final : public File {
   bool next(std::vector<std::string_view>& texts, std::size_t bytes) override {
     if (lines_.at_end()) return false;
     const std::size_t begin = lines_.position();
+    release_before(begin);
     altered_.clear();
     do {
       texts.push_back(row(lines_.next()));
@@ -104,7 +108,10 @@ class TextRows::LineFile final : public File {
 
   std::uint64_t count() override {
     std::uint64_t rows = 0;
-    for (; !lines_.at_end(); ++rows) lines_.next();
+    for (; !lines_.at_end(); ++rows) {
+      lines_.next();
+      release_before(lines_.position());
+    }
     return rows;
   }
 
@@ -115,10 +122,16 @@ class TextRows::LineFile final : public File {
     if (end == "\n") return {line.data(), line.size() + 1};
     return altered_.emplace_back(line).append("\n");
   }
+  void release_before(std::size_t position) {
+    if (position - released_ < kKeptBytes) return;
+    release_pages(file_.bytes().subspan(released_, position - released_));
+    released_ = position;
+  }
 
   const MappedFile file_;
   const LineBreaks breaks_;
   Lines lines_;
+  std::size_t released_ = 0;         // the pages of so many bytes are not kept in memory
   std::deque<std::string> altered_;  // rows of the last block that the file has with other breaks
 };
 
@@ -175,6 +188,11 @@ class TextRows::TableFile final : public File {
       }
     } while (table_.num_rows == 0);
     const Column& column = table_.columns.front();
+    for (const std::string_view text : column.texts) read_ += text.size();
+    if (read_ >= kKeptBytes) {
+      release_pages(file_.bytes());
+      read_ = 0;
+    }
     const bool texts = column.kind == Column::Kind::kText;
     if (!texts && (column.kind != Column::Kind::kOther || column.is_unreadable())) {
       raise<DataError>("{}: column \"{}\" has the type {}, expected text", source_->location(0),
@@ -189,6 +207,7 @@ class TextRows::TableFile final : public File {
   formats::Table table_;
   std::uint64_t table_begin_ = 0;  // the first row of the table
   std::size_t used_ = 0;           // rows of the table that were given
+  std::size_t read_ = 0;           // bytes of texts since pages were released
 };
 
 // Adds the file's name to the error.
