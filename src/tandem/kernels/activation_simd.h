@@ -81,8 +81,11 @@ struct Tanh {
 template <class V, class Function, class T>
 void activate(std::size_t count, const T* x, T* y) {
   for_each_vector<V>(
-      count, [&](auto at)
-                 __attribute__((always_inline)) { at.store(Function::value(at.load(x)), y); });
+      count, [&](auto at) __attribute__((always_inline)) {
+        fetch_ahead(at, x);
+        claim_ahead(at, y);
+        at.store(Function::value(at.load(x)), y);
+      });
 }
 
 template <class V, class Function, class T>
@@ -90,6 +93,10 @@ void activate_backward(std::size_t count, const T* x, const T* grad_y, T* grad_x
   for_each_vector<V>(
       count, [&](auto at) __attribute__((always_inline)) {
         V value;
+        fetch_ahead(at, x);
+        fetch_ahead(at, grad_y);
+        claim_ahead(at, grad_x);
+        if (y != nullptr) claim_ahead(at, y);
         at.store(at.load(grad_y) * Function::derivative(at.load(x), value), grad_x);
         if (y != nullptr) at.store(value, y);
       });
@@ -132,6 +139,9 @@ template <class V, class Function, class T>
 void gate(std::size_t count, const T* x, const T* gate, T* y) {
   for_each_vector<V>(
       count, [&](auto at) __attribute__((always_inline)) {
+        fetch_ahead(at, x);
+        fetch_ahead(at, gate);
+        claim_ahead(at, y);
         at.store(Function::value(at.load(x)) * at.load(gate), y);
       });
 }

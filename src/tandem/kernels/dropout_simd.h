@@ -18,7 +18,9 @@ template <class V, class Body>
                                                           std::uint32_t row, std::size_t first,
                                                           std::size_t count, Body body) {
   const V scale = V::set1(mask.scale);
-  if (mask.threshold == 0) {
+  // Once, before the body stores what may alias the mask.
+  const std::uint32_t threshold = mask.threshold;
+  if (threshold == 0) {
     for_each_vector<V>(
         count, [&](auto at) __attribute__((always_inline)) { body(at, scale); });
     return;
@@ -29,14 +31,15 @@ template <class V, class Body>
   const std::uint32_t pair = (row << 15) + static_cast<std::uint32_t>(first / 2);
   Words counter =
       V::add(V::words(pair * kStep + mask.key0), V::multiply(V::iota(), V::words(kStep)));
+  const Words key1 = V::words(mask.key1);
   const Words advance = V::words(static_cast<std::uint32_t>(kLanes) * kStep);
   const auto draw = [&](V & low, V & high) __attribute__((always_inline)) {
     Words word = V::exclusive_or(counter, V::template shift_right<16>(counter));
-    word = V::exclusive_or(V::multiply(word, V::words(0x7FEB352Du)), V::words(mask.key1));
+    word = V::exclusive_or(V::multiply(word, V::words(0x7FEB352Du)), key1);
     word = V::exclusive_or(word, V::template shift_right<15>(word));
     word = V::multiply(word, V::words(0x846CA68Bu));
     word = V::exclusive_or(word, V::template shift_right<16>(word));
-    V::keep_factors(word, mask.threshold, scale, low, high);
+    V::keep_factors(word, threshold, scale, low, high);
     counter = V::add(counter, advance);
   };
   V low;

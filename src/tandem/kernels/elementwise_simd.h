@@ -88,6 +88,8 @@ void layer_norm_recompute(const LayerNormRowRecompute<T>& r) {
   for_each_vector<V>(
       r.H, [&](auto at) __attribute__((always_inline)) {
         const V beta = r.beta == nullptr ? V::zero() : at.load(r.beta);
+        fetch_ahead(at, r.sum);
+        if (r.y != nullptr) claim_ahead(at, r.y);
         const V y = V::fma((at.load(r.sum) - mean) * rstd, at.load(r.gamma), beta);
         if (r.y != nullptr) at.store(y, r.y);
         if (r.y_copy != nullptr) at.store(y, r.y_copy);
@@ -100,6 +102,9 @@ void layer_norm_forward(const LayerNormRow<T>& r) {
   V total = V::zero();
   for_each_masked_vector<V>(
       r.mask, r.row, r.H, [&](auto at, V factor) __attribute__((always_inline)) {
+        if (r.x != nullptr) fetch_ahead(at, r.x);
+        if (r.residual != nullptr) fetch_ahead(at, r.residual);
+        claim_ahead(at, r.sum);
         V sum = r.x == nullptr ? V::zero() : at.load(r.x) * factor;
         if (r.residual != nullptr) sum = sum + at.load(r.residual);
         at.store(sum, r.sum);
@@ -135,6 +140,9 @@ void layer_norm_backward(const LayerNormRowBackward<T>& r) {
   V sum_g_xhat = V::zero();
   for_each_vector<V>(
       r.H, [&](auto at) __attribute__((always_inline)) {
+        fetch_ahead(at, r.grad_y);
+        fetch_ahead(at, r.sum);
+        claim_ahead(at, r.grad_sum);
         const V grad_y = at.load(r.grad_y);
         const V xhat = (at.load(r.sum) - mean) * rstd;
         const V g = grad_y * at.load(r.gamma);
@@ -182,6 +190,10 @@ void add_column_sums(std::size_t rows, std::size_t columns, const T* x, std::siz
     });
     for (std::size_t row = 0; row < rows; ++row) {
       const T* from = x + row * ld + c;
+      // Rows are too far apart for the hardware to foresee.
+      constexpr std::size_t kRowsAhead = 16, kLine = 64 / sizeof(T);
+      for (std::size_t i = 0; i < kTogether; i += kLine)
+        __builtin_prefetch(from + kRowsAhead * ld + i);
       unroll<kChains>([&](auto i) __attribute__((always_inline)) {
         sum[i] = sum[i] + V::load(from + i * V::kLanes);
       });

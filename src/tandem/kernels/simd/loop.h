@@ -45,6 +45,19 @@ struct Ragged {
   }
 };
 
+// Asks for what a loop will read, or write, some hundred instructions later. A loop with much
+// arithmetic fills the window in which a processor looks ahead by itself, and would wait for each
+// line. Harmless beyond the end of an array.
+inline constexpr std::size_t kBytesAhead = 2048;
+template <class At, class T>
+[[gnu::always_inline]] inline void fetch_ahead(At at, const T* p) {
+  __builtin_prefetch(p + at.index + kBytesAhead / sizeof(T), 0, 3);
+}
+template <class At, class T>
+[[gnu::always_inline]] inline void claim_ahead(At at, const T* p) {
+  __builtin_prefetch(p + at.index + kBytesAhead / sizeof(T), 1, 3);
+}
+
 // body(place) for all vectors of [begin, end).
 template <class V, class Body>
 [[gnu::always_inline]] inline void for_each_vector(std::size_t begin, std::size_t end, Body body) {
