@@ -34,6 +34,13 @@ const GemmKernels& gemm_of() {
   return gemm;
 }
 
+const GemmKernels& gemm_of_tiles() {
+  static const PackedGemm blocks = {
+      .f32 = &fastest_f32(), .bf16 = nullptr, .rows = &kRowsGemmTiles};
+  static const GemmKernels gemm = rows_gemm_kernels(&blocks, peak, peak_of_tiles);
+  return gemm;
+}
+
 // oneDNN itself detects the CPU, and where that has no AVX-512 it has no products of bf16.
 const GemmKernels& onednn() {
   static const GemmKernels gemm = [] {
@@ -60,8 +67,7 @@ MachineKernels all_groups() {
   kernels.avx512bf16 = {.gemm = &gemm_of<kPackedGemmPairs, peak_of_pairs>(),
                         .attention = &kAttentionOfPairs};
   kernels.avx512vnni = {.int8 = &int8_avx512vnni()};
-  kernels.amx = {.gemm = &gemm_of<kPackedGemmTiles, peak_of_tiles>(),
-                 .attention = &kAttentionOfTiles};
+  kernels.amx = {.gemm = &gemm_of_tiles(), .attention = &kAttentionOfTiles};
   kernels.onednn = {.gemm = &onednn()};
   return kernels;
 }

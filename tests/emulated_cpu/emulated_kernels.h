@@ -20,7 +20,7 @@ const MachineKernels& emulated_kernels();
 extern const PackedGemmOf<float> kPackedGemmFloat;
 extern const PackedGemmOf<bfloat16> kPackedGemmWidened;
 extern const PackedGemmOf<bfloat16> kPackedGemmPairs;
-extern const PackedGemmOf<bfloat16> kPackedGemmTiles;
+extern const RowsGemm kRowsGemmTiles;
 extern const AttentionOf<float> kAttentionFloat;
 extern const AttentionOf<bfloat16> kAttentionWidened;
 extern const AttentionOf<bfloat16> kAttentionPairs;

@@ -6,7 +6,7 @@
 #include "tandem/kernels/attention_tiles.h"
 #include "tandem/kernels/attention_vectors.h"
 #include "tandem/kernels/gemm_simd.h"
-#include "tandem/kernels/gemm_tiles.h"
+#include "tandem/kernels/gemm_tile_rows.h"
 
 namespace tandem::kernels::emulated {
 namespace {
@@ -27,7 +27,7 @@ constinit const PackedGemmOf<float> kPackedGemmFloat = simd::packed_gemm_of<Floa
 constinit const PackedGemmOf<bfloat16> kPackedGemmWidened =
     simd::packed_gemm_of<WidenedUnit, 8, 3>();
 constinit const PackedGemmOf<bfloat16> kPackedGemmPairs = simd::packed_gemm_of<PairUnit, 8, 3>();
-constinit const PackedGemmOf<bfloat16> kPackedGemmTiles = simd::tiled_gemm_of<TileUnit>();
+constinit const RowsGemm kRowsGemmTiles = simd::tiled_gemm_of<TileUnit>();
 
 constinit const AttentionOf<float> kAttentionFloat =
     simd::vector_attention_of<FloatUnit, FloatUnit, 8, 2>();

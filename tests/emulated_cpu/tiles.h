@@ -25,6 +25,10 @@ class Tiles {
     load(tile<kTile>(), p, stride_bytes);
   }
   template <int kTile>
+  void load_once(const void* p, std::size_t stride_bytes) {
+    load<kTile>(p, stride_bytes);
+  }
+  template <int kTile>
   void store(void* p, std::size_t stride_bytes) const {
     store(tiles_[kTile], p, stride_bytes);
   }

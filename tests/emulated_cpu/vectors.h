@@ -110,6 +110,13 @@ struct Vec {
     for (std::size_t i = 0; i < n; ++i) p[i] = to_storage<T>(a.v[i]);
   }
 
+  template <class T>
+  [[gnu::noinline]] static void stream_two(const Vec& a, const Vec& b, T* p) {
+    store(a, p);
+    store(b, p + kLanes);
+  }
+  static void finish_streams() {}
+
   [[gnu::noinline]] friend Vec operator+(Vec a, const Vec& b) {
     for (std::size_t i = 0; i < kLanes; ++i) a.v[i] += b.v[i];
     return a;
@@ -296,6 +303,12 @@ struct Vec {
     Eight a;
     for (std::size_t i = 0; i < 8; ++i) a[i] = static_cast<std::uint32_t>(p[i].bits) << 16;
     return a;
+  }
+  [[gnu::noinline]] static void transpose_16(const std::uint32_t* from, std::uint32_t* to,
+                                             std::size_t ld_to) {
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      for (std::size_t j = 0; j < kLanes; ++j) to[j * ld_to + i] = from[i * kLanes + j];
+    }
   }
   [[gnu::noinline]] static void store_transposed(const Eight (&rows)[8], std::uint32_t* to,
                                                  std::size_t ld) {

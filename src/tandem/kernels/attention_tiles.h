@@ -23,10 +23,9 @@ class TileProducts {
  public:
   using Input = PairsOfTiles;
   using Unit = PairsOfTiles;
-  // The gradients of keys and values are read and written once per block: 4 KB of them for 64
-  // cycles of dot products every 32 queries. With 128 queries a block's matrices fill 0.7 MB of an
-  // L2 cache of 2 MB at 512 keys. Derived; docs/results/steps.md has what is reached.
-  static constexpr std::size_t kBlock = 128;
+  // Gradients of keys and values are read and written once per block. Scores of 64 queries fill
+  // 0.1 MB of the L2 cache at 384 keys; 32 and 128 queries are not faster.
+  static constexpr std::size_t kBlock = 64;
   static constexpr std::size_t kMr = kTileRows;
   static constexpr std::size_t kNr = kTileBlock;
   static constexpr std::size_t kDepth = kTileUnits;
@@ -38,19 +37,20 @@ class TileProducts {
       const GemmUnit* panel = b + column * b_depth;
       std::size_t row = 0;
       for (; row + kTileBlock <= rows; row += kTileBlock) {
-        multiply_tile_block<2>(tiles_, steps, rows_of(a + row * a_stride, a_stride, steps), panel,
-                               c + row * columns + column, columns, false);
+        blocks_.template multiply<2>(steps, rows_of(a + row * a_stride, a_stride), panel,
+                                     c + row * columns + column, columns, false);
       }
       if (row == rows) continue;
-      multiply_tile_block<1>(tiles_, steps, rows_of(a + row * a_stride, a_stride, steps), panel,
-                             c + row * columns + column, columns, false);
+      blocks_.template multiply<1>(steps, rows_of(a + row * a_stride, a_stride), panel,
+                                   c + row * columns + column, columns, false);
     }
+    blocks_.finish();
   }
 
   void multiply_panel(std::size_t, std::size_t depth, const GemmUnit* a, std::size_t a_stride,
                       const GemmUnit* panel, float* c, std::size_t ldc) {
     const std::size_t steps = depth / kTileUnits;
-    multiply_tile_block<1>(tiles_, steps, rows_of(a, a_stride, steps), panel, c, ldc, false);
+    blocks_.template multiply<1>(steps, rows_of(a, a_stride), panel, c, ldc, false);
   }
   // V is packed a step at a time.
   void multiply_values(std::size_t, const GemmUnit* p, std::size_t p_stride,
@@ -58,13 +58,14 @@ class TileProducts {
                        GemmUnit* buffer, float* c, std::size_t ldc) {
     constexpr std::size_t kPanel = kTileUnits * kTileBlock;
     for (std::size_t column = 0; keys == 0 && column < head_dim; column += kTileBlock)
-      multiply_tile_block<1>(tiles_, 0, {}, buffer, c + column, ldc, false);
+      blocks_.template multiply<1>(0, {}, buffer, c + column, ldc, false);
     for (std::size_t key = 0; key < keys; key += kStepReduced) {
       const std::size_t count = keys - key < kStepReduced ? keys - key : kStepReduced;
       pack_tiles_of_b<Unit>(values, 0, head_dim, key, count, kPanel, buffer);
       for (std::size_t column = 0; column < head_dim; column += kTileBlock) {
-        multiply_tile_block<1>(tiles_, 1, rows_of(p + key / 2, p_stride, 1),
-                               buffer + column / kTileBlock * kPanel, c + column, ldc, key > 0);
+        blocks_.template multiply<1>(1, rows_of(p + key / 2, p_stride),
+                                     buffer + column / kTileBlock * kPanel, c + column, ldc,
+                                     key > 0);
       }
     }
   }
@@ -85,10 +86,12 @@ class TileProducts {
     for (std::size_t key = 0; key < keys; key += kTileBlock) {
       for (std::size_t column = 0; column < columns; column += kTileBlock) {
         const GemmUnit* panel = block + column / kTileBlock * steps * kStepUnits;
-        multiply_tile_block<2>(tiles_, steps, TileRows::of_panel(panel), pairs + key * depth,
-                               gradient + column * all_keys + first + key, all_keys, accumulate);
+        blocks_.template multiply<2>(steps, TileRows::of_panel(panel), pairs + key * depth,
+                                     gradient + column * all_keys + first + key, all_keys,
+                                     accumulate);
       }
     }
+    blocks_.finish();
   }
   static const float* gradient_rows(std::size_t keys, std::size_t columns, std::size_t first,
                                     std::size_t count, const float* gradient, float* buffer) {
@@ -107,17 +110,13 @@ class TileProducts {
  private:
   using Tiles = typename Unit::Instruction;
 
-  // A stored in rows of units. Long ones come from the L2 cache.
-  [[gnu::always_inline]] static TileRows rows_of(const GemmUnit* a, std::size_t stride,
-                                                 std::size_t steps) {
-    return {.data = a,
-            .stride = stride,
-            .lower = kTileRows * stride,
-            .step = kTileUnits,
-            .prefetch = steps > kTileStepsAhead};
+  // A stored in rows of units.
+  [[gnu::always_inline]] static TileRows rows_of(const GemmUnit* a, std::size_t stride) {
+    return {.data = a, .stride = stride, .lower = kTileRows * stride, .step = kTileUnits};
   }
 
   Tiles tiles_{TileConfig::full()};
+  TileBlocks<Tiles> blocks_{tiles_};
 };
 
 }  // namespace tandem::kernels::simd

@@ -1,16 +1,15 @@
 #include "tandem/kernels/gemm_packed.h"
 
 #include <algorithm>
+#include <type_traits>
 
+#include "tandem/kernels/gemm_parts.h"
+#include "tandem/kernels/gemm_rows.h"
 #include "tandem/kernels/packed_weight.h"
 #include "tandem/kernels/simd_kernels.h"
 
 namespace tandem::kernels {
 namespace {
-
-constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // How a product is cut; a function of its sizes, the kernel's blocks and the tiles chosen for the
 // machine.
@@ -22,32 +21,21 @@ struct PackedPlan {
   bool b_packed_ahead;
 };
 
-// B is packed once for all tiles when it has at most this many units (32 MB): weights are, and
-// activations where the kernel wants it.
+// A weight is packed once for all tiles when it has at most this many units (32 MB).
 constexpr std::size_t kPackAheadUnits = std::size_t{8} << 20;
-
-// `size` cut into equal parts of at most `limit`, in multiples of `granule`.
-std::size_t part_of(std::size_t size, std::size_t limit, std::size_t granule) {
-  const std::size_t parts = std::max<std::size_t>(1, num_chunks(size, limit));
-  return round_up(std::max<std::size_t>(1, num_chunks(size, parts)), granule);
-}
-
-// Few rows are one tile of them; their columns are then cut so that several threads have work.
-constexpr std::size_t kLeastTiles = 4;
 
 template <class T>
 PackedPlan plan_of(const PackedGemmOf<T>& kernel, const GemmTiles& tiles, std::size_t m,
                    std::size_t n, std::size_t k, bool a_is_rows) {
   PackedPlan plan;
   const std::size_t units = num_chunks(k, kernel.reduced_per_unit);
-  plan.b_packed_ahead =
-      (a_is_rows || kernel.every_b_ahead) && round_up(n, kernel.nr) * units <= kPackAheadUnits;
+  plan.b_packed_ahead = a_is_rows && round_up(n, kernel.nr) * units <= kPackAheadUnits;
   const GemmBlocks& blocks = plan.b_packed_ahead ? kernel.blocks_b_ahead : kernel.blocks_b_staged;
   const GemmTile& tile = plan.b_packed_ahead ? tiles.b_ahead : tiles.b_staged;
   plan.tile_rows = part_of(m, tile.rows != 0 ? tile.rows : blocks.tile_rows, 2 * kernel.mr);
   plan.row_tiles = num_chunks(m, plan.tile_rows);
   const std::size_t columns = tile.columns != 0 ? tile.columns : blocks.tile_columns;
-  const std::size_t few = std::max(2 * kernel.nr, num_chunks(n, kLeastTiles));
+  const std::size_t few = std::max(2 * kernel.nr, num_chunks(n, kLeastParts));
   plan.tile_columns = part_of(n, plan.row_tiles == 1 ? std::min(columns, few) : columns, kernel.nr);
   plan.column_tiles = num_chunks(n, plan.tile_columns);
   plan.slice = part_of(units, blocks.slice_units, kernel.slice_granule) * kernel.reduced_per_unit;
@@ -71,8 +59,7 @@ class Product {
     a_units_ = a_in_panels() ? plan_.tile_rows / kernel.mr * panel_stride()
                              : plan_.tile_rows * row_stride();
     b_units_ = plan_.b_packed_ahead ? 0 : plan_.tile_columns * slice_units_;
-    const bool packs = a_in_panels() || !plan_.b_packed_ahead;
-    buffers_ = packs && kernel.packs_next_slice ? 2 : 1;
+    buffers_ = a_in_panels() || !plan_.b_packed_ahead ? 2 : 1;
   }
 
   std::size_t tiles() const { return plan_.row_tiles * plan_.column_tiles; }
@@ -156,7 +143,7 @@ class Product {
   // what a micro-kernel reads, or what packing writes, into few sets of a cache.
   std::size_t row_stride() const { return slice_units_ + 16; }
   std::size_t panel_stride() const { return slice_units_ * kernel_.mr + 16; }
-  bool a_in_panels() const { return !a_.reduction_is_row || kernel_.stage_rows == nullptr; }
+  bool a_in_panels() const { return !a_.reduction_is_row; }
 
   // Rows of A that are units already are read where they are.
   bool read_in_place(const Tile& tile) const {
@@ -281,6 +268,9 @@ void multiply(const Context& ctx, const Gemm<T, Out>& gemm) {
 template <class T>
 Buffer pack_panels(const Context& ctx, std::size_t n, std::size_t k, const T* weight) {
   if (ctx.kernels.gemm->packed == nullptr || n == 0) return {};
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    if (ctx.kernels.gemm->packed->rows != nullptr) return rows_gemm_panels(ctx, n, k, weight);
+  }
   const GemmOperand<T> a{.data = nullptr, .ld = k, .reduction_is_row = true};
   const GemmOperand<T> b{.data = weight, .ld = k, .reduction_is_row = true};
   const Product<T> product = product_of(ctx.kernels, a, b, 1, n, k);

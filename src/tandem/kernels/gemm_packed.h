@@ -83,11 +83,8 @@ struct PackedGemmOf {
   std::size_t slice_granule = 1;  // slices begin at multiples of this many units
   GemmBlocks blocks_b_ahead;      // when B is packed once, before all tiles
   GemmBlocks blocks_b_staged;     // when every tile packs its part of B
-  bool every_b_ahead = false;     // B is packed ahead for gradients of weights, too
-  bool packs_next_slice = false;  // multiply() does, so staged operands need a second place
   // Elements [reduced, reduced + count) of rows or columns [outer, outer + outer_count),
-  // zero-padded to whole units and whole groups of mr or nr. stage_rows may be null: then pack_a
-  // takes A in either storage order.
+  // zero-padded to whole units and whole groups of mr or nr.
   void (*stage_rows)(const GemmOperand<T>&, std::size_t outer, std::size_t outer_count,
                      std::size_t reduced, std::size_t count, std::size_t stride, GemmUnit* to);
   void (*pack_a)(const GemmOperand<T>&, std::size_t outer, std::size_t outer_count,
@@ -102,9 +99,12 @@ struct PackedGemmOf {
                      const float* bias, bool accumulate, bfloat16* c, std::size_t ld);
 };
 
+struct RowsGemm;  // gemm_rows.h
+
 struct PackedGemm {
   const PackedGemmOf<float>* f32 = nullptr;
   const PackedGemmOf<bfloat16>* bf16 = nullptr;
+  const RowsGemm* rows = nullptr;  // instead of `bf16`
 };
 
 // The product, with the blocks of ctx.kernels.gemm->packed.

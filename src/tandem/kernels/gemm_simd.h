@@ -273,8 +273,6 @@ constexpr PackedGemmOf<typename Unit::T> packed_gemm_of() {
           .slice_granule = 8,
           .blocks_b_ahead = {.tile_rows = 96, .tile_columns = 384, .slice_units = kPanelUnits},
           .blocks_b_staged = {.tile_rows = 192, .tile_columns = 384, .slice_units = 96},
-          .every_b_ahead = false,
-          .packs_next_slice = true,
           .stage_rows = stage_rows<Unit, kMr>,
           .pack_a = pack_across<Unit, kMr>,
           .pack_b = pack_b<Unit, kNr>,

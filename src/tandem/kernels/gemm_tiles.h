@@ -65,7 +65,36 @@ void pack_tiles_along(const GemmOperand<bfloat16>& from, std::size_t outer, std:
   }
 }
 
-// A stored as [reduced, outer]: 16 pairs of rows are interleaved and their units transposed. Whole
+// The units of 16 pairs of rows at 16 columns, [unit][column]; `count` rows and `given` columns are
+// in memory, the others are zero.
+template <class Unit>
+void gather_units(const bfloat16* source, std::size_t ld, std::size_t count, std::size_t given,
+                  GemmUnit* units) {
+  for (std::size_t u = 0; u < kTileUnits; ++u) {
+    const std::size_t r = 2 * u;
+    if (given == 0 || r >= count) {
+      std::memset(units + u * kTileRows, 0, kTileRowBytes);
+    } else {
+      Unit::V::store_words(Unit::across(source + r * ld, ld, r + 1 == count, given),
+                           units + u * kTileRows);
+    }
+  }
+}
+
+// The same at 32 columns, all in memory, 16 after 16.
+template <class Unit>
+[[gnu::always_inline]] inline void gather_whole_units(const bfloat16* source, std::size_t ld,
+                                                      GemmUnit* units) {
+  for (std::size_t u = 0; u < kTileUnits; ++u) {
+    typename Unit::V::Words first;
+    typename Unit::V::Words second;
+    Unit::across_two(source + 2 * u * ld, ld, false, first, second);
+    Unit::V::store_words(first, units + u * kTileRows);
+    Unit::V::store_words(second, units + kTileSize + u * kTileRows);
+  }
+}
+
+// A stored as [reduced, outer]: pairs of rows are interleaved and their units transposed. Whole
 // rows of the source are read, 32 of them for a step.
 template <class Unit>
 void pack_tiles_across(const GemmOperand<bfloat16>& from, std::size_t outer,
@@ -74,32 +103,23 @@ void pack_tiles_across(const GemmOperand<bfloat16>& from, std::size_t outer,
   using V = typename Unit::V;
   static_assert(V::kLanes == kTileRows);
   const std::size_t steps = tile_steps((count + 1) / 2);
-  const std::size_t padded = (outer_count + kTileBlock - 1) / kTileBlock * kTileBlock;
-  alignas(64) GemmUnit units[kTileSize];  // [unit][row of A]
+  alignas(64) GemmUnit units[2 * kTileSize];
   for (std::size_t step = 0; step < steps; ++step) {
-    for (std::size_t row = 0; row < padded; row += kTileRows) {
-      const std::size_t given = row >= outer_count              ? 0
-                                : outer_count - row < kTileRows ? outer_count - row
-                                                                : kTileRows;
-      for (std::size_t u = 0; u < kTileUnits; ++u) {
-        const std::size_t r = step * kStepReduced + 2 * u;
-        if (given == 0 || r >= count) {
-          std::memset(units + u * kTileRows, 0, kTileRowBytes);
-          continue;
-        }
-        const bfloat16* source = from.data + (reduced + r) * from.ld + outer + row;
-        V::store_words(Unit::across(source, from.ld, r + 1 == count, given), units + u * kTileRows);
+    const std::size_t begin = step * kStepReduced;
+    const std::size_t rows = count - begin < kStepReduced ? count - begin : kStepReduced;
+    for (std::size_t row = 0; row < outer_count; row += kTileBlock) {
+      const bfloat16* source = from.data + (reduced + begin) * from.ld + outer + row;
+      const std::size_t given = outer_count - row < kTileBlock ? outer_count - row : kTileBlock;
+      if (rows == kStepReduced && given == kTileBlock) {
+        gather_whole_units<Unit>(source, from.ld, units);
+      } else {
+        const std::size_t first = given < kTileRows ? given : kTileRows;
+        gather_units<Unit>(source, from.ld, rows, first, units);
+        gather_units<Unit>(source + first, from.ld, rows, given - first, units + kTileSize);
       }
-      GemmUnit* tile = tile_of_a(to + row / kTileBlock * panel_stride, step, row % kTileBlock);
-      for (std::size_t i = 0; i < kTileRows; i += 8) {
-        for (std::size_t u = 0; u < kTileUnits; u += 8) {
-          typename V::Eight block[8];
-          for (std::size_t j = 0; j < 8; ++j) {
-            block[j] = V::load_8(reinterpret_cast<const float*>(units + (u + j) * kTileRows + i));
-          }
-          V::store_transposed(block, tile + i * kTileUnits + u, kTileUnits);
-        }
-      }
+      GemmUnit* tile = tile_of_a(to + row / kTileBlock * panel_stride, step, 0);
+      V::transpose_16(units, tile, kTileUnits);
+      V::transpose_16(units + kTileSize, tile + kTileSize, kTileUnits);
     }
   }
 }
@@ -133,86 +153,102 @@ struct TileRows {
   std::size_t stride = 0;  // between rows
   std::size_t lower = 0;   // to the tile of rows 16 to 31
   std::size_t step = 0;    // to the next step of the reduction
-  bool prefetch = false;
 
   // A panel of A.
   [[gnu::always_inline]] static constexpr TileRows of_panel(const GemmUnit* panel) {
-    return {.data = panel,
-            .stride = kTileUnits,
-            .lower = kTileSize,
-            .step = kStepUnits,
-            .prefetch = true};
+    return {.data = panel, .stride = kTileUnits, .lower = kTileSize, .step = kStepUnits};
   }
 };
 
-// A comes from the L2 cache, panel after panel with a gap of one cache line. A prototype on
-// Sapphire Rapids gained 12 to 20 % by prefetching on long reductions and next to a busy neighbour,
-// nothing otherwise.
-inline constexpr std::size_t kTileStepsAhead = 4;
+// Between the steps of a block: nothing.
+struct NoTileWork {
+  [[gnu::always_inline]] static void step() {}
+};
 
-// c[16 kRowTiles, 32] = or += A B over `steps`; b: [units][32].
-template <int kRowTiles, class Tiles>
-[[gnu::always_inline]] inline void multiply_tile_block(Tiles& tiles, std::size_t steps, TileRows a,
-                                                       const GemmUnit* b, float* c, std::size_t ld,
-                                                       bool accumulate) {
-  const std::size_t c_stride = ld * sizeof(float);
-  const std::size_t a_stride = a.stride * sizeof(GemmUnit);
-  constexpr std::size_t kBStride = kTileBlock * sizeof(GemmUnit);
-  constexpr bool kLower = kRowTiles == 2;
-  static_assert(kRowTiles == 1 || kRowTiles == 2);
-  float* lower = c + kTileRows * ld;
-  if (accumulate) {
-    tiles.template load<0>(c, c_stride);
-    tiles.template load<1>(c + kTileRows, c_stride);
-    if constexpr (kLower) tiles.template load<2>(lower, c_stride);
-    if constexpr (kLower) tiles.template load<3>(lower + kTileRows, c_stride);
-  } else {
-    tiles.template zero<0>();
-    tiles.template zero<1>();
-    if constexpr (kLower) tiles.template zero<2>();
-    if constexpr (kLower) tiles.template zero<3>();
-  }
-  for (std::size_t step = 0; step < steps; ++step) {
-    if (a.prefetch) {
-      const GemmUnit* ahead = a.data + kTileStepsAhead * a.step;
-      for (std::size_t i = 0; i < kTileRows; ++i) {
-        __builtin_prefetch(ahead + i * a.stride);
-        if constexpr (kLower) __builtin_prefetch(ahead + a.lower + i * a.stride);
-      }
-    }
-    tiles.template load<4>(a.data, a_stride);
-    tiles.template load<6>(b, kBStride);
-    tiles.template dot<0, 4, 6>();
-    tiles.template load<7>(b + kTileRows, kBStride);
-    tiles.template dot<1, 4, 7>();
-    if constexpr (kLower) {
-      tiles.template load<5>(a.data + a.lower, a_stride);
-      tiles.template dot<2, 5, 6>();
-      tiles.template dot<3, 5, 7>();
-    }
-    a.data += a.step;
-    b += kTileUnits * kTileBlock;
-  }
-  tiles.template store<0>(c, c_stride);
-  tiles.template store<1>(c + kTileRows, c_stride);
-  if constexpr (kLower) tiles.template store<2>(lower, c_stride);
-  if constexpr (kLower) tiles.template store<3>(lower + kTileRows, c_stride);
-}
+// Blocks of sums, one after the other: c[16 kRowTiles, 32] = or += A B over `steps`;
+// b: [units][32].
+// A processor does not store a tile beside products that overwrite it. So the lower sums of a block
+// are stored between the first products of the next one; finish() stores those of the last.
+template <class Tiles>
+class TileBlocks {
+ public:
+  [[gnu::always_inline]] explicit TileBlocks(Tiles& tiles) : tiles_(tiles) {}
+  TileBlocks(const TileBlocks&) = delete;
+  TileBlocks& operator=(const TileBlocks&) = delete;
 
-// One panel of B at a time, so that it stays in the L1 cache while all panels of A pass.
-template <class Unit>
-void multiply_tiles(const GemmSlice<bfloat16>& slice) {
-  typename Unit::Instruction tiles(TileConfig::full());
-  const std::size_t steps = tile_steps(slice.units);
-  for (std::size_t column = 0; column < slice.columns; column += kTileBlock) {
-    const GemmUnit* panel = slice.b.data + column / kTileBlock * slice.b.panel_stride;
-    for (std::size_t row = 0; row < slice.rows; row += kTileBlock) {
-      const GemmUnit* rows_of_a = slice.a.data + row / kTileBlock * slice.a.stride;
-      multiply_tile_block<2>(tiles, steps, TileRows::of_panel(rows_of_a), panel,
-                             slice.tile + row * slice.ld + column, slice.ld, slice.accumulate);
+  // between.step() is called after every step: its instructions run beside the dot products. It may
+  // read all sums of the blocks before this one.
+  template <int kRowTiles, class Between = NoTileWork>
+  [[gnu::always_inline]] void multiply(std::size_t steps, TileRows a, const GemmUnit* b, float* c,
+                                       std::size_t ld, bool accumulate, Between&& between = {}) {
+    static_assert(kRowTiles == 1 || kRowTiles == 2);
+    constexpr bool kLower = kRowTiles == 2;
+    const std::size_t c_stride = ld * sizeof(float);
+    float* const lower = c + kTileRows * ld;
+    begin<0, 1>(c, c_stride, accumulate);
+    std::size_t step = 0;
+    if (steps > 0) {
+      multiply_upper(a, b);
+      finish();
+      if constexpr (kLower) begin<2, 3>(lower, c_stride, accumulate);
+      if constexpr (kLower) multiply_lower(a);
+      between.step();
+      step = 1;
+    } else {
+      finish();
+      if constexpr (kLower) begin<2, 3>(lower, c_stride, accumulate);
+    }
+    for (; step < steps; ++step) {
+      a.data += a.step;
+      b += kTileUnits * kTileBlock;
+      multiply_upper(a, b);
+      if constexpr (kLower) multiply_lower(a);
+      between.step();
+    }
+    store<0, 1>(c, c_stride);
+    if constexpr (kLower) lower_ = lower;
+    stride_ = c_stride;
+  }
+
+  [[gnu::always_inline]] void finish() {
+    if (lower_ != nullptr) store<2, 3>(lower_, stride_);
+    lower_ = nullptr;
+  }
+
+ private:
+  template <int kLeft, int kRight>
+  [[gnu::always_inline]] void begin(const float* c, std::size_t stride, bool accumulate) {
+    if (accumulate) {
+      tiles_.template load<kLeft>(c, stride);
+      tiles_.template load<kRight>(c + kTileRows, stride);
+    } else {
+      tiles_.template zero<kLeft>();
+      tiles_.template zero<kRight>();
     }
   }
-}
+  template <int kLeft, int kRight>
+  [[gnu::always_inline]] void store(float* c, std::size_t stride) {
+    tiles_.template store<kLeft>(c, stride);
+    tiles_.template store<kRight>(c + kTileRows, stride);
+  }
+  [[gnu::always_inline]] void multiply_upper(const TileRows& a, const GemmUnit* b) {
+    constexpr std::size_t kBStride = kTileBlock * sizeof(GemmUnit);
+    tiles_.template load_once<4>(a.data, a.stride * sizeof(GemmUnit));
+    tiles_.template load<6>(b, kBStride);
+    tiles_.template dot<0, 4, 6>();
+    tiles_.template load<7>(b + kTileRows, kBStride);
+    tiles_.template dot<1, 4, 7>();
+  }
+  [[gnu::always_inline]] void multiply_lower(const TileRows& a) {
+    tiles_.template load_once<5>(a.data + a.lower, a.stride * sizeof(GemmUnit));
+    tiles_.template dot<2, 5, 6>();
+    tiles_.template dot<3, 5, 7>();
+  }
+
+  Tiles& tiles_;
+  float* lower_ = nullptr;  // rows 16 to 31 of the block before, or null
+  std::size_t stride_ = 0;
+};
 
 inline constexpr double kFlopsPerDot = 2.0 * kTileRows * kTileRows * kStepReduced;
 
@@ -249,29 +285,6 @@ double l1_peak_tiles(std::size_t iterations, const float* block) {
     }
   }
   return kTilesOfBlock * kFlopsPerDot * static_cast<double>(iterations);
-}
-
-// A step of a 32 x 32 block takes 64 cycles and 2 KB of each operand; the L2 cache gives some 40
-// bytes a cycle. So the panel of B must come from the L1 cache (256 units x 32 columns = 32 KB)
-// while A's come from L2; with 384 x 384 sums of f32 (576 KB) a slice of A and one of B (384 KB
-// each) fill 1.3 MB of an L2 cache of 2 MB. Derived; docs/results/steps.md has what is reached.
-template <class Unit>
-constexpr PackedGemmOf<bfloat16> tiled_gemm_of() {
-  constexpr GemmBlocks kBlocks = {.tile_rows = 384, .tile_columns = 384, .slice_units = 256};
-  return {.mr = kTileBlock,
-          .nr = kTileBlock,
-          .reduced_per_unit = 2,
-          .slice_granule = kTileUnits,
-          .blocks_b_ahead = kBlocks,
-          .blocks_b_staged = kBlocks,
-          .every_b_ahead = true,
-          .packs_next_slice = false,
-          .stage_rows = nullptr,
-          .pack_a = pack_tiles_of_a<Unit>,
-          .pack_b = pack_tiles_of_b<Unit>,
-          .multiply = multiply_tiles<Unit>,
-          .store_f32 = store_tile<Unit, float>,
-          .store_bf16 = store_tile<Unit, bfloat16>};
 }
 
 }  // namespace tandem::kernels::simd

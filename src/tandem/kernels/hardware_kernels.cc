@@ -1,5 +1,6 @@
 #include "tandem/kernels/gemm_onednn.h"
 #include "tandem/kernels/gemm_packed.h"
+#include "tandem/kernels/gemm_rows.h"
 #include "tandem/kernels/machine_kernels.h"
 #include "tandem/kernels/simd_kernels.h"
 
@@ -10,13 +11,14 @@ namespace {
 constexpr PackedGemm kBlocksAvx2 = {.f32 = &kPackedGemmFloat256, .bf16 = &kPackedGemmWidened256};
 constexpr PackedGemm kBlocksAvx512 = {.f32 = &kPackedGemmFloat512, .bf16 = &kPackedGemmWidened512};
 constexpr PackedGemm kBlocksPairs = {.f32 = &kPackedGemmFloat512, .bf16 = &kPackedGemmPairs};
-constexpr PackedGemm kBlocksTiles = {.f32 = &kPackedGemmFloat512, .bf16 = &kPackedGemmTiles};
+constexpr PackedGemm kBlocksTiles = {
+    .f32 = &kPackedGemmFloat512, .bf16 = nullptr, .rows = &kRowsGemmTiles};
 
 constexpr GemmKernels kGemmAvx2 = packed_gemm_kernels(&kBlocksAvx2, peak_avx2, peak_avx2);
 constexpr GemmKernels kGemmAvx512 = packed_gemm_kernels(&kBlocksAvx512, peak_avx512, peak_avx512);
 constexpr GemmKernels kGemmAvx512Bf16 =
     packed_gemm_kernels(&kBlocksPairs, peak_avx512, peak_avx512bf16);
-constexpr GemmKernels kGemmAmx = packed_gemm_kernels(&kBlocksTiles, peak_avx512, peak_amx);
+constexpr GemmKernels kGemmAmx = rows_gemm_kernels(&kBlocksTiles, peak_avx512, peak_amx);
 
 constexpr AttentionKernels kAttentionAvx2 = {.f32 = &kAttentionFloat256,
                                              .bf16 = &kAttentionWidened256};

@@ -2,7 +2,7 @@
 // kernels_avx512.cc. Attention also needs AVX512_BF16, to round.
 #include "tandem/kernels/amx/tiles_hardware.h"
 #include "tandem/kernels/attention_tiles.h"
-#include "tandem/kernels/gemm_tiles.h"
+#include "tandem/kernels/gemm_tile_rows.h"
 #include "tandem/kernels/simd/avx512bf16.h"
 #include "tandem/kernels/simd_kernels.h"
 
@@ -20,7 +20,7 @@ using Unit = simd::PairUnit<avx512::Vec, RoundingTiles>;
 
 }  // namespace amx
 
-constinit const PackedGemmOf<bfloat16> kPackedGemmTiles = simd::tiled_gemm_of<amx::Unit>();
+constinit const RowsGemm kRowsGemmTiles = simd::tiled_gemm_of<amx::Unit>();
 constinit const AttentionOf<bfloat16> kAttentionTiles =
     simd::attention_of<simd::TileProducts<amx::Unit>>();
 

@@ -18,10 +18,11 @@ namespace tandem::kernels {
 // inside it, every thread touches only its own region.
 class Scratch {
  public:
-  // The largest packed matrix of gemm_packed.cc (32 MiB), with room for its rounding.
+  // The largest packed matrix of a product (32 MiB), with room for its rounding.
   static constexpr std::size_t kSharedBytes = std::size_t{40} << 20;
-  // A tile of a product (1 MiB), or one head of attention over some thousand tokens.
-  static constexpr std::size_t kThreadBytes = std::size_t{3} << 20;
+  // A chunk of a product (2 MiB), or one head of attention over some thousand tokens; as much as
+  // map_memory() gives huge pages.
+  static constexpr std::size_t kThreadBytes = std::size_t{4} << 20;
 
   explicit Scratch(int num_threads);
 

@@ -6,6 +6,7 @@
 
 #include "tandem/kernels/amx/tile_config.h"
 #include "tandem/kernels/gemm_packed.h"
+#include "tandem/kernels/gemm_rows.h"
 #include "tandem/kernels/kernel_tables.h"
 #include "tandem/kernels/peak.h"
 
@@ -39,7 +40,7 @@ void pair_dots_avx512bf16(std::size_t count, const std::uint32_t* a, const std::
                           float* sums);
 void round_operands_avx512bf16(std::size_t count, const float* x, bfloat16* to);
 
-extern const PackedGemmOf<bfloat16> kPackedGemmTiles;
+extern const RowsGemm kRowsGemmTiles;
 extern const AttentionOf<bfloat16> kAttentionTiles;
 double peak_amx(std::size_t iterations);
 void tile_dot_amx(const TileConfig& config, const TileDot& dot);

@@ -12,6 +12,7 @@
 //   ~Tiles()                   gives them back (tilerelease)
 //   zero<t>()                  tilezero
 //   load<t>(p, stride_bytes)   its rows, stride_bytes apart (tileloadd)
+//   load_once<t>(p, stride)    load<t>() of rows that need not stay in the L1 cache (tileloaddt1)
 //   store<t>(p, stride_bytes)  tilestored
 //   dot<sum, a, b>()           tdpbf16ps; three different tiles
 #pragma once

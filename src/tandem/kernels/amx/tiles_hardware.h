@@ -33,6 +33,13 @@ class Tiles {
                      : "memory");
   }
   template <int kTile>
+  [[gnu::always_inline]] void load_once(const void* p, std::size_t stride_bytes) {
+    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm%c2"
+                     :
+                     : "r"(p), "r"(stride_bytes), "i"(kTile)
+                     : "memory");
+  }
+  template <int kTile>
   [[gnu::always_inline]] void store(void* p, std::size_t stride_bytes) {
     __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)"
                      :

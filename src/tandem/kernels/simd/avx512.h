@@ -59,6 +59,17 @@ struct Vec {
     _mm256_mask_storeu_epi16(p, first(n), to_half(a));
   }
 
+  // 32 elements past the caches; p: 64-byte aligned. finish_streams() before other threads read.
+  TANDEM_SIMD void stream_two(Vec a, Vec b, float* p) {
+    _mm512_stream_ps(p, a.v);
+    _mm512_stream_ps(p + kLanes, b.v);
+  }
+  TANDEM_SIMD void stream_two(Vec a, Vec b, bfloat16* p) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(p),
+                        _mm512_inserti64x4(_mm512_castsi256_si512(narrow(a)), narrow(b), 1));
+  }
+  TANDEM_SIMD void finish_streams() { _mm_sfence(); }
+
   // --- arithmetic ---
   [[gnu::always_inline]] friend inline Vec operator+(Vec a, Vec b) {
     return {_mm512_add_ps(a.v, b.v)};
@@ -161,6 +172,33 @@ struct Vec {
   }
   TANDEM_SIMD void store_transposed(Eight (&rows)[8], std::uint32_t* to, std::size_t ld) {
     simd::transpose_8x8(rows, to, ld);
+  }
+  // 16 rows of 16 words, 16 apart, become 16 rows that are ld_to words apart. The pieces of 4 words
+  // are put in place by loads, so that only the transpositions within them are left to shuffle.
+  TANDEM_SIMD void transpose_16(const std::uint32_t* from, std::uint32_t* to, std::size_t ld_to) {
+    for (std::size_t column = 0; column < kLanes; column += 4) {
+      const auto four_rows = [&](std::size_t row) __attribute__((always_inline)) {
+        const auto piece = [&](std::size_t i) __attribute__((always_inline)) {
+          return _mm_load_ps(reinterpret_cast<const float*>(from + i * kLanes + column));
+        };
+        __m512 rows = _mm512_castps128_ps512(piece(row));
+        rows = _mm512_insertf32x4(rows, piece(row + 4), 1);
+        rows = _mm512_insertf32x4(rows, piece(row + 8), 2);
+        return _mm512_insertf32x4(rows, piece(row + 12), 3);
+      };
+      const __m512 a = four_rows(0), b = four_rows(1), c = four_rows(2), d = four_rows(3);
+      const auto store = [&](std::size_t i, __m512d row) __attribute__((always_inline)) {
+        _mm512_storeu_pd(to + (column + i) * ld_to, row);
+      };
+      const __m512d ab_low = _mm512_castps_pd(_mm512_unpacklo_ps(a, b));
+      const __m512d ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+      const __m512d cd_low = _mm512_castps_pd(_mm512_unpacklo_ps(c, d));
+      const __m512d cd_high = _mm512_castps_pd(_mm512_unpackhi_ps(c, d));
+      store(0, _mm512_unpacklo_pd(ab_low, cd_low));
+      store(1, _mm512_unpackhi_pd(ab_low, cd_low));
+      store(2, _mm512_unpacklo_pd(ab_high, cd_high));
+      store(3, _mm512_unpackhi_pd(ab_high, cd_high));
+    }
   }
   // Pairs (even[i], odd[i]) of the first n elements of two rows of bf16; odd may be null: zeros.
   TANDEM_SIMD Words interleave(const bfloat16* even, const bfloat16* odd, std::size_t n) {
