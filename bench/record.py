@@ -7,7 +7,7 @@
     bench/record.py tests --runs 1 -- scripts/test.sh
     bench/record.py tests_of_builds --runs 1 -- scripts/aarch64.sh
 
-COMMAND is `tandem bench …`, a script of bench/, scripts/fuzz.sh, membership_schedules or membership_large_jobs, which take `--json FILE` (`--json` is added here), or scripts/test.sh, aarch64.sh or sanitize.sh with one of its builds, whose last line is kept. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
+COMMAND is `tandem bench …`, `kernel_bench …`, a script of bench/, scripts/fuzz.sh, membership_schedules or membership_large_jobs, which take `--json FILE` (`--json` is added here), or scripts/test.sh, aarch64.sh or sanitize.sh with one of its builds, whose last line is kept. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
 date, versions and all runs. Recording a command again replaces its record. A run during which other processes took more than a tenth of the cores is kept and marked as not valid, and another is made, up to twice --runs.
 tools/make_results.py makes the pages of these files.
 """
@@ -31,6 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # The best first; the names of TANDEM_CPU_FEATURES, by what /proc/cpuinfo calls the instructions.
 CLASSES = (("amx", "amx_bf16"), ("avx512bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"))
 LEAST_SHARE_OF_CORES = 0.9
+PROGRAMS = ("tandem", "kernel_bench")  # print one JSON object with --json
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 COUNTED = ("test.sh", "aarch64.sh", "sanitize.sh")  # scripts that end with `N passed, N failed, N skipped`
 # Their counts, scores and bounds depend on no neighbour.
@@ -80,7 +81,7 @@ def machine():
 def program_of(command):
     """tandem's program in the command, or where the script's own build has one."""
     for word in command:
-        if pathlib.Path(word).name in ("tandem", "kernel_bench") and os.access(word, os.X_OK):
+        if pathlib.Path(word).name in PROGRAMS and os.access(word, os.X_OK):
             return pathlib.Path(word).resolve()
     name, *words = command
     build = {"fuzz.sh": "fuzz", "aarch64.sh": "aarch64", "sanitize.sh": words[0] if words else "asan"}.get(pathlib.Path(name).name, "release")
@@ -158,9 +159,9 @@ def alone(command, work):
 
 
 def is_tandem(command):
-    """Whether it is tandem itself that runs: `env NAME=VALUE… tandem …` is."""
+    """Whether it is tandem itself, or kernel_bench, that runs: `env NAME=VALUE… tandem …` is."""
     words = [word for word in command[1:] if "=" not in word] if command[0] == "env" else command
-    return pathlib.Path(words[0]).name == "tandem"
+    return pathlib.Path(words[0]).name in PROGRAMS
 
 
 def run_once(command):

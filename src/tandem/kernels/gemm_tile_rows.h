@@ -16,8 +16,8 @@ namespace tandem::kernels::simd {
 
 // Most steps of a slice of the reduction: a panel of 24 KB leaves the L1 cache room for the sums.
 inline constexpr std::size_t kSliceSteps = 12;
-// Steps of a slab of A where it is stored across the reduction. Otherwise all steps are one slab.
-inline constexpr std::size_t kSlabSteps = 12;
+// Where A is stored across the reduction, a slab of it is one slice. Otherwise it is all steps.
+inline constexpr std::size_t kSlabSteps = kSliceSteps;
 inline constexpr std::size_t kBlockSums = kTileBlock * kTileBlock;
 inline constexpr std::size_t kPanelStep = kTileUnits * kTileBlock;  // units of a panel per step
 
