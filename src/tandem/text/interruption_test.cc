@@ -74,6 +74,18 @@ void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
 class LongText : public ::testing::TestWithParam<Case> {};
 
+// The least of three: what else the processor does only adds time, and a stage that does not look
+// takes it each time.
+std::optional<nanoseconds> least_time_to_stop(const Tokenizer& tokenizer, const std::string& text,
+                                              Encoding& encoding, nanoseconds after) {
+  std::optional<nanoseconds> least;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const auto taken = time_to_stop(tokenizer, text, encoding, after);
+    if (taken && (!least || *taken < *least)) least = taken;
+  }
+  return least;
+}
+
 // Every stage looks: none of them takes a quarter of the whole without.
 TEST_P(LongText, IsInterruptedAnywhere) {
   const Tokenizer tokenizer =
@@ -84,7 +96,7 @@ TEST_P(LongText, IsInterruptedAnywhere) {
   const nanoseconds whole = time_of(tokenizer, text, encoding);
   const std::vector<std::int32_t> ids = encoding.ids;
   for (int tenth = 0; tenth < 10; ++tenth) {
-    const auto taken = time_to_stop(tokenizer, text, encoding, whole * tenth / 10);
+    const auto taken = least_time_to_stop(tokenizer, text, encoding, whole * tenth / 10);
     EXPECT_TRUE(taken || tenth > 0);
     EXPECT_LT(taken.value_or(whole / 5), whole / 4) << "after " << tenth << " tenths of the time";
   }
