@@ -93,8 +93,8 @@ endfunction()
 
 # Precompiles the headers that most sources include, once for each set of flags, because GCC takes a
 # header only with the flags it was made with. GCC alone: clang refuses one where a target has
-# definitions of its own. scripts/build.sh does without where there is ccache, which keeps
-# compilations and could not.
+# definitions of its own. scripts/build.sh does without where it uses ccache, which keeps compilations
+# and could not.
 function(tandem_add_precompiled_headers)
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled_headers.cc CONTENT "int main() {}\n")
   set(common <fmt/format.h> <algorithm> <array> <chrono> <cstring> <filesystem> <functional> <map> <memory> <numeric> <optional> <span> <string>

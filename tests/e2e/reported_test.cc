@@ -9,6 +9,7 @@ namespace tandem::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 using nlohmann::ordered_json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
