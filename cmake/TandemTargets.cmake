@@ -80,6 +80,7 @@ function(tandem_source_isa source isa)
   set(flags_avx512bf16 ${flags_avx512} -mavx512bf16)
   set(flags_avx512vnni ${flags_avx512} -mavx512vnni)
   set(flags_amx ${flags_avx512bf16} -mamx-tile -mamx-bf16)
+  set(flags_amxint8 ${flags_avx512vnni} -mamx-tile -mamx-int8)
   set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS ${flags_${isa}})
 endfunction()
 

@@ -137,6 +137,19 @@ def rows_of_products(run):
         yield row
 
 
+def rows_of_int8_products(run):
+    """One row for a product: seconds in each type, with the names of the bench."""
+    implementations = dict(choice.split("=") for choice in run["kernels"].split(","))
+    rows = {}
+    for result in run["results"]:
+        name, _, dynamic = result["name"].partition(" forward")
+        row = rows.setdefault(name, {"product": name, "kernels": implementations["int8"]})
+        row["dynamic" if dynamic else result["dtype"]] = three(result["seconds"])
+        if result["dtype"] == "int8" and not dynamic:
+            row["share"] = three(result["share"])
+    yield from rows.values()
+
+
 def rows_of_attention(run):
     for result in run["results"]:
         heads, lengths, direction = result["name"].split(" ")
@@ -322,6 +335,7 @@ def with_comm_ratios(row):
 READERS = {
     "steps": rows_of_steps,
     "products": rows_of_products,
+    "int8_products": rows_of_int8_products,
     "attention": rows_of_attention,
     "peak": rows_of_peak,
     "rivals": rows_of_rivals,

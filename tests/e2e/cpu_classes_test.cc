@@ -37,8 +37,8 @@ constexpr CpuClass kClasses[] = {
      "avx512vnni", "avx512bf16", "this CPU has no AVX512_BF16"},
     {"avx512bf16", "AVX2, AVX-512, AVX512_BF16, AVX512_VNNI", "avx512bf16", "avx512bf16",
      "avx512bf16", "avx512", "avx512vnni", "amx", "this CPU has no AMX-BF16"},
-    {"amx", "AVX2, AVX-512, AVX512_BF16, AVX512_VNNI, AMX-BF16", "amx", "amx", "amx", "avx512",
-     "avx512vnni", nullptr, nullptr},
+    {"amx", "AVX2, AVX-512, AVX512_BF16, AVX512_VNNI, AMX-BF16, AMX-INT8", "amx", "amx", "amx",
+     "avx512", "amx", nullptr, nullptr},
 };
 
 void PrintTo(const CpuClass& cpu, std::ostream* out) { *out << cpu.name; }
@@ -273,7 +273,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "avx512bf16",
                 "gemm=onednn",
                 false,
-                {"processor: ", "AVX512_VNNI, AMX-BF16 on the job's hosts"}},
+                {"processor: ", "AVX512_VNNI, AMX-BF16, AMX-INT8 on the job's hosts"}},
         Meeting{"OneDnnOfBf16AndVnni",
                 "avx512bf16",
                 "avx512vnni",

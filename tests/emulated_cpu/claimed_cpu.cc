@@ -24,8 +24,7 @@ ClaimedCpu parse_claim(std::string_view text, const CpuFeatures& processor) {
   const CpuFeatures shown = class_named(text.substr(0, slash)).features;
   if (slash == std::string_view::npos) return {.shown = shown, .executed = processor};
   const CpuFeatures real = class_named(text.substr(slash + 1)).features;
-  for (const auto flag : {&CpuFeatures::avx2, &CpuFeatures::avx512, &CpuFeatures::avx512_bf16,
-                          &CpuFeatures::avx512_vnni, &CpuFeatures::amx_bf16}) {
+  for (const auto flag : kCpuFlags) {
     if (real.*flag && !(processor.*flag))
       raise<ConfigError>("TANDEM_EMULATED_CPU: this machine cannot execute as {}; found: {}",
                          text.substr(slash + 1), processor.describe());
@@ -42,7 +41,11 @@ MachineKernels kernels_on(const CpuFeatures& executed) {
   if (executed.avx512_bf16) kernels.avx512bf16 = hardware.avx512bf16;
   if (executed.avx512_vnni) kernels.avx512vnni = hardware.avx512vnni;
   if (executed.amx_bf16) kernels.amx.gemm = hardware.amx.gemm;
-  if (executed.amx_bf16 && executed.avx512_bf16) kernels.amx = hardware.amx;
+  if (executed.amx_bf16 && executed.avx512_bf16) {
+    kernels.amx.attention = hardware.amx.attention;
+    kernels.amx.l1_peak = hardware.amx.l1_peak;
+  }
+  if (executed.amx_int8) kernels.amx.int8 = hardware.amx.int8;
   return kernels;
 }
 

@@ -24,7 +24,12 @@ inline constexpr std::array<CpuClass, 6> kCpuClasses = {{
     {"avx512vnni", {.avx2 = true, .avx512 = true, .avx512_vnni = true}},
     {"avx512bf16", {.avx2 = true, .avx512 = true, .avx512_bf16 = true, .avx512_vnni = true}},
     {"amx",
-     {.avx2 = true, .avx512 = true, .avx512_bf16 = true, .avx512_vnni = true, .amx_bf16 = true}},
+     {.avx2 = true,
+      .avx512 = true,
+      .avx512_bf16 = true,
+      .avx512_vnni = true,
+      .amx_bf16 = true,
+      .amx_int8 = true}},
 }};
 
 // Throws ConfigError for an unknown name.

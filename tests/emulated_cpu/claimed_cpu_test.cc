@@ -50,6 +50,7 @@ TEST(ClaimedCpu, HasAGroupForEveryRow) {
     const MachineKernels kernels = kernels_on(one.features);
     EXPECT_EQ(kernels.amx.gemm == hardware.amx.gemm, one.features.amx_bf16) << one.name;
     EXPECT_EQ(kernels.amx.attention == hardware.amx.attention, one.features.amx_bf16) << one.name;
+    EXPECT_EQ(kernels.amx.int8 == hardware.amx.int8, one.features.amx_int8) << one.name;
     EXPECT_EQ(kernels.avx512bf16.gemm == hardware.avx512bf16.gemm, one.features.avx512_bf16);
     EXPECT_EQ(kernels.avx512vnni.int8 == hardware.avx512vnni.int8, one.features.avx512_vnni);
     EXPECT_EQ(kernels.avx512.layer_norm == hardware.avx512.layer_norm, one.features.avx512);
@@ -79,7 +80,7 @@ TEST(ClaimedCpu, TablesTakeTheBestOfTheClass) {
       {"avx512", {"avx512", "avx512", "avx512", "avx512", "avx2"}},
       {"avx512vnni", {"avx512", "avx512", "avx512", "avx512", "avx512vnni"}},
       {"avx512bf16", {"avx512bf16", "avx512bf16", "avx512bf16", "avx512", "avx512vnni"}},
-      {"amx", {"amx", "amx", "amx", "avx512", "avx512vnni"}},
+      {"amx", {"amx", "amx", "amx", "avx512", "amx"}},
   };
   for (const CpuClass& one : kCpuClasses) {
     const Choice& choice = choices.at(one.name);
@@ -99,7 +100,9 @@ TEST(ClaimedCpu, TablesTakeTheBestOfTheClass) {
 
 // Every row of every table, on every class: it runs, or the refusal names what the class lacks.
 TEST(ClaimedCpu, RefusalsNameWhatTheClassLacks) {
-  const std::map<std::string_view, std::pair<bool CpuFeatures::*, const char*>> needs = {
+  using Need = std::pair<bool CpuFeatures::*, const char*>;
+  const Need amx_int8 = {&CpuFeatures::amx_int8, "this CPU has no AMX-INT8"};
+  const std::map<std::string_view, Need> needs = {
       {"avx2", {&CpuFeatures::avx2, "this CPU has no AVX2 with FMA"}},
       {"avx512", {&CpuFeatures::avx512, "this CPU has no AVX-512 (F, BW, DQ, VL)"}},
       {"avx512bf16", {&CpuFeatures::avx512_bf16, "this CPU has no AVX512_BF16"}},
@@ -115,7 +118,8 @@ TEST(ClaimedCpu, RefusalsNameWhatTheClassLacks) {
       for (const Implementation& row : implementations(operation, one.features)) {
         const std::string forced = operation + "=" + row.implementation;
         if (row.implementation == "reference") continue;
-        const auto& [feature, reason] = needs.at(row.implementation);
+        const auto& [feature, reason] =
+            forced == "int8=amx" ? amx_int8 : needs.at(row.implementation);
         if (one.features.*feature) {
           EXPECT_EQ(row.reason, "") << one.name << " " << forced;
           EXPECT_EQ(select_kernels(one.features, forced).implementation(operation),

@@ -67,7 +67,7 @@ MachineKernels all_groups() {
   kernels.avx512bf16 = {.gemm = &gemm_of<kPackedGemmPairs, peak_of_pairs>(),
                         .attention = &kAttentionOfPairs};
   kernels.avx512vnni = {.int8 = &int8_avx512vnni()};
-  kernels.amx = {.gemm = &gemm_of_tiles(), .attention = &kAttentionOfTiles};
+  kernels.amx = {.gemm = &gemm_of_tiles(), .attention = &kAttentionOfTiles, .int8 = &int8_amx()};
   kernels.onednn = {.gemm = &onednn()};
   return kernels;
 }

@@ -37,6 +37,7 @@ extern const MathFunctions kMath;
 
 // Products of 8-bit integers (int8.cc).
 const Int8Kernels& int8_avx512vnni();
+const Int8Kernels& int8_amx();
 
 // The instructions alone; see simd_kernels.h.
 void pair_dots(std::size_t count, const std::uint32_t* a, const std::uint32_t* b, float* sums);

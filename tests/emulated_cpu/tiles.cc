@@ -41,6 +41,41 @@ void Tiles::store(const Tile& tile, void* p, std::size_t stride_bytes) {
   }
 }
 
+namespace {
+
+// The shapes of the three operands fit one another.
+void check_shapes(std::size_t sum_rows, std::size_t sum_bytes, std::size_t a_rows,
+                  std::size_t a_bytes, std::size_t b_rows, std::size_t b_bytes) {
+  TANDEM_CHECK(sum_rows != 0 && sum_bytes % 4 == 0 && a_bytes % 4 == 0 && sum_rows == a_rows &&
+                   sum_bytes == b_bytes && a_bytes == b_rows * 4,
+               "{} rows of {} bytes += {} rows of {} bytes times {} rows of {} bytes", sum_rows,
+               sum_bytes, a_rows, a_bytes, b_rows, b_bytes);
+}
+
+constexpr std::size_t kWords = kTileRowBytes / sizeof(std::uint32_t);
+
+std::array<std::uint32_t, kWords> words(const std::array<std::byte, kTileRowBytes>& row) {
+  return std::bit_cast<std::array<std::uint32_t, kWords>>(row);
+}
+
+}  // namespace
+
+// TDPBUSD: the four products of u8 and s8 of a group are added to the s32 without saturation.
+void Tiles::dot_bytes(Tile& sum, const Tile& a, const Tile& b) {
+  check_shapes(sum.rows, sum.row_bytes, a.rows, a.row_bytes, b.rows, b.row_bytes);
+  const std::size_t columns = sum.row_bytes / sizeof(std::int32_t);
+  for (std::size_t m = 0; m < sum.rows; ++m) {
+    const auto groups = words(a.bytes[m]);
+    auto sums = std::bit_cast<std::array<std::int32_t, kWords>>(sum.bytes[m]);
+    for (std::size_t k = 0; k < b.rows; ++k) {
+      const auto weights = words(b.bytes[k]);
+      for (std::size_t n = 0; n < columns; ++n)
+        sums[n] = dot_of_bytes(groups[k], weights[n], sums[n]);
+    }
+    std::memcpy(sum.bytes[m].data(), sums.data(), kTileRowBytes);
+  }
+}
+
 // TDPBF16PS. For each element of the result the manual keeps two chains of fused multiply-adds over
 // the pairs of the reduction, both from zero: one of the low halves, one of the high halves. The
 // two are added, then their sum is added to the element; all of it with denormals flushed.
@@ -49,16 +84,9 @@ void Tiles::store(const Tile& tile, void* p, std::size_t stride_bytes) {
 // abbreviates this to one chain that begins with the element itself (the manual is followed here),
 // and the manual does not define which NaN results.
 void Tiles::dot(Tile& sum, const Tile& a, const Tile& b) {
-  TANDEM_CHECK(sum.rows != 0 && sum.row_bytes % 4 == 0 && a.row_bytes % 4 == 0 &&
-                   sum.rows == a.rows && sum.row_bytes == b.row_bytes && a.row_bytes == b.rows * 4,
-               "{} rows of {} bytes += {} rows of {} bytes times {} rows of {} bytes", sum.rows,
-               sum.row_bytes, a.rows, a.row_bytes, b.rows, b.row_bytes);
-  constexpr std::size_t kWords = kTileRowBytes / sizeof(std::uint32_t);
+  check_shapes(sum.rows, sum.row_bytes, a.rows, a.row_bytes, b.rows, b.row_bytes);
   const std::size_t columns = sum.row_bytes / sizeof(float);
   const std::size_t pairs = b.rows;
-  const auto words = [](const std::array<std::byte, kTileRowBytes>& row) {
-    return std::bit_cast<std::array<std::uint32_t, kWords>>(row);
-  };
   std::array<std::array<float, kWords>, kTileRows> b_low;
   std::array<std::array<float, kWords>, kTileRows> b_high;
   for (std::size_t k = 0; k < pairs; ++k) {

@@ -37,6 +37,11 @@ class Tiles {
     static_assert(kSum != kA && kSum != kB && kA != kB);
     dot(tile<kSum>(), tile<kA>(), tile<kB>());
   }
+  template <int kSum, int kA, int kB>
+  void dot_bytes() {
+    static_assert(kSum != kA && kSum != kB && kA != kB);
+    dot_bytes(tile<kSum>(), tile<kA>(), tile<kB>());
+  }
 
  private:
   struct Tile {
@@ -54,6 +59,7 @@ class Tiles {
   static void load(Tile& tile, const void* p, std::size_t stride_bytes);
   static void store(const Tile& tile, void* p, std::size_t stride_bytes);
   static void dot(Tile& sum, const Tile& a, const Tile& b);
+  static void dot_bytes(Tile& sum, const Tile& a, const Tile& b);
 
   std::array<Tile, kTiles> tiles_;
 };

@@ -71,6 +71,18 @@ inline float dot_pair(std::uint32_t a, std::uint32_t b, float sum) {
 // VCVTNEPS2BF16: to nearest even, denormals to zero.
 inline bfloat16 rounded_operand(float x) { return to_bfloat16(flushed(x)); }
 
+// One lane of VPDPBUSD and TDPBUSD: the bytes of a as u8 times those of b as s8, all four products
+// and the sum added without saturation.
+inline std::int32_t dot_of_bytes(std::uint32_t a, std::uint32_t b, std::int32_t sum) {
+  auto total = static_cast<std::uint32_t>(sum);  // wraps
+  for (int i = 0; i < 4; ++i) {
+    const auto x = static_cast<std::int32_t>(a >> (8 * i) & 255u);
+    const std::int32_t w = static_cast<std::int8_t>(b >> (8 * i) & 255u);
+    total += static_cast<std::uint32_t>(x * w);
+  }
+  return static_cast<std::int32_t>(total);
+}
+
 // --- 16 lanes ---
 //
 // Nothing is inlined: kernels unroll their loops over vectors, and 16 lanes of plain C++ in each

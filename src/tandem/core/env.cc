@@ -159,8 +159,8 @@ constexpr EnvironmentVariable kRegistry[] = {
      "milliseconds that measuring the table of collectives may take at the start (default 50; 0: a "
      "fixed table)"},
     {"TANDEM_CPU_FEATURES",
-     "hides what the CPU has beyond this list of avx2, avx512, avx512_vnni, avx512_bf16 and "
-     "amx_bf16, or none; to see on one machine what another will do"},
+     "hides what the CPU has beyond this list of avx2, avx512, avx512_vnni, avx512_bf16, amx_bf16 "
+     "and amx_int8, or none; to see on one machine what another will do"},
     {"TANDEM_ELASTIC",
      "1: ranks that mpirun has started outlive each other, 0: they do not; unset: under tandem "
      "mpirun, and on one host under mpirun -disable-auto-cleanup"},

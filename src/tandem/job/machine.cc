@@ -20,14 +20,10 @@ namespace {
 // Features common to the CPUs of all ranks.
 kernels::CpuFeatures common_features(comm::Communicator& communicator,
                                      kernels::CpuFeatures features) {
-  std::array<std::int64_t, 5> flags{features.avx2, features.avx512, features.avx512_bf16,
-                                    features.avx512_vnni, features.amx_bf16};
+  std::array<std::int64_t, kernels::kCpuFlags.size()> flags;
+  for (std::size_t i = 0; i < flags.size(); ++i) flags[i] = features.*kernels::kCpuFlags[i] ? 1 : 0;
   communicator.all_reduce(std::span<std::int64_t>(flags), comm::ReduceOp::kMin);
-  features.avx2 = flags[0] != 0;
-  features.avx512 = flags[1] != 0;
-  features.avx512_bf16 = flags[2] != 0;
-  features.avx512_vnni = flags[3] != 0;
-  features.amx_bf16 = flags[4] != 0;
+  for (std::size_t i = 0; i < flags.size(); ++i) features.*kernels::kCpuFlags[i] = flags[i] != 0;
   return features;
 }
 

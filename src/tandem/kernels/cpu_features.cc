@@ -91,6 +91,7 @@ CpuFeatures CpuFeatures::of_processor() {
                                 ? request_tile_permission()
                                 : "the operating system does not enable this CPU's AMX";
     features.amx_bf16 = features.amx_obstacle.empty();
+    features.amx_int8 = features.amx_bf16 && features.avx512_vnni && bit(leaf7.edx, 25);
   }
 #endif
   return features;
@@ -112,11 +113,8 @@ constexpr NamedFeatures kNamed[] = {
     {"avx512_vnni", "avx512vnni", {.avx2 = true, .avx512 = true, .avx512_vnni = true}},
     {"avx512_bf16", "avx512bf16", {.avx2 = true, .avx512 = true, .avx512_bf16 = true}},
     {"amx_bf16", "amx", {.avx2 = true, .avx512 = true, .amx_bf16 = true}},
+    {"amx_int8", "", {.avx2 = true, .avx512 = true, .avx512_vnni = true, .amx_int8 = true}},
 };
-
-constexpr bool CpuFeatures::*kFlags[] = {&CpuFeatures::avx2, &CpuFeatures::avx512,
-                                         &CpuFeatures::avx512_bf16, &CpuFeatures::avx512_vnni,
-                                         &CpuFeatures::amx_bf16};
 
 const CpuFeatures& features_named(std::string_view name) {
   std::string names;
@@ -149,7 +147,7 @@ CpuFeatures CpuFeatures::limited_to(std::string_view names) const {
     more = comma != std::string_view::npos;
     if (more) names.remove_prefix(comma + 1);
     const CpuFeatures& wanted = features_named(name);
-    for (const auto flag : kFlags) {
+    for (const auto flag : kCpuFlags) {
       if (wanted.*flag && !(this->*flag)) {
         raise<ConfigError>(
             "TANDEM_CPU_FEATURES asks for {}, which this CPU does not have{}{}; found: {}", name,
@@ -174,6 +172,7 @@ std::string CpuFeatures::describe() const {
   add(avx512_bf16, "AVX512_BF16");
   add(avx512_vnni, "AVX512_VNNI");
   add(amx_bf16, "AMX-BF16");
+  add(amx_int8, "AMX-INT8");
   return text.empty() ? "no vector extension that tandem uses" : text;
 }
 

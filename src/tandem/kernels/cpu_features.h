@@ -1,6 +1,7 @@
 // Features of the processor that the operating system enables.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,7 @@ struct CpuFeatures {
   bool avx512_bf16 = false;  // vdpbf16ps
   bool avx512_vnni = false;  // vpdpbusd
   bool amx_bf16 = false;     // AMX tiles with bf16, which this process may use
+  bool amx_int8 = false;     // the same with 8-bit integers
   // Why amx_bf16 is false although the processor has it; otherwise empty.
   std::string_view amx_obstacle = {};
 
@@ -23,13 +25,19 @@ struct CpuFeatures {
   // ConfigError as limited_to() does.
   static CpuFeatures detect();
   // These features less all that `names` (the value of TANDEM_CPU_FEATURES) does not name: a list
-  // of avx2, avx512, avx512_vnni, avx512_bf16 and amx_bf16, each with what it stands on (avx512 is
-  // AVX2 too), or none; the classes of TANDEM_KERNELS (reference, avx512bf16, amx, …) are names for
-  // the same. Throws ConfigError for an unknown name and for a feature that is not there.
+  // of avx2, avx512, avx512_vnni, avx512_bf16, amx_bf16 and amx_int8, each with what it stands on
+  // (avx512 is AVX2 too), or none; the classes of TANDEM_KERNELS (reference, avx512bf16, amx, …)
+  // are names for the same. Throws ConfigError for an unknown name and for a feature that is not
+  // there.
   CpuFeatures limited_to(std::string_view names) const;
   // "AVX2, AVX-512, AVX512_BF16, AVX512_VNNI", or "no vector extension that tandem uses".
   std::string describe() const;
 };
+
+// All of them, for loops.
+inline constexpr std::array<bool CpuFeatures::*, 6> kCpuFlags = {
+    &CpuFeatures::avx2,        &CpuFeatures::avx512,   &CpuFeatures::avx512_bf16,
+    &CpuFeatures::avx512_vnni, &CpuFeatures::amx_bf16, &CpuFeatures::amx_int8};
 
 // The features behind detect(): of_processor(). The test build of the program has another
 // definition of this function, where another class can be claimed (tests/emulated_cpu).

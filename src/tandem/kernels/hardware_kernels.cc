@@ -56,7 +56,10 @@ constexpr MachineKernels kHardware = {
                    .attention = &kAttentionAvx512Bf16,
                    .l1_peak = l1_peak_avx512bf16},
     .avx512vnni = {.int8 = &kInt8Avx512Vnni},
-    .amx = {.gemm = &kGemmAmx, .attention = &kAttentionAmx, .l1_peak = l1_peak_amx},
+    .amx = {.gemm = &kGemmAmx,
+            .attention = &kAttentionAmx,
+            .int8 = &kInt8Amx,
+            .l1_peak = l1_peak_amx},
 #endif
     .onednn = {.gemm = &kGemmOneDnn}};
 

@@ -12,9 +12,25 @@ namespace tandem::kernels {
 namespace {
 
 // A tile of y is one chunk of work. Its panels are read from the cache for every block of rows, its
-// rows for every block of panels; many tiles keep many cores busy with one sequence.
-constexpr std::size_t kTileRows = 128;
-constexpr std::size_t kTilePanels = 12;
+// rows for every block of panels. So it is large, but many tiles keep many cores busy with one
+// sequence.
+struct TileShape {
+  std::size_t rows = 128, panels = 12;
+
+  TileShape(std::size_t all_rows, const Int8Weight& weight, std::size_t threads) {
+    // Rows and panels of a tile stay in an L2 cache of 1 MB beside one another.
+    constexpr std::size_t kInCache = 384 << 10;
+    constexpr std::size_t kChunksOfThread = 4;
+    const auto grows = [&](std::size_t next_rows, std::size_t next_panels) {
+      const std::size_t chunks = num_chunks(all_rows, next_rows) *
+                                 num_chunks(weight.out_features(), next_panels * kInt8Panel);
+      return next_rows * weight.in_features() <= kInCache &&
+             next_panels * weight.panel_bytes() <= kInCache && chunks >= kChunksOfThread * threads;
+    };
+    while (grows(2 * rows, panels)) rows *= 2;
+    while (grows(rows, 2 * panels)) panels *= 2;
+  }
+};
 // Rows that are quantized in one chunk.
 constexpr std::size_t kQuantizedRows = 16;
 
@@ -87,13 +103,22 @@ struct QuantizedRows {
   }
 };
 
+// Whether y is larger than the caches, and its rows begin at cache lines.
 template <class T>
-void multiply_tile(const QuantizedRows<T>& x, const Int8Weight& weight, std::size_t first_row,
-                   std::size_t first_panel, const float* bias, T* y) {
+bool is_streamed(std::size_t rows, std::size_t columns, const T* y) {
+  constexpr std::size_t kInCaches = std::size_t{1} << 20;
+  const std::size_t row_bytes = columns * sizeof(T);
+  return rows * row_bytes >= kInCaches && row_bytes % 64 == 0 &&
+         reinterpret_cast<std::uintptr_t>(y) % 64 == 0;
+}
+
+template <class T>
+void multiply_tile(const QuantizedRows<T>& x, const Int8Weight& weight, const TileShape& tile,
+                   std::size_t first_row, std::size_t first_panel, const float* bias, T* y) {
   const std::size_t column = first_panel * kInt8Panel;
   const std::size_t out_features = weight.out_features();
-  of<T>(x.kernels).multiply({.rows = std::min(kTileRows, x.count - first_row),
-                             .columns = std::min(kTilePanels * kInt8Panel, out_features - column),
+  of<T>(x.kernels).multiply({.rows = std::min(tile.rows, x.count - first_row),
+                             .columns = std::min(tile.panels * kInt8Panel, out_features - column),
                              .groups = num_chunks(weight.in_features(), kInt8Group),
                              .x = x.x + first_row * x.row_bytes,
                              .row_bytes = x.row_bytes,
@@ -104,7 +129,8 @@ void multiply_tile(const QuantizedRows<T>& x, const Int8Weight& weight, std::siz
                              .row_sums = weight.row_sums() + column,
                              .bias = bias == nullptr ? nullptr : bias + column,
                              .y = y + first_row * out_features + column,
-                             .ld = out_features});
+                             .ld = out_features,
+                             .streamed = is_streamed(x.count, out_features, y)});
 }
 
 // range: null where each row has its own.
@@ -120,12 +146,13 @@ void forward(const Context& ctx, std::size_t rows, const Int8Weight& weight, con
       quantized.quantize(r, x + r * weight.in_features(), range);
     }
   });
-  const std::size_t row_tiles = num_chunks(rows, kTileRows);
-  const std::size_t column_tiles = num_chunks(weight.out_features(), kTilePanels * kInt8Panel);
+  const TileShape shape(rows, weight, static_cast<std::size_t>(ctx.threads.num_threads()));
+  const std::size_t row_tiles = num_chunks(rows, shape.rows);
+  const std::size_t column_tiles = num_chunks(weight.out_features(), shape.panels * kInt8Panel);
   // Tiles of one band of columns follow one another, so that its panels stay in the cache.
   ctx.threads.parallel_for(row_tiles * column_tiles, [&](std::size_t tile, int) {
-    multiply_tile(quantized, weight, tile % row_tiles * kTileRows, tile / row_tiles * kTilePanels,
-                  bias, y);
+    multiply_tile(quantized, weight, shape, tile % row_tiles * shape.rows,
+                  tile / row_tiles * shape.panels, bias, y);
   });
 }
 

@@ -49,6 +49,18 @@ template <class Unit, class T>
   });
 }
 
+// The same for a whole panel, where a vector is one; the elements are returned.
+template <class Unit, class T>
+[[gnu::always_inline]] inline typename Unit::V int8_values(const Int8Product<T>& p, std::size_t row,
+                                                           std::size_t column,
+                                                           const typename Unit::Sums& sums) {
+  using V = typename Unit::V;
+  V values[1];
+  Unit::to_float(sums, p.row[row].zero_point, p.row_sums + column, values);
+  const V y = values[0] * (V::set1(p.row[row].scale) * V::load(p.scale + column));
+  return p.bias == nullptr ? y : y + V::load(p.bias + column);
+}
+
 // kRows rows times kPanels panels, over the whole reduction in registers.
 template <class Unit, int kRows, int kPanels, class T>
 [[gnu::always_inline]] inline void int8_block(const Int8Product<T>& p, std::size_t row,

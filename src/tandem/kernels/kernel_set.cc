@@ -23,6 +23,7 @@ enum class Needs {
   kAvx512Vnni,
   kAmxBf16,
   kAmxBf16AndAvx512Bf16,
+  kAmxInt8,
   kOneDnnBf16
 };
 
@@ -48,6 +49,9 @@ std::string refusal(Needs needs, const CpuFeatures& cpu) {
       const std::string reason = refusal(Needs::kAmxBf16, cpu);
       return reason.empty() ? refusal(Needs::kAvx512Bf16, cpu) : reason;
     }
+    case Needs::kAmxInt8:
+      return unless(cpu.amx_int8,
+                    cpu.amx_obstacle.empty() ? "this CPU has no AMX-INT8" : cpu.amx_obstacle);
     case Needs::kOneDnnBf16:
       return unless(cpu.avx512,
                     "oneDNN has no bf16 products for a CPU without AVX-512 (F, BW, DQ, VL)");
@@ -197,6 +201,7 @@ const std::vector<Table>& tables() {
       {"int8",
        {
 #if defined(__x86_64__)
+           {"amx", Needs::kAmxInt8, [](KernelSet& set) { set.int8 = machine_kernels().amx.int8; }},
            {"avx512vnni", Needs::kAvx512Vnni,
             [](KernelSet& set) { set.int8 = machine_kernels().avx512vnni.int8; }},
            {"avx2", Needs::kAvx2, [](KernelSet& set) { set.int8 = machine_kernels().avx2.int8; }},
@@ -381,8 +386,10 @@ std::string KernelSet::signature() const {
 std::string KernelSet::arithmetic(Precision precision) const {
   std::string text;
   for (const KernelChoice& choice : choices_) {
+    // Products of 8-bit integers are exact in a job of bf16, too.
+    const Precision of_operands = choice.operation == "int8" ? Precision::kFloat32 : precision;
     text += fmt::format("{}{}={}", text.empty() ? "" : ",", choice.operation,
-                        arithmetic_of(choice.implementation, precision));
+                        arithmetic_of(choice.implementation, of_operands));
   }
   return text;
 }

@@ -15,8 +15,12 @@ using ::testing::Not;
 constexpr CpuFeatures kPlain{};
 constexpr CpuFeatures kAvx2Only{.avx2 = true};
 constexpr CpuFeatures kZen5{.avx2 = true, .avx512 = true, .avx512_bf16 = true, .avx512_vnni = true};
-constexpr CpuFeatures kSapphireRapids{
-    .avx2 = true, .avx512 = true, .avx512_bf16 = true, .avx512_vnni = true, .amx_bf16 = true};
+constexpr CpuFeatures kSapphireRapids{.avx2 = true,
+                                      .avx512 = true,
+                                      .avx512_bf16 = true,
+                                      .avx512_vnni = true,
+                                      .amx_bf16 = true,
+                                      .amx_int8 = true};
 constexpr CpuFeatures kSkylakeServer{.avx2 = true, .avx512 = true};
 
 // The tables have rows for a processor's instruction sets only where it can have them.
@@ -47,6 +51,7 @@ TEST(KernelSet, TakesTheFirstRowThatTheCpuRuns) {
   EXPECT_EQ(select_kernels(kZen5).implementation("attention"), "avx512bf16");
   EXPECT_EQ(select_kernels(kSapphireRapids).implementation("gemm"), "amx");
   EXPECT_EQ(select_kernels(kSapphireRapids).implementation("attention"), "amx");
+  EXPECT_EQ(select_kernels(kSapphireRapids).implementation("int8"), "amx");
   EXPECT_EQ(select_kernels(kZen5).implementation("int8"), "avx512vnni");
   EXPECT_EQ(select_kernels(kSkylakeServer).implementation("int8"), "avx2");
 }
@@ -86,6 +91,8 @@ TEST(CpuFeatures, CanBeHidden) {
   EXPECT_EQ(kSapphireRapids.limited_to("avx2").describe(), "AVX2");
   EXPECT_EQ(kZen5.limited_to("avx512").describe(), "AVX2, AVX-512");
   EXPECT_EQ(kZen5.limited_to("avx512_bf16, avx512vnni").describe(), kZen5.describe());
+  EXPECT_EQ(kSapphireRapids.limited_to("amx_int8").describe(),
+            "AVX2, AVX-512, AVX512_VNNI, AMX-INT8");
   EXPECT_EQ(kSapphireRapids.limited_to("avx512_bf16").amx_obstacle,
             "TANDEM_CPU_FEATURES hides this CPU's AMX");
   EXPECT_EQ(select_kernels(kZen5.limited_to("avx2")).signature(),
@@ -119,6 +126,7 @@ TEST(KernelSet, StatesWhyAmxIsNotUsed) {
               HasSubstr("asks for gemm=amx, but Linux refuses it; found: AVX2"));
   EXPECT_THAT(error_of(kZen5, "gemm=amx"), HasSubstr("but this CPU has no AMX-BF16"));
   EXPECT_THAT(error_of(kZen5, "attention=amx"), HasSubstr("but this CPU has no AMX-BF16"));
+  EXPECT_THAT(error_of(kZen5, "int8=amx"), HasSubstr("but this CPU has no AMX-INT8"));
   // Attention on tiles rounds with AVX512_BF16, which a virtual machine may hide.
   CpuFeatures hidden = kSapphireRapids;
   hidden.avx512_bf16 = false;

@@ -315,6 +315,9 @@ struct Int8Product {
   const float* bias = nullptr;             // [columns] or null
   T* y = nullptr;
   std::size_t ld = 0;  // elements between the rows of y
+  // y need not stay in the caches, and rows of 32 elements from a multiple of 32 columns on are
+  // aligned to 64 bytes.
+  bool streamed = false;
 };
 
 struct Int8Kernels {

@@ -45,6 +45,7 @@ std::vector<PeakFamily> peak_families(const CpuFeatures& cpu) {
   if (cpu.avx2) families.push_back({"avx2", "int8", machine.avx2.int8->peak, nullptr});
   if (cpu.avx512_vnni)
     families.push_back({"avx512vnni", "int8", machine.avx512vnni.int8->peak, nullptr});
+  if (cpu.amx_int8) families.push_back({"amx", "int8", machine.amx.int8->peak, nullptr});
   if (families.empty()) families.push_back({"scalar", "f32", kGemmReference.peak_f32, nullptr});
   return families;
 }

@@ -49,6 +49,7 @@ void tile_dot_amx(const TileConfig& config, const TileDot& dot);
 // bytes of a[i] (u8) and b[i] (s8) to sums[i]; counts are multiples of 16.
 extern const Int8Kernels kInt8Avx2;
 extern const Int8Kernels kInt8Avx512Vnni;
+extern const Int8Kernels kInt8Amx;
 void byte_dots_avx512vnni(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
                           std::int32_t* sums);
 

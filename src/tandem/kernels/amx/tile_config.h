@@ -3,7 +3,8 @@
 //
 // There are eight tiles of at most 16 rows of 64 bytes. TDPBF16PS multiplies a tile of rows of A
 // (16 rows of 32 bf16) by a tile of B whose rows are pairs of the reduction (16 pairs of 16
-// columns) and adds to 16 x 16 f32.
+// columns) and adds to 16 x 16 f32. TDPBUSD multiplies 16 rows of 64 u8 by a tile of B whose rows
+// are groups of four s8 of the reduction (16 groups of 16 columns) and adds to 16 x 16 s32.
 //
 // Both versions are a class `Tiles` with the same interface; sizes beyond the configuration, or
 // tiles that do not fit one another, fault on the hardware and fail a TANDEM_CHECK in the
@@ -15,6 +16,7 @@
 //   load_once<t>(p, stride)    load<t>() of rows that need not stay in the L1 cache (tileloaddt1)
 //   store<t>(p, stride_bytes)  tilestored
 //   dot<sum, a, b>()           tdpbf16ps; three different tiles
+//   dot_bytes<sum, a, b>()     tdpbusd; three different tiles
 #pragma once
 
 #include <cstddef>

@@ -51,6 +51,11 @@ class Tiles {
     static_assert(kSum != kA && kSum != kB && kA != kB);
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kA), "i"(kB));
   }
+  template <int kSum, int kA, int kB>
+  [[gnu::always_inline]] void dot_bytes() {
+    static_assert(kSum != kA && kSum != kB && kA != kB);
+    __asm__ volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kA), "i"(kB));
+  }
 };
 
 }  // namespace tandem::kernels::amx
