@@ -10,7 +10,8 @@ predict: from texts to labels with scores, twice: without the start of either si
 once), and with it (the whole command; of a rival its imports, the reading of the model and one pass over the texts, not the export to ONNX). "rate" is the least favourable to tandem: its start counts, a
 rival's does not. `pipeline` takes text by text, as it does by default; `batched` sorts the texts by length and takes --batch at a time; `onnxruntime` the same with the model exported, fused by
 onnxruntime's optimizer for BERT and the tokenizer of `tokenizers`. In bf16 tandem has --bf16 and the pipeline's model is bf16 throughout, its fastest form; onnxruntime has no such
-products on CPUs and stands in f32 only. Every score of a rival must be tandem's.
+products on CPUs and stands in f32 and int8 only. In int8 each side quantizes the model itself: tandem's has ranges for each row, and --bf16 for the rest; onnxruntime's has ranges for each
+input (quantize_dynamic, weights per channel). Every score of a rival must be tandem's, in int8 but for the errors of both.
 
 evaluate: samples per second as both print them, batches of --batch, padded by the rival to the longest of a batch. In bf16 the Trainer has --bf16_full_eval, its fastest form. The accuracies
 must agree.
@@ -29,7 +30,7 @@ import time
 
 import rivals
 
-LARGEST_DIFFERENCE = {"f32": 1e-3, "bf16": 0.1}  # of a probability; a model that is bf16 throughout rounds every sum
+LARGEST_DIFFERENCE = {"f32": 1e-3, "bf16": 0.1, "int8": 0.1}  # of a probability; a model that is bf16 throughout rounds every sum, one in int8 every operand
 VARIANTS = {"predict": ["pipeline", "batched", "onnxruntime"], "evaluate": ["trainer"]}
 SEQ = 128
 STARTS = ("with_start", "without_start")
@@ -46,7 +47,7 @@ def parse():
     parser.add_argument("--sentences", default="../shared/data/tasks/sst2/train.csv", metavar="FILE")
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--types", default="f32", help="f32,bf16")
+    parser.add_argument("--types", default="f32", help="f32,bf16,int8")
     rivals.add_rounds(parser)
     rivals.add_columns(parser, [name for names in VARIANTS.values() for name in names])
     options = parser.parse_args()
@@ -86,6 +87,14 @@ def make_model(options):
     torch.nn.init.normal_(model.classifier.weight, std=0.2)
     model.save_pretrained(options.scratch / "model")
     AutoTokenizer.from_pretrained(options.tokenizer).save_pretrained(options.scratch / "model")
+
+
+def quantize_model(options):
+    """tandem's int8 model, whatever the quantization does to the accuracy of random weights."""
+    files = ["--train_file", options.scratch / "texts.csv", "--validation_file", options.scratch / "texts.csv"]
+    quantization = ["--apply_quantization", "--quantization_approach", "dynamic", "--max_trials", 1, "--tolerance_criterion", 1]
+    folders = ["--model_name_or_path", options.scratch / "model", "--output_dir", options.scratch / "int8"]
+    rivals.run([options.tandem, "run_glue", *folders, *files, *quantization, "--do_eval", "--max_seq_length", SEQ, "--report_to", "none"], {})
 
 
 # --- the rivals ---
@@ -138,17 +147,28 @@ def export(options, file):
     fused.save_model_to_file(str(file))
 
 
+def quantize_export(options, file):
+    """The fused model with int8 weights for each output channel."""
+    from onnx import TensorProto
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    types = {"DefaultTensorType": TensorProto.FLOAT}  # of the results of fused operators
+    quantize_dynamic(str(options.scratch / "model.onnx"), str(file), weight_type=QuantType.QInt8, per_channel=True, extra_options=types)
+
+
+def exported(options):
+    return options.scratch / ("int8.onnx" if options.types == "int8" else "model.onnx")
+
+
 EXPORTING = [0.0]  # seconds that belong to no start
 
 
 def export_once(options):
-    file = options.scratch / "model.onnx"
-    if file.is_file():
+    if exported(options).is_file():
         return
     begin = time.time()
-    subprocess.run(
-        [sys.executable, __file__, "--side", "export", "--scratch", options.scratch, "--model", options.model], check=True, stdout=subprocess.DEVNULL
-    )
+    words = ["--scratch", options.scratch, "--model", options.model, "--types", options.types]
+    subprocess.run([sys.executable, __file__, "--side", "export", *words], check=True, stdout=subprocess.DEVNULL)
     EXPORTING[0] = time.time() - begin
 
 
@@ -157,10 +177,9 @@ def onnxruntime_predict(options, texts):
     import onnxruntime
     import tokenizers
 
-    file = options.scratch / "model.onnx"
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = options.threads
-    session = onnxruntime.InferenceSession(str(file), settings, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(exported(options)), settings, providers=["CPUExecutionProvider"])
     tokenizer = tokenizers.Tokenizer.from_file(str(options.scratch / "model/tokenizer.json"))
     tokenizer.enable_truncation(SEQ)
     tokenizer.enable_padding()
@@ -246,13 +265,17 @@ def trainer_side(options):
 
 
 def bf16_flag(kind):
-    return ["--bf16"] if kind == "bf16" else []
+    return ["--bf16"] if kind != "f32" else []
+
+
+def folder_of(options, kind):
+    return options.scratch / ("int8" if kind == "int8" else "model")
 
 
 def timed_predict(options, kind, texts):
     begin = time.perf_counter()
     output = rivals.run(
-        [options.tandem, "predict", "--model", options.scratch / "model", *texts, "--json", "--top_k", 2, "--max_seq_length", SEQ, *bf16_flag(kind)],
+        [options.tandem, "predict", "--model", folder_of(options, kind), *texts, "--json", "--top_k", 2, "--max_seq_length", SEQ, *bf16_flag(kind)],
         {"OMP_NUM_THREADS": str(options.threads)},
     )
     return output, time.perf_counter() - begin
@@ -262,7 +285,8 @@ def tandem_predict(options, kind):
     output, seconds = timed_predict(options, kind, ["--file", options.scratch / "texts.txt"])
     _, start = timed_predict(options, kind, [rows_of(options)[0]["sentence"]])
     lines = [json.loads(line) for line in output.splitlines()]
-    scores = [next(label["score"] for label in line["labels"] if label["label"] == "LABEL_1") for line in lines]
+    second = json.loads((folder_of(options, kind) / "config.json").read_text())["id2label"]["1"]
+    scores = [next(label["score"] for label in line["labels"] if label["label"] == second) for line in lines]
     (options.scratch / "tandem.json").write_text(json.dumps(scores))
     return {"rate": len(lines) / seconds, "with_start": len(lines) / seconds, "without_start": (len(lines) - 1) / (seconds - start), "versions": {}}
 
@@ -274,7 +298,7 @@ def tandem_evaluate(options, kind):
                 options.tandem,
                 "run_glue",
                 "--model_name_or_path",
-                options.scratch / "model",
+                folder_of(options, kind),
                 "--train_file",
                 options.scratch / "texts.csv",
                 "--validation_file",
@@ -322,7 +346,10 @@ def rival(options, kind, variant, variables):
 
 
 def variants_of(options, kind):
-    return [name for name in options.variants.split(",") if name != "onnxruntime" or kind == "f32"]
+    names = options.variants.split(",")
+    if kind == "int8":
+        return [name for name in names if name == "onnxruntime"]
+    return [name for name in names if name != "onnxruntime" or kind == "f32"]
 
 
 def check(options, kind, accuracies):
@@ -345,6 +372,8 @@ def compare(options):
     write_texts(options)
     rivals.run([sys.executable, __file__, "--side", "model", "--scratch", options.scratch, "--model", options.model, "--tokenizer", options.tokenizer], {})
     results, versions = [], {}
+    if "int8" in options.types.split(","):
+        quantize_model(options)
     for kind in options.types.split(","):
         accuracies = []
 
@@ -382,7 +411,11 @@ def main():
     if options.side == "model":
         return make_model(options)
     if options.side == "export":
-        return export(options, options.scratch / "model.onnx")
+        if not (options.scratch / "model.onnx").is_file():
+            export(options, options.scratch / "model.onnx")
+        if options.types == "int8":
+            quantize_export(options, exported(options))
+        return None
     if options.side:
         return trainer_side(options) if options.side == "trainer" else predict_side(options)
     with tempfile.TemporaryDirectory() as folder:
