@@ -52,6 +52,8 @@ def parse():
     rivals.add_columns(parser, [name for names in VARIANTS.values() for name in names])
     options = parser.parse_args()
     options.variants = ",".join(name for name in options.variants.split(",") if name in VARIANTS[options.what])
+    if options.what == "evaluate" and "int8" in options.types.split(","):
+        parser.error("evaluate: the types are f32 and bf16; the Trainer has no int8")
     if not options.variants:
         parser.error(f"{options.what}: variants are {', '.join(VARIANTS[options.what])}")
     return options

@@ -47,6 +47,9 @@ def compile_alone(entry: dict) -> str:
 def main() -> int:
     wanted = {pathlib.Path(source).resolve() for source in sys.argv[1:]}
     sources = {pathlib.Path(entry["file"]): entry for entry in configure()}
+    unknown = wanted - sources.keys()
+    if unknown:
+        sys.exit(f"check_includes: not a source of the preset release: {', '.join(map(str, sorted(unknown)))}")
     entries = [entry for source, entry in sources.items() if (source in wanted if wanted else source.is_relative_to(ROOT) and not source.is_relative_to(BUILD))]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         errors = [error for error in pool.map(compile_alone, entries) if error]

@@ -187,6 +187,29 @@ TEST_F(ClaimedCpu, OnlyTheTestBuildClaimsAnotherCpu) {
                         "reference, avx2, avx512, avx512vnni, avx512bf16, amx"));
 }
 
+// A job whose ranks have processors of two classes: they agree on kernels of the same bits.
+TEST_F(ClaimedCpu, RanksOfTwoClassesComputeTheBitsOfOne) {
+  use_program(kEmulatedProgram);
+  const auto job = [&](const std::string& output) {
+    return train_command(output, {"--max_steps", "3", "--max_seq_length", "96", "--save_strategy",
+                                  "no", "--logical_shards", "2"});
+  };
+  run_ok(job("one"), {{"OMP_NUM_THREADS", "1"}, {"TANDEM_EMULATED_CPU", "avx2"}});
+  Words words = {program(),
+                 "mpirun",
+                 "-n",
+                 "2",
+                 "sh",
+                 "-c",
+                 ": tandem; [ $PMI_RANK = 0 ] && TANDEM_EMULATED_CPU=amx || "
+                 "TANDEM_EMULATED_CPU=avx512; export TANDEM_EMULATED_CPU; exec \"$@\"",
+                 "sh"};
+  const Words command = job("two");
+  words.insert(words.end(), command.begin(), command.end());
+  run_ok(words, {{"OMP_NUM_THREADS", "1"}});
+  EXPECT_TRUE(weights("one") == weights("two"));
+}
+
 // An elastic job on hosts with processors of two classes, and the reports to the second one.
 struct Meeting {
   const char* name;

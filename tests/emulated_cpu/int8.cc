@@ -62,9 +62,12 @@ const Int8Kernels& int8_avx512vnni() {
 }
 
 const Int8Kernels& int8_amx() {
-  static const Int8Kernels kernels =
-      kernels_of(2 * kTileRows, simd::int8_multiply_tiles<Tiles, Int8Unit, float>,
-                 simd::int8_multiply_tiles<Tiles, Int8Unit, bfloat16>);
+  static const Int8Kernels kernels = [] {
+    Int8Kernels k = kernels_of(2 * kTileRows, simd::int8_multiply_tiles<Tiles, Int8Unit, float>,
+                               simd::int8_multiply_tiles<Tiles, Int8Unit, bfloat16>);
+    k.chunk_bytes = simd::kInt8TilesChunk;
+    return k;
+  }();
   return kernels;
 }
 

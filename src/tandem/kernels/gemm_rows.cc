@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tandem/kernels/gemm_parts.h"
+#include "tandem/kernels/large_results.h"
 
 namespace tandem::kernels {
 namespace {
@@ -86,15 +87,9 @@ RowsPlan plan_of(const Context& ctx, std::size_t m, std::size_t n, std::size_t k
   return plan;
 }
 
-// A larger result is read again from memory anyway. So it need not be brought into the caches
-// before it is overwritten.
-constexpr std::size_t kStreamedBytes = std::size_t{1} << 20;
-
 template <class Out>
 bool streams(const Gemm<bfloat16, Out>& gemm, std::size_t nr) {
-  constexpr std::size_t kLine = 64;
-  return !gemm.accumulate && gemm.m * gemm.n * sizeof(Out) >= kStreamedBytes && gemm.n % nr == 0 &&
-         reinterpret_cast<std::uintptr_t>(gemm.c) % kLine == 0;
+  return !gemm.accumulate && gemm.n % nr == 0 && passes_caches(gemm.m, gemm.n, gemm.c);
 }
 
 template <class Out>

@@ -7,6 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/kernels/kernel_tables.h"
+#include "tandem/kernels/large_results.h"
 
 namespace tandem::kernels {
 namespace {
@@ -17,15 +18,15 @@ namespace {
 struct TileShape {
   std::size_t rows = 128, panels = 12;
 
-  TileShape(std::size_t all_rows, const Int8Weight& weight, std::size_t threads) {
-    // Rows and panels of a tile stay in an L2 cache of 1 MB beside one another.
-    constexpr std::size_t kInCache = 384 << 10;
+  template <class X>
+  TileShape(const X& x, const Int8Weight& weight, std::size_t threads) {
     constexpr std::size_t kChunksOfThread = 4;
+    const std::size_t most = x.kernels.chunk_bytes;
     const auto grows = [&](std::size_t next_rows, std::size_t next_panels) {
-      const std::size_t chunks = num_chunks(all_rows, next_rows) *
+      const std::size_t chunks = num_chunks(x.count, next_rows) *
                                  num_chunks(weight.out_features(), next_panels * kInt8Panel);
-      return next_rows * weight.in_features() <= kInCache &&
-             next_panels * weight.panel_bytes() <= kInCache && chunks >= kChunksOfThread * threads;
+      return next_rows * x.row_bytes <= most && next_panels * weight.panel_bytes() <= most &&
+             chunks >= kChunksOfThread * threads;
     };
     while (grows(2 * rows, panels)) rows *= 2;
     while (grows(rows, 2 * panels)) panels *= 2;
@@ -103,15 +104,6 @@ struct QuantizedRows {
   }
 };
 
-// Whether y is larger than the caches, and its rows begin at cache lines.
-template <class T>
-bool is_streamed(std::size_t rows, std::size_t columns, const T* y) {
-  constexpr std::size_t kInCaches = std::size_t{1} << 20;
-  const std::size_t row_bytes = columns * sizeof(T);
-  return rows * row_bytes >= kInCaches && row_bytes % 64 == 0 &&
-         reinterpret_cast<std::uintptr_t>(y) % 64 == 0;
-}
-
 template <class T>
 void multiply_tile(const QuantizedRows<T>& x, const Int8Weight& weight, const TileShape& tile,
                    std::size_t first_row, std::size_t first_panel, const float* bias, T* y) {
@@ -130,7 +122,7 @@ void multiply_tile(const QuantizedRows<T>& x, const Int8Weight& weight, const Ti
                              .bias = bias == nullptr ? nullptr : bias + column,
                              .y = y + first_row * out_features + column,
                              .ld = out_features,
-                             .streamed = is_streamed(x.count, out_features, y)});
+                             .streamed = passes_caches(x.count, out_features, y)});
 }
 
 // range: null where each row has its own.
@@ -146,7 +138,7 @@ void forward(const Context& ctx, std::size_t rows, const Int8Weight& weight, con
       quantized.quantize(r, x + r * weight.in_features(), range);
     }
   });
-  const TileShape shape(rows, weight, static_cast<std::size_t>(ctx.threads.num_threads()));
+  const TileShape shape(quantized, weight, static_cast<std::size_t>(ctx.threads.num_threads()));
   const std::size_t row_tiles = num_chunks(rows, shape.rows);
   const std::size_t column_tiles = num_chunks(weight.out_features(), shape.panels * kInt8Panel);
   // Tiles of one band of columns follow one another, so that its panels stay in the cache.

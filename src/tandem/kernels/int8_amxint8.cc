@@ -20,6 +20,7 @@ constexpr Int8Kernels::Of<T> kernels_of() {
 
 constinit const Int8Kernels kInt8Amx = {.element_bytes = sizeof(Unit::Element),
                                         .row_block = 2 * kTileRows,
+                                        .chunk_bytes = simd::kInt8TilesChunk,
                                         .f32 = kernels_of<float>(),
                                         .bf16 = kernels_of<bfloat16>(),
                                         .peak = simd::int8_peak_tiles<amx::Tiles>};

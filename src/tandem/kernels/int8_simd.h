@@ -24,20 +24,32 @@
 
 namespace tandem::kernels::simd {
 
-// Writes one row of one panel: the order of int8.h.
+// The sums of one row of one panel, scaled: the order of int8.h.
+template <class Unit, class T>
+[[gnu::always_inline]] inline void int8_scale(
+    const Int8Product<T>& p, std::size_t row, std::size_t column, const typename Unit::Sums& sums,
+    typename Unit::V (&values)[kInt8Panel / Unit::V::kLanes]) {
+  using V = typename Unit::V;
+  Unit::to_float(sums, p.row[row].zero_point, p.row_sums + column, values);
+  const V scale = V::set1(p.row[row].scale);
+  unroll<kInt8Panel / V::kLanes>([&](auto i) __attribute__((always_inline)) {
+    values[i] = values[i] * (scale * V::load(p.scale + column + i * V::kLanes));
+  });
+}
+
+// Writes one row of one panel.
 template <class Unit, class T>
 [[gnu::always_inline]] inline void int8_store(const Int8Product<T>& p, std::size_t row,
                                               std::size_t column, const typename Unit::Sums& sums) {
   using V = typename Unit::V;
   constexpr int kVectors = kInt8Panel / V::kLanes;
   V values[kVectors];
-  Unit::to_float(sums, p.row[row].zero_point, p.row_sums + column, values);
-  const V scale = V::set1(p.row[row].scale);
+  int8_scale<Unit>(p, row, column, sums, values);
   unroll<kVectors>([&](auto i) __attribute__((always_inline)) {
     const std::size_t at = column + i * V::kLanes;
     if (at >= p.columns) return;
     const std::size_t n = p.columns - at;
-    V y = values[i] * (scale * V::load(p.scale + at));
+    V y = values[i];
     T* to = p.y + row * p.ld + at;
     if (n >= V::kLanes) {
       if (p.bias != nullptr) y = y + V::load(p.bias + at);
@@ -47,18 +59,6 @@ template <class Unit, class T>
       V::store_partial(y, to, n);
     }
   });
-}
-
-// The same for a whole panel, where a vector is one; the elements are returned.
-template <class Unit, class T>
-[[gnu::always_inline]] inline typename Unit::V int8_values(const Int8Product<T>& p, std::size_t row,
-                                                           std::size_t column,
-                                                           const typename Unit::Sums& sums) {
-  using V = typename Unit::V;
-  V values[1];
-  Unit::to_float(sums, p.row[row].zero_point, p.row_sums + column, values);
-  const V y = values[0] * (V::set1(p.row[row].scale) * V::load(p.scale + column));
-  return p.bias == nullptr ? y : y + V::load(p.bias + column);
 }
 
 // kRows rows times kPanels panels, over the whole reduction in registers.

@@ -108,13 +108,19 @@ class Int8Tiles {
     if (last_.panels == 1) return int8_store<Unit>(p_, last_.row, column, left);
     const auto right = add_rest(Unit::load_sums(sums + kInt8Panel), last_.panel + 1);
     if (p_.streamed && column + kBlock <= p_.columns) {
-      V::stream_two(int8_values<Unit>(p_, last_.row, column, left),
-                    int8_values<Unit>(p_, last_.row, column + kInt8Panel, right),
+      V::stream_two(elements(column, left), elements(column + kInt8Panel, right),
                     p_.y + last_.row * p_.ld + column);
     } else {
       int8_store<Unit>(p_, last_.row, column, left);
       int8_store<Unit>(p_, last_.row, column + kInt8Panel, right);
     }
+  }
+
+  // Those of a whole panel.
+  [[gnu::always_inline]] V elements(std::size_t column, const typename Unit::Sums& sums) const {
+    V values[1];
+    int8_scale<Unit>(p_, last_.row, column, sums, values);
+    return p_.bias == nullptr ? values[0] : values[0] + V::load(p_.bias + column);
   }
 
   // Adds what the steps left of the reduction.
@@ -136,6 +142,9 @@ class Int8Tiles {
   alignas(64) std::int32_t sums_[2][kBlock][kBlock];
   Tiles tiles_{TileConfig::full()};
 };
+
+// Rows and panels of a chunk stay in the L2 cache beside one another: 2 MB on all CPUs with AMX.
+inline constexpr std::size_t kInt8TilesChunk = 512 << 10;
 
 // A tile costs as much for one row as for sixteen: few rows take the unit's way.
 template <class Tiles, class Unit, class T>

@@ -332,6 +332,8 @@ struct Int8Kernels {
   };
   std::size_t element_bytes;  // bytes of a quantized activation
   std::size_t row_block;      // rows that multiply() takes at once
+  // Bytes of rows, and of panels, that a chunk may have; 0: chunks do not grow beyond the least.
+  std::size_t chunk_bytes = 0;
   Of<float> f32;
   Of<bfloat16> bf16;
   // As GemmKernels::peak_f32: rounds on registers; returns the operations done.

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "tandem/kernels/attention.h"
+#include "tandem/kernels/int8.h"
 #include "tandem/kernels/linear.h"
 #include "tandem/kernels/simd_kernels.h"
 
@@ -21,9 +22,9 @@ namespace tandem::kernels::testing {
 namespace {
 
 // Intel, "64 and IA-32 Architectures Software Developer's Manual", volume 2: LDTILECFG,
-// TILERELEASE, TILEZERO, TILELOADD, TILELOADDT1, TILESTORED, TDPBF16PS. All have a VEX prefix of
-// three bytes with map 0F38, W = 0 and L = 0; `prefix` is its field pp (0: none, 1: 66, 2: F3,
-// 3: F2).
+// TILERELEASE, TILEZERO, TILELOADD, TILELOADDT1, TILESTORED, TDPBF16PS, TDPBUSD. All have a VEX
+// prefix of three bytes with map 0F38, W = 0 and L = 0; `prefix` is its field pp (0: none, 1: 66,
+// 2: F3, 3: F2).
 struct Instruction {
   unsigned prefix = 0, opcode = 0, mod = 0, reg = 0, rm = 0;
   unsigned vvvv = 0;
@@ -92,6 +93,21 @@ struct TileRegisters {
     for (std::size_t row = 0; row < config.rows[tile]; ++row, address += stride)
       std::memcpy(reinterpret_cast<void*>(address), bytes[tile][row], config.row_bytes[tile]);
   }
+  void dot_bytes(unsigned sum, unsigned a, unsigned b) {
+    for (std::size_t row = 0; row < config.rows[sum]; ++row) {
+      for (std::size_t group = 0; group < config.rows[b]; ++group) {
+        std::uint32_t four[kTileRowBytes / 4];
+        std::uint32_t weights[kTileRowBytes / 4];
+        std::int32_t sums[kTileRowBytes / 4];
+        std::memcpy(four, bytes[a][row], sizeof(four));
+        std::memcpy(weights, bytes[b][group], sizeof(weights));
+        std::memcpy(sums, bytes[sum][row], sizeof(sums));
+        for (std::size_t n = 0; n < config.row_bytes[sum] / 4u; ++n)
+          emulated::byte_dots(1, four + group, weights + n, sums + n);
+        std::memcpy(bytes[sum][row], sums, sizeof(sums));
+      }
+    }
+  }
   void dot(unsigned sum, unsigned a, unsigned b) {
     TileConfig three;
     const unsigned from[] = {sum, a, b};
@@ -111,9 +127,9 @@ struct TileRegisters {
 thread_local TileRegisters tiles;
 std::atomic<std::size_t> executed = 0;
 
-// False: not one of the seven instructions, or tiles that are not configured.
+// False: not one of the eight instructions, or tiles that are not configured.
 bool execute(const Instruction& i) {
-  constexpr unsigned kNone = 0, k66 = 1, kF3 = 2, kF2 = 3;
+  constexpr unsigned kNone = 0, k66 = 1, kF3 = 2, kF2 = 3;  // `prefix`
   const auto is = [&i](unsigned prefix, unsigned opcode, bool memory) {
     return i.prefix == prefix && i.opcode == opcode && (i.mod != 3) == memory;
   };
@@ -135,6 +151,8 @@ bool execute(const Instruction& i) {
     tiles.store(i.reg, i.address, i.stride);
   } else if (is(kF3, 0x5C, false) && i.vvvv < kTiles) {
     tiles.dot(i.reg, i.rm, i.vvvv);
+  } else if (is(k66, 0x5E, false) && i.vvvv < kTiles) {
+    tiles.dot_bytes(i.reg, i.rm, i.vvvv);
   } else {
     return false;
   }
@@ -247,6 +265,28 @@ TEST_F(TileCode, ProductsAreTheBitsOfTheEmulation) {
     EXPECT_TRUE(same_bits(got.grad_weight, want.grad_weight)) << M;
   }
   EXPECT_GT(executed, 1000u);
+}
+
+// Blocks of one and of two rows of tiles, an odd number of panels, a rest of the reduction.
+TEST_F(TileCode, ProductsOfBytesAreTheBitsOfTheEmulation) {
+  if (!CpuFeatures::of_processor().avx512_vnni) GTEST_SKIP() << "this CPU has no AVX512_VNNI";
+  for (const auto& [M, N, K] :
+       {std::array<std::size_t, 3>{5, 16, 64}, {45, 70, 200}, {130, 48, 70}}) {
+    std::vector<std::int8_t> weight(N * K);
+    for (std::size_t i = 0; i < weight.size(); ++i)
+      weight[i] = static_cast<std::int8_t>(splitmix64(i) & 255u);
+    const std::vector<float> x = random_values(M * K, 1);
+    const auto multiply = [&](const Context& ctx) {
+      const auto packed = Int8Weight::pack(ctx, N, K, weight, std::vector<float>(N, 0.01f));
+      std::vector<float> y(M * N);
+      int8_linear_forward_dynamic(ctx, M, packed, x.data(), nullptr, y.data());
+      return y;
+    };
+    EXPECT_TRUE(same_bits(multiply(TileRuntime("int8").context()),
+                          multiply(Runtime("int8=amx_emulated").context())))
+        << M;
+  }
+  EXPECT_GT(executed, 100u);
 }
 
 struct Attended {
