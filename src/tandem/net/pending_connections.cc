@@ -57,26 +57,35 @@ void PendingConnections::add_to(EventLoop& loop) const {
   for (const Waiting& entry : waiting_) loop.read(entry.connection.socket);
 }
 
-std::vector<PendingConnection> PendingConnections::take_complete(
+PendingConnections::State PendingConnections::read(
+    Waiting& entry, const std::function<std::size_t(const std::string&)>& wanted) {
+  PendingConnection& connection = entry.connection;
+  bool alive = true;
+  std::size_t size = wanted(connection.received);
+  while (alive && size > connection.received.size()) {
+    const std::size_t before = connection.received.size();
+    alive = read_up_to(size, connection);
+    size = wanted(connection.received);
+    if (connection.received.size() == before) break;
+  }
+  if (!alive || size == 0) return State::closed;
+  if (connection.received.size() >= size) return State::complete;
+  return entry.limit.passed() ? State::closed : State::incomplete;
+}
+
+std::optional<PendingConnection> PendingConnections::take_complete(
     const std::function<std::size_t(const std::string& received)>& wanted) {
-  std::vector<PendingConnection> complete;
-  std::erase_if(waiting_, [&](Waiting& entry) {
-    PendingConnection& connection = entry.connection;
-    bool alive = true;
-    std::size_t size = wanted(connection.received);
-    while (alive && size > connection.received.size()) {
-      const std::size_t before = connection.received.size();
-      alive = read_up_to(size, connection);
-      size = wanted(connection.received);
-      if (connection.received.size() == before) break;
+  for (auto entry = waiting_.begin(); entry != waiting_.end();) {
+    const State state = read(*entry, wanted);
+    if (state == State::incomplete) {
+      ++entry;
+      continue;
     }
-    if (alive && size != 0 && connection.received.size() >= size) {
-      complete.push_back(std::move(connection));
-      return true;
-    }
-    return !alive || size == 0 || entry.limit.passed();
-  });
-  return complete;
+    PendingConnection connection = std::move(entry->connection);
+    entry = waiting_.erase(entry);
+    if (state == State::complete) return connection;
+  }
+  return std::nullopt;
 }
 
 }  // namespace tandem::net

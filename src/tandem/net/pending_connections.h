@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,10 +35,11 @@ class PendingConnections {
   void add_to(EventLoop& loop) const;
   // Waits for connections to `listener`; at `capacity`, until there is room.
   void add_listener(const FileDescriptor& listener, EventLoop& loop) const;
-  // Reads from the pending connections and returns those with a complete handshake. `wanted`
-  // computes its length from the bytes so far (a result above their number: still unknown); 0
-  // closes the connection.
-  std::vector<PendingConnection> take_complete(
+  // Reads from the pending connections until one has a complete handshake, and returns it; nothing
+  // if all are incomplete. The others stay in the queue, so that an error of one connection's
+  // handler closes no other. `wanted` computes the length of a handshake from the bytes so far (a
+  // result above their number: still unknown); 0 closes the connection.
+  std::optional<PendingConnection> take_complete(
       const std::function<std::size_t(const std::string& received)>& wanted);
 
  private:
@@ -45,6 +47,8 @@ class PendingConnections {
     PendingConnection connection;
     Deadline limit;
   };
+  enum class State { incomplete, complete, closed };
+  static State read(Waiting& entry, const std::function<std::size_t(const std::string&)>& wanted);
   bool has_room() const;
 
   std::chrono::milliseconds timeout_;

@@ -52,9 +52,37 @@ TEST(PendingConnections, AClosedConnectionMakesRoom) {
   EXPECT_FALSE(wakes(pending, listener, milliseconds(0)));
   connection.reset();
   ASSERT_TRUE(wakes(pending, listener, milliseconds(2000)));
-  EXPECT_TRUE(pending.take_complete([](const std::string&) { return std::size_t{8}; }).empty());
+  EXPECT_FALSE(pending.take_complete([](const std::string&) { return std::size_t{8}; }));
   connection = probe_at(listener);
   EXPECT_TRUE(wakes(pending, listener, milliseconds(2000)));
+}
+
+// The handler of one handshake may throw: the other connections stay.
+TEST(PendingConnections, OneCompleteHandshakeLeavesTheOthersInTheQueue) {
+  const FileDescriptor listener = listen_tcp(/*loopback_only=*/true, 0);
+  PendingConnections pending(milliseconds(30000), 4);
+  const auto wanted = [](const std::string&) { return std::size_t{3}; };
+  std::vector<FileDescriptor> ranks;
+  for (const std::string_view words : {"one", "tw", "six"}) {
+    ranks.push_back(probe_at(listener));
+    send_all(ranks.back(), std::as_bytes(std::span(words)), Deadline(milliseconds(2000)));
+  }
+  std::vector<std::string> taken;
+  const Deadline deadline(milliseconds(10000));
+  while (taken.size() < 2 && !deadline.passed()) {
+    wakes(pending, listener, milliseconds(100));
+    pending.accept_from(listener, [] { return std::string(); });
+    if (const auto connection = pending.take_complete(wanted)) {
+      taken.push_back(connection->received);
+    }
+  }
+  EXPECT_EQ(taken, (std::vector<std::string>{"one", "six"}));
+  EXPECT_FALSE(pending.take_complete(wanted));
+  send_all(ranks[1], std::as_bytes(std::span("o", 1)), Deadline(milliseconds(2000)));
+  ASSERT_TRUE(wakes(pending, listener, milliseconds(2000)));
+  const auto last = pending.take_complete(wanted);
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->received, "two");
 }
 
 }  // namespace

@@ -180,9 +180,9 @@ class Server {
       loop.until(stay);
       loop.run_once(milliseconds(500));
       pending_.accept_from(listener_, [&] { return challenge(); });
-      for (net::PendingConnection& connection : pending_.take_complete(introduction_bytes)) {
+      while (auto connection = pending_.take_complete(introduction_bytes)) {
         Arrival arrival;
-        const auto handshake = introduction(std::move(connection), arrival);
+        const auto handshake = introduction(std::move(*connection), arrival);
         if (!handshake || why_refused(*handshake, arrival) || handshake->rank >= ranks_.size())
           continue;
         ranks_.answer(arrival, kind, text);
@@ -211,8 +211,8 @@ class Server {
     loop.until(deadline_);
     loop.run_once(milliseconds(500));
     pending_.accept_from(listener_, [&] { return challenge(); });
-    for (net::PendingConnection& connection : pending_.take_complete(introduction_bytes))
-      accept_rank(std::move(connection));
+    while (auto connection = pending_.take_complete(introduction_bytes))
+      accept_rank(std::move(*connection));
   }
 
   std::string challenge() const {

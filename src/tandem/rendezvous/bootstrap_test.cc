@@ -138,6 +138,30 @@ TEST(Bootstrap, ARankThatFailedBeforeReportsTheReasonToAll) {
   }
 }
 
+// Handshakes of many ranks arrive together, and the first one is a failure: all ranks receive it.
+TEST(Bootstrap, AFailureAmongManyHandshakesReachesAllRanks) {
+  const int port = free_port();
+  const int world = 48;
+  BootstrapOptions late;
+  late.late_ranks = milliseconds(20000);
+  std::vector<Outcome> outcomes(world);
+  std::vector<std::thread> threads;
+  for (int rank = world - 1; rank >= 0; --rank) {
+    if (rank == 0) std::this_thread::sleep_for(milliseconds(200));
+    threads.emplace_back([&, rank] {
+      const Identity identity = identity_of(rank, world, port);
+      if (rank == world - 1) return report_failure(identity, "bad flag", late);
+      outcomes[static_cast<std::size_t>(rank)] = attempt(identity, milliseconds(60000), late);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int rank = 0; rank < world - 1; ++rank) {
+    EXPECT_THAT(outcomes[static_cast<std::size_t>(rank)].error,
+                HasSubstr(fmt::format("rank {} (", world - 1)))
+        << "rank " << rank;
+  }
+}
+
 // All ranks have the same wrong flag: no rank waits for the time that rank 0 would stay.
 TEST(Bootstrap, RanksThatHaveAllFailedDoNotWait) {
   const int port = free_port();

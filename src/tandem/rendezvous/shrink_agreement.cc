@@ -124,7 +124,7 @@ class ShrinkAgreement::Host {
     const auto wanted = [this](const std::string& received) {
       return introduction_bytes(received);
     };
-    for (net::PendingConnection& connection : pending_.take_complete(wanted)) welcome(connection);
+    while (auto connection = pending_.take_complete(wanted)) welcome(*connection);
   }
 
   bool is_genuine(const net::RankHandshake& rank_handshake) const {

@@ -316,8 +316,7 @@ class Builder {
       pending_.accept_from(listener_, [&] { return std::string(view_of(challenge_)); });
       pending_.accept_from(local_listener_, [] { return std::string(); });
       const auto wanted = [](const std::string&) { return sizeof(RankHandshake); };
-      for (net::PendingConnection& connection : pending_.take_complete(wanted))
-        welcome(std::move(connection));
+      while (auto connection = pending_.take_complete(wanted)) welcome(std::move(*connection));
     }
   }
 

@@ -368,8 +368,7 @@ void AgentLinks::let_in() {
       return 0;
     }
   };
-  for (net::PendingConnection& connection : pending_.take_complete(wanted))
-    admit(std::move(connection));
+  while (auto connection = pending_.take_complete(wanted)) admit(std::move(*connection));
 }
 
 void AgentLinks::report_unauthenticated_peer(const std::string& text) {
