@@ -42,6 +42,7 @@ const Int8Kernels& int8_amx();
 // The instructions alone; see simd_kernels.h.
 void pair_dots(std::size_t count, const std::uint32_t* a, const std::uint32_t* b, float* sums);
 void round_operands(std::size_t count, const float* x, bfloat16* to);
+void exp2_of_operands(std::size_t count, const float* x, float* to);
 void tile_dot(const TileConfig& config, const TileDot& dot);
 void byte_dots(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
                std::int32_t* sums);

@@ -13,7 +13,7 @@ namespace {
 
 struct RoundingTiles : Tiles {
   using Tiles::Tiles;
-  static Rounded rounded(const Vec& x) { return Vdpbf16ps::rounded(x); }
+  static Rounded rounded(const simd::Twice<Vec>& x) { return Vdpbf16ps::rounded(x); }
 };
 
 using FloatUnit = simd::FloatUnit<Vec, float>;
@@ -40,6 +40,10 @@ constinit const AttentionOf<bfloat16> kAttentionTiles =
 
 void round_operands(std::size_t count, const float* x, bfloat16* to) {
   simd::round_operands<PairUnit>(count, x, to);
+}
+
+void exp2_of_operands(std::size_t count, const float* x, float* to) {
+  simd::exp2_of_operands<PairUnit>(count, x, to);
 }
 
 void pair_dots(std::size_t count, const std::uint32_t* a, const std::uint32_t* b, float* sums) {

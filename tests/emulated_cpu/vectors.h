@@ -4,6 +4,7 @@
 // is absent.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -12,6 +13,7 @@
 #include <cstring>
 
 #include "tandem/core/bfloat16.h"
+#include "tandem/kernels/simd/sixteen_lanes.h"
 
 namespace tandem::kernels::emulated {
 
@@ -187,6 +189,22 @@ struct Vec {
     }
     return a;
   }
+  // The same where a and the result are normal numbers, or a is NaN.
+  static Vec scale_normal(const Vec& a, const Vec& n) { return scale_by_power(a, n); }
+  // a 2^floor(n), and n - floor(n), which is rounded down and 0 for an infinite n.
+  [[gnu::noinline]] static Vec scale_by_floor(Vec a, Vec n) {
+    for (float& x : n.v) x = std::max(-1000.0f, std::min(1000.0f, std::floor(x)));
+    return scale_by_power(a, n);
+  }
+  [[gnu::noinline]] static Vec above_floor(Vec n) {
+    for (float& x : n.v) {
+      const double exact = static_cast<double>(x) - std::floor(static_cast<double>(x));
+      const auto nearest = static_cast<float>(exact);
+      const bool above = static_cast<double>(nearest) > exact || nearest == 1.0f;
+      x = std::isinf(x) ? 0.0f : above ? std::nextafter(nearest, 0.0f) : nearest;
+    }
+    return n;
+  }
   [[gnu::noinline]] static Mask less(const Vec& a, const Vec& b) {
     Mask m;
     for (std::size_t i = 0; i < kLanes; ++i) m[i] = a.v[i] < b.v[i];
@@ -271,13 +289,21 @@ struct Vec {
     for (std::uint32_t& w : a.w) w >>= kBits;
     return a;
   }
-  [[gnu::noinline]] static void keep_factors(const Words& word, std::uint32_t threshold,
-                                             const Vec& scale, Vec& first_half, Vec& second_half) {
-    for (std::size_t i = 0; i < 2 * kLanes; ++i) {
-      const std::uint32_t drawn = (word.w[i / 2] >> (i % 2 == 0 ? 0 : 16)) & 0xFFFFu;
-      Vec& half = i < kLanes ? first_half : second_half;
-      half.v[i % kLanes] = drawn >= threshold ? scale.v[i % kLanes] : 0.0f;
-    }
+  // Which of 2 x 16 elements are kept.
+  using Kept = std::array<bool, 2 * kLanes>;
+  [[gnu::noinline]] static Kept kept(const Words& word, std::uint32_t threshold) {
+    Kept kept;
+    for (std::size_t i = 0; i < kept.size(); ++i)
+      kept[i] = ((word.w[i / 2] >> (i % 2 == 0 ? 0 : 16)) & 0xFFFFu) >= threshold;
+    return kept;
+  }
+  [[gnu::noinline]] static Vec keep_first(const Kept& kept, Vec a) {
+    for (std::size_t i = 0; i < kLanes; ++i) a.v[i] = kept[i] ? a.v[i] : 0.0f;
+    return a;
+  }
+  [[gnu::noinline]] static Vec keep_second(const Kept& kept, Vec a) {
+    for (std::size_t i = 0; i < kLanes; ++i) a.v[i] = kept[kLanes + i] ? a.v[i] : 0.0f;
+    return a;
   }
 
   [[gnu::noinline]] static Words load_words(const void* p) {
@@ -343,20 +369,33 @@ struct Vec {
   }
 };
 
-// 16 elements rounded for a product.
+// 32 elements rounded for a product.
 struct Rounded {
-  Vec v;
+  std::array<bfloat16, 2 * Vec::kLanes> v;
 
+  [[gnu::noinline]] Rounded zero_unless(const Vec::Kept& kept) const {
+    Rounded x = *this;
+    for (std::size_t i = 0; i < v.size(); ++i) x.v[i] = kept[i] ? v[i] : bfloat16{};
+    return x;
+  }
+  Rounded zero_unless(simd::AllKept) const { return *this; }
   [[gnu::noinline]] static void store(const Rounded& x, bfloat16* p) {
-    store_partial(x, p, Vec::kLanes);
+    store_partial(x, p, x.v.size());
   }
   [[gnu::noinline]] static void store_partial(const Rounded& x, bfloat16* p, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) p[i] = rounded_operand(x.v.v[i]);
+    std::copy_n(x.v.begin(), n, p);
   }
 };
 
 struct Vdpbf16ps {
-  static Rounded rounded(const Vec& x) { return {x}; }
+  [[gnu::noinline]] static Rounded rounded(const simd::Twice<Vec>& x) {
+    Rounded rounded;
+    for (std::size_t i = 0; i < Vec::kLanes; ++i) {
+      rounded.v[i] = rounded_operand(x.low.v[i]);
+      rounded.v[Vec::kLanes + i] = rounded_operand(x.high.v[i]);
+    }
+    return rounded;
+  }
   [[gnu::noinline]] static Vec dot(const Vec::Words& a, const Vec::Words& b, Vec sum) {
     for (std::size_t i = 0; i < Vec::kLanes; ++i) sum.v[i] = dot_pair(a.w[i], b.w[i], sum.v[i]);
     return sum;

@@ -198,9 +198,9 @@ struct AttentionPositions {
           *(s.key_sums + s.at_key[key] + r) += grad_score;
         });
     round_rows(rows, positions.width, s.query_sums);
-    multiply_across(products, all, positions, rows, s.query_sums, s.keys_across);
+    multiply_across(products, h, all, positions, rows, s.query_sums, s.keys_across);
     add_rows(rows * all.columns, s.out, all.out);
-    products.multiply_transposed(positions.width, all.columns, A::depth(rows),
+    products.multiply_transposed(A::extent(positions), A::columns_of(h), A::depth(rows),
                                  A::transpose_rows(all, positions.width, rows, s.query_sums),
                                  all.queries_across, s.grad_keys, s.width, positions.begin,
                                  /*accumulate=*/true);
@@ -219,11 +219,11 @@ struct AttentionPositions {
           Products::pack_block(rows, h.head_dim,
                                A::operand(h.k + first * h.ld_qkv, h.ld_qkv, false),
                                all.queries_across);
-          products.multiply_transposed(positions.width, all.columns, A::depth(rows),
+          products.multiply_transposed(A::extent(positions), A::columns_of(h), A::depth(rows),
                                        A::transpose_rows(all, positions.width, rows, sums),
                                        all.queries_across, s.grad_queries, s.width, positions.begin,
                                        /*accumulate=*/true);
-          multiply_across(products, all, positions, rows, sums, s.queries_across);
+          multiply_across(products, h, all, positions, rows, sums, s.queries_across);
           visit(first, rows, s.out);
         });
   }
@@ -333,12 +333,13 @@ struct AttentionPositions {
   }
 
   template <class AllScratch>
-  static void multiply_across(Products& products, const AllScratch& all, const Keys& positions,
-                              std::size_t rows, const float* sums, const GemmUnit* across) {
+  static void multiply_across(Products& products, const Head& h, const AllScratch& all,
+                              const Keys& positions, std::size_t rows, const float* sums,
+                              const GemmUnit* across) {
     const Scratch& s = all.positions;
-    products.multiply(A::whole_groups(rows), all.columns, A::depth(positions.end - positions.begin),
-                      A::as_units(sums), positions.width, across + A::units(positions.begin) * kNr,
-                      A::depth(s.count), s.out);
+    products.multiply(A::whole_groups(rows), A::columns_of(h),
+                      A::depth(positions.end - positions.begin), A::as_units(sums), positions.width,
+                      across + A::units(positions.begin) * kNr, A::depth(s.count), s.out);
   }
 
   // Rows of sums as operands, in place.
@@ -346,7 +347,7 @@ struct AttentionPositions {
     for (std::size_t i = 0; i < rows; ++i) {
       const float* from = sums + i * width;
       auto* to = A::in_place(sums + i * width);
-      for_each_vector<V>(
+      for_each_vector<Twice<V>>(
           width, [&](auto at) __attribute__((always_inline)) {
             Inner::store_operand(at, at.load(from), to);
           });

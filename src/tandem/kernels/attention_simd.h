@@ -9,6 +9,7 @@
 // rescaling. Backward recomputes the scores, and P from the saved log-sum-exp:
 //   dV = (factor P)^T dO,   dS = P (factor dO V^T - delta),   dQ = scale dS K,   dK = scale dS^T Q,
 //   delta = row sums of dO O.
+// Dropout's factor is 0 or one value. P gets the zeros; the products O and dV get the value.
 // A bias by distance is added to each row of scores before its softmax. The band's values for a row
 // begin at the row's first distance; the gradient sums the rows of dS there, in their order.
 // Relative positions are added to the scores of a block before its softmax
@@ -29,7 +30,8 @@
 //   Input, Unit      the units (gemm_units.h) that read the tensors and that are multiplied
 //   kBlock, kMr, kNr, kDepth
 //   multiply()       C[rows, columns] = A B; A has rows [depth], B panels [columns /
-//                    kNr][b_depth][kNr], of which the first `depth` units are read
+//                    kNr][b_depth][kNr], of which the first `depth` units are read. Columns beyond
+//                    the used ones may be written
 //   multiply_panel() the same for at most kMr rows and one panel, C's rows `ldc` apart
 //   multiply_values()  C[rows, columns] = P V for at most kMr rows; P has rows of units, V is a
 //                    tensor with a row per key
@@ -59,12 +61,18 @@
 
 namespace tandem::kernels::simd {
 
+// Columns of a result, or keys: those that are used, and their number with the padding.
+struct Extent {
+  std::size_t used, padded;
+};
+
 template <class Products>
 struct Attention {
   using Input = typename Products::Input;
   using Inner = typename Products::Unit;
   using V = typename Inner::V;
   using Row = SixteenLanes<V>;  // sums along a row
+  using Pair = Twice<V>;
   using T = typename Input::T;
   using Element = typename Inner::T;  // element of P and dS
   static constexpr std::size_t kReduced = Inner::kReduced;
@@ -194,20 +202,24 @@ struct Attention {
     stage_rows<Input, kMr>(operand(matrix, ld, true), 0, rows, 0, head_dim, whole, to);
   }
 
+  static Extent extent(const Keys& keys) { return {keys.end - keys.begin, keys.width}; }
+  static Extent columns_of(const AttentionHead<T>& h) { return {h.head_dim, padded(h.head_dim)}; }
+
   // The product of a block of rows of a head with the keys or values of the block, packed along:
   // scores, which are not scaled.
   static void multiply_along(Products& products, const Scratch& s, const Keys& keys,
                              std::size_t rows, const GemmUnit* a, const GemmUnit* along,
                              float* scores) {
-    products.multiply(whole_groups(rows), keys.width, s.head_depth, a, s.head_depth,
+    products.multiply(whole_groups(rows), extent(keys), s.head_depth, a, s.head_depth,
                       along + keys.begin * s.head_depth, s.head_depth, scores);
   }
   // s.out = P V or dS K: the product of rows of scores with values or keys, packed across.
   static void multiply_across(Products& products, const AttentionHead<T>& h, const Scratch& s,
                               const Keys& keys, std::size_t rows, const float* scores,
                               const GemmUnit* across) {
-    products.multiply(whole_groups(rows), s.columns, depth(keys.end - keys.begin), as_units(scores),
-                      keys.width, across + units(keys.begin) * kNr, depth(h.keys), s.out);
+    products.multiply(whole_groups(rows), columns_of(h), depth(keys.end - keys.begin),
+                      as_units(scores), keys.width, across + units(keys.begin) * kNr, depth(h.keys),
+                      s.out);
   }
 
   // P and dS overwrite the scores: a row of them begins where the row of scores began.
@@ -263,8 +275,20 @@ struct Attention {
     clear(row, at.end, keys.width);
   }
 
-  // Turns a row of scores into exp(scale (score - largest)), dropped; gives the largest score and
-  // the sum before dropout.
+  // The lanes of a row and of a pair are 16 each, or the halves of the pair follow one another.
+  static Row add(Row sum, Pair x) {
+    if constexpr (std::is_same_v<Row, Pair>) {
+      return sum + x;
+    } else {
+      return sum + x.low + x.high;
+    }
+  }
+
+  // One half after the other: both at once would need more registers than AVX2 has.
+  static Pair exp2(Pair y) { return {Inner::exp2(y.low), Inner::exp2(y.high)}; }
+
+  // Turns a row of scores into exp(scale (score - largest)), with zeros for those that dropout
+  // drops; gives the largest score and the sum before dropout.
   struct RowSum {
     float largest, sum;
   };
@@ -279,15 +303,15 @@ struct Attention {
     const float largest =
         count == 0 ? -std::numeric_limits<float>::infinity() : largest_of(count, from);
     const float scale2 = h.scale * kLog2E;
-    const Row shift = Row::set1(-largest * scale2);
-    const Row scales = Row::set1(scale2);
+    const Pair shift = Pair::set1(-largest * scale2);
+    const Pair scales = Pair::set1(scale2);
     Row total = Row::zero();
-    for_each_masked_vector<Row>(
+    for_each_kept_pair<V>(
         *h.masks, static_cast<std::uint32_t>(row), keys.begin + at_row.start,
-        count, [&](auto at, Row factor) __attribute__((always_inline)) {
-          const Row p = at.keep(exp2_below(Row::fma(at.load(from), scales, shift)));
-          total = total + p;
-          Inner::store_operand(at, p * factor, to);
+        count, [&](auto at, const auto& kept) __attribute__((always_inline)) {
+          const Pair p = at.keep(exp2(Pair::fma(at.load(from), scales, shift)));
+          total = add(total, p);
+          Inner::store_kept(at, kept, p, to);
         });
     clear_around(keys, at_row, in_place(scores));
     return {largest, Row::sum(total)};
@@ -354,7 +378,7 @@ struct Attention {
       h.log_sum_exp[at + i] = sums[i].largest * h.scale + __builtin_logf(sums[i].sum);
     multiply_across(products, h, s, keys, rows, s.scores, s.v_across);
     for (std::size_t i = 0; i < rows; ++i)
-      store_row(h.head_dim, s.out + i * s.columns, inverse(sums[i]), h.out + (at + i) * h.ld_out);
+      store_row(h.head_dim, s.out + i * s.columns, factor(h, sums[i]), h.out + (at + i) * h.ld_out);
   }
 
   // The row of each query head.
@@ -386,7 +410,7 @@ struct Attention {
     for (std::size_t i = 0; i < heads; ++i) {
       const AttentionHead<T> head = query_head(h, i);
       *head.log_sum_exp = sums[i].largest * h.scale + __builtin_logf(sums[i].sum);
-      store_row(h.head_dim, s.out + i * s.columns, inverse(sums[i]), head.out);
+      store_row(h.head_dim, s.out + i * s.columns, factor(head, sums[i]), head.out);
     }
   }
 
@@ -395,8 +419,11 @@ struct Attention {
       fetch_row<Access::kRead>(h.head_dim, h.k + key * h.ld_qkv);
   }
 
-  // The output of a row without keys is zero.
-  static float inverse(const RowSum& row) { return row.sum == 0 ? 0.0f : 1.0f / row.sum; }
+  // The factor of a row of P V: that of dropout's kept elements over the sum. The output of a row
+  // without keys is zero.
+  static float factor(const AttentionHead<T>& h, const RowSum& row) {
+    return row.sum == 0 ? 0.0f : h.masks->scale / row.sum;
+  }
 
   static const GemmUnit* as_units(const float* scores) {
     return reinterpret_cast<const GemmUnit*>(scores);
@@ -430,8 +457,8 @@ struct Attention {
   // rows of their own.
   enum class Sums { kNone, kByDistance, kRows };
 
-  // One row: scores become dropout(P), grad_scores (which hold dO V^T) become dS. other: for the
-  // other reader, the sums from the distance 0 or the row.
+  // One row: scores become P with zeros for what dropout drops, grad_scores (which hold dO V^T)
+  // become dS. other: for the other reader, the sums from the distance 0 or the row.
   template <Sums kSums>
   static void backward_row(const AttentionHead<T>& h, const Keys& keys, std::size_t row,
                            float delta, float* scores, float* grad_scores,
@@ -444,16 +471,17 @@ struct Attention {
     [[maybe_unused]] float* other_to = nullptr;
     if constexpr (kSums == Sums::kByDistance) other_to = other + distance;
     if constexpr (kSums == Sums::kRows) other_to = other + start;
-    const V shift = V::set1(-h.log_sum_exp[row] * kLog2E);
-    const V scales = V::set1(h.scale * kLog2E);
-    const V offset = V::set1(delta);
-    for_each_masked_vector<V>(
+    const Pair shift = Pair::set1(-h.log_sum_exp[row] * kLog2E);
+    const Pair scales = Pair::set1(h.scale * kLog2E);
+    const Pair factor = Pair::set1(h.masks->scale);
+    const Pair offset = Pair::set1(-delta);
+    for_each_kept_pair<V>(
         *h.masks, static_cast<std::uint32_t>(row), keys.begin + start,
-        at_row.end - start, [&](auto at, V factor) __attribute__((always_inline)) {
-          const V p = exp2_below(V::fma(at.load(p_from), scales, shift));
-          const V grad_p = at.load(grad_from);
-          Inner::store_operand(at, p * factor, p_to);
-          const V grad_score = p * V::fma(factor, grad_p, V::zero() - offset);
+        at_row.end - start, [&](auto at, const auto& kept) __attribute__((always_inline)) {
+          const Pair p = exp2(Pair::fma(at.load(p_from), scales, shift));
+          const Pair grad_p = at.load(grad_from).zero_unless(kept);
+          Inner::store_kept(at, kept, p, p_to);
+          const Pair grad_score = p * Pair::fma(factor, grad_p, offset);
           if constexpr (kSums == Sums::kByDistance)
             at.store(at.load(other_to) + grad_score, other_to);
           if constexpr (kSums == Sums::kRows) at.store(grad_score, other_to);
@@ -517,7 +545,7 @@ struct Attention {
       store_key_gradient(h, s, s.grad_k, h.scale, b.grad_k);
       clear_pad_rows(h, b.grad_k);
     }
-    store_key_gradient(h, s, s.grad_v, 1.0f, b.grad_v);
+    store_key_gradient(h, s, s.grad_v, h.masks->scale, b.grad_v);
     clear_pad_rows(h, b.grad_v);
   }
 
@@ -573,7 +601,7 @@ struct Attention {
     multiply_along(products, s, keys, rows, s.grad_out, s.v_along, s.grad_scores);
     backward_rows(b, s, keys, first, rows);
     const auto add_to = [&](const float* scores, const GemmUnit* block, float* gradient) {
-      products.multiply_transposed(keys.width, s.columns, depth(rows),
+      products.multiply_transposed(extent(keys), columns_of(h), depth(rows),
                                    transpose_rows(s, keys.width, rows, scores), block, gradient,
                                    s.keys, keys.begin, accumulate);
     };

@@ -30,8 +30,9 @@ class TileProducts {
   static constexpr std::size_t kNr = kTileBlock;
   static constexpr std::size_t kDepth = kTileUnits;
 
-  void multiply(std::size_t rows, std::size_t columns, std::size_t depth, const GemmUnit* a,
+  void multiply(std::size_t rows, Extent extent, std::size_t depth, const GemmUnit* a,
                 std::size_t a_stride, const GemmUnit* b, std::size_t b_depth, float* c) {
+    const std::size_t columns = extent.padded;
     const std::size_t steps = depth / kTileUnits;
     for (std::size_t column = 0; column < columns; column += kTileBlock) {
       const GemmUnit* panel = b + column * b_depth;
@@ -79,12 +80,12 @@ class TileProducts {
                                         std::size_t key) {
     return key / kTileBlock * (depth * kTileBlock) + u * kTileBlock + key % kTileBlock;
   }
-  void multiply_transposed(std::size_t keys, std::size_t columns, std::size_t depth,
-                           const GemmUnit* pairs, const GemmUnit* block, float* gradient,
-                           std::size_t all_keys, std::size_t first, bool accumulate) {
+  void multiply_transposed(Extent keys, Extent columns, std::size_t depth, const GemmUnit* pairs,
+                           const GemmUnit* block, float* gradient, std::size_t all_keys,
+                           std::size_t first, bool accumulate) {
     const std::size_t steps = depth / kTileUnits;
-    for (std::size_t key = 0; key < keys; key += kTileBlock) {
-      for (std::size_t column = 0; column < columns; column += kTileBlock) {
+    for (std::size_t key = 0; key < keys.padded; key += kTileBlock) {
+      for (std::size_t column = 0; column < columns.padded; column += kTileBlock) {
         const GemmUnit* panel = block + column / kTileBlock * steps * kStepUnits;
         blocks_.template multiply<2>(steps, TileRows::of_panel(panel), pairs + key * depth,
                                      gradient + column * all_keys + first + key, all_keys,

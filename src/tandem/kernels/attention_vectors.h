@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "tandem/kernels/attention_simd.h"
 #include "tandem/kernels/gemm_simd.h"
@@ -22,7 +23,7 @@ class VectorProducts {
   static constexpr std::size_t kDepth = 1;
   static_assert(kNr % kMr == 0);
 
-  static void multiply(std::size_t rows, std::size_t columns, std::size_t depth, const GemmUnit* a,
+  static void multiply(std::size_t rows, Extent columns, std::size_t depth, const GemmUnit* a,
                        std::size_t a_stride, const GemmUnit* b, std::size_t b_depth, float* c) {
     product<false>(rows, columns, depth, a, a_stride, b, b_depth, c, false);
   }
@@ -59,11 +60,12 @@ class VectorProducts {
                                         std::size_t key) {
     return u * keys + key;
   }
-  static void multiply_transposed(std::size_t keys, std::size_t columns, std::size_t depth,
+  static void multiply_transposed(Extent keys, Extent columns, std::size_t depth,
                                   const GemmUnit* pairs, const GemmUnit* block, float* gradient,
                                   std::size_t /*all_keys*/, std::size_t first, bool accumulate) {
-    product<true>(keys, columns, depth, pairs, keys, block, depth, gradient + first * columns,
-                  accumulate);
+    const std::size_t rows = (keys.used + kMr - 1) / kMr * kMr;
+    product<true>(rows, columns, depth, pairs, keys.padded, block, depth,
+                  gradient + first * columns.padded, accumulate);
   }
   static const float* gradient_rows(std::size_t, std::size_t columns, std::size_t first,
                                     std::size_t, const float* gradient, float*) {
@@ -134,16 +136,20 @@ class VectorProducts {
   // kTransposed: A is [depth][rows]. One copy for all callers: inlined into forward, the loop took
   // 11 % more time (gcc 12, AVX-512, perf).
   template <bool kTransposed>
-  [[gnu::noinline]] static void product(std::size_t rows, std::size_t columns, std::size_t depth,
+  [[gnu::noinline]] static void product(std::size_t rows, Extent columns, std::size_t depth,
                                         const GemmUnit* a, std::size_t a_stride, const GemmUnit* b,
                                         std::size_t b_depth, float* c, bool accumulate) {
-    for (std::size_t column = 0; column < columns; column += kNr) {
+    const auto panel = [&](std::size_t column, auto vectors) __attribute__((always_inline)) {
       for (std::size_t row = 0; row < rows; row += kMr) {
-        micro_kernel<Unit, kRows, kVectors, kTransposed>(
+        micro_kernel<Unit, kRows, vectors, kTransposed>(
             depth, a + (kTransposed ? row : row * a_stride), a_stride, b + column * b_depth, kNr,
-            c + row * columns + column, columns, accumulate);
+            c + row * columns.padded + column, columns.padded, accumulate);
       }
-    }
+    };
+    std::size_t column = 0;
+    for (; column + kNr / 2 < columns.used; column += kNr)
+      panel(column, std::integral_constant<int, kVectors>{});
+    if (column < columns.used) panel(column, std::integral_constant<int, kVectors / 2>{});
   }
 };
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "emulated_cpu/tiles.h"
@@ -296,6 +297,49 @@ TEST(EmulatedVcvtneps2bf16, EqualsTheHardware) {
           << fmt::format("kind {}: {:08x}", kind, bits(x[i]));
     }
   }
+#else
+  GTEST_SKIP() << "not an x86 CPU";
+#endif
+}
+
+// The exponential of bf16's softmax: NaN, then what becomes zero, then a sweep.
+std::vector<float> exponents() {
+  std::vector<float> x = {std::numeric_limits<float>::quiet_NaN(),
+                          -std::numeric_limits<float>::infinity(), -1000.0f, -151.0f};
+  x.push_back(-1e-9f);
+  for (float y = -126.0f; y < 10.0f; y += 0x1p-11f) x.push_back(y);
+  return x;
+}
+
+TEST(ExponentialOfOperands, IsWithinItsBound) {
+  const std::vector<float> x = exponents();
+  std::vector<float> y(x.size());
+  emulated::exp2_of_operands(x.size(), x.data(), y.data());
+  EXPECT_TRUE(std::isnan(y[0]));
+  for (int i = 1; i < 4; ++i) EXPECT_EQ(y[static_cast<std::size_t>(i)], 0.0f);
+  double worst = 0;
+  for (std::size_t i = 4; i < x.size(); ++i) {
+    const double exact = std::exp2(static_cast<double>(x[i]));
+    worst = std::max(worst, std::abs(static_cast<double>(y[i]) / exact - 1));
+  }
+  EXPECT_LE(worst, 3.5e-6);
+  for (std::size_t i = 5; i < x.size(); ++i) {
+    if (x[i] != std::floor(x[i])) continue;
+    EXPECT_EQ(y[i], std::exp2(x[i])) << x[i];
+  }
+}
+
+TEST(ExponentialOfOperands, HasTheHardwaresBits) {
+#if defined(__x86_64__)
+  if (!CpuFeatures::of_processor().avx512_bf16) GTEST_SKIP() << "this CPU has no AVX512_BF16";
+  const std::vector<float> x = exponents();
+  std::vector<float> hardware(x.size());
+  std::vector<float> reference_run(x.size());
+  exp2_of_operands_avx512bf16(x.size(), x.data(), hardware.data());
+  emulated::exp2_of_operands(x.size(), x.data(), reference_run.data());
+  EXPECT_TRUE(std::isnan(hardware[0]));
+  for (std::size_t i = 1; i < x.size(); ++i)
+    ASSERT_EQ(bits(hardware[i]), bits(reference_run[i])) << x[i];
 #else
   GTEST_SKIP() << "not an x86 CPU";
 #endif

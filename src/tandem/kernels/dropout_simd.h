@@ -6,65 +6,86 @@
 
 #include "tandem/kernels/dropout.h"
 #include "tandem/kernels/simd/loop.h"
+#include "tandem/kernels/simd/sixteen_lanes.h"
 
 namespace tandem::kernels::simd {
 
-// body(place, factors) for all vectors of `count` columns of one row of a dropout mask, from column
-// `first` on, which is even. Places count from 0; the factors are 0 or 1/(1-p).
-// The generator makes 2 vectors of factors from 1 vector of words; see dropout_word() for the
-// specification.
-template <class V, class Body>
-[[gnu::always_inline]] inline void for_each_masked_vector(const DropoutMask& mask,
-                                                          std::uint32_t row, std::size_t first,
-                                                          std::size_t count, Body body) {
-  const V scale = V::set1(mask.scale);
-  // Once, before the body stores what may alias the mask.
-  const std::uint32_t threshold = mask.threshold;
-  if (threshold == 0) {
-    for_each_vector<V>(
-        count, [&](auto at) __attribute__((always_inline)) { body(at, scale); });
-    return;
+// Which columns of a row of a dropout mask are kept, from column `first` on, which is even; see
+// dropout_word() for the specification.
+template <class V>
+class KeptColumns {
+ public:
+  [[gnu::always_inline]] KeptColumns(const DropoutMask& mask, std::uint32_t row, std::size_t first)
+      : key1_(V::words(mask.key1)), threshold_(mask.threshold) {
+    const std::uint32_t pair = (row << 15) + static_cast<std::uint32_t>(first / 2);
+    counter_ = V::add(V::words(pair * kStep + mask.key0), V::multiply(V::iota(), V::words(kStep)));
   }
-  constexpr std::uint32_t kStep = 0x9E3779B9u;
-  constexpr std::size_t kLanes = V::kLanes;
-  using Words = typename V::Words;
-  const std::uint32_t pair = (row << 15) + static_cast<std::uint32_t>(first / 2);
-  Words counter =
-      V::add(V::words(pair * kStep + mask.key0), V::multiply(V::iota(), V::words(kStep)));
-  const Words key1 = V::words(mask.key1);
-  const Words advance = V::words(static_cast<std::uint32_t>(kLanes) * kStep);
-  const auto draw = [&](V & low, V & high) __attribute__((always_inline)) {
-    Words word = V::exclusive_or(counter, V::template shift_right<16>(counter));
-    word = V::exclusive_or(V::multiply(word, V::words(0x7FEB352Du)), key1);
+
+  // The decisions about the next two vectors.
+  [[gnu::always_inline]] typename V::Kept draw() {
+    Words word = V::exclusive_or(counter_, V::template shift_right<16>(counter_));
+    word = V::exclusive_or(V::multiply(word, V::words(0x7FEB352Du)), key1_);
     word = V::exclusive_or(word, V::template shift_right<15>(word));
     word = V::multiply(word, V::words(0x846CA68Bu));
     word = V::exclusive_or(word, V::template shift_right<16>(word));
-    V::keep_factors(word, threshold, scale, low, high);
-    counter = V::add(counter, advance);
-  };
-  V low;
-  V high;
-  std::size_t i = 0;
-  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
-    draw(low, high);
-    body(Whole<V>{i}, low);
-    body(Whole<V>{i + kLanes}, high);
+    counter_ = V::add(counter_, V::words(static_cast<std::uint32_t>(V::kLanes) * kStep));
+    return V::kept(word, threshold_);
   }
-  if (i == count) return;
-  draw(low, high);
-  if (i + kLanes <= count) {
-    body(Whole<V>{i}, low);
-    i += kLanes;
-    low = high;
+
+ private:
+  static constexpr std::uint32_t kStep = 0x9E3779B9u;
+  using Words = typename V::Words;
+  Words counter_, key1_;
+  std::uint32_t threshold_;
+};
+
+// body(place, kept) for `count` columns of a row of a dropout mask, from column `first` on, which
+// is even. Places count from 0 and have two vectors of V; zero_unless(kept) drops elements of one.
+template <class V, class Body>
+[[gnu::always_inline]] inline void for_each_kept_pair(const DropoutMask& mask, std::uint32_t row,
+                                                      std::size_t first, std::size_t count,
+                                                      Body body) {
+  if (mask.threshold == 0) {
+    for_each_vector<Twice<V>>(
+        count, [&](auto at) __attribute__((always_inline)) { body(at, AllKept{}); });
+    return;
   }
-  if (i < count) body(Ragged<V>{i, count - i}, low);
+  KeptColumns<V> columns(mask, row, first);
+  for_each_vector<Twice<V>>(
+      count, [&](auto at) __attribute__((always_inline)) { body(at, columns.draw()); });
 }
 
+// body(place, half) for the places of a pair.
+template <class V, class Body>
+[[gnu::always_inline]] inline void for_each_half(Whole<Twice<V>> at, Twice<V> pair, Body body) {
+  body(Whole<V>{at.index}, pair.low);
+  body(Whole<V>{at.index + V::kLanes}, pair.high);
+}
+template <class V, class Body>
+[[gnu::always_inline]] inline void for_each_half(Ragged<Twice<V>> at, Twice<V> pair, Body body) {
+  if (at.count < V::kLanes) return body(Ragged<V>{at.index, at.count}, pair.low);
+  body(Whole<V>{at.index}, pair.low);
+  if (at.count > V::kLanes) body(Ragged<V>{at.index + V::kLanes, at.count - V::kLanes}, pair.high);
+}
+
+// body(place, factors) for all vectors of `count` columns of a row; the factors are 0 or 1/(1-p).
 template <class V, class Body>
 [[gnu::always_inline]] inline void for_each_masked_vector(const DropoutMask& mask,
                                                           std::uint32_t row, std::size_t count,
                                                           Body body) {
-  for_each_masked_vector<V>(mask, row, 0, count, body);
+  if constexpr (requires { typename V::Half; }) {
+    const V scale = V::set1(mask.scale);
+    for_each_kept_pair<typename V::Half>(
+        mask, row, 0, count, [&](auto at, const auto& kept) __attribute__((always_inline)) {
+          body(at, scale.zero_unless(kept));
+        });
+  } else {
+    const Twice<V> scale = Twice<V>::set1(mask.scale);
+    for_each_kept_pair<V>(
+        mask, row, 0, count, [&](auto at, const auto& kept) __attribute__((always_inline)) {
+          for_each_half(at, scale.zero_unless(kept), body);
+        });
+  }
 }
 
 }  // namespace tandem::kernels::simd

@@ -213,11 +213,19 @@ void store_tile(std::size_t rows, std::size_t columns, const float* tile, std::s
   }
 }
 
-// The rounding of a PairUnit alone: to[i] = x[i] as an operand; counts are multiples of the lanes.
+// The rounding of a PairUnit alone: to[i] = x[i] as an operand.
 template <class Unit>
 void round_operands(std::size_t count, const float* x, bfloat16* to) {
-  for (std::size_t i = 0; i < count; i += Unit::V::kLanes)
-    Unit::store_operand(Whole<typename Unit::V>{i}, Unit::V::load(x + i), to);
+  for_each_vector<Twice<typename Unit::V>>(
+      count, [&](auto at)
+                 __attribute__((always_inline)) { Unit::store_operand(at, at.load(x), to); });
+}
+
+// The exponential of a PairUnit alone: to[i] = 2^x[i].
+template <class Unit>
+void exp2_of_operands(std::size_t count, const float* x, float* to) {
+  for_each_vector<typename Unit::V>(
+      count, [&](auto at) __attribute__((always_inline)) { at.store(Unit::exp2(at.load(x)), to); });
 }
 
 // The instruction of a PairUnit alone: sums[i] += the dot product of the pairs a[i] and b[i].

@@ -8,6 +8,8 @@
 
 #include "tandem/kernels/gemm_packed.h"
 #include "tandem/kernels/simd/loop.h"
+#include "tandem/kernels/simd/math.h"
+#include "tandem/kernels/simd/sixteen_lanes.h"
 
 namespace tandem::kernels::simd {
 
@@ -40,11 +42,19 @@ struct FloatUnit {
     first = V::as_words(V::load(row));
     second = V::as_words(V::load(row + V::kLanes));
   }
-  // Elements that a later product reads as operands. X: V, or the lanes of sums along a row.
-  template <class Lanes, class X>
-  [[gnu::always_inline]] static inline void store_operand(Lanes at, X x, float* to) {
+  // Two vectors of elements that a later product reads as operands.
+  template <class Lanes>
+  [[gnu::always_inline]] static inline void store_operand(Lanes at, Twice<V> x, float* to) {
     at.store(x, to);
   }
+  // The same with zeros for those that dropout drops.
+  template <class Lanes, class Kept>
+  [[gnu::always_inline]] static inline void store_kept(Lanes at, const Kept& kept, Twice<V> x,
+                                                       float* to) {
+    at.store(x.zero_unless(kept), to);
+  }
+  // 2^y for y < 128, as exact as an operand.
+  [[gnu::always_inline]] static inline V exp2(V y) { return exp2_below(y); }
   static GemmUnit unit(const T* p, std::size_t) {
     GemmUnit u = 0;
     if constexpr (sizeof(T) == sizeof(u)) {
@@ -64,7 +74,8 @@ struct FloatUnit {
 
 // A unit is a pair of bf16 that follow one another in the reduction, the first one in the low half.
 // `Dot` is the instruction: Dot::dot(a, b, sum) adds both products of every lane to its f32 sum, or
-// the tiles of amx/tile_config.h. Dot::rounded(x) is what store() writes as 16 operands.
+// the tiles of amx/tile_config.h. Dot::rounded(x), of two vectors, is what store() writes as
+// operands.
 template <class Vector, class Dot>
 struct PairUnit {
   using V = Vector;
@@ -92,9 +103,15 @@ struct PairUnit {
     V::interleave_two(row, last ? nullptr : row + ld, first, second);
   }
   template <class Lanes>
-  [[gnu::always_inline]] static inline void store_operand(Lanes at, V x, bfloat16* to) {
+  [[gnu::always_inline]] static inline void store_operand(Lanes at, Twice<V> x, bfloat16* to) {
     at.store(Dot::rounded(x), to);
   }
+  template <class Lanes, class Kept>
+  [[gnu::always_inline]] static inline void store_kept(Lanes at, const Kept& kept, Twice<V> x,
+                                                       bfloat16* to) {
+    at.store(Dot::rounded(x).zero_unless(kept), to);
+  }
+  [[gnu::always_inline]] static inline V exp2(V y) { return short_exp2_below(y); }
   static GemmUnit unit(const bfloat16* p, std::size_t count) {
     return p[0].bits | (count < 2 ? 0u : static_cast<GemmUnit>(p[1].bits) << 16);
   }

@@ -11,7 +11,7 @@ namespace amx {
 
 struct RoundingTiles : Tiles {
   using Tiles::Tiles;
-  [[gnu::always_inline]] static inline avx512bf16::Rounded rounded(avx512::Vec x) {
+  [[gnu::always_inline]] static inline avx512bf16::Rounded rounded(simd::Twice<avx512::Vec> x) {
     return avx512bf16::Vdpbf16ps::rounded(x);
   }
 };

@@ -22,6 +22,10 @@ void round_operands_avx512bf16(std::size_t count, const float* x, bfloat16* to) 
   simd::round_operands<avx512bf16::Unit>(count, x, to);
 }
 
+void exp2_of_operands_avx512bf16(std::size_t count, const float* x, float* to) {
+  simd::exp2_of_operands<avx512bf16::Unit>(count, x, to);
+}
+
 double peak_avx512bf16(std::size_t iterations) { return simd::peak<avx512bf16::Unit>(iterations); }
 
 double l1_peak_avx512bf16(std::size_t iterations, const float* block) {

@@ -30,7 +30,8 @@ double peak_avx512(std::size_t iterations);
 // The bf16 instructions alone, for the test of their emulations (tests/emulated_cpu).
 // pair_dots: sums[i] += the two products of the pairs a[i] and b[i] (low halves first in the
 // reduction); counts are multiples of 16.
-// round_operands: to[i] = x[i] as an operand; counts are multiples of 16.
+// round_operands: to[i] = x[i] as an operand.
+// exp2_of_operands: to[i] = 2^x[i], as exact as an operand; x < 128.
 // tile_dot: see amx/tile_config.h.
 
 extern const PackedGemmOf<bfloat16> kPackedGemmPairs;
@@ -39,6 +40,7 @@ double peak_avx512bf16(std::size_t iterations);
 void pair_dots_avx512bf16(std::size_t count, const std::uint32_t* a, const std::uint32_t* b,
                           float* sums);
 void round_operands_avx512bf16(std::size_t count, const float* x, bfloat16* to);
+void exp2_of_operands_avx512bf16(std::size_t count, const float* x, float* to);
 
 extern const RowsGemm kRowsGemmTiles;
 extern const AttentionOf<bfloat16> kAttentionTiles;

@@ -53,11 +53,11 @@ void check_math(const MathFunctions& math) {
   EXPECT_EQ(y[4], 0.0f);
   EXPECT_NEAR(y[5], std::exp(-100.0), 1.5e-45);  // subnormal
   EXPECT_EQ(y[6], 1.0f);
-  const std::vector<float> powers = {kNan, -kInfinity, -160.0f, -149.0f, -126.0f, 0.0f, 127.0f};
+  const std::vector<float> powers = {kNan, -kInfinity, -160.0f, -127.0f, -126.0f, 0.0f, 127.0f};
   math.exp2(powers.size(), powers.data(), y.data());
   EXPECT_TRUE(std::isnan(y[0]));
   for (std::size_t i = 1; i < powers.size(); ++i)
-    EXPECT_EQ(y[i], std::exp2(powers[i])) << powers[i];
+    EXPECT_EQ(y[i], std::exp2(std::max(-126.0f, powers[i]))) << powers[i];
   math.erf(x.size(), x.data(), y.data());
   EXPECT_TRUE(std::isnan(y[0]));
   EXPECT_EQ(y[1], 1.0f);

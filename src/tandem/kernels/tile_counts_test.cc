@@ -22,7 +22,7 @@ thread_local TileCounts counts;
 // Tiles 0 to 3 are sums, 4 and 5 are A, 6 and 7 are B.
 struct CountingTiles : emulated::Tiles {
   using Tiles::Tiles;
-  static emulated::Rounded rounded(const emulated::Vec& x) {
+  static emulated::Rounded rounded(const simd::Twice<emulated::Vec>& x) {
     return emulated::Vdpbf16ps::rounded(x);
   }
   template <int kTile>

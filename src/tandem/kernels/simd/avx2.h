@@ -99,6 +99,11 @@ struct Vec {
     const __m256i half = _mm256_srai_epi32(whole, 1);
     return a * power_of_two(half) * power_of_two(_mm256_sub_epi32(whole, half));
   }
+  // The same where a and the result are normal numbers, or a is NaN.
+  TANDEM_SIMD Vec scale_normal(Vec a, Vec n) {
+    const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n.v), 23);
+    return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a.v), exponent))};
+  }
   TANDEM_SIMD Mask less(Vec a, Vec b) { return _mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ); }
   TANDEM_SIMD Mask less_equal(Vec a, Vec b) { return _mm256_cmp_ps(a.v, b.v, _CMP_LE_OQ); }
   TANDEM_SIMD Mask lanes_below(std::size_t n) { return _mm256_castsi256_ps(first(n)); }
@@ -144,18 +149,20 @@ struct Vec {
   TANDEM_SIMD Words shift_right(Words a) {
     return _mm256_srli_epi32(a, kBits);
   }
-  // Each word decides two neighbouring elements, the low half first: the factors of 2 x 8 elements
-  // in order.
-  TANDEM_SIMD void keep_factors(Words word, std::uint32_t threshold, Vec scale, Vec& first_half,
-                                Vec& second_half) {
+  // Each word decides two neighbouring elements, the low half first: which of 2 x 8 elements, in
+  // order, are kept (all ones).
+  struct Kept {
+    __m256 first, second;
+  };
+  TANDEM_SIMD Kept kept(Words word, std::uint32_t threshold) {
     const __m256i limit = _mm256_set1_epi16(static_cast<short>(threshold));
-    const __m256i keep = _mm256_cmpeq_epi16(_mm256_max_epu16(word, limit),
-                                            word);  // all ones where half >= threshold
-    const __m256i low = _mm256_cvtepi16_epi32(_mm256_castsi256_si128(keep));
-    const __m256i high = _mm256_cvtepi16_epi32(_mm256_extracti128_si256(keep, 1));
-    first_half.v = _mm256_and_ps(_mm256_castsi256_ps(low), scale.v);
-    second_half.v = _mm256_and_ps(_mm256_castsi256_ps(high), scale.v);
+    const __m256i keep = _mm256_cmpeq_epi16(_mm256_max_epu16(word, limit), word);
+    return {_mm256_castsi256_ps(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(keep))),
+            _mm256_castsi256_ps(_mm256_cvtepi16_epi32(_mm256_extracti128_si256(keep, 1)))};
   }
+  // The kept ones of the first or second 8 elements; zeros for the others.
+  TANDEM_SIMD Vec keep_first(Kept kept, Vec a) { return {_mm256_and_ps(kept.first, a.v)}; }
+  TANDEM_SIMD Vec keep_second(Kept kept, Vec a) { return {_mm256_and_ps(kept.second, a.v)}; }
 
   // --- units of packed products: 32 bits, one f32 or a pair of bf16 ---
   TANDEM_SIMD Words load_words(const void* p) {

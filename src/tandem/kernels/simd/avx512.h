@@ -101,6 +101,13 @@ struct Vec {
   }
   // a 2^n for integral n, with correct overflow and gradual underflow.
   TANDEM_SIMD Vec scale_by_power(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }
+  // The same where a and the result are normal numbers, or a is NaN.
+  TANDEM_SIMD Vec scale_normal(Vec a, Vec n) { return scale_by_power(a, n); }
+  // a 2^floor(n), 0 for n = -infinity. n - floor(n), rounded down, 0 for an infinite n.
+  TANDEM_SIMD Vec scale_by_floor(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }
+  TANDEM_SIMD Vec above_floor(Vec n) {
+    return {_mm512_reduce_ps(n.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
+  }
   TANDEM_SIMD Mask less(Vec a, Vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ); }
   TANDEM_SIMD Mask less_equal(Vec a, Vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ); }
   TANDEM_SIMD Mask lanes_below(std::size_t n) { return first(n); }
@@ -139,14 +146,18 @@ struct Vec {
   TANDEM_SIMD Words shift_right(Words a) {
     return _mm512_srli_epi32(a, kBits);
   }
-  // Each word decides two neighbouring elements, the low half first: the factors of 2 x 16 elements
-  // in order.
-  TANDEM_SIMD void keep_factors(Words word, std::uint32_t threshold, Vec scale, Vec& first_half,
-                                Vec& second_half) {
-    const __mmask32 keep =
-        _mm512_cmpge_epu16_mask(word, _mm512_set1_epi16(static_cast<short>(threshold)));
-    first_half.v = _mm512_maskz_mov_ps(static_cast<__mmask16>(keep), scale.v);
-    second_half.v = _mm512_maskz_mov_ps(static_cast<__mmask16>(keep >> 16), scale.v);
+  // Each word decides two neighbouring elements, the low half first: which of 2 x 16 elements, in
+  // order, are kept.
+  using Kept = __mmask32;
+  TANDEM_SIMD Kept kept(Words word, std::uint32_t threshold) {
+    return _mm512_cmpge_epu16_mask(word, _mm512_set1_epi16(static_cast<short>(threshold)));
+  }
+  // The kept ones of the first or second 16 elements; zeros for the others.
+  TANDEM_SIMD Vec keep_first(Kept kept, Vec a) {
+    return {_mm512_maskz_mov_ps(static_cast<__mmask16>(kept), a.v)};
+  }
+  TANDEM_SIMD Vec keep_second(Kept kept, Vec a) {
+    return {_mm512_maskz_mov_ps(static_cast<__mmask16>(kept >> 16), a.v)};
   }
 
   // --- units of packed products: 32 bits, one f32 or a pair of bf16 ---

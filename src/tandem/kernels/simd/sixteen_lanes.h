@@ -10,16 +10,17 @@
 
 namespace tandem::kernels::simd {
 
-// Twice the lanes of V, with its interface as far as sums along rows need it: `low` holds the first
-// half of the elements.
+// In place of V::Kept: no element is dropped.
+struct AllKept {};
+
+// Twice the lanes of V, with its interface as far as sums along rows and pairs of vectors need it:
+// `low` holds the first half of the elements.
 template <class V>
 struct Twice {
+  using Half = V;
   static constexpr std::size_t kLanes = 2 * V::kLanes;
   struct Mask {
     typename V::Mask low, high;
-  };
-  struct Words {
-    typename V::Words low, high;
   };
   struct Doubles {
     typename V::Doubles low, high;
@@ -80,6 +81,12 @@ struct Twice {
     return {V::select(m.low, yes.low, no.low), V::select(m.high, yes.high, no.high)};
   }
 
+  // The kept elements, and zeros for the others.
+  [[gnu::always_inline]] Twice zero_unless(const typename V::Kept& kept) const {
+    return {V::keep_first(kept, low), V::keep_second(kept, high)};
+  }
+  [[gnu::always_inline]] Twice zero_unless(AllKept) const { return *this; }
+
   // --- across lanes: halves, then as V ---
   TANDEM_SIMD float sum(Twice a) { return V::sum(a.low + a.high); }
   TANDEM_SIMD Doubles zero_doubles() { return {V::zero_doubles(), V::zero_doubles()}; }
@@ -88,28 +95,6 @@ struct Twice {
     return {V::add_low_squares(a.high, total.low), V::add_high_squares(a.high, total.high)};
   }
   TANDEM_SIMD double sum(Doubles a) { return V::sum(V::add(a.low, a.high)); }
-
-  // --- 32-bit integers, for the dropout generator ---
-  TANDEM_SIMD Words words(std::uint32_t x) { return {V::words(x), V::words(x)}; }
-  TANDEM_SIMD Words iota() {
-    return {V::iota(), V::add(V::iota(), V::words(static_cast<std::uint32_t>(V::kLanes)))};
-  }
-  TANDEM_SIMD Words add(Words a, Words b) { return {V::add(a.low, b.low), V::add(a.high, b.high)}; }
-  TANDEM_SIMD Words multiply(Words a, Words b) {
-    return {V::multiply(a.low, b.low), V::multiply(a.high, b.high)};
-  }
-  TANDEM_SIMD Words exclusive_or(Words a, Words b) {
-    return {V::exclusive_or(a.low, b.low), V::exclusive_or(a.high, b.high)};
-  }
-  template <int kBits>
-  TANDEM_SIMD Words shift_right(Words a) {
-    return {V::template shift_right<kBits>(a.low), V::template shift_right<kBits>(a.high)};
-  }
-  TANDEM_SIMD void keep_factors(Words word, std::uint32_t threshold, Twice scale, Twice& first_half,
-                                Twice& second_half) {
-    V::keep_factors(word.low, threshold, scale.low, first_half.low, first_half.high);
-    V::keep_factors(word.high, threshold, scale.low, second_half.low, second_half.high);
-  }
 };
 
 template <class V>
