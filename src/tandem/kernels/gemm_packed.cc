@@ -117,11 +117,13 @@ class Product {
                         .b = block_b(tile, slice),
                         .tile = sums,
                         .ld = tile.ld,
-                        .accumulate = index > 0};
+                        .accumulate = index > 0,
+                        .b_once = plan_.row_tiles == 1 && plan_.b_packed_ahead};
       if (index + 1 < plan_.slices) {
         next = slice_at(index + 1);
         if (a_in_panels()) work.next_a = &next.a;
         if (!plan_.b_packed_ahead) work.next_b = &next.b;
+        if (work.b_once) work.next_b_panels = block_b(tile, next).data;
       } else {
         work.to_write = lines_of(c + tile.row * n_ + tile.column, tile.rows, tile.columns);
       }

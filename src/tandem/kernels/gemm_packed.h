@@ -71,6 +71,10 @@ struct GemmSlice {
   // reduction, while it multiplies, and takes off what it has done.
   GemmPacking<T>* next_a = nullptr;
   GemmPacking<T>* next_b = nullptr;
+  // The product has no other rows, and its B is packed: each panel is read once. The first panel of
+  // the next slice, or null.
+  bool b_once = false;
+  const GemmUnit* next_b_panels = nullptr;
   // With the last slice: where the tile goes afterwards. A kernel may fetch it while it multiplies.
   GemmLines to_write = {};
 };

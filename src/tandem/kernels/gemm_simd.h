@@ -22,10 +22,12 @@ namespace tandem::kernels::simd {
 // Between the multiplications of a micro-kernel: nothing.
 struct Nothing {};
 
+inline constexpr std::size_t kUnitsPerStep = 8;  // of the work between them
+
 // c[kMr, kNv * lanes] = or += A B over `units`.
 //   rows:   a + r a_stride + u,   panels: a + u a_stride + r;   b + u b_stride + column.
-// `between` does a step of other work every eight units. Its loads and stores overlap with the
-// multiplications, which wait for nothing but each other.
+// `between` does a step of other work every kUnitsPerStep units. Its loads and stores overlap with
+// the multiplications, which wait for nothing but each other.
 template <class Unit, int kMr, int kNv, bool kPanels, class Between = Nothing>
 [[gnu::always_inline]] inline void micro_kernel(std::size_t units, const GemmUnit* a,
                                                 std::size_t a_stride, const GemmUnit* b,
@@ -54,7 +56,6 @@ template <class Unit, int kMr, int kNv, bool kPanels, class Between = Nothing>
   };
   std::size_t u = 0;
   if constexpr (!std::is_same_v<Between, Nothing>) {
-    constexpr std::size_t kUnitsPerStep = 8;
     for (; u + kUnitsPerStep <= units; u += kUnitsPerStep) {
       between.step();
       for (std::size_t i = 0; i < kUnitsPerStep; ++i) multiply_unit();
@@ -108,6 +109,30 @@ struct NextRows {
   }
 };
 
+// Between the multiplications of the only rows of A: fetches the panel of B that is multiplied next
+// into the L2 cache, in equal parts. Each panel is read from memory once, and the hardware begins
+// anew with each.
+class NextPanel {
+ public:
+  static constexpr std::size_t kLine = 64 / sizeof(GemmUnit);
+  // next: [units], or null. steps: of all rows.
+  NextPanel(const GemmUnit* next, std::size_t units, std::size_t steps, FetchForWriting& to_write)
+      : next_(next),
+        left_(next == nullptr ? 0 : units / kLine),
+        per_step_(left_ / (steps + 1) + 1),
+        to_write_(to_write) {}
+  [[gnu::always_inline]] inline void step() {
+    for (std::size_t i = 0; i < per_step_ && left_ > 0; ++i, --left_, next_ += kLine)
+      __builtin_prefetch(next_, /*for reading*/ 0, 2);
+    to_write_.step();
+  }
+
+ private:
+  const GemmUnit* next_;
+  std::size_t left_, per_step_;
+  FetchForWriting& to_write_;
+};
+
 // Both operands of the next slice, A first.
 template <class Unit, int kMr, std::size_t kNr>
 struct NextSlice {
@@ -130,15 +155,17 @@ void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column
                     FetchForWriting& to_write) {
   constexpr std::size_t kNr = kNv * Unit::V::kLanes;
   const GemmUnit* panel = slice.b.data + column / kNr * slice.b.panel_stride;
-  // Rows a multiple of 4 KB apart lie in the same sets of the L1 cache, which have no room for two
-  // groups of rows.
-  const bool room = slice.a.stride * sizeof(GemmUnit) % 4096 != 0;
-  const auto multiply_rows = [&](std::size_t row, auto count, auto cache)
+  const auto multiply_rows = [&](std::size_t row, auto count, auto&& between)
       __attribute__((always_inline)) {
-    const std::size_t next = row + kMr < slice.rows ? row + kMr : 0;
     micro_kernel<Unit, count, kVectors, false>(
         slice.units, slice.a.data + row * slice.a.stride, slice.a.stride, panel, kNr,
-        slice.tile + row * slice.ld + column, slice.ld, slice.accumulate,
+        slice.tile + row * slice.ld + column, slice.ld, slice.accumulate, between);
+  };
+  const auto with_next_rows = [&](std::size_t row, auto count, auto cache)
+      __attribute__((always_inline)) {
+    const std::size_t next = row + kMr < slice.rows ? row + kMr : 0;
+    multiply_rows(
+        row, count,
         NextRows<kMr, cache>{slice.a.data + next * slice.a.stride, slice.a.stride, to_write});
   };
   if constexpr (kPanels) {
@@ -147,13 +174,23 @@ void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column
           slice.units, slice.a.data + row / kMr * slice.a.stride, kMr, panel, kNr,
           slice.tile + row * slice.ld + column, slice.ld, slice.accumulate, next_slice);
     }
+  } else if (slice.b_once) {
+    const bool last = column + kNr >= slice.columns;
+    NextPanel next(last ? slice.next_b_panels : panel + slice.b.panel_stride, slice.units * kNr,
+                   (slice.rows + kMr - 1) / kMr * (slice.units / kUnitsPerStep), to_write);
+    for_row_groups<kMr>(
+        slice.rows, [&](std::size_t row, auto count)
+                        __attribute__((always_inline)) { multiply_rows(row, count, next); });
   } else {
+    // Rows a multiple of 4 KB apart lie in the same sets of the L1 cache, which have no room for
+    // two groups of rows.
+    const bool room = slice.a.stride * sizeof(GemmUnit) % 4096 != 0;
     for_row_groups<kMr>(
         slice.rows, [&](std::size_t row, auto count) __attribute__((always_inline)) {
           if (room) {
-            multiply_rows(row, count, std::integral_constant<int, 1>{});
+            with_next_rows(row, count, std::integral_constant<int, 1>{});
           } else {
-            multiply_rows(row, count, std::integral_constant<int, 2>{});
+            with_next_rows(row, count, std::integral_constant<int, 2>{});
           }
         });
   }
