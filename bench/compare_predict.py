@@ -38,12 +38,8 @@ STARTS = ("with_start", "without_start")
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--side", help=argparse.SUPPRESS)
-    parser.add_argument("--scratch", type=pathlib.Path, help=argparse.SUPPRESS)
-    parser.add_argument("--tandem", default="build/release/bin/tandem")
+    rivals.add_sides(parser, rivals.MODELS)
     parser.add_argument("--what", choices=VARIANTS, default="predict")
-    parser.add_argument("--model", choices=rivals.MODELS, default="minilm")
-    parser.add_argument("--tokenizer", default="build/test-data/minilm", metavar="DIR", help="of a BERT model with 30,522 tokens")
     parser.add_argument("--sentences", default="../shared/data/tasks/sst2/train.csv", metavar="FILE")
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=32)

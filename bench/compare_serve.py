@@ -33,11 +33,7 @@ FIGURES = ("rate", "p50", "p99")
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--side", help=argparse.SUPPRESS)
-    parser.add_argument("--scratch", type=pathlib.Path, help=argparse.SUPPRESS)
-    parser.add_argument("--tandem", default="build/release/bin/tandem")
-    parser.add_argument("--model", choices=["minilm", "bert-base"], default="minilm")
-    parser.add_argument("--tokenizer", default="build/test-data/minilm", metavar="DIR", help="of a BERT model with 30,522 tokens")
+    rivals.add_sides(parser, ["minilm", "bert-base"])
     parser.add_argument("--data", type=pathlib.Path, default=models.ROOT / "../shared/data")
     parser.add_argument("--clients", default="1,8,64")
     parser.add_argument("--seconds", type=float, default=10, help="of requests, per number of clients, side and round")

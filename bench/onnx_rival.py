@@ -1,6 +1,7 @@
-"""Bi-encoders and rerankers in onnxruntime at its best: attention, GELU and LayerNorm fused, pooling inside the graph, texts of similar length together.
+"""Bi-encoders and rerankers in onnxruntime and OpenVINO at their best: attention, GELU and LayerNorm fused, pooling inside the graph, texts of similar length together.
 
-A directory `model` is exported once into `model/onnx.onnx`; bench/compare_sentence_transformers.py and bench/compare_serve.py run it.
+A directory `model` is exported once into `model/onnx.onnx`, and before onnxruntime's optimizer into `model/plain.onnx`, which OpenVINO reads and fuses itself; bench/compare_sentence_transformers.py,
+bench/compare_serve.py and bench/compare_latency.py run it.
 """
 
 import pathlib
@@ -8,6 +9,7 @@ import sys
 
 INPUTS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
 FILE = "onnx.onnx"
+PLAIN_FILE = "plain.onnx"
 OUTPUT = "output"
 
 
@@ -45,11 +47,27 @@ def export(folder, heads, hidden, is_reranker):
         model = with_pooling(model)
     sample = tuple(torch.ones((2, 16), dtype=torch.int64) for _ in INPUTS)
     axes = {**{name: {0: "batch", 1: "tokens"} for name in INPUTS}, OUTPUT: {0: "batch"}}
-    file = str(pathlib.Path(folder) / FILE)
-    torch.onnx.export(model, sample, file, input_names=list(INPUTS), output_names=[OUTPUT], dynamic_axes=axes, dynamo=False)
-    fused = optimizer.optimize_model(file, model_type="bert", num_heads=heads, hidden_size=hidden, opt_level=1)
+    plain = str(pathlib.Path(folder) / PLAIN_FILE)
+    torch.onnx.export(model, sample, plain, input_names=list(INPUTS), output_names=[OUTPUT], dynamic_axes=axes, dynamo=False)
+    fused = optimizer.optimize_model(plain, model_type="bert", num_heads=heads, hidden_size=hidden, opt_level=1)
     print("onnxruntime fused", fused.get_fused_operator_statistics(), file=sys.stderr)
-    fused.save_model_to_file(file)
+    fused.save_model_to_file(str(pathlib.Path(folder) / FILE))
+
+
+def tokenizer_of(folder, max_tokens):
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_file(str(pathlib.Path(folder) / "tokenizer.json"))
+    tokenizer.enable_truncation(max_tokens)
+    tokenizer.enable_padding()
+    return tokenizer
+
+
+def inputs_of(tokenizer, texts):
+    import numpy as np
+
+    encoded = tokenizer.encode_batch(texts)
+    return {name: np.array([getattr(e, field) for e in encoded], dtype=np.int64) for name, field in INPUTS.items()}
 
 
 class Model:
@@ -57,21 +75,14 @@ class Model:
 
     def __init__(self, folder, threads, max_tokens):
         import onnxruntime
-        import tokenizers
 
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = threads
         self.session = onnxruntime.InferenceSession(str(pathlib.Path(folder) / FILE), settings, providers=["CPUExecutionProvider"])
-        self.tokenizer = tokenizers.Tokenizer.from_file(str(pathlib.Path(folder) / "tokenizer.json"))
-        self.tokenizer.enable_truncation(max_tokens)
-        self.tokenizer.enable_padding()
-        self.versions = {module.__name__: module.__version__ for module in (onnxruntime, tokenizers)}
+        self.tokenizer = tokenizer_of(folder, max_tokens)
 
     def batch(self, texts):
-        import numpy as np
-
-        encoded = self.tokenizer.encode_batch(texts)
-        return self.session.run([OUTPUT], {name: np.array([getattr(e, field) for e in encoded], dtype=np.int64) for name, field in INPUTS.items()})[0]
+        return self.session.run([OUTPUT], inputs_of(self.tokenizer, texts))[0]
 
     def __call__(self, texts, size):
         import numpy as np
@@ -81,3 +92,17 @@ class Model:
         ordered = np.empty_like(found)
         ordered[[i for part in parts for i in part]] = found
         return ordered
+
+
+class OpenVinoModel:
+    """The same in OpenVINO, for texts one at a time; kind: f32 or bf16."""
+
+    def __init__(self, folder, threads, max_tokens, kind):
+        import openvino
+
+        settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": kind}
+        self.request = openvino.compile_model(str(pathlib.Path(folder) / PLAIN_FILE), "CPU", settings).create_infer_request()
+        self.tokenizer = tokenizer_of(folder, max_tokens)
+
+    def batch(self, texts):
+        return self.request.infer(inputs_of(self.tokenizer, texts))[0]

@@ -68,6 +68,15 @@ LEARNING_RATE = 3e-5
 AT_ITS_BEST = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "THP_MEM_ALLOC_ENABLE": "1", "OMP_PROC_BIND": "close"}
 
 
+def add_sides(parser, models):
+    """For scripts that run each side in a process of its own, with a directory that they share."""
+    parser.add_argument("--side", help=argparse.SUPPRESS)
+    parser.add_argument("--scratch", type=pathlib.Path, help=argparse.SUPPRESS)
+    parser.add_argument("--tandem", default="build/release/bin/tandem")
+    parser.add_argument("--model", choices=models, default="minilm")
+    parser.add_argument("--tokenizer", default="build/test-data/minilm", metavar="DIR", help="of a BERT model with 30,522 tokens")
+
+
 def add_rounds(parser):
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5)

@@ -231,6 +231,22 @@ def rows_of_serve(run):
             }
 
 
+def rows_of_latency(run):
+    ours = {(result["dtype"], result["tokens"]): result for result in run["results"] if result["side"] == "tandem"}
+    for result in run["results"]:
+        if result["side"] != "tandem":
+            tandem = ours[result["dtype"], result["tokens"]]
+            yield {
+                "model": run["model"],
+                "type": result["dtype"],
+                "tokens": result["tokens"],
+                "form": result["side"],
+                "allocator": memory_of(result["allocator"], run["command"]),
+                **{f"tandem_{name}": three(tandem[name]) for name in ("p50", "p99")},
+                **{name: three(result[name]) for name in ("p50", "p99")},
+            }
+
+
 def rows_of_predict(run):
     ours = {result["dtype"]: result for result in run["results"] if result["side"] == "tandem"}
     for result in run["results"]:
@@ -301,6 +317,10 @@ def with_rate_ratio(row):
     row["ratio"] = middle(row["tandem"]) / middle(row["rate"])
 
 
+def with_latency_ratio(row):
+    row["ratio"] = middle(row["p50"]) / middle(row["tandem_p50"])
+
+
 def with_one_name(row):
     """scripts/quality.sh writes "none" if the flag is not given."""
     row["padding"] = {"none": "not given"}.get(row["padding"], row["padding"])
@@ -345,6 +365,7 @@ READERS = {
     "embedding_rivals": rows_of_embedding_rivals,
     "decoder_rivals": rows_of_decoder_rivals,
     "serve_rivals": rows_of_serve,
+    "latency_rivals": rows_of_latency,
     "predict": rows_of_predict,
     "collectives": rows_of_comm,
     "collectives_limits": rows_of_limits,
@@ -358,6 +379,7 @@ DERIVE = {
     "embedding_rivals": with_ratio,
     "decoder_rivals": with_ratio,
     "serve_rivals": with_rate_ratio,
+    "latency_rivals": with_latency_ratio,
     "predict": with_rate_ratio,
     "collectives": with_comm_ratios,
     "memory": with_share_of_plan,
