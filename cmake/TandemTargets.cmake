@@ -84,11 +84,11 @@ function(tandem_source_isa source isa)
   set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS ${flags_${isa}})
 endfunction()
 
-# Sanitizers make programs some ten times slower.
-function(tandem_scale_timeout seconds)
+# Sanitizers make programs some ten times slower. name: of the caller's variable.
+function(tandem_scale_timeout name)
   if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
-    math(EXPR ${seconds} "10 * ${${seconds}}")
-    set(${seconds} ${${seconds}} PARENT_SCOPE)
+    math(EXPR scaled "10 * ${${name}}")
+    set(${name} ${scaled} PARENT_SCOPE)
   endif()
 endfunction()
 

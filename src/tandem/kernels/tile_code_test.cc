@@ -276,7 +276,7 @@ TEST_F(TileCode, ProductsOfBytesAreTheBitsOfTheEmulation) {
     for (std::size_t i = 0; i < weight.size(); ++i)
       weight[i] = static_cast<std::int8_t>(splitmix64(i) & 255u);
     const std::vector<float> x = random_values(M * K, 1);
-    const auto multiply = [&](const Context& ctx) {
+    const auto multiply = [&, M = M, N = N, K = K](const Context& ctx) {
       const auto packed = Int8Weight::pack(ctx, N, K, weight, std::vector<float>(N, 0.01f));
       std::vector<float> y(M * N);
       int8_linear_forward_dynamic(ctx, M, packed, x.data(), nullptr, y.data());
