@@ -112,16 +112,14 @@ def rival_figures(options):
     return figures
 
 
+def own_side(options, side, **flags):
+    """The command of a side of this script."""
+    return [sys.executable, __file__, "--side", side, "--scratch", options.scratch, *(word for name, value in flags.items() for word in (f"--{name}", value))]
+
+
 def rival_side(options, name, kind, environment):
-    words = {
-        "--side": name,
-        "--scratch": options.scratch,
-        "--types": kind,
-        "--tokens": options.tokens,
-        "--threads": options.threads,
-        "--seconds": options.seconds,
-    }
-    command = [sys.executable, __file__, *(word for pair in words.items() for word in pair)]
+    flags = {"types": kind, "tokens": options.tokens, "threads": options.threads, "seconds": options.seconds}
+    command = own_side(options, name, **flags)
     found = json.loads(rivals.run(command, {"OMP_NUM_THREADS": str(options.threads), **environment}))
     check(options, name, kind, {int(count): figures.pop("first") for count, figures in found.items()})
     return {int(count): figures for count, figures in found.items()}
@@ -159,23 +157,7 @@ def sides_of(options, kind):
 
 
 def compare(options):
-    rivals.run(
-        [
-            sys.executable,
-            __file__,
-            "--side",
-            "model",
-            "--scratch",
-            options.scratch,
-            "--model",
-            options.model,
-            "--tokenizer",
-            options.tokenizer,
-            "--tokens",
-            options.tokens,
-        ],
-        {},
-    )
+    rivals.run(own_side(options, "model", model=options.model, tokenizer=options.tokenizer, tokens=options.tokens), {})
     results = []
     for kind in options.types.split(","):
         sides = sides_of(options, kind)
