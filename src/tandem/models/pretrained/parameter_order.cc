@@ -82,8 +82,10 @@ void move_shared_behind_layers(Parameters& all) {
   constexpr std::array<std::pair<std::string_view, std::ptrdiff_t>, 2> kTables = {
       {{"relative_attention_bias.weight", 1}, {"rel_embeddings.weight", 3}}};
   for (const auto& [table, count] : kTables) {
-    const auto shared = std::ranges::find_if(
-        all, [&](const nn::ParameterSpec* parameter) { return parameter->name.ends_with(table); });
+    const auto shared =
+        std::ranges::find_if(all, [table = table](const nn::ParameterSpec* parameter) {
+          return parameter->name.ends_with(table);
+        });
     if (shared == all.end()) continue;
     const std::string_view name = (*shared)->name;
     const std::string_view module = name.substr(0, name.size() - table.size());
@@ -96,7 +98,7 @@ void move_shared_behind_layers(Parameters& all) {
 
 // The head's parameters are those without the prefix of an encoder.
 void move_head_first(Parameters& all) {
-  std::ranges::stable_partition(all, [](const nn::ParameterSpec* parameter) {
+  std::stable_partition(all.begin(), all.end(), [](const nn::ParameterSpec* parameter) {
     return std::ranges::none_of(families(), [&](const Family* family) {
       return parameter->name.starts_with(family->base_prefix);
     });

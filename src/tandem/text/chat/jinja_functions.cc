@@ -105,6 +105,8 @@ bool ends_or_begins(const std::string& text, const JinjaArguments& arguments, bo
 
 }  // namespace
 
+std::size_t JinjaArguments::positional() const { return values.size() - keywords.size(); }
+
 const JinjaValue* JinjaArguments::find(std::size_t position, std::string_view name) const {
   if (position < positional()) return &values[position];
   for (std::size_t i = 0; i < keywords.size(); ++i)

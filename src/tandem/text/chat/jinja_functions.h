@@ -15,7 +15,7 @@ struct JinjaArguments {
   std::vector<JinjaValue> values;
   std::vector<std::string> keywords;  // names of the last values
 
-  std::size_t positional() const { return values.size() - keywords.size(); }
+  std::size_t positional() const;  // how many have no name
   // The argument at the position or with the name; null: it is not there.
   const JinjaValue* find(std::size_t position, std::string_view name) const;
 };
