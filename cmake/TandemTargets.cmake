@@ -3,7 +3,7 @@
 #   ISA-specific sources get their flags with tandem_source_isa(). TANDEM_O1: see tandem_optimize_for_build_time().
 #   APART: its sources are never compiled together, see tandem_compile_together().
 # tandem_compile_together(target)
-#   With -DTANDEM_UNITY=ON GCC reads the sources of the target in groups, which takes half the time: it instantiates the same
+#   With -DTANDEM_UNITY=ON the compiler reads the sources of the target in groups, which takes half the time: it instantiates the same
 #   templates once for a group. So no two sources of a target give one name to two things, unless it is APART.
 # tandem_optimize_for_build_time(target…)
 #   compiles targets whose code waits, parses flags or writes text with -O1, which takes a quarter less time than -O3; under the
@@ -48,9 +48,10 @@ function(tandem_compile_with_o1 target)
 endfunction()
 
 function(tandem_compile_together target)
-  if(TANDEM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(TANDEM_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
-    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # a type of a source seems to be that of a header
+    # A type of a source seems to be that of a header.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 
