@@ -222,6 +222,20 @@ TEST_F(Learners, ALearnerThatPausesCatchesUpLater) {
   EXPECT_TRUE(node.equals(job_));
 }
 
+// The rest waits in memory, and no more than two gradients of the model.
+TEST_F(Learners, ThatTakeNothingCostTwoGradients) {
+  TestNode node;
+  const auto learner = learner_of(source_, node);
+  train_until_level(*learner);
+  std::size_t most = 0;
+  for (int i = 0; i < 60; ++i) {
+    job_.step(*engine_);
+    most = std::max(most, source_.waiting_gradients());
+  }
+  EXPECT_GT(most, kChunks);
+  EXPECT_LE(most, 2 * kChunks);
+}
+
 TEST_F(Learners, NoticeThatTheSourceIsGone) {
   TestNode node, job;
   job.fill();

@@ -24,7 +24,7 @@ constexpr std::chrono::seconds kSlowAfter{3};
 // How often it is looked whether a learner that needs nothing is still there.
 constexpr std::chrono::milliseconds kLook{500};
 // Gradients that may wait for the network, in parts of a whole one.
-constexpr std::size_t kMostLearners = 2;
+constexpr std::size_t kMostKeptGradients = 2;
 
 }  // namespace
 
@@ -88,6 +88,13 @@ std::size_t StateSource::learners() const {
       sessions_.begin(), sessions_.end(), [](const auto& session) { return !session->ended; }));
 }
 
+std::size_t StateSource::waiting_gradients() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  for (const auto& session : sessions_) count += session->waiting.size();
+  return count;
+}
+
 void StateSource::end_all() {
   {
     const std::lock_guard lock(mutex_);
@@ -123,7 +130,7 @@ std::span<const float> StateSource::gradient_of(std::size_t chunk) const {
 
 // Which chunks' gradients this learner gets.
 void StateSource::note_gradients(Session& session, const optim::OptimizerStep& update) {
-  const std::size_t most = kMostLearners * session.ledger.size();
+  const std::size_t most = kMostKeptGradients * session.ledger.size();
   for (std::size_t chunk = 0; chunk < session.ledger.size(); ++chunk) {
     if (session.over || !session.ledger.takes_gradient(chunk, update.step)) continue;
     if (session.waiting.size() >= most) {

@@ -53,6 +53,8 @@ class StateSource final : public dist::StateObserver {
   // Serves a learner until it is gone. `connect` is called by the learner's thread.
   void serve_state(ConnectLearner connect);
   std::size_t learners() const;
+  // Gradients of chunks that have not gone to a learner yet, of all learners.
+  std::size_t waiting_gradients() const;
 
   // ---- by the engine ----
   // The state may be written to from now on. Returns when no thread reads it any more.
