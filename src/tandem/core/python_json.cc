@@ -298,9 +298,9 @@ std::string python_json_string(std::string_view text, bool ensure_ascii) {
 }
 
 std::string_view json_reason(std::string_view what) {
-  constexpr std::string_view kMark = "[json.exception.";
+  constexpr std::string_view kPrefix = "[json.exception.";
   const std::size_t end = what.find("] ");
-  return what.starts_with(kMark) && end != std::string_view::npos ? what.substr(end + 2) : what;
+  return what.starts_with(kPrefix) && end != std::string_view::npos ? what.substr(end + 2) : what;
 }
 
 }  // namespace tandem

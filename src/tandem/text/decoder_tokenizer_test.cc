@@ -9,12 +9,12 @@
 #include "tandem/core/json.h"
 #include "tandem/text/byte_level_words.h"
 #include "tandem/text/tokenizer.h"
+#include "tandem/text/tokenizer_json.h"
 
 namespace tandem::text {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 

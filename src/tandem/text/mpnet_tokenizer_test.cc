@@ -8,12 +8,12 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/text/tokenizer.h"
+#include "tandem/text/tokenizer_json.h"
 
 namespace tandem::text {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Ids = std::vector<std::int32_t>;

@@ -11,12 +11,12 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/text/tokenizer.h"
+#include "tandem/text/tokenizer_json.h"
 
 namespace tandem::text {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;

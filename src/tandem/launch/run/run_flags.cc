@@ -145,18 +145,18 @@ struct SignalName {
   std::string_view name;
   int number;
 };
-constexpr SignalName kSignals[] = {{"SIGTERM", SIGTERM}, {"SIGINT", SIGINT},
-                                   {"SIGHUP", SIGHUP},   {"SIGQUIT", SIGQUIT},
-                                   {"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}};
+constexpr SignalName kSignalNames[] = {{"SIGTERM", SIGTERM}, {"SIGINT", SIGINT},
+                                       {"SIGHUP", SIGHUP},   {"SIGQUIT", SIGQUIT},
+                                       {"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}};
 constexpr std::string_view kDefaultSignals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
 void set_signals(RunOptions& options, const std::string& value) {
   options.signals.clear();
   options.signal_names = value;
   for (const std::string& name : split(value, ',')) {
-    const auto found = std::find_if(std::begin(kSignals), std::end(kSignals),
+    const auto found = std::find_if(std::begin(kSignalNames), std::end(kSignalNames),
                                     [&](const SignalName& one) { return one.name == name; });
-    if (found == std::end(kSignals)) {
+    if (found == std::end(kSignalNames)) {
       raise<ConfigError>("'{}' cannot be handled; the signals are {},SIGUSR1,SIGUSR2", name,
                          kDefaultSignals);
     }
