@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Options {
+struct AskFlags {
   ModelOptions model;
   AnswerOptions answer;
   std::string context = "-";
@@ -29,7 +29,7 @@ struct Options {
   bool json = false;
 };
 
-bool parse_options(const std::vector<std::string>& words, Options& options) {
+bool parse_options(const std::vector<std::string>& words, AskFlags& options) {
   CLI::App app(
       "Answers a question from a text with a model that was trained for question answering.",
       "tandem ask");
@@ -84,7 +84,7 @@ void print_text(const std::vector<Answer>& answers, std::ostream& output) {
 }  // namespace
 
 int ask(const Invocation& invocation) {
-  Options options;
+  AskFlags options;
   if (!parse_options(invocation.words, options)) return 0;
   const std::string question = fmt::format("{}", fmt::join(options.question, " "));
   const std::string context = read_context(options.context);

@@ -34,10 +34,7 @@
 namespace tandem::apps {
 namespace {
 
-// Texts that are read, computed and written together: sorted by length among themselves.
-constexpr std::size_t kTextsAtOnce = 1024;
-
-struct Options {
+struct EmbedFlags {
   ModelOptions model;
   EmbedOptions embed;
   std::vector<std::string> texts;
@@ -59,7 +56,7 @@ const std::map<std::string, EmbeddingPrecision> kPrecisions = {
     {"binary", EmbeddingPrecision::kBinary},
     {"ubinary", EmbeddingPrecision::kUbinary}};
 
-void add_precision(CLI::App& app, Options& options, std::string& precision) {
+void add_precision(CLI::App& app, EmbedFlags& options, std::string& precision) {
   app.add_option("--precision", precision,
                  "what is kept of a value: float32; a byte, by which its component's range is cut "
                  "into 255 steps (int8, uint8); or its sign, eight of them in a byte (binary, "
@@ -71,7 +68,7 @@ void add_precision(CLI::App& app, Options& options, std::string& precision) {
                  "uint8; default: the texts themselves, whose rows are then written at the end");
 }
 
-bool parse_options(const std::vector<std::string>& words, Options& options) {
+bool parse_options(const std::vector<std::string>& words, EmbedFlags& options) {
   CLI::App app(
       "Writes the embedding of each text: one vector of numbers, near those of texts of similar "
       "meaning. Takes models of sentence-transformers and bare encoders, whose tokens it averages.",
@@ -121,7 +118,7 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
 
 class Texts {
  public:
-  explicit Texts(const Options& options)
+  explicit Texts(const EmbedFlags& options)
       : given_(options.texts), path_(options.file.empty() ? "-" : options.file) {
     if (given_.empty()) lines_.emplace(path_);
   }
@@ -162,7 +159,7 @@ class Texts {
 // --- the job ---
 
 // Everything that decides the bytes of an output, in addition to the precision: one line each.
-std::string job_text(const Options& options, const Embedder& embedder, const FoundModel& found,
+std::string job_text(const EmbedFlags& options, const Embedder& embedder, const FoundModel& found,
                      const Texts& texts) {
   const std::string input = texts.identity();
   const std::string calibration =
@@ -186,7 +183,7 @@ void warn_of_few(std::size_t texts, std::string_view whose) {
              texts, texts == 1 ? "" : "s", whose, kEnoughForRanges);
 }
 
-ValueRanges calibrate(const Options& options, Embedder& embedder) {
+ValueRanges calibrate(const EmbedFlags& options, Embedder& embedder) {
   ValueRanges ranges;
   if (options.calibration.empty()) return ranges;
   Texts texts(options.calibration);
@@ -256,7 +253,7 @@ class Ranks {
   std::optional<job::World> world_;
 };
 
-void require_files(const Options& options, const Texts& texts, int ranks) {
+void require_files(const EmbedFlags& options, const Texts& texts, int ranks) {
   if (ranks == 1) return;
   if (texts.identity().empty() || options.output == "-") {
     raise<ConfigError>(
@@ -288,7 +285,7 @@ void require_output(const std::string& output) {
 
 // Whether the rows are kept in files beside the output until all are there. A .npy file of one rank
 // resumes without.
-bool keeps_rows(const Options& options, const Texts& texts, int ranks) {
+bool keeps_rows(const EmbedFlags& options, const Texts& texts, int ranks) {
   if (ranks > 1) return true;
   std::error_code ignored;
   const bool is_device = std::filesystem::exists(options.output, ignored) &&
@@ -305,7 +302,7 @@ void note_resume(const std::string& output, std::size_t before) {
 
 // Everything that both ways of writing need.
 struct Work {
-  const Options& options;
+  const EmbedFlags& options;
   Embedder& embedder;
   Texts& texts;
   const std::string& job;
@@ -315,12 +312,12 @@ struct Work {
   }
 };
 
-OutputOptions output_options(const Options& options) {
+OutputOptions output_options(const EmbedFlags& options) {
   return {options.output, !options.json && options.texts.empty()};
 }
 
 void embed_at_once(const Work& work) {
-  const Options& options = work.options;
+  const EmbedFlags& options = work.options;
   const EmbeddingFormat format{options.precision, work.embedder.size(),
                                calibrate(options, work.embedder)};
   const auto output =
@@ -361,7 +358,7 @@ void embed_share(const Work& work, const Ranks& ranks, EmbeddingShare& share) {
 }
 
 void write_output(const Work& work, std::size_t lines, EmbeddingShare& share) {
-  const Options& options = work.options;
+  const EmbedFlags& options = work.options;
   const EmbeddingFormat format{options.precision, work.embedder.size(),
                                calibrate(options, work.embedder)};
   if (format.lacks_ranges()) warn_of_few(lines, "");
@@ -406,7 +403,7 @@ void embed_by_shares(const Work& work, const Ranks& ranks) {
 }  // namespace
 
 int embed(const Invocation& invocation) {
-  Options options;
+  EmbedFlags options;
   if (!parse_options(invocation.words, options)) return 0;
   const Ranks ranks(invocation.environment);
   std::optional<FoundModel> found;

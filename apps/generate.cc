@@ -36,7 +36,7 @@ namespace {
 using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-struct Options {
+struct GenerateFlags {
   ModelOptions model;
   GenerationOptions generation;
   std::string prompt;
@@ -49,7 +49,7 @@ struct Options {
   bool has_lines() const { return file.ends_with(".jsonl"); }
 };
 
-void add_input(CLI::App& app, Options& options) {
+void add_input(CLI::App& app, GenerateFlags& options) {
   auto* prompt = app.add_option("--prompt", options.prompt, "the text to continue");
   app.add_option("--file", options.file,
                  "file with the text to continue; -: standard input. A .jsonl has an object with "
@@ -84,7 +84,7 @@ void add_sampling(CLI::App& app, SamplingOptions& sampling) {
   app.add_option("--seed", sampling.seed, "of the draws")->capture_default_str();
 }
 
-bool parse_options(const std::vector<std::string>& words, Options& options) {
+bool parse_options(const std::vector<std::string>& words, GenerateFlags& options) {
   CLI::App app(
       "Continues a text or a conversation with a decoder (GPT-2, Llama, Qwen3), and prints what it "
       "adds. Without --do_sample the likeliest token is next; with it a seed gives the same text "
@@ -113,14 +113,14 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
   return true;
 }
 
-std::string prompt_of(const Options& options) {
+std::string prompt_of(const GenerateFlags& options) {
   if (options.file.empty()) return options.prompt;
   if (options.file != "-") return read_file(options.file);
   return {std::istreambuf_iterator<char>(std::cin), {}};
 }
 
 // A conversation with the system message of the flags, if it has none of its own.
-ordered_json with_system(ordered_json messages, const Options& options) {
+ordered_json with_system(ordered_json messages, const GenerateFlags& options) {
   if (options.system.empty() || messages.front()["role"] == "system") return messages;
   ordered_json all = {{{"role", "system"}, {"content", options.system}}};
   all.insert(all.end(), messages.begin(), messages.end());
@@ -128,7 +128,7 @@ ordered_json with_system(ordered_json messages, const Options& options) {
 }
 
 std::vector<std::int32_t> tokens_of(const std::string& prompt, const Generator& generator,
-                                    const Options& options) {
+                                    const GenerateFlags& options) {
   if (!options.chat) return generator.tokens_of_text(prompt);
   const ordered_json message = {{"role", "user"}, {"content", prompt}};
   return generator.tokens_of_chat(with_system(ordered_json::array({message}), options));
@@ -138,7 +138,7 @@ ordered_json result_json(const Generation& made) {
   return {{"text", made.text}, {"tokens", made.tokens}, {"finish_reason", made.finish_reason()}};
 }
 
-void print_one(Generator& generator, const Options& options, LineOutput& output) {
+void print_one(Generator& generator, const GenerateFlags& options, LineOutput& output) {
   const std::string prompt = prompt_of(options);
   const std::vector<std::int32_t> tokens = tokens_of(prompt, generator, options);
   const Clock::time_point begin = Clock::now();
@@ -167,7 +167,7 @@ struct Row {
 };
 
 // The prompt may be a conversation, as in files of run_sft.
-Row row_of(const ordered_json& line, const Generator& generator, const Options& options) {
+Row row_of(const ordered_json& line, const Generator& generator, const GenerateFlags& options) {
   if (!line.is_object())
     raise<DataError>(
         "found a JSON value of the type {}, expected an object with prompt or messages",
@@ -187,7 +187,7 @@ Row row_of(const ordered_json& line, const Generator& generator, const Options& 
   return row;
 }
 
-std::vector<Row> read_rows(const Generator& generator, const Options& options) {
+std::vector<Row> read_rows(const Generator& generator, const GenerateFlags& options) {
   std::vector<Row> rows;
   TextLines lines(options.file);
   for (std::string text; lines.next(text);) {
@@ -254,7 +254,7 @@ class RowTexts {
   std::vector<std::jthread> threads_;  // use all of the above
 };
 
-void print_rows(Generator& generator, const Options& options, LineOutput& output) {
+void print_rows(Generator& generator, const GenerateFlags& options, LineOutput& output) {
   const std::vector<Row> rows = read_rows(generator, options);
   const Clock::time_point begin = Clock::now();
   std::size_t tokens = 0;
@@ -275,7 +275,7 @@ void print_rows(Generator& generator, const Options& options, LineOutput& output
 }  // namespace
 
 int generate(const Invocation& invocation) {
-  Options options;
+  GenerateFlags options;
   if (!parse_options(invocation.words, options)) return 0;
   const FoundModel found(options.model, invocation.environment, /*sentence=*/false,
                          models::decoder_families());

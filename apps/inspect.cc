@@ -40,7 +40,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 // The options that all of them share.
-struct ModelOptions {
+struct InspectFlags {
   std::string model;
   std::string revision = "main";
   std::string cache_dir;
@@ -75,7 +75,7 @@ struct ModelOptions {
 // --- tokens ---
 
 struct TokensOptions {
-  ModelOptions model;
+  InspectFlags model;
   std::optional<std::string> text, file;
   bool json = false;
   bool add_prefix_space = false;
@@ -112,7 +112,7 @@ void inspect_tokens(const TokensOptions& options, const Environment& environment
 // --- features ---
 
 struct FeaturesOptions {
-  ModelOptions model;
+  InspectFlags model;
   std::string file;
   std::string task = "run_qa";
   std::optional<std::size_t> max_seq_length;  // unset: the task's default
@@ -259,7 +259,7 @@ ordered_json describe_tensor(const formats::TensorView& tensor) {
   return line;
 }
 
-void inspect_weights(const ModelOptions& options, const Environment& environment,
+void inspect_weights(const InspectFlags& options, const Environment& environment,
                      std::ostream& output) {
   const fs::path named = options.model;
   const models::WeightFiles tensors(
@@ -281,7 +281,7 @@ ordered_json describe_module(const models::EmbeddingModule& module) {
           {"activation_function", models::activation_path(dense->activation)}};
 }
 
-void inspect_embedding(const ModelOptions& options, const Environment& environment,
+void inspect_embedding(const InspectFlags& options, const Environment& environment,
                        std::ostream& output) {
   const fs::path directory = options.resolve(environment, {.config = true, .sentence = true});
   const std::size_t hidden = models::ModelConfig::load(directory).hidden_size;
@@ -306,7 +306,7 @@ void inspect_embedding(const ModelOptions& options, const Environment& environme
   output << python_json(line) << '\n';
 }
 
-CLI::App& add_embedding(CLI::App& app, ModelOptions& embedding) {
+CLI::App& add_embedding(CLI::App& app, InspectFlags& embedding) {
   CLI::App& command = *app.add_subcommand(
       "embedding", "pooling, modules, prompts, similarity and length of a bi-encoder");
   embedding.add_to(command);
@@ -369,7 +369,7 @@ CLI::App& add_features(CLI::App& app, FeaturesOptions& features) {
   return command;
 }
 
-CLI::App& add_weights(CLI::App& app, ModelOptions& weights) {
+CLI::App& add_weights(CLI::App& app, InspectFlags& weights) {
   CLI::App& command =
       *app.add_subcommand("weights", "name, type, shape, sum, norm and sha256 of every tensor");
   command
@@ -389,7 +389,7 @@ int inspect(const Invocation& invocation) {
   app.require_subcommand(1);
   TokensOptions tokens;
   FeaturesOptions features;
-  ModelOptions weights, embedding;
+  InspectFlags weights, embedding;
   const CLI::App& tokens_app = add_tokens(app, tokens);
   const CLI::App& features_app = add_features(app, features);
   const CLI::App& weights_app = add_weights(app, weights);

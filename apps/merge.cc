@@ -18,12 +18,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct MergeFlags {
   hub::ModelArguments model;
   fs::path output_dir;
 };
 
-void add_flags(CLI::App& app, Options& options) {
+void add_flags(CLI::App& app, MergeFlags& options) {
   app.add_option("adapter", options.model.model_name_or_path,
                  "adapter directory, or a name in the Hugging Face cache")
       ->required();
@@ -53,7 +53,7 @@ void refuse_source(const fs::path& output_dir, const fs::path& source) {
 }  // namespace
 
 int merge(const Invocation& invocation) {
-  Options options;
+  MergeFlags options;
   CLI::App app("merge an adapter into its base model", "tandem merge");
   add_flags(app, options);
   if (!parse_command(app, invocation.words)) return 0;

@@ -24,15 +24,12 @@ namespace {
 
 namespace ranking = tasks::ranking;
 
-// Texts that are embedded together: sorted by length among themselves.
-constexpr std::size_t kTextsAtOnce = 1024;
-
 // The prompt of one side; neither: one of the model's.
 struct PromptOptions {
   std::optional<std::string> name, text;
 };
 
-struct Options {
+struct MineFlags {
   ModelOptions model;
   MineOptions mine;
   std::string file, corpus, output = "-";
@@ -66,7 +63,7 @@ void add_filters(CLI::App& app, ranking::MiningOptions& mining) {
   app.add_option("--seed", mining.seed, "of --sampling_strategy random")->capture_default_str();
 }
 
-void add_prompts(CLI::App& app, Options& options) {
+void add_prompts(CLI::App& app, MineFlags& options) {
   auto* query =
       app.add_option("--query_prompt", options.query_prompt.text, "text in front of every query");
   app.add_option("--query_prompt_name", options.query_prompt.name,
@@ -91,7 +88,7 @@ void add_embedding(CLI::App& app, EmbedOptions& embed) {
       ->type_name("N");
 }
 
-bool parse_options(const std::vector<std::string>& words, Options& options) {
+bool parse_options(const std::vector<std::string>& words, MineFlags& options) {
   CLI::App app(
       "Finds hard negatives: documents that a bi-encoder finds near a query and that are not its "
       "answers. Reads pairs of a query and an answer, writes JSON lines that run_embedding and "
@@ -152,7 +149,7 @@ struct Input {
   std::vector<std::string_view> corpus;
 };
 
-void read_pairs(Options& options, Input& input) {
+void read_pairs(MineFlags& options, Input& input) {
   const std::vector<std::filesystem::path> files = {options.file};
   input.pair_rows = data::read_rows(
       files, {.choose = [&](std::span<const std::string> names) {
@@ -273,7 +270,7 @@ class OutputFile {
 }  // namespace
 
 int mine(const Invocation& invocation) {
-  Options options;
+  MineFlags options;
   if (!parse_options(invocation.words, options)) return 0;
   options.mine.format = format_of(options.format, options.mine.mining.include_positives);
   if (options.sampling == "random")

@@ -22,7 +22,7 @@
 namespace tandem::apps {
 namespace {
 
-constexpr const char* kText =
+constexpr const char* kMpirunText =
     "Starts the ranks of a job of tandem on this host and on others that ssh reaches, with the "
     "command line of MPICH's and Intel MPI's mpirun (Hydra). No MPI has to be installed. Any other "
     "program runs under the mpiexec of an MPI in PATH, with the same words.";
@@ -40,10 +40,10 @@ std::vector<std::string> typed_names(const launch::MpiFlag& flag) {
   return names;
 }
 
-CommandDescription description() {
+CommandDescription mpirun_description() {
   CommandDescription described;
   described.usage = {"tandem mpirun [flags] PROGRAM [its flags] [: [flags] PROGRAM ...]"};
-  described.text = kText;
+  described.text = kMpirunText;
   for (const launch::MpiFlag& flag : launch::mpi_flags()) {
     OptionDescription option;
     option.names = typed_names(flag);
@@ -96,10 +96,10 @@ launch::MpiLine own_line(const Invocation& invocation) {
 
 int mpirun(const Invocation& invocation) {
   const auto& words = invocation.words;
-  if (words == std::vector<std::string>{std::string(kDescribe)}) throw description();
+  if (words == std::vector<std::string>{std::string(kDescribe)}) throw mpirun_description();
   if (!words.empty() &&
       (words.front() == "--help" || words.front() == "-h" || words.front() == "-help")) {
-    fmt::print("{}", help_text(description(), fold_columns(STDOUT_FILENO)));
+    fmt::print("{}", help_text(mpirun_description(), fold_columns(STDOUT_FILENO)));
     return 0;
   }
   if (!words.empty() && (words.front() == "--version" || words.front() == "-version")) {

@@ -25,9 +25,9 @@ namespace {
 using nlohmann::ordered_json;
 
 // Texts that are read, computed and printed together.
-constexpr std::size_t kTextsAtOnce = 256;
+constexpr std::size_t kLabelledAtOnce = 256;
 
-struct Options {
+struct PredictFlags {
   ModelOptions model;
   LabelOptions labels;
   std::vector<std::string> text;
@@ -39,7 +39,7 @@ struct Options {
   std::string aggregation{kDefaultAggregation};
 };
 
-bool parse_options(const std::vector<std::string>& words, Options& options) {
+bool parse_options(const std::vector<std::string>& words, PredictFlags& options) {
   CLI::App app(
       "Says the labels that a model of text classification gives a text, or the entities that a "
       "model of token classification finds in it.",
@@ -69,13 +69,13 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
 
 // --- the texts ---
 
-class Texts {
+class LabelledTexts {
  public:
-  explicit Texts(const Options& options) : options_(options) {
+  explicit LabelledTexts(const PredictFlags& options) : options_(options) {
     if (!options.file.empty()) lines_.emplace(options.file);
   }
 
-  // The next ones, at most kTextsAtOnce; empty: there are no more. Empty lines are passed over.
+  // The next ones, at most kLabelledAtOnce; empty: there are no more. Empty lines are passed over.
   std::vector<LabelledText> next() {
     std::vector<LabelledText> texts;
     if (options_.file.empty()) {
@@ -83,7 +83,7 @@ class Texts {
       return texts;
     }
     std::string line;
-    while (texts.size() < kTextsAtOnce && lines_->next(line)) {
+    while (texts.size() < kLabelledAtOnce && lines_->next(line)) {
       if (line.find_first_not_of(" \t") == std::string::npos) continue;
       texts.push_back(of_line(std::move(line)));
     }
@@ -115,7 +115,7 @@ class Texts {
     return text;
   }
 
-  const Options& options_;
+  const PredictFlags& options_;
   std::optional<TextLines> lines_;
   bool done_ = false;
 };
@@ -145,7 +145,7 @@ std::string line_of(const std::vector<LabelScore>& found, const Labeller& labell
   return line;
 }
 
-void print_labels(const std::vector<LabelledText>& texts, const Options& options,
+void print_labels(const std::vector<LabelledText>& texts, const PredictFlags& options,
                   Labeller& labeller, std::ostream& output) {
   const auto found = labeller.label_texts(texts, options.labels);
   for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -175,7 +175,7 @@ void print_words(const LabelledText& text, std::span<const LabelledToken> tokens
   output << '\n';
 }
 
-void print_tokens(const std::vector<LabelledText>& texts, const Options& options,
+void print_tokens(const std::vector<LabelledText>& texts, const PredictFlags& options,
                   Labeller& labeller, std::ostream& output) {
   const std::string ignored[] = {"O"};
   const Aggregation aggregation = *aggregation_of(options.aggregation);
@@ -195,9 +195,9 @@ void print_tokens(const std::vector<LabelledText>& texts, const Options& options
 }  // namespace
 
 int predict(const Invocation& invocation) {
-  Options options;
+  PredictFlags options;
   if (!parse_options(invocation.words, options)) return 0;
-  Texts texts(options);
+  LabelledTexts texts(options);
   const FoundModel found(options.model, invocation.environment);
   Labeller labeller(found, label_purpose(found), invocation.environment);
   print_warnings(labeller.model());

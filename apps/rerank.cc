@@ -24,7 +24,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-struct Options {
+struct RerankFlags {
   ModelOptions model;
   std::vector<std::string> query;
   std::string file = "-";
@@ -36,7 +36,7 @@ struct Options {
   bool json = false;
 };
 
-bool parse_options(const std::vector<std::string>& words, Options& options) {
+bool parse_options(const std::vector<std::string>& words, RerankFlags& options) {
   CLI::App app(
       "Orders passages by their relevance for a query, the best first, each with its score. Takes "
       "cross-encoders: models of text classification with one label. Scores are those of "
@@ -76,7 +76,8 @@ bool parse_options(const std::vector<std::string>& words, Options& options) {
 }
 
 // The scores of all passages, some at a time.
-std::vector<float> scores_of(Reranker& reranker, const Options& options, RerankRequest request) {
+std::vector<float> scores_of(Reranker& reranker, const RerankFlags& options,
+                             RerankRequest request) {
   std::vector<float> scores;
   const std::vector<std::string> all = std::move(request.passages);
   for (std::size_t begin = 0; begin < all.size(); begin += options.batch_size) {
@@ -93,7 +94,7 @@ ordered_json json_of(std::size_t index, float score, const std::string& text) {
   return {{"index", index}, {"score", score}, {"text", text}};
 }
 
-void rank_lines(Reranker& reranker, const Options& options, std::ostream& output) {
+void rank_lines(Reranker& reranker, const RerankFlags& options, std::ostream& output) {
   TextLines lines(options.file);
   RerankRequest request{.query = fmt::format("{}", fmt::join(options.query, " ")),
                         .passages = {},
@@ -139,7 +140,7 @@ RerankRequest request_of(const std::string& line, const std::string& where) {
   return request;
 }
 
-void rank_queries(Reranker& reranker, const Options& options, std::ostream& output) {
+void rank_queries(Reranker& reranker, const RerankFlags& options, std::ostream& output) {
   TextLines lines(options.queries);
   bool any = false;
   for (std::string line; lines.next(line);) {
@@ -161,7 +162,7 @@ void rank_queries(Reranker& reranker, const Options& options, std::ostream& outp
 }  // namespace
 
 int rerank(const Invocation& invocation) {
-  Options options;
+  RerankFlags options;
   if (!parse_options(invocation.words, options)) return 0;
   const FoundModel found(options.model, invocation.environment, /*sentence=*/true);
   const Purpose purpose = label_purpose(found);

@@ -33,15 +33,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kText =
+constexpr const char* kRunText =
     "Starts the workers of a job of tandem on this host, watches them, and starts them again, with "
     "the command line and the environment of torchrun. A script .../run_qa.py is `tandem run_qa`. "
     "Any other script or program runs under the torchrun of its Python, with the same words.";
 
-CommandDescription description() {
+CommandDescription run_description() {
   CommandDescription described;
   described.usage = {"tandem run [flags] SCRIPT [flags of the script]"};
-  described.text = kText;
+  described.text = kRunText;
   for (const launch::RunFlag& flag : launch::run_flags()) {
     OptionDescription option;
     if (!flag.letter.empty()) option.names.push_back(fmt::format("-{}", flag.letter));
@@ -179,9 +179,9 @@ std::string why_own_agent(const Environment& environment) {
 }
 
 int run(const Invocation& invocation) {
-  if (invocation.words == std::vector<std::string>{std::string(kDescribe)}) throw description();
+  if (invocation.words == std::vector<std::string>{std::string(kDescribe)}) throw run_description();
   if (asks_help(invocation.words)) {
-    fmt::print("{}", help_text(description(), fold_columns(STDOUT_FILENO)));
+    fmt::print("{}", help_text(run_description(), fold_columns(STDOUT_FILENO)));
     return 0;
   }
   const Environment& environment = invocation.environment;

@@ -28,9 +28,7 @@ namespace {
 
 namespace ranking = tasks::ranking;
 
-constexpr std::size_t kTextsAtOnce = 1024;
-
-struct Options {
+struct SearchFlags {
   ModelOptions model;
   EmbedOptions embed;
   ranking::RetrievalFiles files;
@@ -40,7 +38,7 @@ struct Options {
   std::size_t truncate_dim = 0;
 };
 
-bool parse_options(const std::vector<std::string>& words, Options& options) {
+bool parse_options(const std::vector<std::string>& words, SearchFlags& options) {
   CLI::App app(
       "Judges a bi-encoder by an exact search: nDCG, MRR, MAP, recall, precision and accuracy of "
       "sentence-transformers' InformationRetrievalEvaluator, as JSON. The corpus may be larger "
@@ -90,8 +88,8 @@ std::vector<float> embed(Embedder& embedder, const std::string& prompt,
 }
 
 // The model, corpus and prompt of the embeddings.
-std::string contents_text(const Options& options, const Embedder& embedder, const FoundModel& found,
-                          const std::string& prompt) {
+std::string contents_text(const SearchFlags& options, const Embedder& embedder,
+                          const FoundModel& found, const std::string& prompt) {
   const std::filesystem::path& corpus = options.files.corpus;
   return embedder_job(found, embedder, prompt, options.model.bf16) +
          fmt::format("corpus={}, {}\n", std::filesystem::absolute(corpus).string(),
@@ -100,7 +98,7 @@ std::string contents_text(const Options& options, const Embedder& embedder, cons
 
 // The contents of a whole file are recorded in a file next to it. Throws DataError for other
 // contents.
-void check_contents(const Options& options, const std::string& contents) {
+void check_contents(const SearchFlags& options, const std::string& contents) {
   const auto found = read_file_if_exists(options.embeddings + ".contents");
   if (!found) {
     fmt::print(stderr,
@@ -121,8 +119,8 @@ struct Corpus {
 };
 
 // Reads the ids of the corpus, and embeds the documents whose embeddings are not in the file.
-Corpus embed_corpus(const Options& options, const std::string& prompt, const std::string& contents,
-                    EmbeddingFormat format, Embedder& embedder) {
+Corpus embed_corpus(const SearchFlags& options, const std::string& prompt,
+                    const std::string& contents, EmbeddingFormat format, Embedder& embedder) {
   Corpus corpus;
   const ranking::IdNumbers wanted = ranking::judged_documents(options.files.qrels);
   std::optional<NpyFile> file;
@@ -155,7 +153,8 @@ Corpus embed_corpus(const Options& options, const std::string& prompt, const std
 }
 
 // The ranges of the first documents; none of float32.
-EmbeddingFormat format_of(const Options& options, const std::string& prompt, Embedder& embedder) {
+EmbeddingFormat format_of(const SearchFlags& options, const std::string& prompt,
+                          Embedder& embedder) {
   EmbeddingFormat format{.size = embedder.size()};
   if (!options.int8) return format;
   format.precision = EmbeddingPrecision::kInt8;
@@ -184,7 +183,7 @@ std::vector<float> embed_queries(const ranking::RetrievalSet& set, const std::st
   return cut;
 }
 
-void check_file(const ranking::EmbeddingFile& file, const Options& options,
+void check_file(const ranking::EmbeddingFile& file, const SearchFlags& options,
                 const EmbeddingFormat& format, std::size_t documents) {
   const std::size_t bytes = options.int8 ? 1 : sizeof(float);
   if (file.texts() == documents && file.width() == format.size && file.value_bytes() == bytes)
@@ -199,7 +198,7 @@ void check_file(const ranking::EmbeddingFile& file, const Options& options,
 }  // namespace
 
 int search(const Invocation& invocation) {
-  Options options;
+  SearchFlags options;
   if (!parse_options(invocation.words, options)) return 0;
   const FoundModel found(options.model, invocation.environment, /*sentence=*/true);
   Embedder embedder(found, options.embed, invocation.environment);

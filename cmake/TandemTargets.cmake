@@ -14,7 +14,7 @@
 #   EMULATED_FILTER names the tests that are fast enough there.
 # tandem_add_test(core_test SRCS a_test.cc … DEPS tandem::core … [LABELS unit] [TIMEOUT 60] [QUIET | LOCK name] [OPTIMIZED] [APART])
 #   makes one GoogleTest program whose cases ctest lists one by one. Its own sources are compiled without optimisation and see the
-#   headers of tandem_add_precompiled_headers(); OPTIMIZED: as the program is, for tests that compute much themselves.
+#   headers of tandem_add_precompiled_headers(); OPTIMIZED: with -O1, for tests that compute much themselves.
 #   QUIET: for tests that assert milliseconds and compute little; they run first, two at a time on two cores. LOCK: one case at a time among
 #   those with the same lock. Cases of tests/waiting_tests.txt run together with all others; those
 #   of tests/slow_tests.txt are not quick.
@@ -123,7 +123,7 @@ endfunction()
 # programs, with -fPIE, go without.
 function(tandem_reuse_headers target kind)
   get_target_property(type ${target} TYPE)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND (type STREQUAL "STATIC_LIBRARY" OR kind STREQUAL "test"))
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND (type MATCHES "^(STATIC|OBJECT)_LIBRARY$" OR kind STREQUAL "test"))
     target_precompile_headers(${target} REUSE_FROM tandem_${kind}_headers)
   endif()
 endfunction()
@@ -154,7 +154,7 @@ function(tandem_add_test name)
     tandem_compile_together(${name})
   endif()
   if(ARG_OPTIMIZED)
-    target_compile_options(${name} PRIVATE ${TANDEM_WARNINGS})
+    target_compile_options(${name} PRIVATE ${TANDEM_WARNINGS} $<$<CONFIG:Release,RelWithDebInfo>:-O1>)
   else()
     tandem_compile_as_test(${name})
     tandem_reuse_headers(${name} test)

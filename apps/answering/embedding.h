@@ -13,6 +13,9 @@
 
 namespace tandem::apps {
 
+// Texts that a command embeds together: sorted by length among themselves.
+inline constexpr std::size_t kTextsAtOnce = 1024;
+
 struct EmbedOptions {
   std::optional<std::string> prompt;       // in front of every text
   std::optional<std::string> prompt_name;  // one of the model's prompts; not together with `prompt`

@@ -213,7 +213,7 @@ class Chunks {
   const SendPiece& send_;
 };
 
-ordered_json error_of(int status, const std::string& message) {
+ordered_json completion_error(int status, const std::string& message) {
   const std::vector<const char*> names = openai_field_names();
   return openai_error(status, message, names);
 }
@@ -260,9 +260,9 @@ StreamBody stream(const json& body, const Form& form, const std::string& model,
     } catch (const Interrupted&) {
       throw;
     } catch (const StatusError& failure) {
-      chunks.event(python_json(error_of(failure.status(), failure.what())));
+      chunks.event(python_json(completion_error(failure.status(), failure.what())));
     } catch (const std::exception& failure) {
-      chunks.event(python_json(error_of(500, failure.what())));
+      chunks.event(python_json(completion_error(500, failure.what())));
     }
   };
 }
@@ -276,7 +276,7 @@ Route route_of(const char* path, const Form& form, const char* example, const st
               [=, &form](const json& body, const std::stop_token& cancelled) {
                 return complete(body, form, model, limits, generator, cancelled);
               },
-          .error = error_of,
+          .error = completion_error,
           .stream = [=, &form](
                         const json& body) { return stream(body, form, model, limits, generator); }};
 }

@@ -16,8 +16,6 @@ namespace {
 
 using tasks::ranking::Similarity;
 
-constexpr std::size_t kTextsAtOnce = 1024;
-
 // Whether the embeddings have length 1, so that the cosine similarity is their product.
 bool normalizes(const tasks::ranking::SimilarityFunction& function) {
   return function.similarity == Similarity::kCosine;

@@ -18,7 +18,7 @@ using nlohmann::ordered_json;
 
 // --- what all forms share ---
 
-TextToEmbed text_of(const json& input, const std::string& name) {
+TextToEmbed text_to_embed(const json& input, const std::string& name) {
   if (input.is_string()) return {.name = name, .text = input.get<std::string>()};
   if (input.is_number() || (input.is_array() && !input.empty() && input.front().is_number())) {
     raise<DataError>(
@@ -29,14 +29,14 @@ TextToEmbed text_of(const json& input, const std::string& name) {
   raise<DataError>("{} is a {}, expected a text", name, input.type_name());
 }
 
-std::vector<TextToEmbed> texts_of(const json& inputs, const std::string& name,
-                                  std::size_t max_texts) {
-  if (!inputs.is_array()) return {text_of(inputs, name)};
+std::vector<TextToEmbed> texts_to_embed(const json& inputs, const std::string& name,
+                                        std::size_t max_texts) {
+  if (!inputs.is_array()) return {text_to_embed(inputs, name)};
   if (inputs.empty() || (inputs.size() > max_texts && !inputs.front().is_number()))
     raise<DataError>("{} has {} texts, expected 1 to {}", name, inputs.size(), max_texts);
   std::vector<TextToEmbed> texts;
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    texts.push_back(text_of(inputs[i], fmt::format("{}[{}]", name, i)));
+    texts.push_back(text_to_embed(inputs[i], fmt::format("{}[{}]", name, i)));
   return texts;
 }
 
@@ -88,7 +88,7 @@ EmbedRequest parameters_of(const json& body) {
 ordered_json embed(const json& body, std::size_t max_texts, const FindEmbeddings& find,
                    const std::stop_token& cancelled) {
   const EmbedRequest request = parameters_of(body);
-  const auto texts = texts_of(body["inputs"], "inputs", max_texts);
+  const auto texts = texts_to_embed(body["inputs"], "inputs", max_texts);
   const Embeddings found = find(texts, request, cancelled);
   ordered_json all = ordered_json::array();
   for (std::size_t i = 0; i < texts.size(); ++i)
@@ -107,7 +107,7 @@ ordered_json similarity(const json& body, std::size_t max_texts, const FindEmbed
        .text = text_entry(inputs, "source_sentence", "inputs", kExpected)}};
   if (!inputs.contains("sentences") || !inputs["sentences"].is_array())
     raise<DataError>("inputs has no list 'sentences'; expected {}", kExpected);
-  for (TextToEmbed& text : texts_of(inputs["sentences"], "inputs.sentences", max_texts))
+  for (TextToEmbed& text : texts_to_embed(inputs["sentences"], "inputs.sentences", max_texts))
     texts.push_back(std::move(text));
   const Embeddings found = find(texts, request, cancelled);
   const auto source = std::span(found.values).first(found.size);
@@ -157,7 +157,7 @@ std::string base64_of(std::span<const float> embedding) {
 ordered_json openai_embeddings(const json& body, const std::string& model, std::size_t max_texts,
                                const FindEmbeddings& find, const std::stop_token& cancelled) {
   const OpenAiRequest request = openai_request(body);
-  const auto texts = texts_of(body["input"], "input", max_texts);
+  const auto texts = texts_to_embed(body["input"], "input", max_texts);
   const Embeddings found = find(texts, request.embed, cancelled);
   ordered_json data = ordered_json::array();
   for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -175,7 +175,7 @@ ordered_json openai_embeddings(const json& body, const std::string& model, std::
           {"usage", {{"prompt_tokens", found.tokens}, {"total_tokens", found.tokens}}}};
 }
 
-ordered_json error_of(int status, const std::string& message) {
+ordered_json embedding_error(int status, const std::string& message) {
   constexpr const char* kNames[] = {"input", "model", "encoding_format", "dimensions"};
   return openai_error(status, message, kNames);
 }
@@ -212,7 +212,7 @@ Endpoint embedding_endpoint(const std::string& model, std::size_t max_texts, ord
                .key = "input",
                .example = R"({"input": ["a text", "another"]})",
                .answer = openai,
-               .error = error_of}}};
+               .error = embedding_error}}};
 }
 
 }  // namespace tandem::apps

@@ -15,13 +15,13 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-LabelledText text_of(const json& input, const std::string& name) {
+LabelledText labelled_text(const json& input, const std::string& name) {
   if (!input.is_string()) raise<DataError>("{} is a {}, expected a text", name, input.type_name());
   return {.name = name, .text = input.get<std::string>(), .pair = std::nullopt};
 }
 
 LabelledText text_or_pair_of(const json& input, const std::string& name) {
-  if (!input.is_object()) return text_of(input, name);
+  if (!input.is_object()) return labelled_text(input, name);
   constexpr const char* kExpected = "a text or an object with text and text_pair";
   LabelledText text{
       .name = name, .text = text_entry(input, "text", name, kExpected), .pair = std::nullopt};
@@ -126,7 +126,7 @@ Endpoint token_endpoint(const LabelOptions& options, Aggregation aggregation, st
     const auto parameters =
         parameters_of(request, TokenParameters{.labels = options, .aggregation = aggregation});
     const json& inputs = request["inputs"];
-    const auto texts = read_inputs(inputs, max_texts, "texts", text_of);
+    const auto texts = read_inputs(inputs, max_texts, "texts", labelled_text);
     const auto found = find_tokens(texts, parameters.labels, cancelled);
     std::vector<ordered_json> results;
     for (std::size_t i = 0; i < texts.size(); ++i) {

@@ -57,6 +57,11 @@ struct ParameterSpec {
   bool trainable = true;
 
   std::size_t end() const { return offset + size; }
+  // Its elements in an arena of weights or gradients.
+  template <typename T>
+  std::span<T> values_in(std::span<T> arena) const {
+    return arena.subspan(offset, size);
+  }
 };
 
 // A run of elements that the optimizer treats alike.

@@ -247,7 +247,7 @@ void load_checkpoint_arenas(const fs::path& directory, const nn::ParameterLayout
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
     if (!weights.holds(parameter)) continue;
     load_tensor(weights.find(parameter), weights.path(), parameter.name, parameter.shape,
-                arenas.weights.subspan(parameter.offset, parameter.size));
+                parameter.values_in(arenas.weights));
   }
   if (fs::exists(directory / kOptimizerFile)) {
     load_python_optimizer(directory, layout, arenas);

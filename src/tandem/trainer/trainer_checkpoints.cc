@@ -122,7 +122,7 @@ void read_weights(const fs::path& checkpoint, const nn::ParameterLayout& layout,
     const formats::TensorView* tensor = file.find(parameter);
     if (tensor == nullptr)
       raise<DataError>("'{}' has no tensor '{}'", file.path().native(), parameter.name);
-    formats::copy_to_float(*tensor, model.weights().subspan(parameter.offset, parameter.size));
+    formats::copy_to_float(*tensor, parameter.values_in(model.weights()));
   }
 }
 

@@ -54,9 +54,9 @@ bool is_unused(const Json& value) {
 }
 
 // Reads the values of one file.
-class Reader {
+class LoraReader {
  public:
-  Reader(const Json& json, std::string_view where) : json_(json), where_(where) {}
+  LoraReader(const Json& json, std::string_view where) : json_(json), where_(where) {}
 
   // Null where the object lacks the key or has null.
   const Json* find(const char* key) const {
@@ -151,7 +151,7 @@ class Reader {
   std::string_view where_;
 };
 
-void refuse_variants(const Reader& reader) {
+void refuse_variants(const LoraReader& reader) {
   if (reader.text("peft_type").value_or("") != "LORA")
     reader.fail("peft_type", "\"LORA\"; tandem has no other adapters");
   for (const char* key : kVariants) {
@@ -163,7 +163,7 @@ void refuse_variants(const Reader& reader) {
     reader.fail("bias", "\"none\"; tandem trains no biases next to adapters");
 }
 
-bool is_gaussian(const Reader& reader) {
+bool is_gaussian(const LoraReader& reader) {
   const Json* const value = reader.find("init_lora_weights");
   if (value == nullptr || value->is_boolean()) return false;
   if (*value != "gaussian")
@@ -219,7 +219,7 @@ LoraConfig LoraConfig::parse(std::string_view text, std::string_view where) {
     raise<ConfigError>("{}: {}", where, json_reason(error.what()));
   }
   if (!json.is_object()) raise<ConfigError>("{}: expected a JSON object", where);
-  const Reader reader(json, where);
+  const LoraReader reader(json, where);
   refuse_variants(reader);
   LoraConfig config;
   config.r = reader.count("r", config.r);

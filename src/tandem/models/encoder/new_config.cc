@@ -58,14 +58,14 @@ struct ValueOf {
   Json operator()(ClassifierPooling ModelConfig::*) const { return std::string(value); }
 };
 
-void apply(const Family& family, std::string_view entry, Json& json) {
+void override_key(const Family& family, std::string_view entry, Json& config) {
   const std::size_t equals = entry.find('=');
   if (equals == std::string_view::npos) {
     raise<ConfigError>("--config_overrides: found '{}', expected KEY=VALUE,KEY=VALUE", entry);
   }
   const std::string_view key = entry.substr(0, equals), value = entry.substr(equals + 1);
   if (key == kTie) {
-    json[std::string(kTie)] = boolean(key, value);
+    config[std::string(kTie)] = boolean(key, value);
     return;
   }
   const auto found =
@@ -77,7 +77,7 @@ void apply(const Family& family, std::string_view entry, Json& json) {
     raise<ConfigError>("--config_overrides: unknown key '{}' of a {} model; expected one of {}",
                        key, family.model_type, fmt::join(names, ", "));
   }
-  json[found->name] = std::visit(ValueOf{key, value}, found->field);
+  config[found->name] = std::visit(ValueOf{key, value}, found->field);
 }
 
 }  // namespace
@@ -96,7 +96,7 @@ std::string new_config_json(std::string_view model_type, std::string_view overri
   json["model_type"] = family->model_type;
   while (!overrides.empty()) {
     const std::size_t comma = std::min(overrides.find(','), overrides.size());
-    apply(*family, overrides.substr(0, comma), json);
+    override_key(*family, overrides.substr(0, comma), json);
     overrides.remove_prefix(std::min(comma + 1, overrides.size()));
   }
   return json.dump();

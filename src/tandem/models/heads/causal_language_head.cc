@@ -11,7 +11,7 @@
 namespace tandem::models {
 namespace {
 
-const CausalLanguageHeadParts& parts_of(const ModelConfig& config) {
+const CausalLanguageHeadParts& causal_parts_of(const ModelConfig& config) {
   const CausalLanguageHeadParts& parts = config.family->causal_language_head;
   if (parts.output.empty()) {
     raise<ConfigError>("model_type {} has no head for causal language modelling",
@@ -20,9 +20,9 @@ const CausalLanguageHeadParts& parts_of(const ModelConfig& config) {
   return parts;
 }
 
-std::string output_matrix(const ModelConfig& config) {
+std::string causal_output_matrix(const ModelConfig& config) {
   return config.tie_word_embeddings ? word_embeddings_name(*config.family)
-                                    : std::string(parts_of(config).output) + ".weight";
+                                    : std::string(causal_parts_of(config).output) + ".weight";
 }
 
 }  // namespace
@@ -30,16 +30,16 @@ std::string output_matrix(const ModelConfig& config) {
 std::unique_ptr<Head> make_causal_language_head(const ModelConfig& config,
                                                 nn::ParameterLayout& layout) {
   auto head =
-      std::make_unique<HiddenStatesHead>(std::string(parts_of(config).class_suffix), config);
+      std::make_unique<HiddenStatesHead>(std::string(causal_parts_of(config).class_suffix), config);
   if (!config.tie_word_embeddings) {
-    layout.add(output_matrix(config), {config.vocab_size, config.hidden_size},
+    layout.add(causal_output_matrix(config), {config.vocab_size, config.hidden_size},
                nn::ParameterKind::kWeight);
   }
   return head;
 }
 
 std::size_t causal_output_matrix(const ModelConfig& config, const nn::ParameterLayout& layout) {
-  return offset_of(layout, output_matrix(config));
+  return offset_of(layout, causal_output_matrix(config));
 }
 
 CausalLanguageHead::CausalLanguageHead(const ModelConfig& config, const nn::ParameterLayout& layout)

@@ -14,7 +14,7 @@
 namespace tandem::models {
 namespace {
 
-const MaskedLanguageHeadParts& parts_of(const ModelConfig& config) {
+const MaskedLanguageHeadParts& masked_parts_of(const ModelConfig& config) {
   const MaskedLanguageHeadParts& parts = config.family->masked_language_head;
   if (parts.dense.empty()) {
     raise<ConfigError>("model_type {} has no head for masked language modelling",
@@ -27,7 +27,7 @@ const MaskedLanguageHeadParts& parts_of(const ModelConfig& config) {
 std::size_t width_of(const ModelConfig& config) { return config.embedding_width(); }
 
 void add_output(const ModelConfig& config, bool with_bias, nn::ParameterLayout& layout) {
-  const MaskedLanguageHeadParts& parts = parts_of(config);
+  const MaskedLanguageHeadParts& parts = masked_parts_of(config);
   if (!config.tie_word_embeddings) {
     layout.add(std::string(parts.output) + ".weight", {config.vocab_size, width_of(config)},
                nn::ParameterKind::kWeight);
@@ -36,8 +36,8 @@ void add_output(const ModelConfig& config, bool with_bias, nn::ParameterLayout& 
 }
 
 // The reverse of the order in which the class of transformers defines them.
-void add_parameters(const ModelConfig& config, nn::ParameterLayout& layout) {
-  const MaskedLanguageHeadParts& parts = parts_of(config);
+void add_masked_parameters(const ModelConfig& config, nn::ParameterLayout& layout) {
+  const MaskedLanguageHeadParts& parts = masked_parts_of(config);
   const nn::Bias bias = config.family->bias;
   const auto add_norm = [&] {
     layout.add_layer_norm(std::string(parts.norm), width_of(config), bias);
@@ -57,16 +57,16 @@ std::size_t bias_of(const nn::ParameterLayout& layout, const std::string& module
   return found == nullptr ? nn::kNoParameter : found->offset;
 }
 
-std::string output_matrix(const ModelConfig& config) {
+std::string masked_output_matrix(const ModelConfig& config) {
   return config.tie_word_embeddings ? word_embeddings_name(*config.family)
-                                    : fmt::format("{}.weight", parts_of(config).output);
+                                    : fmt::format("{}.weight", masked_parts_of(config).output);
 }
 
 }  // namespace
 
 std::unique_ptr<Head> make_masked_language_head(const ModelConfig& config,
                                                 nn::ParameterLayout& layout) {
-  add_parameters(config, layout);
+  add_masked_parameters(config, layout);
   return std::make_unique<HiddenStatesHead>("ForMaskedLM", config);
 }
 
@@ -74,15 +74,15 @@ MaskedLanguageHead::MaskedLanguageHead(const ModelConfig& config, const nn::Para
     : hidden_size_(config.hidden_size),
       width_(width_of(config)),
       vocabulary_(config.vocab_size),
-      activation_(parts_of(config).activation.value_or(config.family->prediction_head.dense.empty()
-                                                           ? config.hidden_act
-                                                           : config.classifier_activation)),
-      layer_norm_eps_(parts_of(config).layer_norm_eps.value_or(config.layer_norm_eps)),
-      output_{offset_of(layout, output_matrix(config)),
-              offset_of(layout, std::string(parts_of(config).bias))},
+      activation_(masked_parts_of(config).activation.value_or(
+          config.family->prediction_head.dense.empty() ? config.hidden_act
+                                                       : config.classifier_activation)),
+      layer_norm_eps_(masked_parts_of(config).layer_norm_eps.value_or(config.layer_norm_eps)),
+      output_{offset_of(layout, masked_output_matrix(config)),
+              offset_of(layout, std::string(masked_parts_of(config).bias))},
       trains_output_(output_.weight < layout.trained_size()) {
-  const std::string dense(parts_of(config).dense);
-  const std::string norm(parts_of(config).norm);
+  const std::string dense(masked_parts_of(config).dense);
+  const std::string norm(masked_parts_of(config).norm);
   dense_ = {.weight = offset_of(layout, dense + ".weight"),
             .bias = bias_of(layout, dense),
             .out_features = width_,

@@ -61,10 +61,6 @@ void check_shape(const formats::TensorView& tensor, const std::vector<std::size_
   }
 }
 
-std::span<float> values_of(const nn::ParameterSpec& parameter, std::span<float> weights) {
-  return weights.subspan(parameter.offset, parameter.size);
-}
-
 std::vector<float> floats_of(const formats::TensorView& tensor) {
   std::vector<float> values(tensor.size());
   formats::copy_to_float(tensor, values);
@@ -194,14 +190,14 @@ void draw_adapters(const LoraConfig& lora, const ModelConfig& config,
     const nn::ParameterSpec* const up = layout.find(fmt::format("{}{}", module, kUp));
     TANDEM_CHECK(up != nullptr, "{} without its other matrix", down->name);
     generator.skip_uniform(down->size + up->size);  // both are layers of torch first
-    const std::span<float> values = values_of(*down, weights);
+    const std::span<float> values = down->values_in(weights);
     if (lora.gaussian_init) {
       generator.fill_normal(values, 0.0, 1.0 / static_cast<double>(down->shape[0]));
     } else {
       const double bound = 1.0 / std::sqrt(static_cast<double>(down->shape[1]));
       generator.fill_uniform(values, static_cast<float>(-bound), static_cast<float>(bound));
     }
-    std::ranges::fill(values_of(*up, weights), 0.0f);
+    std::ranges::fill(up->values_in(weights), 0.0f);
   }
 }
 
@@ -217,7 +213,7 @@ AdapterReport load_adapter(const fs::path& directory, const ModelConfig& config,
       continue;
     }
     check_shape(tensor, parameter->shape, file.path());
-    formats::copy_to_float(tensor, values_of(*parameter, weights));
+    formats::copy_to_float(tensor, parameter->values_in(weights));
     report.filled.insert(parameter->name);
   }
   for (const nn::ParameterSpec& parameter : layout.parameters()) {
@@ -332,7 +328,7 @@ AdapterReport merge_adapter(const fs::path& directory, const ModelConfig& config
       continue;
     }
     check_shape(*tensor, parameter->shape, adapter.path());
-    formats::copy_to_float(*tensor, values_of(*parameter, weights));
+    formats::copy_to_float(*tensor, parameter->values_in(weights));
     report.filled.insert(parameter->name);
   }
   std::size_t merged = 0;
@@ -345,7 +341,7 @@ AdapterReport merge_adapter(const fs::path& directory, const ModelConfig& config
     }
     adapter.add_to(module, lora,
                    {.shape = parameter->shape, .transposed = is_transposed(*parameter, layout)},
-                   values_of(*parameter, weights));
+                   parameter->values_in(weights));
     ++merged;
   }
   if (merged == 0) {

@@ -128,10 +128,6 @@ void copy_and_grow(const formats::TensorView& tensor, const nn::ParameterSpec& p
       files.tensors().empty() ? "" : files.tensors().front().name, layout.parameters().back().name);
 }
 
-std::span<float> values_of(const nn::ParameterSpec& parameter, std::span<float> weights) {
-  return weights.subspan(parameter.offset, parameter.size);
-}
-
 // Alignment gaps hold 0, so that norms and checksums of whole arenas mean something.
 void clear_gaps(const nn::ParameterLayout& layout, std::span<float> weights) {
   std::vector<const nn::ParameterSpec*> parameters;
@@ -164,7 +160,7 @@ std::vector<std::string> initialize_missing(const ModelConfig& config,
   const std::vector<nn::ParameterSpec>& parameters = layout.parameters();
   for (std::size_t i = parameters.size(); i-- > 0;) {
     if (loaded[i] || is_adapter(parameters[i])) continue;
-    draw_initial_values(config, parameters[i], values_of(parameters[i], weights), generator);
+    draw_initial_values(config, parameters[i], parameters[i].values_in(weights), generator);
     names.push_back(parameters[i].name);
   }
   if (config.lora) draw_adapters(*config.lora, config, layout, weights, generator);
@@ -181,7 +177,7 @@ struct Target {
 bool read_values(const formats::TensorView& tensor, const nn::ParameterSpec& parameter,
                  const std::filesystem::path& file, const Target& target, LoadReport& report) {
   if (target.options.grows_vocabulary && is_of_fewer_words(tensor, parameter, target.config)) {
-    copy_and_grow(tensor, parameter, values_of(parameter, target.weights));
+    copy_and_grow(tensor, parameter, parameter.values_in(target.weights));
     report.grown.push_back(describe_shapes(tensor, parameter));
     return true;
   }
@@ -191,7 +187,7 @@ bool read_values(const formats::TensorView& tensor, const nn::ParameterSpec& par
   }
   check_fits(tensor, parameter, file, target.config.family->base_prefix);
   if (parameter.offset < target.weights.size()) {
-    formats::copy_to_float(tensor, values_of(parameter, target.weights));
+    formats::copy_to_float(tensor, parameter.values_in(target.weights));
   } else {
     formats::copy_to_bfloat16(tensor,
                               target.options.bf16_copy.subspan(parameter.offset, parameter.size));

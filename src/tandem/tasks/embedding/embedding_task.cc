@@ -150,11 +150,10 @@ void EmbeddingTask::save_loss_parameters(const std::filesystem::path& directory,
   std::vector<formats::TensorView> tensors;
   for (const LossParameter& one : embedding_.loss_parameters) {
     const nn::ParameterSpec* parameter = layout().find(layout_name(one));
-    tensors.push_back(
-        {.name = one.name,
-         .dtype = formats::DType::kF32,
-         .shape = one.shape,
-         .bytes = std::as_bytes(weights.subspan(parameter->offset, parameter->size))});
+    tensors.push_back({.name = one.name,
+                       .dtype = formats::DType::kF32,
+                       .shape = one.shape,
+                       .bytes = std::as_bytes(parameter->values_in(weights))});
   }
   if (!tensors.empty()) formats::write_safetensors(directory / models::kLossFile, tensors);
 }
@@ -163,7 +162,7 @@ void EmbeddingTask::read_loss_parameters(std::span<const float> weights) {
   batch_.loss_parameters.clear();
   for (const LossParameter& one : embedding_.loss_parameters) {
     const nn::ParameterSpec* parameter = layout().find(layout_name(one));
-    const auto values = weights.subspan(parameter->offset, parameter->size);
+    const auto values = parameter->values_in(weights);
     batch_.loss_parameters.insert(batch_.loss_parameters.end(), values.begin(), values.end());
   }
 }
@@ -172,7 +171,7 @@ void EmbeddingTask::write_loss_gradient(std::span<const float> gradient, std::sp
                                         bool accumulate) const {
   for (const LossParameter& one : embedding_.loss_parameters) {
     const nn::ParameterSpec* parameter = layout().find(layout_name(one));
-    const auto to = grads.subspan(parameter->offset, parameter->size);
+    const auto to = parameter->values_in(grads);
     for (std::size_t i = 0; i < to.size(); ++i)
       to[i] = (accumulate ? to[i] : 0) + (gradient.empty() ? 0 : gradient[i]);
     gradient = gradient.subspan(std::min(gradient.size(), to.size()));
@@ -188,7 +187,7 @@ models::SentenceFiles EmbeddingTask::files_with(std::span<const float> weights) 
     const auto copy = [&](std::string_view name, std::vector<float>& to) {
       if (to.empty()) return;
       const nn::ParameterSpec* parameter = layout().find(models::module_parameter(i, name));
-      const auto from = weights.subspan(parameter->offset, parameter->size);
+      const auto from = parameter->values_in(weights);
       to.assign(from.begin(), from.end());
     };
     copy("linear.weight", dense->weight);
