@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <fstream>
 #include <utility>
 
 #include "apps/answering/embedding_spool.h"
 #include "apps/command/line_output.h"
+#include "apps/command/text_output.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
@@ -19,59 +18,23 @@ namespace {
 
 using nlohmann::ordered_json;
 
-void write_whole(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EPIPE) throw OutputClosed();
-    if (written < 0) throw io_error("cannot write", "standard output", errno);
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
-
-// {"text": …, "embedding": […]}, or the bytes of --precision. A file appears when it is whole. Its
-// lines are in PATH.partial until then; an error removes that file.
+// {"text": …, "embedding": […]}, or the bytes of --precision.
 class JsonOutput final : public Output {
  public:
   JsonOutput(const std::string& path, EmbeddingFormat format, ThreadPool& threads)
-      : format_(std::move(format)), threads_(threads) {
-    if (path == "-") {
-      output_ = std::make_unique<LineOutput>(STDOUT_FILENO);
-      return;
-    }
-    std::error_code ignored;
-    const bool is_device =
-        std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
-    if (!is_device) path_ = path;
-    const std::string written = is_device ? path : partial();
-    output_ = std::make_unique<std::ofstream>(written, std::ios::trunc);
-    if (!*output_) throw io_error("cannot write", path, errno);
-  }
-  ~JsonOutput() override {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove(partial(), ignored);
-  }
+      : output_(path), format_(std::move(format)), threads_(threads) {}
 
   void write(std::span<const std::string> texts, std::span<const float> embeddings) override {
     std::vector<std::string> lines(texts.size());
     threads_.parallel_for(texts.size(), [&](std::size_t i, int) {
       lines[i] = line_of(texts[i], embeddings.subspan(i * format_.size, format_.size));
     });
-    for (const std::string& line : lines) *output_ << line << '\n';
-    output_->flush();
-    if (!*output_) throw io_error("cannot write", "the output", errno);
+    output_.write(fmt::format("{}\n", fmt::join(lines, "\n")));
   }
-  void commit() override {
-    if (path_.empty()) return;
-    std::error_code error;
-    std::filesystem::rename(partial(), path_, error);
-    if (error) throw io_error("cannot write", path_, error.value());
-  }
+  void commit() override { output_.commit(); }
   void set_ranges(const ValueRanges& ranges) override { format_.ranges = ranges; }
 
  private:
-  std::string partial() const { return path_ + ".partial"; }
-
   std::string line_of(const std::string& text, std::span<const float> embedding) const {
     ordered_json json = {{"text", text}};
     if (format_.precision == EmbeddingPrecision::kFloat32) {
@@ -87,8 +50,7 @@ class JsonOutput final : public Output {
     return python_json(json);
   }
 
-  std::unique_ptr<std::ostream> output_;
-  std::string path_;  // path of a regular file; else empty
+  TextOutput output_;
   EmbeddingFormat format_;
   ThreadPool& threads_;
 };
@@ -103,8 +65,9 @@ class NpyPipe final : public Output {
     append_embeddings(format_, embeddings, bytes_);
   }
   void commit() override {
-    write_whole(STDOUT_FILENO, npy_header(format_.precision, rows_, format_.size));
-    write_whole(STDOUT_FILENO, bytes_);
+    const std::string header = npy_header(format_.precision, rows_, format_.size);
+    for (const std::string_view part : {std::string_view(header), std::string_view(bytes_)})
+      write_whole(STDOUT_FILENO, part, "standard output");
   }
   void set_ranges(const ValueRanges& ranges) override { format_.ranges = ranges; }
 

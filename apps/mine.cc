@@ -1,19 +1,15 @@
 // `tandem mine --model DIR|NAME --file FILE`: hard negatives for pairs of queries and answers.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
-#include <fstream>
-#include <iostream>
 
 #include "apps/answering/embedding.h"
 #include "apps/answering/hard_negatives.h"
 #include "apps/command/command_line.h"
 #include "apps/command/commands.h"
 #include "apps/command/count_line.h"
-#include "apps/command/line_output.h"
 #include "apps/command/text_lines.h"
+#include "apps/command/text_output.h"
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
@@ -233,40 +229,6 @@ void report(const MinedRows& mined, const MineOptions& options) {
                mined.short_queries, options.mining.num_negatives);
 }
 
-// Writes PATH.partial, which becomes PATH when it is whole.
-class OutputFile {
- public:
-  explicit OutputFile(std::string path) : path_(std::move(path)) {
-    if (path_ == "-") {
-      output_ = std::make_unique<LineOutput>(STDOUT_FILENO);
-      return;
-    }
-    output_ = std::make_unique<std::ofstream>(partial(), std::ios::trunc);
-    if (!*output_) throw io_error("cannot write", path_, errno);
-  }
-  ~OutputFile() {
-    std::error_code ignored;
-    if (path_ != "-") std::filesystem::remove(partial(), ignored);
-  }
-  void write(const nlohmann::ordered_json& row) {
-    *output_ << python_json(row) << '\n';
-    if (!*output_) throw io_error("cannot write", path_, errno);
-  }
-  void commit() {
-    output_->flush();
-    if (!*output_) throw io_error("cannot write", path_, errno);
-    if (path_ == "-") return;
-    std::error_code error;
-    std::filesystem::rename(partial(), path_, error);
-    if (error) throw io_error("cannot write", path_, error.value());
-  }
-
- private:
-  std::string partial() const { return path_ + ".partial"; }
-  std::string path_;
-  std::unique_ptr<std::ostream> output_;
-};
-
 }  // namespace
 
 int mine(const Invocation& invocation) {
@@ -286,7 +248,7 @@ int mine(const Invocation& invocation) {
   print_warnings(embedder.model());
   options.mine.similarity = ranking::similarity_function(embedder.files().similarity).similarity;
   std::signal(SIGPIPE, SIG_IGN);  // write() reports a closed pipe
-  OutputFile output(options.output);
+  TextOutput output(options.output);
   CountLine progress("tandem mine", "texts embedded");
   std::size_t done = 0;
   const models::SentenceFiles& files = embedder.files();
@@ -305,7 +267,7 @@ int mine(const Invocation& invocation) {
   kernels::Scratch scratch(threads.num_threads());
   const MinedRows mined = mine_hard_negatives(
       input.pairs, input.corpus, model, options.mine, {threads, kernels, scratch},
-      [&](const nlohmann::ordered_json& row) { output.write(row); });
+      [&](const nlohmann::ordered_json& row) { output.write(python_json(row) + "\n"); });
   output.commit();
   progress.finish(done);
   report(mined, options.mine);

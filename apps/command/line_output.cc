@@ -3,29 +3,25 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <string_view>
 
 #include "tandem/core/error.h"
 
 namespace tandem::apps {
-namespace {
-
-void write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(descriptor, text.data(), text.size());
+void write_whole(int descriptor, std::string_view bytes, const std::string& name) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
     if (written >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(written));
+      bytes.remove_prefix(static_cast<std::size_t>(written));
     } else if (errno == EPIPE) {
       throw OutputClosed{};
     } else if (errno != EINTR) {
-      throw io_error("cannot write", "standard output", errno);
+      throw io_error("cannot write", name, errno);
     }
   }
 }
 
-}  // namespace
-
-LineOutput::LineOutput(int descriptor) : std::ostream(nullptr), lines_(descriptor) {
+LineOutput::LineOutput(int descriptor, std::string name)
+    : std::ostream(nullptr), lines_(descriptor, std::move(name)) {
   rdbuf(&lines_);
   exceptions(std::ios::badbit);  // lets what the buffer throws through
 }
@@ -54,14 +50,14 @@ std::streamsize LineOutput::Lines::xsputn(const char* text, std::streamsize size
   complete.swap(pending_);  // forgotten even when writing fails: a second try would fail again
   complete += added.substr(0, newline + 1);
   pending_ = added.substr(newline + 1);
-  write_all(descriptor_, complete);
+  write_whole(descriptor_, complete, name_);
   return size;
 }
 
 int LineOutput::Lines::sync() {
   std::string rest;
   rest.swap(pending_);
-  write_all(descriptor_, rest);
+  write_whole(descriptor_, rest, name_);
   return 0;
 }
 

@@ -482,7 +482,7 @@ TEST_F(Embed, BadInputIsNamed) {
              "d\n");
   expect_problem({"--file", path("latin").native()},
                  AllOf(HasSubstr("text 2"), HasSubstr("UTF-8")));
-  expect_problem({"--output", "/dev/full", "a"}, HasSubstr("cannot write"));
+  expect_problem({"--output", "/dev/full", "a"}, HasSubstr("cannot write '/dev/full'"));
   expect_problem({"--calibration", path("latin").native(), "a"},
                  HasSubstr("--precision float32 has no ranges; use --precision int8 or uint8"));
   const auto expect_bad_calibration = [&](const std::string& file, const std::string& message) {
