@@ -28,7 +28,7 @@ namespace tandem::kernels::emulated {
 // after, to 24 bits with unbounded exponent, as everywhere on x86. Zen 5's VDPBF16PS agrees
 // (bf16_instructions_test.cc).
 
-constexpr float kSmallestNormal = 0x1p-126f;
+inline constexpr float kSmallestNormal = 0x1p-126f;
 
 // Denormals become zeros of their sign.
 inline float flushed(float x) { return std::abs(x) < kSmallestNormal ? std::copysign(0.0f, x) : x; }

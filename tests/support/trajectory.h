@@ -47,7 +47,7 @@ inline void expect_steps(const TrainingRecord& record, std::span<const double> g
 
 // --- the weights ---
 
-constexpr std::size_t kProjections = 16;
+inline constexpr std::size_t kProjections = 16;
 
 // Sixteen sums that stand for a vector, see tests/parity/README.md.
 inline std::array<double, kProjections> projections(std::span<const float> values) {

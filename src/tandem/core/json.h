@@ -13,7 +13,7 @@ namespace tandem {
 // Files and messages nest a few levels. The library parses any number of them, but copies and
 // writes a value by recursion, which ends the program; and what is written with indentation grows
 // with the square of the depth.
-constexpr std::size_t kMaxJsonDepth = 64;
+inline constexpr std::size_t kMaxJsonDepth = 64;
 
 // As json::parse, of at most kMaxJsonDepth arrays and objects inside each other. Throws
 // nlohmann::json::exception.

@@ -13,11 +13,11 @@
 namespace tandem::formats {
 
 // The first and the last bytes of a file.
-constexpr std::string_view kParquetMagic = "PAR1";
+inline constexpr std::string_view kParquetMagic = "PAR1";
 
 // More rows, or values with nulls, than writers put into a row group (a million is usual), and few
 // enough that a small file cannot make a reader fill the memory.
-constexpr std::uint64_t kMaxParquetValues = std::uint64_t{1} << 24;
+inline constexpr std::uint64_t kMaxParquetValues = std::uint64_t{1} << 24;
 
 enum class ParquetRepetition { kRequired = 0, kOptional = 1, kRepeated = 2 };
 

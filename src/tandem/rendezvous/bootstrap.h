@@ -57,8 +57,8 @@ using Bootstrap = std::function<BootstrapResult(const std::string& peer_info)>;
 
 // How long a failed rank 0 stays to notify ranks that connect later, and how long another failed
 // rank, which has no port, tries to reach a later rank 0.
-constexpr std::chrono::milliseconds kLateRanks{10000};
-constexpr std::chrono::milliseconds kLateRank0{30000};
+inline constexpr std::chrono::milliseconds kLateRanks{10000};
+inline constexpr std::chrono::milliseconds kLateRank0{30000};
 
 struct BootstrapOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);

@@ -35,9 +35,9 @@ class Notices {
 };
 
 // The other ranks wait this much longer than rank 0, whose message names the missing ranks.
-constexpr std::chrono::milliseconds kGrace{5000};
+inline constexpr std::chrono::milliseconds kGrace{5000};
 // A host that does not answer for this long during the start counts as lost.
-constexpr std::chrono::milliseconds kStartSilence{5000};
+inline constexpr std::chrono::milliseconds kStartSilence{5000};
 
 // Text to add to the report that a connection has ended with this error number.
 std::string_view silence_if(int error_number);

@@ -19,13 +19,13 @@
 
 namespace tandem::rendezvous::wire {
 
-constexpr std::uint32_t kMagic = 0x6d444e54;  // "TNDm"
+inline constexpr std::uint32_t kMagic = 0x6d444e54;  // "TNDm"
 // No bit of it can be flipped into one of the versions up to kLastWithoutChecksums.
-constexpr std::uint32_t kVersion = 16;
-constexpr std::uint32_t kLastWithoutChecksums = 4;
-constexpr int kMostTries = 5;  // to send a damaged handshake again
-constexpr std::uint32_t kMaxPeerInfoBytes = 1u << 16;
-constexpr std::uint32_t kMaxTextBytes = 4096;
+inline constexpr std::uint32_t kVersion = 16;
+inline constexpr std::uint32_t kLastWithoutChecksums = 4;
+inline constexpr int kMostTries = 5;  // to send a damaged handshake again
+inline constexpr std::uint32_t kMaxPeerInfoBytes = 1u << 16;
+inline constexpr std::uint32_t kMaxTextBytes = 4096;
 
 using net::read_as;
 using net::sealed;
@@ -65,8 +65,8 @@ struct HandshakeMessage {
 };
 
 // Frames to rank 0, and frames of rank 0 to one of `world_size` ranks.
-constexpr net::FrameProtocol kToRank0{"a rank", kMagic, kNumKinds,
-                                      sizeof(HandshakeMessage) + kMaxPeerInfoBytes};
+inline constexpr net::FrameProtocol kToRank0{"a rank", kMagic, kNumKinds,
+                                             sizeof(HandshakeMessage) + kMaxPeerInfoBytes};
 inline net::FrameProtocol from_rank_0(std::size_t world_size) {
   const std::size_t table = world_size * (kMaxPeerInfoBytes + kMaxTextBytes);
   return {"rank 0", kMagic, kNumKinds,

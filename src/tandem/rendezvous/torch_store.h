@@ -18,7 +18,7 @@ namespace tandem::rendezvous {
 
 namespace torch_store {
 
-constexpr std::uint32_t kMagic = 0x3C85F7CE;
+inline constexpr std::uint32_t kMagic = 0x3C85F7CE;
 enum Query : std::uint8_t {
   kValidate,     // u32 magic
   kSet,          // key, value
@@ -43,9 +43,9 @@ enum Query : std::uint8_t {
 enum WaitAnswer : std::uint8_t { kStopWaiting, kWaitCanceled };
 
 // Limits of torch's own server.
-constexpr std::size_t kMaxKeyBytes = 8 << 10;
-constexpr std::size_t kMaxValueBytes = 8 << 20;
-constexpr std::size_t kMaxKeys = 128 << 10;
+inline constexpr std::size_t kMaxKeyBytes = 8 << 10;
+inline constexpr std::size_t kMaxValueBytes = 8 << 20;
+inline constexpr std::size_t kMaxKeys = 128 << 10;
 
 }  // namespace torch_store
 

@@ -20,8 +20,8 @@
 namespace tandem::trainer {
 
 // Files of such a checkpoint.
-constexpr std::string_view kOptimizerFile = "optimizer.pt";
-constexpr std::string_view kSchedulerFile = "scheduler.pt";
+inline constexpr std::string_view kOptimizerFile = "optimizer.pt";
+inline constexpr std::string_view kSchedulerFile = "scheduler.pt";
 
 // Whether `directory` holds an optimizer.pt and none of tandem's own state.
 bool is_python_checkpoint(const std::filesystem::path& directory);

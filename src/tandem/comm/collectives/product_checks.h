@@ -24,7 +24,7 @@ T number(double x) {
 
 // Element i of a buffer is pattern[i % kPeriod]. Neither the tested sizes nor the pieces of the
 // library (powers of two) are multiples of it.
-constexpr std::size_t kPeriod = 11;
+inline constexpr std::size_t kPeriod = 11;
 template <class T>
 using Pattern = std::array<T, kPeriod>;
 
@@ -271,7 +271,7 @@ void check_moves(Communicator& comm, bool shared, std::size_t count) {
   MoveChecks<T>(comm, shared, count).run();
 }
 
-constexpr ReduceOp kReductions[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
-                                    ReduceOp::kMax, ReduceOp::kProduct};
+inline constexpr ReduceOp kReductions[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
+                                           ReduceOp::kMax, ReduceOp::kProduct};
 
 }  // namespace tandem::comm::testing

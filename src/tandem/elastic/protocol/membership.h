@@ -102,7 +102,7 @@ struct Refused {
 struct TakeLock {};
 struct DropLock {};
 // End::code of a node that has left on request; the others continue.
-constexpr std::int32_t kHasLeft = 143;
+inline constexpr std::int32_t kHasLeft = 143;
 // Exit with the code, after a delay in which the others can still learn that the job has ended.
 struct End {
   std::int32_t code = 0;

@@ -16,7 +16,7 @@
 namespace tandem::elastic {
 
 // The longest text of an address.
-constexpr std::size_t kMostAddress = 4096;
+inline constexpr std::size_t kMostAddress = 4096;
 
 enum class PacketKind : std::uint32_t {
   // From a worker.
