@@ -138,6 +138,7 @@ class AgentLinks::Outgoing {
   Outgoing(AgentLinks& links, std::string address) : links_(links), address_(std::move(address)) {}
 
   void send(NodeId to, const Message& message) {
+    if (to != 0) addressees_.insert(to);
     if (state_ == State::kOpen) return put(to, message);
     if (waiting_.size() < kMostUnopened) waiting_.push_back({to, message});
   }
@@ -161,9 +162,9 @@ class AgentLinks::Outgoing {
   void serve(Clock::time_point now) {
     if (state_ == State::kNone && wanted() && now >= retry_.at) begin(now);
     if (state_ == State::kLookup && lookup_->done()) {
-      addresses_ = lookup_->addresses();
+      candidates_.untried = lookup_->addresses();
       lookup_.reset();
-      all_refused_ = !addresses_.empty();
+      candidates_.all_refused = !candidates_.untried.empty();
       next_address(now);
     }
     if (state_ == State::kConnecting) check_connected(now);
@@ -186,9 +187,9 @@ class AgentLinks::Outgoing {
   }
 
   void next_address(Clock::time_point now) {
-    if (addresses_.empty()) return give_up(now, false);
-    const Address address = addresses_.front();
-    addresses_.erase(addresses_.begin());
+    if (candidates_.untried.empty()) return give_up(now, false);
+    const Address address = candidates_.untried.front();
+    candidates_.untried.erase(candidates_.untried.begin());
     socket_ = FileDescriptor(
         ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     state_ = State::kConnecting;
@@ -267,23 +268,23 @@ class AgentLinks::Outgoing {
 
   void fail(Clock::time_point now, int error_number) {
     const bool was_open = state_ == State::kOpen;
-    all_refused_ = all_refused_ && error_number == ECONNREFUSED;
-    const bool more = state_ == State::kConnecting && !addresses_.empty();
+    candidates_.all_refused = candidates_.all_refused && error_number == ECONNREFUSED;
+    const bool more = state_ == State::kConnecting && !candidates_.untried.empty();
     socket_.reset();
     if (more) return next_address(now);
-    give_up(now, all_refused_);
+    give_up(now, candidates_.all_refused);
     if (was_open) probe();
   }
 
   void give_up(Clock::time_point now, bool certain) {
     state_ = State::kNone;
     lookup_.reset();
-    addresses_.clear();
+    candidates_.untried.clear();
     unsent_.clear();
     waiting_.clear();
     retry_.at = now + (++retry_.count < kSoonTries ? kSoon : kLater);
     if (retry_.count >= kSoonTries || certain) probing_ = false;
-    if (certain) links_.nobody_at(address_);
+    if (certain) links_.nobody_at(address_, std::exchange(addressees_, {}));
   }
 
   struct Retry {
@@ -291,15 +292,20 @@ class AgentLinks::Outgoing {
     Clock::time_point at = Clock::now();
   };
 
+  struct Candidates {
+    std::vector<Address> untried;
+    bool all_refused = false;
+  };
+
   AgentLinks& links_;
   const std::string address_;
+  std::set<NodeId> addressees_;  // since the address last refused
   State state_ = State::kNone;
   bool probing_ = false;
-  bool all_refused_ = false;
   Retry retry_;
   Clock::time_point limit_;
   std::optional<Lookup> lookup_;
-  std::vector<Address> addresses_;  // not tried yet
+  Candidates candidates_;
   FileDescriptor socket_;
   std::string own_greeting_;
   Channel channel_;
@@ -345,8 +351,9 @@ void AgentLinks::note_address(NodeId id, const std::string& address) {
   known = id;
 }
 
-void AgentLinks::nobody_at(const std::string& address) {
+void AgentLinks::nobody_at(const std::string& address, const std::set<NodeId>& addressees) {
   news_.nobody_at.push_back(address);
+  for (const NodeId id : addressees) report_dead(id);
   const auto it = at_.find(address);
   if (it != at_.end()) report_dead(it->second);
 }

@@ -78,7 +78,8 @@ class AgentLinks {
   void take(membership::Frame frame);
   // `id` is at the address; the node that was there before is dead.
   void note_address(membership::NodeId id, const std::string& address);
-  void nobody_at(const std::string& address);
+  // The address refuses connections: the node there and the addressees of its messages are dead.
+  void nobody_at(const std::string& address, const std::set<membership::NodeId>& addressees);
   void report_dead(membership::NodeId id);
   Outgoing& outgoing(const std::string& address);
   membership::Channel channel(std::string_view own_nonce, std::string_view other_nonce) const;

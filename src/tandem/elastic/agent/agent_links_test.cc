@@ -154,6 +154,17 @@ TEST(AgentLinks, UnauthenticatedPeersDisturbNoAgent) {
   }
 }
 
+// Members of a view need not have exchanged a message before one of them ends.
+TEST(AgentLinks, AnAgentThatEndedBeforeItSentAnythingIsDead) {
+  TestAgent agent(1, "token");
+  auto other = std::make_unique<TestAgent>(2, "token");
+  const membership::Peer peer = other->peer();
+  other.reset();
+  agent.links().send(peer, membership::Beat{});
+  EXPECT_TRUE(serve_until({&agent}, [&] { return !agent.dead.empty(); }));
+  EXPECT_THAT(agent.dead, ::testing::ElementsAre(2));
+}
+
 // A peer that sends as fast as it can is read alternately with the others.
 TEST(AgentLinks, NoPeerKeepsAnAgentFromTheOthers) {
   TestAgent one(1, "a secret");
