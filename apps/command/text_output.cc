@@ -9,7 +9,6 @@
 #include "tandem/core/error.h"
 
 namespace tandem::apps {
-
 namespace {
 
 namespace fs = std::filesystem;

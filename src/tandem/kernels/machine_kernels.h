@@ -26,7 +26,7 @@ struct KernelGroup {
 };
 
 struct MachineKernels {
-  KernelGroup avx2, avx512, avx512bf16, avx512vnni, amx, onednn;
+  KernelGroup avx2{}, avx512{}, avx512bf16{}, avx512vnni{}, amx{}, onednn{};
 };
 
 // The sources compiled for each instruction set. A group runs only on a CPU with its instructions;
