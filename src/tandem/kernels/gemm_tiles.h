@@ -37,30 +37,31 @@ inline constexpr std::size_t kStepUnits = 2 * kTileSize;  // units of an A panel
   return panel + step * kStepUnits + row / kTileRows * kTileSize;
 }
 
-// A stored as [outer, reduced]: pieces of 64 bytes are copied.
+// A stored as [outer, reduced]: pieces of 64 bytes are copied, one tile after the other. The pieces
+// of one row would lie in few sets of the L1 cache.
 template <class Unit>
 void pack_tiles_along(const GemmOperand<bfloat16>& from, std::size_t outer, std::size_t outer_count,
                       std::size_t reduced, std::size_t count, std::size_t panel_stride,
                       GemmUnit* to) {
   const std::size_t steps = tile_steps((count + 1) / 2);
   const std::size_t padded = (outer_count + kTileBlock - 1) / kTileBlock * kTileBlock;
-  for (std::size_t row = 0; row < padded; ++row) {
+  for (std::size_t row = 0; row < padded; row += kTileRows) {
     GemmUnit* panel = to + row / kTileBlock * panel_stride;
-    const std::size_t in_panel = row % kTileBlock;
+    const std::size_t left = row < outer_count ? outer_count - row : 0;
+    const std::size_t rows = left < kTileRows ? left : kTileRows;
     for (std::size_t step = 0; step < steps; ++step) {
-      GemmUnit* target = tile_of_a(panel, step, in_panel) + in_panel % kTileRows * kTileUnits;
-      if (row >= outer_count) {
-        std::memset(target, 0, kTileRowBytes);
+      GemmUnit* tile = tile_of_a(panel, step, row % kTileBlock);
+      const std::size_t begin = step * kStepReduced;
+      const std::size_t size = count - begin < kStepReduced ? count - begin : kStepReduced;
+      const bfloat16* source = from.data + (outer + row) * from.ld + reduced + begin;
+      if (rows == kTileRows && size == kStepReduced) {
+        for (std::size_t i = 0; i < kTileRows; ++i)
+          std::memcpy(tile + i * kTileUnits, source + i * from.ld, kTileRowBytes);
         continue;
       }
-      const std::size_t begin = step * kStepReduced;
-      const bfloat16* source = from.data + (outer + row) * from.ld + reduced + begin;
-      if (begin + kStepReduced <= count) {
-        std::memcpy(target, source, kTileRowBytes);
-      } else {
-        std::memset(target, 0, kTileRowBytes);
-        std::memcpy(target, source, (count - begin) * sizeof(bfloat16));
-      }
+      std::memset(tile, 0, kTileRows * kTileRowBytes);
+      for (std::size_t i = 0; i < rows; ++i)
+        std::memcpy(tile + i * kTileUnits, source + i * from.ld, size * sizeof(bfloat16));
     }
   }
 }
