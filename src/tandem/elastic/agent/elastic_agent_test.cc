@@ -205,6 +205,29 @@ TEST(NodeTest, AStepOrALossResetsTheCountOfFailedViews) {
               AllOf(HasSubstr("10 views one after another"), HasSubstr("so the job ends")));
 }
 
+// Damaged frames have a limit of their own, which names the link.
+TEST(FailedViewsTest, AViewThatADamagedFrameEndsIsNotCounted) {
+  std::vector<membership::Member> members(2);
+  members[1].peer.id = 1;
+  FailedViews views;
+  std::uint64_t number = 0;
+  const auto fail = [&](bool damaged) {
+    views.begin_view(/*is_level=*/true);
+    ++number;
+    for (int worker = 0; worker < 2; ++worker) {
+      views.report(worker, "the connection was closed");
+      if (damaged && views.is_news(number)) views.damage(members[0], members[1], members, "");
+    }
+    return views.too_many(/*same=*/true);
+  };
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(fail(/*damaged=*/true));
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(fail(/*damaged=*/false));
+  EXPECT_TRUE(fail(/*damaged=*/false));
+  EXPECT_TRUE(views.driven_out().empty());
+  EXPECT_FALSE(fail(/*damaged=*/true));
+  EXPECT_FALSE(views.driven_out().empty());
+}
+
 // Each view begins with the job's progress, as the one before did.
 TEST(NodeTest, WhereAViewBeginsIsNoProgress) {
   const auto failures = [](Pair& pair, std::uint64_t advanced) {
