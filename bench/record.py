@@ -88,6 +88,13 @@ def program_of(command):
     return ROOT / "build" / build / "bin/tandem"
 
 
+def onednn_version(library):
+    """Asked of the library itself: the names of a wheel's files have the major version only."""
+    version = ctypes.CDLL(library).dnnl_version
+    version.restype = ctypes.POINTER(ctypes.c_int * 2)
+    return "{}.{}".format(*version().contents)
+
+
 def versions(command):
     program = program_of(command)
     tree = program.parent if program.is_file() else ROOT  # what was built for another machine left no program to look at
@@ -100,7 +107,7 @@ def versions(command):
             break
     dnnl = re.search(r"(/\S*libdnnl\.so\S*)", output_of("ldd", program))
     if dnnl:
-        found["onednn"] = pathlib.Path(dnnl[1]).resolve().name.partition(".so.")[2]
+        found["onednn"] = onednn_version(dnnl[1])
     return {name: text for name, text in found.items() if text}
 
 
