@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -374,7 +375,13 @@ class DefinitionReader {
     } else {
       require_special_tokens(ids);
     }
-    for (const auto& [key, name] : kSpecialTokens) add_special_token(d_.*name, ids);
+    // All are found before one is added: `ids` refers to the texts of the added tokens.
+    std::vector<std::pair<std::string, std::int32_t>> found;
+    for (const auto& [key, name] : kSpecialTokens) {
+      if (const auto id = ids.find(d_.*name); id != ids.end())
+        found.emplace_back(d_.*name, id->second);
+    }
+    for (const auto& [name, id] : found) add_special_token(name, id);
   }
 
   std::optional<std::int32_t> find_framing(const std::string& token, const TokenIds& ids) const {
@@ -433,9 +440,7 @@ class DefinitionReader {
   }
 
   // Flags that the two settings files give win, unless added_tokens_decoder has the tokens.
-  void add_special_token(const std::string& name, const TokenIds& ids) {
-    const auto id = ids.find(name);
-    if (id == ids.end()) return;
+  void add_special_token(const std::string& name, std::int32_t id) {
     const auto flags = special_flags_.find(name);
     const bool flagged = flags != special_flags_.end() && flags->second;
     const auto known = std::find_if(d_.added_tokens.begin(), d_.added_tokens.end(),
@@ -449,7 +454,7 @@ class DefinitionReader {
     token.normalized = !is_mask && special_tokens().normalized;
     token.lstrip = is_mask && special_tokens().mask_takes_blanks;
     if (flagged) token = *flags->second;
-    token.id = id->second;
+    token.id = id;
     token.special = true;
     if (is_known) {
       *known = std::move(token);
