@@ -20,12 +20,12 @@ void FailedViews::report(int worker, const std::string& why) {
 
 void FailedViews::explain() {
   failed_in_a_row_ = 0;
-  failed_.reset();
+  explained_ = true;
 }
 
 bool FailedViews::too_many(bool same) {
-  if (!same || damaged_) failed_in_a_row_ = 0;
-  if (!same || damaged_ || !failed_) return false;
+  if (!same) failed_in_a_row_ = 0;
+  if (!same || explained_ || !failed_) return false;
   ++failed_in_a_row_;
   return failed_in_a_row_ >= (proven_ ? kMostFailedOfJob : kMostFailed);
 }
@@ -42,7 +42,7 @@ std::string FailedViews::message() const {
 
 void FailedViews::begin_view(bool is_level) {
   failed_.reset();
-  damaged_ = false;
+  explained_ = false;
   proven_ = proven_ && is_level;
 }
 
@@ -55,7 +55,7 @@ FailedViews::Damage FailedViews::damage(const membership::Member& sender,
                                         const std::string& message) {
   const std::size_t frames =
       damaged_links_.add(sender.peer.id, receiver.peer.id, DamagedLinks::Clock::now());
-  damaged_ = true;
+  explain();
   Damage damage;
   damage.link =
       fmt::format("the link from the node at {} to the node at {} has damaged {} frame{}",

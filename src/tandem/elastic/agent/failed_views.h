@@ -18,7 +18,7 @@ class FailedViews {
  public:
   // A worker has reported that the view cannot continue.
   void report(int worker, const std::string& why);
-  // A worker or node is lost, which explains failures.
+  // A loss or a damaged frame explains why the view fails.
   void explain();
   // The job has passed the start of the view.
   void note_progress() { failed_in_a_row_ = 0; }
@@ -26,7 +26,7 @@ class FailedViews {
   void prove() { proven_ = true; }
 
   // The next view has been ordered, and `same` workers as before. Returns true if these have failed
-  // too often. A view that damage() explains does not count: damage has a limit of its own.
+  // too often. An explained failure does not count: losses and damage have limits of their own.
   bool too_many(bool same);
   // The job ends, not only this node's part in it.
   bool ends_job() const { return proven_; }
@@ -49,8 +49,8 @@ class FailedViews {
  private:
   int failed_in_a_row_ = 0;  // consecutive views that failed without a step and without a loss
   bool proven_ = false;
+  bool explained_ = false;
   std::optional<std::string> failed_;  // the workers' failed view, and the worker that reported why
-  bool damaged_ = false;               // a damaged frame ended the workers' view
   DamagedLinks damaged_links_;
   std::uint64_t damaged_view_ = 0;  // the newest view that a damaged frame has ended
   std::string driven_out_;
