@@ -137,12 +137,6 @@ bool FoundModel::is_decoder() const {
          models::decoder_families().end();
 }
 
-std::vector<const models::Family*> all_families() {
-  std::vector<const models::Family*> all(models::families().begin(), models::families().end());
-  all.insert(all.end(), models::decoder_families().begin(), models::decoder_families().end());
-  return all;
-}
-
 std::filesystem::path FoundModel::weights() const {
   return location.adapter.empty() ? models::find_weights(location.model.directory)
                                   : models::find_adapter_weights(location.adapter);

@@ -65,9 +65,6 @@ struct FoundModel {
 // own; nothing when it names another one, or none. Embeddings have no class of their own.
 std::optional<Purpose> purpose_of(const FoundModel& found);
 
-// Encoders and decoders.
-std::vector<const models::Family*> all_families();
-
 // Throws ConfigError: the model is for `purpose`, and the message names the command for it.
 [[noreturn]] void refuse_other_purpose(const FoundModel& found, Purpose purpose);
 

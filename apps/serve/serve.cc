@@ -195,7 +195,7 @@ class Server {
   Server(const Options& options, const Environment& environment)
       : name_(options.model.files.model_name_or_path), answers_(options.answer) {
     std::optional<FoundModel> found(std::in_place, options.model, environment, /*sentence=*/false,
-                                    all_families());
+                                    models::all_families());
     if (found->is_decoder()) {
       if (!options.corpus.empty())
         raise<ConfigError>("--corpus: the model is a decoder, expected one of {}; see tandem embed",

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "tandem/kernels/activation.h"
 #include "tandem/models/encoder/layer.h"
@@ -162,6 +163,8 @@ extern const Family kGpt2;
 extern const Family kLlama;
 extern const Family kQwen3;
 std::span<const Family* const> decoder_families();
+// families() and decoder_families().
+std::vector<const Family*> all_families();
 
 // The family of this model_type; null when the table has none.
 const Family* find_family(std::string_view model_type,

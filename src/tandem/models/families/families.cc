@@ -20,6 +20,12 @@ constexpr std::array kDecoderFamilies = {&kGpt2, &kLlama, &kQwen3};
 std::span<const Family* const> families() { return kFamilies; }
 std::span<const Family* const> decoder_families() { return kDecoderFamilies; }
 
+std::vector<const Family*> all_families() {
+  std::vector<const Family*> all(kFamilies.begin(), kFamilies.end());
+  all.insert(all.end(), kDecoderFamilies.begin(), kDecoderFamilies.end());
+  return all;
+}
+
 std::string word_embeddings_name(const Family& family) {
   return fmt::format("{}{}{}.weight", family.base_prefix, family.embeddings.prefix,
                      family.embeddings.word);

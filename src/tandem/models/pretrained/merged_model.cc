@@ -162,13 +162,6 @@ MergeReport merge(const AdapterTensors& adapter, const LoraConfig& lora, const M
   return report;
 }
 
-// Encoders and decoders.
-std::vector<const Family*> all_families() {
-  std::vector<const Family*> all(families().begin(), families().end());
-  all.insert(all.end(), decoder_families().begin(), decoder_families().end());
-  return all;
-}
-
 }  // namespace
 
 MergeReport write_merged_model(const MergeSources& sources, const fs::path& output_dir) {
