@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Two builds of tandem against each other, alternately on the same machine.
 
-    bench/compare.py OLD NEW [--turns N] BENCH [arguments of the bench]
+    bench/compare.py OLD NEW [--turns N] [--best] BENCH [arguments of the bench]
     bench/compare.py build/old/bin/tandem build/release gemm --model minilm --dtype bf16
     bench/record.py hardening --runs 1 -- bench/compare.py build/soft build/release --turns 5 step --model minilm --dtype bf16
 
 OLD and NEW are programs or build directories. Every turn runs `tandem bench BENCH … --json` with both,
 in alternating order; benches of kernels are in the program kernel_bench next to it. Printed per result: the medians over the turns, and the ratio OLD / NEW of the
-times (for rates NEW / OLD) per turn as median and range: above 1, NEW is faster. `--json FILE` keeps these rows.
+times (for rates NEW / OLD) per turn as median and range: above 1, NEW is faster. `--best` compares the best value of all turns instead: for a
+machine whose speed changes within seconds. `--json FILE` keeps these rows.
 """
 
 import argparse
@@ -31,8 +32,8 @@ def bench_of(tandem, name):
     return [str(kernel_bench)] if kernels and kernel_bench.is_file() else [tandem, "bench"]
 
 
-def measured(tandem, arguments):
-    """{(name, dtype): (value, unit, greater is better)} of one run."""
+def measured(tandem, arguments, best=False):
+    """{(name, dtype): (value, unit, greater is better)} of one run: medians, or the best values, which stages lack."""
     try:
         done = subprocess.run([*bench_of(tandem, arguments[0]), *arguments, "--json"], capture_output=True, text=True)
     except OSError as error:
@@ -43,14 +44,19 @@ def measured(tandem, arguments):
     for result in json.loads(done.stdout)["results"]:
         key = (result["name"], result.get("dtype", ""))
         if "seconds" in result:
-            values[key] = (result["seconds"]["median"] * 1e3, "ms", False)
+            values[key] = (result["seconds"]["min" if best else "median"] * 1e3, "ms", False)
         elif "microseconds" in result:
-            values[key] = (result["microseconds"]["median"], "us", False)
+            values[key] = (result["microseconds"]["min" if best else "median"], "us", False)
         else:
-            values[key] = (result["rate"]["median"], result["unit"], True)
-        for stage in result.get("breakdown", []):
+            values[key] = (result["rate"]["max" if best else "median"], result["unit"], True)
+        for stage in [] if best else result.get("breakdown", []):
             values[key[0] + ": " + stage["stage"], key[1]] = (stage["seconds"] * 1e3, "ms", False)
     return values
+
+
+def best_of(runs):
+    """One run that has the best value of each thing."""
+    return [{key: (max if greater else min)(run[key] for run in runs) for key, (_, _, greater) in runs[0].items()}]
 
 
 def compare(old_runs, new_runs):
@@ -73,6 +79,7 @@ def main():
     parser.add_argument("new")
     parser.add_argument("bench", help="peak, gemm, attention, …")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--best", action="store_true", help="the best value of all turns, instead of the median")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="the rows, as bench/record.py keeps them")
     options, others = parser.parse_known_args()  # what it does not know is for tandem bench
     if options.turns < 1:
@@ -83,14 +90,17 @@ def main():
     sides = [("old", program(options.old)), ("new", program(options.new))]
     for turn in range(options.turns):
         for side, tandem in sides if turn % 2 == 0 else sides[::-1]:
-            runs[side].append(measured(tandem, arguments))
+            runs[side].append(measured(tandem, arguments, options.best))
+    if options.best:
+        runs = {side: best_of(of_side) for side, of_side in runs.items()}
     rows = compare(runs["old"], runs["new"])
     if not rows:
         sys.exit("the two builds have no result in common")
     width = max(len(row[0]) for row in rows)
     print(f"{'':{width}}      {'old':>12} {'new':>12}        new is faster by")
     for name, dtype, unit, old, new, ratio, low, high in rows:
-        print(f"{name:{width}} {dtype:4} {old:12.3f} {new:12.3f} {unit:8} {ratio:.3f} ({low:.3f} – {high:.3f})")
+        turns = "" if options.best else f" ({low:.3f} – {high:.3f})"
+        print(f"{name:{width}} {dtype:4} {old:12.3f} {new:12.3f} {unit:8} {ratio:.3f}{turns}")
     if options.json:
         fields = ("what", "type", "unit", "old", "new")
         whole = [row for row in rows if ": " not in row[0]]  # without the stages of a step
