@@ -5,8 +5,8 @@
     tools/summarize_tests.py --self-test
 
 A test that tests/required_tests.txt requires of this machine and that was skipped counts as failed. `--whole`: every test was to run, so a pattern of that list
-which no test has fails too, and a line reports if README's count of tests is that of a tree with many fewer. Missing capabilities of this machine are listed
-last, before the closing line, which is `N passed, N failed, N skipped`. Exits 1 if a test failed, if ctest failed for another reason, or if no test ran.
+which no test has fails too, and a line reports if README's count of tests is that of a tree with many fewer. What the first failed tests reported is shown.
+Missing capabilities of this machine are listed last, before the closing line, which is `N passed, N failed, N skipped`. Exits 1 if a test failed, if ctest failed for another reason, or if no test ran.
 """
 
 import collections
@@ -32,6 +32,17 @@ def skip_reason(case):
 def name_of(case):
     """A test's name without the value of its parameter, which ctest appends."""
     return case.get("name").partition("  # GetParam()")[0]
+
+
+SHOWN_LINES, SHOWN_TESTS = 12, 10
+
+
+def failure_lines(case):
+    """The first lines of what a failed test reported: from GoogleTest's first failure on, else its last lines."""
+    lines = [line for line in (case.findtext("system-out") or "").splitlines() if line.strip()]
+    first = next((at for at, line in enumerate(lines) if re.search(r": (error: )?Failure$", line)), None)
+    shown = lines[-SHOWN_LINES:] if first is None else lines[first : first + SHOWN_LINES]
+    return [f"    {line[:300]}" for line in shown]
 
 
 def sort_cases(cases):
@@ -110,6 +121,8 @@ def summarize(text, status, requirements=None, whole=False, missing=(), lists=No
     for reason, names in sorted(reasons.items()):
         lines.append(f"SKIPPED {len(names)}: {reason}")
         lines.append(f"    {', '.join(names[:6])}{', …' if len(names) > 6 else ''}")
+    for case in [case for case in cases if name_of(case) in failed][:SHOWN_TESTS]:
+        lines += [f"{name_of(case)}:", *failure_lines(case)]
     lines += [*failures, *missing, f"{len(passed)} passed, {len(failures)} failed, {sum(map(len, reasons.values()))} skipped"]
     return lines, 1 if failures or not passed else 0
 
@@ -139,6 +152,8 @@ def self_test():
     wrong += code != 1
     reasons = summarize(f"<testsuite>{skipping}{scripted}</testsuite>", 0)[0]
     wrong += "SKIPPED 1: needs a CPU with AMX" not in reasons or "SKIPPED 1: no package" not in reasons
+    said = '<testcase name="e" status="fail"><failure message="Failed"/><system-out>noise\nx_test.cc:3: Failure\nExpected: 1\n</system-out></testcase>'
+    wrong += summarize(f"<testsuite>{said}</testsuite>", 8)[0][:3] != ["e:", "    x_test.cc:3: Failure", "    Expected: 1"]
     wrong += self_test_of_requirements(passing, skipping)
     wrong += test_seconds('<testsuite><testcase name="a" time="1.5"/></testsuite>') != {"a": 1.5} or test_seconds("<") != {}
     wrong += object_seconds("# ninja log v5\n0\t2500\t7\tx.o\t1\n") != {"x.o": 2.5}

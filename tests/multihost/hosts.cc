@@ -158,9 +158,15 @@ std::vector<std::string> Host::processes_now() const {
   return found;
 }
 
+std::string Host::sockets() const {
+  std::string found;
+  wait_until([&] { return (found = sockets_now()).empty(); }, seconds(5));
+  return found;
+}
+
 // Without those that no program holds: the kernel brings them to an end, or no program accepted
 // them.
-std::string Host::sockets() const {
+std::string Host::sockets_now() const {
   return shell(
       "ss -Htan | grep -v -e SYN-RECV -e TIME-WAIT -e FIN-WAIT-1 -e LAST-ACK -e CLOSING "
       "-e ':22 ' || true; "

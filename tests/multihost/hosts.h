@@ -40,11 +40,13 @@ class Host {
   // without the dead: its first process collects none. A process that is about to end has 5 s to
   // do so.
   std::vector<std::string> processes() const;
-  // Sockets of tandem that are still there: connections, listeners and UNIX names.
+  // Sockets of tandem that are still there: connections, listeners and UNIX names. The kernel has
+  // 5 s to tell the other host that one was closed.
   std::string sockets() const;
 
  private:
   std::vector<std::string> processes_now() const;
+  std::string sockets_now() const;
 
   std::filesystem::path folder_;
   std::string name_;
