@@ -112,8 +112,7 @@ int run(const AnswersOptions& options, const Environment& environment) {
   }
   const std::vector<std::function<void()>> works = {[&] { work.answer(session.threads()); },
                                                     [&] { work.write(); }, [&] { work.score(); }};
-  const auto no_calibrator = [] { return 1.0; };
-  const std::vector<Samples> samples = measure(options.common.rounds, no_calibrator, works);
+  const std::vector<Samples> samples = measure(options.common.rounds, works);
   constexpr std::array<const char*, 3> kNames = {"answers and n-best lists", "files as text",
                                                  "metrics"};
   double total = 0;

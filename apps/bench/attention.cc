@@ -168,6 +168,7 @@ Bench add_attention(CLI::App& parent) {
   Flags flags(parent, "attention", "attention with dropout 0.1");
   auto options = std::make_shared<AttentionOptions>();
   options->common.add_to(flags);
+  options->common.add_undisturbed_to(flags);
   options->common.add_filters_to(flags);
   options->batch.add_to(flags);
   flags.choice("--lengths", options->lengths,

@@ -53,8 +53,9 @@ TEST(BenchMeasure, EveryExecutionHasACalibratorOnBothSides) {
   int executions[2] = {0, 0};
   const std::vector<std::function<void()>> works = {[&] { ++executions[0]; },
                                                     [&] { ++executions[1]; }};
+  Rounds rounds(3, 3);
   const auto samples = measure(
-      3, [&] { return static_cast<double>(++calibrations); }, works);
+      rounds, [&] { return Calibration{.rate = static_cast<double>(++calibrations)}; }, works);
   EXPECT_EQ(calibrations, 1 + 2 * 3);
   ASSERT_EQ(samples.size(), 2u);
   for (const Samples& one : samples) EXPECT_EQ(one.seconds.size(), 3u);
@@ -65,6 +66,27 @@ TEST(BenchMeasure, EveryExecutionHasACalibratorOnBothSides) {
   const Samples fixed = {.seconds = {0.5, 0.25}, .peaks = {8, 16}};
   EXPECT_EQ(fixed.rates(2).median, 6);
   EXPECT_EQ(fixed.shares(2).median, 0.5);
+}
+
+// Rounds 0 and 2 have a disturbed calibrator at one of their ends.
+TEST(BenchMeasure, RoundsThatOthersDisturbAreReplaced) {
+  const auto disturbed = [](int calibration) { return calibration == 0 || calibration == 3; };
+  int calibrations = 0;
+  const auto calibrate = [&] {
+    const int n = calibrations++;
+    return Calibration{.rate = static_cast<double>(n), .undisturbed = !disturbed(n)};
+  };
+  const std::vector<std::function<void()>> works = {[] {}};
+  Rounds replaced(3, 12);
+  EXPECT_EQ(measure(replaced, calibrate, works)[0].peaks, (std::vector<double>{1.5, 4.5, 5.5}));
+  EXPECT_EQ(replaced.made(), 6);
+  EXPECT_TRUE(replaced.enough());
+
+  calibrations = 0;
+  Rounds missing(4, 4);  // one of four
+  EXPECT_EQ(measure(missing, calibrate, works)[0].peaks, (std::vector<double>{0.5, 1.5, 2.5, 3.5}));
+  EXPECT_EQ(missing.undisturbed(), 1);
+  EXPECT_FALSE(missing.enough());
 }
 
 TEST(BenchData, LengthsHaveTheMeanOfTheirDataSet) {

@@ -151,6 +151,7 @@ Bench add_gemm(CLI::App& parent) {
   Flags flags(parent, "gemm", "the matrix products of linear layers");
   auto options = std::make_shared<GemmOptions>();
   options->common.add_to(flags, {"f32", "bf16", "int8"});
+  options->common.add_undisturbed_to(flags);
   options->common.add_filters_to(flags);
   options->batch.add_to(flags);
   flags.choice("--model", options->model, "whose shapes; not given: those of all models",

@@ -20,6 +20,16 @@ std::vector<double> rates_of(const Samples& samples, double work, bool share) {
   return rates;
 }
 
+void keep_counted(const Rounds& rounds, Samples& samples) {
+  Samples kept;
+  for (std::size_t i = 0; i < samples.seconds.size(); ++i) {
+    if (!rounds.counts(i)) continue;
+    kept.seconds.push_back(samples.seconds[i]);
+    kept.peaks.push_back(samples.peaks[i]);
+  }
+  samples = std::move(kept);
+}
+
 }  // namespace
 
 Statistics statistics(std::vector<double> values) {
@@ -48,7 +58,12 @@ double seconds_of(FunctionRef<void()> work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-std::vector<Samples> measure(int rounds, FunctionRef<double()> calibrate,
+void Rounds::add(bool undisturbed) {
+  of_round_.push_back(undisturbed);
+  undisturbed_ += undisturbed ? 1 : 0;
+}
+
+std::vector<Samples> measure(Rounds& rounds, FunctionRef<Calibration()> calibrate,
                              std::span<const std::function<void()>> works) {
   std::vector<Samples> samples(works.size());
   std::vector<int> repetitions;
@@ -57,21 +72,31 @@ std::vector<Samples> measure(int rounds, FunctionRef<double()> calibrate,
     const double once = std::max(seconds_of(work), 1e-9);
     repetitions.push_back(static_cast<int>(std::clamp(std::ceil(kRoundSeconds / once), 1.0, 1e5)));
   }
-  double before = calibrate();
-  for (int round = 0; round < rounds; ++round) {
+  Calibration before = calibrate();
+  while (rounds.more()) {
+    bool undisturbed = before.undisturbed;
     for (std::size_t turn = 0; turn < works.size(); ++turn) {
       // Every other round the other way round, so that none always comes first.
-      const std::size_t i = round % 2 == 0 ? turn : works.size() - 1 - turn;
+      const std::size_t i = rounds.made() % 2 == 0 ? turn : works.size() - 1 - turn;
       const double seconds = seconds_of([&] {
         for (int n = 0; n < repetitions[i]; ++n) works[i]();
       });
-      const double after = calibrate();
+      const Calibration after = calibrate();
       samples[i].seconds.push_back(seconds / repetitions[i]);
-      samples[i].peaks.push_back((before + after) / 2);
+      samples[i].peaks.push_back((before.rate + after.rate) / 2);
+      undisturbed = undisturbed && after.undisturbed;
       before = after;
     }
+    rounds.add(undisturbed);
   }
+  for (Samples& one : samples) keep_counted(rounds, one);
   return samples;
+}
+
+std::vector<Samples> measure(int rounds, std::span<const std::function<void()>> works) {
+  Rounds all(rounds, rounds);
+  return measure(
+      all, [] { return Calibration{.rate = 1}; }, works);
 }
 
 Streams::Streams(const kernels::Context& context, std::size_t elements)

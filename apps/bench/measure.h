@@ -37,10 +37,38 @@ struct Samples {
 
 double seconds_of(FunctionRef<void()> work);
 
+struct Calibration {
+  double rate = 0;
+  bool undisturbed = true;  // false: others used the cores meanwhile
+};
+
+// Rounds that are made and those of them that count: all, or the undisturbed ones.
+class Rounds {
+ public:
+  // With `at_most` > `wanted`, more rounds replace disturbed ones.
+  Rounds(int wanted, int at_most) : wanted_(wanted), at_most_(at_most) {}
+  bool more() const { return undisturbed_ < wanted_ && made() < at_most_; }
+  void add(bool undisturbed);
+  // Whether the i-th counts. If most of those that are wanted are missing, all do.
+  bool counts(std::size_t i) const { return of_round_[i] || 2 * undisturbed_ < wanted_; }
+  int made() const { return static_cast<int>(of_round_.size()); }
+  int undisturbed() const { return undisturbed_; }
+  bool enough() const { return undisturbed_ >= wanted_; }
+
+ private:
+  int wanted_;
+  int at_most_;
+  int undisturbed_ = 0;
+  std::vector<bool> of_round_;
+};
+
 // Times all of `works` alternately, the calibrator between any two. One untimed execution comes
-// first; a round executes as often as it takes to fill 20 ms.
-std::vector<Samples> measure(int rounds, FunctionRef<double()> calibrate,
+// first; a round executes as often as it takes to fill 20 ms. A round is disturbed if one of its
+// calibrations was. Returns the rounds that count.
+std::vector<Samples> measure(Rounds& rounds, FunctionRef<Calibration()> calibrate,
                              std::span<const std::function<void()>> works);
+// Without a calibrator.
+std::vector<Samples> measure(int rounds, std::span<const std::function<void()>> works);
 
 // Bandwidth calibrators on arrays larger than the caches. Each call is one pass of some
 // milliseconds on all threads of the context and returns bytes per second, read and written.

@@ -1,5 +1,7 @@
 #include "apps/bench/options.h"
 
+#include "apps/bench/measure.h"
+
 namespace tandem::apps::bench {
 
 void Options::add_to(Flags& flags, const std::vector<std::string>& dtypes) {
@@ -10,6 +12,13 @@ void Options::add_to(Flags& flags, const std::vector<std::string>& dtypes) {
   flags.number("--rounds", rounds, "how often each thing is timed", 1, 100000);
   flags.boolean("--json", json, "print one JSON object instead of a table");
 }
+
+void Options::add_undisturbed_to(Flags& flags) {
+  flags.boolean("--undisturbed", undisturbed,
+                "up to four times as many rounds, without those in which others used the cores");
+}
+
+Rounds Options::all_rounds() const { return {rounds, undisturbed ? 4 * rounds : rounds}; }
 
 kernels::Precision Options::precision() const {
   return dtype == "f32" || dtype == "int8" ? kernels::Precision::kFloat32

@@ -15,18 +15,25 @@
 
 namespace tandem::apps::bench {
 
+class Rounds;  // measure.h
+
 struct Options {
   int threads = 0;      // 0: OMP_NUM_THREADS, else the available cores
   std::string kernels;  // empty: TANDEM_KERNELS
   std::string dtype;    // one of those of add_to(), or empty: what the bench does by default
   int rounds = 5;
-  std::string only;     // substring of the names that run
-  std::string against;  // another implementation to time alternately, or empty
+  bool undisturbed = false;  // more rounds replace those in which others used the cores
+  std::string only;          // substring of the names that run
+  std::string against;       // another implementation to time alternately, or empty
   bool json = false;
 
   // The precision that the kernels must support: `dtype` may leave bf16 out.
   kernels::Precision precision() const;
   void add_to(Flags& flags, const std::vector<std::string>& dtypes = {"f32", "bf16"});
+  // --undisturbed, for the benches whose calibrator is a multiply-add.
+  void add_undisturbed_to(Flags& flags);
+  // Rounds to make, and how many at most.
+  Rounds all_rounds() const;
   // --only and --against, for the benches that time kernels one by one.
   void add_filters_to(Flags& flags);
 };

@@ -68,6 +68,7 @@ void time_loop(Session& session, ThreadPool& one, const std::string& name, const
 void time_families(Session& session, ThreadPool& one) {
   const Buffer block(kernels::kL1Floats * sizeof(float));
   const float* l1 = block.as<float>().data();
+  std::ranges::fill(block.as<float>(), 1.0f);
   const kernels::GemmKernels& chosen = *session.context().kernels.gemm;
   bool chosen_is_timed = false;
   for (const kernels::PeakFamily& family : kernels::peak_families(kernels::CpuFeatures::detect())) {

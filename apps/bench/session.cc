@@ -90,11 +90,14 @@ bool Session::wants(std::string_view name) const {
   return name.find(options_.only) != std::string_view::npos;
 }
 
-double Session::peak_flops(Dtype dtype) const {
+Calibration Session::peak_flops(Dtype dtype) {
   const std::map<Dtype, kernels::PeakType> types = {{Dtype::kF32, kernels::PeakType::kF32},
                                                     {Dtype::kBf16, kernels::PeakType::kBf16},
                                                     {Dtype::kInt8, kernels::PeakType::kInt8}};
-  return kernels::measure_peak_flops(context(), types.at(dtype));
+  const kernels::PeakFlops peak = kernels::measure_peak_flops(context(), types.at(dtype));
+  double& best = best_peaks_[dtype];
+  best = std::max(best, peak.best);
+  return {.rate = peak.best, .undisturbed = peak.mean >= kUndisturbed * best};
 }
 
 Streams& Session::streams() {
@@ -127,11 +130,14 @@ void Session::time(const Case& one) {
   }
   std::vector<Samples> samples;
   if (error <= 1) {
-    const auto calibrate = [&] {
-      if (one.calibrate) return one.calibrate();
-      return one.unit == Unit::kFlops ? peak_flops(one.dtype) : streams().copy();
+    const auto calibrate = [&]() -> Calibration {
+      if (one.calibrate) return {.rate = one.calibrate()};
+      if (one.unit == Unit::kFlops) return peak_flops(one.dtype);
+      return {.rate = streams().copy()};
     };
-    watch([&] { samples = measure(options_.rounds, calibrate, works); });
+    Rounds rounds = options_.all_rounds();
+    watch([&] { samples = measure(rounds, calibrate, works); });
+    note(rounds);
   } else {
     found_wrong();
   }
@@ -198,8 +204,24 @@ void Session::report_cores() {
                   100 * share));
 }
 
+void Session::note(const Rounds& rounds) {
+  rounds_.undisturbed += rounds.undisturbed();
+  rounds_.made += rounds.made();
+  rounds_.enough = rounds_.enough && rounds.enough();
+}
+
+void Session::report_rounds() {
+  if (!options_.undisturbed) return;
+  report_.set("undisturbed",
+              {{"rounds", rounds_.undisturbed}, {"of", rounds_.made}, {"enough", rounds_.enough}});
+  report_.line(fmt::format(
+      "{} of {} rounds were undisturbed{}", rounds_.undisturbed, rounds_.made,
+      rounds_.enough ? "; only these count" : ": too few, take figures when the machine is quiet"));
+}
+
 int Session::finish() {
   report_cores();
+  report_rounds();
   report_.finish();
   return wrong_ ? kExitBug : 0;
 }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,9 +74,13 @@ class Session {
   // --only.
   bool wants(std::string_view name) const;
 
-  double peak_flops(Dtype dtype) const;
+  // The rate of the best multiply-add. It is disturbed if the mean is far below the best of the
+  // session.
+  Calibration peak_flops(Dtype dtype);
   Streams& streams();  // made at the first call
 
+  // Notes how many of the rounds were undisturbed; finish() reports it.
+  void note(const Rounds& rounds);
   // Runs `measurements`, and notes how much of the cores the threads had meanwhile.
   void watch(FunctionRef<void()> measurements);
   // Verifies and times one case, together with those of --against; reports it.
@@ -96,7 +101,9 @@ class Session {
  private:
   const Machine& other_machine(const std::string& operation);
   static constexpr double kQuiet = 0.9;
+  static constexpr double kUndisturbed = 0.85;
   double share_of_cores() const;
+  void report_rounds();
   void report_cores();
   void report_times(const Case& one, double error, const std::vector<Samples>& samples);
 
@@ -113,6 +120,12 @@ class Session {
   bool wrong_ = false;
   double watched_seconds_ = 0;
   double cpu_seconds_ = 0;
+  std::map<Dtype, double> best_peaks_;
+  struct {
+    int undisturbed = 0;
+    int made = 0;
+    bool enough = true;
+  } rounds_;
 };
 
 }  // namespace tandem::apps::bench

@@ -121,13 +121,21 @@ struct Round {
 
 std::vector<Round> time_rounds(Session& session, Dtype dtype, Training& training) {
   training.step(nullptr);  // memory, scratch, caches
-  std::vector<Round> rounds(static_cast<std::size_t>(session.options().rounds));
-  double before = session.peak_flops(dtype);
-  for (Round& round : rounds) {
+  std::vector<Round> made;
+  Rounds count = session.options().all_rounds();
+  Calibration before = session.peak_flops(dtype);
+  while (count.more()) {
+    Round& round = made.emplace_back();
     round.seconds = seconds_of([&] { training.step(&round.profile); });
-    const double after = session.peak_flops(dtype);
-    round.peak = (before + after) / 2;
+    const Calibration after = session.peak_flops(dtype);
+    round.peak = (before.rate + after.rate) / 2;
+    count.add(before.undisturbed && after.undisturbed);
     before = after;
+  }
+  session.note(count);
+  std::vector<Round> rounds;
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    if (count.counts(i)) rounds.push_back(std::move(made[i]));
   }
   return rounds;
 }
@@ -212,6 +220,7 @@ Bench add_step(CLI::App& parent) {
   Flags flags(parent, "step", "whole training steps and their stages");
   auto options = std::make_shared<StepOptions>();
   options->common.add_to(flags);
+  options->common.add_undisturbed_to(flags);
   options->batch.add_to(flags);
   flags.text("--model", options->model,
              fmt::format("{}, or a directory with a config.json", fmt::join(model_names(), ", ")));

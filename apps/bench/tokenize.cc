@@ -141,8 +141,7 @@ int run(const TokenizeOptions& options, const Environment& environment) {
   }
   const std::vector<std::function<void()>> works = {[&] { work.run(one); },
                                                     [&] { work.run(session.threads()); }};
-  const auto no_calibrator = [] { return 1.0; };
-  const std::vector<Samples> samples = measure(options.common.rounds, no_calibrator, works);
+  const std::vector<Samples> samples = measure(options.common.rounds, works);
   report(session, "one thread", 1, tokens, texts, samples[0]);
   report(session, "all threads", session.threads().num_threads(), tokens, texts, samples[1]);
   return session.finish();

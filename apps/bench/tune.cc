@@ -71,9 +71,8 @@ void time_layer(Session& session, const Products<T>& products, Kind kind,
     }
     works.push_back([&products, kind, &context] { run(products, kind, context); });
   }
-  const auto no_calibrator = [] { return 1.0; };
   std::vector<Samples> samples;
-  session.watch([&] { samples = measure(session.options().rounds, no_calibrator, works); });
+  session.watch([&] { samples = measure(session.options().rounds, works); });
   const double own = statistics(samples[0].seconds).median;
   for (std::size_t i = 0; i < gains.size(); ++i) {
     gains[i] += std::log(own / statistics(samples[i].seconds).median);

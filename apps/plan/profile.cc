@@ -60,7 +60,7 @@ MachineProfile measure_rank(const Measurement& measurement, const Environment& e
   std::vector<double> peaks, shares, reductions, updates;
   for (int round = 0; round < measurement.rounds; ++round) {
     meeting.arrive_and_wait();
-    peaks.push_back(kernels::measure_peak_flops(context, type));
+    peaks.push_back(kernels::measure_peak_flops(context, type).best);
     meeting.arrive_and_wait();
     Profile profile;
     const double step = bench::seconds_of([&] { training.step(&profile); });

@@ -51,9 +51,9 @@ Machine::Machine(const Environment& environment, nn::Precision precision,
       scratch_(threads_.num_threads()),
       context_{threads_, kernels_, scratch_} {
   communicator.barrier();  // all ranks measure at once
-  peak_flops_ = kernels::measure_peak_flops(context_, precision == nn::Precision::kBfloat16
-                                                          ? kernels::PeakType::kBf16
-                                                          : kernels::PeakType::kF32);
+  const auto type = precision == nn::Precision::kBfloat16 ? kernels::PeakType::kBf16
+                                                          : kernels::PeakType::kF32;
+  peak_flops_ = kernels::measure_peak_flops(context_, type).best;
 }
 
 std::string Machine::arithmetic() const {
@@ -69,8 +69,8 @@ void Machine::describe(const comm::Communicator& communicator, Console& console)
   print_machine(context_, rank_threads_, peak_flops_, communicator, console);
   if (!tiles_.empty()) console.detail("kernels", tiles_);
   if (precision_ == nn::Precision::kBfloat16) {
-    print_bf16_rate(kernels::measure_peak_flops(context_, kernels::PeakType::kF32), peak_flops_,
-                    console);
+    const auto f32 = kernels::measure_peak_flops(context_, kernels::PeakType::kF32);
+    print_bf16_rate(f32.best, peak_flops_, console);
   }
 }
 

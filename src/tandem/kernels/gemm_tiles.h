@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "tandem/kernels/amx/peak_operands.h"
 #include "tandem/kernels/amx/tile_config.h"
 #include "tandem/kernels/gemm_simd.h"
 
@@ -257,6 +258,7 @@ inline constexpr double kFlopsPerDot = 2.0 * kTileRows * kTileRows * kStepReduce
 template <class Tiles>
 double peak_tiles(std::size_t iterations) {
   Tiles tiles(TileConfig::full());
+  load_peak_operands(tiles);
   for (std::size_t i = 0; i < iterations; ++i) {
     tiles.template dot<0, 4, 6>();
     tiles.template dot<1, 4, 7>();
@@ -273,6 +275,7 @@ double l1_peak_tiles(std::size_t iterations, const float* block) {
   constexpr std::size_t kFloats = kTileRowBytes / sizeof(float) * kTileRows;
   constexpr std::size_t kTilesOfBlock = 8;
   Tiles tiles(TileConfig::full());
+  load_peak_operands(tiles);
   for (std::size_t i = 0; i < iterations; ++i) {
     for (const float* from = block; from != block + kTilesOfBlock * kFloats; from += 4 * kFloats) {
       tiles.template load<6>(from, kTileRowBytes);

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tandem/kernels/amx/peak_operands.h"
 #include "tandem/kernels/amx/tile_config.h"
 #include "tandem/kernels/int8_simd.h"
 
@@ -158,6 +159,7 @@ void int8_multiply_tiles(const Int8Product<T>& p) {
 template <class Tiles>
 double int8_peak_tiles(std::size_t iterations) {
   Tiles tiles(TileConfig::full());
+  load_peak_operands(tiles);
   for (std::size_t i = 0; i < iterations; ++i) {
     tiles.template dot_bytes<0, 4, 6>();
     tiles.template dot_bytes<1, 4, 7>();

@@ -414,17 +414,20 @@ std::vector<std::string> operations() {
   return names;
 }
 
-double measure_peak_flops(const Context& ctx, PeakType type) {
+PeakFlops measure_peak_flops(const Context& ctx, PeakType type) {
   using Clock = std::chrono::steady_clock;
   const PeakLoop loop = peak_loop(ctx.kernels, type);
   const std::size_t iterations = iterations_in(loop, std::chrono::microseconds(40));
   // Many chunks a thread, so that waking the threads and dealing the last chunk are small compared
   // with the work.
   const auto chunks = static_cast<std::size_t>(ctx.threads.num_threads()) * 32;
-  double best = 0;
-  // Short rounds, the best of which counts: the first ones wake the threads and the vector units.
+  PeakFlops peak;
+  double total_flops = 0;
+  double total_seconds = 0;
+  // Short rounds: the first ones wake the threads and the vector units.
+  constexpr int kWaking = 3;
   const auto deadline = Clock::now() + std::chrono::milliseconds(15);
-  do {
+  for (int round = 0; round <= kWaking || Clock::now() < deadline; ++round) {
     std::vector<double> flops(chunks);
     const auto start = Clock::now();
     ctx.threads.parallel_for(chunks,
@@ -432,9 +435,13 @@ double measure_peak_flops(const Context& ctx, PeakType type) {
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     double total = 0;
     for (const double f : flops) total += f;
-    best = std::max(best, total / seconds);
-  } while (Clock::now() < deadline);
-  return best;
+    peak.best = std::max(peak.best, total / seconds);
+    if (round < kWaking) continue;
+    total_flops += total;
+    total_seconds += seconds;
+  }
+  peak.mean = total_flops / total_seconds;
+  return peak;
 }
 
 }  // namespace tandem::kernels

@@ -108,8 +108,12 @@ std::vector<std::string> operations();
 
 enum class PeakType { kF32, kBf16, kInt8 };
 // FLOP/s of a register-only loop of the best multiply-add instruction of the chosen gemm (kInt8:
-// int8) implementation, all threads together; takes about 20 ms. The trainer prints its speed as a
-// share of this.
-double measure_peak_flops(const Context& ctx, PeakType type);
+// int8) implementation, all threads together.
+struct PeakFlops {
+  double best = 0;  // of the short rounds; the trainer prints its speed as a share of this
+  double mean = 0;  // without the first rounds; lower if others use the cores meanwhile
+};
+// Takes about 20 ms.
+PeakFlops measure_peak_flops(const Context& ctx, PeakType type);
 
 }  // namespace tandem::kernels

@@ -19,7 +19,7 @@ struct PeakFamily {
   std::string_view name;   // "avx512"
   std::string_view dtype;  // type of the operands: "f32", "bf16" or "int8"
   double (*registers)(std::size_t iterations) = nullptr;
-  // Each multiply-add takes one operand from `block`: [kL1Floats], 64-byte aligned, zeros. Null
+  // Each multiply-add takes one operand from `block`: [kL1Floats], 64-byte aligned, finite. Null
   // where there is no such loop.
   double (*l1)(std::size_t iterations, const float* block) = nullptr;
 };
