@@ -214,17 +214,44 @@ class TileSlabAhead {
   std::size_t ld_ = 0, rows_ = 0, width_ = 0, column_ = 0;
 };
 
+// Brings a block of C into the L2 cache before sums are added to it.
+template <class Out>
+class TargetAhead {
+ public:
+  [[gnu::always_inline]] void begin(const Out* c, std::size_t ld, std::size_t rows) {
+    row_ = c;
+    ld_ = ld;
+    rows_ = rows;
+  }
+  [[gnu::always_inline]] void step() {
+    constexpr std::size_t kRows = 4;
+    if (rows_ < kRows) return;
+    unroll<kRows>([&](auto i) __attribute__((always_inline)) {
+      __builtin_prefetch(row_ + i * ld_, 1, 2);
+      __builtin_prefetch(row_ + i * ld_ + kTileBlock / 2, 1, 2);
+    });
+    row_ += kRows * ld_;
+    rows_ -= kRows;
+  }
+
+ private:
+  const Out* row_ = nullptr;
+  std::size_t ld_ = 0, rows_ = 0;
+};
+
 template <class Unit, class Out>
 struct BesideTiles {
   StoredTileBlock<Unit, Out> stored;
   LinesAhead<6, 0, 2> panel;  // the next slice of a panel
   TileSlabAhead slab;
   LinesAhead<8, 1, 3> sums;  // those of the next block
+  TargetAhead<Out> target;
   [[gnu::always_inline]] void step() {
     stored.step();
     panel.step();
     slab.step();
     sums.step();
+    target.step();
   }
 };
 
@@ -238,7 +265,7 @@ class TileRowsProduct {
         ld_(ld),
         sums_(reinterpret_cast<float*>(work.scratch)),
         a_(work.scratch + plan_.blocks_of_sums * kBlockSums),
-        beside_{{work, ld}, {}, {}, {}} {}
+        beside_{{work, ld}, {}, {}, {}, {}} {}
 
   void run() {
     for (std::size_t slab = 0; slab < plan_.slabs; ++slab) multiply_slab(slab);
@@ -291,6 +318,7 @@ class TileRowsProduct {
         beside_.sums.begin(sums + kBlockSums, kBlockSums * sizeof(float));
       const TileRows a = TileRows::of_panel(a_ + group * plan_.panel_stride + begin * kStepUnits);
       const bool accumulate = slab + begin > 0;
+      if (last && work_.accumulate) fetch_target(group, panel);
       if (work_.rows - group * kTileBlock > kTileRows) {
         blocks_.template multiply<2>(steps, a, b, sums, kTileBlock, accumulate, beside_);
       } else {
@@ -300,6 +328,14 @@ class TileRowsProduct {
       beside_.stored.finish();
       begin_storing(group * kTileBlock, panel * kTileBlock, sums);
     }
+  }
+
+  // What the sums of a block are added to after it is multiplied.
+  void fetch_target(std::size_t group, std::size_t panel) {
+    if (work_.transposed || work_.columns < (panel + 1) * kTileBlock) return;
+    const std::size_t row = group * kTileBlock;
+    beside_.target.begin(c_ + row * ld_ + panel * kTileBlock, ld_,
+                         work_.rows - row < kTileBlock ? work_.rows - row : kTileBlock);
   }
 
   void begin_storing(std::size_t row, std::size_t column, const float* sums) {
