@@ -176,13 +176,12 @@ constexpr LayerNormKernels layer_norm_kernels() {
 
 // --- sums and conversions ---
 
-template <class V, class T>
-void add_column_sums(std::size_t rows, std::size_t columns, const T* x, std::size_t ld,
-                     float* sums) {
-  // Neighbouring vectors walk down together: one chain of additions waits for itself.
-  constexpr std::size_t kChains = 8;
+// Groups of kChains neighbouring vectors of the columns from c on, as long as there are whole ones;
+// returns the first column that is left.
+template <class V, std::size_t kChains, class T>
+std::size_t add_sums_of_groups(std::size_t rows, std::size_t columns, const T* x, std::size_t ld,
+                               float* sums, std::size_t c) {
   constexpr std::size_t kTogether = kChains * V::kLanes;
-  std::size_t c = 0;
   for (; c + kTogether <= columns; c += kTogether) {
     V sum[kChains];
     unroll<kChains>([&](auto i) __attribute__((always_inline)) {
@@ -202,6 +201,15 @@ void add_column_sums(std::size_t rows, std::size_t columns, const T* x, std::siz
       V::store(sum[i], sums + c + i * V::kLanes);
     });
   }
+  return c;
+}
+
+template <class V, class T>
+void add_column_sums(std::size_t rows, std::size_t columns, const T* x, std::size_t ld,
+                     float* sums) {
+  // Neighbouring vectors walk down together: one chain of additions waits for itself.
+  std::size_t c = add_sums_of_groups<V, 8>(rows, columns, x, ld, sums, 0);
+  c = add_sums_of_groups<V, 2>(rows, columns, x, ld, sums, c);
   x += c;
   sums += c;
   for_each_vector<V>(

@@ -5,6 +5,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "tandem/core/error.h"
+#include "tandem/kernels/column_sums.h"
 #include "tandem/kernels/gemm_parts.h"
 #include "tandem/kernels/large_results.h"
 
@@ -17,7 +19,9 @@ const RowsGemm& kernel_of(const Context& ctx) { return *ctx.kernels.gemm->packed
 class Panels {
  public:
   Panels(const RowsGemm& kernel, std::size_t reduced)
-      : kernel_(kernel), stride_(round_up((reduced + 1) / 2, kernel.unit_granule) * kernel.nr) {}
+      : kernel_(kernel), stride_(round_up((reduced + 1) / 2, kernel.unit_granule) * kernel.nr) {
+    TANDEM_CHECK(kernel.nr <= kMostWidth, "panels of {} columns", kernel.nr);
+  }
 
   std::size_t units(std::size_t columns) const { return num_chunks(columns, kernel_.nr) * stride_; }
   // The most columns that are packed at a time: 32 MB of them, at least one panel.
@@ -25,13 +29,20 @@ class Panels {
     constexpr std::size_t kMostUnits = std::size_t{8} << 20;
     return std::max<std::size_t>(1, kMostUnits / std::max<std::size_t>(1, stride_)) * kernel_.nr;
   }
-  // Packs columns [first, first + count) of B.
+  // Packs columns [first, first + count) of B. sums: those of B over the reduction, or null.
   void pack(const Context& ctx, const GemmOperand<bfloat16>& b, std::size_t reduced,
-            std::size_t first, std::size_t count, GemmUnit* to) const {
+            std::size_t first, std::size_t count, GemmUnit* to, float* sums = nullptr,
+            bool accumulate = false) const {
     ctx.threads.parallel_for(num_chunks(count, kernel_.nr), [&](std::size_t panel, int) {
-      const std::size_t column = panel * kernel_.nr;
-      kernel_.pack_b(b, first + column, std::min(kernel_.nr, count - column), 0, reduced, stride_,
-                     to + panel * stride_);
+      const std::size_t column = first + panel * kernel_.nr;
+      const std::size_t width = std::min(kernel_.nr, first + count - column);
+      kernel_.pack_b(b, column, width, 0, reduced, stride_, to + panel * stride_);
+      if (sums == nullptr) return;
+      // While these columns are in the L2 cache.
+      float memory[2 * kMostWidth];
+      ColumnSums<bfloat16> all(*ctx.kernels.reduce, b.data + column, b.ld, width, memory);
+      all.add(reduced);
+      all.finish(sums + column, accumulate);
     });
   }
   GemmBlockB at(const GemmUnit* panels, std::size_t column) const {
@@ -39,6 +50,8 @@ class Panels {
   }
 
  private:
+  static constexpr std::size_t kMostWidth = 64;  // columns of a panel
+
   const RowsGemm& kernel_;
   std::size_t stride_;  // units between panels
 };
@@ -101,6 +114,21 @@ void run(const RowsGemm& kernel, const GemmRows& work, Out* c, std::size_t ld) {
   }
 }
 
+// The same, and the sums of the rows of A, slab by slab: each is read from memory once. memory:
+// [2 work.rows].
+template <class Out>
+void run_with_sums(const Context& ctx, GemmRows work, float* memory, float* a_sums, Out* c,
+                   std::size_t ld) {
+  ColumnSums<bfloat16> sums(*ctx.kernels.reduce, work.a.data + work.first_row, work.a.ld, work.rows,
+                            memory);
+  work.observer = {
+      .slab = [](void* self,
+                 std::size_t count) { static_cast<ColumnSums<bfloat16>*>(self)->add(count); },
+      .self = &sums};
+  run(kernel_of(ctx), work, c, ld);
+  sums.finish(a_sums + work.first_row, work.accumulate);
+}
+
 // C at the columns of one band of B, which is packed.
 template <class Out>
 void multiply_band(const Context& ctx, const Gemm<bfloat16, Out>& gemm, bool transposed,
@@ -125,14 +153,18 @@ void multiply_band(const Context& ctx, const Gemm<bfloat16, Out>& gemm, bool tra
                   .stream = stream};
     const std::size_t units =
         kernel.scratch(work.rows, work.columns, work.reduced, gemm.a.reduction_is_row);
-    work.scratch = ctx.scratch.of_thread<GemmUnit>(thread, units).data();
+    work.scratch = ctx.scratch.of_thread<GemmUnit>(thread, units + 2 * work.rows).data();
     const std::size_t at = first + column;
-    run(kernel, work, gemm.c + (transposed ? at * ld + row : row * ld + at), ld);
+    Out* const c = gemm.c + (transposed ? at * ld + row : row * ld + at);
+    const bool sums = gemm.a_sums != nullptr && !transposed && at == 0;
+    if (!sums) return run(kernel, work, c, ld);
+    auto* const memory = reinterpret_cast<float*>(work.scratch + units);
+    run_with_sums(ctx, work, memory, gemm.a_sums, c, ld);
   };
   ctx.threads.parallel_for(plan.row_chunks * plan.column_chunks, chunk);
 }
 
-// transposed: gemm.c is [n, m].
+// transposed: gemm.c is [n, m], and gemm.a_sums is of B.
 template <class Out>
 void multiply(const Context& ctx, const Gemm<bfloat16, Out>& gemm, bool transposed) {
   const Panels panels(kernel_of(ctx), gemm.k);
@@ -145,7 +177,8 @@ void multiply(const Context& ctx, const Gemm<bfloat16, Out>& gemm, bool transpos
       ctx.scratch.shared<GemmUnit>(panels.units(std::min(band, gemm.n))).data();
   for (std::size_t first = 0; first < gemm.n; first += band) {
     const std::size_t count = std::min(band, gemm.n - first);
-    panels.pack(ctx, gemm.b, gemm.k, first, count, memory);
+    panels.pack(ctx, gemm.b, gemm.k, first, count, memory, transposed ? gemm.a_sums : nullptr,
+                gemm.accumulate);
     multiply_band(ctx, gemm, transposed, panels, memory, first, count);
   }
 }

@@ -13,6 +13,12 @@
 
 namespace tandem::kernels {
 
+// Told of every piece of the reduction of A just before it is packed.
+struct SlabObserver {
+  void (*slab)(void* self, std::size_t count) = nullptr;
+  void* self = nullptr;
+};
+
 // c[rows, columns] = (c +) A B + bias over the whole reduction.
 struct GemmRows {
   std::size_t rows = 0, columns = 0, reduced = 0;
@@ -24,6 +30,7 @@ struct GemmRows {
   bool transposed = false;      // c is [columns, rows]; then there is no bias
   bool stream = false;          // C is larger than the caches: it may be written past them
   GemmUnit* scratch = nullptr;  // RowsGemm::scratch() units
+  SlabObserver observer = {};   // may be empty
 };
 
 // The instruction set's part. All functions are serial.
@@ -48,6 +55,7 @@ constexpr GemmKernels rows_gemm_kernels(const PackedGemm* blocks, double (*peak_
   GemmKernels kernels = packed_gemm_kernels(blocks, peak_f32, peak_bf16);
   kernels.bf16 = rows_gemm;
   kernels.bf16_to_f32 = rows_gemm;
+  kernels.sums_a = true;
   return kernels;
 }
 

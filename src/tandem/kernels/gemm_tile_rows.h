@@ -280,6 +280,7 @@ class TileRowsProduct {
     const std::size_t steps = plan_.first_of_slab(slab + 1) - first;
     const std::size_t reduced = first * kStepReduced;
     const std::size_t count = count_of(reduced, steps);
+    if (work_.observer.slab != nullptr) work_.observer.slab(work_.observer.self, count);
     pack_tiles_of_a<Unit>(work_.a, work_.first_row, work_.rows, reduced, count, plan_.panel_stride,
                           a_);
     const bool last = slab + 1 == plan_.slabs;

@@ -48,6 +48,9 @@ struct Gemm {
   const float* bias = nullptr;          // [n] or null
   Out* c = nullptr;
   bool accumulate = false;
+  // [m] or null: = or += the sums of A over the reduction, as column_sums() has them. Only where
+  // GemmKernels::sums_a, and A and B are stored across the reduction.
+  float* a_sums = nullptr;
 };
 
 struct PackedGemm;  // gemm_packed.h
@@ -61,6 +64,7 @@ struct GemmKernels {
   double (*peak_bf16)(std::size_t iterations);
   // The blocks of the implementations that use the packed driver, null otherwise.
   const PackedGemm* packed = nullptr;
+  bool sums_a = false;  // bf16_to_f32 takes Gemm::a_sums
 };
 
 // --- attention: one (sequence, head of keys) with its query heads ---

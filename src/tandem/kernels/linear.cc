@@ -1,5 +1,7 @@
 #include "tandem/kernels/linear.h"
 
+#include <type_traits>
+
 #include "tandem/kernels/kernel_tables.h"
 #include "tandem/kernels/reduce.h"
 
@@ -96,15 +98,18 @@ template <class T>
 void linear_backward_weight(const Context& ctx, std::size_t M, std::size_t N, std::size_t K,
                             const T* grad_out, const T* x, float* grad_weight, float* grad_bias,
                             bool accumulate) {
-  run(ctx, Gemm<T, float>{.m = N,
-                          .n = K,
-                          .k = M,
-                          .a = {.data = grad_out, .ld = N, .reduction_is_row = false},
-                          .b = {.data = x, .ld = K, .reduction_is_row = false},
-                          .bias = nullptr,
-                          .c = grad_weight,
-                          .accumulate = accumulate});
-  if (grad_bias != nullptr) column_sums(ctx, M, N, grad_out, grad_bias, accumulate);
+  Gemm<T, float> gemm{.m = N,
+                      .n = K,
+                      .k = M,
+                      .a = {.data = grad_out, .ld = N, .reduction_is_row = false},
+                      .b = {.data = x, .ld = K, .reduction_is_row = false},
+                      .bias = nullptr,
+                      .c = grad_weight,
+                      .accumulate = accumulate};
+  const bool together = std::is_same_v<T, bfloat16> && ctx.kernels.gemm->sums_a && N > 0 && K > 0;
+  if (together) gemm.a_sums = grad_bias;
+  run(ctx, gemm);
+  if (grad_bias != nullptr && !together) column_sums(ctx, M, N, grad_out, grad_bias, accumulate);
 }
 
 template void linear_forward(const Context&, std::size_t, std::size_t, std::size_t, const float*,

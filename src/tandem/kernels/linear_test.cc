@@ -5,6 +5,7 @@
 #include "emulated_cpu/vectors.h"
 #include "tandem/kernels/gemm_packed.h"
 #include "tandem/kernels/kernel_test_support.h"
+#include "tandem/kernels/reduce.h"
 
 namespace tandem::kernels::testing {
 namespace {
@@ -75,6 +76,9 @@ void compare_all(const Shape& s, bool accumulate) {
     expect_near(got.grad_x_f32, want.grad_x_f32, reduced_over(s.N), what + " grad_x f32");
     expect_near(got.grad_weight, want.grad_weight, reduced_over(s.M), what + " grad_weight");
     expect_near(got.grad_bias, want.grad_bias, reduced_over(s.M), what + " grad_bias");
+    std::vector<float> sums = random_values<float>(s.N, 8);  // what run() adds to
+    column_sums(fast.context(), s.M, s.N, in.grad_out.data(), sums.data(), accumulate);
+    EXPECT_TRUE(same_bits(got.grad_bias, sums)) << what;
   }
 }
 

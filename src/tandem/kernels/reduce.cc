@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tandem/kernels/kernel_tables.h"
+#include "tandem/kernels/column_sums.h"
 
 namespace tandem::kernels {
 namespace {
@@ -18,27 +18,18 @@ void for_each_chunk(const Context& ctx, std::size_t count, Visit visit) {
 
 }  // namespace
 
-// A chunk owns some columns and walks down all rows, in blocks whose sums are added in order: less
-// rounding than one long sum.
+// A chunk owns some columns and walks down all rows.
 template <class T>
 void column_sums(const Context& ctx, std::size_t rows, std::size_t columns, const T* x, float* sums,
                  bool accumulate) {
   constexpr std::size_t kColumns = 128;
-  constexpr std::size_t kRows = 256;
   ctx.threads.parallel_for(num_chunks(columns, kColumns), [&](std::size_t chunk, int) {
     const std::size_t first = chunk * kColumns;
-    const std::size_t width = std::min(kColumns, columns - first);
-    float total[kColumns] = {};
-    for (std::size_t row = 0; row < rows; row += kRows) {
-      float block[kColumns] = {};
-      of<T>(*ctx.kernels.reduce)
-          .add_column_sums(std::min(kRows, rows - row), width, x + row * columns + first, columns,
-                           block);
-      for (std::size_t c = 0; c < width; ++c) total[c] += block[c];
-    }
-    for (std::size_t c = 0; c < width; ++c) {
-      sums[first + c] = accumulate ? sums[first + c] + total[c] : total[c];
-    }
+    float memory[2 * kColumns];
+    ColumnSums<T> chunk_sums(*ctx.kernels.reduce, x + first, columns,
+                             std::min(kColumns, columns - first), memory);
+    chunk_sums.add(rows);
+    chunk_sums.finish(sums + first, accumulate);
   });
 }
 
