@@ -5,7 +5,7 @@
     tools/summarize_tests.py --self-test
 
 A test that tests/required_tests.txt requires of this machine and that was skipped counts as failed. `--whole`: every test was to run, so a pattern of that list
-which no test has fails too, and a line reports if README's count of tests is that of a tree with many fewer. What the first failed tests reported is shown.
+which no test has fails too, and a line reports if README's count of tests is that of a tree with many fewer. The reports of the first failed tests are shown.
 Missing capabilities of this machine are listed last, before the closing line, which is `N passed, N failed, N skipped`. Exits 1 if a test failed, if ctest failed for another reason, or if no test ran.
 """
 
@@ -152,8 +152,8 @@ def self_test():
     wrong += code != 1
     reasons = summarize(f"<testsuite>{skipping}{scripted}</testsuite>", 0)[0]
     wrong += "SKIPPED 1: needs a CPU with AMX" not in reasons or "SKIPPED 1: no package" not in reasons
-    said = '<testcase name="e" status="fail"><failure message="Failed"/><system-out>noise\nx_test.cc:3: Failure\nExpected: 1\n</system-out></testcase>'
-    wrong += summarize(f"<testsuite>{said}</testsuite>", 8)[0][:3] != ["e:", "    x_test.cc:3: Failure", "    Expected: 1"]
+    reporting = '<testcase name="e" status="fail"><failure message="Failed"/><system-out>noise\nx_test.cc:3: Failure\nExpected: 1\n</system-out></testcase>'
+    wrong += summarize(f"<testsuite>{reporting}</testsuite>", 8)[0][:3] != ["e:", "    x_test.cc:3: Failure", "    Expected: 1"]
     wrong += self_test_of_requirements(passing, skipping)
     wrong += test_seconds('<testsuite><testcase name="a" time="1.5"/></testsuite>') != {"a": 1.5} or test_seconds("<") != {}
     wrong += object_seconds("# ninja log v5\n0\t2500\t7\tx.o\t1\n") != {"x.o": 2.5}

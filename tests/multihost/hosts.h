@@ -40,8 +40,8 @@ class Host {
   // without the dead: its first process collects none. A process that is about to end has 5 s to
   // do so.
   std::vector<std::string> processes() const;
-  // Sockets of tandem that are still there: connections, listeners and UNIX names. The kernel has
-  // 5 s to tell the other host that one was closed.
+  // Sockets of tandem that are still there: connections, listeners and UNIX names. The other
+  // host may need a moment to learn that one was closed: up to 5 s.
   std::string sockets() const;
 
  private:

@@ -51,8 +51,8 @@ Machine::Machine(const Environment& environment, nn::Precision precision,
       scratch_(threads_.num_threads()),
       context_{threads_, kernels_, scratch_} {
   communicator.barrier();  // all ranks measure at once
-  const auto type = precision == nn::Precision::kBfloat16 ? kernels::PeakType::kBf16
-                                                          : kernels::PeakType::kF32;
+  const auto type =
+      precision == nn::Precision::kBfloat16 ? kernels::PeakType::kBf16 : kernels::PeakType::kF32;
   peak_flops_ = kernels::measure_peak_flops(context_, type).best;
 }
 

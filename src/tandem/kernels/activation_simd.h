@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "tandem/kernels/kernel_tables.h"
 #include "tandem/kernels/simd/loop.h"
@@ -30,6 +31,26 @@ struct Gelu {
     return V::select(V::less(x, V::zero()), d, V::set1(1.0f) - d);
   }
 };
+
+// The same for results that are rounded to bf16.
+template <class V>
+struct ShortGelu {
+  [[gnu::always_inline]] static V value(V x) {
+    const V t = Gelu<V>::magnitude(x);
+    const ShortNormalTail<V> tail = short_normal_tail(t);
+    return V::fnma(t * tail.bell, tail.mills, V::max(V::zero(), x));
+  }
+  [[gnu::always_inline]] static V derivative(V x, V& value) {
+    const V t = Gelu<V>::magnitude(x);
+    const ShortNormalTail<V> tail = short_normal_tail(t);
+    value = V::fnma(t * tail.bell, tail.mills, V::max(V::zero(), x));
+    const V d = tail.bell * V::fnma(t, V::set1(kInverseSqrt2Pi), tail.mills);
+    return V::select(V::less(x, V::zero()), d, V::set1(1.0f) - d);
+  }
+};
+
+template <class V, class T>
+using GeluOf = std::conditional_t<std::is_same_v<T, bfloat16>, ShortGelu<V>, Gelu<V>>;
 
 // 0.5 (1 + tanh u) = sigmoid(2u) =: s, so the value is x s
 // and the derivative s + x s (1 - s) (2u)'.
@@ -106,7 +127,7 @@ template <class V, class T>
 void activation_forward(Activation activation, std::size_t count, const T* x, T* y) {
   switch (activation) {
     case Activation::kGelu:
-      return activate<V, Gelu<V>>(count, x, y);
+      return activate<V, GeluOf<V, T>>(count, x, y);
     case Activation::kGeluNew:
       return activate<V, GeluNew<V>>(count, x, y);
     case Activation::kRelu:
@@ -123,7 +144,7 @@ void activation_backward(Activation activation, std::size_t count, const T* x, c
                          T* grad_x, T* y) {
   switch (activation) {
     case Activation::kGelu:
-      return activate_backward<V, Gelu<V>>(count, x, grad_y, grad_x, y);
+      return activate_backward<V, GeluOf<V, T>>(count, x, grad_y, grad_x, y);
     case Activation::kGeluNew:
       return activate_backward<V, GeluNew<V>>(count, x, grad_y, grad_x, y);
     case Activation::kRelu:
@@ -164,7 +185,7 @@ template <class V, class T>
 void gated_forward(Activation activation, std::size_t count, const T* x, const T* gates, T* y) {
   switch (activation) {
     case Activation::kGelu:
-      return gate<V, Gelu<V>>(count, x, gates, y);
+      return gate<V, GeluOf<V, T>>(count, x, gates, y);
     case Activation::kGeluNew:
       return gate<V, GeluNew<V>>(count, x, gates, y);
     case Activation::kRelu:
@@ -180,7 +201,7 @@ template <class V, class T>
 void gated_backward(Activation activation, const GatedRowBackward<T>& r) {
   switch (activation) {
     case Activation::kGelu:
-      return gate_backward<V, Gelu<V>>(r);
+      return gate_backward<V, GeluOf<V, T>>(r);
     case Activation::kGeluNew:
       return gate_backward<V, GeluNew<V>>(r);
     case Activation::kRelu:

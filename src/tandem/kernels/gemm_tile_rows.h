@@ -331,7 +331,7 @@ class TileRowsProduct {
     }
   }
 
-  // What the sums of a block are added to after it is multiplied.
+  // The elements that the sums of a block are added to once it is multiplied.
   void fetch_target(std::size_t group, std::size_t panel) {
     if (work_.transposed || work_.columns < (panel + 1) * kTileBlock) return;
     const std::size_t row = group * kTileBlock;

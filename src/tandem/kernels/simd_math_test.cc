@@ -188,6 +188,46 @@ void check_activations() {
   EXPECT_LE(silu.slope, 3.5);
 }
 
+// The worst error of results in bf16 for all finite bf16 x, beyond half a unit of the exact
+// result's last place: relative to |x| (value), and as it is (slope).
+template <const ActivationKernels& kKernels>
+ActivationErrors short_gelu_errors() {
+  std::vector<bfloat16> x;
+  for (unsigned bits = 0; bits < 0x10000; ++bits) {
+    const auto value = std::bit_cast<bfloat16>(static_cast<std::uint16_t>(bits));
+    if (std::isfinite(to_float(value))) x.push_back(value);
+  }
+  const std::vector<bfloat16> ones(x.size(), to_storage<bfloat16>(1.0f));
+  std::vector<bfloat16> y(x.size()), slope(x.size());
+  kKernels.bf16.forward(Activation::kGelu, x.size(), x.data(), y.data());
+  kKernels.bf16.backward(Activation::kGelu, x.size(), x.data(), ones.data(), slope.data(), nullptr);
+  ActivationErrors worst{};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double at = to_float(x[i]);
+    const auto beyond_rounding = [](bfloat16 got, double want) {
+      const double half = want == 0 ? 0 : std::ldexp(1.0, std::ilogb(want) - 8);
+      return std::max(0.0, std::abs(to_float(got) - want) - half - 1e-38);
+    };
+    worst.value = std::max(
+        worst.value, beyond_rounding(y[i], kExactGelu.value(at)) / std::max(std::abs(at), 1e-30));
+    worst.slope = std::max(worst.slope, beyond_rounding(slope[i], kExactGelu.slope(at)));
+  }
+  return worst;
+}
+
+template <const ActivationKernels& kKernels>
+void check_short_gelu() {
+  const ActivationErrors errors = short_gelu_errors<kKernels>();
+  EXPECT_LE(errors.value, 2.5e-5);
+  EXPECT_LE(errors.slope, 2.5e-5);
+}
+
+TEST(SimdMath, TheGeluOfBf16KeepsItsBounds) {
+  check_short_gelu<emulated::kActivation>();
+  if (CpuFeatures::of_processor().avx2) check_short_gelu<kActivationAvx2>();
+  if (CpuFeatures::of_processor().avx512) check_short_gelu<kActivationAvx512>();
+}
+
 TEST(SimdMath, ActivationsKeepTheirBounds) {
   check_activations<emulated::kActivation>();
   if (CpuFeatures::of_processor().avx2) check_activations<kActivationAvx2>();

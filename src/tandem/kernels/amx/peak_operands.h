@@ -23,9 +23,9 @@ inline constexpr std::size_t kTileBytes = kTileRows * kTileRowBytes;
   return values;
 }
 
-// Loads tiles 4 to 7. A tile that was only configured is no operand for a peak: the hardware knows
-// that it is zero. On a core whose second hardware thread is busy, dot products of such tiles were
-// 2.4 times as fast as those of loaded ones.
+// Loads tiles 4 to 7. The hardware knows that a tile which was only configured is zero. On a core
+// whose second hardware thread is busy, dot products of such tiles were 2.4 times as fast as those
+// of loaded ones.
 template <class Tiles>
 [[gnu::always_inline]] inline void load_peak_operands(Tiles& tiles) {
   alignas(64) static constexpr auto kOperands = peak_operands();
