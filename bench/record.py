@@ -8,7 +8,7 @@
     bench/record.py tests_of_builds --runs 1 -- scripts/aarch64.sh
 
 COMMAND is `tandem bench …`, `kernel_bench …`, a script of bench/, scripts/fuzz.sh, membership_schedules or membership_large_jobs, which take `--json FILE` (`--json` is added here), or scripts/test.sh, aarch64.sh or sanitize.sh with one of its builds, whose last line is kept. The file is FOLDER/SUBJECT.MACHINE.json (MACHINE: the class of the CPU if not given): the machine, and for each command its
-date, versions and all runs. Recording a command again replaces its record. A run during which other processes took more than a tenth of the cores is kept and marked as not valid, and another is made, up to twice --runs.
+date, versions and all runs. Recording a command again replaces its record. A run during which other processes took more than a tenth of the cores, or without enough undisturbed rounds (--undisturbed), is kept and marked as not valid, and another is made, up to twice --runs.
 tools/make_results.py makes the pages of these files.
 """
 
@@ -186,7 +186,7 @@ def run_once(command):
     if done.returncode or not text:
         sys.exit(f"{' '.join(command)} ended with {done.returncode}")
     run = json.loads(text)
-    run["valid"] = run.get("share_of_cores", 1.0) >= LEAST_SHARE_OF_CORES
+    run["valid"] = run.get("share_of_cores", 1.0) >= LEAST_SHARE_OF_CORES and run.get("undisturbed", {}).get("enough", True)
     return run
 
 

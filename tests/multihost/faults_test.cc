@@ -14,12 +14,6 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-double now_ms() {
-  return std::chrono::duration<double, std::milli>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 // The time after `word` in a rank's output; -1 without one.
 double time_after(const std::string& output, const std::string& word) {
   const std::size_t at = output.find(word);
@@ -66,7 +60,7 @@ TEST_P(Faults, AreNamedByAllSurvivorsInTime) {
   }
   const double start = time_after(job[fault.victim].out_so_far(), "fault at ");
   ASSERT_GT(start, 0) << job[fault.victim].out_so_far();
-  const double stalled = stalls.ms();
+  const double stalled = stalls.ms_since(start);
   RecordProperty("machine_stalled_ms", fmt::format("{:.1f}", stalled));
   for (int rank = 0; rank < 4; ++rank) {
     if (rank == fault.victim) continue;
@@ -147,7 +141,7 @@ TEST_P(SilentHost, IsNamedByAllInTime) {
     EXPECT_EQ(result.exit_code, 200) << result.out;
     const double delay = time_after(result.out, "failed at ") - start;
     RecordProperty(fmt::format("rank_{}_ms", rank), fmt::format("{:.1f}", delay));
-    EXPECT_LT(delay - stalls.ms(), kSilence) << result.out;
+    EXPECT_LT(delay - stalls.ms_since(start), kSilence) << result.out;
     if (phase == "init") {
       EXPECT_THAT(result.out, HasSubstr("died while the ranks were connecting"));
       EXPECT_THAT(result.out, HasSubstr("its host is silent"));

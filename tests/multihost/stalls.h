@@ -1,15 +1,24 @@
 // How long the machine stood still, for tests of delays.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <thread>
+#include <vector>
 
 namespace tandem::testing {
 
-// Milliseconds since its construction in which no thread of this process ran although one wanted
-// to, in pieces of at least 100 ms: a virtual machine is paused that long now and then, and no
-// program on it can keep a time limit then.
+// The steady clock, which all processes of a machine share.
+inline double now_ms() {
+  return std::chrono::duration<double, std::milli>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Times of at least 100 ms in which no thread of this process ran although one wanted to. A virtual
+// machine is paused that long now and then, and no program on it can keep a time limit then.
 class Stalls {
  public:
   Stalls() : watch_([this] { watch(); }) {}
@@ -19,22 +28,35 @@ class Stalls {
   }
   Stalls(const Stalls&) = delete;
   Stalls& operator=(const Stalls&) = delete;
-  double ms() const { return total_ms_; }
+  // Their milliseconds after `start`, a time of now_ms().
+  double ms_since(double start) const {
+    const std::lock_guard lock(mutex_);
+    double total = 0;
+    for (const Pause& pause : pauses_)
+      total += std::max(0.0, pause.end - std::max(start, pause.begin));
+    return total;
+  }
 
  private:
+  struct Pause {
+    double begin, end;
+  };
+
   void watch() {
-    using Clock = std::chrono::steady_clock;
-    Clock::time_point last = Clock::now();
+    double last = now_ms();
     while (!ended_) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      const Clock::time_point now = Clock::now();
-      const double pause = std::chrono::duration<double, std::milli>(now - last).count();
-      if (pause >= 100) total_ms_ = total_ms_ + pause;
-      last = now;
+      const double end = now_ms();
+      if (end - last >= 100) {
+        const std::lock_guard lock(mutex_);
+        pauses_.push_back({last, end});
+      }
+      last = end;
     }
   }
 
-  std::atomic<double> total_ms_ = 0;
+  mutable std::mutex mutex_;
+  std::vector<Pause> pauses_;
   std::atomic<bool> ended_ = false;
   std::thread watch_;
 };

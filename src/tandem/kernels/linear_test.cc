@@ -15,12 +15,13 @@ struct Shape {
 };
 
 // Rows of packed batches, odd reductions, the head's two outputs, more than one slice of the
-// reduction, more than one tile. The last three have slices of dW that are packed while others are
-// multiplied, the first of them in part, and last panels of one and two vectors.
-const Shape kShapes[] = {{1, 1, 1},      {1, 32, 48},    {7, 2, 384},    {17, 48, 33},
-                         {389, 128, 64}, {65, 390, 17},  {33, 100, 777}, {1025, 24, 32},
-                         {3, 5, 1500},   {400, 400, 31}, {389, 2, 384},  {1021, 176, 80},
-                         {700, 96, 304}, {611, 192, 384}};
+// reduction, more than one tile. The three before the last have slices of dW that are packed while
+// others are multiplied, the first of them in part, and last panels of one and two vectors. The
+// last has chunks of dW beside one another.
+const Shape kShapes[] = {{1, 1, 1},      {1, 32, 48},     {7, 2, 384},    {17, 48, 33},
+                         {389, 128, 64}, {65, 390, 17},   {33, 100, 777}, {1025, 24, 32},
+                         {3, 5, 1500},   {400, 400, 31},  {389, 2, 384},  {1021, 176, 80},
+                         {700, 96, 304}, {611, 192, 384}, {33, 832, 800}};
 
 template <class T>
 struct Operands {
