@@ -18,6 +18,7 @@
 #include "apps/command/command_line.h"
 #include "apps/command/communication_log.h"
 #include "tandem/comm/algorithms/tuning.h"
+#include "tandem/core/ascii.h"
 #include "tandem/core/cores.h"
 #include "tandem/core/error.h"
 
@@ -82,17 +83,6 @@ Value find(const std::pair<const char*, Value> (&table)[N], const std::string& n
     names.emplace_back(row.first);
   }
   raise<ConfigError>("unknown {} '{}'; there are {}", what, name, fmt::join(names, ", "));
-}
-
-std::vector<std::string> split_list(const std::string& text) {
-  std::vector<std::string> parts;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    if (end > begin) parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
 }
 
 // ---- how it is timed ----
@@ -271,7 +261,7 @@ int run_rank(const CommBenchOptions& options, const std::vector<CommBackend>& ba
   const std::vector<std::string> memories =
       options.memory == "both" ? std::vector<std::string>{"private", "communicator"}
                                : std::vector<std::string>{options.memory};
-  for (const std::string& name : split_list(options.operations)) {
+  for (const std::string& name : names_of_list(options.operations)) {
     const Operation operation = find(kOperations, name, "operation");
     for (const std::string& memory : memories) {
       for (const std::size_t bytes : sizes_of(options)) {
@@ -288,7 +278,7 @@ int run_rank(const CommBenchOptions& options, const std::vector<CommBackend>& ba
 
 int run(const CommBenchOptions& options, const Environment& environment) {
   // Checked before there are ranks, which would all report it.
-  for (const std::string& name : split_list(options.operations))
+  for (const std::string& name : names_of_list(options.operations))
     find(kOperations, name, "operation");
   find(kTypes, options.type, "type");
   find(kReductions, options.reduction, "reduction");

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 
+#include "tandem/core/ascii.h"
 #include "tandem/core/error.h"
 
 namespace tandem::net {
@@ -46,16 +47,6 @@ std::vector<InterfaceAddress> addresses_of_all() {
   return all;
 }
 
-std::vector<std::string> split_names(std::string_view text) {
-  std::vector<std::string> names;
-  while (!text.empty()) {
-    const std::string_view name = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(text.size(), name.size() + 1));
-    if (!name.empty()) names.emplace_back(name);
-  }
-  return names;
-}
-
 [[noreturn]] void no_such_interface(const std::string& choice, const std::string& name,
                                     const std::vector<InterfaceAddress>& all) {
   std::string present;
@@ -74,7 +65,7 @@ std::vector<std::string> split_names(std::string_view text) {
 std::vector<std::string> named(const std::string& choice,
                                const std::vector<InterfaceAddress>& all) {
   std::vector<std::string> addresses;
-  for (const std::string& name : split_names(choice)) {
+  for (const std::string& name : names_of_list(choice)) {
     const std::size_t before = addresses.size();
     for (const InterfaceAddress& entry : all) {
       if (entry.interface == name && !entry.link_local) addresses.push_back(entry.address);
@@ -90,7 +81,7 @@ std::vector<std::string> own_addresses(const std::string& choice) {
   const std::vector<InterfaceAddress> all = addresses_of_all();
   const bool exclude = choice.rfind('^', 0) == 0;
   if (!choice.empty() && !exclude) return named(choice, all);
-  const auto excluded = split_names(exclude ? std::string_view(choice).substr(1) : "");
+  const auto excluded = names_of_list(exclude ? std::string_view(choice).substr(1) : "");
   std::vector<std::string> addresses;
   for (const InterfaceAddress& entry : all) {
     const bool unwanted =

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <charconv>
 
+#include "tandem/core/ascii.h"
 #include "tandem/core/error.h"
 
 namespace tandem::comm {
@@ -51,16 +51,6 @@ class Reader {
   std::size_t rank_;
 };
 
-std::vector<std::string> split_addresses(std::string_view text) {
-  std::vector<std::string> addresses;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(','), text.size());
-    if (end > 0) addresses.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return addresses;
-}
-
 }  // namespace
 
 std::string write_peer_info(const PeerInfo& peer_info) {
@@ -83,7 +73,7 @@ PeerInfo read_peer_info(std::string_view text, std::size_t rank) {
   peer_info.listener = reader.bits();
   peer_info.secret.high = reader.bits();
   peer_info.secret.low = reader.bits();
-  peer_info.addresses = split_addresses(reader.line());
+  peer_info.addresses = names_of_list(reader.line());
   peer_info.settings = reader.rest();
   return peer_info;
 }

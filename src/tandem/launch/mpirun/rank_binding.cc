@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "tandem/core/ascii.h"
 #include "tandem/core/error.h"
 #include "tandem/launch/process/pinning.h"
 
@@ -18,19 +19,6 @@ int number(std::string_view text, int min, const std::string& whole) {
     raise<ConfigError>("'{}' holds '{}' where a number is expected", whole, text);
   return value;
 }
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const std::size_t at = text.find(separator);
-    parts.push_back(text.substr(0, at));
-    if (at == std::string_view::npos) return parts;
-    text.remove_prefix(at + 1);
-  }
-}
-
-// The parts are views: the text must outlive them.
-std::vector<std::string_view> split(std::string&& text, char separator) = delete;
 
 // All units of one kind, in the machine's order.
 CpuSets units(const Machine& machine, std::string_view kind) {

@@ -6,23 +6,14 @@
 #include <charconv>
 #include <csignal>
 
+#include "tandem/core/ascii.h"
 #include "tandem/core/error.h"
 #include "tandem/flags/suggest.h"
 
 namespace tandem::launch {
 namespace {
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
-int number(const std::string& text, int min, int max, std::string_view what) {
+int number(std::string_view text, int min, int max, std::string_view what) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < min || value > max) {
@@ -76,19 +67,21 @@ void set_backend(RunOptions& options, const std::string& value) {
   options.backend = value == "c10d" ? Backend::kC10d : Backend::kStatic;
 }
 
-// Keys of torchrun's c10d and static backends. A key without a counterpart here gets a note.
+// Keys of torchrun's c10d and static backends.
+constexpr std::string_view kConfKeys =
+    "join_timeout,last_call_timeout,close_timeout,timeout,keep_alive_interval,"
+    "keep_alive_max_attempt,is_host,read_timeout,etcd,etcd_lease,etcd_prefix";
+
+// A key without a counterpart here gets a note.
 void set_conf(RunOptions& options, const std::string& value) {
-  const std::vector<std::string> known = split(
-      "join_timeout,last_call_timeout,close_timeout,timeout,keep_alive_interval,"
-      "keep_alive_max_attempt,is_host,read_timeout,etcd,etcd_lease,etcd_prefix",
-      ',');
+  const std::vector<std::string_view> known = split(kConfKeys, ',');
   if (value.empty()) return;
-  for (const std::string& pair : split(value, ',')) {
+  for (const std::string_view pair : split(value, ',')) {
     const std::size_t equals = pair.find('=');
-    if (equals == std::string::npos || equals == 0) {
+    if (equals == std::string_view::npos || equals == 0) {
       raise<ConfigError>("'{}' is not of the form key=value,key=value", value);
     }
-    const std::string key = pair.substr(0, equals);
+    const std::string key(pair.substr(0, equals));
     options.rdzv_conf[key] = pair.substr(equals + 1);
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       options.notes.push_back(fmt::format("--rdzv-conf {}: has no effect here; the keys are {}",
@@ -97,7 +90,7 @@ void set_conf(RunOptions& options, const std::string& value) {
   }
 }
 
-Streams streams(const std::string& text) {
+Streams streams(std::string_view text) {
   const int bits = number(text, 0, 3, "0, 1 (stdout), 2 (stderr) or 3 (both)");
   return {.out = (bits & 1) != 0, .err = (bits & 2) != 0};
 }
@@ -109,7 +102,7 @@ StreamChoice stream_choice(const std::string& value) {
     return choice;
   }
   choice.each = true;
-  for (const std::string& part : split(value, ',')) {
+  for (const std::string_view part : split(value, ',')) {
     const auto pair = split(part, ':');
     if (pair.size() != 2) raise<ConfigError>("'{}' is not of the form 0:3,1:1", value);
     choice.by_local_rank[number(pair[0], 0, 4095, "a local rank")] = streams(pair[1]);
@@ -119,7 +112,7 @@ StreamChoice stream_choice(const std::string& value) {
 
 std::vector<int> rank_list(const std::string& value) {
   std::vector<int> ranks;
-  for (const std::string& part : split(value, ','))
+  for (const std::string_view part : split(value, ','))
     ranks.push_back(number(part, 0, 4095, "a local rank"));
   return ranks;
 }
@@ -153,7 +146,7 @@ constexpr std::string_view kDefaultSignals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 void set_signals(RunOptions& options, const std::string& value) {
   options.signals.clear();
   options.signal_names = value;
-  for (const std::string& name : split(value, ',')) {
+  for (const std::string_view name : split(value, ',')) {
     const auto found = std::find_if(std::begin(kSignalNames), std::end(kSignalNames),
                                     [&](const SignalName& one) { return one.name == name; });
     if (found == std::end(kSignalNames)) {
