@@ -3,8 +3,8 @@
 #   ISA-specific sources get their flags with tandem_source_isa(). TANDEM_O1: see tandem_optimize_for_build_time().
 #   APART: its sources are never compiled together, see tandem_compile_together().
 # tandem_compile_together(target)
-#   With -DTANDEM_UNITY=ON the compiler reads the sources of the target in groups, which takes half the time: it instantiates the same
-#   templates once for a group. So no two sources of a target give one name to two things, unless it is APART.
+#   With -DTANDEM_UNITY=N the compiler reads the sources of the target in groups of up to N, which takes a third of the time: it
+#   instantiates the same templates once for a group. So no two sources of a target give one name to two things, unless it is APART.
 # tandem_optimize_for_build_time(target…)
 #   compiles targets whose code waits, parses flags or writes text with -O1, which takes a quarter less time than -O3; under the
 #   sanitizers without optimisation, which takes a fifth to a half less time again.
@@ -28,7 +28,7 @@ set(TANDEM_SLOTS 3)
 set(TANDEM_SLOTS_OF_QUIET 4)
 set(TANDEM_SLOTS_OF_WAITING 1)
 
-option(TANDEM_UNITY "Compile the sources of a target in groups" OFF)
+set(TANDEM_UNITY 0 CACHE STRING "Compile the sources of a target in groups of up to this number; 0: each alone")
 
 # Unused constants: GCC looks for them in groups of sources, and clang always does.
 set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor $<$<CXX_COMPILER_ID:GNU>:-Wunused-const-variable=2>)
@@ -49,8 +49,12 @@ function(tandem_compile_with_o1 target)
 endfunction()
 
 function(tandem_compile_together target)
-  if(TANDEM_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  if(TANDEM_UNITY GREATER 0)
+    get_target_property(sources ${target} SOURCES)
+    list(LENGTH sources count)
+    math(EXPR groups "(${count} + ${TANDEM_UNITY} - 1) / ${TANDEM_UNITY}")
+    math(EXPR size "(${count} + ${groups} - 1) / ${groups}")  # groups of equal size
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
     # A type of a source seems to be that of a header.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()

@@ -9,8 +9,8 @@
 namespace tandem::apps {
 namespace {
 
-using tasks::ranking::Embeddings;
-using tasks::ranking::Hit;
+namespace ranking = tasks::ranking;
+using ranking::Hit;
 
 constexpr std::size_t kAtOnce = 64;  // queries of a tile
 
@@ -38,9 +38,9 @@ void TextSearch::compute(const Requests& requests) {
   // The caller may be given up, the others are not.
   const std::atomic<bool> never{false};
   const InterruptionScope scope(never);
-  tasks::ranking::Search search(function_, Embeddings{.values = queries, .width = width_}, most,
-                                [](std::size_t a, std::size_t b) { return a < b; });
-  search.add(Embeddings{.values = corpus_, .width = width_},
+  ranking::Search search(function_, ranking::Embeddings{.values = queries, .width = width_}, most,
+                         [](std::size_t a, std::size_t b) { return a < b; });
+  search.add(ranking::Embeddings{.values = corpus_, .width = width_},
              kernels::Context{threads_, kernels_, scratch_});
   auto hits = search.take_hits();
   for (std::size_t i = 0; i < requests.size(); ++i) {

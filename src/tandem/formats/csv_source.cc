@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kRowsPerTable = 1024;
 
-struct Field {
+struct CsvField {
   std::string_view text;
   bool quoted = false;
 };
@@ -52,7 +52,7 @@ class CsvSource final : public TableSource {
                                : "fields with commas or line breaks need double quotes");
       }
       for (std::size_t c = 0; c < columns.size(); ++c) {
-        const Field& field = fields_[columns[c]];
+        const CsvField& field = fields_[columns[c]];
         Column& column = table.columns[c];
         require_utf8(field.text, [&] {
           return fmt::format("{}, column \"{}\"", location(table.num_rows), column.name);
@@ -104,7 +104,7 @@ class CsvSource final : public TableSource {
     }
   }
 
-  Field next_field() {
+  CsvField next_field() {
     if (!tabs_ && position_ < text_.size() && text_[position_] == '"') return quoted_field();
     const std::size_t end = std::min(text_.find_first_of(field_ends_, position_), text_.size());
     const std::string_view field = text_.substr(position_, end - position_);
@@ -123,7 +123,7 @@ class CsvSource final : public TableSource {
   }
 
   // "…""…": doubled quotes stand for one, everything else for itself.
-  Field quoted_field() {
+  CsvField quoted_field() {
     const std::size_t begin = ++position_;
     bool doubled = false;
     while (true) {
@@ -165,7 +165,7 @@ class CsvSource final : public TableSource {
   std::size_t line_ = 1, record_line_ = 1;
   std::size_t num_rows_before_ = 0, num_rows_in_table_ = 0;
   std::vector<std::string> names_;
-  std::vector<Field> fields_;         // fields of the record being read
+  std::vector<CsvField> fields_;      // fields of the record being read
   std::vector<std::size_t> lines_;    // line numbers of the table's rows
   std::deque<std::string> unquoted_;  // texts of the table that held doubled quotes
 };

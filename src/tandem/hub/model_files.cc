@@ -258,11 +258,12 @@ struct BaseName {
 
 BaseName read_base_name(const fs::path& adapter) {
   const fs::path file = adapter / kAdapterConfig;
-  const auto json = try_parse_json(read_file(file));
+  const auto config = try_parse_json(read_file(file));
   const auto text = [&](const char* key) {
-    const auto found = json.is_object() ? json.find(key) : json.end();
-    return json.is_object() && found != json.end() && found->is_string() ? found->get<std::string>()
-                                                                         : std::string();
+    const auto found = config.is_object() ? config.find(key) : config.end();
+    return config.is_object() && found != config.end() && found->is_string()
+               ? found->get<std::string>()
+               : std::string();
   };
   const std::string revision = text("revision");
   BaseName base{text("base_model_name_or_path"),

@@ -27,8 +27,8 @@ int choose_output(Request& request, PreparedOutput& output, const Environment& e
   }
   const auto decide = [&] {
     prepare();
-    return to_text({training.output_dir, output.resume ? output.resume->native() : "",
-                    world.elastic->info().shards});
+    return to_text(Decision{training.output_dir, output.resume ? output.resume->native() : "",
+                            world.elastic->info().shards});
   };
   const Decision decision = decision_from(world.elastic->channel->decision(decide));
   set_output_dir(request, decision.output_dir);

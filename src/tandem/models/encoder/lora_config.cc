@@ -17,7 +17,7 @@
 namespace tandem::models {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // The newest version whose files these are.
 constexpr const char* kPeftVersion = "0.21.2";
@@ -49,17 +49,17 @@ constexpr const char* kAlwaysNull[] = {"alora_invocation_tokens",
                                        "use_bdlora",
                                        "velora_config"};
 
-bool is_unused(const Json& value) {
-  return value.is_null() || value == Json(false) || (value.is_structured() && value.empty());
+bool is_unused(const OrderedJson& value) {
+  return value.is_null() || value == OrderedJson(false) || (value.is_structured() && value.empty());
 }
 
 // Reads the values of one file.
 class LoraReader {
  public:
-  LoraReader(const Json& json, std::string_view where) : json_(json), where_(where) {}
+  LoraReader(const OrderedJson& json, std::string_view where) : json_(json), where_(where) {}
 
   // Null where the object lacks the key or has null.
-  const Json* find(const char* key) const {
+  const OrderedJson* find(const char* key) const {
     const auto found = json_.find(key);
     return found == json_.end() || found->is_null() ? nullptr : &*found;
   }
@@ -69,43 +69,43 @@ class LoraReader {
                        found == json_.end() ? "missing" : found->dump(), expected);
   }
   std::size_t count(const char* key, std::size_t otherwise) const {
-    const Json* const value = find(key);
+    const OrderedJson* const value = find(key);
     if (value == nullptr) return otherwise;
     if (!value->is_number_unsigned()) fail(key, "a whole number");
     return value->get<std::size_t>();
   }
   double number(const char* key, double otherwise) const {
-    const Json* const value = find(key);
+    const OrderedJson* const value = find(key);
     if (value == nullptr) return otherwise;
     if (!value->is_number()) fail(key, "a number");
     return value->get<double>();
   }
   bool flag(const char* key) const {
-    const Json* const value = find(key);
+    const OrderedJson* const value = find(key);
     if (value == nullptr) return false;
     if (!value->is_boolean()) fail(key, "true or false");
     return value->get<bool>();
   }
   std::optional<std::string> text(const char* key) const {
-    const Json* const value = find(key);
+    const OrderedJson* const value = find(key);
     if (value == nullptr) return std::nullopt;
     if (!value->is_string()) fail(key, "a text");
     return value->get<std::string>();
   }
   std::vector<std::string> texts(const char* key) const {
-    const Json* const value = find(key);
+    const OrderedJson* const value = find(key);
     std::vector<std::string> all;
     if (value == nullptr) return all;
     if (value->is_string()) return {value->get<std::string>()};
     if (!value->is_array()) fail(key, "a list of names");
-    for (const Json& one : *value) {
+    for (const OrderedJson& one : *value) {
       if (!one.is_string()) fail(key, "a list of names");
       all.push_back(one.get<std::string>());
     }
     return all;
   }
   ModuleNames modules(const char* key) const {
-    const Json* const value = find(key);
+    const OrderedJson* const value = find(key);
     ModuleNames modules;
     if (value == nullptr || !value->is_string()) {
       modules.names = texts(key);
@@ -120,7 +120,7 @@ class LoraReader {
   template <class T>
   std::vector<std::pair<std::string, T>> pattern(const char* key) const {
     std::vector<std::pair<std::string, T>> all;
-    const Json* const value = find(key);
+    const OrderedJson* const value = find(key);
     if (value == nullptr) return all;
     if (!value->is_object()) fail(key, "an object of numbers");
     for (const auto& [name, number] : value->items()) {
@@ -131,23 +131,23 @@ class LoraReader {
     return all;
   }
   std::vector<std::size_t> counts(const char* key) const {
-    const Json* const value = find(key);
+    const OrderedJson* const value = find(key);
     std::vector<std::size_t> all;
     if (value == nullptr) return all;
-    const auto add = [&](const Json& one) {
+    const auto add = [&](const OrderedJson& one) {
       if (!one.is_number_unsigned()) fail(key, "layer numbers");
       all.push_back(one.get<std::size_t>());
     };
     if (!value->is_array()) {
       add(*value);
     } else {
-      for (const Json& one : *value) add(one);
+      for (const OrderedJson& one : *value) add(one);
     }
     return all;
   }
 
  private:
-  const Json& json_;
+  const OrderedJson& json_;
   std::string_view where_;
 };
 
@@ -155,7 +155,7 @@ void refuse_variants(const LoraReader& reader) {
   if (reader.text("peft_type").value_or("") != "LORA")
     reader.fail("peft_type", "\"LORA\"; tandem has no other adapters");
   for (const char* key : kVariants) {
-    const Json* const value = reader.find(key);
+    const OrderedJson* const value = reader.find(key);
     if (value != nullptr && !is_unused(*value))
       reader.fail(key, "no such variant of LoRA; tandem computes plain LoRA and rsLoRA");
   }
@@ -164,30 +164,30 @@ void refuse_variants(const LoraReader& reader) {
 }
 
 bool is_gaussian(const LoraReader& reader) {
-  const Json* const value = reader.find("init_lora_weights");
+  const OrderedJson* const value = reader.find("init_lora_weights");
   if (value == nullptr || value->is_boolean()) return false;
   if (*value != "gaussian")
     reader.fail("init_lora_weights", "true or \"gaussian\"; other ways change the base model");
   return true;
 }
 
-Json list_or_null(const std::vector<std::string>& names) {
-  return names.empty() ? Json(nullptr) : Json(names);
+OrderedJson list_or_null(const std::vector<std::string>& names) {
+  return names.empty() ? OrderedJson(nullptr) : OrderedJson(names);
 }
 
-Json modules_or_null(const ModuleNames& modules) {
-  return modules.pattern.empty() ? list_or_null(modules.names) : Json(modules.pattern);
+OrderedJson modules_or_null(const ModuleNames& modules) {
+  return modules.pattern.empty() ? list_or_null(modules.names) : OrderedJson(modules.pattern);
 }
 
 template <class T>
-Json object_of(const std::vector<std::pair<std::string, T>>& pattern) {
-  Json object = Json::object();
+OrderedJson object_of(const std::vector<std::pair<std::string, T>>& pattern) {
+  OrderedJson object = OrderedJson::object();
   for (const auto& [name, value] : pattern) object[name] = value;
   return object;
 }
 
 // As Python writes it: a whole number without a fraction.
-Json number(double value) {
+OrderedJson number(double value) {
   if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<std::int64_t>(value);
   return value;
 }
@@ -212,7 +212,7 @@ ModuleNames ModuleNames::parse(const std::vector<std::string>& values) {
 }
 
 LoraConfig LoraConfig::parse(std::string_view text, std::string_view where) {
-  Json json;
+  OrderedJson json;
   try {
     json = parse_ordered_json(text);
   } catch (const nlohmann::json::exception& error) {
@@ -270,35 +270,36 @@ bool is_adapter_directory(const std::filesystem::path& directory) {
 }
 
 std::string adapter_config_json(const LoraConfig& config, const SavedLora& saved) {
-  Json json = {{"alpha_pattern", object_of(config.alpha_pattern)},
-               {"base_model_name_or_path", config.base_model_name_or_path},
-               {"bias", "none"},
-               {"ensure_weight_tying", false},
-               {"exclude_modules", modules_or_null(config.exclude_modules)},
-               {"fan_in_fan_out", saved.fan_in_fan_out},
-               {"inference_mode", true},
-               {"init_lora_weights", config.gaussian_init ? Json("gaussian") : Json(true)},
-               {"layers_pattern", list_or_null(config.layers_pattern)},
-               {"layers_to_transform", nullptr},
-               {"loftq_config", Json::object()},
-               {"lora_alpha", number(config.lora_alpha)},
-               {"lora_bias", false},
-               {"lora_dropout", config.lora_dropout},
-               {"megatron_core", "megatron.core"},
-               {"modules_to_save", list_or_null(saved.modules_to_save)},
-               {"peft_type", "LORA"},
-               {"peft_version", kPeftVersion},
-               {"qalora_group_size", 16},
-               {"r", config.r},
-               {"rank_pattern", object_of(config.rank_pattern)},
-               {"revision", config.revision ? Json(*config.revision) : Json(nullptr)},
-               {"target_modules", config.target_modules.pattern.empty()
-                                      ? Json(saved.target_modules)
-                                      : Json(config.target_modules.pattern)},
-               {"task_type", saved.task_type.empty() ? Json(nullptr) : Json(saved.task_type)},
-               {"use_dora", false},
-               {"use_qalora", false},
-               {"use_rslora", config.use_rslora}};
+  OrderedJson json = {
+      {"alpha_pattern", object_of(config.alpha_pattern)},
+      {"base_model_name_or_path", config.base_model_name_or_path},
+      {"bias", "none"},
+      {"ensure_weight_tying", false},
+      {"exclude_modules", modules_or_null(config.exclude_modules)},
+      {"fan_in_fan_out", saved.fan_in_fan_out},
+      {"inference_mode", true},
+      {"init_lora_weights", config.gaussian_init ? OrderedJson("gaussian") : OrderedJson(true)},
+      {"layers_pattern", list_or_null(config.layers_pattern)},
+      {"layers_to_transform", nullptr},
+      {"loftq_config", OrderedJson::object()},
+      {"lora_alpha", number(config.lora_alpha)},
+      {"lora_bias", false},
+      {"lora_dropout", config.lora_dropout},
+      {"megatron_core", "megatron.core"},
+      {"modules_to_save", list_or_null(saved.modules_to_save)},
+      {"peft_type", "LORA"},
+      {"peft_version", kPeftVersion},
+      {"qalora_group_size", 16},
+      {"r", config.r},
+      {"rank_pattern", object_of(config.rank_pattern)},
+      {"revision", config.revision ? OrderedJson(*config.revision) : OrderedJson(nullptr)},
+      {"target_modules", config.target_modules.pattern.empty()
+                             ? OrderedJson(saved.target_modules)
+                             : OrderedJson(config.target_modules.pattern)},
+      {"task_type", saved.task_type.empty() ? OrderedJson(nullptr) : OrderedJson(saved.task_type)},
+      {"use_dora", false},
+      {"use_qalora", false},
+      {"use_rslora", config.use_rslora}};
   for (const char* key : kAlwaysNull) json[key] = nullptr;
   if (!config.layers_to_transform.empty()) json["layers_to_transform"] = config.layers_to_transform;
   return python_json(json, {.indent = 2, .sort_keys = true});

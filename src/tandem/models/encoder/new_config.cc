@@ -14,7 +14,7 @@
 namespace tandem::models {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kTie = "tie_word_embeddings";
 
@@ -24,14 +24,14 @@ constexpr std::string_view kTie = "tie_word_embeddings";
 }
 
 template <class T>
-Json number(std::string_view key, std::string_view value, std::string_view expected) {
+OrderedJson number(std::string_view key, std::string_view value, std::string_view expected) {
   T parsed{};
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
   if (error != std::errc{} || end != value.data() + value.size()) wrong_value(key, value, expected);
   return parsed;
 }
 
-Json boolean(std::string_view key, std::string_view value) {
+OrderedJson boolean(std::string_view key, std::string_view value) {
   const std::string lower = ascii_lower(value);
   for (const std::string_view yes : {"true", "1", "y", "yes"})
     if (lower == yes) return true;
@@ -43,22 +43,24 @@ Json boolean(std::string_view key, std::string_view value) {
 struct ValueOf {
   std::string_view key, value;
 
-  Json operator()(std::size_t ModelConfig::*) const {
+  OrderedJson operator()(std::size_t ModelConfig::*) const {
     return number<std::uint64_t>(key, value, "a non-negative integer");
   }
-  Json operator()(std::int32_t ModelConfig::*) const {
+  OrderedJson operator()(std::int32_t ModelConfig::*) const {
     return number<std::int32_t>(key, value, "an integer");
   }
-  Json operator()(double ModelConfig::*) const { return number<double>(key, value, "a number"); }
-  Json operator()(std::optional<double> ModelConfig::*) const {
+  OrderedJson operator()(double ModelConfig::*) const {
     return number<double>(key, value, "a number");
   }
-  Json operator()(bool ModelConfig::*) const { return boolean(key, value); }
-  Json operator()(kernels::Activation ModelConfig::*) const { return std::string(value); }
-  Json operator()(ClassifierPooling ModelConfig::*) const { return std::string(value); }
+  OrderedJson operator()(std::optional<double> ModelConfig::*) const {
+    return number<double>(key, value, "a number");
+  }
+  OrderedJson operator()(bool ModelConfig::*) const { return boolean(key, value); }
+  OrderedJson operator()(kernels::Activation ModelConfig::*) const { return std::string(value); }
+  OrderedJson operator()(ClassifierPooling ModelConfig::*) const { return std::string(value); }
 };
 
-void override_key(const Family& family, std::string_view entry, Json& config) {
+void override_key(const Family& family, std::string_view entry, OrderedJson& config) {
   const std::size_t equals = entry.find('=');
   if (equals == std::string_view::npos) {
     raise<ConfigError>("--config_overrides: found '{}', expected KEY=VALUE,KEY=VALUE", entry);
@@ -92,7 +94,7 @@ std::string new_config_json(std::string_view model_type, std::string_view overri
                        fmt::join(names, ", "));
   }
   // A class may have another form without some of these.
-  Json json = Json::parse(family->written_defaults);
+  OrderedJson json = OrderedJson::parse(family->written_defaults);
   json["model_type"] = family->model_type;
   while (!overrides.empty()) {
     const std::size_t comma = std::min(overrides.find(','), overrides.size());
