@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Sentences per second: `tandem predict` against transformers' pipeline and onnxruntime, or the evaluation of `tandem run_glue` against the Trainer's, alternately on the same machine.
+"""Sentences per second: `tandem predict` against transformers' pipeline, onnxruntime and OpenVINO, or the evaluation of `tandem run_glue` against the Trainer's, alternately on the same machine.
 
     bench/compare_predict.py [--what predict|evaluate] [--model minilm|bert-base|bert-large] [--types f32] [--variants ...] [--tcmalloc FILE] [--iomp FILE] ...
 
-Run it with a Python that has torch, transformers, accelerate, onnx and onnxruntime. The model has the named size, random weights, two labels and the tokenizer of --tokenizer; the texts are
+Run it with a Python that has torch, transformers, accelerate, onnx, onnxruntime, openvino and nncf. The model has the named size, random weights, two labels and the tokenizer of --tokenizer; the texts are
 the first --count of a file with the columns `sentence` and `label`. Columns and rounds: as in rivals.py, whose environments bring the rival to its best.
 
 predict: from texts to labels with scores, twice: without the start of either side (tandem's is the time of a command with one text; a rival's ends when its model is loaded and has run
-once), and with it (the whole command; of a rival its imports, the reading of the model and one pass over the texts, not the export to ONNX). "rate" is the least favourable to tandem: its start counts, a
+once), and with it (the whole command; of a rival its imports, the reading of the model and one pass over the texts, not the export to ONNX or its quantization). "rate" is the least favourable to tandem: its start counts, a
 rival's does not. `pipeline` takes text by text, as it does by default; `batched` sorts the texts by length and takes --batch at a time; `onnxruntime` the same with the model exported, fused by
-onnxruntime's optimizer for BERT and the tokenizer of `tokenizers`. In bf16 tandem has --bf16 and the pipeline's model is bf16 throughout, its fastest form; onnxruntime has no such
-products on CPUs and stands in f32 and int8 only. In int8 each side quantizes the model itself: tandem's has ranges for each row, and --bf16 for the rest; onnxruntime's has ranges for each
-input (quantize_dynamic, weights per channel). Every score of a rival must be tandem's, in int8 but for the errors of both.
+onnxruntime's optimizer for BERT and the tokenizer of `tokenizers`; `openvino` the same with the model as it was exported. In bf16 tandem has --bf16 and the pipeline's model is bf16 throughout,
+its fastest form; OpenVINO has its hint for bf16; onnxruntime has no such products on CPUs and stands in f32 and int8 only. In int8 each side quantizes the model itself: tandem's has ranges for each
+row, and --bf16 for the rest; onnxruntime's has ranges for each input (quantize_dynamic, weights per channel); OpenVINO's has fixed ranges from 300 of the texts (nncf), and bf16 for the rest. Every score of a rival must be tandem's, in int8 but for the errors of both.
 
 evaluate: samples per second as both print them, batches of --batch, padded by the rival to the longest of a batch. In bf16 the Trainer has --bf16_full_eval, its fastest form. The accuracies
 must agree.
@@ -28,10 +28,13 @@ import sys
 import tempfile
 import time
 
+import onnx_rival
 import rivals
 
 LARGEST_DIFFERENCE = {"f32": 1e-3, "bf16": 0.1, "int8": 0.1}  # of a probability; a model that is bf16 throughout rounds every sum, one in int8 every operand
-VARIANTS = {"predict": ["pipeline", "batched", "onnxruntime"], "evaluate": ["trainer"]}
+VARIANTS = {"predict": ["pipeline", "batched", "onnxruntime", "openvino"], "evaluate": ["trainer"]}
+EXPORTED = ("onnxruntime", "openvino")
+CALIBRATION = 300  # texts
 SEQ = 128
 STARTS = ("with_start", "without_start")
 
@@ -98,12 +101,6 @@ def quantize_model(options):
 # --- the rivals ---
 
 
-def batches(texts, size):
-    """Indices of texts, of similar lengths together: the least padding."""
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    return [order[i : i + size] for i in range(0, len(order), size)]
-
-
 def pipeline_predict(options, texts):
     import torch
     import transformers
@@ -118,7 +115,7 @@ def pipeline_predict(options, texts):
     )
 
     def work():
-        parts = [[i] for i in range(len(texts))] if options.side == "pipeline" else batches(texts, options.batch)
+        parts = [[i] for i in range(len(texts))] if options.side == "pipeline" else onnx_rival.similar_lengths(texts, options.batch)
         scores = [0.0] * len(texts)
         for part in parts:
             for i, labels in zip(part, pipe([texts[i] for i in part], batch_size=len(part), truncation=True, max_length=SEQ)):
@@ -128,79 +125,89 @@ def pipeline_predict(options, texts):
     return work, [torch, transformers]
 
 
-def export(options, file):
-    """The model as onnxruntime runs it fastest: its attention, GELU and LayerNorm fused."""
-    import torch
-    from onnxruntime.transformers import optimizer
-    from transformers import BertForSequenceClassification
-
-    model = BertForSequenceClassification.from_pretrained(options.scratch / "model", attn_implementation="eager").eval()
-    names = ["input_ids", "attention_mask", "token_type_ids"]
-    sample = tuple(torch.ones((2, 16), dtype=torch.int64) for _ in names)
-    axes = {name: {0: "batch", 1: "tokens"} for name in names}
-    torch.onnx.export(model, sample, str(file), input_names=names, output_names=["logits"], dynamic_axes={**axes, "logits": {0: "batch"}}, dynamo=False)
-    shape = rivals.MODELS[options.model]
-    fused = optimizer.optimize_model(str(file), model_type="bert", num_heads=shape["num_attention_heads"], hidden_size=shape["hidden_size"], opt_level=1)
-    print("onnxruntime fused", fused.get_fused_operator_statistics(), file=sys.stderr)
-    fused.save_model_to_file(str(file))
-
-
-def quantize_export(options, file):
+def quantize_for_onnxruntime(options, file):
     """The fused model with int8 weights for each output channel."""
     from onnx import TensorProto
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     types = {"DefaultTensorType": TensorProto.FLOAT}  # of the results of fused operators
-    quantize_dynamic(str(options.scratch / "model.onnx"), str(file), weight_type=QuantType.QInt8, per_channel=True, extra_options=types)
+    fused = str(options.scratch / "model" / onnx_rival.FILE)
+    quantize_dynamic(fused, str(file), weight_type=QuantType.QInt8, per_channel=True, extra_options=types)
 
 
-def exported(options):
-    return options.scratch / ("int8.onnx" if options.types == "int8" else "model.onnx")
+def quantize_for_openvino(options, file):
+    """The model with int8 weights for each output channel, and ranges of activations from the first texts."""
+    import nncf
+    import openvino
+
+    texts = (options.scratch / "texts.txt").read_text(encoding="utf-8").split("\n")[:CALIBRATION]
+    tokenizer = onnx_rival.tokenizer_of(options.scratch / "model", SEQ)
+    model = openvino.Core().read_model(str(options.scratch / "model" / onnx_rival.PLAIN_FILE))
+    data = nncf.Dataset([onnx_rival.inputs_of(tokenizer, [text]) for text in texts])
+    openvino.save_model(nncf.quantize(model, data, model_type=nncf.ModelType.TRANSFORMER, subset_size=CALIBRATION), str(file))
+
+
+def file_of(options, variant):
+    """In the directory of the model."""
+    if options.types == "int8":
+        return f"{variant}.int8.{'onnx' if variant == 'onnxruntime' else 'xml'}"
+    return onnx_rival.FILE if variant == "onnxruntime" else onnx_rival.PLAIN_FILE
 
 
 EXPORTING = [0.0]  # seconds that belong to no start
 
 
 def export_once(options):
-    if exported(options).is_file():
+    if (options.scratch / "model" / file_of(options, options.side)).is_file():
         return
     begin = time.time()
-    words = ["--scratch", options.scratch, "--model", options.model, "--types", options.types]
+    words = ["--scratch", options.scratch, "--model", options.model, "--types", options.types, "--variants", options.side]
     subprocess.run([sys.executable, __file__, "--side", "export", *words], check=True, stdout=subprocess.DEVNULL)
     EXPORTING[0] = time.time() - begin
 
 
-def onnxruntime_predict(options, texts):
+def export(options):
+    """Writes the files that options.variants, one rival, reads."""
+    folder = options.scratch / "model"
+    if not (folder / onnx_rival.FILE).is_file():
+        shape = rivals.MODELS[options.model]
+        onnx_rival.export(folder, shape["num_attention_heads"], shape["hidden_size"], is_reranker=True)
+    if options.types == "int8":
+        quantize = quantize_for_onnxruntime if options.variants == "onnxruntime" else quantize_for_openvino
+        quantize(options, folder / file_of(options, options.variants))
+
+
+def exported_predict(options, texts):
     import numpy as np
-    import onnxruntime
     import tokenizers
 
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = options.threads
-    session = onnxruntime.InferenceSession(str(exported(options)), settings, providers=["CPUExecutionProvider"])
-    tokenizer = tokenizers.Tokenizer.from_file(str(options.scratch / "model/tokenizer.json"))
-    tokenizer.enable_truncation(SEQ)
-    tokenizer.enable_padding()
+    folder, file = options.scratch / "model", file_of(options, options.side)
+    if options.side == "onnxruntime":
+        import onnxruntime as library
+
+        model = onnx_rival.Model(folder, options.threads, SEQ, file)
+    else:
+        import openvino as library
+
+        model = onnx_rival.OpenVinoModel(folder, options.threads, SEQ, "f32" if options.types == "f32" else "bf16", file)
 
     def work():
         scores = [0.0] * len(texts)
-        for part in batches(texts, options.batch):
-            encoded = tokenizer.encode_batch([texts[i] for i in part])
-            fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
-            logits = session.run(["logits"], {name: np.array([getattr(e, field) for e in encoded], dtype=np.int64) for name, field in fields.items()})[0]
+        for part in onnx_rival.similar_lengths(texts, options.batch):
+            logits = model.batch([texts[i] for i in part])
             odds = np.exp(logits - logits.max(axis=1, keepdims=True))
             for i, score in zip(part, odds[:, 1] / odds.sum(axis=1)):
                 scores[i] = float(score)
         return scores
 
-    return work, [onnxruntime, tokenizers]
+    return work, [library, tokenizers]
 
 
 def predict_side(options):
     texts = (options.scratch / "texts.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    if options.side == "onnxruntime":
+    if options.side in EXPORTED:
         export_once(options)
-    work, modules = (onnxruntime_predict if options.side == "onnxruntime" else pipeline_predict)(options, texts)
+    work, modules = (exported_predict if options.side in EXPORTED else pipeline_predict)(options, texts)
     start = time.time() - float(os.environ["TANDEM_BENCH_BEGIN"]) - EXPORTING[0]
     work()
     begin = time.perf_counter()
@@ -213,7 +220,7 @@ def predict_side(options):
                 "rate": len(texts) / seconds,
                 "without_start": len(texts) / seconds,
                 "with_start": len(texts) / (start + seconds),
-                "versions": {module.__name__: module.__version__ for module in modules},
+                "versions": {module.__name__: module.__version__.split("-")[0] for module in modules},
             }
         )
     )
@@ -283,7 +290,7 @@ def tandem_predict(options, kind):
     output, seconds = timed_predict(options, kind, ["--file", options.scratch / "texts.txt"])
     _, start = timed_predict(options, kind, [rows_of(options)[0]["sentence"]])
     lines = [json.loads(line) for line in output.splitlines()]
-    second = json.loads((folder_of(options, kind) / "config.json").read_text())["id2label"]["1"]
+    second = json.loads((folder_of(options, kind) / "config.json").read_text()).get("id2label", {"1": "LABEL_1"})["1"]
     scores = [next(label["score"] for label in line["labels"] if label["label"] == second) for line in lines]
     (options.scratch / "tandem.json").write_text(json.dumps(scores))
     return {"rate": len(lines) / seconds, "with_start": len(lines) / seconds, "without_start": (len(lines) - 1) / (seconds - start), "versions": {}}
@@ -346,7 +353,7 @@ def rival(options, kind, variant, variables):
 def variants_of(options, kind):
     names = options.variants.split(",")
     if kind == "int8":
-        return [name for name in names if name == "onnxruntime"]
+        return [name for name in names if name in EXPORTED]
     return [name for name in names if name != "onnxruntime" or kind == "f32"]
 
 
@@ -409,11 +416,7 @@ def main():
     if options.side == "model":
         return make_model(options)
     if options.side == "export":
-        if not (options.scratch / "model.onnx").is_file():
-            export(options, options.scratch / "model.onnx")
-        if options.types == "int8":
-            quantize_export(options, exported(options))
-        return None
+        return export(options)
     if options.side:
         return trainer_side(options) if options.side == "trainer" else predict_side(options)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """Bi-encoders and rerankers in onnxruntime and OpenVINO at their best: attention, GELU and LayerNorm fused, pooling inside the graph, texts of similar length together.
 
 A directory `model` is exported once into `model/onnx.onnx`, and before onnxruntime's optimizer into `model/plain.onnx`, which OpenVINO reads and fuses itself; bench/compare_sentence_transformers.py,
-bench/compare_serve.py and bench/compare_latency.py run it.
+bench/compare_serve.py, bench/compare_latency.py and bench/compare_predict.py run it.
 """
 
 import pathlib
@@ -73,12 +73,12 @@ def inputs_of(tokenizer, texts):
 class Model:
     """Outputs of the exported model for texts, or for pairs of texts."""
 
-    def __init__(self, folder, threads, max_tokens):
+    def __init__(self, folder, threads, max_tokens, file=FILE):
         import onnxruntime
 
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = threads
-        self.session = onnxruntime.InferenceSession(str(pathlib.Path(folder) / FILE), settings, providers=["CPUExecutionProvider"])
+        self.session = onnxruntime.InferenceSession(str(pathlib.Path(folder) / file), settings, providers=["CPUExecutionProvider"])
         self.tokenizer = tokenizer_of(folder, max_tokens)
 
     def batch(self, texts):
@@ -95,13 +95,13 @@ class Model:
 
 
 class OpenVinoModel:
-    """The same in OpenVINO, for texts one at a time; kind: f32 or bf16."""
+    """The same in OpenVINO, a batch at a time; kind: f32 or bf16, of what the file does not have in int8."""
 
-    def __init__(self, folder, threads, max_tokens, kind):
+    def __init__(self, folder, threads, max_tokens, kind, file=PLAIN_FILE):
         import openvino
 
         settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": kind}
-        self.request = openvino.compile_model(str(pathlib.Path(folder) / PLAIN_FILE), "CPU", settings).create_infer_request()
+        self.request = openvino.compile_model(str(pathlib.Path(folder) / file), "CPU", settings).create_infer_request()
         self.tokenizer = tokenizer_of(folder, max_tokens)
 
     def batch(self, texts):
