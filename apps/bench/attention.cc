@@ -23,7 +23,7 @@ struct Heads {
   std::size_t count, dim;
 };
 constexpr Heads kHeads[] = {{12, 32}, {12, 64}, {16, 64}, {8, 128}};
-constexpr float kDropout = 0.1f;
+constexpr float kDropoutRate = 0.1f;
 
 template <class T>
 class Attention {
@@ -80,7 +80,7 @@ class Attention {
     const std::span<const T> want_grad(grad_qkv);
     const double largest = largest_magnitude(want_grad);
     const double out_bound =
-        rounding / (1 - static_cast<double>(kDropout)) + storage * largest_magnitude(want);
+        rounding / (1 - static_cast<double>(kDropoutRate)) + storage * largest_magnitude(want);
     const double grad_bound = rounding * 2 * std::max(1.0, largest) + storage * largest;
     return std::max({worst_error(got, want, out_bound),
                      worst_error<float>(saved, log_sum_exp, 4 * rounding + storage),
@@ -92,7 +92,7 @@ class Attention {
 
  private:
   static kernels::Dropout dropout() {
-    return {.p = kDropout, .seed = 1, .step = 2, .site = kernels::kAttentionSite};
+    return {.p = kDropoutRate, .seed = 1, .step = 2, .site = kernels::kAttentionSite};
   }
 
   struct One {  // a sequence as a batch of its own

@@ -17,6 +17,9 @@ namespace tandem::apps::bench {
 
 class Rounds;  // measure.h
 
+// The exit code of a bench whose results are wrong.
+inline constexpr int kExitBug = 70;
+
 struct Options {
   int threads = 0;      // 0: OMP_NUM_THREADS, else the available cores
   std::string kernels;  // empty: TANDEM_KERNELS

@@ -25,7 +25,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kExitBug = 70;
 constexpr std::size_t kVerified = 16;       // texts that are computed alone and together
 constexpr std::size_t kEnoughForP99 = 100;  // requests
 constexpr std::size_t kMostTexts = 1 << 20;

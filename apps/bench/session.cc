@@ -15,7 +15,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kExitBug = 70;
 constexpr std::size_t kStreamElements = std::size_t{1} << 24;  // 64 MiB per array
 
 int number_of_threads(const Options& options, const Environment& environment) {

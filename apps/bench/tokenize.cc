@@ -53,9 +53,9 @@ struct Tokens {
   std::size_t count = 0;
 };
 
-class Work {
+class Tokenizing {
  public:
-  Work(const text::Tokenizer& tokenizer, const std::vector<std::string>& texts)
+  Tokenizing(const text::Tokenizer& tokenizer, const std::vector<std::string>& texts)
       : tokenizer_(tokenizer), texts_(texts) {}
 
   void run(ThreadPool& threads) {
@@ -132,7 +132,7 @@ int run(const TokenizeOptions& options, const Environment& environment) {
   session.report().line(fmt::format("{}: {} texts", file, texts.size()));
 
   ThreadPool one(1);
-  Work work(tokenizer, texts);
+  Tokenizing work(tokenizer, texts);
   const Tokens tokens = work.tokens(one);
   if (work.tokens(session.threads()).of_text != tokens.of_text) {
     session.found_wrong("the tokens depend on the number of threads");
