@@ -260,7 +260,7 @@ struct Vec {
     a.w.fill(x);
     return a;
   }
-  [[gnu::noinline]] static Words iota() {
+  [[gnu::noinline]] static Words word_order() {
     Words a;
     for (std::size_t i = 0; i < kLanes; ++i) a.w[i] = static_cast<std::uint32_t>(i);
     return a;

@@ -29,6 +29,7 @@
 // for one head:
 //   Input, Unit      the units (gemm_units.h) that read the tensors and that are multiplied
 //   kBlock, kMr, kNr, kDepth
+//   row_width()      the distance between rows of scores of so many keys; both are multiples of kNr
 //   multiply()       C[rows, columns] = A B; A has rows [depth], B panels [columns /
 //                    kNr][b_depth][kNr], of which the first `depth` units are read. Columns beyond
 //                    the used ones may be written
@@ -84,6 +85,7 @@ struct Attention {
   static constexpr float kLog2E = std::numbers::log2e_v<float>;
   static_assert(kBlock % kMr == 0 && kBlock % (kReduced * kDepth) == 0);
   static_assert(kNr % (kReduced * kDepth) == 0);  // so rows of P and dS are padded enough
+  static_assert(kNr % Pair::kLanes == 0);
 
   static constexpr std::size_t round_up(std::size_t n, std::size_t granule) {
     return (n + granule - 1) / granule * granule;
@@ -248,6 +250,9 @@ struct Attention {
     return V::largest(largest);
   }
 
+  // Whether a row of scores, or of P or dS, has room for whole pairs of vectors from `start` on.
+  static bool has_room(std::size_t start) { return start % Pair::kLanes == 0; }
+
   // The scores are not scaled yet, so neither is the bias that is added to them.
   static void add_bias(const AttentionHead<T>& h, const float* bias, std::size_t count,
                        float* scores) {
@@ -307,8 +312,8 @@ struct Attention {
     const Pair scales = Pair::set1(scale2);
     Row total = Row::zero();
     for_each_kept_pair<V>(
-        *h.masks, static_cast<std::uint32_t>(row), keys.begin + at_row.start,
-        count, [&](auto at, const auto& kept) __attribute__((always_inline)) {
+        *h.masks, static_cast<std::uint32_t>(row), keys.begin + at_row.start, count,
+        has_room(at_row.start), [&](auto at, const auto& kept) __attribute__((always_inline)) {
           const Pair p = at.keep(exp2(Pair::fma(at.load(from), scales, shift)));
           total = add(total, p);
           Inner::store_kept(at, kept, p, to);
@@ -476,12 +481,13 @@ struct Attention {
     const Pair factor = Pair::set1(h.masks->scale);
     const Pair offset = Pair::set1(-delta);
     for_each_kept_pair<V>(
-        *h.masks, static_cast<std::uint32_t>(row), keys.begin + start,
-        at_row.end - start, [&](auto at, const auto& kept) __attribute__((always_inline)) {
-          const Pair p = exp2(Pair::fma(at.load(p_from), scales, shift));
+        *h.masks, static_cast<std::uint32_t>(row), keys.begin + start, at_row.end - start,
+        kSums != Sums::kByDistance && has_room(start),
+        [&](auto at, const auto& kept) __attribute__((always_inline)) {
+          const Pair p = at.keep(exp2(Pair::fma(at.load(p_from), scales, shift)));
           const Pair grad_p = at.load(grad_from).zero_unless(kept);
           Inner::store_kept(at, kept, p, p_to);
-          const Pair grad_score = p * Pair::fma(factor, grad_p, offset);
+          const Pair grad_score = at.keep(p * Pair::fma(factor, grad_p, offset));
           if constexpr (kSums == Sums::kByDistance)
             at.store(at.load(other_to) + grad_score, other_to);
           if constexpr (kSums == Sums::kRows) at.store(grad_score, other_to);

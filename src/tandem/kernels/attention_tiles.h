@@ -30,6 +30,7 @@ class TileProducts {
   static constexpr std::size_t kNr = kTileBlock;
   static constexpr std::size_t kDepth = kTileUnits;
 
+  static constexpr std::size_t row_width(std::size_t keys) { return keys; }
   void multiply(std::size_t rows, Extent extent, std::size_t depth, const GemmUnit* a,
                 std::size_t a_stride, const GemmUnit* b, std::size_t b_depth, float* c) {
     const std::size_t columns = extent.padded;

@@ -23,6 +23,13 @@ class VectorProducts {
   static constexpr std::size_t kDepth = 1;
   static_assert(kNr % kMr == 0);
 
+  // Rows a multiple of 512 bytes apart lie in few sets of the L1 cache, which have no room for one
+  // column of a block of P or dS.
+  static constexpr std::size_t row_width(std::size_t keys) {
+    constexpr std::size_t kSameSets = 512 / sizeof(float);
+    return keys % kSameSets == 0 ? keys + kNr : keys;
+  }
+
   static void multiply(std::size_t rows, Extent columns, std::size_t depth, const GemmUnit* a,
                        std::size_t a_stride, const GemmUnit* b, std::size_t b_depth, float* c) {
     product<false>(rows, columns, depth, a, a_stride, b, b_depth, c, false);

@@ -24,8 +24,11 @@ struct AttentionWindow {
     return h.window.after == kAllKeys ? h.keys : at_most(h.keys, row + h.window.after + 1);
   }
 
+  // The distance between rows of `n` scores.
+  static constexpr std::size_t row_width(std::size_t n) { return Products::row_width(padded(n)); }
+
   // The keys [begin, end) that the queries of a block reach. Their panels are whole: `begin` and
-  // `width`, the length of a row of scores, are multiples of kNr.
+  // `width`, the distance between rows of scores, are multiples of kNr.
   struct Keys {
     std::size_t begin, end, width;
   };
@@ -33,13 +36,13 @@ struct AttentionWindow {
   static Keys keys_of_block(const Head& h, std::size_t first, std::size_t rows) {
     const std::size_t begin = (first - at_most(first, h.window.before)) / kNr * kNr;
     const std::size_t end = end_of(h, first + rows - 1);
-    return end <= begin ? Keys{begin, begin, 0} : Keys{begin, end, padded(end - begin)};
+    return end <= begin ? Keys{begin, begin, 0} : Keys{begin, end, row_width(end - begin)};
   }
   // The width of the widest block.
   static std::size_t widest(std::size_t num_keys, const Window& window) {
-    const std::size_t all = padded(num_keys);
+    const std::size_t all = row_width(num_keys);
     if (window.before == kAllKeys || window.after == kAllKeys) return all;
-    return at_most(all, padded(kBlock + window.before + window.after) + kNr);
+    return at_most(all, row_width(kBlock + window.before + window.after + kNr));
   }
 
   // The columns [begin, end) of a row's window in its row of scores. `start` is begin or the column

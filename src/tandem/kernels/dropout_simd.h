@@ -18,7 +18,8 @@ class KeptColumns {
   [[gnu::always_inline]] KeptColumns(const DropoutMask& mask, std::uint32_t row, std::size_t first)
       : key1_(V::words(mask.key1)), threshold_(mask.threshold) {
     const std::uint32_t pair = (row << 15) + static_cast<std::uint32_t>(first / 2);
-    counter_ = V::add(V::words(pair * kStep + mask.key0), V::multiply(V::iota(), V::words(kStep)));
+    counter_ =
+        V::add(V::words(pair * kStep + mask.key0), V::multiply(V::word_order(), V::words(kStep)));
   }
 
   // The decisions about the next two vectors.
@@ -39,20 +40,36 @@ class KeptColumns {
   std::uint32_t threshold_;
 };
 
-// body(place, kept) for `count` columns of a row of a dropout mask, from column `first` on, which
-// is even. Places count from 0 and have two vectors of V; zero_unless(kept) drops elements of one.
+// loop(body(place)) with body(place, kept) for the columns of a row of a dropout mask, from column
+// `first` on, which is even. Places have two vectors of V; zero_unless(kept) drops elements of one.
+template <class V, class Loop, class Body>
+[[gnu::always_inline]] inline void draw_along(const DropoutMask& mask, std::uint32_t row,
+                                              std::size_t first, Loop loop, Body body) {
+  if (mask.threshold == 0)
+    return loop([&](auto at) __attribute__((always_inline)) { body(at, AllKept{}); });
+  KeptColumns<V> columns(mask, row, first);
+  loop([&](auto at) __attribute__((always_inline)) { body(at, columns.draw()); });
+}
+
+// body(place, kept) for `count` columns. Places count from 0.
+template <class V, class Body>
+[[gnu::always_inline]] inline void for_each_kept_pair(const DropoutMask& mask, std::uint32_t row,
+                                                      std::size_t count, Body body) {
+  draw_along<V>(
+      mask, row,
+      0, [&](auto f) __attribute__((always_inline)) { for_each_vector<Twice<V>>(count, f); }, body);
+}
+
+// The same from column `first` on. has_room: the last place may be Padded.
 template <class V, class Body>
 [[gnu::always_inline]] inline void for_each_kept_pair(const DropoutMask& mask, std::uint32_t row,
                                                       std::size_t first, std::size_t count,
-                                                      Body body) {
-  if (mask.threshold == 0) {
-    for_each_vector<Twice<V>>(
-        count, [&](auto at) __attribute__((always_inline)) { body(at, AllKept{}); });
-    return;
-  }
-  KeptColumns<V> columns(mask, row, first);
-  for_each_vector<Twice<V>>(
-      count, [&](auto at) __attribute__((always_inline)) { body(at, columns.draw()); });
+                                                      bool has_room, Body body) {
+  draw_along<V>(
+      mask, row, first,
+      [&](auto f)
+          __attribute__((always_inline)) { for_each_padded_vector<Twice<V>>(count, has_room, f); },
+      body);
 }
 
 // body(place, half) for the places of a pair.
@@ -76,13 +93,13 @@ template <class V, class Body>
   if constexpr (requires { typename V::Half; }) {
     const V scale = V::set1(mask.scale);
     for_each_kept_pair<typename V::Half>(
-        mask, row, 0, count, [&](auto at, const auto& kept) __attribute__((always_inline)) {
+        mask, row, count, [&](auto at, const auto& kept) __attribute__((always_inline)) {
           body(at, scale.zero_unless(kept));
         });
   } else {
     const Twice<V> scale = Twice<V>::set1(mask.scale);
     for_each_kept_pair<V>(
-        mask, row, 0, count, [&](auto at, const auto& kept) __attribute__((always_inline)) {
+        mask, row, count, [&](auto at, const auto& kept) __attribute__((always_inline)) {
           for_each_half(at, scale.zero_unless(kept), body);
         });
   }

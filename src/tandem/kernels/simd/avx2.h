@@ -139,7 +139,8 @@ struct Vec {
 
   // --- 32-bit integers, for the dropout generator and tests of bits ---
   TANDEM_SIMD Words words(std::uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
-  TANDEM_SIMD Words iota() { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
+  // The lanes of the next 8 words of a row, as kept() takes them.
+  TANDEM_SIMD Words word_order() { return _mm256_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7); }
   TANDEM_SIMD Words add(Words a, Words b) { return _mm256_add_epi32(a, b); }
   TANDEM_SIMD Words multiply(Words a, Words b) { return _mm256_mullo_epi32(a, b); }
   TANDEM_SIMD Words exclusive_or(Words a, Words b) { return _mm256_xor_si256(a, b); }
@@ -150,15 +151,15 @@ struct Vec {
     return _mm256_srli_epi32(a, kBits);
   }
   // Each word decides two neighbouring elements, the low half first: which of 2 x 8 elements, in
-  // order, are kept (all ones).
+  // order, are kept (all ones). Unpacking stays within the halves of a vector, hence word_order().
   struct Kept {
     __m256 first, second;
   };
   TANDEM_SIMD Kept kept(Words word, std::uint32_t threshold) {
     const __m256i limit = _mm256_set1_epi16(static_cast<short>(threshold));
     const __m256i keep = _mm256_cmpeq_epi16(_mm256_max_epu16(word, limit), word);
-    return {_mm256_castsi256_ps(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(keep))),
-            _mm256_castsi256_ps(_mm256_cvtepi16_epi32(_mm256_extracti128_si256(keep, 1)))};
+    return {_mm256_castsi256_ps(_mm256_unpacklo_epi16(keep, keep)),
+            _mm256_castsi256_ps(_mm256_unpackhi_epi16(keep, keep))};
   }
   // The kept ones of the first or second 8 elements; zeros for the others.
   TANDEM_SIMD Vec keep_first(Kept kept, Vec a) { return {_mm256_and_ps(kept.first, a.v)}; }
@@ -195,7 +196,8 @@ struct Vec {
     return _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0x80000000u)));
   }
   TANDEM_SIMD __m256i first(std::size_t n) {
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), iota());
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
   TANDEM_SIMD Vec power_of_two(__m256i n) {
     return {

@@ -134,7 +134,8 @@ struct Vec {
 
   // --- 32-bit integers, for the dropout generator and tests of bits ---
   TANDEM_SIMD Words words(std::uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
-  TANDEM_SIMD Words iota() {
+  // The lanes of the next 16 words of a row, as kept() takes them.
+  TANDEM_SIMD Words word_order() {
     return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   }
   TANDEM_SIMD Words add(Words a, Words b) { return _mm512_add_epi32(a, b); }

@@ -45,6 +45,25 @@ struct Ragged {
   }
 };
 
+// The last one of arrays with room for a whole vector: lanes at and beyond `count` load as anything
+// that lies there, and are stored. Partial stores take many operations without AVX-512.
+template <class V>
+struct Padded {
+  std::size_t index;
+  std::size_t count;
+  template <class T>
+  [[gnu::always_inline]] V load(const T* p) const {
+    return V::load(p + index);
+  }
+  template <class X, class T>
+  [[gnu::always_inline]] void store(X x, T* p) const {
+    X::store(x, p + index);
+  }
+  [[gnu::always_inline]] V keep(V x) const {
+    return V::select(V::lanes_below(count), x, V::zero());
+  }
+};
+
 // Asks for what a loop will read, or write, some hundred instructions later. A loop with much
 // arithmetic fills the window in which a processor looks ahead by itself, and would wait for each
 // line. Harmless beyond the end of an array.
@@ -69,6 +88,20 @@ template <class V, class Body>
 template <class V, class Body>
 [[gnu::always_inline]] inline void for_each_vector(std::size_t count, Body body) {
   for_each_vector<V>(0, count, body);
+}
+
+// The same for arrays that may have room for whole vectors only.
+template <class V, class Body>
+[[gnu::always_inline]] inline void for_each_padded_vector(std::size_t count, bool has_room,
+                                                          Body body) {
+  std::size_t i = 0;
+  for (; i + V::kLanes <= count; i += V::kLanes) body(Whole<V>{i});
+  if (i == count) return;
+  if (has_room) {
+    body(Padded<V>{i, count - i});
+  } else {
+    body(Ragged<V>{i, count - i});
+  }
 }
 
 }  // namespace tandem::kernels::simd
