@@ -325,6 +325,14 @@ struct Vec {
     a.w.fill(bits);
     return a;
   }
+  [[gnu::noinline]] static Words low_half(Words pairs) {
+    for (std::uint32_t& word : pairs.w) word <<= 16;
+    return pairs;
+  }
+  [[gnu::noinline]] static Words high_half(Words pairs) {
+    for (std::uint32_t& word : pairs.w) word &= 0xFFFF0000u;
+    return pairs;
+  }
   [[gnu::noinline]] static Words as_words(const Vec& a) { return std::bit_cast<Words>(a.v); }
   [[gnu::noinline]] static Vec from_words(const Words& a) {
     return {std::bit_cast<std::array<float, kLanes>>(a.w)};

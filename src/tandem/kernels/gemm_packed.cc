@@ -46,20 +46,23 @@ PackedPlan plan_of(const PackedGemmOf<T>& kernel, const GemmTiles& tiles, std::s
 template <class T>
 class Product {
  public:
+  // kept: the panels of B are, or will be, those of a PackedWeight.
   Product(const PackedGemmOf<T>& kernel, const GemmTiles& tiles, const GemmOperand<T>& a,
-          const GemmOperand<T>& b, std::size_t m, std::size_t n, std::size_t k)
+          const GemmOperand<T>& b, std::size_t m, std::size_t n, std::size_t k, bool kept)
       : kernel_(kernel),
         a_(a),
         b_(b),
         m_(m),
         n_(n),
         k_(k),
+        kept_(kept),
         plan_(plan_of(kernel, tiles, m, n, k, a.reduction_is_row)) {
     slice_units_ = plan_.slice / kernel.reduced_per_unit;
     a_units_ = a_in_panels() ? plan_.tile_rows / kernel.mr * panel_stride()
                              : plan_.tile_rows * row_stride();
     b_units_ = plan_.b_packed_ahead ? 0 : plan_.tile_columns * slice_units_;
     buffers_ = a_in_panels() || !plan_.b_packed_ahead ? 2 : 1;
+    widened_units_ = kept && widens() ? slice_units_ * kernel.nr : 0;
   }
 
   std::size_t tiles() const { return plan_.row_tiles * plan_.column_tiles; }
@@ -70,10 +73,11 @@ class Product {
   }
   // to: [ahead_units()].
   void pack_ahead(const Context& ctx, GemmUnit* to) const {
+    const auto pack = kept_ ? kernel_.pack_kept : kernel_.pack_b;
     ctx.threads.parallel_for(num_chunks(n_, kernel_.nr), [&](std::size_t panel, int) {
       const std::size_t column = panel * kernel_.nr;
-      kernel_.pack_b(b_, column, std::min(kernel_.nr, n_ - column), 0, k_, ahead_stride(),
-                     to + panel * ahead_stride());
+      pack(b_, column, std::min(kernel_.nr, n_ - column), 0, k_, ahead_stride(),
+           to + panel * ahead_stride());
     });
   }
   // Before compute(): what pack_ahead() made.
@@ -98,8 +102,8 @@ class Product {
     tile.ld = plan_.tile_columns;
     const std::size_t tile_units = plan_.tile_rows * plan_.tile_columns;
     const std::size_t staged_units = a_units_ + b_units_;
-    GemmUnit* memory =
-        ctx.scratch.of_thread<GemmUnit>(thread, tile_units + buffers_ * staged_units).data();
+    const std::size_t all_staged = tile_units + buffers_ * staged_units;
+    GemmUnit* memory = ctx.scratch.of_thread<GemmUnit>(thread, all_staged + widened_units_).data();
     auto* sums = reinterpret_cast<float*>(memory);
     tile.sums = sums;
     const auto slice_at = [&](std::size_t number) {
@@ -118,6 +122,7 @@ class Product {
                         .tile = sums,
                         .ld = tile.ld,
                         .accumulate = index > 0,
+                        .widened = widened_units_ == 0 ? nullptr : memory + all_staged,
                         .b_once = plan_.row_tiles == 1 && plan_.b_packed_ahead};
       if (index + 1 < plan_.slices) {
         next = slice_at(index + 1);
@@ -199,9 +204,10 @@ class Product {
 
   GemmBlockB block_b(const Tile& tile, const Slice& slice) const {
     if (!plan_.b_packed_ahead) return {.data = slice.staged_b, .panel_stride = b_panel_stride()};
-    const std::size_t unit = slice.begin / kernel_.reduced_per_unit;
+    const std::size_t unit = slice.begin / ahead_per_unit();
     return {.data = ahead_ + tile.column / kernel_.nr * ahead_stride() + unit * kernel_.nr,
-            .panel_stride = ahead_stride()};
+            .panel_stride = ahead_stride(),
+            .kept = kept_};
   }
   template <class Out>
   GemmLines lines_of(const Out* c, std::size_t rows, std::size_t columns) const {
@@ -212,27 +218,35 @@ class Product {
             .rows = rows,
             .lines = (into_line + columns * sizeof(Out) + kLine - 1) / kLine};
   }
-  std::size_t ahead_stride() const { return plan_.slices * slice_units_ * kernel_.nr; }
+  bool widens() const { return kernel_.kept_per_unit != kernel_.reduced_per_unit; }
+  std::size_t ahead_per_unit() const {
+    return kept_ ? kernel_.kept_per_unit : kernel_.reduced_per_unit;
+  }
+  std::size_t ahead_stride() const {
+    return plan_.slices * plan_.slice / ahead_per_unit() * kernel_.nr;
+  }
   std::size_t b_panel_stride() const { return slice_units_ * kernel_.nr; }
 
   const PackedGemmOf<T>& kernel_;
   const GemmOperand<T>& a_;
   const GemmOperand<T>& b_;
   std::size_t m_, n_, k_;
+  bool kept_;
   PackedPlan plan_;
   std::size_t slice_units_ = 0;
   std::size_t a_units_ = 0;
   std::size_t b_units_ = 0;
   std::size_t buffers_ = 1;  // staged operands: 2 if one is packed while the other is multiplied
+  std::size_t widened_units_ = 0;
   const GemmUnit* ahead_ = nullptr;
 };
 
 template <class T>
 Product<T> product_of(const KernelSet& kernels, const GemmOperand<T>& a, const GemmOperand<T>& b,
-                      std::size_t m, std::size_t n, std::size_t k) {
+                      std::size_t m, std::size_t n, std::size_t k, bool kept) {
   const GemmTiles& tiles =
       std::is_same_v<T, float> ? kernels.gemm_tiles_f32 : kernels.gemm_tiles_bf16;
-  return Product<T>(*of<T>(*kernels.gemm->packed), tiles, a, b, m, n, k);
+  return Product<T>(*of<T>(*kernels.gemm->packed), tiles, a, b, m, n, k, kept);
 }
 
 // B in panels, where it is to be packed ahead: given, or made now.
@@ -251,7 +265,8 @@ template <class T, class Out>
 void multiply(const Context& ctx, const Gemm<T, Out>& gemm) {
   if (gemm.m == 0 || gemm.n == 0) return;
   const PackedGemmOf<T>& kernel = *of<T>(*ctx.kernels.gemm->packed);
-  Product<T> product = product_of(ctx.kernels, gemm.a, gemm.b, gemm.m, gemm.n, gemm.k);
+  Product<T> product = product_of(ctx.kernels, gemm.a, gemm.b, gemm.m, gemm.n, gemm.k,
+                                  /*kept=*/gemm.b_panels != nullptr);
   bring_b(ctx, gemm, product);
   ctx.threads.parallel_for(product.tiles(), [&](std::size_t index, int thread) {
     const auto tile = product.compute(ctx, index, thread, gemm.c);
@@ -275,7 +290,7 @@ Buffer pack_panels(const Context& ctx, std::size_t n, std::size_t k, const T* we
   }
   const GemmOperand<T> a{.data = nullptr, .ld = k, .reduction_is_row = true};
   const GemmOperand<T> b{.data = weight, .ld = k, .reduction_is_row = true};
-  const Product<T> product = product_of(ctx.kernels, a, b, 1, n, k);
+  const Product<T> product = product_of(ctx.kernels, a, b, 1, n, k, /*kept=*/true);
   Buffer panels(product.ahead_units() * sizeof(GemmUnit));
   if (panels.size() > 0) product.pack_ahead(ctx, panels.as<GemmUnit>().data());
   return panels;

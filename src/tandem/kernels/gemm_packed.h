@@ -37,6 +37,7 @@ struct GemmBlockA {
 struct GemmBlockB {
   const GemmUnit* data = nullptr;
   std::size_t panel_stride = 0;  // units between panels
+  bool kept = false;             // packed by pack_kept
 };
 
 // An operand's slice that is to be packed: elements [reduced, reduced + count) of rows or columns
@@ -67,6 +68,8 @@ struct GemmSlice {
   float* tile = nullptr;
   std::size_t ld = 0;
   bool accumulate = false;
+  // With a kept B whose units are pairs: room for a panel of `units` units.
+  GemmUnit* widened = nullptr;
   // The next slice of A and B, or null. A kernel may pack some of it, from the front of the
   // reduction, while it multiplies, and takes off what it has done.
   GemmPacking<T>* next_a = nullptr;
@@ -84,6 +87,7 @@ template <class T>
 struct PackedGemmOf {
   std::size_t mr = 0, nr = 0;
   std::size_t reduced_per_unit = 0;
+  std::size_t kept_per_unit = 0;  // of pack_kept: reduced_per_unit or twice as many
   std::size_t slice_granule = 1;  // slices begin at multiples of this many units
   GemmBlocks blocks_b_ahead;      // when B is packed once, before all tiles
   GemmBlocks blocks_b_staged;     // when every tile packs its part of B
@@ -95,6 +99,10 @@ struct PackedGemmOf {
                  std::size_t reduced, std::size_t count, std::size_t panel_stride, GemmUnit* to);
   void (*pack_b)(const GemmOperand<T>&, std::size_t outer, std::size_t outer_count,
                  std::size_t reduced, std::size_t count, std::size_t panel_stride, GemmUnit* to);
+  // As pack_b, for weights that are kept packed: bf16 that the product widens stays in pairs. Few
+  // rows wait for the panels' bytes.
+  void (*pack_kept)(const GemmOperand<T>&, std::size_t outer, std::size_t outer_count,
+                    std::size_t reduced, std::size_t count, std::size_t panel_stride, GemmUnit* to);
   void (*multiply)(const GemmSlice<T>&);
   // c[rows, columns] = (c +) tile + bias.
   void (*store_f32)(std::size_t rows, std::size_t columns, const float* tile, std::size_t ld_tile,

@@ -24,15 +24,23 @@ struct Nothing {};
 
 inline constexpr std::size_t kUnitsPerStep = 8;  // of the work between them
 
+// Units of A for one of B, which is packed as `Packed`: two f32 for a pair of bf16.
+template <class Unit, class Packed>
+constexpr std::size_t kUnitsOfB = Packed::kReduced / Unit::kReduced;
+
 // c[kMr, kNv * lanes] = or += A B over `units`.
 //   rows:   a + r a_stride + u,   panels: a + u a_stride + r;   b + u b_stride + column.
+// Packed: how B is packed. If as pairs of bf16, `widened` gets it as other rows can read it; or it
+// is null.
 // `between` does a step of other work every kUnitsPerStep units. Its loads and stores overlap with
 // the multiplications, which wait for nothing but each other.
-template <class Unit, int kMr, int kNv, bool kPanels, class Between = Nothing>
+template <class Unit, int kMr, int kNv, bool kPanels, class Packed = Unit, class Between = Nothing,
+          class Widened = std::nullptr_t>
 [[gnu::always_inline]] inline void micro_kernel(std::size_t units, const GemmUnit* a,
                                                 std::size_t a_stride, const GemmUnit* b,
                                                 std::size_t b_stride, float* c, std::size_t ldc,
-                                                bool accumulate, Between&& between = {}) {
+                                                bool accumulate, Between&& between = {},
+                                                Widened widened = nullptr) {
   using V = typename Unit::V;
   constexpr std::size_t kLanes = V::kLanes;
   V sum[kMr][kNv];
@@ -41,27 +49,43 @@ template <class Unit, int kMr, int kNv, bool kPanels, class Between = Nothing>
       sum[r][v] = accumulate ? V::load(c + r * ldc + v * kLanes) : V::zero();
     });
   });
-  const auto multiply_unit = [&]() __attribute__((always_inline)) {
+  constexpr std::size_t kPerB = kUnitsOfB<Unit, Packed>;
+  constexpr bool kWidens = !std::is_same_v<Widened, std::nullptr_t>;
+  static_assert(kPerB == 1 ? !kWidens : !kPanels);
+  // Unit `half` of those of one unit of B.
+  const auto multiply_unit = [&](auto half) __attribute__((always_inline)) {
     typename V::Words panel[kNv];
-    unroll<kNv>([&](auto v)
-                    __attribute__((always_inline)) { panel[v] = V::load_words(b + v * kLanes); });
+    unroll<kNv>([&](auto v) __attribute__((always_inline)) {
+      panel[v] = V::load_words(b + v * kLanes);
+      if constexpr (kPerB > 1) {
+        panel[v] = half == 0 ? V::low_half(panel[v]) : V::high_half(panel[v]);
+        if constexpr (kWidens) V::store_words(panel[v], widened + half * b_stride + v * kLanes);
+      }
+    });
     unroll<kMr>([&](auto r) __attribute__((always_inline)) {
-      const typename V::Words x = Unit::broadcast(kPanels ? a + r : a + r * a_stride);
+      const typename V::Words x = Unit::broadcast(kPanels ? a + r : a + r * a_stride + half);
       unroll<kNv>([&](auto v) __attribute__((always_inline)) {
         sum[r][v] = Unit::multiply_add(x, panel[v], sum[r][v]);
       });
     });
-    a += kPanels ? a_stride : 1;
+  };
+  const auto multiply_units = [&]() __attribute__((always_inline)) {
+    unroll<kPerB>([&](auto half) __attribute__((always_inline)) { multiply_unit(half); });
+    a += kPanels ? a_stride : kPerB;
     b += b_stride;
+    if constexpr (kWidens) widened += kPerB * b_stride;
   };
   std::size_t u = 0;
   if constexpr (!std::is_same_v<Between, Nothing>) {
     for (; u + kUnitsPerStep <= units; u += kUnitsPerStep) {
       between.step();
-      for (std::size_t i = 0; i < kUnitsPerStep; ++i) multiply_unit();
+      for (std::size_t i = 0; i < kUnitsPerStep; i += kPerB) multiply_units();
     }
   }
-  for (; u < units; ++u) multiply_unit();
+  for (; u + kPerB <= units; u += kPerB) multiply_units();
+  if constexpr (kPerB > 1) {
+    if (u < units) multiply_unit(std::integral_constant<int, 0>{});
+  }
   unroll<kMr>([&](auto r) __attribute__((always_inline)) {
     unroll<kNv>([&](auto v) __attribute__((always_inline)) {
       V::store(sum[r][v], c + r * ldc + v * kLanes);
@@ -147,40 +171,73 @@ struct NextSlice {
   }
 };
 
-// All rows of A times the first kVectors vectors of B's panel at `column`, which stays in the L1
-// cache.
-template <class Unit, int kMr, int kNv, int kVectors, bool kPanels>
+// Groups of rows of A times the first kVectors vectors of B's panel at `column`.
+template <class Unit, class Packed, int kVectors, std::size_t kNr>
+class PanelProduct {
+ public:
+  [[gnu::always_inline]] PanelProduct(const GemmSlice<typename Unit::T>& slice, std::size_t column)
+      : slice_(slice),
+        panel_(slice.b.data + column / kNr * slice.b.panel_stride),
+        tile_(slice.tile + column) {}
+
+  const GemmUnit* panel() const { return panel_; }
+
+  // The first rows come first. They widen a panel of pairs, for the others if there are any.
+  template <class Count, class Between>
+  [[gnu::always_inline]] void multiply(std::size_t row, Count count, Between&& between) const {
+    if constexpr (kUnitsOfB<Unit, Packed> == 1) {
+      multiply_by<Unit>(panel_, row, count, between);
+    } else if (row > 0) {
+      multiply_by<Unit>(slice_.widened, row, count, between);
+    } else if (static_cast<std::size_t>(count) < slice_.rows) {
+      multiply_by<Packed>(panel_, row, count, between, slice_.widened);
+    } else {
+      multiply_by<Packed>(panel_, row, count, between);
+    }
+  }
+
+ private:
+  template <class As, class Count, class Between, class... Widened>
+  [[gnu::always_inline]] void multiply_by(const GemmUnit* b, std::size_t row, Count count,
+                                          Between&& between, Widened... widened) const {
+    micro_kernel<Unit, count, kVectors, false, As>(
+        slice_.units, slice_.a.data + row * slice_.a.stride, slice_.a.stride, b, kNr,
+        tile_ + row * slice_.ld, slice_.ld, slice_.accumulate, between, widened...);
+  }
+
+  const GemmSlice<typename Unit::T>& slice_;
+  const GemmUnit* const panel_;
+  float* const tile_;
+};
+
+// All rows of A times such a panel, which stays in the L1 cache.
+template <class Unit, class Packed, int kMr, int kNv, int kVectors, bool kPanels>
 void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column,
                     NextSlice<Unit, kMr, kNv * Unit::V::kLanes>& next_slice,
                     FetchForWriting& to_write) {
   constexpr std::size_t kNr = kNv * Unit::V::kLanes;
-  const GemmUnit* panel = slice.b.data + column / kNr * slice.b.panel_stride;
-  const auto multiply_rows = [&](std::size_t row, auto count, auto&& between)
-      __attribute__((always_inline)) {
-    micro_kernel<Unit, count, kVectors, false>(
-        slice.units, slice.a.data + row * slice.a.stride, slice.a.stride, panel, kNr,
-        slice.tile + row * slice.ld + column, slice.ld, slice.accumulate, between);
-  };
+  const PanelProduct<Unit, Packed, kVectors, kNr> product(slice, column);
   const auto with_next_rows = [&](std::size_t row, auto count, auto cache)
       __attribute__((always_inline)) {
     const std::size_t next = row + kMr < slice.rows ? row + kMr : 0;
-    multiply_rows(
+    product.multiply(
         row, count,
         NextRows<kMr, cache>{slice.a.data + next * slice.a.stride, slice.a.stride, to_write});
   };
   if constexpr (kPanels) {
     for (std::size_t row = 0; row < slice.rows; row += kMr) {
       micro_kernel<Unit, kMr, kVectors, true>(
-          slice.units, slice.a.data + row / kMr * slice.a.stride, kMr, panel, kNr,
+          slice.units, slice.a.data + row / kMr * slice.a.stride, kMr, product.panel(), kNr,
           slice.tile + row * slice.ld + column, slice.ld, slice.accumulate, next_slice);
     }
   } else if (slice.b_once) {
     const bool last = column + kNr >= slice.columns;
-    NextPanel next(last ? slice.next_b_panels : panel + slice.b.panel_stride, slice.units * kNr,
+    NextPanel next(last ? slice.next_b_panels : product.panel() + slice.b.panel_stride,
+                   slice.units / kUnitsOfB<Unit, Packed> * kNr,
                    (slice.rows + kMr - 1) / kMr * (slice.units / kUnitsPerStep), to_write);
     for_row_groups<kMr>(
         slice.rows, [&](std::size_t row, auto count)
-                        __attribute__((always_inline)) { multiply_rows(row, count, next); });
+                        __attribute__((always_inline)) { product.multiply(row, count, next); });
   } else {
     // Rows a multiple of 4 KB apart lie in the same sets of the L1 cache, which have no room for
     // two groups of rows.
@@ -198,7 +255,7 @@ void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column
 
 // The last panel is multiplied as far as it has columns: 1024 columns are 64 vectors, not 22 panels
 // of 3.
-template <class Unit, int kMr, int kNv, bool kPanels>
+template <class Unit, class Packed, int kMr, int kNv, bool kPanels>
 void multiply_panels(const GemmSlice<typename Unit::T>& slice) {
   constexpr std::size_t kNr = kNv * Unit::V::kLanes;
   NextSlice<Unit, kMr, kNr> next_slice{.a = SteppedPacking<Unit, kMr>(slice.next_a),
@@ -208,11 +265,11 @@ void multiply_panels(const GemmSlice<typename Unit::T>& slice) {
   for (std::size_t column = 0; column < slice.columns; column += kNv * kLanes) {
     const std::size_t vectors = (slice.columns - column + kLanes - 1) / kLanes;
     if (vectors >= kNv) {
-      multiply_panel<Unit, kMr, kNv, kNv, kPanels>(slice, column, next_slice, to_write);
+      multiply_panel<Unit, Packed, kMr, kNv, kNv, kPanels>(slice, column, next_slice, to_write);
     } else if (vectors == 2) {
-      multiply_panel<Unit, kMr, kNv, 2, kPanels>(slice, column, next_slice, to_write);
+      multiply_panel<Unit, Packed, kMr, kNv, 2, kPanels>(slice, column, next_slice, to_write);
     } else {
-      multiply_panel<Unit, kMr, kNv, 1, kPanels>(slice, column, next_slice, to_write);
+      multiply_panel<Unit, Packed, kMr, kNv, 1, kPanels>(slice, column, next_slice, to_write);
     }
   }
 }
@@ -220,9 +277,9 @@ void multiply_panels(const GemmSlice<typename Unit::T>& slice) {
 template <class Unit, int kMr, int kNv>
 void multiply(const GemmSlice<typename Unit::T>& slice) {
   static_assert(kNv == 3);
-  const auto f = slice.a.panels ? multiply_panels<Unit, kMr, kNv, true>
-                                : multiply_panels<Unit, kMr, kNv, false>;
-  f(slice);
+  if (slice.a.panels) return multiply_panels<Unit, Unit, kMr, kNv, true>(slice);
+  if (slice.b.kept) return multiply_panels<Unit, typename Unit::Kept, kMr, kNv, false>(slice);
+  multiply_panels<Unit, Unit, kMr, kNv, false>(slice);
 }
 
 // c = (c +) tile + bias.
@@ -315,12 +372,14 @@ constexpr PackedGemmOf<typename Unit::T> packed_gemm_of() {
   return {.mr = kMr,
           .nr = kNr,
           .reduced_per_unit = Unit::kReduced,
+          .kept_per_unit = Unit::Kept::kReduced,
           .slice_granule = 8,
           .blocks_b_ahead = {.tile_rows = 96, .tile_columns = 384, .slice_units = kPanelUnits},
           .blocks_b_staged = {.tile_rows = 192, .tile_columns = 384, .slice_units = 96},
           .stage_rows = stage_rows<Unit, kMr>,
           .pack_a = pack_across<Unit, kMr>,
           .pack_b = pack_b<Unit, kNr>,
+          .pack_kept = pack_b<typename Unit::Kept, kNr>,
           .multiply = multiply<Unit, kMr, kNv>,
           .store_f32 = store_tile<Unit, float>,
           .store_bf16 = store_tile<Unit, bfloat16>};

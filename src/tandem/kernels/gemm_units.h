@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 #include "tandem/kernels/gemm_packed.h"
 #include "tandem/kernels/simd/loop.h"
@@ -13,13 +14,45 @@
 
 namespace tandem::kernels::simd {
 
-// A unit is one f32; bf16 operands are widened on the way in.
+// How pairs of bf16 that follow one another in the reduction, the first one in the low half, are
+// packed.
+template <class Vector>
+struct StoredPairs {
+  using V = Vector;
+  using T = bfloat16;
+  using Words = typename V::Words;
+  static constexpr std::size_t kReduced = 2;
+
+  [[gnu::always_inline]] static inline Words across(const bfloat16* row, std::size_t ld, bool last,
+                                                    std::size_t n) {
+    return V::interleave(row, last ? nullptr : row + ld, n);
+  }
+  [[gnu::always_inline]] static inline void across_two(const bfloat16* row, std::size_t ld,
+                                                       bool last, Words& first, Words& second) {
+    V::interleave_two(row, last ? nullptr : row + ld, first, second);
+  }
+  static GemmUnit unit(const bfloat16* p, std::size_t count) {
+    return p[0].bits | (count < 2 ? 0u : static_cast<GemmUnit>(p[1].bits) << 16);
+  }
+  [[gnu::always_inline]] static inline void transpose_8x8(const bfloat16* rows, std::size_t ld,
+                                                          GemmUnit* to, std::size_t ld_to) {
+    typename V::Eight block[8];
+    for (std::size_t i = 0; i < 8; ++i)
+      block[i] = V::load_8(reinterpret_cast<const float*>(rows + i * ld));
+    V::store_transposed(block, to, ld_to);
+  }
+};
+
+// A unit is one f32; bf16 operands are widened on the way in, those of kept weights when they are
+// multiplied.
 template <class Vector, class Stored>
 struct FloatUnit {
   using V = Vector;
   using T = Stored;
   using Words = typename V::Words;
   static constexpr std::size_t kReduced = 1;
+  // How a weight is kept: bf16 in pairs, which take half the memory.
+  using Kept = std::conditional_t<sizeof(T) == sizeof(float), FloatUnit, StoredPairs<Vector>>;
 
   [[gnu::always_inline]] static inline Words broadcast(const GemmUnit* p) {
     return V::broadcast(p);
@@ -72,17 +105,17 @@ struct FloatUnit {
   }
 };
 
-// A unit is a pair of bf16 that follow one another in the reduction, the first one in the low half.
+// A unit is such a pair.
 // `Dot` is the instruction: Dot::dot(a, b, sum) adds both products of every lane to its f32 sum, or
 // the tiles of amx/tile_config.h. Dot::rounded(x), of two vectors, is what store() writes as
 // operands.
 template <class Vector, class Dot>
-struct PairUnit {
+struct PairUnit : StoredPairs<Vector> {
   using V = Vector;
   using T = bfloat16;
   using Words = typename V::Words;
   using Instruction = Dot;
-  static constexpr std::size_t kReduced = 2;
+  using Kept = PairUnit;
 
   [[gnu::always_inline]] static inline Words broadcast(const GemmUnit* p) {
     return V::broadcast(p);
@@ -94,14 +127,6 @@ struct PairUnit {
     std::memcpy(to, from, count * sizeof(bfloat16));
     if (count % 2 != 0) reinterpret_cast<bfloat16*>(to)[count] = {};
   }
-  [[gnu::always_inline]] static inline Words across(const bfloat16* row, std::size_t ld, bool last,
-                                                    std::size_t n) {
-    return V::interleave(row, last ? nullptr : row + ld, n);
-  }
-  [[gnu::always_inline]] static inline void across_two(const bfloat16* row, std::size_t ld,
-                                                       bool last, Words& first, Words& second) {
-    V::interleave_two(row, last ? nullptr : row + ld, first, second);
-  }
   template <class Lanes>
   [[gnu::always_inline]] static inline void store_operand(Lanes at, Twice<V> x, bfloat16* to) {
     at.store(Dot::rounded(x), to);
@@ -112,16 +137,6 @@ struct PairUnit {
     at.store(Dot::rounded(x).zero_unless(kept), to);
   }
   [[gnu::always_inline]] static inline V exp2(V y) { return short_exp2_below(y); }
-  static GemmUnit unit(const bfloat16* p, std::size_t count) {
-    return p[0].bits | (count < 2 ? 0u : static_cast<GemmUnit>(p[1].bits) << 16);
-  }
-  [[gnu::always_inline]] static inline void transpose_8x8(const bfloat16* rows, std::size_t ld,
-                                                          GemmUnit* to, std::size_t ld_to) {
-    typename V::Eight block[8];
-    for (std::size_t i = 0; i < 8; ++i)
-      block[i] = V::load_8(reinterpret_cast<const float*>(rows + i * ld));
-    V::store_transposed(block, to, ld_to);
-  }
 };
 
 }  // namespace tandem::kernels::simd

@@ -181,6 +181,27 @@ struct Vec {
     __builtin_memcpy(&bits, unit, sizeof(bits));
     return _mm256_set1_epi32(bits);
   }
+  // The f32 of the bf16 in the low or high halves of words.
+  TANDEM_SIMD Words low_half(Words pairs) { return _mm256_slli_epi32(pairs, 16); }
+  TANDEM_SIMD Words high_half(Words pairs) {
+    return _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xFFFF0000u)));
+  }
+  // Pairs (even[i], odd[i]) of the first n elements of two rows of bf16; odd may be null: zeros.
+  TANDEM_SIMD Words interleave(const bfloat16* even, const bfloat16* odd, std::size_t n) {
+    const __m256i low = _mm256_cvtepu16_epi32(load_halves(even, n));
+    if (odd == nullptr) return low;
+    return _mm256_or_si256(low, _mm256_slli_epi32(_mm256_cvtepu16_epi32(load_halves(odd, n)), 16));
+  }
+  // The same for whole 16 elements: `first` gets the pairs 0 to 7, `second` 8 to 15.
+  TANDEM_SIMD void interleave_two(const bfloat16* even, const bfloat16* odd, Words& first,
+                                  Words& second) {
+    const __m256i low = load_words(even);
+    const __m256i high = odd == nullptr ? _mm256_setzero_si256() : load_words(odd);
+    const __m256i outer = _mm256_unpacklo_epi16(low, high);  // pairs 0 to 3, 8 to 11
+    const __m256i inner = _mm256_unpackhi_epi16(low, high);  // 4 to 7, 12 to 15
+    first = _mm256_permute2x128_si256(outer, inner, 0x20);
+    second = _mm256_permute2x128_si256(outer, inner, 0x31);
+  }
   TANDEM_SIMD Words as_words(Vec a) { return _mm256_castps_si256(a.v); }
   TANDEM_SIMD Vec from_words(Words a) { return {_mm256_castsi256_ps(a)}; }
   // 8 elements as f32 words, and 8 such rows stored as columns.

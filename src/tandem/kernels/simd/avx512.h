@@ -212,6 +212,11 @@ struct Vec {
       store(3, _mm512_unpackhi_pd(ab_high, cd_high));
     }
   }
+  // The f32 of the bf16 in the low or high halves of words.
+  TANDEM_SIMD Words low_half(Words pairs) { return _mm512_slli_epi32(pairs, 16); }
+  TANDEM_SIMD Words high_half(Words pairs) {
+    return _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u)));
+  }
   // Pairs (even[i], odd[i]) of the first n elements of two rows of bf16; odd may be null: zeros.
   TANDEM_SIMD Words interleave(const bfloat16* even, const bfloat16* odd, std::size_t n) {
     const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), even));

@@ -48,17 +48,9 @@ struct Ragged {
 // The last one of arrays with room for a whole vector: lanes at and beyond `count` load as anything
 // that lies there, and are stored. Partial stores take many operations without AVX-512.
 template <class V>
-struct Padded {
-  std::size_t index;
+struct Padded : Whole<V> {
   std::size_t count;
-  template <class T>
-  [[gnu::always_inline]] V load(const T* p) const {
-    return V::load(p + index);
-  }
-  template <class X, class T>
-  [[gnu::always_inline]] void store(X x, T* p) const {
-    X::store(x, p + index);
-  }
+  // Zero in the lanes that do not count.
   [[gnu::always_inline]] V keep(V x) const {
     return V::select(V::lanes_below(count), x, V::zero());
   }
@@ -98,7 +90,7 @@ template <class V, class Body>
   for (; i + V::kLanes <= count; i += V::kLanes) body(Whole<V>{i});
   if (i == count) return;
   if (has_room) {
-    body(Padded<V>{i, count - i});
+    body(Padded<V>{{i}, count - i});
   } else {
     body(Ragged<V>{i, count - i});
   }
