@@ -11,7 +11,7 @@ once), and with it (the whole command; of a rival its imports, the reading of th
 rival's does not. `pipeline` takes text by text, as it does by default; `batched` sorts the texts by length and takes --batch at a time; `onnxruntime` the same with the model exported, fused by
 onnxruntime's optimizer for BERT and the tokenizer of `tokenizers`; `openvino` the same with the model as it was exported. In bf16 tandem has --bf16 and the pipeline's model is bf16 throughout,
 its fastest form; OpenVINO has its hint for bf16; onnxruntime has no such products on CPUs and stands in f32 and int8 only. In int8 each side quantizes the model itself: tandem's has ranges for each
-row, and --bf16 for the rest; onnxruntime's has ranges for each input (quantize_dynamic, weights per channel); OpenVINO's has fixed ranges from 300 of the texts (nncf), and bf16 for the rest. Every score of a rival must be tandem's, in int8 but for the errors of both.
+row, and --bf16 for the rest; onnxruntime's has ranges for each input (quantize_dynamic, weights per channel); OpenVINO's has fixed ranges from 300 of the texts (nncf; without VNNI weights of half their range), and bf16 for the rest. Every score of a rival must be tandem's, in int8 but for the errors of both.
 
 evaluate: samples per second as both print them, batches of --batch, padded by the rival to the longest of a batch. In bf16 the Trainer has --bf16_full_eval, its fastest form. The accuracies
 must agree.
@@ -144,7 +144,11 @@ def quantize_for_openvino(options, file):
     tokenizer = onnx_rival.tokenizer_of(options.scratch / "model", SEQ)
     model = openvino.Core().read_model(str(options.scratch / "model" / onnx_rival.PLAIN_FILE))
     data = nncf.Dataset([onnx_rival.inputs_of(tokenizer, [text]) for text in texts])
-    openvino.save_model(nncf.quantize(model, data, model_type=nncf.ModelType.TRANSFORMER, subset_size=CALIBRATION), str(file))
+    # Without VNNI its sums of two products saturate, unless weights have half their range.
+    vnni = "vnni" in pathlib.Path("/proc/cpuinfo").read_text()
+    advanced = nncf.AdvancedQuantizationParameters(overflow_fix=None if vnni else nncf.OverflowFix.ENABLE)
+    quantized = nncf.quantize(model, data, model_type=nncf.ModelType.TRANSFORMER, subset_size=CALIBRATION, advanced_parameters=advanced)
+    openvino.save_model(quantized, str(file))
 
 
 def file_of(options, variant):
