@@ -30,17 +30,15 @@ constexpr std::size_t kUnitsOfB = Packed::kReduced / Unit::kReduced;
 
 // c[kMr, kNv * lanes] = or += A B over `units`.
 //   rows:   a + r a_stride + u,   panels: a + u a_stride + r;   b + u b_stride + column.
-// Packed: how B is packed. If as pairs of bf16, `widened` gets it as other rows can read it; or it
-// is null.
+// Packed: how B is packed. If as pairs of bf16, `widened` gets it as other rows can read it.
 // `between` does a step of other work every kUnitsPerStep units. Its loads and stores overlap with
 // the multiplications, which wait for nothing but each other.
-template <class Unit, int kMr, int kNv, bool kPanels, class Packed = Unit, class Between = Nothing,
-          class Widened = std::nullptr_t>
+template <class Unit, int kMr, int kNv, bool kPanels, class Packed = Unit, class Between = Nothing>
 [[gnu::always_inline]] inline void micro_kernel(std::size_t units, const GemmUnit* a,
                                                 std::size_t a_stride, const GemmUnit* b,
                                                 std::size_t b_stride, float* c, std::size_t ldc,
                                                 bool accumulate, Between&& between = {},
-                                                Widened widened = nullptr) {
+                                                GemmUnit* widened = nullptr) {
   using V = typename Unit::V;
   constexpr std::size_t kLanes = V::kLanes;
   V sum[kMr][kNv];
@@ -50,8 +48,7 @@ template <class Unit, int kMr, int kNv, bool kPanels, class Packed = Unit, class
     });
   });
   constexpr std::size_t kPerB = kUnitsOfB<Unit, Packed>;
-  constexpr bool kWidens = !std::is_same_v<Widened, std::nullptr_t>;
-  static_assert(kPerB == 1 ? !kWidens : !kPanels);
+  static_assert(kPerB == 1 || !kPanels);
   // Unit `half` of those of one unit of B.
   const auto multiply_unit = [&](auto half) __attribute__((always_inline)) {
     typename V::Words panel[kNv];
@@ -59,7 +56,7 @@ template <class Unit, int kMr, int kNv, bool kPanels, class Packed = Unit, class
       panel[v] = V::load_words(b + v * kLanes);
       if constexpr (kPerB > 1) {
         panel[v] = half == 0 ? V::low_half(panel[v]) : V::high_half(panel[v]);
-        if constexpr (kWidens) V::store_words(panel[v], widened + half * b_stride + v * kLanes);
+        V::store_words(panel[v], widened + half * b_stride + v * kLanes);
       }
     });
     unroll<kMr>([&](auto r) __attribute__((always_inline)) {
@@ -73,7 +70,7 @@ template <class Unit, int kMr, int kNv, bool kPanels, class Packed = Unit, class
     unroll<kPerB>([&](auto half) __attribute__((always_inline)) { multiply_unit(half); });
     a += kPanels ? a_stride : kPerB;
     b += b_stride;
-    if constexpr (kWidens) widened += kPerB * b_stride;
+    if constexpr (kPerB > 1) widened += kPerB * b_stride;
   };
   std::size_t u = 0;
   if constexpr (!std::is_same_v<Between, Nothing>) {
@@ -172,7 +169,7 @@ struct NextSlice {
 };
 
 // Groups of rows of A times the first kVectors vectors of B's panel at `column`.
-template <class Unit, class Packed, int kVectors, std::size_t kNr>
+template <class Unit, int kMr, int kVectors, std::size_t kNr>
 class PanelProduct {
  public:
   [[gnu::always_inline]] PanelProduct(const GemmSlice<typename Unit::T>& slice, std::size_t column)
@@ -182,27 +179,53 @@ class PanelProduct {
 
   const GemmUnit* panel() const { return panel_; }
 
-  // The first rows come first. They widen a panel of pairs, for the others if there are any.
-  template <class Count, class Between>
-  [[gnu::always_inline]] void multiply(std::size_t row, Count count, Between&& between) const {
-    if constexpr (kUnitsOfB<Unit, Packed> == 1) {
-      multiply_by<Unit>(panel_, row, count, between);
-    } else if (row > 0) {
-      multiply_by<Unit>(slice_.widened, row, count, between);
-    } else if (static_cast<std::size_t>(count) < slice_.rows) {
-      multiply_by<Packed>(panel_, row, count, between, slice_.widened);
+  // The first rows come first: they widen a panel of pairs, for the others.
+  template <class Packed, class Count>
+  [[gnu::always_inline]] void multiply(std::size_t row, Count, NextPanel& next) const {
+    if (kPairs<Packed> && row == 0) {
+      multiply_apart<Packed, Count::value>(row, panel_, next);
+    } else if constexpr (Count::value == kMr) {
+      multiply_rows<Unit, kMr>(row, rest_of_panel<Packed>(), next);
     } else {
-      multiply_by<Packed>(panel_, row, count, between);
+      multiply_apart<Unit, Count::value>(row, rest_of_panel<Packed>(), next);
     }
   }
 
+  // The same, and fetches the next rows into the L1 (kCache 1) or L2 cache.
+  template <class Packed, int kCache, class Count>
+  [[gnu::always_inline]] void multiply_and_fetch(std::size_t row, Count count,
+                                                 FetchForWriting& to_write) const {
+    if (Count::value < kMr || (kPairs<Packed> && row == 0)) {
+      NextPanel none(nullptr, 0, 0, to_write);
+      return multiply<Packed>(row, count, none);
+    }
+    const std::size_t next = row + kMr < slice_.rows ? row + kMr : 0;
+    multiply_rows<Unit, kMr>(
+        row, rest_of_panel<Packed>(),
+        NextRows<kMr, kCache>{slice_.a.data + next * slice_.a.stride, slice_.a.stride, to_write});
+  }
+
  private:
-  template <class As, class Count, class Between, class... Widened>
-  [[gnu::always_inline]] void multiply_by(const GemmUnit* b, std::size_t row, Count count,
-                                          Between&& between, Widened... widened) const {
-    micro_kernel<Unit, count, kVectors, false, As>(
+  template <class Packed>
+  static constexpr bool kPairs = kUnitsOfB<Unit, Packed> != 1;
+
+  template <class Packed>
+  [[gnu::always_inline]] const GemmUnit* rest_of_panel() const {
+    return kPairs<Packed> ? slice_.widened : panel_;
+  }
+
+  // One copy of a group that a panel has once: the compiler took twice as long otherwise.
+  template <class Packed, int kRows>
+  [[gnu::noinline]] void multiply_apart(std::size_t row, const GemmUnit* b, NextPanel& next) const {
+    multiply_rows<Packed, kRows>(row, b, next);
+  }
+
+  template <class Packed, int kRows, class Between>
+  [[gnu::always_inline]] void multiply_rows(std::size_t row, const GemmUnit* b,
+                                            Between&& between) const {
+    micro_kernel<Unit, kRows, kVectors, false, Packed>(
         slice_.units, slice_.a.data + row * slice_.a.stride, slice_.a.stride, b, kNr,
-        tile_ + row * slice_.ld, slice_.ld, slice_.accumulate, between, widened...);
+        tile_ + row * slice_.ld, slice_.ld, slice_.accumulate, between, slice_.widened);
   }
 
   const GemmSlice<typename Unit::T>& slice_;
@@ -216,14 +239,7 @@ void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column
                     NextSlice<Unit, kMr, kNv * Unit::V::kLanes>& next_slice,
                     FetchForWriting& to_write) {
   constexpr std::size_t kNr = kNv * Unit::V::kLanes;
-  const PanelProduct<Unit, Packed, kVectors, kNr> product(slice, column);
-  const auto with_next_rows = [&](std::size_t row, auto count, auto cache)
-      __attribute__((always_inline)) {
-    const std::size_t next = row + kMr < slice.rows ? row + kMr : 0;
-    product.multiply(
-        row, count,
-        NextRows<kMr, cache>{slice.a.data + next * slice.a.stride, slice.a.stride, to_write});
-  };
+  const PanelProduct<Unit, kMr, kVectors, kNr> product(slice, column);
   if constexpr (kPanels) {
     for (std::size_t row = 0; row < slice.rows; row += kMr) {
       micro_kernel<Unit, kMr, kVectors, true>(
@@ -236,8 +252,9 @@ void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column
                    slice.units / kUnitsOfB<Unit, Packed> * kNr,
                    (slice.rows + kMr - 1) / kMr * (slice.units / kUnitsPerStep), to_write);
     for_row_groups<kMr>(
-        slice.rows, [&](std::size_t row, auto count)
-                        __attribute__((always_inline)) { product.multiply(row, count, next); });
+        slice.rows, [&](std::size_t row, auto count) __attribute__((always_inline)) {
+          product.template multiply<Packed>(row, count, next);
+        });
   } else {
     // Rows a multiple of 4 KB apart lie in the same sets of the L1 cache, which have no room for
     // two groups of rows.
@@ -245,9 +262,9 @@ void multiply_panel(const GemmSlice<typename Unit::T>& slice, std::size_t column
     for_row_groups<kMr>(
         slice.rows, [&](std::size_t row, auto count) __attribute__((always_inline)) {
           if (room) {
-            with_next_rows(row, count, std::integral_constant<int, 1>{});
+            product.template multiply_and_fetch<Packed, 1>(row, count, to_write);
           } else {
-            with_next_rows(row, count, std::integral_constant<int, 2>{});
+            product.template multiply_and_fetch<Packed, 2>(row, count, to_write);
           }
         });
   }

@@ -15,12 +15,11 @@ template <int kRows, class Multiply>
   static_assert(kRows % 2 == 0);
   constexpr int kHalf = kRows / 2;
   constexpr int kQuarter = kRows / 4 > 1 ? kRows / 4 : 1;
+  constexpr std::size_t kMostInParts = kRows - (kQuarter > 1 ? kQuarter : kHalf);
   std::size_t row = 0;
-  for (; rows - row >= kRows; row += kRows) multiply(row, std::integral_constant<int, kRows>{});
-  if (rows - row > kRows - (kQuarter > 1 ? kQuarter : kHalf)) {
+  for (; rows > row + kMostInParts; row += kRows)
     multiply(row, std::integral_constant<int, kRows>{});
-    return;
-  }
+  if (rows <= row) return;
   if (rows - row > kQuarter) {
     multiply(row, std::integral_constant<int, kHalf>{});
     row += kHalf;
