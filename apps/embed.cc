@@ -147,8 +147,17 @@ class Texts {
   }
   std::string source() const { return lines_ ? lines_->source() : "the command line"; }
 
-  // Identifies the input; empty if two inputs cannot be distinguished.
-  std::string identity() const { return !lines_ || path_ == "-" ? "" : file_version(path_); }
+  TextNumbers numbers(std::size_t first) const {
+    return {first, lines_ ? lines_->source() + ", line" : "text"};
+  }
+
+  // Identifies the input; empty if two inputs cannot be distinguished, and for a pipe, which can be
+  // read once.
+  std::string identity() const { return lines_ ? identity_of(path_) : ""; }
+  static std::string identity_of(const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::is_regular_file(path, ignored) ? file_version(path) : "";
+  }
 
  private:
   std::vector<std::string> given_;
@@ -163,7 +172,7 @@ std::string job_text(const EmbedFlags& options, const Embedder& embedder, const 
                      const Texts& texts) {
   const std::string input = texts.identity();
   const std::string calibration =
-      options.calibration.empty() ? "none" : Texts(options.calibration).identity();
+      options.calibration.empty() ? "none" : Texts::identity_of(options.calibration);
   if (input.empty() || calibration.empty())
     return fmt::format("process {}\n", ::getpid());  // never continued
   return embedder_job(found, embedder, embedder.prompt(), options.model.bf16) +
@@ -190,7 +199,7 @@ ValueRanges calibrate(const EmbedFlags& options, Embedder& embedder) {
   std::size_t done = 0;
   try {
     for (auto some = texts.next(); !some.empty(); some = texts.next()) {
-      ranges.add(embedder.embed(embedder.prompt(), some, done + 1), embedder.size());
+      ranges.add(embedder.embed(embedder.prompt(), some, texts.numbers(done + 1)), embedder.size());
       done += some.size();
     }
   } catch (const DataError& error) {
@@ -257,9 +266,9 @@ void require_files(const EmbedFlags& options, const Texts& texts, int ranks) {
   if (ranks == 1) return;
   if (texts.identity().empty() || options.output == "-") {
     raise<ConfigError>(
-        "found {} ranks without {}, expected --file and --output with the names of files, because "
-        "each rank reads its own lines",
-        ranks, options.output == "-" ? "--output" : "--file");
+        "found {} ranks and no file in {}, expected --file and --output with the names of files, "
+        "because each rank reads its own lines",
+        ranks, texts.identity().empty() ? "--file" : "--output");
   }
 }
 
@@ -307,8 +316,8 @@ struct Work {
   Texts& texts;
   const std::string& job;
 
-  std::vector<float> embed(std::span<const std::string> some, std::size_t first_number) const {
-    return embedder.embed(embedder.prompt(), some, first_number);
+  std::vector<float> embed(std::span<const std::string> some, std::size_t first) const {
+    return embedder.embed(embedder.prompt(), some, texts.numbers(first));
   }
 };
 

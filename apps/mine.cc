@@ -204,7 +204,7 @@ EmbedTexts embedding_of(Embedder& embedder, std::string prompt, CountLine& progr
     values.reserve(texts.size() * embedder.size());
     for (std::size_t begin = 0; begin < texts.size(); begin += kTextsAtOnce) {
       const auto some = texts.subspan(begin, std::min(kTextsAtOnce, texts.size() - begin));
-      const std::vector<float> embedded = embedder.embed(prompt, some, begin + 1);
+      const std::vector<float> embedded = embedder.embed(prompt, some, {.first = begin + 1});
       values.insert(values.end(), embedded.begin(), embedded.end());
       progress.show(done += some.size());
     }

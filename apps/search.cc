@@ -84,7 +84,7 @@ std::vector<float> embed(Embedder& embedder, const std::string& prompt,
                          std::span<const ranking::Document> documents, std::size_t first) {
   std::vector<std::string> texts;
   for (const ranking::Document& one : documents) texts.push_back(one.text);
-  return embedder.embed(prompt, texts, first + 1);
+  return embedder.embed(prompt, texts, {.first = first + 1});
 }
 
 // The model, corpus and prompt of the embeddings.
@@ -168,7 +168,7 @@ EmbeddingFormat format_of(const SearchFlags& options, const std::string& prompt,
 std::vector<float> embed_queries(const ranking::RetrievalSet& set, const std::string& prompt,
                                  const EmbeddingFormat& format, std::size_t width,
                                  Embedder& embedder) {
-  std::vector<float> values = embedder.embed(prompt, set.queries.texts, 1);
+  std::vector<float> values = embedder.embed(prompt, set.queries.texts, {});
   if (format.precision == EmbeddingPrecision::kInt8) {
     std::string bytes;
     append_embeddings(format, values, bytes);

@@ -68,7 +68,7 @@ std::size_t Embedder::unpooled_tokens(const std::string& prompt) const {
 
 std::vector<std::vector<std::int32_t>> Embedder::tokenize(const std::string& prompt,
                                                           std::span<const std::string> texts,
-                                                          std::size_t first_number) {
+                                                          const TextNumbers& numbers) {
   std::vector<std::vector<std::int32_t>> ids(texts.size());
   struct OfThread {
     std::string text;
@@ -82,7 +82,7 @@ std::vector<std::vector<std::int32_t>> Embedder::tokenize(const std::string& pro
     try {
       model_.tokenizer().encode(text, encoding);
     } catch (const DataError& error) {
-      raise<DataError>("text {}: {}", first_number + i, error.what());
+      raise<DataError>("{} {}: {}", numbers.what, numbers.first + i, error.what());
     }
     ids[i].assign(encoding.ids.begin(), encoding.ids.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                                    room, encoding.ids.size())));
@@ -100,8 +100,8 @@ void Embedder::finish(std::span<const float> pooled, bool normalize, std::span<f
 }
 
 std::vector<float> Embedder::embed(const std::string& prompt, std::span<const std::string> texts,
-                                   std::size_t first_number, const std::stop_token& cancelled) {
-  const auto ids = tokenize(prompt, texts, first_number);
+                                   const TextNumbers& numbers, const std::stop_token& cancelled) {
+  const auto ids = tokenize(prompt, texts, numbers);
   // Texts of one length are computed together: threads then end their work together.
   std::vector<std::size_t> order(texts.size());
   std::iota(order.begin(), order.end(), 0);

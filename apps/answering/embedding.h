@@ -48,6 +48,12 @@ struct Embeddings {
   std::size_t tokens = 0;  // tokens of all texts, special ones included
 };
 
+// How messages number texts: "text 1", "names.txt, line 1".
+struct TextNumbers {
+  std::size_t first = 1;
+  std::string what = "text";
+};
+
 // A model directory of sentence-transformers, or a bare encoder, which gets mean pooling.
 class Embedder {
  public:
@@ -59,10 +65,10 @@ class Embedder {
   std::size_t size() const { return size_; }
   // Embeddings [texts, size()], f32, in the order of the texts, with `prompt` in front of each. A
   // text's embedding has the same bits whatever is computed with it. Texts longer than the limit
-  // are truncated. Throws DataError that names the text, counted from `first_number`, if it is not
-  // UTF-8, and Interrupted. For one thread at a time.
+  // are truncated. Throws DataError that names the text by its number, if it is not UTF-8, and
+  // Interrupted. For one thread at a time.
   std::vector<float> embed(const std::string& prompt, std::span<const std::string> texts,
-                           std::size_t first_number, const std::stop_token& cancelled = {});
+                           const TextNumbers& numbers, const std::stop_token& cancelled = {});
   // The same bits for a request. Several threads may ask at once; each tokenizes its own texts.
   // Throws DataError that names the text or the parameter, and Interrupted.
   Embeddings answer(std::span<const TextToEmbed> texts, const EmbedRequest& request,
@@ -79,7 +85,7 @@ class Embedder {
  private:
   std::vector<std::vector<std::int32_t>> tokenize(const std::string& prompt,
                                                   std::span<const std::string> texts,
-                                                  std::size_t first_number);
+                                                  const TextNumbers& numbers);
   // Tokens of a prompt that are left out of the pooling.
   std::size_t unpooled_tokens(const std::string& prompt) const;
   void finish(std::span<const float> pooled, bool normalize, std::span<float> out) const;

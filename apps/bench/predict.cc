@@ -94,7 +94,7 @@ class EmbeddingSubject final : public Subject {
       : embedder_(found, {}, environment) {}
 
   std::vector<std::string> run(std::span<const std::string> texts) override {
-    const std::vector<float> values = embedder_.embed(embedder_.prompt(), texts, 1);
+    const std::vector<float> values = embedder_.embed(embedder_.prompt(), texts, {});
     std::vector<std::string> results(texts.size());
     const std::size_t size = embedder_.size();
     for (std::size_t i = 0; i < texts.size(); ++i)

@@ -203,7 +203,7 @@ TEST_F(Embed, TextsBeforeAnErrorAreWritten) {
   const ProcessResult result = run({kProgram, "embed", "--model", (kDemo / "model").native(),
                                     "--file", lines_file(texts, "texts"), "--json"});
   EXPECT_NE(result.exit_code, 0);
-  EXPECT_THAT(result.err, HasSubstr("text 2301"));
+  EXPECT_THAT(result.err, HasSubstr("texts, line 2301: "));
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 2048);
 }
 
@@ -442,7 +442,7 @@ TEST_F(Embed, AnErrorLeavesNoHalfOfAFile) {
                               "d\n");
   write_file(path("out.jsonl"), "old\n");
   expect_problem({"--file", path("bad").native(), "--output", path("out.jsonl").native()},
-                 HasSubstr("text 1501"));
+                 HasSubstr(path("bad").native() + ", line 1501: "));
   EXPECT_EQ(read_file(path("out.jsonl")), "old\n");
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(path("")))
@@ -458,6 +458,28 @@ TEST_F(Embed, AnErrorLeavesNoHalfOfAFile) {
       json::parse(
           read_file(path("out.jsonl")).substr(0, read_file(path("out.jsonl")).find('\n')))["text"],
       "a");
+}
+
+// A pipe, as a shell's <(command) and /dev/stdin are, can be read once.
+TEST_F(Embed, APipeIsReadOnce) {
+  const std::string texts = lines_file(many_texts(30), "texts");
+  const std::string program =
+      fmt::format("'{}' embed --model '{}'", kProgram, (kDemo / "model").native());
+  for (const char* name : {"out.npy", "out.jsonl", "out.parquet"}) {
+    const std::string output = path(name).native();
+    const auto written = [&](const std::string& arguments) {
+      const ProcessResult result =
+          run({"/bin/bash", "-c", fmt::format("{} --output '{}' {}", program, output, arguments)});
+      EXPECT_EQ(result.exit_code, 0) << arguments << result.err;
+      return read_file(output);
+    };
+    const std::string of_file = written(fmt::format("--file '{}'", texts));
+    EXPECT_EQ(written(fmt::format("--file <(cat '{}')", texts)), of_file) << name;
+    EXPECT_EQ(written(fmt::format("--file /dev/stdin < <(cat '{}')", texts)), of_file) << name;
+    const std::string ranges = fmt::format("--precision uint8 --file '{}' --calibration ", texts);
+    const std::string of_ranges = written(fmt::format("{} '{}'", ranges, texts));
+    EXPECT_EQ(written(fmt::format("{} <(cat '{}')", ranges, texts)), of_ranges) << name;
+  }
 }
 
 // The message has the name that the user wrote, not that of a file beside it.
@@ -487,7 +509,11 @@ TEST_F(Embed, BadInputIsNamed) {
              "good\nb\xe4"
              "d\n");
   expect_problem({"--file", path("latin").native()},
-                 AllOf(HasSubstr("text 2"), HasSubstr("UTF-8")));
+                 AllOf(HasSubstr(path("latin").native() + ", line 2: "), HasSubstr("UTF-8")));
+  expect_problem({"good",
+                  "b\xe4"
+                  "d"},
+                 AllOf(HasSubstr("text 2: "), HasSubstr("UTF-8")));
   expect_problem({"--output", "/dev/full", "a"}, HasSubstr("cannot write '/dev/full'"));
   expect_problem({"--calibration", path("latin").native(), "a"},
                  HasSubstr("--precision float32 has no ranges; use --precision int8 or uint8"));
@@ -496,7 +522,7 @@ TEST_F(Embed, BadInputIsNamed) {
                    AllOf(HasSubstr("--calibration"), HasSubstr(message)));
   };
   write_file(path("texts"), "a\n");
-  expect_bad_calibration(path("latin").native(), "text 2");
+  expect_bad_calibration(path("latin").native(), "latin, line 2: ");
   expect_bad_calibration(path("empty").native(), "has no text in it");
   expect_problem({"--precision", "int8", "--calibration", path("absent").native(), "a"},
                  HasSubstr("cannot open"));
