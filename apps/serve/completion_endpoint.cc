@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "apps/answering/chat_messages.h"
-#include "apps/serve/openai_error.h"
+#include "apps/serve/openai_forms.h"
 #include "apps/serve/request_json.h"
 #include "tandem/core/interruption.h"
 #include "tandem/core/json.h"
@@ -303,12 +303,6 @@ ordered_json continue_inputs(const json& body, const CompletionLimits& limits,
 
 Endpoint completion_endpoint(const std::string& model, const CompletionLimits& limits,
                              ordered_json info, TextGenerator generator) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const ordered_json card = {
-      {"id", model},
-      {"object", "model"},
-      {"created", std::chrono::duration_cast<std::chrono::seconds>(now).count()},
-      {"owned_by", "tandem"}};
   const auto answer = [=](const json& body, const std::stop_token& cancelled) {
     return continue_inputs(body, limits, generator, cancelled);
   };
@@ -321,8 +315,7 @@ Endpoint completion_endpoint(const std::string& model, const CompletionLimits& l
                      route_of("/v1/chat/completions", kChat,
                               R"({"messages": [{"role": "user", "content": "a text"}]})", model,
                               limits, generator)},
-          .documents = {{"/v1/models", {{"object", "list"}, {"data", ordered_json::array({card})}}},
-                        {"/v1/models/" + model, card}}};
+          .documents = openai_models(model)};
 }
 
 }  // namespace tandem::apps

@@ -6,7 +6,7 @@
 #include <bit>
 #include <numeric>
 
-#include "apps/serve/openai_error.h"
+#include "apps/serve/openai_forms.h"
 #include "apps/serve/request_json.h"
 #include "tandem/text/base64.h"
 
@@ -202,17 +202,18 @@ Endpoint embedding_endpoint(const std::string& model, std::size_t max_texts, ord
           .example = texts,
           .info = std::move(info),
           .answer = answer,
-          .routes = {
-              {.path = "/embed", .key = "inputs", .example = texts, .answer = embeds},
-              {.path = "/similarity",
-               .key = "inputs",
-               .example = R"({"inputs": {"source_sentence": "a text", "sentences": ["another"]}})",
-               .answer = compares},
-              {.path = "/v1/embeddings",
-               .key = "input",
-               .example = R"({"input": ["a text", "another"]})",
-               .answer = openai,
-               .error = embedding_error}}};
+          .routes = {{.path = "/embed", .key = "inputs", .example = texts, .answer = embeds},
+                     {.path = "/similarity",
+                      .key = "inputs",
+                      .example =
+                          R"({"inputs": {"source_sentence": "a text", "sentences": ["another"]}})",
+                      .answer = compares},
+                     {.path = "/v1/embeddings",
+                      .key = "input",
+                      .example = R"({"input": ["a text", "another"]})",
+                      .answer = openai,
+                      .error = embedding_error}},
+          .documents = openai_models(model)};
 }
 
 }  // namespace tandem::apps

@@ -48,9 +48,12 @@ class EmbeddingEndpoints : public ::testing::Test {
                   return found;
                 })};
   }
-  HttpResponse post(const std::string& path, const std::string& body) {
+  HttpResponse send(const char* method, const std::string& path, const std::string& body) {
     return service().handle(
-        {.method = "POST", .path = path, .host = "localhost:1", .origin = "", .body = body});
+        {.method = method, .path = path, .host = "localhost:1", .origin = "", .body = body});
+  }
+  HttpResponse post(const std::string& path, const std::string& body) {
+    return send("POST", path, body);
   }
   void expect_error(const std::string& path, const std::string& body, const std::string& message) {
     const HttpResponse response = post(path, body);
@@ -85,6 +88,18 @@ TEST_F(EmbeddingEndpoints, OpenAisForm) {
             (std::vector<float>{0.6F, 0.1F}));
   EXPECT_TRUE(request_.normalize);
   EXPECT_TRUE(request_.truncate);
+}
+
+// Clients of OpenAI's interface ask for the models before they offer one.
+TEST_F(EmbeddingEndpoints, TheModelIsListed) {
+  const json list = json::parse(send("GET", "/v1/models", "").body);
+  EXPECT_EQ(list["object"], "list");
+  ASSERT_EQ(list["data"].size(), 1u);
+  EXPECT_EQ(list["data"][0]["id"], "a/model");
+  EXPECT_EQ(json::parse(send("GET", "/v1/models/a/model", "").body), list["data"][0]);
+  const HttpResponse other = send("GET", "/v1/models/other", "");
+  EXPECT_EQ(other.status, 404);
+  EXPECT_THAT(other.body, HasSubstr("or GET /, /v1/models, /v1/models/a/model, /health, /info or"));
 }
 
 TEST_F(EmbeddingEndpoints, Base64HasTheBitsOfTheNumbers) {

@@ -249,10 +249,12 @@ HttpResponse InferenceService::get(const HttpRequest& request) const {
   }
   std::string known = "POST /";
   for (const Route& route : endpoint_.routes) known += fmt::format(", POST {}", route.path);
+  std::string documents;
+  for (const auto& [name, document] : endpoint_.documents) documents += name + ", ";
   return error(request, 404,
-               fmt::format("unknown path '{}' for a model of {}; expected {}, or GET /, /health, "
+               fmt::format("unknown path '{}' for a model of {}; expected {}, or GET /, {}/health, "
                            "/info or /metrics",
-                           path, endpoint_.task, known));
+                           path, endpoint_.task, known, documents));
 }
 
 }  // namespace tandem::apps

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "apps/serve/openai_forms.h"
 #include "apps/serve/request_json.h"
 
 namespace tandem::apps {
@@ -148,6 +149,7 @@ void add_reranking(Endpoint& endpoint, const std::string& model, std::size_t max
        .key = "query",
        .example = R"({"query": "a text", "documents": ["a text", "another"]})",
        .answer = documents});
+  endpoint.documents.merge(openai_models(model));
   endpoint.bare_input_key = "query";
   endpoint.answer = [texts, labels = std::move(endpoint.answer)](const json& body,
                                                                  const stop_token& cancelled) {

@@ -35,9 +35,12 @@ class RerankEndpoints : public ::testing::Test {
                   });
     return {{.model = "a/model", .allowed_hosts = {}}, endpoint};
   }
-  HttpResponse post(const std::string& path, const std::string& body) {
+  HttpResponse send(const char* method, const std::string& path, const std::string& body) {
     return service().handle(
-        {.method = "POST", .path = path, .host = "localhost:1", .origin = "", .body = body});
+        {.method = method, .path = path, .host = "localhost:1", .origin = "", .body = body});
+  }
+  HttpResponse post(const std::string& path, const std::string& body) {
+    return send("POST", path, body);
   }
   void expect_error(const std::string& path, const std::string& body, const std::string& message) {
     const HttpResponse response = post(path, body);
@@ -78,6 +81,10 @@ TEST_F(RerankEndpoints, TheFormOfJinaAndCohere) {
   EXPECT_EQ(all["results"].size(), 2u);
   EXPECT_FALSE(all["results"][0].contains("document"));
   EXPECT_TRUE(request_.truncate);
+}
+
+TEST_F(RerankEndpoints, TheModelIsListed) {
+  EXPECT_EQ(json::parse(send("GET", "/v1/models", "").body)["data"][0]["id"], "a/model");
 }
 
 TEST_F(RerankEndpoints, ErrorsOfBadRequestsStateWhatIsExpected) {
