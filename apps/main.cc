@@ -104,8 +104,7 @@ constexpr Command kCommands[] = {
 };
 
 std::string help() {
-  std::string text =
-      "usage: tandem COMMAND ...\n\nFine-tunes BERT-family models on CPUs.\n\ncommands:\n";
+  std::string text = "usage: tandem COMMAND ...\n\nFine-tunes transformers on CPUs.\n\ncommands:\n";
   for (const Command& command : commands())
     text += fmt::format("  {:<20}{}\n", command.name, command.summary);
   return text +

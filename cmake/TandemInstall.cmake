@@ -44,7 +44,7 @@ function(tandem_package component name summary)
 endfunction()
 
 # libcurl reaches the Hub over TLS, for which it needs certificates that no linked file names.
-tandem_package(program tandem "fine-tunes BERT-family transformers on many CPUs" DEPENDS ca-certificates SUGGESTS "tandem-transports, mpich")
+tandem_package(program tandem "fine-tunes transformers on many CPUs" DEPENDS ca-certificates SUGGESTS "tandem-transports, mpich")
 tandem_package(transports tandem-transports "tandem over libfabric, MPI and Gloo" DEPENDS "tandem (= ${PROJECT_VERSION})")
 tandem_package(comm libtandem-comm${PROJECT_VERSION_MAJOR} "collectives for CPUs, C interface" SECTION libs SUGGESTS tandem-transports)
 tandem_package(comm_dev libtandem-comm-dev "collectives for CPUs, development files" SECTION libdevel

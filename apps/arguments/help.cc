@@ -10,7 +10,7 @@ namespace {
 // Above the flags, in the help and in the manual.
 std::string description_of(const JobCommand& command) {
   return fmt::format(
-      "Fine-tunes a {3} for {1} and evaluates it, with the\n"
+      "Fine-tunes {3} for {1} and evaluates it, with the\n"
       "flags of {2}. Start it with mpirun or torchrun to use several ranks.\n"
       "--foo_bar may be written --foo-bar, --foo_bar=VALUE, or as any unique prefix; of repeated "
       "flags\n"
@@ -19,8 +19,7 @@ std::string description_of(const JobCommand& command) {
       "SIGTERM and Ctrl-C during training write a checkpoint and end the job after the step (a "
       "second\n"
       "one ends it at once), before and after training they end it within a second.",
-      command.name, command.purpose, command.names,
-      command.decodes ? "decoder" : "BERT-family model");
+      command.name, command.purpose, command.names, command.decodes ? "a decoder" : "an encoder");
 }
 
 // The flags that do not work come last, by verdict.

@@ -126,6 +126,22 @@ TEST_F(DamagedCheckpoint, IsNoticedWhenFilesAreMissingOrShort) {
   EXPECT_THAT(run(job("out", resume), {}).err, HasSubstr("optimizer.pt' is missing"));
 }
 
+// Another task in the output directory of the last one.
+TEST_F(DamagedCheckpoint, OfAnotherModelIsRefusedWithWhatHelps) {
+  run_ok(job("out"));
+  const ProcessResult result =
+      run({kProgram, "run_classification", "--model_name_or_path", (kDemo / "model").native(),
+           "--train_file", (kDemo / "topics_train.csv").native(), "--do_train", "--max_steps", "20",
+           "--output_dir", path("out").native()});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(
+      result.err,
+      AllOf(HasSubstr((path("out") / "checkpoint-12" / "model.safetensors").native()),
+            HasSubstr("has no tensor 'classifier.weight': the checkpoint is that of another "
+                      "model or optimizer; name another output directory, or pass "
+                      "--overwrite_output_dir")));
+}
+
 // Every checkpoint is written with a manifest: one without it, or with one that does not list what
 // is read, may be damaged without notice.
 TEST_F(DamagedCheckpoint, ThatCannotBeDetectedIsNamedUnchecked) {
