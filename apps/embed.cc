@@ -19,6 +19,7 @@
 #include "apps/command/commands.h"
 #include "apps/command/count_line.h"
 #include "apps/command/text_lines.h"
+#include "apps/command/text_output.h"
 #include "apps/command/version.h"
 #include "apps/embed_output.h"
 #include "apps/embed_share.h"
@@ -274,10 +275,13 @@ void require_files(const EmbedFlags& options, const Texts& texts, int ranks) {
 
 // Refuses an output that cannot be written before the model is read. Files that keep rows until the
 // output is whole are in the same folder.
-void require_output(const std::string& output) {
+void require_output(const EmbedFlags& options) {
   namespace fs = std::filesystem;
+  const std::string& output = options.output;
   std::error_code ignored;
   if (output == "-") return;
+  require_other_file(output, "--file", options.file);
+  require_other_file(output, "--calibration", options.calibration);
   if (fs::is_directory(output, ignored))
     raise<IoError>("--output {}: found a folder, expected the name of a file", output);
   if (fs::exists(output, ignored) && !fs::is_regular_file(output, ignored)) return;  // a device
@@ -420,7 +424,7 @@ int embed(const Invocation& invocation) {
   std::optional<Texts> texts;
   std::string job;
   ranks.run([&] {
-    require_output(options.output);
+    require_output(options);
     found.emplace(options.model, ranks.environment(), /*sentence=*/true);
     embedder.emplace(*found, options.embed, ranks.environment());
     texts.emplace(options);

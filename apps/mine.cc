@@ -238,6 +238,8 @@ int mine(const Invocation& invocation) {
   if (options.sampling == "random")
     options.mine.mining.sampling = ranking::NegativeSampling::kRandom;
   ranking::check(options.mine.mining);
+  require_other_file(options.output, "--file", options.file);
+  require_other_file(options.output, "--corpus", options.corpus);
   Input input;
   read_pairs(options, input);
   read_corpus(options.corpus, input);

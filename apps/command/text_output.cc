@@ -22,6 +22,14 @@ bool is_stream(const std::string& path) {
 
 }  // namespace
 
+void require_other_file(const std::string& output, std::string_view flag,
+                        const std::string& input) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(output, ignored) || !fs::equivalent(output, input, ignored)) return;
+  raise<ConfigError>("--output {}: found the file of {}, which would be lost; name another file",
+                     output, flag);
+}
+
 TextOutput::TextOutput(const std::string& path) {
   if (path == "-") {
     stream_.emplace(STDOUT_FILENO);

@@ -10,6 +10,9 @@
 
 namespace tandem::apps {
 
+// Throws ConfigError if the file `output` is the one that `flag` gives as input: it would be lost.
+void require_other_file(const std::string& output, std::string_view flag, const std::string& input);
+
 // Standard output ("-"), a pipe and a device get each write at once. A file appears when it is
 // whole, as AtomicFile's; without commit() an old one stays. SIGPIPE must be ignored. Not
 // thread-safe.

@@ -491,6 +491,13 @@ TEST_F(Embed, AnOutputThatCannotBeWrittenIsNamed) {
                    HasSubstr("--output " + output + ": the folder '" + path("absent").native() +
                              "' does not exist; create it first"));
   }
+  const std::string texts = path("texts").native();
+  expect_problem({"--file", texts, "--output", path("./texts").native()},
+                 HasSubstr("found the file of --file, which would be lost; name another file"));
+  fs::create_symlink(texts, path("link"));
+  expect_problem({"--precision", "int8", "--calibration", path("link").native(), "--output", texts},
+                 HasSubstr("found the file of --calibration"));
+  EXPECT_EQ(read_file(texts), "a\n");
   const std::string folder = path("").native();
   expect_problem({"--file", path("texts").native(), "--output", folder},
                  HasSubstr("--output " + folder + ": found a folder, expected the name of a file"));

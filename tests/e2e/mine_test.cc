@@ -207,6 +207,9 @@ TEST_F(Mine, NamesWhatIsWrong) {
   EXPECT_THAT(
       mine(model_, path("pairs.jsonl").native(), {"--corpus", path("corpus.jsonl").native()}).err,
       HasSubstr("text"));
+  const std::string pairs = path("pairs.jsonl").native();
+  EXPECT_THAT(mine(model_, pairs, {"--output", pairs}).err, HasSubstr("found the file of --file"));
+  EXPECT_EQ(read_file(pairs), "{\"q\": \"a\", \"a\": \"b\"}\n");
   const ProcessResult full =
       mine(model_, path("one.csv").native(), {"--output", path("no/such").native()});
   EXPECT_NE(full.exit_code, 0);
