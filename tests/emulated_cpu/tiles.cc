@@ -87,8 +87,8 @@ void Tiles::dot(Tile& sum, const Tile& a, const Tile& b) {
   check_shapes(sum.rows, sum.row_bytes, a.rows, a.row_bytes, b.rows, b.row_bytes);
   const std::size_t columns = sum.row_bytes / sizeof(float);
   const std::size_t pairs = b.rows;
-  std::array<std::array<float, kWords>, kTileRows> b_low;
-  std::array<std::array<float, kWords>, kTileRows> b_high;
+  std::array<std::array<float, kWords>, kTileRows> b_low = {};
+  std::array<std::array<float, kWords>, kTileRows> b_high = {};
   for (std::size_t k = 0; k < pairs; ++k) {
     const auto row = words(b.bytes[k]);
     for (std::size_t n = 0; n < columns; ++n) {
@@ -100,12 +100,23 @@ void Tiles::dot(Tile& sum, const Tile& a, const Tile& b) {
     const auto a_row = words(a.bytes[m]);
     std::array<float, kWords> low = {};
     std::array<float, kWords> high = {};
+    std::array<std::uint32_t, kWords> care = {};
     for (std::size_t k = 0; k < pairs; ++k) {
       const float a_low = low_half(a_row[k]);
       const float a_high = high_half(a_row[k]);
-      for (std::size_t n = 0; n < columns; ++n) {
-        low[n] = fused_flushed(a_low, b_low[k][n], low[n]);
-        high[n] = fused_flushed(a_high, b_high[k][n], high[n]);
+      for (std::size_t n = 0; n < kWords; ++n) {
+        low[n] = fused_flushed_mostly(a_low, b_low[k][n], low[n]);
+        high[n] = fused_flushed_mostly(a_high, b_high[k][n], high[n]);
+        care[n] |= needs_care(low[n]) | needs_care(high[n]);
+      }
+    }
+    if (any(care)) [[unlikely]] {
+      low = high = {};
+      for (std::size_t k = 0; k < pairs; ++k) {
+        for (std::size_t n = 0; n < kWords; ++n) {
+          low[n] = fused_flushed(low_half(a_row[k]), b_low[k][n], low[n]);
+          high[n] = fused_flushed(high_half(a_row[k]), b_high[k][n], high[n]);
+        }
       }
     }
     auto sums = std::bit_cast<std::array<float, kWords>>(sum.bytes[m]);

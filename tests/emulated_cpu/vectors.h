@@ -30,8 +30,11 @@ namespace tandem::kernels::emulated {
 
 inline constexpr float kSmallestNormal = 0x1p-126f;
 
-// Denormals become zeros of their sign.
-inline float flushed(float x) { return std::abs(x) < kSmallestNormal ? std::copysign(0.0f, x) : x; }
+// Denormals become zeros of their sign. In integers, of which compilers make vectors.
+inline float flushed(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return std::bit_cast<float>(bits & ((bits & 0x7F800000u) == 0 ? 0x80000000u : 0xFFFFFFFFu));
+}
 
 // a b + c with one rounding. The inputs are flushed already.
 inline float fused_flushed(float a, float b, float c) {
@@ -45,6 +48,20 @@ inline float fused_flushed(float a, float b, float c) {
   // where this is in question.
   const double exact = static_cast<double>(a) * static_cast<double>(b) + static_cast<double>(c);
   return std::abs(exact) < 0x1p-126 - 0x1p-151 ? std::copysign(0.0f, sum) : sum;
+}
+
+// The same in steps that compilers make vectors of. Wrong where the result needs_care().
+inline float fused_flushed_mostly(float a, float b, float c) { return flushed(std::fma(a, b, c)); }
+// 1: `result` is a NaN or a smallest normal, else 0.
+inline std::uint32_t needs_care(float result) {
+  const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(result) & 0x7FFFFFFFu;
+  return (magnitude == 0x00800000u ? 1u : 0u) | (magnitude > 0x7F800000u ? 1u : 0u);
+}
+template <std::size_t kCount>
+bool any(const std::array<std::uint32_t, kCount>& flags) {
+  std::uint32_t all = 0;
+  for (const std::uint32_t flag : flags) all |= flag;
+  return all != 0;
 }
 
 // a + b. Sums of normals are multiples of 2^-149: a denormal one is exact.
@@ -131,25 +148,30 @@ struct Vec {
   }
   static void finish_streams() {}
 
-  [[gnu::noinline]] friend Vec operator+(Vec a, const Vec& b) {
-    for (std::size_t i = 0; i < kLanes; ++i) a.v[i] += b.v[i];
-    return a;
-  }
-  [[gnu::noinline]] friend Vec operator-(Vec a, const Vec& b) {
-    for (std::size_t i = 0; i < kLanes; ++i) a.v[i] -= b.v[i];
-    return a;
-  }
-  [[gnu::noinline]] friend Vec operator*(Vec a, const Vec& b) {
-    for (std::size_t i = 0; i < kLanes; ++i) a.v[i] *= b.v[i];
-    return a;
-  }
-  [[gnu::noinline]] friend Vec operator/(Vec a, const Vec& b) {
-    for (std::size_t i = 0; i < kLanes; ++i) a.v[i] /= b.v[i];
-    return a;
-  }
-  [[gnu::noinline]] static Vec fma(const Vec& a, const Vec& b, Vec c) {
-    for (std::size_t i = 0; i < kLanes; ++i) c.v[i] = std::fma(a.v[i], b.v[i], c.v[i]);
+  [[gnu::noinline]] friend Vec operator+(const Vec& a, const Vec& b) {
+    Vec c;
+    for (std::size_t i = 0; i < kLanes; ++i) c.v[i] = a.v[i] + b.v[i];
     return c;
+  }
+  [[gnu::noinline]] friend Vec operator-(const Vec& a, const Vec& b) {
+    Vec c;
+    for (std::size_t i = 0; i < kLanes; ++i) c.v[i] = a.v[i] - b.v[i];
+    return c;
+  }
+  [[gnu::noinline]] friend Vec operator*(const Vec& a, const Vec& b) {
+    Vec c;
+    for (std::size_t i = 0; i < kLanes; ++i) c.v[i] = a.v[i] * b.v[i];
+    return c;
+  }
+  [[gnu::noinline]] friend Vec operator/(const Vec& a, const Vec& b) {
+    Vec c;
+    for (std::size_t i = 0; i < kLanes; ++i) c.v[i] = a.v[i] / b.v[i];
+    return c;
+  }
+  [[gnu::noinline]] static Vec fma(const Vec& a, const Vec& b, const Vec& c) {
+    Vec sum;
+    for (std::size_t i = 0; i < kLanes; ++i) sum.v[i] = std::fma(a.v[i], b.v[i], c.v[i]);
+    return sum;
   }
   // c - a b
   [[gnu::noinline]] static Vec fnma(Vec a, const Vec& b, const Vec& c) {
@@ -404,9 +426,20 @@ struct Vdpbf16ps {
     }
     return rounded;
   }
-  [[gnu::noinline]] static Vec dot(const Vec::Words& a, const Vec::Words& b, Vec sum) {
-    for (std::size_t i = 0; i < Vec::kLanes; ++i) sum.v[i] = dot_pair(a.w[i], b.w[i], sum.v[i]);
-    return sum;
+  [[gnu::noinline]] static Vec dot(const Vec::Words& a, const Vec::Words& b, const Vec& sum) {
+    Vec result;
+    std::array<std::uint32_t, Vec::kLanes> care;
+    for (std::size_t i = 0; i < Vec::kLanes; ++i) {
+      const float high =
+          fused_flushed_mostly(high_half(a.w[i]), high_half(b.w[i]), flushed(sum.v[i]));
+      result.v[i] = fused_flushed_mostly(low_half(a.w[i]), low_half(b.w[i]), high);
+      care[i] = needs_care(high) | needs_care(result.v[i]);
+    }
+    if (any(care)) [[unlikely]] {
+      for (std::size_t i = 0; i < Vec::kLanes; ++i)
+        result.v[i] = dot_pair(a.w[i], b.w[i], sum.v[i]);
+    }
+    return result;
   }
 };
 
