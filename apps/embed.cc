@@ -152,12 +152,13 @@ class Texts {
     return {first, lines_ ? lines_->source() + ", line" : "text"};
   }
 
-  // Identifies the input; empty if two inputs cannot be distinguished, and for a pipe, which can be
-  // read once.
+  // Identifies the input; empty for a stream and the command line, whose texts come once.
   std::string identity() const { return lines_ ? identity_of(path_) : ""; }
+  // Throws IoError for a file that cannot be read.
   static std::string identity_of(const std::string& path) {
-    std::error_code ignored;
-    return std::filesystem::is_regular_file(path, ignored) ? file_version(path) : "";
+    if (path == "-" || is_stream(path)) return "";
+    const TextLines opened(path);
+    return file_version(path);
   }
 
  private:
@@ -284,7 +285,7 @@ void require_output(const EmbedFlags& options) {
   require_other_file(output, "--calibration", options.calibration);
   if (fs::is_directory(output, ignored))
     raise<IoError>("--output {}: found a folder, expected the name of a file", output);
-  if (fs::exists(output, ignored) && !fs::is_regular_file(output, ignored)) return;  // a device
+  if (is_stream(output)) return;
   const fs::path parent = fs::path(output).parent_path();
   const fs::path folder = parent.empty() ? fs::path(".") : parent;
   if (!fs::exists(folder, ignored)) {
@@ -300,10 +301,7 @@ void require_output(const EmbedFlags& options) {
 // resumes without.
 bool keeps_rows(const EmbedFlags& options, const Texts& texts, int ranks) {
   if (ranks > 1) return true;
-  std::error_code ignored;
-  const bool is_device = std::filesystem::exists(options.output, ignored) &&
-                         !std::filesystem::is_regular_file(options.output, ignored);
-  return options.output != "-" && !is_npy(options.output) && !is_device &&
+  return options.output != "-" && !is_npy(options.output) && !is_stream(options.output) &&
          !texts.identity().empty();
 }
 

@@ -9,18 +9,14 @@
 #include "tandem/core/error.h"
 
 namespace tandem::apps {
-namespace {
 
 namespace fs = std::filesystem;
 
-// A pipe, a device, or a name of an open file as /dev/stdout: what no other file can replace.
 bool is_stream(const std::string& path) {
   std::error_code ignored;
   if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return true;
   return fs::is_symlink(path, ignored) && (path.starts_with("/dev/") || path.starts_with("/proc/"));
 }
-
-}  // namespace
 
 void require_other_file(const std::string& output, std::string_view flag,
                         const std::string& input) {

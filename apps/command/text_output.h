@@ -10,6 +10,10 @@
 
 namespace tandem::apps {
 
+// A pipe, a device, or a name of an open file as /dev/stdout. It may be readable only once, and no
+// other file can replace it.
+bool is_stream(const std::string& path);
+
 // Throws ConfigError if the file `output` is the one that `flag` gives as input: it would be lost.
 void require_other_file(const std::string& output, std::string_view flag, const std::string& input);
 

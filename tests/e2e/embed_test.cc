@@ -482,6 +482,19 @@ TEST_F(Embed, APipeIsReadOnce) {
   }
 }
 
+// Nothing is written beside a stream: texts before an error are in it.
+TEST_F(Embed, TheNameOfAnOpenFileIsAStream) {
+  auto texts = many_texts(2500);
+  texts[2300] = "Kim \xff sails";
+  const std::string command =
+      fmt::format("'{}' embed --model '{}' --file '{}' --output /dev/stdout > '{}'", kProgram,
+                  (kDemo / "model").native(), lines_file(texts, "texts"), path("rows").native());
+  EXPECT_NE(run({"/bin/bash", "-c", command}).exit_code, 0);
+  const std::string rows = read_file(path("rows"));
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 2048);
+  EXPECT_FALSE(fs::exists("/dev/stdout.rows.job"));
+}
+
 // The message has the name that the user wrote, not that of a file beside it.
 TEST_F(Embed, AnOutputThatCannotBeWrittenIsNamed) {
   write_file(path("texts"), "a\n");
@@ -531,8 +544,12 @@ TEST_F(Embed, BadInputIsNamed) {
   write_file(path("texts"), "a\n");
   expect_bad_calibration(path("latin").native(), "latin, line 2: ");
   expect_bad_calibration(path("empty").native(), "has no text in it");
-  expect_problem({"--precision", "int8", "--calibration", path("absent").native(), "a"},
+  // Before the texts are embedded.
+  const std::string rows = path("rows.jsonl").native();
+  expect_problem({"--precision", "int8", "--calibration", path("absent").native(), "--file",
+                  path("texts").native(), "--output", rows},
                  HasSubstr("cannot open"));
+  EXPECT_FALSE(fs::exists(rows + ".rows.job"));
   expect_problem({"--precision", "int8", "--calibration", "-"},
                  HasSubstr("standard input has the texts"));
 }
