@@ -112,7 +112,11 @@ TEST_F(SearchCommand, MistakesAreNamed) {
   files_[1] = file("broken.jsonl", R"({"_id": "d1", "text": null})");
   expect_refused(search({}), {"broken.jsonl", "row 1", "no value"});
   files_[1] = file("other.jsonl", R"({"id": "d1", "text": "x"})");
-  expect_refused(search({}), {"found no column \"_id\""});
+  expect_refused(search({}), {"other.jsonl", "found no column \"_id\""});
+  files_[1] = file("latin.jsonl", "{\"_id\": \"d1\", \"text\": \"caf\xe9\"}\n");
+  expect_refused(search({}), {"latin.jsonl", "row 1", "not UTF-8"});
+  files_[1] = file("empty.jsonl", "");
+  expect_refused(search({}), {"empty.jsonl", "empty"});
 }
 
 }  // namespace

@@ -23,20 +23,41 @@ std::string value_at(const Column& column, std::size_t row) {
                    column.is_null(row) ? "no value" : column.type);
 }
 
-}  // namespace
-
-CorpusReader::CorpusReader(const std::filesystem::path& path)
-    : path_(path.string()), file_(path), source_(data::open_row_file(path, file_.bytes())) {
-  const auto names = source_->column_names();
-  for (const char* wanted : {"_id", "text"}) {
-    const auto found = std::find(names.begin(), names.end(), wanted);
-    if (found == names.end())
-      raise<DataError>("'{}': found no column \"{}\", expected _id and text", path_, wanted);
-    columns_.push_back(static_cast<std::size_t>(found - names.begin()));
+// The result of read(), whose errors get the name of the file.
+template <class Read>
+auto from_file(const std::string& path, Read read) {
+  try {
+    return read();
+  } catch (const DataError& error) {
+    raise<DataError>("data file '{}': {}", path, error.what());
   }
 }
 
+std::vector<std::size_t> columns_of(const formats::TableSource& source) {
+  const auto names = source.column_names();
+  std::vector<std::size_t> columns;
+  for (const char* wanted : {"_id", "text"}) {
+    const auto found = std::find(names.begin(), names.end(), wanted);
+    if (found == names.end())
+      raise<DataError>("found no column \"{}\", expected _id and text", wanted);
+    columns.push_back(static_cast<std::size_t>(found - names.begin()));
+  }
+  return columns;
+}
+
+}  // namespace
+
+CorpusReader::CorpusReader(const std::filesystem::path& path)
+    : path_(path.string()),
+      file_(path),
+      source_(from_file(path_, [&] { return data::open_row_file(path, file_.bytes()); })),
+      columns_(from_file(path_, [&] { return columns_of(*source_); })) {}
+
 std::vector<Document> CorpusReader::next(std::size_t most) {
+  return from_file(path_, [&] { return read(most); });
+}
+
+std::vector<Document> CorpusReader::read(std::size_t most) {
   std::vector<Document> documents;
   while (documents.size() < most) {
     if (used_ == table_.num_rows) {
@@ -54,7 +75,7 @@ std::vector<Document> CorpusReader::next(std::size_t most) {
         else
           documents.push_back(std::move(one));
       } catch (const DataError& error) {
-        raise<DataError>("'{}', {}: {}", path_, source_->location(used_), error.what());
+        raise<DataError>("{}: {}", source_->location(used_), error.what());
       }
     }
   }

@@ -30,6 +30,8 @@ class CorpusReader {
   std::size_t left_out() const { return left_out_; }
 
  private:
+  std::vector<Document> read(std::size_t most);
+
   std::string path_;
   MappedFile file_;
   std::unique_ptr<formats::TableSource> source_;
