@@ -126,20 +126,36 @@ TEST_F(DamagedCheckpoint, IsNoticedWhenFilesAreMissingOrShort) {
   EXPECT_THAT(run(job("out", resume), {}).err, HasSubstr("optimizer.pt' is missing"));
 }
 
-// Another task in the output directory of the last one.
-TEST_F(DamagedCheckpoint, OfAnotherModelIsRefusedWithWhatHelps) {
-  run_ok(job("out"));
-  const ProcessResult result =
-      run({kProgram, "run_classification", "--model_name_or_path", (kDemo / "model").native(),
-           "--train_file", (kDemo / "topics_train.csv").native(), "--do_train", "--max_steps", "20",
-           "--output_dir", path("out").native()});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(
-      result.err,
-      AllOf(HasSubstr((path("out") / "checkpoint-12" / "model.safetensors").native()),
-            HasSubstr("has no tensor 'classifier.weight': the checkpoint is that of another "
-                      "model or optimizer; name another output directory, or pass "
-                      "--overwrite_output_dir")));
+// Another task, other data or other labels in the output directory of the last run.
+TEST_F(DamagedCheckpoint, OfAnotherJobIsRefusedWithWhatHelps) {
+  const Words classification = {kProgram, "run_classification", "--model_name_or_path",
+                                (kDemo / "model").native(), "--do_train"};
+  const Words topics = {"--train_file",        (kDemo / "topics_train.csv").native(),
+                        "--max_train_samples", "60",
+                        "--max_steps",         "2",
+                        "--save_steps",        "2",
+                        "--output_dir",        path("topics").native()};
+  const auto expect_refused = [&](const Words& flags, const std::string& reason) {
+    const ProcessResult result = run(with(classification, flags));
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, AllOf(HasSubstr(reason),
+                                  HasSubstr("; or change --output_dir, or pass "
+                                            "--overwrite_output_dir to train from scratch")));
+  };
+  run_ok(job("questions"));
+  expect_refused(with(topics, {"--output_dir", path("questions").native()}),
+                 "model.safetensors' has no tensor 'classifier.weight'");
+  expect_refused(
+      with(topics, {"--output_dir", path("questions").native(), "--max_train_samples", "40"}),
+      "was trained on other features");
+  run_ok(with(classification, topics));
+  write_file(path("two.csv"), "sentence,label\na,x\nb,y\nc,x\nd,y\n");
+  expect_refused(with(topics, {"--train_file", path("two.csv").native()}),
+                 "tensor 'classifier.weight' is F32 [18, 128], expected F32 [2, 128]");
+  // A checkpoint that was named is meant.
+  const Words named = {"--resume_from_checkpoint", (path("questions") / "checkpoint-12").native()};
+  EXPECT_THAT(run(with(with(classification, topics), named)).err,
+              AllOf(HasSubstr("has no tensor"), Not(HasSubstr("change --output_dir"))));
 }
 
 // Every checkpoint is written with a manifest: one without it, or with one that does not list what

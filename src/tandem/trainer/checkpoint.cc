@@ -100,20 +100,17 @@ void remove_checkpoint(const fs::path& checkpoint) {
   remove_tree(removing);
 }
 
-constexpr std::string_view kOtherJob =
-    "the checkpoint is that of another model or optimizer; name another output directory, or pass "
-    "--overwrite_output_dir to train from scratch";
-
 // `tensor`: one of `file`, or null when it has none of this name.
 void load_tensor(const formats::TensorView* tensor, const fs::path& file, const std::string& name,
                  const std::vector<std::size_t>& shape, std::span<float> destination) {
   if (tensor == nullptr) {
-    raise<DataError>("'{}' has no tensor '{}': {}", file.native(), name, kOtherJob);
+    raise<DataError>("'{}' has no tensor '{}': it is not a checkpoint of this model and optimizer",
+                     file.native(), name);
   }
   if (tensor->dtype != formats::DType::kF32 || tensor->shape != shape) {
-    raise<DataError>("'{}': tensor '{}' is {} {}, expected F32 {}: {}", file.native(), name,
+    raise<DataError>("'{}': tensor '{}' is {} {}, expected F32 {}", file.native(), name,
                      formats::to_string(tensor->dtype), formats::shape_to_string(tensor->shape),
-                     formats::shape_to_string(shape), kOtherJob);
+                     formats::shape_to_string(shape));
   }
   formats::copy_to_float(*tensor, destination);
 }

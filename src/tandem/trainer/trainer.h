@@ -135,6 +135,8 @@ class Trainer {
   void step_done(const StepResult& step, double learning_rate,
                  std::chrono::steady_clock::time_point start);
   void resume_from(const std::filesystem::path& checkpoint);
+  // The state of a checkpoint that this run can continue; weights and optimizer go into the model.
+  LoadedCheckpoint load_checkpoint(const std::filesystem::path& checkpoint);
   void refresh_bf16_weights();
   void after_step(double grad_norm, double learning_rate);
   // Work that is due after the current step.

@@ -126,6 +126,23 @@ void read_weights(const fs::path& checkpoint, const nn::ParameterLayout& layout,
   }
 }
 
+// The result of load(). A checkpoint that the user did not name was found in the output directory.
+// A run of another model, or of other data, may have left it there: errors name the flags that
+// help.
+template <class Load>
+LoadedCheckpoint with_advice(const TrainingArguments& arguments, Load load) {
+  constexpr std::string_view kAdvice =
+      "; or change --output_dir, or pass --overwrite_output_dir to train from scratch";
+  if (arguments.resume_from_checkpoint) return load();
+  try {
+    return load();
+  } catch (const ConfigError& error) {
+    raise<ConfigError>("{}{}", error.what(), kAdvice);
+  } catch (const DataError& error) {
+    raise<DataError>("{}{}", error.what(), kAdvice);
+  }
+}
+
 }  // namespace
 
 ResumeState Trainer::resume_state(const fs::path& checkpoint) {
@@ -138,7 +155,7 @@ TrainedArenas Trainer::trained_arenas() const {
           .state_tensors = parts_.optimizer.state_tensors()};
 }
 
-void Trainer::resume_from(const fs::path& checkpoint) {
+LoadedCheckpoint Trainer::load_checkpoint(const fs::path& checkpoint) {
   LoadedCheckpoint loaded = load_checkpoint_state(checkpoint);
   check_resumable(loaded.resume, plan_, parts_.data_fingerprint, resume_.optimizer, checkpoint);
   log_resuming(checkpoint, loaded, plan_, parts_.arguments, parts_.observer);
@@ -147,6 +164,12 @@ void Trainer::resume_from(const fs::path& checkpoint) {
     load_checkpoint_arenas(checkpoint, parts_.task.layout(), trained_arenas());
     parts_.model.set_step(static_cast<std::uint64_t>(loaded.state.global_step));
   }
+  return loaded;
+}
+
+void Trainer::resume_from(const fs::path& checkpoint) {
+  LoadedCheckpoint loaded =
+      with_advice(parts_.arguments, [&] { return load_checkpoint(checkpoint); });
   parts_.communicator.barrier();
   if (parts_.communicator.size() > 1) {
     agree(parts_.communicator, fmt::format("checkpoint to resume from, '{}'", checkpoint.native()),
