@@ -98,27 +98,23 @@ void Tiles::dot(Tile& sum, const Tile& a, const Tile& b) {
   }
   for (std::size_t m = 0; m < sum.rows; ++m) {
     const auto a_row = words(a.bytes[m]);
-    std::array<float, kWords> low = {};
-    std::array<float, kWords> high = {};
+    std::array<float, kWords> low, high;
     std::array<std::uint32_t, kWords> care = {};
-    for (std::size_t k = 0; k < pairs; ++k) {
-      const float a_low = low_half(a_row[k]);
-      const float a_high = high_half(a_row[k]);
-      for (std::size_t n = 0; n < kWords; ++n) {
-        low[n] = fused_flushed_mostly(a_low, b_low[k][n], low[n]);
-        high[n] = fused_flushed_mostly(a_high, b_high[k][n], high[n]);
-        care[n] |= needs_care(low[n]) | needs_care(high[n]);
-      }
-    }
-    if (any(care)) [[unlikely]] {
+    const auto sum_pairs = [&](auto fused) {
       low = high = {};
       for (std::size_t k = 0; k < pairs; ++k) {
+        const float a_low = low_half(a_row[k]);
+        const float a_high = high_half(a_row[k]);
         for (std::size_t n = 0; n < kWords; ++n) {
-          low[n] = fused_flushed(low_half(a_row[k]), b_low[k][n], low[n]);
-          high[n] = fused_flushed(high_half(a_row[k]), b_high[k][n], high[n]);
+          low[n] = fused(a_low, b_low[k][n], low[n]);
+          high[n] = fused(a_high, b_high[k][n], high[n]);
+          care[n] |= needs_care(low[n]) | needs_care(high[n]);
         }
       }
-    }
+    };
+    sum_pairs([](float x, float y, float z) { return fused_flushed_mostly(x, y, z); });
+    if (any(care)) [[unlikely]]
+      sum_pairs([](float x, float y, float z) { return fused_flushed(x, y, z); });
     auto sums = std::bit_cast<std::array<float, kWords>>(sum.bytes[m]);
     for (std::size_t n = 0; n < columns; ++n) {
       sums[n] = add_flushed(flushed(sums[n]), add_flushed(low[n], high[n]));
