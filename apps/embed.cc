@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -283,6 +284,7 @@ void require_output(const EmbedFlags& options) {
   if (output == "-") return;
   require_other_file(output, "--file", options.file);
   require_other_file(output, "--calibration", options.calibration);
+  require_written_format(output, std::array<std::string_view, 3>{".npy", ".parquet", ".jsonl"});
   if (fs::is_directory(output, ignored))
     raise<IoError>("--output {}: found a folder, expected the name of a file", output);
   if (is_stream(output)) return;

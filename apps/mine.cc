@@ -1,6 +1,7 @@
 // `tandem mine --model DIR|NAME --file FILE`: hard negatives for pairs of queries and answers.
 #include <fmt/format.h>
 
+#include <array>
 #include <csignal>
 
 #include "apps/answering/embedding.h"
@@ -240,6 +241,7 @@ int mine(const Invocation& invocation) {
   ranking::check(options.mine.mining);
   require_other_file(options.output, "--file", options.file);
   require_other_file(options.output, "--corpus", options.corpus);
+  require_written_format(options.output, std::array<std::string_view, 1>{".jsonl"});
   Input input;
   read_pairs(options, input);
   read_corpus(options.corpus, input);

@@ -1,8 +1,11 @@
 #include "apps/command/text_output.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
 
@@ -24,6 +27,18 @@ void require_other_file(const std::string& output, std::string_view flag,
   if (!fs::is_regular_file(output, ignored) || !fs::equivalent(output, input, ignored)) return;
   raise<ConfigError>("--output {}: found the file of {}, which would be lost; name another file",
                      output, flag);
+}
+
+void require_written_format(const std::string& output, std::span<const std::string_view> written) {
+  constexpr std::array<std::string_view, 16> kFormats = {
+      ".npy", ".npz", ".parquet", ".csv", ".tsv", ".arrow", ".feather", ".safetensors",
+      ".pt",  ".bin", ".pkl",     ".h5",  ".gz",  ".zst",   ".zip",     ".xlsx"};
+  const auto is_in = [&](std::span<const std::string_view> endings) {
+    return std::find(endings.begin(), endings.end(), fs::path(output).extension()) != endings.end();
+  };
+  if (is_stream(output) || is_in(written) || !is_in(kFormats)) return;
+  raise<ConfigError>("--output {}: expected a name that ends with {}", output,
+                     fmt::join(written, ", "));
 }
 
 TextOutput::TextOutput(const std::string& path) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,10 @@ bool is_stream(const std::string& path);
 
 // Throws ConfigError if the file `output` is the one that `flag` gives as input: it would be lost.
 void require_other_file(const std::string& output, std::string_view flag, const std::string& input);
+
+// Throws ConfigError if `output` has the ending of a data format that is not in `written` (endings
+// with their dots), such as .csv: readers would expect that format.
+void require_written_format(const std::string& output, std::span<const std::string_view> written);
 
 // Standard output ("-"), a pipe and a device get each write at once. A file appears when it is
 // whole, as AtomicFile's; without commit() an old one stays. SIGPIPE must be ignored. Not

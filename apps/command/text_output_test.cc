@@ -16,6 +16,7 @@ namespace tandem::apps {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ThrowsMessage;
 
 class TextOutputs : public ::testing::Test {
  protected:
@@ -89,6 +90,17 @@ TEST_F(TextOutputs, AFailureNamesThePath) {
   EXPECT_THAT(fill, ::testing::ThrowsMessage<IoError>(::testing::HasSubstr("/dev/full")));
   const auto open = [&] { TextOutput(path("absent/rows")).write("a\n"); };
   EXPECT_THAT(open, ::testing::ThrowsMessage<IoError>(::testing::HasSubstr(path("absent"))));
+}
+
+TEST(WrittenFormat, OtherFormatsAreRefused) {
+  constexpr std::array<std::string_view, 2> kWritten = {".npy", ".jsonl"};
+  for (const char* output : {"-", "a", "a.npy", "b/a.jsonl", "a.json", "a.2026", "/dev/stdout"})
+    EXPECT_NO_THROW(require_written_format(output, kWritten)) << output;
+  EXPECT_THAT(
+      [&] { require_written_format("a.csv", kWritten); },
+      ThrowsMessage<ConfigError>("--output a.csv: expected a name that ends with .npy, .jsonl"));
+  EXPECT_THROW(require_written_format("a.parquet", kWritten), ConfigError);
+  EXPECT_THROW(require_written_format("a.jsonl.gz", kWritten), ConfigError);
 }
 
 }  // namespace
