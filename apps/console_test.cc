@@ -16,6 +16,7 @@
 #include "apps/command/error_text.h"
 #include "apps/command/progress_line.h"
 #include "apps/monitor/agent_metrics.h"
+#include "support/test_support.h"
 #include "tandem/core/json.h"
 #include "tandem/core/text_layout.h"
 #include "tandem/trainer/training_plan.h"
@@ -186,9 +187,7 @@ TEST(Console, WarningsFoldToTheTerminal) {
 // An editor's shell shows escape sequences as text.
 TEST(Console, NoEscapeSequenceForADumbTerminal) {
   Terminal terminal(80);
-  const char* const before = std::getenv("TERM");
-  const std::string saved = before == nullptr ? "" : before;
-  setenv("TERM", "dumb", 1);
+  const testing::ScopedEnvironment dumb("TERM", "dumb");
   {
     Console console({.library_lines = false});
     console.train_begin({.plan = {}});
@@ -198,7 +197,6 @@ TEST(Console, NoEscapeSequenceForADumbTerminal) {
     progress.file_begin("a/file", 1'000'000, 0);
     progress.file_end();
   }
-  setenv("TERM", saved.c_str(), 1);
   const std::string text = terminal.text();
   EXPECT_THAT(text, HasSubstr("1/10 ["));
   EXPECT_EQ(text.find('\033'), std::string::npos) << text;

@@ -56,7 +56,7 @@ LAYERS = {
     "job": ["report", "trainer", "quant", "tasks", "dist", "optim", "models", "text", "hub", "comm", "elastic", "net", "rendezvous", "nn", "kernels"],
     "apps/manual": [],
     "apps/arguments": ["apps/manual", "job", "trainer", "quant", "tasks", "flags", "hub"],
-    "apps/command": ["apps/manual", "flags", "hub", "kernels"],
+    "apps/command": ["apps/manual", "flags", "formats", "hub", "kernels"],
     "apps/answering": ["apps/command", "quant", "tasks", "data", "text", "hub", "models", "nn", "kernels"],
     "apps/serve": ["apps/answering", "apps/command", "text"],
     "apps/monitor": ["apps/serve", "launch", "elastic", "hub", "trainer"],

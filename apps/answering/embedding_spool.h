@@ -2,36 +2,28 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdio>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 
+#include "tandem/core/file.h"
+
 namespace tandem::apps {
 
-// A file without a name in the folder for temporary files (TMPDIR); a kill leaves nothing of it.
-// Not thread-safe.
+// An UnnamedFile, whose errors it throws. Not thread-safe.
 class EmbeddingSpool {
  public:
-  // size: values of an embedding. Throws IoError, as all of it.
-  explicit EmbeddingSpool(std::size_t size);
+  // size: values of an embedding.
+  explicit EmbeddingSpool(std::size_t size) : size_(size) {}
 
   void append(std::span<const std::string> texts, std::span<const float> embeddings);
-  // Calls the consumer with the appended rows, call by call. Nothing can be appended afterwards.
+  // Calls the consumer with the appended rows, call by call.
   void replay(const std::function<void(std::span<const std::string> texts,
-                                       std::span<const float> embeddings)>& take);
+                                       std::span<const float> embeddings)>& take) const;
 
  private:
-  void write(std::span<const std::byte> bytes);
-  bool read(std::span<std::byte> bytes);
-
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::string path_;  // for messages
   std::size_t size_;
-  std::unique_ptr<std::FILE, Close> file_;
+  UnnamedFile file_;
 };
 
 }  // namespace tandem::apps

@@ -7,12 +7,18 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/text_file.h"
+#include "tandem/formats/compressed_file.h"
 
 namespace tandem::apps {
 
 TextLines::TextLines(std::string path) : path_(std::move(path)) {
   if (path_ == "-") return;
-  file_.open(path_);
+  try {
+    const formats::UncompressedFile content(path_);
+    file_.open(content.path());
+  } catch (const DataError& error) {
+    raise<DataError>("{}: {}", path_, error.what());
+  }
   if (!file_) raise<IoError>("cannot open {}: {}", path_, std::strerror(errno));
 }
 
@@ -23,7 +29,11 @@ bool TextLines::next(std::string& line) {
     if (input().bad()) raise<IoError>("cannot read {}: {}", source(), std::strerror(errno));
     return false;
   }
-  if (count_++ == 0) remove_byte_order_mark(line, source());
+  if (count_++ == 0) {
+    if (formats::is_compressed(line))
+      raise<DataError>("{} is compressed, expected text; decompress it: zcat FILE | …", source());
+    remove_byte_order_mark(line, source());
+  }
   if (line.ends_with('\r')) line.pop_back();
   return true;
 }

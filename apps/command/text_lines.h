@@ -11,11 +11,12 @@ namespace tandem::apps {
 // Not thread-safe.
 class TextLines {
  public:
-  // "-": standard input. Throws IoError if the file cannot be opened.
+  // "-": standard input. A file may be compressed (formats/compressed_file.h). Throws IoError if
+  // the file cannot be opened, and DataError with its name if it cannot be decompressed.
   explicit TextLines(std::string path);
 
   // The next line without its end ("\n" or "\r\n"); false: the end. A byte order mark is dropped.
-  // Throws DataError for UTF-16 and UTF-32, IoError for a failed read.
+  // Throws DataError for UTF-16, UTF-32 and a compressed pipe, IoError for a failed read.
   bool next(std::string& line);
   // Lines read so far.
   std::size_t count() const { return count_; }

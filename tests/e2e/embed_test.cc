@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "e2e/job.h"
+#include "support/gzip.h"
 #include "tandem/core/json.h"
 #include "tandem/formats/tensor_view.h"
 #include "tandem/models/pretrained/weight_files.h"
@@ -309,6 +310,24 @@ TEST_F(EmbedByRanks, TheFileIsThatOfOneRank) {
     EXPECT_EQ(name.find(".rows"), std::string::npos) << name << " was left";
 }
 
+TEST_F(EmbedByRanks, ACompressedFileIsReadAsItsContent) {
+  const std::string file = lines_file(many_texts(200), "texts");
+  const std::string compressed = path("texts.txt.gz").native();
+  write_file(compressed, gzip(read_file(file)));
+  run_ok(command(file, "plain.npy", {}));
+  run_ok(command(compressed, "one.npy", {}));
+  run_ranks(command(compressed, "ranks.npy", {}), 2);
+  EXPECT_TRUE(read_file(path("one.npy")) == read_file(path("plain.npy")));
+  EXPECT_TRUE(read_file(path("ranks.npy")) == read_file(path("plain.npy")));
+  const ProcessResult piped = run({"/bin/bash", "-c",
+                                   fmt::format("cat '{}' | '{}' embed --model '{}'", compressed,
+                                               kProgram, (kDemo / "model").native())});
+  EXPECT_THAT(piped.err, HasSubstr("standard input is compressed, expected text; decompress it"));
+  write_file(compressed, gzip(read_file(file)).substr(0, 500));
+  expect_problem({"--file", compressed},
+                 HasSubstr("texts.txt.gz: the file ends in the middle of its compressed data"));
+}
+
 // Ranks that were killed continue behind their rows.
 TEST_F(EmbedByRanks, KilledRanksResume) {
   const std::string file = lines_file(many_texts(4000), "texts");
@@ -511,6 +530,8 @@ TEST_F(Embed, AnOutputThatCannotBeWrittenIsNamed) {
   expect_problem({"--precision", "int8", "--calibration", path("link").native(), "--output", texts},
                  HasSubstr("found the file of --calibration"));
   EXPECT_EQ(read_file(texts), "a\n");
+  expect_problem({"--file", texts, "--output", path("x.csv").native()},
+                 HasSubstr("x.csv: expected a name that ends with .npy, .parquet, .jsonl"));
   const std::string folder = path("").native();
   expect_problem({"--file", path("texts").native(), "--output", folder},
                  HasSubstr("--output " + folder + ": found a folder, expected the name of a file"));

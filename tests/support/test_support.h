@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace tandem::testing {
@@ -43,6 +45,28 @@ class MiniLmTest : public SharedDataTest {
       GTEST_SKIP() << "needs the MiniLM encoder, which is absent: run scripts/fetch_minilm.sh";
     }
   }
+};
+
+// A variable of the environment for one test; the earlier value returns at the end.
+class ScopedEnvironment {
+ public:
+  ScopedEnvironment(const char* name, const std::string& value) : name_(name) {
+    if (const char* const before = std::getenv(name)) before_ = before;
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~ScopedEnvironment() {
+    if (before_) {
+      ::setenv(name_, before_->c_str(), 1);
+    } else {
+      ::unsetenv(name_);
+    }
+  }
+  ScopedEnvironment(const ScopedEnvironment&) = delete;
+  ScopedEnvironment& operator=(const ScopedEnvironment&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
 };
 
 // An empty folder for one test, removed at the end.

@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <utility>
 
 #include "tandem/core/error.h"
@@ -89,6 +91,26 @@ std::string read_open_file(int fd, const std::filesystem::path& path) {
   }
   text.resize(done);
   return text;
+}
+
+// Calls move(bytes done), which returns what it moved, until all bytes are moved. False: errno has
+// the reason.
+template <class Move>
+bool move_all(std::size_t size, Move&& move) {
+  for (std::size_t done = 0; done < size;) {
+    const ssize_t moved = move(done);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved == 0) errno = EIO;
+    if (moved <= 0) return false;
+    done += static_cast<std::size_t>(moved);
+  }
+  return true;
+}
+
+IoError temporary_error(std::string_view what, const std::filesystem::path& folder,
+                        int error_number) {
+  const IoError error = io_error(what, folder.native(), error_number);
+  return IoError(fmt::format("{}; TMPDIR names another folder for temporary files", error.what()));
 }
 
 // Names the file that the user named, and its folder if that is what lacks.
@@ -182,12 +204,10 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw io_error("cannot write", path_.native(), errno);
-    bytes = bytes.subspan(static_cast<std::size_t>(n));
-  }
+  const bool whole = move_all(bytes.size(), [&](std::size_t done) {
+    return ::write(descriptor_, bytes.data() + done, bytes.size() - done);
+  });
+  if (!whole) throw io_error("cannot write", path_.native(), errno);
 }
 
 void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
@@ -221,6 +241,53 @@ void AtomicFile::rename_it() {
   const int error = errno;
   ::unlink(temporary_.c_str());
   throw io_error("cannot rename to", path_.native(), error);
+}
+
+UnnamedFile::UnnamedFile() {
+  std::error_code error;
+  folder_ = std::filesystem::temp_directory_path(error);
+  if (error) throw temporary_error("cannot use the folder", "TMPDIR", error.value());
+  std::string name = folder_ / "tandem-XXXXXX";
+  descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
+  if (descriptor_ < 0) throw temporary_error("cannot create a temporary file in", folder_, errno);
+  ::unlink(name.c_str());
+}
+
+UnnamedFile::~UnnamedFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+UnnamedFile::UnnamedFile(UnnamedFile&& other) noexcept
+    : folder_(std::move(other.folder_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(other.size_) {}
+
+UnnamedFile& UnnamedFile::operator=(UnnamedFile&& other) noexcept {
+  std::swap(folder_, other.folder_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void UnnamedFile::write_at(std::uint64_t position, std::span<const std::byte> bytes) {
+  const bool whole = move_all(bytes.size(), [&](std::size_t done) {
+    return ::pwrite(descriptor_, bytes.data() + done, bytes.size() - done,
+                    static_cast<off_t>(position + done));
+  });
+  if (!whole) throw temporary_error("cannot write a temporary file in", folder_, errno);
+  size_ = std::max(size_, position + bytes.size());
+}
+
+void UnnamedFile::read_at(std::uint64_t position, std::span<std::byte> bytes) const {
+  const bool whole = move_all(bytes.size(), [&](std::size_t done) {
+    return ::pread(descriptor_, bytes.data() + done, bytes.size() - done,
+                   static_cast<off_t>(position + done));
+  });
+  if (!whole) throw temporary_error("cannot read a temporary file in", folder_, errno);
+}
+
+std::filesystem::path UnnamedFile::path() const {
+  return fmt::format("/proc/self/fd/{}", descriptor_);
 }
 
 void remove_abandoned_files(const std::filesystem::path& directory) noexcept {

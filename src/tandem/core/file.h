@@ -79,6 +79,29 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
+// A temporary file without a name, in TMPDIR, else in /tmp; a kill leaves nothing of it. Errors of
+// all calls are IoError and name the folder. Several threads may read.
+class UnnamedFile {
+ public:
+  UnnamedFile();
+  ~UnnamedFile();
+  UnnamedFile(UnnamedFile&& other) noexcept;
+  UnnamedFile& operator=(UnnamedFile&& other) noexcept;
+
+  std::uint64_t size() const { return size_; }
+  void append(std::span<const std::byte> bytes) { write_at(size_, bytes); }
+  void write_at(std::uint64_t position, std::span<const std::byte> bytes);
+  // Fills `bytes`; a file that ends before is an error.
+  void read_at(std::uint64_t position, std::span<std::byte> bytes) const;
+  // A path that this process can open while the object lives. Open files outlive the object.
+  std::filesystem::path path() const;
+
+ private:
+  std::filesystem::path folder_;
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+};
+
 // AtomicFile for a text in memory.
 void write_file(const std::filesystem::path& path, std::string_view text);
 

@@ -14,6 +14,7 @@
 #include "tandem/data/question_checks.h"
 #include "tandem/data/question_table.h"
 #include "tandem/formats/arrow_stream.h"
+#include "tandem/formats/compressed_file.h"
 #include "tandem/formats/csv_source.h"
 #include "tandem/formats/parquet_file.h"
 
@@ -32,7 +33,7 @@ using Opener = std::unique_ptr<formats::TableSource> (*)(std::span<const std::by
 
 // How to open a file with rows; null for JSON.
 Opener opener_of(const fs::path& path) {
-  const fs::path extension = path.extension();
+  const std::string extension = formats::format_ending(path);
   if (extension == ".arrow") return formats::open_arrow;
   if (extension == ".parquet") return formats::open_parquet;
   if (extension == ".csv") {
@@ -62,6 +63,14 @@ void add_questions(const fs::path& path, std::span<const std::byte> content,
   }
 }
 
+MappedFile map_questions(const fs::path& path) {
+  try {
+    return formats::map_uncompressed(path);
+  } catch (const DataError& error) {
+    raise<DataError>("question file '{}': {}", path.string(), error.what());
+  }
+}
+
 QuestionSet finish(QuestionSet::Builder& builder, std::string_view name,
                    const ReadOptions& options) {
   QuestionSet set = builder.finish();
@@ -83,16 +92,14 @@ QuestionSet finish(QuestionSet::Builder& builder, std::string_view name,
 std::span<const std::string_view> question_file_extensions() { return kQuestionExtensions; }
 
 bool is_question_file(const fs::path& path) {
-  return std::find(kQuestionExtensions.begin(), kQuestionExtensions.end(), path.extension()) !=
-         kQuestionExtensions.end();
+  return formats::has_format(path, kQuestionExtensions);
 }
 
 QuestionSet read_questions(std::span<const fs::path> paths, const ReadOptions& options) {
   TANDEM_CHECK(!paths.empty(), "no file to read");
   QuestionSet::Builder builder;
   for (const fs::path& path : paths) {
-    const MappedFile file(path);
-    add_questions(path, file.bytes(), options, builder);
+    add_questions(path, map_questions(path).bytes(), options, builder);
   }
   std::string name = fmt::format("'{}'", paths.front().string());
   if (paths.size() > 1) name += fmt::format(" and {} more", paths.size() - 1);

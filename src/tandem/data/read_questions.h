@@ -42,6 +42,7 @@ bool is_question_file(const std::filesystem::path& path);
 //   file (arrow_stream.h).
 // .parquet: as the Hub has it (parquet_file.h).
 // .csv: the first line names the columns; answers are JSON (csv_source.h).
+// .gz or .zst may follow: a compressed file is read as its content (compressed_file.h).
 //
 // Columns of rows are found by name; as in run_qa.py a missing `question`, `context` or `answers`
 // is the first, second or third column (of the first row). Answers are a struct of two lists or a

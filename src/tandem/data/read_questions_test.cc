@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "support/golden_files.h"
+#include "support/gzip.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -58,6 +59,16 @@ TEST_F(ReadQuestions, RawSquadIsStripped) {
   EXPECT_EQ(set[0].answers[0].answer_start, 2);
   EXPECT_TRUE(set[1].answers.empty());
   EXPECT_EQ(set[1].context.data(), set[0].context.data()) << "a paragraph's context is stored once";
+}
+
+TEST_F(ReadQuestions, CompressedFiles) {
+  const std::filesystem::path path = folder_ / "q.json.gz";
+  write_file(path, testing::gzip(kRaw));
+  EXPECT_EQ(read_questions(path).size(), 2u);
+  write_file(path, testing::gzip(kRaw).substr(0, 100));
+  EXPECT_THAT([&] { read_questions(path); },
+              ::testing::ThrowsMessage<DataError>(
+                  HasSubstr("q.json.gz': the file ends in the middle of its compressed data")));
 }
 
 constexpr std::string_view kRow1 =

@@ -13,6 +13,7 @@
 #include "tandem/core/file.h"
 #include "tandem/data/json_source.h"
 #include "tandem/formats/arrow_stream.h"
+#include "tandem/formats/compressed_file.h"
 #include "tandem/formats/csv_source.h"
 #include "tandem/formats/parquet_file.h"
 
@@ -24,6 +25,10 @@ using Kind = formats::Column::Kind;
 
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::unique_ptr<formats::TableSource> open_json_file(std::span<const std::byte> bytes) {
+  return open_json(as_text(bytes));
 }
 
 struct Format {
@@ -39,8 +44,8 @@ constexpr std::array kFormats = {
     Format{".tsv",
            [](std::span<const std::byte> bytes) { return formats::open_tsv(as_text(bytes)); },
            true},
-    Format{".json", [](std::span<const std::byte> bytes) { return open_json(as_text(bytes)); }},
-    Format{".jsonl", [](std::span<const std::byte> bytes) { return open_json(as_text(bytes)); }},
+    Format{".json", open_json_file},
+    Format{".jsonl", open_json_file},
     Format{".parquet", formats::open_parquet},
     Format{".arrow", formats::open_arrow}};
 
@@ -52,10 +57,10 @@ constexpr auto kExtensions = [] {
 
 const Format& format_of(const fs::path& path) {
   const auto found = std::find_if(kFormats.begin(), kFormats.end(), [&](const Format& format) {
-    return path.extension() == format.extension;
+    return formats::format_ending(path) == format.extension;
   });
   if (found == kFormats.end())
-    raise<DataError>("its name ends with none of {}", fmt::join(kExtensions, ", "));
+    raise<DataError>("its name ends with none of {}", formats::formats_text(kExtensions));
   return *found;
 }
 
@@ -130,15 +135,15 @@ class RowCollector {
  public:
   explicit RowCollector(const RowOptions& options) : options_(options) {}
 
+  void add(const fs::path& path) {
+    named(path, [&] {
+      const MappedFile file = formats::map_uncompressed(path);
+      add_content(path, file.bytes());
+    });
+  }
+
   void add(const fs::path& path, std::span<const std::byte> content) {
-    try {
-      const Format& format = format_of(path);
-      if (content.empty()) raise<DataError>("the file is empty");
-      rows_.untyped_ = format.untyped;
-      add_tables(path, *format.open(content));
-    } catch (const DataError& error) {
-      raise<DataError>("data file '{}': {}", path.string(), error.what());
-    }
+    named(path, [&] { add_content(path, content); });
   }
 
   Rows finish() {
@@ -154,6 +159,22 @@ class RowCollector {
   }
 
  private:
+  template <class Read>
+  static void named(const fs::path& path, Read&& read) {
+    try {
+      read();
+    } catch (const DataError& error) {
+      raise<DataError>("data file '{}': {}", path.string(), error.what());
+    }
+  }
+
+  void add_content(const fs::path& path, std::span<const std::byte> content) {
+    const Format& format = format_of(path);
+    if (content.empty()) raise<DataError>("the file is empty");
+    rows_.untyped_ = format.untyped;
+    add_tables(path, *format.open(content));
+  }
+
   void add_tables(const fs::path& path, formats::TableSource& source) {
     const bool first = rows_.parts_.empty();
     const auto names = source.column_names();
@@ -298,26 +319,21 @@ class RowCollector {
 
 std::span<const std::string_view> row_file_extensions() { return kExtensions; }
 
-bool is_row_file(const fs::path& path) {
-  return std::find(kExtensions.begin(), kExtensions.end(), path.extension()) != kExtensions.end();
-}
+bool is_row_file(const fs::path& path) { return formats::has_format(path, kExtensions); }
 
 std::unique_ptr<formats::TableSource> open_row_file(const fs::path& path,
                                                     std::span<const std::byte> content) {
   constexpr std::size_t kPartBytes = std::size_t{8} << 20;
   const Format& format = format_of(path);
   if (content.empty()) raise<DataError>("the file is empty");
-  const bool json = path.extension() == ".json" || path.extension() == ".jsonl";
-  return json ? open_json_in_parts(as_text(content), kPartBytes) : format.open(content);
+  return format.open == open_json_file ? open_json_in_parts(as_text(content), kPartBytes)
+                                       : format.open(content);
 }
 
 Rows read_rows(std::span<const fs::path> paths, const RowOptions& options) {
   TANDEM_CHECK(!paths.empty(), "no file to read");
   RowCollector collector(options);
-  for (const fs::path& path : paths) {
-    const MappedFile file(path);
-    collector.add(path, file.bytes());
-  }
+  for (const fs::path& path : paths) collector.add(path);
   return collector.finish();
 }
 

@@ -81,6 +81,7 @@ class Rows {
 //   .csv, .tsv        csv_source.h
 //   .json, .jsonl     json_source.h
 //   .parquet, .arrow  parquet_file.h, arrow_stream.h
+// .gz or .zst may follow: a compressed file is read as its content (compressed_file.h).
 // Throws DataError that names the file and the row: what the readers throw, files that disagree
 // about a column's type, no row at all, an ending that is not known. Throws IoError if a file
 // cannot be read.
@@ -93,8 +94,8 @@ Rows read_rows(std::span<const std::filesystem::path> paths, const RowOptions& o
 std::unique_ptr<formats::TableSource> open_row_file(const std::filesystem::path& path,
                                                     std::span<const std::byte> content);
 
-// Rows of a file that is in memory. `name` stands in messages, and its ending decides what the file
-// is. `content` needs to live only during the call.
+// Rows of an uncompressed file that is in memory. `name` stands in messages, and its ending decides
+// what the file is. `content` needs to live only during the call.
 Rows read_rows(std::string_view name, std::span<const std::byte> content,
                const RowOptions& options = {});
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/gzip.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -47,6 +48,26 @@ TEST(ReadRows, JsonLinesHaveTypedColumns) {
   EXPECT_EQ(rows.find("s")->texts[1], "\u00e9");
   EXPECT_EQ(rows.location(1), "'a.jsonl', row 2 (line 3)");
   EXPECT_FALSE(rows.untyped());
+}
+
+TEST(ReadRows, CompressedFilesHaveTheirFormatsRows) {
+  const testing::TemporaryFolder folder;
+  for (const auto& [name, text] : {std::pair("a.csv.gz", "n,s\n1,x\n2,y\n"),
+                                   {"a.tsv.gz", "n\ts\n1\tx\n2\ty\n"},
+                                   {"a.jsonl.gz", "{\"s\": \"x\"}\n{\"s\": \"y\"}\n"},
+                                   {"a.json.gz", "[{\"s\": \"x\"}, {\"s\": \"y\"}]"},
+                                   {"a.json", "[{\"s\": \"x\"}, {\"s\": \"y\"}]"}}) {
+    const std::filesystem::path path = folder / name;
+    write_file(path, testing::gzip(text));
+    const Rows rows = read_rows(std::span(&path, 1));
+    EXPECT_THAT(rows.texts("s").texts, ElementsAre("x", "y")) << name;
+    EXPECT_THAT(rows.location(1), HasSubstr(std::string(name) + "', row 2"));
+  }
+  const std::filesystem::path path = folder / "b.jsonl.gz";
+  write_file(path, testing::gzip("{\"s\": \"x\"}\n").substr(0, 20));
+  EXPECT_THAT([&] { read_rows(std::span(&path, 1)); },
+              ::testing::ThrowsMessage<DataError>(
+                  HasSubstr("b.jsonl.gz': the file ends in the middle of its compressed data")));
 }
 
 TEST(ReadRows, ListsOfObjectsAndData) {

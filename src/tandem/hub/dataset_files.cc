@@ -8,6 +8,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/volume.h"
+#include "tandem/formats/compressed_file.h"
 #include "tandem/hub/dataset_card.h"
 #include "tandem/hub/datasets_cache.h"
 #include "tandem/hub/hub_cache.h"
@@ -42,7 +43,7 @@ const std::optional<std::string>& split_named_for(const SplitNames& splits, cons
 
 // The part in a file's name, or null.
 const Part* part_of_file(const fs::path& file, const SplitNames& splits) {
-  const std::string stem = file.stem().string();
+  const std::string stem = formats::uncompressed_name(file).stem().string();
   const auto stands = [&](std::string_view word) { return !word.empty() && has_word(stem, word); };
   if (std::any_of(splits.removed.begin(), splits.removed.end(), stands)) return nullptr;
   for (const Part& part : kParts) {
@@ -72,7 +73,7 @@ struct Shard {
 };
 
 Shard shard_of(const fs::path& file) {
-  const std::string stem = file.stem().string();
+  const std::string stem = formats::uncompressed_name(file).stem().string();
   const std::size_t of = stem.rfind("-of-");
   const std::size_t dash = of == std::string::npos || of == 0 ? of : stem.rfind('-', of - 1);
   Shard shard;
@@ -82,7 +83,7 @@ Shard shard_of(const fs::path& file) {
       return begin < end && std::from_chars(stem.data() + begin, last, value).ptr == last;
     };
     if (number(dash + 1, of, shard.index) && number(of + 4, stem.size(), shard.count)) {
-      shard.base = stem.substr(0, dash) + file.extension().string();
+      shard.base = stem.substr(0, dash) + formats::format_ending(file);
       return shard;
     }
   }
@@ -107,13 +108,11 @@ Shard shard_of(const fs::path& file) {
       "(or dev) or test in them that end in {}",
       directory.string(), query.config ? fmt::format(", its folder {}", *query.config) : "",
       others.empty() ? "" : fmt::format(" (found {})", fmt::join(others, ", ")),
-      fmt::join(query.extensions, ", "));
+      formats::formats_text(query.extensions));
 }
 
 bool is_readable(const DatasetQuery& query, const std::string& name) {
-  const std::string extension = fs::path(name).extension().string();
-  return std::find(query.extensions.begin(), query.extensions.end(), extension) !=
-         query.extensions.end();
+  return formats::has_format(name, query.extensions);
 }
 
 // The readable names with the most common ending, as `datasets` chooses them.
@@ -123,7 +122,7 @@ std::vector<std::string> of_one_format(const DatasetQuery& query,
   for (const std::string& name : names) {
     if (is_readable(query, name) &&
         std::find(std::begin(kCardFiles), std::end(kCardFiles), name) == std::end(kCardFiles))
-      by_extension[fs::path(name).extension().string()].push_back(name);
+      by_extension[formats::format_ending(name)].push_back(name);
   }
   const auto most = std::max_element(
       by_extension.begin(), by_extension.end(),
@@ -150,7 +149,7 @@ FilesOfSplits files_by_card(const DatasetQuery& query, const std::string& where,
     for (const std::string& name : members) {
       if (is_readable(query, name)) continue;
       raise<DataError>("{}: the split {} has the file {}; expected names that end in {}", where,
-                       split, name, fmt::join(query.extensions, ", "));
+                       split, name, formats::formats_text(query.extensions));
     }
   }
   return files;
@@ -311,7 +310,7 @@ std::vector<std::string> files_without_words(const DatasetQuery& query,
       "tandem does not run: make files of it with the package datasets and pass them as "
       "--train_file and --validation_file",
       query.name, query.config ? "file with train, validation or test in its name" : "file",
-      fmt::join(query.extensions, ", "));
+      formats::formats_text(query.extensions));
 }
 
 // run_qa.py's --cache_dir is the root of the models' cache too: a data set may lie there or in the
@@ -389,8 +388,7 @@ DatasetFiles files_of_folder(const fs::path& folder, std::span<const std::string
   DatasetFiles files;
   files.directory = folder;
   for (const fs::path& file : entries_of(folder, false)) {
-    const fs::path extension = file.extension();
-    if (std::find(extensions.begin(), extensions.end(), extension) == extensions.end()) continue;
+    if (!formats::has_format(file, extensions)) continue;
     if (const Part* part = part_of_file(file, splits))
       add_shard(files.*(part->files), file, part->name);
   }
@@ -415,7 +413,7 @@ std::vector<std::string> choose_dataset_files(const std::vector<std::string>& na
   for (const std::string& name : names) {
     const fs::path path = name;
     if (is_readable(query, name) && part_of_file(path, query.splits) != nullptr)
-      folders[path.parent_path().string()][path.extension().string()].push_back(name);
+      folders[path.parent_path().string()][formats::format_ending(path)].push_back(name);
   }
   const std::optional<std::string> chosen = folder_of(query, folders);
   if (!chosen) return files_without_words(query, names);

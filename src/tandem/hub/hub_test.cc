@@ -289,6 +289,21 @@ TEST_F(DatasetTest, WhichFilesOfARepositoryAreTheDataSet) {
               HasSubstr("made by a script, which tandem does not run"));
 }
 
+// The data sets of BEIR on the Hub have corpus.jsonl.gz.
+TEST_F(DatasetTest, CompressedFilesAreOfTheirFormat) {
+  for (const char* name : {"train-00000-of-00002.jsonl.gz", "train-00001-of-00002.jsonl.gz",
+                           "test.jsonl.zst", "train.jsonl.bz2"})
+    put(folder_ / "set" / name);
+  const DatasetFiles files = resolve(folder_ / "set");
+  EXPECT_THAT(files.train, ElementsAre(folder_ / "set" / "train-00000-of-00002.jsonl.gz",
+                                       folder_ / "set" / "train-00001-of-00002.jsonl.gz"));
+  EXPECT_THAT(files.test, ElementsAre(folder_ / "set" / "test.jsonl.zst"));
+  static constexpr std::array<std::string_view, 1> kExtensions = {".jsonl"};
+  EXPECT_THAT(choose_dataset_files({"README.md", "corpus.jsonl.gz", "queries.jsonl.gz", "a.bz2"},
+                                   {"BeIR/scifact", {}, {}, kExtensions}),
+              ElementsAre("corpus.jsonl.gz", "queries.jsonl.gz"));
+}
+
 // run_classification's --train_split_name and its relatives, whatever form the data set has.
 TEST_F(DatasetTest, SplitsOfOtherNames) {
   static constexpr std::array<std::string_view, 2> kExtensions = {".json", ".arrow"};

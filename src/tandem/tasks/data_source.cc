@@ -7,6 +7,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
+#include "tandem/formats/compressed_file.h"
 
 namespace tandem::tasks {
 namespace {
@@ -17,11 +18,9 @@ using flags::flag;
 
 void check_ending(std::string_view flag_name, const std::optional<std::string>& file,
                   std::span<const std::string_view> extensions) {
-  if (!file) return;
-  const std::string extension = fs::path(*file).extension().string();
-  if (std::find(extensions.begin(), extensions.end(), extension) != extensions.end()) return;
+  if (!file || formats::has_format(*file, extensions)) return;
   raise<ConfigError>("--{} {}: expected a file that ends in {}", flag_name, *file,
-                     fmt::join(extensions, ", "));
+                     formats::formats_text(extensions));
 }
 
 hub::SplitNames split_names(const DataSource& source) {
@@ -57,8 +56,7 @@ std::vector<hub::NamedFiles> find_train_sets(const DataSource& source,
                                              std::span<const std::string_view> extensions) {
   std::vector<hub::NamedFiles> sets;
   for (const auto& [name, location] : train_sources(source)) {
-    const std::string ending = fs::path(location).extension().string();
-    if (std::find(extensions.begin(), extensions.end(), ending) != extensions.end()) {
+    if (formats::has_format(location, extensions)) {
       sets.push_back({name, {location}});
       continue;
     }

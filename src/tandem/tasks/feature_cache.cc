@@ -15,6 +15,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/interruption.h"
 #include "tandem/core/own_program.h"
+#include "tandem/formats/compressed_file.h"
 #include "tandem/hub/file_hash.h"
 #include "tandem/text/tokenizer.h"
 
@@ -52,6 +53,9 @@ class WritersLock {
   bool held_ = false;
 };
 
+// Bytes of natural language for each one that gzip or Zstandard writes, about.
+constexpr std::uint64_t kTextPerCompressedByte = 4;
+
 // Which build this is: its features may differ from those of the one before.
 std::string program_identity() {
   struct stat info {};
@@ -73,7 +77,7 @@ std::string tokenizer_key(const fs::path& directory) {
 std::string content_key(std::string_view name, std::span<const fs::path> files) {
   std::string key;
   for (const fs::path& file : files) {
-    key += fmt::format("{}: {} {}\n", name, file.extension().string(), hub::sha256_of(file));
+    key += fmt::format("{}: {} {}\n", name, formats::format_ending(file), hub::sha256_of(file));
   }
   return key;
 }
@@ -83,7 +87,8 @@ std::uint64_t size_of(std::span<const fs::path> files) {
   for (const fs::path& file : files) {
     std::error_code error;
     const auto size = fs::file_size(file, error);
-    if (!error) bytes += size;
+    const bool compressed = formats::uncompressed_name(file) != file;
+    if (!error) bytes += compressed ? kTextPerCompressedByte * size : size;
   }
   return bytes;
 }

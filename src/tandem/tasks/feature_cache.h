@@ -21,6 +21,7 @@ namespace tandem::tasks {
 
 // "NAME: .json 5f70bf…" in a line for each file: its extension and the SHA-256 of its content.
 std::string content_key(std::string_view name, std::span<const std::filesystem::path> files);
+// Bytes of all files; compressed ones are estimated.
 std::uint64_t size_of(std::span<const std::filesystem::path> files);
 
 // A digest of values, where they begin and end included: equal ones mean equal values.

@@ -12,6 +12,7 @@
 #include "tandem/core/mappings.h"
 #include "tandem/core/text_file.h"
 #include "tandem/data/read_rows.h"
+#include "tandem/formats/compressed_file.h"
 #include "tandem/formats/table.h"
 
 namespace tandem::corpus {
@@ -88,7 +89,7 @@ class TextRows::File {
 class TextRows::LineFile final : public File {
  public:
   LineFile(const fs::path& path, LineBreaks breaks)
-      : file_(path), breaks_(breaks), lines_(as_text(file_.bytes())) {
+      : file_(formats::map_uncompressed(path)), breaks_(breaks), lines_(as_text(file_.bytes())) {
     // Refuses UTF-16. A mark of UTF-8 stays: it is a part of the first row in `datasets`, too.
     without_byte_order_mark(as_text(file_.bytes()));
   }
@@ -139,7 +140,7 @@ class TextRows::TableFile final : public File {
  public:
   // `column`: the name to read; empty: it is chosen and stored there.
   TableFile(const fs::path& path, std::string& column)
-      : file_(path), source_(data::open_row_file(path, file_.bytes())) {
+      : file_(formats::map_uncompressed(path)), source_(data::open_row_file(path, file_.bytes())) {
     const auto names = source_->column_names();
     if (names.empty()) raise<DataError>("found no column, expected a column \"text\"");
     const std::string wanted = column.empty() ? "text" : column;
@@ -232,7 +233,7 @@ bool TextRows::open_next() {
   if (next_file_ == files_.size()) return false;
   const fs::path& path = files_[next_file_++];
   in_file([&] {
-    if (path.extension() == kLines) {
+    if (formats::format_ending(path) == kLines) {
       file_ = std::make_unique<LineFile>(path, breaks_);
     } else {
       file_ = std::make_unique<TableFile>(path, column_);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/gzip.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
@@ -115,7 +116,7 @@ TEST_F(TextRowsTest, ManyLinesWithoutALineFeed) {
 
 TEST_F(TextRowsTest, FilesOfASet) {
   const fs::path empty = file("0.txt", "");
-  EXPECT_THAT(read({empty, file("1.txt", "a\nb"), empty, file("2.txt", "c\n")}),
+  EXPECT_THAT(read({empty, file("1.txt", "a\nb"), empty, file("2.txt.gz", testing::gzip("c\n"))}),
               ElementsAre("a", "b", "c"));
 }
 

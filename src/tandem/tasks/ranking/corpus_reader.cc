@@ -1,12 +1,10 @@
 #include "tandem/tasks/ranking/corpus_reader.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 
 #include "tandem/core/error.h"
 #include "tandem/data/read_rows.h"
+#include "tandem/formats/compressed_file.h"
 
 namespace tandem::tasks::ranking {
 namespace {
@@ -49,7 +47,7 @@ std::vector<std::size_t> columns_of(const formats::TableSource& source) {
 
 CorpusReader::CorpusReader(const std::filesystem::path& path)
     : path_(path.string()),
-      file_(path),
+      file_(from_file(path_, [&] { return formats::map_uncompressed(path); })),
       source_(from_file(path_, [&] { return data::open_row_file(path, file_.bytes()); })),
       columns_(from_file(path_, [&] { return columns_of(*source_); })) {}
 
@@ -82,23 +80,21 @@ std::vector<Document> CorpusReader::read(std::size_t most) {
   return documents;
 }
 
-DocumentIds::DocumentIds() : file_(std::tmpfile()) {
-  if (file_ == nullptr) throw io_error("cannot create", "a temporary file", errno);
-}
-
 void DocumentIds::add(std::string_view id) {
-  if (std::fwrite(id.data(), 1, id.size(), file_.get()) != id.size())
-    throw io_error("cannot write", "a temporary file", errno);
+  constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
+  if (pending_.size() >= kPieceBytes) {
+    file_.append(std::as_bytes(std::span(pending_)));
+    pending_.clear();
+  }
+  pending_ += id;
   begins_.push_back(begins_.back() + id.size());
 }
 
 std::string DocumentIds::at(std::size_t document) const {
-  std::fflush(file_.get());
-  std::string id(begins_[document + 1] - begins_[document], '\0');
-  const ssize_t read =
-      ::pread(::fileno(file_.get()), id.data(), id.size(), static_cast<off_t>(begins_[document]));
-  if (read != static_cast<ssize_t>(id.size()))
-    throw io_error("cannot read", "a temporary file", errno);
+  const std::size_t begin = begins_[document], size = begins_[document + 1] - begin;
+  if (begin >= file_.size()) return pending_.substr(begin - file_.size(), size);
+  std::string id(size, '\0');
+  file_.read_at(begin, std::as_writable_bytes(std::span(id)));
   return id;
 }
 

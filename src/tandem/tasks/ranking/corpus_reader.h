@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -45,17 +44,15 @@ class CorpusReader {
 // may call at() at once.
 class DocumentIds {
  public:
-  DocumentIds();
+  // Throws IoError.
   void add(std::string_view id);
   std::size_t size() const { return begins_.size() - 1; }
   // Throws IoError.
   std::string at(std::size_t document) const;
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::unique_ptr<std::FILE, Close> file_;
+  UnnamedFile file_;
+  std::string pending_;  // ids behind those of the file
   std::vector<std::size_t> begins_{0};
 };
 

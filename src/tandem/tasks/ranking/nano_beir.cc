@@ -13,6 +13,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/python_json.h"
 #include "tandem/data/read_rows.h"
+#include "tandem/formats/compressed_file.h"
 #include "tandem/tasks/ranking/numpy_mean.h"
 
 namespace tandem::tasks::ranking {
@@ -27,15 +28,10 @@ constexpr std::array<std::string_view, 13> kNames = {
 
 // "NanoMSMARCO-00000-of-00001.parquet" -> "NanoMSMARCO".
 std::string search_name(const fs::path& file) {
-  std::string stem = file.stem().string();
+  std::string stem = formats::uncompressed_name(file).stem().string();
   const std::size_t shard = stem.rfind("-00000-of-00001");
   if (shard != stem.npos) stem.resize(shard);
   return stem;
-}
-
-bool is_row_file(const fs::path& file) {
-  const auto endings = data::row_file_extensions();
-  return std::find(endings.begin(), endings.end(), file.extension().string()) != endings.end();
 }
 
 using FilesByName = std::map<std::string, fs::path>;
@@ -47,7 +43,7 @@ FilesByName files_in(const fs::path& folder) {
   }
   FilesByName files;
   for (const fs::path& file : list_directory(folder)) {
-    if (!is_row_file(file)) continue;
+    if (!data::is_row_file(file)) continue;
     const auto [at, is_new] = files.emplace(search_name(file), file);
     if (!is_new) {
       raise<DataError>("--nano_beir: found '{}' and '{}', expected one file of a search",

@@ -3,29 +3,29 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
+
+#include "tandem/core/file.h"
 
 namespace tandem::tasks::ranking {
 
-// A file [rows, width] of f32 without a name in the folder for temporary files (TMPDIR); a kill
-// leaves nothing of it. Used by one thread.
+// A file [rows, width] of f32 without a name (UnnamedFile, whose errors it throws). Used by one
+// thread.
 class RowFile {
  public:
-  // Throws IoError, as all of it.
-  explicit RowFile(std::size_t width);
-  ~RowFile();
-  RowFile(const RowFile&) = delete;
-  RowFile& operator=(const RowFile&) = delete;
+  explicit RowFile(std::size_t width) : width_(width) {}
 
   std::size_t width() const { return width_; }
   // Rows [first, first + rows of `values`), in any order.
-  void write(std::size_t first, std::span<const float> values);
-  void read(std::size_t first, std::span<float> values) const;
+  void write(std::size_t first, std::span<const float> values) {
+    file_.write_at(first * width_ * sizeof(float), std::as_bytes(values));
+  }
+  void read(std::size_t first, std::span<float> values) const {
+    file_.read_at(first * width_ * sizeof(float), std::as_writable_bytes(values));
+  }
 
  private:
-  std::string path_;  // for messages
   std::size_t width_;
-  int descriptor_ = -1;
+  UnnamedFile file_;
 };
 
 }  // namespace tandem::tasks::ranking

@@ -28,16 +28,10 @@ TEST(RowFile, RowsComeBackFromAnyPlace) {
 
 TEST(RowFile, LeavesNothing) {
   const testing::TemporaryFolder folder;
-  const char* const before = std::getenv("TMPDIR");
-  const std::string old = before == nullptr ? "" : before;
-  ::setenv("TMPDIR", folder.path().c_str(), 1);
+  const testing::ScopedEnvironment tmpdir("TMPDIR", folder.path().string());
   RowFile file(2);
   file.write(0, std::vector<float>{1, 2});
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
-  if (before == nullptr)
-    ::unsetenv("TMPDIR");
-  else
-    ::setenv("TMPDIR", old.c_str(), 1);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/data/read_rows.h"
+#include "tandem/formats/compressed_file.h"
 #include "tandem/tasks/encode_in_chunks.h"
 #include "tandem/tasks/supervised/packing.h"
 #include "tandem/tasks/supervised/sample_sequences.h"
@@ -54,7 +55,7 @@ class SampleReader {
 
   void add(const fs::path& path) {
     try {
-      const MappedFile file(path);
+      const MappedFile file = formats::map_uncompressed(path);
       const auto source = data::open_row_file(path, file.bytes());
       const std::vector<std::size_t> columns = columns_of(*source);
       for (formats::Table table; !is_full() && source->next(columns, table);)
