@@ -35,7 +35,7 @@ std::string logged(const nlohmann::ordered_json& entry) {
   const trainer::TrainingPlan plan;
   console.train_begin({.plan = plan});
   console.log(entry);
-  const std::string text = ::testing::internal::GetCapturedStdout();
+  std::string text = ::testing::internal::GetCapturedStdout();
   ::testing::internal::GetCapturedStderr();
   return text;
 }

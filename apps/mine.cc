@@ -3,6 +3,7 @@
 
 #include <array>
 #include <csignal>
+#include <utility>
 
 #include "apps/answering/embedding.h"
 #include "apps/answering/hard_negatives.h"
@@ -200,7 +201,8 @@ std::string prompt_text(const models::SentenceFiles& files, const PromptOptions&
 // `done` counts the texts of both sides.
 EmbedTexts embedding_of(Embedder& embedder, std::string prompt, CountLine& progress,
                         std::size_t& done) {
-  return [&embedder, &progress, &done, prompt](std::span<const std::string> texts) {
+  return [&embedder, &progress, &done,
+          prompt = std::move(prompt)](std::span<const std::string> texts) {
     std::vector<float> values;
     values.reserve(texts.size() * embedder.size());
     for (std::size_t begin = 0; begin < texts.size(); begin += kTextsAtOnce) {

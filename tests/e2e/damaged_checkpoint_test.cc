@@ -164,7 +164,7 @@ TEST_F(DamagedCheckpoint, ThatCannotBeDetectedIsNamedUnchecked) {
   const std::string unchecked = "whether its files are as they were written is not checked";
   run_ok(job("whole"));
   EXPECT_THAT(run_ok(job("whole")).err, Not(HasSubstr(unchecked)));
-  const std::pair<const char*, const char*> kManifests[] = {
+  constexpr std::pair<const char*, const char*> kManifests[] = {
       {nullptr, "checkpoint-12' has no manifest.json"},
       {R"({"files": {}})",
        "manifest.json' does not list model.safetensors, optimizer.pt, tandem_state.json, "

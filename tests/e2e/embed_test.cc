@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -339,10 +340,10 @@ TEST_F(EmbedByRanks, KilledRanksResume) {
   for (int attempt = 0; attempt < 20 && !killed; ++attempt) {
     fs::remove(path("killed.npy"));
     const int port = free_port();
-    std::vector<std::unique_ptr<Process>> ranks;
+    std::array<std::unique_ptr<Process>, 2> ranks;
     for (int rank = 0; rank < 2; ++rank) {
-      ranks.push_back(std::make_unique<Process>(command(file, "killed.npy", {}),
-                                                rank_variables(rank, 2, port)));
+      ranks[static_cast<std::size_t>(rank)] =
+          std::make_unique<Process>(command(file, "killed.npy", {}), rank_variables(rank, 2, port));
     }
     std::error_code error;
     while (ranks[1]->running() &&
@@ -365,10 +366,9 @@ TEST_F(EmbedByRanks, KilledRanksResume) {
 TEST_F(EmbedByRanks, NeedsFilesThatEveryRankCanRead) {
   const Words words = {kProgram, "embed", "--model", (kDemo / "model").native(), "a text"};
   const int port = free_port();
-  std::vector<std::unique_ptr<Process>> ranks;
-  for (int rank = 0; rank < 2; ++rank)
-    ranks.push_back(std::make_unique<Process>(words, rank_variables(rank, 2, port)));
-  for (auto& rank : ranks) EXPECT_EQ(rank->wait().exit_code, 1);
+  Process first(words, rank_variables(0, 2, port)), second(words, rank_variables(1, 2, port));
+  EXPECT_EQ(first.wait().exit_code, 1);
+  EXPECT_EQ(second.wait().exit_code, 1);
 }
 
 // The array of a .npy file of bytes, as numbers from 0 on.

@@ -18,7 +18,6 @@
 namespace tandem::data {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class ReadQuestions : public ::testing::Test {

@@ -229,10 +229,8 @@ class RowCollector {
       to.numbers.assign(to.integers.begin(), to.integers.end());
       to.integers.clear();
       to.kind = Kind::kNumber;
-    } else if (from.is_unreadable() || (to.is_unreadable() && to.size > 0)) {
-      raise<DataError>("column \"{}\" has the type {}, but {} before", from.name, from.type,
-                       to.type);
-    } else if (from.kind == Kind::kOther || to.kind == Kind::kOther) {
+    } else if ((from.kind == Kind::kOther || to.kind == Kind::kOther) && !from.is_unreadable() &&
+               !(to.is_unreadable() && to.size > 0)) {
       fill_with_nulls(from.kind == Kind::kOther ? from : to, from.kind == Kind::kOther ? to : from);
     } else {
       raise<DataError>("column \"{}\" has the type {}, but {} before", from.name, from.type,

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "support/gzip.h"
 #include "support/test_support.h"
 #include "tandem/core/error.h"
@@ -131,7 +133,7 @@ TEST(ReadRows, ShardsAreOneTable) {
 }
 
 RowOptions only(std::string name) {
-  return {.choose = [name](auto) { return std::vector<std::string>{name}; }};
+  return {.choose = [name = std::move(name)](auto) { return std::vector<std::string>{name}; }};
 }
 
 // Values that Python's json.dump() and pandas write and strict parsers refuse.

@@ -144,7 +144,7 @@ FilesOfSplits files_by_card(const DatasetQuery& query, const std::string& where,
                             std::vector<std::string>& missing) {
   const CardConfiguration& chosen = choose_configuration(card, query.config, where);
   if (chosen.patterns.empty()) return files_by_name(of_one_format(query, names), chosen.directory);
-  const FilesOfSplits files = files_of_patterns(names, chosen, missing);
+  FilesOfSplits files = files_of_patterns(names, chosen, missing);
   for (const auto& [split, members] : files) {
     for (const std::string& name : members) {
       if (is_readable(query, name)) continue;
@@ -402,12 +402,12 @@ std::vector<std::string> choose_dataset_files(const std::vector<std::string>& na
                                               const std::vector<CardConfiguration>& card) {
   if (!card.empty()) {
     std::vector<std::string> missing;
-    const auto files = all_of(files_by_card(query, query.name, card, names, missing));
+    auto files = all_of(files_by_card(query, query.name, card, names, missing));
     if (!files.empty() && missing.empty()) return files;
     raise<DataError>("the data set '{}' on the Hub has no {}, which `configs:` of its card names",
                      query.name, missing.empty() ? "file" : missing.front());
   }
-  if (const auto files = all_of(files_by_folder_of(query, names)); !files.empty()) return files;
+  if (auto files = all_of(files_by_folder_of(query, names)); !files.empty()) return files;
   // Folder by folder, and in each by ending: a repository may hold the same data in two formats.
   FilesOfFolders folders;
   for (const std::string& name : names) {

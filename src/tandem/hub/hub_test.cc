@@ -82,7 +82,8 @@ TEST(CacheRoot, FirstVariableThatIsSetWins) {
       {"HOME", "/8"}};
   const std::vector<std::string> roots = {
       "/1", "/2", "/3", "/4", "/5", "/6/hub", "/7/huggingface/hub", "/8/.cache/huggingface/hub"};
-  const auto root = [&](RepositoryType type, std::optional<std::string> cache_dir = std::nullopt) {
+  const auto root = [&](RepositoryType type,
+                        const std::optional<std::string>& cache_dir = std::nullopt) {
     return cache_root(type, cache_dir,
                       Environment(std::map<std::string, std::string, std::less<>>(
                           variables.begin(), variables.end())));
@@ -244,7 +245,7 @@ class DatasetTest : public HubTest {
   }
   // An entry of the cache of `datasets`, and when it was made.
   fs::path put_entry(const std::string& path, const std::vector<std::string>& files, int second) {
-    const fs::path entry = folder_ / ("datasets/" + path);
+    fs::path entry = folder_ / ("datasets/" + path);
     for (const std::string& file : files) put(entry / file);
     put(entry / "dataset_info.json");
     fs::last_write_time(entry / "dataset_info.json",

@@ -191,7 +191,7 @@ std::size_t checkpoint_bytes(const nn::ParameterLayout& layout, std::size_t opti
 
 fs::path save_checkpoint(const fs::path& output_dir, const CheckpointContents& contents) {
   const std::string number = std::to_string(contents.state.global_step);
-  const fs::path target = output_dir / (std::string(kPrefix) + number);
+  fs::path target = output_dir / (std::string(kPrefix) + number);
   TemporaryDirectory work(output_dir / (std::string(kTemporaryPrefix) + number));
 
   contents.task.save_pretrained(work.path(), contents.arenas.weights);

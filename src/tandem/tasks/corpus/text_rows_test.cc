@@ -149,7 +149,7 @@ TEST_F(TextRowsTest, LongJsonLinesComeInParts) {
   for (std::size_t i = 0; i < kRows; i += 997) EXPECT_EQ(rows[i], fmt::format("{} {}", i, filler));
   text += "{\"text\": 5}\n";
   EXPECT_THAT(error({file("b.jsonl", text)}), HasSubstr("row 20001 (line 40001)"));
-  text.resize(text.rfind("{"));
+  text.resize(text.rfind('{'));
   EXPECT_THAT(error({file("c.jsonl", text + "{\"words\": \"x\"}\n")}),
               HasSubstr("row 20001 (line 40001): column \"text\": the text is missing"));
   EXPECT_THAT(error({file("d.jsonl", text + "{\"text\": \"x\"\n")}), HasSubstr("line 40002"));

@@ -19,7 +19,6 @@ namespace tandem::supervised {
 namespace {
 
 namespace fs = std::filesystem;
-using formats::Column;
 
 // Rows that are packed together: the batch of datasets' map().
 constexpr std::uint64_t kPackedRows = 1000;
