@@ -78,8 +78,8 @@ bool parse_options(const std::vector<std::string>& words, EmbedFlags& options) {
   add_model_flags(app, options.model);
   auto* texts = app.add_option("text", options.texts, "the texts, each a word of the command line");
   app.add_option("--file", options.file,
-                 "file with a text on each line, empty ones included; -: standard input, the "
-                 "default without texts")
+                 "file with a text on each line, empty ones included, also .gz or .zst; -: "
+                 "standard input, the default without texts")
       ->excludes(texts);
   app.add_option(
          "--output", options.output,

@@ -96,11 +96,12 @@ bool parse_options(const std::vector<std::string>& words, MineFlags& options) {
   add_model_flags(app, options.model);
   app.add_option("--file", options.file,
                  "pairs: JSON lines, CSV, TSV, Parquet or Arrow, with a column of queries and one "
-                 "of answers")
+                 "of answers; also .gz or .zst")
       ->required();
   app.add_option("--corpus", options.corpus,
                  "documents to search in addition to the answers: JSON lines, CSV, TSV, Parquet or "
-                 "Arrow with a column text, or another file with a document on each line");
+                 "Arrow with a column text, or another file with a document on each line; also "
+                 ".gz or .zst");
   app.add_option("--output", options.output, "file of JSON lines to write; -: standard output")
       ->capture_default_str();
   app.add_option("--anchor_column_name", options.query_column,

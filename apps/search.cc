@@ -45,8 +45,10 @@ bool parse_options(const std::vector<std::string>& words, SearchFlags& options) 
       "than the memory: its embeddings are in a file.",
       "tandem search");
   add_model_flags(app, options.model);
-  app.add_option("--eval_corpus", options.files.corpus,
-                 "documents: JSON lines, CSV, TSV, Parquet or Arrow with columns _id and text")
+  app.add_option(
+         "--eval_corpus", options.files.corpus,
+         "documents: JSON lines, CSV, TSV, Parquet or Arrow, also .gz or .zst, with columns "
+         "_id and text")
       ->required();
   app.add_option("--eval_queries", options.files.queries, "queries with columns _id and text")
       ->required();

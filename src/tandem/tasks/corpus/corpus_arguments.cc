@@ -27,7 +27,7 @@ FlagTable model_flags() {
 FlagTable data_flags() {
   FlagTable table = tasks::data_source_flags(
       "rows of text, the column text or the first one: text with a row per line, CSV, TSV, JSON "
-      "lines, Parquet or Arrow");
+      "lines, Parquet or Arrow, also .gz or .zst");
   for (const flags::Flag& row : {
            flag("validation_split_percentage",
                 field<&CorpusArguments::validation_split_percentage>(),

@@ -22,7 +22,7 @@ using Arguments = EmbeddingArguments;
 FlagTable data_flags() {
   FlagTable table = data_source_flags(
       "training rows with text columns such as anchor and positive: JSON lines, CSV, TSV, Parquet "
-      "or Arrow");
+      "or Arrow, also .gz or .zst");
   FlagTable own = row_flags<Arguments>();
   own.push_back(train_files_flag());
   own.insert(own.end(),

@@ -24,7 +24,7 @@ constexpr double kMaxLength = 1 << 20;
 FlagTable data_flags() {
   FlagTable table = tasks::data_source_flags(
       "training questions: JSON (SQuAD's, {\"data\": [...]}, a list, JSON lines), CSV, "
-      "Parquet or Arrow");
+      "Parquet or Arrow, also .gz or .zst");
   for (const flags::Flag& row : {
            flag("overwrite_cache", field<&QaArguments::overwrite_cache>(),
                 "make features anew even if an earlier run kept them"),

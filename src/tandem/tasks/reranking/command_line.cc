@@ -23,7 +23,7 @@ using Arguments = RerankingArguments;
 FlagTable data_flags() {
   FlagTable table = data_source_flags(
       "training rows with the columns query, passage and label, in any names: JSON lines, CSV, "
-      "TSV, Parquet or Arrow");
+      "TSV, Parquet or Arrow, also .gz or .zst");
   FlagTable own = row_flags<Arguments>();
   own.push_back(train_files_flag());
   own.push_back(

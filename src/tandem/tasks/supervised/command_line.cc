@@ -18,7 +18,8 @@ using Arguments = SupervisedArguments;
 
 FlagTable data_flags() {
   FlagTable table = tasks::data_source_flags(
-      "rows with prompt and completion, messages, or text: JSON lines, Parquet, Arrow, CSV or TSV");
+      "rows with prompt and completion, messages, or text: JSON lines, Parquet, Arrow, CSV or TSV, "
+      "also .gz or .zst");
   for (flags::Flag& row : table)
     if (row.name == "dataset_config_name") row.alias("dataset_config");
   FlagTable own = {

@@ -35,7 +35,8 @@ FlagTable data_flags(Script script) {
                          "qnli, qqp, rte, sst2, stsb or wnli"));
   }
   append(table, tasks::data_source_flags("training texts with a column \"label\": CSV, TSV, JSON "
-                                         "(lines, or a list of objects), Parquet or Arrow"));
+                                         "(lines, or a list of objects), Parquet or Arrow, "
+                                         "also .gz or .zst"));
   if (script == Script::kClassification) {
     append(
         table,

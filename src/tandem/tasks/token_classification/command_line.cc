@@ -16,7 +16,7 @@ using tasks::NerArguments;
 FlagTable data_flags() {
   FlagTable table = tasks::data_source_flags(
       "training sentences, in each row a list of words and a list of tags: JSON lines, Parquet or "
-      "Arrow");
+      "Arrow, also .gz or .zst");
   for (const flags::Flag& row : {
            flag("task_name", field<&NerArguments::task_name>(),
                 "ner, pos or chunk: the tags are in the column <task_name>_tags"),
