@@ -22,6 +22,7 @@ SCRATCH = pathlib.Path(tempfile.mkdtemp())
 os.environ["HF_HOME"] = str(SCRATCH / "home")
 
 import datasets
+import numpy
 import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets import Dataset, DatasetDict, Features, Value, load_dataset
@@ -184,6 +185,24 @@ def label_files():
         pq.write_table(pa.table({"sentence": ["a b", "c"], "label": labels}), GOLDEN / "labels" / f"{name}.parquet", compression="none")
 
 
+FLOATS = (pa.float16(), pa.float32(), pa.float64())
+INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
+
+
+def number_files():
+    """A column for each type of numbers, named for it. Row i has i + 1.5, i + 1 or whether i is odd, and row 3 has a null.
+    The rows are a part of longer columns, so that their bits begin within a byte."""
+
+    def column(kind, value):
+        return pa.array([None if i == 4 else value(i) for i in range(13)], kind).slice(1)
+
+    columns = {str(kind): column(kind, lambda i: numpy.float16(i + 0.5)) for kind in FLOATS}
+    columns |= {str(kind): column(kind, lambda i: i) for kind in INTEGERS}
+    table = pa.table({**columns, "bool": column(pa.bool_(), lambda i: i % 2 == 0)})
+    write_stream("numbers.arrow", table, batch=5)
+    pq.write_table(table, GOLDEN / "parquet" / "numbers.parquet", row_group_size=5)
+
+
 def main():
     shutil.rmtree(GOLDEN, ignore_errors=True)
     for folder in ("arrow", "parquet", "csv", "labels"):
@@ -197,6 +216,7 @@ def main():
     parquet_files(dataset, table)
     csv_files(dataset)
     label_files()
+    number_files()
     shutil.rmtree(SCRATCH)
     print(f"{sum(1 for path in GOLDEN.rglob('*') if path.is_file())} files, {sum(path.stat().st_size for path in GOLDEN.rglob('*') if path.is_file())} bytes")
 

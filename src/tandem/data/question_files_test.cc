@@ -56,6 +56,37 @@ void expect_equal(const QuestionSet& got, const QuestionSet& want, std::size_t c
   }
 }
 
+// Row i of numbers.arrow and numbers.parquet has i + 1.5, i + 1, or whether i is odd; row 3 a null.
+class NumberFiles : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(NumberFiles, HaveTheirValuesInEveryType) {
+  using Kind = formats::Column::Kind;
+  const fs::path path = golden(GetParam());
+  const Rows rows = read_rows(std::span(&path, 1));
+  ASSERT_EQ(rows.size(), 12u);
+  ASSERT_EQ(rows.columns().size(), 12u);
+  for (const formats::Column& column : rows.columns()) {
+    SCOPED_TRACE(column.name);
+    const bool is_bool = column.name == "bool", has_fractions = column.name == "halffloat" ||
+                                                                column.name == "float" ||
+                                                                column.name == "double";
+    ASSERT_EQ(column.kind, is_bool ? Kind::kBool : has_fractions ? Kind::kNumber : Kind::kInteger);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      ASSERT_EQ(column.is_null(i), i == 3);
+      if (i == 3) continue;
+      const auto number = static_cast<std::int64_t>(i);
+      if (has_fractions) {
+        EXPECT_EQ(column.numbers[i], static_cast<double>(i) + 1.5);
+      } else {
+        EXPECT_EQ(column.integers[i], is_bool ? number % 2 : number + 1);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, NumberFiles,
+                         ::testing::Values("arrow/numbers.arrow", "parquet/numbers.parquet"));
+
 // The questions of all forms are those of rows.json, whose reader is tested by itself.
 class SameQuestions : public ::testing::TestWithParam<const char*> {};
 
