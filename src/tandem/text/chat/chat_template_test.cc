@@ -112,6 +112,45 @@ TEST(ChatTemplate, Expressions) {
   EXPECT_EQ(value("'it\\'s'"), "it's");
 }
 
+// The values are those of jinja2 3.1.
+TEST(ChatTemplate, Tests) {
+  for (const char* holds :
+       {"3 is odd",        "2 is not odd",   "4 is even",       "6 is divisibleby(3)",
+        "1 is equalto 1",  "'a' is eq('a')", "1 is sameas 1",   "'a' is in ['a']",
+        "'a' is in 'bca'", "true is true",   "false is false",  "messages[0].name is undefined",
+        "{} is mapping",   "[] is iterable", "'a' is sequence", "1.5 is float",
+        "1 is integer",    "true is number", "true is boolean", "missing is undefined"})
+    EXPECT_EQ(value(holds), "True") << holds;
+  for (const char* fails : {"3 is even", "6 is divisibleby 4", "1 is true", "true is integer",
+                            "1 is boolean", "1 is float", "'b' is in ['a']"})
+    EXPECT_EQ(value(fails), "False") << fails;
+}
+
+TEST(ChatTemplate, MappingsAndLetters) {
+  EXPECT_EQ(value("{'a': 1, 'b': 2}.values()|list"), "[1, 2]");
+  EXPECT_EQ(value("{'a': 1}.keys()|list"), "['a']");
+  EXPECT_EQ(value("{'a': 1}.get('b')"), "None");
+  EXPECT_EQ(value("{'a': 1}.get('b', 3) + {'a': 1}.get('a')"), "4");
+  EXPECT_EQ(render("{% for k, v in {'b': 1, 'A': 2, 'c': 0}|dictsort %}{{ k }}{{ v }}{% endfor %}"),
+            "A2b1c0");
+  EXPECT_EQ(value("\"it's a-b (c) [d] <e> {f}\"|title"), "It's A-B (C) [D] <E> {F}");
+  EXPECT_EQ(value("\"it's 1st a-b\".title()"), "It'S 1St A-B");
+  EXPECT_EQ(value("'hELLO wORLD'|capitalize ~ 'x Y'.capitalize()"), "Hello worldX y");
+  EXPECT_EQ(value("'ÄB'|lower ~ 'äb'|title ~ 'straße'.upper()"), "äbÄbSTRASSE");
+}
+
+TEST(ChatTemplate, ListsAndNumbers) {
+  const std::string rows = "[{'r': 'a', 'n': 1}, {'r': 'b', 'n': 0}]";
+  EXPECT_EQ(value(rows + "|selectattr('r', 'equalto', 'b')|map(attribute='n')|list"), "[0]");
+  EXPECT_EQ(value(rows + "|rejectattr('n')|map(attribute='r')|join(',')"), "b");
+  EXPECT_EQ(value("[1, none, 2]|select|list ~ [1, 2]|reject('odd')|list"), "[1, 2][2]");
+  EXPECT_EQ(value("['a', 'b']|map('upper')|join"), "AB");
+  EXPECT_EQ(value("'abc'|reverse ~ [1, 2]|reverse|list"), "cba[2, 1]");
+  EXPECT_EQ(value("'5'|int + ' 2.9 '|int + 3.7|int + true|int + 'x'|int"), "11");
+  EXPECT_EQ(value("'aXbX'.replace('X', '-', 1) ~ 'aXbX'|replace('X', '', 1)"), "a-bXabX");
+  EXPECT_THAT(error("{{ [1]|join(',', 'n') }}"), HasSubstr("'join' of Jinja with 2 arguments"));
+}
+
 TEST(ChatTemplate, LoopsAndBlocks) {
   EXPECT_EQ(render("{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}{{ v }},{% endfor %}"),
             "a1,b2,");

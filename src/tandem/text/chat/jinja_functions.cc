@@ -1,7 +1,12 @@
 #include "tandem/text/chat/jinja_functions.h"
 
+#include <unicode/locid.h>
+#include <unicode/uchar.h>
+#include <unicode/unistr.h>
+
 #include <algorithm>
-#include <cctype>
+#include <charconv>
+#include <cmath>
 #include <utility>
 
 #include "tandem/core/error.h"
@@ -23,21 +28,45 @@ std::string text_argument(const JinjaArguments& arguments, std::size_t position,
   return found == nullptr || found->is_null() ? "" : text_of(*found, where);
 }
 
-// Letters of ASCII; other letters stay.
-std::string cased(std::string text, int (*change)(int)) {
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 128) c = static_cast<char>(change(c));
-  return text;
+// As Python's str, with all letters of Unicode.
+std::string upper(std::string_view text) {
+  std::string result;
+  return icu::UnicodeString::fromUTF8(text).toUpper(icu::Locale::getRoot()).toUTF8String(result);
 }
-std::string capitalized(const std::string& text, bool each_word) {
-  std::string all = cased(text, std::tolower);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const bool begins =
-        i == 0 || (each_word && std::isalnum(static_cast<unsigned char>(all[i - 1])) == 0);
-    if (begins && static_cast<unsigned char>(all[i]) < 128)
-      all[i] = static_cast<char>(std::toupper(all[i]));
+std::string lower(std::string_view text) {
+  std::string result;
+  return icu::UnicodeString::fromUTF8(text).toLower(icu::Locale::getRoot()).toUTF8String(result);
+}
+
+// Upper case for each character behind one for which `begins` holds, and for the first one.
+template <class Begins>
+std::string capitalized(const std::string& text, Begins&& begins) {
+  std::string all;
+  bool is_first = true;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t begin = at;
+    const char32_t c = next_code_point(text, at);
+    const std::string_view one = std::string_view(text).substr(begin, at - begin);
+    all += is_first ? upper(one) : lower(one);
+    is_first = begins(c);
   }
   return all;
+}
+// str.capitalize(), which the filter is, too.
+std::string capitalize(const std::string& text) {
+  return capitalized(text, [](char32_t) { return false; });
+}
+// str.title().
+std::string title_method(const std::string& text) {
+  return capitalized(
+      text, [](char32_t c) { return !u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_CASED); });
+}
+// The filter has words of its own.
+std::string title_filter(const std::string& text) {
+  return capitalized(text, [](char32_t c) {
+    return is_python_space(c) || (c < 128 && std::string_view("-({[<").find(static_cast<char>(c)) !=
+                                                 std::string_view::npos);
+  });
 }
 
 JinjaValue split_text(const std::string& text, const JinjaArguments& arguments) {
@@ -82,6 +111,23 @@ JinjaValue pairs_of(const JinjaValue& value, std::string_view where) {
   return pairs;
 }
 
+// By the keys, without regard to case; equal ones in their order.
+JinjaValue sorted_pairs(const JinjaValue& value) {
+  JinjaValue pairs = pairs_of(value, "dictsort");
+  std::stable_sort(pairs.begin(), pairs.end(), [](const JinjaValue& left, const JinjaValue& right) {
+    return lower(left[0].get_ref<const std::string&>()) <
+           lower(right[0].get_ref<const std::string&>());
+  });
+  return pairs;
+}
+
+std::string replaced(const std::string& text, const JinjaArguments& arguments) {
+  const JinjaValue* count = arguments.find(2, "count");
+  return replace_text(text, text_argument(arguments, 0, "replace"),
+                      text_argument(arguments, 1, "replace"),
+                      count != nullptr && count->is_number_integer() ? count->get<int>() : -1);
+}
+
 JinjaValue list_of(const JinjaValue& value) {
   if (value.is_array()) return value;
   JinjaValue all = JinjaValue::array();
@@ -103,6 +149,58 @@ bool ends_or_begins(const std::string& text, const JinjaArguments& arguments, bo
   return found->is_array() ? std::any_of(found->begin(), found->end(), one) : one(*found);
 }
 
+// select, reject, selectattr and rejectattr: the items for which a test holds, or does not.
+JinjaValue selected(std::string_view filter, const JinjaValue& value,
+                    const JinjaArguments& arguments) {
+  const bool by_attribute = filter.ends_with("attr");
+  const std::size_t position = by_attribute ? 1 : 0;
+  const JinjaValue* const test = arguments.find(position, "");
+  JinjaArguments of_test;
+  if (const JinjaValue* other = arguments.find(position + 1, "")) of_test.values = {*other};
+  JinjaValue kept = JinjaValue::array();
+  for (const JinjaValue& item : list_of(value)) {
+    const JinjaValue tested =
+        by_attribute ? item_of(item, text_argument(arguments, 0, filter)) : item;
+    const bool holds =
+        test == nullptr ? truth(tested) : apply_test(text_of(*test, filter), tested, of_test);
+    if (holds == filter.starts_with("select")) kept.push_back(item);
+  }
+  return kept;
+}
+
+// map(attribute=NAME), or map(FILTER).
+JinjaValue mapped(const JinjaValue& value, const JinjaArguments& arguments) {
+  const JinjaValue* const attribute = arguments.find(arguments.positional(), "attribute");
+  JinjaArguments of_filter;
+  if (const JinjaValue* other = arguments.find(1, "")) of_filter.values = {*other};
+  JinjaValue all = JinjaValue::array();
+  for (const JinjaValue& item : list_of(value)) {
+    all.push_back(attribute != nullptr
+                      ? item_of(item, *attribute)
+                      : apply_filter(text_argument(arguments, 0, "map"), item, of_filter));
+  }
+  return all;
+}
+
+// int(value); 0 for a value that is not a number.
+std::int64_t integer_of(const JinjaValue& value) {
+  if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
+  if (value.is_number()) return value.get<std::int64_t>();
+  if (!value.is_string()) return 0;
+  const std::string text = strip_text(value.get_ref<const std::string&>(), "", 'b');
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && std::abs(number) < 1e15 ? static_cast<std::int64_t>(number) : 0;
+}
+
+// A filter that takes no such argument would give another value than Jinja's.
+void require_plain(std::string_view filter, const JinjaArguments& arguments, std::size_t most) {
+  if (arguments.values.size() > most)
+    raise<DataError>("the filter '{}' of Jinja with {} arguments is not supported", filter,
+                     arguments.values.size());
+}
+
 }  // namespace
 
 std::size_t JinjaArguments::positional() const { return values.size() - keywords.size(); }
@@ -119,21 +217,30 @@ JinjaValue apply_filter(std::string_view name, const JinjaValue& value,
   if (name == "trim")
     return strip_text(output_text(value), text_argument(arguments, 0, "trim"), 'b');
   if (name == "length" || name == "count") return length_of(value);
-  if (name == "upper") return cased(output_text(value), std::toupper);
-  if (name == "lower") return cased(output_text(value), std::tolower);
-  if (name == "capitalize") return capitalized(output_text(value), false);
-  if (name == "title") return capitalized(output_text(value), true);
+  if (name == "upper") return upper(output_text(value));
+  if (name == "lower") return lower(output_text(value));
+  if (name == "capitalize") return capitalize(output_text(value));
+  if (name == "title") return title_filter(output_text(value));
   if (name == "string") return output_text(value);
   if (name == "safe" || name == "e" || name == "escape") return value;  // nothing is escaped
   if (name == "list") return list_of(value);
-  if (name == "items" || name == "dictsort") return pairs_of(value, name);
+  if (name == "items") return pairs_of(value, name);
+  if (name == "dictsort") {
+    require_plain(name, arguments, 0);
+    return sorted_pairs(value);
+  }
   if (name == "first") return item_of(list_of(value), 0);
   if (name == "last") return item_of(list_of(value), -1);
-  if (name == "join") return joined(list_of(value), text_argument(arguments, 0, "join"));
-  if (name == "replace") {
-    return replace_text(output_text(value), text_argument(arguments, 0, name),
-                        text_argument(arguments, 1, name));
+  if (name == "join") {
+    require_plain(name, arguments, 1);
+    return joined(list_of(value), text_argument(arguments, 0, "join"));
   }
+  if (name == "replace") return replaced(output_text(value), arguments);
+  if (name == "reverse") return slice_of(value, nullptr, nullptr, -1);
+  if (name == "map") return mapped(value, arguments);
+  if (name == "select" || name == "reject" || name == "selectattr" || name == "rejectattr")
+    return selected(name, value, arguments);
+  if (name == "int") return integer_of(value);
   if (name == "default" || name == "d") {
     const JinjaValue* other = arguments.find(0, "default_value");
     const JinjaValue* replaces_false = arguments.find(1, "boolean");
@@ -157,7 +264,7 @@ bool apply_test(std::string_view name, const JinjaValue& value, const JinjaArgum
   if (name == "string") return value.is_string();
   if (name == "mapping") return value.is_object();
   if (name == "iterable" || name == "sequence") return value.is_structured() || value.is_string();
-  if (name == "number") return value.is_number();
+  if (name == "number") return value.is_number() || value.is_boolean();
   if (name == "integer") return value.is_number_integer();
   if (name == "float") return value.is_number_float();
   if (name == "boolean") return value.is_boolean();
@@ -202,14 +309,11 @@ JinjaValue call_method(std::string_view name, const JinjaValue& value,
       return strip_text(text, text_argument(arguments, 0, name),
                         name == "strip" ? 'b' : name.front());
     if (name == "split") return split_text(text, arguments);
-    if (name == "upper") return cased(text, std::toupper);
-    if (name == "lower") return cased(text, std::tolower);
-    if (name == "capitalize") return capitalized(text, false);
-    if (name == "title") return capitalized(text, true);
-    if (name == "replace") {
-      return replace_text(text, text_argument(arguments, 0, name),
-                          text_argument(arguments, 1, name));
-    }
+    if (name == "upper") return upper(text);
+    if (name == "lower") return lower(text);
+    if (name == "capitalize") return capitalize(text);
+    if (name == "title") return title_method(text);
+    if (name == "replace") return replaced(text, arguments);
     if (name == "join") {
       const JinjaValue* list = arguments.find(0, "");
       if (list != nullptr) return joined(list_of(*list), text);

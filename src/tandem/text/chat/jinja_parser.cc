@@ -119,6 +119,7 @@ class TagParser {
   }
   bool is_operand() const {
     if (next().kind == Word::Kind::kString || next().kind == Word::Kind::kNumber) return true;
+    if (next().text == "[" || next().text == "{") return true;
     constexpr std::array<std::string_view, 7> kWords = {"and", "or", "if", "else",
                                                         "is",  "in", "not"};
     return next().kind == Word::Kind::kName &&

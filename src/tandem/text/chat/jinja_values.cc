@@ -264,16 +264,18 @@ std::string strip_text(std::string_view text, std::string_view characters, char 
   return std::string(slice_code_points(text, begin, end));
 }
 
-std::string replace_text(std::string_view text, std::string_view old, std::string_view by) {
+std::string replace_text(std::string_view text, std::string_view old, std::string_view by,
+                         std::int64_t count) {
   if (old.empty()) return std::string(text);
   std::string all;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t found = std::min(text.find(old, at), text.size());
+  std::size_t at = 0;
+  for (std::size_t found = text.find(old); found != text.npos && count != 0;
+       found = text.find(old, at), --count) {
     all += text.substr(at, found - at);
-    if (found == text.size()) break;
     all += by;
     at = found + old.size();
   }
+  all += text.substr(at);
   return all;
 }
 

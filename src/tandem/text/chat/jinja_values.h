@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -34,7 +35,8 @@ JinjaValue combine(std::string_view op, const JinjaValue& left, const JinjaValue
 
 // text.strip(characters): 'l' left, 'r' right, 'b' both sides; no characters: blanks.
 std::string strip_text(std::string_view text, std::string_view characters, char side);
-// text.replace(old, new).
-std::string replace_text(std::string_view text, std::string_view old, std::string_view by);
+// text.replace(old, by, count); below 0: all of them.
+std::string replace_text(std::string_view text, std::string_view old, std::string_view by,
+                         std::int64_t count = -1);
 
 }  // namespace tandem::text
