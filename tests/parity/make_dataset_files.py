@@ -203,6 +203,40 @@ def number_files():
     pq.write_table(table, GOLDEN / "parquet" / "numbers.parquet", row_group_size=5)
 
 
+def other_columns():
+    """An Arrow stream of seven texts with their ids, between which is a column of each kind that has no use as a text."""
+    count = 7
+
+    def column(kind, value):
+        return pa.array([None if i == 3 else value(i) for i in range(count)], kind)
+
+    types = pa.array([0, 1, 0, 1, 0, 1, 0], pa.int8())
+    columns = {
+        "binary": column(pa.binary(), lambda i: b"x" * i),
+        "large_binary": column(pa.large_binary(), lambda i: b"x" * i),
+        "binary_view": column(pa.binary_view(), lambda i: b"x" * (5 * i)),
+        "string_view": column(pa.string_view(), lambda i: "y" * (5 * i)),
+        "fixed_binary": column(pa.binary(3), lambda i: b"abc"),
+        "decimal": column(pa.decimal128(10, 2), decimal.Decimal),
+        "date": column(pa.date32(), lambda i: i),
+        "time": column(pa.time64("us"), lambda i: i),
+        "duration": column(pa.duration("s"), lambda i: i),
+        "map": column(pa.map_(pa.string(), pa.int32()), lambda i: [("a", i)] * i),
+        "fixed_list": column(pa.list_(pa.int16(), 2), lambda i: [i, i]),
+        "structs": column(pa.list_(pa.struct([("a", pa.int32()), ("b", pa.string())])), lambda i: [{"a": i, "b": "z"}] * i),
+        "list_view": column(pa.list_view(pa.int32()), lambda i: [1] * i),
+        "large_list_view": column(pa.large_list_view(pa.int32()), lambda i: [1] * i),
+        "run_ends": pa.RunEndEncodedArray.from_arrays(pa.array([3, count], pa.int32()), pa.array(["a", "b"])),
+        "dense_union": pa.UnionArray.from_dense(types, pa.array([0, 0, 1, 1, 2, 2, 3], pa.int32()), [pa.array([1, 2, 3, 4]), pa.array(["a", "b", "c"])]),
+        "sparse_union": pa.UnionArray.from_sparse(types, [pa.array(range(count)), pa.array(list("abcdefg"))]),
+        "dictionary": pa.array(list("abababa")).dictionary_encode(),
+        "null": pa.nulls(count),
+        "interval": pa.array([(1, 2, 3)] * count, pa.month_day_nano_interval()),
+    }
+    ids, texts = ([f"{what}{i}" for i in range(count)] for what in ("d", "text "))
+    write_stream("other-columns.arrow", pa.table({"_id": ids, **columns, "text": texts}))
+
+
 def main():
     shutil.rmtree(GOLDEN, ignore_errors=True)
     for folder in ("arrow", "parquet", "csv", "labels"):
@@ -217,6 +251,7 @@ def main():
     csv_files(dataset)
     label_files()
     number_files()
+    other_columns()
     shutil.rmtree(SCRATCH)
     print(f"{sum(1 for path in GOLDEN.rglob('*') if path.is_file())} files, {sum(path.stat().st_size for path in GOLDEN.rglob('*') if path.is_file())} bytes")
 

@@ -87,6 +87,25 @@ TEST_P(NumberFiles, HaveTheirValuesInEveryType) {
 INSTANTIATE_TEST_SUITE_P(All, NumberFiles,
                          ::testing::Values("arrow/numbers.arrow", "parquet/numbers.parquet"));
 
+// A reader that asks once more at the end, as that of a corpus does.
+class EndOfFiles : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EndOfFiles, IsSeenAgain) {
+  const fs::path path = golden(GetParam());
+  const MappedFile file(path);
+  const auto source = open_row_file(path, file.bytes());
+  const std::vector<std::size_t> columns{0};
+  formats::Table table;
+  while (source->next(columns, table)) EXPECT_GT(table.num_rows, 0u);
+  EXPECT_FALSE(source->next(columns, table));
+  EXPECT_FALSE(source->next(columns, table));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EndOfFiles,
+                         ::testing::Values("arrow/large.arrow", "arrow/file.arrow",
+                                           "arrow/legacy.arrow", "parquet/v2-delta.parquet",
+                                           "csv/questions.csv", "rows.json"));
+
 // The questions of all forms are those of rows.json, whose reader is tested by itself.
 class SameQuestions : public ::testing::TestWithParam<const char*> {};
 

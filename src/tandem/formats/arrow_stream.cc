@@ -77,6 +77,7 @@ class ArrowStream final : public TableSource {
   // A message: the marker 0xffffffff (absent before Arrow 0.15), the size of the metadata, the
   // metadata, the body. No metadata is the end of the stream.
   std::optional<Message> next_message() {
+    if (has_ended_) return std::nullopt;
     if (position_ == bytes_.size()) {
       raise<DataError>(
           "the Arrow stream has no end mark after record batch {}: it was cut off, or its writer "
@@ -90,7 +91,10 @@ class ArrowStream final : public TableSource {
       size = bytes_.read<std::uint32_t>(position_);
       position_ += 4;
     }
-    if (size == 0) return std::nullopt;
+    if (size == 0) {
+      has_ended_ = true;
+      return std::nullopt;
+    }
     const CheckedBytes metadata = bytes_.part(position_, size, "the metadata of an Arrow message");
     position_ += size;
     const FlatTable message = FlatTable::root(metadata);
@@ -111,6 +115,7 @@ class ArrowStream final : public TableSource {
   std::string_view huggingface_;
   std::unique_ptr<ArrowBatch> batch_;  // keeps decompressed buffers for the texts of the table
   std::size_t num_batches_ = 0;
+  bool has_ended_ = false;
 };
 
 }  // namespace

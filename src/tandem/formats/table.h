@@ -57,7 +57,8 @@ class TableSource {
   // Names of the top-level columns, in file order.
   virtual std::span<const std::string> column_names() const = 0;
   // Reads the next rows of these columns (indices of column_names(), the same in every call), in
-  // this order; false when there are no more. Texts stay valid until the next call.
+  // this order; false when there are no more, in later calls, too. Texts stay valid until the next
+  // call.
   virtual bool next(std::span<const std::size_t> columns, Table& table) = 0;
   // Where row `row` of the table that next() gave last is: "row 17", "record batch 2, row 17".
   virtual std::string location(std::size_t row) const = 0;

@@ -6,6 +6,7 @@
 #include "support/test_support.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
+#include "tandem/tasks/ranking/corpus_reader.h"
 #include "tandem/tasks/ranking/nano_beir.h"
 
 namespace tandem::tasks::ranking {
@@ -146,6 +147,21 @@ TEST(NanoBeirFilesTest, SearchesComeInTheOrderOfThePackage) {
   EXPECT_THROW(names({"msmarco"}), ConfigError);
   std::filesystem::remove(folder / "qrels" / "Ours.jsonl");
   EXPECT_THROW(names({}), DataError);
+}
+
+// Between ids and texts are columns of every kind that has no use as a text.
+TEST(CorpusReader, StepsOverColumnsOfEveryKind) {
+  const std::string path =
+      TANDEM_SOURCE_DIR "/tests/parity/golden/datasets/arrow/other-columns.arrow";
+  for (const std::size_t most : {2u, 7u, 100u}) {
+    CorpusReader reader(path);
+    std::vector<std::string> found;
+    for (auto some = reader.next(most); !some.empty(); some = reader.next(most))
+      for (const Document& one : some) found.push_back(one.id + ": " + one.text);
+    EXPECT_THAT(found, ElementsAre("d0: text 0", "d1: text 1", "d2: text 2", "d3: text 3",
+                                   "d4: text 4", "d5: text 5", "d6: text 6"));
+    EXPECT_THAT(reader.next(most), IsEmpty());
+  }
 }
 
 }  // namespace
