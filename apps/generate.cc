@@ -29,6 +29,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
+#include "tandem/formats/compressed_file.h"
 
 namespace tandem::apps {
 namespace {
@@ -46,7 +47,7 @@ struct GenerateFlags {
   std::size_t batch_size = 16;
   bool json = false;
 
-  bool has_lines() const { return file.ends_with(".jsonl"); }
+  bool has_lines() const { return formats::format_ending(file) == ".jsonl"; }
 };
 
 void add_input(CLI::App& app, GenerateFlags& options) {

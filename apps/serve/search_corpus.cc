@@ -6,6 +6,7 @@
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/core/python_json.h"
+#include "tandem/formats/compressed_file.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::apps {
@@ -69,7 +70,7 @@ CorpusText read_line(std::string line, std::size_t number, bool is_json) {
 
 std::vector<CorpusText> read_corpus(const std::string& path, const CorpusLimits& limits) {
   TextLines lines(path);
-  const bool is_json = path.ends_with(".jsonl");
+  const bool is_json = formats::format_ending(path) == ".jsonl";
   std::vector<CorpusText> texts;
   std::size_t bytes = 0;
   for (std::string line; lines.next(line);) {

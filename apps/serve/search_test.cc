@@ -11,6 +11,7 @@
 #include "apps/serve/search_endpoint.h"
 #include "apps/serve/serve_process.h"
 #include "support/browser.h"
+#include "support/gzip.h"
 #include "tandem/core/error.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
@@ -71,6 +72,10 @@ TEST_F(Corpus, JsonLinesHaveIdsAndTitles) {
   EXPECT_EQ(texts[1].id, "7");
   EXPECT_EQ(texts[2].id, "4");
   EXPECT_EQ(texts[3].text, "only a title");
+  const auto compressed =
+      read("a.jsonl.gz", testing::gzip("{\"_id\": \"d1\", \"text\": \"one\"}\n"));
+  ASSERT_EQ(compressed.size(), 1u);
+  EXPECT_EQ(compressed[0].text, "one");
 }
 
 TEST_F(Corpus, BadLinesAreNamed) {

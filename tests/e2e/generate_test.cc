@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "e2e/job.h"
+#include "support/gzip.h"
 #include "support/test_support.h"
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
@@ -106,12 +107,14 @@ TEST_F(Generate, AFileOfTextsGivesTheTextOfEachAlone) {
   std::string lines;
   for (const std::string& prompt : prompts) lines += json({{"prompt", prompt}}).dump() + "\n\n";
   write_file(path("texts.jsonl"), lines);
+  write_file(path("texts.jsonl.gz"), gzip(lines));
   const Words drawn = {"--do_sample", "--temperature",    "2", "--seed",
                        "3",           "--max_new_tokens", "16"};
   for (const char* model : {"tiny-gpt2", "tiny-qwen3"}) {
     std::string first;
     for (const char* size : {"1", "3", "16"}) {
-      Words words = {"--file", path("texts.jsonl").native(), "--batch_size", size};
+      const fs::path file = path(first.empty() ? "texts.jsonl" : "texts.jsonl.gz");
+      Words words = {"--file", file.native(), "--batch_size", size};
       words.insert(words.end(), drawn.begin(), drawn.end());
       const ProcessResult result = generate(model, words);
       EXPECT_EQ(result.exit_code, 0) << result.err;

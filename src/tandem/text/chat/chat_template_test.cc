@@ -147,6 +147,7 @@ TEST(ChatTemplate, ListsAndNumbers) {
   EXPECT_EQ(value("['a', 'b']|map('upper')|join"), "AB");
   EXPECT_EQ(value("'abc'|reverse ~ [1, 2]|reverse|list"), "cba[2, 1]");
   EXPECT_EQ(value("'5'|int + ' 2.9 '|int + 3.7|int + true|int + 'x'|int"), "11");
+  EXPECT_EQ(value("1e300|int ~ '1e300'|int"), "00") << "further than any integer";
   EXPECT_EQ(value("'aXbX'.replace('X', '-', 1) ~ 'aXbX'|replace('X', '', 1)"), "a-bXabX");
   EXPECT_THAT(error("{{ [1]|join(',', 'n') }}"), HasSubstr("'join' of Jinja with 2 arguments"));
 }

@@ -185,13 +185,17 @@ JinjaValue mapped(const JinjaValue& value, const JinjaArguments& arguments) {
 // int(value); 0 for a value that is not a number.
 std::int64_t integer_of(const JinjaValue& value) {
   if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
-  if (value.is_number()) return value.get<std::int64_t>();
-  if (!value.is_string()) return 0;
-  const std::string text = strip_text(value.get_ref<const std::string&>(), "", 'b');
+  if (value.is_number_integer()) return value.get<std::int64_t>();
   double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && std::abs(number) < 1e15 ? static_cast<std::int64_t>(number) : 0;
+  if (value.is_number()) {
+    number = value.get<double>();
+  } else if (value.is_string()) {
+    const std::string text = strip_text(value.get_ref<const std::string&>(), "", 'b');
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size()) return 0;
+  }
+  constexpr double kMost = 1e15;  // exact, and far from the ends of the type
+  return std::abs(number) < kMost ? static_cast<std::int64_t>(number) : 0;
 }
 
 // A filter that takes no such argument would give another value than Jinja's.
