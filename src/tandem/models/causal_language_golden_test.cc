@@ -1,5 +1,6 @@
 // Decoders with the head of …ForCausalLM against what transformers computes: loading and saving,
-// hidden states, logits, loss and gradients (../shared/data/golden/next/decoders/batch.json).
+// hidden states, logits, loss and gradients (../shared/data/golden/next/decoders/batch.json, and
+// tests/parity/golden/decoders).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,15 +32,17 @@ using tandem::testing::norm_of;
 using ::testing::IsEmpty;
 namespace fs = std::filesystem;
 
-fs::path next() { return tandem::testing::shared_data() / "golden/next"; }
-
 class CausalLanguageGoldenTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (!fs::exists(next() / "decoders/batch.json"))
-      GTEST_SKIP() << "needs goldens, which are absent: " << next() / "decoders";
-    expected_ = json::parse(read_file(next() / "decoders/batch.json")).at(GetParam());
-    directory_ = next() / expected_.at("model").get<std::string>();
+    const bool own = GetParam() == "qwen2";
+    const fs::path next = tandem::testing::shared_data() / "golden/next";
+    const fs::path goldens =
+        own ? fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/decoders" : next / "decoders";
+    if (!fs::exists(goldens)) GTEST_SKIP() << "needs goldens, which are absent: " << goldens;
+    ordered_ = nlohmann::ordered_json::parse(read_file(goldens / "batch.json")).at(GetParam());
+    expected_ = ordered_;
+    directory_ = (own ? goldens : next) / expected_.at("model").get<std::string>();
     model_ = std::make_unique<EncoderModel>(ModelConfig::load(directory_, decoder_families()),
                                             make_causal_language_head);
     weights_.resize(model_->layout().size());
@@ -111,6 +114,7 @@ class CausalLanguageGoldenTest : public ::testing::TestWithParam<std::string> {
   }
 
   json expected_;
+  nlohmann::ordered_json ordered_;  // the same, in the order of the file
   fs::path directory_;
   std::unique_ptr<EncoderModel> model_;
   std::vector<float> weights_, grads_;
@@ -122,7 +126,7 @@ class CausalLanguageGoldenTest : public ::testing::TestWithParam<std::string> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Decoders, CausalLanguageGoldenTest,
-                         ::testing::Values("gpt2", "llama", "qwen3"),
+                         ::testing::Values("gpt2", "llama", "qwen2", "qwen3"),
                          [](const auto& test) { return test.param; });
 
 TEST_P(CausalLanguageGoldenTest, EveryTensorIsAParameterInItsOrder) {
@@ -137,9 +141,7 @@ TEST_P(CausalLanguageGoldenTest, EveryTensorIsAParameterInItsOrder) {
     EXPECT_EQ(json(parameter->shape), expected_.at("parameters").at(parameter->name))
         << parameter->name;
   }
-  const auto golden = nlohmann::ordered_json::parse(read_file(next() / "decoders/batch.json"));
-  for (const auto& [name, shape] : golden.at(GetParam()).at("parameters").items())
-    expected.push_back(name);
+  for (const auto& [name, shape] : ordered_.at("parameters").items()) expected.push_back(name);
   EXPECT_EQ(names, expected);
 }
 

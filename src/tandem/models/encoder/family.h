@@ -158,13 +158,14 @@ extern const Family kRoberta;
 extern const Family kXlmRoberta;
 std::span<const Family* const> families();
 
-// Decoders, the same. Commands that train encoders refuse them.
+// Decoders, the same. Commands whose heads read whole texts refuse them; embeddings take both.
 extern const Family kGpt2;
 extern const Family kLlama;
+extern const Family kQwen2;
 extern const Family kQwen3;
 std::span<const Family* const> decoder_families();
 // families() and decoder_families().
-std::vector<const Family*> all_families();
+std::span<const Family* const> all_families();
 
 // The family of this model_type; null when the table has none.
 const Family* find_family(std::string_view model_type,

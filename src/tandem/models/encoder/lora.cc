@@ -18,17 +18,13 @@ struct FamilyTargets {
 };
 
 // PEFT's table; it has no entry for the last three.
-constexpr FamilyTargets kTargets[] = {{"bert", "query", "value"},
-                                      {"deberta-v2", "query_proj", "value_proj"},
-                                      {"roberta", "query", "value"},
-                                      {"xlm-roberta", "query", "value"},
-                                      {"electra", "query", "value"},
-                                      {"gpt2", "c_attn"},
-                                      {"llama", "q_proj", "v_proj"},
-                                      {"qwen3", "q_proj", "v_proj"},
-                                      {"distilbert", "q_lin", "v_lin"},
-                                      {"mpnet", "attn.q", "attn.v"},
-                                      {"modernbert", "Wqkv"}};
+constexpr FamilyTargets kTargets[] = {
+    {"bert", "query", "value"},    {"deberta-v2", "query_proj", "value_proj"},
+    {"roberta", "query", "value"}, {"xlm-roberta", "query", "value"},
+    {"electra", "query", "value"}, {"gpt2", "c_attn"},
+    {"llama", "q_proj", "v_proj"}, {"qwen2", "q_proj", "v_proj"},
+    {"qwen3", "q_proj", "v_proj"}, {"distilbert", "q_lin", "v_lin"},
+    {"mpnet", "attn.q", "attn.v"}, {"modernbert", "Wqkv"}};
 
 std::regex compiled(const std::string& pattern, std::string_view key) {
   try {

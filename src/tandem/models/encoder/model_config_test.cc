@@ -433,8 +433,9 @@ TEST(ModelConfig, RefusesWhatDecodersCannotBe) {
     EXPECT_THAT([&] { parse_decoder(json); }, ThrowsMessage<ConfigError>(HasSubstr(message)))
         << json;
   };
-  refused(R"({"model_type": "bert"})",
-          "model_type is bert, an encoder; this command needs a decoder: gpt2, llama and qwen3");
+  refused(
+      R"({"model_type": "bert"})",
+      "model_type is bert, an encoder; this command needs a decoder: gpt2, llama, qwen2 and qwen3");
   refused(R"({"model_type": "llama", "attention_bias": true})", "attention_bias is true");
   refused(R"({"model_type": "llama", "num_key_value_heads": 5})",
           "num_attention_heads 32 is not a multiple of num_key_value_heads 5");
@@ -449,6 +450,9 @@ TEST(ModelConfig, RefusesWhatDecodersCannotBe) {
           "expected 1 to 16777216");
   refused(R"({"model_type": "qwen3", "layer_types": ["sliding_attention"]})",
           "expected full_attention for every layer");
+  refused(R"({"model_type": "qwen2", "layer_types": ["full_attention", "sliding_attention"]})",
+          "expected full_attention for every layer");
+  refused(R"({"model_type": "qwen3", "is_causal": false})", "is_causal is false; expected true");
   refused(R"({"model_type": "qwen3", "use_sliding_window": true})", "use_sliding_window is true");
   refused(R"({"model_type": "gpt2", "n_inner": 0})", "n_inner is 0");
   refused(R"({"model_type": "gpt2", "scale_attn_weights": false})", "scale_attn_weights is false");

@@ -28,7 +28,7 @@ TEST(EncoderModel, CountsParametersAsHuggingFace) {
   EXPECT_EQ(count(R"({"model_type": "modernbert"})"), 149'606'402u);
 }
 
-// As above, of decoders: SmolLM2-135M and Qwen3-0.6B are tied.
+// As above, of decoders: SmolLM2-135M, Qwen2.5-0.5B and Qwen3-0.6B are tied.
 TEST(EncoderModel, CountsParametersOfDecoders) {
   const auto count = [](const char* json) {
     return EncoderModel(ModelConfig::parse(json, "test", decoder_families()),
@@ -41,6 +41,11 @@ TEST(EncoderModel, CountsParametersOfDecoders) {
                       "num_key_value_heads": 3, "vocab_size": 49152,
                       "tie_word_embeddings": true})"),
             134'515'008u);
+  EXPECT_EQ(count(R"({"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864,
+                      "num_hidden_layers": 24, "num_attention_heads": 14,
+                      "num_key_value_heads": 2, "vocab_size": 151936,
+                      "tie_word_embeddings": true})"),
+            494'032'768u);
   EXPECT_EQ(count(R"({"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072,
                       "num_hidden_layers": 28, "num_attention_heads": 16,
                       "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,

@@ -16,9 +16,10 @@ constexpr KeyUse kRefused = KeyUse::kRefused;
 constexpr std::string_view kBertLike = "bert deberta-v2 electra mpnet roberta xlm-roberta";
 constexpr std::string_view kWithTokenTypes = "bert electra roberta xlm-roberta";
 constexpr std::string_view kWithPadding =
-    "bert deberta-v2 distilbert electra llama modernbert qwen3 roberta xlm-roberta";
+    "bert deberta-v2 distilbert electra llama modernbert qwen2 qwen3 roberta xlm-roberta";
 constexpr std::string_view kDeberta = "deberta-v2";
-constexpr std::string_view kLlamaLike = "llama qwen3";
+constexpr std::string_view kLlamaLike = "llama qwen2 qwen3";
+constexpr std::string_view kQwen = "qwen2 qwen3";
 constexpr std::string_view kGpt = "gpt2";
 constexpr std::string_view kModern = "modernbert";
 constexpr std::string_view kShape = "the shape of the model";
@@ -44,7 +45,8 @@ constexpr KnownKey kKeys[] = {
     {"num_hidden_layers", "", kHonoured, "the shape; in DistilBERT another name of n_layers"},
     {"num_attention_heads", "", kHonoured, "the shape; in DistilBERT another name of n_heads"},
     {"intermediate_size",
-     "bert deberta-v2 electra llama modernbert mpnet qwen3 roberta xlm-roberta", kHonoured, kShape},
+     "bert deberta-v2 electra llama modernbert mpnet qwen2 qwen3 roberta xlm-roberta", kHonoured,
+     kShape},
     {"type_vocab_size", kWithTokenTypes, kHonoured, kShape},
     {"embedding_size", "electra", kHonoured, kShape},
     {"dim", "distilbert", kHonoured, kShape},
@@ -59,16 +61,16 @@ constexpr KnownKey kKeys[] = {
     {"rope_theta", kLlamaLike, kHonoured, kAngles},
     {"rope_scaling", kLlamaLike, kHonoured, "the types default and llama3; others are refused"},
     {"rope_parameters", kLlamaLike, kHonoured, "rope_theta and rope_scaling of transformers 5"},
-    {"attention_bias", kLlamaLike, kRefused, kNoBias, "[false]"},
+    {"attention_bias", "llama qwen3", kRefused, kNoBias, "[false]"},
     {"mlp_bias", "llama", kRefused, kNoBias, "[false]"},
     {"is_llama_config", "llama", kIrrelevant, kUnread},
     {"rope_interleaved", "llama", kRefused, "transformers computes by halves", "[false]"},
     {"pretraining_tp", "llama", kIrrelevant, "how it is computed; the result is the same"},
-    {"use_sliding_window", "qwen3", kRefused, "tandem's layers of Qwen3 read all before",
-     "[false]"},
-    {"layer_types", "qwen3", kHonoured, "full_attention; others are refused"},
-    {"sliding_window", "qwen3", kIrrelevant, "only use_sliding_window makes it count"},
-    {"max_window_layers", "qwen3", kIrrelevant, "only use_sliding_window makes it count"},
+    {"use_sliding_window", kQwen, kRefused, "tandem's layers of Qwen read all before", "[false]"},
+    {"use_mrope", "qwen2", kRefused, "tandem's positions have one dimension", "[false]"},
+    {"layer_types", kLlamaLike, kHonoured, "full_attention; others are refused"},
+    {"sliding_window", kQwen, kIrrelevant, "only use_sliding_window makes it count"},
+    {"max_window_layers", kQwen, kIrrelevant, "only use_sliding_window makes it count"},
     {"activation", "distilbert", kHonoured, "the activation; unknown ones are refused"},
     {"hidden_dropout_prob", kBertLike, kHonoured, kRate},
     {"attention_probs_dropout_prob", kBertLike, kHonoured, kRate},
@@ -89,7 +91,7 @@ constexpr KnownKey kKeys[] = {
     {"scale_attn_by_inverse_layer_idx", kGpt, kRefused, "tandem's layers are alike", "[false]"},
     {"reorder_and_upcast_attn", kGpt, kIrrelevant, kBackend},
     {"pad_token_id", kGpt, kIrrelevant, kToken},
-    {"attention_dropout", "distilbert llama modernbert qwen3", kHonoured, kRate},
+    {"attention_dropout", "distilbert llama modernbert qwen2 qwen3", kHonoured, kRate},
     {"qa_dropout", "distilbert", kHonoured, kRate},
     {"seq_classif_dropout", "distilbert", kHonoured, kRate},
     {"layer_norm_eps", kBertLike, kHonoured, "the epsilon of LayerNorm"},
@@ -160,7 +162,10 @@ constexpr KnownKey kKeys[] = {
     {"is_encoder_decoder", "", kRefused, kEncoder, "[false]"},
     {"tie_encoder_decoder", "", kRefused, kEncoder, "[false]"},
     {"cross_attention_hidden_size", "", kRefused, kEncoder},
-    {"is_causal", "", kRefused, kEncoder, "[false]"},
+    {"is_causal", "bert deberta-v2 distilbert electra modernbert mpnet roberta xlm-roberta",
+     kRefused, kEncoder, "[false]"},
+    {"is_causal", "gpt2 llama qwen2 qwen3", kRefused, "a token of a decoder reads those before it",
+     "[true]"},
     {"pruned_heads", "", kRefused, "tandem has all heads in every layer", "[{}]"},
     {"per_layer_config", "", kRefused, "all layers are alike", "[{}]"},
     {"transformers_weights", "", kRefused, "it names another file of weights"},

@@ -13,18 +13,19 @@ namespace {
 constexpr std::array kFamilies = {&kBert,       &kDebertaV2, &kDistilBert, &kElectra,
                                   &kModernBert, &kMpnet,     &kRoberta,    &kXlmRoberta};
 
-constexpr std::array kDecoderFamilies = {&kGpt2, &kLlama, &kQwen3};
+constexpr std::array kDecoderFamilies = {&kGpt2, &kLlama, &kQwen2, &kQwen3};
+
+constexpr auto kAllFamilies = [] {
+  std::array<const Family*, kFamilies.size() + kDecoderFamilies.size()> all{};
+  std::ranges::copy(kDecoderFamilies, std::ranges::copy(kFamilies, all.begin()).out);
+  return all;
+}();
 
 }  // namespace
 
 std::span<const Family* const> families() { return kFamilies; }
 std::span<const Family* const> decoder_families() { return kDecoderFamilies; }
-
-std::vector<const Family*> all_families() {
-  std::vector<const Family*> all(kFamilies.begin(), kFamilies.end());
-  all.insert(all.end(), kDecoderFamilies.begin(), kDecoderFamilies.end());
-  return all;
-}
+std::span<const Family* const> all_families() { return kAllFamilies; }
 
 std::string word_embeddings_name(const Family& family) {
   return fmt::format("{}{}{}.weight", family.base_prefix, family.embeddings.prefix,

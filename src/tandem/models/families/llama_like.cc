@@ -1,5 +1,6 @@
 #include "tandem/models/families/llama_like.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -66,9 +67,22 @@ void read_scaling(const Json& json, const char* key, std::string_view where,
   attention.scaling = scaling;
 }
 
+void check_layer_types(const Json& json, std::string_view where) {
+  const Json* const types = find(json, "layer_types");
+  if (types == nullptr) return;
+  const auto reads_all = [](const Json& type) {
+    return type.is_string() && type.get_ref<const std::string&>() == "full_attention";
+  };
+  if (!types->is_array() || !std::ranges::all_of(*types, reads_all)) {
+    raise<ConfigError>("{}: layer_types is {}; expected full_attention for every layer", where,
+                       types->dump());
+  }
+}
+
 }  // namespace
 
 void read_more(const Json& json, std::string_view where, ModelConfig& config) {
+  check_layer_types(json, where);
   read_positive(json, "rope_theta", where, config.attention.global_theta);
   read_scaling(json, "rope_scaling", where, config.attention);
   read_scaling(json, "rope_parameters", where, config.attention);
@@ -79,9 +93,9 @@ void write_more(const ModelConfig& config, nlohmann::ordered_json& json) {
   json["num_key_value_heads"] =
       config.num_key_value_heads == 0 ? config.num_attention_heads : config.num_key_value_heads;
   json["head_dim"] = config.head_dim();
-  json["rope_theta"] = config.attention.global_theta;
   json["tie_word_embeddings"] = config.tie_word_embeddings;
   if (json.contains("rope_parameters")) return;
+  json["rope_theta"] = config.attention.global_theta;
   if (!config.attention.scaling) {
     if (!json.contains("rope_scaling")) json["rope_scaling"] = nullptr;
     return;
@@ -110,6 +124,14 @@ void set_defaults(ModelConfig& config) {
   config.tie_word_embeddings = false;
   config.attention.global_every = 1;
   config.attention.global_theta = 10000;
+}
+
+void set_defaults_of_qwen(ModelConfig& config) {
+  set_defaults(config);
+  config.vocab_size = 151936;
+  config.intermediate_size = 22016;
+  config.max_position_embeddings = 32768;
+  config.num_key_value_heads = 32;
 }
 
 }  // namespace tandem::models::llama_like

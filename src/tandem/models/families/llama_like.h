@@ -42,12 +42,14 @@ inline constexpr ConfigKey kKeys[] = {
 inline constexpr std::string_view kPretrainingHeads[] = {"lm_head."};
 inline constexpr std::string_view kBuffers[] = {"rotary_emb.inv_freq"};
 
-// rope_theta, and rope_scaling or the rope_parameters of transformers 5.
+// rope_theta, and rope_scaling or the rope_parameters of transformers 5; refuses layer_types that
+// do not read the whole text.
 void read_more(const nlohmann::json& json, std::string_view where, ModelConfig& config);
 void write_more(const ModelConfig& config, nlohmann::ordered_json& json);
 
-// The defaults of all these classes.
+// The defaults of these classes, and those of Qwen2 and Qwen3, which differ.
 void set_defaults(ModelConfig& config);
+void set_defaults_of_qwen(ModelConfig& config);
 
 // A family of this form with the defaults and keys of all of them. `layers` must outlive it.
 constexpr Family family(std::string_view model_type, std::string_view class_prefix,

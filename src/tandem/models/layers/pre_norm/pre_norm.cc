@@ -94,15 +94,15 @@ class LayerParameters {
   }
   nn::Bias bias() const { return config_.family->bias; }
 
-  // One module of `parts` parts, or a module for each.
+  // One module of `parts` parts, or a module for each, which alone may have another bias.
   template <std::size_t kCount>
   nn::Linear add_wide(std::string_view stage, const std::array<std::string_view, kCount>& parts,
-                      std::span<const std::size_t> sizes) {
+                      std::span<const std::size_t> sizes, nn::Bias of_each) {
     std::vector<std::string> modules;
     for (const std::string_view part : parts)
       if (!part.empty()) modules.push_back(name(part));
     if (modules.size() > 1)
-      return layout_.add_linear(stage, modules, sizes, config_.hidden_size, bias());
+      return layout_.add_linear(stage, modules, sizes, config_.hidden_size, of_each);
     const std::size_t all = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
     return add_one(stage, modules.front(), all, config_.hidden_size);
   }
@@ -125,7 +125,7 @@ class LayerParameters {
   void add_feed_forward() {
     const std::size_t I = config_.intermediate_size;
     parameters_.down = add_one("down", name(names_.down), config_.hidden_size, I);
-    parameters_.up = form_.gated ? add_wide("up", names_.up, std::array{I, I})
+    parameters_.up = form_.gated ? add_wide("up", names_.up, std::array{I, I}, bias())
                                  : add_one("up", name(names_.up[0]), I, config_.hidden_size);
   }
   void add_attention() {
@@ -139,7 +139,8 @@ class LayerParameters {
     }
     parameters_.attention_output =
         add_one("attention output", name(names_.attention_output), config_.hidden_size, queries);
-    parameters_.qkv = add_wide("qkv", names_.qkv, std::array{queries, keys, keys});
+    parameters_.qkv = add_wide("qkv", names_.qkv, std::array{queries, keys, keys},
+                               form_.qkv_bias ? nn::Bias::kYes : bias());
   }
 
   const PreNormNames& names_;

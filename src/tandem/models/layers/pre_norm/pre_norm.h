@@ -35,6 +35,7 @@ struct PreNormForm {
   // hidden_dropout_prob is that of what joins the residual stream, not of the gated activation.
   bool drops_residuals = false;
   bool transposed_weights = false;  // the linear layers are Conv1D
+  bool qkv_bias = false;  // that of queries, keys and values has a bias, whatever the family's have
   // The class of transformers defines the norms behind the linear layers.
   bool norms_last = false;
 };
