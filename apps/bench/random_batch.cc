@@ -207,6 +207,10 @@ void RandomBatch::save_pretrained(const std::filesystem::path&, std::span<const 
   only_training();
 }
 
+void RandomBatch::save_other_files(const std::filesystem::path&, std::span<const float>) const {
+  only_training();
+}
+
 std::size_t RandomBatch::num_features(tasks::Split) const { only_training(); }
 
 void RandomBatch::predict(const kernels::Context&, const nn::Weights&, tasks::Split, std::size_t,

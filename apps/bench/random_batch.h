@@ -58,6 +58,7 @@ class RandomBatch final : public tasks::Task {
 
   // There is nothing to evaluate or to save: these throw InvalidArgument.
   void save_pretrained(const std::filesystem::path&, std::span<const float>) const override;
+  void save_other_files(const std::filesystem::path&, std::span<const float>) const override;
   std::size_t num_features(tasks::Split) const override;
   void predict(const kernels::Context&, const nn::Weights&, tasks::Split, std::size_t, std::size_t,
                std::vector<float>&) override;

@@ -193,7 +193,7 @@ void Quantizer::save(const fs::path& directory, std::span<const QuantizedLinear>
   run_.observers.console.saving(directory);
   quant::save_int8(directory, run_.task.model_config(), run_.task.architecture(),
                    run_.model.task.layout(), model_weights(), linears);
-  run_.model.tokenizer->save(directory);
+  run_.model.task.save_other_files(directory, model_weights());
 }
 
 ordered_json Quantizer::results(const quant::TuningResult& tuning,

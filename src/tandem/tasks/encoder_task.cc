@@ -139,6 +139,11 @@ void EncoderTask::save_pretrained(const std::filesystem::path& directory,
                                   std::span<const float> weights) const {
   models::save_pretrained(directory, model_.config(), model_.architecture(), layout(), weights,
                           options_.weight_format);
+  save_other_files(directory, weights);
+}
+
+void EncoderTask::save_other_files(const std::filesystem::path& directory,
+                                   std::span<const float>) const {
   tokenizer_.save(directory);
 }
 

@@ -71,6 +71,8 @@ class EncoderTask : public Task {
   std::size_t num_parameters_without_embeddings() const override;
   void save_pretrained(const std::filesystem::path& directory,
                        std::span<const float> weights) const override;
+  void save_other_files(const std::filesystem::path& directory,
+                        std::span<const float> weights) const override;
   std::size_t num_train_features() const override;
   std::span<const float> train_costs() const override { return train_costs_; }
   std::vector<std::uint32_t> train_lengths() const override;

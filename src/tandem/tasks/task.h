@@ -62,10 +62,14 @@ class Task {
   virtual const nn::ParameterLayout& layout() const = 0;
   // Parameters that are not embedding tables; HF's total_flos counts only these.
   virtual std::size_t num_parameters_without_embeddings() const = 0;
-  // Writes the model (weights in f32), its config and what else a user needs to run it (tokenizer
-  // files) into an existing directory.
+  // Writes the model (weights in f32) and its config into an existing directory, and
+  // save_other_files().
   virtual void save_pretrained(const std::filesystem::path& directory,
                                std::span<const float> weights) const = 0;
+  // Writes the other files that a user needs to run the model: the tokenizer, the modules behind an
+  // encoder.
+  virtual void save_other_files(const std::filesystem::path& directory,
+                                std::span<const float> weights) const = 0;
 
   // --- training ---
   virtual std::size_t num_train_features() const = 0;

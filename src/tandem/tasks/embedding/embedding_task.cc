@@ -140,7 +140,12 @@ void EmbeddingTask::save_pretrained(const std::filesystem::path& directory,
                                     std::span<const float> weights) const {
   models::save_bare_encoder(directory, model().config(), model().architecture(), layout(), weights,
                             embedding_.pooler, options().weight_format);
-  tokenizer().save(directory);
+  save_other_files(directory, weights);
+}
+
+void EmbeddingTask::save_other_files(const std::filesystem::path& directory,
+                                     std::span<const float> weights) const {
+  EncoderTask::save_other_files(directory, weights);
   models::write_sentence_files(directory, files_with(weights), model().config().hidden_size);
   save_loss_parameters(directory, weights);
 }
@@ -161,8 +166,7 @@ void EmbeddingTask::save_loss_parameters(const std::filesystem::path& directory,
 void EmbeddingTask::read_loss_parameters(std::span<const float> weights) {
   batch_.loss_parameters.clear();
   for (const LossParameter& one : embedding_.loss_parameters) {
-    const nn::ParameterSpec* parameter = layout().find(layout_name(one));
-    const auto values = parameter->values_in(weights);
+    const auto values = layout().find(layout_name(one))->values_in(weights);
     batch_.loss_parameters.insert(batch_.loss_parameters.end(), values.begin(), values.end());
   }
 }

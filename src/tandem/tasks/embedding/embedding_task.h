@@ -93,6 +93,8 @@ class EmbeddingTask final : public EncoderTask {
   // The encoder alone in the directory itself, and the files of sentence-transformers.
   void save_pretrained(const std::filesystem::path& directory,
                        std::span<const float> weights) const override;
+  void save_other_files(const std::filesystem::path& directory,
+                        std::span<const float> weights) const override;
   // The rows of an epoch. A sampler may leave rows out.
   std::size_t num_train_features() const override {
     return sampler() ? sampler().epoch_rows : num_train_rows();
