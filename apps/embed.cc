@@ -425,7 +425,7 @@ int embed(const Invocation& invocation) {
   std::string job;
   ranks.run([&] {
     require_output(options);
-    found.emplace(options.model, ranks.environment(), /*sentence=*/true);
+    found = find_bi_encoder(options.model, ranks.environment());
     embedder.emplace(*found, options.embed, ranks.environment());
     texts.emplace(options);
     require_files(options, *texts, ranks.count());

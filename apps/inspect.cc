@@ -284,8 +284,8 @@ ordered_json describe_module(const models::EmbeddingModule& module) {
 void inspect_embedding(const InspectFlags& options, const Environment& environment,
                        std::ostream& output) {
   const fs::path directory = options.resolve(environment, {.config = true, .sentence = true});
-  const std::size_t hidden = models::ModelConfig::load(directory).hidden_size;
-  const models::SentenceFiles files = models::read_sentence_files(directory, hidden);
+  const auto config = models::ModelConfig::load(directory, models::all_families());
+  const models::SentenceFiles files = models::read_sentence_files(directory, config);
   ordered_json line;
   line["modules_json"] = files.from_modules_json;
   for (const models::Pooling pooling : files.poolings) {
@@ -296,7 +296,7 @@ void inspect_embedding(const InspectFlags& options, const Environment& environme
   line["modules"] = ordered_json::array();
   for (const models::EmbeddingModule& module : files.modules)
     line["modules"].push_back(describe_module(module));
-  line["dimension"] = models::embedding_size(files, hidden);
+  line["dimension"] = models::embedding_size(files, config.hidden_size);
   line["prompts"] = files.prompts;
   line["default_prompt_name"] =
       files.default_prompt_name ? ordered_json(*files.default_prompt_name) : ordered_json();

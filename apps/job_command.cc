@@ -205,7 +205,8 @@ int end_after_current_error(const job::World& world, const Environment& environm
 }
 
 std::span<const models::Family* const> families_of(const JobCommand& command) {
-  return command.decodes ? models::decoder_families() : models::families();
+  if (command.trained == Trained::kBoth) return models::all_families();
+  return command.trained == Trained::kDecoders ? models::decoder_families() : models::families();
 }
 
 LogPrefix log_prefix_of(const trainer::TrainingArguments& arguments,

@@ -250,7 +250,7 @@ int mine(const Invocation& invocation) {
   read_corpus(options.corpus, input);
   options.embed.prompt = "";  // each side has its own
   options.embed.normalize = true;
-  const FoundModel found(options.model, invocation.environment, /*sentence=*/true);
+  const FoundModel found = find_bi_encoder(options.model, invocation.environment);
   Embedder embedder(found, options.embed, invocation.environment);
   print_warnings(embedder.model());
   options.mine.similarity = ranking::similarity_function(embedder.files().similarity).similarity;

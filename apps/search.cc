@@ -202,7 +202,7 @@ void check_file(const ranking::EmbeddingFile& file, const SearchFlags& options,
 int search(const Invocation& invocation) {
   SearchFlags options;
   if (!parse_options(invocation.words, options)) return 0;
-  const FoundModel found(options.model, invocation.environment, /*sentence=*/true);
+  const FoundModel found = find_bi_encoder(options.model, invocation.environment);
   Embedder embedder(found, options.embed, invocation.environment);
   print_warnings(embedder.model());
   const models::SentenceFiles& files = embedder.files();

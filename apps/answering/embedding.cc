@@ -38,21 +38,25 @@ std::string prompt_named(const models::SentenceFiles& files, const std::string& 
                      fmt::join(names, ", "));
 }
 
+FoundModel find_bi_encoder(const ModelOptions& model, const Environment& environment) {
+  return {model, environment, /*sentence=*/true, models::all_families()};
+}
+
 Embedder::Embedder(const FoundModel& found, EmbedOptions options, const Environment& environment)
     : options_(std::move(options)),
-      files_(models::read_sentence_files(found.location.sentence_directory(),
-                                         found.config.hidden_size)),
+      files_(models::read_sentence_files(found.location.sentence_directory(), found.config)),
       prompt_(prompt_text(files_, options_)),
       model_(found, Purpose::kEmbeddings,
              std::bind_front(models::make_pooling_head, files_.poolings, files_.include_prompt),
              environment),
+      frame_(model_.tokenizer().text_template()),
       tokenizing_(model_.num_threads()),
       size_(models::embedding_size(files_, found.config.hidden_size)) {
   check_size(options_, size_);
   if (options_.truncate_dim > 0) size_ = options_.truncate_dim;
-  if (max_tokens() <= text::SequenceTemplate::kSpecialTokensOfOne)
-    raise<ConfigError>("--max_seq_length {}: expected more than the 2 special tokens",
-                       max_tokens());
+  if (max_tokens() <= frame_.special_tokens_of_one())
+    raise<ConfigError>("--max_seq_length {}: expected more than the {} special tokens",
+                       max_tokens(), frame_.special_tokens_of_one());
 }
 
 std::size_t Embedder::max_tokens() const {
@@ -66,6 +70,16 @@ std::size_t Embedder::unpooled_tokens(const std::string& prompt) const {
   return text_classification::num_prompt_tokens(model_.tokenizer(), prompt, max_tokens());
 }
 
+void Embedder::encode(std::string_view text, FunctionRef<std::string()> name,
+                      text::Encoding& encoding) const {
+  try {
+    model_.tokenizer().encode(text, encoding);
+    text::require_a_token(frame_, encoding.ids);
+  } catch (const DataError& error) {
+    raise<DataError>("{}: {}", name(), error.what());
+  }
+}
+
 std::vector<std::vector<std::int32_t>> Embedder::tokenize(const std::string& prompt,
                                                           std::span<const std::string> texts,
                                                           const TextNumbers& numbers) {
@@ -75,15 +89,12 @@ std::vector<std::vector<std::int32_t>> Embedder::tokenize(const std::string& pro
     text::Encoding encoding;
   };
   std::vector<OfThread> threads(static_cast<std::size_t>(tokenizing_.num_threads()));
-  const std::size_t room = max_tokens() - text::SequenceTemplate::kSpecialTokensOfOne;
+  const std::size_t room = max_tokens() - frame_.special_tokens_of_one();
   tokenizing_.parallel_for(texts.size(), [&](std::size_t i, int thread) {
     auto& [text, encoding] = threads[static_cast<std::size_t>(thread)];
     text.assign(prompt).append(texts[i]);
-    try {
-      model_.tokenizer().encode(text, encoding);
-    } catch (const DataError& error) {
-      raise<DataError>("{} {}: {}", numbers.what, numbers.first + i, error.what());
-    }
+    encode(
+        text, [&] { return fmt::format("{} {}", numbers.what, numbers.first + i); }, encoding);
     ids[i].assign(encoding.ids.begin(), encoding.ids.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                                    room, encoding.ids.size())));
   });
@@ -109,8 +120,7 @@ std::vector<float> Embedder::embed(const std::string& prompt, std::span<const st
                    [&](std::size_t a, std::size_t b) { return ids[a].size() > ids[b].size(); });
   auto sequences = std::make_shared<FramedSequences>();
   const std::size_t unpooled = unpooled_tokens(prompt);
-  for (const std::size_t i : order)
-    sequences->add(model_.tokenizer().sequence_template(), ids[i], unpooled);
+  for (const std::size_t i : order) sequences->add(frame_, ids[i], unpooled);
   const std::vector<float> pooled = model_.logits_of(sequences, cancelled);
   const std::size_t width = texts.empty() ? 0 : pooled.size() / texts.size();
   std::vector<float> embeddings(texts.size() * size_);
@@ -128,22 +138,22 @@ Embeddings Embedder::answer(std::span<const TextToEmbed> texts, const EmbedReque
   const std::string prompt =
       request.prompt_name ? prompt_named(files_, *request.prompt_name, "prompt_name") : prompt_;
   const std::size_t unpooled = unpooled_tokens(prompt);
-  const std::size_t room = max_tokens() - text::SequenceTemplate::kSpecialTokensOfOne;
+  const std::size_t room = max_tokens() - frame_.special_tokens_of_one();
   auto sequences = std::make_shared<FramedSequences>();
   Embeddings found{
       .values = {}, .size = request.truncate_dim > 0 ? request.truncate_dim : size_, .tokens = 0};
   text::Encoding encoding;
   for (const TextToEmbed& text : texts) {
-    model_.tokenizer().encode(prompt + text.text, encoding);
+    encode(
+        prompt + text.text, [&] { return text.name; }, encoding);
     const std::size_t tokens = encoding.ids.size();
     if (tokens > room && !request.truncate) {
       raise<DataError>("{} has {} tokens, expected at most {}; shorten it or send truncate true",
-                       text.name, tokens + text::SequenceTemplate::kSpecialTokensOfOne,
-                       max_tokens());
+                       text.name, tokens + frame_.special_tokens_of_one(), max_tokens());
     }
     const auto kept = std::span(encoding.ids).first(std::min(room, tokens));
-    sequences->add(model_.tokenizer().sequence_template(), kept, unpooled);
-    found.tokens += kept.size() + text::SequenceTemplate::kSpecialTokensOfOne;
+    sequences->add(frame_, kept, unpooled);
+    found.tokens += kept.size() + frame_.special_tokens_of_one();
   }
   const std::vector<float> pooled = model_.logits_of(sequences, cancelled);
   const std::size_t width = pooled.size() / texts.size();

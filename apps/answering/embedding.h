@@ -55,6 +55,9 @@ struct TextNumbers {
 };
 
 // A model directory of sentence-transformers, or a bare encoder, which gets mean pooling.
+// The files of a bi-encoder, of any family. Throws as FoundModel().
+FoundModel find_bi_encoder(const ModelOptions& model, const Environment& environment);
+
 class Embedder {
  public:
   // `found` with the files of sentence-transformers. Throws what InferenceModel's constructor and
@@ -83,6 +86,9 @@ class Embedder {
   ThreadPool& threads() { return tokenizing_; }
 
  private:
+  // The tokens of a text, one at least. Throws DataError with the name in front.
+  void encode(std::string_view text, FunctionRef<std::string()> name,
+              text::Encoding& encoding) const;
   std::vector<std::vector<std::int32_t>> tokenize(const std::string& prompt,
                                                   std::span<const std::string> texts,
                                                   const TextNumbers& numbers);
@@ -94,6 +100,7 @@ class Embedder {
   models::SentenceFiles files_;
   std::string prompt_;
   InferenceModel model_;
+  text::SequenceTemplate frame_;  // around each text
   ThreadPool tokenizing_;
   std::size_t size_ = 0;
 };

@@ -57,8 +57,7 @@ void add_text(const InferenceModel& model, const LabelledText& text, const Label
   encode(model.tokenizer(), text.text, name_in_message(text), first);
   const std::span<const std::int32_t> ids = first.ids;
   if (!text.pair) {
-    const std::size_t room =
-        room_for_text(model, options, text::SequenceTemplate::kSpecialTokensOfOne);
+    const std::size_t room = room_for_text(model, options, frame.special_tokens_of_one());
     return sequences.add(frame, ids.first(std::min(ids.size(), room)));
   }
   encode(model.tokenizer(), *text.pair, "the second text of " + name_in_message(text), second);
@@ -315,8 +314,7 @@ std::vector<std::vector<LabelledToken>> Labeller::label_tokens(std::span<const L
                                                                const LabelOptions& options,
                                                                const std::stop_token& cancelled) {
   const text::SequenceTemplate& frame = model_.tokenizer().sequence_template();
-  const std::size_t room =
-      room_for_text(model_, options, text::SequenceTemplate::kSpecialTokensOfOne);
+  const std::size_t room = room_for_text(model_, options, frame.special_tokens_of_one());
   const auto sequences = std::make_shared<FramedSequences>();
   std::vector<EncodedText> encoded(texts.size());
   std::vector<std::size_t> window_begin{0};

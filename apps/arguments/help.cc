@@ -7,6 +7,11 @@
 namespace tandem::apps {
 namespace {
 
+std::string_view trained_by(const JobCommand& command) {
+  if (command.trained == Trained::kBoth) return "an encoder or a decoder";
+  return command.trained == Trained::kDecoders ? "a decoder" : "an encoder";
+}
+
 // Above the flags, in the help and in the manual.
 std::string description_of(const JobCommand& command) {
   return fmt::format(
@@ -19,7 +24,7 @@ std::string description_of(const JobCommand& command) {
       "SIGTERM and Ctrl-C during training write a checkpoint and end the job after the step (a "
       "second\n"
       "one ends it at once), before and after training they end it within a second.",
-      command.name, command.purpose, command.names, command.decodes ? "a decoder" : "an encoder");
+      command.name, command.purpose, command.names, trained_by(command));
 }
 
 // The flags that do not work come last, by verdict.

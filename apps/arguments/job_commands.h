@@ -3,6 +3,7 @@
 // follow from the row. A further task adds a row to the table in job_commands.cc.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,13 +14,16 @@
 
 namespace tandem::apps {
 
+// The models that a command trains.
+enum class Trained : std::uint8_t { kEncoders, kDecoders, kBoth };
+
 struct JobCommand {
   std::string_view name;     // "run_qa", from its TaskArguments
-  std::string_view purpose;  // behind "Fine-tunes a decoder for "
+  std::string_view purpose;  // behind "Fine-tunes an encoder for "
   std::string_view names;    // whose names the flags have: "Hugging Face's run_qa.py"
   std::string_view summary;  // one line of `tandem --help`
   std::unique_ptr<tasks::TaskArguments> (*arguments)();
-  bool decodes = false;  // trains decoders, and no encoders
+  Trained trained = Trained::kEncoders;
 
   FlagTable flags() const { return command_flags(*arguments()); }
 };

@@ -109,7 +109,7 @@ class EmbeddingSubject final : public Subject {
 
 std::unique_ptr<Subject> open_subject(const PredictOptions& options,
                                       const Environment& environment) {
-  const FoundModel found(options.model, environment, /*sentence=*/true);
+  const FoundModel found(options.model, environment, /*sentence=*/true, models::all_families());
   const std::optional<Purpose> purpose = purpose_of(found);
   if (purpose == Purpose::kQuestions) {
     raise<ConfigError>(

@@ -196,7 +196,11 @@ class Server {
       : name_(options.model.files.model_name_or_path), answers_(options.answer) {
     std::optional<FoundModel> found(std::in_place, options.model, environment, /*sentence=*/false,
                                     models::all_families());
-    if (found->is_decoder()) {
+    const std::optional<Purpose> task = purpose_of(*found);
+    // The files of sentence-transformers, which the first search did not download.
+    if (!task) found = find_bi_encoder(options.model, environment);
+    const bool embeds = is_bi_encoder(*found, task.has_value());
+    if (found->is_decoder() && !embeds) {
       if (!options.corpus.empty())
         raise<ConfigError>("--corpus: the model is a decoder, expected one of {}; see tandem embed",
                            name_of(Purpose::kEmbeddings));
@@ -207,13 +211,8 @@ class Server {
                       .time_limit = milliseconds(options.generation_seconds)};
       return;
     }
-    const std::optional<Purpose> task = purpose_of(*found);
-    // The files of sentence-transformers, which the first search did not download.
-    if (!task) found.emplace(options.model, environment, /*sentence=*/true);
     // A model whose config.json names no class of a task is one for questions if it has the head.
-    const Purpose purpose = is_bi_encoder(*found, task.has_value())
-                                ? Purpose::kEmbeddings
-                                : task.value_or(Purpose::kQuestions);
+    const Purpose purpose = embeds ? Purpose::kEmbeddings : task.value_or(Purpose::kQuestions);
     if (purpose == Purpose::kEmbeddings) {
       embedder_.emplace(*found, options.embed, environment);
     } else if (purpose == Purpose::kQuestions) {

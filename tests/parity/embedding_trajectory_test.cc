@@ -1,6 +1,6 @@
 // Training of bi-encoders against the Trainer of sentence-transformers (goldens in
-// ../shared/data/golden/next/embeddings): losses, gradient norms, learning rates, and where every
-// parameter went.
+// ../shared/data/golden/next/embeddings, that of a decoder in golden/decoders): losses, gradient
+// norms, learning rates, and where every parameter went.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "parity/training_run.h"
+#include "support/decoder_tokenizer.h"
 #include "support/golden_files.h"
 #include "support/test_support.h"
 #include "tandem/core/file.h"
@@ -40,19 +41,17 @@ struct GoldenRun {
   std::size_t mini_batch_size = 0;
 };
 
-class EmbeddingTrajectory : public SharedDataTest {
+class EmbeddingRun : public ::testing::Test {
  protected:
-  void SetUp() override {
-    SharedDataTest::SetUp();
-    if (!IsSkipped() && !fs::exists(next() / "embeddings"))
-      GTEST_SKIP() << "needs goldens, which are absent: " << next() / "embeddings";
+  virtual fs::path model_of(const GoldenRun& run) const {
+    return next() / run.golden.at("model").get<std::string>();
   }
 
   std::unique_ptr<EmbeddingTask> make_task(const GoldenRun& run, const text::Tokenizer& tokenizer) {
-    const fs::path model = next() / run.golden.at("model").get<std::string>();
-    const auto config = models::ModelConfig::load(model);
+    const fs::path model = model_of(run);
+    const auto config = models::ModelConfig::load(model, models::all_families());
     tasks::embedding::EmbeddingOptions options;
-    options.files = models::read_sentence_files(model, config.hidden_size);
+    options.files = models::read_sentence_files(model, config);
     options.loss = tasks::embedding::make_loss(loss_of(run.golden));
     options.gather = run.gather;
     options.mini_batch_size = run.mini_batch_size;
@@ -102,7 +101,8 @@ class EmbeddingTrajectory : public SharedDataTest {
     return column == "anchor" ? "query: " : "passage: ";
   }
 
-  tasks::embedding::TokenizedRows rows(const GoldenRun& run, const text::Tokenizer& tokenizer) {
+  virtual tasks::embedding::TokenizedRows rows(const GoldenRun& run,
+                                               const text::Tokenizer& tokenizer) {
     const auto read =
         data::read_rows(std::vector{next() / "data" / run.golden.at("file").get<std::string>()});
     std::vector<std::string_view> texts;
@@ -134,7 +134,7 @@ class EmbeddingTrajectory : public SharedDataTest {
     arguments.max_steps = given.at("max_steps");
     arguments.warmup_ratio = given.value("warmup_ratio", 0.0);
     arguments.weight_decay = given.value("weight_decay", 0.0);
-    const fs::path model = next() / run.golden.at("model").get<std::string>();
+    const fs::path model = model_of(run);
     const auto tokenizer = text::Tokenizer::load(model);
     const auto task = make_task(run, tokenizer);
     return record_task({.model = model,
@@ -146,13 +146,13 @@ class EmbeddingTrajectory : public SharedDataTest {
   }
 
   // The names of sentence-transformers' parameters begin with the number of the module.
-  static std::vector<std::string> others(json golden, const nn::ParameterLayout& layout,
-                                         const Way& way) {
+  static std::vector<std::string> others(json golden, std::string_view prefix,
+                                         const nn::ParameterLayout& layout, const Way& way) {
     json named = json::array();
     for (json& parameter : golden) {
       std::string name = parameter.at("name");
       if (name.find("pooler.") != std::string::npos) continue;  // never trained
-      if (name.starts_with("0.model.")) name = "bert." + name.substr(8);
+      if (name.starts_with("0.model.")) name.replace(0, 8, prefix);
       parameter["name"] = name;
       named.push_back(parameter);
     }
@@ -160,10 +160,8 @@ class EmbeddingTrajectory : public SharedDataTest {
                       moves_by_noise);
   }
 
-  void expect_trajectory(const std::string& name, std::size_t mini = 0) {
-    GoldenRun run;
-    run.golden = json::parse(read_file(next() / "embeddings" / ("trajectory_" + name + ".json")));
-    run.mini_batch_size = mini;
+  // prefix: that of the encoder's parameters.
+  void expect_trajectory(const GoldenRun& run, std::string_view prefix) {
     const json& steps = run.golden.at("steps");
     std::vector<float> initial;
     const auto record = train(
@@ -171,7 +169,7 @@ class EmbeddingTrajectory : public SharedDataTest {
         [&](std::int64_t step, const nn::ParameterLayout& layout, std::span<const float> weights) {
           if (step == 0) initial.assign(weights.begin(), weights.end());
           if (step != static_cast<std::int64_t>(steps.size())) return;
-          EXPECT_EQ(others(run.golden.at("parameters"), layout, {initial, weights}),
+          EXPECT_EQ(others(run.golden.at("parameters"), prefix, layout, {initial, weights}),
                     std::vector<std::string>());
         });
     ASSERT_EQ(record.losses.size(), steps.size());
@@ -182,6 +180,25 @@ class EmbeddingTrajectory : public SharedDataTest {
       losses.push_back(sum);
     }
     expect_steps(record, losses, steps, {.loss = 1e-4, .norm = 1e-3});
+  }
+
+  ThreadPool threads_{available_cores()};
+  kernels::KernelSet kernels_ = kernels::select_kernels(kernels::CpuFeatures::detect());
+  kernels::Scratch scratch_{threads_.num_threads()};
+};
+
+class EmbeddingTrajectory : public EmbeddingRun {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(next() / "embeddings"))
+      GTEST_SKIP() << "needs the shared test data, which is absent: " << next() / "embeddings";
+  }
+
+  void expect_trajectory(const std::string& name, std::size_t mini = 0) {
+    GoldenRun run;
+    run.golden = json::parse(read_file(next() / "embeddings" / ("trajectory_" + name + ".json")));
+    run.mini_batch_size = mini;
+    EmbeddingRun::expect_trajectory(run, "bert.");
   }
 
   void expect_gathered(const std::string& name, GoldenRun run) {
@@ -214,10 +231,6 @@ class EmbeddingTrajectory : public SharedDataTest {
           << step;
     }
   }
-
-  ThreadPool threads_{available_cores()};
-  kernels::KernelSet kernels_ = kernels::select_kernels(kernels::CpuFeatures::detect());
-  kernels::Scratch scratch_{threads_.num_threads()};
 };
 
 TEST_F(EmbeddingTrajectory, PairsInTheOrderOfTheTrainer) {
@@ -247,6 +260,37 @@ TEST_F(EmbeddingTrajectory, TwoRanksWithTheNegativesOfBothInPieces) {
   run.gather = true;
   run.mini_batch_size = 2;
   expect_gathered("two_ranks_gather_cached", run);
+}
+
+// golden/decoders/embeddings.json, which make_decoder_goldens.py writes: the last token of a Qwen2.
+class DecoderTrajectory : public EmbeddingRun {
+ protected:
+  fs::path model_of(const GoldenRun&) const override { return folder_.path(); }
+
+  tasks::embedding::TokenizedRows rows(const GoldenRun& run,
+                                       const text::Tokenizer& tokenizer) override {
+    std::vector<std::string> texts;
+    const json& golden = run.golden.at("rows");
+    for (const json& row : golden)
+      texts.push_back(run.golden.at("prompt").get<std::string>() +
+                      row.at("anchor").get<std::string>());
+    for (const json& row : golden) texts.push_back(row.at("positive"));
+    const std::vector<std::string_view> views(texts.begin(), texts.end());
+    return {.texts = text_classification::build_text_features(tokenizer, views, {}, 64, threads_,
+                                                              [](std::size_t) { return ""; }),
+            .rows = golden.size(),
+            .columns = 2};
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(DecoderTrajectory, IsThatOfTheTrainer) {
+  const fs::path goldens = fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/decoders";
+  write_decoder_embedding_model(folder_.path());
+  GoldenRun run;
+  run.golden = json::parse(read_file(goldens / "embeddings.json"));
+  expect_trajectory(run, "model.");
 }
 
 // golden/losses.json, which make_loss_goldens.py writes: the classifier before the first step is in
@@ -303,7 +347,7 @@ TEST_F(SoftmaxTrajectory, IsThatOfTheTrainer) {
   models::ModelConfig config = models::ModelConfig::load(model);
   config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
   tasks::embedding::EmbeddingOptions embedding;
-  embedding.files = models::read_sentence_files(model, config.hidden_size);
+  embedding.files = models::read_sentence_files(model, config);
   embedding.loss = tasks::embedding::make_loss(options());
   embedding.loss_parameters = embedding.loss->parameters(config.hidden_size);
   const auto tokenizer = text::Tokenizer::load(model);

@@ -155,6 +155,27 @@ TEST_F(DecoderTokenizer, PutsTheBeginningOfLlama3InFront) {
   expect_texts(tokenizer, "qwen3");
 }
 
+// As Qwen3-Embedding has it, which pads on the left.
+TEST_F(DecoderTokenizer, PutsATokenBehind) {
+  use("qwen3", "tokenizer.json", [&](Json& json) {
+    const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+    const Json end = {{"SpecialToken", {{"id", "<|endoftext|>"}, {"type_id", 0}}}};
+    json["post_processor"] = {{"type", "TemplateProcessing"},
+                              {"single", {text, end}},
+                              {"pair", Json::array()},
+                              {"special_tokens", Json::object()}};
+    json["padding"] = {{"direction", "Left"}};
+  });
+  const Tokenizer tokenizer = Tokenizer::load(folder_.path());
+  EXPECT_EQ(tokenizer.text_template(),
+            (SequenceTemplate{.cls_id = SequenceTemplate::kNoToken, .sep_id = 380, .pad_id = 380}));
+  EXPECT_EQ(tokenizer.text_template().special_tokens_of_one(), 1u);
+  std::vector<std::int32_t> ids, types;
+  append_sequence(tokenizer.text_template(), std::vector<std::int32_t>{7, 8}, ids, types);
+  EXPECT_EQ(ids, (std::vector<std::int32_t>{7, 8, 380}));
+  EXPECT_EQ(types.size(), 3u);
+}
+
 TEST_F(DecoderTokenizer, RefusesOtherSteps) {
   const auto error_of = [&](const std::function<void(Json&)>& edit) {
     use("qwen3", "tokenizer.json",

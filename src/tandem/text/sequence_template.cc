@@ -2,14 +2,19 @@
 
 #include <algorithm>
 
+#include "tandem/core/error.h"
+
 namespace tandem::text {
 
 void append_sequence(const SequenceTemplate& frame, std::span<const std::int32_t> text,
                      std::vector<std::int32_t>& ids, std::vector<std::int32_t>& type_ids) {
-  ids.push_back(frame.cls_id);
+  const auto add = [&](std::int32_t token) {
+    if (token != SequenceTemplate::kNoToken) ids.push_back(token);
+  };
+  add(frame.cls_id);
   ids.insert(ids.end(), text.begin(), text.end());
-  ids.push_back(frame.sep_id);
-  type_ids.resize(type_ids.size() + text.size() + SequenceTemplate::kSpecialTokensOfOne, 0);
+  add(frame.sep_id);
+  type_ids.resize(type_ids.size() + text.size() + frame.special_tokens_of_one(), 0);
 }
 
 void append_sequence(const SequenceTemplate& frame, std::span<const std::int32_t> first,
@@ -22,6 +27,13 @@ void append_sequence(const SequenceTemplate& frame, std::span<const std::int32_t
   ids.push_back(frame.sep_id);
   type_ids.resize(type_ids.size() + frame.second_begin(first.size()), 0);
   type_ids.resize(type_ids.size() + second.size() + 1, frame.second_type_id);
+}
+
+void require_a_token(const SequenceTemplate& frame, std::span<const std::int32_t> text) {
+  if (!text.empty() || frame.special_tokens_of_one() > 0) return;
+  raise<DataError>(
+      "found no token, expected one at least: the tokenizer puts none around a text; leave the "
+      "text out");
 }
 
 std::pair<std::size_t, std::size_t> truncate_longest_first(std::size_t first, std::size_t second,

@@ -2,6 +2,7 @@
 //
 //   BERT      [CLS] A [SEP]     [CLS] A [SEP] B [SEP]      types 0 … 0 1 … 1
 //   RoBERTa   <s> A </s>        <s> A </s> </s> B </s>     types all 0
+//   Qwen3     A <|endoftext|>                              of an embedding model; others: A
 #pragma once
 
 #include <cstddef>
@@ -13,14 +14,19 @@
 namespace tandem::text {
 
 struct SequenceTemplate {
-  std::int32_t cls_id = 0;  // begins every sequence
-  std::int32_t sep_id = 0;  // ends it, and stands between the texts of a pair
+  static constexpr std::int32_t kNoToken = -1;
+
+  std::int32_t cls_id = 0;  // begins every sequence; kNoToken: the text does
+  std::int32_t sep_id = 0;  // ends it, and stands between the texts of a pair; kNoToken: nothing
   std::int32_t pad_id = 0;
   std::uint32_t num_separators = 1;  // between the texts of a pair
   std::int32_t second_type_id = 1;   // token type of the second text and the separator behind it
 
-  static constexpr std::size_t kSpecialTokensOfOne = 2;
-  std::size_t special_tokens_of_pair() const { return kSpecialTokensOfOne + num_separators; }
+  std::size_t special_tokens_of_one() const {
+    return std::size_t{cls_id != kNoToken} + std::size_t{sep_id != kNoToken};
+  }
+  // The frame must have both tokens, as for everything below about pairs.
+  std::size_t special_tokens_of_pair() const { return special_tokens_of_one() + num_separators; }
   // Index in the sequence at which the second text begins, behind a first one of so many tokens.
   std::size_t second_begin(std::size_t first_size) const { return 1 + first_size + num_separators; }
 
@@ -34,6 +40,10 @@ void append_sequence(const SequenceTemplate& frame, std::span<const std::int32_t
 void append_sequence(const SequenceTemplate& frame, std::span<const std::int32_t> first,
                      std::span<const std::int32_t> second, std::vector<std::int32_t>& ids,
                      std::vector<std::int32_t>& type_ids);
+
+// Throws DataError for a text without tokens in a frame without any: no model reads an empty
+// sequence.
+void require_a_token(const SequenceTemplate& frame, std::span<const std::int32_t> text);
 
 // Tokens to keep of each text of a pair (from its left end) so that both fit into `room` tokens:
 // Hugging Face's truncation "longest_first", as the crate `tokenizers` computes it.

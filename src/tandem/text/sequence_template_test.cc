@@ -6,6 +6,7 @@
 
 #include "support/golden_files.h"
 #include "support/test_support.h"
+#include "tandem/core/error.h"
 #include "tandem/text/tokenizer.h"
 
 namespace tandem::text {
@@ -74,6 +75,14 @@ class SequenceTemplateGolden : public testing::SharedDataTest {};
 TEST_F(SequenceTemplateGolden, PairsOfWordPiece) { expect_pairs("tiny-electra", "wordpiece"); }
 TEST_F(SequenceTemplateGolden, PairsOfBpe) { expect_pairs("tiny-roberta", "bpe"); }
 TEST_F(SequenceTemplateGolden, PairsOfUnigram) { expect_pairs("tiny-xlmr", "unigram"); }
+
+TEST(SequenceTemplate, AFrameWithoutTokensNeedsOne) {
+  const SequenceTemplate none = {.cls_id = SequenceTemplate::kNoToken,
+                                 .sep_id = SequenceTemplate::kNoToken};
+  EXPECT_THROW(require_a_token(none, {}), DataError);
+  require_a_token(none, std::vector<std::int32_t>{7});
+  require_a_token({}, {});
+}
 
 }  // namespace
 }  // namespace tandem::text

@@ -122,6 +122,14 @@ const SequenceTemplate& Tokenizer::sequence_template() const {
   return state_->frame;
 }
 
+SequenceTemplate Tokenizer::text_template() const {
+  if (!state_->definition.open_frame) return state_->frame;
+  const TextFrame frame = text_frame();
+  return {.cls_id = frame.begin.value_or(SequenceTemplate::kNoToken),
+          .sep_id = frame.end.value_or(SequenceTemplate::kNoToken),
+          .pad_id = pad_token_id().value_or(0)};
+}
+
 TextFrame Tokenizer::text_frame() const {
   if (const auto& open = state_->definition.open_frame) return open->ids;
   return {state_->frame.cls_id, state_->frame.sep_id};

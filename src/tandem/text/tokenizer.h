@@ -117,6 +117,9 @@ class Tokenizer {
   // The special tokens around one text and around a pair. Throws DataError for the tokenizer of a
   // decoder, which does not have both of them.
   const SequenceTemplate& sequence_template() const;
+  // The same around one text, of any tokenizer: what a decoder's lacks is kNoToken. A padding token
+  // that the files do not name is 0.
+  SequenceTemplate text_template() const;
   TextFrame text_frame() const;
   // Nothing when the files name no such token, or one that has no id.
   std::optional<std::int32_t> pad_token_id() const;

@@ -54,10 +54,10 @@ class DefinitionReader {
       no_vocabulary();
     }
     read_added_tokens_decoder();
+    check_padding_side(d_, directory_);
     apply_config_settings();
     resolve_special_tokens();
-    std::sort(d_.added_tokens.begin(), d_.added_tokens.end(),
-              [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+    std::ranges::sort(d_.added_tokens, {}, &AddedToken::id);
     return std::move(d_);
   }
 

@@ -4,6 +4,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
+#include "tandem/text/tokenizer_files.h"
 #include "tandem/text/tokenizer_json.h"
 
 namespace tandem::text {
@@ -19,6 +20,9 @@ constexpr std::string_view kCall = "the scripts give their own value with every 
 constexpr std::string_view kLoading = "an option of loading or of other models";
 constexpr std::string_view kPython = "only tokenizers written in Python read it";
 constexpr std::string_view kSpecial = "the text of a special token, or the token with its flags";
+
+constexpr std::string_view kPadding =
+    "left is refused, as tandem pads on the right; tokenizers of decoders may have it";
 
 constexpr KnownKey kConfigKeys[] = {
     {"tokenizer_class", "", kHonoured, "the class whose rules apply; others are refused"},
@@ -41,7 +45,7 @@ constexpr KnownKey kConfigKeys[] = {
     {"add_prefix_space", "", kHonoured, "a space in front of a text; RoBERTa's classes"},
     {"trim_offsets", "", kHonoured, "offsets without white space; RoBERTa's classes"},
     {"model_input_names", "", kHonoured, "whether a pair has two token types"},
-    {"padding_side", "", kRefused, "tandem pads on the right", R"(["right"])"},
+    {"padding_side", "", kHonoured, kPadding},
     {"truncation_side", "", kRefused, "tandem truncates on the right", R"(["right"])"},
     {"split_special_tokens", "", kRefused, "special tokens in a text are always found", "[false]"},
     {"split_by_punct", "", kRefused, "DeBERTa-v3 splits at blanks only", "[false]"},
@@ -115,10 +119,10 @@ constexpr KnownKey kJsonKeys[] = {
     {"post_processor", "file", kHonoured, "other types than those below are refused"},
     {"model", "file", kHonoured, "other types than those below are refused"},
     {"decoder", "file", kIrrelevant, kDecoding},
-    {"direction", "truncation padding", kRefused,
-     "tandem truncates and pads on the right; truncation_side and padding_side in "
-     "tokenizer_config.json win",
+    {"direction", "truncation", kRefused,
+     "tandem truncates on the right; truncation_side in tokenizer_config.json wins",
      R"(["Right"])"},
+    {"direction", "padding", kHonoured, "as padding_side in tokenizer_config.json, which wins"},
     {"max_length", "truncation", kIrrelevant, kCall},
     {"strategy", "truncation padding", kIrrelevant, kCall},
     {"stride", "truncation", kIrrelevant, kCall},
@@ -200,6 +204,13 @@ void check_component(const Json& component, std::string_view untyped,
   }
 }
 
+void require_right(const Json& side, const char* key, const char* right,
+                   const std::filesystem::path& path) {
+  if (side.is_null() || side == right) return;
+  raise<DataError>("'{}': {} is {}; expected \"{}\": tandem pads on the right", path.string(), key,
+                   side.dump(), right);
+}
+
 }  // namespace
 
 std::span<const KnownKey> tokenizer_config_keys() { return kConfigKeys; }
@@ -209,6 +220,16 @@ std::span<const KnownKey> tokenizer_json_keys() { return kJsonKeys; }
 void check_tokenizer_config(const Json& json, const std::filesystem::path& path,
                             std::vector<std::string>& notes) {
   check(json, kConfigKeys, "", path, notes);
+}
+
+void check_padding_side(const TokenizerDefinition& definition,
+                        const std::filesystem::path& directory) {
+  if (definition.open_frame) return;
+  const Json& side = member(definition.tokenizer_config, "padding_side");
+  if (!side.is_null())
+    return require_right(side, "padding_side", "right", directory / "tokenizer_config.json");
+  require_right(member(member(definition.tokenizer_json, "padding"), "direction"), "direction",
+                "Right", directory / "tokenizer.json");
 }
 
 void check_special_tokens_map(const Json& json, const std::filesystem::path& path,
@@ -221,8 +242,7 @@ void check_tokenizer_json(const Json& json, std::string_view model, const Json& 
   check(json, kJsonKeys, "file", path, notes);
   if (member(config, "truncation_side").is_null())
     check(member(json, "truncation"), kJsonKeys, "truncation", path, notes);
-  if (member(config, "padding_side").is_null())
-    check(member(json, "padding"), kJsonKeys, "padding", path, notes);
+  check(member(json, "padding"), kJsonKeys, "padding", path, notes);
   const std::size_t before = notes.size();
   for (const Json& token : member(json, "added_tokens")) {
     if (notes.size() == before) check(token, kJsonKeys, "added_tokens", path, notes);

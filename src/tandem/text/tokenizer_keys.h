@@ -13,6 +13,8 @@
 
 namespace tandem::text {
 
+struct TokenizerDefinition;
+
 std::span<const KnownKey> tokenizer_config_keys();
 std::span<const KnownKey> special_tokens_map_keys();
 // The scope is "file" for the sections of tokenizer.json, a section's name, or a component's type.
@@ -29,5 +31,10 @@ void check_special_tokens_map(const nlohmann::ordered_json& json, const std::fil
 void check_tokenizer_json(const nlohmann::ordered_json& json, std::string_view model,
                           const nlohmann::ordered_json& config, const std::filesystem::path& path,
                           std::vector<std::string>& notes);
+
+// Refuses padding on the left for an encoder, which counts positions from the begin of the padding;
+// those of a decoder are relative.
+void check_padding_side(const TokenizerDefinition& definition,
+                        const std::filesystem::path& directory);
 
 }  // namespace tandem::text

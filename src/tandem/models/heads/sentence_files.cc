@@ -11,6 +11,7 @@
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
 #include "tandem/formats/unique_json.h"
+#include "tandem/models/encoder/model_config.h"
 #include "tandem/models/pretrained/weight_files.h"
 
 namespace tandem::models {
@@ -275,10 +276,25 @@ std::size_t embedding_size(const SentenceFiles& files, std::size_t hidden_size) 
   return size;
 }
 
-SentenceFiles read_sentence_files(const fs::path& directory, std::size_t hidden_size) {
+namespace {
+
+// Whether the class that config.json names is one that continues texts. The rule of
+// sentence-transformers for a bare model, whatever its family.
+bool is_causal(const ModelConfig& config) {
+  const json source = json::parse(config.source);
+  const auto classes = source.find("architectures");
+  return classes != source.end() && classes->is_array() && !classes->empty() &&
+         classes->front().is_string() &&
+         classes->front().get_ref<const std::string&>().ends_with("ForCausalLM");
+}
+
+}  // namespace
+
+SentenceFiles read_sentence_files(const fs::path& directory, const ModelConfig& config) {
   SentenceFiles files;
+  if (is_causal(config)) files.poolings = {Pooling::kLastToken};
   if (const auto modules = read_json(directory / "modules.json"))
-    read_modules(*modules, directory, hidden_size, files);
+    read_modules(*modules, directory, config.hidden_size, files);
   if (const auto prompts = read_json(directory / "config_sentence_transformers.json"))
     read_prompts(*prompts, files);
   read_lengths(directory, files);

@@ -43,7 +43,8 @@ struct NormalizeModule {};
 using EmbeddingModule = std::variant<DenseModule, NormalizeModule>;
 
 struct SentenceFiles {
-  bool from_modules_json = false;  // false: a bare encoder, which gets the mean of its tokens
+  // False: a bare model. It gets the mean of its tokens, or the last one if its class is causal.
+  bool from_modules_json = false;
   std::vector<Pooling> poolings{Pooling::kMean};
   bool include_prompt = true;            // whether tokens of the prompt count in the pooling
   std::vector<EmbeddingModule> modules;  // behind the pooling, in the order of computation
@@ -60,13 +61,15 @@ struct SentenceFiles {
   std::string document_prompt() const;
 };
 
-// Values of an embedding of an encoder with `hidden_size`.
+// Values of an embedding of a model with `hidden_size`.
 std::size_t embedding_size(const SentenceFiles& files, std::size_t hidden_size);
 
-// Reads the directory of a model. A directory without modules.json is a bare encoder. Throws
-// DataError that names the file: a module that tandem does not compute, a first module that is not
-// a Transformer, sizes that do not fit together, a path that leads out of the directory.
-SentenceFiles read_sentence_files(const std::filesystem::path& directory, std::size_t hidden_size);
+// Reads the directory of the model of this configuration. A directory without modules.json is a
+// bare model. Throws DataError that names the file: a module that tandem does not compute, a first
+// module that is not a Transformer, sizes that do not fit together, a path that leads out of the
+// directory.
+SentenceFiles read_sentence_files(const std::filesystem::path& directory,
+                                  const ModelConfig& config);
 
 // SentenceFiles::do_lower_case alone, which a tokenizer is loaded with.
 bool reads_lower_case(const std::filesystem::path& directory);

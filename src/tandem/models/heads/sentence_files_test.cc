@@ -35,7 +35,13 @@ class SentenceFilesTest : public ::testing::Test {
     }
     put("modules.json", "[" + text + "]");
   }
-  SentenceFiles read() const { return read_sentence_files(folder_.path(), kSentenceSize); }
+  // Reads the files of a model with `width` columns and these classes.
+  SentenceFiles read(std::size_t width = kSentenceSize, const char* architectures = "[]") const {
+    ModelConfig config = ModelConfig::defaults(kBert);
+    config.hidden_size = width;
+    config.source = fmt::format(R"({{"architectures": {}}})", architectures);
+    return read_sentence_files(folder_.path(), config);
+  }
   std::string problem() const {
     try {
       read();
@@ -61,6 +67,19 @@ TEST_F(SentenceFilesTest, ABareEncoderGetsTheMean) {
   EXPECT_THAT(files.poolings, ElementsAre(Pooling::kMean));
   EXPECT_TRUE(files.modules.empty());
   EXPECT_EQ(embedding_size(files, kSentenceSize), kSentenceSize);
+}
+
+// As sentence-transformers 5.2 and later choose, by the first class alone.
+TEST_F(SentenceFilesTest, ABareDecoderGetsItsLastToken) {
+  const auto poolings = [&](const char* classes) { return read(kSentenceSize, classes).poolings; };
+  EXPECT_THAT(poolings(R"(["Qwen3ForCausalLM"])"), ElementsAre(Pooling::kLastToken));
+  EXPECT_THAT(poolings(R"(["Qwen3Model"])"), ElementsAre(Pooling::kMean));
+  EXPECT_THAT(poolings(R"(["GPT2LMHeadModel"])"), ElementsAre(Pooling::kMean));
+  EXPECT_THAT(poolings(R"(["Qwen3Model", "Qwen3ForCausalLM"])"), ElementsAre(Pooling::kMean));
+  EXPECT_THAT(poolings("[7]"), ElementsAre(Pooling::kMean));
+  put_modules(kNew);
+  put("1_Pooling/config.json", R"({"embedding_dimension": 4, "pooling_mode": "mean"})");
+  EXPECT_THAT(poolings(R"(["Qwen3ForCausalLM"])"), ElementsAre(Pooling::kMean));
 }
 
 TEST_F(SentenceFilesTest, KeysOfOldVersions) {
@@ -160,7 +179,7 @@ TEST_F(SentenceFilesTest, WhatIsWrittenIsReadAgain) {
   files.similarity = "dot";
   files.max_seq_length = 20;
   write_sentence_files(folder_.path(), files, 4);
-  const SentenceFiles again = read_sentence_files(folder_.path(), 4);
+  const SentenceFiles again = read(4);
   EXPECT_TRUE(again.from_modules_json);
   EXPECT_EQ(again.poolings, files.poolings);
   EXPECT_FALSE(again.include_prompt);

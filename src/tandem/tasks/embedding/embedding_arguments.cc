@@ -144,8 +144,8 @@ std::vector<ranking::NanoBeirFiles> nano_beir_files(const EmbeddingArguments& ar
 
 models::SentenceFiles sentence_files(const EmbeddingArguments& arguments,
                                      const std::filesystem::path& directory,
-                                     std::size_t hidden_size) {
-  models::SentenceFiles files = models::read_sentence_files(directory, hidden_size);
+                                     const models::ModelConfig& config) {
+  models::SentenceFiles files = models::read_sentence_files(directory, config);
   const auto& pooling = arguments.pooling_mode;
   const auto& similarity = arguments.similarity_fn_name;
   if (files.from_modules_json) {

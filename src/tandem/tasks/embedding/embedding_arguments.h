@@ -87,7 +87,7 @@ std::vector<ranking::NanoBeirFiles> nano_beir_files(const EmbeddingArguments& ar
 // modules that the directory has.
 models::SentenceFiles sentence_files(const EmbeddingArguments& arguments,
                                      const std::filesystem::path& directory,
-                                     std::size_t hidden_size);
+                                     const models::ModelConfig& config);
 // Rows of a batch beyond which its texts are embedded twice; 0: none.
 std::size_t mini_batch_size(const EmbeddingArguments& arguments, std::string_view loss);
 

@@ -31,7 +31,8 @@ void check_prompt(const EmbeddingTask& task, const std::string& prompt, std::siz
   if (prompt.empty()) return;
   text::Encoding encoding;
   task.tokenizer().encode(prompt, encoding);
-  const std::size_t tokens = encoding.ids.size() + text::SequenceTemplate::kSpecialTokensOfOne;
+  const std::size_t tokens =
+      encoding.ids.size() + task.tokenizer().text_template().special_tokens_of_one();
   if (tokens < max_tokens) return;
   raise<ConfigError>(
       "--prompts: '{}' has {} tokens with the special ones, expected fewer than the {} of "
@@ -229,7 +230,7 @@ Task& EmbeddingJob::make_task(models::ModelConfig config, const text::Tokenizer&
                               const TaskSettings& settings) {
   if (!loss_) loss_ = loss_options(arguments_, LabelKind::kNone);
   EmbeddingOptions options;
-  options.files = sentence_files(arguments_, settings.model_directory, config.hidden_size);
+  options.files = sentence_files(arguments_, settings.model_directory, config);
   options.pooler = models::read_pooler(settings.model_directory);
   const std::size_t width = models::embedding_size(options.files, config.hidden_size);
   options.loss_parameters = loss_parameters(width);

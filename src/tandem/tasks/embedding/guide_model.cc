@@ -10,18 +10,16 @@
 namespace tandem::tasks::embedding {
 namespace {
 
-models::SentenceFiles files_of(const std::filesystem::path& directory,
-                               const models::ModelConfig& config) {
-  return models::read_sentence_files(directory, config.hidden_size);
+models::ModelConfig config_of(const std::filesystem::path& directory) {
+  return models::ModelConfig::load(directory, models::all_families());
 }
 
 }  // namespace
 
 GuideModel::GuideModel(const std::filesystem::path& directory,
                        const std::filesystem::path& tokenizer_directory)
-    : GuideModel(models::ModelConfig::load(directory),
-                 files_of(directory, models::ModelConfig::load(directory)), directory,
-                 tokenizer_directory) {}
+    : GuideModel(config_of(directory), models::read_sentence_files(directory, config_of(directory)),
+                 directory, tokenizer_directory) {}
 
 GuideModel::GuideModel(models::ModelConfig config, models::SentenceFiles files,
                        const std::filesystem::path& directory,

@@ -23,8 +23,8 @@ class TextFeaturesBuilder {
                       std::span<const std::string_view> second, std::size_t max_seq_length,
                       FunctionRef<std::string(std::size_t)> location)
       : tokenizer_(tokenizer), first_(first), second_(second), location_(location) {
-    features_.frame_ = tokenizer.sequence_template();
     features_.pairs_ = !second.empty();
+    features_.frame_ = features_.pairs_ ? tokenizer.sequence_template() : tokenizer.text_template();
     features_.max_seq_length_ = max_seq_length;
     if (max_seq_length <= features_.special_tokens()) {
       raise<InvalidArgument>(
@@ -54,6 +54,7 @@ class TextFeaturesBuilder {
   std::size_t encode(std::string_view text, text::Encoding& encoding,
                      std::vector<std::int32_t>& ids) const {
     tokenizer_.encode(text, encoding);
+    if (!features_.pairs_) text::require_a_token(features_.frame_, encoding.ids);
     ids.insert(ids.end(), encoding.ids.begin(), encoding.ids.end());
     return encoding.ids.size();
   }
@@ -109,9 +110,9 @@ std::size_t num_prompt_tokens(const text::Tokenizer& tokenizer, std::string_view
   if (prompt.empty()) return 0;
   text::Encoding encoding;
   tokenizer.encode(prompt, encoding);
-  return std::min(encoding.ids.size() + text::SequenceTemplate::kSpecialTokensOfOne,
-                  max_seq_length) -
-         1;
+  const text::SequenceTemplate frame = tokenizer.text_template();
+  const std::size_t behind = frame.sep_id == text::SequenceTemplate::kNoToken ? 0 : 1;
+  return std::min(encoding.ids.size() + frame.special_tokens_of_one(), max_seq_length) - behind;
 }
 
 std::string features_key(std::span<const std::string_view> first,

@@ -62,7 +62,7 @@ class TextFeatures final : public tasks::TokenSequences {
     std::uint32_t first = 0, second = 0;  // tokens kept of each text
   };
   std::size_t special_tokens() const {
-    return pairs_ ? frame_.special_tokens_of_pair() : text::SequenceTemplate::kSpecialTokensOfOne;
+    return pairs_ ? frame_.special_tokens_of_pair() : frame_.special_tokens_of_one();
   }
 
   tasks::StoredArray<std::int32_t> ids_;      // ids of all texts, without special tokens

@@ -50,7 +50,7 @@ class FeatureBuilder {
         size_, threads, [&](std::size_t i) { return sentences_.location(i); },
         [&](std::size_t i, text::Encoding& encoding, Chunk& chunk) { add(i, encoding, chunk); });
     for (Chunk& chunk : chunks) append(chunk);
-    set_.statistics_.num_tokens = ids_.size() + size_ * text::SequenceTemplate::kSpecialTokensOfOne;
+    set_.statistics_.num_tokens = ids_.size() + size_ * set_.frame_.special_tokens_of_one();
     set_.ids_ = std::move(ids_);
     set_.token_begins_ = std::move(token_begins_);
     set_.positions_ = std::move(positions_);
@@ -76,16 +76,16 @@ class FeatureBuilder {
                       "using {}",
                       wanted, options_.max_positions, options_.max_positions));
     }
-    if (set_.max_seq_length_ > text::SequenceTemplate::kSpecialTokensOfOne) return;
+    if (set_.max_seq_length_ > set_.frame_.special_tokens_of_one()) return;
     raise<ConfigError>("--max_seq_length {} leaves no room in addition to {} special tokens",
-                       set_.max_seq_length_, text::SequenceTemplate::kSpecialTokensOfOne);
+                       set_.max_seq_length_, set_.frame_.special_tokens_of_one());
   }
 
   void add(std::size_t i, text::Encoding& encoding, Chunk& chunk) const {
     const auto words = sentences_.words(i);
     tokenizer_.encode_words(words, encoding);
-    const std::size_t kept = std::min(
-        encoding.ids.size(), set_.max_seq_length_ - text::SequenceTemplate::kSpecialTokensOfOne);
+    const std::size_t kept =
+        std::min(encoding.ids.size(), set_.max_seq_length_ - set_.frame_.special_tokens_of_one());
     chunk.ids.insert(chunk.ids.end(), encoding.ids.begin(),
                      encoding.ids.begin() + static_cast<std::ptrdiff_t>(kept));
     chunk.num_ids.push_back(kept);

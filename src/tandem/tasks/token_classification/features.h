@@ -48,7 +48,7 @@ class FeatureSet final : public tasks::TokenSequences {
  public:
   std::size_t size() const override { return token_begins_.size() - 1; }
   std::size_t num_real_tokens(std::size_t i) const override {
-    return token_begins_[i + 1] - token_begins_[i] + text::SequenceTemplate::kSpecialTokensOfOne;
+    return token_begins_[i + 1] - token_begins_[i] + frame_.special_tokens_of_one();
   }
   std::size_t max_seq_length() const override { return max_seq_length_; }
   std::int32_t pad_token_id() const override { return frame_.pad_id; }
