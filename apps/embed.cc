@@ -21,6 +21,7 @@
 #include "apps/command/count_line.h"
 #include "apps/command/text_lines.h"
 #include "apps/command/text_output.h"
+#include "apps/command/text_rows.h"
 #include "apps/command/version.h"
 #include "apps/embed_output.h"
 #include "apps/embed_share.h"
@@ -66,20 +67,17 @@ void add_precision(CLI::App& app, EmbedFlags& options, std::string& precision) {
       ->check(CLI::IsMember({"float32", "int8", "uint8", "binary", "ubinary"}))
       ->capture_default_str();
   app.add_option("--calibration", options.calibration,
-                 "file with a text on each line, whose embeddings give the ranges of int8 and "
-                 "uint8; default: the texts themselves, whose rows are then written at the end");
+                 "file like --file, whose embeddings give the ranges of int8 and uint8; "
+                 "default: the texts themselves, whose rows are then written at the end");
 }
 
-bool parse_options(const std::vector<std::string>& words, EmbedFlags& options) {
-  CLI::App app(
-      "Writes the embedding of each text: one vector of numbers, near those of texts of similar "
-      "meaning. Takes models of sentence-transformers and bare encoders, whose tokens it averages.",
-      "tandem embed");
-  add_model_flags(app, options.model);
+// Where the texts come from, and where their embeddings go.
+void add_texts(CLI::App& app, EmbedFlags& options) {
   auto* texts = app.add_option("text", options.texts, "the texts, each a word of the command line");
   app.add_option("--file", options.file,
-                 "file with a text on each line, empty ones included, also .gz or .zst; -: "
-                 "standard input, the default without texts")
+                 "file with a text on each line, empty ones included, or a .jsonl of objects with "
+                 "text, perhaps title; also .gz or .zst; -: standard input, the default without "
+                 "texts")
       ->excludes(texts);
   app.add_option(
          "--output", options.output,
@@ -88,6 +86,16 @@ bool parse_options(const std::vector<std::string>& words, EmbedFlags& options) {
       ->capture_default_str();
   app.add_flag("--json", options.json,
                "JSON lines on standard output, where a pipe or a file gets a NumPy array");
+}
+
+bool parse_options(const std::vector<std::string>& words, EmbedFlags& options) {
+  CLI::App app(
+      "Writes the embedding of each text: one vector of numbers, near those of texts of similar "
+      "meaning. Takes models of sentence-transformers, and bare ones, pooled by their mean or, of "
+      "decoders, their last token.",
+      "tandem embed");
+  add_model_flags(app, options.model);
+  add_texts(app, options);
   auto* prompt = app.add_option("--prompt", options.embed.prompt, "text in front of every text");
   app.add_option("--prompt_name", options.embed.prompt_name,
                  "one of the model's prompts (query, document …); default: that of the model")
@@ -131,7 +139,7 @@ class Texts {
     if (!lines_) return std::exchange(given_, {});
     std::vector<std::string> texts;
     std::string line;
-    while (texts.size() < count && lines_->next(line)) texts.push_back(line);
+    while (texts.size() < count && lines_->next(line)) texts.push_back(text_of(line));
     return texts;
   }
   void skip(std::size_t count) {
@@ -163,6 +171,15 @@ class Texts {
   }
 
  private:
+  std::string text_of(const std::string& line) const {
+    if (!has_text_rows(path_)) return line;
+    try {
+      return parse_text_row(line).text;
+    } catch (const DataError& error) {
+      raise<DataError>("{}, line {}: {}", lines_->source(), lines_->count(), error.what());
+    }
+  }
+
   std::vector<std::string> given_;
   std::string path_;
   std::optional<TextLines> lines_;

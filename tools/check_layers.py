@@ -58,7 +58,7 @@ LAYERS = {
     "apps/arguments": ["apps/manual", "job", "trainer", "quant", "tasks", "flags", "hub"],
     "apps/command": ["apps/manual", "flags", "formats", "hub", "kernels"],
     "apps/answering": ["apps/command", "quant", "tasks", "data", "text", "hub", "models", "nn", "kernels"],
-    "apps/serve": ["apps/answering", "apps/command", "formats", "text"],
+    "apps/serve": ["apps/answering", "apps/command", "text"],
     "apps/monitor": ["apps/serve", "launch", "elastic", "hub", "trainer"],
     "apps/doctor": ["apps/command", "launch", "hub", "net", "rendezvous"],
     "apps/manifest": ["apps/command", "formats"],

@@ -1,68 +1,26 @@
 #include "apps/serve/search_corpus.h"
 
-#include <optional>
+#include <utility>
 
 #include "apps/command/text_lines.h"
+#include "apps/command/text_rows.h"
 #include "tandem/core/error.h"
-#include "tandem/core/json.h"
-#include "tandem/core/python_json.h"
-#include "tandem/formats/compressed_file.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::apps {
 namespace {
 
-using nlohmann::json;
-
-bool is_blank(const std::string& text) {
-  return text.find_first_not_of(" \t\r\n\f\v") == std::string::npos;
-}
-
-std::optional<std::string> id_of(const json& object) {
-  for (const char* key : {"_id", "id"}) {
-    const auto found = object.find(key);
-    if (found == object.end() || found->is_null()) continue;
-    if (found->is_string()) return found->get<std::string>();
-    if (found->is_number_integer()) return found->dump();
-    raise<DataError>("'{}' is a {}, expected a string or an integer", key, found->type_name());
-  }
-  return std::nullopt;
-}
-
-// The member's text; empty if it is missing.
-std::string text_of(const json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || found->is_null()) return "";
-  if (!found->is_string())
-    raise<DataError>("'{}' is a {}, expected a text", key, found->type_name());
-  return found->get<std::string>();
-}
-
-void read_object(const std::string& line, CorpusText& text) {
-  json object;
-  try {
-    object = json::parse(line);
-  } catch (const json::exception& error) {
-    raise<DataError>("found no JSON ({}), expected an object with text", json_reason(error.what()));
-  }
-  if (!object.is_object())
-    raise<DataError>("found a {}, expected an object with text", object.type_name());
-  if (!object.contains("text"))
-    raise<DataError>("the object has no 'text'; expected text, and perhaps _id and title");
-  text.id = id_of(object).value_or(text.id);
-  text.text = text_of(object, "text");
-  const std::string title = text_of(object, "title");
-  if (!is_blank(title)) text.text = is_blank(text.text) ? title : title + " " + text.text;
-}
-
 CorpusText read_line(std::string line, std::size_t number, bool is_json) {
   CorpusText text{.id = std::to_string(number), .text = "", .line = number};
   if (const auto at = text::find_invalid_utf8(line))
     raise<DataError>("byte {} is not UTF-8; convert the file to UTF-8", *at + 1);
-  if (is_json)
-    read_object(line, text);
-  else
+  if (!is_json) {
     text.text = std::move(line);
+    return text;
+  }
+  TextRow row = parse_text_row(line);
+  if (row.id) text.id = std::move(*row.id);
+  text.text = std::move(row.text);
   return text;
 }
 
@@ -70,7 +28,7 @@ CorpusText read_line(std::string line, std::size_t number, bool is_json) {
 
 std::vector<CorpusText> read_corpus(const std::string& path, const CorpusLimits& limits) {
   TextLines lines(path);
-  const bool is_json = formats::format_ending(path) == ".jsonl";
+  const bool is_json = has_text_rows(path);
   std::vector<CorpusText> texts;
   std::size_t bytes = 0;
   for (std::string line; lines.next(line);) {

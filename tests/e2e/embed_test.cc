@@ -199,6 +199,22 @@ TEST_F(Embed, ATextHasTheSameBitsWhateverIsComputedWithIt) {
 }
 
 // Texts are read while others are computed. An error waits for those before it.
+// As BEIR has its corpora.
+TEST_F(Embed, RowsOfJsonHaveTheirTexts) {
+  write_file(path("rows.jsonl"), R"({"_id": "a", "title": "Ships", "text": "The Valgull sails."})"
+                                 "\n"
+                                 R"({"text": "rain", "title": ""})"
+                                 "\n");
+  const std::string rows = path("rows.jsonl").native();
+  EXPECT_EQ(
+      embed((kDemo / "model").native(), rows),
+      embed((kDemo / "model").native(), lines_file({"Ships The Valgull sails.", "rain"}, "lines")));
+  write_file(path("rows.jsonl"), "{\"text\": \"a\"}\nrain\n");
+  expect_problem({"--file", rows}, HasSubstr("rows.jsonl, line 2: found no JSON"));
+  write_file(path("rows.jsonl"), "{\"body\": \"a\"}\n");
+  expect_problem({"--file", rows}, HasSubstr("rows.jsonl, line 1: the object has no 'text'"));
+}
+
 TEST_F(Embed, TextsBeforeAnErrorAreWritten) {
   auto texts = many_texts(2500);
   texts[2300] = "Kim \xff sails";
