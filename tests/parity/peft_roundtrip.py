@@ -152,6 +152,8 @@ def compare(task, directory, folder, what):
     logits = logits_of(task, task.adapted(str(directory)))
     torch.manual_seed(0)
     expect_another(logits, logits_of(task, task.plain(str(task.base))), what)
+    if not (directory / "config.json").exists():
+        expect_equal(logits_of(task, task.plain(str(directory))), logits, f"{what}: as transformers loads it")
     task.compare_answers(directory, logits, f"{what}: answers")
     evaluation, merged = folder / f"{what}: evaluation", folder / f"{what}: merged"
     words = ["--model_name_or_path", directory, "--use_peft", "--do_eval", "--output_dir", evaluation]

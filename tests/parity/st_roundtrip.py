@@ -60,12 +60,14 @@ def embeddings(model):
 def compare_embeddings(directory, what):
     """The model as sentence-transformers loads it."""
     model = SentenceTransformer(str(directory), device="cpu")
-    expect_equal(embeddings(directory), model.encode(TEXTS), 1e-6, what)
+    expected = model.encode(TEXTS)
+    largest = max(1.0, float(numpy.abs(expected).max()))  # those of a decoder without Normalize have values of 4
+    expect_equal(numpy.asarray(embeddings(directory)) / largest, expected / largest, 1e-6, what)
     return model
 
 
-def bi_encoder(name, folder):
-    source = SHARED / "models" / name
+def bi_encoder(name, folder, source=None):
+    source = source or SHARED / "models" / name
     before = compare_embeddings(source, f"{name} as it is")
     trained, saved = folder / f"{name}-trained", folder / f"{name}-saved"
     pairs = SHARED / "data/pairs.jsonl"
@@ -76,6 +78,35 @@ def bi_encoder(name, folder):
             findings.append(f"{name}: {key}: found {getattr(after, key)}, expected {getattr(before, key)}")
     after.save_pretrained(str(saved))
     compare_embeddings(saved, f"{name} saved by sentence-transformers")
+
+
+def adapter(folder):
+    """The adapters of a frozen bi-encoder, which sentence-transformers reads with their base model."""
+    try:
+        import peft  # noqa: F401 - sentence-transformers needs it
+    except ImportError:
+        print("peft is absent: no adapter is read")
+        return
+    trained = folder / "adapter"
+    words = ("--do_train", "--use_peft", "--max_steps", 2, "--learning_rate", 2e-2, "--output_dir", trained)
+    run("run_embedding", "--model_name_or_path", SHARED / "models/tiny-st-cls-norm", "--train_file", SHARED / "data/pairs.jsonl", *words)
+    compare_embeddings(trained, "adapter of tiny-st-cls-norm")
+
+
+def decoder(folder):
+    """tiny-qwen3 without modules, whose tokenizer puts a token behind every text, as Qwen3-Embedding's does."""
+    source, end = folder / "tiny-qwen3", "<|endoftext|>"
+    shutil.copytree(SHARED / "models/tiny-qwen3", source)
+    path = source / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    number = next(token["id"] for token in tokenizer["added_tokens"] if token["content"] == end)
+    first, second = ({"Sequence": {"id": text, "type_id": 0}} for text in "AB")
+    behind = {"SpecialToken": {"id": end, "type_id": 0}}
+    ids = {end: {"id": end, "ids": [number], "tokens": [end]}}
+    tokenizer["post_processor"] = {"type": "TemplateProcessing", "single": [first, behind], "pair": [first, behind, second, behind], "special_tokens": ids}
+    path.chmod(0o644)
+    path.write_text(json.dumps(tokenizer))
+    bi_encoder("tiny-qwen3", folder, source)
 
 
 def prompts_outside_the_pooling(folder):
@@ -158,6 +189,8 @@ def parquet_file(folder):
 with tempfile.TemporaryDirectory() as temporary:
     for model_name in ("tiny-st-mean", "tiny-st-cls-norm", "tiny-st-dense", "tiny-st-dense-old", "tiny-bert"):
         bi_encoder(model_name, pathlib.Path(temporary))
+    decoder(pathlib.Path(temporary))
+    adapter(pathlib.Path(temporary))
     prompts_outside_the_pooling(pathlib.Path(temporary))
     softmax_model(pathlib.Path(temporary))
     parquet_file(pathlib.Path(temporary))

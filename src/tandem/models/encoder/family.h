@@ -158,7 +158,7 @@ extern const Family kRoberta;
 extern const Family kXlmRoberta;
 std::span<const Family* const> families();
 
-// Decoders, the same. Commands whose heads read whole texts refuse them; embeddings take both.
+// Decoders, the same. Commands for answers, labels, scores of pairs and masked words refuse them.
 extern const Family kGpt2;
 extern const Family kLlama;
 extern const Family kQwen2;

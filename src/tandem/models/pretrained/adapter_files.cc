@@ -23,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kWithLabels = "Classification";  // the end of the names of such classes
 constexpr std::string_view kRoot = "base_model.model.";
 constexpr std::string_view kDown = ".lora_A.weight";
 constexpr std::string_view kUp = ".lora_B.weight";
@@ -373,7 +374,9 @@ void save_adapter(const fs::path& directory, const ModelConfig& config,
   SavedLora saved = found_modules(*config.lora, config, layout, bare);
   saved.task_type = task_type_of(architecture, bare);
   write_file(directory / kAdapterConfigFile, adapter_config_json(*config.lora, saved));
-  write_file(directory / "config.json", config.to_json(architecture));
+  // transformers takes a directory with config.json for a whole model.
+  if (architecture.ends_with(kWithLabels))
+    write_file(directory / "config.json", config.to_json(architecture));
 }
 
 }  // namespace tandem::models

@@ -123,8 +123,9 @@ class TrainedWeights {
   WeightFiles files_;
 };
 
-// Writes both files of the trained parameters into an existing directory, and config.json, from
-// which commands learn the labels. bare: under names without the base prefix. Throws IoError.
+// Writes both files of the trained parameters into an existing directory, and for a class with
+// labels config.json, which has their names. bare: under names without the base prefix. Throws
+// IoError.
 void save_adapter(const std::filesystem::path& directory, const ModelConfig& config,
                   std::string_view architecture, const nn::ParameterLayout& layout,
                   std::span<const float> weights, bool bare = false);

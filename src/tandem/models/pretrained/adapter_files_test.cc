@@ -101,6 +101,15 @@ TEST_F(AdapterFilesTest, HoldTheTrainedParametersUnderPeftsNames) {
   EXPECT_TRUE(is_adapter_directory(adapter_dir()));
 }
 
+// transformers would take the directory for a whole model.
+TEST_F(AdapterFilesTest, OnlyLabelsNeedAConfiguration) {
+  const testing::TestModel trained = save_trained();
+  EXPECT_TRUE(std::filesystem::remove(adapter_dir() / "config.json"));
+  save_pretrained(adapter_dir(), adapted_config_, "BertForQuestionAnswering",
+                  trained.model.layout(), trained.f32);
+  EXPECT_FALSE(std::filesystem::exists(adapter_dir() / "config.json"));
+}
+
 TEST_F(AdapterFilesTest, LoadToTheBit) {
   const testing::TestModel trained = save_trained();
   testing::TestModel again(adapted_config_, 9, two_labels);
