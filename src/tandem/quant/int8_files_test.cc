@@ -311,6 +311,12 @@ TEST_P(Int8Files, WeightsThatAreNotFiniteNameTheLayer) {
   }
 }
 
+TEST(LinearLayers, RefuseATransposedWeight) {
+  nn::ParameterLayout layout;
+  layout.add_transposed_linear("qkv", "transformer.h.0.attn.c_attn", 24, 8);
+  EXPECT_THROW(linear_layers(layout), ConfigError);
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, Int8Files,
                          ::testing::ValuesIn(models::families().begin(), models::families().end()),
                          [](const auto& family) {

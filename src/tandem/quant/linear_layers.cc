@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "tandem/core/error.h"
+
 namespace tandem::quant {
 namespace {
 
@@ -42,6 +44,12 @@ std::vector<LinearLayer> linear_layers(const nn::ParameterLayout& layout) {
   for (const nn::Linear& linear : layout.linears()) {
     LinearLayer layer{.modules = modules_of(layout, linear), .block = {}, .linear = linear};
     layer.block = block_of(layer.modules.front().name);
+    if (linear.transposed) {
+      raise<ConfigError>(
+          "int8: the weight of {} is stored transposed (Conv1D), and the format of int8 models has "
+          "no such layer; leave --apply_quantization out, or pass a model without it",
+          layer.modules.front().name);
+    }
     if (!layer.block.empty()) layers.push_back(std::move(layer));
   }
   return layers;

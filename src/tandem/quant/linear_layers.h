@@ -25,6 +25,7 @@ struct LinearLayer {
 
 // The linear layers of the encoder, in the order of the layout: the last transformer layer first.
 // The head is not among them: it has two output features, and is what the answer is read from.
+// Throws ConfigError for a weight that is stored transposed, which the files of int8 models lack.
 std::vector<LinearLayer> linear_layers(const nn::ParameterLayout& layout);
 
 // The transformer layers of linear_layers(), the last one first.
