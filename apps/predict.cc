@@ -198,7 +198,8 @@ int predict(const Invocation& invocation) {
   PredictFlags options;
   if (!parse_options(invocation.words, options)) return 0;
   LabelledTexts texts(options);
-  const FoundModel found(options.model, invocation.environment);
+  const FoundModel found(options.model, invocation.environment, /*sentence=*/false,
+                         models::all_families());
   Labeller labeller(found, label_purpose(found), invocation.environment);
   print_warnings(labeller.model());
 

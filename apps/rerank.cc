@@ -164,7 +164,8 @@ void rank_queries(Reranker& reranker, const RerankFlags& options, std::ostream& 
 int rerank(const Invocation& invocation) {
   RerankFlags options;
   if (!parse_options(invocation.words, options)) return 0;
-  const FoundModel found(options.model, invocation.environment, /*sentence=*/true);
+  const FoundModel found(options.model, invocation.environment, /*sentence=*/true,
+                         models::all_families());
   const Purpose purpose = label_purpose(found);
   if (purpose != Purpose::kTexts) refuse_other_purpose(found, purpose);
   InferenceModel model(found, purpose, invocation.environment);

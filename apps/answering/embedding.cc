@@ -74,7 +74,7 @@ void Embedder::encode(std::string_view text, FunctionRef<std::string()> name,
                       text::Encoding& encoding) const {
   try {
     model_.tokenizer().encode(text, encoding);
-    text::require_a_token(frame_, encoding.ids);
+    text::require_a_token(frame_.special_tokens_of_one(), encoding.ids.size());
   } catch (const DataError& error) {
     raise<DataError>("{}: {}", name(), error.what());
   }

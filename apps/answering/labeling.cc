@@ -10,6 +10,7 @@
 #include "apps/answering/framed_sequences.h"
 #include "tandem/core/error.h"
 #include "tandem/core/interruption.h"
+#include "tandem/tasks/label_config.h"
 #include "tandem/text/utf8.h"
 
 namespace tandem::apps {
@@ -52,7 +53,8 @@ void check_windows(std::size_t windows, const LabelOptions& options) {
 
 void add_text(const InferenceModel& model, const LabelledText& text, const LabelOptions& options,
               FramedSequences& sequences) {
-  const text::SequenceTemplate& frame = model.tokenizer().sequence_template();
+  const text::SequenceTemplate frame =
+      tasks::label_frame(model.tokenizer(), model.model().config(), text.pair.has_value());
   text::Encoding first, second;
   encode(model.tokenizer(), text.text, name_in_message(text), first);
   const std::span<const std::int32_t> ids = first.ids;
@@ -344,6 +346,7 @@ std::vector<std::vector<LabelledToken>> Labeller::label_tokens(std::span<const L
 Purpose label_purpose(const FoundModel& found) {
   const std::optional<Purpose> purpose = purpose_of(found);
   const std::string where = (found.location.config_directory / "config.json").string();
+  if (!purpose && found.is_decoder()) refuse_other_purpose(found, Purpose::kGeneration);
   if (!purpose) {
     raise<ConfigError>(
         "{}: architectures names no class of a trained model; expected …ForSequenceClassification "

@@ -8,6 +8,7 @@
 
 #include "apps/answering/framed_sequences.h"
 #include "tandem/core/error.h"
+#include "tandem/tasks/label_config.h"
 
 namespace tandem::apps {
 namespace {
@@ -30,7 +31,9 @@ std::string name_of_passage(const RerankRequest& request, std::size_t i) {
 }  // namespace
 
 Reranker::Reranker(const FoundModel& found, InferenceModel& model, std::size_t max_seq_length)
-    : model_(model), max_tokens_(model.max_tokens()) {
+    : model_(model),
+      frame_(tasks::label_frame(model.tokenizer(), model.model().config(), /*pair=*/true)),
+      max_tokens_(model.max_tokens()) {
   const std::size_t labels = label_names(found.config).size();
   files_ = models::read_cross_encoder_files(found.location.config_directory, found.config, labels);
   const std::string where = (found.location.config_directory / "config.json").string();
@@ -40,14 +43,13 @@ Reranker::Reranker(const FoundModel& found, InferenceModel& model, std::size_t m
         labels);
   }
   if (max_seq_length > 0) max_tokens_ = std::min(max_tokens_, max_seq_length);
-  if (max_tokens_ <= model.tokenizer().sequence_template().special_tokens_of_pair())
+  if (max_tokens_ <= frame_.special_tokens_of_pair())
     raise<ConfigError>("--max_seq_length {}: found no room next to the special tokens of a pair",
                        max_tokens_);
 }
 
 PassageScores Reranker::score(const RerankRequest& request, const std::stop_token& cancelled) {
-  const text::SequenceTemplate& frame = model_.tokenizer().sequence_template();
-  const std::size_t room = max_tokens_ - frame.special_tokens_of_pair();
+  const std::size_t room = max_tokens_ - frame_.special_tokens_of_pair();
   const auto query = tokens_of(model_.tokenizer(), request.query, request.query_name);
   std::vector<std::vector<std::int32_t>> passages;
   for (std::size_t i = 0; i < request.passages.size(); ++i) {
@@ -56,8 +58,9 @@ PassageScores Reranker::score(const RerankRequest& request, const std::stop_toke
     const std::size_t tokens = query.size() + passages.back().size();
     if (tokens > room && !request.truncate) {
       raise<DataError>("{} and the query have {} tokens, expected at most {}; send truncate true",
-                       name, tokens + frame.special_tokens_of_pair(), max_tokens_);
+                       name, tokens + frame_.special_tokens_of_pair(), max_tokens_);
     }
+    text::require_a_token(frame_.special_tokens_of_pair(), tokens);
   }
   // Pairs of one length are computed together: threads then end their work together.
   std::vector<std::size_t> order(passages.size());
@@ -69,8 +72,8 @@ PassageScores Reranker::score(const RerankRequest& request, const std::stop_toke
   auto sequences = std::make_shared<FramedSequences>();
   for (const std::size_t i : order) {
     const auto [a, b] = text::truncate_longest_first(query.size(), passages[i].size(), room);
-    sequences->add(frame, std::span(query).first(a), std::span(passages[i]).first(b));
-    found.tokens += a + b + frame.special_tokens_of_pair();
+    sequences->add(frame_, std::span(query).first(a), std::span(passages[i]).first(b));
+    found.tokens += frame_.tokens_of_pair(a + b);
   }
   const std::vector<float> logits = model_.logits_of(sequences, cancelled);
   for (std::size_t k = 0; k < order.size(); ++k) {

@@ -43,6 +43,7 @@ class Reranker {
 
  private:
   InferenceModel& model_;
+  text::SequenceTemplate frame_;  // of a pair
   models::CrossEncoderFiles files_;
   std::size_t max_tokens_;
 };

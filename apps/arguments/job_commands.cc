@@ -20,12 +20,12 @@ constexpr JobCommand kJobCommands[] = {
      make_arguments<question_answering::CommandLine>},
     {"run_glue", "classification of texts and pairs of texts", "Hugging Face's run_glue.py",
      "fine-tune and evaluate a model for GLUE or files of texts, as run_glue.py",
-     make_arguments<text_classification::GlueCommandLine>},
+     make_arguments<text_classification::GlueCommandLine>, Trained::kBoth},
     {"run_classification", "classification of texts by one or several labels",
      "Hugging Face's run_classification.py",
      "fine-tune and evaluate a model for texts with one or several labels, as "
      "run_classification.py",
-     make_arguments<text_classification::ClassificationCommandLine>},
+     make_arguments<text_classification::ClassificationCommandLine>, Trained::kBoth},
     {"run_ner", "tagging words", "Hugging Face's run_ner.py",
      "fine-tune and evaluate a model that tags words, as Hugging Face's run_ner.py",
      make_arguments<token_classification::CommandLine>},
@@ -43,7 +43,7 @@ constexpr JobCommand kJobCommands[] = {
      make_arguments<supervised::CommandLine>, Trained::kDecoders},
     {"run_reranker", "reranking passages for queries", "the arguments of sentence-transformers",
      "fine-tune and evaluate a cross-encoder that ranks passages for queries",
-     make_arguments<tasks::reranking::CommandLine>},
+     make_arguments<tasks::reranking::CommandLine>, Trained::kBoth},
 };
 
 }  // namespace

@@ -200,7 +200,7 @@ class Server {
     // The files of sentence-transformers, which the first search did not download.
     if (!task) found = find_bi_encoder(options.model, environment);
     const bool embeds = is_bi_encoder(*found, task.has_value());
-    if (found->is_decoder() && !embeds) {
+    if (found->is_decoder() && !embeds && !task) {
       if (!options.corpus.empty())
         raise<ConfigError>("--corpus: the model is a decoder, expected one of {}; see tandem embed",
                            name_of(Purpose::kEmbeddings));
@@ -220,8 +220,9 @@ class Server {
     } else {
       labeller_.emplace(*found, purpose, environment);
       if (purpose == Purpose::kTexts && labeller_->labels().size() == 1)
-        reranker_.emplace(FoundModel(options.model, environment, /*sentence=*/true),
-                          labeller_->model(), options.embed.max_seq_length);
+        reranker_.emplace(
+            FoundModel(options.model, environment, /*sentence=*/true, models::all_families()),
+            labeller_->model(), options.embed.max_seq_length);
     }
     if (!options.corpus.empty()) {
       if (!embedder_)

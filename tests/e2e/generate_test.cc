@@ -163,12 +163,12 @@ TEST_F(Generate, AStopEndsTheText) {
 }
 
 // Commands for encoders name what they need.
-TEST_F(Generate, EncodersCommandsRefuseADecoder) {
+TEST_F(Generate, PredictNamesTheCommandOfADecoder) {
   const ProcessResult result =
       testing::run({kProgram, "predict", "--model", (models() / "tiny-llama").native(), "a"});
   EXPECT_NE(result.exit_code, 0);
   EXPECT_THAT(result.err,
-              HasSubstr("model_type is llama, a decoder; this command needs an encoder"));
+              HasSubstr("the model was trained for text generation; use tandem generate"));
 }
 
 }  // namespace

@@ -1,11 +1,14 @@
-// A small tokenizer of a decoder for tests, and a decoder that embeds texts.
+// A small tokenizer of a decoder for tests, and decoders that embed and label texts.
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "tandem/core/file.h"
 #include "tandem/core/json.h"
+#include "tandem/formats/safetensors.h"
 
 namespace tandem::testing {
 
@@ -28,12 +31,12 @@ inline void write_decoder_tokenizer(const std::filesystem::path& folder,
   write_file(folder / "tokenizer_config.json", config.dump());
 }
 
-// Writes the bi-encoder of golden/decoders as make_decoder_goldens.py makes it.
-inline void write_decoder_embedding_model(const std::filesystem::path& folder) {
-  namespace fs = std::filesystem;
-  for (const auto& file :
-       fs::directory_iterator(fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/decoders/qwen2"))
-    fs::copy(file.path(), folder);
+inline std::filesystem::path golden_decoder() {
+  return std::filesystem::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/decoders/qwen2";
+}
+
+// The tokenizer that puts <|endoftext|> behind every text.
+inline void write_ending_tokenizer(const std::filesystem::path& folder) {
   write_decoder_tokenizer(folder, "", nlohmann::ordered_json::parse(R"({
       "type": "TemplateProcessing",
       "single": [{"Sequence": {"id": "A", "type_id": 0}},
@@ -44,6 +47,37 @@ inline void write_decoder_embedding_model(const std::filesystem::path& folder) {
                {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}],
       "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [1],
                                            "tokens": ["<|endoftext|>"]}}})"));
+}
+
+// Writes the labeller of golden/decoders as make_decoder_label_goldens.py makes it. `score`: the
+// rows of score.weight, one for each label.
+inline void write_decoder_label_model(const std::filesystem::path& folder,
+                                      const nlohmann::json& score) {
+  const formats::SafetensorsFile base(golden_decoder() / "model.safetensors");
+  std::vector<formats::TensorView> tensors(base.tensors().begin(), base.tensors().end());
+  std::vector<float> weight;
+  for (const auto& row : score) {
+    const auto values = row.get<std::vector<float>>();
+    weight.insert(weight.end(), values.begin(), values.end());
+  }
+  tensors.push_back({.name = "score.weight",
+                     .dtype = formats::DType::kF32,
+                     .shape = {score.size(), weight.size() / score.size()},
+                     .bytes = std::as_bytes(std::span(weight))});
+  formats::write_safetensors(folder / "model.safetensors", tensors);
+  auto config = nlohmann::ordered_json::parse(read_file(golden_decoder() / "config.json"));
+  config["architectures"] = {"Qwen2ForSequenceClassification"};
+  for (std::size_t id = 0; id < score.size(); ++id)
+    config["id2label"][std::to_string(id)] = "LABEL_" + std::to_string(id);
+  write_file(folder / "config.json", config.dump());
+  write_ending_tokenizer(folder);
+}
+
+// Writes the bi-encoder of golden/decoders as make_decoder_goldens.py makes it.
+inline void write_decoder_embedding_model(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  for (const auto& file : fs::directory_iterator(golden_decoder())) fs::copy(file.path(), folder);
+  write_ending_tokenizer(folder);
   const auto put = [&](const char* name, const char* text) {
     fs::create_directories((folder / name).parent_path());
     write_file(folder / name, text);

@@ -1,10 +1,11 @@
-// The entries of config.json about a model's labels and about the task that it was trained for.
+// Models with labels for texts: their entries of config.json, and the special tokens around a text.
 #pragma once
 
 #include <span>
 #include <string>
 
 #include "tandem/models/encoder/model_config.h"
+#include "tandem/text/tokenizer.h"
 
 namespace tandem::tasks {
 
@@ -14,5 +15,14 @@ bool are_default_names(std::span<const std::string> names);
 // Sets finetuning_task, a key that transformers' scripts write and no program reads; empty: removes
 // it.
 void set_finetuning_task(models::ModelConfig& config, const std::string& task);
+
+// How a model that labels texts reads one, or a pair. Throws as Tokenizer::pair_template().
+text::SequenceTemplate label_frame(const text::Tokenizer& tokenizer,
+                                   const models::ModelConfig& config, bool pair);
+
+// A decoder that labels texts needs pad_token_id in its config.json: transformers computes no batch
+// without it. Where it is absent, sets the tokenizer's padding token, or the end of a text where it
+// has none. Returns a note for the user, "" without one.
+std::string complete_padding_token(models::ModelConfig& config, const text::Tokenizer& tokenizer);
 
 }  // namespace tandem::tasks

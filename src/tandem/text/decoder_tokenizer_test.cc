@@ -51,6 +51,8 @@ TEST(SplitWords, AreThoseOfThePattern) {
   EXPECT_THAT(words(WordRule::kGpt2, "It'S 12"), ElementsAre("It", "'", "S", " 12"));
 }
 
+Json second_text() { return {{"Sequence", {{"id", "B"}, {"type_id", 0}}}}; }
+
 class DecoderTokenizer : public testing::SharedDataTest {
  protected:
   static fs::path goldens() { return testing::shared_data() / "golden/next/tokenizers"; }
@@ -145,13 +147,19 @@ TEST_F(DecoderTokenizer, PutsTheBeginningOfLlama3InFront) {
          {{{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", false}},
           {{"type", "TemplateProcessing"},
            {"single", {begin, text}},
-           {"pair", Json::array()},
+           {"pair", {begin, text, begin, second_text()}},
            {"special_tokens", Json::object()}}}}};
   });
   const Tokenizer tokenizer = Tokenizer::load(folder_.path());
   EXPECT_EQ(tokenizer.text_frame().begin, 381);
   EXPECT_FALSE(tokenizer.text_frame().end);
   EXPECT_THROW(tokenizer.sequence_template(), DataError);
+  EXPECT_EQ(tokenizer.pair_template(), (SequenceTemplate{.cls_id = 381,
+                                                         .sep_id = SequenceTemplate::kNoToken,
+                                                         .pad_id = 380,
+                                                         .num_separators = 1,
+                                                         .separator_id = 381,
+                                                         .second_type_id = 0}));
   expect_texts(tokenizer, "qwen3");
 }
 
@@ -162,7 +170,7 @@ TEST_F(DecoderTokenizer, PutsATokenBehind) {
     const Json end = {{"SpecialToken", {{"id", "<|endoftext|>"}, {"type_id", 0}}}};
     json["post_processor"] = {{"type", "TemplateProcessing"},
                               {"single", {text, end}},
-                              {"pair", Json::array()},
+                              {"pair", {text, end, second_text(), end}},
                               {"special_tokens", Json::object()}};
     json["padding"] = {{"direction", "Left"}};
   });
@@ -170,10 +178,39 @@ TEST_F(DecoderTokenizer, PutsATokenBehind) {
   EXPECT_EQ(tokenizer.text_template(),
             (SequenceTemplate{.cls_id = SequenceTemplate::kNoToken, .sep_id = 380, .pad_id = 380}));
   EXPECT_EQ(tokenizer.text_template().special_tokens_of_one(), 1u);
+  EXPECT_EQ(tokenizer.pair_template(), (SequenceTemplate{.cls_id = SequenceTemplate::kNoToken,
+                                                         .sep_id = 380,
+                                                         .pad_id = 380,
+                                                         .num_separators = 1,
+                                                         .separator_id = 380,
+                                                         .second_type_id = 0}));
   std::vector<std::int32_t> ids, types;
   append_sequence(tokenizer.text_template(), std::vector<std::int32_t>{7, 8}, ids, types);
   EXPECT_EQ(ids, (std::vector<std::int32_t>{7, 8, 380}));
   EXPECT_EQ(types.size(), 3u);
+}
+
+TEST_F(DecoderTokenizer, JoinsTheTextsOfAPair) {
+  const SequenceTemplate pair = Tokenizer::load(goldens() / "qwen3").pair_template();
+  EXPECT_EQ(pair.special_tokens_of_pair(), 0u);
+}
+
+TEST_F(DecoderTokenizer, RefusesOtherTemplatesOfPairs) {
+  const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  const Json end = {{"SpecialToken", {{"id", "<|endoftext|>"}, {"type_id", 0}}}};
+  const Json other = {{"SpecialToken", {{"id", "<|im_start|>"}, {"type_id", 0}}}};
+  for (const Json& pair : {Json::array(), Json{text, second_text()}, Json{second_text(), text, end},
+                           Json{text, end, other, second_text(), end}, Json{text, end, end}}) {
+    use("qwen3", "tokenizer.json", [&](Json& json) {
+      json["post_processor"] = {{"type", "TemplateProcessing"},
+                                {"single", {text, end}},
+                                {"pair", pair},
+                                {"special_tokens", Json::object()}};
+    });
+    const Tokenizer tokenizer = Tokenizer::load(folder_.path());
+    EXPECT_EQ(tokenizer.text_template().sep_id, 380);
+    EXPECT_THROW(tokenizer.pair_template(), DataError) << pair;
+  }
 }
 
 TEST_F(DecoderTokenizer, RefusesOtherSteps) {

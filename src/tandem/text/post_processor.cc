@@ -43,6 +43,34 @@ bool read_template(const Json& section, PostProcessor& out) {
   return fits;
 }
 
+// The name of a special token of any type, or "".
+std::string special_name(const Json& item) {
+  const Json& id = member(member(item, "SpecialToken"), "id");
+  return id.is_string() ? id.get<std::string>() : std::string();
+}
+
+bool is_text(const Json& item, const char* name) {
+  return member(member(item, "Sequence"), "id") == name;
+}
+
+// The template of a pair: the tokens of one text around it, and equal ones between the texts.
+std::optional<OpenFrame::Separators> read_separators(const Json& pair, const OpenFrame& frame) {
+  if (!pair.is_array()) return std::nullopt;
+  std::size_t begin = 0, end = pair.size();
+  if (!frame.begin.empty() && begin < end && special_name(pair.at(begin)) == frame.begin) ++begin;
+  if (!frame.end.empty() && begin < end && special_name(pair.at(end - 1)) == frame.end) --end;
+  const std::size_t own = std::size_t{!frame.begin.empty()} + std::size_t{!frame.end.empty()};
+  if (pair.size() - (end - begin) != own || end - begin < 2) return std::nullopt;
+  if (!is_text(pair.at(begin), "A") || !is_text(pair.at(end - 1), "B")) return std::nullopt;
+  OpenFrame::Separators found;
+  for (std::size_t i = begin + 1; i + 1 < end; ++i, ++found.count) {
+    const std::string token = special_name(pair.at(i));
+    if (token.empty() || (found.count > 0 && token != found.token)) return std::nullopt;
+    found.token = token;
+  }
+  return found;
+}
+
 // A template of one text with at most one special token. Nothing: it has others.
 std::optional<OpenFrame> read_open_template(const Json& section) {
   const Json& single = section.at("single");
@@ -55,7 +83,9 @@ std::optional<OpenFrame> read_open_template(const Json& section) {
     if (single.size() != 2 || !is_sequence(single.at(1), "A", 0)) return std::nullopt;
   }
   const bool has_token = !frame.begin.empty() || !frame.end.empty();
-  return has_token == (single.size() == 2) ? std::optional(frame) : std::nullopt;
+  if (has_token != (single.size() == 2)) return std::nullopt;
+  frame.separators = read_separators(member(section, "pair"), frame);
+  return frame;
 }
 
 // The frame of a section that leaves out a token of [CLS] A [SEP]; nothing where it has both.
@@ -145,6 +175,18 @@ PostProcessor apply_open_post_processor(const std::filesystem::path& path,
   for (const Json& part : is_list ? section.at("processors") : Json::array({section}))
     if (member(part, "type") == "ByteLevel") read_trimming(part, path, out);
   return out;
+}
+
+void find_ids(const std::filesystem::path& path, const TokenIds& ids, OpenFrame& frame) {
+  const auto find = [&](const std::string& token) -> std::optional<std::int32_t> {
+    if (token.empty()) return std::nullopt;
+    const auto found = ids.find(token);
+    if (found != ids.end()) return found->second;
+    raise<DataError>("'{}': the post_processor has the token \"{}\", which the vocabulary lacks",
+                     path.string(), token);
+  };
+  frame.ids = {find(frame.begin), find(frame.end)};
+  if (frame.separators) frame.separators->id = find(frame.separators->token);
 }
 
 Json template_processing(const std::string& cls, std::int32_t cls_id, const std::string& sep,

@@ -8,8 +8,11 @@
 #include <optional>
 #include <string>
 
+#include "tandem/text/added_token_files.h"
+
 namespace tandem::text {
 
+struct OpenFrame;
 struct TokenizerDefinition;
 
 struct PostProcessor {
@@ -30,6 +33,9 @@ PostProcessor apply_post_processor(const std::filesystem::path& path,
 // alone, or a template with one token in front of a text or behind it.
 PostProcessor apply_open_post_processor(const std::filesystem::path& path,
                                         TokenizerDefinition& definition);
+
+// Sets the ids of the frame's tokens. Throws DataError that names `path` for a token without one.
+void find_ids(const std::filesystem::path& path, const TokenIds& ids, OpenFrame& frame);
 
 // TemplateProcessing's section.
 nlohmann::ordered_json template_processing(const std::string& cls, std::int32_t cls_id,

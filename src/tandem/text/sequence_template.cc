@@ -6,31 +6,40 @@
 
 namespace tandem::text {
 
+namespace {
+
+void add_token(std::int32_t token, std::vector<std::int32_t>& ids) {
+  if (token != SequenceTemplate::kNoToken) ids.push_back(token);
+}
+
+}  // namespace
+
 void append_sequence(const SequenceTemplate& frame, std::span<const std::int32_t> text,
                      std::vector<std::int32_t>& ids, std::vector<std::int32_t>& type_ids) {
-  const auto add = [&](std::int32_t token) {
-    if (token != SequenceTemplate::kNoToken) ids.push_back(token);
-  };
-  add(frame.cls_id);
+  add_token(frame.cls_id, ids);
   ids.insert(ids.end(), text.begin(), text.end());
-  add(frame.sep_id);
-  type_ids.resize(type_ids.size() + text.size() + frame.special_tokens_of_one(), 0);
+  if (!frame.leaves_out_end(text.size() + frame.special_tokens_of_one()))
+    add_token(frame.sep_id, ids);
+  type_ids.resize(type_ids.size() + frame.tokens_of_one(text.size()), 0);
 }
 
 void append_sequence(const SequenceTemplate& frame, std::span<const std::int32_t> first,
                      std::span<const std::int32_t> second, std::vector<std::int32_t>& ids,
                      std::vector<std::int32_t>& type_ids) {
-  ids.push_back(frame.cls_id);
+  const bool own = frame.separator_id != SequenceTemplate::kNoToken;
+  add_token(frame.cls_id, ids);
   ids.insert(ids.end(), first.begin(), first.end());
-  ids.insert(ids.end(), frame.num_separators, frame.sep_id);
+  ids.insert(ids.end(), frame.num_separators, own ? frame.separator_id : frame.sep_id);
   ids.insert(ids.end(), second.begin(), second.end());
-  ids.push_back(frame.sep_id);
-  type_ids.resize(type_ids.size() + frame.second_begin(first.size()), 0);
-  type_ids.resize(type_ids.size() + second.size() + 1, frame.second_type_id);
+  const std::size_t texts = first.size() + second.size();
+  if (!frame.leaves_out_end(texts + frame.special_tokens_of_pair())) add_token(frame.sep_id, ids);
+  const std::size_t begin = type_ids.size();
+  type_ids.resize(begin + frame.second_begin(first.size()), 0);
+  type_ids.resize(begin + frame.tokens_of_pair(texts), frame.second_type_id);
 }
 
-void require_a_token(const SequenceTemplate& frame, std::span<const std::int32_t> text) {
-  if (!text.empty() || frame.special_tokens_of_one() > 0) return;
+void require_a_token(std::size_t special_tokens, std::size_t text_tokens) {
+  if (special_tokens + text_tokens > 0) return;
   raise<DataError>(
       "found no token, expected one at least: the tokenizer puts none around a text; leave the "
       "text out");

@@ -76,12 +76,48 @@ TEST_F(SequenceTemplateGolden, PairsOfWordPiece) { expect_pairs("tiny-electra", 
 TEST_F(SequenceTemplateGolden, PairsOfBpe) { expect_pairs("tiny-roberta", "bpe"); }
 TEST_F(SequenceTemplateGolden, PairsOfUnigram) { expect_pairs("tiny-xlmr", "unigram"); }
 
-TEST(SequenceTemplate, AFrameWithoutTokensNeedsOne) {
-  const SequenceTemplate none = {.cls_id = SequenceTemplate::kNoToken,
-                                 .sep_id = SequenceTemplate::kNoToken};
-  EXPECT_THROW(require_a_token(none, {}), DataError);
-  require_a_token(none, std::vector<std::int32_t>{7});
-  require_a_token({}, {});
+TEST(SequenceTemplate, ASequenceHasATokenAtLeast) {
+  EXPECT_THROW(require_a_token(0, 0), DataError);
+  require_a_token(0, 1);
+  require_a_token(1, 0);
+}
+
+using Ids = std::vector<std::int32_t>;
+
+Ids pair_of(const SequenceTemplate& frame, const Ids& first, const Ids& second) {
+  Ids ids, types;
+  append_sequence(frame, first, second, ids, types);
+  EXPECT_EQ(types.size(), ids.size());
+  EXPECT_EQ(frame.tokens_of_pair(first.size() + second.size()), ids.size());
+  return ids;
+}
+
+TEST(SequenceTemplate, PairsOfDecoders) {
+  constexpr std::int32_t kNone = SequenceTemplate::kNoToken;
+  const SequenceTemplate plain = {.cls_id = kNone, .sep_id = kNone, .num_separators = 0};
+  EXPECT_EQ(pair_of(plain, {7, 8}, {9}), (Ids{7, 8, 9}));
+  EXPECT_EQ(plain.second_begin(2), 2u);
+  // Llama 3's.
+  const SequenceTemplate begins = {
+      .cls_id = 1, .sep_id = kNone, .num_separators = 1, .separator_id = 1};
+  EXPECT_EQ(pair_of(begins, {7, 8}, {9}), (Ids{1, 7, 8, 1, 9}));
+  EXPECT_EQ(begins.special_tokens_of_pair(), 2u);
+}
+
+// A sequence keeps the end if that is its only token.
+TEST(SequenceTemplate, LeavesOutTheEnd) {
+  const SequenceTemplate frame = {
+      .cls_id = SequenceTemplate::kNoToken, .sep_id = 5, .keeps_end = false};
+  EXPECT_EQ(pair_of(frame, {7}, {9}), (Ids{7, 5, 9}));
+  EXPECT_EQ(pair_of(frame, {}, {}), Ids{5});
+  EXPECT_EQ(frame.special_tokens_of_pair(), 2u);
+  for (const Ids& text : {Ids{7, 8}, Ids{}}) {
+    Ids ids, types;
+    append_sequence(frame, text, ids, types);
+    EXPECT_EQ(ids, text.empty() ? Ids{5} : text);
+    EXPECT_EQ(frame.tokens_of_one(text.size()), ids.size());
+    EXPECT_EQ(types.size(), ids.size());
+  }
 }
 
 }  // namespace

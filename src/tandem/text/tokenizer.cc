@@ -130,6 +130,21 @@ SequenceTemplate Tokenizer::text_template() const {
           .pad_id = pad_token_id().value_or(0)};
 }
 
+SequenceTemplate Tokenizer::pair_template() const {
+  const auto& open = state_->definition.open_frame;
+  if (!open) return state_->frame;
+  if (!open->separators) {
+    raise<DataError>(
+        "the post_processor of the tokenizer has a template of pairs that tandem does not read; "
+        "expected the tokens of one text around A and B, and one kind of token between them");
+  }
+  SequenceTemplate frame = text_template();
+  frame.num_separators = open->separators->count;
+  frame.separator_id = open->separators->id.value_or(SequenceTemplate::kNoToken);
+  frame.second_type_id = 0;
+  return frame;
+}
+
 TextFrame Tokenizer::text_frame() const {
   if (const auto& open = state_->definition.open_frame) return open->ids;
   return {state_->frame.cls_id, state_->frame.sep_id};

@@ -120,6 +120,8 @@ class Tokenizer {
   // The same around one text, of any tokenizer: what a decoder's lacks is kNoToken. A padding token
   // that the files do not name is 0.
   SequenceTemplate text_template() const;
+  // The same around a pair. Throws DataError for a decoder's whose files frame a pair otherwise.
+  SequenceTemplate pair_template() const;
   TextFrame text_frame() const;
   // Nothing when the files name no such token, or one that has no id.
   std::optional<std::int32_t> pad_token_id() const;

@@ -17,6 +17,7 @@
 #include "tandem/core/python_json.h"
 #include "tandem/text/added_token_files.h"
 #include "tandem/text/json_text.h"
+#include "tandem/text/post_processor.h"
 #include "tandem/text/tokenizer_class.h"
 #include "tandem/text/tokenizer_json.h"
 #include "tandem/text/tokenizer_keys.h"
@@ -370,8 +371,7 @@ class DefinitionReader {
     check_added_tokens(ids, d_.vocabulary.size(), d_.added_tokens, path_);
     for (const AddedToken& token : d_.added_tokens) ids[token.content] = token.id;
     if (d_.open_frame) {
-      d_.open_frame->ids = {find_framing(d_.open_frame->begin, ids),
-                            find_framing(d_.open_frame->end, ids)};
+      find_ids(path_, ids, *d_.open_frame);
     } else {
       require_special_tokens(ids);
     }
@@ -382,14 +382,6 @@ class DefinitionReader {
         found.emplace_back(d_.*name, id->second);
     }
     for (const auto& [name, id] : found) add_special_token(name, id);
-  }
-
-  std::optional<std::int32_t> find_framing(const std::string& token, const TokenIds& ids) const {
-    if (token.empty()) return std::nullopt;
-    const auto found = ids.find(token);
-    if (found != ids.end()) return found->second;
-    raise<DataError>("'{}': the post_processor has the token \"{}\", which the vocabulary lacks",
-                     path_.string(), token);
   }
 
   void require_special_tokens(const TokenIds& ids) {

@@ -94,7 +94,15 @@ struct UnigramOptions {
 // Special tokens in front of a text and behind it; "": none. The ids are known once all files are
 // read.
 struct OpenFrame {
+  // Between the texts of a pair.
+  struct Separators {
+    std::string token = {};
+    std::uint32_t count = 0;
+    std::optional<std::int32_t> id = {};
+  };
+
   std::string begin, end;
+  std::optional<Separators> separators = Separators{};  // nothing: the file's pairs are others
   TextFrame ids = {};
 };
 

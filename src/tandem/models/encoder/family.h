@@ -50,6 +50,12 @@ struct SequenceHeadParts {
   bool drops_input;  // whether there is dropout in front of the dense layer too
 };
 
+// The head of …ForSequenceClassification on the last row of each sequence: the layer of the labels,
+// without a bias (score_head.h). A family with a name of it has no sequence_head.
+struct ScoreHeadParts {
+  std::string_view output = {};  // "score"
+};
+
 // The layers in front of every output layer of a family with such a head: a dense layer
 // H → H, an activation, a LayerNorm, dropout (prediction_head.h). Without a name of the dense layer
 // the family has none.
@@ -103,6 +109,7 @@ struct Family {
   // Whether linear layers and LayerNorms have biases; output layers always do.
   nn::Bias bias = nn::Bias::kYes;
   SequenceHeadParts sequence_head = {};
+  ScoreHeadParts score_head = {};
   // If present, it replaces sequence_head and the plain output layers of tokens and spans.
   PredictionHeadParts prediction_head = {};
   MaskedLanguageHeadParts masked_language_head = {};
@@ -158,7 +165,7 @@ extern const Family kRoberta;
 extern const Family kXlmRoberta;
 std::span<const Family* const> families();
 
-// Decoders, the same. Commands for answers, labels, scores of pairs and masked words refuse them.
+// Decoders, the same. Commands for answers, labels of words and masked words refuse them.
 extern const Family kGpt2;
 extern const Family kLlama;
 extern const Family kQwen2;

@@ -75,6 +75,7 @@ constinit const Family kGpt2 = {
     .base_prefix = "transformer.",
     .layers = &kLayers,
     .embeddings = {.prefix = "", .word = "wte", .position = "wpe", .norm = ""},
+    .score_head = {.output = "score"},
     .causal_language_head = {.output = "lm_head", .class_suffix = "LMHeadModel"},
     .construction = {.normal_weights = true},
     .pretraining_heads = kPretrainingHeads,

@@ -60,6 +60,7 @@ constexpr Family family(std::string_view model_type, std::string_view class_pref
           .layers = &layers,
           .embeddings = {.prefix = "", .word = "embed_tokens", .norm = ""},
           .bias = nn::Bias::kNo,
+          .score_head = {.output = "score"},
           .causal_language_head = {.output = "lm_head"},
           .pretraining_heads = kPretrainingHeads,
           .buffers = kBuffers,

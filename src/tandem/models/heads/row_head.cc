@@ -1,8 +1,10 @@
 #include "tandem/models/heads/row_head.h"
 
+#include "tandem/core/error.h"
 #include "tandem/core/profile.h"
 #include "tandem/kernels/dropout.h"
 #include "tandem/models/heads/prediction_head.h"
+#include "tandem/models/heads/score_head.h"
 #include "tandem/nn/linear.h"
 
 namespace tandem::models {
@@ -65,6 +67,10 @@ std::unique_ptr<Head> make_row_head(const RowHeadOptions& options, const ModelCo
 
 std::unique_ptr<Head> make_token_head(std::size_t num_labels, const ModelConfig& config,
                                       nn::ParameterLayout& layout) {
+  if (has_score_head(config)) {
+    raise<ConfigError>("model_type {} has no head for labels of words; expected an encoder",
+                       config.family->model_type);
+  }
   return make_row_head({.class_suffix = "ForTokenClassification",
                         .name = "classifier",
                         .num_labels = num_labels,

@@ -20,8 +20,8 @@ struct RowHeadOptions {
 std::unique_ptr<Head> make_row_head(const RowHeadOptions& options, const ModelConfig& config,
                                     nn::ParameterLayout& layout);
 
-// The head of …ForTokenClassification in every family: "classifier" with the dropout of
-// token_head_dropout_prob().
+// The head of …ForTokenClassification in every family of encoders: "classifier" with the dropout of
+// token_head_dropout_prob(). Throws ConfigError for a decoder.
 std::unique_ptr<Head> make_token_head(std::size_t num_labels, const ModelConfig& config,
                                       nn::ParameterLayout& layout);
 

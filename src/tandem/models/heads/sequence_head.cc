@@ -6,6 +6,7 @@
 #include "tandem/kernels/activation.h"
 #include "tandem/kernels/first_rows.h"
 #include "tandem/models/heads/prediction_head.h"
+#include "tandem/models/heads/score_head.h"
 #include "tandem/nn/linear.h"
 
 namespace tandem::models {
@@ -111,6 +112,7 @@ class SequenceHead final : public Head {
 
 std::unique_ptr<Head> make_sequence_head(std::size_t num_labels, const ModelConfig& config,
                                          nn::ParameterLayout& layout) {
+  if (has_score_head(config)) return make_score_head(num_labels, config, layout);
   if (has_prediction_head(config)) {
     const bool first = config.classifier_pooling == ClassifierPooling::kCls;
     return make_prediction_head("ForSequenceClassification",

@@ -1,5 +1,5 @@
 // The head of tasks that predict something for a whole text: labels from the first row of each
-// sequence, as the family does it (Family::sequence_head).
+// sequence (Family::sequence_head), or as the family does it (prediction_head.h, score_head.h).
 #pragma once
 
 #include <cstddef>

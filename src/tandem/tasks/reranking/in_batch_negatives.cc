@@ -26,15 +26,17 @@ std::size_t most_in_batch_negatives(const InBatchOptions& options, std::size_t r
 }
 
 void ComposedPairs::set_texts(const text_classification::TextFeatures& texts,
-                              std::size_t max_tokens) {
+                              const text::SequenceTemplate& frame, std::size_t max_tokens) {
   texts_ = &texts;
+  frame_ = frame;
   max_tokens_ = max_tokens;
   pairs_.clear();
 }
 
 void ComposedPairs::add(std::size_t first, std::size_t second) {
-  const auto [first_tokens, second_tokens] = text::truncate_longest_first(
-      texts_->text(first).size(), texts_->text(second).size(), max_tokens_ - special_tokens());
+  const auto [first_tokens, second_tokens] =
+      text::truncate_longest_first(texts_->text(first).size(), texts_->text(second).size(),
+                                   max_tokens_ - frame_.special_tokens_of_pair());
   pairs_.push_back({first, second, first_tokens, second_tokens});
 }
 
@@ -44,13 +46,13 @@ std::size_t ComposedPairs::longest(std::size_t begin_second) const {
     std::size_t& most = i < begin_second ? of_first : of_second;
     most = std::max(most, texts_->text(i).size());
   }
-  return std::min(max_tokens_, of_first + of_second + special_tokens());
+  return std::min(max_tokens_, of_first + of_second + frame_.special_tokens_of_pair());
 }
 
 void ComposedPairs::append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
                                   std::vector<std::int32_t>& types) const {
   const Pair& pair = pairs_[i];
-  text::append_sequence(texts_->frame(), texts_->text(pair.first).first(pair.first_tokens),
+  text::append_sequence(frame_, texts_->text(pair.first).first(pair.first_tokens),
                         texts_->text(pair.second).first(pair.second_tokens), ids, types);
 }
 

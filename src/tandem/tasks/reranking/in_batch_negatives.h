@@ -31,8 +31,10 @@ std::size_t most_in_batch_negatives(const InBatchOptions& options, std::size_t r
 // Pairs of texts that have been tokenized one by one, framed and cut as build_text_features() does.
 class ComposedPairs final : public TokenSequences {
  public:
-  // `texts` are features of single texts that were not cut. They must outlive the pairs.
-  void set_texts(const text_classification::TextFeatures& texts, std::size_t max_tokens);
+  // `texts` are features of single texts that were not cut. They must outlive the pairs. `frame` is
+  // that of a pair.
+  void set_texts(const text_classification::TextFeatures& texts,
+                 const text::SequenceTemplate& frame, std::size_t max_tokens);
   void clear() { pairs_.clear(); }
   // Appends the pair of two texts.
   void add(std::size_t first, std::size_t second);
@@ -41,7 +43,7 @@ class ComposedPairs final : public TokenSequences {
 
   std::size_t size() const override { return pairs_.size(); }
   std::size_t num_real_tokens(std::size_t i) const override {
-    return pairs_[i].first_tokens + pairs_[i].second_tokens + special_tokens();
+    return frame_.tokens_of_pair(pairs_[i].first_tokens + pairs_[i].second_tokens);
   }
   std::size_t max_seq_length() const override { return max_tokens_; }
   std::int32_t pad_token_id() const override { return texts_->pad_token_id(); }
@@ -53,9 +55,8 @@ class ComposedPairs final : public TokenSequences {
     std::size_t first = 0, second = 0;                // texts
     std::size_t first_tokens = 0, second_tokens = 0;  // tokens kept of each
   };
-  std::size_t special_tokens() const { return texts_->frame().special_tokens_of_pair(); }
-
   const text_classification::TextFeatures* texts_ = nullptr;
+  text::SequenceTemplate frame_;
   std::size_t max_tokens_ = 0;
   std::vector<Pair> pairs_;
 };

@@ -77,7 +77,7 @@ TEST_F(ComposedPairsTest, AreThePairsOfBuildTextFeatures) {
   for (const std::size_t max_tokens : {8u, 31u, 128u}) {
     std::vector<std::string_view> first, second;
     ComposedPairs pairs;
-    pairs.set_texts(single, max_tokens);
+    pairs.set_texts(single, tokenizer.pair_template(), max_tokens);
     for (std::size_t a = 0; a < texts.size(); ++a)
       for (std::size_t b = 0; b < texts.size(); ++b) {
         first.push_back(texts[a]);

@@ -7,7 +7,7 @@ namespace tandem::tasks::reranking {
 
 std::size_t InBatchPass::plan(const RowTexts& rows, std::size_t max_tokens,
                               const InBatchCapacity& capacity) {
-  pairs_.set_texts(rows.texts, max_tokens);
+  pairs_.set_texts(rows.texts, rows.frame, max_tokens);
   std::size_t passages = 0;
   for (std::size_t i = 0; i < rows.rows(); ++i)
     passages = std::max<std::size_t>(passages, rows.begins[i + 1] - rows.begins[i]);

@@ -14,6 +14,7 @@ namespace tandem::tasks::reranking {
 struct RowTexts {
   const text_classification::TextFeatures& texts;  // queries, then passages, none of them cut
   std::span<const std::uint32_t> begins;
+  text::SequenceTemplate frame;  // of a pair
   std::size_t rows() const { return begins.size() - 1; }
 };
 

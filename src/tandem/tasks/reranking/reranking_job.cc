@@ -9,6 +9,8 @@
 #include "tandem/core/error.h"
 #include "tandem/core/json.h"
 #include "tandem/models/heads/cross_encoder_files.h"
+#include "tandem/models/heads/score_head.h"
+#include "tandem/tasks/label_config.h"
 #include "tandem/tasks/no_duplicates.h"
 #include "tandem/tasks/reranking/pair_evaluators.h"
 #include "tandem/tasks/several_sets.h"
@@ -187,6 +189,8 @@ Task& RerankingJob::make_task(models::ModelConfig config, const text::Tokenizer&
   reranker.activation =
       arguments_.activation_fn ? activation_of(*arguments_.activation_fn) : files.activation;
   set_labels(config, reranker.num_labels);
+  if (std::string note = complete_padding_token(config, tokenizer); !note.empty())
+    notes_.push_back(std::move(note));
   config.source = models::with_cross_encoder_key(config.source, reranker.activation);
   max_tokens_ = std::min(config.max_tokens(), tokenizer.model_max_length());
   if (arguments_.max_seq_length)
@@ -249,6 +253,7 @@ LabelledPairs RerankingJob::with_features(std::span<const PairRows> parts, std::
             task_->tokenizer(), joined.queries, joined.passages, max_tokens_, maker.threads(),
             [&](std::size_t i) { return joined.location(i); });
       });
+  labelled.features.leave_out_end(models::ignored_end(task_->model().config()));
   if (const std::size_t cut = labelled.features.num_truncated(); cut > 0)
     log.fact(name, fmt::format("{} pairs were cut to {} tokens", cut, max_tokens_));
   maker.log_notes(name);

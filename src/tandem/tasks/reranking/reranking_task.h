@@ -9,6 +9,7 @@
 
 #include "tandem/models/heads/sentence_files.h"
 #include "tandem/tasks/example_task.h"
+#include "tandem/tasks/label_config.h"
 #include "tandem/tasks/reranking/in_batch_pass.h"
 #include "tandem/tasks/reranking/losses.h"
 #include "tandem/tasks/text_classification/text_features.h"
@@ -116,7 +117,9 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
     const RerankingLoss* loss = nullptr;  // none: samples of several sets
   };
   static bool draws(const LossOptions& loss) { return loss_needs(loss.name).in_batch_negatives; }
-  RowTexts row_texts() const { return {train().texts, train().begins}; }
+  RowTexts row_texts() const {
+    return {train().texts, train().begins, label_frame(tokenizer(), model().config(), true)};
+  }
   std::size_t plan_in_batch(std::size_t batch_size, models::PassKind kind);
   // The set of the samples; none: they are of several sets.
   std::optional<std::size_t> set_of(std::span<const std::uint32_t> samples) const;

@@ -9,6 +9,7 @@
 
 #include "tandem/core/error.h"
 #include "tandem/data/read_rows.h"
+#include "tandem/models/heads/score_head.h"
 #include "tandem/tasks/label_config.h"
 
 namespace tandem::text_classification {
@@ -223,6 +224,8 @@ tasks::Task& TextClassificationJob::make_task(models::ModelConfig config,
   tasks::set_finetuning_task(config, arguments_.script == Script::kClassification
                                          ? "text-classification"
                                          : arguments_.task_name.value_or(""));
+  if (std::string note = tasks::complete_padding_token(config, tokenizer); !note.empty())
+    notes_.push_back(std::move(note));
   return made(std::move(config), tokenizer,
               tasks::task_options(settings, arguments_.pad_to_max_length), std::move(classifier));
 }
@@ -261,6 +264,7 @@ LabelledTexts TextClassificationJob::with_features(RawExamples raw, tasks::Start
             task_->tokenizer(), examples.first, examples.second, max_length, maker.threads(),
             [&](std::size_t i) { return examples.rows.location(examples.used[i]); });
       });
+  texts.features.leave_out_end(models::ignored_end(task_->model().config()));
   log.fact(part, fmt::format(
                      "{}: {} texts of up to {} tokens{}", file, examples.size(),
                      texts.features.max_seq_length(),

@@ -24,12 +24,13 @@ class TextFeaturesBuilder {
                       FunctionRef<std::string(std::size_t)> location)
       : tokenizer_(tokenizer), first_(first), second_(second), location_(location) {
     features_.pairs_ = !second.empty();
-    features_.frame_ = features_.pairs_ ? tokenizer.sequence_template() : tokenizer.text_template();
+    features_.frame_ = features_.pairs_ ? tokenizer.pair_template() : tokenizer.text_template();
     features_.max_seq_length_ = max_seq_length;
-    if (max_seq_length <= features_.special_tokens()) {
+    special_tokens_ = features_.special_tokens();
+    if (max_seq_length <= special_tokens_) {
       raise<InvalidArgument>(
           "max_seq_length is {}, which leaves no room in addition to {} special tokens",
-          max_seq_length, features_.special_tokens());
+          max_seq_length, special_tokens_);
     }
   }
 
@@ -54,17 +55,17 @@ class TextFeaturesBuilder {
   std::size_t encode(std::string_view text, text::Encoding& encoding,
                      std::vector<std::int32_t>& ids) const {
     tokenizer_.encode(text, encoding);
-    if (!features_.pairs_) text::require_a_token(features_.frame_, encoding.ids);
     ids.insert(ids.end(), encoding.ids.begin(), encoding.ids.end());
     return encoding.ids.size();
   }
 
   void add(std::size_t i, text::Encoding& encoding, Chunk& chunk) const {
     const std::size_t begin = chunk.ids.size();
-    const std::size_t room = features_.max_seq_length_ - features_.special_tokens();
+    const std::size_t room = features_.max_seq_length_ - special_tokens_;
     const std::size_t a = encode(first_[i], encoding, chunk.ids);
     const std::size_t b =
         features_.pairs_ ? encode(second_[i], encoding, chunk.ids) : std::size_t{0};
+    text::require_a_token(special_tokens_, a + b);
     const auto [first, second] = features_.pairs_ ? text::truncate_longest_first(a, b, room)
                                                   : std::pair(std::min(a, room), std::size_t{0});
     const auto at = [&](std::size_t token) {
@@ -91,6 +92,7 @@ class TextFeaturesBuilder {
   const text::Tokenizer& tokenizer_;
   std::span<const std::string_view> first_, second_;
   FunctionRef<std::string(std::size_t)> location_;
+  std::size_t special_tokens_ = 0;
   std::vector<std::int32_t> ids_;
   std::vector<std::uint64_t> begins_;
   std::vector<TextFeatures::Lengths> lengths_;

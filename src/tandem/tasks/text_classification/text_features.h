@@ -21,7 +21,8 @@ class TextFeatures final : public tasks::TokenSequences {
 
   std::size_t size() const override { return lengths_.size(); }
   std::size_t num_real_tokens(std::size_t i) const override {
-    return lengths_[i].first + lengths_[i].second + special_tokens();
+    const std::size_t texts = std::size_t{lengths_[i].first} + lengths_[i].second;
+    return pairs_ ? frame_.tokens_of_pair(texts) : frame_.tokens_of_one(texts);
   }
   std::size_t max_seq_length() const override { return max_seq_length_; }
   std::int32_t pad_token_id() const override { return frame_.pad_id; }
@@ -39,6 +40,10 @@ class TextFeatures final : public tasks::TokenSequences {
     return ids_.view().subspan(begins_[i], lengths_[i].first);
   }
   const text::SequenceTemplate& frame() const { return frame_; }
+  // Leaves out the token behind each text or pair if it is this one. Room for it was kept.
+  void leave_out_end(std::int32_t token) {
+    if (frame_.sep_id == token) frame_.keeps_end = false;
+  }
 
   // How many texts were cut to fit.
   std::size_t num_truncated() const { return num_truncated_; }

@@ -1,0 +1,172 @@
+// Decoders that label texts and score pairs: …ForSequenceClassification on the last token
+// (golden/decoders/labels.json).
+#include <gmock/gmock.h>
+
+#include "e2e/job.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class DecoderLabels : public JobTest {
+ protected:
+  std::string model(const std::string& part) const {
+    const fs::path folder = path("model_" + part);
+    if (fs::exists(folder)) return folder;
+    fs::create_directory(folder);
+    write_decoder_label_model(folder, golden_.at(part).at("score"));
+    return folder;
+  }
+  // The rows of a part of the golden.
+  std::string rows(const std::string& part) const {
+    std::string lines;
+    for (const json& row : golden_.at(part).at("rows")) lines += row.dump() + "\n";
+    write_file(path(part + ".jsonl"), lines);
+    return path(part + ".jsonl");
+  }
+
+  Words training(const std::string& command, const std::string& model, const std::string& file,
+                 const std::string& output, const Words& flags = {}) const {
+    return with(
+        {kProgram, command, "--model_name_or_path", model, "--train_file", file, "--do_train",
+         "--max_steps", "4", "--per_device_train_batch_size", "4", "--logical_shards", "2",
+         "--save_strategy", "no", "--output_dir", path(output).native()},
+        flags);
+  }
+  std::string train(const std::string& output, const Words& flags = {}) const {
+    run_ok(training("run_classification", model("texts"), rows("texts"), output, flags));
+    return path(output).native();
+  }
+  // Both the weights of one rank and those of two.
+  void expect_the_same_bits(const Words& one, const std::string& output) {
+    run_ok(one);
+    const std::string alone = read_file(path(output) / "model.safetensors");
+    fs::remove_all(path(output));
+    run_ranks(one, 2);
+    EXPECT_TRUE(alone == read_file(path(output) / "model.safetensors"));
+  }
+
+  json config_of(const std::string& folder) const {
+    return json::parse(read_file(fs::path(folder) / "config.json"));
+  }
+  // Those of all labels for two texts, by label.
+  std::vector<double> scores_of(const std::string& model) const {
+    write_file(path("two"), "The Kalstar sails with wine.\nsalt comes on the Rinwave\n");
+    std::istringstream lines(run_ok({kProgram, "predict", "--json", "--top_k", "3", "--model",
+                                     model, "--file", path("two").native()})
+                                 .out);
+    std::vector<double> scores;
+    for (std::string line; std::getline(lines, line);) {
+      std::map<std::string, double> by_label;
+      const json found = json::parse(line);
+      for (const json& one : found.at("labels"))
+        by_label[one.at("label").get<std::string>()] = one.at("score");
+      for (const auto& [label, score] : by_label) scores.push_back(score);
+    }
+    EXPECT_EQ(scores.size(), 6u);
+    return scores;
+  }
+
+  json golden_ = json::parse(
+      read_file(fs::path(TANDEM_SOURCE_DIR) / "tests/parity/golden/decoders/labels.json"));
+};
+
+TEST_F(DecoderLabels, PairsHaveTheScoresOfSentenceTransformers) {
+  const json& golden = golden_.at("pairs");
+  for (std::size_t i = 0; i < golden.at("rows").size(); ++i) {
+    const json& row = golden.at("rows")[i];
+    write_file(path("passage"), row.at("passage").get<std::string>() + "\n");
+    const ProcessResult result =
+        run_ok({kProgram, "rerank", "--json", "--model", model("pairs"), "--file",
+                path("passage").native(), row.at("query").get<std::string>()});
+    EXPECT_NEAR(json::parse(result.out).at("score").get<double>(),
+                golden.at("scores")[i].get<double>(), 2e-6)
+        << i;
+  }
+}
+
+TEST_F(DecoderLabels, RanksChangeNoBitOfALabeller) {
+  expect_the_same_bits(training("run_classification", model("texts"), rows("texts"), "out"), "out");
+  const json config = config_of(path("out"));
+  EXPECT_EQ(config.at("architectures"), json({"Qwen2ForSequenceClassification"}));
+  EXPECT_EQ(config.at("pad_token_id"), 430);
+  EXPECT_EQ(config.at("id2label").size(), 3u);
+}
+
+TEST_F(DecoderLabels, RanksChangeNoBitOfARerankerWithInBatchNegatives) {
+  std::string lines;
+  for (const json& row : golden_.at("pairs").at("rows"))
+    if (row.at("label") == 1)
+      lines += json{{"query", row.at("query")}, {"positive", row.at("passage")}}.dump() + "\n";
+  write_file(path("positives.jsonl"), lines);
+  expect_the_same_bits(
+      training("run_reranker", model("pairs"), path("positives.jsonl"), "out",
+               {"--loss", "MultipleNegativesRankingLoss", "--mini_batch_size", "3"}),
+      "out");
+}
+
+TEST_F(DecoderLabels, ADecoderOfTextsBecomesALabeller) {
+  const fs::path base = path("base");
+  fs::copy(golden_decoder(), base);
+  write_decoder_tokenizer(base);
+  run_ok(training("run_classification", base, rows("texts"), "out"));
+  scores_of(path("out"));
+  EXPECT_EQ(config_of(path("out")).at("architectures"), json({"Qwen2ForSequenceClassification"}));
+}
+
+TEST_F(DecoderLabels, AdaptersKeepTheirScores) {
+  const std::string adapters =
+      train("adapters", {"--use_peft", "--lora_r", "2", "--lora_target_modules", "all-linear"});
+  EXPECT_FALSE(fs::exists(path("adapters") / "model.safetensors"));
+  const json config = json::parse(read_file(path("adapters") / "adapter_config.json"));
+  EXPECT_EQ(config.at("task_type"), "SEQ_CLS");
+  EXPECT_THAT(config.at("modules_to_save"), ::testing::Contains("score"));
+  run_ok({kProgram, "merge", adapters, "--output_dir", path("merged").native()});
+  EXPECT_NE(scores_of(adapters), scores_of(model("texts")));
+  const std::vector<double> merged = scores_of(path("merged").native());
+  EXPECT_THAT(merged, ::testing::Pointwise(::testing::DoubleNear(2e-6), scores_of(adapters)));
+}
+
+TEST_F(DecoderLabels, AnInt8ModelLabelsTexts) {
+  const std::string int8 =
+      train("int8", {"--apply_quantization", "--train_before_quantization", "--tolerance_criterion",
+                     "1", "--do_eval", "--validation_file", rows("texts")});
+  EXPECT_NE(scores_of(int8), scores_of(model("texts")));
+}
+
+// transformers computes no batch without pad_token_id.
+TEST_F(DecoderLabels, APaddingTokenIsSaved) {
+  const fs::path base = model("texts");
+  json config = config_of(base);
+  config.erase("pad_token_id");
+  write_file(base / "config.json", config.dump());
+  train("of_tokenizer");
+  EXPECT_EQ(config_of(path("of_tokenizer")).at("pad_token_id"), 430);
+  json tokenizer = json::parse(read_file(base / "tokenizer_config.json"));
+  tokenizer.erase("pad_token");
+  write_file(base / "tokenizer_config.json", tokenizer.dump());
+  const ProcessResult result =
+      run_ok(training("run_classification", base, rows("texts"), "of_texts"));
+  EXPECT_EQ(config_of(path("of_texts")).at("pad_token_id"), 1);
+  EXPECT_THAT(result.out + result.err, HasSubstr("config.json gets the end of a text"));
+}
+
+TEST_F(DecoderLabels, OtherHeadsAreRefused) {
+  const ProcessResult words = run({kProgram, "predict", "--model", golden_decoder(), "a text"});
+  EXPECT_EQ(words.exit_code, 1);
+  EXPECT_THAT(words.err, AllOf(HasSubstr("text generation"), HasSubstr("tandem generate")));
+  const fs::path base = model("texts");
+  json config = config_of(base);
+  config["architectures"] = {"Qwen2ForTokenClassification"};
+  write_file(base / "config.json", config.dump());
+  const ProcessResult tags = run({kProgram, "predict", "--model", base, "a text"});
+  EXPECT_EQ(tags.exit_code, 1);
+  EXPECT_THAT(tags.err, HasSubstr("qwen2 has no head for labels of words"));
+}
+
+}  // namespace
+}  // namespace tandem::testing
