@@ -9,6 +9,7 @@ namespace tandem::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -91,6 +92,33 @@ TEST_F(Names, TwoRanksTrainOnWhatOneOfThemDownloaded) {
     EXPECT_EQ(row.at("authorization"), "Bearer hf_other");
   }
   job("by_directory", path("hub/models/org/demo").native());
+  EXPECT_TRUE(weights("by_name") == weights("by_directory"));
+}
+
+// The first token stands for a text, and a prompt is in front of anchors.
+TEST_F(Names, ABiEncoderTrainsWithItsModules) {
+  const fs::path model = path("hub/models/org/demo");
+  fs::create_directories(model / "1_Pooling");
+  write_file(model / "modules.json", R"([
+      {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+      {"idx": 1, "name": "1", "path": "1_Pooling",
+       "type": "sentence_transformers.models.Pooling"}])");
+  write_file(model / "1_Pooling/config.json",
+             R"({"word_embedding_dimension": 128, "pooling_mode_cls_token": true})");
+  write_file(model / "config_sentence_transformers.json", R"({"prompts": {"query": "find: "}})");
+  write_file(path("rows.jsonl"), R"({"anchor": "a ship", "positive": "a boat"})"
+                                 "\n"
+                                 R"({"anchor": "a hill", "positive": "a peak"})"
+                                 "\n");
+  const auto job = [&](const std::string& output, const std::string& name) {
+    run_ok({kProgram, "run_embedding", "--model_name_or_path", name, "--train_file",
+            path("rows.jsonl").native(), "--do_train", "--max_steps", "1", "--output_dir",
+            path(output).native()},
+           variables());
+    return json::parse(read_file(path(output) / "1_Pooling/config.json"));
+  };
+  EXPECT_TRUE(job("by_name", "org/demo").at("pooling_mode_cls_token").get<bool>());
+  job("by_directory", model.native());
   EXPECT_TRUE(weights("by_name") == weights("by_directory"));
 }
 

@@ -141,8 +141,8 @@ Model open_model(const Request& request, const trainer::TrainingArguments& train
     const tasks::Stages stages = arguments.stages();
     const hub::DatasetFiles files =
         task.find_data(stages, arguments.model, environment, observers.downloads);
-    const hub::ModelLocation location =
-        hub::resolve_model(arguments.model, environment, observers.downloads);
+    const hub::ModelLocation location = hub::resolve_model(
+        arguments.model, environment, observers.downloads, task.reads_sentence_files());
     const models::ModelConfig config = with_adapters(
         read_config(arguments.model, location, request.families), arguments, location, console);
     auto tokenizer = std::make_unique<text::Tokenizer>(text::Tokenizer::load(

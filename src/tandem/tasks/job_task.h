@@ -105,6 +105,8 @@ class JobTask {
                                       const Environment& environment,
                                       hub::DownloadObserver& downloads) const = 0;
 
+  // Whether the model's files of sentence-transformers count: modules.json and what it names.
+  virtual bool reads_sentence_files() const { return false; }
   // How the tokenizer of the model in `directory` is loaded.
   virtual text::TokenizerOptions tokenizer_options(
       const models::ModelConfig&, const std::filesystem::path& /*directory*/) const {

@@ -17,6 +17,7 @@ class EmbeddingJob final : public ExampleJob<EmbeddingTask, EmbeddingArguments> 
   using ExampleJob::ExampleJob;
 
   std::string_view examples() const override { return "rows"; }
+  bool reads_sentence_files() const override { return true; }
   text::TokenizerOptions tokenizer_options(const models::ModelConfig&,
                                            const std::filesystem::path& directory) const override {
     return {.add_prefix_space = {}, .lower_case = models::reads_lower_case(directory)};

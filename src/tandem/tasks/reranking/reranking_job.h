@@ -17,6 +17,7 @@ class RerankingJob final : public ExampleJob<RerankingTask, RerankingArguments> 
   std::string_view examples() const override { return "pairs"; }
   Task& make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
                   const TaskSettings& settings) override;
+  bool reads_sentence_files() const override { return true; }
   void load_data(const DataParts& parts) override;
   void describe_training(const TrainingShape& shape, StartLog& log) const override;
 
