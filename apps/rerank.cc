@@ -166,10 +166,13 @@ int rerank(const Invocation& invocation) {
   if (!parse_options(invocation.words, options)) return 0;
   const FoundModel found(options.model, invocation.environment, /*sentence=*/true,
                          models::all_families());
-  const Purpose purpose = label_purpose(found);
-  if (purpose != Purpose::kTexts) refuse_other_purpose(found, purpose);
-  InferenceModel model(found, purpose, invocation.environment);
-  Reranker reranker(found, model, options.max_seq_length);
+  const auto logit = find_logit_reranker(found);
+  if (!logit) {
+    const Purpose purpose = label_purpose(found);
+    if (purpose != Purpose::kTexts) refuse_other_purpose(found, purpose);
+  }
+  InferenceModel model = reranking_model(found, logit, invocation.environment);
+  Reranker reranker(found, model, options.max_seq_length, logit);
   print_warnings(model);
   for (const std::string& warning : reranker.files().warnings)
     fmt::print(stderr, "tandem: warning: {}\n", warning);

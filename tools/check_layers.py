@@ -176,6 +176,7 @@ SLOW_HEADERS = {
         "src/tandem/job/arguments.h",
         "src/tandem/job/elastic.h",
         "src/tandem/job/quantize.h",
+        "src/tandem/models/heads/module_files.h",
         "src/tandem/report/model_card.h",
         "src/tandem/report/run_record.h",
         "src/tandem/tasks/evaluation.h",

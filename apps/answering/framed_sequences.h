@@ -38,6 +38,11 @@ class FramedSequences final : public tasks::TokenSequences {
     text::append_sequence(frame, text, ids_, types_);
     end_sequence(unpooled);
   }
+  // Sequence i of others.
+  void add(const FramedSequences& others, std::size_t i) {
+    others.append_tokens(i, ids_, types_);
+    end_sequence(others.unpooled_[i]);
+  }
   void add(const text::SequenceTemplate& frame, std::span<const std::int32_t> first,
            std::span<const std::int32_t> second) {
     text::append_sequence(frame, first, second, ids_, types_);

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <numeric>
 
-#include "apps/answering/framed_sequences.h"
 #include "tandem/core/error.h"
 #include "tandem/tasks/label_config.h"
 
@@ -28,14 +28,40 @@ std::string name_of_passage(const RerankRequest& request, std::size_t i) {
   return fmt::format("{}[{}]", request.passages_name, i);
 }
 
+// A text that a template makes has all of its special tokens.
+text::SequenceTemplate frame_of(const InferenceModel& model, bool made) {
+  if (!made) return tasks::label_frame(model.tokenizer(), model.model().config(), /*pair=*/true);
+  constexpr std::int32_t kNone = text::SequenceTemplate::kNoToken;
+  return {.cls_id = kNone, .sep_id = kNone, .num_separators = 0};
+}
+
 }  // namespace
 
-Reranker::Reranker(const FoundModel& found, InferenceModel& model, std::size_t max_seq_length)
+std::optional<tasks::reranking::LogitReranker> find_logit_reranker(const FoundModel& found) {
+  const std::filesystem::path& directory = found.location.sentence_directory();
+  if (!found.is_decoder() || purpose_of(found)) return std::nullopt;
+  return tasks::reranking::read_logit_reranker(
+      directory, found.config, text::Tokenizer::load(found.location.tokenizer_directory));
+}
+
+InferenceModel reranking_model(const FoundModel& found,
+                               const std::optional<tasks::reranking::LogitReranker>& logit,
+                               const Environment& environment) {
+  if (!logit) return {found, Purpose::kTexts, environment};
+  return {found, Purpose::kTexts,
+          std::bind_front(models::make_logit_score_head, logit->files.score), environment};
+}
+
+Reranker::Reranker(const FoundModel& found, InferenceModel& model, std::size_t max_seq_length,
+                   std::optional<tasks::reranking::LogitReranker> logit)
     : model_(model),
-      frame_(tasks::label_frame(model.tokenizer(), model.model().config(), /*pair=*/true)),
+      logit_(std::move(logit)),
+      frame_(frame_of(model, logit_.has_value())),
       max_tokens_(model.max_tokens()) {
-  const std::size_t labels = label_names(found.config).size();
-  files_ = models::read_cross_encoder_files(found.location.config_directory, found.config, labels);
+  const std::size_t labels = logit_ ? 1 : label_names(found.config).size();
+  files_ = models::read_cross_encoder_files(
+      logit_ ? found.location.sentence_directory() : found.location.config_directory, found.config,
+      labels);
   const std::string where = (found.location.config_directory / "config.json").string();
   if (labels != 1) {
     raise<ConfigError>(
@@ -43,37 +69,54 @@ Reranker::Reranker(const FoundModel& found, InferenceModel& model, std::size_t m
         labels);
   }
   if (max_seq_length > 0) max_tokens_ = std::min(max_tokens_, max_seq_length);
-  if (max_tokens_ <= frame_.special_tokens_of_pair())
+  const std::size_t own = logit_ ? logit_->prompt->end().size() : frame_.special_tokens_of_pair();
+  if (max_tokens_ <= own)
     raise<ConfigError>("--max_seq_length {}: found no room next to the special tokens of a pair",
                        max_tokens_);
 }
 
-PassageScores Reranker::score(const RerankRequest& request, const std::stop_token& cancelled) {
-  const std::size_t room = max_tokens_ - frame_.special_tokens_of_pair();
-  const auto query = tokens_of(model_.tokenizer(), request.query, request.query_name);
-  std::vector<std::vector<std::int32_t>> passages;
-  for (std::size_t i = 0; i < request.passages.size(); ++i) {
-    const std::string name = name_of_passage(request, i);
-    passages.push_back(tokens_of(model_.tokenizer(), request.passages[i], name));
-    const std::size_t tokens = query.size() + passages.back().size();
-    if (tokens > room && !request.truncate) {
-      raise<DataError>("{} and the query have {} tokens, expected at most {}; send truncate true",
-                       name, tokens + frame_.special_tokens_of_pair(), max_tokens_);
-    }
-    text::require_a_token(frame_.special_tokens_of_pair(), tokens);
+void Reranker::check_room(std::size_t tokens, const RerankRequest& request,
+                          const std::string& name) const {
+  text::require_a_token(0, tokens);
+  if (tokens <= max_tokens_ || request.truncate) return;
+  raise<DataError>("{} and the query have {} tokens, expected at most {}; send truncate true", name,
+                   tokens, max_tokens_);
+}
+
+void Reranker::add_pair(const RerankRequest& request, std::size_t i, const Ids& query,
+                        FramedSequences& sequences) const {
+  const std::string name = name_of_passage(request, i);
+  if (logit_) {
+    Ids ids = tokens_of(model_.tokenizer(),
+                        logit_->prompt->text(request.query, request.passages[i]), name);
+    check_room(ids.size(), request, name);
+    text::cut_but_keep_end(max_tokens_, logit_->prompt->end(), ids);
+    return sequences.add(frame_, ids);
   }
+  const Ids passage = tokens_of(model_.tokenizer(), request.passages[i], name);
+  const std::size_t special = frame_.special_tokens_of_pair();
+  check_room(query.size() + passage.size() + special, request, name);
+  const auto [a, b] =
+      text::truncate_longest_first(query.size(), passage.size(), max_tokens_ - special);
+  sequences.add(frame_, std::span(query).first(a), std::span(passage).first(b));
+}
+
+PassageScores Reranker::score(const RerankRequest& request, const std::stop_token& cancelled) {
+  Ids query;
+  if (!logit_) query = tokens_of(model_.tokenizer(), request.query, request.query_name);
+  FramedSequences pairs;
+  for (std::size_t i = 0; i < request.passages.size(); ++i) add_pair(request, i, query, pairs);
   // Pairs of one length are computed together: threads then end their work together.
-  std::vector<std::size_t> order(passages.size());
+  std::vector<std::size_t> order(pairs.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return passages[a].size() > passages[b].size();
+    return pairs.num_real_tokens(a) > pairs.num_real_tokens(b);
   });
-  PassageScores found{.scores = std::vector<float>(passages.size()), .tokens = 0};
+  PassageScores found{.scores = std::vector<float>(order.size()), .tokens = 0};
   auto sequences = std::make_shared<FramedSequences>();
   for (const std::size_t i : order) {
-    const auto [a, b] = text::truncate_longest_first(query.size(), passages[i].size(), room);
-    sequences->add(frame_, std::span(query).first(a), std::span(passages[i]).first(b));
-    found.tokens += frame_.tokens_of_pair(a + b);
+    sequences->add(pairs, i);
+    found.tokens += pairs.num_real_tokens(i);
   }
   const std::vector<float> logits = model_.logits_of(sequences, cancelled);
   for (std::size_t k = 0; k < order.size(); ++k) {

@@ -189,6 +189,27 @@ bool is_bi_encoder(const FoundModel& found, bool has_task) {
   return !has_task || read_text_file(file).find("Pooling\"") != std::string::npos;
 }
 
+// Labels of pairs by a model that has none: its scores.
+std::vector<std::vector<LabelScore>> scores_as_labels(Reranker& reranker,
+                                                      std::span<const LabelledText> texts,
+                                                      std::optional<Scores> scores,
+                                                      const std::stop_token& cancelled) {
+  std::vector<std::vector<LabelScore>> found;
+  for (const LabelledText& text : texts) {
+    if (!text.pair)
+      raise<DataError>("{} is not a pair; expected a query as text and a passage as text_pair",
+                       text.name.empty() ? "the text" : text.name);
+    const PassageScores one = reranker.score({.query = text.text,
+                                              .passages = {*text.pair},
+                                              .query_name = text.name,
+                                              .passages_name = "text_pair",
+                                              .raw_scores = scores == Scores::kNone},
+                                             cancelled);
+    found.push_back({{.label = 0, .score = one.scores.front()}});
+  }
+  return found;
+}
+
 // The model for its purpose, and what it does for requests.
 class Server {
  public:
@@ -200,10 +221,18 @@ class Server {
     // The files of sentence-transformers, which the first search did not download.
     if (!task) found = find_bi_encoder(options.model, environment);
     const bool embeds = is_bi_encoder(*found, task.has_value());
-    if (found->is_decoder() && !embeds && !task) {
-      if (!options.corpus.empty())
-        raise<ConfigError>("--corpus: the model is a decoder, expected one of {}; see tandem embed",
-                           name_of(Purpose::kEmbeddings));
+    labels_.max_seq_length = options.answer.max_seq_length;
+    labels_.max_windows = options.answer.max_windows;
+    const bool decodes = found->is_decoder() && !task;
+    if (decodes && models::read_logit_score(found->location.sentence_directory(), found->config)) {
+      refuse_corpus(options, "reranking");
+      const auto logit = find_logit_reranker(*found);
+      pair_model_.reset(new InferenceModel(reranking_model(*found, logit, environment)));
+      reranker_.emplace(*found, *pair_model_, options.embed.max_seq_length, logit);
+      return;
+    }
+    if (decodes && !embeds) {
+      refuse_corpus(options, name_of(Purpose::kGeneration));
       generator_.emplace(*found, environment, options.tokens);
       completions_ = {.positions = generator_->positions(),
                       .max_new_tokens = std::min(options.max_new_tokens, generator_->positions()),
@@ -224,21 +253,14 @@ class Server {
             FoundModel(options.model, environment, /*sentence=*/true, models::all_families()),
             labeller_->model(), options.embed.max_seq_length);
     }
-    if (!options.corpus.empty()) {
-      if (!embedder_)
-        raise<ConfigError>(
-            "--corpus: the model was trained for {}, expected one of {}; see "
-            "tandem embed",
-            name_of(purpose), name_of(Purpose::kEmbeddings));
-      corpus_.emplace(*embedder_, options.corpus, environment);
-    }
-    labels_.max_seq_length = options.answer.max_seq_length;
-    labels_.max_windows = options.answer.max_windows;
+    if (!embedder_) refuse_corpus(options, name_of(purpose));
+    if (!options.corpus.empty()) corpus_.emplace(*embedder_, options.corpus, environment);
     aggregation_ = *aggregation_of(options.aggregation);
   }
 
   const InferenceModel& model() const {
     if (generator_) return generator_->model();
+    if (pair_model_) return *pair_model_;
     if (embedder_) return embedder_->model();
     return reader_ ? reader_->model() : labeller_->model();
   }
@@ -249,20 +271,37 @@ class Server {
     if (reader_) {
       return question_endpoint(answers_, kMaxInputs, std::bind_front(&Reader::answer, &*reader_));
     }
+    if (pair_model_) {
+      return with_reranking(
+          text_endpoint(labels_, kMaxInputs, {"LABEL_0"},
+                        [&](std::span<const LabelledText> texts, const LabelOptions&,
+                            std::optional<Scores> scores, const std::stop_token& cancelled) {
+                          return scores_as_labels(*reranker_, texts, scores, cancelled);
+                        }));
+    }
     if (labeller_->purpose() == Purpose::kTexts) {
       Endpoint texts = text_endpoint(labels_, kMaxInputs, labeller_->labels(),
                                      std::bind_front(&Labeller::label_texts, &*labeller_));
-      if (reranker_) {
-        add_reranking(texts, name_, answers_.max_windows,
-                      std::bind_front(&Reranker::score, &*reranker_));
-      }
-      return texts;
+      return reranker_ ? with_reranking(std::move(texts)) : texts;
     }
     return token_endpoint(labels_, aggregation_, kMaxInputs, labeller_->labels(),
                           std::bind_front(&Labeller::label_tokens, &*labeller_));
   }
 
  private:
+  static void refuse_corpus(const Options& options, std::string_view purpose) {
+    if (options.corpus.empty()) return;
+    raise<ConfigError>(
+        "--corpus: the model was trained for {}, expected one of {}; see tandem embed", purpose,
+        name_of(Purpose::kEmbeddings));
+  }
+
+  Endpoint with_reranking(Endpoint endpoint) {
+    add_reranking(endpoint, name_, answers_.max_windows,
+                  std::bind_front(&Reranker::score, &*reranker_));
+    return endpoint;
+  }
+
   Endpoint embeddings_endpoint() {
     nlohmann::ordered_json info = {{"embedding_size", embedder_->size()},
                                    {"max_input_length", embedder_->max_tokens()},
@@ -294,12 +333,13 @@ class Server {
   CompletionLimits completions_;
   LabelOptions labels_;
   Aggregation aggregation_ = Aggregation::kFirst;
-  std::optional<Generator> generator_;  // one of the four
+  std::optional<Generator> generator_;  // one of the five
   std::optional<Embedder> embedder_;
   std::optional<CorpusSearch> corpus_;  // corpus of the embedder
   std::optional<Reader> reader_;
   std::optional<Labeller> labeller_;
-  std::optional<Reranker> reranker_;  // for a labeller's model with one label
+  std::unique_ptr<InferenceModel> pair_model_;  // scores by logits
+  std::optional<Reranker> reranker_;  // for pair_model_, or a labeller's model with one label
 };
 
 HttpHandlers handlers_of(const InferenceService& service, ServeMetrics& metrics) {

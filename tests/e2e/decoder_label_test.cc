@@ -2,6 +2,7 @@
 // (golden/decoders/labels.json).
 #include <gmock/gmock.h>
 
+#include "apps/serve/serve_process.h"
 #include "e2e/job.h"
 
 namespace tandem::testing {
@@ -18,7 +19,10 @@ class DecoderLabels : public JobTest {
     const fs::path folder = path("model_" + part);
     if (fs::exists(folder)) return folder;
     fs::create_directory(folder);
-    write_decoder_label_model(folder, golden_.at(part).at("score"));
+    if (part == "logits")
+      write_logit_reranker(folder, golden_.at(part));
+    else
+      write_decoder_label_model(folder, golden_.at(part).at("score"));
     return folder;
   }
   // The rows of a part of the golden.
@@ -53,6 +57,25 @@ class DecoderLabels : public JobTest {
   json config_of(const std::string& folder) const {
     return json::parse(read_file(fs::path(folder) / "config.json"));
   }
+  // The score of each row of a part of the golden, alone.
+  std::vector<double> scores_of_pairs(const std::string& model, const json& golden) const {
+    std::string lines;
+    for (const json& row : golden.at("rows"))
+      lines += json{{"query", row.at("query")}, {"docs", json::array({row.at("passage")})}}.dump() +
+               "\n";
+    write_file(path("queries"), lines);
+    std::istringstream found(
+        run_ok({kProgram, "rerank", "--model", model, "--queries", path("queries").native()}).out);
+    std::vector<double> scores;
+    for (std::string line; std::getline(found, line);)
+      scores.push_back(json::parse(line).at("results").at(0).at("score").get<double>());
+    return scores;
+  }
+  void expect_scores(const std::string& model, const json& golden, const char* key) const {
+    EXPECT_THAT(scores_of_pairs(model, golden),
+                ::testing::Pointwise(::testing::DoubleNear(2e-6),
+                                     golden.at(key).get<std::vector<double>>()));
+  }
   // Those of all labels for two texts, by label.
   std::vector<double> scores_of(const std::string& model) const {
     write_file(path("two"), "The Kalstar sails with wine.\nsalt comes on the Rinwave\n");
@@ -76,17 +99,84 @@ class DecoderLabels : public JobTest {
 };
 
 TEST_F(DecoderLabels, PairsHaveTheScoresOfSentenceTransformers) {
-  const json& golden = golden_.at("pairs");
-  for (std::size_t i = 0; i < golden.at("rows").size(); ++i) {
-    const json& row = golden.at("rows")[i];
-    write_file(path("passage"), row.at("passage").get<std::string>() + "\n");
-    const ProcessResult result =
-        run_ok({kProgram, "rerank", "--json", "--model", model("pairs"), "--file",
-                path("passage").native(), row.at("query").get<std::string>()});
-    EXPECT_NEAR(json::parse(result.out).at("score").get<double>(),
-                golden.at("scores")[i].get<double>(), 2e-6)
-        << i;
-  }
+  expect_scores(model("pairs"), golden_.at("pairs"), "scores");
+}
+
+// A chat template joins a pair; the last one is cut.
+TEST_F(DecoderLabels, LogitsHaveTheScoresOfSentenceTransformers) {
+  const fs::path scorer = model("logits");
+  expect_scores(scorer, golden_.at("logits"), "scores");
+  fs::remove(scorer / "config_sentence_transformers.json");
+  expect_scores(scorer, golden_.at("logits"), "scores_without_instruction");
+}
+
+TEST_F(DecoderLabels, RanksChangeNoBitOfARerankerOfLogits) {
+  expect_the_same_bits(training("run_reranker", model("logits"), rows("logits"), "out"), "out");
+  EXPECT_EQ(config_of(path("out")).at("architectures"), json({"Qwen2ForCausalLM"}));
+  const auto file = [&](const char* name) { return json::parse(read_file(path("out") / name)); };
+  EXPECT_EQ(file("1_LogitScore/config.json").at("true_token_id"), 100);
+  EXPECT_EQ(file("config_sentence_transformers.json").at("prompts"), (json{{"own", "judge"}}));
+  EXPECT_EQ(file("config_sentence_transformers.json").at("default_prompt_name"), "own");
+  EXPECT_EQ(read_file(path("out") / "chat_template.jinja"), golden_.at("logits").at("template"));
+  EXPECT_NE(scores_of_pairs(path("out"), golden_.at("logits")),
+            scores_of_pairs(model("logits"), golden_.at("logits")));
+}
+
+TEST_F(DecoderLabels, AdaptersOfARerankerOfLogitsAreReadWithIt) {
+  run_ok(
+      training("run_reranker", model("logits"), rows("logits"), "adapters",
+               {"--use_peft", "--lora_r", "2", "--lora_target_modules", "all-linear", "--bf16"}));
+  const std::string adapters = path("adapters");
+  EXPECT_FALSE(fs::exists(path("adapters") / "model.safetensors"));
+  run_ok({kProgram, "merge", adapters, "--output_dir", path("merged").native()});
+  const std::vector<double> scores = scores_of_pairs(adapters, golden_.at("logits"));
+  EXPECT_NE(scores, scores_of_pairs(model("logits"), golden_.at("logits")));
+  EXPECT_THAT(scores_of_pairs(path("merged"), golden_.at("logits")),
+              ::testing::Pointwise(::testing::DoubleNear(2e-6), scores));
+}
+
+TEST_F(DecoderLabels, RerankersOfLogitsRefuseWhatTheyLack) {
+  const auto error_of = [&](const Words& command) {
+    const ProcessResult result = run(command);
+    EXPECT_EQ(result.exit_code, 1) << result.out;
+    return result.err;
+  };
+  const fs::path scorer = model("logits");
+  const auto train_with = [&](const Words& flags) {
+    return error_of(training("run_reranker", scorer, rows("logits"), "out", flags));
+  };
+  EXPECT_THAT(train_with({"--loss", "MultipleNegativesRankingLoss"}),
+              AllOf(HasSubstr("MultipleNegativesRankingLoss"), HasSubstr("chat template")));
+  EXPECT_THAT(train_with({"--num_labels", "3"}), HasSubstr("--num_labels 3"));
+  const Words rank = {kProgram, "rerank", "--model", scorer, "--file", rows("logits"), "a query"};
+  write_file(scorer / "chat_template.jinja",
+             R"({% for m in messages if m.role == "query" %}{{ m.content }}{% endfor %})");
+  EXPECT_THAT(error_of(rank), HasSubstr("the chat template writes no document"));
+  write_file(scorer / "1_LogitScore/config.json", R"({"true_token_id": 432})");
+  EXPECT_THAT(error_of(rank),
+              AllOf(HasSubstr("1_LogitScore/config.json: true_token_id"), HasSubstr("0 to 431")));
+}
+
+// The page's form, and that of text-embeddings-inference.
+TEST_F(DecoderLabels, ARerankerOfLogitsIsServed) {
+  const json& golden = golden_.at("logits");
+  const Server server({}, model("logits"));
+  const auto answer_of = [&](const std::string& path, const json& body) {
+    const std::string text = body.dump();
+    return json::parse(body_of(server.exchange(
+        fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}", path,
+                    text.size(), text))));
+  };
+  const json& row = golden.at("rows")[0];
+  const double expected = golden.at("scores")[0];
+  const json ranked = answer_of(
+      "/rerank", {{"query", row.at("query")}, {"texts", json::array({row.at("passage")})}});
+  EXPECT_NEAR(ranked.at(0).at("score").get<double>(), expected, 2e-6);
+  const json pair = {{"text", row.at("query")}, {"text_pair", row.at("passage")}};
+  const json labelled = answer_of("/", {{"inputs", pair}});
+  EXPECT_NEAR(labelled.at(0).at(0).at("score").get<double>(), expected, 2e-6);
+  EXPECT_THAT(answer_of("/", {{"inputs", "one"}}).at("error").get<std::string>(),
+              HasSubstr("not a pair; expected a query as text"));
 }
 
 TEST_F(DecoderLabels, RanksChangeNoBitOfALabeller) {

@@ -27,13 +27,15 @@ bool is_bias_of_a_key(std::string_view name) { return name.ends_with("k_proj.bia
 
 class DecoderLabelTrajectory : public ::testing::Test {
  protected:
-  const json& use(const std::string& part) {
+  void use(const std::string& part) {
     golden_ = json::parse(read_file(std::filesystem::path(TANDEM_SOURCE_DIR) /
                                     "tests/parity/golden/decoders/labels.json"))
                   .at(part);
-    write_decoder_label_model(folder_.path(), golden_.at("score"));
+    if (golden_.contains("score"))
+      write_decoder_label_model(folder_.path(), golden_.at("score"));
+    else
+      write_logit_reranker(folder_.path(), golden_);
     tokenizer_ = text::Tokenizer::load(folder_.path());
-    return golden_;
   }
   models::ModelConfig config() const {
     return models::ModelConfig::load(folder_.path(), models::decoder_families());
@@ -50,6 +52,19 @@ class DecoderLabelTrajectory : public ::testing::Test {
     return texts;
   }
 
+  void expect_the_way_of_the_trainer(reranking::RerankerOptions options,
+                                     tc::TextFeatures features) {
+    options.loss.name = golden_.at("loss").get<std::string>();
+    reranking::RerankingTask task(config(), *tokenizer_, {}, options);
+    reranking::LabelledPairs pairs;
+    pairs.features = std::move(features);
+    for (const json& row : golden_.at("rows")) {
+      pairs.begins.push_back(pairs.begins.back() + 1);
+      pairs.labels.push_back(row.at("label").get<float>());
+    }
+    task.set_train(std::move(pairs));
+    expect_the_way_of_the_trainer(task);
+  }
   void expect_the_way_of_the_trainer(tasks::EncoderTask& task) {
     const json& steps = golden_.at("steps");
     const json& given = golden_.at("arguments");
@@ -103,17 +118,21 @@ TEST_F(DecoderLabelTrajectory, LabelsOfTexts) {
 
 TEST_F(DecoderLabelTrajectory, ScoresOfPairs) {
   use("pairs");
+  expect_the_way_of_the_trainer({}, features(column("query"), column("passage")));
+}
+
+TEST_F(DecoderLabelTrajectory, LogitsOfTokens) {
+  use("logits");
   reranking::RerankerOptions options;
-  options.loss.name = golden_.at("loss").get<std::string>();
-  reranking::RerankingTask task(config(), *tokenizer_, {}, options);
-  reranking::LabelledPairs pairs;
-  pairs.features = features(column("query"), column("passage"));
-  for (const json& row : golden_.at("rows")) {
-    pairs.begins.push_back(pairs.begins.back() + 1);
-    pairs.labels.push_back(row.at("label").get<float>());
-  }
-  task.set_train(std::move(pairs));
-  expect_the_way_of_the_trainer(task);
+  options.logit = reranking::read_logit_reranker(folder_.path(), config(), *tokenizer_);
+  const text::PairPrompt& prompt = *options.logit->prompt;
+  const auto queries = column("query"), passages = column("passage");
+  tc::TextFeatures made = tc::build_made_features(
+      *tokenizer_, queries.size(),
+      [&](std::size_t i) { return prompt.text(queries[i], passages[i]); }, prompt.end(), 64,
+      threads_, [](std::size_t) { return ""; });
+  EXPECT_EQ(made.num_truncated(), 1u);
+  expect_the_way_of_the_trainer(options, std::move(made));
 }
 
 }  // namespace

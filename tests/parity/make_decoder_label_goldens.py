@@ -8,6 +8,7 @@ classes     a tiny model of every family with …ForSequenceClassification: conf
             (weights: weight_of(); the second text ends with the padding token, which the head does not read)
 texts       ten steps of the Trainer on texts with three labels; the model is golden/decoders/qwen2 with the first score.weight of the file
 pairs       ten steps of the CrossEncoderTrainer with BinaryCrossEntropyLoss, and scores of the pairs before them
+logits      the same of a …ForCausalLM with LogitScore, whose chat template joins a pair; the last pair is cut
 """
 
 import json
@@ -21,8 +22,10 @@ from make_decoder_goldens import ARGUMENTS, GOLDEN, LOADS, SHIPS, gradients_of, 
 import torch
 from datasets import Dataset
 from sentence_transformers import CrossEncoder
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+from sentence_transformers.cross_encoder.modules import LogitScore
 from transformers import (
     AutoModelForSequenceClassification,
     GPT2Config,
@@ -55,6 +58,12 @@ CONFIGS = {
     "gpt2": lambda: GPT2Config(vocab_size=64, n_embd=16, n_layer=2, n_head=2, n_positions=32, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0),
 }
 LABELS = 3
+TOKENS = {"true_token_id": 100, "false_token_id": 101}
+INSTRUCTION = "judge"
+TEMPLATE = """<I>{{ messages | selectattr("role", "eq", "system") | map(attribute="content") | first | default("find") }}
+<Q>{{ messages | selectattr("role", "eq", "query") | map(attribute="content") | first }}
+<D>{{ messages | selectattr("role", "eq", "document") | map(attribute="content") | first }}<|endoftext|>
+it: """
 
 
 def weight_of(name, count):
@@ -139,22 +148,47 @@ def make_texts(folder):
     return found
 
 
-def make_pairs(folder):
-    rows = [
+def rows_of_pairs():
+    return [
         {"query": f"What does the {ship} carry?", "passage": f"The cargo of the {other} is {LOADS[number % 4]}.", "label": float(ship == other)}
         for number, ship in enumerate(SHIPS)
         for other in (ship, SHIPS[(number + 3) % 8])
     ]
+
+
+def train_pairs(encoder, rows, folder, **more):
+    common = {"logging_steps": 1, "save_strategy": "no", "report_to": [], "use_cpu": True, "disable_tqdm": True}
+    arguments = CrossEncoderTrainingArguments(str(folder), **ARGUMENTS, **common, **more)
+    columns = Dataset.from_dict({name: [row[name] for row in rows] for name in rows[0]})
+    trainer = CrossEncoderTrainer(model=encoder, args=arguments, train_dataset=columns, loss=BinaryCrossEntropyLoss(encoder))
+    return train(encoder[0].model, trainer)
+
+
+def make_logits(folder):
+    rows = [*rows_of_pairs(), {"query": "Where does it go? " * 3, "passage": "To Norford, and then to the sea. " * 4, "label": 0.0}]
+    shutil.copytree(GOLDEN / "qwen2", folder / "model")
+    write_tokenizer(folder / "model")
+    (folder / "model/chat_template.jinja").write_text(TEMPLATE)
+    transformer = Transformer(str(folder / "model"), transformer_task="text-generation")
+    transformer.processor = PreTrainedTokenizerFast.from_pretrained(folder / "model", model_max_length=64)
+    encoder = CrossEncoder(modules=[transformer, LogitScore(**TOKENS)], device="cpu")
+    found = {"loss": "BinaryCrossEntropyLoss", "template": TEMPLATE, "instruction": INSTRUCTION, "tokens": TOKENS, "rows": rows, "arguments": ARGUMENTS}
+    pairs = [(row["query"], row["passage"]) for row in rows]
+    found["scores"] = encoder.predict(pairs, prompt=INSTRUCTION).tolist()
+    found["scores_without_instruction"] = encoder.predict(pairs).tolist()
+    found["steps"], found["parameters"] = train_pairs(encoder, rows, folder, prompts=INSTRUCTION)
+    return found
+
+
+def make_pairs(folder):
+    rows = rows_of_pairs()
     model, tokenizer = labeller(folder / "model", 1)
     model.save_pretrained(folder / "model")
     encoder = CrossEncoder(str(folder / "model"), device="cpu")
     encoder[0].processor = tokenizer
     found = {"model": "qwen2", "loss": "BinaryCrossEntropyLoss", "score": encoder[0].model.score.weight.tolist(), "rows": rows, "arguments": ARGUMENTS}
     found["scores"] = encoder.predict([(row["query"], row["passage"]) for row in rows]).tolist()
-    arguments = CrossEncoderTrainingArguments(str(folder), **ARGUMENTS, logging_steps=1, save_strategy="no", report_to=[], use_cpu=True, disable_tqdm=True)
-    columns = Dataset.from_dict({name: [row[name] for row in rows] for name in rows[0]})
-    trainer = CrossEncoderTrainer(model=encoder, args=arguments, train_dataset=columns, loss=BinaryCrossEntropyLoss(encoder))
-    found["steps"], found["parameters"] = train(encoder[0].model, trainer)
+    found["steps"], found["parameters"] = train_pairs(encoder, rows, folder)
     return found
 
 
@@ -164,4 +198,5 @@ if __name__ == "__main__":
         record = {"classes": {name: make_class(name) for name in CONFIGS}}
         record["texts"] = make_texts(folder / "texts")
         record["pairs"] = make_pairs(folder / "pairs")
+        record["logits"] = make_logits(folder / "logits")
     write("labels.json", record)

@@ -149,14 +149,42 @@ def compare_scores(directory, folder, what):
     return model
 
 
-def cross_encoder(name, folder):
-    source = SHARED / "models" / name
+def cross_encoder(name, folder, source=None):
+    source = source or SHARED / "models" / name
     compare_scores(source, folder, f"{name} as it is")
     trained, saved = folder / f"{name}-trained", folder / f"{name}-saved"
     pairs = SHARED / "data/rerank_pairs.jsonl"
     run("run_reranker", "--model_name_or_path", source, "--train_file", pairs, "--do_train", "--max_steps", 2, "--output_dir", trained)
     compare_scores(trained, folder, f"{name} trained by tandem").save_pretrained(str(saved))
     compare_scores(saved, folder, f"{name} saved by sentence-transformers")
+
+
+def decoder_of_pairs(folder):
+    """A Qwen3 that scores by logits (sentence-transformers 5.4 and later), and one with a layer of its own."""
+    golden = json.loads((pathlib.Path(__file__).resolve().parent / "golden/decoders/labels.json").read_text())
+    scored = folder / "scored-decoder"
+    shutil.copytree(SHARED / "models/tiny-qwen3", scored)
+    trained = folder / "headed-decoder"
+    words = ("--train_file", SHARED / "data/rerank_pairs.jsonl", "--do_train", "--max_steps", 2, "--output_dir", trained)
+    run("run_reranker", "--model_name_or_path", scored, *words)
+    cross_encoder("a decoder with a head", folder, trained)
+    try:
+        from sentence_transformers.cross_encoder.modules import LogitScore  # noqa: F401
+    except ImportError:
+        print("sentence-transformers is older than 5.4: no LogitScore is read")
+        return
+    (scored / "chat_template.jinja").write_text(golden["logits"]["template"])
+    (scored / "1_LogitScore").mkdir()
+    (scored / "1_LogitScore/config.json").write_text(json.dumps(golden["logits"]["tokens"]))
+    kinds = {"": "base.modules.transformer.Transformer", "1_LogitScore": "cross_encoder.modules.logit_score.LogitScore"}
+    modules = [{"idx": idx, "name": str(idx), "path": path, "type": f"sentence_transformers.{kind}"} for idx, (path, kind) in enumerate(kinds.items())]
+    (scored / "modules.json").write_text(json.dumps(modules))
+    (scored / "config_sentence_transformers.json").write_text(json.dumps({"model_type": "CrossEncoder", "prompts": {}, "default_prompt_name": None}))
+    forward = {"method": "forward", "method_output_name": "logits"}
+    modalities = {"text": forward, "message": forward | {"format": "flat"}}
+    transformer = {"transformer_task": "text-generation", "modality_config": modalities, "module_output_name": "causal_logits"}
+    (scored / "sentence_bert_config.json").write_text(json.dumps(transformer))
+    cross_encoder("a decoder with LogitScore", folder, scored)
 
 
 def softmax_model(folder):
@@ -196,5 +224,6 @@ with tempfile.TemporaryDirectory() as temporary:
     parquet_file(pathlib.Path(temporary))
     for model_name in ("tiny-ce", "tiny-ce-old"):
         cross_encoder(model_name, pathlib.Path(temporary))
+    decoder_of_pairs(pathlib.Path(temporary))
 print("\n".join(findings) or "st_roundtrip: no findings")
 sys.exit(bool(findings))

@@ -73,6 +73,29 @@ inline void write_decoder_label_model(const std::filesystem::path& folder,
   write_ending_tokenizer(folder);
 }
 
+// Writes the reranker of golden/decoders that scores pairs by the logits of two tokens. `golden`:
+// "logits" of labels.json.
+inline void write_logit_reranker(const std::filesystem::path& folder,
+                                 const nlohmann::json& golden) {
+  namespace fs = std::filesystem;
+  for (const auto& file : fs::directory_iterator(golden_decoder())) fs::copy(file.path(), folder);
+  write_ending_tokenizer(folder);
+  write_file(folder / "chat_template.jinja", golden.at("template").get<std::string>());
+  write_file(folder / "modules.json", R"([
+      {"idx": 0, "name": "0", "path": "",
+       "type": "sentence_transformers.base.modules.transformer.Transformer"},
+      {"idx": 1, "name": "1", "path": "1_LogitScore",
+       "type": "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"}])");
+  fs::create_directory(folder / "1_LogitScore");
+  write_file(folder / "1_LogitScore/config.json", golden.at("tokens").dump());
+  write_file(folder / "sentence_bert_config.json",
+             R"({"transformer_task": "text-generation", "module_output_name": "causal_logits",
+                 "modality_config": {"message": {"method": "forward", "format": "flat"}}})");
+  const nlohmann::json prompts = {{"prompts", {{"own", golden.at("instruction")}}},
+                                  {"default_prompt_name", "own"}};
+  write_file(folder / "config_sentence_transformers.json", prompts.dump());
+}
+
 // Writes the bi-encoder of golden/decoders as make_decoder_goldens.py makes it.
 inline void write_decoder_embedding_model(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;

@@ -150,6 +150,13 @@ TextFrame Tokenizer::text_frame() const {
   return {state_->frame.cls_id, state_->frame.sep_id};
 }
 
+std::optional<std::int32_t> Tokenizer::token_id(std::string_view token) const {
+  const auto& all = state_->tokens;
+  const auto found = std::find(all.begin(), all.end(), token);
+  if (found == all.end() || token.empty()) return std::nullopt;
+  return static_cast<std::int32_t>(found - all.begin());
+}
+
 std::int32_t Tokenizer::unk_token_id() const { return state_->definition.unk_id; }
 
 std::optional<std::int32_t> Tokenizer::State::find_special(const std::string& token) const {

@@ -131,6 +131,8 @@ class Tokenizer {
   // The template of conversations, in Jinja, as the files have it; "" without one.
   const std::string& chat_template() const;
   std::int32_t unk_token_id() const;
+  // The id of a token by its text in the vocabulary; nothing for other texts.
+  std::optional<std::int32_t> token_id(std::string_view token) const;
   // Nothing when the files name no mask token, or one that has no id.
   std::optional<std::int32_t> mask_token_id() const;
   // Whether a token that continues a word has a mark ("##ing"), as WordPiece's have.

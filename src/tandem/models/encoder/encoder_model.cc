@@ -58,8 +58,11 @@ EncoderModel::EncoderModel(ModelConfig config, const MakeHead& make_head)
       head_(make_head(config_, layout_)),
       head_end_(layout_.trained_size()),
       head_linears_(layout_.linears().size()),
-      head_weights_(head_->shape().outside ? 0 : num_weights(layout_)),
-      encoder_(config_, layout_) {}
+      head_weights_(head_->shape().outside || head_->shape().few_products ? 0
+                                                                          : num_weights(layout_)),
+      encoder_(config_, layout_) {
+  head_->layout_complete(layout_);
+}
 
 std::string EncoderModel::architecture() const {
   return fmt::format("{}{}", config_.family->class_prefix, head_->shape().class_suffix);

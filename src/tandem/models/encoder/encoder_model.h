@@ -162,7 +162,7 @@ class EncoderModel {
 
   ModelConfig config_;
   nn::ParameterLayout layout_;
-  std::unique_ptr<const Head> head_;
+  std::unique_ptr<Head> head_;
   std::size_t head_end_ = 0;      // end of the gradients of the head
   std::size_t head_linears_ = 0;  // linear layers of the head, the first in the layout
   double head_weights_ = 0;       // in the products of the head for one of its units

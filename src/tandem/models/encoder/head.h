@@ -40,6 +40,8 @@ struct HeadShape {
   // The task computes the head (masked_language_head.h): the logits are the last hidden states, and
   // the head has no products here.
   bool outside = false;
+  // The head's parameters are a matrix of which it reads some rows, so its products do not count.
+  bool few_products = false;
   // backward() comes after the head has written its part of the gradient of the word embeddings.
   bool shares_word_embeddings = false;
 };
@@ -50,6 +52,8 @@ class Head {
   virtual ~Head() = default;
 
   const HeadShape& shape() const { return shape_; }
+  // The layout of the whole model, once: for a head that reads parameters of the encoder.
+  virtual void layout_complete(const nn::ParameterLayout&) {}
   // How many rows or sequences of a batch the head computes for.
   template <class Count>
   Count units(Count rows, Count sequences) const {

@@ -20,26 +20,30 @@ const CausalLanguageHeadParts& causal_parts_of(const ModelConfig& config) {
   return parts;
 }
 
-std::string causal_output_matrix(const ModelConfig& config) {
+}  // namespace
+
+std::string output_matrix_name(const ModelConfig& config) {
+  const CausalLanguageHeadParts& parts = causal_parts_of(config);
   return config.tie_word_embeddings ? word_embeddings_name(*config.family)
-                                    : std::string(causal_parts_of(config).output) + ".weight";
+                                    : std::string(parts.output) + ".weight";
 }
 
-}  // namespace
+void add_output_matrix(const ModelConfig& config, nn::ParameterLayout& layout) {
+  if (config.tie_word_embeddings) return;
+  layout.add(output_matrix_name(config), {config.vocab_size, config.hidden_size},
+             nn::ParameterKind::kWeight);
+}
 
 std::unique_ptr<Head> make_causal_language_head(const ModelConfig& config,
                                                 nn::ParameterLayout& layout) {
   auto head =
       std::make_unique<HiddenStatesHead>(std::string(causal_parts_of(config).class_suffix), config);
-  if (!config.tie_word_embeddings) {
-    layout.add(causal_output_matrix(config), {config.vocab_size, config.hidden_size},
-               nn::ParameterKind::kWeight);
-  }
+  add_output_matrix(config, layout);
   return head;
 }
 
 std::size_t causal_output_matrix(const ModelConfig& config, const nn::ParameterLayout& layout) {
-  return offset_of(layout, causal_output_matrix(config));
+  return offset_of(layout, output_matrix_name(config));
 }
 
 CausalLanguageHead::CausalLanguageHead(const ModelConfig& config, const nn::ParameterLayout& layout)

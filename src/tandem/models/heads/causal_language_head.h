@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "tandem/core/buffer.h"
 #include "tandem/models/encoder/head.h"
@@ -24,7 +25,11 @@ namespace tandem::models {
 std::unique_ptr<Head> make_causal_language_head(const ModelConfig& config,
                                                 nn::ParameterLayout& layout);
 
-// The offset of the output matrix, [V, H], in the layout of a model with that head.
+// The name of the output matrix, [V, H]. The other one adds it to the layout, unless it is the
+// table of words. Both throw ConfigError for a family without the class.
+std::string output_matrix_name(const ModelConfig& config);
+void add_output_matrix(const ModelConfig& config, nn::ParameterLayout& layout);
+// Its offset in the layout of a model with that head.
 std::size_t causal_output_matrix(const ModelConfig& config, const nn::ParameterLayout& layout);
 
 // One pass at a time. Not thread-safe.

@@ -8,10 +8,9 @@
 #include <numbers>
 
 #include "tandem/core/error.h"
-#include "tandem/core/file.h"
 #include "tandem/core/json.h"
-#include "tandem/formats/unique_json.h"
 #include "tandem/models/encoder/model_config.h"
+#include "tandem/models/heads/module_files.h"
 #include "tandem/models/pretrained/weight_files.h"
 
 namespace tandem::models {
@@ -19,34 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-struct JsonFile {
-  json object;
-  std::string path;
-};
-
-// Nothing if there is no such file.
-std::optional<JsonFile> read_json(const fs::path& path) {
-  const auto text = read_file_if_exists(path);
-  if (!text) return std::nullopt;
-  return JsonFile{formats::parse_unique_json(*text, path.string()), path.string()};
-}
-
-// The value of a key, or `otherwise` if the key is absent or null.
-template <class T>
-T value_of(const JsonFile& file, const char* key, T otherwise) {
-  if (!file.object.is_object())
-    raise<DataError>("{}: found {}, expected an object", file.path, file.object.type_name());
-  const auto found = file.object.find(key);
-  if (found == file.object.end() || found->is_null()) return otherwise;
-  try {
-    return found->get<T>();
-  } catch (const json::exception&) {
-    raise<DataError>("{}: {}: found {}, expected another type", file.path, key, found->dump());
-  }
-}
-
-std::string last_component(const std::string& type) { return type.substr(type.rfind('.') + 1); }
 
 // --- pooling ---
 
@@ -171,15 +142,6 @@ DenseModule read_dense(const fs::path& directory, std::size_t width) {
 
 // --- modules.json ---
 
-// Directory of a module: `path` must stay inside the model's directory.
-fs::path module_directory(const fs::path& directory, const std::string& path,
-                          const std::string& where) {
-  const fs::path relative = fs::path(path).lexically_normal();
-  if (relative.is_absolute() || (!relative.empty() && *relative.begin() == ".."))
-    raise<DataError>("{}: the path '{}' leads out of the model's directory", where, path);
-  return directory / relative;
-}
-
 void read_module(const std::string& kind, const fs::path& directory, std::size_t hidden_size,
                  const std::string& where, SentenceFiles& files) {
   if (kind == "Pooling") return read_pooling(directory, hidden_size, files);
@@ -194,39 +156,25 @@ void read_module(const std::string& kind, const fs::path& directory, std::size_t
   }
 }
 
-void read_modules(const JsonFile& file, const fs::path& directory, std::size_t hidden_size,
+void read_modules(std::span<const ModuleEntry> modules, std::size_t hidden_size,
                   SentenceFiles& files) {
-  if (!file.object.is_array() || file.object.empty())
-    raise<DataError>("{}: found no modules, expected a list of them", file.path);
-  for (std::size_t i = 0; i < file.object.size(); ++i) {
-    const JsonFile entry{file.object[i], fmt::format("{}: module {}", file.path, i)};
-    const std::string kind = last_component(value_of(entry, "type", std::string()));
-    const std::string path = value_of(entry, "path", std::string());
-    const char* const expected = i == 0 ? "Transformer" : i == 1 ? "Pooling" : "";
-    if (*expected != '\0' && kind != expected)
-      raise<DataError>("{}: found '{}', expected {}", entry.path, kind, expected);
-    if (i == 0 && !path.empty() && path != ".")
-      raise<DataError>("{}: the Transformer is in '{}', expected the model's directory itself",
-                       entry.path, path);
-    if (i > 0)
-      read_module(kind, module_directory(directory, path, entry.path), hidden_size, entry.path,
-                  files);
+  for (std::size_t i = 1; i < modules.size(); ++i) {
+    const ModuleEntry& module = modules[i];
+    if (i == 1 && module.kind != "Pooling")
+      raise<DataError>("{}: found '{}', expected Pooling", module.where, module.kind);
+    read_module(module.kind, module.directory, hidden_size, module.where, files);
   }
   files.from_modules_json = true;
 }
 
 // --- prompts and lengths ---
 
-void read_prompts(const JsonFile& file, SentenceFiles& files) {
-  for (const auto& [name, text] : value_of(file, "prompts", std::map<std::string, std::string>{}))
-    files.prompts[name] = text;
-  const auto name = value_of(file, "default_prompt_name", std::string());
-  if (!name.empty()) {
-    if (!files.prompts.contains(name))
-      raise<DataError>("{}: default_prompt_name '{}' is not among the prompts", file.path, name);
-    files.default_prompt_name = name;
-  }
-  files.similarity = value_of(file, "similarity_fn_name", std::string("cosine"));
+void add_prompts(const fs::path& directory, SentenceFiles& files) {
+  const ModelPrompts found = read_prompts(directory);
+  for (const auto& [name, text] : found.prompts) files.prompts[name] = text;
+  files.default_prompt_name = found.default_name;
+  if (const auto file = read_json(directory / "config_sentence_transformers.json"))
+    files.similarity = value_of(*file, "similarity_fn_name", std::string("cosine"));
 }
 
 constexpr const char* kLengthFiles[] = {
@@ -276,11 +224,20 @@ std::size_t embedding_size(const SentenceFiles& files, std::size_t hidden_size) 
   return size;
 }
 
-namespace {
+ModelPrompts read_prompts(const fs::path& directory) {
+  ModelPrompts found;
+  const auto file = read_json(directory / "config_sentence_transformers.json");
+  if (!file) return found;
+  found.prompts = value_of(*file, "prompts", found.prompts);
+  const auto name = value_of(*file, "default_prompt_name", std::string());
+  if (name.empty()) return found;
+  if (!found.prompts.contains(name))
+    raise<DataError>("{}: default_prompt_name '{}' is not among the prompts", file->path, name);
+  found.default_name = name;
+  return found;
+}
 
-// Whether the class that config.json names is one that continues texts. The rule of
-// sentence-transformers for a bare model, whatever its family.
-bool is_causal(const ModelConfig& config) {
+bool has_causal_class(const ModelConfig& config) {
   const json source = json::parse(config.source);
   const auto classes = source.find("architectures");
   return classes != source.end() && classes->is_array() && !classes->empty() &&
@@ -288,15 +245,12 @@ bool is_causal(const ModelConfig& config) {
          classes->front().get_ref<const std::string&>().ends_with("ForCausalLM");
 }
 
-}  // namespace
-
 SentenceFiles read_sentence_files(const fs::path& directory, const ModelConfig& config) {
   SentenceFiles files;
-  if (is_causal(config)) files.poolings = {Pooling::kLastToken};
-  if (const auto modules = read_json(directory / "modules.json"))
-    read_modules(*modules, directory, config.hidden_size, files);
-  if (const auto prompts = read_json(directory / "config_sentence_transformers.json"))
-    read_prompts(*prompts, files);
+  if (has_causal_class(config)) files.poolings = {Pooling::kLastToken};
+  if (const auto modules = read_modules(directory))
+    read_modules(*modules, config.hidden_size, files);
+  add_prompts(directory, files);
   read_lengths(directory, files);
   return files;
 }

@@ -61,6 +61,20 @@ struct SentenceFiles {
   std::string document_prompt() const;
 };
 
+// Whether the class that config.json names is one that continues texts, whatever its family: the
+// rule of sentence-transformers for a model without modules.json.
+bool has_causal_class(const ModelConfig& config);
+
+// The prompts of config_sentence_transformers.json.
+struct ModelPrompts {
+  std::map<std::string, std::string> prompts;
+  std::optional<std::string> default_name;
+
+  std::string default_prompt() const { return default_name ? prompts.at(*default_name) : ""; }
+};
+// Empty without the file. Throws DataError for a default that is not among them.
+ModelPrompts read_prompts(const std::filesystem::path& directory);
+
 // Values of an embedding of a model with `hidden_size`.
 std::size_t embedding_size(const SentenceFiles& files, std::size_t hidden_size);
 

@@ -9,17 +9,13 @@
 #include "tandem/core/python_json.h"
 #include "tandem/formats/safetensors.h"
 #include "tandem/formats/torch_writer.h"
+#include "tandem/models/heads/module_files.h"
 
 namespace tandem::models {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
-
-void write_json(const fs::path& path, const ordered_json& value) {
-  fs::create_directories(path.parent_path());
-  write_file(path, value.dump(2) + "\n");
-}
 
 void write_pooling(const fs::path& folder, const SentenceFiles& files, std::size_t hidden_size) {
   ordered_json config{{"word_embedding_dimension", hidden_size}};

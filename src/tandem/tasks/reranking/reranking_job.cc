@@ -38,6 +38,27 @@ std::size_t labels_of(const models::ModelConfig& config, const RerankingArgument
   return std::max<std::size_t>(1, config.usable_labels().size());
 }
 
+// A decoder that scores by logits has one, and no other head.
+std::size_t labels_of_logits(const RerankingArguments& arguments) {
+  if (arguments.num_labels.value_or(1) == 1) return 1;
+  raise<ConfigError>(
+      "--num_labels {}: the model scores pairs by the logits of its LogitScore; expected 1",
+      *arguments.num_labels);
+}
+
+// Its template joins the texts of a pair, so that pairs are not made of tokenized texts.
+void check_losses_of_logits(const RerankerOptions& reranker) {
+  const auto check = [](const LossOptions& loss) {
+    if (!loss_needs(loss.name).in_batch_negatives) return;
+    raise<ConfigError>(
+        "--loss {}: the chat template of the model joins the texts of a pair, so there are no "
+        "in-batch negatives; mine hard negatives (tandem mine) and pass a loss of pairs or lists",
+        loss.name);
+  };
+  check(reranker.loss);
+  for (const LossOptions& loss : reranker.set_losses) check(loss);
+}
+
 // The loss of a data set of --train_files, or of other rows if `set` is empty.
 LossOptions choose_loss(const RerankingArguments& arguments, std::size_t labels,
                         const std::string& set = "") {
@@ -104,6 +125,34 @@ struct JoinedPairs {
   std::vector<std::string_view> queries, passages;
 };
 
+text_classification::TextFeatures features_of(const RerankingTask& task, const JoinedPairs& pairs,
+                                              FeatureMaker& maker) {
+  const text::Tokenizer& tokenizer = task.tokenizer();
+  const auto& logit = task.reranker().logit;
+  const std::size_t max_tokens = task.reranker().max_tokens;
+  const auto location = [&](std::size_t i) { return pairs.location(i); };
+  const auto key = [&] {
+    std::string texts =
+        text_classification::features_key(pairs.queries, pairs.passages, max_tokens);
+    if (!logit) return texts;
+    ContentDigest prompt;
+    prompt.add(tokenizer.chat_template());
+    prompt.add(logit->files.prompts.default_prompt());
+    return texts + fmt::format("prompt: {}\n", prompt.text());
+  };
+  const auto make = [&] {
+    if (!logit) {
+      return text_classification::build_text_features(tokenizer, pairs.queries, pairs.passages,
+                                                      max_tokens, maker.threads(), location);
+    }
+    return text_classification::build_made_features(
+        tokenizer, pairs.queries.size(),
+        [&](std::size_t i) { return logit->prompt->text(pairs.queries[i], pairs.passages[i]); },
+        logit->prompt->end(), max_tokens, maker.threads(), location);
+  };
+  return maker.cache().get<text_classification::TextFeatures>(pairs.bytes(), key, make);
+}
+
 // A loss without in-batch negatives has no limit.
 std::size_t mini_batch_size(const RerankingArguments& arguments, std::string_view loss) {
   constexpr std::size_t kOfCachedLosses = 32;
@@ -167,7 +216,9 @@ void log_part(std::string_view name, const PairRows& pairs, StartLog& log) {
 Task& RerankingJob::make_task(models::ModelConfig config, const text::Tokenizer& tokenizer,
                               const TaskSettings& settings) {
   RerankerOptions reranker;
-  reranker.num_labels = labels_of(config, arguments_);
+  reranker.logit = read_logit_reranker(settings.model_directory, config, tokenizer);
+  reranker.num_labels =
+      reranker.logit ? labels_of_logits(arguments_) : labels_of(config, arguments_);
   reranker.loss = choose_loss(arguments_, reranker.num_labels);
   for (const NamedSource& set : train_sources(arguments_))
     reranker.set_losses.push_back(choose_loss(arguments_, reranker.num_labels, set.name));
@@ -188,9 +239,12 @@ Task& RerankingJob::make_task(models::ModelConfig config, const text::Tokenizer&
   notes_ = files.warnings;
   reranker.activation =
       arguments_.activation_fn ? activation_of(*arguments_.activation_fn) : files.activation;
-  set_labels(config, reranker.num_labels);
-  if (std::string note = complete_padding_token(config, tokenizer); !note.empty())
-    notes_.push_back(std::move(note));
+  if (reranker.logit)
+    check_losses_of_logits(reranker);
+  else
+    set_labels(config, reranker.num_labels);
+  std::string note = reranker.logit ? "" : complete_padding_token(config, tokenizer);
+  if (!note.empty()) notes_.push_back(std::move(note));
   config.source = models::with_cross_encoder_key(config.source, reranker.activation);
   max_tokens_ = std::min(config.max_tokens(), tokenizer.model_max_length());
   if (arguments_.max_seq_length)
@@ -243,16 +297,7 @@ LabelledPairs RerankingJob::with_features(std::span<const PairRows> parts, std::
       labelled.begins.push_back(before + part.begins[i]);
   }
   labelled.loss_end = parts.front().begins.size() - 1;
-  labelled.features = maker.cache().get<text_classification::TextFeatures>(
-      joined.bytes(),
-      [&] {
-        return text_classification::features_key(joined.queries, joined.passages, max_tokens_);
-      },
-      [&] {
-        return text_classification::build_text_features(
-            task_->tokenizer(), joined.queries, joined.passages, max_tokens_, maker.threads(),
-            [&](std::size_t i) { return joined.location(i); });
-      });
+  labelled.features = features_of(*task_, joined, maker);
   labelled.features.leave_out_end(models::ignored_end(task_->model().config()));
   if (const std::size_t cut = labelled.features.num_truncated(); cut > 0)
     log.fact(name, fmt::format("{} pairs were cut to {} tokens", cut, max_tokens_));

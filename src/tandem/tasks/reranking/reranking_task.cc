@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "tandem/core/file.h"
@@ -12,10 +13,10 @@
 namespace tandem::tasks::reranking {
 namespace {
 
-models::MakeHead head_of(std::size_t num_labels) {
-  return [num_labels](const models::ModelConfig& config, nn::ParameterLayout& layout) {
-    return models::make_sequence_head(num_labels, config, layout);
-  };
+models::MakeHead head_of(const RerankerOptions& options) {
+  if (options.logit)
+    return std::bind_front(models::make_logit_score_head, options.logit->files.score);
+  return std::bind_front(models::make_sequence_head, options.num_labels);
 }
 
 }  // namespace
@@ -45,10 +46,18 @@ std::span<const float> LabelledPairs::labels_of(std::size_t sample) const {
 
 RerankingTask::RerankingTask(models::ModelConfig config, const text::Tokenizer& tokenizer,
                              const EncoderTaskOptions& options, RerankerOptions reranker)
-    : ExampleTask(std::move(config), head_of(reranker.num_labels), tokenizer, options),
+    : ExampleTask(std::move(config), head_of(reranker), tokenizer, options),
       reranker_(std::move(reranker)),
       loss_(make_loss(reranker_.loss)) {
   for (const LossOptions& loss : reranker_.set_losses) set_losses_.push_back(make_loss(loss));
+}
+
+void RerankingTask::save_other_files(const std::filesystem::path& directory,
+                                     std::span<const float> weights) const {
+  ExampleTask::save_other_files(directory, weights);
+  if (reranker_.logit) {
+    models::write_logit_score(directory, reranker_.logit->files, reranker_.activation);
+  }
 }
 
 void RerankingTask::set_train(LabelledPairs pairs, Sampler sampler) {

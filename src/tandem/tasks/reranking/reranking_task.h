@@ -11,6 +11,7 @@
 #include "tandem/tasks/example_task.h"
 #include "tandem/tasks/label_config.h"
 #include "tandem/tasks/reranking/in_batch_pass.h"
+#include "tandem/tasks/reranking/logit_reranker.h"
 #include "tandem/tasks/reranking/losses.h"
 #include "tandem/tasks/text_classification/text_features.h"
 
@@ -56,6 +57,7 @@ struct RerankerOptions {
   std::size_t mini_batch_size = 0;  // InBatchCapacity's
   std::size_t max_tokens = 0;       // of a pair
   std::size_t num_labels = 1;
+  std::optional<LogitReranker> logit = {};  // for a decoder that scores by logits: one label
   models::DenseActivation activation = models::DenseActivation::kSigmoid;  // for predictions
   Evaluator evaluator = Evaluator::kNone;
   std::size_t at_k = 10;        // cut of MRR and nDCG
@@ -73,6 +75,9 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
   // several sets makes batches of samples of one set.
   void set_train(LabelledPairs pairs, Sampler sampler = {});
   const RerankerOptions& reranker() const { return reranker_; }
+
+  void save_other_files(const std::filesystem::path& directory,
+                        std::span<const float> weights) const override;
 
   // --- EncoderTask ---
   void set_precision(nn::Precision precision) override;

@@ -17,14 +17,27 @@ void TextFeatures::append_tokens(std::size_t i, std::vector<std::int32_t>& ids,
   text::append_sequence(frame_, first, second, ids, types);
 }
 
+namespace {
+
+// Text i, or the texts of pair i. `made` is room for a text that is made here.
+struct TextSource {
+  std::size_t count = 0;
+  bool pairs = false;
+  FunctionRef<std::string_view(std::size_t i, std::string& made)> first;
+  FunctionRef<std::string_view(std::size_t i)> second;
+};
+
+}  // namespace
+
 class TextFeaturesBuilder {
  public:
-  TextFeaturesBuilder(const text::Tokenizer& tokenizer, std::span<const std::string_view> first,
-                      std::span<const std::string_view> second, std::size_t max_seq_length,
-                      FunctionRef<std::string(std::size_t)> location)
-      : tokenizer_(tokenizer), first_(first), second_(second), location_(location) {
-    features_.pairs_ = !second.empty();
-    features_.frame_ = features_.pairs_ ? tokenizer.pair_template() : tokenizer.text_template();
+  // `end`: tokens that a text which is cut ends with.
+  TextFeaturesBuilder(const text::Tokenizer& tokenizer, const text::SequenceTemplate& frame,
+                      const TextSource& texts, std::span<const std::int32_t> end,
+                      std::size_t max_seq_length, FunctionRef<std::string(std::size_t)> location)
+      : tokenizer_(tokenizer), texts_(texts), end_(end), location_(location) {
+    features_.pairs_ = texts.pairs;
+    features_.frame_ = frame;
     features_.max_seq_length_ = max_seq_length;
     special_tokens_ = features_.special_tokens();
     if (max_seq_length <= special_tokens_) {
@@ -36,7 +49,7 @@ class TextFeaturesBuilder {
 
   TextFeatures build(ThreadPool& threads) {
     auto chunks = tasks::encode_in_chunks<Chunk>(
-        first_.size(), threads, location_,
+        texts_.count, threads, location_,
         [&](std::size_t i, text::Encoding& encoding, Chunk& chunk) { add(i, encoding, chunk); });
     for (Chunk& chunk : chunks) append(chunk);
     features_.ids_ = std::move(ids_);
@@ -62,9 +75,10 @@ class TextFeaturesBuilder {
   void add(std::size_t i, text::Encoding& encoding, Chunk& chunk) const {
     const std::size_t begin = chunk.ids.size();
     const std::size_t room = features_.max_seq_length_ - special_tokens_;
-    const std::size_t a = encode(first_[i], encoding, chunk.ids);
+    std::string made;
+    const std::size_t a = encode(texts_.first(i, made), encoding, chunk.ids);
     const std::size_t b =
-        features_.pairs_ ? encode(second_[i], encoding, chunk.ids) : std::size_t{0};
+        features_.pairs_ ? encode(texts_.second(i), encoding, chunk.ids) : std::size_t{0};
     text::require_a_token(special_tokens_, a + b);
     const auto [first, second] = features_.pairs_ ? text::truncate_longest_first(a, b, room)
                                                   : std::pair(std::min(a, room), std::size_t{0});
@@ -73,6 +87,10 @@ class TextFeaturesBuilder {
     };
     std::copy(at(a), at(a + second), at(first));
     chunk.ids.resize(begin + first + second);
+    if (first < a) {
+      const auto kept = end_.last(std::min(end_.size(), first));
+      std::copy(kept.begin(), kept.end(), at(first - kept.size()));
+    }
     chunk.lengths.push_back(
         {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(second)});
     chunk.num_truncated += first + second < a + b;
@@ -90,7 +108,8 @@ class TextFeaturesBuilder {
   }
 
   const text::Tokenizer& tokenizer_;
-  std::span<const std::string_view> first_, second_;
+  TextSource texts_;
+  std::span<const std::int32_t> end_;
   FunctionRef<std::string(std::size_t)> location_;
   std::size_t special_tokens_ = 0;
   std::vector<std::int32_t> ids_;
@@ -104,7 +123,30 @@ TextFeatures build_text_features(const text::Tokenizer& tokenizer,
                                  std::span<const std::string_view> second,
                                  std::size_t max_seq_length, ThreadPool& threads,
                                  FunctionRef<std::string(std::size_t i)> location) {
-  return TextFeaturesBuilder(tokenizer, first, second, max_seq_length, location).build(threads);
+  const bool pairs = !second.empty();
+  const auto text = [&](std::size_t i, std::string&) { return first[i]; };
+  const auto other = [&](std::size_t i) { return second[i]; };
+  return TextFeaturesBuilder(tokenizer,
+                             pairs ? tokenizer.pair_template() : tokenizer.text_template(),
+                             {first.size(), pairs, text, other}, {}, max_seq_length, location)
+      .build(threads);
+}
+
+TextFeatures build_made_features(const text::Tokenizer& tokenizer, std::size_t count,
+                                 FunctionRef<std::string(std::size_t i)> text,
+                                 std::span<const std::int32_t> end, std::size_t max_seq_length,
+                                 ThreadPool& threads,
+                                 FunctionRef<std::string(std::size_t i)> location) {
+  constexpr std::int32_t kNone = text::SequenceTemplate::kNoToken;
+  const text::SequenceTemplate bare{
+      .cls_id = kNone, .sep_id = kNone, .pad_id = tokenizer.text_template().pad_id};
+  const auto make = [&](std::size_t i, std::string& made) -> std::string_view {
+    return made = text(i);
+  };
+  const auto other = [](std::size_t) { return std::string_view(); };
+  return TextFeaturesBuilder(tokenizer, bare, {count, false, make, other}, end, max_seq_length,
+                             location)
+      .build(threads);
 }
 
 std::size_t num_prompt_tokens(const text::Tokenizer& tokenizer, std::string_view prompt,

@@ -96,6 +96,14 @@ TextFeatures build_text_features(const text::Tokenizer& tokenizer,
                                  std::size_t max_seq_length, ThreadPool& threads,
                                  FunctionRef<std::string(std::size_t i)> location);
 
+// Features of `count` texts that text(i) makes; several threads call it. They have all of their
+// special tokens. A text that is cut ends with the tokens `end` nevertheless. The rest is as above.
+TextFeatures build_made_features(const text::Tokenizer& tokenizer, std::size_t count,
+                                 FunctionRef<std::string(std::size_t i)> text,
+                                 std::span<const std::int32_t> end, std::size_t max_seq_length,
+                                 ThreadPool& threads,
+                                 FunctionRef<std::string(std::size_t i)> location);
+
 // Names all that features are made of in addition to the tokenizer, for keys (feature_cache.h).
 std::string features_key(std::span<const std::string_view> first,
                          std::span<const std::string_view> second, std::size_t max_seq_length);
