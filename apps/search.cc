@@ -122,7 +122,8 @@ struct Corpus {
 
 // Reads the ids of the corpus, and embeds the documents whose embeddings are not in the file.
 Corpus embed_corpus(const SearchFlags& options, const std::string& prompt,
-                    const std::string& contents, EmbeddingFormat format, Embedder& embedder) {
+                    const std::string& contents, const EmbeddingFormat& format,
+                    Embedder& embedder) {
   Corpus corpus;
   const ranking::IdNumbers wanted = ranking::judged_documents(options.files.qrels);
   std::optional<NpyFile> file;

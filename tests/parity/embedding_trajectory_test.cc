@@ -304,7 +304,7 @@ class SoftmaxTrajectory : public EmbeddingTrajectory {
   }
 
   fs::path model_with(const json& classifier) const {
-    const fs::path model = folder_ / "model";
+    fs::path model = folder_ / "model";
     fs::copy(next() / "models/tiny-st-mean", model, fs::copy_options::recursive);
     const auto weight = classifier.at("weight").get<std::vector<float>>();
     const auto bias = classifier.at("bias").get<std::vector<float>>();

@@ -27,7 +27,6 @@ using models::testing::TestModel;
 using nlohmann::json;
 using tandem::testing::TemporaryFolder;
 using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 

@@ -72,7 +72,7 @@ TEST(EncoderModel, CountsTheCausalHalfOfAttention) {
   model.count_products(16, 16, [&](std::string_view stage, double number) {
     if (stage == "attention") attention += number;
   });
-  EXPECT_EQ(attention, 2.0 * 2 * 32 * (16 * 17 / 2));  // layers, products, columns, pairs
+  EXPECT_EQ(attention, 2.0 * 2 * 32 * (16 * 17 / 2.0));  // layers, products, columns, pairs
 }
 
 // The scores read three products instead of one, and each layer projects the positions of the

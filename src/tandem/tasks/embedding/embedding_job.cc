@@ -16,6 +16,7 @@ namespace {
 
 std::string names(const std::vector<const formats::Column*>& columns) {
   std::vector<std::string_view> all;
+  all.reserve(columns.size());
   for (const formats::Column* column : columns) all.push_back(column->name);
   return fmt::format("{}", fmt::join(all, ", "));
 }

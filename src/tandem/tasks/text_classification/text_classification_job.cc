@@ -40,7 +40,7 @@ hub::DatasetFiles TextClassificationJob::find_data(const tasks::Stages& stages,
                                                    const hub::ModelArguments& model,
                                                    const Environment& environment,
                                                    hub::DownloadObserver& downloads) const {
-  tasks::DataSource source = arguments_;
+  tasks::DataSource source = static_cast<const tasks::DataSource&>(arguments_);
   if (glue_task() != nullptr && !arguments_.train_file && !arguments_.validation_file &&
       !arguments_.test_file) {
     source.dataset_name = arguments_.dataset_name.value_or(std::string(kGlueDataset));
