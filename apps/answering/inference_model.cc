@@ -201,7 +201,8 @@ void InferenceModel::forward(const nn::PackedBatch& batch, std::span<float> logi
 void InferenceModel::forward_behind(const nn::PackedBatch& batch,
                                     std::span<models::KeyValues* const> past,
                                     std::span<float> hidden) {
-  if (!activations_) {
+  if (!activations_ || activations_->capacity().rows < kRowsBehind) {
+    activations_.reset();
     activations_ = model_.make_activations({.rows = kRowsBehind, .sequences = kRowsBehind},
                                            precision(), models::PassKind::kInference);
   }

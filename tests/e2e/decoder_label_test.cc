@@ -110,6 +110,29 @@ TEST_F(DecoderLabels, LogitsHaveTheScoresOfSentenceTransformers) {
   expect_scores(scorer, golden_.at("logits"), "scores_without_instruction");
 }
 
+// The rows that the pairs of a query begin with are computed once.
+TEST_F(DecoderLabels, PairsOfOneQueryHaveTheScoresOfEachAlone) {
+  for (const char* part : {"pairs", "logits"}) {
+    json golden = golden_.at(part);
+    std::string passages;
+    for (json& row : golden.at("rows")) {
+      row["query"] = "Which of the ships that came to Norford carried salt, and which iron?";
+      passages += row.at("passage").get<std::string>() + "\n";
+    }
+    write_file(path("passages"), passages);
+    std::istringstream lines(
+        run_ok({kProgram, "rerank", "--json", "--model", model(part), "--file",
+                path("passages").native(), golden.at("rows")[0].at("query").get<std::string>()})
+            .out);
+    std::vector<double> together(golden.at("rows").size());
+    for (std::string line; std::getline(lines, line);) {
+      const json found = json::parse(line);
+      together[found.at("index").get<std::size_t>()] = found.at("score");
+    }
+    EXPECT_EQ(together, scores_of_pairs(model(part), golden)) << part;
+  }
+}
+
 TEST_F(DecoderLabels, RanksChangeNoBitOfARerankerOfLogits) {
   expect_the_same_bits(training("run_reranker", model("logits"), rows("logits"), "out"), "out");
   EXPECT_EQ(config_of(path("out")).at("architectures"), json({"Qwen2ForCausalLM"}));
