@@ -11,6 +11,15 @@ using Ids = std::vector<std::int32_t>;
 
 // Side by side, so that products have rows enough.
 constexpr std::size_t kMostLanes = 8;
+// Rows of keys and values in all lanes. Qwen3-0.6B has 224 KiB for each in f32.
+constexpr std::size_t kMostKept = 4096;
+
+// The number of lanes for sequences of up to `longest` tokens.
+std::size_t lanes_for(std::size_t sequences, std::size_t longest, std::size_t begin) {
+  const std::size_t most =
+      std::min(InferenceModel::kRowsBehind / (longest - begin), kMostKept / longest);
+  return std::min({kMostLanes, sequences, std::max<std::size_t>(1, most)});
+}
 
 Ids tokens_of(const tasks::TokenSequences& sequences, std::size_t i) {
   Ids ids, types;
@@ -80,15 +89,20 @@ std::size_t common_begin(const tasks::TokenSequences& sequences) {
   return common;
 }
 
+bool saves_time(std::size_t begin, const tasks::TokenSequences& sequences) {
+  std::size_t longest = 0;
+  for (std::size_t i = 0; i < sequences.size(); ++i)
+    longest = std::max(longest, sequences.num_real_tokens(i));
+  return begin > 0 && 8 * begin >= longest && longest <= kMostKept;
+}
+
 std::vector<float> logits_behind(InferenceModel& model, const tasks::TokenSequences& sequences,
                                  std::size_t begin) {
   const std::vector<std::uint32_t> order = tasks::by_length(sequences);
   const std::size_t longest = sequences.num_real_tokens(order.front());
-  const std::size_t count =
-      std::min({kMostLanes, order.size(),
-                std::max<std::size_t>(1, InferenceModel::kRowsBehind / (longest - begin))});
   const Ids first = tokens_of(sequences, 0);
-  Lanes lanes(model, count, std::span(first).first(begin), longest);
+  Lanes lanes(model, lanes_for(order.size(), longest, begin), std::span(first).first(begin),
+              longest);
   const std::size_t width = model.model().num_logits(0, 1);
   std::vector<float> logits(order.size() * width);
   for (std::size_t at = 0; at < order.size(); at += lanes.size()) {

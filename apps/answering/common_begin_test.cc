@@ -31,6 +31,14 @@ TEST(CommonBegin, IsShorterThanTheShortestSequence) {
   EXPECT_EQ(common_begin(*sequences_of({{1, 2}, {3, 2}})), 0u);
 }
 
+TEST(CommonBegin, SavesTimeWhereItIsAnEighth) {
+  const auto sequences = sequences_of({Ids(80, 3), Ids(64, 3)});
+  EXPECT_TRUE(saves_time(10, *sequences));
+  EXPECT_FALSE(saves_time(9, *sequences));
+  EXPECT_FALSE(saves_time(0, *sequences_of({Ids(1, 3)})));
+  EXPECT_FALSE(saves_time(4000, *sequences_of({Ids(4097, 3)})));
+}
+
 // A begin in several batches, more sequences than lanes, and a sequence of its own length each.
 TEST(CommonBegin, LogitsAreThoseOfTheWholeSequences) {
   const tandem::testing::TemporaryFolder folder;

@@ -10,6 +10,7 @@
 #include "apps/answering/framed_sequences.h"
 #include "tandem/core/error.h"
 #include "tandem/core/interruption.h"
+#include "tandem/models/heads/score_head.h"
 #include "tandem/tasks/label_config.h"
 #include "tandem/text/utf8.h"
 
@@ -51,10 +52,10 @@ void check_windows(std::size_t windows, const LabelOptions& options) {
   }
 }
 
-void add_text(const InferenceModel& model, const LabelledText& text, const LabelOptions& options,
-              FramedSequences& sequences) {
+void add_text(const InferenceModel& model, std::int32_t ignored_end, const LabelledText& text,
+              const LabelOptions& options, FramedSequences& sequences) {
   const text::SequenceTemplate frame =
-      tasks::label_frame(model.tokenizer(), model.model().config(), text.pair.has_value());
+      tasks::label_frame(model.tokenizer(), ignored_end, text.pair.has_value());
   text::Encoding first, second;
   encode(model.tokenizer(), text.text, name_in_message(text), first);
   const std::span<const std::int32_t> ids = first.ids;
@@ -285,7 +286,10 @@ std::vector<Entity> grouped(const std::vector<Entity>& pieces) {
 }  // namespace
 
 Labeller::Labeller(const FoundModel& found, Purpose purpose, const Environment& environment)
-    : purpose_(purpose), labels_(label_names(found.config)), model_(found, purpose, environment) {}
+    : purpose_(purpose),
+      labels_(label_names(found.config)),
+      model_(found, purpose, environment),
+      ignored_end_(models::ignored_end(found.config)) {}
 
 Scores Labeller::scores() const {
   const std::string& type = model_.model().config().problem_type;
@@ -301,7 +305,7 @@ std::vector<std::vector<LabelScore>> Labeller::label_texts(std::span<const Label
                                                            const std::stop_token& cancelled) {
   check_windows(texts.size(), options);
   const auto sequences = std::make_shared<FramedSequences>();
-  for (const LabelledText& text : texts) add_text(model_, text, options, *sequences);
+  for (const LabelledText& text : texts) add_text(model_, ignored_end_, text, options, *sequences);
   const std::vector<float> logits = model_.logits_of(sequences, cancelled);
   std::vector<std::vector<LabelScore>> results;
   const std::size_t count = labels_.size();

@@ -81,6 +81,7 @@ class Labeller {
   Purpose purpose_;
   std::vector<std::string> labels_;
   InferenceModel model_;
+  std::int32_t ignored_end_;  // of the model (score_head.h)
 };
 
 // The purpose of a model that labels texts or tokens. Throws ConfigError for another one, with the

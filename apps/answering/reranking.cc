@@ -9,6 +9,7 @@
 
 #include "apps/answering/common_begin.h"
 #include "tandem/core/error.h"
+#include "tandem/models/heads/score_head.h"
 #include "tandem/tasks/label_config.h"
 
 namespace tandem::apps {
@@ -31,7 +32,10 @@ std::string name_of_passage(const RerankRequest& request, std::size_t i) {
 
 // A text that a template makes has all of its special tokens.
 text::SequenceTemplate frame_of(const InferenceModel& model, bool made) {
-  if (!made) return tasks::label_frame(model.tokenizer(), model.model().config(), /*pair=*/true);
+  if (!made) {
+    return tasks::label_frame(model.tokenizer(), models::ignored_end(model.model().config()),
+                              /*pair=*/true);
+  }
   constexpr std::int32_t kNone = text::SequenceTemplate::kNoToken;
   return {.cls_id = kNone, .sep_id = kNone, .num_separators = 0};
 }
@@ -105,10 +109,9 @@ void Reranker::add_pair(const RerankRequest& request, std::size_t i, const Ids& 
 
 std::vector<float> Reranker::logits_of(const std::shared_ptr<FramedSequences>& pairs,
                                        const std::stop_token& cancelled) {
-  constexpr std::size_t kLeastBegin = 16;  // fewer rows save less than the batches lose
   const std::size_t begin = alone_ && decodes_ && pairs->size() > 1 ? common_begin(*pairs) : 0;
-  return begin < kLeastBegin ? model_.logits_of(pairs, cancelled)
-                             : logits_behind(model_, *pairs, begin);
+  return saves_time(begin, *pairs) ? logits_behind(model_, *pairs, begin)
+                                   : model_.logits_of(pairs, cancelled);
 }
 
 PassageScores Reranker::score(const RerankRequest& request, const std::stop_token& cancelled) {

@@ -76,6 +76,25 @@ class DecoderLabels : public JobTest {
                 ::testing::Pointwise(::testing::DoubleNear(2e-6),
                                      golden.at(key).get<std::vector<double>>()));
   }
+  // The rows that the pairs of a query begin with are computed once, which changes no bit.
+  void expect_scores_of_one_query(const std::string& model, json golden) const {
+    std::string passages;
+    for (json& row : golden.at("rows")) {
+      row["query"] = "Which of the ships that came to Norford carried salt, and which iron?";
+      passages += row.at("passage").get<std::string>() + "\n";
+    }
+    write_file(path("passages"), passages);
+    std::istringstream lines(
+        run_ok({kProgram, "rerank", "--json", "--model", model, "--file", path("passages").native(),
+                golden.at("rows")[0].at("query").get<std::string>()})
+            .out);
+    std::vector<double> together(golden.at("rows").size());
+    for (std::string line; std::getline(lines, line);) {
+      const json found = json::parse(line);
+      together[found.at("index").get<std::size_t>()] = found.at("score");
+    }
+    EXPECT_EQ(together, scores_of_pairs(model, golden));
+  }
   // Those of all labels for two texts, by label.
   std::vector<double> scores_of(const std::string& model) const {
     write_file(path("two"), "The Kalstar sails with wine.\nsalt comes on the Rinwave\n");
@@ -110,27 +129,9 @@ TEST_F(DecoderLabels, LogitsHaveTheScoresOfSentenceTransformers) {
   expect_scores(scorer, golden_.at("logits"), "scores_without_instruction");
 }
 
-// The rows that the pairs of a query begin with are computed once.
 TEST_F(DecoderLabels, PairsOfOneQueryHaveTheScoresOfEachAlone) {
-  for (const char* part : {"pairs", "logits"}) {
-    json golden = golden_.at(part);
-    std::string passages;
-    for (json& row : golden.at("rows")) {
-      row["query"] = "Which of the ships that came to Norford carried salt, and which iron?";
-      passages += row.at("passage").get<std::string>() + "\n";
-    }
-    write_file(path("passages"), passages);
-    std::istringstream lines(
-        run_ok({kProgram, "rerank", "--json", "--model", model(part), "--file",
-                path("passages").native(), golden.at("rows")[0].at("query").get<std::string>()})
-            .out);
-    std::vector<double> together(golden.at("rows").size());
-    for (std::string line; std::getline(lines, line);) {
-      const json found = json::parse(line);
-      together[found.at("index").get<std::size_t>()] = found.at("score");
-    }
-    EXPECT_EQ(together, scores_of_pairs(model(part), golden)) << part;
-  }
+  for (const char* part : {"pairs", "logits"})
+    expect_scores_of_one_query(model(part), golden_.at(part));
 }
 
 TEST_F(DecoderLabels, RanksChangeNoBitOfARerankerOfLogits) {
@@ -156,6 +157,26 @@ TEST_F(DecoderLabels, AdaptersOfARerankerOfLogitsAreReadWithIt) {
   EXPECT_NE(scores, scores_of_pairs(model("logits"), golden_.at("logits")));
   EXPECT_THAT(scores_of_pairs(path("merged"), golden_.at("logits")),
               ::testing::Pointwise(::testing::DoubleNear(2e-6), scores));
+}
+
+TEST_F(DecoderLabels, ARerankerOfLogitsResumesToTheSameBits) {
+  const Words saves = {"--overwrite_output_dir", "--save_strategy", "steps", "--save_steps", "2"};
+  run_ok(training("run_reranker", model("logits"), rows("logits"), "whole", saves));
+  run_ok(training(
+      "run_reranker", model("logits"), rows("logits"), "resumed",
+      with(saves, {"--resume_from_checkpoint", (path("whole") / "checkpoint-2").native()})));
+  EXPECT_TRUE(read_file(path("whole") / "model.safetensors") ==
+              read_file(path("resumed") / "model.safetensors"));
+}
+
+TEST_F(DecoderLabels, AnInt8RerankerOfLogitsKeepsItsFiles) {
+  run_ok(training("run_reranker", model("logits"), rows("logits"), "int8",
+                  {"--apply_quantization", "--train_before_quantization", "--tolerance_criterion",
+                   "1", "--do_eval", "--validation_file", rows("logits")}));
+  EXPECT_TRUE(fs::exists(path("int8") / "1_LogitScore/config.json"));
+  EXPECT_NE(scores_of_pairs(path("int8"), golden_.at("logits")),
+            scores_of_pairs(model("logits"), golden_.at("logits")));
+  expect_scores_of_one_query(path("int8"), golden_.at("logits"));
 }
 
 TEST_F(DecoderLabels, RerankersOfLogitsRefuseWhatTheyLack) {

@@ -122,6 +122,31 @@ TEST_F(Names, ABiEncoderTrainsWithItsModules) {
   EXPECT_TRUE(weights("by_name") == weights("by_directory"));
 }
 
+// The Hub is asked for modules.json once, and a copy of another program serves without the Hub.
+TEST_F(Names, ABareEncoderTrainsFromTheCache) {
+  write_file(path("rows.jsonl"), R"({"anchor": "a ship", "positive": "a boat"})"
+                                 "\n"
+                                 R"({"anchor": "a hill", "positive": "a peak"})"
+                                 "\n");
+  const auto job = [&](const Variables& with) {
+    return run_ok({kProgram, "run_embedding", "--model_name_or_path", "org/demo", "--train_file",
+                   path("rows.jsonl").native(), "--do_train", "--max_steps", "1",
+                   "--overwrite_output_dir", "--output_dir", path("out").native()},
+                  with);
+  };
+  job(variables());
+  const std::size_t asked = server_->requests().size();
+  job(variables());
+  EXPECT_EQ(server_->requests().size(), asked);
+  const fs::path absent = path("home/hub/models--org--demo/.no_exist");
+  ASSERT_TRUE(fs::exists(absent));
+  fs::remove_all(absent);
+  Variables unreachable = variables();
+  unreachable["HF_ENDPOINT"] = fmt::format("http://127.0.0.1:{}", free_port());
+  EXPECT_THAT(job(unreachable).err,
+              HasSubstr("org/demo: the copy in the cache is used, which has no modules.json"));
+}
+
 TEST_F(Names, ADataSetOfTheHub) {
   const fs::path remote = path("hub/datasets/org/qa/plain_text");
   fs::create_directories(remote);

@@ -170,7 +170,8 @@ class ModelSearch {
   }
   // Whether files of sentence-transformers may be missing, which only the Hub knows.
   bool may_lack_modules(const Resolved& found) const {
-    return parts_.sentence && found.commit && !is_there(found.directory / kModules);
+    return parts_.sentence && found.commit && !is_there(found.directory / kModules) &&
+           !known_absent(found, kModules);
   }
 
   // Downloads the files that the cache lacks. After cached().
@@ -327,7 +328,14 @@ Resolved locate_model(const Query& query, const ModelParts& parts, const Environ
     search.fail(
         fmt::format("{} is set: nothing was asked of {}", *settings.offline, settings.endpoint));
   }
-  return search.download(settings, observer);
+  try {
+    return search.download(settings, observer);
+  } catch (const IoError& error) {
+    if (!found) throw;
+    observer.note(fmt::format("{}: the copy in the cache is used, which has no {}: {}", query.name,
+                              kModules, error.what()));
+    return *found;
+  }
 }
 
 ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment,

@@ -45,8 +45,8 @@ struct ModelLocation {
 // A directory or a snapshot in the cache with adapter_config.json is an adapter. Its base model is
 // base_name_or_path, or the one that the file names; it may be downloaded. config.json and the
 // tokenizer are the adapter's if it has them.
-// `sentence`: the files of sentence-transformers, too; a copy in the cache without modules.json is
-// completed from the Hub unless that is offline.
+// `sentence`: the files of sentence-transformers, too. A copy in the cache without modules.json is
+// completed from the Hub, unless the Hub was found to have none, or cannot be reached.
 ModelLocation resolve_model(const ModelArguments& arguments, const Environment& environment,
                             DownloadObserver& observer, bool sentence = false);
 

@@ -24,10 +24,10 @@ void set_finetuning_task(models::ModelConfig& config, const std::string& task) {
   config.source = json.dump();
 }
 
-text::SequenceTemplate label_frame(const text::Tokenizer& tokenizer,
-                                   const models::ModelConfig& config, bool pair) {
+text::SequenceTemplate label_frame(const text::Tokenizer& tokenizer, std::int32_t ignored_end,
+                                   bool pair) {
   text::SequenceTemplate frame = pair ? tokenizer.pair_template() : tokenizer.text_template();
-  if (frame.sep_id == models::ignored_end(config)) frame.keeps_end = false;
+  if (frame.sep_id == ignored_end) frame.keeps_end = false;
   return frame;
 }
 

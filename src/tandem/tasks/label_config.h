@@ -1,6 +1,7 @@
 // Models with labels for texts: their entries of config.json, and the special tokens around a text.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -16,9 +17,10 @@ bool are_default_names(std::span<const std::string> names);
 // it.
 void set_finetuning_task(models::ModelConfig& config, const std::string& task);
 
-// How a model that labels texts reads one, or a pair. Throws as Tokenizer::pair_template().
-text::SequenceTemplate label_frame(const text::Tokenizer& tokenizer,
-                                   const models::ModelConfig& config, bool pair);
+// How a model that labels texts reads one, or a pair. `ignored_end`: the model's (score_head.h).
+// Throws as Tokenizer::pair_template().
+text::SequenceTemplate label_frame(const text::Tokenizer& tokenizer, std::int32_t ignored_end,
+                                   bool pair);
 
 // A decoder that labels texts needs pad_token_id in its config.json: transformers computes no batch
 // without it. Where it is absent, sets the tokenizer's padding token, or the end of a text where it

@@ -38,6 +38,7 @@ std::optional<LogitReranker> read_bare(const text::Tokenizer& tokenizer,
 std::optional<LogitReranker> read_logit_reranker(const std::filesystem::path& directory,
                                                  const models::ModelConfig& config,
                                                  const text::Tokenizer& tokenizer) {
+  if (config.family->causal_language_head.output.empty()) return std::nullopt;
   if (auto files = models::read_logit_score(directory, config))
     return reranker_of(*std::move(files), tokenizer);
   const bool bare =

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tandem/core/file.h"
+#include "tandem/models/heads/score_head.h"
 #include "tandem/models/heads/sequence_head.h"
 #include "tandem/tasks/reranking/pair_evaluators.h"
 
@@ -48,6 +49,7 @@ RerankingTask::RerankingTask(models::ModelConfig config, const text::Tokenizer& 
                              const EncoderTaskOptions& options, RerankerOptions reranker)
     : ExampleTask(std::move(config), head_of(reranker), tokenizer, options),
       reranker_(std::move(reranker)),
+      ignored_end_(models::ignored_end(model().config())),
       loss_(make_loss(reranker_.loss)) {
   for (const LossOptions& loss : reranker_.set_losses) set_losses_.push_back(make_loss(loss));
 }

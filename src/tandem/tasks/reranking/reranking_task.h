@@ -123,7 +123,7 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
   };
   static bool draws(const LossOptions& loss) { return loss_needs(loss.name).in_batch_negatives; }
   RowTexts row_texts() const {
-    return {train().texts, train().begins, label_frame(tokenizer(), model().config(), true)};
+    return {train().texts, train().begins, label_frame(tokenizer(), ignored_end_, true)};
   }
   std::size_t plan_in_batch(std::size_t batch_size, models::PassKind kind);
   // The set of the samples; none: they are of several sets.
@@ -134,6 +134,7 @@ class RerankingTask final : public ExampleTask<LabelledPairs> {
   std::string prediction_text(Logits logits) const;
 
   RerankerOptions reranker_;
+  std::int32_t ignored_end_;  // of the model (score_head.h)
   std::unique_ptr<RerankingLoss> loss_;
   std::vector<std::unique_ptr<RerankingLoss>> set_losses_;
   BatchLabels batch_;
