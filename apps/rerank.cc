@@ -173,7 +173,6 @@ int rerank(const Invocation& invocation) {
   }
   InferenceModel model = reranking_model(found, logit, invocation.environment);
   Reranker reranker(found, model, options.max_seq_length, logit);
-  reranker.set_alone();
   print_warnings(model);
   for (const std::string& warning : reranker.files().warnings)
     fmt::print(stderr, "tandem: warning: {}\n", warning);

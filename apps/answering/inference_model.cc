@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -44,6 +46,9 @@ constexpr std::pair<std::string_view, Purpose> kTaskTypes[] = {
     {"QUESTION_ANS", Purpose::kQuestions},
     {"SEQ_CLS", Purpose::kTexts},
     {"TOKEN_CLS", Purpose::kTokens}};
+
+// Rows of activations, so that small batches seldom make them anew.
+constexpr std::size_t kLeastRoom = 512;
 
 const PurposeRow& row_of(Purpose purpose) { return kPurposes[static_cast<std::size_t>(purpose)]; }
 
@@ -156,7 +161,10 @@ InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
       tokenizer_(text::Tokenizer::load(found.location.tokenizer_directory,
                                        tokenizer_options(found, purpose))),
       model_(found.config, head),
-      weights_(model_.layout().size() * sizeof(float)) {
+      weights_(model_.layout().size() * sizeof(float)),
+      lanes_([this](std::size_t rows) {
+        return model_.make_key_values(std::min(rows, model_.config().max_tokens()), precision());
+      }) {
   if (tokenizer_.vocab_size() > model_.config().vocab_size) {
     raise<ConfigError>(
         "the tokenizer has {} tokens but the model's vocab_size is {}: they do not belong together",
@@ -172,11 +180,14 @@ InferenceModel::InferenceModel(const FoundModel& found, Purpose purpose,
   int8_ = std::move(loaded.int8);
   require_trained(loaded.report, purpose);
   if (found.precision == nn::Precision::kBfloat16) round_weights();
+  WindowScheduler::ForwardBehind behind;
+  if (model_.reads_last_rows_of_decoder())
+    behind = std::bind_front(&InferenceModel::forward_behind_begin, this);
   scheduler_ = std::make_unique<WindowScheduler>(
       [this](std::size_t rows, std::size_t sequences) {
         return model_.num_logits(rows, sequences);
       },
-      [this](const nn::PackedBatch& batch, std::span<float> logits) { forward(batch, logits); });
+      std::bind_front(&InferenceModel::forward, this), std::move(behind));
 }
 
 std::size_t InferenceModel::max_tokens() const {
@@ -188,25 +199,42 @@ std::vector<float> InferenceModel::logits_of(std::shared_ptr<const tasks::TokenS
   return scheduler_->logits_of(std::move(sequences), cancelled);
 }
 
-void InferenceModel::forward(const nn::PackedBatch& batch, std::span<float> logits) {
-  if (!activations_ || activations_->capacity().rows < batch.rows()) {
+models::Activations& InferenceModel::activations_for(const models::BatchShape& shape) {
+  const models::BatchShape room = activations_ ? activations_->capacity() : models::BatchShape{};
+  if (room.rows < shape.rows || room.sequences < shape.sequences) {
     activations_.reset();
-    activations_ =
-        model_.make_activations({.rows = batch.rows(), .sequences = WindowScheduler::kMaxWindows},
-                                weights().precision(), models::PassKind::kInference);
+    activations_ = model_.make_activations(
+        {.rows = std::max({room.rows, shape.rows, kLeastRoom}),
+         .sequences = std::max({room.sequences, shape.sequences, WindowScheduler::kMaxWindows})},
+        precision(), models::PassKind::kInference);
   }
-  model_.forward({threads_, kernels_, scratch_}, weights(), batch, {}, *activations_, logits);
+  return *activations_;
+}
+
+void InferenceModel::forward(const nn::PackedBatch& batch, std::span<float> logits) {
+  model_.forward(context(), weights(), batch, {},
+                 activations_for({batch.rows(), batch.num_sequences()}), logits);
 }
 
 void InferenceModel::forward_behind(const nn::PackedBatch& batch,
                                     std::span<models::KeyValues* const> past,
-                                    std::span<float> hidden) {
-  if (!activations_ || activations_->capacity().rows < kRowsBehind) {
-    activations_.reset();
-    activations_ = model_.make_activations({.rows = kRowsBehind, .sequences = kRowsBehind},
-                                           precision(), models::PassKind::kInference);
+                                    std::span<float> logits) {
+  model_.forward_behind(context(), weights(), batch, past,
+                        activations_for({batch.rows(), batch.num_sequences()}), logits);
+}
+
+void InferenceModel::forward_behind_begin(CommonBegin& begin, const nn::PackedBatch& batch,
+                                          std::size_t longest, std::span<float> logits) {
+  if (!begin.kept) {
+    auto kept = std::make_shared<models::KeyValues>(
+        model_.make_key_values(begin.tokens.size(), precision()));
+    nn::PackedBatch rows;
+    rows.append(begin.tokens, {}, 0);
+    std::vector<float> unused(model_.num_logits(rows));
+    forward_behind(rows, std::array{kept.get()}, unused);
+    begin.kept = std::move(kept);
   }
-  model_.forward_behind(context(), weights(), batch, past, *activations_, hidden);
+  forward_behind(batch, lanes_.behind(begin.kept, batch.num_sequences(), longest), logits);
 }
 
 // The copy that products read; layers in int8 read none.

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/answering/common_begin.h"
 #include "apps/answering/window_scheduler.h"
 #include "tandem/core/buffer.h"
 #include "tandem/core/env.h"
@@ -81,15 +82,14 @@ class InferenceModel {
   // The logits of all sequences, one after another, without padding: [tokens, 2] for questions,
   // [labels] for each text, [tokens, labels] for tokens, [H of all poolings] for embeddings.
   // Several threads may ask at once: all sequences are computed side by side by one team of
-  // threads, which changes no bit. Throws Interrupted soon after that was requested.
+  // threads, and rows that all sequences of a call begin with once, if the model is a decoder.
+  // Neither changes a bit. Throws Interrupted soon after that was requested.
   std::vector<float> logits_of(std::shared_ptr<const tasks::TokenSequences> sequences,
                                const std::stop_token& cancelled);
 
-  // EncoderModel::forward_behind() of up to kRowsBehind rows. One thread at a time, and not beside
-  // logits_of().
-  static constexpr std::size_t kRowsBehind = 512;
+  // EncoderModel::forward_behind(). One thread at a time, and not beside logits_of().
   void forward_behind(const nn::PackedBatch& batch, std::span<models::KeyValues* const> past,
-                      std::span<float> hidden);
+                      std::span<float> logits);
   std::span<const float> weights_f32() const { return weights_.as<const float>(); }
   kernels::Context context() { return {threads_, kernels_, scratch_}; }
   nn::Precision precision() { return weights().precision(); }
@@ -105,7 +105,10 @@ class InferenceModel {
  private:
   void round_weights();
   nn::Weights weights();
+  models::Activations& activations_for(const models::BatchShape& shape);
   void forward(const nn::PackedBatch& batch, std::span<float> logits);
+  void forward_behind_begin(CommonBegin& begin, const nn::PackedBatch& batch, std::size_t longest,
+                            std::span<float> logits);
 
   ThreadPool threads_;
   kernels::KernelSet kernels_;
@@ -118,7 +121,8 @@ class InferenceModel {
   nn::PackedLinears packed_;             // the others, as products read them
   std::vector<std::string> warnings_;
   std::optional<models::Activations> activations_;  // for the largest batch so far
-  std::unique_ptr<WindowScheduler> scheduler_;      // uses all of the above
+  Lanes lanes_;
+  std::unique_ptr<WindowScheduler> scheduler_;  // uses all of the above
 };
 
 // The model's warnings on stderr.

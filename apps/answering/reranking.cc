@@ -7,7 +7,6 @@
 #include <memory>
 #include <numeric>
 
-#include "apps/answering/common_begin.h"
 #include "tandem/core/error.h"
 #include "tandem/models/heads/score_head.h"
 #include "tandem/tasks/label_config.h"
@@ -62,8 +61,7 @@ Reranker::Reranker(const FoundModel& found, InferenceModel& model, std::size_t m
     : model_(model),
       logit_(std::move(logit)),
       frame_(frame_of(model, logit_.has_value())),
-      max_tokens_(model.max_tokens()),
-      decodes_(found.is_decoder()) {
+      max_tokens_(model.max_tokens()) {
   const std::size_t labels = logit_ ? 1 : label_names(found.config).size();
   files_ = models::read_cross_encoder_files(
       logit_ ? found.location.sentence_directory() : found.location.config_directory, found.config,
@@ -107,13 +105,6 @@ void Reranker::add_pair(const RerankRequest& request, std::size_t i, const Ids& 
   sequences.add(frame_, std::span(query).first(a), std::span(passage).first(b));
 }
 
-std::vector<float> Reranker::logits_of(const std::shared_ptr<FramedSequences>& pairs,
-                                       const std::stop_token& cancelled) {
-  const std::size_t begin = alone_ && decodes_ && pairs->size() > 1 ? common_begin(*pairs) : 0;
-  return saves_time(begin, *pairs) ? logits_behind(model_, *pairs, begin)
-                                   : model_.logits_of(pairs, cancelled);
-}
-
 PassageScores Reranker::score(const RerankRequest& request, const std::stop_token& cancelled) {
   Ids query;
   if (!logit_) query = tokens_of(model_.tokenizer(), request.query, request.query_name);
@@ -131,7 +122,7 @@ PassageScores Reranker::score(const RerankRequest& request, const std::stop_toke
     sequences->add(pairs, i);
     found.tokens += pairs.num_real_tokens(i);
   }
-  const std::vector<float> logits = logits_of(sequences, cancelled);
+  const std::vector<float> logits = model_.logits_of(sequences, cancelled);
   for (std::size_t k = 0; k < order.size(); ++k) {
     found.scores[order[k]] =
         request.raw_scores ? logits[k] : models::activate(files_.activation, logits[k]);

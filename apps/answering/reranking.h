@@ -53,18 +53,12 @@ class Reranker {
   // Throws DataError that names the text, and Interrupted. Empty passages are scored as any other.
   PassageScores score(const RerankRequest& request, const std::stop_token& cancelled = {});
 
-  // No other thread asks for scores from here on: the pairs of a query share the rows that they
-  // begin with, where the model is a decoder. Changes no score.
-  void set_alone() { alone_ = true; }
-
   std::size_t max_tokens() const { return max_tokens_; }
   const models::CrossEncoderFiles& files() const { return files_; }
 
  private:
   using Ids = std::vector<std::int32_t>;
   void check_room(std::size_t tokens, const RerankRequest& request, const std::string& name) const;
-  std::vector<float> logits_of(const std::shared_ptr<FramedSequences>& pairs,
-                               const std::stop_token& cancelled);
   // Adds the tokens of a pair.
   void add_pair(const RerankRequest& request, std::size_t i, const Ids& query,
                 FramedSequences& sequences) const;
@@ -74,8 +68,6 @@ class Reranker {
   text::SequenceTemplate frame_;  // of a pair, or of the text that a template makes of it
   models::CrossEncoderFiles files_;
   std::size_t max_tokens_;
-  bool decodes_;  // the model is a decoder
-  bool alone_ = false;
 };
 
 // Indices by score, the highest first, equal ones in the order of the passages; at most `top_k`.

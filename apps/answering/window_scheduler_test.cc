@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <future>
 #include <latch>
+#include <set>
 #include <string>
 
 #include "tandem/core/interruption.h"
@@ -130,6 +131,49 @@ TEST(WindowScheduler, LogitsMayBelongToSequences) {
                                 logits[i] = static_cast<float>(batch.key_count[i]);
                             });
   EXPECT_EQ(scheduler.logits_of(windows('a', 3), {}), (std::vector<float>{8, 8, 8}));
+}
+
+// The first three tokens of all windows are the same ones.
+TEST(WindowScheduler, WindowsThatBeginAlikeAreComputedBehindTheirBegin) {
+  std::latch all_there(1);
+  std::vector<std::set<std::int32_t>> batches;  // the letters of each
+  std::vector<std::size_t> begins;              // tokens of each, as often as they were computed
+  const auto count_sequences = [](std::size_t, std::size_t sequences) { return sequences; };
+  const auto forward = [&](const nn::PackedBatch& batch, std::span<float> logits) {
+    all_there.wait();
+    ASSERT_EQ(batch.num_sequences(), 1u);
+    std::fill(logits.begin(), logits.end(), static_cast<float>(batch.input_ids[3]));
+  };
+  const auto behind = [&](CommonBegin& begin, const nn::PackedBatch& batch, std::size_t longest,
+                          std::span<float> logits) {
+    all_there.wait();
+    EXPECT_EQ(longest, 8u);
+    if (!begin.kept) {
+      begins.push_back(begin.tokens.size());
+      begin.kept = std::make_shared<const models::KeyValues>(std::vector<std::size_t>{1}, 8,
+                                                             nn::Precision::kFloat32);
+    }
+    batches.emplace_back();
+    for (std::size_t i = 0; i < batch.num_sequences(); ++i) {
+      ASSERT_EQ(batch.key_count[i], 8 - begin.tokens.size());
+      logits[i] = static_cast<float>(batch.input_ids[batch.row_begin[i]]);
+      batches.back().insert(batch.input_ids[batch.row_begin[i]]);
+    }
+  };
+  WindowScheduler scheduler(count_sequences, forward, behind);
+  std::vector<std::future<void>> requests;
+  for (const auto& [letter, count] : {std::pair{'a', 1}, {'b', 200}, {'c', 70}}) {
+    requests.push_back(std::async(std::launch::async, [&scheduler, letter, count] {
+      const float token = static_cast<float>(5 + (letter - 'a'));
+      const float expected = count == 1 ? token : 3;  // windows alike end in their last token
+      EXPECT_EQ(scheduler.logits_of(windows(letter, static_cast<std::size_t>(count)), {}),
+                std::vector<float>(static_cast<std::size_t>(count), expected));
+    }));
+  }
+  all_there.count_down();
+  for (auto& request : requests) request.get();
+  EXPECT_EQ(begins, (std::vector<std::size_t>{7, 7}));
+  EXPECT_GE(batches.size(), 6u);  // up to 64 windows each
 }
 
 }  // namespace

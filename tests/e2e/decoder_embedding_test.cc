@@ -82,6 +82,17 @@ TEST_F(DecoderEmbedding, TextsHaveTheEmbeddingsOfSentenceTransformers) {
   expect_near(embed(model(), {"--prompt_name", "query"}), golden_.at("prompted"), 2e-6);
 }
 
+// The rows of the prompt are computed once for all texts, which changes no bit.
+TEST_F(DecoderEmbedding, TextsBehindAPromptHaveTheEmbeddingsOfEachAlone) {
+  const Words prompt = {"--prompt", "Which harbour, which ship and which cargo is it? "};
+  const Vectors together = embed(model(), prompt);
+  ASSERT_EQ(together.size(), golden_.at("texts").size());
+  for (std::size_t i = 0; i < together.size(); ++i) {
+    write_file(path("texts"), golden_.at("texts")[i].get<std::string>() + "\n");
+    EXPECT_EQ(embed(model(), prompt), Vectors{together[i]}) << i;
+  }
+}
+
 // The class in config.json is Qwen2ForCausalLM.
 TEST_F(DecoderEmbedding, ADecoderWithoutModulesGetsItsLastToken) {
   fs::remove(path("model") / "modules.json");

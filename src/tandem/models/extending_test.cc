@@ -65,7 +65,7 @@ class FirstRowHead final : public Head {
   FirstRowHead(const ModelConfig& config, nn::ParameterLayout& layout)
       : Head({.class_suffix = "ForFirstRows",
               .unit = HeadShape::Unit::kSequence,
-              .reads_first_rows = true,
+              .reads = HeadShape::Reads::kFirst,
               .num_labels = 3,
               .memory = config.hidden_size,             // the first rows
               .training_memory = config.hidden_size}),  // their gradient

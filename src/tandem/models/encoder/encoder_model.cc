@@ -50,6 +50,11 @@ nn::ParameterLayout empty_layout(const ModelConfig& config, const MakeHead& make
   return {trained, measured};
 }
 
+// Whether a layer keeps something of a row for those behind it.
+bool keeps_rows(const std::vector<std::size_t>& widths) {
+  return std::ranges::any_of(widths, [](std::size_t width) { return width > 0; });
+}
+
 }  // namespace
 
 EncoderModel::EncoderModel(ModelConfig config, const MakeHead& make_head)
@@ -106,7 +111,7 @@ double EncoderModel::products_of_layers(Count count) const {
 double EncoderModel::training_flops(std::size_t rows, std::size_t keys) const {
   const double of_layers = products_of_layers([&](LayerRange layers, Layer::AddProducts add) {
     encoder_.count_products(static_cast<double>(rows), static_cast<double>(keys),
-                            head_->shape().reads_first_rows, layers, add);
+                            head_->shape().reads_first_rows(), layers, add);
   });
   return 2 * (of_layers + 3 * head_weights_ * head_->units(static_cast<double>(rows), 1.0));
 }
@@ -120,7 +125,7 @@ double EncoderModel::shared_training_flops(std::size_t longest) const {
 void EncoderModel::count_products(std::size_t rows, std::size_t keys,
                                   Layer::AddProducts add) const {
   encoder_.count_products(static_cast<double>(rows), static_cast<double>(keys),
-                          head_->shape().reads_first_rows, {0, encoder_.num_layers()}, add);
+                          head_->shape().reads_first_rows(), {0, encoder_.num_layers()}, add);
 }
 
 double EncoderModel::training_flops(const nn::PackedBatch& batch) const {
@@ -136,7 +141,7 @@ double EncoderModel::training_flops(const nn::PackedBatch& batch) const {
 
 void EncoderModel::plan(Arena& arena, const BatchShape& batch, Activations& activations) const {
   const PassKind kind = activations.kind_;
-  encoder_.plan(arena, batch.rows, head_->shape().reads_first_rows ? batch.sequences : 0, kind,
+  encoder_.plan(arena, batch.rows, head_->shape().reads_first_rows() ? batch.sequences : 0, kind,
                 activations.encoder_);
   const std::size_t memory = head_->memory(batch.rows, batch.sequences, is_training(kind));
   activations.head_ = memory == 0 ? std::span<float>() : arena.allocate<float>(memory);
@@ -175,7 +180,7 @@ Activations EncoderModel::make_activations(const BatchShape& capacity, nn::Preci
   if (memory.arena.capacity() < measure.used()) memory.arena = Arena(measure.used());
   memory.arena.reset();
   plan(memory.arena, capacity, activations);
-  if (head_->shape().reads_first_rows) {
+  if (head_->shape().reads_first_rows()) {
     activations.first_row_begin_.resize(capacity.sequences + 1);
     std::iota(activations.first_row_begin_.begin(), activations.first_row_begin_.end(), 0u);
     activations.first_key_count_.assign(capacity.sequences, 1);
@@ -212,10 +217,10 @@ void EncoderModel::check_pass(const nn::Weights& weights, const nn::PackedBatch&
         rows, batch.token_type_ids.size(), batch.row_begin.back());
   }
   if (!batch.unpooled.empty() &&
-      (batch.unpooled.size() != batch.num_sequences() || head_->shape().reads_first_rows)) {
+      (batch.unpooled.size() != batch.num_sequences() || head_->shape().reads_first_rows())) {
     raise<InvalidArgument>("{} counts of tokens that are not pooled; expected {} or none",
                            batch.unpooled.size(),
-                           head_->shape().reads_first_rows ? 0 : batch.num_sequences());
+                           head_->shape().reads_first_rows() ? 0 : batch.num_sequences());
   }
   const std::size_t f32 = weights.bf16.empty() ? layout_.size() : layout_.operands_begin();
   if ((weights.f32.size() != layout_.size() && weights.f32.size() != f32) ||
@@ -284,7 +289,7 @@ void EncoderModel::forward(const kernels::Context& context, const nn::Weights& w
   plan(memory.arena, {batch.rows(), batch.num_sequences()}, activations);
   const nn::Pass pass = pass_of(context, weights, batch, dropout, activations.low_rank_);
   // An observer of linear layers must see their inputs for all rows.
-  if (!head_->shape().reads_first_rows || weights.observer != nullptr) {
+  if (!head_->shape().reads_first_rows() || weights.observer != nullptr) {
     encoder_.forward(pass, batch, activations.encoder_, nullptr);
     head_->forward(pass, activations.encoder_.output, activations.head_, logits);
     return;
@@ -295,9 +300,13 @@ void EncoderModel::forward(const kernels::Context& context, const nn::Weights& w
                  activations.head_, logits);
 }
 
+bool EncoderModel::reads_last_rows_of_decoder() const {
+  return head_->shape().reads == HeadShape::Reads::kLast && keeps_rows(encoder_.key_value_widths());
+}
+
 KeyValues EncoderModel::make_key_values(std::size_t capacity, nn::Precision precision) const {
   std::vector<std::size_t> widths = encoder_.key_value_widths();
-  if (std::all_of(widths.begin(), widths.end(), [](std::size_t width) { return width == 0; })) {
+  if (!keeps_rows(widths)) {
     raise<ConfigError>("model_type {} generates no text; expected a decoder",
                        config_.family->model_type);
   }
@@ -310,8 +319,8 @@ KeyValues EncoderModel::make_key_values(std::size_t capacity, nn::Precision prec
 
 void EncoderModel::forward_behind(const kernels::Context& context, const nn::Weights& weights,
                                   const nn::PackedBatch& batch, std::span<KeyValues* const> past,
-                                  Activations& activations, std::span<float> hidden) const {
-  check_pass(weights, batch, activations, hidden.size());
+                                  Activations& activations, std::span<float> logits) const {
+  check_pass(weights, batch, activations, logits.size());
   check_past(batch, past, activations);
   Activations::Memory& memory = *activations.memory_;
   activations.pass_ = ++memory.passes;
@@ -321,7 +330,7 @@ void EncoderModel::forward_behind(const kernels::Context& context, const nn::Wei
   for (const KeyValues* kept : past) past_rows.push_back(static_cast<std::uint32_t>(kept->rows()));
   const nn::Pass pass{context, weights, batch.sequences(), {}, activations.low_rank_, past_rows};
   encoder_.forward(pass, batch, activations.encoder_, nullptr, past);
-  head_->forward(pass, activations.encoder_.output, activations.head_, hidden);
+  head_->forward(pass, activations.encoder_.output, activations.head_, logits);
   for (std::size_t i = 0; i < past.size(); ++i) past[i]->keep(past[i]->rows() + batch.key_count[i]);
 }
 
@@ -335,7 +344,7 @@ void EncoderModel::backward(const kernels::Context& context, const nn::Weights& 
   const nn::Pass pass = pass_of(context, weights, batch, dropout, activations.low_rank_);
   const nn::Gradients gradients{grads, accumulate, head_->shape().shares_word_embeddings};
   const EncoderActivations& encoder = activations.encoder_;
-  const bool reads_first_rows = head_->shape().reads_first_rows;
+  const bool reads_first_rows = head_->shape().reads_first_rows();
   const nn::Pass given = reads_first_rows ? first_rows(pass, activations) : pass;
   const std::size_t size = given.rows() * config_.hidden_size;
   head_->backward(given, encoder.output.first(size), activations.head_, grad_logits,

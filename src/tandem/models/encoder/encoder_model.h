@@ -111,16 +111,20 @@ class EncoderModel {
                const nn::PackedBatch& batch, const nn::DropoutStream& dropout,
                Activations& activations, std::span<float> logits) const;
 
+  // Whether the logits of a sequence depend on its rows but the last one through their keys and
+  // values alone, so that forward_behind() can continue a common begin.
+  bool reads_last_rows_of_decoder() const;
   // Generation with a decoder: room for a text of up to `capacity` rows. Throws ConfigError for a
   // model whose layers keep nothing, or that has fewer positions.
   KeyValues make_key_values(std::size_t capacity, nn::Precision precision) const;
-  // The hidden states of rows behind those that `past` has of each sequence: forward() of an
-  // inference without dropout, [rows, H], the same bits as with all rows of one sequence at once.
-  // The sequences have no padding. `past` then has these rows, too. Throws InvalidArgument as
+  // The logits of rows behind those that `past` has of each sequence: forward() of an inference
+  // without dropout, the same bits as with all rows of one sequence at once. logits:
+  // [num_logits(batch)]; for a head of the vocabulary the hidden states, [rows, H]. The sequences
+  // have no padding. `past` then has these rows, too. Throws InvalidArgument as
   // forward(), and for a batch that exceeds the room of `past`.
   void forward_behind(const kernels::Context& context, const nn::Weights& weights,
                       const nn::PackedBatch& batch, std::span<KeyValues* const> past,
-                      Activations& activations, std::span<float> hidden) const;
+                      Activations& activations, std::span<float> logits) const;
 
   // grads ([layout().trained_size()] f32; overwritten, or += with `accumulate`; gaps are not
   // touched) from grad_logits [num_logits(batch)] f32. batch, weights, dropout and activations are

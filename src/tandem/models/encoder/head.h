@@ -25,14 +25,15 @@ namespace tandem::models {
 // Sizes of a head for each unit of a batch.
 struct HeadShape {
   enum class Unit { kRow, kSequence };
+  // The rows of each sequence that the logits depend on. kFirst: no other row is computed behind
+  // the attention of the last layer, and the head gets these rows as sequences of one row. A
+  // forward pass with an observer (Weights::observer) computes all rows.
+  enum class Reads { kAll, kFirst, kLast };
 
   // The class of transformers is the family's prefix and this: "ForQuestionAnswering".
   std::string class_suffix;
   Unit unit = Unit::kSequence;
-  // The head reads only the first row of each sequence. Then no other row is computed behind the
-  // attention of the last layer, and the head gets these rows as sequences of one row. A forward
-  // pass with an observer (Weights::observer) computes all rows.
-  bool reads_first_rows = false;
+  Reads reads = Reads::kAll;
   std::size_t num_labels = 0;  // logits
   // f32 values that a pass needs room for from forward to backward, and how many more in training.
   std::size_t memory = 0;
@@ -44,6 +45,8 @@ struct HeadShape {
   bool few_products = false;
   // backward() comes after the head has written its part of the gradient of the word embeddings.
   bool shares_word_embeddings = false;
+
+  bool reads_first_rows() const { return reads == Reads::kFirst; }
 };
 
 class Head {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
@@ -30,6 +31,14 @@ class KeyValues {
   nn::Precision precision() const { return precision_; }
   // The first rows stay, for another continuation.
   void keep(std::size_t rows) { rows_ = rows; }
+  // The rows of another text of the same model and precision; overwrites. The capacity stays, and
+  // has room for them.
+  void assign(const KeyValues& other) {
+    rows_ = other.rows_;
+    for (std::size_t layer = 0; layer < widths_.size(); ++layer)
+      std::memcpy(memory_.data() + begin_[layer], other.memory_.data() + other.begin_[layer],
+                  widths_[layer] * rows_ * element_bytes());
+  }
 
   // [capacity, width] of a layer.
   template <class T>

@@ -104,6 +104,7 @@ class LogitScoreHead final : public Head {
   LogitScoreHead(const LogitScore& score, const ModelConfig& config, nn::ParameterLayout& layout)
       : Head({.class_suffix = std::string(config.family->causal_language_head.class_suffix),
               .unit = HeadShape::Unit::kSequence,
+              .reads = HeadShape::Reads::kLast,
               .num_labels = 1,
               .memory = config.hidden_size,           // the last rows
               .training_memory = config.hidden_size,  // their gradient

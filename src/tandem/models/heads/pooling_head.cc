@@ -99,12 +99,19 @@ void pool_backward(Pooling pooling, const Tokens& tokens, std::span<const float>
   });
 }
 
+HeadShape::Reads rows_read(const std::vector<Pooling>& poolings, bool include_prompt) {
+  if (include_prompt && poolings == std::vector{Pooling::kCls}) return HeadShape::Reads::kFirst;
+  if (include_prompt && poolings == std::vector{Pooling::kLastToken})
+    return HeadShape::Reads::kLast;
+  return HeadShape::Reads::kAll;
+}
+
 class PoolingHead final : public Head {
  public:
   PoolingHead(const std::vector<Pooling>& poolings, bool include_prompt, const ModelConfig& config)
       : Head({.class_suffix = "Model",
               .unit = HeadShape::Unit::kSequence,
-              .reads_first_rows = include_prompt && poolings == std::vector{Pooling::kCls},
+              .reads = rows_read(poolings, include_prompt),
               .num_labels = poolings.size() * config.hidden_size}),
         poolings_(poolings),
         width_(config.hidden_size) {}

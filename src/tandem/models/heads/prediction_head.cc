@@ -20,7 +20,8 @@ HeadShape shape_of(std::string class_suffix, PredictionInput input, std::size_t 
   const bool rows = input == PredictionInput::kRows;
   return {.class_suffix = std::move(class_suffix),
           .unit = rows ? HeadShape::Unit::kRow : HeadShape::Unit::kSequence,
-          .reads_first_rows = input == PredictionInput::kFirstRows,
+          .reads = input == PredictionInput::kFirstRows ? HeadShape::Reads::kFirst
+                                                        : HeadShape::Reads::kAll,
           .num_labels = num_labels,
           .memory = (rows ? 3 : 4) * hidden_size + 2,  // Units
           .training_memory = hidden_size};

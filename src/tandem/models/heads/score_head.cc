@@ -17,6 +17,7 @@ class ScoreHead final : public Head {
   ScoreHead(std::size_t num_labels, const ModelConfig& config, nn::ParameterLayout& layout)
       : Head({.class_suffix = "ForSequenceClassification",
               .unit = HeadShape::Unit::kSequence,
+              .reads = HeadShape::Reads::kLast,
               .num_labels = num_labels,
               .memory = config.hidden_size,  // the last rows
               .training_memory = config.hidden_size}),

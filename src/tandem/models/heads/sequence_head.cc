@@ -17,7 +17,7 @@ class SequenceHead final : public Head {
   SequenceHead(std::size_t num_labels, const ModelConfig& config, nn::ParameterLayout& layout)
       : Head({.class_suffix = "ForSequenceClassification",
               .unit = HeadShape::Unit::kSequence,
-              .reads_first_rows = true,
+              .reads = HeadShape::Reads::kFirst,
               .num_labels = num_labels,
               .memory = 3 * config.hidden_size,  // Rows
               .training_memory = config.hidden_size}),
